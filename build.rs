@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One build script for all packages (each says `build = "../build.rs"`): the version string with the commit,
+//! and the link arguments of the three shared objects.
+
+use std::process::Command;
+
+fn main() {
+    // Cargo runs this script with the package's folder as its working folder.
+    let commit = Command::new("git")
+        .args(["rev-parse", "--short=12", "HEAD"])
+        .output()
+        .ok()
+        .filter(|out| out.status.success())
+        .map(|out| String::from_utf8_lossy(&out.stdout).trim().to_owned())
+        // A source archive has no repository; the version alone then identifies the build.
+        .unwrap_or_else(|| "unknown".to_owned());
+    let version = std::env::var("CARGO_PKG_VERSION").unwrap_or_default();
+    println!("cargo::rustc-env=PARTAGE_VERSION={version}");
+    println!("cargo::rustc-env=PARTAGE_COMMIT={commit}");
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-env-changed=PARTAGE_COMMIT");
+
+    // Clients ask the dynamic linker for these sonames; Cargo derives file names from crate names instead.
+    // -Bsymbolic: a preloaded library must not interpose a driver's calls to its own exports.
+    match std::env::var("CARGO_PKG_NAME").unwrap_or_default().as_str() {
+        "partage-sim" => link(&["-Wl,-soname,libcuda.so.1", "-Wl,-Bsymbolic"]),
+        "partage-sim-nvml" => link(&["-Wl,-soname,libnvidia-ml.so.1", "-Wl,-Bsymbolic"]),
+        "partage-interposer" => link(&["-Wl,-soname,libpartage.so", "-nostartfiles"]),
+        _ => {}
+    }
+}
+
+fn link(arguments: &[&str]) {
+    for argument in arguments {
+        println!("cargo::rustc-link-arg-cdylib={argument}");
+    }
+}

@@ -1,0 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
+//! partage: the command line.
+
+fn main() {}

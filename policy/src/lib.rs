@@ -1,0 +1,2 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Admission, quota, queue and placement as pure functions.
