@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The JSON requests of the command line and the broker's replies.
+//!
+//! A connection carries one request and one or more [`Reply`] documents; the last one is not `Waiting` and not `Event`.
+//! Both sockets accept the same requests: on `client.sock` a caller reaches its own jobs and looks; on `admin.sock`
+//! other people's. Fields are only ever added. Bytes are integers, times end in `_ns`, ratios are 0-1.
+
+use serde::{Deserialize, Serialize};
+
+/// Value of `schema` in every document that a user sees.
+pub const SCHEMA: &str = "partage/v1";
+
+/// What a caller asks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "verb", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// Admit a job whose first process is the caller; answered by `Waiting`* then `Admitted` or `Error`.
+    Run(RunRequest),
+    /// The jobs the caller may see.
+    Ps {
+        /// Ended jobs of the last 24 hours too.
+        all: bool,
+    },
+    /// Devices, commitments, queue and broker.
+    Status,
+    /// Changes a live job.
+    Set {
+        /// Who (see design: TARGET).
+        target: String,
+        /// New limit, as the user wrote it.
+        mem: Option<String>,
+    },
+    /// One job's numbers.
+    Get {
+        /// Who.
+        target: String,
+    },
+    /// Ends a job: SIGTERM to its processes, SIGKILL after the grace.
+    Stop {
+        /// Who.
+        target: String,
+        /// Nanoseconds between the two signals.
+        grace_ns: u64,
+    },
+    /// The events so far, and with `follow` each new one.
+    Events {
+        /// Keep the connection open.
+        follow: bool,
+    },
+    /// Ends the broker; its jobs go on and the next broker adopts them.
+    StopBroker,
+}
+
+/// What `partage run` asks. Amounts travel as the user wrote them, checked by the command line and again by the broker.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RunRequest {
+    /// Limit per device: `8GiB`, `25%`; none is the whole card and no promise.
+    pub mem: Option<String>,
+    /// Promise per device; defaults to `mem`.
+    pub mem_request: Option<String>,
+    /// `auto`, `auto:N`, `2`, `0,1`, `GPU-…`.
+    pub gpu: Option<String>,
+    /// `CUDA_VISIBLE_DEVICES` of the caller: narrows the candidates.
+    pub visible_devices: Option<String>,
+    /// The job's name.
+    pub name: Option<String>,
+    /// Labels `key=value`.
+    pub labels: Vec<(String, String)>,
+    /// Wait in the queue (`true`) or fail when there is no room.
+    pub wait: bool,
+    /// Longest wait in nanoseconds.
+    pub wait_timeout_ns: Option<u64>,
+    /// Kill what uses a GPU without being managed.
+    pub strict: bool,
+    /// Say what would happen, admit nothing.
+    pub dry_run: bool,
+    /// The command, shown only to the job's owner and administrators.
+    pub command: Vec<String>,
+}
+
+/// What the broker answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "kebab-case")]
+pub enum Reply {
+    /// The job waits; sent at once and every minute.
+    Waiting(Waiting),
+    /// The job may start.
+    Admitted(Admitted),
+    /// Answer to `Ps`.
+    Ps {
+        /// The jobs, oldest first.
+        jobs: Vec<JobView>,
+        /// GPU processes that no job owns.
+        unmanaged: Vec<UnmanagedView>,
+    },
+    /// Answer to `Status`.
+    Status(StatusView),
+    /// Answer to `Get` and `Set`.
+    Job(JobView),
+    /// One event.
+    Event(EventView),
+    /// Done; nothing more to say.
+    Done {
+        /// A sentence for the terminal.
+        message: String,
+    },
+    /// Not done.
+    Error(ErrorView),
+}
+
+/// Why a job waits.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Waiting {
+    /// Place in the queue, 1 is next.
+    pub position: u32,
+    /// Sentence with the numbers.
+    pub reason: String,
+    /// Who holds what it waits for.
+    pub holders: Vec<Holder>,
+}
+
+/// Somebody who holds device memory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Holder {
+    /// `j42`, or `pid 1234` for an unmanaged process.
+    pub who: String,
+    /// Device index.
+    pub gpu: u32,
+    /// The greater of promised and used, in bytes.
+    pub bytes: u64,
+}
+
+/// An admitted job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Admitted {
+    /// `j42`.
+    pub job: String,
+    /// 64 hexadecimal digits, for `PARTAGE_TOKEN`.
+    pub token: String,
+    /// The devices in job order.
+    pub devices: Vec<JobDeviceView>,
+    /// The broker serves one user only: its promises hold among that user's jobs.
+    pub is_private: bool,
+}
+
+/// One job on one device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobDeviceView {
+    /// `nvidia-smi`'s index.
+    pub index: u32,
+    /// `GPU-…` or `MIG-…`.
+    pub uuid: String,
+    /// Model name.
+    pub model: String,
+    /// Limit in bytes; none is the whole card.
+    pub limit_bytes: Option<u64>,
+    /// Promised bytes.
+    pub request_bytes: u64,
+    /// Used bytes as the clients charge them.
+    pub used_bytes: u64,
+    /// Highest use seen.
+    pub peak_bytes: u64,
+    /// Granted to clients (the ledger's sum), at least `used_bytes`.
+    pub granted_bytes: u64,
+}
+
+/// One job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobView {
+    /// `j42`.
+    pub job: String,
+    /// Name given with `--name`.
+    pub name: Option<String>,
+    /// Owner's login name, or the uid in digits.
+    pub user: String,
+    /// Owner's uid.
+    pub uid: u32,
+    /// `waiting`, `running`, `over limit`, `dying`, `ended`.
+    pub state: String,
+    /// First process, 0 for a default-class job.
+    pub pid: u32,
+    /// The command; empty for callers who may not see it.
+    pub command: Vec<String>,
+    /// Labels.
+    pub labels: Vec<(String, String)>,
+    /// Per device.
+    pub devices: Vec<JobDeviceView>,
+    /// Attached clients.
+    pub clients: Vec<ClientView>,
+    /// Denials by reason.
+    pub denied: DeniedView,
+    /// Unix time of admission in nanoseconds.
+    pub started_ns: u64,
+    /// Started with `--strict`.
+    pub is_strict: bool,
+    /// Sentences worth a user's attention (unmanaged child, pages lost, …), worst first.
+    pub notes: Vec<String>,
+}
+
+/// One client.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClientView {
+    /// Process id in the broker's namespace.
+    pub pid: u32,
+    /// `attached`, `away` (no connection, still alive), `dying`.
+    pub state: String,
+    /// Used bytes per slot.
+    pub used_bytes: Vec<u64>,
+}
+
+/// Denials by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeniedView {
+    /// The job's limit.
+    pub limit: u64,
+    /// The card was full.
+    pub card_full: u64,
+    /// No broker answered.
+    pub no_broker: u64,
+}
+
+/// A GPU process that we see and do not control.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct UnmanagedView {
+    /// Process id.
+    pub pid: u32,
+    /// Owner's uid where /proc tells.
+    pub uid: Option<u32>,
+    /// Device index.
+    pub gpu: u32,
+    /// Bytes as NVML shows.
+    pub used_bytes: u64,
+    /// The job it descends from, if any.
+    pub job: Option<String>,
+}
+
+/// Answer to `status`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StatusView {
+    /// The broker itself.
+    pub broker: BrokerView,
+    /// The devices in index order.
+    pub devices: Vec<DeviceView>,
+    /// Jobs in the queue, next first.
+    pub queue: Vec<QueuedView>,
+}
+
+/// The broker.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BrokerView {
+    /// Process id.
+    pub pid: u32,
+    /// Version and commit.
+    pub version: String,
+    /// `private` or `managed`.
+    pub kind: String,
+    /// Its socket directory.
+    pub socket_dir: String,
+    /// `ok`, `no driver`, `driver mismatch`, `adopting`, with the reason after a colon.
+    pub driver: String,
+    /// Jobs alive.
+    pub jobs: u32,
+    /// Clients attached.
+    pub clients: u32,
+    /// Nanoseconds since it started.
+    pub uptime_ns: u64,
+}
+
+/// One device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DeviceView {
+    /// `nvidia-smi`'s index.
+    pub index: u32,
+    /// `GPU-…`.
+    pub uuid: String,
+    /// Model name.
+    pub model: String,
+    /// `ok`, `lost`.
+    pub state: String,
+    /// Whole memory.
+    pub total_bytes: u64,
+    /// What jobs can share: total minus the configured reserve.
+    pub usable_bytes: u64,
+    /// Σ over holders of the greater of promised and used.
+    pub committed_bytes: u64,
+    /// In use as NVML shows, everybody included.
+    pub used_bytes: u64,
+    /// Of that, by processes that no job owns.
+    pub unmanaged_bytes: u64,
+    /// Jobs that hold it.
+    pub jobs: Vec<String>,
+}
+
+/// One waiting job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct QueuedView {
+    /// `j43`.
+    pub job: String,
+    /// Owner.
+    pub user: String,
+    /// What it asks, as written.
+    pub mem: Option<String>,
+    /// Nanoseconds since it asked.
+    pub waited_ns: u64,
+    /// What it waits for.
+    pub reason: String,
+}
+
+/// One event.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EventView {
+    /// Unix time in nanoseconds.
+    pub time_ns: u64,
+    /// `job-admitted`, `job-ended`, `client-attached`, `client-died`, `denied`, `unmanaged`, `limit-changed`, `adopted`, …
+    pub kind: String,
+    /// The job, where one is meant.
+    pub job: Option<String>,
+    /// The process, where one is meant.
+    pub pid: Option<u32>,
+    /// A sentence with the numbers.
+    pub text: String,
+}
+
+/// A refusal or failure with what to do about it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ErrorView {
+    /// Machine-readable kind.
+    pub code: ErrorCode,
+    /// What failed, with the numbers.
+    pub message: String,
+    /// What this caller may do, a command where there is one.
+    pub hint: Option<String>,
+    /// Who holds what was asked.
+    #[serde(default)]
+    pub holders: Vec<Holder>,
+}
+
+/// Kinds of [`ErrorView`]; the command line maps them to exit codes (design: Command line).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ErrorCode {
+    /// The request is malformed or a value is out of range (2; `run`: 125).
+    Invalid,
+    /// The caller may not do this (3; `run`: 125).
+    NotAllowed,
+    /// No such job (4).
+    NoTarget,
+    /// The target matches several jobs (4).
+    Ambiguous,
+    /// No room now and none was waited for, or the wait ran out (`run`: 124).
+    NoRoom,
+    /// Nothing on this machine can ever satisfy it (`run`: 125).
+    Impossible,
+    /// No such device (`run`: 125).
+    NoDevice,
+    /// No driver here (`run`: 125).
+    NoDriver,
+    /// The broker failed inside (5; `run`: 125).
+    Internal,
+}

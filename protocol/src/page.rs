@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The two pages that a client and the broker share.
+//!
+//! Both are memfds of [`PAGE_BYTES`] made by the broker and sealed SHRINK|GROW|SEAL. The *broker's page* is writable by
+//! the broker alone (the client gets a read-only open file); the *client's page* is written by the client, and the
+//! broker reads it as hints: what it enforces it recomputes. All words are naturally aligned atomics; one 128-byte line
+//! per device (two cache lines: adjacent-line prefetch) keeps devices from contending.
+
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+use crate::message::MAX_DEVICES;
+
+/// Size of each page file in bytes.
+pub const PAGE_BYTES: usize = 4096;
+/// First word of the broker's page (`PTGB`).
+pub const BROKER_MAGIC: u32 = u32::from_le_bytes(*b"PTGB");
+/// First word of the client's page (`PTGC`).
+pub const CLIENT_MAGIC: u32 = u32::from_le_bytes(*b"PTGC");
+/// Layout version of both pages; another layout is another protocol major.
+pub const LAYOUT: u32 = 1;
+
+/// The page that only the broker writes.
+#[repr(C, align(4096))]
+pub struct BrokerPage {
+    /// Identity and state of the client's attachment.
+    pub head: BrokerHead,
+    /// One line per slot.
+    pub devices: [GrantLine; MAX_DEVICES],
+}
+
+/// First line of the broker's page.
+#[repr(C, align(128))]
+pub struct BrokerHead {
+    /// [`BROKER_MAGIC`], written last when the page is ready.
+    pub magic: AtomicU32,
+    /// [`LAYOUT`].
+    pub layout: AtomicU32,
+    /// The client's id.
+    pub client: AtomicU64,
+    /// The job's number.
+    pub job: AtomicU64,
+    /// Which broker instance wrote last; changes when a new broker adopts the client.
+    pub epoch: AtomicU64,
+    /// Clients of the job that are attached: 1 means that this client's use is the job's use.
+    pub clients_in_job: AtomicU32,
+    /// Slots in use.
+    pub device_count: AtomicU32,
+}
+
+/// What the broker says about one device.
+#[repr(C, align(128))]
+pub struct GrantLine {
+    /// **G**: bytes that this client may use without asking.
+    pub granted: AtomicU64,
+    /// The job's limit in bytes.
+    pub limit: AtomicU64,
+}
+
+/// The page that the client writes.
+#[repr(C, align(4096))]
+pub struct ClientPage {
+    /// Identity and process-wide counters.
+    pub head: ClientHead,
+    /// One line per slot.
+    pub devices: [UseLine; MAX_DEVICES],
+}
+
+/// First line of the client's page.
+#[repr(C, align(128))]
+pub struct ClientHead {
+    /// [`CLIENT_MAGIC`], written by the broker at creation.
+    pub magic: AtomicU32,
+    /// [`LAYOUT`].
+    pub layout: AtomicU32,
+    /// Allocations refused because no broker answered.
+    pub refused_no_broker: AtomicU64,
+    /// Calls let through because sharing is off in this process.
+    pub failed_open: AtomicU64,
+    /// Rows of the driver table asked for by address that map to no row of ours.
+    pub unknown_entry_points: AtomicU64,
+}
+
+/// What the client says about one device.
+#[repr(C, align(128))]
+pub struct UseLine {
+    /// **U**: bytes charged, allocations in flight included.
+    pub used: AtomicU64,
+    /// Highest value of `used` seen.
+    pub peak: AtomicU64,
+    /// Live allocations.
+    pub allocations: AtomicU64,
+    /// Allocations denied by the limit.
+    pub denied_limit: AtomicU64,
+    /// Allocations denied because the device is full.
+    pub denied_full: AtomicU64,
+}
+
+const _: () = assert!(size_of::<BrokerPage>() == PAGE_BYTES && size_of::<ClientPage>() == PAGE_BYTES);
