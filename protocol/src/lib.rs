@@ -11,5 +11,9 @@
 pub mod admin;
 #[cfg(feature = "std")]
 pub mod frame;
+#[cfg(feature = "std")]
+pub mod job_ledger;
 pub mod message;
 pub mod page;
+pub mod reservation;
+pub mod units;

@@ -183,13 +183,13 @@ pub struct Answer {
     pub physical_free: u64,
 }
 
-/// The grant reached `wanted`.
+/// The grant reached `wanted` and is pinned until the client counts it as settled (bounded by `PIN_NS`).
 pub const VERDICT_GRANTED: u32 = 0;
 /// The job's limit does not allow it.
 pub const VERDICT_LIMIT: u32 = 1;
 /// The device has no room: promises to others or others' use take the rest.
 pub const VERDICT_CARD_FULL: u32 = 2;
-/// The grant was raised and is pinned for this client: try the allocation again.
+/// A sibling's use moved while the broker looked, so nothing is decided: try the allocation again.
 pub const VERDICT_RETRY: u32 = 3;
 /// No such slot, or a request that contradicts the ledger; counted as a defect of the client.
 pub const VERDICT_INVALID: u32 = 4;

@@ -93,6 +93,8 @@ pub struct UseLine {
     pub denied_limit: AtomicU64,
     /// Allocations denied because the device is full.
     pub denied_full: AtomicU64,
+    /// Granted asks that the client has used or given up; lifts the broker's pin (`reservation::settle`).
+    pub settled: AtomicU64,
 }
 
 const _: () = assert!(size_of::<BrokerPage>() == PAGE_BYTES && size_of::<ClientPage>() == PAGE_BYTES);

@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The broker's half of the reservation protocol for one job on one device: who holds how much of the limit.
+//!
+//! Terms: a member's *floor* is what must not be taken from it: what it uses, and what it was just granted and has not
+//! used yet (the *pin*). *Slack* is what it holds beyond that, so that it need not ask for every allocation; slack is
+//! shared evenly and taken back whenever a sibling asks. The *ceiling* is the part of the limit that the card has room
+//! for at the moment (equal to the limit where all of it is promised). All amounts in bytes.
+//!
+//! The words themselves (`L` in the broker's mapped file, `G` and `U` in the client's pages) are reached through
+//! [`Pages`], so that this structure holds only what may be forgotten when the broker dies: after an [adoption]
+//! (JobLedger::adopt) the words in the file say it all.
+//!
+//! ```text
+//!            attach               ask / set_limit / rebalance          death (process gone)
+//!   (none) ─────────► member: L = floor + slack ◄─────────────┐ ─────────────────────────► L = 0, slack to siblings
+//!            adopt      ▲             └───────────────────────┘
+//!   (file) ─────────────┘  G := L
+//! ```
+
+use std::collections::BTreeMap;
+
+use crate::reservation::{self, Lowered, Word};
+use crate::units::{ClientId, SECOND_NS};
+
+/// Longest time that a granted and unused ask is protected from siblings. A client uses a grant within microseconds and
+/// says so; only a stopped or broken one reaches this bound, and then its siblings must get on.
+pub const PIN_NS: u64 = SECOND_NS;
+
+/// Rounds in which an ask tries to take slack back before it answers *retry*. A round fails only when a sibling used
+/// its slack between two instructions of the broker.
+const ROUNDS: u32 = 4;
+
+/// The words of one client on the job's device.
+pub struct Words<'a, W> {
+    /// **L** in the broker's file.
+    pub ledger: &'a W,
+    /// The shared words; none when the pages are not (or no longer) reachable: such a member keeps its L as it is.
+    pub shared: Option<Shared<'a, W>>,
+}
+
+/// The words in the two pages.
+pub struct Shared<'a, W> {
+    /// **G**.
+    pub granted: &'a W,
+    /// **U**.
+    pub used: &'a W,
+    /// Granted asks that the client has used or given up.
+    pub settled: &'a W,
+}
+
+/// Where a client's words are.
+pub trait Pages {
+    /// The machine's atomic word, or a model's.
+    type Word: Word;
+    /// The words of a member; `None` only for a client that is not one.
+    fn words(&self, client: ClientId) -> Option<Words<'_, Self::Word>>;
+}
+
+/// What an ask came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// L and G cover what was wanted; pinned.
+    Granted,
+    /// Σ use with it exceeds the limit.
+    Limit,
+    /// It is within the limit, but the card has `short_by` bytes too little for this job now. Raise the ceiling by as
+    /// much and ask again, or deny.
+    CardFull {
+        /// Bytes that the ceiling lacks.
+        short_by: u64,
+    },
+    /// A sibling's use was moving; ask again.
+    Retry,
+    /// The client is no member, or its pages are lost.
+    Invalid,
+}
+
+/// Verdict and the numbers that explain it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The decision.
+    pub verdict: Verdict,
+    /// The asker's G after it.
+    pub granted: u64,
+    /// The job's limit.
+    pub limit: u64,
+    /// What the job uses, pins included.
+    pub job_used: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Member {
+    /// Bytes the last granted ask wanted; 0 when there was none.
+    pin: u64,
+    /// When the pin ends at the latest.
+    pinned_until_ns: u64,
+    /// Asks granted; the pin holds while the client settled fewer.
+    granted_asks: u64,
+}
+
+/// One job on one device.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct JobLedger {
+    limit: u64,
+    ceiling: u64,
+    members: BTreeMap<ClientId, Member>,
+}
+
+/// One member as read at an instant.
+#[derive(Clone, Copy)]
+struct Seen {
+    client: ClientId,
+    ledger: u64,
+    floor: u64,
+    is_moving: bool,
+    is_reachable: bool,
+}
+
+impl JobLedger {
+    /// A ledger without members. `ceiling` is what the card has room for; the limit where everything is promised.
+    #[must_use]
+    pub fn new(limit: u64, ceiling: u64) -> Self {
+        Self {
+            limit,
+            ceiling,
+            members: BTreeMap::new(),
+        }
+    }
+
+    /// The job's limit.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// The part of the limit that the card has room for.
+    #[must_use]
+    pub fn ceiling(&self) -> u64 {
+        self.ceiling
+    }
+
+    /// Members in the order of their ids.
+    pub fn clients(&self) -> impl ExactSizeIterator<Item = ClientId> + '_ {
+        self.members.keys().copied()
+    }
+
+    /// Σ L: what the members may use without asking.
+    pub fn granted_sum<P: Pages>(&self, pages: &P) -> u64 {
+        self.members.keys().fold(0, |sum: u64, client| {
+            sum.saturating_add(pages.words(*client).map_or(0, |words| words.ledger.load()))
+        })
+    }
+
+    /// What the job uses: Σ min(U, L), and L for a member whose pages are lost. U beyond L is a charge that is being
+    /// undone or a client's lie; neither holds memory that the driver was allowed to give.
+    pub fn used_sum<P: Pages>(&self, pages: &P) -> u64 {
+        self.members.keys().fold(0, |sum: u64, client| {
+            sum.saturating_add(pages.words(*client).map_or(0, |words| {
+                let ledger = words.ledger.load();
+                words.shared.map_or(ledger, |shared| shared.used.load().min(ledger))
+            }))
+        })
+    }
+
+    /// A new member (its words are zero). The only one gets the whole ceiling and never asks; later ones an even part of
+    /// the slack, taken from those who hold more.
+    pub fn attach<P: Pages>(&mut self, pages: &P, client: ClientId, now_ns: u64) {
+        self.members.insert(client, Member::default());
+        self.rebalance(pages, now_ns);
+    }
+
+    /// A member that an earlier broker had: G := L, whatever step that broker died in. Nothing is redistributed: the
+    /// others' pages may not be back yet.
+    pub fn adopt<P: Pages>(&mut self, pages: &P, client: ClientId) {
+        let mut member = Member::default();
+        if let Some(words) = pages.words(client)
+            && let Some(shared) = words.shared
+        {
+            reservation::adopt(words.ledger, shared.granted);
+            member.granted_asks = shared.settled.load();
+        }
+        self.members.insert(client, member);
+    }
+
+    /// A member whose process is gone and whose memory the driver has freed.
+    pub fn death<P: Pages>(&mut self, pages: &P, client: ClientId, now_ns: u64) {
+        if self.members.remove(&client).is_some() {
+            if let Some(words) = pages.words(client) {
+                reservation::death(words.ledger);
+            }
+            self.rebalance(pages, now_ns);
+        }
+    }
+
+    /// Raises or lowers the limit and the ceiling. Below use nothing dies: every member keeps what it uses and growth
+    /// is denied. Answers Σ L; while that is above the limit the job is over it, and [`JobLedger::rebalance`] follows
+    /// falling use.
+    pub fn set_limit<P: Pages>(&mut self, pages: &P, limit: u64, ceiling: u64, now_ns: u64) -> u64 {
+        self.limit = limit;
+        self.ceiling = ceiling;
+        self.rebalance(pages, now_ns);
+        self.granted_sum(pages)
+    }
+
+    /// Shares the slack evenly again: called after every change of members or limits, and from time to time while the
+    /// job is over its limit.
+    pub fn rebalance<P: Pages>(&mut self, pages: &P, now_ns: u64) {
+        let seen = self.look(pages, now_ns, None);
+        let floors = seen.iter().fold(0, |sum: u64, member| sum.saturating_add(member.floor));
+        let slack = self.effective().saturating_sub(floors) / (seen.len() as u64).max(1);
+        for member in &seen {
+            self.lower(pages, member, member.floor.saturating_add(slack));
+        }
+        for member in &seen {
+            let Some(words) = pages.words(member.client) else {
+                continue;
+            };
+            let Some(shared) = words.shared else { continue };
+            let free = self.effective().saturating_sub(self.granted_sum(pages));
+            let held = words.ledger.load();
+            // A lone member gets the division's remainder too: it is to have everything.
+            let target = if seen.len() == 1 {
+                u64::MAX
+            } else {
+                member.floor.saturating_add(slack)
+            };
+            let to = target.min(held.saturating_add(free));
+            if to > held {
+                reservation::raise(words.ledger, shared.granted, to);
+            }
+        }
+    }
+
+    /// A member wants its use to become `wanted` on the device.
+    pub fn ask<P: Pages>(&mut self, pages: &P, client: ClientId, wanted: u64, now_ns: u64) -> Answer {
+        let verdict = self.decide(pages, client, wanted, now_ns);
+        if verdict == Verdict::Granted
+            && let Some(member) = self.members.get_mut(&client)
+        {
+            if now_ns >= member.pinned_until_ns {
+                member.pin = 0;
+            }
+            member.pin = member.pin.max(wanted);
+            member.pinned_until_ns = now_ns.saturating_add(PIN_NS);
+            member.granted_asks = member.granted_asks.wrapping_add(1);
+        }
+        let granted = pages.words(client).map_or(0, |words| words.ledger.load());
+        Answer {
+            verdict,
+            granted,
+            limit: self.limit,
+            job_used: self.used_sum(pages),
+        }
+    }
+
+    fn decide<P: Pages>(&mut self, pages: &P, client: ClientId, wanted: u64, now_ns: u64) -> Verdict {
+        if !self.members.contains_key(&client) {
+            return Verdict::Invalid;
+        }
+        let Some(words) = pages.words(client) else {
+            return Verdict::Invalid;
+        };
+        let Some(shared) = words.shared else {
+            return Verdict::Invalid;
+        };
+        for _ in 0..ROUNDS {
+            if wanted <= words.ledger.load() {
+                // An earlier ask of this client, or a lowering that was taken back, made the room already.
+                shared.granted.store(words.ledger.load());
+                return Verdict::Granted;
+            }
+            let siblings = self.look(pages, now_ns, Some(client));
+            let floors = siblings
+                .iter()
+                .fold(0, |sum: u64, member| sum.saturating_add(member.floor));
+            let total = floors.saturating_add(wanted);
+            if total > self.effective() || total == u64::MAX {
+                // A charge that is being undone looks like use for an instant: not a reason to deny.
+                let asker_moves = shared.used.load() > words.ledger.load();
+                if asker_moves || siblings.iter().any(|member| member.is_moving) {
+                    return Verdict::Retry;
+                }
+                return if total > self.limit || total == u64::MAX {
+                    Verdict::Limit
+                } else {
+                    Verdict::CardFull {
+                        short_by: total - self.effective(),
+                    }
+                };
+            }
+            let slack = (self.effective() - total) / (self.members.len() as u64).max(1);
+            for member in &siblings {
+                self.lower(pages, member, member.floor.saturating_add(slack));
+            }
+            let held = words.ledger.load();
+            let reach = held.saturating_add(self.effective().saturating_sub(self.granted_sum(pages)));
+            if reach >= wanted {
+                // Nothing was lowered for more than this, so the asker keeps what it held.
+                let to = wanted.saturating_add(slack).max(held).min(reach);
+                reservation::raise(words.ledger, shared.granted, to);
+                return Verdict::Granted;
+            }
+        }
+        Verdict::Retry
+    }
+
+    /// What a job with this limit may hold at the moment.
+    fn effective(&self) -> u64 {
+        self.limit.min(self.ceiling)
+    }
+
+    fn lower<P: Pages>(&self, pages: &P, member: &Seen, to: u64) {
+        if member.ledger <= to || !member.is_reachable {
+            return;
+        }
+        let Some(words) = pages.words(member.client) else {
+            return;
+        };
+        let Some(shared) = words.shared else { return };
+        // Busy: the member used it first, and the caller's next look counts that.
+        let (Lowered::Done | Lowered::Busy { .. }) = reservation::lower(words.ledger, shared.granted, shared.used, to);
+    }
+
+    fn look<P: Pages>(&self, pages: &P, now_ns: u64, except: Option<ClientId>) -> Vec<Seen> {
+        let members = self.members.iter().filter(|(client, _)| Some(**client) != except);
+        members
+            .filter_map(|(client, member)| {
+                let words = pages.words(*client)?;
+                let ledger = words.ledger.load();
+                let Some(shared) = words.shared else {
+                    let floor = ledger;
+                    return Some(Seen {
+                        client: *client,
+                        ledger,
+                        floor,
+                        is_moving: false,
+                        is_reachable: false,
+                    });
+                };
+                let is_pinned = member.granted_asks > 0
+                    && now_ns < member.pinned_until_ns
+                    && shared.settled.load() < member.granted_asks;
+                let used = shared.used.load();
+                let pin = if is_pinned { member.pin } else { 0 };
+                let floor = used.max(pin).min(ledger);
+                Some(Seen {
+                    client: *client,
+                    ledger,
+                    floor,
+                    is_moving: used > ledger,
+                    is_reachable: true,
+                })
+            })
+            .collect()
+    }
+}
