@@ -1,0 +1,466 @@
+// SPDX-License-Identifier: Apache-2.0
+// A CUDA driver API client that does what its standard input says, one command a line, one answer line each.
+//
+// Tests steer several of these step by step, so that races are staged and not hoped for. How it reaches the driver is
+// the first argument ("via"), because that is what an interposer can get wrong; everything else is a command.
+// Answers begin with the command's name; a driver result is its number. Unknown commands end the program with 64.
+//
+//   via: link dlopen abs deepbind dlmopen gpa1 gpa2 weak default cudart
+//
+// Built without CUDA headers on purpose: the prototypes below are the stable driver ABI.
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+typedef int CUresult;
+typedef int CUdevice;
+typedef uint64_t CUdeviceptr;
+typedef void *CUcontext;
+
+#define DRIVER(X) \
+  X(cuInit, CUresult, (unsigned)) \
+  X(cuDriverGetVersion, CUresult, (int *)) \
+  X(cuDeviceGetCount, CUresult, (int *)) \
+  X(cuDeviceGet, CUresult, (CUdevice *, int)) \
+  X(cuDeviceGetUuid, CUresult, (unsigned char *, CUdevice)) \
+  X(cuDeviceTotalMem_v2, CUresult, (size_t *, CUdevice)) \
+  X(cuCtxCreate_v2, CUresult, (CUcontext *, unsigned, CUdevice)) \
+  X(cuCtxDestroy_v2, CUresult, (CUcontext)) \
+  X(cuCtxSetCurrent, CUresult, (CUcontext)) \
+  X(cuCtxGetCurrent, CUresult, (CUcontext *)) \
+  X(cuCtxSynchronize, CUresult, (void)) \
+  X(cuDevicePrimaryCtxRetain, CUresult, (CUcontext *, CUdevice)) \
+  X(cuDevicePrimaryCtxRelease_v2, CUresult, (CUdevice)) \
+  X(cuDevicePrimaryCtxReset_v2, CUresult, (CUdevice)) \
+  X(cuMemGetInfo_v2, CUresult, (size_t *, size_t *)) \
+  X(cuMemAlloc_v2, CUresult, (CUdeviceptr *, size_t)) \
+  X(cuMemAllocPitch_v2, CUresult, (CUdeviceptr *, size_t *, size_t, size_t, unsigned)) \
+  X(cuMemAllocManaged, CUresult, (CUdeviceptr *, size_t, unsigned)) \
+  X(cuMemFree_v2, CUresult, (CUdeviceptr)) \
+  X(cuMemsetD8_v2, CUresult, (CUdeviceptr, unsigned char, size_t)) \
+  X(cuMemcpyDtoH_v2, CUresult, (void *, CUdeviceptr, size_t)) \
+  X(cuModuleLoadData, CUresult, (void **, const void *)) \
+  X(cuModuleGetFunction, CUresult, (void **, void *, const char *)) \
+  X(cuLaunchKernel, CUresult, (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **)) \
+  X(cuGetProcAddress_v2, CUresult, (const char *, void **, int, uint64_t, int *))
+
+typedef CUresult (*get_v1_fn)(const char *, void **, int, uint64_t);
+typedef CUresult (*get_v2_fn)(const char *, void **, int, uint64_t, int *);
+
+#define FIELD(name, ret, args) ret(*name) args;
+static struct { DRIVER(FIELD) get_v1_fn cuGetProcAddress; } cu;
+
+#if defined(VIA_LINK) || defined(VIA_WEAK)
+#ifdef VIA_WEAK
+#define LINKAGE __attribute__((weak))
+#else
+#define LINKAGE
+#endif
+#define PROTOTYPE(name, ret, args) extern ret name args LINKAGE;
+DRIVER(PROTOTYPE)
+#endif
+
+static void die(const char *what) {
+  const char *why = dlerror();
+  fprintf(stderr, "client: %s: %s\n", what, why ? why : strerror(errno));
+  exit(65);
+}
+
+// Looked up before any constructor of a preloaded library can have run in a plain dlopen'ed plugin; kept to prove that
+// symbols cached that early are hooked too (built with -DCACHE_EARLY: runs from .preinit_array).
+#ifdef CACHE_EARLY
+static void *early_handle;
+static void *early_alloc;
+static void cache_early(void) {
+  early_handle = dlopen("libcuda.so.1", RTLD_NOW);
+  if (early_handle) early_alloc = dlsym(early_handle, "cuMemAlloc_v2");
+}
+__attribute__((section(".preinit_array"), used)) static void (*preinit)(void) = cache_early;
+#endif
+
+static void *driver_handle;
+
+static const char *absolute_driver(void) {
+  static char path[4096];
+  const char *explicit_path = getenv("CLIENT_DRIVER");
+  if (explicit_path) return explicit_path;
+  // Where the loader would find it, asked of a short-lived look-up that loads nothing else.
+  void *h = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+  struct link_map *map;
+  if (!h || dlinfo(h, RTLD_DI_LINKMAP, &map)) die("find libcuda.so.1");
+  if (!realpath(map->l_name, path)) die("realpath");
+  return path;
+}
+
+static void *opened(void *handle) {
+  // A null handle would mean RTLD_DEFAULT to dlsym: say what is missing instead.
+  if (!handle) die("libcuda.so.1");
+  return handle;
+}
+
+static void by_dlsym(void *handle) {
+#define LOAD(name, ret, args) \
+  *(void **)&cu.name = dlsym(handle, #name); \
+  if (!cu.name) die(#name);
+  DRIVER(LOAD)
+  *(void **)&cu.cuGetProcAddress = dlsym(handle, "cuGetProcAddress");
+  driver_handle = handle;
+}
+
+// What a runtime does that knows one entry point only: asks names without suffix at the version it was built for.
+static void by_proc_address(void *handle, int version) {
+  get_v1_fn v1 = (get_v1_fn)dlsym(handle, "cuGetProcAddress");
+  get_v2_fn v2 = (get_v2_fn)dlsym(handle, "cuGetProcAddress_v2");
+  if (version == 1 ? !v1 : !v2) die("cuGetProcAddress");
+#define ASK(name, ret, args) { \
+    char base[64]; snprintf(base, sizeof base, "%s", #name); \
+    size_t n = strlen(base); if (n > 3 && !strcmp(base + n - 3, "_v2") && strncmp(base, "cuGetProc", 9)) base[n - 3] = 0; \
+    if (!strncmp(base, "cuGetProc", 9)) strcpy(base, "cuGetProcAddress"); \
+    void *p = NULL; int status = -1; \
+    CUresult r = version == 1 ? v1(base, &p, 12000, 0) : v2(base, &p, 12000, 0, &status); \
+    if (r || !p) { fprintf(stderr, "client: %s: %d status %d\n", base, r, status); exit(65); } \
+    *(void **)&cu.name = p; }
+  DRIVER(ASK)
+  cu.cuGetProcAddress = v1;
+  driver_handle = handle;
+}
+
+static void reach_driver(const char *via) {
+#if defined(VIA_LINK)
+#define BIND(name, ret, args) cu.name = name;
+  DRIVER(BIND)
+  *(void **)&cu.cuGetProcAddress = dlsym(RTLD_DEFAULT, "cuGetProcAddress");
+#elif defined(VIA_WEAK)
+#define BIND(name, ret, args) cu.name = name;
+  DRIVER(BIND)
+#else
+  if (!strcmp(via, "dlopen")) {
+    by_dlsym(opened(dlopen("libcuda.so.1", RTLD_NOW)));
+  } else if (!strcmp(via, "abs")) {
+    by_dlsym(opened(dlopen(absolute_driver(), RTLD_NOW | RTLD_LOCAL)));
+  } else if (!strcmp(via, "deepbind")) {
+    by_dlsym(opened(dlopen("libcuda.so.1", RTLD_NOW | RTLD_DEEPBIND)));
+  } else if (!strcmp(via, "dlmopen")) {
+    by_dlsym(opened(dlmopen(LM_ID_NEWLM, "libcuda.so.1", RTLD_NOW)));
+  } else if (!strcmp(via, "gpa1")) {
+    by_proc_address(opened(dlopen("libcuda.so.1", RTLD_NOW)), 1);
+  } else if (!strcmp(via, "gpa2")) {
+    by_proc_address(opened(dlopen("libcuda.so.1", RTLD_NOW)), 2);
+  } else if (!strcmp(via, "default")) {
+    if (!dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL)) die("libcuda.so.1");
+    by_dlsym(RTLD_DEFAULT);
+  } else if (!strcmp(via, "cudart")) {
+    // libcudart's start-up: one dlsym, an empty-name probe, cuInit, then two versions of cuGetProcAddress by itself.
+    void *h = opened(dlopen("libcuda.so.1", RTLD_NOW)), *p = NULL, *q = NULL;
+    int status = -1;
+    get_v2_fn get = (get_v2_fn)dlsym(h, "cuGetProcAddress_v2");
+    if (!get) die("cuGetProcAddress_v2");
+    get("", &p, 12000, 0, &status);
+    if (get("cuInit", &p, 2000, 0, &status)) die("cuInit");
+    if (get("cuGetProcAddress", &p, 11030, 0, &status) || get("cuGetProcAddress", &q, 12000, 0, &status)) die("gpa");
+    if (!p || !q) die("cuGetProcAddress by itself");
+    by_proc_address(h, 2);
+    get_v2_fn inner = (get_v2_fn)q;
+    *(void **)&cu.cuMemAlloc_v2 = NULL;
+    if (inner("cuMemAlloc", (void **)&cu.cuMemAlloc_v2, 12000, 2, &status) || !cu.cuMemAlloc_v2) die("cuMemAlloc");
+  } else {
+    fprintf(stderr, "client: unknown via %s\n", via);
+    exit(64);
+  }
+#endif
+#ifdef CACHE_EARLY
+  if (early_alloc) *(void **)&cu.cuMemAlloc_v2 = early_alloc;
+#endif
+}
+
+enum { SLOTS = 4096 };
+static struct { char name[32]; CUdeviceptr ptr; size_t bytes; } slots[SLOTS];
+static CUcontext contexts[16];
+
+static int slot_of(const char *name, int create) {
+  int empty = -1;
+  for (int i = 0; i < SLOTS; i++) {
+    if (!strcmp(slots[i].name, name)) return i;
+    if (empty < 0 && !slots[i].name[0]) empty = i;
+  }
+  if (create && empty >= 0) snprintf(slots[empty].name, sizeof slots[empty].name, "%s", name);
+  return create ? empty : -1;
+}
+
+struct race { pthread_barrier_t *barrier; CUcontext context; size_t bytes; int rounds; int *won; };
+
+static void *racer(void *argument) {
+  struct race *race = argument;
+  cu.cuCtxSetCurrent(race->context);
+  for (int round = 0; round < race->rounds; round++) {
+    CUdeviceptr p = 0;
+    pthread_barrier_wait(race->barrier);
+    CUresult r = cu.cuMemAlloc_v2(&p, race->bytes);
+    if (r == 0) __atomic_add_fetch(&race->won[round], 1, __ATOMIC_SEQ_CST);
+    else if (r != 2) __atomic_add_fetch(&race->won[round], 1000, __ATOMIC_SEQ_CST);
+    pthread_barrier_wait(race->barrier);
+    if (r == 0) cu.cuMemFree_v2(p);
+  }
+  return NULL;
+}
+
+static void histogram(const char *what, const int *won, int rounds) {
+  int zero = 0, one = 0, two = 0, more = 0;
+  for (int i = 0; i < rounds; i++) {
+    if (won[i] == 0) zero++;
+    else if (won[i] == 1) one++;
+    else if (won[i] == 2) two++;
+    else more++;
+  }
+  printf("%s none=%d one=%d two=%d other=%d\n", what, zero, one, two, more);
+}
+
+// Threads of this process, each asking `bytes` at a barrier, `rounds` times.
+static void race_threads(int threads, int rounds, size_t bytes) {
+  pthread_barrier_t barrier;
+  pthread_barrier_init(&barrier, NULL, threads);
+  int *won = calloc(rounds, sizeof *won);
+  CUcontext current = NULL;
+  cu.cuCtxGetCurrent(&current);
+  struct race race = {&barrier, current, bytes, rounds, won};
+  pthread_t ids[64];
+  for (int i = 0; i < threads; i++) pthread_create(&ids[i], NULL, racer, &race);
+  for (int i = 0; i < threads; i++) pthread_join(ids[i], NULL);
+  histogram("race", won, rounds);
+  free(won);
+}
+
+// The same among processes that name the same file: a barrier and the tally live in it. `parties` processes, this one
+// asks `bytes`; whoever arrives first makes the file whole under an exclusive lock.
+struct arena { pthread_barrier_t barrier; int ready; int won[100000]; };
+
+static void race_processes(const char *file, int parties, int rounds, size_t bytes) {
+  int fd = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+  if (fd < 0 || fcntl(fd, F_SETLKW, &lock)) die(file);
+  if (ftruncate(fd, sizeof(struct arena))) die("ftruncate");
+  struct arena *arena = mmap(NULL, sizeof *arena, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (arena == MAP_FAILED) die("mmap");
+  if (!arena->ready) {
+    pthread_barrierattr_t shared;
+    pthread_barrierattr_init(&shared);
+    pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
+    pthread_barrier_init(&arena->barrier, &shared, parties);
+    arena->ready = 1;
+  }
+  lock.l_type = F_UNLCK;
+  fcntl(fd, F_SETLKW, &lock);
+  int mine = 0, odd = 0;
+  for (int round = 0; round < rounds; round++) {
+    CUdeviceptr p = 0;
+    pthread_barrier_wait(&arena->barrier);
+    CUresult r = cu.cuMemAlloc_v2(&p, bytes);
+    if (r == 0) { mine++; __atomic_add_fetch(&arena->won[round], 1, __ATOMIC_SEQ_CST); }
+    else if (r != 2) { odd++; }
+    pthread_barrier_wait(&arena->barrier);
+    if (r == 0) cu.cuMemFree_v2(p);
+    pthread_barrier_wait(&arena->barrier);
+  }
+  printf("prace mine=%d odd=%d ", mine, odd);
+  histogram("all", arena->won, rounds);
+}
+
+static int count_entries(const char *directory) {
+  DIR *d = opendir(directory);
+  int n = 0;
+  struct dirent *e;
+  while (d && (e = readdir(d))) n += e->d_name[0] != '.';
+  if (d) closedir(d);
+  return n;
+}
+
+static void print_uuid(const unsigned char *u) {
+  printf("GPU-");
+  for (int i = 0; i < 16; i++) printf(i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", u[i]);
+}
+
+static int alloc_free_loop(long rounds, size_t bytes, unsigned seed) {
+  // Random sizes up to `bytes`, up to 16 alive; endless when rounds is 0 (the test kills us).
+  CUdeviceptr alive[16] = {0};
+  size_t sizes[16] = {0};
+  long denied = 0;
+  for (long i = 0; rounds == 0 || i < rounds; i++) {
+    int k = rand_r(&seed) % 16;
+    if (alive[k]) {
+      if (cu.cuMemFree_v2(alive[k])) return 1;
+      alive[k] = 0;
+    } else {
+      sizes[k] = 1 + ((size_t)rand_r(&seed) * 2654435761u) % bytes;
+      CUresult r = cu.cuMemAlloc_v2(&alive[k], sizes[k]);
+      if (r == 2) { denied++; alive[k] = 0; }
+      else if (r) return 1;
+    }
+  }
+  for (int k = 0; k < 16; k++) if (alive[k]) cu.cuMemFree_v2(alive[k]);
+  printf("loop denied=%ld\n", denied);
+  return 0;
+}
+
+static int command(char *line) {
+  char *save = NULL, *verb = strtok_r(line, " \n", &save);
+  if (!verb || verb[0] == '#') return 0;
+  char *a = strtok_r(NULL, " \n", &save), *b = a ? strtok_r(NULL, " \n", &save) : NULL;
+  char *c = b ? strtok_r(NULL, " \n", &save) : NULL, *d = c ? strtok_r(NULL, " \n", &save) : NULL;
+  unsigned long long x = a ? strtoull(a, NULL, 0) : 0, y = b ? strtoull(b, NULL, 0) : 0;
+  if (!strcmp(verb, "init")) {
+    printf("init %d\n", cu.cuInit(x));
+  } else if (!strcmp(verb, "present")) {
+    printf("present %d\n", cu.cuInit != NULL);
+  } else if (!strcmp(verb, "count")) {
+    int n = -1; CUresult r = cu.cuDeviceGetCount(&n);
+    printf("count %d %d\n", r, n);
+  } else if (!strcmp(verb, "uuid")) {
+    CUdevice dev; unsigned char u[16] = {0}; CUresult r = cu.cuDeviceGet(&dev, x);
+    if (!r) r = cu.cuDeviceGetUuid(u, dev);
+    printf("uuid %d ", r); print_uuid(u); printf("\n");
+  } else if (!strcmp(verb, "total")) {
+    size_t n = 0; CUresult r = cu.cuDeviceTotalMem_v2(&n, x);
+    printf("total %d %zu\n", r, n);
+  } else if (!strcmp(verb, "ctx")) {
+    printf("ctx %d\n", cu.cuCtxCreate_v2(&contexts[x % 16], 0, x));
+  } else if (!strcmp(verb, "use")) {
+    printf("use %d\n", cu.cuCtxSetCurrent(contexts[x % 16]));
+  } else if (!strcmp(verb, "ctxdestroy")) {
+    printf("ctxdestroy %d\n", cu.cuCtxDestroy_v2(contexts[x % 16]));
+  } else if (!strcmp(verb, "primary")) {
+    CUcontext p; CUresult r = cu.cuDevicePrimaryCtxRetain(&p, x);
+    if (!r) r = cu.cuCtxSetCurrent(p);
+    printf("primary %d\n", r);
+  } else if (!strcmp(verb, "release")) {
+    printf("release %d\n", cu.cuDevicePrimaryCtxRelease_v2(x));
+  } else if (!strcmp(verb, "reset")) {
+    printf("reset %d\n", cu.cuDevicePrimaryCtxReset_v2(x));
+  } else if (!strcmp(verb, "info")) {
+    size_t free_bytes = 0, total = 0; CUresult r = cu.cuMemGetInfo_v2(&free_bytes, &total);
+    printf("info %d %zu %zu\n", r, free_bytes, total);
+  } else if (!strcmp(verb, "alloc") || !strcmp(verb, "managed")) {
+    CUdeviceptr p = 0; CUresult r = verb[0] == 'a' ? cu.cuMemAlloc_v2(&p, x) : cu.cuMemAllocManaged(&p, x, 1);
+    if (!r && b) { int i = slot_of(b, 1); slots[i].ptr = p; slots[i].bytes = x; }
+    printf("%s %d\n", verb, r);
+  } else if (!strcmp(verb, "allocnull")) {
+    printf("allocnull %d\n", cu.cuMemAlloc_v2(NULL, x));
+  } else if (!strcmp(verb, "pitch")) {
+    CUdeviceptr p = 0; size_t pitch = 0; CUresult r = cu.cuMemAllocPitch_v2(&p, &pitch, x, y, 4);
+    if (!r && c) { int i = slot_of(c, 1); slots[i].ptr = p; slots[i].bytes = pitch * y; }
+    printf("pitch %d %zu\n", r, pitch);
+  } else if (!strcmp(verb, "free") || !strcmp(verb, "freekeep")) {
+    int i = slot_of(a ? a : "", 0);
+    CUresult r = i < 0 ? -1 : cu.cuMemFree_v2(slots[i].ptr);
+    if (i >= 0 && !verb[4]) slots[i].name[0] = 0;
+    printf("%s %d\n", verb, r);
+  } else if (!strcmp(verb, "forget")) {
+    int i = slot_of(a ? a : "", 0); if (i >= 0) slots[i].name[0] = 0;
+    printf("forget\n");
+  } else if (!strcmp(verb, "freeptr")) {
+    printf("freeptr %d\n", cu.cuMemFree_v2(x));
+  } else if (!strcmp(verb, "fill")) {
+    int i = slot_of(a, 0); CUresult r = cu.cuMemsetD8_v2(slots[i].ptr, y, slots[i].bytes);
+    unsigned char first = 0, last = 0;
+    if (!r) r = cu.cuMemcpyDtoH_v2(&first, slots[i].ptr, 1);
+    if (!r) r = cu.cuMemcpyDtoH_v2(&last, slots[i].ptr + slots[i].bytes - 1, 1);
+    printf("fill %d %d %d\n", r, first, last);
+  } else if (!strcmp(verb, "spin")) {
+    // spin FILE NANOSECONDS: loads the PTX in FILE and runs its spin_ns kernel to its end.
+    FILE *f = fopen(a, "r"); if (!f) die(a);
+    static char text[1 << 20]; size_t n = fread(text, 1, sizeof text - 1, f); text[n] = 0; fclose(f);
+    void *module = NULL, *function = NULL, *arguments[] = {&y};
+    CUresult r = cu.cuModuleLoadData(&module, text);
+    if (!r) r = cu.cuModuleGetFunction(&function, module, "spin_ns");
+    if (!r) r = cu.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, arguments, NULL);
+    if (!r) r = cu.cuCtxSynchronize();
+    printf("spin %d\n", r);
+  } else if (!strcmp(verb, "race")) {
+    race_threads(x, y, strtoull(c, NULL, 0));
+  } else if (!strcmp(verb, "prace")) {
+    race_processes(a, y, atoi(c), strtoull(d, NULL, 0));
+  } else if (!strcmp(verb, "loop")) {
+    int r = alloc_free_loop(x, y, c ? atoi(c) : 1); if (r) printf("loop failed\n");
+  } else if (!strcmp(verb, "loopforever")) {
+    printf("loopforever\n"); fflush(stdout); if (alloc_free_loop(0, x, y)) printf("loop failed\n");
+  } else if (!strcmp(verb, "getproc")) {
+    // getproc NAME VERSION FLAGS API: what comes back, named by the exported symbol it points to.
+    void *p = NULL; int status = -1; CUresult r;
+    if (d && d[0] == '1') r = cu.cuGetProcAddress(a, &p, y, strtoull(c, NULL, 0));
+    else r = cu.cuGetProcAddress_v2(a, &p, y, strtoull(c, NULL, 0), &status);
+    Dl_info where = {0};
+    const char *symbol = p && dladdr(p, &where) && where.dli_sname ? where.dli_sname : p ? "?" : "null";
+    printf("getproc %d %d %s %d\n", r, status, symbol, p && where.dli_saddr == p);
+  } else if (!strcmp(verb, "dlsym")) {
+    // dlsym default|next|handle NAME: presence only; `next` must see the caller, so it is asked from here.
+    void *p = !strcmp(a, "default") ? dlsym(RTLD_DEFAULT, b) : !strcmp(a, "next") ? dlsym(RTLD_NEXT, b) : dlsym(driver_handle, b);
+    printf("dlsym %s\n", p ? "found" : "null");
+  } else if (!strcmp(verb, "setenv")) {
+    setenv(a, b ? b : "", 1); printf("setenv\n");
+  } else if (!strcmp(verb, "getenv")) {
+    printf("getenv %s\n", getenv(a) ? getenv(a) : "(unset)");
+  } else if (!strcmp(verb, "threads")) {
+    printf("threads %d\n", count_entries("/proc/self/task"));
+  } else if (!strcmp(verb, "fds")) {
+    // Descriptors below 64: what a program that counts its own files would notice.
+    int n = 0; for (int i = 0; i < 64; i++) n += fcntl(i, F_GETFD) >= 0;
+    printf("fds %d\n", n);
+  } else if (!strcmp(verb, "closefds")) {
+    for (int i = 3; i < 65536; i++) close(i);
+    printf("closefds\n");
+  } else if (!strcmp(verb, "guest")) {
+    sigset_t mask; pthread_sigmask(SIG_BLOCK, NULL, &mask);
+    int blocked = 0, handled = 0; struct sigaction action;
+    for (int s = 1; s < 64; s++) {
+      blocked += sigismember(&mask, s) == 1;
+      if (!sigaction(s, NULL, &action)) handled += action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN;
+    }
+    mode_t mode = umask(0); umask(mode);
+    printf("guest blocked=%d handled=%d umask=%03o\n", blocked, handled, mode);
+  } else if (!strcmp(verb, "errno")) {
+    errno = 77; CUdeviceptr p = 0; CUresult r = cu.cuMemAlloc_v2(&p, x); int after = errno;
+    if (!r) cu.cuMemFree_v2(p);
+    printf("errno %d %d\n", r, after);
+  } else if (!strcmp(verb, "loaded")) {
+    void *h = dlopen(a, RTLD_NOLOAD | RTLD_LAZY); printf("loaded %d\n", h != NULL);
+  } else if (!strcmp(verb, "wait")) {
+    int status; pid_t p = waitpid(-1, &status, WNOHANG); printf("wait %d %d\n", (int)p, p < 0 ? errno : 0);
+  } else if (!strcmp(verb, "fork")) {
+    // The rest of the input is the child's until it says `exit`; the parent waits and goes on after it.
+    fflush(stdout);
+    pid_t child = fork();
+    if (child) { int status; waitpid(child, &status, 0); printf("forked %d\n", WEXITSTATUS(status)); }
+  } else if (!strcmp(verb, "pid")) {
+    printf("pid %d\n", getpid());
+  } else if (!strcmp(verb, "exec")) {
+    printf("exec\n"); fflush(stdout); execl("/proc/self/exe", "client", a ? a : "dlopen", NULL); die("exec");
+  } else if (!strcmp(verb, "exit")) {
+    fflush(stdout); _exit(x);
+  } else {
+    fprintf(stderr, "client: unknown command %s\n", verb); exit(64);
+  }
+  fflush(stdout);
+  return 0;
+}
+
+int main(int argc, char **argv) {
+  const char *via = argc > 1 ? argv[1] : "dlopen";
+  reach_driver(via);
+  // Unbuffered: after `fork` both processes read on where the other stopped, as a shell script would.
+  setvbuf(stdin, NULL, _IONBF, 0);
+  char line[4096];
+  while (fgets(line, sizeof line, stdin)) command(line);
+  return 0;
+}

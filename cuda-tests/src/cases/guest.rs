@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Guest rules: what the library must not do to the program it is in.
+
+use super::Case;
+use crate::rig::{GIB, Rig};
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        Case::new("guest::nothing_before_init", before_init),
+        Case::new("guest::signals_umask_and_files", state_is_kept),
+        Case::new("guest::errno_is_kept", errno_is_kept),
+        Case::new("guest::no_child_of_ours", no_child),
+        Case::new("guest::fork_and_exec", fork_and_exec),
+        Case::new("guest::program_closes_every_descriptor", closed_descriptors),
+    ]
+}
+
+fn before_init(rig: &Rig) {
+    let mut client = rig.client(&["-m", "1GiB"]);
+    client.expect("threads", "threads 1");
+    client.expect("dlsym default cuInit", "dlsym null");
+    client.expect("threads", "threads 1");
+}
+
+fn state_is_kept(rig: &Rig) {
+    let mut under = rig.client(&["-m", "1GiB"]);
+    let mut bare = rig.bare_client("dlopen");
+    for line in ["guest", "fds", "init 0", "ctx 0", "guest"] {
+        assert_eq!(under.say(line), bare.say(line), "{line}");
+    }
+    // Descriptors below 64 are the program's; ours lie high.
+    assert_eq!(under.say("fds"), bare.say("fds"));
+    assert_eq!(under.stderr(), "", "nothing on standard error");
+}
+
+fn errno_is_kept(rig: &Rig) {
+    let mut client = rig.client(&["-m", "1GiB"]);
+    client.ready();
+    client.expect("errno 4096", "errno 0 77");
+    client.expect(&format!("errno {}", GIB + 1), "errno 2 77");
+}
+
+fn no_child(rig: &Rig) {
+    let mut client = rig.client(&["-m", "1GiB"]);
+    // 10 is ECHILD: no child, before and after the driver and our session started.
+    client.expect("wait", "wait -1 10");
+    client.ready();
+    client.expect("wait", "wait -1 10");
+    let children = format!("/proc/{}/task/{}/children", client.pid(), client.pid());
+    assert_eq!(std::fs::read_to_string(children).unwrap_or_default().trim(), "");
+}
+
+fn fork_and_exec(rig: &Rig) {
+    let mut client = rig.client(&["-m", "1GiB"]);
+    // Before the driver is initialised a child is a client of its own, of the same job.
+    client.tell("fork");
+    client.ready();
+    client.expect(&format!("alloc {} a", GIB + 1), "alloc 2");
+    client.expect(&format!("alloc {} a", GIB / 2), "alloc 0");
+    client.expect("exit 9", "forked 9");
+    client.ready();
+    client.expect(&format!("alloc {GIB} all"), "alloc 0");
+    client.expect("alloc 1 more", "alloc 2");
+    client.expect("free all", "free 0");
+    // After exec it is the same process and the same job.
+    client.expect("exec dlopen", "exec");
+    client.ready();
+    client.expect(&format!("alloc {} x", GIB + 1), "alloc 2");
+    client.expect(&format!("alloc {GIB} x"), "alloc 0");
+}
+
+fn closed_descriptors(rig: &Rig) {
+    let mut client = rig.client(&["-m", "1GiB"]);
+    client.ready();
+    client.expect(&format!("alloc {} a", GIB / 2), "alloc 0");
+    client.expect("closefds", "closefds");
+    client.expect(&format!("alloc {} b", GIB), "alloc 2");
+    client.expect("free a", "free 0");
+    client.expect(&format!("alloc {} b", GIB / 2), "alloc 0");
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Two who each ask 60 % of the limit at once: exactly one gets it, every time.
+
+use super::{Case, Random, tenth};
+use crate::client::Client;
+use crate::rig::{GIB, Rig};
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        Case::new("races::two_threads_ask_sixty_percent", threads),
+        Case::new("races::two_processes_ask_sixty_percent", processes),
+        Case::new("races::sixty_sixty_forty", sixty_sixty_forty),
+        Case::new("races::broker_killed_meanwhile", broker_killed),
+    ]
+}
+
+const SIXTY: u64 = GIB * 6 / 10;
+const FORTY: u64 = GIB * 4 / 10;
+
+fn rounds() -> usize {
+    1000 / tenth()
+}
+
+fn threads(rig: &Rig) {
+    let rounds = rounds();
+    let mut client = rig.client(&["-m", "1GiB"]);
+    client.ready();
+    client.expect(&format!("race 2 {rounds} {SIXTY}"), &format!("race none=0 one={rounds} two=0 other=0"));
+    rig.note(format!("{rounds} rounds of two threads"));
+}
+
+/// Several clients of one job: a shell starts them, each reads its own pipe.
+struct Siblings {
+    shell: Client,
+    members: Vec<Client>,
+}
+
+/// Clients of one job: the first is started by `run`, the others join by the job's token (its environment).
+fn siblings(rig: &Rig, count: usize) -> Siblings {
+    let shell = Client::start(rig.run(
+        &["-m", "1GiB"],
+        std::path::Path::new("/bin/sh"),
+        &["-c", "env | grep -E '^(PARTAGE_|LD_PRELOAD)'; echo ready; cat >/dev/null"],
+    ));
+    let mut environment = Vec::new();
+    loop {
+        let line = shell.next_answer();
+        if line == "ready" {
+            break;
+        }
+        let (name, value) = line.split_once('=').expect("NAME=VALUE");
+        environment.push((name.to_owned(), value.to_owned()));
+    }
+    let members = (0..count)
+        .map(|_| {
+            let mut command = rig.command(crate::artefacts::client());
+            command.arg("dlopen").envs(environment.iter().map(|(k, v)| (k, v)));
+            let mut client = Client::start(command);
+            client.ready();
+            client
+        })
+        .collect();
+    Siblings { shell, members }
+}
+
+fn race(rig: &Rig, sizes: &[u64], rounds: usize) -> Vec<String> {
+    let mut job = siblings(rig, sizes.len());
+    let file = rig.dir.join("arena");
+    for (client, bytes) in job.members.iter_mut().zip(sizes) {
+        client.tell(&format!("prace {} {} {rounds} {bytes}", file.display(), sizes.len()));
+    }
+    let answers = job.members.iter_mut().map(Client::answer).collect();
+    job.shell.kill();
+    answers
+}
+
+fn processes(rig: &Rig) {
+    let rounds = rounds();
+    for answer in race(rig, &[SIXTY, SIXTY], rounds) {
+        assert!(answer.contains("odd=0"), "{answer}");
+        assert!(answer.ends_with(&format!("none=0 one={rounds} two=0 other=0")), "{answer}");
+    }
+    rig.note(format!("{rounds} rounds of two processes"));
+}
+
+fn sixty_sixty_forty(rig: &Rig) {
+    let rounds = rounds();
+    for answer in race(rig, &[SIXTY, SIXTY, FORTY], rounds) {
+        assert!(answer.contains("odd=0"), "{answer}");
+        assert!(answer.ends_with(&format!("none=0 one=0 two={rounds} other=0")), "{answer}");
+    }
+    rig.note(format!("{rounds} rounds of 60/60/40"));
+}
+
+fn broker_killed(rig: &Rig) {
+    let rounds = rounds();
+    let mut random = Random::new(23);
+    let mut job = siblings(rig, 2);
+    let file = rig.dir.join("arena");
+    for client in &mut job.members {
+        client.tell(&format!("prace {} 2 {rounds} {SIXTY}", file.display()));
+    }
+    let mut kills = 0;
+    let answers: Vec<String> = loop {
+        std::thread::sleep(std::time::Duration::from_millis(20 + random.below(180)));
+        if let Some(pid) = rig.broker_pid_quick() {
+            // SAFETY: a broker of this rig's own folder; killing it is the point of the test.
+            unsafe { libc::kill(pid as libc::pid_t, libc::SIGKILL) };
+            kills += 1;
+        }
+        if let Some(first) = job.members[0].try_answer() {
+            let second = job.members[1].answer();
+            break vec![first, second];
+        }
+    };
+    for answer in answers {
+        assert!(answer.contains(" two=0 other=0") && answer.contains("odd=0"), "never two of sixty: {answer}");
+    }
+    rig.note(format!("{rounds} rounds, broker killed {kills} times"));
+    assert!(kills > 0, "the broker was killed at least once");
+}

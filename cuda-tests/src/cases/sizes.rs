@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Sizes and frees at the edges: the driver's own codes, and nothing drifts.
+
+use super::{Case, Random, tenth};
+use crate::client::Client;
+use crate::rig::{GIB, MIB, Rig};
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        Case::new("sizes::edges_give_the_drivers_codes", edges),
+        Case::new("sizes::frees_give_the_drivers_codes", frees),
+        Case::new("sizes::context_end_gives_memory_back", context_end),
+        Case::new("sizes::pitch_and_managed_are_charged", pitch_and_managed),
+        Case::new("sizes::live_limit_change", live_limit),
+        Case::new("sizes::ledger_equals_truth_with_failures_injected", injected).simulated("faults are the simulator's"),
+    ]
+}
+
+fn edges(rig: &Rig) {
+    let mut under = rig.client(&["-m", "2GiB"]);
+    let mut bare = rig.bare_client("dlopen");
+    under.ready();
+    bare.ready();
+    for line in ["alloc 0 zero", "allocnull 4096", "managed 0 zero"] {
+        assert_eq!(under.say(line), bare.say(line), "{line}");
+    }
+    for over in [2 * GIB + 1, 1 << 63, u64::MAX, u64::MAX - 511] {
+        under.expect(&format!("alloc {over} x"), "alloc 2");
+    }
+    under.expect(&format!("alloc {} x", 2 * GIB), "alloc 0");
+    under.expect("alloc 1 y", "alloc 2");
+    under.expect("free x", "free 0");
+    under.expect(&format!("alloc {} x", 2 * GIB), "alloc 0");
+    under.expect("free x", "free 0");
+    let info = under.numbers("info");
+    assert_eq!(info[1], 2 * GIB, "nothing drifted: all of the limit is free again");
+}
+
+fn frees(rig: &Rig) {
+    let mut under = rig.client(&["-m", "2GiB"]);
+    let mut bare = rig.bare_client("dlopen");
+    for client in [&mut under, &mut bare] {
+        client.ready();
+        client.expect("alloc 1048576 a", "alloc 0");
+    }
+    for line in ["freeptr 0", "freeptr 0x1234", "freekeep a", "freekeep a", "freeptr 0xffffffffffffffff"] {
+        assert_eq!(under.say(line), bare.say(line), "{line}");
+    }
+    assert_eq!(under.numbers("info")[1], 2 * GIB);
+}
+
+fn context_end(rig: &Rig) {
+    let mut client = rig.client(&["-m", "2GiB"]);
+    client.ready();
+    for round in 0..20 {
+        client.expect("ctx 1", "ctx 0");
+        client.expect(&format!("alloc {} a{round}", GIB), "alloc 0");
+        client.expect("ctxdestroy 1", "ctxdestroy 0");
+    }
+    client.expect("use 0", "use 0");
+    assert_eq!(client.numbers("info")[1], 2 * GIB, "twenty contexts' memory came back");
+    client.expect("primary 0", "primary 0");
+    client.expect(&format!("alloc {} p", GIB), "alloc 0");
+    client.expect("release 0", "release 0");
+    client.expect("use 0", "use 0");
+    assert_eq!(client.numbers("info")[1], 2 * GIB, "the primary context's memory came back");
+}
+
+fn pitch_and_managed(rig: &Rig) {
+    let mut client = rig.client(&["-m", "1GiB"]);
+    client.ready();
+    let before = client.numbers("info")[1];
+    let pitch = client.numbers("pitch 1000 1024 p");
+    assert_eq!(pitch[0], 0);
+    let used = before - client.numbers("info")[1];
+    assert_eq!(used, pitch[1] * 1024, "the driver's pitch times the height");
+    client.expect("free p", "free 0");
+    client.expect(&format!("managed {} m", GIB + 1), "managed 2");
+    client.expect(&format!("managed {} m", GIB), "managed 0");
+    client.expect("alloc 1 x", "alloc 2");
+    client.expect("free m", "free 0");
+    assert_eq!(client.numbers("info")[1], before);
+}
+
+fn live_limit(rig: &Rig) {
+    let mut client = rig.client(&["-m", "1GiB", "--name", "live"]);
+    client.ready();
+    client.expect(&format!("alloc {} a", 768 * MIB), "alloc 0");
+    client.expect(&format!("alloc {} b", 512 * MIB), "alloc 2");
+    let output = rig.output(rig.partage(&["set", "live", "mem=2GiB"]));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    rig.eventually(std::time::Duration::from_secs(1), "the raised limit", || {
+        client.numbers("info")[2] == 2 * GIB
+    });
+    client.expect(&format!("alloc {} b", 512 * MIB), "alloc 0");
+    let output = rig.output(rig.partage(&["set", "live", "mem=512MiB"]));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    client.expect("alloc 1 c", "alloc 2");
+    assert!(rig.json(&["ps"])["jobs"].to_string().contains("over limit"), "ps names it");
+    client.expect("free a", "free 0");
+    client.expect("free b", "free 0");
+    client.expect(&format!("alloc {} c", 512 * MIB), "alloc 0");
+    client.expect("alloc 1 d", "alloc 2");
+}
+
+fn injected(rig: &Rig) {
+    let rounds = 2000 / tenth();
+    let mut random = Random::new(17);
+    let mut command = rig.run(&["-m", "1GiB"], &crate::artefacts::client(), &["dlopen"]);
+    // Every seventh allocation and every eleventh free fails inside the driver.
+    command.env("PARTAGE_SIM_FAULTS", "cuMemAlloc_v2%7=2,cuMemFree_v2%11=999");
+    let mut client = Client::start(command);
+    client.ready();
+    let mut alive: Vec<u64> = Vec::new();
+    let mut failed = (0, 0);
+    for step in 0..rounds as u64 {
+        if random.below(2) == 0 || alive.is_empty() {
+            let bytes = 1 + random.below(64 * MIB);
+            if client.say(&format!("alloc {bytes} n{step}")) == "alloc 0" {
+                alive.push(step);
+            } else {
+                failed.0 += 1;
+            }
+        } else {
+            let name = alive.swap_remove(random.below(alive.len() as u64) as usize);
+            if client.say(&format!("freekeep n{name}")) == "freekeep 0" {
+                client.expect(&format!("forget n{name}"), "forget");
+            } else {
+                failed.1 += 1;
+                alive.push(name);
+            }
+        }
+        if step % 50 == 0 {
+            rig.eventually(std::time::Duration::from_secs(1), "ledger = truth", || {
+                rig.ledger_used() == rig.truth_allocated()
+            });
+        }
+    }
+    assert!(failed.0 > 0 && failed.1 > 0, "both kinds of failure happened: {failed:?}");
+    rig.eventually(std::time::Duration::from_secs(1), "ledger = truth at the end", || {
+        rig.ledger_used() == rig.truth_allocated()
+    });
+}

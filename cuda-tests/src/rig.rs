@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A machine to test on: simulated devices (or the real ones), a broker of its own, and programs started on them.
+//!
+//! Everything a rig makes lives in one temporary folder, and everything it starts ends with it. The process environment
+//! of the test runner is never changed: children get theirs explicitly.
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::artefacts::{bin_dir, built};
+use crate::client::{Client, PATIENCE};
+
+/// One gibibyte.
+pub const GIB: u64 = 1 << 30;
+/// One mebibyte.
+pub const MIB: u64 = 1 << 20;
+
+/// What a case asks of its machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Spec {
+    /// Devices needed.
+    pub gpus: u32,
+    /// Memory of each simulated device in bytes.
+    pub memory: u64,
+    /// Seconds after its last job that the private broker leaves.
+    pub idle_exit: u32,
+}
+
+impl Default for Spec {
+    fn default() -> Self {
+        Self { gpus: 2, memory: 16 * GIB, idle_exit: 60 }
+    }
+}
+
+/// Which driver the clients load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Driver {
+    /// The simulated one.
+    Simulated,
+    /// The machine's own.
+    Real,
+}
+
+impl Driver {
+    /// From `PARTAGE_TEST_DRIVER`: `real`, or the simulated one.
+    pub fn chosen() -> Self {
+        if std::env::var("PARTAGE_TEST_DRIVER").is_ok_and(|v| v == "real") { Self::Real } else { Self::Simulated }
+    }
+}
+
+/// One machine.
+pub struct Rig {
+    /// Its folder.
+    pub dir: PathBuf,
+    /// Its driver.
+    pub driver: Driver,
+    spec: Spec,
+    notes: RefCell<Vec<String>>,
+}
+
+impl Rig {
+    /// Makes a machine.
+    ///
+    /// # Panics
+    /// When the folder or the simulated machine cannot be made.
+    pub fn new(spec: Spec) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        // Short on purpose: a unix socket's path holds 107 bytes.
+        let dir = std::env::temp_dir().join(format!("pt{}-{number}", std::process::id()));
+        std::fs::create_dir(&dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
+        let driver = Driver::chosen();
+        let rig = Self { dir, driver, spec, notes: RefCell::default() };
+        if driver == Driver::Simulated {
+            rig.make_machine();
+        }
+        rig
+    }
+
+    fn make_machine(&self) {
+        let spec = partage_machine::Spec { devices: self.spec.gpus, memory: Some(self.spec.memory), ..Default::default() };
+        partage_machine::Machine::create(&self.sim_dir(), &spec).expect("a simulated machine");
+        let lib = self.sim_dir().join("lib");
+        std::fs::create_dir_all(&lib).expect("writable");
+        for (file, soname) in
+            [("libpartage_sim_cuda.so", "libcuda.so.1"), ("libpartage_sim_nvml.so", "libnvidia-ml.so.1")]
+        {
+            let link = lib.join(soname);
+            let _ = std::fs::remove_file(&link);
+            std::os::unix::fs::symlink(built(file), link).expect("writable");
+        }
+    }
+
+    /// The simulated machine's folder.
+    pub fn sim_dir(&self) -> PathBuf {
+        self.dir.join("sim")
+    }
+
+    /// The broker's socket folder.
+    pub fn socket_dir(&self) -> PathBuf {
+        self.dir.join("sock")
+    }
+
+    /// Something a reader of the log should know (a seed, a count).
+    pub fn note(&self, text: impl Into<String>) {
+        let text = text.into();
+        println!("note: {text}");
+        self.notes.borrow_mut().push(text);
+    }
+
+    /// A command with this machine's environment and nothing else of ours but the search path and home.
+    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.env_clear().stdin(Stdio::null());
+        for name in ["PATH", "HOME", "LANG", "PARTAGE_LOG", "LLVM_PROFILE_FILE"] {
+            if let Some(value) = std::env::var_os(name) {
+                command.env(name, value);
+            }
+        }
+        command.env("PARTAGE_SOCKET_DIR", self.socket_dir());
+        command.env("PARTAGE_IDLE_EXIT", self.spec.idle_exit.to_string());
+        match self.driver {
+            Driver::Simulated => {
+                command.env("PARTAGE_SIM_DIR", self.sim_dir()).env("LD_LIBRARY_PATH", self.sim_dir().join("lib"));
+            }
+            Driver::Real => {
+                if let Some(value) = std::env::var_os("LD_LIBRARY_PATH") {
+                    command.env("LD_LIBRARY_PATH", value);
+                }
+            }
+        }
+        command
+    }
+
+    /// `partage ARGUMENTS`.
+    pub fn partage(&self, arguments: &[&str]) -> Command {
+        let mut command = self.command(built("partage"));
+        command.args(arguments);
+        command
+    }
+
+    /// `partage run OPTIONS -- PROGRAM ARGUMENTS`.
+    pub fn run(&self, options: &[&str], program: &Path, arguments: &[&str]) -> Command {
+        let mut command = self.partage(&["run"]);
+        command.args(options).arg("--").arg(program).args(arguments);
+        command
+    }
+
+    /// A steerable client under `partage run`, reaching the driver by dlopen.
+    pub fn client(&self, options: &[&str]) -> Client {
+        self.client_via(options, "dlopen")
+    }
+
+    /// A steerable client under `partage run` that reaches the driver as named.
+    pub fn client_via(&self, options: &[&str], via: &str) -> Client {
+        Client::start(self.run(options, &crate::artefacts::client(), &[via]))
+    }
+
+    /// The same client without Partage.
+    pub fn bare_client(&self, via: &str) -> Client {
+        let mut command = self.command(crate::artefacts::client());
+        command.arg(via);
+        Client::start(command)
+    }
+
+    /// Runs a command to its end and gives its output.
+    ///
+    /// # Panics
+    /// When it cannot be started or outlives [`PATIENCE`].
+    pub fn output(&self, mut command: Command) -> Output {
+        let child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let pid = child.id();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let _ = sender.send(child.wait_with_output());
+        });
+        match receiver.recv_timeout(PATIENCE) {
+            Ok(output) => output.expect("our own child"),
+            Err(_) => {
+                // SAFETY: the waiting thread has not reaped it yet, so the pid is still our child's.
+                unsafe { libc::kill(pid as libc::pid_t, libc::SIGKILL) };
+                panic!("{command:?} did not end within {PATIENCE:?}");
+            }
+        }
+    }
+
+    /// `partage VERB --json`, parsed.
+    ///
+    /// # Panics
+    /// When it fails or prints no JSON.
+    pub fn json(&self, arguments: &[&str]) -> Value {
+        let mut all = arguments.to_vec();
+        all.push("--json");
+        let output = self.output(self.partage(&all));
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
+            panic!(
+                "partage {arguments:?}: {error}: {}{}",
+                String::from_utf8_lossy(&output.stdout),
+                String::from_utf8_lossy(&output.stderr)
+            )
+        })
+    }
+
+    /// The jobs of `partage ps --json`.
+    pub fn jobs(&self) -> Vec<Value> {
+        self.json(&["ps"])["jobs"].as_array().cloned().unwrap_or_default()
+    }
+
+    /// Σ over live jobs and devices of what the ledger says clients use.
+    pub fn ledger_used(&self) -> u64 {
+        self.jobs().iter().flat_map(|job| job["devices"].as_array().cloned().unwrap_or_default()).fold(0, |sum, device| {
+            sum + device["used_bytes"].as_u64().unwrap_or(0)
+        })
+    }
+
+    /// What clients' allocations hold on all devices by the driver's own books, context overhead left out.
+    ///
+    /// # Panics
+    /// On a real driver, whose books do not tell allocations from overhead.
+    pub fn truth_allocated(&self) -> u64 {
+        assert_eq!(self.driver, Driver::Simulated, "a real driver's books mix allocations and overhead");
+        let machine = partage_machine::Machine::open(&self.sim_dir()).expect("the machine is there");
+        (0..self.spec.gpus).map(|device| machine.allocated_bytes(device)).sum()
+    }
+
+    /// Process id of this rig's broker, if one answers.
+    pub fn broker_pid(&self) -> Option<u32> {
+        let output = self.output(self.partage(&["broker", "status", "--json"]));
+        let value: Value = serde_json::from_slice(&output.stdout).ok()?;
+        value["broker"]["pid"].as_u64().map(|pid| pid as u32)
+    }
+
+    /// The broker that holds this rig's lock, found without starting or asking one.
+    pub fn broker_pid_quick(&self) -> Option<u32> {
+        let wanted = self.socket_dir().display().to_string();
+        std::fs::read_dir("/proc").ok()?.filter_map(Result::ok).find_map(|entry| {
+            let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+            let words: Vec<_> = line.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
+            let is_broker = words.first().is_some_and(|word| word.ends_with("partaged"))
+                && words.iter().any(|word| *word == wanted)
+                && !words.iter().any(|word| word == "--nvml-helper");
+            is_broker.then_some(pid)
+        })
+    }
+
+    /// Waits until `condition` holds; says how long that took.
+    ///
+    /// # Panics
+    /// When it does not within `limit`.
+    #[track_caller]
+    pub fn eventually(&self, limit: Duration, what: &str, mut condition: impl FnMut() -> bool) -> Duration {
+        let start = Instant::now();
+        loop {
+            if condition() {
+                return start.elapsed();
+            }
+            assert!(start.elapsed() < limit, "{what}: not within {limit:?}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        if self.socket_dir().exists() {
+            let mut stop = self.partage(&["broker", "stop"]);
+            let _ = stop.stdout(Stdio::null()).stderr(Stdio::null()).status();
+        }
+        if std::thread::panicking() {
+            let log = self.socket_dir().join("log/partaged.log");
+            if let Ok(text) = std::fs::read_to_string(log) {
+                let lines: Vec<_> = text.lines().collect();
+                eprintln!("broker log, last lines:\n{}", lines[lines.len().saturating_sub(30)..].join("\n"));
+            }
+        }
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// Extra argument that links a program against the driver of the rig's kind.
+pub fn link_driver(rig: &Rig) -> Vec<String> {
+    match rig.driver {
+        Driver::Simulated => {
+            vec![bin_dir().join("libpartage_sim_cuda.so").display().to_string()]
+        }
+        Driver::Real => vec!["-lcuda".into()],
+    }
+}

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+# Sourced by the other scripts: stages with their times, and the tools that a fresh machine lacks.
+
+set -euo pipefail
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$ROOT"
+TARGET=${CARGO_TARGET_DIR:-$ROOT/target}
+TOOLS=$TARGET/tools
+PYTHON=$TOOLS/venv/bin/python
+STAGES=()
+STAGE_START=0
+STAGE_NAME=
+
+# stage NAME: ends the stage before and begins this one.
+stage() {
+  local now=$SECONDS
+  if [ -n "$STAGE_NAME" ]; then
+    STAGES+=("$(printf '%-34s %4d s' "$STAGE_NAME" $((now - STAGE_START)))")
+  fi
+  STAGE_NAME=$1 STAGE_START=$now
+  [ -z "$1" ] || printf '\n== %s\n' "$1"
+}
+
+# Prints what each stage took.
+stages_table() {
+  stage ""
+  printf '\n'
+  printf '%s\n' "${STAGES[@]}"
+}
+
+# What only root could install, by command and Debian package; named before anything else is done.
+root_tools() {
+  local missing=() packages=()
+  local pairs=(cc:gcc python3:python3 "$@") pair
+  for pair in "${pairs[@]}"; do
+    if ! command -v "${pair%%:*}" >/dev/null 2>&1; then
+      missing+=("${pair%%:*}") packages+=("${pair##*:}")
+    fi
+  done
+  # Debian ships venv apart from python3.
+  if command -v python3 >/dev/null 2>&1 && ! python3 -c 'import ensurepip' 2>/dev/null; then
+    missing+=("python3 -m venv") packages+=(python3-venv)
+  fi
+  [ ${#missing[@]} -eq 0 ] && return 0
+  echo "missing on this machine: ${missing[*]}"
+  if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
+    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "${packages[@]}" >/dev/null
+  else
+    echo "root could install them with: apt-get install ${packages[*]}"
+    return 1
+  fi
+}
+
+rust_is_here() {
+  if ! command -v cargo >/dev/null 2>&1; then
+    [ -r "$HOME/.cargo/env" ] && . "$HOME/.cargo/env"
+  fi
+  command -v cargo >/dev/null 2>&1 || {
+    echo "cargo is missing: install Rust $(sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml) with rustup, then run this again"
+    return 1
+  }
+}
+
+# Python packages of scripts/requirements.txt, in a folder of the build, again only when the list changed.
+python_tools() {
+  local stamp=$TOOLS/requirements.done
+  if ! cmp -s scripts/requirements.txt "$stamp"; then
+    mkdir -p "$TOOLS"
+    python3 -m venv "$TOOLS/venv"
+    "$PYTHON" -m pip install -q --disable-pip-version-check --only-binary=:all: -r scripts/requirements.txt
+    cp scripts/requirements.txt "$stamp"
+  fi
+  PARTAGE_CUDA_HEADERS=$("$PYTHON" -c 'import nvidia.cu13, os; print(os.path.join(list(nvidia.cu13.__path__)[0], "include"))')
+  export PARTAGE_CUDA_HEADERS PARTAGE_TEST_PYTHON=$PYTHON
+}
+
+# Is there a driver of the vendor's with at least one device?
+has_gpu() {
+  "$PYTHON" - <<'P' 2>/dev/null
+import ctypes as c, sys
+d = c.CDLL("libcuda.so.1"); n = c.c_int()
+sys.exit(d.cuInit(0) or d.cuDeviceGetCount(c.byref(n)) or n.value < 1)
+P
+}
