@@ -16,4 +16,6 @@ pub mod job_ledger;
 pub mod message;
 pub mod page;
 pub mod reservation;
+#[cfg(feature = "std")]
+pub mod size;
 pub mod units;

@@ -94,3 +94,52 @@ impl fmt::Display for Share {
         write!(out, " %")
     }
 }
+
+/// A physical GPU's or MIG instance's UUID; written `GPU-…` or `MIG-…`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceUuid {
+    /// As `cuDeviceGetUuid` gives them.
+    pub bytes: [u8; 16],
+    /// A MIG instance.
+    pub is_mig: bool,
+}
+
+/// Positions of the hyphens, counted in bytes of the UUID before them.
+const HYPHENS: [usize; 4] = [4, 6, 8, 10];
+
+impl fmt::Display for DeviceUuid {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}", if self.is_mig { "MIG-" } else { "GPU-" })?;
+        for (at, byte) in self.bytes.iter().enumerate() {
+            if HYPHENS.contains(&at) {
+                write!(out, "-")?;
+            }
+            write!(out, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl DeviceUuid {
+    /// Reads `GPU-8-4-4-4-12` or `MIG-8-4-4-4-12` hexadecimal digits, in upper or lower case; `None` for anything else.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (is_mig, digits) = match text.split_at_checked(4)? {
+            ("GPU-", digits) => (false, digits),
+            ("MIG-", digits) => (true, digits),
+            _ => return None,
+        };
+        let mut bytes = [0u8; 16];
+        let mut rest = digits.as_bytes();
+        for (at, byte) in bytes.iter_mut().enumerate() {
+            if HYPHENS.contains(&at) {
+                rest = rest.strip_prefix(b"-")?;
+            }
+            let (pair, tail) = rest.split_at_checked(2)?;
+            let digit = |c: u8| char::from(c).to_digit(16);
+            *byte = (digit(*pair.first()?)? * 16 + digit(*pair.last()?)?) as u8;
+            rest = tail;
+        }
+        rest.is_empty().then_some(Self { bytes, is_mig })
+    }
+}
