@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the benchmark program with and without Partage, alternating, and prints ns and ratios side by side."""
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import re
+import statistics
+import subprocess
+import tempfile
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--bin", required=True, type=pathlib.Path)
+parser.add_argument("--write", action="store_true", help="write docs/results/<date>-bench-sim.md")
+options = parser.parse_args()
+
+BIN = options.bin
+PARTAGE, BENCH = BIN / "partage", BIN / "programs/bench"
+ROUNDS = 5
+rows = []
+
+
+def run(prefix, arguments, environment):
+    done = subprocess.run(prefix + [str(BENCH)] + arguments, env=environment, capture_output=True, text=True, timeout=300)
+    if done.returncode:
+        raise SystemExit(f"{prefix} bench {arguments}: exit {done.returncode}: {done.stderr}")
+    return [float(word) for word in done.stdout.split()]
+
+
+def side_by_side(name, arguments, environment, under, unit="ns", scale=1.0, column=1):
+    """Alternates the two sides so that a noisy neighbour meets both; takes the median of the medians."""
+    bare, with_partage = [], []
+    for _ in range(ROUNDS):
+        bare.append(run([], arguments, environment)[column] * scale)
+        with_partage.append(run(under, arguments, environment)[column] * scale)
+    b, w = statistics.median(bare), statistics.median(with_partage)
+    rows.append((name, f"{b:.1f} {unit}", f"{w:.1f} {unit}", f"+{w - b:.1f} {unit}", f"{w / b:.2f}"))
+
+
+def system_calls(prefix, count, environment):
+    """Total system calls of the traced bench process and its threads, by strace's own count."""
+    with tempfile.NamedTemporaryFile(mode="r") as out:
+        subprocess.run(
+            prefix + ["strace", "-f", "-c", "-o", out.name, str(BENCH), "alloc", str(count)],
+            env=environment, check=True, capture_output=True, timeout=300,
+        )
+        total = [line for line in out.read().splitlines() if line.rstrip().endswith("total")]
+        return int(re.findall(r"\d+", total[-1].split("total")[0])[-1])
+
+
+with tempfile.TemporaryDirectory(prefix="ptb") as work:
+    base = {k: v for k, v in os.environ.items() if k in ("PATH", "HOME", "LANG")}
+    sim = [str(PARTAGE), "sim", "--gpus", "1", "--memory", "16GiB", "--machine", f"bench{os.getpid()}", "--"]
+    keeper = subprocess.Popen(sim + ["sleep", "900"], env=base)
+    try:
+        # Everything below runs inside the simulated machine; its environment is taken from a process in it.
+        inside = subprocess.run(sim + ["env", "-0"], env=base, capture_output=True, text=True, check=True).stdout
+        machine = dict(line.split("=", 1) for line in inside.split("\0") if "=" in line)
+        job = [str(PARTAGE), "run", "-q", "-m", "8GiB", "--"]
+        inner = subprocess.run(job + ["env", "-0"], env=machine, capture_output=True, text=True, check=True).stdout
+        library = dict(line.split("=", 1) for line in inner.split("\0") if "=" in line)["LD_PRELOAD"]
+
+        side_by_side("`pass` call (cuDriverGetVersion)", ["pass", "2000000"], machine, job)
+        side_by_side("hooked call (cuMemFree of NULL)", ["hooked", "2000000"], machine, job)
+        side_by_side("cuMemAlloc + cuMemFree, 4 KiB", ["alloc", "20000"], machine, job)
+        side_by_side("cuMemGetInfo", ["info", "20000"], machine, job)
+        side_by_side("cuInit (attach included)", ["init", "1"], machine, job, "µs", 1e-3)
+        side_by_side("300 cuInit at once", ["attach", "300"], machine, job, "ms", 1.0, 0)
+
+        plain, ours, empty = [], [], []
+        for _ in range(ROUNDS):
+            plain.append(run([], ["spawn", "200", "/bin/true"], base)[1] / 1e3)
+            ours.append(run([], ["spawn", "200", "/bin/true"], base | {"LD_PRELOAD": library})[1] / 1e3)
+            empty.append(run([], ["spawn", "200", "/bin/true"], base | {"LD_PRELOAD": str(BIN / "programs/empty.so")})[1] / 1e3)
+        p, o, e = (statistics.median(x) for x in (plain, ours, empty))
+        rows.append(("exec of /bin/true, empty C library preloaded", f"{p:.1f} µs", f"{e:.1f} µs", f"+{e - p:.1f} µs", f"{e / p:.2f}"))
+        rows.append(("exec of /bin/true, libpartage.so preloaded", f"{p:.1f} µs", f"{o:.1f} µs", f"+{o - p:.1f} µs", f"{o / p:.2f}"))
+
+        per_call = []
+        for prefix in ([], job):
+            few, many = (system_calls(prefix, count, machine) for count in (100, 1100))
+            per_call.append((many - few) / (1000 * 15))
+        rows.append(("system calls per cuMemAlloc + cuMemFree", f"{per_call[0]:.3f}", f"{per_call[1]:.3f}", f"{per_call[1] - per_call[0]:+.3f}", ""))
+    finally:
+        keeper.terminate()
+        keeper.wait()
+
+widths = [max(len(row[i]) for row in rows + [("what", "without", "with Partage", "added", "ratio")]) for i in range(5)]
+lines = [" | ".join(cell.ljust(width) for cell, width in zip(row, widths)) for row in
+         [("what", "without", "with Partage", "added", "ratio"), tuple("-" * width for width in widths)] + rows]
+table = "\n".join(f"| {line} |" for line in lines)
+print(table)
+if options.write:
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    date = datetime.date.today().isoformat()
+    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "unknown")
+    path = pathlib.Path("docs/results") / f"{date}-bench-sim.md"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(
+        f"# Costs on the simulated driver, {date}\n\nCommit {commit}, {os.cpu_count()} cores, {cpu}. Medians of {ROUNDS} "
+        f"alternating rounds, from `scripts/bench --write`. No figure here is of a GPU.\n\n{table}\n"
+    )
+    path.with_suffix(".json").write_text(json.dumps({"date": date, "commit": commit, "rows": rows}, indent=1, ensure_ascii=False) + "\n")
+    print(f"written to {path}")
