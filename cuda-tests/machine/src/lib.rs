@@ -1,2 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A simulated machine: devices, memory and timeline shared by its processes.
+//! A simulated machine: a folder in which the simulated driver, the simulated NVML and the command line meet.
+//!
+//! `machine.toml` says what the machine has ([`spec`], [`profile`]); `seats` is the shared table of processes and
+//! what each of them holds ([`seats`]); device memory itself is one sparse file per process and device ([`backing`]).
+//! Nothing in the folder needs repair after `kill -9`: every word that matters belongs to one process, and whoever
+//! next enters drops the words of processes that are gone.
+
+pub mod backing;
+pub mod entry_counts;
+pub mod faults;
+pub mod machine;
+pub mod process;
+pub mod profile;
+pub mod seats;
+pub mod shared;
+pub mod spec;
+
+pub use machine::{Device, Machine};
+pub use spec::{DeviceSpec, Error, Spec};

@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Faults that can be switched on: a call that fails at its n-th time, a copy that fails, a kernel that hangs.
+//!
+//! A fault is a line `KIND:…`; several are separated by `;` or line ends, `#` starts a comment. They come from the
+//! environment (`PARTAGE_SIM_FAULTS`, for this process) and from the machine's control file (`faults`, for all its
+//! processes, re-read within 20 ms of a change). Counting is per process and starts when a fault is read.
+//!
+//! | number | fault | effect |
+//! |---|---|---|
+//! | 1 | `oom:FUNCTION:WHEN` | the call answers OUT_OF_MEMORY and does nothing |
+//! | 2 | `code:FUNCTION:WHEN:CODE` | the call answers CODE and does nothing; driver and NVML functions alike |
+//! | 3 | `slow:FUNCTION:WHEN:MILLISECONDS` | the call takes longer |
+//! | 4 | `copy:WHEN:CODE` | a copy fails with CODE, which then sticks to its context |
+//! | 5 | `trap:KERNEL:WHEN:CODE` | a kernel ends with CODE, which then sticks to its context |
+//! | 6 | `hang:KERNEL:WHEN` | a kernel never ends |
+//! | 7 | `lost:DEVICE` | the device has fallen off the bus: NVML answers GPU_IS_LOST, contexts on it UNKNOWN (999) |
+//!
+//! WHEN is `3` (the third time), `3+` (from the third on), `%3` (every third) or `*`; FUNCTION is an exported symbol,
+//! KERNEL a name or `*`.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Re-reading the control file at most this often keeps `stat` off the path of every driver call.
+const RECHECK_MS: u64 = 20;
+
+/// What happens to a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KernelFault {
+    /// It ends with this code.
+    Trap(i32),
+    /// It never ends.
+    Hang,
+}
+
+/// All faults that are on in this process.
+#[derive(Debug)]
+pub struct Faults {
+    environment: Vec<Rule>,
+    control_file: PathBuf,
+    /// Rules of the control file. Replaced as a whole and never freed: another thread may be reading.
+    controlled: AtomicPtr<Vec<Rule>>,
+    /// When the control file was last looked at, and what it was then.
+    checked_ms: AtomicU64,
+    stamp: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Rule {
+    kind: Kind,
+    when: When,
+    seen: AtomicU64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    Code { function: String, code: i32 },
+    Slow { function: String, milliseconds: u64 },
+    Copy { code: i32 },
+    Kernel { name: String, fault: KernelFault },
+    Lost { device: usize },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum When {
+    Nth(u64),
+    From(u64),
+    Every(u64),
+}
+
+const OUT_OF_MEMORY: i32 = 2;
+
+impl Faults {
+    /// Reads the faults of this process: `environment` is the value of `PARTAGE_SIM_FAULTS`, `folder` the machine's.
+    pub fn new(environment: Option<&str>, folder: &Path) -> Self {
+        let faults = Self {
+            environment: environment.map(read).unwrap_or_default(),
+            control_file: folder.join("faults"),
+            controlled: AtomicPtr::new(Box::into_raw(Box::default())),
+            checked_ms: AtomicU64::new(u64::MAX),
+            stamp: AtomicU64::new(0),
+        };
+        faults.recheck();
+        faults
+    }
+
+    /// Called at each entry: waits if the call is to be slow, and gives the code if it is to fail.
+    pub fn on_call(&self, function: &str) -> Option<i32> {
+        self.recheck();
+        let mut code = None;
+        for rule in self.rules() {
+            match &rule.kind {
+                Kind::Code {
+                    function: named,
+                    code: answer,
+                } if named == function && rule.strikes() => {
+                    code = Some(*answer);
+                }
+                Kind::Slow {
+                    function: named,
+                    milliseconds,
+                } if named == function && rule.strikes() => {
+                    std::thread::sleep(Duration::from_millis(*milliseconds));
+                }
+                _ => {}
+            }
+        }
+        code
+    }
+
+    /// Called at each copy that is carried out: the code it is to fail with.
+    pub fn on_copy(&self) -> Option<i32> {
+        self.recheck();
+        self.rules().find_map(|rule| match rule.kind {
+            Kind::Copy { code } if rule.strikes() => Some(code),
+            _ => None,
+        })
+    }
+
+    /// Called at each kernel that is carried out.
+    pub fn on_kernel(&self, kernel: &str) -> Option<KernelFault> {
+        self.recheck();
+        self.rules().find_map(|rule| match &rule.kind {
+            Kind::Kernel { name, fault } if (name == "*" || name == kernel) && rule.strikes() => Some(*fault),
+            _ => None,
+        })
+    }
+
+    /// Whether a device has fallen off the bus.
+    pub fn is_lost(&self, device: usize) -> bool {
+        self.recheck();
+        self.rules().any(|rule| rule.kind == Kind::Lost { device })
+    }
+
+    fn rules(&self) -> impl Iterator<Item = &Rule> {
+        // SAFETY: always a leaked box of ours, never freed.
+        let controlled = unsafe { &*self.controlled.load(Ordering::Acquire) };
+        self.environment.iter().chain(controlled)
+    }
+
+    fn recheck(&self) {
+        let now = coarse_ms();
+        let last = self.checked_ms.load(Ordering::Relaxed);
+        let is_due = last == u64::MAX || now.saturating_sub(last) >= RECHECK_MS;
+        if is_due
+            && self
+                .checked_ms
+                .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+        {
+            self.read_control_file();
+        }
+    }
+
+    #[cold]
+    fn read_control_file(&self) {
+        use std::os::unix::fs::MetadataExt;
+        let stamp = std::fs::metadata(&self.control_file).map_or(0, |file| {
+            // Any of these changes when the file is written or replaced; all zero cannot happen to a file.
+            (file.mtime() as u64).rotate_left(32) ^ file.mtime_nsec() as u64 ^ file.ino().rotate_left(20) ^ file.size()
+        });
+        if self.stamp.swap(stamp, Ordering::Relaxed) == stamp {
+            return;
+        }
+        let rules = std::fs::read_to_string(&self.control_file)
+            .map(|text| read(&text))
+            .unwrap_or_default();
+        self.controlled.store(Box::into_raw(Box::new(rules)), Ordering::Release);
+    }
+}
+
+impl Rule {
+    fn strikes(&self) -> bool {
+        let time = self.seen.fetch_add(1, Ordering::Relaxed) + 1;
+        match self.when {
+            When::Nth(n) => time == n,
+            When::From(n) => time >= n,
+            When::Every(n) => time.is_multiple_of(n),
+        }
+    }
+}
+
+/// Whether a text of faults can be read, and if not, why: for the command line, before a program is started.
+pub fn check(text: &str) -> Result<(), String> {
+    lines(text).try_for_each(|line| rule(line).map(drop))
+}
+
+fn read(text: &str) -> Vec<Rule> {
+    lines(text)
+        .filter_map(|line| {
+            rule(line)
+                .inspect_err(|reason| eprintln!("partage sim: fault `{line}` ignored: {reason}"))
+                .ok()
+        })
+        .collect()
+}
+
+fn lines(text: &str) -> impl Iterator<Item = &str> {
+    text.lines()
+        .map(|line| line.split_once('#').map_or(line, |(line, _)| line))
+        .flat_map(|line| line.split(';'))
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+}
+
+fn rule(line: &str) -> Result<Rule, String> {
+    let parts: Vec<&str> = line.split(':').map(str::trim).collect();
+    let (kind, when) = match parts[..] {
+        ["oom", function, at] => (
+            Kind::Code {
+                function: function.to_owned(),
+                code: OUT_OF_MEMORY,
+            },
+            when(at)?,
+        ),
+        ["code", function, at, code] => (
+            Kind::Code {
+                function: function.to_owned(),
+                code: number(code, "CODE")?,
+            },
+            when(at)?,
+        ),
+        ["slow", function, at, time] => (
+            Kind::Slow {
+                function: function.to_owned(),
+                milliseconds: number(time, "MILLISECONDS")?,
+            },
+            when(at)?,
+        ),
+        ["copy", at, code] => (
+            Kind::Copy {
+                code: number(code, "CODE")?,
+            },
+            when(at)?,
+        ),
+        ["trap", kernel, at, code] => {
+            let fault = KernelFault::Trap(number(code, "CODE")?);
+            (
+                Kind::Kernel {
+                    name: kernel.to_owned(),
+                    fault,
+                },
+                when(at)?,
+            )
+        }
+        ["hang", kernel, at] => (
+            Kind::Kernel {
+                name: kernel.to_owned(),
+                fault: KernelFault::Hang,
+            },
+            when(at)?,
+        ),
+        ["lost", device] => (
+            Kind::Lost {
+                device: number(device, "DEVICE")?,
+            },
+            When::From(1),
+        ),
+        _ => {
+            return Err(
+                "expected oom:FUNCTION:WHEN, code:FUNCTION:WHEN:CODE, slow:FUNCTION:WHEN:MILLISECONDS, \
+                        copy:WHEN:CODE, trap:KERNEL:WHEN:CODE, hang:KERNEL:WHEN or lost:DEVICE"
+                    .into(),
+            );
+        }
+    };
+    Ok(Rule {
+        kind,
+        when,
+        seen: AtomicU64::new(0),
+    })
+}
+
+fn when(text: &str) -> Result<When, String> {
+    let parsed = match (text.strip_suffix('+'), text.strip_prefix('%')) {
+        _ if text == "*" => Some(When::From(1)),
+        (Some(from), _) => from.parse().ok().map(When::From),
+        (_, Some(every)) => every.parse().ok().map(When::Every),
+        _ => text.parse().ok().map(When::Nth),
+    };
+    match parsed {
+        Some(When::Nth(0) | When::Every(0)) | None => Err(format!("WHEN is 3, 3+, %3 or *, not `{text}`")),
+        Some(when) => Ok(when),
+    }
+}
+
+fn number<T: std::str::FromStr>(text: &str, what: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("{what} is not a number: `{text}`"))
+}
+
+fn coarse_ms() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: fills the structure; the coarse clock is read without a system call.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut now) };
+    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults(text: &str) -> Faults {
+        Faults::new(Some(text), Path::new("/nonexistent"))
+    }
+
+    #[test]
+    fn a_fault_strikes_at_its_time_only() {
+        let faults = faults("oom:cuMemAlloc_v2:3; code:cuCtxSynchronize:2+:999 # later; code:x:*:1");
+        let codes: Vec<_> = (0..5).map(|_| faults.on_call("cuMemAlloc_v2")).collect();
+        assert_eq!(codes, [None, None, Some(2), None, None]);
+        let codes: Vec<_> = (0..3).map(|_| faults.on_call("cuCtxSynchronize")).collect();
+        assert_eq!(codes, [None, Some(999), Some(999)]);
+        assert_eq!(faults.on_call("x"), None, "commented out");
+    }
+
+    #[test]
+    fn kernels_copies_and_devices_have_faults_of_their_own() {
+        let faults = faults("hang:spin:1;trap:*:%2:700;copy:2:719;lost:1");
+        assert_eq!(faults.on_kernel("spin"), Some(KernelFault::Hang));
+        assert_eq!(faults.on_kernel("other"), None);
+        assert_eq!(faults.on_kernel("other"), Some(KernelFault::Trap(700)));
+        assert_eq!(
+            [faults.on_copy(), faults.on_copy(), faults.on_copy()],
+            [None, Some(719), None]
+        );
+        assert!(faults.is_lost(1) && !faults.is_lost(0));
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_what_is_expected() {
+        for text in [
+            "oom",
+            "oom:f:0",
+            "oom:f:x",
+            "code:f:1:",
+            "slow:f:1:-1",
+            "lost:a",
+            "explode:f:1",
+        ] {
+            assert!(check(text).is_err(), "{text}");
+        }
+        check("oom:f:1\n\n# nothing\ncode:f:%2:700;").expect("readable");
+    }
+
+    #[test]
+    fn the_control_file_is_read_again_when_it_changes() {
+        let folder = std::env::temp_dir().join(format!("partage-faults-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("folder");
+        let faults = Faults::new(None, &folder);
+        assert_eq!(faults.on_call("f"), None);
+        std::fs::write(folder.join("faults"), "code:f:*:5").expect("write");
+        let deadline = std::time::Instant::now() + Duration::from_secs(10);
+        while faults.on_call("f") != Some(5) {
+            assert!(
+                std::time::Instant::now() < deadline,
+                "the new control file was never read"
+            );
+            std::thread::yield_now();
+        }
+        std::fs::remove_file(folder.join("faults")).expect("remove");
+        while faults.on_call("f").is_some() {
+            assert!(std::time::Instant::now() < deadline, "the removal was never seen");
+            std::thread::yield_now();
+        }
+        std::fs::remove_dir_all(&folder).expect("clean up");
+    }
+}

@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One simulated machine: made once in a folder, then opened by every process that uses it.
+
+use std::fs::{DirBuilder, File};
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::entry_counts::{EntryCounts, Table};
+use crate::profile::Profile;
+use crate::seats::{self, Full, Occupant, Seats};
+use crate::shared::Shared;
+use crate::spec::{Error, Spec};
+use crate::{backing, seats::MAX_SEATS};
+
+/// The variable that names the folder of the machine.
+pub const FOLDER_VARIABLE: &str = "PARTAGE_SIM_DIR";
+const SPEC_FILE: &str = "machine.toml";
+/// Room that any machine needs: its tables, and something to work with.
+const LEAST_ROOM: u64 = 256 << 20;
+
+/// One device of an open machine.
+#[derive(Clone, Debug)]
+pub struct Device {
+    /// Its place in PCI order.
+    pub index: usize,
+    /// Its model.
+    pub profile: Profile,
+    /// Its memory in bytes.
+    pub memory: u64,
+    /// What one context costs, in bytes.
+    pub context_bytes: u64,
+    /// Its identity, as `cuDeviceGetUuid` gives it.
+    pub uuid: [u8; 16],
+    /// PCI bus number; domain, device and function are 0.
+    pub pci_bus: u32,
+}
+
+impl Device {
+    /// `GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`.
+    pub fn uuid_text(&self) -> String {
+        let hex: String = self.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!(
+            "GPU-{}-{}-{}-{}-{}",
+            &hex[..8],
+            &hex[8..12],
+            &hex[12..16],
+            &hex[16..20],
+            &hex[20..]
+        )
+    }
+
+    /// An attribute by number, with the ones that depend on the slot. `None` for an unknown number.
+    pub fn attribute(&self, number: i32) -> Option<i32> {
+        match number {
+            33 => Some(self.pci_bus as i32),
+            34 | 50 => Some(0),
+            139 => Some(self.profile.pci_device as i32),
+            140 => Some(self.profile.pci_subsystem as i32),
+            _ => self.profile.attribute(number),
+        }
+    }
+}
+
+/// Why device memory could not be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shortage {
+    /// The device is full.
+    Device(Full),
+    /// The device has room, the file system behind it has not.
+    FileSystem {
+        /// Bytes left on the file system.
+        available: u64,
+        /// Bytes that all processes of the machine could still come to write.
+        needed: u64,
+    },
+}
+
+/// An open machine.
+pub struct Machine {
+    folder: PathBuf,
+    spec: Spec,
+    devices: Vec<Device>,
+    seats: Shared<Seats>,
+    entry_counts: Shared<EntryCounts>,
+}
+
+impl Machine {
+    /// Makes a machine in `folder` (created, mode 0700, if it is not there) and opens it.
+    pub fn create(folder: &Path, spec: &Spec) -> Result<Self, Error> {
+        spec.check()?;
+        let mut spec = spec.clone();
+        if spec.id == 0 {
+            spec.id = random_id().map_err(Error::file("reading", Path::new("/dev/urandom")))?;
+        }
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o700);
+        builder.create(folder).map_err(Error::file("creating", folder))?;
+        let path = folder.join(SPEC_FILE);
+        if path.exists() {
+            return Err(Error::Exists {
+                path: folder.to_owned(),
+            });
+        }
+        let total = devices(&spec, folder)?.iter().map(|device| device.memory).sum::<u64>();
+        let available = backing::available(folder).map_err(Error::file("looking at", folder))?;
+        let needed = total.min(LEAST_ROOM);
+        if available < needed && !spec.allow_overcommit {
+            return Err(Error::FileSystemTooSmall {
+                path: folder.to_owned(),
+                available,
+                total,
+                needed,
+            });
+        }
+        for inner in ["memory", "broker", "lib"] {
+            builder
+                .create(folder.join(inner))
+                .map_err(Error::file("creating", folder))?;
+        }
+        let text = toml::to_string(&spec).map_err(|error| Error::MachineFile {
+            path: path.clone(),
+            reason: error.to_string(),
+        })?;
+        // Written beside and renamed: the file is there as a whole or not at all.
+        let draft = folder.join(".machine.toml");
+        std::fs::write(&draft, text).map_err(Error::file("writing", &draft))?;
+        std::fs::rename(&draft, &path).map_err(Error::file("writing", &path))?;
+        Self::open(folder)
+    }
+
+    /// Opens the machine in `folder`.
+    pub fn open(folder: &Path) -> Result<Self, Error> {
+        let path = folder.join(SPEC_FILE);
+        let text = std::fs::read_to_string(&path).map_err(Error::file("reading", &path))?;
+        let spec: Spec = toml::from_str(&text).map_err(|error| Error::MachineFile {
+            path,
+            reason: error.message().to_owned(),
+        })?;
+        spec.check()?;
+        let devices = devices(&spec, folder)?;
+        let seats_path = folder.join("seats");
+        let seats = Shared::open(&seats_path, |_| ()).map_err(Error::file("opening", &seats_path))?;
+        let counts_path = folder.join("unbuilt");
+        let entry_counts = Shared::open(&counts_path, |_| ()).map_err(Error::file("opening", &counts_path))?;
+        Ok(Self {
+            folder: folder.to_owned(),
+            spec,
+            devices,
+            seats,
+            entry_counts,
+        })
+    }
+
+    /// Opens the machine that the environment names; `None` when it names none.
+    pub fn from_environment() -> Option<Result<Self, Error>> {
+        let folder = std::env::var_os(FOLDER_VARIABLE).filter(|folder| !folder.is_empty())?;
+        Some(Self::open(Path::new(&folder)))
+    }
+
+    /// Makes `lib/` lead to the simulated libraries, under the names that programs load.
+    pub fn link_libraries(folder: &Path, driver: &Path, nvml: &Path) -> Result<PathBuf, Error> {
+        let lib = folder.join("lib");
+        let names = [
+            ("libcuda.so.1", driver),
+            ("libcuda.so", driver),
+            ("libnvidia-ml.so.1", nvml),
+            ("libnvidia-ml.so", nvml),
+        ];
+        for (name, target) in names {
+            let link = lib.join(name);
+            match std::fs::remove_file(&link) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(Error::file("replacing", &link)(error));
+                }
+                _ => symlink(target, &link).map_err(Error::file("linking", &link))?,
+            }
+        }
+        Ok(lib)
+    }
+
+    /// Removes the machine in `folder`. Processes that still use it keep what they have mapped.
+    pub fn remove(folder: &Path) -> Result<(), Error> {
+        let path = folder.join(SPEC_FILE);
+        std::fs::metadata(&path).map_err(Error::file("not a machine:", folder))?;
+        std::fs::remove_dir_all(folder).map_err(Error::file("removing", folder))
+    }
+
+    /// Where the machine is.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// What it was made from.
+    pub fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    /// Its devices, in PCI order.
+    pub fn devices(&self) -> &[Device] {
+        &self.devices
+    }
+
+    /// The version that `cuDriverGetVersion` answers, and the driver's own version text.
+    pub fn driver_version(&self) -> (i32, &'static str) {
+        // `open` has checked the spec, so the level is known.
+        self.spec.driver_version().unwrap_or((13_000, "580.105.08"))
+    }
+
+    /// Makes the calling process a user of the machine. Its seat is freed by itself when the process ends.
+    pub fn take_seat(&self) -> Result<usize, Error> {
+        seats::take(&self.seats).ok_or(Error::TooManyProcesses { limit: MAX_SEATS })
+    }
+
+    /// Gives a seat back, with everything it holds.
+    pub fn leave_seat(&self, seat: usize) {
+        seats::leave(&self.seats, seat);
+    }
+
+    /// Makes the file behind the memory of a device in this process, `bytes` long.
+    pub fn create_backing(&self, seat: usize, device: usize, bytes: u64) -> Result<File, Error> {
+        let folder = self.folder.join("memory");
+        let file = backing::create(&folder, bytes).map_err(Error::file("creating a file in", &folder))?;
+        let inode = file
+            .metadata()
+            .map_err(Error::file("looking at a file in", &folder))?
+            .ino();
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&file) as u32;
+        seats::note_backing(&self.seats, seat, device, fd, inode);
+        Ok(file)
+    }
+
+    /// Reserves `bytes` of a device for a seat: all of them or none.
+    pub fn reserve(&self, seat: usize, device: usize, bytes: u64) -> Result<(), Shortage> {
+        seats::reserve(&self.seats, seat, device, bytes, self.devices[device].memory).map_err(Shortage::Device)?;
+        self.check_file_system()
+            .inspect_err(|_| self.release(seat, device, bytes))
+    }
+
+    /// Gives back `bytes` that the seat reserved.
+    pub fn release(&self, seat: usize, device: usize, bytes: u64) {
+        seats::release(&self.seats, seat, device, bytes);
+    }
+
+    /// Reserves what a new context costs on a device, and counts it.
+    pub fn open_context(&self, seat: usize, device: usize) -> Result<(), Shortage> {
+        self.reserve(seat, device, self.devices[device].context_bytes)?;
+        seats::count_context(&self.seats, seat, device, true);
+        Ok(())
+    }
+
+    /// Gives back what a context cost.
+    pub fn close_context(&self, seat: usize, device: usize) {
+        seats::count_context(&self.seats, seat, device, false);
+        self.release(seat, device, self.devices[device].context_bytes);
+    }
+
+    /// Bytes of a device that living processes hold, exactly.
+    pub fn used(&self, device: usize) -> u64 {
+        let seats = self.seats.lock();
+        seats::sweep(&seats);
+        seats.used(device)
+    }
+
+    /// Bytes of a device that are free.
+    pub fn free(&self, device: usize) -> u64 {
+        self.devices[device].memory.saturating_sub(self.used(device))
+    }
+
+    /// The living processes that use a device.
+    pub fn occupants(&self, device: usize) -> Vec<Occupant> {
+        let seats = self.seats.lock();
+        seats::sweep(&seats);
+        seats.occupants(device)
+    }
+
+    /// Counts a call of an entry point that is not built.
+    pub fn count_unbuilt(&self, table: Table, row: usize, symbol: &str) {
+        self.entry_counts.count(&self.folder, table, row, symbol);
+    }
+
+    /// Rows of a table that were called although they are not built, and how often.
+    pub fn unbuilt(&self, table: Table) -> Vec<(usize, u64)> {
+        self.entry_counts.called(table)
+    }
+
+    /// A write to a sparse file on a full file system kills with SIGBUS, so memory that could not be written in the
+    /// end is refused now.
+    fn check_file_system(&self) -> Result<(), Shortage> {
+        if self.spec.allow_overcommit {
+            return Ok(());
+        }
+        let Ok(available) = backing::available(&self.folder) else {
+            return Ok(());
+        };
+        let promised = self.seats.used_in_all();
+        if promised <= available {
+            return Ok(());
+        }
+        // Slower and exact: what is written already is no longer needed.
+        let needed = promised.saturating_sub(self.seats.resident());
+        if needed <= available {
+            return Ok(());
+        }
+        static IS_SAID: AtomicBool = AtomicBool::new(false);
+        if !IS_SAID.swap(true, Ordering::Relaxed) {
+            eprintln!(
+                "partage sim: out of device memory because the file system of {} has {available} bytes left and \
+                 {needed} are promised; use another folder, smaller devices, or allow_overcommit",
+                self.folder.display()
+            );
+        }
+        Err(Shortage::FileSystem { available, needed })
+    }
+}
+
+fn devices(spec: &Spec, folder: &Path) -> Result<Vec<Device>, Error> {
+    let device = |(index, given): (usize, &crate::spec::DeviceSpec)| {
+        let profile = Profile::find(&given.profile, folder)?;
+        let memory = given.memory.unwrap_or(profile.memory);
+        let context_bytes = given.context_bytes.unwrap_or(profile.context_bytes.min(memory / 16));
+        Ok(Device {
+            index,
+            memory,
+            context_bytes,
+            uuid: uuid(spec.id, index as u64),
+            // Spread as in a server; 16 devices stay below 256.
+            pci_bus: 0x10 + 0x0d * index as u32,
+            profile,
+        })
+    };
+    spec.devices.iter().enumerate().map(device).collect()
+}
+
+/// The same for the same machine and index, different for all others.
+fn uuid(machine: u64, index: u64) -> [u8; 16] {
+    let high = mix(machine ^ mix(index + 1));
+    let low = mix(high ^ machine.rotate_left(32));
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&high.to_be_bytes());
+    bytes[8..].copy_from_slice(&low.to_be_bytes());
+    // A random (version 4) UUID of the usual variant, as real devices have.
+    bytes[6] = bytes[6] & 0x0f | 0x40;
+    bytes[8] = bytes[8] & 0x3f | 0x80;
+    bytes
+}
+
+/// The finaliser of splitmix64: every bit of the input reaches every bit of the output.
+fn mix(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ value >> 31
+}
+
+fn random_id() -> std::io::Result<u64> {
+    let mut bytes = [0; 8];
+    std::io::Read::read_exact(&mut File::open("/dev/urandom")?, &mut bytes)?;
+    // TOML integers are signed, and 0 means "none".
+    Ok((u64::from_ne_bytes(bytes) >> 1).max(1))
+}

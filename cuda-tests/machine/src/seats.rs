@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The machine's process table: one *seat* for each process that uses a device, with the bytes it holds.
+//!
+//! There is no sum anywhere: what is free is computed from the seats of living processes at each question. So a
+//! process may be killed between any two stores without leaving anything wrong. Invariant, under the lock: over all
+//! living seats, the bytes held of a device are at most its capacity.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::process::ProcessId;
+use crate::shared::{Shared, SharedGuard, SharedLayout};
+
+/// Devices of one machine at most.
+pub const MAX_DEVICES: usize = 16;
+/// Processes that use the devices of one machine at the same time at most.
+pub const MAX_SEATS: usize = 1024;
+
+/// What one process holds. A seat whose `pid` is 0 is free and its other words mean nothing.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Seat {
+    pid: AtomicU64,
+    start: AtomicU64,
+    stack: AtomicU64,
+    /// Bytes held, per device.
+    used: [AtomicU64; MAX_DEVICES],
+    /// Live contexts, per device.
+    contexts: [AtomicU32; MAX_DEVICES],
+    /// The descriptor of the file behind the device memory plus 1, and the file's inode; 0 when there is none.
+    backing_fd: [AtomicU32; MAX_DEVICES],
+    backing_inode: [AtomicU64; MAX_DEVICES],
+}
+
+/// The layout of the file `seats`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Seats {
+    /// No seat at or above this index was ever taken.
+    high_water: AtomicU64,
+    seats: [Seat; MAX_SEATS],
+}
+
+// SAFETY: atomics and arrays of them, all `repr(C)`; zero is an empty table.
+unsafe impl SharedLayout for Seats {
+    const MAGIC: u64 = 0x5345_4154_0000_0001;
+}
+
+/// A process that uses a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Occupant {
+    /// Its pid.
+    pub pid: u32,
+    /// Bytes of device memory it holds, contexts included.
+    pub used: u64,
+    /// Its live contexts on the device.
+    pub contexts: u32,
+}
+
+/// A reservation that did not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full {
+    /// Bytes that are free.
+    pub free: u64,
+}
+
+impl Seats {
+    fn taken(&self) -> impl Iterator<Item = &Seat> {
+        let limit = (self.high_water.load(Ordering::Acquire) as usize).min(MAX_SEATS);
+        self.seats[..limit]
+            .iter()
+            .filter(|seat| seat.pid.load(Ordering::Acquire) != 0)
+    }
+
+    /// Bytes of a device held by all seats. Call [`sweep`] first when the answer must be exact.
+    pub fn used(&self, device: usize) -> u64 {
+        self.taken().map(|seat| seat.used[device].load(Ordering::Relaxed)).sum()
+    }
+
+    /// Bytes of all devices together.
+    pub fn used_in_all(&self) -> u64 {
+        (0..MAX_DEVICES).map(|device| self.used(device)).sum()
+    }
+
+    /// The processes that hold something of a device.
+    pub fn occupants(&self, device: usize) -> Vec<Occupant> {
+        let mut all: Vec<Occupant> = Vec::new();
+        for seat in self.taken() {
+            let used = seat.used[device].load(Ordering::Relaxed);
+            let contexts = seat.contexts[device].load(Ordering::Relaxed);
+            if used == 0 && contexts == 0 {
+                continue;
+            }
+            let pid = seat.pid.load(Ordering::Relaxed) as u32;
+            // A process in which two copies of the driver are loaded has two seats.
+            match all.iter_mut().find(|occupant| occupant.pid == pid) {
+                Some(occupant) => {
+                    occupant.used += used;
+                    occupant.contexts += contexts;
+                }
+                None => all.push(Occupant { pid, used, contexts }),
+            }
+        }
+        all
+    }
+
+    /// Bytes of all devices that the file system already gave to the living processes' backing files.
+    pub fn resident(&self) -> u64 {
+        let of = |seat: &Seat, device: usize| {
+            let fd = seat.backing_fd[device].load(Ordering::Acquire);
+            let pid = seat.pid.load(Ordering::Relaxed);
+            if fd == 0 {
+                return 0;
+            }
+            // The program may have closed the descriptor and reused its number: then the inode differs.
+            let inode = seat.backing_inode[device].load(Ordering::Relaxed);
+            match std::fs::metadata(format!("/proc/{pid}/fd/{}", fd - 1)) {
+                Ok(file) if std::os::unix::fs::MetadataExt::ino(&file) == inode => {
+                    std::os::unix::fs::MetadataExt::blocks(&file) * 512
+                }
+                _ => 0,
+            }
+        };
+        self.taken()
+            .map(|seat| (0..MAX_DEVICES).map(|device| of(seat, device)).sum::<u64>())
+            .sum()
+    }
+}
+
+impl Seat {
+    fn occupant(&self) -> ProcessId {
+        ProcessId {
+            pid: self.pid.load(Ordering::Relaxed) as u32,
+            start: self.start.load(Ordering::Relaxed),
+            stack: self.stack.load(Ordering::Relaxed),
+        }
+    }
+
+    fn clear(&self) {
+        // The pid first: from here on the seat is free, whatever happens to us.
+        self.pid.store(0, Ordering::Release);
+        for device in 0..MAX_DEVICES {
+            self.used[device].store(0, Ordering::Relaxed);
+            self.contexts[device].store(0, Ordering::Relaxed);
+            self.backing_fd[device].store(0, Ordering::Relaxed);
+            self.backing_inode[device].store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Frees the seats of processes that are gone.
+pub fn sweep(seats: &SharedGuard<'_, Seats>) {
+    let here = std::process::id();
+    for seat in seats.taken() {
+        let occupant = seat.occupant();
+        if occupant.pid != here && !occupant.is_alive() {
+            seat.clear();
+        }
+    }
+}
+
+/// Takes a free seat for the calling process. `None` when all are taken by living processes.
+pub fn take(shared: &Shared<Seats>) -> Option<usize> {
+    let seats = shared.lock();
+    let id = ProcessId::current();
+    // An earlier program in this same process, before `exec`, holds nothing any more.
+    for seat in seats.taken() {
+        let occupant = seat.occupant();
+        if occupant.pid == id.pid && occupant != id {
+            seat.clear();
+        }
+    }
+    let free = |seats: &Seats| {
+        seats
+            .seats
+            .iter()
+            .position(|seat| seat.pid.load(Ordering::Acquire) == 0)
+    };
+    let index = free(&seats).or_else(|| {
+        sweep(&seats);
+        free(&seats)
+    })?;
+    let seat = &seats.seats[index];
+    seat.clear();
+    seat.start.store(id.start, Ordering::Relaxed);
+    seat.stack.store(id.stack, Ordering::Relaxed);
+    seat.pid.store(u64::from(id.pid), Ordering::Release);
+    seats.high_water.fetch_max(index as u64 + 1, Ordering::Release);
+    Some(index)
+}
+
+/// Gives a seat back, with all it holds.
+pub fn leave(shared: &Shared<Seats>, seat: usize) {
+    shared.lock().seats[seat].clear();
+}
+
+/// Adds `bytes` of a device of `capacity` bytes to a seat, if they are free in the whole machine.
+pub fn reserve(shared: &Shared<Seats>, seat: usize, device: usize, bytes: u64, capacity: u64) -> Result<(), Full> {
+    let seats = shared.lock();
+    let mut free = capacity.saturating_sub(seats.used(device));
+    if bytes > free {
+        sweep(&seats);
+        free = capacity.saturating_sub(seats.used(device));
+    }
+    if bytes > free {
+        return Err(Full { free });
+    }
+    seats.seats[seat].used[device].fetch_add(bytes, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Gives back `bytes` that the seat reserved.
+pub fn release(shared: &Shared<Seats>, seat: usize, device: usize, bytes: u64) {
+    let seats = shared.lock();
+    let used = &seats.seats[seat].used[device];
+    used.store(used.load(Ordering::Relaxed).saturating_sub(bytes), Ordering::Relaxed);
+}
+
+/// Counts a context in (`true`) or out.
+pub fn count_context(shared: &Shared<Seats>, seat: usize, device: usize, is_new: bool) {
+    let contexts = &shared.seats[seat].contexts[device];
+    if is_new {
+        contexts.fetch_add(1, Ordering::Relaxed);
+    } else {
+        contexts.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Notes which file is behind a device's memory in the seat's process.
+pub fn note_backing(shared: &Shared<Seats>, seat: usize, device: usize, fd: u32, inode: u64) {
+    shared.seats[seat].backing_inode[device].store(inode, Ordering::Relaxed);
+    shared.seats[seat].backing_fd[device].store(fd + 1, Ordering::Release);
+}

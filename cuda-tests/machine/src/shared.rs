@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A file of fixed layout that all processes of the machine map, with a lock that survives the death of its holder.
+//!
+//! The layout is words that are valid when zero. The lock is a robust mutex: when its holder is killed the kernel
+//! passes it on, so what it protects must be right after every single store. There is nothing to repair.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::mem::size_of;
+use std::ops::Deref;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// A type that may live in a shared file.
+///
+/// # Safety
+/// Zero bytes are a valid value, every field is `repr(C)` and an atomic (or an array or struct of them), and there
+/// are no pointers: processes map the file at different addresses.
+pub unsafe trait SharedLayout: Sync + 'static {
+    /// Identifies the layout; changed whenever the layout changes, so that two builds never share one file.
+    const MAGIC: u64;
+}
+
+/// The page in front of the layout.
+#[repr(C)]
+struct Header {
+    magic: AtomicU64,
+    size: AtomicU64,
+    /// 1 once the lock and the layout are initialised.
+    is_ready: AtomicU32,
+    lock: std::cell::UnsafeCell<libc::pthread_mutex_t>,
+}
+
+const HEADER_BYTES: usize = 4096;
+
+/// A mapped shared file. The mapping lives until the process ends, because runtimes call the driver after the
+/// destructors of static objects.
+pub struct Shared<T: SharedLayout> {
+    header: NonNull<Header>,
+    layout: NonNull<T>,
+}
+
+// SAFETY: what the pointers lead to is `Sync` by the contract of `SharedLayout`, and the mutex is made for sharing.
+unsafe impl<T: SharedLayout> Send for Shared<T> {}
+// SAFETY: as above.
+unsafe impl<T: SharedLayout> Sync for Shared<T> {}
+
+impl<T: SharedLayout> Shared<T> {
+    /// Maps the file, creating it if needed. `initialise` runs once in the life of the file, before anybody else
+    /// sees it; it runs again if the process that ran it was killed half-way.
+    ///
+    /// Fails with the operating system's error, or `InvalidData` for a file of another layout.
+    pub fn open(path: &Path, initialise: impl FnOnce(&T)) -> io::Result<Self> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)?;
+        // An advisory lock of the open file, dropped with it: only one process initialises.
+        // SAFETY: flock on a descriptor that is open.
+        retry(|| unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) })?;
+        let bytes = HEADER_BYTES + size_of::<T>();
+        if file.metadata()?.len() < bytes as u64 {
+            file.set_len(bytes as u64)?;
+        }
+        let shared = Self::map(&file, bytes)?;
+        let header = shared.header();
+        if header.is_ready.load(Ordering::Acquire) == 0 {
+            initialise_lock(header.lock.get())?;
+            header.magic.store(T::MAGIC, Ordering::Relaxed);
+            header.size.store(size_of::<T>() as u64, Ordering::Relaxed);
+            initialise(&shared);
+            header.is_ready.store(1, Ordering::Release);
+        }
+        let same_layout = header.magic.load(Ordering::Relaxed) == T::MAGIC
+            && header.size.load(Ordering::Relaxed) == size_of::<T>() as u64;
+        if !same_layout {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("{} was made by another build of the simulator", path.display()),
+            ));
+        }
+        Ok(shared)
+    }
+
+    fn map(file: &File, bytes: usize) -> io::Result<Self> {
+        // SAFETY: a fresh shared mapping of a file that is at least `bytes` long.
+        let at = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: mmap does not return null, and the layout starts inside the mapping.
+        unsafe {
+            Ok(Self {
+                header: NonNull::new_unchecked(at.cast()),
+                layout: NonNull::new_unchecked(at.cast::<u8>().add(HEADER_BYTES).cast()),
+            })
+        }
+    }
+
+    fn header(&self) -> &Header {
+        // SAFETY: mapped for the life of the process; its fields are atomics and a mutex.
+        unsafe { self.header.as_ref() }
+    }
+
+    /// Takes the lock of the file, across all processes. Held for microseconds only; never across a wait.
+    pub fn lock(&self) -> SharedGuard<'_, T> {
+        let mutex = self.header().lock.get();
+        // SAFETY: initialised in `open`, never destroyed.
+        let result = unsafe { libc::pthread_mutex_lock(mutex) };
+        if result == libc::EOWNERDEAD {
+            // SAFETY: we hold it. What it protects is right after every store (module comment).
+            unsafe { libc::pthread_mutex_consistent(mutex) };
+        }
+        SharedGuard { shared: self }
+    }
+}
+
+impl<T: SharedLayout> Deref for Shared<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        // SAFETY: mapped for the life of the process, valid by the contract of `SharedLayout`.
+        unsafe { self.layout.as_ref() }
+    }
+}
+
+/// Holds the lock of a shared file.
+pub struct SharedGuard<'a, T: SharedLayout> {
+    shared: &'a Shared<T>,
+}
+
+impl<T: SharedLayout> Deref for SharedGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        self.shared
+    }
+}
+
+impl<T: SharedLayout> Drop for SharedGuard<'_, T> {
+    fn drop(&mut self) {
+        // SAFETY: this thread holds it.
+        unsafe { libc::pthread_mutex_unlock(self.shared.header().lock.get()) };
+    }
+}
+
+fn initialise_lock(mutex: *mut libc::pthread_mutex_t) -> io::Result<()> {
+    // SAFETY: the attribute object lives on the stack for these calls; the mutex is ours alone until `is_ready`.
+    let result = unsafe {
+        let mut attributes = std::mem::zeroed();
+        let mut result = libc::pthread_mutexattr_init(&mut attributes);
+        result |= libc::pthread_mutexattr_setpshared(&mut attributes, libc::PTHREAD_PROCESS_SHARED);
+        result |= libc::pthread_mutexattr_setrobust(&mut attributes, libc::PTHREAD_MUTEX_ROBUST);
+        std::ptr::write_bytes(mutex, 0, 1);
+        result |= libc::pthread_mutex_init(mutex, &attributes);
+        libc::pthread_mutexattr_destroy(&mut attributes);
+        result
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::from_raw_os_error(result))
+    }
+}
+
+fn retry(mut call: impl FnMut() -> libc::c_int) -> io::Result<()> {
+    loop {
+        if call() == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
