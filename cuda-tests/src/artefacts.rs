@@ -25,17 +25,18 @@ pub fn built(name: &str) -> PathBuf {
     path
 }
 
-/// Source folder of the client programs; absent on a machine to which only binaries were carried.
+/// This package's folder: where it was built, or `PARTAGE_TEST_SOURCES` on a machine to which the binary was carried.
+pub fn package_dir() -> PathBuf {
+    std::env::var_os("PARTAGE_TEST_SOURCES").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from)
+}
+
 fn sources() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("programs")
+    package_dir().join("programs")
 }
 
 /// The text of the PTX kernels that clients load.
 pub fn kernels() -> PathBuf {
-    std::env::var_os("PARTAGE_TEST_KERNELS").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels/test_kernels.ptx"),
-        PathBuf::from,
-    )
+    package_dir().join("kernels/test_kernels.ptx")
 }
 
 /// A C program of `programs/`, built with the given extra arguments under the given name when it is missing or older

@@ -80,7 +80,7 @@ fn musl(rig: &Rig) {
     };
     let path = crate::artefacts::bin_dir().join("programs").join("hello-musl");
     std::fs::create_dir_all(path.parent().expect("a folder")).expect("writable");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/hello.c");
+    let source = crate::artefacts::package_dir().join("programs/hello.c");
     let built = std::process::Command::new(compiler).arg("-o").arg(&path).arg(source).status().expect("musl-gcc runs");
     assert!(built.success());
     unmanaged(rig, &path, &[], "musl");
