@@ -1,0 +1,733 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Who runs on a device's engines, and when: a pure state machine with the wall clock as an argument.
+//!
+//! Terms:
+//! - *wall*: nanoseconds of the host's monotonic clock, always an argument. *clock*: the device's own time in
+//!   nanoseconds. It advances with the wall, except while the device *stalls*.
+//! - *seat*: one context of one process. *request*: one operation of a seat on one engine; it needs a number of
+//!   nanoseconds of service, known at once or only when its effects are done.
+//! - *effects*: what an operation does to memory, computed on the CPU by its owner, beside the service.
+//! - *holder*: the seat an engine serves now. Seats with runnable requests hold an engine in turn, a slice each.
+//! - *stall*: the holder has had all the service it needs, but the CPU of the simulating machine is late: the
+//!   effects are not done, or the owner has not yet handed in the request that follows directly (*transit*).
+//!   A real device would not have waited for either, so the clock stands still; a limit ends stalls of owners
+//!   that are stopped.
+//!
+//! Everything is derived lazily: `advance` replays what happened since the last call, so completion times are
+//! exact however late the processes wake. The structure lives in memory shared by processes that may die at any
+//! instruction; `repair` turns whatever they left into a state that satisfies the invariants:
+//! 1. a seat counts as many active requests per engine as it has; 2. an engine's holder is a live seat;
+//! 3. an engine is idle only if no seat has anything runnable on it; 4. served work never exceeds what is needed;
+//! 5. busy time of an engine is the sum of its seats' busy time plus that of seats that left.
+
+/// Engines of a device: the multiprocessors, and one copy engine for each direction.
+pub const ENGINES: usize = 3;
+/// Parts of an engine: the demand of a request that fills it, and work units served in one nanosecond.
+pub const FULL: u64 = 1024;
+/// `Request::need` while the length is not known.
+const UNKNOWN: u64 = u64::MAX;
+/// Longest request, in nanoseconds: about 200 days, so that work units fit 64 bits.
+pub const LONGEST: u64 = u64::MAX / FULL / 2;
+/// Length of the window over which utilisation is reported, in nanoseconds of device time.
+const WINDOW: u64 = 250_000_000;
+
+/// An engine of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Engine {
+    /// The multiprocessors: kernels, memsets and copies inside a device.
+    Compute = 0,
+    /// The copy engine from host to device.
+    Upload = 1,
+    /// The copy engine from device to host.
+    Download = 2,
+}
+
+/// How a device shares its engines; nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Settings {
+    /// Longest uninterrupted turn of a context while others wait.
+    pub slice_ns: u64,
+    /// Time lost when an engine passes from one context to another.
+    pub switch_tax_ns: u64,
+    /// Longest stall for a request that was announced to follow (wall time).
+    pub transit_limit_ns: u64,
+    /// Longest stall for effects that take longer than the service (wall time).
+    pub effects_limit_ns: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            slice_ns: 2_000_000,
+            switch_tax_ns: 20_000,
+            transit_limit_ns: 20_000_000,
+            effects_limit_ns: 2_000_000_000,
+        }
+    }
+}
+
+/// A run of a program in a process, named so that neither a reused pid nor an `exec` is taken for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[repr(C)]
+pub struct Owner {
+    /// Process id.
+    pub pid: u64,
+    /// Start time of the process, in clock ticks since boot.
+    pub start: u64,
+    /// Where its stack starts.
+    pub stack: u64,
+}
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// Which engine serves it.
+    pub engine: Engine,
+    /// Service needed in nanoseconds; `None` if only known when the effects are done.
+    pub need_ns: Option<u64>,
+    /// The part of the engine it fills, of [`FULL`].
+    pub demand: u32,
+    /// Priority inside the context; the lower number goes first, as in CUDA.
+    pub priority: i32,
+}
+
+/// When a request was served, in device time (nanoseconds).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Span {
+    /// Handed in.
+    pub queued: u64,
+    /// First served.
+    pub started: u64,
+    /// Had all it needed, and its effects were done.
+    pub ended: u64,
+}
+
+/// What one seat used and wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeatTruth {
+    /// The process.
+    pub owner: Owner,
+    /// The context's number within the process.
+    pub context: u64,
+    /// Nanoseconds of device time each engine worked for it since it joined.
+    pub busy_ns: [u64; ENGINES],
+    /// Requests on each engine that are not complete.
+    pub queued: [u32; ENGINES],
+    /// Device time at which it was last served by the multiprocessors.
+    pub last_slice: u64,
+    /// Part of the last window that the multiprocessors worked for it, of 1000.
+    pub compute_permille: u32,
+}
+
+/// What a device did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceTruth {
+    /// Device time now.
+    pub clock: u64,
+    /// Nanoseconds of device time each engine worked since the machine was made.
+    pub busy_ns: [u64; ENGINES],
+    /// Nanoseconds of device time lost to switching.
+    pub switching_ns: [u64; ENGINES],
+    /// Part of the last window that each engine worked, of 1000.
+    pub busy_permille: [u32; ENGINES],
+    /// The contexts of all processes.
+    pub seats: Vec<SeatTruth>,
+}
+
+const FREE: u32 = 0;
+const ACTIVE: u32 = 1;
+const OVERDUE: u32 = 2;
+const DONE: u32 = 3;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+struct Request {
+    state: u32,
+    engine: u32,
+    priority: i32,
+    demand: u32,
+    /// The owner has another request that follows directly.
+    has_successor: u32,
+    effects_done: u32,
+    /// Work units.
+    need: u64,
+    served: u64,
+    /// Wall time at which it had all it needed; 0 before.
+    satisfied_wall: u64,
+    queued: u64,
+    started: u64,
+    ended: u64,
+}
+
+impl Request {
+    fn is_satisfied(&self) -> bool {
+        self.served >= self.need
+    }
+}
+
+/// Busy time in the current and in the previous window of device time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+struct Meter {
+    window: u64,
+    current: u64,
+    previous: u64,
+}
+
+impl Meter {
+    fn roll(&mut self, clock: u64) {
+        let window = clock / WINDOW;
+        if window == self.window {
+            return;
+        }
+        self.previous = if window == self.window.wrapping_add(1) { self.current } else { 0 };
+        self.current = 0;
+        self.window = window;
+    }
+
+    fn add(&mut self, from: u64, length: u64) {
+        let to = from + length;
+        let start = to / WINDOW * WINDOW;
+        self.roll(from);
+        if start <= from {
+            self.current += length;
+            return;
+        }
+        // The service began in an earlier window: the part in that one counts if it is the one just before,
+        // else the window just before was busy throughout.
+        let is_adjacent = from / WINDOW + 1 == start / WINDOW;
+        self.current += start - from;
+        self.roll(start);
+        self.previous = if is_adjacent { self.previous } else { WINDOW };
+        self.current = to - start;
+    }
+
+    fn permille(&self, clock: u64) -> u32 {
+        let mut now = *self;
+        now.roll(clock);
+        let elapsed = clock % WINDOW;
+        let kept = (u128::from(now.previous) * u128::from(WINDOW - elapsed) / u128::from(WINDOW)) as u64;
+        ((now.current + kept) * 1000 / WINDOW).min(1000) as u32
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+struct Seat<const R: usize> {
+    owner: Owner,
+    context: u64,
+    /// 0 if the seat is free.
+    taken: u32,
+    /// 1 + the engine on which the owner announced another request that it has not handed in yet.
+    transit: u32,
+    transit_wall: u64,
+    active: [u32; ENGINES],
+    padding: u32,
+    busy: [u64; ENGINES],
+    last_slice: u64,
+    meter: Meter,
+    requests: [Request; R],
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+struct EngineState {
+    /// 1 + index of the seat; 0 if idle.
+    holder: u32,
+    /// 1 + index of the seat served last.
+    last: u32,
+    slice_used: u64,
+    tax_left: u64,
+    busy: u64,
+    switching: u64,
+    meter: Meter,
+}
+
+/// The arbitration of one device with `S` seats of `R` simultaneous requests. All zeroes is not a valid state:
+/// use [`Arbiter::reset`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Arbiter<const S: usize, const R: usize> {
+    settings: Settings,
+    wall: u64,
+    clock: u64,
+    /// Seats at and above this index are free.
+    high: u32,
+    padding: u32,
+    engines: [EngineState; ENGINES],
+    seats: [Seat<R>; S],
+}
+
+/// No seat, or no request of a seat, is free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+impl<const S: usize, const R: usize> Arbiter<S, R> {
+    /// A device without seats whose clock reads 0 at `wall`.
+    pub fn new(settings: Settings, wall: u64) -> Self {
+        let seat = Seat {
+            owner: Owner::default(),
+            context: 0,
+            taken: 0,
+            transit: 0,
+            transit_wall: 0,
+            active: [0; ENGINES],
+            padding: 0,
+            busy: [0; ENGINES],
+            last_slice: 0,
+            meter: Meter::default(),
+            requests: [Request::default(); R],
+        };
+        Self {
+            settings: Settings { slice_ns: settings.slice_ns.max(1), ..settings },
+            wall,
+            clock: 0,
+            high: 0,
+            padding: 0,
+            engines: [EngineState::default(); ENGINES],
+            seats: [seat; S],
+        }
+    }
+
+    /// Makes zeroed memory a device without seats whose clock reads 0 at `wall`.
+    pub fn reset(&mut self, settings: Settings, wall: u64) {
+        self.settings = Settings { slice_ns: settings.slice_ns.max(1), ..settings };
+        self.wall = wall;
+    }
+
+    /// Device time at the last `advance`.
+    pub fn clock(&self) -> u64 {
+        self.clock
+    }
+
+    /// The wall time of the last `advance`.
+    pub fn wall(&self) -> u64 {
+        self.wall
+    }
+
+    /// Gives a context of a process a seat.
+    pub fn join(&mut self, owner: Owner, context: u64) -> Result<usize, Full> {
+        let index = self.seats.iter().position(|seat| seat.taken == 0).ok_or(Full)?;
+        let requests = [Request::default(); R];
+        self.seats[index] = Seat {
+            owner,
+            context,
+            taken: 1,
+            transit: 0,
+            transit_wall: 0,
+            active: [0; ENGINES],
+            padding: 0,
+            busy: [0; ENGINES],
+            last_slice: 0,
+            meter: Meter::default(),
+            requests,
+        };
+        self.high = self.high.max(index as u32 + 1);
+        Ok(index)
+    }
+
+    /// Frees a seat and drops its requests.
+    pub fn leave(&mut self, seat: usize) {
+        let gone = &mut self.seats[seat];
+        gone.taken = 0;
+        gone.transit = 0;
+        gone.active = [0; ENGINES];
+        gone.requests = [Request::default(); R];
+        while self.high > 0 && self.seats[self.high as usize - 1].taken == 0 {
+            self.high -= 1;
+        }
+        self.assign();
+    }
+
+    /// Frees the seats of processes that are gone. Returns how many there were.
+    pub fn reap(&mut self, mut is_gone: impl FnMut(Owner) -> bool) -> usize {
+        let mut count = 0;
+        for seat in 0..self.high as usize {
+            if self.seats[seat].taken != 0 && is_gone(self.seats[seat].owner) {
+                self.leave(seat);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// Hands in a request; ends the seat's transit. Precondition: `advance` was called with the present wall time.
+    pub fn begin(&mut self, seat: usize, ask: Ask) -> Result<usize, Full> {
+        let clock = self.clock;
+        let place = &mut self.seats[seat];
+        let index = place.requests.iter().position(|request| request.state == FREE).ok_or(Full)?;
+        place.transit = 0;
+        let engine = ask.engine as usize;
+        place.requests[index] = Request {
+            state: ACTIVE,
+            engine: engine as u32,
+            priority: ask.priority,
+            demand: ask.demand.clamp(1, FULL as u32),
+            has_successor: 0,
+            effects_done: 0,
+            need: ask.need_ns.map_or(UNKNOWN, |need| need.min(LONGEST) * FULL),
+            served: 0,
+            satisfied_wall: 0,
+            queued: clock,
+            started: UNKNOWN,
+            ended: 0,
+        };
+        place.active[engine] += 1;
+        self.assign();
+        Ok(index)
+    }
+
+    /// Says whether another request of the seat follows this one directly.
+    pub fn set_successor(&mut self, seat: usize, request: usize, follows: bool) {
+        self.seats[seat].requests[request].has_successor = u32::from(follows);
+    }
+
+    /// The effects are done; `need_ns` gives the length if it was not known before.
+    pub fn finish(&mut self, seat: usize, request: usize, need_ns: Option<u64>) {
+        let entry = &mut self.seats[seat].requests[request];
+        if entry.state != ACTIVE && entry.state != OVERDUE {
+            return;
+        }
+        entry.effects_done = 1;
+        if let Some(need) = need_ns.filter(|_| entry.need == UNKNOWN) {
+            entry.need = need.min(LONGEST) * FULL;
+            entry.served = entry.served.min(entry.need);
+        }
+        if entry.state == OVERDUE || entry.is_satisfied() {
+            self.complete(seat, request, self.clock, self.wall);
+        }
+        self.assign();
+    }
+
+    /// The span of a complete request, whose place is then free; `None` while it is not complete.
+    pub fn take(&mut self, seat: usize, request: usize) -> Option<Span> {
+        let entry = &mut self.seats[seat].requests[request];
+        if entry.state != DONE {
+            return None;
+        }
+        let span = Span { queued: entry.queued, started: entry.started.min(entry.ended), ended: entry.ended };
+        *entry = Request::default();
+        Some(span)
+    }
+
+    /// Drops a request whatever its state.
+    pub fn cancel(&mut self, seat: usize, request: usize) {
+        let place = &mut self.seats[seat];
+        let entry = &mut place.requests[request];
+        if entry.state == ACTIVE {
+            place.active[entry.engine as usize] -= 1;
+        }
+        *entry = Request::default();
+        self.assign();
+    }
+
+    /// The announced request does not come: the owner waits for something else.
+    pub fn settle(&mut self, seat: usize) {
+        self.seats[seat].transit = 0;
+        self.assign();
+    }
+
+    /// Replays what happened until `wall`. An earlier wall time than the last changes nothing.
+    pub fn advance(&mut self, wall: u64) {
+        while self.wall < wall {
+            let left = wall - self.wall;
+            if let Some(limit) = self.stall_ends() {
+                let until = limit.min(wall);
+                self.wall = self.wall.max(until);
+                if limit <= wall {
+                    self.end_stalls();
+                }
+                self.assign();
+                continue;
+            }
+            let step = (0..ENGINES).filter_map(|engine| self.next_change(engine)).fold(left, u64::min);
+            for engine in 0..ENGINES {
+                self.serve(engine, step);
+            }
+            self.clock += step;
+            self.wall += step;
+            self.assign();
+        }
+    }
+
+    /// Whether the clock stands still because an owner is late.
+    pub fn is_stalled(&self) -> bool {
+        self.stall_ends().is_some()
+    }
+
+    /// A lower bound, in nanoseconds of device time, for the completion of a request whose effects are done; it is
+    /// exact when the request can finish in its seat's present turn. `None` if the length is not known.
+    pub fn earliest_completion(&self, seat: usize, request: usize) -> Option<u64> {
+        let entry = &self.seats[seat].requests[request];
+        if entry.state != ACTIVE || entry.need == UNKNOWN {
+            return (entry.state == DONE).then_some(0);
+        }
+        let remaining = (entry.need - entry.served.min(entry.need)).div_ceil(FULL);
+        let engine = entry.engine as usize;
+        let state = &self.engines[engine];
+        let slice = self.settings.slice_ns;
+        let holder = (state.holder as usize).checked_sub(1)?;
+        let mut wait = state.tax_left;
+        if holder == seat {
+            let turn = slice.saturating_sub(state.slice_used);
+            if remaining > turn {
+                wait += self.others(engine, seat).map(|other| self.turn_of(other, engine)).sum::<u64>();
+            }
+            return Some(wait + remaining);
+        }
+        let mut at = holder;
+        while at != seat {
+            wait += match at == holder {
+                true => self.turn_of(at, engine).min(slice.saturating_sub(state.slice_used)),
+                false => self.turn_of(at, engine),
+            };
+            at = (at + 1) % (self.high as usize).max(1);
+        }
+        Some(wait + remaining)
+    }
+
+    /// What each seat and engine used so far.
+    pub fn truth(&self) -> DeviceTruth {
+        let seats = self.seats[..self.high as usize].iter().filter(|seat| seat.taken != 0);
+        DeviceTruth {
+            clock: self.clock,
+            busy_ns: self.engines.map(|engine| engine.busy),
+            switching_ns: self.engines.map(|engine| engine.switching),
+            busy_permille: self.engines.map(|engine| engine.meter.permille(self.clock)),
+            seats: seats
+                .map(|seat| SeatTruth {
+                    owner: seat.owner,
+                    context: seat.context,
+                    busy_ns: seat.busy,
+                    queued: seat.active,
+                    last_slice: seat.last_slice,
+                    compute_permille: seat.meter.permille(self.clock),
+                })
+                .collect(),
+        }
+    }
+
+    /// Restores the invariants after a process died while it changed the state: sums are counted afresh, and
+    /// what has no meaning is dropped. Times may be off by what that process had not finished writing.
+    pub fn repair(&mut self) {
+        self.high = S as u32;
+        for seat in &mut self.seats {
+            seat.active = [0; ENGINES];
+            if seat.taken == 0 || seat.transit > ENGINES as u32 {
+                seat.transit = 0;
+            }
+            seat.transit_wall = seat.transit_wall.min(self.wall);
+            for request in &mut seat.requests {
+                let is_known = matches!(request.state, ACTIVE | OVERDUE | DONE) && (request.engine as usize) < ENGINES;
+                if seat.taken == 0 || !is_known {
+                    *request = Request::default();
+                    continue;
+                }
+                request.demand = request.demand.clamp(1, FULL as u32);
+                request.served = request.served.min(request.need);
+                request.satisfied_wall = request.satisfied_wall.min(self.wall);
+                if request.state == ACTIVE && request.is_satisfied() && request.effects_done != 0 {
+                    request.state = DONE;
+                    request.ended = self.clock;
+                }
+                if request.state == ACTIVE {
+                    seat.active[request.engine as usize] += 1;
+                }
+            }
+        }
+        while self.high > 0 && self.seats[self.high as usize - 1].taken == 0 {
+            self.high -= 1;
+        }
+        for engine in &mut self.engines {
+            engine.tax_left = engine.tax_left.min(self.settings.switch_tax_ns);
+            engine.slice_used = engine.slice_used.min(self.settings.slice_ns);
+            engine.last = engine.last.min(S as u32);
+            if engine.holder > self.high {
+                engine.holder = 0;
+            }
+        }
+        self.assign();
+    }
+
+    fn is_runnable(&self, seat: usize, engine: usize) -> bool {
+        let place = &self.seats[seat];
+        place.taken != 0 && (place.active[engine] > 0 || place.transit == engine as u32 + 1)
+    }
+
+    fn others(&self, engine: usize, seat: usize) -> impl Iterator<Item = usize> + '_ {
+        (0..self.high as usize).filter(move |&other| other != seat && self.is_runnable(other, engine))
+    }
+
+    /// The shortest time that a seat's next turn can last.
+    fn turn_of(&self, seat: usize, engine: usize) -> u64 {
+        let requests = self.seats[seat].requests.iter();
+        let active = requests.filter(|request| request.state == ACTIVE && request.engine as usize == engine);
+        let longest = active.map(|request| (request.need - request.served.min(request.need)) / FULL).max();
+        longest.unwrap_or(0).min(self.settings.slice_ns)
+    }
+
+    /// Gives every engine to the seat whose turn it is (invariants 2 and 3).
+    fn assign(&mut self) {
+        for engine in 0..ENGINES {
+            let state = self.engines[engine];
+            let holder = (state.holder as usize).checked_sub(1).filter(|&seat| self.is_runnable(seat, engine));
+            let is_turn_over = state.slice_used >= self.settings.slice_ns;
+            if holder.is_some() && !is_turn_over {
+                continue;
+            }
+            let high = self.high as usize;
+            let first = holder.map_or(state.last as usize, |seat| seat + 1);
+            let next = (0..high).map(|step| (first + step) % high).find(|&seat| self.is_runnable(seat, engine));
+            let state = &mut self.engines[engine];
+            state.slice_used = 0;
+            let Some(next) = next else {
+                state.holder = 0;
+                continue;
+            };
+            state.holder = next as u32 + 1;
+            if state.last != 0 && state.last != state.holder {
+                state.tax_left = self.settings.switch_tax_ns;
+            }
+            state.last = state.holder;
+        }
+    }
+
+    /// The requests that the holder of an engine may be served, with the work units each gets in a nanosecond:
+    /// the engine's parts go to the requests of the highest priority first, and are split among equals when they
+    /// ask for more than there is.
+    fn rates(&self, engine: usize) -> [u64; R] {
+        let mut rates = [0; R];
+        let Some(seat) = (self.engines[engine].holder as usize).checked_sub(1) else { return rates };
+        let requests = &self.seats[seat].requests;
+        let is_served = |request: &Request| {
+            request.state == ACTIVE && request.engine as usize == engine && !request.is_satisfied()
+        };
+        let mut left = FULL;
+        let mut above = None;
+        while left > 0 {
+            let below = requests.iter().filter(|request| is_served(request));
+            let below = below.filter(|request| above.is_none_or(|priority| request.priority > priority));
+            let Some(priority) = below.map(|request| request.priority).min() else { break };
+            let class = |request: &Request| is_served(request) && request.priority == priority;
+            let demand: u64 = requests.iter().filter(|r| class(r)).map(|r| u64::from(r.demand)).sum();
+            for (rate, request) in rates.iter_mut().zip(requests) {
+                if class(request) {
+                    *rate = if demand <= left { FULL } else { (FULL * left / demand).max(1) };
+                }
+            }
+            left = left.saturating_sub(demand);
+            above = Some(priority);
+        }
+        rates
+    }
+
+    /// Nanoseconds until the service of an engine changes by itself; `None` if it never does.
+    fn next_change(&self, engine: usize) -> Option<u64> {
+        let state = &self.engines[engine];
+        let seat = (state.holder as usize).checked_sub(1)?;
+        if state.tax_left > 0 {
+            return Some(state.tax_left);
+        }
+        let rates = self.rates(engine);
+        let ends = rates.iter().zip(&self.seats[seat].requests).filter(|&(&rate, request)| {
+            rate > 0 && request.need != UNKNOWN
+        });
+        let first_end = ends.map(|(&rate, request)| (request.need - request.served).div_ceil(rate)).min();
+        let turn_ends = self.others(engine, seat).next().map(|_| self.settings.slice_ns - state.slice_used);
+        [first_end, turn_ends].into_iter().flatten().min()
+    }
+
+    fn serve(&mut self, engine: usize, step: u64) {
+        let Some(seat) = (self.engines[engine].holder as usize).checked_sub(1) else { return };
+        let (clock, wall) = (self.clock, self.wall);
+        let state = &mut self.engines[engine];
+        if state.tax_left > 0 {
+            state.tax_left -= step;
+            state.switching += step;
+            return;
+        }
+        let rates = self.rates(engine);
+        let is_alone = self.others(engine, seat).next().is_none();
+        let state = &mut self.engines[engine];
+        // Alone, a context's turns follow each other without a boundary that anyone could see.
+        state.slice_used = match is_alone {
+            true => (state.slice_used + step) % self.settings.slice_ns,
+            false => state.slice_used + step,
+        };
+        state.busy += step;
+        state.meter.add(clock, step);
+        let place = &mut self.seats[seat];
+        place.busy[engine] += step;
+        place.last_slice = if engine == Engine::Compute as usize { clock + step } else { place.last_slice };
+        if engine == Engine::Compute as usize {
+            place.meter.add(clock, step);
+        }
+        for (index, &rate) in rates.iter().enumerate().filter(|&(_, &rate)| rate > 0) {
+            let entry = &mut self.seats[seat].requests[index];
+            entry.started = entry.started.min(clock);
+            entry.served = entry.served.saturating_add(rate * step).min(entry.need);
+            if !entry.is_satisfied() {
+                continue;
+            }
+            entry.satisfied_wall = wall + step;
+            if entry.effects_done != 0 {
+                self.complete(seat, index, clock + step, wall + step);
+            }
+        }
+    }
+
+    fn complete(&mut self, seat: usize, request: usize, clock: u64, wall: u64) {
+        let place = &mut self.seats[seat];
+        let entry = &mut place.requests[request];
+        if entry.state == ACTIVE {
+            place.active[entry.engine as usize] -= 1;
+        }
+        entry.state = DONE;
+        entry.ended = clock;
+        if entry.has_successor != 0 {
+            place.transit = entry.engine + 1;
+            place.transit_wall = wall;
+        }
+    }
+
+    /// The wall time at which the present stall ends at the latest; `None` if the clock runs.
+    fn stall_ends(&self) -> Option<u64> {
+        (0..ENGINES).filter_map(|engine| self.stall_of(engine)).min()
+    }
+
+    fn stall_of(&self, engine: usize) -> Option<u64> {
+        let seat = &self.seats[(self.engines[engine].holder as usize).checked_sub(1)?];
+        let transit = (seat.transit == engine as u32 + 1).then_some(seat.transit_wall + self.settings.transit_limit_ns);
+        let requests = seat.requests.iter().filter(|request| {
+            request.state == ACTIVE && request.engine as usize == engine && request.is_satisfied()
+        });
+        let effects = requests.map(|request| request.satisfied_wall + self.settings.effects_limit_ns).min();
+        [transit, effects].into_iter().flatten().min()
+    }
+
+    /// Gives up waiting for owners that are late beyond their limit.
+    fn end_stalls(&mut self) {
+        for engine in 0..ENGINES {
+            let Some(seat) = (self.engines[engine].holder as usize).checked_sub(1) else { continue };
+            let seat = &mut self.seats[seat];
+            if seat.transit == engine as u32 + 1 && seat.transit_wall + self.settings.transit_limit_ns <= self.wall {
+                seat.transit = 0;
+            }
+            for request in &mut seat.requests {
+                let is_late = request.state == ACTIVE
+                    && request.engine as usize == engine
+                    && request.is_satisfied()
+                    && request.satisfied_wall + self.settings.effects_limit_ns <= self.wall;
+                if is_late {
+                    request.state = OVERDUE;
+                    seat.active[engine] -= 1;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The arbitration checked by examples, by exhaustive search over short histories, and by random histories.
+
+use super::*;
+use proptest::prelude::*;
+
+const SEATS: usize = 3;
+const REQUESTS: usize = 3;
+type Small = Arbiter<SEATS, REQUESTS>;
+
+const SETTINGS: Settings =
+    Settings { slice_ns: 10, switch_tax_ns: 0, transit_limit_ns: 50, effects_limit_ns: 200 };
+
+fn owner(pid: u64) -> Owner {
+    Owner { pid, start: 1, stack: 1 }
+}
+
+fn compute(need_ns: Option<u64>) -> Ask {
+    Ask { engine: Engine::Compute, need_ns, demand: FULL as u32, priority: 0 }
+}
+
+fn with_seats(settings: Settings, count: u64) -> Small {
+    let mut arbiter = Small::new(settings, 0);
+    for pid in 0..count {
+        arbiter.join(owner(pid), 1).expect("a seat is free");
+    }
+    arbiter
+}
+
+/// A request whose effects are done at once.
+fn known(arbiter: &mut Small, seat: usize, need: u64) -> usize {
+    let request = arbiter.begin(seat, compute(Some(need))).expect("a place is free");
+    arbiter.finish(seat, request, None);
+    request
+}
+
+fn check(arbiter: &Small) {
+    let mut left = arbiter.clone();
+    left.repair();
+    assert_eq!(&left, arbiter, "a state reached without a death needs no repair");
+    for engine in 0..ENGINES {
+        let is_wanted = (0..SEATS).any(|seat| arbiter.is_runnable(seat, engine));
+        assert_eq!(is_wanted, arbiter.engines[engine].holder != 0, "an engine is idle exactly if nobody wants it");
+        let seats: u64 = arbiter.seats.iter().map(|seat| seat.busy[engine]).sum();
+        assert!(seats <= arbiter.engines[engine].busy);
+        assert!(arbiter.engines[engine].busy + arbiter.engines[engine].switching <= arbiter.clock);
+    }
+    for request in arbiter.seats.iter().flat_map(|seat| &seat.requests) {
+        assert!(request.served <= request.need);
+        assert!(request.state != DONE || request.ended <= arbiter.clock);
+        assert!(request.state != ACTIVE || request.queued <= arbiter.clock);
+    }
+}
+
+#[test]
+fn completion_time_is_exact_however_late_the_owner_looks() {
+    let mut arbiter = with_seats(SETTINGS, 1);
+    arbiter.advance(5);
+    let request = known(&mut arbiter, 0, 7);
+    arbiter.advance(100_000);
+    assert_eq!(arbiter.take(0, request), Some(Span { queued: 5, started: 5, ended: 12 }));
+    assert_eq!(arbiter.clock(), 100_000);
+}
+
+#[test]
+fn contexts_take_turns_of_one_slice() {
+    let mut arbiter = with_seats(SETTINGS, 3);
+    let requests: Vec<usize> = (0..3).map(|seat| known(&mut arbiter, seat, 25)).collect();
+    arbiter.advance(1000);
+    let ends: Vec<u64> = (0..3).map(|seat| arbiter.take(seat, requests[seat]).expect("complete").ended).collect();
+    assert_eq!(ends, [65, 70, 75]);
+}
+
+#[test]
+fn switching_costs_the_tax_and_nobody_is_served_meanwhile() {
+    let mut arbiter = with_seats(Settings { switch_tax_ns: 3, ..SETTINGS }, 2);
+    let (first, second) = (known(&mut arbiter, 0, 20), known(&mut arbiter, 1, 10));
+    arbiter.advance(1000);
+    assert_eq!(arbiter.take(0, first).expect("complete").ended, 10 + 3 + 10 + 3 + 10);
+    assert_eq!(arbiter.take(1, second).expect("complete").ended, 10 + 3 + 10);
+    let truth = arbiter.truth();
+    assert_eq!((truth.busy_ns[0], truth.switching_ns[0]), (30, 6));
+}
+
+#[test]
+fn small_requests_of_one_context_overlap_and_large_ones_share() {
+    let mut arbiter = with_seats(SETTINGS, 1);
+    let half = Ask { demand: FULL as u32 / 2, ..compute(Some(10)) };
+    for _ in 0..2 {
+        let request = arbiter.begin(0, half).expect("a place is free");
+        arbiter.finish(0, request, None);
+    }
+    arbiter.advance(10);
+    assert_eq!([0, 1].map(|request| arbiter.take(0, request).expect("complete").ended), [10, 10]);
+    let (first, second) = (known(&mut arbiter, 0, 10), known(&mut arbiter, 0, 10));
+    arbiter.advance(100);
+    assert_eq!([first, second].map(|request| arbiter.take(0, request).expect("complete").ended), [30, 30]);
+    assert_eq!(arbiter.truth().busy_ns[0], 30, "busy is the union, not the sum");
+}
+
+#[test]
+fn higher_priority_goes_first_inside_a_context() {
+    let mut arbiter = with_seats(SETTINGS, 1);
+    let low = known(&mut arbiter, 0, 10);
+    let high = arbiter.begin(0, Ask { priority: -5, ..compute(Some(10)) }).expect("a place is free");
+    arbiter.finish(0, high, None);
+    arbiter.advance(100);
+    assert_eq!(arbiter.take(0, high).expect("complete").ended, 10);
+    assert_eq!(arbiter.take(0, low).expect("complete").ended, 20);
+}
+
+#[test]
+fn engines_work_beside_each_other() {
+    let mut arbiter = with_seats(SETTINGS, 1);
+    let kernel = known(&mut arbiter, 0, 10);
+    let copies = [Engine::Upload, Engine::Download].map(|engine| {
+        let request = arbiter.begin(0, Ask { engine, ..compute(Some(10)) }).expect("a place is free");
+        arbiter.finish(0, request, None);
+        request
+    });
+    arbiter.advance(10);
+    assert!([kernel, copies[0], copies[1]].iter().all(|&request| arbiter.take(0, request).is_some()));
+}
+
+#[test]
+fn clock_waits_for_late_effects_and_charges_only_the_service() {
+    let mut arbiter = with_seats(SETTINGS, 2);
+    let late = arbiter.begin(0, compute(Some(5))).expect("a place is free");
+    let other = known(&mut arbiter, 1, 5);
+    arbiter.advance(100);
+    assert!(arbiter.is_stalled());
+    assert_eq!((arbiter.clock(), arbiter.take(1, other)), (5, None));
+    arbiter.finish(0, late, None);
+    arbiter.advance(105);
+    assert_eq!(arbiter.take(0, late).expect("complete").ended, 5);
+    assert_eq!(arbiter.take(1, other).expect("complete").ended, 10);
+}
+
+#[test]
+fn effects_later_than_the_limit_hold_nobody_up() {
+    let mut arbiter = with_seats(SETTINGS, 2);
+    let late = arbiter.begin(0, compute(Some(5))).expect("a place is free");
+    let other = known(&mut arbiter, 1, 5);
+    arbiter.advance(1000);
+    assert_eq!(arbiter.take(1, other).expect("complete").ended, 10);
+    arbiter.finish(0, late, None);
+    assert_eq!(arbiter.take(0, late).expect("complete").ended, arbiter.clock());
+    check(&arbiter);
+}
+
+#[test]
+fn announced_successor_is_served_without_a_gap() {
+    let mut arbiter = with_seats(SETTINGS, 2);
+    let first = known(&mut arbiter, 0, 4);
+    arbiter.set_successor(0, first, true);
+    known(&mut arbiter, 1, 4);
+    arbiter.advance(20);
+    assert_eq!(arbiter.clock(), 4, "the clock waits for the successor");
+    let first = arbiter.take(0, first).expect("complete");
+    let second = known(&mut arbiter, 0, 4);
+    arbiter.advance(100);
+    assert_eq!(arbiter.take(0, second).expect("complete").started, first.ended);
+}
+
+#[test]
+fn successor_that_does_not_come_stalls_until_settled_or_the_limit() {
+    for settles in [true, false] {
+        let mut arbiter = with_seats(SETTINGS, 2);
+        let first = known(&mut arbiter, 0, 4);
+        arbiter.set_successor(0, first, true);
+        let other = known(&mut arbiter, 1, 4);
+        arbiter.advance(20);
+        if settles {
+            arbiter.settle(0);
+            arbiter.advance(24);
+        } else {
+            arbiter.advance(4 + SETTINGS.transit_limit_ns + 4);
+        }
+        assert_eq!(arbiter.take(1, other).expect("complete").ended, 8);
+    }
+}
+
+#[test]
+fn unknown_length_takes_turns_until_the_effects_tell_it() {
+    let mut arbiter = with_seats(SETTINGS, 2);
+    let measured = arbiter.begin(0, compute(None)).expect("a place is free");
+    let other = known(&mut arbiter, 1, 10);
+    arbiter.advance(25);
+    assert_eq!(arbiter.take(1, other).expect("complete").ended, 20);
+    arbiter.finish(0, measured, Some(40));
+    arbiter.advance(1000);
+    assert_eq!(arbiter.take(0, measured).expect("complete").ended, 50);
+}
+
+#[test]
+fn dead_holder_is_skipped() {
+    let mut arbiter = with_seats(SETTINGS, 2);
+    arbiter.begin(0, compute(None)).expect("a place is free");
+    let other = known(&mut arbiter, 1, 10);
+    arbiter.advance(5);
+    assert_eq!(arbiter.reap(|owner| owner.pid == 0), 1);
+    arbiter.advance(15);
+    assert_eq!(arbiter.take(1, other).expect("complete").ended, 15);
+    assert_eq!(arbiter.truth().seats.len(), 1);
+    check(&arbiter);
+}
+
+#[test]
+fn utilisation_is_the_busy_part_of_the_last_window() {
+    let settings = Settings { slice_ns: 2_000_000, ..SETTINGS };
+    let mut arbiter = with_seats(settings, 1);
+    known(&mut arbiter, 0, WINDOW / 4);
+    arbiter.advance(WINDOW);
+    assert_eq!(arbiter.truth().seats[0].compute_permille, 250);
+    arbiter.advance(3 * WINDOW);
+    assert_eq!(arbiter.truth().busy_permille[0], 0);
+    let request = known(&mut arbiter, 0, 3 * WINDOW);
+    arbiter.advance(5 * WINDOW + WINDOW / 2);
+    assert_eq!(arbiter.truth().busy_permille[0], 1000);
+    arbiter.cancel(0, request);
+}
+
+/// What a history may do.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Begin { seat: usize, need: Option<u64>, engine: Engine, demand: u32, priority: i32 },
+    Successor { seat: usize, request: usize },
+    Finish { seat: usize, request: usize, need: u64 },
+    Take { seat: usize, request: usize },
+    Cancel { seat: usize, request: usize },
+    Settle { seat: usize },
+    Leave { seat: usize },
+    Join,
+    Pass { wall: u64 },
+}
+
+/// Does a step as the owners would; returns the wall time after it.
+fn apply(arbiter: &mut Small, wall: u64, step: Step, leap: bool) -> u64 {
+    let is_taken = |arbiter: &Small, seat: usize| arbiter.seats[seat].taken != 0;
+    match step {
+        Step::Begin { seat, need, engine, demand, priority } if is_taken(arbiter, seat) => {
+            let _ = arbiter.begin(seat, Ask { engine, need_ns: need, demand, priority });
+        }
+        Step::Successor { seat, request } if arbiter.seats[seat].requests[request].state == ACTIVE => {
+            arbiter.set_successor(seat, request, true);
+        }
+        Step::Finish { seat, request, need } => arbiter.finish(seat, request, Some(need)),
+        Step::Take { seat, request } => drop(arbiter.take(seat, request)),
+        Step::Cancel { seat, request } => arbiter.cancel(seat, request),
+        Step::Settle { seat } => arbiter.settle(seat),
+        Step::Leave { seat } if is_taken(arbiter, seat) => arbiter.leave(seat),
+        Step::Join => drop(arbiter.join(owner(9), 1)),
+        Step::Pass { wall: length } => {
+            if !leap {
+                (1..length).for_each(|part| arbiter.advance(wall + part));
+            }
+            arbiter.advance(wall + length);
+            return wall + length;
+        }
+        _ => {}
+    }
+    wall
+}
+
+#[test]
+fn every_short_history_keeps_the_invariants() {
+    let ask = |seat, need, engine| Step::Begin { seat, need, engine, demand: 700, priority: 0 };
+    let mut steps = vec![Step::Pass { wall: 3 }, Step::Pass { wall: 15 }, Step::Pass { wall: 60 }, Step::Join];
+    for seat in 0..2 {
+        steps.extend([
+            ask(seat, Some(4), Engine::Compute),
+            ask(seat, None, Engine::Compute),
+            ask(seat, Some(4), Engine::Upload),
+            Step::Successor { seat, request: 0 },
+            Step::Finish { seat, request: 0, need: 6 },
+            Step::Take { seat, request: 0 },
+            Step::Settle { seat },
+            Step::Leave { seat },
+        ]);
+    }
+    fn search(arbiter: &Small, wall: u64, steps: &[Step], depth: usize, count: &mut usize) {
+        *count += 1;
+        check(arbiter);
+        if depth == 0 {
+            return;
+        }
+        for &step in steps {
+            let mut next = arbiter.clone();
+            let wall = apply(&mut next, wall, step, true);
+            search(&next, wall, steps, depth - 1, count);
+        }
+    }
+    let mut count = 0;
+    search(&with_seats(Settings { switch_tax_ns: 2, ..SETTINGS }, 2), 0, &steps, 4, &mut count);
+    assert_eq!(count, (0..=4).map(|depth| steps.len().pow(depth)).sum::<usize>());
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    let engine = prop_oneof![Just(Engine::Compute), Just(Engine::Upload), Just(Engine::Download)];
+    let (seat, request) = (0..SEATS, 0..REQUESTS);
+    prop_oneof![
+        4 => (seat.clone(), proptest::option::of(0..40u64), engine, 0..1025u32, -2..2i32).prop_map(
+            |(seat, need, engine, demand, priority)| Step::Begin { seat, need, engine, demand, priority }
+        ),
+        1 => (seat.clone(), request.clone()).prop_map(|(seat, request)| Step::Successor { seat, request }),
+        3 => (seat.clone(), request.clone(), 0..40u64)
+            .prop_map(|(seat, request, need)| Step::Finish { seat, request, need }),
+        2 => (seat.clone(), request.clone()).prop_map(|(seat, request)| Step::Take { seat, request }),
+        1 => (seat.clone(), request).prop_map(|(seat, request)| Step::Cancel { seat, request }),
+        1 => seat.clone().prop_map(|seat| Step::Settle { seat }),
+        1 => seat.prop_map(|seat| Step::Leave { seat }),
+        1 => Just(Step::Join),
+        5 => (1..80u64).prop_map(|wall| Step::Pass { wall }),
+    ]
+}
+
+proptest! {
+    /// Looking often or rarely makes no difference: this is what makes lazy replay exact.
+    #[test]
+    fn looking_more_often_changes_nothing(steps in proptest::collection::vec(any_step(), 1..60), tax in 0..5u64) {
+        let settings = Settings { switch_tax_ns: tax, ..SETTINGS };
+        let (mut rare, mut often) = (with_seats(settings, 2), with_seats(settings, 2));
+        let mut wall = 0;
+        for step in steps {
+            apply(&mut often, wall, step, false);
+            wall = apply(&mut rare, wall, step, true);
+            check(&rare);
+            prop_assert_eq!(&rare, &often);
+        }
+    }
+
+    /// Whoever always has work gets the same time as any other, up to a slice, whatever the lengths.
+    #[test]
+    fn backlogged_contexts_get_equal_time(
+        lengths in proptest::collection::vec(1..60u64, SEATS),
+        tax in 0..4u64,
+        rounds in 50..200u64,
+    ) {
+        let mut arbiter = with_seats(Settings { switch_tax_ns: tax, ..SETTINGS }, SEATS as u64);
+        let mut running: Vec<usize> = (0..SEATS).map(|seat| known(&mut arbiter, seat, lengths[seat])).collect();
+        (0..SEATS).for_each(|seat| arbiter.set_successor(seat, running[seat], true));
+        let mut wall = 0;
+        while arbiter.clock() < rounds * 10 {
+            wall += 1;
+            arbiter.advance(wall);
+            for seat in 0..SEATS {
+                if arbiter.take(seat, running[seat]).is_some() {
+                    running[seat] = known(&mut arbiter, seat, lengths[seat]);
+                    arbiter.set_successor(seat, running[seat], true);
+                }
+            }
+        }
+        let truth = arbiter.truth();
+        let busy: Vec<u64> = truth.seats.iter().map(|seat| seat.busy_ns[0]).collect();
+        let spread = busy.iter().max().unwrap() - busy.iter().min().unwrap();
+        prop_assert!(spread <= SETTINGS.slice_ns, "{busy:?}");
+        prop_assert_eq!(truth.busy_ns[0] + truth.switching_ns[0], truth.clock, "never idle");
+    }
+
+    /// An owner that sleeps until the earliest completion, and again, is never late and always gets there.
+    #[test]
+    fn sleeping_until_the_earliest_completion_loses_nothing(lengths in proptest::collection::vec(1..90u64, SEATS)) {
+        let mut arbiter = with_seats(SETTINGS, SEATS as u64);
+        let requests: Vec<usize> = (0..SEATS).map(|seat| known(&mut arbiter, seat, lengths[seat])).collect();
+        let mut exact = arbiter.clone();
+        exact.advance(10_000);
+        let ends: Vec<u64> =
+            (0..SEATS).map(|seat| exact.take(seat, requests[seat]).expect("complete").ended).collect();
+        for seat in 0..SEATS {
+            let mut mine = arbiter.clone();
+            let mut wakes = 0;
+            while mine.take(seat, requests[seat]).is_none() {
+                let bound = mine.earliest_completion(seat, requests[seat]).expect("known length");
+                prop_assert!(bound > 0 && mine.clock() + bound <= ends[seat], "woke after the completion");
+                mine.advance(mine.clock() + bound);
+                wakes += 1;
+            }
+            prop_assert_eq!(mine.clock(), ends[seat]);
+            prop_assert!(wakes <= 3 + 90 / SETTINGS.slice_ns, "woke {} times", wakes);
+        }
+    }
+
+    /// Whatever a dying process left half written, repair makes it a state that obeys the invariants and goes on.
+    #[test]
+    fn repair_restores_the_invariants(
+        steps in proptest::collection::vec(any_step(), 1..40),
+        torn in proptest::collection::vec((0..SEATS, 0..REQUESTS, 0..8u32, any::<u32>()), 1..6),
+    ) {
+        let mut arbiter = with_seats(SETTINGS, 2);
+        let mut wall = 0;
+        for step in steps {
+            wall = apply(&mut arbiter, wall, step, true);
+        }
+        for (seat, request, field, value) in torn {
+            let place = &mut arbiter.seats[seat];
+            match field {
+                0 => place.taken ^= 1,
+                1 => place.active[0] = value,
+                2 => place.transit = value,
+                3 => place.requests[request].state = value % 5,
+                4 => place.requests[request].served = u64::from(value),
+                5 => arbiter.engines[request % ENGINES].holder = value,
+                6 => arbiter.engines[request % ENGINES].last = value,
+                _ => arbiter.high = value,
+            }
+        }
+        arbiter.repair();
+        let again = { let mut again = arbiter.clone(); again.repair(); again };
+        prop_assert_eq!(&again, &arbiter);
+        arbiter.advance(wall + 100_000);
+        let again = { let mut again = arbiter.clone(); again.repair(); again };
+        prop_assert_eq!(&again, &arbiter);
+        arbiter.reap(|_| true);
+        prop_assert!(arbiter.truth().seats.is_empty());
+        let seat = arbiter.join(owner(1), 1).expect("all seats are free");
+        let request = known(&mut arbiter, seat, 5);
+        arbiter.advance(wall + 200_000);
+        prop_assert!(arbiter.take(seat, request).is_some());
+    }
+}
