@@ -1,2 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Admission, quota, queue and placement as pure functions.
+//! Admission, quota, queue and placement as pure functions: `Policy::step(now, event, machine) -> commands`.
+//!
+//! No clock, no I/O, no threads, no logging, no `unsafe`; `clippy.toml` refuses the calls. Time is an argument, what
+//! happened is an [`Event`], what to do is a [`Command`] with its reason. The only things touched outside are the
+//! reservation words of clients, through [`Machine`].
+//!
+//! Terms (the rest in the design's glossary): *slot*, a device's place in its job; *committed*, per job and device, the
+//! greater of what is promised and what is in use; *room*, what a device has left when everything committed and every
+//! unmanaged process is subtracted; *pooled*, a job whose limit exceeds its promise, so that it draws on the room.
+//!
+//! Invariants, for every device at every instant:
+//! 1. Σ promised ≤ usable.
+//! 2. While anything is promised: Σ over jobs of max(promised, granted) + unmanaged ≤ usable, unless unmanaged use grew
+//!    or a limit was lowered below use; then only falling use and no new promise.
+//! 3. The queue is first come, first served among requests that could use a common device.
+#![forbid(unsafe_code)]
+
+mod command;
+mod event;
+mod job;
+mod request;
+
+pub use command::{Action, Command, Signal};
+pub use event::{
+    Adoption, Attaching, Caller, DeviceSeen, DriverState, Event, LedgerClient, Measurement, Membership, ProcessUse,
+    Run, TargetQuery, Ticket,
+};
+pub use job::{Client, JobRecord, JobState, LINGER_NS, Placement, Presence, Process};
+pub use request::{GpuChoice, GpuName, RunSpec};

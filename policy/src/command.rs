@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the policy tells the broker to do, each with its reason.
+//!
+//! Commands are carried out in order. Grants are no commands: the policy changes the words themselves, through the
+//! machine that [`Policy::step`](crate::Policy::step) is given, because an answer depends on what a racing client did.
+
+use partage_protocol::admin::Reply;
+use partage_protocol::message::DeviceInfo;
+use partage_protocol::units::{ClientId, JobId};
+
+use crate::event::Ticket;
+use crate::job::{JobRecord, Process};
+
+/// One thing to do and why.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Command {
+    /// What.
+    pub action: Action,
+    /// Why, one sentence for the log.
+    pub reason: String,
+}
+
+/// A signal for all processes of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// SIGTERM.
+    Terminate,
+    /// SIGKILL.
+    Kill,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Send a document to the command line. It is the ticket's last unless it is `Reply::Waiting`.
+    Reply {
+        /// Where.
+        ticket: Ticket,
+        /// What.
+        reply: Box<Reply>,
+    },
+    /// The client is attached: send `Welcome` with these devices in slot order.
+    Welcome {
+        /// Who.
+        client: ClientId,
+        /// Its job.
+        job: JobId,
+        /// `WELCOME_*`.
+        flags: u32,
+        /// Slot 0 first.
+        devices: Vec<DeviceInfo>,
+    },
+    /// The client is not attached: send `Refused` and drop its row and pages.
+    Refuse {
+        /// Who.
+        client: ClientId,
+        /// `REFUSED_*`.
+        code: u32,
+        /// One sentence.
+        text: String,
+    },
+    /// Write the heads and limit words of a client's broker page.
+    ShowPage {
+        /// Whose page.
+        client: ClientId,
+        /// Clients of its job that hold memory.
+        clients_in_job: u32,
+        /// Limit words, slot 0 first.
+        limits: Vec<u64>,
+    },
+    /// Answer an `Ask` or a `Usage`; G is in the page already.
+    Answer {
+        /// Who.
+        client: ClientId,
+        /// As asked.
+        sequence: u32,
+        /// As asked.
+        slot: u32,
+        /// `VERDICT_*`.
+        verdict: u32,
+        /// G.
+        granted: u64,
+        /// The job's limit.
+        limit: u64,
+        /// The job's use.
+        job_used: u64,
+        /// Physically free, `u64::MAX` when unknown.
+        physical_free: u64,
+    },
+    /// Tell the policy when this process is gone ([`Event::ProcessGone`](crate::Event::ProcessGone)).
+    Watch {
+        /// The job whose first process it is.
+        job: JobId,
+        /// The process.
+        process: Process,
+    },
+    /// Write the job's record, so that the next broker finds it.
+    SaveJob(Box<JobRecord>),
+    /// The job ended: remove its record.
+    ForgetJob(JobId),
+    /// The client is gone: its ledger row (L is 0) and pages may be used again.
+    ForgetClient(ClientId),
+    /// Send a signal to every process of the job: the first one, its clients and their descendants.
+    SignalJob {
+        /// Which.
+        job: JobId,
+        /// What.
+        signal: Signal,
+    },
+    /// SIGKILL one process that uses a device without being managed (`--strict`).
+    KillUnmanaged {
+        /// The job that is strict.
+        job: JobId,
+        /// The process; verify that it still descends from the job.
+        pid: u32,
+    },
+    /// Say a line on the terminal of the job's `run`, if it still has one.
+    Tell {
+        /// Whose.
+        job: JobId,
+        /// The line, without `partage:`.
+        text: String,
+    },
+    /// Publish an event (`partage events`).
+    Publish {
+        /// As in `EventView::kind`.
+        kind: &'static str,
+        /// The job, where one is meant.
+        job: Option<JobId>,
+        /// The process, where one is meant.
+        pid: Option<u32>,
+        /// A sentence with the numbers.
+        text: String,
+    },
+}

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the broker tells the policy.
+//!
+//! Every event is a fact or a request with everything that the decision needs; the policy asks nobody. Bytes are `u64`,
+//! times nanoseconds of the broker's monotonic clock unless a field says Unix time.
+
+use partage_protocol::admin::RunRequest;
+use partage_protocol::message::TOKEN_BYTES;
+use partage_protocol::units::{ClientId, DeviceUuid, JobId};
+
+use crate::job::{JobRecord, Process};
+
+/// A connection of the command line on which a reply is owed; chosen by the broker, never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// Who asks, from the kernel's credentials.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// Real uid of the peer.
+    pub uid: u32,
+    /// Login name, or the uid in digits.
+    pub user: String,
+    /// May act on other people's jobs (root, or a member of the administrators' group on `admin.sock`).
+    pub is_admin: bool,
+    /// The peer's process.
+    pub process: Process,
+}
+
+/// Whether there is a driver to ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DriverState {
+    /// NVML answers.
+    Ok,
+    /// No driver on this machine; the text says how that was found.
+    Missing(String),
+    /// Driver and library do not match, or NVML fails otherwise.
+    Broken(String),
+}
+
+/// A device as enumeration shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceSeen {
+    /// Its identity everywhere.
+    pub uuid: DeviceUuid,
+    /// `nvidia-smi`'s number (PCI order).
+    pub index: u32,
+    /// Model name.
+    pub model: String,
+    /// Whole memory in bytes.
+    pub total_bytes: u64,
+    /// Configured reserve plus what the driver keeps for itself; `usable` is total minus this.
+    pub reserve_bytes: u64,
+}
+
+/// One process in a measurement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessUse {
+    /// Process id in the broker's namespace.
+    pub pid: u32,
+    /// Owner, where /proc tells.
+    pub uid: Option<u32>,
+    /// Bytes on the device; 0 where NVML does not say.
+    pub bytes: u64,
+    /// The job that this process descends from by cgroup or ancestry, attached or not.
+    pub descends_from: Option<JobId>,
+}
+
+/// What NVML shows of one device at one instant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Measurement {
+    /// The device.
+    pub device: DeviceUuid,
+    /// In use by everybody, in bytes.
+    pub used_bytes: u64,
+    /// Free as the driver sees it, in bytes.
+    pub free_bytes: u64,
+    /// The compute processes.
+    pub processes: Vec<ProcessUse>,
+}
+
+/// How an attaching process may belong to a job, strongest evidence first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Membership {
+    /// By cgroup, or by ancestry from the job's first process or another client.
+    pub by_kernel: Option<JobId>,
+    /// The token in its environment; counts for the job's own uid only.
+    pub token: Option<[u8; TOKEN_BYTES]>,
+    /// Its container or login scope: processes of one uid and scope that belong to no job share a default job.
+    pub scope: String,
+    /// The limit that its environment carries; 0 without one. It can only lower.
+    pub environment_limit: u64,
+}
+
+/// An attaching client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attaching {
+    /// The id under which the broker made its ledger row and pages (words all zero).
+    pub client: ClientId,
+    /// Its process.
+    pub process: Process,
+    /// Its uid, from the kernel.
+    pub uid: u32,
+    /// Login name, or the uid in digits.
+    pub user: String,
+    /// Unix time in nanoseconds, for a default job that begins with it.
+    pub unix_ns: u64,
+    /// A token for a default job that begins with it.
+    pub fresh_token: [u8; TOKEN_BYTES],
+    /// Where it belongs.
+    pub membership: Membership,
+    /// It only wants the job's devices (met NVML and no CUDA): it gets no share of the limit.
+    pub is_nvml_only: bool,
+}
+
+/// A client that the ledger file knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LedgerClient {
+    /// Its id.
+    pub client: ClientId,
+    /// Its job.
+    pub job: JobId,
+    /// Its process.
+    pub process: Process,
+}
+
+/// What an earlier broker left.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Adoption {
+    /// Live jobs.
+    pub jobs: Vec<JobRecord>,
+    /// Clients with an entry in the ledger, whether their processes live or not.
+    pub clients: Vec<LedgerClient>,
+    /// Jobs get numbers from here on.
+    pub next_job: u64,
+}
+
+/// `partage run`'s request as the broker received it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    /// Where replies go.
+    pub ticket: Ticket,
+    /// Who; its process becomes the job's first.
+    pub caller: Caller,
+    /// What, as written; judged here again.
+    pub request: RunRequest,
+    /// Random, for `PARTAGE_TOKEN`.
+    pub token: [u8; TOKEN_BYTES],
+    /// The caller's cgroup, where the broker can read one.
+    pub cgroup: Option<String>,
+    /// Unix time in nanoseconds.
+    pub unix_ns: u64,
+}
+
+/// A target as a caller wrote it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetQuery {
+    /// `j42`, `1234`, `train`, `alice/train`, `@alice`, `cgroup:/…`.
+    pub text: String,
+    /// For a pid: the job that it descends from as the broker finds it; the policy knows first processes and clients.
+    pub descends_from: Option<JobId>,
+}
+
+/// Something that happened or is asked.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// First of all after a restart: the jobs and clients of the broker before.
+    Adopt(Adoption),
+    /// The devices as enumerated now; devices that are missing from the list become lost.
+    Devices {
+        /// Whether the list can be trusted.
+        driver: DriverState,
+        /// All devices.
+        found: Vec<DeviceSeen>,
+    },
+    /// A device hangs or fell off the bus.
+    DeviceLost {
+        /// Which.
+        device: DeviceUuid,
+        /// A sentence.
+        why: String,
+    },
+    /// NVML's numbers for one device.
+    Measured(Measurement),
+    /// `partage run`.
+    Run(Box<Run>),
+    /// The connection behind a ticket closed before its last reply.
+    TicketGone(Ticket),
+    /// `partage set`.
+    Set {
+        /// Where the reply goes.
+        ticket: Ticket,
+        /// Who asks.
+        caller: Caller,
+        /// Which job.
+        target: TargetQuery,
+        /// New limit as written.
+        mem: Option<String>,
+    },
+    /// `partage stop`.
+    Stop {
+        /// Where the reply goes (when the job has ended).
+        ticket: Ticket,
+        /// Who asks.
+        caller: Caller,
+        /// Which job.
+        target: TargetQuery,
+        /// Time between SIGTERM and SIGKILL.
+        grace_ns: u64,
+    },
+    /// A new client; its words are zero and reachable.
+    Attach(Box<Attaching>),
+    /// A client that the ledger knows came back with its pages, which are mapped again.
+    Reattach {
+        /// The client.
+        client: ClientId,
+        /// The process that presents them.
+        process: Process,
+        /// The program closed the page descriptors: it keeps its grant and cannot grow.
+        are_pages_lost: bool,
+    },
+    /// The client's connection closed while its process lives.
+    ClientAway(ClientId),
+    /// A client wants its use on a slot to become `wanted`.
+    Ask {
+        /// Who.
+        client: ClientId,
+        /// The device's place in the job.
+        slot: usize,
+        /// Use after the allocation, in bytes.
+        wanted: u64,
+        /// Bytes of the allocation itself.
+        request: u64,
+        /// Repeated in the answer.
+        sequence: u32,
+    },
+    /// A client wants to know its job's use on a slot.
+    Usage {
+        /// Who.
+        client: ClientId,
+        /// The device's place in the job.
+        slot: usize,
+        /// Repeated in the answer.
+        sequence: u32,
+    },
+    /// The client's process was killed or exits, but is not gone or its memory is not yet freed.
+    ClientDying(ClientId),
+    /// The client's process is gone and the driver has freed its memory.
+    ClientGone(ClientId),
+    /// A process that a [`Watch`](crate::Action::Watch) named is gone (or never was).
+    ProcessGone(Process),
+    /// A client noticed something (`NOTICE_*` of the protocol).
+    Notice {
+        /// Who.
+        client: ClientId,
+        /// `NOTICE_*`.
+        what: u32,
+        /// Its number.
+        value: u64,
+    },
+    /// Time passed: due at [`Policy::next_deadline`](crate::Policy::next_deadline).
+    Tick,
+}

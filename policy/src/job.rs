@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A job: what is known of it, and its life.
+//!
+//! ```text
+//!   run ──► waiting ──────────────► running ◄────────────► over limit
+//!              │  room (FIFO)         │  limit set below use, use falls
+//!              │                      │ first process and all clients gone, or only dying clients left
+//!              │ caller gone,         ▼
+//!              │ timeout,          dying (a client cannot die: it keeps its charge)
+//!              │ stop                 │ last client gone, then 5 s in which a late process may still attach
+//!              ▼                      ▼
+//!            (forgotten)            ended ──► forgotten after 24 h
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use partage_protocol::admin::DeniedView;
+use partage_protocol::job_ledger::JobLedger;
+use partage_protocol::message::TOKEN_BYTES;
+use partage_protocol::units::{ClientId, DeviceUuid, JobId, SECOND_NS};
+use serde::{Deserialize, Serialize};
+
+use crate::event::Ticket;
+use crate::request::RunSpec;
+
+/// A job outlives its last process by this much, for a child that has not met the driver yet.
+pub const LINGER_NS: u64 = 5 * SECOND_NS;
+/// Ended jobs are shown this long.
+pub const REMEMBER_NS: u64 = 24 * 3_600 * SECOND_NS;
+/// Ended jobs that are remembered at most, the oldest forgotten first: a loop of short jobs must not fill the broker.
+pub const REMEMBER_COUNT: usize = 1_000;
+
+/// A process, told apart from later ones of the same pid by its start time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Process {
+    /// Process id in the broker's namespace.
+    pub pid: u32,
+    /// Start time in clock ticks since boot (field 22 of /proc/PID/stat).
+    pub start: u64,
+}
+
+/// One device of a job as promised; part of the job's record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placement {
+    /// `GPU-…` or `MIG-…`.
+    #[serde(with = "uuid_text")]
+    pub device: DeviceUuid,
+    /// Never exceeded, in bytes; none is the whole card.
+    pub limit: Option<u64>,
+    /// Promised bytes.
+    pub request: u64,
+}
+
+/// What the next broker must know of a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobRecord {
+    /// The number in `j42`.
+    pub id: u64,
+    /// Owner.
+    pub uid: u32,
+    /// Owner's login name, or the uid in digits.
+    pub user: String,
+    /// `--name`.
+    pub name: Option<String>,
+    /// `--label`.
+    pub labels: Vec<(String, String)>,
+    /// The command.
+    pub command: Vec<String>,
+    /// First process; none for a default job.
+    pub first: Option<Process>,
+    /// What `PARTAGE_TOKEN` holds, as bytes.
+    pub token: [u8; TOKEN_BYTES],
+    /// Its cgroup, where the broker could read one.
+    pub cgroup: Option<String>,
+    /// Scope of a default job; none for a job of `run`.
+    pub default_scope: Option<String>,
+    /// `--strict`.
+    pub is_strict: bool,
+    /// Its devices, slot 0 first; empty while it waits.
+    pub devices: Vec<Placement>,
+    /// Unix time of admission in nanoseconds.
+    pub started_unix_ns: u64,
+}
+
+/// What `ps` calls the job's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobState {
+    /// In the queue.
+    Waiting,
+    /// Admitted.
+    Running,
+    /// Holds more than its limit, which was lowered.
+    OverLimit,
+    /// Only clients that cannot die are left.
+    Dying,
+    /// Over.
+    Ended,
+}
+
+impl JobState {
+    /// The word that users see.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Running => "running",
+            Self::OverLimit => "over limit",
+            Self::Dying => "dying",
+            Self::Ended => "ended",
+        }
+    }
+}
+
+/// A client as the policy sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Client {
+    /// Its job.
+    pub job: JobId,
+    /// Its process.
+    pub process: Process,
+    /// Its connection and pages.
+    pub presence: Presence,
+    /// It has no share of the limit.
+    pub is_nvml_only: bool,
+}
+
+/// Where a client is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// Connected.
+    Attached,
+    /// Alive without a connection; after a broker's restart, not yet back.
+    Away,
+    /// Killed and not gone.
+    Dying,
+}
+
+impl Presence {
+    /// The word that users see.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Attached => "attached",
+            Self::Away => "away",
+            Self::Dying => "dying",
+        }
+    }
+}
+
+/// A waiting job's place.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Queued {
+    pub ticket: Ticket,
+    pub spec: RunSpec,
+    pub mem_text: Option<String>,
+    pub since_ns: u64,
+    pub deadline_ns: Option<u64>,
+    pub next_reminder_ns: u64,
+    pub reason: String,
+}
+
+/// One device of a live job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Slot {
+    pub ledger: JobLedger,
+    pub peak: u64,
+}
+
+/// A stop in progress.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stopping {
+    pub tickets: Vec<Ticket>,
+    pub kill_at_ns: u64,
+    pub is_killed: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Phase {
+    Waiting(Box<Queued>),
+    Live,
+    Ended { at_ns: u64 },
+}
+
+/// Everything about one job.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Job {
+    pub record: JobRecord,
+    pub phase: Phase,
+    pub slots: Vec<Slot>,
+    pub clients: BTreeSet<ClientId>,
+    pub is_first_alive: bool,
+    pub linger_until_ns: Option<u64>,
+    pub stopping: Option<Stopping>,
+    pub denied: DeniedView,
+    /// Sentences worth a user's attention, without repetition.
+    pub notes: Vec<String>,
+    /// Unmanaged descendants by pid, and when each was first seen.
+    pub strangers: BTreeMap<u32, u64>,
+}
+
+impl Job {
+    pub(crate) fn new(record: JobRecord, phase: Phase) -> Self {
+        let is_first_alive = record.first.is_some();
+        Self {
+            record,
+            phase,
+            slots: Vec::new(),
+            clients: BTreeSet::new(),
+            is_first_alive,
+            linger_until_ns: None,
+            stopping: None,
+            denied: DeniedView::default(),
+            notes: Vec::new(),
+            strangers: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn id(&self) -> JobId {
+        JobId(self.record.id)
+    }
+
+    pub(crate) fn is_live(&self) -> bool {
+        matches!(self.phase, Phase::Live)
+    }
+
+    /// Waiting, running or lingering: its name is taken.
+    pub(crate) fn is_current(&self) -> bool {
+        !matches!(self.phase, Phase::Ended { .. })
+    }
+
+    /// The slot of a device.
+    pub(crate) fn slot_of(&self, device: DeviceUuid) -> Option<usize> {
+        self.record
+            .devices
+            .iter()
+            .position(|placement| placement.device == device)
+    }
+
+    /// Adds a note once, the newest last; a program that provokes endless different ones pushes out the oldest.
+    pub(crate) fn note(&mut self, text: String) {
+        const NOTES: usize = 20;
+        if !self.notes.contains(&text) {
+            self.notes.push(text);
+            if self.notes.len() > NOTES {
+                self.notes.remove(0);
+            }
+        }
+    }
+}
+
+mod uuid_text {
+    //! UUIDs in records are written as people know them.
+    use partage_protocol::units::DeviceUuid;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(uuid: &DeviceUuid, out: S) -> Result<S::Ok, S::Error> {
+        out.collect_str(uuid)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(input: D) -> Result<DeviceUuid, D::Error> {
+        let text = String::deserialize(input)?;
+        DeviceUuid::parse(&text).ok_or_else(|| D::Error::custom(format!("{text:?} is no device UUID")))
+    }
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What `partage run` asks, judged: amounts with units, devices, names.
+
+use partage_protocol::admin::{ErrorCode, ErrorView, RunRequest};
+use partage_protocol::message::MAX_DEVICES;
+use partage_protocol::size::{Amount, parse_amount};
+
+/// A valid request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunSpec {
+    /// Limit per device; none is the whole card.
+    pub mem: Option<Amount>,
+    /// Promise per device; none is the limit where there is one, else nothing.
+    pub mem_request: Option<Amount>,
+    /// Which devices.
+    pub gpu: GpuChoice,
+    /// `CUDA_VISIBLE_DEVICES` of the caller.
+    pub visible_devices: Option<String>,
+    /// Wait when there is no room.
+    pub wait: bool,
+}
+
+/// `-g`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GpuChoice {
+    /// So many of the least committed.
+    Auto(usize),
+    /// These, in this order.
+    Named(Vec<GpuName>),
+}
+
+/// One device as a user names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GpuName {
+    /// `nvidia-smi`'s number.
+    Index(u32),
+    /// `GPU-…` or `MIG-…`, whole or the beginning of one, in lower case.
+    Uuid(String),
+}
+
+impl RunSpec {
+    /// Judges a request.
+    ///
+    /// # Errors
+    /// What is wrong with it, code `Invalid`.
+    pub fn from_request(request: &RunRequest) -> Result<Self, ErrorView> {
+        let amount = |flag: &str, text: &Option<String>| match text {
+            None => Ok(None),
+            Some(text) => parse_amount(text)
+                .map(Some)
+                .map_err(|why| invalid(format!("{flag}: {why}"), None)),
+        };
+        let mem = amount("--mem", &request.mem)?;
+        let mem_request = amount("--mem-request", &request.mem_request)?;
+        if let Some(name) = &request.name {
+            check_name(name)?;
+        }
+        let gpu = GpuChoice::parse(request.gpu.as_deref().unwrap_or("auto"))?;
+        let visible_devices = request.visible_devices.clone();
+        Ok(Self {
+            mem,
+            mem_request,
+            gpu,
+            visible_devices,
+            wait: request.wait,
+        })
+    }
+
+    /// Limit and promise on a device of `usable` bytes.
+    ///
+    /// # Errors
+    /// `Invalid` when the promise exceeds the limit.
+    pub fn amounts(&self, usable: u64) -> Result<(Option<u64>, u64), ErrorView> {
+        let limit = self.mem.map(|amount| amount.on(usable));
+        let request = self.mem_request.map(|amount| amount.on(usable)).or(limit).unwrap_or(0);
+        if let (Some(limit), Some(written)) = (limit, self.mem_request)
+            && request > limit
+        {
+            let limit_text = self.mem.map(|amount| amount.to_string()).unwrap_or_default();
+            return Err(invalid(
+                format!("--mem-request {written} is more than the limit --mem {limit_text}"),
+                Some("a promise cannot exceed the limit: raise --mem or lower --mem-request".into()),
+            ));
+        }
+        Ok((limit, request))
+    }
+}
+
+impl GpuChoice {
+    /// Reads `auto`, `auto:4`, `2`, `0,1`, `GPU-…` and lists of these.
+    ///
+    /// # Errors
+    /// `Invalid` with what is accepted.
+    pub fn parse(text: &str) -> Result<Self, ErrorView> {
+        let hint = || Some("--gpu takes auto, auto:N, an index, a UUID, or a list such as 0,1".to_owned());
+        if text == "auto" {
+            return Ok(Self::Auto(1));
+        }
+        if let Some(count) = text.strip_prefix("auto:") {
+            return match count.parse::<usize>() {
+                Ok(count @ 1..=MAX_DEVICES) => Ok(Self::Auto(count)),
+                _ => Err(invalid(
+                    format!("--gpu {text:?}: the number of devices must be 1 to {MAX_DEVICES}"),
+                    hint(),
+                )),
+            };
+        }
+        let mut names = Vec::new();
+        for part in text.split(',') {
+            let Some(name) = GpuName::parse(part) else {
+                return Err(invalid(
+                    format!("--gpu {text:?}: {part:?} is no index and no UUID"),
+                    hint(),
+                ));
+            };
+            names.push(name);
+        }
+        if names.len() > MAX_DEVICES {
+            return Err(invalid(
+                format!("--gpu names {} devices: at most {MAX_DEVICES}", names.len()),
+                hint(),
+            ));
+        }
+        Ok(Self::Named(names))
+    }
+}
+
+impl GpuName {
+    /// Reads one name; `None` when it is neither an index nor the beginning of a UUID.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        if text.starts_with(|c: char| c.is_ascii_digit()) {
+            return text.parse().ok().map(Self::Index);
+        }
+        let lower = text.to_ascii_lowercase();
+        let is_uuid = |prefix: &str| lower.strip_prefix(prefix).is_some_and(is_hexadecimal);
+        (is_uuid("gpu-") || is_uuid("mig-")).then_some(Self::Uuid(lower))
+    }
+}
+
+fn is_hexadecimal(text: &str) -> bool {
+    text.len() <= 36 && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
+}
+
+/// Names are `[A-Za-z][A-Za-z0-9._-]{0,63}`, so that no name looks like a pid, an id is told apart, and none needs
+/// quoting.
+///
+/// # Errors
+/// `Invalid` with the rule.
+pub fn check_name(name: &str) -> Result<(), ErrorView> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    let starts_well = name.starts_with(|c: char| c.is_ascii_alphabetic());
+    if !starts_well || !name.chars().all(is_plain) || name.len() > 64 {
+        return Err(invalid(
+            format!("--name {name:?} is no job name"),
+            Some("a name is a letter, then up to 63 letters, digits, '.', '_' or '-'".into()),
+        ));
+    }
+    if job_number(name).is_some() {
+        return Err(invalid(
+            format!("--name {name:?} reads like a job id"),
+            Some("choose another name".into()),
+        ));
+    }
+    Ok(())
+}
+
+/// The number in `j42`.
+#[must_use]
+pub fn job_number(text: &str) -> Option<u64> {
+    let digits = text.strip_prefix('j')?;
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        None
+    } else {
+        digits.parse().ok()
+    }
+}
+
+pub(crate) fn invalid(message: String, hint: Option<String>) -> ErrorView {
+    ErrorView {
+        code: ErrorCode::Invalid,
+        message,
+        hint,
+        holders: Vec::new(),
+    }
+}
