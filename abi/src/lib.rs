@@ -8,8 +8,12 @@
 
 pub mod driver;
 mod driver_table;
+pub mod entry_points;
+pub mod nvml;
+mod nvml_table;
 mod row;
 pub mod types;
+pub mod values;
 
 pub use driver::{HOOKED, NEVER_TOUCHED, ROWS, Symbol, signatures, symbol_index};
 pub use row::{Row, Treatment};

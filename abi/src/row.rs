@@ -139,15 +139,33 @@ macro_rules! bare_rows {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! treatment {
-    (pass) => { $crate::Treatment::Pass };
-    (charge) => { $crate::Treatment::Charge };
-    (refund) => { $crate::Treatment::Refund };
-    (gate) => { $crate::Treatment::Gate };
-    (settle) => { $crate::Treatment::Settle };
-    (answer) => { $crate::Treatment::Answer };
-    (track) => { $crate::Treatment::Track };
-    (resolve) => { $crate::Treatment::Resolve };
-    (refuse) => { $crate::Treatment::Refuse };
+    (pass) => {
+        $crate::Treatment::Pass
+    };
+    (charge) => {
+        $crate::Treatment::Charge
+    };
+    (refund) => {
+        $crate::Treatment::Refund
+    };
+    (gate) => {
+        $crate::Treatment::Gate
+    };
+    (settle) => {
+        $crate::Treatment::Settle
+    };
+    (answer) => {
+        $crate::Treatment::Answer
+    };
+    (track) => {
+        $crate::Treatment::Track
+    };
+    (resolve) => {
+        $crate::Treatment::Resolve
+    };
+    (refuse) => {
+        $crate::Treatment::Refuse
+    };
 }
 
 /// Makes `ROWS`, `Symbol`, `HOOKED` and `signatures` of a table, in the module where it is called. The name `Answer`
@@ -228,6 +246,10 @@ pub(crate) use declare_rows;
 #[doc(hidden)]
 #[macro_export]
 macro_rules! answer_type {
-    () => { Answer };
-    ($answer:ty) => { $answer };
+    () => {
+        Answer
+    };
+    ($answer:ty) => {
+        $answer
+    };
 }

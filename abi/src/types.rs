@@ -15,7 +15,7 @@ mod graph;
 mod handles;
 mod interop;
 mod launch;
-mod layout;
+pub(crate) mod layout;
 mod memory;
 mod result;
 mod stream;

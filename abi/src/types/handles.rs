@@ -23,11 +23,20 @@ pub type CuSurfObject = c_ulonglong;
 pub type CuLogIterator = c_uint;
 
 /// `CUasyncCallback`.
-pub type CuAsyncCallback = Option<unsafe extern "C" fn(*mut CuAsyncNotificationInfo, *mut c_void, CuAsyncCallbackHandle)>;
+pub type CuAsyncCallback =
+    Option<unsafe extern "C" fn(*mut CuAsyncNotificationInfo, *mut c_void, CuAsyncCallbackHandle)>;
 /// `CUcoredumpStatusCallback`.
 pub type CuCoredumpStatusCallback = Option<unsafe extern "C" fn(*mut c_void, c_int, CuDevice)>;
 /// `CUgraphRecaptureCallback`.
-pub type CuGraphRecaptureCallback = Option<unsafe extern "C" fn(*mut c_void, CuGraphNode, *const CuGraphNodeParams, *const CuGraphNodeParams, c_int) -> CuResult>;
+pub type CuGraphRecaptureCallback = Option<
+    unsafe extern "C" fn(
+        *mut c_void,
+        CuGraphNode,
+        *const CuGraphNodeParams,
+        *const CuGraphNodeParams,
+        c_int,
+    ) -> CuResult,
+>;
 /// `CUhostFn`.
 pub type CuHostFn = Option<unsafe extern "C" fn(*mut c_void)>;
 /// `CUlogsCallback`.
@@ -66,4 +75,11 @@ handles! {
     CuSurfref = "CUsurfref",
     CuTexref = "CUtexref",
     CuUserObject = "CUuserObject",
+}
+
+impl CuStream {
+    /// The legacy default stream, by name (`CU_STREAM_LEGACY`).
+    pub const LEGACY: Self = Self(core::ptr::without_provenance_mut(1));
+    /// The thread's own default stream, by name (`CU_STREAM_PER_THREAD`).
+    pub const PER_THREAD: Self = Self(core::ptr::without_provenance_mut(2));
 }

@@ -33,7 +33,8 @@ macro_rules! c_layouts {
     ($( $kind:tt $name:ident = $c_name:literal { $( $field:ident $(= $c_field:literal)? : $type:ty, )* } )*) => {
         $( c_layouts! { @declare $kind $name $c_name { $( $field: $type, )* } } )*
 
-        pub(super) const LAYOUTS: &[$crate::types::Layout] = &[ $( $crate::types::Layout {
+        /// Layouts of the types declared in this file.
+        pub const LAYOUTS: &[$crate::types::Layout] = &[ $( $crate::types::Layout {
             name: stringify!($name),
             c_name: $c_name,
             size: size_of::<$name>(),
@@ -109,4 +110,4 @@ macro_rules! handles {
     )* };
 }
 
-pub(super) use {c_layouts, handles};
+pub(crate) use {c_layouts, handles};
