@@ -119,53 +119,53 @@ proc_address! {
     "cuIpcCloseMemHandle": 4010 cuIpcCloseMemHandle;
     "cuMemHostRegister": 4000 cuMemHostRegister, 6050 cuMemHostRegister_v2;
     "cuMemHostUnregister": 4000 cuMemHostUnregister;
-    "cuMemcpy": 7000 cuMemcpy_ptds per_thread, 4000 cuMemcpy;
-    "cuMemcpyPeer": 7000 cuMemcpyPeer_ptds per_thread, 4000 cuMemcpyPeer;
-    "cuMemcpyHtoD": 7000 cuMemcpyHtoD_v2_ptds per_thread, 2000 cuMemcpyHtoD, 3020 cuMemcpyHtoD_v2;
-    "cuMemcpyDtoH": 7000 cuMemcpyDtoH_v2_ptds per_thread, 2000 cuMemcpyDtoH, 3020 cuMemcpyDtoH_v2;
-    "cuMemcpyDtoD": 7000 cuMemcpyDtoD_v2_ptds per_thread, 2000 cuMemcpyDtoD, 3020 cuMemcpyDtoD_v2;
-    "cuMemcpyDtoA": 7000 cuMemcpyDtoA_v2_ptds per_thread, 2000 cuMemcpyDtoA, 3020 cuMemcpyDtoA_v2;
-    "cuMemcpyAtoD": 7000 cuMemcpyAtoD_v2_ptds per_thread, 2000 cuMemcpyAtoD, 3020 cuMemcpyAtoD_v2;
-    "cuMemcpyHtoA": 7000 cuMemcpyHtoA_v2_ptds per_thread, 2000 cuMemcpyHtoA, 3020 cuMemcpyHtoA_v2;
-    "cuMemcpyAtoH": 7000 cuMemcpyAtoH_v2_ptds per_thread, 2000 cuMemcpyAtoH, 3020 cuMemcpyAtoH_v2;
-    "cuMemcpyAtoA": 7000 cuMemcpyAtoA_v2_ptds per_thread, 2000 cuMemcpyAtoA, 3020 cuMemcpyAtoA_v2;
-    "cuMemcpy2D": 7000 cuMemcpy2D_v2_ptds per_thread, 2000 cuMemcpy2D, 3020 cuMemcpy2D_v2;
+    "cuMemcpy": 4000 cuMemcpy, 7000 cuMemcpy_ptds per_thread;
+    "cuMemcpyPeer": 4000 cuMemcpyPeer, 7000 cuMemcpyPeer_ptds per_thread;
+    "cuMemcpyHtoD": 2000 cuMemcpyHtoD, 3020 cuMemcpyHtoD_v2, 7000 cuMemcpyHtoD_v2_ptds per_thread;
+    "cuMemcpyDtoH": 2000 cuMemcpyDtoH, 3020 cuMemcpyDtoH_v2, 7000 cuMemcpyDtoH_v2_ptds per_thread;
+    "cuMemcpyDtoD": 2000 cuMemcpyDtoD, 3020 cuMemcpyDtoD_v2, 7000 cuMemcpyDtoD_v2_ptds per_thread;
+    "cuMemcpyDtoA": 2000 cuMemcpyDtoA, 3020 cuMemcpyDtoA_v2, 7000 cuMemcpyDtoA_v2_ptds per_thread;
+    "cuMemcpyAtoD": 2000 cuMemcpyAtoD, 3020 cuMemcpyAtoD_v2, 7000 cuMemcpyAtoD_v2_ptds per_thread;
+    "cuMemcpyHtoA": 2000 cuMemcpyHtoA, 3020 cuMemcpyHtoA_v2, 7000 cuMemcpyHtoA_v2_ptds per_thread;
+    "cuMemcpyAtoH": 2000 cuMemcpyAtoH, 3020 cuMemcpyAtoH_v2, 7000 cuMemcpyAtoH_v2_ptds per_thread;
+    "cuMemcpyAtoA": 2000 cuMemcpyAtoA, 3020 cuMemcpyAtoA_v2, 7000 cuMemcpyAtoA_v2_ptds per_thread;
+    "cuMemcpy2D": 2000 cuMemcpy2D, 3020 cuMemcpy2D_v2, 7000 cuMemcpy2D_v2_ptds per_thread;
     "cuMemcpy2DUnaligned":
-        7000 cuMemcpy2DUnaligned_v2_ptds per_thread, 2000 cuMemcpy2DUnaligned, 3020 cuMemcpy2DUnaligned_v2;
-    "cuMemcpy3D": 7000 cuMemcpy3D_v2_ptds per_thread, 2000 cuMemcpy3D, 3020 cuMemcpy3D_v2;
-    "cuMemcpy3DPeer": 7000 cuMemcpy3DPeer_ptds per_thread, 4000 cuMemcpy3DPeer;
-    "cuMemcpyAsync": 7000 cuMemcpyAsync_ptsz per_thread, 4000 cuMemcpyAsync;
-    "cuMemcpyPeerAsync": 7000 cuMemcpyPeerAsync_ptsz per_thread, 4000 cuMemcpyPeerAsync;
-    "cuMemcpyHtoDAsync": 7000 cuMemcpyHtoDAsync_v2_ptsz per_thread, 2000 cuMemcpyHtoDAsync, 3020 cuMemcpyHtoDAsync_v2;
-    "cuMemcpyDtoHAsync": 7000 cuMemcpyDtoHAsync_v2_ptsz per_thread, 2000 cuMemcpyDtoHAsync, 3020 cuMemcpyDtoHAsync_v2;
-    "cuMemcpyDtoDAsync": 7000 cuMemcpyDtoDAsync_v2_ptsz per_thread, 3000 cuMemcpyDtoDAsync, 3020 cuMemcpyDtoDAsync_v2;
-    "cuMemcpyHtoAAsync": 7000 cuMemcpyHtoAAsync_v2_ptsz per_thread, 2000 cuMemcpyHtoAAsync, 3020 cuMemcpyHtoAAsync_v2;
-    "cuMemcpyAtoHAsync": 7000 cuMemcpyAtoHAsync_v2_ptsz per_thread, 2000 cuMemcpyAtoHAsync, 3020 cuMemcpyAtoHAsync_v2;
-    "cuMemcpy2DAsync": 7000 cuMemcpy2DAsync_v2_ptsz per_thread, 2000 cuMemcpy2DAsync, 3020 cuMemcpy2DAsync_v2;
-    "cuMemcpy3DAsync": 7000 cuMemcpy3DAsync_v2_ptsz per_thread, 2000 cuMemcpy3DAsync, 3020 cuMemcpy3DAsync_v2;
-    "cuMemcpy3DPeerAsync": 7000 cuMemcpy3DPeerAsync_ptsz per_thread, 4000 cuMemcpy3DPeerAsync;
+        2000 cuMemcpy2DUnaligned, 3020 cuMemcpy2DUnaligned_v2, 7000 cuMemcpy2DUnaligned_v2_ptds per_thread;
+    "cuMemcpy3D": 2000 cuMemcpy3D, 3020 cuMemcpy3D_v2, 7000 cuMemcpy3D_v2_ptds per_thread;
+    "cuMemcpy3DPeer": 4000 cuMemcpy3DPeer, 7000 cuMemcpy3DPeer_ptds per_thread;
+    "cuMemcpyAsync": 4000 cuMemcpyAsync, 7000 cuMemcpyAsync_ptsz per_thread;
+    "cuMemcpyPeerAsync": 4000 cuMemcpyPeerAsync, 7000 cuMemcpyPeerAsync_ptsz per_thread;
+    "cuMemcpyHtoDAsync": 2000 cuMemcpyHtoDAsync, 3020 cuMemcpyHtoDAsync_v2, 7000 cuMemcpyHtoDAsync_v2_ptsz per_thread;
+    "cuMemcpyDtoHAsync": 2000 cuMemcpyDtoHAsync, 3020 cuMemcpyDtoHAsync_v2, 7000 cuMemcpyDtoHAsync_v2_ptsz per_thread;
+    "cuMemcpyDtoDAsync": 3000 cuMemcpyDtoDAsync, 3020 cuMemcpyDtoDAsync_v2, 7000 cuMemcpyDtoDAsync_v2_ptsz per_thread;
+    "cuMemcpyHtoAAsync": 2000 cuMemcpyHtoAAsync, 3020 cuMemcpyHtoAAsync_v2, 7000 cuMemcpyHtoAAsync_v2_ptsz per_thread;
+    "cuMemcpyAtoHAsync": 2000 cuMemcpyAtoHAsync, 3020 cuMemcpyAtoHAsync_v2, 7000 cuMemcpyAtoHAsync_v2_ptsz per_thread;
+    "cuMemcpy2DAsync": 2000 cuMemcpy2DAsync, 3020 cuMemcpy2DAsync_v2, 7000 cuMemcpy2DAsync_v2_ptsz per_thread;
+    "cuMemcpy3DAsync": 2000 cuMemcpy3DAsync, 3020 cuMemcpy3DAsync_v2, 7000 cuMemcpy3DAsync_v2_ptsz per_thread;
+    "cuMemcpy3DPeerAsync": 4000 cuMemcpy3DPeerAsync, 7000 cuMemcpy3DPeerAsync_ptsz per_thread;
     "cuMemcpyBatchAsync":
-        12080 cuMemcpyBatchAsync_ptsz per_thread, 13000 cuMemcpyBatchAsync_v2_ptsz per_thread, 12080 cuMemcpyBatchAsync,
-        13000 cuMemcpyBatchAsync_v2;
+        12080 cuMemcpyBatchAsync, 13000 cuMemcpyBatchAsync_v2, 12080 cuMemcpyBatchAsync_ptsz per_thread,
+        13000 cuMemcpyBatchAsync_v2_ptsz per_thread;
     "cuMemcpy3DBatchAsync":
-        12080 cuMemcpy3DBatchAsync_ptsz per_thread, 13000 cuMemcpy3DBatchAsync_v2_ptsz per_thread,
-        12080 cuMemcpy3DBatchAsync, 13000 cuMemcpy3DBatchAsync_v2;
-    "cuFabricCpyBatchAsync": 13050 cuFabricCpyBatchAsync_ptsz per_thread, 13050 cuFabricCpyBatchAsync;
-    "cuMemcpyWithAttributesAsync": 13020 cuMemcpyWithAttributesAsync_ptsz per_thread, 13020 cuMemcpyWithAttributesAsync;
+        12080 cuMemcpy3DBatchAsync, 13000 cuMemcpy3DBatchAsync_v2, 12080 cuMemcpy3DBatchAsync_ptsz per_thread,
+        13000 cuMemcpy3DBatchAsync_v2_ptsz per_thread;
+    "cuFabricCpyBatchAsync": 13050 cuFabricCpyBatchAsync, 13050 cuFabricCpyBatchAsync_ptsz per_thread;
+    "cuMemcpyWithAttributesAsync": 13020 cuMemcpyWithAttributesAsync, 13020 cuMemcpyWithAttributesAsync_ptsz per_thread;
     "cuMemcpy3DWithAttributesAsync":
-        13020 cuMemcpy3DWithAttributesAsync_ptsz per_thread, 13020 cuMemcpy3DWithAttributesAsync;
-    "cuMemsetD8": 7000 cuMemsetD8_v2_ptds per_thread, 2000 cuMemsetD8, 3020 cuMemsetD8_v2;
-    "cuMemsetD16": 7000 cuMemsetD16_v2_ptds per_thread, 2000 cuMemsetD16, 3020 cuMemsetD16_v2;
-    "cuMemsetD32": 7000 cuMemsetD32_v2_ptds per_thread, 2000 cuMemsetD32, 3020 cuMemsetD32_v2;
-    "cuMemsetD2D8": 7000 cuMemsetD2D8_v2_ptds per_thread, 2000 cuMemsetD2D8, 3020 cuMemsetD2D8_v2;
-    "cuMemsetD2D16": 7000 cuMemsetD2D16_v2_ptds per_thread, 2000 cuMemsetD2D16, 3020 cuMemsetD2D16_v2;
-    "cuMemsetD2D32": 7000 cuMemsetD2D32_v2_ptds per_thread, 2000 cuMemsetD2D32, 3020 cuMemsetD2D32_v2;
-    "cuMemsetD8Async": 7000 cuMemsetD8Async_ptsz per_thread, 3020 cuMemsetD8Async;
-    "cuMemsetD16Async": 7000 cuMemsetD16Async_ptsz per_thread, 3020 cuMemsetD16Async;
-    "cuMemsetD32Async": 7000 cuMemsetD32Async_ptsz per_thread, 3020 cuMemsetD32Async;
-    "cuMemsetD2D8Async": 7000 cuMemsetD2D8Async_ptsz per_thread, 3020 cuMemsetD2D8Async;
-    "cuMemsetD2D16Async": 7000 cuMemsetD2D16Async_ptsz per_thread, 3020 cuMemsetD2D16Async;
-    "cuMemsetD2D32Async": 7000 cuMemsetD2D32Async_ptsz per_thread, 3020 cuMemsetD2D32Async;
+        13020 cuMemcpy3DWithAttributesAsync, 13020 cuMemcpy3DWithAttributesAsync_ptsz per_thread;
+    "cuMemsetD8": 2000 cuMemsetD8, 3020 cuMemsetD8_v2, 7000 cuMemsetD8_v2_ptds per_thread;
+    "cuMemsetD16": 2000 cuMemsetD16, 3020 cuMemsetD16_v2, 7000 cuMemsetD16_v2_ptds per_thread;
+    "cuMemsetD32": 2000 cuMemsetD32, 3020 cuMemsetD32_v2, 7000 cuMemsetD32_v2_ptds per_thread;
+    "cuMemsetD2D8": 2000 cuMemsetD2D8, 3020 cuMemsetD2D8_v2, 7000 cuMemsetD2D8_v2_ptds per_thread;
+    "cuMemsetD2D16": 2000 cuMemsetD2D16, 3020 cuMemsetD2D16_v2, 7000 cuMemsetD2D16_v2_ptds per_thread;
+    "cuMemsetD2D32": 2000 cuMemsetD2D32, 3020 cuMemsetD2D32_v2, 7000 cuMemsetD2D32_v2_ptds per_thread;
+    "cuMemsetD8Async": 3020 cuMemsetD8Async, 7000 cuMemsetD8Async_ptsz per_thread;
+    "cuMemsetD16Async": 3020 cuMemsetD16Async, 7000 cuMemsetD16Async_ptsz per_thread;
+    "cuMemsetD32Async": 3020 cuMemsetD32Async, 7000 cuMemsetD32Async_ptsz per_thread;
+    "cuMemsetD2D8Async": 3020 cuMemsetD2D8Async, 7000 cuMemsetD2D8Async_ptsz per_thread;
+    "cuMemsetD2D16Async": 3020 cuMemsetD2D16Async, 7000 cuMemsetD2D16Async_ptsz per_thread;
+    "cuMemsetD2D32Async": 3020 cuMemsetD2D32Async, 7000 cuMemsetD2D32Async_ptsz per_thread;
     "cuArrayCreate": 2000 cuArrayCreate, 3020 cuArrayCreate_v2;
     "cuArrayGetDescriptor": 2000 cuArrayGetDescriptor, 3020 cuArrayGetDescriptor_v2;
     "cuArrayGetSparseProperties": 11010 cuArrayGetSparseProperties;
@@ -184,7 +184,7 @@ proc_address! {
     "cuMemCreate": 10020 cuMemCreate;
     "cuMemRelease": 10020 cuMemRelease;
     "cuMemMap": 10020 cuMemMap;
-    "cuMemMapArrayAsync": 11010 cuMemMapArrayAsync_ptsz per_thread, 11010 cuMemMapArrayAsync;
+    "cuMemMapArrayAsync": 11010 cuMemMapArrayAsync, 11010 cuMemMapArrayAsync_ptsz per_thread;
     "cuMemUnmap": 10020 cuMemUnmap;
     "cuMemSetAccess": 10020 cuMemSetAccess;
     "cuMemGetAccess": 10020 cuMemGetAccess;
@@ -193,8 +193,8 @@ proc_address! {
     "cuMemGetAllocationGranularity": 10020 cuMemGetAllocationGranularity;
     "cuMemGetAllocationPropertiesFromHandle": 10020 cuMemGetAllocationPropertiesFromHandle;
     "cuMemRetainAllocationHandle": 11000 cuMemRetainAllocationHandle;
-    "cuMemFreeAsync": 11020 cuMemFreeAsync_ptsz per_thread, 11020 cuMemFreeAsync;
-    "cuMemAllocAsync": 11020 cuMemAllocAsync_ptsz per_thread, 11020 cuMemAllocAsync;
+    "cuMemFreeAsync": 11020 cuMemFreeAsync, 11020 cuMemFreeAsync_ptsz per_thread;
+    "cuMemAllocAsync": 11020 cuMemAllocAsync, 11020 cuMemAllocAsync_ptsz per_thread;
     "cuMemPoolTrimTo": 11020 cuMemPoolTrimTo;
     "cuMemPoolSetAttribute": 11020 cuMemPoolSetAttribute;
     "cuMemPoolGetAttribute": 11020 cuMemPoolGetAttribute;
@@ -205,20 +205,20 @@ proc_address! {
     "cuMemGetDefaultMemPool": 13000 cuMemGetDefaultMemPool;
     "cuMemGetMemPool": 13000 cuMemGetMemPool;
     "cuMemSetMemPool": 13000 cuMemSetMemPool;
-    "cuMemAllocFromPoolAsync": 11020 cuMemAllocFromPoolAsync_ptsz per_thread, 11020 cuMemAllocFromPoolAsync;
+    "cuMemAllocFromPoolAsync": 11020 cuMemAllocFromPoolAsync, 11020 cuMemAllocFromPoolAsync_ptsz per_thread;
     "cuMemPoolExportToShareableHandle": 11020 cuMemPoolExportToShareableHandle;
     "cuMemPoolImportFromShareableHandle": 11020 cuMemPoolImportFromShareableHandle;
     "cuMemPoolExportPointer": 11020 cuMemPoolExportPointer;
     "cuMemPoolImportPointer": 11020 cuMemPoolImportPointer;
     "cuPointerGetAttribute": 4000 cuPointerGetAttribute;
     "cuMemPrefetchAsync":
-        8000 cuMemPrefetchAsync_ptsz per_thread, 12020 cuMemPrefetchAsync_v2_ptsz per_thread, 8000 cuMemPrefetchAsync,
-        12020 cuMemPrefetchAsync_v2;
+        8000 cuMemPrefetchAsync, 12020 cuMemPrefetchAsync_v2, 8000 cuMemPrefetchAsync_ptsz per_thread,
+        12020 cuMemPrefetchAsync_v2_ptsz per_thread;
     "cuMemAdvise": 8000 cuMemAdvise, 12020 cuMemAdvise_v2;
-    "cuMemPrefetchBatchAsync": 13000 cuMemPrefetchBatchAsync_ptsz per_thread, 13000 cuMemPrefetchBatchAsync;
-    "cuMemDiscardBatchAsync": 13000 cuMemDiscardBatchAsync_ptsz per_thread, 13000 cuMemDiscardBatchAsync;
+    "cuMemPrefetchBatchAsync": 13000 cuMemPrefetchBatchAsync, 13000 cuMemPrefetchBatchAsync_ptsz per_thread;
+    "cuMemDiscardBatchAsync": 13000 cuMemDiscardBatchAsync, 13000 cuMemDiscardBatchAsync_ptsz per_thread;
     "cuMemDiscardAndPrefetchBatchAsync":
-        13000 cuMemDiscardAndPrefetchBatchAsync_ptsz per_thread, 13000 cuMemDiscardAndPrefetchBatchAsync;
+        13000 cuMemDiscardAndPrefetchBatchAsync, 13000 cuMemDiscardAndPrefetchBatchAsync_ptsz per_thread;
     "cuMemRangeGetAttribute": 8000 cuMemRangeGetAttribute;
     "cuMemRangeGetAttributes": 8000 cuMemRangeGetAttributes;
     "cuMulticastCreate": 12010 cuMulticastCreate;
@@ -247,42 +247,42 @@ proc_address! {
     "cuStreamCreate": 2000 cuStreamCreate;
     "cuStreamCreateWithPriority": 5050 cuStreamCreateWithPriority;
     "cuStreamGetId": 12000 cuStreamGetId, 12000 cuStreamGetId_ptsz per_thread;
-    "cuStreamGetPriority": 7000 cuStreamGetPriority_ptsz per_thread, 5050 cuStreamGetPriority;
-    "cuStreamGetFlags": 7000 cuStreamGetFlags_ptsz per_thread, 5050 cuStreamGetFlags;
+    "cuStreamGetPriority": 5050 cuStreamGetPriority, 7000 cuStreamGetPriority_ptsz per_thread;
+    "cuStreamGetFlags": 5050 cuStreamGetFlags, 7000 cuStreamGetFlags_ptsz per_thread;
     "cuStreamGetCtx":
-        9020 cuStreamGetCtx_ptsz per_thread, 12050 cuStreamGetCtx_v2_ptsz per_thread, 9020 cuStreamGetCtx,
-        12050 cuStreamGetCtx_v2;
-    "cuStreamWaitEvent": 7000 cuStreamWaitEvent_ptsz per_thread, 3020 cuStreamWaitEvent;
-    "cuStreamAddCallback": 7000 cuStreamAddCallback_ptsz per_thread, 5000 cuStreamAddCallback;
+        9020 cuStreamGetCtx, 12050 cuStreamGetCtx_v2, 9020 cuStreamGetCtx_ptsz per_thread,
+        12050 cuStreamGetCtx_v2_ptsz per_thread;
+    "cuStreamWaitEvent": 3020 cuStreamWaitEvent, 7000 cuStreamWaitEvent_ptsz per_thread;
+    "cuStreamAddCallback": 5000 cuStreamAddCallback, 7000 cuStreamAddCallback_ptsz per_thread;
     "cuStreamBeginCapture":
-        10000 cuStreamBeginCapture_ptsz per_thread, 10010 cuStreamBeginCapture_v2_ptsz per_thread,
-        10000 cuStreamBeginCapture, 10010 cuStreamBeginCapture_v2;
-    "cuStreamBeginCaptureToGraph": 12030 cuStreamBeginCaptureToGraph_ptsz per_thread, 12030 cuStreamBeginCaptureToGraph;
+        10000 cuStreamBeginCapture, 10010 cuStreamBeginCapture_v2, 10000 cuStreamBeginCapture_ptsz per_thread,
+        10010 cuStreamBeginCapture_v2_ptsz per_thread;
+    "cuStreamBeginCaptureToGraph": 12030 cuStreamBeginCaptureToGraph, 12030 cuStreamBeginCaptureToGraph_ptsz per_thread;
     "cuStreamBeginRecaptureToGraph":
-        13030 cuStreamBeginRecaptureToGraph_ptsz per_thread, 13030 cuStreamBeginRecaptureToGraph;
+        13030 cuStreamBeginRecaptureToGraph, 13030 cuStreamBeginRecaptureToGraph_ptsz per_thread;
     "cuThreadExchangeStreamCaptureMode": 10010 cuThreadExchangeStreamCaptureMode;
-    "cuStreamEndCapture": 10000 cuStreamEndCapture_ptsz per_thread, 10000 cuStreamEndCapture;
-    "cuStreamIsCapturing": 10000 cuStreamIsCapturing_ptsz per_thread, 10000 cuStreamIsCapturing;
+    "cuStreamEndCapture": 10000 cuStreamEndCapture, 10000 cuStreamEndCapture_ptsz per_thread;
+    "cuStreamIsCapturing": 10000 cuStreamIsCapturing, 10000 cuStreamIsCapturing_ptsz per_thread;
     "cuStreamGetCaptureInfo":
+        10010 cuStreamGetCaptureInfo, 11030 cuStreamGetCaptureInfo_v2, 12030 cuStreamGetCaptureInfo_v3,
         10010 cuStreamGetCaptureInfo_ptsz per_thread, 11030 cuStreamGetCaptureInfo_v2_ptsz per_thread,
-        12030 cuStreamGetCaptureInfo_v3_ptsz per_thread, 10010 cuStreamGetCaptureInfo, 11030 cuStreamGetCaptureInfo_v2,
-        12030 cuStreamGetCaptureInfo_v3;
+        12030 cuStreamGetCaptureInfo_v3_ptsz per_thread;
     "cuStreamUpdateCaptureDependencies":
+        11030 cuStreamUpdateCaptureDependencies, 12030 cuStreamUpdateCaptureDependencies_v2,
         11030 cuStreamUpdateCaptureDependencies_ptsz per_thread,
-        12030 cuStreamUpdateCaptureDependencies_v2_ptsz per_thread, 11030 cuStreamUpdateCaptureDependencies,
-        12030 cuStreamUpdateCaptureDependencies_v2;
+        12030 cuStreamUpdateCaptureDependencies_v2_ptsz per_thread;
     "cuStreamBeginCaptureToCig": 13010 cuStreamBeginCaptureToCig, 13010 cuStreamBeginCaptureToCig_ptsz per_thread;
     "cuStreamEndCaptureToCig": 13010 cuStreamEndCaptureToCig, 13010 cuStreamEndCaptureToCig_ptsz per_thread;
-    "cuStreamAttachMemAsync": 7000 cuStreamAttachMemAsync_ptsz per_thread, 6000 cuStreamAttachMemAsync;
-    "cuStreamQuery": 7000 cuStreamQuery_ptsz per_thread, 2000 cuStreamQuery;
-    "cuStreamSynchronize": 7000 cuStreamSynchronize_ptsz per_thread, 2000 cuStreamSynchronize;
+    "cuStreamAttachMemAsync": 6000 cuStreamAttachMemAsync, 7000 cuStreamAttachMemAsync_ptsz per_thread;
+    "cuStreamQuery": 2000 cuStreamQuery, 7000 cuStreamQuery_ptsz per_thread;
+    "cuStreamSynchronize": 2000 cuStreamSynchronize, 7000 cuStreamSynchronize_ptsz per_thread;
     "cuStreamDestroy": 2000 cuStreamDestroy, 4000 cuStreamDestroy_v2;
-    "cuStreamCopyAttributes": 11000 cuStreamCopyAttributes_ptsz per_thread, 11000 cuStreamCopyAttributes;
-    "cuStreamGetAttribute": 11000 cuStreamGetAttribute_ptsz per_thread, 11000 cuStreamGetAttribute;
-    "cuStreamSetAttribute": 11000 cuStreamSetAttribute_ptsz per_thread, 11000 cuStreamSetAttribute;
+    "cuStreamCopyAttributes": 11000 cuStreamCopyAttributes, 11000 cuStreamCopyAttributes_ptsz per_thread;
+    "cuStreamGetAttribute": 11000 cuStreamGetAttribute, 11000 cuStreamGetAttribute_ptsz per_thread;
+    "cuStreamSetAttribute": 11000 cuStreamSetAttribute, 11000 cuStreamSetAttribute_ptsz per_thread;
     "cuEventCreate": 2000 cuEventCreate;
-    "cuEventRecord": 7000 cuEventRecord_ptsz per_thread, 2000 cuEventRecord;
-    "cuEventRecordWithFlags": 11010 cuEventRecordWithFlags_ptsz per_thread, 11010 cuEventRecordWithFlags;
+    "cuEventRecord": 2000 cuEventRecord, 7000 cuEventRecord_ptsz per_thread;
+    "cuEventRecordWithFlags": 11010 cuEventRecordWithFlags, 11010 cuEventRecordWithFlags_ptsz per_thread;
     "cuEventQuery": 2000 cuEventQuery;
     "cuEventSynchronize": 2000 cuEventSynchronize;
     "cuEventDestroy": 2000 cuEventDestroy, 4000 cuEventDestroy_v2;
@@ -293,25 +293,25 @@ proc_address! {
     "cuDestroyExternalMemory": 10000 cuDestroyExternalMemory;
     "cuImportExternalSemaphore": 10000 cuImportExternalSemaphore;
     "cuSignalExternalSemaphoresAsync":
-        10000 cuSignalExternalSemaphoresAsync_ptsz per_thread, 10000 cuSignalExternalSemaphoresAsync;
+        10000 cuSignalExternalSemaphoresAsync, 10000 cuSignalExternalSemaphoresAsync_ptsz per_thread;
     "cuWaitExternalSemaphoresAsync":
-        10000 cuWaitExternalSemaphoresAsync_ptsz per_thread, 10000 cuWaitExternalSemaphoresAsync;
+        10000 cuWaitExternalSemaphoresAsync, 10000 cuWaitExternalSemaphoresAsync_ptsz per_thread;
     "cuDestroyExternalSemaphore": 10000 cuDestroyExternalSemaphore;
     "cuStreamWaitValue32":
-        8000 cuStreamWaitValue32_ptsz per_thread, 11070 cuStreamWaitValue32_v2_ptsz per_thread,
-        8000 cuStreamWaitValue32, 11070 cuStreamWaitValue32_v2;
+        8000 cuStreamWaitValue32, 11070 cuStreamWaitValue32_v2, 8000 cuStreamWaitValue32_ptsz per_thread,
+        11070 cuStreamWaitValue32_v2_ptsz per_thread;
     "cuStreamWaitValue64":
-        9000 cuStreamWaitValue64_ptsz per_thread, 11070 cuStreamWaitValue64_v2_ptsz per_thread,
-        9000 cuStreamWaitValue64, 11070 cuStreamWaitValue64_v2;
+        9000 cuStreamWaitValue64, 11070 cuStreamWaitValue64_v2, 9000 cuStreamWaitValue64_ptsz per_thread,
+        11070 cuStreamWaitValue64_v2_ptsz per_thread;
     "cuStreamWriteValue32":
-        8000 cuStreamWriteValue32_ptsz per_thread, 11070 cuStreamWriteValue32_v2_ptsz per_thread,
-        8000 cuStreamWriteValue32, 11070 cuStreamWriteValue32_v2;
+        8000 cuStreamWriteValue32, 11070 cuStreamWriteValue32_v2, 8000 cuStreamWriteValue32_ptsz per_thread,
+        11070 cuStreamWriteValue32_v2_ptsz per_thread;
     "cuStreamWriteValue64":
-        9000 cuStreamWriteValue64_ptsz per_thread, 11070 cuStreamWriteValue64_v2_ptsz per_thread,
-        9000 cuStreamWriteValue64, 11070 cuStreamWriteValue64_v2;
+        9000 cuStreamWriteValue64, 11070 cuStreamWriteValue64_v2, 9000 cuStreamWriteValue64_ptsz per_thread,
+        11070 cuStreamWriteValue64_v2_ptsz per_thread;
     "cuStreamBatchMemOp":
-        8000 cuStreamBatchMemOp_ptsz per_thread, 11070 cuStreamBatchMemOp_v2_ptsz per_thread, 8000 cuStreamBatchMemOp,
-        11070 cuStreamBatchMemOp_v2;
+        8000 cuStreamBatchMemOp, 11070 cuStreamBatchMemOp_v2, 8000 cuStreamBatchMemOp_ptsz per_thread,
+        11070 cuStreamBatchMemOp_v2_ptsz per_thread;
     "cuFuncGetAttribute": 2020 cuFuncGetAttribute;
     "cuFuncSetAttribute": 9000 cuFuncSetAttribute;
     "cuFuncSetCacheConfig": 3000 cuFuncSetCacheConfig;
@@ -321,13 +321,13 @@ proc_address! {
     "cuFuncGetParamCount": 13020 cuFuncGetParamCount;
     "cuFuncIsLoaded": 12040 cuFuncIsLoaded;
     "cuFuncLoad": 12040 cuFuncLoad;
-    "cuLaunchKernel": 7000 cuLaunchKernel_ptsz per_thread, 4000 cuLaunchKernel;
-    "cuLaunchKernelEx": 11060 cuLaunchKernelEx_ptsz per_thread, 11060 cuLaunchKernelEx;
-    "cuLaunchCooperativeKernel": 9000 cuLaunchCooperativeKernel_ptsz per_thread, 9000 cuLaunchCooperativeKernel;
+    "cuLaunchKernel": 4000 cuLaunchKernel, 7000 cuLaunchKernel_ptsz per_thread;
+    "cuLaunchKernelEx": 11060 cuLaunchKernelEx, 11060 cuLaunchKernelEx_ptsz per_thread;
+    "cuLaunchCooperativeKernel": 9000 cuLaunchCooperativeKernel, 9000 cuLaunchCooperativeKernel_ptsz per_thread;
     "cuLaunchCooperativeKernelMultiDevice": 9000 cuLaunchCooperativeKernelMultiDevice;
     "cuLaunchHostFunc":
-        10000 cuLaunchHostFunc_ptsz per_thread, 13010 cuLaunchHostFunc_v2_ptsz per_thread, 10000 cuLaunchHostFunc,
-        13010 cuLaunchHostFunc_v2;
+        10000 cuLaunchHostFunc, 13010 cuLaunchHostFunc_v2, 10000 cuLaunchHostFunc_ptsz per_thread,
+        13010 cuLaunchHostFunc_v2_ptsz per_thread;
     "cuFuncSetBlockShape": 2000 cuFuncSetBlockShape;
     "cuFuncSetSharedSize": 2000 cuFuncSetSharedSize;
     "cuParamSetSize": 2000 cuParamSetSize;
@@ -388,7 +388,7 @@ proc_address! {
     "cuGraphDestroyNode": 10000 cuGraphDestroyNode;
     "cuGraphInstantiateWithFlags": 11040 cuGraphInstantiateWithFlags;
     "cuGraphInstantiateWithParams":
-        12000 cuGraphInstantiateWithParams_ptsz per_thread, 12000 cuGraphInstantiateWithParams;
+        12000 cuGraphInstantiateWithParams, 12000 cuGraphInstantiateWithParams_ptsz per_thread;
     "cuGraphExecGetFlags": 12000 cuGraphExecGetFlags;
     "cuGraphExecKernelNodeSetParams": 10010 cuGraphExecKernelNodeSetParams, 12000 cuGraphExecKernelNodeSetParams_v2;
     "cuGraphExecMemcpyNodeSetParams": 10020 cuGraphExecMemcpyNodeSetParams;
@@ -399,8 +399,8 @@ proc_address! {
     "cuGraphExecEventWaitNodeSetEvent": 11010 cuGraphExecEventWaitNodeSetEvent;
     "cuGraphExecExternalSemaphoresSignalNodeSetParams": 11020 cuGraphExecExternalSemaphoresSignalNodeSetParams;
     "cuGraphExecExternalSemaphoresWaitNodeSetParams": 11020 cuGraphExecExternalSemaphoresWaitNodeSetParams;
-    "cuGraphUpload": 11010 cuGraphUpload_ptsz per_thread, 11010 cuGraphUpload;
-    "cuGraphLaunch": 10000 cuGraphLaunch_ptsz per_thread, 10000 cuGraphLaunch;
+    "cuGraphUpload": 11010 cuGraphUpload, 11010 cuGraphUpload_ptsz per_thread;
+    "cuGraphLaunch": 10000 cuGraphLaunch, 10000 cuGraphLaunch_ptsz per_thread;
     "cuGraphExecDestroy": 10000 cuGraphExecDestroy;
     "cuGraphDestroy": 10000 cuGraphDestroy;
     "cuGraphExecUpdate": 10020 cuGraphExecUpdate, 12000 cuGraphExecUpdate_v2;
@@ -482,8 +482,8 @@ proc_address! {
     "cuGraphicsResourceGetMappedPointer":
         3000 cuGraphicsResourceGetMappedPointer, 3020 cuGraphicsResourceGetMappedPointer_v2;
     "cuGraphicsResourceSetMapFlags": 3000 cuGraphicsResourceSetMapFlags, 6050 cuGraphicsResourceSetMapFlags_v2;
-    "cuGraphicsMapResources": 7000 cuGraphicsMapResources_ptsz per_thread, 3000 cuGraphicsMapResources;
-    "cuGraphicsUnmapResources": 7000 cuGraphicsUnmapResources_ptsz per_thread, 3000 cuGraphicsUnmapResources;
+    "cuGraphicsMapResources": 3000 cuGraphicsMapResources, 7000 cuGraphicsMapResources_ptsz per_thread;
+    "cuGraphicsUnmapResources": 3000 cuGraphicsUnmapResources, 7000 cuGraphicsUnmapResources_ptsz per_thread;
     "cuGetExportTable": 3000 cuGetExportTable;
     "cuFuncGetModule": 11000 cuFuncGetModule;
     "cuGetProcAddress": 11030 cuGetProcAddress, 12000 cuGetProcAddress_v2;
@@ -566,13 +566,13 @@ proc_address! {
     "cuGLInit": 2000 cuGLInit;
     "cuGLRegisterBufferObject": 2000 cuGLRegisterBufferObject;
     "cuGLMapBufferObject":
-        7000 cuGLMapBufferObject_v2_ptds per_thread, 2000 cuGLMapBufferObject, 3020 cuGLMapBufferObject_v2;
+        2000 cuGLMapBufferObject, 3020 cuGLMapBufferObject_v2, 7000 cuGLMapBufferObject_v2_ptds per_thread;
     "cuGLUnmapBufferObject": 2000 cuGLUnmapBufferObject;
     "cuGLUnregisterBufferObject": 2000 cuGLUnregisterBufferObject;
     "cuGLSetBufferObjectMapFlags": 2030 cuGLSetBufferObjectMapFlags;
     "cuGLMapBufferObjectAsync":
-        7000 cuGLMapBufferObjectAsync_v2_ptsz per_thread, 2030 cuGLMapBufferObjectAsync,
-        3020 cuGLMapBufferObjectAsync_v2;
+        2030 cuGLMapBufferObjectAsync, 3020 cuGLMapBufferObjectAsync_v2,
+        7000 cuGLMapBufferObjectAsync_v2_ptsz per_thread;
     "cuGLUnmapBufferObjectAsync": 2030 cuGLUnmapBufferObjectAsync;
     "cuGraphicsEGLRegisterImage": 7000 cuGraphicsEGLRegisterImage;
     "cuEGLStreamConsumerConnect": 7000 cuEGLStreamConsumerConnect;

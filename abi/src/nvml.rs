@@ -3,6 +3,7 @@
 
 mod result;
 mod types;
+pub mod values;
 
 pub use result::NvmlReturn;
 pub use types::*;

@@ -65,14 +65,14 @@ pub struct Row {
     pub chapter: &'static str,
     /// Why, where the treatment alone would surprise; empty otherwise.
     pub note: &'static str,
-    /// Types of the arguments in order, as written in the table.
-    pub types: &'static [&'static str],
+    /// Name and type of each argument, as written in the table.
+    pub arguments: &'static [(&'static str, &'static str)],
 }
 
 impl Row {
     /// Number of arguments.
     pub const fn arity(&self) -> usize {
-        self.types.len()
+        self.arguments.len()
     }
 
     /// The exported name as text.
@@ -189,7 +189,7 @@ macro_rules! declare_rows {
             operand: concat!($( $(stringify!($operand)),* )?),
             chapter: $chapter,
             note: concat!($($note),*),
-            types: &[$(stringify!($type)),*],
+            arguments: &[$( (stringify!($arg), stringify!($type)) ),*],
         }, )* )* ];
 
         /// A row by name: `Symbol::cuInit as usize` is its index in [`ROWS`].

@@ -6,14 +6,7 @@
 
 use core::ffi::{c_int, c_uint};
 
-macro_rules! values {
-    ($( #[doc = $of:literal] $type:ident { $( $name:ident = $value:literal, )* } )*) => {
-        $( $( #[doc = $of] #[allow(non_upper_case_globals)] pub const $name: $type = $value; )* )*
-
-        /// Every name with its value, for the tests that compare them with `cuda.h`.
-        pub const ALL: &[(&str, i64)] = &[ $( $( (stringify!($name), $name as i64), )* )* ];
-    };
-}
+use crate::types::layout::values;
 
 values! {
     /// `CUipcMem_flags`

@@ -11,7 +11,8 @@ c_layouts! {
         fence: *mut c_void,
         reserved: c_ulonglong,
     }
-    struct CudaExternalSemaphoreSignalParamsParamsKeyedMutex = "CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS.params.keyedMutex" {
+    struct CudaExternalSemaphoreSignalParamsParamsKeyedMutex =
+        "CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS.params.keyedMutex" {
         key: c_ulonglong,
     }
     struct CudaExternalSemaphoreSignalParamsParams = "CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS.params" {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How a struct of the vendor is declared here: once, with its C name, so that tests can compare the two.
+//! How the vendor's structs, handles and constants are declared here: once, with their C names, so that tests can
+//! compare the two.
 
 /// One member as we lay it out.
 #[derive(Clone, Copy, Debug)]
@@ -110,4 +111,16 @@ macro_rules! handles {
     )* };
 }
 
-pub(crate) use {c_layouts, handles};
+/// Declares integer constants under the vendor's names, and the list of them.
+///
+/// Groups are `/// Of what` `type { NAME = value, }`.
+macro_rules! values {
+    ($( #[doc = $of:literal] $type:ident { $( $name:ident = $value:literal, )* } )*) => {
+        $( $( #[doc = $of] #[allow(non_upper_case_globals)] pub const $name: $type = $value; )* )*
+
+        /// Every name with its value, for the tests that compare them with the vendor's header.
+        pub const ALL: &[(&str, i64)] = &[ $( $( (stringify!($name), $name as i64), )* )* ];
+    };
+}
+
+pub(crate) use {c_layouts, handles, values};
