@@ -303,7 +303,7 @@ static int alloc_free_loop(long rounds, size_t bytes, unsigned seed) {
       if (cu.cuMemFree_v2(alive[k])) return 1;
       alive[k] = 0;
     } else {
-      sizes[k] = 1 + ((size_t)rand_r(&seed) * 2654435761u) % bytes;
+      sizes[k] = 512 + (((size_t)rand_r(&seed) * 2654435761u) % bytes & ~(size_t)511);
       CUresult r = cu.cuMemAlloc_v2(&alive[k], sizes[k]);
       if (r == 2) { denied++; alive[k] = 0; }
       else if (r) return 1;

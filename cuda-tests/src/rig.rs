@@ -19,6 +19,8 @@ use crate::client::{Client, PATIENCE};
 pub const GIB: u64 = 1 << 30;
 /// One mebibyte.
 pub const MIB: u64 = 1 << 20;
+/// What a context costs on the simulated devices: real enough to be seen, small enough not to crowd the limits here.
+const CONTEXT_BYTES: u64 = 64 * MIB;
 
 /// What a case asks of its machine.
 #[derive(Clone, Copy, Debug)]
@@ -83,17 +85,13 @@ impl Rig {
     }
 
     fn make_machine(&self) {
-        let spec = partage_machine::Spec { devices: self.spec.gpus, memory: Some(self.spec.memory), ..Default::default() };
-        partage_machine::Machine::create(&self.sim_dir(), &spec).expect("a simulated machine");
-        let lib = self.sim_dir().join("lib");
-        std::fs::create_dir_all(&lib).expect("writable");
-        for (file, soname) in
-            [("libpartage_sim_cuda.so", "libcuda.so.1"), ("libpartage_sim_nvml.so", "libnvidia-ml.so.1")]
-        {
-            let link = lib.join(soname);
-            let _ = std::fs::remove_file(&link);
-            std::os::unix::fs::symlink(built(file), link).expect("writable");
+        let mut spec = partage_machine::Spec::new(self.spec.gpus as usize, "h200", Some(self.spec.memory));
+        for device in &mut spec.devices {
+            device.context_bytes = Some(CONTEXT_BYTES);
         }
+        partage_machine::Machine::create(&self.sim_dir(), &spec).expect("a simulated machine");
+        let (driver, nvml) = (built("libpartage_sim_cuda.so"), built("libpartage_sim_nvml.so"));
+        partage_machine::Machine::link_libraries(&self.sim_dir(), &driver, &nvml).expect("writable");
     }
 
     /// The simulated machine's folder.
@@ -229,7 +227,10 @@ impl Rig {
     pub fn truth_allocated(&self) -> u64 {
         assert_eq!(self.driver, Driver::Simulated, "a real driver's books mix allocations and overhead");
         let machine = partage_machine::Machine::open(&self.sim_dir()).expect("the machine is there");
-        (0..self.spec.gpus).map(|device| machine.allocated_bytes(device)).sum()
+        (0..self.spec.gpus as usize)
+            .flat_map(|device| machine.occupants(device))
+            .map(|occupant| occupant.used - u64::from(occupant.contexts) * CONTEXT_BYTES)
+            .sum()
     }
 
     /// Process id of this rig's broker, if one answers.

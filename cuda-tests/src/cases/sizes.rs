@@ -108,14 +108,15 @@ fn injected(rig: &Rig) {
     let mut random = Random::new(17);
     let mut command = rig.run(&["-m", "1GiB"], &crate::artefacts::client(), &["dlopen"]);
     // Every seventh allocation and every eleventh free fails inside the driver.
-    command.env("PARTAGE_SIM_FAULTS", "cuMemAlloc_v2%7=2,cuMemFree_v2%11=999");
+    command.env("PARTAGE_SIM_FAULTS", "oom:cuMemAlloc_v2:%7;code:cuMemFree_v2:%11:999");
     let mut client = Client::start(command);
     client.ready();
     let mut alive: Vec<u64> = Vec::new();
     let mut failed = (0, 0);
     for step in 0..rounds as u64 {
         if random.below(2) == 0 || alive.is_empty() {
-            let bytes = 1 + random.below(64 * MIB);
+            // The driver's books are in units of 512 bytes; whole units make the two sums comparable.
+            let bytes = 512 * (1 + random.below(128 * 1024));
             if client.say(&format!("alloc {bytes} n{step}")) == "alloc 0" {
                 alive.push(step);
             } else {
