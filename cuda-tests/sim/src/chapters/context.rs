@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Contexts: the primary one of each device, created ones, the thread's stack of them, their settings and peers.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use partage_abi::types::*;
+
+use crate::state::{Answer, Context, code, current, current_as_it_is, driver, store, with_stack};
+
+/// All flags that a context may be made with (`CU_CTX_FLAGS_MASK`).
+const FLAGS_MASK: u32 = 0xff;
+/// The scheduling part of them, of which at most one bit may be set.
+const SCHEDULING_MASK: u32 = 0x7;
+/// What `cuCtxGetApiVersion` answers for contexts made through the second and later versions of `cuCtxCreate`.
+const API_VERSION: u32 = 3020;
+const FIRST_API_VERSION: u32 = 3010;
+/// Limits by number, with the values of a fresh context.
+const LIMITS: [(c_int, usize); 7] = [
+    (0, 1024),    // stack size
+    (1, 1 << 20), // printf buffer
+    (2, 8 << 20), // device heap
+    (3, 2),       // synchronisation depth
+    (4, 2048),    // pending launches
+    (5, 128),     // L2 fetch granularity
+    (6, 0),       // persisting L2 cache
+];
+/// Limits that exist and that no profile has.
+const UNSUPPORTED_LIMITS: std::ops::RangeInclusive<c_int> = 7..=8;
+
+// ---- primary contexts -----------------------------------------------------------------------------------------
+
+pub fn cuDevicePrimaryCtxRetain(ctx: *mut CuContext, dev: CuDevice) -> CuResult {
+    code(driver().and_then(|driver| {
+        let mut primary = driver.primary(dev)?;
+        if ctx.is_null() {
+            return Err(CuResult::INVALID_VALUE);
+        }
+        let context = match &primary.context {
+            Some(context) => context.clone(),
+            None => driver.create_context(dev, primary.flags, true, API_VERSION)?,
+        };
+        primary.context = Some(context.clone());
+        primary.retains += 1;
+        store(ctx, context.handle)
+    }))
+}
+
+pub fn cuDevicePrimaryCtxRelease(dev: CuDevice) -> CuResult {
+    code(driver().and_then(|driver| {
+        let mut primary = driver.primary(dev)?;
+        if primary.retains == 0 {
+            return Err(CuResult::INVALID_CONTEXT);
+        }
+        primary.retains -= 1;
+        if primary.retains == 0
+            && let Some(context) = primary.context.take()
+        {
+            driver.destroy_context(&context);
+        }
+        Ok(())
+    }))
+}
+
+pub fn cuDevicePrimaryCtxRelease_v2(dev: CuDevice) -> CuResult {
+    cuDevicePrimaryCtxRelease(dev)
+}
+
+pub fn cuDevicePrimaryCtxReset(dev: CuDevice) -> CuResult {
+    code(driver().and_then(|driver| {
+        // Who has retained it may still release it: the count stays.
+        let context = driver.primary(dev)?.context.take();
+        if let Some(context) = context {
+            driver.destroy_context(&context);
+        }
+        Ok(())
+    }))
+}
+
+pub fn cuDevicePrimaryCtxReset_v2(dev: CuDevice) -> CuResult {
+    cuDevicePrimaryCtxReset(dev)
+}
+
+pub fn cuDevicePrimaryCtxSetFlags(dev: CuDevice, flags: c_uint) -> CuResult {
+    code(driver().and_then(|driver| {
+        check_flags(flags)?;
+        let mut primary = driver.primary(dev)?;
+        primary.flags = flags;
+        if let Some(context) = &primary.context {
+            context.flags.store(flags, Ordering::Relaxed);
+        }
+        Ok(())
+    }))
+}
+
+pub fn cuDevicePrimaryCtxSetFlags_v2(dev: CuDevice, flags: c_uint) -> CuResult {
+    cuDevicePrimaryCtxSetFlags(dev, flags)
+}
+
+pub fn cuDevicePrimaryCtxGetState(dev: CuDevice, flags: *mut c_uint, active: *mut c_int) -> CuResult {
+    code(driver().and_then(|driver| {
+        let primary = driver.primary(dev)?;
+        store(flags, primary.flags)?;
+        store(active, c_int::from(primary.context.is_some()))
+    }))
+}
+
+// ---- created contexts -----------------------------------------------------------------------------------------
+
+pub fn cuCtxCreate(ctx: *mut CuContext, flags: c_uint, dev: CuDevice) -> CuResult {
+    code(create(ctx, flags, dev, FIRST_API_VERSION))
+}
+
+pub fn cuCtxCreate_v2(ctx: *mut CuContext, flags: c_uint, dev: CuDevice) -> CuResult {
+    code(create(ctx, flags, dev, API_VERSION))
+}
+
+pub fn cuCtxCreate_v3(
+    ctx: *mut CuContext,
+    params_array: *mut CuExecAffinityParam,
+    num_params: c_int,
+    flags: c_uint,
+    dev: CuDevice,
+) -> CuResult {
+    code(driver().and_then(|_| {
+        match (num_params, params_array.is_null()) {
+            (0, true) => create(ctx, flags, dev, API_VERSION),
+            // A context on a part of the multiprocessors needs MPS, which is not simulated.
+            (1.., false) => Err(CuResult::UNSUPPORTED_EXEC_AFFINITY),
+            _ => Err(CuResult::INVALID_VALUE),
+        }
+    }))
+}
+
+pub fn cuCtxCreate_v4(
+    ctx: *mut CuContext,
+    ctx_create_params: *mut CuCtxCreateParams,
+    flags: c_uint,
+    dev: CuDevice,
+) -> CuResult {
+    if ctx_create_params.is_null() {
+        return cuCtxCreate_v2(ctx, flags, dev);
+    }
+    // SAFETY: not null, and by the contract of the entry point it leads to this structure.
+    let parameters = unsafe { ctx_create_params.read_unaligned() };
+    if !parameters.cigParams.is_null() {
+        // Sharing with a graphics interface: there is none.
+        return code(driver().and(Err(CuResult::NOT_SUPPORTED)));
+    }
+    cuCtxCreate_v3(
+        ctx,
+        parameters.execAffinityParams,
+        parameters.numExecAffinityParams,
+        flags,
+        dev,
+    )
+}
+
+pub fn cuCtxDestroy(ctx: CuContext) -> CuResult {
+    cuCtxDestroy_v2(ctx)
+}
+
+pub fn cuCtxDestroy_v2(ctx: CuContext) -> CuResult {
+    code(driver().and_then(|driver| {
+        let context = driver.context(ctx)?;
+        if context.is_primary {
+            // Its life is counted: it is released, not destroyed.
+            return Err(CuResult::INVALID_CONTEXT);
+        }
+        with_stack(|stack| stack.pop_if(|top| top.id == context.id));
+        driver.destroy_context(&context);
+        Ok(())
+    }))
+}
+
+fn create(ctx: *mut CuContext, flags: c_uint, dev: CuDevice, api_version: u32) -> Answer {
+    let driver = driver()?;
+    check_flags(flags)?;
+    if ctx.is_null() {
+        return Err(CuResult::INVALID_VALUE);
+    }
+    let context = driver.create_context(dev, flags, false, api_version)?;
+    store(ctx, context.handle)?;
+    with_stack(|stack| stack.push(context));
+    Ok(())
+}
+
+fn check_flags(flags: u32) -> Answer {
+    let is_known = flags & !FLAGS_MASK == 0 && (flags & SCHEDULING_MASK).count_ones() <= 1;
+    if is_known { Ok(()) } else { Err(CuResult::INVALID_VALUE) }
+}
+
+// ---- the thread's stack ---------------------------------------------------------------------------------------
+
+pub fn cuCtxPushCurrent(ctx: CuContext) -> CuResult {
+    cuCtxPushCurrent_v2(ctx)
+}
+
+pub fn cuCtxPushCurrent_v2(ctx: CuContext) -> CuResult {
+    code(driver().and_then(|driver| {
+        let context = driver.context(ctx)?;
+        with_stack(|stack| stack.push(context));
+        Ok(())
+    }))
+}
+
+pub fn cuCtxPopCurrent(ctx: *mut CuContext) -> CuResult {
+    cuCtxPopCurrent_v2(ctx)
+}
+
+pub fn cuCtxPopCurrent_v2(ctx: *mut CuContext) -> CuResult {
+    code(driver().and_then(|_| {
+        let context = with_stack(Vec::pop).ok_or(CuResult::INVALID_CONTEXT)?;
+        // The program may not want to know which it was.
+        if ctx.is_null() {
+            Ok(())
+        } else {
+            store(ctx, context.handle)
+        }
+    }))
+}
+
+pub fn cuCtxSetCurrent(ctx: CuContext) -> CuResult {
+    code(driver().and_then(|driver| {
+        let context = if ctx.0.is_null() {
+            None
+        } else {
+            Some(driver.context(ctx)?)
+        };
+        with_stack(|stack| {
+            stack.pop();
+            stack.extend(context);
+        });
+        Ok(())
+    }))
+}
+
+pub fn cuCtxGetCurrent(ctx: *mut CuContext) -> CuResult {
+    code(driver().and_then(|_| {
+        let top = with_stack(|stack| stack.last().map(|context| context.handle));
+        store(ctx, top.unwrap_or(CuContext(std::ptr::null_mut())))
+    }))
+}
+
+// ---- what a context says of itself ----------------------------------------------------------------------------
+
+pub fn cuCtxGetDevice(device: *mut CuDevice) -> CuResult {
+    code(current_as_it_is().and_then(|context| store(device, context.ordinal)))
+}
+
+pub fn cuCtxGetDevice_v2(device: *mut CuDevice, ctx: CuContext) -> CuResult {
+    code(given_or_current(ctx).and_then(|context| store(device, context.ordinal)))
+}
+
+pub fn cuCtxGetId(ctx: CuContext, ctx_id: *mut c_ulonglong) -> CuResult {
+    code(given_or_current(ctx).and_then(|context| store(ctx_id, context.id)))
+}
+
+pub fn cuCtxGetApiVersion(ctx: CuContext, version: *mut c_uint) -> CuResult {
+    code(given_or_current(ctx).and_then(|context| store(version, context.api_version)))
+}
+
+pub fn cuCtxGetFlags(flags: *mut c_uint) -> CuResult {
+    code(current().and_then(|context| store(flags, context.flags.load(Ordering::Relaxed))))
+}
+
+pub fn cuCtxSetFlags(flags: c_uint) -> CuResult {
+    code(current().and_then(|context| {
+        check_flags(flags)?;
+        context.flags.store(flags, Ordering::Relaxed);
+        Ok(())
+    }))
+}
+
+pub fn cuCtxGetLimit(pvalue: *mut usize, limit: c_int) -> CuResult {
+    code(current().and_then(|context| {
+        let default = default_limit(limit)?;
+        let set = context.settings().limits.get(&limit).copied();
+        store(pvalue, set.unwrap_or(default))
+    }))
+}
+
+pub fn cuCtxSetLimit(limit: c_int, value: usize) -> CuResult {
+    code(current().and_then(|context| {
+        default_limit(limit)?;
+        context.settings().limits.insert(limit, value);
+        Ok(())
+    }))
+}
+
+pub fn cuCtxGetCacheConfig(pconfig: *mut c_int) -> CuResult {
+    code(current().and_then(|context| store(pconfig, context.settings().cache)))
+}
+
+pub fn cuCtxSetCacheConfig(config: c_int) -> CuResult {
+    code(current().and_then(|context| {
+        check_enumerator(config, 3)?;
+        context.settings().cache = config;
+        Ok(())
+    }))
+}
+
+pub fn cuCtxGetSharedMemConfig(config: *mut c_int) -> CuResult {
+    code(current().and_then(|context| store(config, context.settings().shared_memory)))
+}
+
+pub fn cuCtxSetSharedMemConfig(config: c_int) -> CuResult {
+    code(current().and_then(|context| {
+        check_enumerator(config, 2)?;
+        context.settings().shared_memory = config;
+        Ok(())
+    }))
+}
+
+pub fn cuCtxGetStreamPriorityRange(least_priority: *mut c_int, greatest_priority: *mut c_int) -> CuResult {
+    code(current().and_then(|_| {
+        // Either may be null: the program does not want that one.
+        for (to, value) in [(least_priority, LEAST_PRIORITY), (greatest_priority, GREATEST_PRIORITY)] {
+            if !to.is_null() {
+                store(to, value)?;
+            }
+        }
+        Ok(())
+    }))
+}
+
+pub fn cuCtxResetPersistingL2Cache() -> CuResult {
+    // There is no cache whose lines could persist, so there are none left.
+    code(current().map(drop))
+}
+
+/// Priorities of streams: lower numbers go first.
+pub(crate) const LEAST_PRIORITY: c_int = 0;
+/// The most urgent one.
+pub(crate) const GREATEST_PRIORITY: c_int = -5;
+
+fn default_limit(limit: c_int) -> Answer<usize> {
+    match LIMITS.iter().find(|(number, _)| *number == limit) {
+        Some((_, value)) => Ok(*value),
+        None if UNSUPPORTED_LIMITS.contains(&limit) => Err(CuResult::UNSUPPORTED_LIMIT),
+        None => Err(CuResult::INVALID_VALUE),
+    }
+}
+
+fn check_enumerator(value: c_int, last: c_int) -> Answer {
+    if (0..=last).contains(&value) {
+        Ok(())
+    } else {
+        Err(CuResult::INVALID_VALUE)
+    }
+}
+
+fn given_or_current(ctx: CuContext) -> Answer<Arc<Context>> {
+    if ctx.0.is_null() {
+        current_as_it_is()
+    } else {
+        driver()?.context(ctx)
+    }
+}
+
+// ---- peers ----------------------------------------------------------------------------------------------------
+
+pub fn cuCtxEnablePeerAccess(peer_context: CuContext, flags: c_uint) -> CuResult {
+    code(current().and_then(|context| {
+        let peer = driver()?.context(peer_context)?;
+        if flags != 0 {
+            return Err(CuResult::INVALID_VALUE);
+        }
+        if peer.device == context.device {
+            return Err(CuResult::PEER_ACCESS_UNSUPPORTED);
+        }
+        let bit = 1 << peer.device;
+        match context.peers.fetch_or(bit, Ordering::AcqRel) & bit {
+            0 => Ok(()),
+            _ => Err(CuResult::PEER_ACCESS_ALREADY_ENABLED),
+        }
+    }))
+}
+
+pub fn cuCtxDisablePeerAccess(peer_context: CuContext) -> CuResult {
+    code(current().and_then(|context| {
+        let bit = 1 << driver()?.context(peer_context)?.device;
+        match context.peers.fetch_and(!bit, Ordering::AcqRel) & bit {
+            0 => Err(CuResult::PEER_ACCESS_NOT_ENABLED),
+            _ => Ok(()),
+        }
+    }))
+}

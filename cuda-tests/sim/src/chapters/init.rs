@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Initialization and version. `cuInit` opens the machine that `PARTAGE_SIM_DIR` names; without one there is no
+//! device.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use partage_abi::types::*;
+use partage_machine::Machine;
+use partage_machine::faults::Faults;
+
+use crate::state::{Answer, Driver, code, driver, is_forked, store};
+use crate::visible;
+
+pub fn cuInit(flags: c_uint) -> CuResult {
+    code(initialise(flags))
+}
+
+pub fn cuDriverGetVersion(driver_version: *mut c_int) -> CuResult {
+    static VERSION: OnceLock<c_int> = OnceLock::new();
+    let version = VERSION.get_or_init(|| match Machine::from_environment() {
+        Some(Ok(machine)) => machine.driver_version().0,
+        // Without a machine the library still has a version: that of the default machine.
+        _ => partage_machine::Spec::default()
+            .driver_version()
+            .map_or(0, |(version, _)| version),
+    });
+    code(store(driver_version, *version))
+}
+
+fn initialise(flags: c_uint) -> Answer {
+    if flags != 0 {
+        return Err(CuResult::INVALID_VALUE);
+    }
+    // A process forked from one that had used the driver can never use it.
+    if is_forked() {
+        return Err(CuResult::NOT_INITIALIZED);
+    }
+    if driver().is_ok() {
+        return Ok(());
+    }
+    let _turn = Turn::wait()?;
+    if driver().is_ok() {
+        return Ok(());
+    }
+    let machine = match Machine::from_environment() {
+        None => return Err(CuResult::NO_DEVICE),
+        Some(Err(error)) => {
+            eprintln!("partage sim: no device: {error}");
+            return Err(CuResult::NO_DEVICE);
+        }
+        Some(Ok(machine)) => machine,
+    };
+    let order = visible::order(machine.devices(), std::env::var("CUDA_DEVICE_ORDER").ok().as_deref());
+    let shown = std::env::var_os("CUDA_VISIBLE_DEVICES");
+    let uuids: Vec<String> = machine.devices().iter().map(|device| device.uuid_text()).collect();
+    let visible = visible::select(
+        &order,
+        &uuids,
+        shown.as_deref().map(|value| value.to_string_lossy()).as_deref(),
+    );
+    if visible.is_empty() {
+        return Err(CuResult::NO_DEVICE);
+    }
+    let faults = Faults::new(std::env::var("PARTAGE_SIM_FAULTS").ok().as_deref(), machine.folder());
+    if let Some(failure) = faults.on_call("cuInit") {
+        return Err(CuResult(failure));
+    }
+    let seat = machine.take_seat().map_err(|error| {
+        eprintln!("partage sim: {error}");
+        CuResult::OPERATING_SYSTEM
+    })?;
+    Driver::new(machine, seat, faults, visible)?.install()
+}
+
+/// The right to initialise. Not a mutex: a child forked while another thread initialises must not wait for a thread
+/// that it does not have.
+struct Turn;
+
+static INITIALISER: AtomicU32 = AtomicU32::new(0);
+
+impl Turn {
+    fn wait() -> Answer<Self> {
+        let here = std::process::id();
+        loop {
+            match INITIALISER.compare_exchange(0, here, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return Ok(Self),
+                Err(process) if process != here => return Err(CuResult::NOT_INITIALIZED),
+                Err(_) => std::thread::sleep(Duration::from_micros(100)),
+            }
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        INITIALISER.store(0, Ordering::Release);
+    }
+}

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The memory that the driver gives to this process.
+//!
+//! Terms. *Window*: a range of addresses reserved at `cuInit`, one per device for its allocations and one for
+//! addresses that the program manages itself. *Visible address*: what the program holds; never readable by it.
+//! *Alias*: where the driver reaches the same byte, always the visible address plus one constant. Managed and host
+//! memory is ordinary memory: its alias is itself.
+
+mod allocations;
+mod ranges;
+mod space;
+mod view;
+
+#[allow(unused_imports)] // the types are for the other chapters to name
+pub use allocations::{Allocation, AllocationKind, Memory};
+#[allow(unused_imports)]
+pub use view::View;

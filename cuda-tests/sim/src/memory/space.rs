@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The addresses: one reservation of twice the length of all windows. The lower half is what programs see and stays
+//! without any access for ever, so that the CPU faults on it as on a real device pointer. The upper half is where the
+//! driver maps the same bytes.
+//!
+//! The layout of the lower half is the windows of the devices in order, then the window for addresses that programs
+//! manage themselves (`cuMemAddressReserve`, imported memory).
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+
+use partage_abi::types::CuResult;
+use partage_machine::Device;
+
+use crate::state::Answer;
+
+/// Alignment of windows and of large allocations: the page size of the device's address translation.
+pub const LARGE_PAGE: u64 = 2 << 20;
+/// Length of the window that programs manage themselves.
+const MANAGED_WINDOW: u64 = 1 << 40;
+
+/// One window, as offsets from the start of the space.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    /// Its start.
+    pub start: u64,
+    /// Its length in bytes.
+    pub bytes: u64,
+}
+
+/// The reserved addresses.
+#[derive(Debug)]
+pub struct Space {
+    base: u64,
+    half: u64,
+    windows: Vec<Window>,
+}
+
+impl Space {
+    /// Reserves the addresses for these devices. OUT_OF_MEMORY when the process may not have them (`ulimit -v`).
+    pub fn reserve(devices: &[Device]) -> Answer<Self> {
+        let mut start = 0;
+        let mut windows = Vec::new();
+        for device in devices {
+            // Twice the memory: holes between allocations never make a device look full.
+            let bytes = (device.memory.max(1 << 30) * 2).next_multiple_of(LARGE_PAGE);
+            windows.push(Window { start, bytes });
+            start += bytes;
+        }
+        windows.push(Window {
+            start,
+            bytes: MANAGED_WINDOW,
+        });
+        let half = start + MANAGED_WINDOW;
+        let length = (half * 2 + LARGE_PAGE) as usize;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a fresh reservation without access, kept for the life of the process.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), length, libc::PROT_NONE, flags, -1, 0) };
+        if at == libc::MAP_FAILED {
+            return Err(CuResult::OUT_OF_MEMORY);
+        }
+        // A child has no device memory: its addresses mean nothing there.
+        // SAFETY: the reservation just made.
+        unsafe { libc::madvise(at, length, libc::MADV_DONTFORK) };
+        Ok(Self {
+            base: (at as u64).next_multiple_of(LARGE_PAGE),
+            half,
+            windows,
+        })
+    }
+
+    /// The window of a device.
+    pub fn window(&self, device: usize) -> Window {
+        self.windows[device]
+    }
+
+    /// The window for addresses that programs manage.
+    pub fn managed_window(&self) -> Window {
+        self.windows[self.windows.len() - 1]
+    }
+
+    /// The visible address at an offset.
+    pub fn visible(&self, offset: u64) -> u64 {
+        self.base + offset
+    }
+
+    /// The offset of a visible address; `None` when it is not one.
+    pub fn offset(&self, address: u64) -> Option<u64> {
+        address.checked_sub(self.base).filter(|offset| *offset < self.half)
+    }
+
+    /// Where the driver reaches the byte at an offset.
+    pub fn alias(&self, offset: u64) -> *mut u8 {
+        (self.base + self.half + offset) as *mut u8
+    }
+
+    /// Lets the driver reach `bytes` of `file`, from `from` on, at the alias of `offset`. All multiples of a page.
+    pub fn map(&self, offset: u64, file: &File, from: u64, bytes: u64) -> Answer {
+        let flags = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: replaces a part of our own reservation, whose old content nobody uses.
+        let at = unsafe {
+            libc::mmap(
+                self.alias(offset).cast(),
+                bytes as usize,
+                protection,
+                flags,
+                file.as_raw_fd(),
+                from as i64,
+            )
+        };
+        if at == libc::MAP_FAILED {
+            return Err(CuResult::OUT_OF_MEMORY);
+        }
+        // SAFETY: the mapping just made.
+        unsafe { libc::madvise(at, bytes as usize, libc::MADV_DONTFORK) };
+        Ok(())
+    }
+
+    /// Takes the driver's access to `bytes` at the alias of `offset` away again.
+    pub fn unmap(&self, offset: u64, bytes: u64) {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+        // SAFETY: puts the bare reservation back over a mapping of ours.
+        unsafe {
+            let at = libc::mmap(self.alias(offset).cast(), bytes as usize, libc::PROT_NONE, flags, -1, 0);
+            if at != libc::MAP_FAILED {
+                libc::madvise(at, bytes as usize, libc::MADV_DONTFORK);
+            }
+        }
+    }
+
+    /// Gives the blocks behind `start..end` (offsets of whole pages, mapped) back to the file system. They read zero.
+    pub fn punch(&self, start: u64, end: u64) {
+        if start < end {
+            // SAFETY: a part of a shared file mapping of ours that no live allocation covers. A file system without
+            // holes keeps the blocks; nothing depends on their going.
+            unsafe { libc::madvise(self.alias(start).cast(), (end - start) as usize, libc::MADV_REMOVE) };
+        }
+    }
+}
