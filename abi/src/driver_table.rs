@@ -847,11 +847,11 @@ macro_rules! driver_chapters {
         [pass] cuStreamDestroy(stream: CuStream);
         [pass] cuStreamDestroy_v2(stream: CuStream);
         [pass] cuStreamCopyAttributes(dst_stream: CuStream, src_stream: CuStream);
-        [pass] cuStreamCopyAttributes_ptsz(dst: CuStream, src: CuStream);
+        [pass] cuStreamCopyAttributes_ptsz(dst_stream: CuStream, src_stream: CuStream);
         [pass] cuStreamGetAttribute(stream: CuStream, attr: c_int, value: *mut CuLaunchAttributeValue);
-        [pass] cuStreamGetAttribute_ptsz(stream: CuStream, attr: c_int, value_out: *mut CuLaunchAttributeValue);
+        [pass] cuStreamGetAttribute_ptsz(stream: CuStream, attr: c_int, value: *mut CuLaunchAttributeValue);
         [pass] cuStreamSetAttribute(stream: CuStream, attr: c_int, param: *const CuLaunchAttributeValue);
-        [pass] cuStreamSetAttribute_ptsz(stream: CuStream, attr: c_int, value: *const CuLaunchAttributeValue);
+        [pass] cuStreamSetAttribute_ptsz(stream: CuStream, attr: c_int, param: *const CuLaunchAttributeValue);
     }
     "Event management" {
         [pass] cuEventCreate(event: *mut CuEvent, flags: c_uint);
@@ -1074,11 +1074,11 @@ macro_rules! driver_chapters {
         /// may allocate device memory for allocation nodes; not charged yet
         [pass] cuGraphUpload(graph: CuGraphExec, stream: CuStream);
         /// may allocate device memory for allocation nodes; not charged yet
-        [pass] cuGraphUpload_ptsz(graph_exec: CuGraphExec, stream: CuStream);
+        [pass] cuGraphUpload_ptsz(graph: CuGraphExec, stream: CuStream);
         /// may allocate device memory for allocation nodes; not charged yet
         [pass] cuGraphLaunch(graph: CuGraphExec, stream: CuStream);
         /// may allocate device memory for allocation nodes; not charged yet
-        [pass] cuGraphLaunch_ptsz(graph_exec: CuGraphExec, stream: CuStream);
+        [pass] cuGraphLaunch_ptsz(graph: CuGraphExec, stream: CuStream);
         [pass] cuGraphExecDestroy(graph_exec: CuGraphExec);
         [pass] cuGraphDestroy(graph: CuGraph);
         [pass] cuGraphExecUpdate(

@@ -65,7 +65,7 @@ pub struct Row {
     pub chapter: &'static str,
     /// Why, where the treatment alone would surprise; empty otherwise.
     pub note: &'static str,
-    /// Name and type of each argument, as written in the table.
+    /// Name and type of each argument; the type as the compiler prints it (`*mut T`, or `* mut T`).
     pub arguments: &'static [(&'static str, &'static str)],
 }
 

@@ -132,7 +132,7 @@ c_layouts! {
         lastLayer: c_uint,
         reserved: [c_uint; 16],
     }
-    struct CuTensorMap = "CUtensorMap" {
+    struct CuTensorMap = "CUtensorMap" align 128 {
         opaque: [u64; 16],
     }
     struct CudaArrayDescriptorV1 = "CUDA_ARRAY_DESCRIPTOR_v1" {

@@ -28,11 +28,14 @@ pub struct Layout {
 
 /// Declares plain-data structs and unions, and the list of their layouts.
 ///
-/// `struct Name = "CName" { field: Type, renamed = "cField": Type, }`; fields are public. Each gets `Clone`, `Copy`,
+/// `struct Name = "CName" { field: Type, renamed = "cField": Type, }`, with `align N` before the brace where the
+/// header asks for more than the members need; fields are public. Each gets `Clone`, `Copy`,
 /// `Debug` (a union shows its name only: which member is meant is known elsewhere) and a `Default` of zeroes.
 macro_rules! c_layouts {
-    ($( $kind:tt $name:ident = $c_name:literal { $( $field:ident $(= $c_field:literal)? : $type:ty, )* } )*) => {
-        $( c_layouts! { @declare $kind $name $c_name { $( $field: $type, )* } } )*
+    ($( $kind:tt $name:ident = $c_name:literal $(align $align:literal)? {
+        $( $field:ident $(= $c_field:literal)? : $type:ty, )*
+    } )*) => {
+        $( c_layouts! { @declare $kind $name $c_name $(align $align)? { $( $field: $type, )* } } )*
 
         /// Layouts of the types declared in this file.
         pub const LAYOUTS: &[$crate::types::Layout] = &[ $( $crate::types::Layout {
@@ -48,11 +51,11 @@ macro_rules! c_layouts {
     };
     (@name $field:ident) => { stringify!($field) };
     (@name $field:ident $c_field:literal) => { $c_field };
-    (@declare struct $name:ident $c_name:literal { $( $field:ident: $type:ty, )* }) => {
+    (@declare struct $name:ident $c_name:literal $(align $align:literal)? { $( $field:ident: $type:ty, )* }) => {
         #[doc = concat!("`", $c_name, "` of the vendor's header.")]
         #[allow(non_snake_case, missing_docs)]
         #[derive(Clone, Copy, Debug)]
-        #[repr(C)]
+        #[repr(C $(, align($align))?)]
         pub struct $name { $( pub $field: $type, )* }
         c_layouts! { @zero $name }
     };
