@@ -1,28 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The exported functions, one per row of the driver table: the only place with exported names.
 //!
-//! How a call finds its body without a second list: an export is called `entry` inside a scope of its own, in a
-//! module that imports all of `unbuilt`. Its body imports all of `chapters`, which is the nearer scope, so a function
-//! there wins over the one of the same name in `unbuilt`.
+//! How a call finds its body without a second list: each export is called `entry` inside a module of its own that
+//! imports all of `unbuilt`. Its body imports all of `chapters`, which is the nearer scope, so a function there wins
+//! over the one of the same name in `unbuilt`.
 
-use partage_abi::types::*;
+use partage_abi::Symbol;
+use partage_abi::types::c_void;
 
-use crate::unbuilt::*;
+/// The address of an export. The library is linked so that these are its own, whatever is preloaded.
+#[derive(Clone, Copy)]
+struct Address(*const c_void);
+
+// SAFETY: the address of a function is the same in every thread.
+unsafe impl Sync for Address {}
+
+/// The address of an exported function.
+pub fn address(symbol: Symbol) -> *mut c_void {
+    ADDRESSES[symbol as usize].0.cast_mut()
+}
 
 macro_rules! export {
-    ($( [$($treatment:tt)*] $symbol:ident ($($arg:ident: $type:ty),* $(,)?); )*) => { $(
-        const _: () = {
-            #[unsafe(export_name = stringify!($symbol))]
-            extern "C" fn entry($($arg: $type),*) -> CuResult {
-                #[allow(unused_imports)]
-                use crate::chapters::*;
-                match crate::state::fault_at(stringify!($symbol)) {
-                    Some(code) => crate::trace::answer(stringify!($symbol), code),
-                    None => crate::trace::answer(stringify!($symbol), $symbol($($arg),*)),
+    ($( [$($treatment:tt)*] $symbol:ident ($($arg:ident: $type:ty),* $(,)?); )*) => {
+        /// By place in the table.
+        static ADDRESSES: [Address; partage_abi::ROWS.len()] = [ $( Address(rows::$symbol::entry as *const c_void), )* ];
+
+        mod rows { $(
+            #[allow(non_snake_case, unused_imports)]
+            pub mod $symbol {
+                use partage_abi::types::*;
+
+                use crate::unbuilt::*;
+
+                #[unsafe(export_name = stringify!($symbol))]
+                pub extern "C" fn entry($($arg: $type),*) -> CuResult {
+                    use crate::chapters::*;
+                    match crate::state::fault_at(stringify!($symbol)) {
+                        Some(code) => crate::trace::answer(stringify!($symbol), code),
+                        None => crate::trace::answer(stringify!($symbol), $symbol($($arg),*)),
+                    }
                 }
             }
-        };
-    )* };
+        )* }
+    };
 }
 
 partage_abi::driver_table! { export }

@@ -8,9 +8,11 @@ mod device;
 mod error;
 mod init;
 mod memory;
+mod proc_address;
 
 pub use context::*;
 pub use device::*;
 pub use error::*;
 pub use init::*;
 pub use memory::*;
+pub use proc_address::*;

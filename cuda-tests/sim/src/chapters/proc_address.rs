@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How runtimes find the other functions: by name, CUDA version and stream flavour.
+//!
+//! The answer is the newest entry of a name that is not newer than the version asked for, from a table in this
+//! library: the dynamic linker is never asked, because a preloaded library would answer for it.
+
+use std::ffi::CStr;
+use std::sync::OnceLock;
+
+use partage_abi::entry_points::{EntryPoint, PROC_ADDRESS};
+use partage_abi::types::*;
+
+use super::init::cuDriverGetVersion;
+use crate::entry::address;
+use crate::state::{Answer, code, store};
+
+/// `CUdriverProcAddressQueryResult`.
+const FOUND: c_int = 0;
+const NOT_FOUND: c_int = 1;
+const VERSION_NOT_SUFFICIENT: c_int = 2;
+/// `CUdriverProcAddress_flags`: 0 means the legacy default stream too.
+const LEGACY_STREAM: u64 = 1;
+const PER_THREAD_STREAM: u64 = 2;
+
+pub fn cuGetProcAddress(symbol: *const c_char, address: *mut *mut c_void, cuda_version: c_int, flags: u64) -> CuResult {
+    cuGetProcAddress_v2(symbol, address, cuda_version, flags, std::ptr::null_mut())
+}
+
+pub fn cuGetProcAddress_v2(
+    symbol: *const c_char,
+    address: *mut *mut c_void,
+    cuda_version: c_int,
+    flags: u64,
+    symbol_status: *mut c_int,
+) -> CuResult {
+    code(look_up(symbol, address, cuda_version, flags, symbol_status))
+}
+
+pub fn cuGetExportTable(pp_export_table: *mut *const c_void, export_table_id: *const CuUuid) -> CuResult {
+    // The tables are undocumented and say who made the driver. This one has none and does not pretend.
+    if pp_export_table.is_null() || export_table_id.is_null() {
+        return CuResult::INVALID_VALUE;
+    }
+    CuResult::NOT_FOUND
+}
+
+fn look_up(
+    symbol: *const c_char,
+    to: *mut *mut c_void,
+    cuda_version: c_int,
+    flags: u64,
+    symbol_status: *mut c_int,
+) -> Answer {
+    static DRIVER_VERSION: OnceLock<u32> = OnceLock::new();
+    let driver_version = *DRIVER_VERSION.get_or_init(|| {
+        let mut version = 0;
+        let _ = cuDriverGetVersion(&mut version);
+        version as u32
+    });
+    let version = u32::try_from(cuda_version).map_err(|_| CuResult::INVALID_VALUE)?;
+    let is_flag = matches!(flags, 0 | LEGACY_STREAM | PER_THREAD_STREAM);
+    if symbol.is_null() || to.is_null() || !is_flag || version > driver_version {
+        return Err(CuResult::INVALID_VALUE);
+    }
+    // SAFETY: not null, and a C string by the contract of the entry point.
+    let name = unsafe { CStr::from_ptr(symbol) };
+    let (found, status) = choose(name.to_bytes(), version, driver_version, flags == PER_THREAD_STREAM);
+    store(to, found.map_or(std::ptr::null_mut(), |entry| address(entry.symbol)))?;
+    if !symbol_status.is_null() {
+        store(symbol_status, status)?;
+    }
+    found.map(drop).ok_or(CuResult::NOT_FOUND)
+}
+
+/// The entry for a request, and the status that is reported beside it.
+fn choose(name: &[u8], version: u32, driver: u32, per_thread: bool) -> (Option<&'static EntryPoint>, c_int) {
+    // A function newer than the driver does not exist in it.
+    let named = PROC_ADDRESS
+        .iter()
+        .filter(|entry| entry.name.as_bytes() == name && entry.version <= driver);
+    let suited = named.clone().filter(|entry| entry.version <= version);
+    let newest = |flavour: bool| {
+        suited
+            .clone()
+            .filter(|entry| entry.per_thread == flavour)
+            .max_by_key(|e| e.version)
+    };
+    let plain = newest(false);
+    // Where the newest version has no flavour of its own, its plain form is meant, not an older per-thread one.
+    let found = match (per_thread.then(|| newest(true)).flatten(), plain) {
+        (Some(own), Some(plain)) if own.version < plain.version => Some(plain),
+        (Some(own), _) => Some(own),
+        (None, plain) => plain,
+    };
+    let status = match found {
+        Some(_) => FOUND,
+        None if named.clone().next().is_some() => VERSION_NOT_SUFFICIENT,
+        None => NOT_FOUND,
+    };
+    (found, status)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use partage_abi::Symbol;
+
+    #[test]
+    fn version_and_flavour_choose_the_entry() {
+        let cases: &[(&str, u32, bool, Option<Symbol>, c_int)] = &[
+            ("cuMemAlloc", 3020, false, Some(Symbol::cuMemAlloc_v2), FOUND),
+            ("cuMemAlloc", 3010, false, Some(Symbol::cuMemAlloc), FOUND),
+            ("cuMemAlloc", 1000, false, None, VERSION_NOT_SUFFICIENT),
+            ("cuMemAlloc", 12_000, true, Some(Symbol::cuMemAlloc_v2), FOUND),
+            ("cuLaunchKernel", 12_000, false, Some(Symbol::cuLaunchKernel), FOUND),
+            ("cuLaunchKernel", 12_000, true, Some(Symbol::cuLaunchKernel_ptsz), FOUND),
+            ("cuGetProcAddress", 11_030, false, Some(Symbol::cuGetProcAddress), FOUND),
+            (
+                "cuGetProcAddress",
+                12_000,
+                false,
+                Some(Symbol::cuGetProcAddress_v2),
+                FOUND,
+            ),
+            ("cuMemAlloc_v2", 12_000, false, None, NOT_FOUND),
+            ("", 12_000, false, None, NOT_FOUND),
+            ("nothing", 12_000, true, None, NOT_FOUND),
+        ];
+        for &(name, version, per_thread, symbol, status) in cases {
+            let (found, answered) = choose(name.as_bytes(), version, 13_000, per_thread);
+            assert_eq!(
+                (found.map(|entry| entry.symbol), answered),
+                (symbol, status),
+                "{name} {version} {per_thread}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_driver_does_not_know_what_came_after_it() {
+        let newest = PROC_ADDRESS
+            .iter()
+            .find(|entry| entry.version == 13_000)
+            .expect("CUDA 13.0 brought something");
+        let is_old = PROC_ADDRESS
+            .iter()
+            .all(|other| other.name != newest.name || other.version == 13_000);
+        let (found, status) = choose(newest.name.as_bytes(), 12_040, 12_040, false);
+        assert!(found.is_none_or(|entry| entry.version < 13_000));
+        assert!(!is_old || status == NOT_FOUND);
+    }
+}
