@@ -1,4 +1,202 @@
 // SPDX-License-Identifier: Apache-2.0
 //! partage: the command line.
+//!
+//! `main` is the C one: Rust's own start-up would ignore SIGPIPE and open /dev/null on closed descriptors, and COMMAND of
+//! `run` would inherit both. Whatever is open, ignored or blocked when we start is so when COMMAND starts.
+#![cfg_attr(not(test), no_main)]
+// Unit tests have a main of their own, from which nothing of ours is reached.
+#![cfg_attr(test, allow(dead_code))]
 
-fn main() {}
+mod about;
+mod arguments;
+mod broker;
+mod connection;
+mod doctor;
+mod events;
+mod execute;
+mod failure;
+mod installed;
+mod jobs;
+mod judge;
+mod launch_broker;
+mod library_copy;
+mod nested;
+mod place;
+mod report;
+mod run;
+mod run_settings;
+mod sim;
+mod status;
+mod supervise;
+mod terminal;
+
+use std::ffi::{OsStr, OsString};
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, FromArgMatches};
+
+use arguments::{Arguments, Command};
+use failure::{Failure, Kind, Outcome};
+use place::{Host, Place};
+use report::Report;
+
+/// The C entry point.
+///
+/// # Safety
+/// Called once by the C start-up code, with its usual arguments.
+#[cfg(not(test))]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn main(count: libc::c_int, words: *const *const libc::c_char) -> libc::c_int {
+    use std::os::unix::ffi::OsStrExt;
+    let count = usize::try_from(count).unwrap_or(0);
+    let arguments = (0..count)
+        // SAFETY: the kernel gives `count` terminated strings that live as long as the process.
+        .map(|i| OsStr::from_bytes(unsafe { std::ffi::CStr::from_ptr(*words.add(i)) }.to_bytes()).to_owned())
+        .collect();
+    execute::occupy_standard_descriptors();
+    std::process::exit(i32::from(run_command_line(arguments)))
+}
+
+/// Parses, runs, reports; gives the exit code.
+fn run_command_line(words: Vec<OsString>) -> u8 {
+    let is_launcher = is_launcher(&words);
+    let matches = match Arguments::command().try_get_matches_from(&words) {
+        Ok(matches) => matches,
+        Err(error) => return refuse_arguments(&words, &error, is_launcher),
+    };
+    let arguments = match Arguments::from_arg_matches(&matches) {
+        Ok(arguments) => arguments,
+        Err(error) => return refuse_arguments(&words, &error, is_launcher),
+    };
+    let everywhere = &arguments.everywhere;
+    let report = Report::new(everywhere.json, everywhere.color, is_launcher);
+    // An empty variable is an unset one: scripts clear a variable that way.
+    let explicit = everywhere
+        .socket_dir
+        .as_deref()
+        .filter(|dir| !dir.as_os_str().is_empty());
+    let place = Place::choose(explicit, Host::here());
+    match dispatch(&arguments.command, &matches, &place, &report) {
+        Ok(code) => code,
+        Err(failure) => {
+            report.failure(&failure);
+            failure.exit_code(is_launcher)
+        }
+    }
+}
+
+fn dispatch(command: &Command, matches: &clap::ArgMatches, place: &Place, report: &Report) -> Outcome<u8> {
+    match command {
+        Command::Run(arguments) => {
+            let sources = matches.subcommand_matches("run").expect("clap parsed `run`");
+            run::run(arguments, sources, place, report)
+        }
+        Command::Ps(arguments) => jobs::ps(arguments, place, report),
+        Command::Status(_) => status::status(place, report),
+        Command::Set(arguments) => jobs::set(arguments, place, report),
+        Command::Get(arguments) => jobs::get(arguments, place, report),
+        Command::Stop(arguments) => jobs::stop(arguments, place, report),
+        Command::Broker(arguments) => broker::broker(arguments.action, place, report),
+        Command::Sim(arguments) => {
+            if matches.value_source("socket_dir") == Some(clap::parser::ValueSource::CommandLine) {
+                let failure = Failure::new(
+                    Kind::Invalid,
+                    "--socket-dir with sim, whose machine has a broker of its own",
+                );
+                return Err(failure.hint("leave it out; --machine NAME chooses the machine"));
+            }
+            sim::sim(arguments, report)
+        }
+        Command::Doctor(_) => doctor::doctor(place, report),
+        Command::Events(arguments) => events::events(arguments, place, report),
+        Command::Completions(arguments) => about::completions(arguments),
+        Command::Version(_) => about::version(report),
+    }
+}
+
+/// Is this `run` or `sim`, whose exit codes leave 0 to 123 to COMMAND? Asked before parsing, so from the words alone.
+fn is_launcher(words: &[OsString]) -> bool {
+    let mut words = words.iter().skip(1);
+    while let Some(word) = words.next() {
+        match word.to_str() {
+            Some("--color" | "--socket-dir") => drop(words.next()),
+            Some(option) if option.starts_with('-') => {}
+            other => return matches!(other, Some("run" | "sim")),
+        }
+    }
+    false
+}
+
+/// clap's words in our form: one `partage:` line first, then its tip and usage.
+fn refuse_arguments(words: &[OsString], error: &clap::Error, is_launcher: bool) -> u8 {
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        let _ = error.print();
+        return 0;
+    }
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        let _ = error.print();
+        return 2;
+    }
+    let text = error.render().to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    let before_command = words.iter().take_while(|word| *word != OsStr::new("--"));
+    if before_command.into_iter().any(|word| word == "--json") {
+        let first = text.lines().next().unwrap_or_default();
+        let failure = Failure::new(Kind::Invalid, first).hint("see: partage --help");
+        Report::new(true, terminal::ColorChoice::Never, is_launcher).failure(&failure);
+    } else {
+        report::write_err(&format!("partage: {text}"));
+    }
+    Failure::new(Kind::Invalid, "").exit_code(is_launcher)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<OsString> {
+        line.split(' ').map(OsString::from).collect()
+    }
+
+    #[test]
+    fn launchers_are_recognised_before_parsing() {
+        for line in [
+            "partage run x",
+            "partage --json run",
+            "partage --socket-dir d sim --bad",
+            "partage --color never run",
+        ] {
+            assert!(is_launcher(&words(line)), "{line}");
+        }
+        for line in [
+            "partage ps run",
+            "partage",
+            "partage --socket-dir run ps",
+            "partage stop sim",
+        ] {
+            assert!(!is_launcher(&words(line)), "{line}");
+        }
+    }
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn options_after_the_command_word_are_the_commands_own() {
+        let parsed = |line: &str| {
+            Arguments::command().try_get_matches_from(words(line)).map(|m| {
+                let Command::Run(run) = Arguments::from_arg_matches(&m).expect("run").command else {
+                    panic!("run")
+                };
+                (run.mem, run.command)
+            })
+        };
+        let (mem, command) = parsed("partage run -m 25% python -m x --json").expect("parses");
+        assert_eq!((mem.as_deref(), command), (Some("25%"), words("python -m x --json")));
+        let (_, command) = parsed("partage run -- -m x").expect("parses");
+        assert_eq!(command, words("-m x"));
+        assert!(parsed("partage run -m 25%").is_err());
+    }
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `partage version` and `partage completions`: what this program says about itself.
+
+use clap::CommandFactory;
+use partage_protocol::message::{MAJOR, MINOR};
+use serde_json::json;
+
+use crate::arguments::{Arguments, Completions};
+use crate::failure::Outcome;
+use crate::report::{Report, write_out};
+
+/// `partage version`.
+pub fn version(report: &Report) -> Outcome<u8> {
+    let (version, commit) = (env!("PARTAGE_VERSION"), env!("PARTAGE_COMMIT"));
+    let body = json!({ "version": version, "commit": commit, "protocol": { "major": MAJOR, "minor": MINOR } });
+    report.data("version", body, |_| {
+        format!("partage {version} ({commit}), protocol {MAJOR}.{MINOR}\n")
+    });
+    Ok(0)
+}
+
+/// `partage completions`.
+pub fn completions(arguments: &Completions) -> Outcome<u8> {
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, &mut Arguments::command(), "partage", &mut script);
+    write_out(&String::from_utf8_lossy(&script));
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write;
+
+    use super::*;
+
+    /// `docs/cli.md` is this text. After a change of the arguments: `PARTAGE_WRITE_DOCS=1 cargo test -p partage-cli docs`.
+    fn docs() -> String {
+        let mut text = String::from(
+            "<!-- Made from cli/src/arguments.rs by `PARTAGE_WRITE_DOCS=1 cargo test -p partage-cli docs`; \
+             edits here are lost. -->\n# Command line\n",
+        );
+        let mut command = Arguments::command();
+        command.build();
+        let mut titles = vec!["partage".to_owned()];
+        for sub in command.get_subcommands() {
+            titles.push(format!("partage {}", sub.get_name()));
+            titles.extend(
+                sub.get_subcommands()
+                    .map(|inner| format!("partage {} {}", sub.get_name(), inner.get_name())),
+            );
+        }
+        for title in titles {
+            // What a user gets to see, at eighty columns.
+            let words = title.split(' ').chain(["--help"]);
+            let help = Arguments::command()
+                .term_width(80)
+                .try_get_matches_from(words)
+                .expect_err("help ends parsing");
+            let help = help.render().to_string();
+            let help = help.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
+            write!(text, "\n## {title}\n\n```text\n{}\n```\n", help.trim_end()).expect("a string takes all");
+        }
+        text
+    }
+
+    #[test]
+    fn docs_say_what_help_says() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/cli.md");
+        let made = docs();
+        if std::env::var_os("PARTAGE_WRITE_DOCS").is_some() {
+            std::fs::write(path, &made).expect("write docs/cli.md");
+        }
+        let kept = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(
+            kept == made,
+            "docs/cli.md is old: PARTAGE_WRITE_DOCS=1 cargo test -p partage-cli docs"
+        );
+    }
+
+    #[test]
+    fn help_fits_eighty_columns_of_ascii() {
+        for line in docs().lines().filter(|line| !line.starts_with("<!--")) {
+            assert!(line.is_ascii() && line.len() <= 80, "{line}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `partage broker`: start, stop and look at the broker by hand. Nothing needs it: `run` starts what it needs.
+
+use std::time::{Duration, Instant};
+
+use partage_protocol::admin::{Reply, Request};
+use serde_json::json;
+
+use crate::arguments::BrokerAction;
+use crate::connection::{Connection, ConnectionError};
+use crate::failure::{Failure, Kind, Outcome};
+use crate::launch_broker;
+use crate::place::{Place, Rule};
+use crate::report::Report;
+use crate::status::{ask, broker_text};
+
+/// How long a broker may take to end.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// `partage broker …`.
+pub fn broker(action: BrokerAction, place: &Place, report: &Report) -> Outcome<u8> {
+    match action {
+        BrokerAction::Start => start(place, report),
+        BrokerAction::Status => status(place, report),
+        BrokerAction::Stop => {
+            let message = match stop(place)? {
+                true => format!("ended the broker at {}", place.dir.display()),
+                false => format!("no broker at {}", place.dir.display()),
+            };
+            report.data("done", json!({ "message": message }), |style| {
+                style.text(&message) + "\n"
+            });
+            Ok(0)
+        }
+    }
+}
+
+fn start(place: &Place, report: &Report) -> Outcome<u8> {
+    if place.rule == Rule::Managed {
+        let message = format!("this host's broker at {} is its administrator's", place.dir.display());
+        return Err(Failure::new(Kind::NotAllowed, message).hint("they start it: systemctl start partaged"));
+    }
+    drop(launch_broker::reach(place)?);
+    status(place, report)
+}
+
+fn status(place: &Place, report: &Report) -> Outcome<u8> {
+    match ask(place) {
+        Ok(status) => {
+            let body = json!({ "is_running": true, "broker": status.broker });
+            report.data("broker", body, |style| broker_text(style, &status.broker));
+            Ok(0)
+        }
+        Err(failure) if failure.kind == Kind::NoBroker => {
+            let body = json!({ "is_running": false, "socket_dir": place.dir, "reason": failure.message });
+            report.data("broker", body, |style| style.text(&failure.sentence()) + "\n");
+            Ok(1)
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Ends the broker at `place` and waits until it has let go of its socket; `false` when there is none.
+///
+/// # Errors
+/// The broker refuses, or does not end in time.
+pub fn stop(place: &Place) -> Outcome<bool> {
+    place.check()?;
+    let fail = |error: ConnectionError| error.into_failure(&place.dir);
+    let mut connection = match Connection::open(&place.client_socket()) {
+        Err(ConnectionError::Absent(_)) => return Ok(false),
+        other => other.map_err(fail)?,
+    };
+    let deadline = Instant::now() + PATIENCE;
+    connection.say(&Request::StopBroker).map_err(fail)?;
+    loop {
+        match connection.hear(Some(deadline)) {
+            Ok(Reply::Error(error)) => return Err(error.into()),
+            Ok(_) => {}
+            // The kernel closes the connection when the broker is gone: it has written what it had to.
+            Err(ConnectionError::Ended) => return Ok(true),
+            Err(other) => return Err(fail(other)),
+        }
+    }
+}

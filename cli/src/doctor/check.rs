@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a check says, and how all of them are written.
+
+use serde::Serialize;
+use serde_json::json;
+
+use super::{driver, library, system};
+use crate::failure::Outcome;
+use crate::place::Place;
+use crate::report::{Report, count};
+use crate::terminal::Style;
+
+/// How a check ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// As it should be.
+    Ok,
+    /// Partage works; something will not.
+    Warn,
+    /// Partage does not work, or a limit would not hold.
+    Fail,
+}
+
+/// One check.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// What was looked at, one word or two.
+    pub name: &'static str,
+    /// How it ended.
+    pub state: State,
+    /// What was found.
+    pub text: String,
+    /// What mends it.
+    pub fix: Option<String>,
+}
+
+impl Check {
+    /// All is well.
+    pub fn ok(name: &'static str, text: impl Into<String>) -> Self {
+        Self {
+            name,
+            state: State::Ok,
+            text: text.into(),
+            fix: None,
+        }
+    }
+
+    /// Something will not work.
+    pub fn warn(name: &'static str, text: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self {
+            name,
+            state: State::Warn,
+            text: text.into(),
+            fix: Some(fix.into()),
+        }
+    }
+
+    /// Partage does not work.
+    pub fn fail(name: &'static str, text: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self {
+            name,
+            state: State::Fail,
+            text: text.into(),
+            fix: Some(fix.into()),
+        }
+    }
+}
+
+/// `partage doctor`: code 1 when a check fails.
+pub fn doctor(place: &Place, report: &Report) -> Outcome<u8> {
+    let mut checks = driver::checks();
+    checks.extend(library::checks(place));
+    checks.extend(system::checks(place));
+    let failed = checks.iter().filter(|c| c.state == State::Fail).count();
+    let body = json!({ "is_ok": failed == 0, "checks": checks });
+    report.data("doctor", body, |style| text(style, &checks));
+    Ok(u8::from(failed > 0))
+}
+
+fn text(style: &Style, checks: &[Check]) -> String {
+    let mut text = String::new();
+    for check in checks {
+        let word = match check.state {
+            State::Ok => "ok",
+            State::Warn => "warn",
+            State::Fail => "fail",
+        };
+        let pad = " ".repeat(6 - word.len());
+        text.push_str(&format!(
+            "{}{pad}{:<12}{}\n",
+            style.state(word),
+            check.name,
+            style.text(&check.text)
+        ));
+        if let Some(fix) = &check.fix {
+            text.push_str(&format!("{:18}fix: {}\n", "", style.text(fix)));
+        }
+    }
+    let of = |state| checks.iter().filter(|c| c.state == state).count();
+    text.push_str(&format!(
+        "\n{}, {}\n",
+        count(of(State::Fail), "failure"),
+        count(of(State::Warn), "warning")
+    ));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_line_has_its_word_and_its_fix() {
+        let style = Style {
+            has_color: false,
+            is_utf8: true,
+            width: 80,
+        };
+        let checks = [
+            Check::ok("kernel", "6.1"),
+            Check::fail("library", "missing", "install it"),
+        ];
+        assert_eq!(
+            text(&style, &checks),
+            "ok    kernel      6.1\nfail  library     missing\n                  fix: install it\n\n1 failure, 0 warnings\n"
+        );
+    }
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `partage events`: what happened, and with `-f` what happens.
+
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use partage_protocol::admin::{EventView, Reply, Request};
+use serde_json::json;
+
+use crate::arguments::Events;
+use crate::connection::ConnectionError;
+use crate::failure::Outcome;
+use crate::jobs::unexpected;
+use crate::launch_broker;
+use crate::place::Place;
+use crate::report::{Report, timestamp, write_out};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// `partage events`: one line, or one JSON document, each.
+pub fn events(arguments: &Events, place: &Place, report: &Report) -> Outcome<u8> {
+    let mut connection = launch_broker::meet(place)?;
+    let fail = |error: ConnectionError| error.into_failure(&place.dir);
+    connection
+        .say(&Request::Events {
+            follow: arguments.follow,
+        })
+        .map_err(fail)?;
+    loop {
+        let deadline = (!arguments.follow).then(|| Instant::now() + PATIENCE);
+        match connection.hear(deadline) {
+            Ok(Reply::Event(event)) => {
+                if report.is_json {
+                    report.document("event", json!({ "event": event }));
+                } else {
+                    write_out(&report.style.text(&line(&event)));
+                    write_out("\n");
+                }
+            }
+            Ok(Reply::Done { .. }) => return Ok(0),
+            Ok(Reply::Error(error)) => return Err(error.into()),
+            Ok(other) => return Err(unexpected(place, &other)),
+            // A broker that leaves ends the story; without -f it should have said so.
+            Err(ConnectionError::Ended) if arguments.follow => return Ok(0),
+            Err(other) => return Err(fail(other)),
+        }
+    }
+}
+
+fn line(event: &EventView) -> String {
+    let who = match (&event.job, event.pid) {
+        (Some(job), Some(pid)) => format!("{job} pid {pid} "),
+        (Some(job), None) => format!("{job} "),
+        (None, Some(pid)) => format!("pid {pid} "),
+        (None, None) => String::new(),
+    };
+    format!(
+        "{} {:<16} {who}{}",
+        timestamp(UNIX_EPOCH + Duration::from_nanos(event.time_ns)),
+        event.kind,
+        event.text
+    )
+}

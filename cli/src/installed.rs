@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The files that belong to this program: the preloaded library, the broker, the simulated driver.
+//!
+//! They lie beside the program (a build tree) or in `../lib/partage/` (a package, a wheel, `~/.local`).
+//! `PARTAGE_LIB_DIR` names another directory and is looked at first.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use crate::failure::{Failure, Kind, Outcome};
+
+/// The preloaded library.
+pub const LIBRARY: &str = "libpartage.so";
+/// The broker.
+pub const BROKER: &str = "partaged";
+/// The simulated driver.
+pub const SIM_DRIVER: &str = "libpartage_sim_cuda.so";
+/// The simulated NVML.
+pub const SIM_NVML: &str = "libpartage_sim_nvml.so";
+
+/// Absolute path of one of our files.
+///
+/// # Errors
+/// It is in none of the places; the message lists them.
+pub fn find(name: &str) -> Outcome<PathBuf> {
+    let places = places(
+        env::var_os("PARTAGE_LIB_DIR").map(PathBuf::from),
+        env::current_exe().ok().as_deref(),
+    );
+    find_in(name, &places)
+}
+
+fn find_in(name: &str, places: &[PathBuf]) -> Outcome<PathBuf> {
+    if let Some(path) = places.iter().map(|dir| dir.join(name)).find(|path| path.is_file()) {
+        return Ok(std::path::absolute(&path).unwrap_or(path));
+    }
+    let looked = places
+        .iter()
+        .map(|p| p.display().to_string())
+        .collect::<Vec<_>>()
+        .join(", ");
+    let hint = "install Partage again, or set PARTAGE_LIB_DIR to the directory that has it";
+    Err(Failure::new(Kind::Failed, format!("{name} is missing (looked in {looked})")).hint(hint))
+}
+
+fn places(named: Option<PathBuf>, program: Option<&Path>) -> Vec<PathBuf> {
+    let beside = program.and_then(Path::parent);
+    let package = beside.and_then(Path::parent).map(|prefix| prefix.join("lib/partage"));
+    named
+        .into_iter()
+        .chain(beside.map(Path::to_owned))
+        .chain(package)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_package_and_a_build_tree_are_both_found() {
+        let places = places(Some("/x".into()), Some(Path::new("/opt/p/bin/partage")));
+        assert_eq!(
+            places,
+            [PathBuf::from("/x"), "/opt/p/bin".into(), "/opt/p/lib/partage".into()]
+        );
+    }
+
+    #[test]
+    fn a_missing_file_names_the_places() {
+        let failure = find_in(LIBRARY, &["/nowhere/a".into(), "/nowhere/b".into()]).expect_err("nothing there");
+        assert_eq!(
+            failure.message,
+            "libpartage.so is missing (looked in /nowhere/a, /nowhere/b)"
+        );
+    }
+}

@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Reaching the broker, and starting a private one when none answers.
+//!
+//! A broker that we start must never be COMMAND's child, hold its pipes or live in its session: double fork, own
+//! session, no inherited descriptor, `/` as folder, none of the job's variables. Commands that start together agree
+//! through a lock on `start.lock`; the broker's own lock is the last word.
+
+use std::env;
+use std::ffi::{CString, OsStr, OsString};
+use std::fs::{File, OpenOptions};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg, OFlag};
+use nix::sys::wait::waitpid;
+use nix::unistd::{ForkResult, fork, pipe2, read, setsid};
+
+use crate::connection::{Connection, ConnectionError};
+use crate::failure::{Failure, Kind, Outcome};
+use crate::installed;
+use crate::place::{Place, Rule, reason};
+
+/// How long `run` waits for the broker of a managed host, and for a private one to come up.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Seconds after its last job that a private broker leaves; 60 without it.
+const IDLE_EXIT: &str = "PARTAGE_IDLE_EXIT";
+
+/// Connects to the broker that listens, without starting one.
+///
+/// # Errors
+/// Nobody listens, or it may not be used.
+pub fn meet(place: &Place) -> Outcome<Connection> {
+    place.check()?;
+    Connection::open(&place.client_socket()).map_err(|error| {
+        let is_absent = matches!(error, ConnectionError::Absent(_));
+        let failure = error.into_failure(&place.dir);
+        match (is_absent, place.rule) {
+            (true, Rule::Private) => failure.hint("the next `partage run` starts one; or: partage broker start"),
+            (true, Rule::Managed) => failure.hint("this host's administrator starts it: systemctl start partaged"),
+            (false, _) => failure,
+        }
+    })
+}
+
+/// Connects to the broker; starts a private one, or waits for a managed one.
+///
+/// # Errors
+/// None came up in time, or it may not be used.
+pub fn reach(place: &Place) -> Outcome<Connection> {
+    match place.rule {
+        Rule::Managed => {
+            place.check()?;
+            let result = attempts(&place.client_socket(), Instant::now() + PATIENCE, || false);
+            result.map_err(|error| match error {
+                ConnectionError::Absent(errno) => Failure::new(
+                    Kind::NoBroker,
+                    format!(
+                        "this host's broker does not answer at {} (waited {} s: {})",
+                        place.client_socket().display(),
+                        PATIENCE.as_secs(),
+                        errno.desc().to_lowercase()
+                    ),
+                )
+                .hint("its administrator starts it: systemctl start partaged"),
+                other => other.into_failure(&place.dir),
+            })
+        }
+        Rule::Private => reach_private(place),
+    }
+}
+
+fn reach_private(place: &Place) -> Outcome<Connection> {
+    let socket = place.client_socket();
+    place.check()?;
+    match Connection::open(&socket) {
+        Err(ConnectionError::Absent(_)) => {}
+        other => return other.map_err(|error| error.into_failure(&place.dir)),
+    }
+    place.prepare()?;
+    let deadline = Instant::now() + PATIENCE;
+    // Held until the broker listens: who comes second finds it listening.
+    let _lock = start_lock(&place.dir)?;
+    match Connection::open(&socket) {
+        Err(ConnectionError::Absent(_)) => {}
+        other => return other.map_err(|error| error.into_failure(&place.dir)),
+    }
+    let broker = start(&place.dir)?;
+    let mut ended_at = None;
+    let result = attempts(&socket, deadline, || {
+        // One that found another broker's lock ends at once and rightly; give that other one a second to listen.
+        if ended_at.is_none() && has_ended(&broker) {
+            ended_at = Some(Instant::now());
+        }
+        ended_at.is_some_and(|at| at.elapsed() > Duration::from_secs(1))
+    });
+    result.map_err(|error| match error {
+        ConnectionError::Absent(_) => {
+            let what = if ended_at.is_some() {
+                "ended at once"
+            } else {
+                "does not listen after 10 s"
+            };
+            let log = place.dir.join("log/partaged.log");
+            Failure::new(
+                Kind::NoBroker,
+                format!("the broker started for {} {what}", place.dir.display()),
+            )
+            .hint(format!("its log: {}", log.display()))
+        }
+        other => other.into_failure(&place.dir),
+    })
+}
+
+/// Connects again and again until the deadline, or until `is_hopeless`.
+fn attempts(
+    socket: &Path,
+    deadline: Instant,
+    mut is_hopeless: impl FnMut() -> bool,
+) -> Result<Connection, ConnectionError> {
+    let mut pause = Duration::from_millis(1);
+    loop {
+        match Connection::open(socket) {
+            Err(ConnectionError::Absent(errno)) => {
+                if Instant::now() >= deadline || is_hopeless() {
+                    return Err(ConnectionError::Absent(errno));
+                }
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(Duration::from_millis(20));
+            }
+            other => return other,
+        }
+    }
+}
+
+fn start_lock(dir: &Path) -> Outcome<Flock<File>> {
+    let path = dir.join("start.lock");
+    let fail = |what: String| Failure::new(Kind::Failed, format!("cannot lock {}: {what}", path.display()));
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
+        .open(&path)
+        .map_err(|error| fail(reason(&error)))?;
+    Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| fail(errno.desc().to_lowercase()))
+}
+
+/// Starts a private broker for `dir` and gives a pidfd of it, where the kernel has pidfds.
+fn start(dir: &Path) -> Outcome<Option<OwnedFd>> {
+    let program = installed::find(installed::BROKER)?;
+    let fail = |errno: Errno| {
+        Failure::new(
+            Kind::Failed,
+            format!("cannot start {}: {}", program.display(), errno.desc().to_lowercase()),
+        )
+    };
+    let word = |w: &OsStr| CString::new(w.as_bytes()).map_err(|_| fail(Errno::EINVAL));
+    let path = word(program.as_os_str())?;
+    let mut arguments = vec![
+        path.clone(),
+        c"--private".to_owned(),
+        c"--socket-dir".to_owned(),
+        word(dir.as_os_str())?,
+    ];
+    if let Some(seconds) = env::var_os(IDLE_EXIT) {
+        arguments.extend([c"--idle-exit".to_owned(), word(&seconds)?]);
+    }
+    let environment = broker_environment(env::vars_os());
+
+    // The reader learns the broker's pid, and then either an errno or (by CLOEXEC) that exec succeeded.
+    let (reader, writer) = pipe2(OFlag::O_CLOEXEC).map_err(fail)?;
+    // SAFETY: this process has one thread, so the child may use everything that the parent may.
+    match unsafe { fork() }.map_err(fail)? {
+        ForkResult::Child => {
+            drop(reader);
+            become_broker(&writer, &path, &arguments, &environment)
+        }
+        ForkResult::Parent { child } => {
+            drop(writer);
+            let mut said = [0; 8];
+            let mut length = 0;
+            while length < said.len() {
+                match read(&reader, &mut said[length..]) {
+                    Ok(0) => break,
+                    Ok(n) => length += n,
+                    Err(Errno::EINTR) => {}
+                    Err(errno) => return Err(fail(errno)),
+                }
+            }
+            // ECHILD where the caller ignores SIGCHLD: the kernel has collected it already.
+            while waitpid(child, None) == Err(Errno::EINTR) {}
+            let number = |at: usize| i32::from_ne_bytes([said[at], said[at + 1], said[at + 2], said[at + 3]]);
+            match length {
+                8 => Err(fail(Errno::from_raw(number(4)))),
+                4 => Ok(pidfd(number(0))),
+                _ => Err(fail(Errno::EAGAIN)),
+            }
+        }
+    }
+}
+
+/// First child: makes the session, forks again, says the pid, leaves. Second child: becomes the broker.
+fn become_broker(report: &OwnedFd, path: &CString, arguments: &[CString], environment: &[CString]) -> ! {
+    let say = |number: i32| {
+        let _ = nix::unistd::write(report, &number.to_ne_bytes());
+    };
+    let _ = setsid();
+    // SAFETY: one thread, as above.
+    match unsafe { fork() } {
+        Ok(ForkResult::Parent { .. }) => {}
+        Err(_) => {}
+        Ok(ForkResult::Child) => {
+            say(std::process::id().cast_signed());
+            let errno = match detach(report) {
+                Ok(()) => match nix::unistd::execve(path, arguments, environment) {
+                    Ok(never) => match never {},
+                    Err(errno) => errno,
+                },
+                Err(errno) => errno,
+            };
+            say(errno as i32);
+        }
+    }
+    // SAFETY: `_exit` only ends the process; atexit functions and buffers belong to the parent.
+    unsafe { libc::_exit(0) }
+}
+
+/// Lets go of everything that the caller's terminal, pipes and shell gave us.
+fn detach(report: &OwnedFd) -> Result<(), Errno> {
+    nix::unistd::chdir(c"/")?;
+    nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
+    for signal in 1..=libc::SIGRTMAX() {
+        // SAFETY: SIG_DFL is no code of ours; EINVAL for SIGKILL, SIGSTOP and libc's own signals is expected.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+    nix::sys::signal::SigSet::empty().thread_set_mask()?;
+    let null = nix::fcntl::open(c"/dev/null", OFlag::O_RDWR, nix::sys::stat::Mode::empty())?;
+    for standard in 0..=2 {
+        if null.as_raw_fd() == standard {
+            continue;
+        }
+        // SAFETY: dup2 onto a standard descriptor replaces what the caller gave; nothing here uses it any more.
+        Errno::result(unsafe { libc::dup2(null.as_raw_fd(), standard) })?;
+    }
+    let keep = report.as_raw_fd();
+    close_range(3, keep - 1);
+    close_range(keep + 1, i32::MAX);
+    // `null` was closed with the rest unless it is a standard descriptor, which must stay open.
+    std::mem::forget(null);
+    Ok(())
+}
+
+fn close_range(first: i32, last: i32) {
+    if first > last {
+        return;
+    }
+    // SAFETY: close_range takes numbers only; the descriptors belong to this process, which is about to exec.
+    let answer = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+    if answer != 0 {
+        // Kernels before 5.9, or a seccomp filter that does not know the call.
+        let most = nix::unistd::sysconf(nix::unistd::SysconfVar::OPEN_MAX)
+            .ok()
+            .flatten()
+            .unwrap_or(1024);
+        let most = i32::try_from(most).unwrap_or(i32::MAX).min(1 << 20);
+        for fd in first..=last.min(most) {
+            // SAFETY: as above.
+            unsafe { libc::close(fd) };
+        }
+    }
+}
+
+/// The caller's environment without what belongs to the loader, to a job, or to a choice of devices.
+fn broker_environment(variables: impl Iterator<Item = (OsString, OsString)>) -> Vec<CString> {
+    variables
+        .filter(|(name, _)| {
+            let name = name.to_string_lossy();
+            let is_for_broker = name.starts_with("PARTAGE_SIM_") || name == "PARTAGE_LOG" || name == IDLE_EXIT;
+            let is_ours = name.starts_with("PARTAGE_") && !is_for_broker;
+            !name.starts_with("LD_") && !is_ours && name != "CUDA_VISIBLE_DEVICES"
+        })
+        .filter_map(|(mut name, value)| {
+            name.push("=");
+            name.push(value);
+            CString::new(name.into_vec()).ok()
+        })
+        .collect()
+}
+
+fn pidfd(pid: i32) -> Option<OwnedFd> {
+    // SAFETY: pidfd_open takes numbers only.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    // SAFETY: a non-negative answer is a descriptor that nobody else owns.
+    i32::try_from(fd)
+        .ok()
+        .filter(|&fd| fd >= 0)
+        .map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn has_ended(broker: &Option<OwnedFd>) -> bool {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    use std::os::fd::AsFd;
+    let Some(fd) = broker else { return false };
+    poll(&mut [PollFd::new(fd.as_fd(), PollFlags::POLLIN)], PollTimeout::ZERO) == Ok(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_broker_inherits_nothing_of_a_job() {
+        let of = |pairs: &[(&str, &str)]| {
+            broker_environment(pairs.iter().map(|(n, v)| (OsString::from(n), OsString::from(v))))
+        };
+        let kept = of(&[
+            ("PATH", "/bin"),
+            ("LD_PRELOAD", "x"),
+            ("LD_LIBRARY_PATH", "x"),
+            ("PARTAGE_TOKEN", "x"),
+            ("PARTAGE_MEM_BYTES", "1"),
+            ("PARTAGE_SIM_DIR", "/m"),
+            ("CUDA_VISIBLE_DEVICES", "1"),
+        ]);
+        assert_eq!(kept, [c"PATH=/bin".to_owned(), c"PARTAGE_SIM_DIR=/m".to_owned()]);
+    }
+}

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The only place that writes: data to standard output, messages to standard error.
+//!
+//! With `--json` a command writes one document (`events`: one a line) to standard output, errors included. `run` and
+//! `sim` leave standard output to COMMAND: their documents go to standard error, one a line.
+
+use std::io::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use partage_protocol::admin::SCHEMA;
+use serde_json::{Map, Value, json};
+
+use crate::failure::Failure;
+use crate::terminal::{self, ColorChoice, Style};
+
+/// Where and how a command writes.
+#[derive(Clone, Copy, Debug)]
+pub struct Report {
+    /// `--json`.
+    pub is_json: bool,
+    /// The terminal.
+    pub style: Style,
+    /// `run` and `sim`: standard output is COMMAND's.
+    pub is_launcher: bool,
+}
+
+impl Report {
+    /// From the arguments that every command has.
+    pub fn new(is_json: bool, color: ColorChoice, is_launcher: bool) -> Self {
+        Self {
+            is_json,
+            style: Style::of_stdout(color),
+            is_launcher,
+        }
+    }
+
+    /// A document of `kind` with `body`'s fields when JSON is asked, else `text`.
+    pub fn data(&self, kind: &str, body: Value, text: impl FnOnce(&Style) -> String) {
+        if self.is_json {
+            self.document(kind, body);
+        } else {
+            write_out(&text(&self.style));
+        }
+    }
+
+    /// A document, in any case.
+    pub fn document(&self, kind: &str, body: Value) {
+        let line = document(kind, body, SystemTime::now()).to_string() + "\n";
+        if self.is_launcher {
+            write_err(&line)
+        } else {
+            write_out(&line)
+        }
+    }
+
+    /// A message for people: `partage: …` on standard error, nothing with `--json`.
+    pub fn say(&self, message: &str) {
+        if !self.is_json {
+            write_err(&format!("partage: {}\n", self.style.text(message)));
+        }
+    }
+
+    /// A failure, as the last thing that the process writes.
+    pub fn failure(&self, failure: &Failure) {
+        if self.is_json {
+            let error = json!({
+                "code": failure.kind.word(),
+                "message": failure.message,
+                "hint": failure.hint,
+                "holders": failure.holders,
+            });
+            self.document("error", json!({ "error": error }));
+        } else {
+            write_err(&format!("partage: {}\n", self.style.text(&failure.sentence())));
+        }
+    }
+}
+
+/// `{"schema":"partage/v1","kind":…,"time":…, …body}`.
+fn document(kind: &str, body: Value, now: SystemTime) -> Value {
+    let mut fields = Map::new();
+    fields.insert("schema".to_owned(), SCHEMA.into());
+    fields.insert("kind".to_owned(), kind.into());
+    fields.insert("time".to_owned(), timestamp(now).into());
+    if let Value::Object(more) = body {
+        fields.extend(more);
+    }
+    Value::Object(fields)
+}
+
+/// Writes data. A reader that went away is not an error worth a word: `partage ps | head -1` has what it wanted.
+pub fn write_out(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// Writes a message in one call, so that lines of several processes do not mix.
+pub fn write_err(text: &str) {
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// `2026-11-20T22:26:00.123Z`.
+pub fn timestamp(time: SystemTime) -> String {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let (year, month, day) = civil((since.as_secs() / 86400) as i64);
+    let s = since.as_secs() % 86400;
+    let (hour, minute, second) = (s / 3600, s / 60 % 60, s % 60);
+    format!(
+        "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z",
+        since.subsec_millis()
+    )
+}
+
+/// Year, month, day of a number of days since 1970-01-01 (Howard Hinnant, "chrono-compatible low-level date algorithms").
+fn civil(days: i64) -> (i64, i64, i64) {
+    let z = days + 719_468;
+    let era = z.div_euclid(146_097);
+    let day_of_era = z.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 {
+        shifted_month + 3
+    } else {
+        shifted_month - 9
+    };
+    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
+}
+
+/// Rows under headings, columns as wide as their widest cell, two blanks between; the last column is cut to the width.
+pub fn table(style: &Style, headings: &[&str], rows: &[Vec<String>]) -> String {
+    let columns = headings.len();
+    let visible = |cell: &str| strip_color(cell).chars().count();
+    let mut widths: Vec<usize> = headings.iter().map(|h| h.len()).collect();
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(visible(cell));
+        }
+    }
+    let mut text = String::new();
+    let heading: Vec<String> = headings.iter().map(|&h| h.to_owned()).collect();
+    for row in std::iter::once(&heading).chain(rows) {
+        let mut line = String::new();
+        let mut used = 0;
+        for (i, cell) in row.iter().enumerate().take(columns) {
+            if i + 1 == columns {
+                line.push_str(&style.fit(cell, style.width.saturating_sub(used).max(8)));
+            } else {
+                line.push_str(cell);
+                line.push_str(&" ".repeat(widths[i] - visible(cell) + 2));
+                used += widths[i] + 2;
+            }
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+fn strip_color(cell: &str) -> String {
+    let mut plain = String::new();
+    let mut rest = cell;
+    while let Some(start) = rest.find("\x1b[") {
+        plain.push_str(&rest[..start]);
+        let after = &rest[start + 2..];
+        rest = after.find('m').map_or("", |end| &after[end + 1..]);
+    }
+    plain + rest
+}
+
+/// The words that a hurried reader needs first: `1 job`, `3 jobs`.
+pub fn count(number: usize, noun: &str) -> String {
+    if number == 1 {
+        format!("1 {noun}")
+    } else {
+        format!("{number} {noun}s")
+    }
+}
+
+/// A command line as one could type it.
+pub fn command_line(words: &[String]) -> String {
+    let quote = |word: &String| {
+        let is_plain = !word.is_empty() && word.chars().all(|c| c.is_alphanumeric() || "-_./=:,@%+".contains(c));
+        if is_plain {
+            word.clone()
+        } else {
+            format!("'{}'", word.replace('\'', r"'\''"))
+        }
+    };
+    terminal::clean(&words.iter().map(quote).collect::<Vec<_>>().join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn time_is_utc_with_milliseconds() {
+        let at = |s, ms: u32| timestamp(UNIX_EPOCH + Duration::new(s, ms * 1_000_000));
+        assert_eq!(at(0, 0), "1970-01-01T00:00:00.000Z");
+        assert_eq!(at(951_782_400, 7), "2000-02-29T00:00:00.007Z");
+        assert_eq!(at(1_795_213_560, 123), "2026-11-20T22:26:00.123Z");
+    }
+
+    #[test]
+    fn a_table_stays_within_the_width_and_ignores_colour_codes() {
+        let style = Style {
+            has_color: true,
+            is_utf8: true,
+            width: 30,
+        };
+        let rows = vec![
+            vec![
+                "j1".to_owned(),
+                style.state("running"),
+                "python train.py --epochs 100".to_owned(),
+            ],
+            vec!["j12".to_owned(), "ended".to_owned(), "true".to_owned()],
+        ];
+        let text = table(&style, &["JOB", "STATE", "COMMAND"], &rows);
+        let lines: Vec<String> = text.lines().map(strip_color).collect();
+        assert_eq!(
+            lines,
+            [
+                "JOB  STATE    COMMAND",
+                "j1   running  python train.py…",
+                "j12  ended    true"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_command_line_is_quoted_where_a_shell_needs_it() {
+        let words = ["sh", "-c", "echo 'a'", ""].map(str::to_owned);
+        assert_eq!(command_line(&words), r"sh -c 'echo '\''a'\''' ''");
+    }
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The options of `run`, checked: each error names the option or variable, the value, and the spelling meant.
+
+use clap::parser::ValueSource;
+use partage_protocol::admin::RunRequest;
+use partage_protocol::size::{Amount, SizeError, parse_amount, parse_duration};
+
+use crate::arguments::{OnFull, Run};
+use crate::failure::{Failure, Kind, Outcome};
+
+/// Checks the options; the command and the visible devices are added by the caller.
+///
+/// # Errors
+/// `Invalid`, naming where the value came from.
+pub fn read_settings(arguments: &Run, sources: &clap::ArgMatches) -> Outcome<RunRequest> {
+    let bad = |id: &str, why: String| Failure::new(Kind::Invalid, format!("{}: {why}", origin(sources, id)));
+    let size = |id: &str, text: &Option<String>| {
+        text.as_deref()
+            .map(|t| parse_amount(t).map_err(|e: SizeError| bad(id, e.to_string())))
+            .transpose()
+    };
+    let limit = size("mem", &arguments.mem)?;
+    let request = size("mem_request", &arguments.mem_request)?;
+    let is_more = match (request, limit) {
+        (Some(Amount::Bytes(request)), Some(Amount::Bytes(limit))) => request > limit,
+        (Some(Amount::Share(request)), Some(Amount::Share(limit))) => request > limit,
+        _ => false,
+    };
+    if let (true, Some(request), Some(limit)) = (is_more, request, limit) {
+        let why = format!("{request} is more than the limit {limit}: promise at most the limit");
+        return Err(bad("mem_request", why));
+    }
+    if let Some(gpu) = &arguments.gpu {
+        check_gpu(gpu).map_err(|why| bad("gpu", why))?;
+    }
+    if let Some(name) = &arguments.name {
+        check_name(name).map_err(|why| bad("name", why))?;
+    }
+    let wait_timeout_ns = arguments
+        .wait_timeout
+        .as_deref()
+        .map(|t| parse_duration(t).map_err(|e| bad("wait_timeout", e.to_string())))
+        .transpose()?;
+    let mut labels = Vec::new();
+    for label in &arguments.label {
+        match label.split_once('=') {
+            Some((key, value)) if !key.is_empty() => labels.push((key.to_owned(), value.to_owned())),
+            _ => return Err(bad("label", format!("{label} is no label: write key=value"))),
+        }
+    }
+    Ok(RunRequest {
+        mem: arguments.mem.clone(),
+        mem_request: arguments.mem_request.clone(),
+        gpu: arguments.gpu.clone(),
+        name: arguments.name.clone(),
+        labels,
+        wait: arguments.on_full.unwrap_or_default() == OnFull::Wait,
+        wait_timeout_ns,
+        strict: arguments.strict,
+        dry_run: arguments.dry_run,
+        ..RunRequest::default()
+    })
+}
+
+/// `--mem`, or `PARTAGE_MEM` when the value came from there.
+fn origin(sources: &clap::ArgMatches, id: &str) -> String {
+    let option = id.replace('_', "-");
+    if sources.value_source(id) == Some(ValueSource::EnvVariable) {
+        format!("PARTAGE_{}", id.to_ascii_uppercase())
+    } else {
+        format!("--{option}")
+    }
+}
+
+/// `auto`, `auto:N`, indices and UUIDs with commas.
+fn check_gpu(text: &str) -> Result<(), String> {
+    let is_number = |t: &str| !t.is_empty() && t.len() <= 4 && t.bytes().all(|b| b.is_ascii_digit());
+    let is_uuid = |t: &str| {
+        let rest = t.strip_prefix("GPU-").or_else(|| t.strip_prefix("MIG-"));
+        rest.is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-'))
+    };
+    let is_count = |t: &str| is_number(t) && t.bytes().any(|b| b != b'0');
+    let is_good = text == "auto"
+        || text.strip_prefix("auto:").is_some_and(is_count)
+        || (!text.is_empty() && text.split(',').all(|part| is_number(part) || is_uuid(part)));
+    if is_good {
+        return Ok(());
+    }
+    Err(format!(
+        "unknown GPU {text:?}: write auto, auto:2, an index as nvidia-smi shows it (0 or 0,1), or GPU-UUID"
+    ))
+}
+
+/// `[A-Za-z][A-Za-z0-9._-]{0,63}`, and no job id.
+fn check_name(name: &str) -> Result<(), String> {
+    let is_inner = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    if !name.starts_with(|c: char| c.is_ascii_alphabetic()) || !name.chars().all(is_inner) || name.len() > 64 {
+        return Err(format!(
+            "{name:?} is no name: a letter, then letters, digits, . _ - (64 at most)"
+        ));
+    }
+    let is_job_id = name
+        .strip_prefix('j')
+        .is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
+    if is_job_id {
+        Err(format!("{name} would look like a job id: choose another name"))
+    } else {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpus_are_written_in_four_ways() {
+        for good in ["auto", "auto:4", "0", "0,1", "GPU-1a2b", "MIG-0a-1b", "GPU-1a2b,3"] {
+            assert_eq!(check_gpu(good), Ok(()), "{good}");
+        }
+        for bad in [
+            "", "auto:0", "auto:", "x", "0,", "-1", "GPU-", "GPU-xyz", "0 1", "99999",
+        ] {
+            assert!(check_gpu(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn names_are_words_that_no_job_id_looks_like() {
+        for good in ["a", "train", "a.b_c-9", "job42", "j", "j4x"] {
+            assert_eq!(check_name(good), Ok(()), "{good}");
+        }
+        for bad in ["", "9a", "j42", "a b", "é", "a/b", &"a".repeat(65)] {
+            assert!(check_name(bad).is_err(), "{bad}");
+        }
+    }
+}

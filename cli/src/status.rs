@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `partage status`: the devices, what is promised on them, who waits, and the broker.
+
+use std::time::Duration;
+
+use partage_protocol::admin::{BrokerView, DeviceView, QueuedView, Reply, Request, StatusView};
+use partage_protocol::size::{format_bytes, format_duration};
+use serde_json::json;
+
+use crate::failure::Outcome;
+use crate::jobs::{ask as ask_broker, unexpected};
+use crate::place::Place;
+use crate::report::{Report, count, table};
+use crate::terminal::{Style, model};
+
+/// What the broker says of itself and its devices.
+///
+/// # Errors
+/// No broker, or none that answers.
+pub fn ask(place: &Place) -> Outcome<StatusView> {
+    match ask_broker(place, &Request::Status, Duration::from_secs(10))? {
+        Reply::Status(status) => Ok(status),
+        other => Err(unexpected(place, &other)),
+    }
+}
+
+/// `partage status`.
+pub fn status(place: &Place, report: &Report) -> Outcome<u8> {
+    let status = ask(place)?;
+    let body = json!({ "broker": status.broker, "devices": status.devices, "queue": status.queue });
+    report.data("status", body, |style| text(style, &status));
+    Ok(0)
+}
+
+fn text(style: &Style, status: &StatusView) -> String {
+    let mut text = devices(style, &status.devices);
+    if !status.queue.is_empty() {
+        text.push('\n');
+        text.push_str(&queue(style, &status.queue));
+    }
+    text.push('\n');
+    text.push_str(&broker_text(style, &status.broker));
+    text
+}
+
+fn devices(style: &Style, devices: &[DeviceView]) -> String {
+    if devices.is_empty() {
+        return "no GPUs\n".to_owned();
+    }
+    let rows: Vec<Vec<String>> = devices
+        .iter()
+        .map(|device| {
+            vec![
+                device.index.to_string(),
+                style.fit(model(&device.model), 16),
+                style.state(&device.state),
+                format_bytes(device.usable_bytes),
+                format_bytes(device.committed_bytes),
+                format_bytes(device.used_bytes),
+                format_bytes(device.unmanaged_bytes),
+                device.jobs.join(" "),
+            ]
+        })
+        .collect();
+    table(
+        style,
+        &[
+            "GPU",
+            "MODEL",
+            "STATE",
+            "USABLE",
+            "COMMITTED",
+            "USED",
+            "UNMANAGED",
+            "JOBS",
+        ],
+        &rows,
+    )
+}
+
+fn queue(style: &Style, queue: &[QueuedView]) -> String {
+    let rows: Vec<Vec<String>> = queue
+        .iter()
+        .map(|job| {
+            vec![
+                job.job.clone(),
+                style.fit(&job.user, 10),
+                job.mem.clone().unwrap_or_else(|| "-".to_owned()),
+                format_duration(job.waited_ns),
+                job.reason.clone(),
+            ]
+        })
+        .collect();
+    table(style, &["QUEUED", "USER", "ASKS", "WAITED", "FOR"], &rows)
+}
+
+/// The broker in two or three lines.
+pub fn broker_text(style: &Style, broker: &BrokerView) -> String {
+    let mut text = format!(
+        "broker {} ({}), {}, {}, up {}\nat {}, version {}, driver {}\n",
+        broker.pid,
+        style.text(&broker.kind),
+        count(broker.jobs as usize, "job"),
+        count(broker.clients as usize, "client"),
+        format_duration(broker.uptime_ns),
+        style.text(&broker.socket_dir),
+        style.text(&broker.version),
+        style.state(&broker.driver),
+    );
+    if broker.kind == "private" {
+        text.push_str("a private broker: promises hold among your own jobs only\n");
+    }
+    text
+}

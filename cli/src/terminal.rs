@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the terminal can show: colour, letters beyond ASCII, width; and how foreign text is written.
+//!
+//! Colour only decorates: every state is also a word. Text that other people chose (names, commands) is stripped of
+//! control characters before it reaches a terminal.
+
+use std::env;
+use std::io::IsTerminal;
+
+use clap::ValueEnum;
+
+/// `--color`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ColorChoice {
+    /// On a terminal, unless NO_COLOR is set.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// How this process writes to its standard output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Style {
+    /// Escape sequences are welcome.
+    pub has_color: bool,
+    /// The locale is UTF-8.
+    pub is_utf8: bool,
+    /// Columns of a line.
+    pub width: usize,
+}
+
+impl Style {
+    /// From the environment and the standard output.
+    pub fn of_stdout(choice: ColorChoice) -> Self {
+        let is_terminal = std::io::stdout().is_terminal();
+        let has_color = match choice {
+            ColorChoice::Always => true,
+            ColorChoice::Never => false,
+            // https://no-color.org: any value that is not empty.
+            ColorChoice::Auto => {
+                is_terminal
+                    && env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+                    && env::var_os("TERM").is_none_or(|v| v != "dumb")
+            }
+        };
+        Self {
+            has_color,
+            is_utf8: locale_is_utf8(|name| env::var(name).ok()),
+            width: width(is_terminal),
+        }
+    }
+
+    /// Text for this terminal: control characters are gone, and so is what the locale cannot write.
+    pub fn text(&self, text: &str) -> String {
+        let text = clean(text);
+        if self.is_utf8 { text } else { ascii(&text) }
+    }
+
+    /// Cuts to a number of columns, marking the cut.
+    pub fn fit(&self, text: &str, columns: usize) -> String {
+        let text = self.text(text);
+        if text.chars().count() <= columns {
+            return text;
+        }
+        let mark = if self.is_utf8 { "…" } else { "~" };
+        let mut short: String = text.chars().take(columns.saturating_sub(1)).collect();
+        short.push_str(mark);
+        short
+    }
+
+    /// A state word in its colour.
+    pub fn state(&self, word: &str) -> String {
+        let code = match word.split(':').next().unwrap_or(word) {
+            "ok" | "running" | "attached" => "32",
+            "waiting" | "warn" | "away" | "adopting" | "over limit" => "33",
+            "fail" | "lost" | "dying" | "no driver" | "driver mismatch" => "31",
+            _ => return self.text(word),
+        };
+        if self.has_color {
+            format!("\x1b[{code}m{}\x1b[0m", self.text(word))
+        } else {
+            self.text(word)
+        }
+    }
+}
+
+/// POSIX order: the first of LC_ALL, LC_CTYPE, LANG that is not empty decides.
+fn locale_is_utf8(variable: impl Fn(&str) -> Option<String>) -> bool {
+    let value = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .iter()
+        .filter_map(|n| variable(n))
+        .find(|v| !v.is_empty());
+    value.is_some_and(|v| {
+        let v = v.to_ascii_lowercase();
+        v.contains("utf-8") || v.contains("utf8")
+    })
+}
+
+/// 80 columns, or what the terminal has if that is more: tables are made for 80 and only long texts use the rest.
+fn width(is_terminal: bool) -> usize {
+    if !is_terminal {
+        return 80;
+    }
+    let mut size = libc::winsize {
+        ws_row: 0,
+        ws_col: 0,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    // SAFETY: TIOCGWINSZ writes one winsize, and `size` is one.
+    let answer = unsafe { libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &raw mut size) };
+    if answer == 0 {
+        usize::from(size.ws_col).clamp(80, 240)
+    } else {
+        80
+    }
+}
+
+/// Without control characters (they could move a reader's cursor or recolour other lines).
+pub fn clean(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// The nearest ASCII.
+pub fn ascii(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '…' => plain.push_str("..."),
+            '×' => plain.push('x'),
+            '–' | '—' => plain.push('-'),
+            c if c.is_ascii() => plain.push(c),
+            _ => plain.push('?'),
+        }
+    }
+    plain
+}
+
+/// A model name without the vendor's.
+pub fn model(name: &str) -> &str {
+    name.strip_prefix("NVIDIA ").unwrap_or(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_locale_variable_that_is_set_decides() {
+        let of = |all: &'static str, lang: &'static str| {
+            locale_is_utf8(move |name| {
+                match name {
+                    "LC_ALL" => Some(all),
+                    "LANG" => Some(lang),
+                    _ => None,
+                }
+                .map(str::to_owned)
+            })
+        };
+        assert!(of("", "en_GB.UTF-8") && of("C.utf8", "C") && !of("C", "en_GB.UTF-8") && !of("", ""));
+    }
+
+    #[test]
+    fn foreign_text_cannot_steer_the_terminal() {
+        let style = Style {
+            has_color: true,
+            is_utf8: false,
+            width: 80,
+        };
+        assert_eq!(style.text("a\x1b[2Jb\nc é…"), "a?[2Jb?c ?...");
+        assert_eq!(style.fit("abcdefgh", 4), "abc~");
+        assert_eq!(style.state("running"), "\x1b[32mrunning\x1b[0m");
+        assert_eq!(
+            Style {
+                has_color: false,
+                ..style
+            }
+            .state("running"),
+            "running"
+        );
+    }
+}
