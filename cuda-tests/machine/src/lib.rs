@@ -2,7 +2,8 @@
 //! A simulated machine: a folder in which the simulated driver, the simulated NVML and the command line meet.
 //!
 //! `machine.toml` says what the machine has ([`spec`], [`profile`]); `seats` is the shared table of processes and
-//! what each of them holds ([`seats`]); device memory itself is one sparse file per process and device ([`backing`]).
+//! what each of them holds ([`seats`]); device memory itself is one sparse file per process and device ([`backing`]);
+//! when which work runs is decided in the files of the [`timeline`].
 //! Nothing in the folder needs repair after `kill -9`: every word that matters belongs to one process, and whoever
 //! next enters drops the words of processes that are gone.
 
@@ -15,6 +16,7 @@ pub mod profile;
 pub mod seats;
 pub mod shared;
 pub mod spec;
+pub mod timeline;
 
 pub use machine::{Device, Machine};
 pub use spec::{DeviceSpec, Error, Spec};

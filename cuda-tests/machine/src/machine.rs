@@ -12,6 +12,7 @@ use crate::profile::Profile;
 use crate::seats::{self, Full, Occupant, Seats};
 use crate::shared::Shared;
 use crate::spec::{Error, Spec};
+use crate::timeline::{Settings, Timeline};
 use crate::{backing, seats::MAX_SEATS};
 
 /// The variable that names the folder of the machine.
@@ -206,6 +207,20 @@ impl Machine {
     pub fn driver_version(&self) -> (i32, &'static str) {
         // `open` has checked the spec, so the level is known.
         self.spec.driver_version().unwrap_or((13_000, "580.105.08"))
+    }
+
+    /// Opens the timelines of the devices, with the slices that their profiles say.
+    pub fn timeline(&self) -> Result<Timeline, Error> {
+        let settings: Vec<Settings> = self
+            .devices
+            .iter()
+            .map(|Device { profile, .. }| Settings {
+                slice_ns: profile.speed.quantum_ns,
+                switch_tax_ns: profile.speed.switch_ns,
+                ..Settings::default()
+            })
+            .collect();
+        Timeline::open(&self.folder, &settings).map_err(Error::file("opening the timelines in", &self.folder))
     }
 
     /// Makes the calling process a user of the machine. Its seat is freed by itself when the process ends.
