@@ -16,15 +16,30 @@
 //! 3. The queue is first come, first served among requests that could use a common device.
 #![forbid(unsafe_code)]
 
+mod admission;
+mod change;
+mod clients;
 mod command;
+mod device;
 mod event;
 mod job;
+mod life;
+mod placement;
+mod policy;
 mod request;
+mod room;
+mod target;
+mod view;
 
+pub use clients::{ADOPTION_NS, MAX_CLIENTS_PER_JOB};
 pub use command::{Action, Command, Signal};
+pub use device::DeviceState;
 pub use event::{
     Adoption, Attaching, Caller, DeviceSeen, DriverState, Event, LedgerClient, Measurement, Membership, ProcessUse,
     Run, TargetQuery, Ticket,
 };
 pub use job::{Client, JobRecord, JobState, LINGER_NS, Placement, Presence, Process};
-pub use request::{GpuChoice, GpuName, RunSpec};
+pub use life::STRICT_NS;
+pub use policy::{Config, Machine, Policy};
+pub use request::{GpuChoice, GpuName, RunSpec, check_name, job_number};
+pub use target::Access;

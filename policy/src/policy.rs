@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The state that the policy owns, and how words and time reach it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use partage_protocol::admin::Reply;
 use partage_protocol::job_ledger::{Pages, Words};
 use partage_protocol::reservation::Word;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 
 use crate::command::{Action, Command};
 use crate::device::Device;
-use crate::event::{DriverState, Event};
-use crate::job::{Client, Job};
+use crate::event::{DriverState, Event, Ticket};
+use crate::job::{Client, Job, Presence};
 
 /// Where clients' reservation words are: the broker's ledger file and pages, or a model.
 pub trait Machine {
@@ -52,6 +53,190 @@ pub struct Policy {
     pub(crate) queue: VecDeque<JobId>,
     pub(crate) clients: BTreeMap<ClientId, Client>,
     pub(crate) next_job: u64,
+    /// Clients of the broker before that have not come back.
+    pub(crate) awaited: BTreeSet<ClientId>,
+    /// When they are no longer waited for.
+    pub(crate) adoption_until_ns: Option<u64>,
     /// Filled during a step.
     pub(crate) out: Vec<Command>,
+}
+
+impl Policy {
+    /// A policy that knows no device, job or client yet.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        let next_job = config.first_job.max(1);
+        Self {
+            config,
+            driver: DriverState::Missing("not looked for yet".into()),
+            devices: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            queue: VecDeque::new(),
+            clients: BTreeMap::new(),
+            next_job,
+            awaited: BTreeSet::new(),
+            adoption_until_ns: None,
+            out: Vec::new(),
+        }
+    }
+
+    /// Takes one event at a time `now_ns` (monotonic) that never goes back; answers what to do, in order. Grants are
+    /// already written through `machine` when it returns.
+    #[must_use]
+    pub fn step<M: Machine>(&mut self, now_ns: u64, event: Event, machine: &M) -> Vec<Command> {
+        self.expire(machine, now_ns);
+        match event {
+            // The frequent ones first; they change nobody's room.
+            Event::Ask {
+                client,
+                slot,
+                wanted,
+                request,
+                sequence,
+            } => {
+                self.ask((client, slot, sequence), (wanted, request), machine, now_ns);
+                return std::mem::take(&mut self.out);
+            }
+            Event::Usage { client, slot, sequence } => {
+                self.usage(client, slot, sequence, machine);
+                return std::mem::take(&mut self.out);
+            }
+            Event::Adopt(adoption) => self.adopt(adoption, machine, now_ns),
+            Event::Devices { driver, found } => self.see_devices(driver, found, machine, now_ns),
+            Event::DeviceLost { device, why } => self.lose_device(device, why),
+            Event::Measured(measured) => self.measure(measured, machine, now_ns),
+            Event::Run(run) => self.run(*run, machine, now_ns),
+            Event::TicketGone(ticket) => self.ticket_gone(ticket),
+            Event::Set {
+                ticket,
+                caller,
+                target,
+                mem,
+            } => {
+                self.set((ticket, &caller), &target, mem.as_deref(), machine, now_ns);
+            }
+            Event::Stop {
+                ticket,
+                caller,
+                target,
+                grace_ns,
+            } => {
+                self.stop((ticket, &caller), &target, grace_ns, machine, now_ns);
+            }
+            Event::Attach(attaching) => self.attach(*attaching, machine, now_ns),
+            Event::Reattach {
+                client,
+                process,
+                are_pages_lost,
+            } => {
+                self.reattach(client, process, are_pages_lost, machine);
+            }
+            Event::ClientAway(client) => self.set_presence(client, Presence::Away),
+            Event::ClientDying(client) => self.set_presence(client, Presence::Dying),
+            Event::ClientGone(client) => self.client_gone(client, machine, now_ns),
+            Event::ProcessGone(process) => {
+                let is_first = |job: &&mut Job| job.record.first == Some(process);
+                let gone: Vec<JobId> = self
+                    .jobs
+                    .values_mut()
+                    .filter(is_first)
+                    .map(|job| {
+                        job.is_first_alive = false;
+                        job.id()
+                    })
+                    .collect();
+                for job in gone {
+                    self.look_after(job, machine, now_ns);
+                }
+            }
+            Event::Notice { client, what, value } => self.notice(client, what, value),
+            Event::Tick => {}
+        }
+        self.serve_queue(machine, now_ns);
+        std::mem::take(&mut self.out)
+    }
+
+    /// When the policy wants a [`Event::Tick`] at the latest, if nothing else happens; `None` for never.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<u64> {
+        self.next_due()
+    }
+
+    /// The live job whose first process this is.
+    #[must_use]
+    pub fn job_of_first_process(&self, process: crate::job::Process) -> Option<JobId> {
+        self.jobs
+            .values()
+            .find(|job| job.is_live() && job.record.first == Some(process))
+            .map(Job::id)
+    }
+
+    /// A client that is known, with its job and presence.
+    #[must_use]
+    pub fn client(&self, client: ClientId) -> Option<&Client> {
+        self.clients.get(&client)
+    }
+
+    /// All clients in the order of their ids.
+    pub fn clients(&self) -> impl Iterator<Item = (ClientId, &Client)> {
+        self.clients.iter().map(|(id, client)| (*id, client))
+    }
+
+    /// The processes a job is known by: its first while it lives, then its clients.
+    #[must_use]
+    pub fn processes(&self, job: JobId) -> Vec<crate::job::Process> {
+        let Some(job) = self.jobs.get(&job) else {
+            return Vec::new();
+        };
+        let first = job.record.first.filter(|_| job.is_first_alive);
+        let clients = job
+            .clients
+            .iter()
+            .filter_map(|id| self.clients.get(id))
+            .map(|client| client.process);
+        first.into_iter().chain(clients).collect()
+    }
+
+    /// Live jobs with their first processes while these live, for finding descendants.
+    pub fn first_processes(&self) -> impl Iterator<Item = (JobId, crate::job::Process)> + '_ {
+        let live = self.jobs.values().filter(|job| job.is_live() && job.is_first_alive);
+        live.filter_map(|job| Some((job.id(), job.record.first?)))
+    }
+
+    /// Clients of the broker before are still awaited, so some devices admit nothing.
+    #[must_use]
+    pub fn is_adopting_any(&self) -> bool {
+        !self.awaited.is_empty()
+    }
+
+    fn set_presence(&mut self, client: ClientId, presence: Presence) {
+        if let Some(known) = self.clients.get_mut(&client) {
+            // A dying client's connection closes too; it stays dying.
+            if known.presence != Presence::Dying {
+                known.presence = presence;
+            }
+        }
+    }
+
+    pub(crate) fn command(&mut self, action: Action, reason: &str) {
+        self.out.push(Command {
+            action,
+            reason: reason.to_owned(),
+        });
+    }
+
+    pub(crate) fn reply(&mut self, ticket: Ticket, reply: Reply, reason: &str) {
+        self.command(
+            Action::Reply {
+                ticket,
+                reply: Box::new(reply),
+            },
+            reason,
+        );
+    }
+
+    pub(crate) fn publish(&mut self, kind: &'static str, job: Option<JobId>, pid: Option<u32>, text: String) {
+        let reason = text.clone();
+        self.command(Action::Publish { kind, job, pid, text }, &reason);
+    }
 }

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The queue: requests are judged, wait in the order they came, and become live jobs.
+//!
+//! First come, first served among requests that could use a common device: a waiting request claims every device it
+//! could use, and later ones get only what is not claimed. So a large request is not starved by small ones, and a
+//! request for an idle device does not wait behind one for a busy device.
+//!
+//! A job that lingers (no process left, 5 s not over) gives way to a request that needs its place: nothing of it runs,
+//! and a late child is held by the limit in its environment.
+
+use partage_protocol::admin::{Admitted, ErrorCode, ErrorView, Reply, Waiting};
+use partage_protocol::job_ledger::JobLedger;
+use partage_protocol::size::{format_bytes, format_duration};
+use partage_protocol::units::{DeviceUuid, JobId, SECOND_NS};
+
+use crate::command::Action;
+use crate::event::{Run, Ticket};
+use crate::job::{Job, JobRecord, Phase, Placement, Queued, Slot};
+use crate::placement::Unplaced;
+use crate::policy::{Machine, Policy};
+use crate::request::RunSpec;
+
+/// A waiting `run` hears again after this long.
+const REMIND_NS: u64 = 60 * SECOND_NS;
+
+impl Policy {
+    pub(crate) fn run<M: Machine>(&mut self, run: Run, machine: &M, now_ns: u64) {
+        let spec = match RunSpec::from_request(&run.request).and_then(|spec| {
+            self.check_name_is_free(&run, machine, now_ns)?;
+            Ok(spec)
+        }) {
+            Ok(spec) => spec,
+            Err(why) => return self.refuse(run.ticket, why),
+        };
+        if run.request.dry_run {
+            return self.dry_run(run.ticket, &spec, machine);
+        }
+        let id = JobId(self.next_job);
+        self.next_job = self.next_job.saturating_add(1);
+        let request = run.request;
+        let record = JobRecord {
+            id: id.0,
+            uid: run.caller.uid,
+            user: run.caller.user,
+            name: request.name,
+            labels: request.labels,
+            command: request.command,
+            first: Some(run.caller.process),
+            token: run.token,
+            cgroup: run.cgroup,
+            default_scope: None,
+            is_strict: request.strict,
+            devices: Vec::new(),
+            started_unix_ns: run.unix_ns,
+        };
+        let queued = Queued {
+            ticket: run.ticket,
+            spec,
+            mem_text: request.mem,
+            since_ns: now_ns,
+            deadline_ns: request.wait_timeout_ns.map(|wait| now_ns.saturating_add(wait)),
+            next_reminder_ns: now_ns,
+            reason: String::new(),
+        };
+        self.jobs.insert(id, Job::new(record, Phase::Waiting(Box::new(queued))));
+        self.queue.push_back(id);
+    }
+
+    fn check_name_is_free<M: Machine>(&mut self, run: &Run, machine: &M, now_ns: u64) -> Result<(), ErrorView> {
+        let Some(name) = &run.request.name else { return Ok(()) };
+        let same =
+            |job: &&Job| job.is_current() && job.record.uid == run.caller.uid && job.record.name.as_ref() == Some(name);
+        let Some(holder) = self.jobs.values().find(same) else {
+            return Ok(());
+        };
+        let id = holder.id();
+        if holder.linger_until_ns.is_some() {
+            self.end(id, "its name was wanted and nothing of it runs", machine, now_ns);
+            return Ok(());
+        }
+        Err(ErrorView {
+            code: ErrorCode::Invalid,
+            message: format!("your job {id} is called {name:?} already"),
+            hint: Some(format!("choose another name, or: partage stop {id}")),
+            holders: Vec::new(),
+        })
+    }
+
+    fn dry_run<M: Machine>(&mut self, ticket: Ticket, spec: &RunSpec, machine: &M) {
+        let mut claimed = Vec::new();
+        for id in &self.queue {
+            let Some(Phase::Waiting(queued)) = self.jobs.get(id).map(|job| &job.phase) else {
+                continue;
+            };
+            if let Err(Unplaced::NoRoom { devices, .. }) = self.place(&queued.spec, &claimed, machine) {
+                claimed.extend(devices.into_iter().map(|device| (device, *id)));
+            }
+        }
+        let message = match self.place(spec, &claimed, machine) {
+            Ok(places) => format!("would start now on {}", self.describe(&places)),
+            Err(Unplaced::NoRoom { reason, .. }) => format!("would wait: {reason}"),
+            Err(Unplaced::Refused(why)) => return self.refuse(ticket, why),
+        };
+        self.reply(ticket, Reply::Done { message }, "dry run");
+    }
+
+    /// `GPU 3 (H200), limit 35.2 GiB`, comma-separated.
+    pub(crate) fn describe(&self, places: &[Placement]) -> String {
+        let one = |place: &Placement| {
+            let name = self.devices.get(&place.device).map_or_else(
+                || place.device.to_string(),
+                |device| format!("GPU {} ({})", device.seen.index, device.seen.model),
+            );
+            let limit = place.limit.map_or("whole card".to_owned(), |limit| {
+                format!("limit {}", format_bytes(limit))
+            });
+            match place.request {
+                request if Some(request) == place.limit => format!("{name}, {limit}"),
+                0 => format!("{name}, {limit}, nothing promised"),
+                request => format!("{name}, {limit}, promised {}", format_bytes(request)),
+            }
+        };
+        places.iter().map(one).collect::<Vec<_>>().join("; ")
+    }
+
+    /// Admits whoever's turn it is, and tells the others what they wait for.
+    pub(crate) fn serve_queue<M: Machine>(&mut self, machine: &M, now_ns: u64) {
+        let mut claimed: Vec<(DeviceUuid, JobId)> = Vec::new();
+        let mut position = 0;
+        for id in self.queue.iter().copied().collect::<Vec<_>>() {
+            match self.try_admit(id, &claimed, machine, now_ns) {
+                Ok(()) => {}
+                Err(Unplaced::Refused(why)) => self.leave_queue(id, why),
+                Err(Unplaced::NoRoom {
+                    reason,
+                    holders,
+                    devices,
+                }) => {
+                    position += 1;
+                    if self.still_waits(id, position, reason, holders, now_ns) {
+                        claimed.extend(devices.into_iter().map(|device| (device, id)));
+                    } else {
+                        position -= 1;
+                    }
+                }
+            }
+        }
+    }
+
+    fn try_admit<M: Machine>(
+        &mut self,
+        id: JobId,
+        claimed: &[(DeviceUuid, JobId)],
+        machine: &M,
+        now_ns: u64,
+    ) -> Result<(), Unplaced> {
+        let Some(Phase::Waiting(queued)) = self.jobs.get(&id).map(|job| &job.phase) else {
+            return Ok(());
+        };
+        let spec = queued.spec.clone();
+        let mut places = self.place(&spec, claimed, machine);
+        if let Err(Unplaced::NoRoom { devices, .. }) = &places {
+            let lingering: Vec<JobId> = self
+                .jobs
+                .values()
+                .filter(|job| job.linger_until_ns.is_some() && devices.iter().any(|d| job.slot_of(*d).is_some()))
+                .map(Job::id)
+                .collect();
+            if !lingering.is_empty() {
+                for job in lingering {
+                    self.end(job, "its place was wanted and nothing of it runs", machine, now_ns);
+                }
+                places = self.place(&spec, claimed, machine);
+            }
+        }
+        self.admit(id, places?, machine, now_ns)
+    }
+
+    /// Makes a waiting job live on these devices; what pooled jobs hold there is lowered first. They may have used it
+    /// in the meantime: then the job waits on.
+    fn admit<M: Machine>(
+        &mut self,
+        id: JobId,
+        places: Vec<Placement>,
+        machine: &M,
+        now_ns: u64,
+    ) -> Result<(), Unplaced> {
+        let slots = places
+            .iter()
+            .map(|place| {
+                let limit = self.limit_of(place.device, place.limit);
+                Slot {
+                    ledger: JobLedger::new(limit, place.request.min(limit)),
+                    peak: 0,
+                }
+            })
+            .collect();
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return Ok(());
+        };
+        let waiting = std::mem::replace(&mut job.phase, Phase::Live);
+        job.record.devices.clone_from(&places);
+        job.slots = slots;
+        for place in &places {
+            self.share_pool(place.device, machine, now_ns);
+        }
+        let is_kept = |place: &&Placement| {
+            place.request == 0
+                || self
+                    .picture(place.device, machine)
+                    .is_some_and(|picture| picture.is_within())
+        };
+        if let Some(short) = places.iter().find(|place| !is_kept(place)).map(|place| place.device) {
+            if let Some(job) = self.jobs.get_mut(&id) {
+                job.phase = waiting;
+                job.record.devices.clear();
+                job.slots.clear();
+            }
+            let index = self.devices.get(&short).map_or(0, |device| device.seen.index);
+            let holders = self
+                .picture(short, machine)
+                .map(|picture| picture.holders())
+                .unwrap_or_default();
+            for place in &places {
+                self.share_pool(place.device, machine, now_ns);
+            }
+            return Err(Unplaced::NoRoom {
+                reason: format!("GPU {index}: jobs without a promise use what was to be promised"),
+                holders,
+                devices: places.iter().map(|place| place.device).collect(),
+            });
+        }
+        self.queue.retain(|queued| *queued != id);
+        self.announce_admission(id, waiting, now_ns);
+        Ok(())
+    }
+
+    fn announce_admission(&mut self, id: JobId, waited: Phase, now_ns: u64) {
+        let Some(job) = self.jobs.get(&id) else { return };
+        let record = job.record.clone();
+        let on = self.describe(&record.devices);
+        self.command(
+            Action::SaveJob(Box::new(record.clone())),
+            "the next broker must know the job",
+        );
+        if let Some(process) = record.first {
+            self.command(
+                Action::Watch { job: id, process },
+                "the job lives while its first process does",
+            );
+        }
+        if let Phase::Waiting(queued) = waited {
+            let waited = now_ns.saturating_sub(queued.since_ns);
+            let devices = record
+                .devices
+                .iter()
+                .enumerate()
+                .map(|(slot, _)| self.slot_view(id, slot, 0, 0))
+                .collect();
+            let token = record.token.iter().map(|byte| format!("{byte:02x}")).collect();
+            let reply = Reply::Admitted(Admitted {
+                job: id.to_string(),
+                token,
+                devices,
+                is_private: self.config.is_private,
+            });
+            self.reply(
+                queued.ticket,
+                reply,
+                &format!("{on} had room after {}", format_duration(waited)),
+            );
+        }
+        self.publish(
+            "job-admitted",
+            Some(id),
+            record.first.map(|first| first.pid),
+            format!("{id} starts on {on}"),
+        );
+    }
+
+    /// Updates a waiting job; answers whether it waits on.
+    fn still_waits(
+        &mut self,
+        id: JobId,
+        position: u32,
+        reason: String,
+        holders: Vec<partage_protocol::admin::Holder>,
+        now_ns: u64,
+    ) -> bool {
+        let Some(Phase::Waiting(queued)) = self.jobs.get_mut(&id).map(|job| &mut job.phase) else {
+            return false;
+        };
+        let ran_out = queued.deadline_ns.is_some_and(|deadline| now_ns >= deadline);
+        if !queued.spec.wait || ran_out {
+            let waited = format_duration(now_ns.saturating_sub(queued.since_ns));
+            let message = if queued.spec.wait {
+                format!("no room within {waited}: {reason}")
+            } else {
+                reason
+            };
+            let hint = Some("partage status shows who holds what; without --on-full fail it would wait".to_owned());
+            let hint = if queued.spec.wait {
+                Some("partage status shows who holds what".into())
+            } else {
+                hint
+            };
+            self.leave_queue(
+                id,
+                ErrorView {
+                    code: ErrorCode::NoRoom,
+                    message,
+                    hint,
+                    holders,
+                },
+            );
+            return false;
+        }
+        queued.reason.clone_from(&reason);
+        if now_ns >= queued.next_reminder_ns {
+            let is_first = queued.next_reminder_ns == queued.since_ns;
+            queued.next_reminder_ns = now_ns.saturating_add(REMIND_NS);
+            let ticket = queued.ticket;
+            let reply = Reply::Waiting(Waiting {
+                position,
+                reason: reason.clone(),
+                holders,
+            });
+            self.reply(ticket, reply, "it hears at once and every minute what it waits for");
+            if is_first {
+                self.publish("job-waiting", Some(id), None, format!("{id} {reason}"));
+            }
+        }
+        true
+    }
+
+    /// A waiting job is given up, with an answer.
+    pub(crate) fn leave_queue(&mut self, id: JobId, why: ErrorView) {
+        if let Some(Phase::Waiting(queued)) = self.forget_waiting(id).map(|job| job.phase) {
+            self.publish("job-refused", Some(id), None, format!("{id}: {}", why.message));
+            self.refuse(queued.ticket, why);
+        }
+    }
+
+    /// A waiting job is given up without an answer.
+    pub(crate) fn forget_waiting(&mut self, id: JobId) -> Option<Job> {
+        self.queue.retain(|queued| *queued != id);
+        self.jobs.remove(&id)
+    }
+}

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Changing a live job: its memory limit and promise, and its end.
+//!
+//! A promise that equals the limit follows it. A raised promise is admitted again like a new one, but against the room
+//! of the moment: it does not queue, and it may pass waiting requests, because the job already runs. A limit below use
+//! denies growth and kills nothing.
+
+use partage_protocol::admin::{ErrorCode, ErrorView, Reply};
+use partage_protocol::size::{Amount, format_bytes, parse_amount};
+use partage_protocol::units::JobId;
+
+use crate::command::{Action, Signal};
+use crate::device::DeviceState;
+use crate::event::{Caller, TargetQuery, Ticket};
+use crate::job::{JobState, Phase, Placement, Stopping};
+use crate::policy::{Machine, Policy};
+use crate::request::invalid;
+use crate::target::Access;
+
+impl Policy {
+    pub(crate) fn set<M: Machine>(
+        &mut self,
+        (ticket, caller): (Ticket, &Caller),
+        target: &TargetQuery,
+        mem: Option<&str>,
+        machine: &M,
+        now_ns: u64,
+    ) {
+        match self.change_memory(caller, target, mem, machine, now_ns) {
+            Ok(id) => {
+                if let Some(view) = self.job_view(id, caller, machine) {
+                    self.reply(ticket, Reply::Job(view), "the limit is changed");
+                }
+            }
+            Err(why) => self.refuse(ticket, why),
+        }
+    }
+
+    fn change_memory<M: Machine>(
+        &mut self,
+        caller: &Caller,
+        target: &TargetQuery,
+        mem: Option<&str>,
+        machine: &M,
+        now_ns: u64,
+    ) -> Result<JobId, ErrorView> {
+        let id = self.resolve(target, caller, Access::Change)?;
+        let Some(text) = mem else {
+            return Err(invalid(
+                "nothing to set".into(),
+                Some(format!("partage set {id} mem=8GiB")),
+            ));
+        };
+        let amount = parse_amount(text).map_err(|why| invalid(format!("mem={why}"), None))?;
+        if let Some(Phase::Waiting(queued)) = self.jobs.get_mut(&id).map(|job| &mut job.phase) {
+            let mut spec = queued.spec.clone();
+            spec.mem = Some(amount);
+            // Judged before it replaces what was valid.
+            let waiting_spec = std::mem::replace(&mut queued.spec, spec.clone());
+            let (_, _) = spec.amounts(u64::MAX / 2)?;
+            if let Err(crate::placement::Unplaced::Refused(why)) = self.place(&spec, &[], machine) {
+                if let Some(Phase::Waiting(queued)) = self.jobs.get_mut(&id).map(|job| &mut job.phase) {
+                    queued.spec = waiting_spec;
+                }
+                return Err(why);
+            }
+            if let Some(Phase::Waiting(queued)) = self.jobs.get_mut(&id).map(|job| &mut job.phase) {
+                queued.mem_text = Some(text.to_owned());
+            }
+            return Ok(id);
+        }
+        let old = self
+            .jobs
+            .get(&id)
+            .map(|job| job.record.devices.clone())
+            .unwrap_or_default();
+        let new = old
+            .iter()
+            .map(|place| self.replaced(place, amount))
+            .collect::<Result<Vec<_>, _>>()?;
+        for (old, new) in old.iter().zip(&new) {
+            self.check_raise(id, old, new, machine)?;
+        }
+        self.apply(id, &new, machine, now_ns);
+        let is_kept = |place: &Placement| self.picture(place.device, machine).is_some_and(|p| p.is_within());
+        let raised = |(old, new): &(&Placement, &Placement)| new.request > old.request;
+        if let Some((_, short)) = old.iter().zip(&new).filter(raised).find(|(_, new)| !is_kept(new)) {
+            let why = self.no_room_for(short, 0, machine, id);
+            self.apply(id, &old, machine, now_ns);
+            return Err(why);
+        }
+        let now = self.describe(&new);
+        if let Some(record) = self.jobs.get(&id).map(|job| job.record.clone()) {
+            self.command(Action::SaveJob(Box::new(record)), "its limits changed");
+        }
+        self.show_pages(id);
+        let is_over = self
+            .jobs
+            .get(&id)
+            .is_some_and(|job| self.state(job, machine) == JobState::OverLimit);
+        let over = if is_over {
+            "; it uses more than that, so new allocations are denied"
+        } else {
+            ""
+        };
+        self.publish("limit-changed", Some(id), None, format!("{id} has {now} now{over}"));
+        Ok(id)
+    }
+
+    /// A placement under a new amount.
+    fn replaced(&self, place: &Placement, amount: Amount) -> Result<Placement, ErrorView> {
+        let Some(device) = self.devices.get(&place.device) else {
+            return Err(invalid(
+                format!("{} is not known to this broker", place.device),
+                Some("partage status".into()),
+            ));
+        };
+        let limit = amount.on(device.usable());
+        let total = device.seen.total_bytes;
+        if limit > total {
+            let message = format!("GPU {} has {} in all", device.seen.index, format_bytes(total));
+            let hint = Some(format!(
+                "at most mem={}, or 100%",
+                format_bytes(device.usable()).replace(' ', "")
+            ));
+            return Err(ErrorView {
+                code: ErrorCode::Impossible,
+                message,
+                hint,
+                holders: Vec::new(),
+            });
+        }
+        let follows = place.limit.map_or(place.request == 0, |old| old == place.request);
+        let request = if follows { limit } else { place.request.min(limit) };
+        Ok(Placement {
+            device: place.device,
+            limit: Some(limit),
+            request,
+        })
+    }
+
+    fn check_raise<M: Machine>(
+        &self,
+        id: JobId,
+        old: &Placement,
+        new: &Placement,
+        machine: &M,
+    ) -> Result<(), ErrorView> {
+        if new.request <= old.request {
+            return Ok(());
+        }
+        let Some(device) = self.devices.get(&new.device) else {
+            return Ok(());
+        };
+        if device.state != DeviceState::Ok || self.is_adopting(new.device) {
+            let message = format!("GPU {} takes no new promises at the moment", device.seen.index);
+            let hint = Some("try again in some seconds; partage status".into());
+            return Err(ErrorView {
+                code: ErrorCode::NoRoom,
+                message,
+                hint,
+                holders: Vec::new(),
+            });
+        }
+        let left = self
+            .picture(new.device, machine)
+            .map_or(0, |picture| picture.room(Some(id)));
+        if new.request > left {
+            Err(self.no_room_for(new, left, machine, id))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn no_room_for<M: Machine>(&self, new: &Placement, left: u64, machine: &M, id: JobId) -> ErrorView {
+        let index = self.devices.get(&new.device).map_or(0, |device| device.seen.index);
+        let holders = self
+            .picture(new.device, machine)
+            .map(|picture| picture.holders())
+            .unwrap_or_default();
+        let request = format_bytes(new.request);
+        ErrorView {
+            code: ErrorCode::NoRoom,
+            message: format!(
+                "{request} cannot be promised to {id}: GPU {index} has {} left for it",
+                format_bytes(left)
+            ),
+            hint: Some("nothing was changed; partage status shows who holds what".into()),
+            holders: holders
+                .into_iter()
+                .filter(|holder| holder.who != id.to_string())
+                .collect(),
+        }
+    }
+
+    fn apply<M: Machine>(&mut self, id: JobId, places: &[Placement], machine: &M, now_ns: u64) {
+        let limits: Vec<u64> = places
+            .iter()
+            .map(|place| self.limit_of(place.device, place.limit))
+            .collect();
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        job.record.devices = places.to_vec();
+        for (slot, state) in job.slots.iter_mut().enumerate() {
+            let (Some(place), Some(limit)) = (places.get(slot), limits.get(slot)) else {
+                continue;
+            };
+            let ceiling = state.ledger.ceiling().min(*limit).max(place.request);
+            let pages = crate::policy::OnSlot { machine, slot };
+            // A raised promise is not handed out before the others were lowered for it.
+            let ceiling = if ceiling > state.ledger.ceiling() {
+                state.ledger.ceiling()
+            } else {
+                ceiling
+            };
+            let _granted = state.ledger.set_limit(&pages, *limit, ceiling, now_ns);
+        }
+        for place in places {
+            self.share_pool(place.device, machine, now_ns);
+        }
+    }
+
+    pub(crate) fn stop<M: Machine>(
+        &mut self,
+        (ticket, caller): (Ticket, &Caller),
+        target: &TargetQuery,
+        grace_ns: u64,
+        machine: &M,
+        now_ns: u64,
+    ) {
+        let id = match self.resolve(target, caller, Access::Change) {
+            Ok(id) => id,
+            Err(why) => return self.refuse(ticket, why),
+        };
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        if matches!(job.phase, Phase::Waiting(_)) {
+            self.leave_queue(id, Self::stopped_while_waiting(id));
+            return self.reply(
+                ticket,
+                Reply::Done {
+                    message: format!("{id} waits no more"),
+                },
+                "it was stopped",
+            );
+        }
+        let kill_at_ns = now_ns.saturating_add(grace_ns);
+        match &mut job.stopping {
+            Some(stopping) => {
+                stopping.tickets.push(ticket);
+                stopping.kill_at_ns = stopping.kill_at_ns.min(kill_at_ns);
+            }
+            None => {
+                job.stopping = Some(Stopping {
+                    tickets: vec![ticket],
+                    kill_at_ns,
+                    is_killed: false,
+                })
+            }
+        }
+        let who = caller.user.clone();
+        self.publish("job-stopping", Some(id), None, format!("{id} is stopped by {who}"));
+        self.command(
+            Action::SignalJob {
+                job: id,
+                signal: Signal::Terminate,
+            },
+            &format!("stopped by {who}"),
+        );
+        self.look_after(id, machine, now_ns);
+    }
+}

@@ -1,0 +1,542 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Clients: attaching, asking, leaving; adoption of those an earlier broker had.
+
+use partage_protocol::job_ledger::{JobLedger, Verdict};
+use partage_protocol::message::{
+    DEVICE_IS_MIG, DeviceInfo, MAX_DEVICES, NOTICE_FOREIGN_NAMESPACE, NOTICE_NO_BROKER, NOTICE_SHARING_OFF,
+    REFUSED_CAPACITY, REFUSED_DEVICES, REFUSED_IDENTITY, VERDICT_CARD_FULL, VERDICT_GRANTED, VERDICT_INVALID,
+    VERDICT_LIMIT, VERDICT_RETRY, WELCOME_DEFAULT_JOB, WELCOME_PRIVATE_BROKER, WELCOME_STRICT,
+};
+use partage_protocol::size::format_bytes;
+use partage_protocol::units::{ClientId, DeviceUuid, JobId, SECOND_NS};
+
+use crate::command::Action;
+use crate::device::DeviceState;
+use crate::event::{Adoption, Attaching};
+use crate::job::{Client, Job, JobRecord, Phase, Placement, Presence, Process, Slot};
+use crate::policy::{Machine, OnSlot, Policy};
+
+/// Longest time that a device admits nothing because a client of the broker before has not come back. Clients reconnect
+/// within a second; one that does not is stopped, and is counted with all that its ledger says.
+pub const ADOPTION_NS: u64 = 10 * SECOND_NS;
+
+/// Clients one job may have: far above any real job, low enough that a fork bomb does not take the ledger from others.
+pub const MAX_CLIENTS_PER_JOB: usize = 4_096;
+
+impl Policy {
+    pub(crate) fn attach<M: Machine>(&mut self, attaching: Attaching, machine: &M, now_ns: u64) {
+        let id = attaching.client;
+        let job = match self.find_job(&attaching) {
+            Some(job) => job,
+            None => match self.begin_default_job(&attaching, machine, now_ns) {
+                Ok(job) => job,
+                Err(text) => return self.refuse_client(id, REFUSED_DEVICES, text),
+            },
+        };
+        let Some(state) = self.jobs.get_mut(&job) else { return };
+        if state.clients.len() >= MAX_CLIENTS_PER_JOB {
+            return self.refuse_client(
+                id,
+                REFUSED_CAPACITY,
+                format!("{job} has {MAX_CLIENTS_PER_JOB} clients already"),
+            );
+        }
+        state.clients.insert(id);
+        state.linger_until_ns = None;
+        state.strangers.remove(&attaching.process.pid);
+        if !attaching.is_nvml_only {
+            for (slot, state) in state.slots.iter_mut().enumerate() {
+                state.ledger.attach(&OnSlot { machine, slot }, id, now_ns);
+            }
+        }
+        let process = attaching.process;
+        let is_nvml_only = attaching.is_nvml_only;
+        self.clients.insert(
+            id,
+            Client {
+                job,
+                process,
+                presence: Presence::Attached,
+                is_nvml_only,
+            },
+        );
+        self.welcome(id, job);
+        self.show_pages(job);
+        self.publish(
+            "client-attached",
+            Some(job),
+            Some(process.pid),
+            format!("pid {} attached to {job}", process.pid),
+        );
+    }
+
+    /// The kernel's word first, then the token (own uid only), then an existing default job of the same scope.
+    fn find_job(&self, attaching: &Attaching) -> Option<JobId> {
+        let live = |id: &JobId| self.jobs.get(id).is_some_and(Job::is_live);
+        let membership = &attaching.membership;
+        membership
+            .by_kernel
+            .filter(live)
+            .or_else(|| {
+                let token = membership.token.filter(|token| token.iter().any(|byte| *byte != 0))?;
+                let is_it = |job: &&Job| job.is_live() && job.record.token == token && job.record.uid == attaching.uid;
+                self.jobs.values().find(is_it).map(Job::id)
+            })
+            .or_else(|| {
+                let is_it = |job: &&Job| {
+                    job.is_live()
+                        && job.record.uid == attaching.uid
+                        && job.record.default_scope.as_ref() == Some(&membership.scope)
+                        // A limit in the environment can only lower, so a process with a lower one has its own job.
+                        && job.record.devices.iter().all(|place| is_lower(place.limit, membership.environment_limit))
+                };
+                self.jobs.values().find(is_it).map(Job::id)
+            })
+    }
+
+    /// A process that belongs to no job gets the default class: every device, no promise.
+    fn begin_default_job<M: Machine>(
+        &mut self,
+        attaching: &Attaching,
+        machine: &M,
+        now_ns: u64,
+    ) -> Result<JobId, String> {
+        let limit = Some(attaching.membership.environment_limit).filter(|limit| *limit > 0);
+        let mut devices: Vec<_> = self
+            .devices
+            .values()
+            .filter(|device| device.state != DeviceState::Lost)
+            .collect();
+        devices.sort_by_key(|device| device.seen.index);
+        let devices: Vec<Placement> = devices
+            .iter()
+            .take(MAX_DEVICES)
+            .map(|device| Placement {
+                device: device.seen.uuid,
+                limit,
+                request: 0,
+            })
+            .collect();
+        if devices.is_empty() {
+            return Err("the broker sees no device".into());
+        }
+        let id = JobId(self.next_job);
+        self.next_job = self.next_job.saturating_add(1);
+        let record = JobRecord {
+            id: id.0,
+            uid: attaching.uid,
+            user: attaching.user.clone(),
+            name: None,
+            labels: Vec::new(),
+            command: Vec::new(),
+            first: None,
+            token: attaching.fresh_token,
+            cgroup: None,
+            default_scope: Some(attaching.membership.scope.clone()),
+            is_strict: false,
+            devices: devices.clone(),
+            started_unix_ns: attaching.unix_ns,
+        };
+        let mut job = Job::new(record.clone(), Phase::Live);
+        job.slots = devices
+            .iter()
+            .map(|place| Slot {
+                ledger: JobLedger::new(self.limit_of(place.device, place.limit), 0),
+                peak: 0,
+            })
+            .collect();
+        self.jobs.insert(id, job);
+        for place in &devices {
+            self.share_pool(place.device, machine, now_ns);
+        }
+        self.command(
+            Action::SaveJob(Box::new(record)),
+            "the next broker must know the default job",
+        );
+        let pid = attaching.process.pid;
+        self.publish(
+            "job-admitted",
+            Some(id),
+            Some(pid),
+            format!("{id} is the default job of pid {pid}"),
+        );
+        Ok(id)
+    }
+
+    fn welcome(&mut self, client: ClientId, job: JobId) {
+        let Some(record) = self.jobs.get(&job).map(|job| job.record.clone()) else {
+            return;
+        };
+        let mut flags = 0;
+        for (is_set, flag) in [
+            (record.default_scope.is_some(), WELCOME_DEFAULT_JOB),
+            (self.config.is_private, WELCOME_PRIVATE_BROKER),
+            (record.is_strict, WELCOME_STRICT),
+        ] {
+            flags |= if is_set { flag } else { 0 };
+        }
+        let info = |place: &Placement| {
+            let seen = self.devices.get(&place.device).map(|device| &device.seen);
+            let total = seen.map_or(0, |seen| seen.total_bytes);
+            DeviceInfo {
+                uuid: place.device.bytes,
+                index: seen.map_or(u32::MAX, |seen| seen.index),
+                flags: if place.device.is_mig { DEVICE_IS_MIG } else { 0 },
+                total,
+                limit: place.limit.unwrap_or(total),
+            }
+        };
+        let devices = record.devices.iter().map(info).collect();
+        self.command(
+            Action::Welcome {
+                client,
+                job,
+                flags,
+                devices,
+            },
+            "the client belongs to the job",
+        );
+    }
+
+    /// Shows every client of a job how many they are and what the limits are.
+    pub(crate) fn show_pages(&mut self, job: JobId) {
+        let Some(state) = self.jobs.get(&job) else { return };
+        let limits: Vec<u64> = state
+            .record
+            .devices
+            .iter()
+            .map(|place| self.limit_of(place.device, place.limit))
+            .collect();
+        let members: Vec<ClientId> = state.clients.iter().copied().collect();
+        let holds_memory = |id: &&ClientId| self.clients.get(id).is_some_and(|client| !client.is_nvml_only);
+        let clients_in_job = u32::try_from(members.iter().filter(holds_memory).count()).unwrap_or(u32::MAX);
+        for client in members {
+            let limits = limits.clone();
+            self.command(
+                Action::ShowPage {
+                    client,
+                    clients_in_job,
+                    limits,
+                },
+                "members or limits of the job changed",
+            );
+        }
+    }
+
+    pub(crate) fn ask<M: Machine>(
+        &mut self,
+        (client, slot, sequence): (ClientId, usize, u32),
+        (wanted, request): (u64, u64),
+        machine: &M,
+        now_ns: u64,
+    ) {
+        let Some(job) = self
+            .clients
+            .get(&client)
+            .filter(|known| !known.is_nvml_only)
+            .map(|known| known.job)
+        else {
+            return self.answer_invalid(client, slot, sequence);
+        };
+        let pages = OnSlot { machine, slot };
+        let ask = |policy: &mut Self| {
+            let state = policy.jobs.get_mut(&job)?.slots.get_mut(slot)?;
+            Some(state.ledger.ask(&pages, client, wanted, now_ns))
+        };
+        let Some(mut answer) = ask(self) else {
+            return self.answer_invalid(client, slot, sequence);
+        };
+        if let Verdict::CardFull { short_by } = answer.verdict
+            && let Some((device, ceiling)) = self.slot_device(job, slot)
+            && self.grow_ceiling(job, device, ceiling.saturating_add(short_by), machine, now_ns)
+            && let Some(again) = ask(self)
+        {
+            answer = again;
+        }
+        self.note_peaks(job, machine);
+        let verdict = match answer.verdict {
+            Verdict::Granted => VERDICT_GRANTED,
+            Verdict::Limit => VERDICT_LIMIT,
+            Verdict::CardFull { .. } => VERDICT_CARD_FULL,
+            Verdict::Retry => VERDICT_RETRY,
+            Verdict::Invalid => VERDICT_INVALID,
+        };
+        if matches!(answer.verdict, Verdict::Limit | Verdict::CardFull { .. }) {
+            self.count_denial(job, slot, (client, request), answer);
+        }
+        let reason = format!(
+            "{client} of {job} wants {wanted} bytes on slot {slot}: {:?}",
+            answer.verdict
+        );
+        let physical_free = self.physical_free(job, slot);
+        let action = Action::Answer {
+            client,
+            sequence,
+            slot: slot as u32,
+            verdict,
+            granted: answer.granted,
+            limit: answer.limit,
+            job_used: answer.job_used,
+            physical_free,
+        };
+        self.command(action, &reason);
+    }
+
+    fn answer_invalid(&mut self, client: ClientId, slot: usize, sequence: u32) {
+        let slot = u32::try_from(slot).unwrap_or(u32::MAX);
+        let (granted, limit, job_used, physical_free) = (0, 0, 0, u64::MAX);
+        let verdict = VERDICT_INVALID;
+        let action = Action::Answer {
+            client,
+            sequence,
+            slot,
+            verdict,
+            granted,
+            limit,
+            job_used,
+            physical_free,
+        };
+        self.command(action, "the client has no such slot");
+    }
+
+    /// Counts a denial; the 1st, 2nd, 4th, 8th … of a job is published, so that a retrying allocator floods nobody.
+    fn count_denial(
+        &mut self,
+        job: JobId,
+        slot: usize,
+        (client, request): (ClientId, u64),
+        answer: partage_protocol::job_ledger::Answer,
+    ) {
+        let pid = self.clients.get(&client).map(|client| client.process.pid);
+        let Some(state) = self.jobs.get_mut(&job) else { return };
+        let (count, why) = if answer.verdict == Verdict::Limit {
+            state.denied.limit += 1;
+            (state.denied.limit, "the job's limit")
+        } else {
+            state.denied.card_full += 1;
+            (state.denied.card_full, "the card has no room for this job")
+        };
+        if count.is_power_of_two() {
+            let text = format!(
+                "{job} was denied {} on its device {slot} ({why}): it uses {} of {}; denied {count} times so far",
+                format_bytes(request),
+                format_bytes(answer.job_used),
+                format_bytes(answer.limit)
+            );
+            self.publish("denied", Some(job), pid, text);
+        }
+    }
+
+    pub(crate) fn usage<M: Machine>(&mut self, client: ClientId, slot: usize, sequence: u32, machine: &M) {
+        let job = self.clients.get(&client).map(|client| client.job);
+        let ledger = job
+            .and_then(|job| self.jobs.get(&job))
+            .and_then(|job| job.slots.get(slot))
+            .map(|s| &s.ledger);
+        let (Some(job), Some(ledger)) = (job, ledger) else {
+            return self.answer_invalid(client, slot, sequence);
+        };
+        let pages = OnSlot { machine, slot };
+        let granted = machine.words(client, slot).map_or(0, |words| {
+            use partage_protocol::reservation::Word;
+            words.ledger.load()
+        });
+        let action = Action::Answer {
+            client,
+            sequence,
+            slot: slot as u32,
+            verdict: VERDICT_GRANTED,
+            granted,
+            limit: ledger.limit(),
+            job_used: ledger.used_sum(&pages),
+            physical_free: self.physical_free(job, slot),
+        };
+        self.note_peaks(job, machine);
+        self.command(action, "the client asked for the job's use");
+    }
+
+    fn slot_device(&self, job: JobId, slot: usize) -> Option<(DeviceUuid, u64)> {
+        let job = self.jobs.get(&job)?;
+        let ledger = &job.slots.get(slot)?.ledger;
+        Some((
+            job.record.devices.get(slot)?.device,
+            ledger.limit().min(ledger.ceiling()),
+        ))
+    }
+
+    fn physical_free(&self, job: JobId, slot: usize) -> u64 {
+        let device = self
+            .slot_device(job, slot)
+            .and_then(|(device, _)| self.devices.get(&device));
+        device
+            .and_then(|device| device.measured.as_ref())
+            .map_or(u64::MAX, |measured| measured.free_bytes)
+    }
+
+    pub(crate) fn client_gone<M: Machine>(&mut self, client: ClientId, machine: &M, now_ns: u64) {
+        let Some(known) = self.clients.get(&client).cloned() else {
+            return;
+        };
+        self.note_peaks(known.job, machine);
+        let mut devices = Vec::new();
+        if let Some(job) = self.jobs.get_mut(&known.job) {
+            job.clients.remove(&client);
+            for (slot, place) in job.record.devices.iter().enumerate() {
+                devices.push((place.device, held_by(machine, client, slot)));
+            }
+            for (slot, state) in job.slots.iter_mut().enumerate() {
+                state.ledger.death(&OnSlot { machine, slot }, client, now_ns);
+            }
+        }
+        self.clients.remove(&client);
+        self.awaited.remove(&client);
+        let is_last_of_pid = !self.clients.values().any(|other| other.process == known.process);
+        for (device, bytes) in devices {
+            if let Some(device) = self.devices.get_mut(&device).filter(|_| is_last_of_pid) {
+                device.forget_process(known.process.pid, bytes);
+            }
+            self.share_pool(device, machine, now_ns);
+        }
+        self.command(
+            Action::ForgetClient(client),
+            "its process is gone and its memory is free",
+        );
+        let text = format!("pid {} of {} is gone", known.process.pid, known.job);
+        self.publish("client-died", Some(known.job), Some(known.process.pid), text);
+        self.show_pages(known.job);
+        self.look_after(known.job, machine, now_ns);
+    }
+
+    pub(crate) fn reattach<M: Machine>(
+        &mut self,
+        client: ClientId,
+        process: Process,
+        are_pages_lost: bool,
+        machine: &M,
+    ) {
+        let Some(known) = self.clients.get_mut(&client).filter(|known| known.process == process) else {
+            let text = format!("the ledger has no {client} for pid {}", process.pid);
+            return self.refuse_client(client, REFUSED_IDENTITY, text);
+        };
+        known.presence = Presence::Attached;
+        let job = known.job;
+        let is_member = !known.is_nvml_only;
+        self.awaited.remove(&client);
+        if let Some(state) = self.jobs.get_mut(&job) {
+            for (slot, state) in state.slots.iter_mut().enumerate().filter(|_| is_member) {
+                state.ledger.adopt(&OnSlot { machine, slot }, client);
+            }
+            if are_pages_lost {
+                let pid = process.pid;
+                state.note(format!(
+                    "pid {pid} closed Partage's descriptors: it keeps its grant and cannot grow"
+                ));
+            }
+        }
+        self.welcome(client, job);
+        self.show_pages(job);
+        self.publish(
+            "adopted",
+            Some(job),
+            Some(process.pid),
+            format!("pid {} of {job} came back", process.pid),
+        );
+    }
+
+    pub(crate) fn notice(&mut self, client: ClientId, what: u32, value: u64) {
+        let Some(known) = self.clients.get(&client) else { return };
+        let (job, pid) = (known.job, known.process.pid);
+        let Some(state) = self.jobs.get_mut(&job) else { return };
+        let text = match what {
+            NOTICE_SHARING_OFF => format!("sharing is off in pid {pid}: an invariant broke at place {value}"),
+            NOTICE_FOREIGN_NAMESPACE => {
+                format!("pid {pid} has a copy of the driver in a namespace of its own, which no limit reaches")
+            }
+            NOTICE_NO_BROKER => {
+                state.denied.no_broker += 1;
+                return;
+            }
+            // A denial was counted where it was answered, and an unknown notice is a newer client's.
+            _ => return,
+        };
+        state.note(text.clone());
+        self.publish("notice", Some(job), Some(pid), text);
+    }
+
+    pub(crate) fn adopt<M: Machine>(&mut self, adoption: Adoption, machine: &M, now_ns: u64) {
+        self.next_job = self.next_job.max(adoption.next_job);
+        for record in adoption.jobs {
+            self.next_job = self.next_job.max(record.id.saturating_add(1));
+            let mut job = Job::new(record, Phase::Live);
+            for place in &job.record.devices {
+                let limit = self.limit_of(place.device, place.limit);
+                // What was promised stays allowed; more only once the device can be judged.
+                job.slots.push(Slot {
+                    ledger: JobLedger::new(limit, place.request.min(limit)),
+                    peak: 0,
+                });
+            }
+            if let Some(process) = job.record.first {
+                let reason = "adopted: is its first process still there?";
+                self.command(Action::Watch { job: job.id(), process }, reason);
+            }
+            self.jobs.insert(job.id(), job);
+        }
+        for known in adoption.clients {
+            let Some(job) = self.jobs.get_mut(&known.job) else {
+                self.command(
+                    Action::ForgetClient(known.client),
+                    "the ledger names a job that is not recorded",
+                );
+                continue;
+            };
+            job.clients.insert(known.client);
+            for (slot, state) in job.slots.iter_mut().enumerate() {
+                state.ledger.adopt(&OnSlot { machine, slot }, known.client);
+            }
+            let (job, process) = (known.job, known.process);
+            let client = Client {
+                job,
+                process,
+                presence: Presence::Away,
+                is_nvml_only: false,
+            };
+            self.clients.insert(known.client, client);
+            self.awaited.insert(known.client);
+        }
+        self.adoption_until_ns = Some(now_ns.saturating_add(ADOPTION_NS));
+        let devices: Vec<DeviceUuid> = self.devices.keys().copied().collect();
+        for device in devices {
+            self.share_pool(device, machine, now_ns);
+        }
+        let jobs: Vec<JobId> = self.jobs.keys().copied().collect();
+        for job in jobs {
+            self.look_after(job, machine, now_ns);
+        }
+    }
+
+    /// Is a client of the broker before still awaited on this device?
+    pub(crate) fn is_adopting(&self, device: DeviceUuid) -> bool {
+        self.awaited.iter().any(|client| {
+            let job = self.clients.get(client).and_then(|client| self.jobs.get(&client.job));
+            job.is_some_and(|job| job.slot_of(device).is_some())
+        })
+    }
+
+    fn refuse_client(&mut self, client: ClientId, code: u32, text: String) {
+        let reason = text.clone();
+        self.command(Action::Refuse { client, code, text }, &reason);
+    }
+}
+
+fn is_lower(limit: Option<u64>, environment: u64) -> bool {
+    environment == 0 || limit.is_some_and(|limit| limit <= environment)
+}
+
+fn held_by<M: Machine>(machine: &M, client: ClientId, slot: usize) -> u64 {
+    use partage_protocol::reservation::Word;
+    machine.words(client, slot).map_or(0, |words| {
+        let ledger = words.ledger.load();
+        words.shared.map_or(ledger, |shared| shared.used.load().min(ledger))
+    })
+}

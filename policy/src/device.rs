@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A device as the policy knows it: identity, state, and the last measurement.
+//!
+//! ```text
+//!   enumerated ──► unknown ── measured ──► ok ── hangs, off the bus, not enumerated ──► lost ── enumerated ──► unknown
+//! ```
+//! Nothing is admitted on a device that is not `ok`.
+
+use std::collections::BTreeSet;
+
+use crate::event::{DeviceSeen, Measurement};
+
+/// Whether a device can be promised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceState {
+    /// Enumerated, not measured yet.
+    Unknown,
+    /// Measured.
+    Ok,
+    /// Hangs or is off the bus; its jobs keep what they hold, nothing new is admitted.
+    Lost,
+}
+
+impl DeviceState {
+    /// The word that users see.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Ok => "ok",
+            Self::Lost => "lost",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Device {
+    pub seen: DeviceSeen,
+    pub state: DeviceState,
+    /// Why it is lost; empty otherwise.
+    pub why: String,
+    pub measured: Option<Measurement>,
+    /// Unmanaged processes that an event has named already.
+    pub announced: BTreeSet<u32>,
+}
+
+impl Device {
+    pub(crate) fn new(seen: DeviceSeen) -> Self {
+        Self {
+            seen,
+            state: DeviceState::Unknown,
+            why: String::new(),
+            measured: None,
+            announced: BTreeSet::new(),
+        }
+    }
+
+    /// What jobs can share, in bytes.
+    pub(crate) fn usable(&self) -> u64 {
+        self.seen.total_bytes.saturating_sub(self.seen.reserve_bytes)
+    }
+
+    /// A process of ours is gone: what the last measurement saw of it is no longer there. `bytes` is what its ledger
+    /// said, for drivers that do not show use per process.
+    pub(crate) fn forget_process(&mut self, pid: u32, bytes: u64) {
+        let Some(measured) = &mut self.measured else { return };
+        let listed: u64 = measured
+            .processes
+            .iter()
+            .filter(|process| process.pid == pid)
+            .map(|p| p.bytes)
+            .sum();
+        measured.processes.retain(|process| process.pid != pid);
+        measured.used_bytes = measured.used_bytes.saturating_sub(listed.max(bytes));
+    }
+}

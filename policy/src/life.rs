@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The life of jobs and devices as time passes: measurements, lingering, stopping, strict jobs, ending.
+
+use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
+
+use partage_protocol::admin::{ErrorCode, ErrorView, Reply};
+use partage_protocol::size::format_bytes;
+use partage_protocol::units::{DeviceUuid, JobId, SECOND_NS};
+
+use crate::command::{Action, Signal};
+use crate::device::{Device, DeviceState};
+use crate::event::{DeviceSeen, DriverState, Measurement};
+use crate::job::{Job, JobState, LINGER_NS, Phase, Presence, REMEMBER_COUNT, REMEMBER_NS};
+use crate::policy::{Machine, OnSlot, Policy};
+
+/// A descendant of a strict job that uses a GPU without attaching is killed this long after it was first seen: the job
+/// promises 2 s, and a measurement comes every second at the latest.
+pub const STRICT_NS: u64 = SECOND_NS / 2;
+
+impl Policy {
+    pub(crate) fn see_devices<M: Machine>(
+        &mut self,
+        driver: DriverState,
+        found: Vec<DeviceSeen>,
+        machine: &M,
+        now_ns: u64,
+    ) {
+        self.driver = driver;
+        let present: BTreeSet<DeviceUuid> = found.iter().map(|seen| seen.uuid).collect();
+        for seen in found {
+            let uuid = seen.uuid;
+            match self.devices.get_mut(&uuid) {
+                Some(known) if known.state != DeviceState::Lost => known.seen = seen,
+                _ => {
+                    let (index, model) = (seen.index, seen.model.clone());
+                    let text = format!("GPU {index} ({model}) has {}", format_bytes(seen.total_bytes));
+                    self.devices.insert(uuid, Device::new(seen));
+                    self.publish("device-found", None, None, text);
+                }
+            }
+            self.share_pool(uuid, machine, now_ns);
+        }
+        let missing: Vec<DeviceUuid> = self
+            .devices
+            .keys()
+            .filter(|uuid| !present.contains(uuid))
+            .copied()
+            .collect();
+        for device in missing {
+            self.lose_device(device, "the driver does not show it any more".into());
+        }
+    }
+
+    pub(crate) fn lose_device(&mut self, device: DeviceUuid, why: String) {
+        let Some(known) = self
+            .devices
+            .get_mut(&device)
+            .filter(|known| known.state != DeviceState::Lost)
+        else {
+            return;
+        };
+        known.state = DeviceState::Lost;
+        known.why.clone_from(&why);
+        let text = format!("GPU {} is lost: {why}", known.seen.index);
+        for job in self
+            .jobs
+            .values_mut()
+            .filter(|job| job.is_live() && job.slot_of(device).is_some())
+        {
+            job.note(text.clone());
+        }
+        self.publish("device-lost", None, None, text);
+    }
+
+    pub(crate) fn measure<M: Machine>(&mut self, measured: Measurement, machine: &M, now_ns: u64) {
+        let device = measured.device;
+        self.note_strangers(&measured, now_ns);
+        let Some(known) = self
+            .devices
+            .get_mut(&device)
+            .filter(|known| known.state != DeviceState::Lost)
+        else {
+            return;
+        };
+        known.measured = Some(measured);
+        known.state = DeviceState::Ok;
+        let jobs: Vec<JobId> = self
+            .jobs
+            .values()
+            .filter(|job| job.is_live() && job.slot_of(device).is_some())
+            .map(Job::id)
+            .collect();
+        for job in jobs {
+            self.note_peaks(job, machine);
+            self.follow_falling_use(job, machine, now_ns);
+        }
+        self.share_pool(device, machine, now_ns);
+    }
+
+    /// A job over its limit gives up what it freed.
+    fn follow_falling_use<M: Machine>(&mut self, job: JobId, machine: &M, now_ns: u64) {
+        let Some(job) = self.jobs.get_mut(&job) else { return };
+        for (slot, state) in job.slots.iter_mut().enumerate() {
+            let pages = OnSlot { machine, slot };
+            if state.ledger.granted_sum(&pages) > state.ledger.limit().min(state.ledger.ceiling()) {
+                state.ledger.rebalance(&pages, now_ns);
+            }
+        }
+    }
+
+    /// Names every process that uses the device without being managed, once.
+    fn note_strangers(&mut self, measured: &Measurement, now_ns: u64) {
+        let managed = self.managed_pids();
+        let strangers: Vec<_> = measured
+            .processes
+            .iter()
+            .filter(|process| !managed.contains_key(&process.pid))
+            .cloned()
+            .collect();
+        for process in &strangers {
+            let job = process
+                .descends_from
+                .filter(|id| self.jobs.get(id).is_some_and(Job::is_live));
+            let Some(known) = self.devices.get_mut(&measured.device) else {
+                return;
+            };
+            let is_new = known.announced.insert(process.pid);
+            let index = known.seen.index;
+            let Some(id) = job else {
+                if is_new {
+                    let text = format!(
+                        "pid {} uses {} of GPU {index}",
+                        process.pid,
+                        format_bytes(process.bytes)
+                    );
+                    self.publish("unmanaged", None, Some(process.pid), text);
+                }
+                continue;
+            };
+            let Some(state) = self.jobs.get_mut(&id) else { continue };
+            if let Entry::Vacant(place) = state.strangers.entry(process.pid) {
+                place.insert(now_ns);
+                let pid = process.pid;
+                let text = format!("pid {pid} of {id} uses GPU {index} without Partage: no limit holds for it");
+                state.note(text.clone());
+                self.command(
+                    Action::Tell {
+                        job: id,
+                        text: text.clone(),
+                    },
+                    "never silently unenforced",
+                );
+                self.publish("unmanaged", Some(id), Some(pid), text);
+            }
+        }
+        self.forget_strangers(measured);
+    }
+
+    /// Drops strangers that no device shows any more.
+    fn forget_strangers(&mut self, measured: &Measurement) {
+        let mut shown: BTreeSet<u32> = measured.processes.iter().map(|process| process.pid).collect();
+        let others = self
+            .devices
+            .values()
+            .filter(|device| device.seen.uuid != measured.device);
+        shown.extend(
+            others
+                .filter_map(|device| device.measured.as_ref())
+                .flat_map(|m| &m.processes)
+                .map(|p| p.pid),
+        );
+        for job in self.jobs.values_mut() {
+            job.strangers.retain(|pid, _| shown.contains(pid));
+        }
+        if let Some(device) = self.devices.get_mut(&measured.device) {
+            device.announced.retain(|pid| shown.contains(pid));
+        }
+    }
+
+    /// Everything that is due. Runs at the start of every step, so that no order of events can outrun a deadline.
+    pub(crate) fn expire<M: Machine>(&mut self, machine: &M, now_ns: u64) {
+        if self
+            .adoption_until_ns
+            .is_some_and(|until| now_ns >= until || self.awaited.is_empty())
+        {
+            self.adoption_until_ns = None;
+            let late = self.awaited.len();
+            self.awaited.clear();
+            let text = match late {
+                0 => "every client of the broker before came back".to_owned(),
+                late => format!("{late} clients did not come back yet and are counted with all they were granted"),
+            };
+            self.publish("adoption-done", None, None, text);
+            for device in self.devices.keys().copied().collect::<Vec<_>>() {
+                self.share_pool(device, machine, now_ns);
+            }
+        }
+        for id in self.jobs.keys().copied().collect::<Vec<_>>() {
+            self.expire_job(id, machine, now_ns);
+        }
+        self.forget_old_jobs(now_ns);
+    }
+
+    fn expire_job<M: Machine>(&mut self, id: JobId, machine: &M, now_ns: u64) {
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.is_live()) else {
+            return;
+        };
+        let mut actions = Vec::new();
+        if let Some(stopping) = &mut job.stopping
+            && !stopping.is_killed
+            && now_ns >= stopping.kill_at_ns
+        {
+            stopping.is_killed = true;
+            let action = Action::SignalJob {
+                job: id,
+                signal: Signal::Kill,
+            };
+            actions.push((action, "the grace of stop is over".to_owned()));
+        }
+        if job.record.is_strict {
+            for (pid, since_ns) in &mut job.strangers {
+                if now_ns >= since_ns.saturating_add(STRICT_NS) {
+                    *since_ns = now_ns;
+                    let reason = format!("{id} is strict and pid {pid} uses a GPU without Partage");
+                    actions.push((Action::KillUnmanaged { job: id, pid: *pid }, reason));
+                }
+            }
+        }
+        let is_over = job.linger_until_ns.is_some_and(|until| now_ns >= until);
+        for (action, reason) in actions {
+            self.command(action, &reason);
+        }
+        if is_over {
+            self.end(id, "its last process is gone", machine, now_ns);
+        }
+    }
+
+    fn forget_old_jobs(&mut self, now_ns: u64) {
+        let ended = |job: &Job| match job.phase {
+            Phase::Ended { at_ns } => Some((at_ns, job.id())),
+            _ => None,
+        };
+        let mut old: Vec<(u64, JobId)> = self.jobs.values().filter_map(ended).collect();
+        old.sort_unstable();
+        let excess = old.len().saturating_sub(REMEMBER_COUNT);
+        for (order, (at_ns, id)) in old.into_iter().enumerate() {
+            if order < excess || now_ns >= at_ns.saturating_add(REMEMBER_NS) {
+                self.jobs.remove(&id);
+            }
+        }
+    }
+
+    /// When [`Policy::expire`] has something to do next.
+    pub(crate) fn next_due(&self) -> Option<u64> {
+        let mut due: Vec<u64> = self.adoption_until_ns.into_iter().collect();
+        for job in self.jobs.values() {
+            match &job.phase {
+                Phase::Waiting(queued) => {
+                    due.extend(queued.deadline_ns);
+                    due.push(queued.next_reminder_ns);
+                }
+                Phase::Live => {
+                    due.extend(job.linger_until_ns);
+                    due.extend(
+                        job.stopping
+                            .iter()
+                            .filter(|stop| !stop.is_killed)
+                            .map(|stop| stop.kill_at_ns),
+                    );
+                    if job.record.is_strict {
+                        due.extend(
+                            job.strangers
+                                .values()
+                                .map(|since_ns| since_ns.saturating_add(STRICT_NS)),
+                        );
+                    }
+                }
+                Phase::Ended { at_ns } => due.push(at_ns.saturating_add(REMEMBER_NS)),
+            }
+        }
+        due.into_iter().min()
+    }
+
+    /// Begins to linger, or ends, once nothing of the job is left.
+    pub(crate) fn look_after<M: Machine>(&mut self, id: JobId, machine: &M, now_ns: u64) {
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.is_live()) else {
+            return;
+        };
+        if job.is_first_alive || !job.clients.is_empty() {
+            return;
+        }
+        if job.stopping.is_some() {
+            self.end(id, "it was stopped", machine, now_ns);
+        } else if job.linger_until_ns.is_none() {
+            job.linger_until_ns = Some(now_ns.saturating_add(LINGER_NS));
+        }
+    }
+
+    pub(crate) fn end<M: Machine>(&mut self, id: JobId, why: &str, machine: &M, now_ns: u64) {
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.is_live()) else {
+            return;
+        };
+        job.phase = Phase::Ended { at_ns: now_ns };
+        job.linger_until_ns = None;
+        job.strangers.clear();
+        let stopping = job.stopping.take();
+        let devices: Vec<DeviceUuid> = job.record.devices.iter().map(|place| place.device).collect();
+        self.command(Action::ForgetJob(id), why);
+        self.publish("job-ended", Some(id), None, format!("{id} ended: {why}"));
+        for ticket in stopping.into_iter().flat_map(|stopping| stopping.tickets) {
+            self.reply(
+                ticket,
+                Reply::Done {
+                    message: format!("{id} has ended"),
+                },
+                why,
+            );
+        }
+        for device in devices {
+            self.share_pool(device, machine, now_ns);
+        }
+    }
+
+    /// The state that users see.
+    pub(crate) fn state<M: Machine>(&self, job: &Job, machine: &M) -> JobState {
+        match job.phase {
+            Phase::Waiting(_) => return JobState::Waiting,
+            Phase::Ended { .. } => return JobState::Ended,
+            Phase::Live => {}
+        }
+        let is_dying = |id| {
+            self.clients
+                .get(id)
+                .is_some_and(|client| client.presence == Presence::Dying)
+        };
+        if !job.is_first_alive && !job.clients.is_empty() && job.clients.iter().all(is_dying) {
+            return JobState::Dying;
+        }
+        let is_over = |(slot, state): (usize, &crate::job::Slot)| {
+            state.ledger.granted_sum(&OnSlot { machine, slot }) > state.ledger.limit()
+        };
+        if job.slots.iter().enumerate().any(is_over) {
+            JobState::OverLimit
+        } else {
+            JobState::Running
+        }
+    }
+
+    /// A `run` that waited went away: the job never was.
+    pub(crate) fn ticket_gone(&mut self, ticket: crate::event::Ticket) {
+        let waits = |job: &&Job| matches!(&job.phase, Phase::Waiting(queued) if queued.ticket == ticket);
+        if let Some(id) = self.jobs.values().find(waits).map(Job::id) {
+            self.forget_waiting(id);
+            self.publish("job-gone", Some(id), None, format!("{id} was given up while it waited"));
+        }
+        for job in self.jobs.values_mut() {
+            if let Some(stopping) = &mut job.stopping {
+                stopping.tickets.retain(|other| *other != ticket);
+            }
+        }
+    }
+
+    /// Refuses a command line's request.
+    pub(crate) fn refuse(&mut self, ticket: crate::event::Ticket, why: ErrorView) {
+        let reason = why.message.clone();
+        self.reply(ticket, Reply::Error(why), &reason);
+    }
+
+    /// What a waiting `run` hears when somebody stops its job.
+    pub(crate) fn stopped_while_waiting(id: JobId) -> ErrorView {
+        let message = format!("{id} was stopped while it waited for room");
+        ErrorView {
+            code: ErrorCode::Internal,
+            message,
+            hint: None,
+            holders: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which devices a request may use, and which of them it gets.
+//!
+//! Candidates come from `--gpu` narrowed by the caller's `CUDA_VISIBLE_DEVICES`, which is read as the driver reads it:
+//! indices and UUID beginnings, a list that ends at its first invalid entry. `auto` takes the least committed ones with
+//! room; ties go to the device with fewer jobs, then to the lower index.
+
+use std::collections::BTreeSet;
+
+use partage_protocol::admin::{ErrorCode, ErrorView, Holder};
+use partage_protocol::size::format_bytes;
+use partage_protocol::units::{DeviceUuid, JobId};
+
+use crate::device::{Device, DeviceState};
+use crate::event::DriverState;
+use crate::job::Placement;
+use crate::policy::{Machine, Policy};
+use crate::request::{GpuChoice, GpuName, RunSpec};
+
+/// Why a request has no place.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Unplaced {
+    /// Never: the request itself, or this machine.
+    Refused(ErrorView),
+    /// Not now.
+    NoRoom {
+        /// A sentence with the numbers.
+        reason: String,
+        /// Who holds them.
+        holders: Vec<Holder>,
+        /// Devices that the request could use; later requests may not take these first.
+        devices: Vec<DeviceUuid>,
+    },
+}
+
+/// One candidate that could hold the request some day.
+struct Candidate<'a> {
+    device: &'a Device,
+    limit: Option<u64>,
+    request: u64,
+}
+
+/// What stands against a candidate at the moment.
+enum Obstacle {
+    State(String),
+    Short { left: u64 },
+}
+
+impl Policy {
+    /// Finds devices for a request. `claimed` maps devices to the waiting job that comes first there.
+    pub(crate) fn place<M: Machine>(
+        &self,
+        spec: &RunSpec,
+        claimed: &[(DeviceUuid, JobId)],
+        machine: &M,
+    ) -> Result<Vec<Placement>, Unplaced> {
+        let candidates = self.candidates(spec).map_err(Unplaced::Refused)?;
+        let (count, is_auto) = match &spec.gpu {
+            GpuChoice::Auto(count) => (*count, true),
+            GpuChoice::Named(_) => (candidates.len(), false),
+        };
+        let possible = self.possible(spec, &candidates, count).map_err(Unplaced::Refused)?;
+        let mut free = Vec::new();
+        let mut obstacles = Vec::new();
+        for (order, candidate) in possible.iter().enumerate() {
+            match self.obstacle(candidate, claimed, machine) {
+                Some(obstacle) => obstacles.push((candidate, obstacle)),
+                None => free.push((order, candidate)),
+            }
+        }
+        if free.len() < count {
+            return Err(self.no_room(spec, &possible, &obstacles, count, machine));
+        }
+        if is_auto {
+            free.sort_by_key(|(order, candidate)| (self.load(candidate.device, machine), *order));
+            free.truncate(count);
+            free.sort_by_key(|(order, _)| *order);
+        }
+        let placement = |candidate: &Candidate<'_>| Placement {
+            device: candidate.device.seen.uuid,
+            limit: candidate.limit,
+            request: candidate.request,
+        };
+        Ok(free.into_iter().map(|(_, candidate)| placement(candidate)).collect())
+    }
+
+    /// Devices that the request names or allows, in job order; never empty.
+    fn candidates(&self, spec: &RunSpec) -> Result<Vec<&Device>, ErrorView> {
+        let mut by_index: Vec<&Device> = self.devices.values().collect();
+        by_index.sort_by_key(|device| device.seen.index);
+        if by_index.is_empty() {
+            return Err(self.no_devices());
+        }
+        let visible = match &spec.visible_devices {
+            None => by_index.clone(),
+            Some(text) => {
+                let visible = visible(text, &by_index);
+                if visible.is_empty() {
+                    return Err(no_device(
+                        format!("CUDA_VISIBLE_DEVICES={text:?} leaves none of {}", list(&by_index)),
+                        "unset CUDA_VISIBLE_DEVICES or name a device that exists",
+                    ));
+                }
+                visible
+            }
+        };
+        let GpuChoice::Named(names) = &spec.gpu else {
+            return Ok(visible);
+        };
+        let mut chosen: Vec<&Device> = Vec::new();
+        for name in names {
+            let device = find(name, &by_index)?;
+            if !visible.iter().any(|other| other.seen.uuid == device.seen.uuid) {
+                let text = spec.visible_devices.as_deref().unwrap_or_default();
+                return Err(no_device(
+                    format!(
+                        "--gpu {} is excluded by CUDA_VISIBLE_DEVICES={text:?}",
+                        device.seen.index
+                    ),
+                    "unset CUDA_VISIBLE_DEVICES or name a device in it",
+                ));
+            }
+            if chosen.iter().any(|other| other.seen.uuid == device.seen.uuid) {
+                return Err(crate::request::invalid(
+                    format!("--gpu names GPU {} twice", device.seen.index),
+                    None,
+                ));
+            }
+            chosen.push(device);
+        }
+        Ok(chosen)
+    }
+
+    fn no_devices(&self) -> ErrorView {
+        let (message, hint) = match &self.driver {
+            DriverState::Missing(why) => (
+                format!("no NVIDIA driver here ({why})"),
+                "try: partage sim -- partage run …",
+            ),
+            DriverState::Broken(why) => (format!("the NVIDIA driver does not answer: {why}"), "partage doctor"),
+            DriverState::Ok => ("the driver shows no device".to_owned(), "partage doctor"),
+        };
+        ErrorView {
+            code: ErrorCode::NoDriver,
+            message,
+            hint: Some(hint.into()),
+            holders: Vec::new(),
+        }
+    }
+
+    /// The candidates that could hold the request if they were empty.
+    fn possible<'a>(
+        &self,
+        spec: &RunSpec,
+        candidates: &[&'a Device],
+        count: usize,
+    ) -> Result<Vec<Candidate<'a>>, ErrorView> {
+        let mut possible = Vec::new();
+        for device in candidates {
+            let (limit, request) = spec.amounts(device.usable())?;
+            let fits = request <= device.usable() && limit.unwrap_or(0) <= device.seen.total_bytes;
+            if fits && device.state != DeviceState::Lost {
+                possible.push(Candidate { device, limit, request });
+            }
+        }
+        let needed = if matches!(spec.gpu, GpuChoice::Auto(_)) {
+            count
+        } else {
+            candidates.len()
+        };
+        if possible.len() >= needed {
+            return Ok(possible);
+        }
+        if candidates.len() < needed {
+            return Err(no_device(
+                format!(
+                    "{needed} devices are asked and {} can be used: {}",
+                    candidates.len(),
+                    list(candidates)
+                ),
+                "ask for fewer devices",
+            ));
+        }
+        if let Some(lost) = candidates.iter().find(|device| device.state == DeviceState::Lost) {
+            return Err(no_device(
+                format!("GPU {} is lost: {}", lost.seen.index, lost.why),
+                "choose another device; partage status",
+            ));
+        }
+        let largest = candidates.iter().map(|device| device.usable()).max().unwrap_or(0);
+        let (limit, request) = spec.amounts(largest)?;
+        let asked = format_bytes(request.max(limit.unwrap_or(0)));
+        let offers: Vec<String> = candidates
+            .iter()
+            .take(4)
+            .map(|device| format!("GPU {} has {}", device.seen.index, format_bytes(device.usable())))
+            .collect();
+        Err(ErrorView {
+            code: ErrorCode::Impossible,
+            message: format!("{asked} per device can never fit: {} for jobs", offers.join(", ")),
+            hint: Some(format!("ask for at most {}, or 100%", format_bytes(largest))),
+            holders: Vec::new(),
+        })
+    }
+
+    fn obstacle<M: Machine>(
+        &self,
+        candidate: &Candidate<'_>,
+        claimed: &[(DeviceUuid, JobId)],
+        machine: &M,
+    ) -> Option<Obstacle> {
+        let seen = &candidate.device.seen;
+        if candidate.device.state != DeviceState::Ok {
+            return Some(Obstacle::State(format!("GPU {} has not been measured yet", seen.index)));
+        }
+        if self.is_adopting(seen.uuid) {
+            let text = "is being adopted after the broker's restart: a program on it has not come back yet";
+            return Some(Obstacle::State(format!("GPU {} {text}", seen.index)));
+        }
+        if let Some((_, job)) = claimed.iter().find(|(device, _)| *device == seen.uuid) {
+            return Some(Obstacle::State(format!(
+                "GPU {} goes to {job} first, which asked earlier",
+                seen.index
+            )));
+        }
+        let left = self.picture(seen.uuid, machine).map_or(0, |picture| picture.room(None));
+        // A job that is promised nothing needs no room.
+        (candidate.request > left).then_some(Obstacle::Short { left })
+    }
+
+    fn no_room<M: Machine>(
+        &self,
+        spec: &RunSpec,
+        possible: &[Candidate<'_>],
+        obstacles: &[(&Candidate<'_>, Obstacle)],
+        count: usize,
+        machine: &M,
+    ) -> Unplaced {
+        let mut parts: Vec<String> = obstacles
+            .iter()
+            .take(4)
+            .map(|(candidate, obstacle)| match obstacle {
+                Obstacle::State(text) => text.clone(),
+                Obstacle::Short { left } => format!(
+                    "GPU {} has {} of {} left",
+                    candidate.device.seen.index,
+                    format_bytes(*left),
+                    format_bytes(candidate.device.usable())
+                ),
+            })
+            .collect();
+        if obstacles.len() > parts.len() {
+            parts.push(format!("{} more likewise", obstacles.len() - parts.len()));
+        }
+        let request = possible.iter().map(|candidate| candidate.request).max().unwrap_or(0);
+        let on = match (&spec.gpu, count) {
+            (GpuChoice::Auto(1), _) => "on one device".to_owned(),
+            (GpuChoice::Auto(count), _) => format!("on each of {count} devices"),
+            (GpuChoice::Named(_), 1) => "there".to_owned(),
+            (GpuChoice::Named(_), count) => format!("on each of these {count} devices"),
+        };
+        let need = if request == 0 {
+            format!("needs a place {on}")
+        } else {
+            format!("needs {} {on}", format_bytes(request))
+        };
+        let blocking: BTreeSet<DeviceUuid> = obstacles
+            .iter()
+            .map(|(candidate, _)| candidate.device.seen.uuid)
+            .collect();
+        let pictures = blocking.iter().filter_map(|device| self.picture(*device, machine));
+        let mut holders: Vec<Holder> = pictures.flat_map(|picture| picture.holders()).collect();
+        holders.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.who.cmp(&b.who)));
+        holders.truncate(32);
+        Unplaced::NoRoom {
+            reason: format!("{need}: {}", parts.join(", ")),
+            holders,
+            devices: possible.iter().map(|candidate| candidate.device.seen.uuid).collect(),
+        }
+    }
+
+    /// How loaded a device is: committed part in millionths, then jobs.
+    fn load<M: Machine>(&self, device: &Device, machine: &M) -> (u64, usize) {
+        let Some(picture) = self.picture(device.seen.uuid, machine) else {
+            return (u64::MAX, usize::MAX);
+        };
+        let taken = u128::from(picture.committed().saturating_add(picture.unmanaged()));
+        let part = taken * 1_000_000 / u128::from(device.usable().max(1));
+        (u64::try_from(part).unwrap_or(u64::MAX), picture.holds.len())
+    }
+}
+
+/// The devices that `CUDA_VISIBLE_DEVICES=text` leaves, in its order; entries from the first invalid or repeated one on
+/// count for nothing, as with the driver.
+fn visible<'a>(text: &str, by_index: &[&'a Device]) -> Vec<&'a Device> {
+    let mut visible: Vec<&Device> = Vec::new();
+    for part in text.split(',') {
+        let Some(name) = GpuName::parse(part.trim()) else { break };
+        let Ok(device) = find(&name, by_index) else { break };
+        if visible.iter().any(|other| other.seen.uuid == device.seen.uuid) {
+            break;
+        }
+        visible.push(device);
+    }
+    visible
+}
+
+fn find<'a>(name: &GpuName, by_index: &[&'a Device]) -> Result<&'a Device, ErrorView> {
+    let mut matching = by_index.iter().filter(|device| match name {
+        GpuName::Index(index) => device.seen.index == *index,
+        GpuName::Uuid(prefix) => device.seen.uuid.to_string().to_ascii_lowercase().starts_with(prefix),
+    });
+    let written = match name {
+        GpuName::Index(index) => index.to_string(),
+        GpuName::Uuid(prefix) => prefix.clone(),
+    };
+    match (matching.next(), matching.next()) {
+        (Some(device), None) => Ok(device),
+        (None, _) => Err(no_device(
+            format!("no GPU {written} here: there is {}", list(by_index)),
+            "partage status",
+        )),
+        (Some(_), Some(_)) => Err(no_device(
+            format!("{written} is the beginning of several UUIDs"),
+            "write more of the UUID",
+        )),
+    }
+}
+
+fn list(devices: &[&Device]) -> String {
+    let mut names: Vec<String> = devices
+        .iter()
+        .take(8)
+        .map(|device| device.seen.index.to_string())
+        .collect();
+    if devices.len() > names.len() {
+        names.push(format!("{} more", devices.len() - names.len()));
+    }
+    format!("GPU {}", names.join(", "))
+}
+
+fn no_device(message: String, hint: &str) -> ErrorView {
+    ErrorView {
+        code: ErrorCode::NoDevice,
+        message,
+        hint: Some(hint.into()),
+        holders: Vec::new(),
+    }
+}

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Who holds what of a device, what is left, and how pooled jobs share it.
+//!
+//! Per job and device, in bytes: *promised* (its request), *granted* (Σ L of its clients), *used* (what they charge),
+//! *measured* (what NVML shows of its processes). *committed* is max(promised, used, measured): admission counts it.
+//! *held* is max(promised, granted, measured): what the job could reach without being asked, so that Σ held is what
+//! must stay within the device once anything is promised there.
+//!
+//! Unmanaged memory is what NVML lists for processes that are no client, plus what is in use beyond every process it
+//! lists (processes of other containers), less the reserve.
+
+use std::collections::BTreeMap;
+
+use partage_protocol::admin::Holder;
+use partage_protocol::units::{DeviceUuid, JobId};
+
+use crate::device::DeviceState;
+use crate::policy::{Machine, OnSlot, Policy};
+
+/// One job on one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hold {
+    pub job: JobId,
+    pub slot: usize,
+    pub limit: u64,
+    pub promised: u64,
+    pub granted: u64,
+    pub used: u64,
+    pub measured: u64,
+}
+
+impl Hold {
+    pub(crate) fn committed(&self) -> u64 {
+        self.promised.max(self.used).max(self.measured)
+    }
+
+    pub(crate) fn held(&self) -> u64 {
+        self.promised.max(self.granted).max(self.measured)
+    }
+
+    /// Its limit exceeds its promise: the rest comes out of what nobody else was promised.
+    pub(crate) fn is_pooled(&self) -> bool {
+        self.limit > self.promised
+    }
+}
+
+/// One device with everybody on it, at one instant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Picture {
+    pub index: u32,
+    pub usable: u64,
+    pub holds: Vec<Hold>,
+    /// Listed processes that are no client: pid and bytes.
+    pub strangers: Vec<(u32, u64)>,
+    /// In use beyond everything listed.
+    pub unexplained: u64,
+}
+
+impl Picture {
+    pub(crate) fn unmanaged(&self) -> u64 {
+        self.strangers
+            .iter()
+            .fold(self.unexplained, |sum, (_, bytes)| sum.saturating_add(*bytes))
+    }
+
+    /// What can still be promised when `except` is left out of account.
+    pub(crate) fn room(&self, except: Option<JobId>) -> u64 {
+        self.rest(except, Hold::committed)
+    }
+
+    /// What is left when everybody but `except` takes all that is granted to it.
+    pub(crate) fn room_now(&self, except: Option<JobId>) -> u64 {
+        self.rest(except, Hold::held)
+    }
+
+    fn rest(&self, except: Option<JobId>, amount: impl Fn(&Hold) -> u64) -> u64 {
+        let taken = self.holds.iter().filter(|hold| Some(hold.job) != except).map(amount);
+        self.usable
+            .saturating_sub(taken.fold(self.unmanaged(), u64::saturating_add))
+    }
+
+    pub(crate) fn committed(&self) -> u64 {
+        self.holds.iter().map(Hold::committed).fold(0, u64::saturating_add)
+    }
+
+    /// Is everything that is held within the device? Precondition of a promise.
+    pub(crate) fn is_within(&self) -> bool {
+        let held = self
+            .holds
+            .iter()
+            .map(Hold::held)
+            .fold(self.unmanaged(), u64::saturating_add);
+        held <= self.usable
+    }
+
+    pub(crate) fn has_promises(&self) -> bool {
+        self.holds.iter().any(|hold| hold.promised > 0)
+    }
+
+    /// Who holds the device, the greatest first.
+    pub(crate) fn holders(&self) -> Vec<Holder> {
+        let holder = |who: String, bytes| Holder {
+            who,
+            gpu: self.index,
+            bytes,
+        };
+        let jobs = self
+            .holds
+            .iter()
+            .map(|hold| holder(hold.job.to_string(), hold.committed()));
+        let strangers = self
+            .strangers
+            .iter()
+            .map(|(pid, bytes)| holder(format!("pid {pid}"), *bytes));
+        let unexplained = (self.unexplained > 0).then(|| holder("processes not visible".into(), self.unexplained));
+        let mut all: Vec<Holder> = jobs
+            .chain(strangers)
+            .chain(unexplained)
+            .filter(|holder| holder.bytes > 0)
+            .collect();
+        all.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.who.cmp(&b.who)));
+        all
+    }
+}
+
+impl Policy {
+    /// The jobs of processes that are clients, by pid.
+    pub(crate) fn managed_pids(&self) -> BTreeMap<u32, JobId> {
+        let managed = self.clients.values().filter(|client| !client.is_nvml_only);
+        managed.map(|client| (client.process.pid, client.job)).collect()
+    }
+
+    /// The limit of a slot as a number: the whole card where the job has none.
+    pub(crate) fn limit_of(&self, device: DeviceUuid, limit: Option<u64>) -> u64 {
+        // An adopted job's device may not be enumerated yet; then nothing is admitted either.
+        limit.unwrap_or_else(|| {
+            self.devices
+                .get(&device)
+                .map_or(u64::MAX, |device| device.seen.total_bytes)
+        })
+    }
+
+    pub(crate) fn picture<M: Machine>(&self, device: DeviceUuid, machine: &M) -> Option<Picture> {
+        let known = self.devices.get(&device)?;
+        let pids = self.managed_pids();
+        let mut measured_by_job: BTreeMap<JobId, u64> = BTreeMap::new();
+        let mut strangers = Vec::new();
+        for process in known.measured.iter().flat_map(|measured| &measured.processes) {
+            match pids.get(&process.pid) {
+                Some(job) => {
+                    let sum = measured_by_job.entry(*job).or_default();
+                    *sum = sum.saturating_add(process.bytes);
+                }
+                None => strangers.push((process.pid, process.bytes)),
+            }
+        }
+        let mut holds = Vec::new();
+        for job in self.jobs.values().filter(|job| job.is_live()) {
+            let Some(slot) = job.slot_of(device) else { continue };
+            let (Some(placement), Some(state)) = (job.record.devices.get(slot), job.slots.get(slot)) else {
+                continue;
+            };
+            let pages = OnSlot { machine, slot };
+            holds.push(Hold {
+                job: job.id(),
+                slot,
+                limit: self.limit_of(device, placement.limit),
+                promised: placement.request,
+                granted: state.ledger.granted_sum(&pages),
+                used: state.ledger.used_sum(&pages),
+                measured: measured_by_job.remove(&job.id()).unwrap_or(0),
+            });
+        }
+        let listed = strangers
+            .iter()
+            .fold(0, |sum: u64, (_, bytes)| sum.saturating_add(*bytes));
+        let explained = holds
+            .iter()
+            .fold(listed, |sum, hold| sum.saturating_add(hold.used.max(hold.measured)));
+        let in_use = known.measured.as_ref().map_or(0, |measured| measured.used_bytes);
+        let unexplained = in_use
+            .saturating_sub(explained)
+            .saturating_sub(known.seen.reserve_bytes);
+        Some(Picture {
+            index: known.seen.index,
+            usable: known.usable(),
+            holds,
+            strangers,
+            unexplained,
+        })
+    }
+
+    /// Shares what nobody was promised evenly among the pooled jobs of a device. Where nothing is promised at all there
+    /// is nothing to withhold: each may take the whole card, and the driver says when it is full, as without us.
+    pub(crate) fn share_pool<M: Machine>(&mut self, device: DeviceUuid, machine: &M, now_ns: u64) {
+        let Some(picture) = self.picture(device, machine) else {
+            return;
+        };
+        let pooled = picture.holds.iter().filter(|hold| hold.is_pooled()).count() as u64;
+        // Before its first measurement a device's unmanaged use is not known: then nobody gets more than he has.
+        let is_known = self
+            .devices
+            .get(&device)
+            .is_some_and(|device| device.state == DeviceState::Ok);
+        let slack = if is_known {
+            picture.room(None) / pooled.max(1)
+        } else {
+            0
+        };
+        let has_promises = picture.has_promises();
+        let target = |hold: &Hold| match (hold.is_pooled(), has_promises) {
+            (true, true) => hold.committed().saturating_add(slack).min(hold.limit),
+            _ => hold.limit,
+        };
+        for hold in &picture.holds {
+            let ceiling = self.ceiling(hold).min(target(hold));
+            self.set_ceiling(hold, ceiling, machine, now_ns);
+        }
+        for hold in &picture.holds {
+            let room = if hold.is_pooled() && has_promises {
+                // Looked at again: another job may have used its slack before it could be lowered.
+                let Some(now) = self.picture(device, machine) else {
+                    return;
+                };
+                now.room_now(Some(hold.job)).max(hold.promised)
+            } else {
+                u64::MAX
+            };
+            let ceiling = target(hold).min(room);
+            if ceiling > self.ceiling(hold) {
+                self.set_ceiling(hold, ceiling, machine, now_ns);
+            }
+        }
+    }
+
+    /// A pooled job needs `needed` bytes in all: takes unused ones back from the other pooled jobs of the device.
+    /// Answers whether its ceiling now reaches that.
+    pub(crate) fn grow_ceiling<M: Machine>(
+        &mut self,
+        job: JobId,
+        device: DeviceUuid,
+        needed: u64,
+        machine: &M,
+        now_ns: u64,
+    ) -> bool {
+        if self
+            .devices
+            .get(&device)
+            .is_none_or(|device| device.state != DeviceState::Ok)
+        {
+            return false;
+        }
+        let Some(picture) = self.picture(device, machine) else {
+            return false;
+        };
+        let Some(mine) = picture.holds.iter().find(|hold| hold.job == job) else {
+            return false;
+        };
+        let Some(rest) = picture.room(Some(job)).checked_sub(needed) else {
+            return false;
+        };
+        let others = picture.holds.iter().filter(|hold| hold.job != job && hold.is_pooled());
+        let slack = rest / (others.clone().count() as u64 + 1);
+        for other in others {
+            let ceiling = self.ceiling(other).min(other.committed().saturating_add(slack));
+            self.set_ceiling(other, ceiling, machine, now_ns);
+        }
+        let Some(now) = self.picture(device, machine) else {
+            return false;
+        };
+        let reach = now.room_now(Some(job));
+        if reach < needed {
+            return false;
+        }
+        let ceiling = needed
+            .saturating_add(slack)
+            .min(reach)
+            .min(mine.limit)
+            .max(self.ceiling(mine));
+        self.set_ceiling(mine, ceiling, machine, now_ns);
+        ceiling >= needed
+    }
+
+    fn ceiling(&self, hold: &Hold) -> u64 {
+        let slot = self.jobs.get(&hold.job).and_then(|job| job.slots.get(hold.slot));
+        slot.map_or(0, |slot| slot.ledger.ceiling())
+    }
+
+    fn set_ceiling<M: Machine>(&mut self, hold: &Hold, ceiling: u64, machine: &M, now_ns: u64) {
+        let Some(slot) = self
+            .jobs
+            .get_mut(&hold.job)
+            .and_then(|job| job.slots.get_mut(hold.slot))
+        else {
+            return;
+        };
+        if slot.ledger.ceiling() != ceiling || slot.ledger.limit() != hold.limit {
+            let _granted = slot.ledger.set_limit(
+                &OnSlot {
+                    machine,
+                    slot: hold.slot,
+                },
+                hold.limit,
+                ceiling,
+                now_ns,
+            );
+        }
+    }
+
+    /// Remembers the highest use of a job's slots.
+    pub(crate) fn note_peaks<M: Machine>(&mut self, job: JobId, machine: &M) {
+        let Some(job) = self.jobs.get_mut(&job) else { return };
+        for (slot, state) in job.slots.iter_mut().enumerate() {
+            state.peak = state.peak.max(state.ledger.used_sum(&OnSlot { machine, slot }));
+        }
+    }
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What users are shown: jobs, devices, queue, as the admin protocol's documents.
+//!
+//! Names, labels and commands of a job are shown to its owner and to administrators only.
+
+use partage_protocol::admin::{
+    BrokerView, ClientView, DeviceView, ErrorView, JobDeviceView, JobView, QueuedView, Reply, StatusView, UnmanagedView,
+};
+use partage_protocol::reservation::Word;
+use partage_protocol::units::JobId;
+
+use crate::event::{Caller, TargetQuery};
+use crate::job::{Job, Phase};
+use crate::policy::{Machine, OnSlot, Policy};
+use crate::target::{Access, may_see};
+
+impl Policy {
+    /// Answer to `ps`: current jobs, with `all` ended ones too, oldest first.
+    pub fn ps<M: Machine>(&self, caller: &Caller, all: bool, machine: &M) -> Reply {
+        let shown = self.jobs.values().filter(|job| all || job.is_current());
+        let jobs = shown.map(|job| self.view(job, caller, machine)).collect();
+        Reply::Ps {
+            jobs,
+            unmanaged: self.unmanaged(),
+        }
+    }
+
+    /// Answer to `get`.
+    ///
+    /// # Errors
+    /// The target is none, several, or no target.
+    pub fn get<M: Machine>(&self, caller: &Caller, target: &TargetQuery, machine: &M) -> Result<Reply, Box<ErrorView>> {
+        let id = self.resolve(target, caller, Access::Look).map_err(Box::new)?;
+        let job = self.jobs.get(&id).map(|job| self.view(job, caller, machine));
+        job.map(Reply::Job)
+            .ok_or_else(|| Box::new(crate::request::invalid(format!("{id} is unknown"), None)))
+    }
+
+    /// Answer to `status`; what the broker knows of itself is given, jobs and clients are filled in.
+    pub fn status<M: Machine>(&self, mut broker: BrokerView, now_ns: u64, machine: &M) -> StatusView {
+        broker.jobs = u32::try_from(self.live_jobs()).unwrap_or(u32::MAX);
+        broker.clients = u32::try_from(self.clients.len()).unwrap_or(u32::MAX);
+        let mut devices: Vec<DeviceView> = self
+            .devices
+            .keys()
+            .filter_map(|device| self.device_view(*device, machine))
+            .collect();
+        devices.sort_by_key(|device| device.index);
+        let queue = self.queue.iter().filter_map(|id| self.jobs.get(id)).filter_map(|job| {
+            let Phase::Waiting(queued) = &job.phase else {
+                return None;
+            };
+            Some(QueuedView {
+                job: job.id().to_string(),
+                user: job.record.user.clone(),
+                mem: queued.mem_text.clone(),
+                waited_ns: now_ns.saturating_sub(queued.since_ns),
+                reason: queued.reason.clone(),
+            })
+        });
+        StatusView {
+            broker,
+            devices,
+            queue: queue.collect(),
+        }
+    }
+
+    /// Jobs that are live or lingering; a private broker leaves when there is none and nobody waits.
+    #[must_use]
+    pub fn live_jobs(&self) -> usize {
+        self.jobs.values().filter(|job| job.is_live()).count()
+    }
+
+    /// Jobs that wait.
+    #[must_use]
+    pub fn waiting_jobs(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// One job as `caller` may see it.
+    pub fn job_view<M: Machine>(&self, id: JobId, caller: &Caller, machine: &M) -> Option<JobView> {
+        self.jobs.get(&id).map(|job| self.view(job, caller, machine))
+    }
+
+    fn view<M: Machine>(&self, job: &Job, caller: &Caller, machine: &M) -> JobView {
+        let record = &job.record;
+        let sees = may_see(job, caller);
+        let devices = (0..record.devices.len()).map(|slot| {
+            let ledger = job.slots.get(slot).filter(|_| job.is_live()).map(|slot| &slot.ledger);
+            let pages = OnSlot { machine, slot };
+            let used = ledger.map_or(0, |ledger| ledger.used_sum(&pages));
+            let granted = ledger.map_or(0, |ledger| ledger.granted_sum(&pages));
+            self.slot_view(job.id(), slot, used, granted)
+        });
+        let slots = job.slots.len();
+        let clients = job.clients.iter().filter_map(|id| {
+            let client = self.clients.get(id)?;
+            let used = |slot| {
+                machine
+                    .words(*id, slot)
+                    .and_then(|words| words.shared.map(|shared| shared.used.load()))
+            };
+            let used_bytes = if client.is_nvml_only { 0..0 } else { 0..slots };
+            let used_bytes = used_bytes.map(|slot| used(slot).unwrap_or(0)).collect();
+            Some(ClientView {
+                pid: client.process.pid,
+                state: client.presence.word().into(),
+                used_bytes,
+            })
+        });
+        JobView {
+            job: job.id().to_string(),
+            name: record.name.clone().filter(|_| sees),
+            user: record.user.clone(),
+            uid: record.uid,
+            state: self.state(job, machine).word().into(),
+            pid: record.first.map_or(0, |first| first.pid),
+            command: if sees { record.command.clone() } else { Vec::new() },
+            labels: if sees { record.labels.clone() } else { Vec::new() },
+            devices: devices.collect(),
+            clients: clients.collect(),
+            denied: job.denied,
+            started_ns: record.started_unix_ns,
+            is_strict: record.is_strict,
+            notes: if sees { job.notes.clone() } else { Vec::new() },
+        }
+    }
+
+    pub(crate) fn slot_view(&self, id: JobId, slot: usize, used_bytes: u64, granted_bytes: u64) -> JobDeviceView {
+        let job = self.jobs.get(&id);
+        let place = job.and_then(|job| job.record.devices.get(slot));
+        let seen = place
+            .and_then(|place| self.devices.get(&place.device))
+            .map(|device| &device.seen);
+        let peak = job.and_then(|job| job.slots.get(slot)).map_or(0, |slot| slot.peak);
+        JobDeviceView {
+            index: seen.map_or(u32::MAX, |seen| seen.index),
+            uuid: place.map(|place| place.device.to_string()).unwrap_or_default(),
+            model: seen.map(|seen| seen.model.clone()).unwrap_or_default(),
+            limit_bytes: place.and_then(|place| place.limit),
+            request_bytes: place.map_or(0, |place| place.request),
+            used_bytes,
+            peak_bytes: peak.max(used_bytes),
+            granted_bytes: granted_bytes.max(used_bytes),
+        }
+    }
+
+    fn device_view<M: Machine>(&self, device: partage_protocol::units::DeviceUuid, machine: &M) -> Option<DeviceView> {
+        let known = self.devices.get(&device)?;
+        let picture = self.picture(device, machine)?;
+        let is_lost = known.state == crate::device::DeviceState::Lost;
+        let state = if is_lost {
+            format!("{}: {}", known.state.word(), known.why)
+        } else {
+            known.state.word().into()
+        };
+        Some(DeviceView {
+            index: known.seen.index,
+            uuid: device.to_string(),
+            model: known.seen.model.clone(),
+            state,
+            total_bytes: known.seen.total_bytes,
+            usable_bytes: known.usable(),
+            committed_bytes: picture.committed().saturating_add(picture.unmanaged()),
+            used_bytes: known.measured.as_ref().map_or(0, |measured| measured.used_bytes),
+            unmanaged_bytes: picture.unmanaged(),
+            jobs: picture.holds.iter().map(|hold| hold.job.to_string()).collect(),
+        })
+    }
+
+    fn unmanaged(&self) -> Vec<UnmanagedView> {
+        let managed = self.managed_pids();
+        let mut all = Vec::new();
+        for device in self.devices.values() {
+            for process in device.measured.iter().flat_map(|measured| &measured.processes) {
+                if !managed.contains_key(&process.pid) {
+                    all.push(UnmanagedView {
+                        pid: process.pid,
+                        uid: process.uid,
+                        gpu: device.seen.index,
+                        used_bytes: process.bytes,
+                        job: process.descends_from.map(|job| job.to_string()),
+                    });
+                }
+            }
+        }
+        all.sort_by_key(|process| (process.gpu, process.pid));
+        all
+    }
+}
