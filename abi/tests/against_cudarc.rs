@@ -46,7 +46,7 @@ fn memory() {
         CuMemPoolPtrExportData = CUmemPoolPtrExportData_v1 { reserved }
         CuIpcMemHandle = CUipcMemHandle_v1 { reserved }
         CuIpcEventHandle = CUipcEventHandle_v1 { reserved }
-        CuArrayMapInfo = CUarrayMapInfo_v1 { resourceType, subresourceType, memHandleType, offset, deviceBitMask, flags }
+        CuArrayMapInfo = CUarrayMapInfo_v1 { resourceType, subresourceType, memHandleType, offset, flags }
         CuMulticastObjectProp = CUmulticastObjectProp_v1 { numDevices, size, handleTypes, flags }
     }
 }

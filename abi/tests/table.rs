@@ -161,9 +161,12 @@ fn consumers_get_every_row_with_its_signature() {
     use partage_abi::types::*;
     let mut symbols = Vec::new();
     macro_rules! collect {
-        ($( [$word:ident $(($($operand:tt)*))?] $symbol:ident ($($arg:ident: $type:ty),* $(,)?) $(-> $answer:ty)?; )*) => {
-            $( symbols.push((stringify!($word), stringify!($symbol), [$(size_of::<$type>()),*].iter().sum::<usize>())); )*
-        };
+        ($(
+            [$word:ident $(($($operand:tt)*))?] $symbol:ident ($($arg:ident: $type:ty),* $(,)?) $(-> $answer:ty)?;
+        )*) => { $(
+            let size = [$(size_of::<$type>()),*].iter().sum::<usize>();
+            symbols.push((stringify!($word), stringify!($symbol), size));
+        )* };
     }
     partage_abi::driver_table! { collect }
     assert_eq!(symbols.len(), ROWS.len());

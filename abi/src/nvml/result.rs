@@ -32,6 +32,7 @@ impl core::fmt::Debug for NvmlReturn {
 
 macro_rules! results {
     ($( $name:ident = $code:literal, $text:literal; )*) => {
+        // The vendor's names, explained by their texts.
         #[allow(missing_docs)]
         impl NvmlReturn {
             $( pub const $name: Self = Self($code); )*

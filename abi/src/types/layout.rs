@@ -53,6 +53,7 @@ macro_rules! c_layouts {
     (@name $field:ident $c_field:literal) => { $c_field };
     (@declare struct $name:ident $c_name:literal $(align $align:literal)? { $( $field:ident: $type:ty, )* }) => {
         #[doc = concat!("`", $c_name, "` of the vendor's header.")]
+        // The vendor's member names, explained in the vendor's manual.
         #[allow(non_snake_case, missing_docs)]
         #[derive(Clone, Copy, Debug)]
         #[repr(C $(, align($align))?)]
@@ -61,6 +62,7 @@ macro_rules! c_layouts {
     };
     (@declare union $name:ident $c_name:literal { $( $field:ident: $type:ty, )* }) => {
         #[doc = concat!("`", $c_name, "` of the vendor's header (a union).")]
+        // The vendor's member names, explained in the vendor's manual.
         #[allow(non_snake_case, missing_docs)]
         #[derive(Clone, Copy)]
         #[repr(C)]
@@ -119,7 +121,12 @@ macro_rules! handles {
 /// Groups are `/// Of what` `type { NAME = value, }`.
 macro_rules! values {
     ($( #[doc = $of:literal] $type:ident { $( $name:ident = $value:literal, )* } )*) => {
-        $( $( #[doc = $of] #[allow(non_upper_case_globals)] pub const $name: $type = $value; )* )*
+        $( $(
+            #[doc = $of]
+            // Some of the vendor's names hold small letters.
+            #[allow(non_upper_case_globals)]
+            pub const $name: $type = $value;
+        )* )*
 
         /// Every name with its value, for the tests that compare them with the vendor's header.
         pub const ALL: &[(&str, i64)] = &[ $( $( (stringify!($name), $name as i64), )* )* ];

@@ -40,6 +40,7 @@ impl core::fmt::Debug for CuResult {
 
 macro_rules! results {
     ($( $name:ident = $code:literal, $c_name:literal, $text:literal; )*) => {
+        // The vendor's names, explained by their texts.
         #[allow(missing_docs)]
         impl CuResult {
             $( #[doc = concat!("`", stringify!($c_name), "`")] pub const $name: Self = Self($code); )*

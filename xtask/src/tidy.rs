@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The style sheet's rules that a machine can hold, each with what to do instead.
+
+use std::path::Path;
+
+use crate::tree::{File, files};
+
+/// Characters in a line of code.
+const LINE: usize = 120;
+
+/// Lines in a source file; the style sheet asks for 100 to 400.
+const LENGTH: usize = 500;
+
+/// Files that may be longer, because they are only a list. One that has become short is named too.
+const LONG: &[&str] = &[
+    "abi/src/driver_table.rs",
+    "abi/src/entry_points.rs",
+    "abi/src/nvml_table.rs",
+    "abi/src/values.rs",
+];
+
+/// Names that say nothing, for folders and files.
+const REFUSED_NAMES: [&str; 6] = ["utils", "common", "core", "manager", "helpers", "misc"];
+
+/// Words that stand for unfinished or careless work, and what to do. Written in halves, so as not to find themselves.
+const REFUSED_WORDS: &[(&str, &str, &str)] = &[
+    ("to", "do!", "return a typed refusal and write a line in Known limits"),
+    (
+        "unimple",
+        "mented!",
+        "return a typed refusal and write a line in Known limits",
+    ),
+    ("TO", "DO", "do it, or write a line in Known limits"),
+    ("FIX", "ME", "fix it, or write a line in Known limits"),
+    ("simplified ", "for now", "say what is missing in Known limits"),
+    ("db", "g!(", "log with a field, or remove it"),
+];
+
+/// Everything that breaks a rule, as `path:line: what; what to do`.
+pub fn complaints(root: &Path) -> Vec<String> {
+    let files = files(root);
+    let mut found = Vec::new();
+    for file in &files {
+        found.extend(name(file));
+        if file.is_code() {
+            found.extend(licence(file));
+            found.extend(purpose(file));
+            found.extend(length(file, LONG.contains(&&*file.path)));
+            found.extend(lines(file));
+        }
+        found.extend(dead(file, &files));
+    }
+    for path in LONG {
+        if !files.iter().any(|file| file.path == *path) {
+            found.push(format!(
+                "{path}: named in the list of long files and gone; remove it from xtask/src/tidy.rs"
+            ));
+        }
+    }
+    found
+}
+
+fn name(file: &File) -> Option<String> {
+    let part = file
+        .path
+        .split('/')
+        .find(|part| REFUSED_NAMES.contains(&part.split('.').next().unwrap_or(part)))?;
+    Some(format!(
+        "{}: `{part}` says nothing; name it after what it holds",
+        file.path
+    ))
+}
+
+fn licence(file: &File) -> Option<String> {
+    let is_there = file
+        .text
+        .lines()
+        .take(3)
+        .any(|line| line.contains("SPDX-License-Identifier: Apache-2.0"));
+    (!is_there).then(|| {
+        format!(
+            "{}:1: no SPDX line; add: SPDX-License-Identifier: Apache-2.0",
+            file.path
+        )
+    })
+}
+
+fn purpose(file: &File) -> Option<String> {
+    let says_it = file.extension() != "rs" || file.text.lines().take(4).any(|line| line.starts_with("//!"));
+    (!says_it).then(|| format!("{}:2: opens without a `//!` sentence of purpose; add one", file.path))
+}
+
+fn length(file: &File, may_be_long: bool) -> Option<String> {
+    let lines = file.text.lines().count();
+    match (lines > LENGTH, may_be_long) {
+        (true, false) => Some(format!(
+            "{}: {lines} lines, more than {LENGTH}; split it by subject",
+            file.path
+        )),
+        (false, true) => Some(format!(
+            "{}: {lines} lines need no exception; remove it from xtask/src/tidy.rs",
+            file.path
+        )),
+        _ => None,
+    }
+}
+
+/// Rules about single lines: width, refused words, lint exceptions without a reason.
+fn lines(file: &File) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut previous = "";
+    for (i, line) in file.text.lines().enumerate() {
+        let mut complain = |what: &str| found.push(format!("{}:{}: {what}", file.path, i + 1));
+        let width = line.chars().count();
+        // An address cannot be broken.
+        if width > LINE && !line.contains("://") {
+            complain(&format!("{width} characters, more than {LINE}; break the line"));
+        }
+        for (first, second, instead) in REFUSED_WORDS {
+            if line.contains(&[*first, *second].concat()) {
+                complain(&format!("`{first}{second}`; {instead}"));
+            }
+        }
+        let is_exception = ["#[allow(", "#![allow(", "#[expect(", "#![expect("]
+            .iter()
+            .any(|a| line.contains(a));
+        let has_reason = line.contains("//") || line.contains("reason =") || previous.trim_start().starts_with("//");
+        if file.extension() == "rs" && is_exception && !has_reason {
+            complain("a lint exception without a reason; say why in a comment above it");
+        }
+        previous = line;
+    }
+    found
+}
+
+/// A Rust source that no other names as a module is not compiled.
+fn dead(file: &File, files: &[File]) -> Option<String> {
+    let path = file.path.strip_suffix(".rs")?;
+    let (folder, stem) = path.rsplit_once('/')?;
+    let is_root = ["main", "lib", "mod", "build"].contains(&stem);
+    // Only files below a package's src/ must be named; tests, benches, examples and binaries are found by cargo.
+    if is_root || !(folder.ends_with("/src") || folder.contains("/src/")) || folder.ends_with("/src/bin") {
+        return None;
+    }
+    let parents = [
+        format!("{folder}/main.rs"),
+        format!("{folder}/lib.rs"),
+        format!("{folder}/mod.rs"),
+        format!("{folder}.rs"),
+    ];
+    let declaration = format!("mod {stem};");
+    let file_name = format!("{stem}.rs\"");
+    let is_named = |parent: &File| {
+        parent
+            .text
+            .lines()
+            .any(|line| line.ends_with(&declaration) || line.contains("path =") && line.contains(&file_name))
+    };
+    let is_alive = files
+        .iter()
+        .any(|other| parents.contains(&other.path) && is_named(other));
+    (!is_alive).then(|| {
+        format!(
+            "{}: no module names it, so it is not compiled; declare or remove it",
+            file.path
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(path: &str, text: &str) -> File {
+        File {
+            path: path.to_owned(),
+            text: text.to_owned(),
+        }
+    }
+
+    #[test]
+    fn each_rule_finds_its_fault_and_passes_its_cure() {
+        assert!(name(&file("broker/src/utils.rs", "")).is_some());
+        assert!(name(&file("broker/helpers/x.rs", "")).is_some());
+        assert!(name(&file("broker/src/score.rs", "")).is_none());
+        assert!(licence(&file("a.py", "#!/usr/bin/env python3\nprint()\n")).is_some());
+        assert!(
+            licence(&file(
+                "a.py",
+                "#!/usr/bin/env python3\n# SPDX-License-Identifier: Apache-2.0\n"
+            ))
+            .is_none()
+        );
+        assert!(purpose(&file("a.rs", "fn main() {}\n")).is_some());
+        assert!(purpose(&file("a.rs", "// licence\n//! Why.\n")).is_none());
+    }
+
+    #[test]
+    fn long_files_need_an_exception_and_short_ones_must_not_have_one() {
+        let long = file("a.rs", &"x\n".repeat(LENGTH + 1));
+        assert!(length(&long, false).is_some());
+        assert!(length(&long, true).is_none());
+        assert!(length(&file("a.rs", "x\n"), true).is_some());
+    }
+
+    #[test]
+    fn lines_are_judged_one_by_one() {
+        let count = |text: &str| lines(&file("a.rs", text)).len();
+        assert_eq!(count(&"x".repeat(LINE)), 0);
+        assert_eq!(count(&"x".repeat(LINE + 1)), 1);
+        assert_eq!(count(&format!("// https://{}", "x".repeat(LINE))), 0);
+        assert_eq!(count(&["// TO", "DO later"].concat()), 1);
+        assert_eq!(count("#[allow(dead_code)]\nfn f() {}"), 1);
+        assert_eq!(
+            count("// Only one flavour of the list is used.\n#[allow(dead_code)]\nfn f() {}"),
+            0
+        );
+    }
+
+    #[test]
+    fn source_that_no_module_names_is_dead() {
+        let files = [
+            file("a/src/lib.rs", "pub mod used;\n"),
+            file("a/src/used.rs", "mod inner;\n"),
+            file("a/src/used/inner.rs", ""),
+        ];
+        assert!(files.iter().all(|file| dead(file, &files).is_none()));
+        assert!(dead(&file("a/src/stray.rs", ""), &files).is_some());
+        assert!(dead(&file("a/tests/stray.rs", ""), &files).is_none());
+    }
+}
