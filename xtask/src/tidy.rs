@@ -123,7 +123,7 @@ fn lines(file: &File) -> Vec<String> {
         }
         let is_exception = ["#[allow(", "#![allow(", "#[expect(", "#![expect("]
             .iter()
-            .any(|a| line.contains(a));
+            .any(|a| line.trim_start().starts_with(a));
         let has_reason = line.contains("//") || line.contains("reason =") || previous.trim_start().starts_with("//");
         if file.extension() == "rs" && is_exception && !has_reason {
             complain("a lint exception without a reason; say why in a comment above it");

@@ -37,17 +37,19 @@ pub fn folder(test: &str) -> Option<PathBuf> {
     let folder = std::env::var_os("PARTAGE_CUDA_HEADERS").map(PathBuf::from);
     match &folder {
         Some(folder) => {
-            assert!(
-                folder.join("cuda.h").is_file(),
-                "PARTAGE_CUDA_HEADERS={} has no cuda.h",
-                folder.display()
-            );
+            for header in ["cuda.h", "cudaTypedefs.h", "nvml.h"] {
+                assert!(
+                    folder.join(header).is_file(),
+                    "PARTAGE_CUDA_HEADERS={} has no {header}",
+                    folder.display()
+                );
+            }
         }
         // Written past the test harness, which would hide what a passing test prints.
         None => {
             let _ = writeln!(
                 std::io::stderr(),
-                "SKIPPED {test}: PARTAGE_CUDA_HEADERS is not set, nothing compared"
+                "SKIPPED: {test}: PARTAGE_CUDA_HEADERS is not set, nothing compared"
             );
         }
     }
