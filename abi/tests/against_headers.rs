@@ -87,7 +87,6 @@ fn driver_rows_are_what_the_headers_declare() {
         assert!(ours.remove(name).is_some(), "{name} has no row");
     }
     assert_same(&ours, &declared_sizes(&folder, ALL_VERSIONS, CUDA, &declared));
-    // What a program compiled today sees without the old versions; the issue that built this table counted 541.
     let text = std::fs::read_to_string(folder.join("cuda.h")).unwrap();
     assert!(
         text.contains("#define CUDA_VERSION 13050"),
