@@ -179,6 +179,7 @@ pub struct Seat {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pending {
     index: usize,
+    serial: u64,
 }
 
 impl Seat {
@@ -195,21 +196,21 @@ impl Seat {
     /// Hands in a request. While all of the context's places are taken it waits for one.
     pub fn begin(&self, ask: Ask) -> Pending {
         loop {
-            let (begun, news) = {
+            let news = {
                 let mut view = self.timeline.view(self.device);
-                (view.device().begin(self.index, ask), view.news())
+                if let Ok(index) = view.device().begin(self.index, ask) {
+                    return Pending { index, serial: view.device().serial(self.index, index) };
+                }
+                view.news()
             };
-            if let Ok(index) = begun {
-                return Pending { index };
-            }
             self.timeline.sleep(self.device, news, wall() + NAP.0);
         }
     }
 
-    /// Announces that another request of this context follows `pending` directly (or that none does): the device
-    /// then does not go idle, nor to another context, for the time this process needs to hand it in.
-    pub fn set_successor(&self, pending: Pending, follows: bool) {
-        self.timeline.view(self.device).device().set_successor(self.index, pending.index, follows);
+    /// Announces that another request of this context follows `pending` directly: the device then does not go idle,
+    /// nor to another context, for the time this process needs to hand it in.
+    pub fn announce(&self, pending: Pending) {
+        self.timeline.view(self.device).device().announce(self.index, pending.index, pending.serial);
     }
 
     /// Says that what was announced does not come now, because the context waits for something else.

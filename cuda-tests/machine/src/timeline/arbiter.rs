@@ -151,6 +151,8 @@ struct Request {
     /// The owner has another request that follows directly.
     has_successor: u32,
     effects_done: u32,
+    /// Never given twice: tells a request from the next one in its place.
+    serial: u64,
     /// Work units.
     need: u64,
     served: u64,
@@ -256,6 +258,7 @@ pub struct Arbiter<const S: usize, const R: usize> {
     /// Seats at and above this index are free.
     high: u32,
     padding: u32,
+    last_serial: u64,
     engines: [EngineState; ENGINES],
     seats: [Seat<R>; S],
 }
@@ -286,6 +289,7 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
             clock: 0,
             high: 0,
             padding: 0,
+            last_serial: 0,
             engines: [EngineState::default(); ENGINES],
             seats: [seat; S],
         }
@@ -355,9 +359,10 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
 
     /// Hands in a request; ends the seat's transit. Precondition: `advance` was called with the present wall time.
     pub fn begin(&mut self, seat: usize, ask: Ask) -> Result<usize, Full> {
-        let clock = self.clock;
+        let (clock, serial) = (self.clock, self.last_serial + 1);
         let place = &mut self.seats[seat];
         let index = place.requests.iter().position(|request| request.state == FREE).ok_or(Full)?;
+        self.last_serial = serial;
         place.transit = 0;
         let engine = ask.engine as usize;
         place.requests[index] = Request {
@@ -367,6 +372,7 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
             demand: ask.demand.clamp(1, FULL as u32),
             has_successor: 0,
             effects_done: 0,
+            serial,
             need: ask.need_ns.map_or(UNKNOWN, |need| need.min(LONGEST) * FULL),
             served: 0,
             satisfied_wall: 0,
@@ -379,9 +385,17 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
         Ok(index)
     }
 
-    /// Says whether another request of the seat follows this one directly.
-    pub fn set_successor(&mut self, seat: usize, request: usize, follows: bool) {
-        self.seats[seat].requests[request].has_successor = u32::from(follows);
+    /// The number of the request in a place.
+    pub fn serial(&self, seat: usize, request: usize) -> u64 {
+        self.seats[seat].requests[request].serial
+    }
+
+    /// Announces that another request of the seat follows this one directly. Nothing happens if it is over.
+    pub fn announce(&mut self, seat: usize, request: usize, serial: u64) {
+        let entry = &mut self.seats[seat].requests[request];
+        if entry.serial == serial {
+            entry.has_successor = 1;
+        }
     }
 
     /// The effects are done; `need_ns` gives the length if it was not known before.

@@ -34,6 +34,10 @@ fn known(arbiter: &mut Small, seat: usize, need: u64) -> usize {
     request
 }
 
+fn announce(arbiter: &mut Small, seat: usize, request: usize) {
+    arbiter.announce(seat, request, arbiter.serial(seat, request));
+}
+
 fn check(arbiter: &Small) {
     let mut left = arbiter.clone();
     left.repair();
@@ -152,7 +156,7 @@ fn effects_later_than_the_limit_hold_nobody_up() {
 fn announced_successor_is_served_without_a_gap() {
     let mut arbiter = with_seats(SETTINGS, 2);
     let first = known(&mut arbiter, 0, 4);
-    arbiter.set_successor(0, first, true);
+    announce(&mut arbiter, 0, first);
     known(&mut arbiter, 1, 4);
     arbiter.advance(20);
     assert_eq!(arbiter.clock(), 4, "the clock waits for the successor");
@@ -167,7 +171,7 @@ fn successor_that_does_not_come_stalls_until_settled_or_the_limit() {
     for settles in [true, false] {
         let mut arbiter = with_seats(SETTINGS, 2);
         let first = known(&mut arbiter, 0, 4);
-        arbiter.set_successor(0, first, true);
+        announce(&mut arbiter, 0, first);
         let other = known(&mut arbiter, 1, 4);
         arbiter.advance(20);
         if settles {
@@ -242,7 +246,7 @@ fn apply(arbiter: &mut Small, wall: u64, step: Step, leap: bool) -> u64 {
             let _ = arbiter.begin(seat, Ask { engine, need_ns: need, demand, priority });
         }
         Step::Successor { seat, request } if arbiter.seats[seat].requests[request].state == ACTIVE => {
-            arbiter.set_successor(seat, request, true);
+            announce(arbiter, seat, request);
         }
         Step::Finish { seat, request, need } => arbiter.finish(seat, request, Some(need)),
         Step::Take { seat, request } => drop(arbiter.take(seat, request)),
@@ -338,7 +342,7 @@ proptest! {
     ) {
         let mut arbiter = with_seats(Settings { switch_tax_ns: tax, ..SETTINGS }, SEATS as u64);
         let mut running: Vec<usize> = (0..SEATS).map(|seat| known(&mut arbiter, seat, lengths[seat])).collect();
-        (0..SEATS).for_each(|seat| arbiter.set_successor(seat, running[seat], true));
+        (0..SEATS).for_each(|seat| announce(&mut arbiter, seat, running[seat]));
         let mut wall = 0;
         while arbiter.clock() < rounds * 10 {
             wall += 1;
@@ -346,7 +350,7 @@ proptest! {
             for seat in 0..SEATS {
                 if arbiter.take(seat, running[seat]).is_some() {
                     running[seat] = known(&mut arbiter, seat, lengths[seat]);
-                    arbiter.set_successor(seat, running[seat], true);
+                    announce(&mut arbiter, seat, running[seat]);
                 }
             }
         }
