@@ -1,4 +1,134 @@
 // SPDX-License-Identifier: Apache-2.0
-//! partaged: the per-node broker.
+//! partaged: the per-node broker. Arguments, wiring, exit codes.
 
-fn main() {}
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{ArgGroup, Parser};
+use partage_broker::config::{Config, SYSTEM_FILE};
+use partage_broker::directory::{Kind, SocketDir};
+use partage_broker::error::Error;
+use partage_broker::host::nvml::{HelperCommand, Nvml};
+use partage_broker::host::nvml_helper;
+use partage_broker::host::proc::Proc;
+use partage_broker::server::{Server, now, raise_descriptor_limit};
+use partage_broker::state_driver::{Parts, StateDriver};
+use partage_broker::{log, notify};
+use partage_protocol::units::SECOND_NS;
+use tracing::{info, warn};
+
+/// A private broker leaves this long after its last job.
+const IDLE_EXIT_SECONDS: u64 = 60;
+
+/// The Partage broker. It holds the jobs and quotas of one user (--private) or of the host (--managed).
+#[derive(Debug, Parser)]
+#[command(name = "partaged", version = concat!(env!("PARTAGE_VERSION"), " (", env!("PARTAGE_COMMIT"), ")"))]
+#[command(group(ArgGroup::new("kind").required(true).args(["private", "managed", "nvml_helper"])))]
+struct Arguments {
+    /// Serve the user who starts it; leave when idle
+    #[arg(long)]
+    private: bool,
+    /// Serve the host
+    #[arg(long)]
+    managed: bool,
+    /// Directory of sockets, log and state [default: /run/partage when managed, else /tmp/partage-UID]
+    #[arg(long, value_name = "DIR", env = "PARTAGE_SOCKET_DIR")]
+    socket_dir: Option<PathBuf>,
+    /// Leave after so many seconds without a job [default: 60 when private, else never]
+    #[arg(long, value_name = "SECONDS")]
+    idle_exit: Option<u64>,
+    /// Write the log to stderr too
+    #[arg(long)]
+    foreground: bool,
+    /// error, warn, info, debug or trace [default: as configured, else info]
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<String>,
+    /// Configuration of a managed broker
+    #[arg(long, value_name = "FILE", default_value = SYSTEM_FILE)]
+    config: PathBuf,
+    /// Talk to NVML for a broker at the other end of standard input
+    #[arg(long, hide = true)]
+    nvml_helper: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if arguments.nvml_helper {
+        nvml_helper::serve();
+        return ExitCode::SUCCESS;
+    }
+    match serve(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("partaged: {error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+fn serve(arguments: &Arguments) -> Result<(), Error> {
+    let kind = if arguments.managed {
+        Kind::Managed
+    } else {
+        Kind::Private
+    };
+    // What a user's broker makes is for that user; modes that others need are set one by one.
+    nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
+    let config = match kind {
+        Kind::Managed => Config::load(&arguments.config)?,
+        Kind::Private => Config::default(),
+    };
+    let path = arguments.socket_dir.clone().unwrap_or_else(|| default_directory(kind));
+    let directory = SocketDir::prepare(&path, kind)?;
+    let Some(_lock) = directory.lock()? else {
+        // Somebody else's broker serves here already: what the starter wanted.
+        return Ok(());
+    };
+    let level = arguments.log_level.as_deref().unwrap_or(&config.log_level);
+    log::start(&directory.log_file(), level, config.log_size, arguments.foreground)?;
+    let descriptors = raise_descriptor_limit();
+    let version = concat!(env!("PARTAGE_VERSION"), " (", env!("PARTAGE_COMMIT"), ")");
+    info!(version, kind = kind.word(), directory = %directory.path().display(), descriptors, "starting");
+
+    let private_exit = (kind == Kind::Private).then_some(IDLE_EXIT_SECONDS);
+    let parts = Parts {
+        directory: directory.clone(),
+        config,
+        processes: Box::new(Proc),
+        random,
+        idle_exit_ns: arguments
+            .idle_exit
+            .or(private_exit)
+            .map(|seconds| seconds.saturating_mul(SECOND_NS)),
+    };
+    let driver = StateDriver::start(parts, now())?;
+    let gpu = Nvml::new(HelperCommand::own())?;
+    let mut server = Server::new(driver, gpu, &directory)?;
+    if let Err(error) = notify::notify(std::env::var_os("NOTIFY_SOCKET"), "READY=1") {
+        warn!(%error, "the service manager was not told");
+    }
+    let result = server.run();
+    info!("left");
+    result
+}
+
+fn default_directory(kind: Kind) -> PathBuf {
+    match kind {
+        Kind::Managed => Path::new("/run/partage").to_owned(),
+        Kind::Private => PathBuf::from(format!("/tmp/partage-{}", nix::unistd::geteuid())),
+    }
+}
+
+fn random() -> [u8; 32] {
+    let mut bytes = [0; 32];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        let rest = &mut bytes[filled..];
+        // SAFETY: the pointer and length are those of a live, writable slice.
+        let count = unsafe { libc::getrandom(rest.as_mut_ptr().cast(), rest.len(), 0) };
+        // Tokens made of anything else could be guessed; without the kernel's there is no broker.
+        assert!(count > 0 || std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted);
+        filled += usize::try_from(count).unwrap_or(0);
+    }
+    bytes
+}

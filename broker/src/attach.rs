@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How a process becomes a client: who it is by the kernel's word, which job it belongs to, and its pages.
+
+use std::os::fd::OwnedFd;
+
+use partage_policy::{Attaching, Event, Membership, Process};
+use partage_protocol::message::{
+    Ask, HELLO_NVML_ONLY, HELLO_PAGES_LOST, Hello, MAJOR, Notice, REFUSED_CAPACITY, REFUSED_DEVICES, REFUSED_IDENTITY,
+    REFUSED_VERSION, ToBroker, Usage,
+};
+use partage_protocol::units::{ClientId, JobId};
+use tracing::{info, warn};
+
+use crate::clients::Client;
+use crate::connection::ConnectionId;
+use crate::directory::Kind;
+use crate::host::proc::{ancestors, login_scope};
+use crate::pages::PagePair;
+use crate::requests::HeldRun;
+use crate::state_driver::{Effect, Now, Peer, StateDriver};
+
+/// Clients that one process may be: one for each copy of the library that a program can load at a time.
+const CLIENTS_PER_PROCESS: usize = 8;
+
+/// Something that waits until the devices are known.
+#[derive(Debug)]
+pub enum Hold {
+    /// A new client.
+    Hello(Peer, Box<Hello>),
+    /// A `run`.
+    Run(Box<HeldRun>),
+}
+
+impl Hold {
+    pub(crate) fn connection(&self) -> ConnectionId {
+        match self {
+            Self::Hello(peer, _) => peer.connection,
+            Self::Run(run) => run.peer.connection,
+        }
+    }
+}
+
+impl StateDriver {
+    /// A connection's first binary packet.
+    pub fn hello(&mut self, peer: Peer, hello: Hello, descriptors: Vec<OwnedFd>, now: Now) {
+        let me = nix::unistd::geteuid().as_raw();
+        if self.directory.kind() == Kind::Private && peer.uid != me && peer.uid != 0 {
+            return self.refuse(peer.connection, REFUSED_IDENTITY, "this broker serves another user");
+        }
+        let Some(process) = self.process_of(&peer) else {
+            let text = "the broker cannot see this process: its pid namespace is not below the broker's";
+            return self.refuse(peer.connection, REFUSED_IDENTITY, text);
+        };
+        if hello.client != 0 {
+            return self.come_back(peer, process, &hello, descriptors, now);
+        }
+        if self.devices.is_ready() {
+            self.attach(&peer, process, &hello, None, now);
+        } else {
+            self.held.push_back(Hold::Hello(peer, Box::new(hello)));
+        }
+    }
+
+    /// A connection whose protocol major is another one's.
+    pub fn foreign_major(&mut self, connection: ConnectionId, major: u16) {
+        let text = format!("this broker speaks protocol {MAJOR}, the library {major}");
+        self.refuse(connection, REFUSED_VERSION, &text);
+    }
+
+    /// The peer's process with its start time; none when it is gone or not visible.
+    pub(crate) fn process_of(&self, peer: &Peer) -> Option<Process> {
+        let pidfd = peer.pidfd.as_ref()?;
+        let stat = self.processes.stat(peer.pid)?;
+        // Still alive after the look: the number was not reused in between.
+        (!pidfd.has_ended()).then_some(stat.id)
+    }
+
+    /// Goes on with what waited for the devices.
+    pub(crate) fn release_held(&mut self, now: Now) {
+        while let Some(hold) = self.held.pop_front() {
+            match hold {
+                Hold::Hello(peer, hello) => match self.process_of(&peer) {
+                    Some(process) => self.attach(&peer, process, &hello, None, now),
+                    None => self.effects.push(Effect::Close(peer.connection)),
+                },
+                Hold::Run(run) => self.admit(*run, now),
+            }
+        }
+    }
+
+    fn attach(&mut self, peer: &Peer, process: Process, hello: &Hello, known: Option<(ClientId, PagePair)>, now: Now) {
+        let to = peer.connection;
+        self.notice_exec(process, now);
+        if self.clients.of_process(process).len() >= CLIENTS_PER_PROCESS {
+            return self.refuse(to, REFUSED_CAPACITY, "this process is too many clients already");
+        }
+        let of_user = self.clients.iter().filter(|(_, client)| client.uid == peer.uid).count();
+        if of_user >= self.config.clients_per_user {
+            let text = format!(
+                "uid {} has {of_user} clients, the most that one user may have here",
+                peer.uid
+            );
+            return self.refuse(to, REFUSED_CAPACITY, &text);
+        }
+        let Some(stat) = self.processes.stat(process.pid).filter(|stat| stat.id == process) else {
+            return self.effects.push(Effect::Close(to));
+        };
+        let earlier = known.as_ref().map(|(client, _)| *client);
+        let Some((line, id)) = self.clients.ledger.add(earlier, process, stat.image, peer.uid) else {
+            return self.refuse(to, REFUSED_CAPACITY, "the broker has no room for another client");
+        };
+        let (pages, gift) = match known {
+            Some((_, pages)) => (pages, None),
+            None => match PagePair::create(id, self.clients.ledger.epoch()) {
+                Ok((pages, gift)) => (pages, Some(gift)),
+                Err(error) => {
+                    warn!(%error, "no pages for a client");
+                    self.clients.ledger.remove(line);
+                    return self.refuse(to, REFUSED_CAPACITY, &error.to_string());
+                }
+            },
+        };
+        let client = Client {
+            line,
+            pages: Some(pages),
+            gift,
+            process,
+            image: stat.image,
+            uid: peer.uid,
+            job: JobId(0),
+            devices: Vec::new(),
+            connection: Some(to),
+            dying: None,
+        };
+        let membership = self.membership(process, hello);
+        self.clients.insert(id, client);
+        if !self.watch(process) {
+            self.clients.remove(id);
+            return self.effects.push(Effect::Close(to));
+        }
+        let attaching = Attaching {
+            client: id,
+            process,
+            uid: peer.uid,
+            user: self.users.name(peer.uid),
+            unix_ns: now.unix_ns,
+            fresh_token: (self.random)(),
+            membership,
+            is_nvml_only: hello.flags & HELLO_NVML_ONLY != 0,
+        };
+        self.step(now, Event::Attach(Box::new(attaching)));
+    }
+
+    fn membership(&self, process: Process, hello: &Hello) -> Membership {
+        let cgroup = self.processes.cgroup(process.pid).unwrap_or_else(|| "/".to_owned());
+        Membership {
+            by_kernel: self.job_by_ancestry(process),
+            token: hello.token.iter().any(|byte| *byte != 0).then_some(hello.token),
+            scope: login_scope(&cgroup).to_owned(),
+            environment_limit: hello.environment_limit,
+        }
+    }
+
+    /// The job of the process itself, or of the nearest of its parents that has one.
+    pub(crate) fn job_by_ancestry(&self, process: Process) -> Option<JobId> {
+        let job_of = |process: &Process| {
+            self.first
+                .get(process)
+                .copied()
+                .or_else(|| self.clients.job_of(*process))
+        };
+        let parents = || ancestors(&*self.processes, process.pid);
+        job_of(&process).or_else(|| parents().iter().find_map(job_of))
+    }
+
+    /// A client that an earlier connection, or an earlier broker, knew.
+    fn come_back(&mut self, peer: Peer, process: Process, hello: &Hello, descriptors: Vec<OwnedFd>, now: Now) {
+        let id = ClientId(hello.client);
+        let to = peer.connection;
+        let handed_back: Option<[OwnedFd; 2]> = descriptors.try_into().ok();
+        let Some(client) = self.clients.get(id) else {
+            return self.come_back_unknown(&peer, process, hello, handed_back, now);
+        };
+        if client.process != process {
+            return self.refuse(to, REFUSED_IDENTITY, "this client id belongs to another process");
+        }
+        let is_mapped = client.pages.is_some();
+        let pages = match (&client.pages, handed_back) {
+            (Some(pages), Some(fds)) if !pages.are_these(&fds) => {
+                return self.refuse(to, REFUSED_IDENTITY, "these are not the pages of this client");
+            }
+            (None, Some(fds)) => match PagePair::take_back(fds, id) {
+                Ok(pages) => Some(pages),
+                Err(error) => {
+                    warn!(%error, client = %id, "pages not taken back");
+                    None
+                }
+            },
+            _ => None,
+        };
+        let are_pages_lost = !is_mapped && pages.is_none();
+        if are_pages_lost && hello.flags & HELLO_PAGES_LOST == 0 {
+            info!(client = %id, "came back without its pages");
+        }
+        if let Some(client) = self.clients.get_mut(id) {
+            client.pages = client.pages.take().or(pages);
+        }
+        if let Some(old) = self.clients.connect(id, Some(to)) {
+            self.effects.push(Effect::Close(old));
+        }
+        self.step(
+            now,
+            Event::Reattach {
+                client: id,
+                process,
+                are_pages_lost,
+            },
+        );
+    }
+
+    /// The ledger does not know the client (its file was lost): it is taken in anew with the pages it has, so that what
+    /// it uses is counted again from its own page.
+    fn come_back_unknown(
+        &mut self,
+        peer: &Peer,
+        process: Process,
+        hello: &Hello,
+        handed_back: Option<[OwnedFd; 2]>,
+        now: Now,
+    ) {
+        let id = ClientId(hello.client);
+        match handed_back.map(|fds| PagePair::take_back(fds, id)) {
+            Some(Ok(pages)) => {
+                for line in &pages.broker().devices {
+                    line.granted.store(0, std::sync::atomic::Ordering::SeqCst);
+                }
+                warn!(client = %id, "a client that the ledger does not know came back with its pages");
+                self.attach(peer, process, hello, Some((id, pages)), now);
+            }
+            Some(Err(error)) => self.refuse(peer.connection, REFUSED_IDENTITY, &error.to_string()),
+            None => self.refuse(peer.connection, REFUSED_IDENTITY, "no such client, and no pages of one"),
+        }
+    }
+
+    /// A packet of an attached client.
+    ///
+    /// # Errors
+    /// What the client did wrong; close its connection.
+    pub fn message(&mut self, connection: ConnectionId, message: ToBroker, now: Now) -> Result<(), &'static str> {
+        if self.held.iter().any(|hold| hold.connection() == connection) {
+            return Err("spoke before it was welcomed");
+        }
+        let id = self.clients.of_connection(connection).ok_or("no client")?;
+        let client = self.clients.get(id).ok_or("no client")?;
+        match message {
+            ToBroker::Hello(_) => return Err("a second hello"),
+            ToBroker::Devices(devices) => {
+                let count = (devices.count as usize).min(devices.uuids.len());
+                let seen = &devices.uuids[..count];
+                let stranger = seen
+                    .iter()
+                    .find(|uuid| client.devices.iter().all(|known| known.bytes != **uuid));
+                if let Some(stranger) = stranger.copied() {
+                    self.wrong_device(id, stranger, now);
+                }
+            }
+            ToBroker::Ask(Ask {
+                header,
+                slot,
+                wanted,
+                request,
+                ..
+            }) => {
+                let event = Event::Ask {
+                    client: id,
+                    slot: slot as usize,
+                    wanted,
+                    request,
+                    sequence: header.sequence,
+                };
+                self.step(now, event);
+            }
+            ToBroker::Usage(Usage { header, slot, .. }) => {
+                let event = Event::Usage {
+                    client: id,
+                    slot: slot as usize,
+                    sequence: header.sequence,
+                };
+                self.step(now, event);
+            }
+            ToBroker::Notice(Notice { what, value, .. }) => self.step(
+                now,
+                Event::Notice {
+                    client: id,
+                    what,
+                    value,
+                },
+            ),
+        }
+        Ok(())
+    }
+
+    /// The program sees a device that the broker did not give: another machine's driver (a simulated one and a real
+    /// broker, or the other way round), or a mask that does not mask.
+    fn wrong_device(&mut self, id: ClientId, uuid: [u8; 16], now: Now) {
+        let Some(client) = self.clients.get(id) else { return };
+        let seen = partage_protocol::units::DeviceUuid {
+            bytes: uuid,
+            is_mig: false,
+        };
+        let given: Vec<String> = client.devices.iter().map(ToString::to_string).collect();
+        let text = format!(
+            "process {} sees device {seen}, but its job was given {}",
+            client.process.pid,
+            if given.is_empty() {
+                "none".to_owned()
+            } else {
+                given.join(", ")
+            }
+        );
+        let (job, pid, connection) = (client.job, client.process.pid, client.connection);
+        self.publish(now, "wrong-device", Some(job), Some(pid), text.clone());
+        if let Some(connection) = connection {
+            self.refuse(connection, REFUSED_DEVICES, &text);
+        }
+    }
+
+    /// A connection closed, by either side.
+    pub fn closed(&mut self, connection: ConnectionId, now: Now) {
+        self.held.retain(|hold| hold.connection() != connection);
+        if self.tickets.remove(&connection) {
+            self.step(now, Event::TicketGone(partage_policy::Ticket(connection.0)));
+        }
+        if let Some(id) = self.clients.of_connection(connection) {
+            self.clients.connect(id, None);
+            self.client_lost_connection(id, now);
+        }
+    }
+}

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `/etc/partage/partage.toml` and `conf.d/*.toml` beside it: read, merged, checked, turned into numbers.
+//!
+//! ```toml
+//! schema = 1
+//! [gpu."*"]              # or an index, or a UUID (its beginning is enough)
+//! reserve = "512MiB"     # kept out of what jobs can share; at least what the driver keeps for itself
+//! [broker]
+//! log_level = "info"
+//! log_size = "8MiB"
+//! poll = "500ms"         # pause between two looks at the devices while jobs live
+//! clients_per_user = 4096
+//! ```
+//! Drop-ins are merged in the order of their names, a later value wins. An unknown key is an error with the nearest
+//! known one: a misspelt limit must not be silently none.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use partage_protocol::size::{Amount, parse_amount, parse_duration};
+use partage_protocol::units::{MIB, SECOND_NS};
+use serde::Deserialize;
+
+/// The file that makes a host managed.
+pub const SYSTEM_FILE: &str = "/etc/partage/partage.toml";
+
+/// What a file says wrongly.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// It cannot be read.
+    #[error("{}: {why}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        why: std::io::Error,
+    },
+    /// It is not what was expected; with line and column.
+    #[error("{}: {why}", path.display())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// Where and what.
+        why: String,
+    },
+    /// A value does not hold.
+    #[error("{}: {key}: {why}", path.display())]
+    Value {
+        /// The file.
+        path: PathBuf,
+        /// The key, with its table.
+        key: String,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+/// The checked configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Reserve by `*`, index or UUID prefix.
+    reserves: BTreeMap<String, Amount>,
+    /// Tracing filter.
+    pub log_level: String,
+    /// Bytes at which a new log file is begun.
+    pub log_size: u64,
+    /// Nanoseconds between two looks at the devices while jobs live.
+    pub poll_ns: u64,
+    /// Most clients of one user; more are refused.
+    pub clients_per_user: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            reserves: BTreeMap::new(),
+            log_level: "info".to_owned(),
+            log_size: 8 * MIB,
+            poll_ns: SECOND_NS / 2,
+            clients_per_user: 4096,
+        }
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    schema: Option<u32>,
+    #[serde(default)]
+    gpu: BTreeMap<String, GpuTable>,
+    #[serde(default)]
+    broker: BrokerTable,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GpuTable {
+    reserve: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BrokerTable {
+    log_level: Option<String>,
+    log_size: Option<String>,
+    poll: Option<String>,
+    clients_per_user: Option<usize>,
+}
+
+impl Config {
+    /// The file and its drop-ins; the defaults where there is no file.
+    ///
+    /// # Errors
+    /// [`ConfigError`] for the first thing that does not hold.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let mut config = Self::default();
+        if path.exists() {
+            config.merge(path)?;
+        }
+        let folder = path.with_file_name("conf.d");
+        let mut drop_ins: Vec<PathBuf> = std::fs::read_dir(&folder)
+            .map(|entries| entries.filter_map(|entry| Some(entry.ok()?.path())).collect())
+            .unwrap_or_default();
+        drop_ins.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+        drop_ins.sort();
+        for drop_in in drop_ins {
+            config.merge(&drop_in)?;
+        }
+        Ok(config)
+    }
+
+    fn merge(&mut self, path: &Path) -> Result<(), ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|why| ConfigError::Read {
+            path: path.to_owned(),
+            why,
+        })?;
+        let file: File = toml::from_str(&text).map_err(|error| ConfigError::Syntax {
+            path: path.to_owned(),
+            why: with_nearest(&error.to_string()),
+        })?;
+        let wrong = |key: &str, why: String| ConfigError::Value {
+            path: path.to_owned(),
+            key: key.to_owned(),
+            why,
+        };
+        match file.schema {
+            Some(1) => {}
+            Some(other) => {
+                return Err(wrong(
+                    "schema",
+                    format!("{other} is not known here; this version reads 1"),
+                ));
+            }
+            None => return Err(wrong("schema", "missing; write `schema = 1` first".to_owned())),
+        }
+        for (gpu, table) in file.gpu {
+            let key = format!("gpu.\"{gpu}\".reserve");
+            if !is_gpu_name(&gpu) {
+                return Err(wrong(
+                    &key,
+                    "a device is `*`, an index or a UUID (`GPU-…`, `MIG-…`)".to_owned(),
+                ));
+            }
+            if let Some(text) = table.reserve {
+                let amount = parse_amount(&text).map_err(|error| wrong(&key, error.to_string()))?;
+                self.reserves.insert(gpu, amount);
+            }
+        }
+        let broker = file.broker;
+        if let Some(level) = broker.log_level {
+            tracing_subscriber::EnvFilter::try_new(&level)
+                .map_err(|error| wrong("broker.log_level", error.to_string()))?;
+            self.log_level = level;
+        }
+        if let Some(text) = broker.log_size {
+            self.log_size = match parse_amount(&text) {
+                Ok(Amount::Bytes(bytes)) if bytes >= 64 << 10 => bytes,
+                Ok(_) => return Err(wrong("broker.log_size", "at least 64KiB, as bytes".to_owned())),
+                Err(error) => return Err(wrong("broker.log_size", error.to_string())),
+            };
+        }
+        if let Some(text) = broker.poll {
+            let poll_ns = parse_duration(&text).map_err(|error| wrong("broker.poll", error.to_string()))?;
+            // Faster looks cost the driver's lock; slower ones break the bound within which a rogue process is found.
+            if !(SECOND_NS / 20..=SECOND_NS).contains(&poll_ns) {
+                return Err(wrong("broker.poll", "between 50ms and 1s".to_owned()));
+            }
+            self.poll_ns = poll_ns;
+        }
+        if let Some(clients) = broker.clients_per_user {
+            if clients == 0 {
+                return Err(wrong("broker.clients_per_user", "at least 1".to_owned()));
+            }
+            self.clients_per_user = clients;
+        }
+        Ok(())
+    }
+
+    /// What jobs cannot share on a device, in bytes: the most specific configured reserve, and at least what the driver
+    /// keeps for itself.
+    #[must_use]
+    pub fn reserve(&self, index: u32, uuid: &str, total: u64, kept_by_driver: u64) -> u64 {
+        let by_uuid = self
+            .reserves
+            .iter()
+            .filter(|(name, _)| name.contains('-') && uuid.starts_with(name.as_str()));
+        let configured = by_uuid
+            .max_by_key(|(name, _)| name.len())
+            .map(|(_, amount)| amount)
+            .or_else(|| self.reserves.get(&index.to_string()))
+            .or_else(|| self.reserves.get("*"));
+        configured
+            .map_or(0, |amount| amount.on(total))
+            .max(kept_by_driver)
+            .min(total)
+    }
+}
+
+fn is_gpu_name(name: &str) -> bool {
+    name == "*" || name.parse::<u32>().is_ok() || name.starts_with("GPU-") || name.starts_with("MIG-")
+}
+
+/// Adds `did you mean` to serde's message about an unknown key, which names the known ones in backquotes.
+fn with_nearest(message: &str) -> String {
+    let Some((_, rest)) = message.split_once("unknown field ") else {
+        return message.to_owned();
+    };
+    let mut names = rest.split('`').skip(1).step_by(2);
+    let Some(written) = names.next() else {
+        return message.to_owned();
+    };
+    match names.map(|name| (distance(written, name), name)).min() {
+        Some((distance, nearest)) if distance <= 3 => format!("{message}did you mean `{nearest}`?\n"),
+        _ => message.to_owned(),
+    }
+}
+
+/// Edits that turn one word into the other.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.iter().enumerate() {
+            let change = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = change.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Scratch;
+
+    fn load(main: &str, drop_in: Option<&str>) -> Result<Config, ConfigError> {
+        let scratch = Scratch::new("config");
+        let path = scratch.path().join("partage.toml");
+        std::fs::write(&path, main).expect("written");
+        if let Some(text) = drop_in {
+            std::fs::create_dir(scratch.path().join("conf.d")).expect("made");
+            std::fs::write(scratch.path().join("conf.d/10-site.toml"), text).expect("written");
+        }
+        Config::load(&path)
+    }
+
+    #[test]
+    fn a_later_file_wins_and_the_most_specific_reserve_counts() {
+        let main = "schema = 1\n[gpu.\"*\"]\nreserve=\"1GiB\"\n[gpu.1]\nreserve=\"10%\"\n[broker]\npoll=\"100ms\"\n";
+        let site = "schema = 1\n[gpu.\"GPU-ab\"]\nreserve=\"2GiB\"\n[broker]\npoll=\"200ms\"\n";
+        let config = load(main, Some(site)).expect("valid");
+        assert_eq!(config.poll_ns, SECOND_NS / 5);
+        assert_eq!(config.reserve(0, "GPU-x", 10 << 30, 0), 1 << 30);
+        assert_eq!(config.reserve(1, "GPU-x", 10 << 30, 0), 1 << 30);
+        assert_eq!(config.reserve(1, "GPU-abc", 10 << 30, 0), 2 << 30);
+        assert_eq!(
+            config.reserve(0, "GPU-x", 10 << 30, 3 << 30),
+            3 << 30,
+            "never less than the driver keeps"
+        );
+    }
+
+    #[test]
+    fn mistakes_are_named_with_their_place_and_the_nearest_key() {
+        let message = |text: &str| load(text, None).expect_err("wrong").to_string();
+        let unknown = message("schema = 1\n[gpu.0]\nreserv = \"1GiB\"\n");
+        assert!(
+            unknown.contains("line 3") && unknown.contains("did you mean `reserve`"),
+            "{unknown}"
+        );
+        assert!(message("[broker]\n").contains("schema = 1"));
+        assert!(message("schema = 2\n").contains("schema"));
+        assert!(message("schema = 1\n[gpu.0]\nreserve = \"8\"\n").contains("gpu.\"0\".reserve"));
+        assert!(message("schema = 1\n[gpu.x]\nreserve = \"8GiB\"\n").contains("UUID"));
+        assert!(message("schema = 1\n[broker]\npoll = \"10s\"\n").contains("50ms"));
+    }
+
+    #[test]
+    fn no_file_gives_the_defaults() {
+        let config = Config::load(Path::new("/nonexistent/partage.toml")).expect("defaults");
+        assert_eq!(config, Config::default());
+    }
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Devices for tests that behave: they hold memory for processes, free it late if told to, hang and come back.
+
+use std::collections::BTreeMap;
+
+use super::gpu::{DeviceFacts, Driver, Gpu, GpuEvent, GpuProcess, Sample};
+
+/// A machine's devices.
+#[derive(Clone, Debug, Default)]
+pub struct FakeGpu {
+    devices: Vec<FakeDevice>,
+    driver: Option<Driver>,
+    asked_ns: Option<u64>,
+    is_announced: bool,
+}
+
+#[derive(Clone, Debug)]
+struct FakeDevice {
+    facts: DeviceFacts,
+    used: BTreeMap<u32, u64>,
+    is_hung: bool,
+    was_hung: bool,
+}
+
+impl FakeGpu {
+    /// A driver with as many devices of `total` bytes.
+    #[must_use]
+    pub fn with_devices(count: u32, total: u64) -> Self {
+        let devices = (0..count).map(|index| FakeDevice {
+            facts: DeviceFacts {
+                uuid: format!("GPU-00000000-0000-0000-0000-{index:012x}"),
+                index,
+                model: "Fake".to_owned(),
+                total,
+                reserved: 0,
+            },
+            used: BTreeMap::new(),
+            is_hung: false,
+            was_hung: false,
+        });
+        Self {
+            devices: devices.collect(),
+            driver: Some(Driver::Ok),
+            asked_ns: None,
+            is_announced: false,
+        }
+    }
+
+    /// No driver, until [`FakeGpu::install`].
+    #[must_use]
+    pub fn without_driver() -> Self {
+        Self {
+            driver: Some(Driver::Missing("no libnvidia-ml.so.1".to_owned())),
+            ..Self::default()
+        }
+    }
+
+    /// The driver appears with these devices.
+    pub fn install(&mut self, other: Self) {
+        *self = other;
+    }
+
+    /// A process uses so many bytes; 0 and it is no longer there.
+    pub fn set_use(&mut self, index: usize, pid: u32, bytes: u64) {
+        let used = &mut self.devices[index].used;
+        if bytes == 0 {
+            used.remove(&pid);
+        } else {
+            used.insert(pid, bytes);
+        }
+    }
+
+    /// The device stops answering, or answers again.
+    pub fn set_hung(&mut self, index: usize, is_hung: bool) {
+        self.devices[index].is_hung = is_hung;
+    }
+}
+
+impl Gpu for FakeGpu {
+    fn look(&mut self, now_ns: u64) {
+        self.asked_ns = Some(now_ns);
+    }
+
+    fn events(&mut self, _now_ns: u64) -> Vec<GpuEvent> {
+        let mut out = Vec::new();
+        if !self.is_announced {
+            self.is_announced = true;
+            out.extend(self.driver.clone().map(GpuEvent::Driver));
+            if self.driver == Some(Driver::Ok) {
+                out.push(GpuEvent::Devices(
+                    self.devices.iter().map(|device| device.facts.clone()).collect(),
+                ));
+            }
+        }
+        let Some(asked_ns) = self.asked_ns.take() else {
+            return out;
+        };
+        for device in &mut self.devices {
+            let uuid = device.facts.uuid.clone();
+            if device.is_hung {
+                if !device.was_hung {
+                    let why = "no answer within the deadline".to_owned();
+                    out.push(GpuEvent::Lost { uuid, why });
+                }
+            } else {
+                let used = device.used.values().sum();
+                let processes = device.used.iter().map(|(pid, used)| GpuProcess {
+                    pid: *pid,
+                    used: Some(*used),
+                });
+                let sample = Sample {
+                    used,
+                    free: device.facts.total.saturating_sub(used),
+                    processes: processes.collect(),
+                };
+                out.push(GpuEvent::Sample { uuid, asked_ns, sample });
+            }
+            device.was_hung = device.is_hung;
+        }
+        out
+    }
+
+    fn deadline_ns(&self) -> Option<u64> {
+        None
+    }
+}

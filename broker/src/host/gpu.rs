@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the broker wants to know about devices, and the trait of who tells it.
+
+use serde::{Deserialize, Serialize};
+
+/// Why no device can be seen, or that they can.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "state", content = "why")]
+pub enum Driver {
+    /// Devices are listed.
+    Ok,
+    /// No library or no kernel module.
+    Missing(String),
+    /// Library and kernel module are of different releases (an update without a reboot).
+    Mismatch(String),
+    /// It answered something else, or nothing.
+    Failed(String),
+}
+
+impl Driver {
+    /// The word for `status`, with the reason after a colon.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        match self {
+            Self::Ok => "ok".to_owned(),
+            Self::Missing(why) => format!("no driver: {why}"),
+            Self::Mismatch(why) => format!("driver mismatch: {why}"),
+            Self::Failed(why) => format!("driver failed: {why}"),
+        }
+    }
+}
+
+/// One device as listed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceFacts {
+    /// `GPU-…` or `MIG-…`.
+    pub uuid: String,
+    /// `nvidia-smi`'s index. MIG instances, for which it has none: 100 for each device up to their parent, plus their
+    /// number on it.
+    pub index: u32,
+    /// Model name.
+    pub model: String,
+    /// Whole memory in bytes.
+    pub total: u64,
+    /// What the driver keeps for itself, in bytes.
+    pub reserved: u64,
+}
+
+/// One process on one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuProcess {
+    /// Its number.
+    pub pid: u32,
+    /// Its memory in bytes, where the driver tells.
+    pub used: Option<u64>,
+}
+
+/// One device at one instant.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sample {
+    /// In use by everybody, in bytes.
+    pub used: u64,
+    /// Free, in bytes.
+    pub free: u64,
+    /// Processes on it.
+    pub processes: Vec<GpuProcess>,
+}
+
+/// Something the devices' side tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GpuEvent {
+    /// The driver's state; sent first, and when it changes.
+    Driver(Driver),
+    /// The devices, in index order; sent when they are known and when the list changed.
+    Devices(Vec<DeviceFacts>),
+    /// A look at one device.
+    Sample {
+        /// Which.
+        uuid: String,
+        /// When it was asked for: what happened before this instant is in it.
+        asked_ns: u64,
+        /// What was seen.
+        sample: Sample,
+    },
+    /// A device stopped answering or fell off the bus.
+    Lost {
+        /// Which.
+        uuid: String,
+        /// How.
+        why: String,
+    },
+}
+
+/// Tells about devices without ever making the broker wait.
+pub trait Gpu {
+    /// Wants a new sample of every device. Samples asked for before this call do not count as an answer to it.
+    fn look(&mut self, now_ns: u64);
+    /// Does what is due and answers what happened.
+    fn events(&mut self, now_ns: u64) -> Vec<GpuEvent>;
+    /// When [`Gpu::events`] should be called at the latest, in the clock of `now_ns`.
+    fn deadline_ns(&self) -> Option<u64>;
+}

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The broker's edges: devices, processes, clock. Each is a small trait with the machine's adapter and a behaving fake.
+
+pub mod fake;
+pub mod gpu;
+pub mod nvml;
+pub mod nvml_helper;
+pub mod pidfd;
+pub mod proc;

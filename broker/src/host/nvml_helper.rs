@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The process that talks to NVML in the broker's stead (`partaged --nvml-helper`), one JSON line per request and answer
+//! on its standard input, which is a socket.
+//!
+//! A driver call can hang for ever or take the process down; here it takes down only this one. It asks NVML nothing on
+//! its own and ends when the broker closes the socket or dies.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+
+use nvml_wrapper::enums::device::UsedGpuMemory;
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::{Device, Nvml};
+use serde::{Deserialize, Serialize};
+
+use super::gpu::{DeviceFacts, Driver, GpuProcess, Sample};
+
+/// What the broker asks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ask {
+    /// Load the library and list the devices.
+    Open,
+    /// Look at the device at this place of the list.
+    Sample(usize),
+}
+
+/// What the helper answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answer {
+    /// The devices.
+    Devices(Vec<DeviceFacts>),
+    /// The device.
+    Sample(Sample),
+    /// No devices can be listed.
+    Driver(Driver),
+    /// The one device cannot be looked at.
+    Lost(String),
+}
+
+/// The library: a simulated machine's own, else what the loader finds, else where distributions without it in the
+/// loader's path keep it.
+fn library_paths() -> Vec<PathBuf> {
+    if let Some(machine) = std::env::var_os("PARTAGE_SIM_DIR") {
+        return vec![PathBuf::from(machine).join("lib/libnvidia-ml.so.1")];
+    }
+    [
+        "libnvidia-ml.so.1",
+        "/run/opengl-driver/lib/libnvidia-ml.so.1",
+        "/usr/lib/wsl/lib/libnvidia-ml.so.1",
+    ]
+    .map(PathBuf::from)
+    .to_vec()
+}
+
+/// Serves requests on descriptor 0 until its other end closes.
+pub fn serve() {
+    // The broker may die without closing anything while a driver call hangs here.
+    let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL);
+    // SAFETY: descriptor 0 is the socket that the broker gave this process as its standard input; std's own handle for
+    // it is never used here.
+    let socket = UnixStream::from(unsafe { OwnedFd::from_raw_fd(0) });
+    let Ok(reader) = socket.as_fd().try_clone_to_owned() else {
+        return;
+    };
+    let mut writer = socket;
+    let mut devices: Vec<Device<'static>> = Vec::new();
+    for line in BufReader::new(UnixStream::from(reader)).lines() {
+        let Ok(line) = line else { return };
+        let Ok(ask) = serde_json::from_str::<Ask>(&line) else {
+            return;
+        };
+        let answer = match ask {
+            Ask::Open => open(&mut devices),
+            Ask::Sample(place) => match devices.get(place).map(sample) {
+                Some(Ok(sample)) => Answer::Sample(sample),
+                Some(Err(error)) => Answer::Lost(error.to_string()),
+                None => Answer::Lost("no such place in the list".to_owned()),
+            },
+        };
+        let Ok(mut text) = serde_json::to_vec(&answer) else {
+            return;
+        };
+        text.push(b'\n');
+        if writer.write_all(&text).is_err() {
+            return;
+        }
+    }
+}
+
+fn open(devices: &mut Vec<Device<'static>>) -> Answer {
+    let mut last = Driver::Missing("no libnvidia-ml.so.1".to_owned());
+    for path in library_paths() {
+        match Nvml::builder().lib_path(path.as_os_str()).init() {
+            Ok(nvml) => {
+                // One per process, for the process's life: handles into it live as long.
+                let nvml: &'static Nvml = Box::leak(Box::new(nvml));
+                return match list(nvml) {
+                    Ok((handles, facts)) => {
+                        *devices = handles;
+                        Answer::Devices(facts)
+                    }
+                    Err(error) => Answer::Driver(judge(&error)),
+                };
+            }
+            // A library that is there and answers is the right one, whatever it answers.
+            Err(error @ (NvmlError::LibloadingError(_) | NvmlError::LibraryNotFound)) => last = judge(&error),
+            Err(error) => return Answer::Driver(judge(&error)),
+        }
+    }
+    Answer::Driver(last)
+}
+
+fn judge(error: &NvmlError) -> Driver {
+    match error {
+        NvmlError::LibloadingError(inner) => Driver::Missing(inner.to_string()),
+        NvmlError::LibraryNotFound | NvmlError::DriverNotLoaded => Driver::Missing(error.to_string()),
+        NvmlError::LibRmVersionMismatch => Driver::Mismatch(error.to_string()),
+        other => Driver::Failed(other.to_string()),
+    }
+}
+
+fn list(nvml: &'static Nvml) -> Result<(Vec<Device<'static>>, Vec<DeviceFacts>), NvmlError> {
+    let mut handles = Vec::new();
+    let mut facts = Vec::new();
+    for number in 0..nvml.device_count()? {
+        // A device that cannot be opened is left out; the others work.
+        let Ok(device) = nvml.device_by_index(number) else {
+            continue;
+        };
+        let is_divided = device.mig_mode().is_ok_and(|mode| mode.current == 1);
+        let parts = if is_divided {
+            let count = device.mig_device_count().unwrap_or(0);
+            (0..count)
+                .filter_map(|part| device.mig_device_by_index(part).ok())
+                .collect()
+        } else {
+            vec![device]
+        };
+        for (part_number, part) in (0..).zip(parts) {
+            let (Ok(uuid), Ok(memory)) = (part.uuid(), part.memory_info()) else {
+                continue;
+            };
+            facts.push(DeviceFacts {
+                uuid,
+                index: if is_divided {
+                    100 * (number + 1) + part_number
+                } else {
+                    number
+                },
+                model: part.name().unwrap_or_else(|_| "unknown".to_owned()),
+                total: memory.total,
+                reserved: memory.reserved,
+            });
+            handles.push(part);
+        }
+    }
+    Ok((handles, facts))
+}
+
+fn sample(device: &Device<'static>) -> Result<Sample, NvmlError> {
+    let memory = device.memory_info()?;
+    let mut processes: Vec<GpuProcess> = Vec::new();
+    let graphics = device.running_graphics_processes().unwrap_or_default();
+    for process in device.running_compute_processes()?.into_iter().chain(graphics) {
+        let used = match process.used_gpu_memory {
+            UsedGpuMemory::Used(bytes) => Some(bytes),
+            UsedGpuMemory::Unavailable => None,
+        };
+        // A process that computes and draws stands in both lists with the same total.
+        match processes.iter_mut().find(|known| known.pid == process.pid) {
+            Some(known) => known.used = known.used.max(used),
+            None => processes.push(GpuProcess { pid: process.pid, used }),
+        }
+    }
+    Ok(Sample {
+        used: memory.used,
+        free: memory.free,
+        processes,
+    })
+}

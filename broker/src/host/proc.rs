@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What /proc tells about processes. Only files that the kernel answers without the process's memory lock are read:
+//! a process stuck in the driver must not stop the broker.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use partage_policy::Process;
+
+/// `PF_EXITING` in the kernel's task flags: the process is on its way out and cannot come back.
+const PF_EXITING: u64 = 0x4;
+
+/// The parts of `/proc/PID/stat` that decide something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    /// Which process.
+    pub id: Process,
+    /// Its parent's number.
+    pub parent: u32,
+    /// It has ended, or is ending.
+    pub is_exiting: bool,
+    /// Where its program's code and stack begin; `exec` changes both (0 where we may not look).
+    pub image: (u64, u64),
+    /// Device number of its controlling terminal, 0 without one.
+    pub terminal: u64,
+}
+
+/// Looks at processes; the real one reads /proc, tests bring a table.
+pub trait Processes {
+    /// One process, `None` when there is none.
+    fn stat(&self, pid: u32) -> Option<Stat>;
+    /// Real uid.
+    fn uid(&self, pid: u32) -> Option<u32>;
+    /// Path of its cgroup in the unified hierarchy (or systemd's own), `None` where the kernel shows none.
+    fn cgroup(&self, pid: u32) -> Option<String>;
+    /// Numbers of all processes.
+    fn all(&self) -> Vec<u32>;
+}
+
+/// The machine's /proc.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Proc;
+
+impl Processes for Proc {
+    fn stat(&self, pid: u32) -> Option<Stat> {
+        parse_stat(pid, &std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    fn uid(&self, pid: u32) -> Option<u32> {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+        line.split_whitespace().next()?.parse().ok()
+    }
+
+    fn cgroup(&self, pid: u32) -> Option<String> {
+        parse_cgroup(&std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?)
+    }
+
+    fn all(&self) -> Vec<u32> {
+        let Ok(entries) = std::fs::read_dir("/proc") else {
+            return Vec::new();
+        };
+        entries
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+            .collect()
+    }
+}
+
+/// The process's parents, nearest first; ends at init, at a vanished parent or after 256 steps.
+pub fn ancestors(processes: &dyn Processes, pid: u32) -> Vec<Process> {
+    let mut found = Vec::new();
+    let mut next = processes.stat(pid).map_or(0, |stat| stat.parent);
+    while next > 1 && found.len() < 256 {
+        let Some(stat) = processes.stat(next) else { break };
+        // A parent is older than its child; a reused number is not.
+        if found.last().is_some_and(|child: &Process| child.start < stat.id.start) {
+            break;
+        }
+        found.push(stat.id);
+        next = stat.parent;
+    }
+    found
+}
+
+/// The given processes and all their living descendants.
+pub fn with_descendants(processes: &dyn Processes, roots: &BTreeSet<u32>) -> BTreeSet<u32> {
+    let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for pid in processes.all() {
+        if let Some(stat) = processes.stat(pid) {
+            children.entry(stat.parent).or_default().push(pid);
+        }
+    }
+    let mut found = roots.clone();
+    let mut open: Vec<u32> = roots.iter().copied().collect();
+    while let Some(pid) = open.pop() {
+        for child in children.get(&pid).into_iter().flatten() {
+            if found.insert(*child) {
+                open.push(*child);
+            }
+        }
+    }
+    found
+}
+
+/// The scope that a default-class job covers: the nearest enclosing `.scope`, `.service` or container of a cgroup path.
+#[must_use]
+pub fn login_scope(cgroup: &str) -> &str {
+    let mut end = 0;
+    let mut scope = None;
+    for part in cgroup.split('/') {
+        end += part.len();
+        let is_container = part.len() >= 32 && part.bytes().filter(u8::is_ascii_hexdigit).count() >= 32;
+        if part.ends_with(".scope") || part.ends_with(".service") || is_container {
+            scope = Some(end);
+        }
+        end += 1;
+    }
+    scope.map_or(cgroup, |end| &cgroup[..end])
+}
+
+/// Identifies this boot: start times of another boot mean nothing.
+#[must_use]
+pub fn boot_id() -> [u8; 16] {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let mut id = [0; 16];
+    let mut digits = text.chars().filter_map(|digit| digit.to_digit(16));
+    for byte in &mut id {
+        let (Some(high), Some(low)) = (digits.next(), digits.next()) else {
+            break;
+        };
+        *byte = (high * 16 + low) as u8;
+    }
+    id
+}
+
+fn parse_stat(pid: u32, text: &str) -> Option<Stat> {
+    // The name may hold spaces and parentheses; the last one closes it.
+    let rest = text.get(text.rfind(')')? + 2..)?;
+    let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+    // Numbered from 1 in proc(5); the first after the name is 3.
+    let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
+    let state = fields.first()?.bytes().next()?;
+    Some(Stat {
+        id: Process { pid, start: field(22)? },
+        parent: u32::try_from(field(4)?).ok()?,
+        is_exiting: matches!(state, b'Z' | b'X') || field(9)? & PF_EXITING != 0,
+        image: (field(26).unwrap_or(0), field(28).unwrap_or(0)),
+        terminal: field(7).unwrap_or(0),
+    })
+}
+
+fn parse_cgroup(text: &str) -> Option<String> {
+    let unified = text.lines().find_map(|line| line.strip_prefix("0::"));
+    let systemd = text
+        .lines()
+        .find_map(|line| line.split_once(":name=systemd:").map(|(_, path)| path));
+    // On hybrid hosts the unified entry exists but may say `/` while systemd's names the scope.
+    let path = match (unified, systemd) {
+        (Some("/") | None, Some(path)) => path,
+        (Some(path), _) => path,
+        (None, None) => return None,
+    };
+    Some(path.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_process_and_its_parents_are_seen() {
+        let me = std::process::id();
+        let stat = Proc.stat(me).expect("we run");
+        assert_eq!(stat.id.pid, me);
+        assert!(!stat.is_exiting && stat.id.start > 0);
+        assert_eq!(
+            ancestors(&Proc, me).first().map(|id| id.pid),
+            Some(std::os::unix::process::parent_id())
+        );
+    }
+
+    #[test]
+    fn a_name_with_parentheses_does_not_shift_the_fields() {
+        let text = "7 (a) b (c)) S 3 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 1234 0 0 0 11 12 13 0 0";
+        let stat = parse_stat(7, text).expect("parsed");
+        assert_eq!((stat.parent, stat.id.start, stat.is_exiting), (3, 1234, false));
+        assert_eq!(stat.image, (11, 13));
+        assert!(parse_stat(7, "7 (cut").is_none());
+    }
+
+    #[test]
+    fn descendants_include_a_grandchild() {
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "sleep 60 & echo $!; wait"])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .expect("a shell");
+        let mut line = String::new();
+        let mut output = std::io::BufReader::new(child.stdout.take().expect("piped"));
+        std::io::BufRead::read_line(&mut output, &mut line).expect("a number");
+        let grandchild: u32 = line.trim().parse().expect("a number");
+        let found = with_descendants(&Proc, &BTreeSet::from([std::process::id()]));
+        assert!(found.contains(&child.id()) && found.contains(&grandchild));
+        for pid in [grandchild, child.id()] {
+            crate::host::pidfd::PidFd::open(pid)
+                .expect("alive")
+                .signal(libc::SIGKILL);
+        }
+        child.wait().expect("reaped");
+    }
+
+    #[test]
+    fn scopes_are_cut_at_the_login_or_container() {
+        let session = "/user.slice/user-1000.slice/session-4.scope/deeper";
+        assert_eq!(login_scope(session), "/user.slice/user-1000.slice/session-4.scope");
+        let container = format!("/system.slice/docker-{}.scope/init", "ab".repeat(32));
+        assert_eq!(login_scope(&container), &container[..container.len() - 5]);
+        let pod = format!("/kubepods/burstable/pod1/{}", "0f".repeat(32));
+        assert_eq!(login_scope(&format!("{pod}/x")), pod);
+        assert_eq!(login_scope("/"), "/");
+    }
+}

@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The broker's memory that outlives it: one mapped file with a line per client and the words **L**.
+//!
+//! Every change is a store to the mapping, so that a broker killed between two instructions leaves exactly what it had
+//! decided; the page cache keeps it. A machine that crashes loses all clients with it, so nothing is synced, and a file
+//! of another boot is void. A line is filled before its state says *used*, and its words are zero before it says *free*.
+
+use std::fs::{File, OpenOptions};
+use std::num::NonZeroUsize;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use partage_policy::Process;
+use partage_protocol::message::MAX_DEVICES;
+use partage_protocol::units::{ClientId, JobId};
+
+use crate::error::Error;
+
+/// Most clients at a time. Each costs the broker two descriptors and two mappings, and the usual limits
+/// (`vm.max_map_count` 65530, 65536 descriptors or fewer) end before four times this number.
+pub const CAPACITY: usize = 16384;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"PTGLEDGR");
+const LAYOUT: u64 = 1;
+const USED: u64 = 1;
+
+#[repr(C, align(4096))]
+struct Head {
+    magic: AtomicU64,
+    layout: AtomicU64,
+    boot: [AtomicU64; 2],
+    /// Counts the brokers that opened this file.
+    epoch: AtomicU64,
+    next_client: AtomicU64,
+    next_job: AtomicU64,
+    /// Lines below this number were used at some time; the others are holes in the file.
+    touched: AtomicU64,
+}
+
+#[repr(C, align(256))]
+struct Line {
+    state: AtomicU64,
+    client: AtomicU64,
+    pid: AtomicU64,
+    start: AtomicU64,
+    job: AtomicU64,
+    uid: AtomicU64,
+    image: [AtomicU64; 2],
+    words: [AtomicU64; MAX_DEVICES],
+}
+
+#[repr(C)]
+struct Layout {
+    head: Head,
+    lines: [Line; CAPACITY],
+}
+
+/// A client as the file knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its id.
+    pub client: ClientId,
+    /// Its process.
+    pub process: Process,
+    /// Its job.
+    pub job: JobId,
+    /// Its user.
+    pub uid: u32,
+    /// Where its program lay when it attached.
+    pub image: (u64, u64),
+}
+
+/// Place of a client's line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LineIndex(usize);
+
+/// The mapped file.
+#[derive(Debug)]
+pub struct Ledger {
+    at: NonNull<Layout>,
+    free: Vec<usize>,
+    epoch: u64,
+}
+
+impl Ledger {
+    /// Opens the file, or begins a new one where it is missing, of another boot or of another layout. Answers the
+    /// clients in it.
+    ///
+    /// # Errors
+    /// [`Error::File`].
+    pub fn open(path: &Path, boot: [u8; 16]) -> Result<(Self, Vec<(LineIndex, Entry)>), Error> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
+            .open(path)
+            .map_err(Error::file("open", path))?;
+        // Sparse: a line costs memory only once it was used.
+        file.set_len(size_of::<Layout>() as u64)
+            .map_err(Error::file("size", path))?;
+        let length = NonZeroUsize::new(size_of::<Layout>()).unwrap_or(NonZeroUsize::MIN);
+        let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice; nothing of ours lies there.
+        let at = unsafe { mmap(None, length, protection, MapFlags::MAP_SHARED, &file, 0) }
+            .map_err(Error::file("map", path))?;
+        let mut ledger = Self {
+            at: at.cast(),
+            free: Vec::new(),
+            epoch: 0,
+        };
+        ledger.begin(&file, boot).map_err(Error::file("begin", path))?;
+        let mut found = Vec::new();
+        let touched = ledger.layout().head.touched.load(Ordering::Relaxed) as usize;
+        for index in (0..CAPACITY).rev() {
+            match (index < touched).then(|| ledger.entry(index)).flatten() {
+                Some(entry) => found.push((LineIndex(index), entry)),
+                None => ledger.free.push(index),
+            }
+        }
+        found.reverse();
+        Ok((ledger, found))
+    }
+
+    fn begin(&mut self, file: &File, boot: [u8; 16]) -> std::io::Result<()> {
+        let (low, high) = boot.split_at(8);
+        let boot = [low, high].map(|half| half.try_into().map_or(0, u64::from_le_bytes));
+        let head = &self.layout().head;
+        let is_ours = head.magic.load(Ordering::Acquire) == MAGIC
+            && head.layout.load(Ordering::Relaxed) == LAYOUT
+            && head
+                .boot
+                .iter()
+                .zip(boot)
+                .all(|(word, now)| word.load(Ordering::Relaxed) == now);
+        if !is_ours {
+            // The magic goes first and comes last: a broker killed in between leaves a file that is begun again.
+            head.magic.store(0, Ordering::Release);
+            file.set_len(0)?;
+            file.set_len(size_of::<Layout>() as u64)?;
+            head.layout.store(LAYOUT, Ordering::Relaxed);
+            for (word, now) in head.boot.iter().zip(boot) {
+                word.store(now, Ordering::Relaxed);
+            }
+            head.next_client.store(1, Ordering::Relaxed);
+            head.next_job.store(1, Ordering::Relaxed);
+            head.magic.store(MAGIC, Ordering::Release);
+        }
+        self.epoch = self.layout().head.epoch.fetch_add(1, Ordering::Relaxed) + 1;
+        Ok(())
+    }
+
+    fn layout(&self) -> &Layout {
+        // SAFETY: mapped for the life of `self`, as long as Layout (set_len above; the file lies in a directory that
+        // only we can write), and made of atomics, for which every bit pattern is a value.
+        unsafe { self.at.as_ref() }
+    }
+
+    /// Number of this broker among those that opened the file.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Lines in use.
+    #[must_use]
+    pub fn clients(&self) -> usize {
+        CAPACITY - self.free.len()
+    }
+
+    /// The lowest number that no job had yet.
+    #[must_use]
+    pub fn next_job(&self) -> u64 {
+        self.layout().head.next_job.load(Ordering::Relaxed)
+    }
+
+    /// Numbers up to this one are taken.
+    pub fn reserve_job(&self, job: JobId) {
+        self.layout().head.next_job.fetch_max(job.0 + 1, Ordering::Relaxed);
+    }
+
+    /// Adds a client of no job yet with all words zero; `None` when the file is full. `client` continues an earlier id.
+    pub fn add(
+        &mut self,
+        client: Option<ClientId>,
+        process: Process,
+        image: (u64, u64),
+        uid: u32,
+    ) -> Option<(LineIndex, ClientId)> {
+        let index = self.free.pop()?;
+        let head = &self.layout().head;
+        let client = match client {
+            Some(client) => {
+                head.next_client.fetch_max(client.0 + 1, Ordering::Relaxed);
+                client
+            }
+            None => ClientId(head.next_client.fetch_add(1, Ordering::Relaxed)),
+        };
+        head.touched.fetch_max(index as u64 + 1, Ordering::Relaxed);
+        let line = &self.layout().lines[index];
+        line.client.store(client.0, Ordering::Relaxed);
+        line.pid.store(u64::from(process.pid), Ordering::Relaxed);
+        line.start.store(process.start, Ordering::Relaxed);
+        line.job.store(0, Ordering::Relaxed);
+        line.image[0].store(image.0, Ordering::Relaxed);
+        line.image[1].store(image.1, Ordering::Relaxed);
+        line.uid.store(u64::from(uid), Ordering::Relaxed);
+        line.state.store(USED, Ordering::Release);
+        Some((LineIndex(index), client))
+    }
+
+    /// The client's job, once it is decided.
+    pub fn set_job(&self, index: LineIndex, job: JobId) {
+        self.layout().lines[index.0].job.store(job.0, Ordering::Release);
+    }
+
+    /// Frees a client's line. Its words should be zero already (`reservation::death`); they are made so.
+    pub fn remove(&mut self, index: LineIndex) {
+        self.layout().lines[index.0].clear();
+        self.free.push(index.0);
+    }
+
+    /// **L** of a client on a slot. Precondition: `slot` < `MAX_DEVICES`.
+    #[must_use]
+    pub fn word(&self, index: LineIndex, slot: usize) -> &AtomicU64 {
+        &self.layout().lines[index.0].words[slot]
+    }
+
+    fn entry(&self, index: usize) -> Option<Entry> {
+        let line = &self.layout().lines[index];
+        (line.state.load(Ordering::Acquire) == USED).then(|| Entry {
+            client: ClientId(line.client.load(Ordering::Relaxed)),
+            process: Process {
+                pid: line.pid.load(Ordering::Relaxed) as u32,
+                start: line.start.load(Ordering::Relaxed),
+            },
+            job: JobId(line.job.load(Ordering::Relaxed)),
+            uid: line.uid.load(Ordering::Relaxed) as u32,
+            image: (
+                line.image[0].load(Ordering::Relaxed),
+                line.image[1].load(Ordering::Relaxed),
+            ),
+        })
+    }
+}
+
+impl Line {
+    fn clear(&self) {
+        for word in &self.words {
+            word.store(0, Ordering::SeqCst);
+        }
+        self.state.store(0, Ordering::Release);
+    }
+}
+
+impl Drop for Ledger {
+    fn drop(&mut self) {
+        // SAFETY: exactly the mapping that `open` made; `layout` lends no longer than `self` lives.
+        let _ = unsafe { munmap(self.at.cast(), size_of::<Layout>()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Scratch;
+
+    const PROCESS: Process = Process { pid: 40, start: 4000 };
+
+    #[test]
+    fn a_dropped_ledger_is_found_again_and_another_boot_is_not_believed() {
+        let scratch = Scratch::new("ledger");
+        let path = scratch.path().join("ledger");
+        let (mut ledger, found) = Ledger::open(&path, [1; 16]).expect("opened");
+        assert!(found.is_empty());
+        let job = JobId(ledger.next_job());
+        ledger.reserve_job(job);
+        let (line, client) = ledger.add(None, PROCESS, (8, 9), 1000).expect("room");
+        ledger.set_job(line, job);
+        ledger.word(line, 3).store(77, Ordering::SeqCst);
+        let epoch = ledger.epoch();
+        drop(ledger);
+
+        let (ledger, found) = Ledger::open(&path, [1; 16]).expect("opened");
+        let expected = Entry {
+            client,
+            process: PROCESS,
+            job,
+            uid: 1000,
+            image: (8, 9),
+        };
+        assert_eq!(found, [(line, expected)]);
+        assert_eq!(ledger.word(line, 3).load(Ordering::SeqCst), 77);
+        assert_eq!(ledger.epoch(), epoch + 1);
+        assert!(ledger.next_job() > job.0);
+        drop(ledger);
+
+        let (ledger, found) = Ledger::open(&path, [2; 16]).expect("opened");
+        assert!(found.is_empty());
+        assert_eq!(ledger.word(line, 3).load(Ordering::SeqCst), 0);
+        ledger.reserve_job(JobId(40));
+        assert_eq!(
+            ledger.next_job(),
+            41,
+            "numbers known from elsewhere are not given again"
+        );
+    }
+
+    #[test]
+    fn a_full_ledger_refuses_and_a_removed_line_is_used_again() {
+        let scratch = Scratch::new("ledger");
+        let (mut ledger, _) = Ledger::open(&scratch.path().join("l"), [0; 16]).expect("opened");
+        let lines: Vec<_> = (0..CAPACITY)
+            .map(|_| ledger.add(None, PROCESS, (0, 0), 0).expect("room"))
+            .collect();
+        assert_eq!(ledger.add(None, PROCESS, (0, 0), 0), None);
+        assert_eq!(ledger.clients(), CAPACITY);
+        let (line, old) = lines[9];
+        ledger.word(line, 0).store(5, Ordering::SeqCst);
+        ledger.remove(line);
+        let (again, new) = ledger.add(None, PROCESS, (0, 0), 0).expect("room");
+        assert_eq!(again, line);
+        assert!(new > old);
+        assert_eq!(ledger.word(again, 0).load(Ordering::SeqCst), 0);
+    }
+}

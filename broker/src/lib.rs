@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The broker's parts, as a library so that tests can drive them without a process.
+//!
+//! Read in this order: [`state_driver`] (the owner of all state), [`server`] (the loop around it), [`clients`],
+//! [`ledger`] and [`pages`] (where the reservation words lie), [`host`] (devices and processes).
+
+pub mod attach;
+pub mod clients;
+pub mod config;
+pub mod connection;
+pub mod deaths;
+pub mod devices;
+pub mod directory;
+pub mod error;
+pub mod events;
+pub mod host;
+pub mod ledger;
+pub mod log;
+pub mod notify;
+pub mod pages;
+pub mod records;
+pub mod requests;
+pub mod server;
+pub mod signals;
+pub mod socket;
+pub mod state_driver;
+pub mod testing;
+pub mod users;

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The command line's JSON requests: who asks, what the policy is told, and what is answered from the state.
+
+use partage_policy::{Caller, Event, Process, Run, TargetQuery, Ticket};
+use partage_protocol::admin::{BrokerView, ErrorCode, ErrorView, Reply, Request, RunRequest};
+use tracing::{debug, info};
+
+use crate::attach::Hold;
+use crate::connection::ConnectionId;
+use crate::directory::Kind;
+use crate::host::gpu::Driver;
+use crate::state_driver::{Effect, Now, Peer, StateDriver};
+
+/// Bytes of a command that a job's record keeps, for its owner's eyes in `ps`.
+const SHOWN_COMMAND: usize = 4096;
+
+/// A `run` that waits until the devices are known.
+#[derive(Debug)]
+pub struct HeldRun {
+    pub(crate) peer: Peer,
+    request: RunRequest,
+}
+
+impl StateDriver {
+    /// A whole request came in.
+    pub fn request(&mut self, peer: Peer, document: &[u8], now: Now) {
+        let to = peer.connection;
+        let request = match serde_json::from_slice::<Request>(document) {
+            Ok(request) => request,
+            Err(error) => {
+                let message = format!("the broker does not understand this request: {error}");
+                let hint = "use the `partage` of the broker's version (partage version)";
+                return self.answer(to, Reply::Error(error_view(ErrorCode::Invalid, message, Some(hint))));
+            }
+        };
+        let Some(process) = self.process_of(&peer) else {
+            let message = "the broker cannot see this process: its pid namespace is not below the broker's".to_owned();
+            return self.answer(to, Reply::Error(error_view(ErrorCode::NotAllowed, message, None)));
+        };
+        debug!(uid = peer.uid, pid = peer.pid, ?request, "request");
+        let caller = self.caller(&peer, process);
+        match request {
+            Request::Run(request) => {
+                self.tickets.insert(to);
+                let run = HeldRun { peer, request };
+                if self.devices.is_ready() {
+                    self.admit(run, now);
+                } else {
+                    self.devices.look_now();
+                    self.held.push_back(Hold::Run(Box::new(run)));
+                }
+            }
+            Request::Ps { all } => {
+                let reply = self.policy.ps(&caller, all, &self.clients);
+                self.answer(to, reply);
+            }
+            Request::Status => {
+                let status = self.policy.status(self.broker_view(now), now.ns, &self.clients);
+                self.answer(to, Reply::Status(status));
+            }
+            Request::Get { target } => {
+                let target = self.target(target);
+                let reply = self.policy.get(&caller, &target, &self.clients);
+                self.answer(to, reply.unwrap_or_else(|error| Reply::Error(*error)));
+            }
+            Request::Set { target, mem } => {
+                let (ticket, target) = (self.ticket(to), self.target(target));
+                let event = Event::Set {
+                    ticket,
+                    caller,
+                    target,
+                    mem,
+                };
+                self.step(now, event);
+            }
+            Request::Stop { target, grace_ns } => {
+                let (ticket, target) = (self.ticket(to), self.target(target));
+                let event = Event::Stop {
+                    ticket,
+                    caller,
+                    target,
+                    grace_ns,
+                };
+                self.step(now, event);
+            }
+            Request::Events { follow } => self.send_events(to, &caller, follow),
+            Request::StopBroker => self.stop_broker(to, &caller),
+        }
+    }
+
+    /// Hands a `run` to the policy; its process becomes the job's first.
+    pub(crate) fn admit(&mut self, run: HeldRun, now: Now) {
+        let HeldRun { peer, mut request } = run;
+        let Some(process) = self.process_of(&peer) else {
+            self.tickets.remove(&peer.connection);
+            return self.effects.push(Effect::Close(peer.connection));
+        };
+        shorten(&mut request.command);
+        let run = Run {
+            ticket: Ticket(peer.connection.0),
+            caller: self.caller(&peer, process),
+            request,
+            token: (self.random)(),
+            cgroup: self.processes.cgroup(process.pid),
+            unix_ns: now.unix_ns,
+        };
+        self.step(now, Event::Run(Box::new(run)));
+    }
+
+    fn ticket(&mut self, connection: ConnectionId) -> Ticket {
+        self.tickets.insert(connection);
+        Ticket(connection.0)
+    }
+
+    fn caller(&mut self, peer: &Peer, process: Process) -> Caller {
+        Caller {
+            uid: peer.uid,
+            user: self.users.name(peer.uid),
+            is_admin: peer.is_admin,
+            process,
+        }
+    }
+
+    /// For a pid, the job that it belongs to by its parents.
+    fn target(&self, text: String) -> TargetQuery {
+        let stat = text.parse::<u32>().ok().and_then(|pid| self.processes.stat(pid));
+        TargetQuery {
+            descends_from: stat.and_then(|stat| self.job_by_ancestry(stat.id)),
+            text,
+        }
+    }
+
+    fn answer(&mut self, to: ConnectionId, reply: Reply) {
+        self.effects.push(Effect::Document {
+            to,
+            reply: Box::new(reply),
+            is_last: true,
+        });
+    }
+
+    fn broker_view(&self, now: Now) -> BrokerView {
+        let driver = match self.devices.driver() {
+            None => "no driver: not looked for yet".to_owned(),
+            Some(Driver::Ok) if self.policy.is_adopting_any() => {
+                "adopting: waits for clients of the broker before to come back".to_owned()
+            }
+            Some(driver) => driver.sentence(),
+        };
+        BrokerView {
+            pid: std::process::id(),
+            version: format!("{} ({})", env!("PARTAGE_VERSION"), env!("PARTAGE_COMMIT")),
+            kind: self.directory.kind().word().to_owned(),
+            socket_dir: self.directory.path().display().to_string(),
+            driver,
+            jobs: 0,
+            clients: 0,
+            uptime_ns: now.ns.saturating_sub(self.started.ns),
+        }
+    }
+
+    fn send_events(&mut self, to: ConnectionId, caller: &Caller, follow: bool) {
+        for event in self.events.iter() {
+            let view = event.for_viewer(caller.uid, caller.is_admin);
+            self.effects.push(Effect::Document {
+                to,
+                reply: Box::new(Reply::Event(view)),
+                is_last: false,
+            });
+        }
+        if follow {
+            self.effects.push(Effect::Follow(to));
+        } else {
+            let message = "no more events".to_owned();
+            self.answer(to, Reply::Done { message });
+        }
+    }
+
+    fn stop_broker(&mut self, to: ConnectionId, caller: &Caller) {
+        let me = nix::unistd::geteuid().as_raw();
+        let is_owner = self.directory.kind() == Kind::Private && caller.uid == me;
+        if !(caller.is_admin || is_owner) {
+            let message = "only an administrator may stop this broker".to_owned();
+            return self.answer(to, Reply::Error(error_view(ErrorCode::NotAllowed, message, None)));
+        }
+        info!(uid = caller.uid, "stopped on request");
+        let message = match self.policy.live_jobs() {
+            0 => "broker stopped".to_owned(),
+            1 => "broker stopped; 1 job goes on and the next broker adopts it".to_owned(),
+            jobs => format!("broker stopped; {jobs} jobs go on and the next broker adopts them"),
+        };
+        self.answer(to, Reply::Done { message });
+        self.effects.push(Effect::Exit);
+    }
+}
+
+fn error_view(code: ErrorCode, message: String, hint: Option<&str>) -> ErrorView {
+    ErrorView {
+        code,
+        message,
+        hint: hint.map(str::to_owned),
+        holders: Vec::new(),
+    }
+}
+
+/// Cuts a command to what is kept of it.
+fn shorten(command: &mut Vec<String>) {
+    let mut left = SHOWN_COMMAND;
+    let mut kept = 0;
+    for argument in command.iter_mut() {
+        if left == 0 {
+            break;
+        }
+        if argument.len() > left {
+            let end = (0..=left)
+                .rev()
+                .find(|end| argument.is_char_boundary(*end))
+                .unwrap_or(0);
+            argument.truncate(end);
+            argument.push('…');
+            left = 0;
+        } else {
+            left = left.saturating_sub(argument.len() + 1);
+        }
+        kept += 1;
+    }
+    command.truncate(kept);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_commands_are_cut_between_characters() {
+        let mut command = vec!["python3".to_owned(), "é".repeat(5000), "never".to_owned()];
+        shorten(&mut command);
+        assert_eq!(command.len(), 2);
+        assert!(command[1].ends_with('…') && command[1].len() <= SHOWN_COMMAND + 3);
+        let mut short = vec!["a".to_owned(), String::new(), "b".to_owned()];
+        shorten(&mut short);
+        assert_eq!(short, ["a", "", "b"]);
+    }
+}
