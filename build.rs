@@ -25,7 +25,22 @@ fn main() {
     match std::env::var("CARGO_PKG_NAME").unwrap_or_default().as_str() {
         "partage-sim" => link(&["-Wl,-soname,libcuda.so.1", "-Wl,-Bsymbolic"]),
         "partage-sim-nvml" => link(&["-Wl,-soname,libnvidia-ml.so.1", "-Wl,-Bsymbolic"]),
-        "partage-interposer" => link(&["-Wl,-soname,libpartage.so", "-nostartfiles"]),
+        "partage-interposer" => {
+            // No start files: the library has no constructor and must not need a C runtime. `-z defs`: every symbol is
+            // found at link time, which is what makes the release panic handler a proof. `-Bsymbolic`: the hooks that
+            // `dlsym` hands out are ours, never those of another preloaded library with the same exports, which may
+            // come back to us through `dlsym` for ever.
+            link(&[
+                "-Wl,-soname,libpartage.so",
+                "-nostartfiles",
+                "-Wl,-z,defs",
+                "-Wl,-Bsymbolic",
+            ]);
+            println!("cargo::rustc-check-cfg=cfg(panic_free)");
+            if std::env::var("PROFILE").as_deref() == Ok("release") {
+                println!("cargo::rustc-cfg=panic_free");
+            }
+        }
         _ => {}
     }
 }

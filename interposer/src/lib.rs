@@ -1,5 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
-//! libpartage.so.
+//! libpartage.so: stands at the CUDA driver API inside an unmodified program, preloaded by the dynamic linker.
+//!
+//! Rules for everything here, because we are guests:
+//! 1. No panic (the release build does not link if one is reachable), no exit, no print on standard output.
+//! 2. Signal handlers, umask, `errno` and the current context stay what they were.
+//! 3. Nothing happens before the program first calls the driver or looks one of its functions up; no thread before its
+//!    own `cuInit` succeeded; no memory from the program's allocator on any path that an allocation takes.
+//! 4. Every code the program sees is one the real driver could have given. A free never fails because of us.
+//! 5. A forked child starts from nothing: state that must not survive lives in memory the kernel wipes.
+//! 6. A broken invariant turns sharing off in this process, and says so.
+//!
+//! Where to look: what happens to a call is in the table (`partage_abi`), [`entry`] makes the exports of it, [`resolve`]
+//! is how programs get them, [`hooks`] what they do, [`account`] the bytes, [`session`] the broker.
 #![no_std]
-#[panic_handler]
-fn panic(_: &core::panic::PanicInfo<'_>) -> ! { loop {} }
+
+mod account;
+mod allocations;
+mod descriptor;
+mod devices;
+mod elf;
+mod entry;
+mod errno;
+mod guard;
+mod hooks;
+mod inherited;
+mod lock;
+mod names;
+mod note;
+mod panic;
+mod private_broker;
+mod real;
+mod resolve;
+mod session;
+mod settings;
+mod socket;
+mod state;
+mod sys;
+mod text;
+mod thread;

@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Charges and refunds of this process, on the shared pages once a broker answered, on own pages before.
+//!
+//! The reservation protocol itself is `partage_protocol::reservation`; here its words are found. While attached a word
+//! is an atomic on a page whose mapping never moves, and a charge within the grant is one compare-and-swap. While
+//! standalone every word is used under `State::books`, because a late attach may carry it over to a shared page at any
+//! moment; from then on its place is there ([`Place::shared`]).
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use partage_protocol::message::{MAX_DEVICES, NOTICE_DENIED, NOTICE_NO_BROKER};
+use partage_protocol::page::UseLine;
+use partage_protocol::reservation::{self, AskAnswer, ClientWords, Denial, Word};
+
+use crate::note;
+use crate::session;
+use crate::state::{self, FOREIGN, Phase, State};
+use crate::sys;
+
+/// A charge that was made: what a refund gives back.
+#[derive(Clone, Copy)]
+pub struct Charge {
+    /// Slot, in the numbering of `is_standalone`.
+    pub slot: u32,
+    /// Bytes.
+    pub bytes: u64,
+    /// Made before a broker answered.
+    pub is_standalone: bool,
+}
+
+/// What [`charge`] says.
+pub enum Verdict {
+    /// Go on; refund if the driver refuses.
+    Charged(Charge),
+    /// This process or device is not shared: go on, nothing is recorded.
+    Unmanaged,
+    /// The program gets OUT_OF_MEMORY.
+    Denied,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Which {
+    Used,
+    Granted,
+    Settled,
+}
+
+/// One word of one slot, wherever it is now.
+struct Place<'a> {
+    state: &'a State,
+    slot: usize,
+    is_standalone: bool,
+    which: Which,
+}
+
+impl<'a> Place<'a> {
+    fn words(state: &'a State, slot: usize, is_standalone: bool) -> [Self; 3] {
+        [Which::Used, Which::Granted, Which::Settled].map(|which| Self {
+            state,
+            slot,
+            is_standalone,
+            which,
+        })
+    }
+
+    /// The word on the shared pages. `None` for a device outside the job.
+    fn shared(&self) -> Option<&'a AtomicU64> {
+        let slot = current_slot(self.state, self.slot, self.is_standalone)?;
+        Some(match self.which {
+            Which::Used => &self.state.client_page()?.devices.get(slot)?.used,
+            Which::Settled => &self.state.client_page()?.devices.get(slot)?.settled,
+            Which::Granted => &self.state.broker_page()?.devices.get(slot)?.granted,
+        })
+    }
+
+    fn own(&self) -> Option<&'a AtomicU64> {
+        Some(match self.which {
+            Which::Used => &self.state.own_client_page.devices.get(self.slot)?.used,
+            Which::Settled => &self.state.own_client_page.devices.get(self.slot)?.settled,
+            Which::Granted => &self.state.own_broker_page.devices.get(self.slot)?.granted,
+        })
+    }
+
+    /// Does the word count for anything? Not when a late attach showed the device to be outside the job.
+    fn is_counted(&self) -> bool {
+        self.state.broker_page().is_none() || self.shared().is_some()
+    }
+
+    fn with<R>(&self, act: impl Fn(&AtomicU64) -> R, outside: R) -> R {
+        if !self.is_standalone {
+            return self.shared().map_or(outside, act);
+        }
+        let _held = self.state.books.hold();
+        let word = if self.state.broker_page().is_some() {
+            self.shared()
+        } else {
+            self.own()
+        };
+        word.map_or(outside, act)
+    }
+}
+
+impl Word for Place<'_> {
+    fn load(&self) -> u64 {
+        // Outside the job nothing is limited and nothing is used.
+        let outside = if self.which == Which::Granted { u64::MAX } else { 0 };
+        self.with(Word::load, outside)
+    }
+    fn store(&self, value: u64) {
+        self.with(|word| Word::store(word, value), ());
+    }
+    fn compare_exchange(&self, current: u64, new: u64) -> Result<u64, u64> {
+        self.with(|word| Word::compare_exchange(word, current, new), Ok(current))
+    }
+    fn fence() {
+        <AtomicU64 as Word>::fence();
+    }
+    fn fence_after_exchange() {
+        <AtomicU64 as Word>::fence_after_exchange();
+    }
+}
+
+/// A slot of a charge in today's numbering; `None` when its device turned out not to be the job's.
+fn current_slot(state: &State, slot: usize, is_standalone: bool) -> Option<usize> {
+    if !is_standalone || state.broker_page().is_none() {
+        return Some(slot);
+    }
+    usize::try_from(state.moved_slots.get(slot)?.load(Ordering::Relaxed)).ok()
+}
+
+/// Charges `bytes` to the device in `slot` before the driver is asked for them.
+pub fn charge(state: &State, slot: usize, bytes: u64) -> Verdict {
+    let is_standalone = match state.phase() {
+        Phase::Attached => false,
+        Phase::Standalone if state.settings().expects_broker() => true,
+        Phase::Off => {
+            state.counters().failed_open.fetch_add(1, Ordering::Relaxed);
+            return Verdict::Unmanaged;
+        }
+        Phase::Standalone | Phase::Fresh => return Verdict::Unmanaged,
+    };
+    let [used, granted, settled] = Place::words(state, slot, is_standalone);
+    let words = ClientWords {
+        used: &used,
+        granted: &granted,
+        settled: &settled,
+    };
+    let result = reservation::reserve(&words, bytes, |wanted| ask(state, slot, is_standalone, wanted, bytes));
+    match result {
+        Ok(()) => {
+            with_line(state, slot, is_standalone, |line| {
+                line.peak
+                    .fetch_max(line.used.load(Ordering::Relaxed), Ordering::Relaxed);
+                line.allocations.fetch_add(1, Ordering::Relaxed);
+            });
+            Verdict::Charged(Charge {
+                slot: slot as u32,
+                bytes,
+                is_standalone,
+            })
+        }
+        Err(denial) => {
+            denied(state, slot, is_standalone, bytes, denial);
+            Verdict::Denied
+        }
+    }
+}
+
+/// Gives a charge back: the driver freed the memory, or never gave it.
+pub fn refund(state: &State, charge: Charge) {
+    let [used, ..] = Place::words(state, charge.slot as usize, charge.is_standalone);
+    if reservation::refund(&used, charge.bytes).is_err() && used.is_counted() {
+        session::turn_off(state, crate::hooks::PLACE_REFUND);
+    }
+    with_line(state, charge.slot as usize, charge.is_standalone, |line| {
+        // One less, never below none.
+        let _ = line
+            .allocations
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1));
+    });
+}
+
+/// Charges `bytes` more for an allocation that exists: the driver took more than was reserved.
+pub fn extend(state: &State, charge: &mut Charge, bytes: u64) -> bool {
+    let [used, granted, settled] = Place::words(state, charge.slot as usize, charge.is_standalone);
+    let words = ClientWords {
+        used: &used,
+        granted: &granted,
+        settled: &settled,
+    };
+    let slot = charge.slot as usize;
+    match reservation::reserve(&words, bytes, |wanted| {
+        ask(state, slot, charge.is_standalone, wanted, bytes)
+    }) {
+        Ok(()) => {
+            charge.bytes = charge.bytes.saturating_add(bytes);
+            true
+        }
+        Err(denial) => {
+            denied(state, slot, charge.is_standalone, bytes, denial);
+            false
+        }
+    }
+}
+
+/// Gives back the part of a charge that the driver did not take.
+pub fn shrink(state: &State, charge: &mut Charge, bytes: u64) {
+    let bytes = bytes.min(charge.bytes);
+    let [used, ..] = Place::words(state, charge.slot as usize, charge.is_standalone);
+    if reservation::refund(&used, bytes).is_err() && used.is_counted() {
+        session::turn_off(state, crate::hooks::PLACE_REFUND);
+    }
+    charge.bytes -= bytes;
+}
+
+#[cold]
+fn ask(state: &State, slot: usize, is_standalone: bool, wanted: u64, bytes: u64) -> AskAnswer {
+    let Some(slot) = current_slot(state, slot, is_standalone) else {
+        return AskAnswer::Retry;
+    };
+    if state.broker_page().is_none() {
+        // Nobody has ever granted anything: the environment's limit is all there is.
+        return AskAnswer::Denied(Denial::Limit);
+    }
+    session::ask(state, slot, wanted, bytes)
+}
+
+/// Counters of a slot, wherever they are now.
+fn with_line(state: &State, slot: usize, is_standalone: bool, act: impl Fn(&UseLine)) {
+    let line = |state: &State| {
+        let page = state.client_page().unwrap_or(&state.own_client_page);
+        if let Some(line) = current_slot(state, slot, is_standalone).and_then(|slot| page.devices.get(slot)) {
+            act(line);
+        }
+    };
+    if is_standalone {
+        let _held = state.books.hold();
+        line(state);
+    } else {
+        line(state);
+    }
+}
+
+#[cold]
+fn denied(state: &State, slot: usize, is_standalone: bool, bytes: u64, denial: Denial) {
+    with_line(state, slot, is_standalone, |line| {
+        let count = if denial == Denial::CardFull {
+            &line.denied_full
+        } else {
+            &line.denied_limit
+        };
+        if denial != Denial::NoBroker {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let now_slot = current_slot(state, slot, is_standalone).unwrap_or(slot);
+    match denial {
+        Denial::NoBroker => {
+            state.counters().refused_no_broker.fetch_add(1, Ordering::Relaxed);
+            session::notice(state, NOTICE_NO_BROKER, now_slot, bytes);
+        }
+        Denial::Limit | Denial::Invalid => session::notice(state, NOTICE_DENIED, now_slot, bytes),
+        Denial::CardFull => {}
+    }
+    explain(state, now_slot, bytes, denial);
+}
+
+/// Longest silence between two lines about denials on a terminal: a caching allocator is denied often, by design.
+const TELL_EVERY_NS: u64 = 10_000_000_000;
+
+fn explain(state: &State, slot: usize, bytes: u64, denial: Denial) {
+    let (used, limit) = used_and_limit(state, slot);
+    let mut line = note::line();
+    line.push("out of memory: ")
+        .push_amount(bytes)
+        .push(" asked, this process has ")
+        .push_amount(used);
+    match denial {
+        Denial::Limit | Denial::Invalid => line.push(" of the job's limit of ").push_amount(limit),
+        Denial::CardFull => line.push("; the device has no room (promised to or used by others)"),
+        Denial::NoBroker => line.push("; no broker answers, so the job's share cannot grow"),
+    };
+    if let Some(job) = state.job() {
+        line.push(" (j").push_number(job.number);
+        if let Some(device) = job.devices().get(slot) {
+            line.push(" on GPU ").push_number(device.index.into());
+        }
+        line.push(")");
+    }
+    note::write(state, &mut line);
+    let now = sys::now_ns();
+    let told = state.told_ns.load(Ordering::Relaxed);
+    if (told == 0 || now.wrapping_sub(told) > TELL_EVERY_NS)
+        && state
+            .told_ns
+            .compare_exchange(told, now, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+    {
+        note::tell(&mut line);
+    }
+}
+
+/// Bytes this process uses in a slot, and the job's limit there.
+fn used_and_limit(state: &State, slot: usize) -> (u64, u64) {
+    match (state.client_page(), state.broker_page()) {
+        (Some(client), Some(broker)) => (
+            client
+                .devices
+                .get(slot)
+                .map_or(0, |line| line.used.load(Ordering::Relaxed)),
+            broker
+                .devices
+                .get(slot)
+                .map_or(u64::MAX, |line| line.limit.load(Ordering::Relaxed)),
+        ),
+        _ => (
+            state
+                .own_client_page
+                .devices
+                .get(slot)
+                .map_or(0, |line| line.used.load(Ordering::Relaxed)),
+            state.settings().memory_limit.unwrap_or(u64::MAX),
+        ),
+    }
+}
+
+/// What the program is to believe about a slot: the job's limit and what the job uses. `None`: the whole truth.
+pub fn view(state: &State, slot: usize, is_this_process_all: bool) -> Option<(u64, u64)> {
+    match state.phase() {
+        Phase::Attached => {}
+        Phase::Standalone if state.settings().memory_limit.is_some() => {
+            return Some(swap(used_and_limit(state, slot)));
+        }
+        _ => return None,
+    }
+    let (own, limit) = used_and_limit(state, slot);
+    let is_alone = state
+        .broker_page()
+        .is_some_and(|page| page.head.clients_in_job.load(Ordering::Relaxed) <= 1);
+    if is_alone && is_this_process_all {
+        return Some((limit, own));
+    }
+    let last = state.last_job_used.get(slot)?;
+    if let Some(used) = session::job_used(state, slot) {
+        last.store(used, Ordering::Relaxed);
+    }
+    Some((limit, last.load(Ordering::Relaxed).max(own)))
+}
+
+/// The job's limit in a slot. `None`: the device's own size.
+pub fn limit(state: &State, slot: usize) -> Option<u64> {
+    match state.phase() {
+        Phase::Attached => Some(used_and_limit(state, slot).1),
+        Phase::Standalone => state.settings().memory_limit,
+        Phase::Fresh | Phase::Off => None,
+    }
+}
+
+fn swap((used, limit): (u64, u64)) -> (u64, u64) {
+    (limit, used)
+}
+
+/// A late attach: what was charged on the own pages goes to the shared ones, slot by slot as the devices' UUIDs say.
+/// Precondition: the shared pages are mapped and the job is known, but not published yet; the caller publishes inside
+/// `publish`, which runs under `State::books`.
+pub fn move_in(state: &State, job: &state::Job, shared: &partage_protocol::page::ClientPage, publish: impl FnOnce()) {
+    let _held = state.books.hold();
+    for slot in 0..MAX_DEVICES {
+        let (Some(own), Some(moved)) = (state.own_client_page.devices.get(slot), state.moved_slots.get(slot)) else {
+            continue;
+        };
+        let uuid = standalone_uuid(state, slot);
+        let to = job.slot_of(&uuid);
+        moved.store(to.map_or(FOREIGN, |to| to as i32), Ordering::Relaxed);
+        if let Some(line) = to.and_then(|to| shared.devices.get(to)) {
+            line.used.fetch_add(own.used.load(Ordering::Relaxed), Ordering::SeqCst);
+            line.allocations
+                .fetch_add(own.allocations.load(Ordering::Relaxed), Ordering::Relaxed);
+            line.denied_limit
+                .fetch_add(own.denied_limit.load(Ordering::Relaxed), Ordering::Relaxed);
+            line.peak.fetch_max(own.peak.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+    for (ordinal, slot) in state.ordinal_slots.iter().enumerate() {
+        let to = job.slot_of(&state.ordinal_uuid(ordinal));
+        slot.store(to.map_or(FOREIGN, |to| to as i32), Ordering::Relaxed);
+    }
+    publish();
+}
+
+/// The device that a standalone slot stands for.
+fn standalone_uuid(state: &State, slot: usize) -> [u8; 16] {
+    match state.settings().devices.get(slot) {
+        Some(uuid) if slot < state.settings().device_count => *uuid,
+        _ => state.ordinal_uuid(slot),
+    }
+}

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which devices the program sees, and which slot of the job each ordinal is.
+//!
+//! The driver masks: for the call of `cuInit` alone, `CUDA_VISIBLE_DEVICES` names the job's devices by UUID, chosen and
+//! ordered as the program's own value says in the job's numbering. No ordinal is translated anywhere.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::Ordering;
+
+use partage_abi::types::{CuResult, CuUuid};
+use partage_protocol::message::{Devices, MAX_DEVICES};
+
+use crate::entry::call;
+use crate::note;
+use crate::real::{self, Library};
+use crate::resolve;
+use crate::session;
+use crate::state::{FOREIGN, MAX_ORDINALS, State};
+use crate::text::{self, Text, bytes_of};
+
+const VARIABLE: &CStr = c"CUDA_VISIBLE_DEVICES";
+/// Room for sixteen UUIDs, each named twice.
+type List = Text<2048>;
+/// Longest value of the program that is put back as it was.
+type Former = Text<16384>;
+
+/// The job's devices as far as masking needs them: UUID and kind, in job order.
+struct Names {
+    uuids: [[u8; 16]; MAX_DEVICES],
+    mig: u32,
+    count: usize,
+}
+
+impl Names {
+    /// From the broker, else from the environment; none when nobody said.
+    fn of_job(state: &State) -> Option<Self> {
+        let settings = state.settings();
+        let mut names = Self {
+            uuids: settings.devices,
+            mig: settings.mig,
+            count: settings.device_count,
+        };
+        if let Some(job) = state.job() {
+            names.count = job.devices().len();
+            names.mig = 0;
+            for (index, (to, device)) in names.uuids.iter_mut().zip(job.devices()).enumerate() {
+                *to = device.uuid;
+                names.mig |= u32::from(crate::state::is_mig(device)) << (index & 31);
+            }
+        }
+        (names.count > 0).then_some(names)
+    }
+
+    fn write(&self, index: usize, list: &mut List) -> bool {
+        let Some(uuid) = self.uuids.get(index).filter(|_| index < self.count) else {
+            return false;
+        };
+        if !list.is_empty() {
+            list.push(",");
+        }
+        text::push_uuid(list, uuid, self.mig >> (index & 31) & 1 != 0);
+        true
+    }
+
+    /// The one device that a full or abbreviated name means.
+    fn named(&self, name: &[u8]) -> Option<usize> {
+        let mut found = None;
+        for index in 0..self.count {
+            let mut full = List::new();
+            self.write(index, &mut full);
+            if full
+                .as_bytes()
+                .get(..name.len())
+                .is_some_and(|start| start.eq_ignore_ascii_case(name))
+            {
+                if found.is_some() {
+                    return None;
+                }
+                found = Some(index);
+            }
+        }
+        found
+    }
+}
+
+/// The program's own value translated into full UUIDs. As the driver reads such a list: it ends at the first entry that
+/// means no device.
+fn translate(names: &Names, own: Option<&[u8]>) -> List {
+    let mut list = List::new();
+    match own {
+        None => {
+            for index in 0..names.count {
+                names.write(index, &mut list);
+            }
+        }
+        Some(own) => {
+            for entry in own.split(|byte| *byte == b',') {
+                let entry = entry.trim_ascii();
+                let index = match text::parse_number(entry) {
+                    Some(number) => usize::try_from(number).ok(),
+                    None if entry.starts_with(b"GPU-") || entry.starts_with(b"MIG-") => names.named(entry),
+                    None => None,
+                };
+                if !index.is_some_and(|index| names.write(index, &mut list)) {
+                    break;
+                }
+            }
+        }
+    }
+    if list.is_empty() {
+        // The documented way to say "none".
+        list.push("-1");
+    }
+    list
+}
+
+/// Runs the driver's `cuInit` with the job's devices in its view.
+pub fn init_masked(state: &State, real: &Library, init: impl FnOnce() -> CuResult) -> CuResult {
+    let Some(names) = Names::of_job(state) else {
+        return init();
+    };
+    let environment = Environment::of(real);
+    // SAFETY: `getenv` answers null or a string; it is copied before anything is changed.
+    let own = unsafe { (environment.getenv)(VARIABLE.as_ptr()) };
+    let mut former = Former::new();
+    // SAFETY: as above.
+    former.push(unsafe { bytes_of(own) });
+    let is_set = !own.is_null();
+    let list = translate(&names, is_set.then_some(former.as_bytes()));
+    note::write(
+        state,
+        note::line().push("devices shown to the driver: ").push(list.as_bytes()),
+    );
+    // SAFETY: C strings; libc guards its own list, and the design accepts a program that reads it meanwhile.
+    unsafe { (environment.setenv)(VARIABLE.as_ptr(), list.as_c_str().as_ptr(), 1) };
+    let result = init();
+    // SAFETY: as above.
+    unsafe {
+        if is_set {
+            // A value too long for the copy is put back from where it was: libc does not reuse it.
+            let value = if former.is_complete() {
+                former.as_c_str().as_ptr()
+            } else {
+                own.cast_const()
+            };
+            (environment.setenv)(VARIABLE.as_ptr(), value, 1);
+        } else {
+            (environment.unsetenv)(VARIABLE.as_ptr());
+        }
+    }
+    result
+}
+
+type Getenv = unsafe extern "C" fn(*const c_char) -> *mut c_char;
+type Setenv = unsafe extern "C" fn(*const c_char, *const c_char, c_int) -> c_int;
+type Unsetenv = unsafe extern "C" fn(*const c_char) -> c_int;
+
+/// The environment that a driver reads: a `dlmopen` namespace has a libc, and so an environment, of its own.
+struct Environment {
+    getenv: Getenv,
+    setenv: Setenv,
+    unsetenv: Unsetenv,
+}
+
+impl Environment {
+    fn of(real: &Library) -> Self {
+        let own = Self {
+            getenv: libc::getenv,
+            setenv: libc::setenv,
+            unsetenv: libc::unsetenv,
+        };
+        if core::ptr::eq(real, &real::DRIVER) || real.handle().is_null() {
+            return own;
+        }
+        let find = |name| resolve::real_dlsym(real.handle(), name);
+        let (getenv, setenv, unsetenv) = (find(c"getenv"), find(c"setenv"), find(c"unsetenv"));
+        if getenv.is_null() || setenv.is_null() || unsetenv.is_null() {
+            resolve::forget_linker_error();
+            return own;
+        }
+        // SAFETY: functions of those names have those types in every libc.
+        unsafe {
+            Self {
+                getenv: core::mem::transmute::<*mut c_void, Getenv>(getenv),
+                setenv: core::mem::transmute::<*mut c_void, Setenv>(setenv),
+                unsetenv: core::mem::transmute::<*mut c_void, Unsetenv>(unsetenv),
+            }
+        }
+    }
+}
+
+/// Learns which device each ordinal is, and tells the broker. For after the driver initialised.
+pub fn learn(state: &State, real: &Library) {
+    let mut count: c_int = 0;
+    if !call!(real, cuDeviceGetCount(&raw mut count)).is_success() {
+        return;
+    }
+    let count = usize::try_from(count).unwrap_or(0).min(MAX_ORDINALS);
+    let mut version: c_int = 0;
+    let _ = call!(real, cuDriverGetVersion(&raw mut version));
+    let mut message = Devices {
+        header: Devices::header(0),
+        count: count.min(MAX_DEVICES) as u32,
+        driver_version: version.unsigned_abs(),
+        uuids: [[0; 16]; MAX_DEVICES],
+    };
+    let mut has_foreign = false;
+    for ordinal in 0..count {
+        let uuid = uuid_of(real, ordinal).unwrap_or_default();
+        if let Some(place) = message.uuids.get_mut(ordinal) {
+            *place = uuid;
+        }
+        has_foreign |= place_ordinal(state, ordinal, uuid) == FOREIGN;
+    }
+    state.ordinals_known.store(count as u32 + 1, Ordering::Release);
+    if has_foreign {
+        note::say(
+            state,
+            "the driver shows devices that are not the job's; they are not shared",
+        );
+    }
+    if state.job().is_some() {
+        session::send_devices(state, message);
+    }
+}
+
+/// Records one ordinal's device and answers its slot.
+fn place_ordinal(state: &State, ordinal: usize, uuid: [u8; 16]) -> i32 {
+    if let Some([low, high]) = state.ordinal_uuids.get(ordinal) {
+        let (first, second) = uuid.split_at(8);
+        low.store(first.try_into().map_or(0, u64::from_ne_bytes), Ordering::Relaxed);
+        high.store(second.try_into().map_or(0, u64::from_ne_bytes), Ordering::Relaxed);
+    }
+    let settings = state.settings();
+    let slot = match state.job() {
+        Some(job) => job.slot_of(&uuid),
+        None if settings.device_count > 0 => settings
+            .devices
+            .iter()
+            .take(settings.device_count)
+            .position(|device| *device == uuid),
+        // Nobody said which devices are the job's: the limit holds on each.
+        None => Some(ordinal).filter(|ordinal| *ordinal < MAX_DEVICES),
+    };
+    let slot = slot.map_or(FOREIGN, |slot| slot as i32);
+    if let Some(place) = state.ordinal_slots.get(ordinal) {
+        place.store(slot, Ordering::Relaxed);
+    }
+    slot
+}
+
+fn uuid_of(real: &Library, ordinal: usize) -> Option<[u8; 16]> {
+    let mut device: c_int = 0;
+    if !call!(real, cuDeviceGet(&raw mut device, ordinal as c_int)).is_success() {
+        return None;
+    }
+    let mut uuid = CuUuid::default();
+    // The later function answers a MIG instance's own name, the earlier one its card's.
+    let mut result = call!(real, cuDeviceGetUuid_v2(&raw mut uuid, device));
+    if !result.is_success() {
+        result = call!(real, cuDeviceGetUuid(&raw mut uuid, device));
+    }
+    result.is_success().then(|| uuid.bytes.map(|byte| byte as u8))
+}
+
+/// The slot of a device as the program sees it. `None`: not shared, or not a device.
+pub fn slot_of_device(state: &State, real: &Library, device: c_int) -> Option<usize> {
+    if state.ordinals_known.load(Ordering::Acquire) == 0 {
+        learn(state, real);
+    }
+    let known = state.ordinals_known.load(Ordering::Acquire) as usize;
+    let ordinal = usize::try_from(device).ok()?;
+    if ordinal + 1 >= known.max(1) {
+        return None;
+    }
+    usize::try_from(state.ordinal_slots.get(ordinal)?.load(Ordering::Relaxed)).ok()
+}

@@ -1,0 +1,384 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Linear device memory: reserve, call, record or roll back; and the job's limit where the program asks for sizes.
+//!
+//! The device of an allocation is the current context's; without one, or with arguments that the driver refuses, the
+//! driver's own answer is the program's. A free never fails because of us: an address we do not know, null included,
+//! goes straight to the driver.
+
+#![allow(non_snake_case, missing_docs)]
+
+use core::ffi::{c_int, c_uint};
+
+use partage_abi::types::{CuContext, CuDevice, CuDevicePtr, CuDevicePtrV1, CuResult};
+
+use crate::account::{self, Charge, Verdict};
+use crate::allocations::Allocation;
+use crate::devices;
+use crate::entry::call;
+use crate::errno;
+use crate::real::Library;
+use crate::session;
+use crate::state::{self, Phase, State};
+
+/// Where a driver writes an address, in its old and its new ABI.
+pub trait Receiver: Copy {
+    /// Points nowhere: the driver will refuse.
+    fn points_nowhere(self) -> bool;
+    /// The address that the driver wrote.
+    ///
+    /// # Safety
+    /// The driver succeeded with this pointer.
+    unsafe fn address(self) -> u64;
+}
+
+impl Receiver for *mut CuDevicePtr {
+    fn points_nowhere(self) -> bool {
+        self.is_null()
+    }
+    unsafe fn address(self) -> u64 {
+        // SAFETY: the caller's contract.
+        unsafe { self.read() }
+    }
+}
+
+impl Receiver for *mut CuDevicePtrV1 {
+    fn points_nowhere(self) -> bool {
+        self.is_null()
+    }
+    unsafe fn address(self) -> u64 {
+        // SAFETY: the caller's contract.
+        u64::from(unsafe { self.read() })
+    }
+}
+
+/// An allocation under way: charged, its record promised.
+struct Pending {
+    state: &'static State,
+    charge: Charge,
+    context: u64,
+}
+
+/// What to do with an allocation before the driver is called.
+enum Start {
+    Pending(Pending),
+    PassOn,
+    Denied,
+}
+
+/// Body of every `charge` row: `bytes` for the current context's device, the address at `receiver` afterwards.
+pub fn charge(real: &Library, receiver: impl Receiver, bytes: u64, allocate: impl FnOnce() -> CuResult) -> CuResult {
+    if receiver.points_nowhere() || bytes == 0 {
+        return allocate();
+    }
+    match start(real, bytes) {
+        Start::PassOn => allocate(),
+        Start::Denied => CuResult::OUT_OF_MEMORY,
+        Start::Pending(pending) => {
+            let result = allocate();
+            if result.is_success() {
+                // SAFETY: the driver succeeded with this pointer.
+                pending.commit(unsafe { receiver.address() });
+            } else {
+                pending.roll_back();
+            }
+            result
+        }
+    }
+}
+
+/// Finds out whom to charge, and charges.
+fn start(real: &Library, bytes: u64) -> Start {
+    let mut device: CuDevice = 0;
+    let mut context = CuContext::NULL;
+    if !call!(real, cuCtxGetDevice(&raw mut device)).is_success() {
+        return Start::PassOn;
+    }
+    let Some(state) = state::get() else {
+        return Start::PassOn;
+    };
+    if state.phase() == Phase::Fresh {
+        // A forked child, or a program whose cuInit we did not see.
+        errno::preserving(|| session::ensure(state, false));
+    }
+    let Some(slot) = devices::slot_of_device(state, real, device) else {
+        return Start::PassOn;
+    };
+    if !call!(real, cuCtxGetCurrent(&raw mut context)).is_success() {
+        return Start::PassOn;
+    }
+    match errno::preserving(|| account::charge(state, slot, bytes)) {
+        Verdict::Unmanaged => Start::PassOn,
+        Verdict::Denied => Start::Denied,
+        Verdict::Charged(charge) => {
+            let held = state.books.hold();
+            // SAFETY: `books` is held.
+            let is_promised = unsafe { &mut *state.allocations.get() }.promise();
+            drop(held);
+            if !is_promised {
+                // The host has not one page left: the driver could not have gone on either.
+                account::refund(state, charge);
+                return Start::Denied;
+            }
+            Start::Pending(Pending {
+                state,
+                charge,
+                context: context.0 as u64,
+            })
+        }
+    }
+}
+
+impl Pending {
+    fn commit(self, address: u64) {
+        let allocation = Allocation {
+            address,
+            bytes: self.charge.bytes,
+            context: self.context,
+            slot: self.charge.slot,
+            is_standalone: self.charge.is_standalone,
+        };
+        let held = self.state.books.hold();
+        // SAFETY: `books` is held.
+        let former = unsafe { &mut *self.state.allocations.get() }.insert(allocation);
+        drop(held);
+        if let Some(former) = former {
+            account::refund(self.state, charge_of(&former));
+        }
+    }
+
+    fn roll_back(self) {
+        let held = self.state.books.hold();
+        // SAFETY: `books` is held.
+        unsafe { &mut *self.state.allocations.get() }.break_promise();
+        drop(held);
+        account::refund(self.state, self.charge);
+    }
+}
+
+fn charge_of(allocation: &Allocation) -> Charge {
+    Charge {
+        slot: allocation.slot,
+        bytes: allocation.bytes,
+        is_standalone: allocation.is_standalone,
+    }
+}
+
+/// Body of every `refund` row. The record leaves the table before the driver frees: the address may be somebody else's
+/// the moment it is free.
+pub fn refund(address: u64, free: impl FnOnce() -> CuResult) -> CuResult {
+    let state = state::get().filter(|state| address != 0 && state.phase() != Phase::Fresh);
+    let Some(state) = state else { return free() };
+    let held = state.books.hold();
+    // SAFETY: `books` is held.
+    let taken = unsafe { &mut *state.allocations.get() }.take(address);
+    drop(held);
+    let result = free();
+    if let Some(allocation) = taken {
+        if result.is_success() {
+            account::refund(state, charge_of(&allocation));
+        } else {
+            let _held = state.books.hold();
+            // SAFETY: `books` is held.
+            unsafe { &mut *state.allocations.get() }.restore(allocation);
+        }
+    }
+    result
+}
+
+pub fn cuMemAllocPitch(
+    real: &Library,
+    dptr: *mut CuDevicePtrV1,
+    pitch: *mut c_uint,
+    width_in_bytes: c_uint,
+    height: c_uint,
+    element_size_bytes: c_uint,
+) -> CuResult {
+    let allocate = || {
+        call!(
+            real,
+            cuMemAllocPitch(dptr, pitch, width_in_bytes, height, element_size_bytes)
+        )
+    };
+    let free = |address: u64| call!(real, cuMemFree(address as CuDevicePtrV1));
+    // SAFETY: read only after the driver succeeded with this pointer.
+    let read_pitch = || u64::from(unsafe { pitch.read() });
+    let shape = Shape {
+        width: width_in_bytes.into(),
+        height: height.into(),
+        has_pitch: !pitch.is_null(),
+    };
+    pitched(real, dptr, shape, allocate, read_pitch, free)
+}
+
+pub fn cuMemAllocPitch_v2(
+    real: &Library,
+    dptr: *mut CuDevicePtr,
+    pitch: *mut usize,
+    width_in_bytes: usize,
+    height: usize,
+    element_size_bytes: c_uint,
+) -> CuResult {
+    let allocate = || {
+        call!(
+            real,
+            cuMemAllocPitch_v2(dptr, pitch, width_in_bytes, height, element_size_bytes)
+        )
+    };
+    let free = |address: u64| call!(real, cuMemFree_v2(address));
+    // SAFETY: read only after the driver succeeded with this pointer.
+    let read_pitch = || unsafe { pitch.read() } as u64;
+    let shape = Shape {
+        width: width_in_bytes as u64,
+        height: height as u64,
+        has_pitch: !pitch.is_null(),
+    };
+    pitched(real, dptr, shape, allocate, read_pitch, free)
+}
+
+struct Shape {
+    width: u64,
+    height: u64,
+    has_pitch: bool,
+}
+
+/// The row pitch that drivers have used so far; only an estimate, the driver's answer is what is charged.
+const USUAL_PITCH: u64 = 512;
+
+/// Reserves an estimate, and corrects it by the pitch that the driver chose. Memory that turns out to exceed the limit
+/// goes back to the driver.
+fn pitched(
+    real: &Library,
+    receiver: impl Receiver,
+    shape: Shape,
+    allocate: impl FnOnce() -> CuResult,
+    pitch: impl FnOnce() -> u64,
+    free: impl FnOnce(u64) -> CuResult,
+) -> CuResult {
+    let estimate = shape
+        .width
+        .checked_next_multiple_of(USUAL_PITCH)
+        .and_then(|row| row.checked_mul(shape.height));
+    let Some(estimate) = estimate.filter(|bytes| *bytes != 0 && shape.has_pitch && !receiver.points_nowhere()) else {
+        // Nothing, no room for the answer, or more than 2^64 bytes: the driver refuses it in its own words.
+        return allocate();
+    };
+    let mut pending = match start(real, estimate) {
+        Start::PassOn => return allocate(),
+        Start::Denied => return CuResult::OUT_OF_MEMORY,
+        Start::Pending(pending) => pending,
+    };
+    let result = allocate();
+    if !result.is_success() {
+        pending.roll_back();
+        return result;
+    }
+    // SAFETY: the driver succeeded with this pointer.
+    let address = unsafe { receiver.address() };
+    let actual = pitch().saturating_mul(shape.height);
+    if actual <= estimate {
+        account::shrink(pending.state, &mut pending.charge, estimate - actual);
+    } else if !errno::preserving(|| account::extend(pending.state, &mut pending.charge, actual - estimate)) {
+        if free(address).is_success() {
+            pending.roll_back();
+        } else {
+            pending.commit(address);
+        }
+        return CuResult::OUT_OF_MEMORY;
+    }
+    pending.commit(address);
+    result
+}
+
+/// What the job sees of a slot: (free, total), from what the driver says of the device.
+fn shown(state: &State, slot: usize, free: u64, total: u64) -> (u64, u64) {
+    match errno::preserving(|| account::view(state, slot, true)) {
+        Some((limit, used)) => {
+            let limit = limit.min(total);
+            (limit.saturating_sub(used).min(free), limit)
+        }
+        None => (free, total),
+    }
+}
+
+/// The slot of the current context's device. `None`: the driver's truth is shown.
+fn current_slot(real: &Library) -> Option<(&'static State, usize)> {
+    let mut device: CuDevice = 0;
+    if !call!(real, cuCtxGetDevice(&raw mut device)).is_success() {
+        return None;
+    }
+    slot_of(real, device)
+}
+
+fn slot_of(real: &Library, device: c_int) -> Option<(&'static State, usize)> {
+    let state = state::get()?;
+    errno::preserving(|| session::ensure(state, false));
+    Some((state, devices::slot_of_device(state, real, device)?))
+}
+
+pub fn cuMemGetInfo(real: &Library, free: *mut c_uint, total: *mut c_uint) -> CuResult {
+    let result = call!(real, cuMemGetInfo(free, total));
+    if result.is_success()
+        && !free.is_null()
+        && !total.is_null()
+        && let Some((state, slot)) = current_slot(real)
+    {
+        // SAFETY: the driver succeeded with these pointers.
+        let (now_free, now_total) = unsafe { (free.read(), total.read()) };
+        let (show_free, show_total) = shown(state, slot, now_free.into(), now_total.into());
+        // SAFETY: as above. Neither grew, so both still fit.
+        unsafe {
+            free.write(show_free as c_uint);
+            total.write(show_total as c_uint);
+        }
+    }
+    result
+}
+
+pub fn cuMemGetInfo_v2(real: &Library, free: *mut usize, total: *mut usize) -> CuResult {
+    let result = call!(real, cuMemGetInfo_v2(free, total));
+    if result.is_success()
+        && !free.is_null()
+        && !total.is_null()
+        && let Some((state, slot)) = current_slot(real)
+    {
+        // SAFETY: the driver succeeded with these pointers.
+        let (now_free, now_total) = unsafe { (free.read(), total.read()) };
+        let (show_free, show_total) = shown(state, slot, now_free as u64, now_total as u64);
+        // SAFETY: as above.
+        unsafe {
+            free.write(show_free as usize);
+            total.write(show_total as usize);
+        }
+    }
+    result
+}
+
+pub fn cuDeviceTotalMem(real: &Library, bytes: *mut c_uint, dev: CuDevice) -> CuResult {
+    let result = call!(real, cuDeviceTotalMem(bytes, dev));
+    if result.is_success()
+        && !bytes.is_null()
+        && let Some((state, slot)) = slot_of(real, dev)
+    {
+        // SAFETY: the driver succeeded with this pointer.
+        let total = unsafe { bytes.read() };
+        let limit = account::limit(state, slot).unwrap_or(u64::MAX);
+        // SAFETY: as above.
+        unsafe { bytes.write(limit.min(total.into()) as c_uint) };
+    }
+    result
+}
+
+pub fn cuDeviceTotalMem_v2(real: &Library, bytes: *mut usize, dev: CuDevice) -> CuResult {
+    let result = call!(real, cuDeviceTotalMem_v2(bytes, dev));
+    if result.is_success()
+        && !bytes.is_null()
+        && let Some((state, slot)) = slot_of(real, dev)
+    {
+        // SAFETY: the driver succeeded with this pointer.
+        let total = unsafe { bytes.read() };
+        let limit = account::limit(state, slot).unwrap_or(u64::MAX);
+        // SAFETY: as above.
+        unsafe { bytes.write(limit.min(total as u64) as usize) };
+    }
+    result
+}

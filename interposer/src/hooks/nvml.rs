@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+//! NVML: the job's devices in PCI order, the job's limit as a device's memory.
+//!
+//! NVML ignores `CUDA_VISIBLE_DEVICES` and so do we here: its list is the job's, whatever part of it the program chose.
+//! The real library answers first, so that its checks of arguments and versions are its own; a device of others is
+//! "not found" by every name.
+
+#![allow(non_snake_case, missing_docs)]
+
+use core::ffi::{c_char, c_uint};
+
+use partage_abi::nvml::{NvmlDevice, NvmlMemory, NvmlMemoryV2, NvmlReturn, NvmlUUID};
+use partage_protocol::message::MAX_DEVICES;
+
+use crate::account;
+use crate::entry::call_nvml;
+use crate::errno;
+use crate::session;
+use crate::state::{self, Job, State, is_mig};
+use crate::text::{self, Text, bytes_of};
+
+pub use super::nvml_processes::*;
+
+pub fn nvmlInit() -> NvmlReturn {
+    initialised(call_nvml!(nvmlInit()))
+}
+
+pub fn nvmlInit_v2() -> NvmlReturn {
+    initialised(call_nvml!(nvmlInit_v2()))
+}
+
+pub fn nvmlInitWithFlags(flags: c_uint) -> NvmlReturn {
+    initialised(call_nvml!(nvmlInitWithFlags(flags)))
+}
+
+fn initialised(result: NvmlReturn) -> NvmlReturn {
+    if result.is_success() {
+        let _ = shared();
+    }
+    result
+}
+
+/// This process's state and job. `None`: NVML shows what it shows.
+pub(super) fn shared() -> Option<(&'static State, &'static Job)> {
+    let state = state::get()?;
+    errno::preserving(|| session::ensure(state, true));
+    Some((state, state.job()?))
+}
+
+/// The job's slots in the order NVML lists them.
+fn in_pci_order(job: &Job) -> ([usize; MAX_DEVICES], usize) {
+    let mut order = [0; MAX_DEVICES];
+    let count = job.devices().len().min(MAX_DEVICES);
+    for (slot, device) in job.devices().iter().enumerate() {
+        // How many come before: fewer than `count`, each once.
+        let rank = job
+            .devices()
+            .iter()
+            .enumerate()
+            .filter(|(other, candidate)| (candidate.index, *other) < (device.index, slot))
+            .count();
+        if let Some(place) = order.get_mut(rank) {
+            *place = slot;
+        }
+    }
+    (order, count)
+}
+
+/// The slot of a device that NVML gave a handle for. `None`: not the job's.
+pub(super) fn slot_of(job: &Job, device: NvmlDevice) -> Option<usize> {
+    let mut name: [c_char; 96] = [0; 96];
+    if !call_nvml!(nvmlDeviceGetUUID(device, name.as_mut_ptr(), name.len() as c_uint)).is_success() {
+        return None;
+    }
+    // SAFETY: NVML ends what it writes with a zero, and the array began as zeros.
+    let uuid = text::parse_uuid(unsafe { bytes_of(name.as_ptr()) })?;
+    job.slot_of(&uuid)
+}
+
+pub fn nvmlDeviceGetCount(device_count: *mut c_uint) -> NvmlReturn {
+    counted(call_nvml!(nvmlDeviceGetCount(device_count)), device_count)
+}
+
+pub fn nvmlDeviceGetCount_v2(device_count: *mut c_uint) -> NvmlReturn {
+    counted(call_nvml!(nvmlDeviceGetCount_v2(device_count)), device_count)
+}
+
+fn counted(result: NvmlReturn, count: *mut c_uint) -> NvmlReturn {
+    if result.is_success()
+        && !count.is_null()
+        && let Some((_, job)) = shared()
+    {
+        // SAFETY: NVML succeeded with this pointer.
+        unsafe { count.write(job.devices().len() as c_uint) };
+    }
+    result
+}
+
+pub fn nvmlDeviceGetHandleByIndex(index: c_uint, device: *mut NvmlDevice) -> NvmlReturn {
+    match by_index(index, device) {
+        Some(result) => result,
+        None => call_nvml!(nvmlDeviceGetHandleByIndex(index, device)),
+    }
+}
+
+pub fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, device: *mut NvmlDevice) -> NvmlReturn {
+    match by_index(index, device) {
+        Some(result) => result,
+        None => call_nvml!(nvmlDeviceGetHandleByIndex_v2(index, device)),
+    }
+}
+
+/// The job's device at a position. `None`: no job, or arguments that NVML itself refuses.
+fn by_index(index: c_uint, device: *mut NvmlDevice) -> Option<NvmlReturn> {
+    let (_, job) = shared().filter(|_| !device.is_null())?;
+    let (order, count) = in_pci_order(job);
+    let listed = order
+        .get(..count)?
+        .get(index as usize)
+        .and_then(|slot| job.devices().get(*slot));
+    let Some(found) = listed else {
+        return Some(NvmlReturn::INVALID_ARGUMENT);
+    };
+    // A MIG instance is listed through its card, as NVML does; its own handle comes from the card's.
+    let mut name = Text::<64>::new();
+    text::push_uuid(&mut name, &found.uuid, is_mig(found));
+    Some(call_nvml!(nvmlDeviceGetHandleByUUID(name.as_c_str().as_ptr(), device)))
+}
+
+pub fn nvmlDeviceGetHandleBySerial(serial: *const c_char, device: *mut NvmlDevice) -> NvmlReturn {
+    if_ours(call_nvml!(nvmlDeviceGetHandleBySerial(serial, device)), device)
+}
+
+pub fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, device: *mut NvmlDevice) -> NvmlReturn {
+    if_ours(call_nvml!(nvmlDeviceGetHandleByUUID(uuid, device)), device)
+}
+
+pub fn nvmlDeviceGetHandleByUUIDV(uuid: *const NvmlUUID, device: *mut NvmlDevice) -> NvmlReturn {
+    if_ours(call_nvml!(nvmlDeviceGetHandleByUUIDV(uuid, device)), device)
+}
+
+pub fn nvmlDeviceGetHandleByPciBusId(pci_bus_id: *const c_char, device: *mut NvmlDevice) -> NvmlReturn {
+    if_ours(call_nvml!(nvmlDeviceGetHandleByPciBusId(pci_bus_id, device)), device)
+}
+
+pub fn nvmlDeviceGetHandleByPciBusId_v2(pci_bus_id: *const c_char, device: *mut NvmlDevice) -> NvmlReturn {
+    if_ours(call_nvml!(nvmlDeviceGetHandleByPciBusId_v2(pci_bus_id, device)), device)
+}
+
+/// Takes the handle back when the device is not the job's.
+fn if_ours(result: NvmlReturn, device: *mut NvmlDevice) -> NvmlReturn {
+    if !result.is_success() || device.is_null() {
+        return result;
+    }
+    let Some((_, job)) = shared() else { return result };
+    // SAFETY: NVML succeeded with this pointer.
+    if slot_of(job, unsafe { device.read() }).is_some() {
+        return result;
+    }
+    // SAFETY: as above.
+    unsafe { device.write(NvmlDevice::NULL) };
+    NvmlReturn::NOT_FOUND
+}
+
+pub fn nvmlDeviceGetIndex(device: NvmlDevice, index: *mut c_uint) -> NvmlReturn {
+    let result = call_nvml!(nvmlDeviceGetIndex(device, index));
+    if result.is_success()
+        && !index.is_null()
+        && let Some((_, job)) = shared()
+        && let Some(slot) = slot_of(job, device)
+    {
+        let (order, count) = in_pci_order(job);
+        if let Some(position) = order.iter().take(count).position(|listed| *listed == slot) {
+            // SAFETY: NVML succeeded with this pointer.
+            unsafe { index.write(position as c_uint) };
+        }
+    }
+    result
+}
+
+/// What the job sees of a device's memory: (total, free, used).
+fn memory_shown(device: NvmlDevice, total: u64, free: u64) -> Option<(u64, u64, u64)> {
+    let state = state::get()?;
+    errno::preserving(|| session::ensure(state, true));
+    let slot = match state.job() {
+        Some(job) => slot_of(job, device)?,
+        // No broker has answered: the environment's limit holds on every device.
+        None => MAX_DEVICES,
+    };
+    let (limit, used) = errno::preserving(|| account::view(state, slot, false))?;
+    let total = limit.min(total);
+    let used = used.min(total);
+    Some((total, (total - used).min(free), used))
+}
+
+pub fn nvmlDeviceGetMemoryInfo(device: NvmlDevice, memory: *mut NvmlMemory) -> NvmlReturn {
+    let result = call_nvml!(nvmlDeviceGetMemoryInfo(device, memory));
+    if result.is_success() && !memory.is_null() {
+        // SAFETY: NVML succeeded with this pointer.
+        let memory = unsafe { &mut *memory };
+        if let Some((total, free, used)) = memory_shown(device, memory.total, memory.free) {
+            (memory.total, memory.free, memory.used) = (total, free, used);
+        }
+    }
+    result
+}
+
+pub fn nvmlDeviceGetMemoryInfo_v2(device: NvmlDevice, memory: *mut NvmlMemoryV2) -> NvmlReturn {
+    let result = call_nvml!(nvmlDeviceGetMemoryInfo_v2(device, memory));
+    if result.is_success() && !memory.is_null() {
+        // SAFETY: NVML succeeded with this pointer.
+        let memory = unsafe { &mut *memory };
+        if let Some((total, free, used)) = memory_shown(device, memory.total, memory.free) {
+            // What the driver keeps for itself is no part of a job's card.
+            (memory.total, memory.free, memory.used, memory.reserved) = (total, free, used, 0);
+        }
+    }
+    result
+}

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Our `dlsym`: hands out hooks for the functions we stand in front of, and is otherwise not there.
+//!
+//! Rules, each from a defect seen in the field:
+//! - libc's `dlsym` looks at its return address (RTLD_NEXT and RTLD_DEFAULT mean "as seen from the caller"), so ours is
+//!   a naked function that leaves the stack as it was and jumps.
+//! - RTLD_NEXT and RTLD_DEFAULT are always left alone: our exports are in the global scope and are found there.
+//! - Names are compared exactly with the tables; `curl_easy_init`, `cudnnCreate`, `cublasCreate` cost a compare.
+//! - The handle decides: what it does not hold stays unfound, what it holds of another library than the driver is not
+//!   ours, and a driver that is inside a `dlmopen` namespace gets the hooks that call that driver.
+//! - Look-ups from inside a hook (the driver's own) get the real function.
+//! - Behind ours is the next `dlsym` in load order, so that other hooking libraries keep working; its own look-ups go
+//!   to libc, so that two of them never call each other in a circle.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+
+use crate::elf;
+use crate::entry;
+use crate::guard;
+use crate::real::{self, Adopted, DRIVER, Library, NVML, SECOND_DRIVER};
+use crate::text::bytes_of;
+
+/// What the naked function needs: an answer, or where to jump.
+#[repr(C)]
+struct Pick {
+    answer: *const (),
+    next: *const (),
+}
+
+/// The program's `dlsym`.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+    core::arch::naked_asm!(
+        "endbr64",
+        "mov rdx, [rsp]",
+        "push rdi",
+        "push rsi",
+        // Two pushes and the return address leave the stack 8 off a call's alignment.
+        "sub rsp, 8",
+        "call {pick}",
+        "add rsp, 8",
+        "pop rsi",
+        "pop rdi",
+        "test rax, rax",
+        "jnz 2f",
+        "test rdx, rdx",
+        "jz 2f",
+        "jmp rdx",
+        "2:",
+        "ret",
+        pick = sym pick,
+    )
+}
+
+/// The program's `dlsym`.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+    core::arch::naked_asm!(
+        "hint #34", // bti c, where the machine knows it
+        "stp x0, x1, [sp, #-32]!",
+        "str x30, [sp, #16]",
+        "mov x2, x30",
+        "bl {pick}",
+        "mov x9, x0",
+        "mov x16, x1",
+        "ldr x30, [sp, #16]",
+        "ldp x0, x1, [sp], #32",
+        "cbnz x9, 2f",
+        "cbz x16, 2f",
+        "br x16",
+        "2:",
+        "mov x0, x9",
+        "ret",
+        pick = sym pick,
+    )
+}
+
+static NEXT: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+static NEXT_START: AtomicUsize = AtomicUsize::new(0);
+static NEXT_END: AtomicUsize = AtomicUsize::new(0);
+static LIBC: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+/// A driver was seen that none of our hooks serves.
+static SAW_FOREIGN: AtomicBool = AtomicBool::new(false);
+
+/// Was a driver looked up that none of our hooks serves?
+pub fn saw_foreign_driver() -> bool {
+    SAW_FOREIGN.load(Ordering::Relaxed)
+}
+
+unsafe extern "C" fn pick(handle: *mut c_void, name: *const c_char, caller: usize) -> Pick {
+    let next = behind(caller);
+    // SAFETY: the program passes a C string, or the null that libc would refuse.
+    let answer = if may_be_ours(handle, unsafe { bytes_of(name) }) {
+        choose(handle, name, next)
+    } else {
+        None
+    };
+    Pick {
+        answer: answer.unwrap_or(core::ptr::null()),
+        next,
+    }
+}
+
+/// The `dlsym` to go on with for a call from `caller`; null only where no libc has one.
+fn behind(caller: usize) -> *const () {
+    let mut next = NEXT.load(Ordering::Acquire);
+    if next.is_null() {
+        let Some(found) = elf::find_dlsym(dlsym as *const ()) else {
+            return core::ptr::null();
+        };
+        NEXT_START.store(found.next_start, Ordering::Relaxed);
+        NEXT_END.store(found.next_end, Ordering::Relaxed);
+        LIBC.store(found.libc.cast_mut(), Ordering::Release);
+        next = found.next.cast_mut();
+        NEXT.store(next, Ordering::Release);
+    }
+    let is_from_next = caller >= NEXT_START.load(Ordering::Relaxed) && caller < NEXT_END.load(Ordering::Relaxed);
+    if is_from_next {
+        LIBC.load(Ordering::Acquire)
+    } else {
+        next
+    }
+}
+
+/// Cheap test first: most look-ups of most programs end here.
+fn may_be_ours(handle: *mut c_void, name: &[u8]) -> bool {
+    let is_shaped = match name {
+        [b'c', b'u', third, ..] => third.is_ascii_uppercase(),
+        [b'n', b'v', b'm', b'l', fifth, ..] => fifth.is_ascii_uppercase(),
+        _ => false,
+    };
+    is_shaped && handle != libc::RTLD_NEXT && handle != libc::RTLD_DEFAULT && !guard::is_inside()
+}
+
+#[cold]
+fn choose(handle: *mut c_void, name: *const c_char, next: *const ()) -> Option<*const ()> {
+    // SAFETY: `may_be_ours` read the name; it is a C string.
+    let text = unsafe { CStr::from_ptr(name) };
+    let is_nvml = text.to_bytes().starts_with(b"nvml");
+    let position = if is_nvml { &NVML } else { &DRIVER }.hooked_named(text.to_bytes())?;
+    let address = ask(next, handle, text);
+    if address.is_null() {
+        return None;
+    }
+    let base = real::base_of(address.cast())?;
+    let library = library_at(base, handle, is_nvml)?;
+    entry::hook(library, position)
+}
+
+/// The library of ours that is the object at `base`, adopting it if it is a driver (or NVML) not seen before.
+fn library_at(base: usize, handle: *mut c_void, is_nvml: bool) -> Option<&'static Library> {
+    let candidates: &[&Library] = if is_nvml { &[&NVML] } else { &[&DRIVER, &SECOND_DRIVER] };
+    if let Some(known) = candidates
+        .iter()
+        .find(|library| library.is_adopted() && library.is_at(base))
+    {
+        return Some(known);
+    }
+    if !candidates.first()?.is_copy(base) {
+        return None;
+    }
+    let start = usize::from(!is_nvml && !is_in_base_namespace(handle));
+    for library in candidates.iter().skip(start) {
+        if library.adopt(base, handle) == Adopted::Yes {
+            return Some(library);
+        }
+    }
+    SAW_FOREIGN.store(true, Ordering::Relaxed);
+    None
+}
+
+/// Does the handle belong to the namespace that the program itself runs in?
+fn is_in_base_namespace(handle: *mut c_void) -> bool {
+    const RTLD_DI_LMID: c_int = 1;
+    let mut namespace: libc::c_long = 0;
+    // SAFETY: the handle just answered a look-up, so it is one; the request writes one long.
+    if unsafe { dlinfo(handle, RTLD_DI_LMID, (&raw mut namespace).cast()) } != 0 {
+        // A libc without namespaces.
+        forget_linker_error();
+        return true;
+    }
+    namespace == 0
+}
+
+unsafe extern "C" {
+    fn dlinfo(handle: *mut c_void, request: c_int, information: *mut c_void) -> c_int;
+}
+
+/// Looks a symbol up without our own hooks in between. Null when there is none.
+pub fn real_dlsym(handle: *mut c_void, name: &CStr) -> *mut c_void {
+    ask(behind(0), handle, name)
+}
+
+fn ask(dlsym: *const (), handle: *mut c_void, name: &CStr) -> *mut c_void {
+    if dlsym.is_null() {
+        return core::ptr::null_mut();
+    }
+    type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
+    // SAFETY: the address of a function of that name and type; the name is a C string.
+    unsafe { core::mem::transmute::<*const (), Dlsym>(dlsym)(handle, name.as_ptr()) }
+}
+
+/// Our own failed look-ups must not show up in the program's next `dlerror`.
+pub fn forget_linker_error() {
+    // SAFETY: no precondition.
+    unsafe { libc::dlerror() };
+}

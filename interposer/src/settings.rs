@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What `partage run` and the user say through the environment, read once per process.
+
+use core::ffi::CStr;
+
+use partage_protocol::message::{MAX_DEVICES, TOKEN_BYTES};
+
+use crate::sys;
+use crate::text::{self, Text};
+
+/// Longest path taken from the environment, with its zero.
+pub const PATH_BYTES: usize = 1024;
+
+/// The environment as read. All-zero memory is "nothing set".
+pub struct Settings {
+    /// `PARTAGE_TOKEN`: proves that this process belongs to a job; zeros without one.
+    pub token: [u8; TOKEN_BYTES],
+    /// A token was there.
+    pub has_token: bool,
+    /// `PARTAGE_SOCKET_DIR`, or the default folder of this user or host.
+    pub socket_dir: Text<PATH_BYTES>,
+    /// The folder was named, not guessed: whoever listens there is meant.
+    pub is_socket_dir_named: bool,
+    /// `PARTAGE_MEM_BYTES`: the limit while no broker has answered; `None` is no limit.
+    pub memory_limit: Option<u64>,
+    /// `PARTAGE_DEVICES`: the job's devices in job order while no broker has answered.
+    pub devices: [[u8; 16]; MAX_DEVICES],
+    /// Which of them are MIG instances, one bit each.
+    pub mig: u32,
+    /// Devices in use in `devices`.
+    pub device_count: usize,
+    /// `PARTAGE_BROKER`: the program to start when a private broker is gone; empty on managed hosts.
+    pub broker: Text<PATH_BYTES>,
+    /// `PARTAGE_LOG`: `stderr`, a path, or empty for no log.
+    pub log: Text<PATH_BYTES>,
+}
+
+impl Settings {
+    /// Reads the environment.
+    pub fn read() -> Self {
+        let mut settings = Self {
+            token: [0; TOKEN_BYTES],
+            has_token: false,
+            socket_dir: Text::new(),
+            is_socket_dir_named: false,
+            memory_limit: text::parse_number(variable(c"PARTAGE_MEM_BYTES")),
+            devices: [[0; 16]; MAX_DEVICES],
+            mig: 0,
+            device_count: 0,
+            broker: Text::new(),
+            log: Text::new(),
+        };
+        settings.read_token(variable(c"PARTAGE_TOKEN"));
+        settings.read_devices(variable(c"PARTAGE_DEVICES"));
+        settings.find_socket_dir();
+        for (to, name) in [
+            (&mut settings.broker, c"PARTAGE_BROKER"),
+            (&mut settings.log, c"PARTAGE_LOG"),
+        ] {
+            if !to.push(variable(name)).is_complete() {
+                // A path cut short would name something else.
+                to.clear();
+            }
+        }
+        settings
+    }
+
+    fn read_token(&mut self, digits: &[u8]) {
+        if digits.len() != 2 * TOKEN_BYTES {
+            return;
+        }
+        let mut nibbles = digits.iter().map(|digit| text::hex_digit(*digit));
+        let mut token = [0; TOKEN_BYTES];
+        for byte in &mut token {
+            let (Some(Some(high)), Some(Some(low))) = (nibbles.next(), nibbles.next()) else {
+                return;
+            };
+            *byte = high << 4 | low;
+        }
+        self.token = token;
+        self.has_token = true;
+    }
+
+    fn read_devices(&mut self, list: &[u8]) {
+        for name in list.split(|byte| *byte == b',') {
+            let Some(uuid) = text::parse_uuid(name) else { return };
+            let Some(place) = self.devices.get_mut(self.device_count) else {
+                return;
+            };
+            *place = uuid;
+            if name.starts_with(b"MIG-") {
+                self.mig |= 1 << (self.device_count & 31);
+            }
+            self.device_count += 1;
+        }
+    }
+
+    /// As the command line chooses it: named, else the system's where the host is managed, else the user's.
+    fn find_socket_dir(&mut self) {
+        let named = variable(c"PARTAGE_SOCKET_DIR");
+        if !named.is_empty() && self.socket_dir.push(named).is_complete() {
+            self.is_socket_dir_named = true;
+            return;
+        }
+        self.socket_dir.clear();
+        let managed = sys::open(c"/run/partage", libc::O_PATH | libc::O_DIRECTORY, 0);
+        if let Ok(fd) = i32::try_from(managed)
+            && fd >= 0
+        {
+            sys::close(fd);
+            self.socket_dir.push("/run/partage");
+            // Only root makes folders in /run.
+            self.is_socket_dir_named = true;
+        } else {
+            self.socket_dir
+                .push("/tmp/partage-")
+                .push_number(u64::from(sys::effective_uid()));
+        }
+    }
+
+    /// Somebody put this process under a limit or into a job, so a broker is worth waiting for.
+    pub fn expects_broker(&self) -> bool {
+        self.has_token || self.memory_limit.is_some()
+    }
+}
+
+/// A variable's value; empty when unset.
+fn variable(name: &CStr) -> &'static [u8] {
+    // SAFETY: `getenv` answers null or a string of the environment, which libc keeps while nobody changes it; the
+    // callers copy at once.
+    unsafe { text::bytes_of(libc::getenv(name.as_ptr())) }
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Packets between this process and the broker: connecting, sending, waiting with an end.
+
+use core::ffi::c_int;
+
+use partage_protocol::message::{ToClient, Welcome};
+
+use crate::descriptor::Kept;
+use crate::settings::{PATH_BYTES, Settings};
+use crate::sys;
+use crate::text::Text;
+
+/// Why a conversation did not happen.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// Nobody listens there.
+    Absent,
+    /// Somebody listens and does not answer in time.
+    Busy,
+    /// The connection broke.
+    Lost,
+    /// Not now and not later.
+    Final,
+}
+
+/// Longest path that fits a socket address.
+const ADDRESS_BYTES: usize = 107;
+const LEAF: &str = "/client/client.sock";
+
+/// Connects to the broker of the folder and checks who listens there.
+pub fn connect(settings: &Settings, deadline_ns: u64) -> Result<c_int, Refusal> {
+    let fd = c_int::try_from(sys::socket()).unwrap_or(-1);
+    if fd < 0 {
+        return Err(Refusal::Final);
+    }
+    // A full backlog makes `connect` wait; at least a millisecond, or a late caller could never succeed.
+    sys::set_send_timeout(fd, deadline_ns.saturating_sub(sys::now_ns()).max(1_000_000));
+    let result = connect_to(fd, settings.socket_dir.as_bytes());
+    let refusal = match -result {
+        0 if is_trusted(fd, settings) => return Ok(fd),
+        0 => Refusal::Final,
+        error if error == libc::ENOENT as isize || error == libc::ECONNREFUSED as isize => Refusal::Absent,
+        error if error == libc::EAGAIN as isize || -error == sys::EINTR => Refusal::Busy,
+        _ => Refusal::Final,
+    };
+    sys::close(fd);
+    Err(refusal)
+}
+
+fn connect_to(fd: c_int, folder: &[u8]) -> isize {
+    let mut path = Text::<PATH_BYTES>::new();
+    path.push(folder).push(LEAF);
+    if path.as_bytes().len() <= ADDRESS_BYTES {
+        return sys::connect(fd, path.as_bytes());
+    }
+    // A longer path is reached through the folder's descriptor.
+    let mut long = Text::<PATH_BYTES>::new();
+    long.push(folder);
+    let folder = sys::open(long.as_c_str(), libc::O_PATH | libc::O_DIRECTORY, 0);
+    if folder < 0 {
+        return folder;
+    }
+    path.clear();
+    path.push("/proc/self/fd/").push_number(folder as u64).push(LEAF);
+    let result = sys::connect(fd, path.as_bytes());
+    sys::close(folder as c_int);
+    result
+}
+
+/// A folder that somebody named is meant, whoever serves it (user namespaces show other numbers); in the guessed one
+/// of this user only this user or root may listen.
+fn is_trusted(fd: c_int, settings: &Settings) -> bool {
+    settings.is_socket_dir_named || sys::peer_uid(fd).is_some_and(|uid| uid == 0 || uid == sys::effective_uid())
+}
+
+/// Says hello and waits for what the broker says.
+pub fn greet(
+    socket: &Kept,
+    hello: &[u8],
+    descriptors: &[c_int],
+    deadline_ns: u64,
+) -> Result<(ToClient, [c_int; 2]), Refusal> {
+    let fd = socket.fd().ok_or(Refusal::Lost)?;
+    if sys::send(fd, hello, descriptors) < 0 {
+        return Err(Refusal::Lost);
+    }
+    // Whoever accepted us deserves a moment even when the deadline is over.
+    receive(socket, deadline_ns.max(sys::now_ns().saturating_add(1_000_000_000)))
+}
+
+/// Sends one packet; `false` when it did not leave.
+pub fn send(socket: &Kept, packet: &[u8]) -> bool {
+    socket
+        .fd()
+        .is_some_and(|fd| sys::send(fd, packet, &[]) == packet.len() as isize)
+}
+
+/// Waits for one message until the deadline.
+pub fn receive(socket: &Kept, deadline_ns: u64) -> Result<(ToClient, [c_int; 2]), Refusal> {
+    // The longest message of this direction, and some: a newer broker may have longer ones.
+    let mut buffer = [0_u8; size_of::<Welcome>() + 512];
+    loop {
+        let fd = socket.fd().ok_or(Refusal::Lost)?;
+        let left = deadline_ns.saturating_sub(sys::now_ns());
+        if sys::poll(fd, libc::POLLIN, left) == 0 {
+            return Err(Refusal::Busy);
+        }
+        let (length, descriptors) = sys::receive(fd, &mut buffer);
+        if length == -(libc::EAGAIN as isize) {
+            continue;
+        }
+        let packet = usize::try_from(length)
+            .ok()
+            .and_then(|length| buffer.get(..length))
+            .unwrap_or(&[]);
+        return match ToClient::decode(packet) {
+            Ok(message) => Ok((message, descriptors)),
+            Err(_) => {
+                discard(descriptors);
+                Err(Refusal::Lost)
+            }
+        };
+    }
+}
+
+/// Closes descriptors that came with a message that needed none.
+pub fn discard(descriptors: [c_int; 2]) {
+    for fd in descriptors {
+        if fd >= 0 {
+            sys::close(fd);
+        }
+    }
+}

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What this process knows about its sharing, in memory that a fork wipes.
+//!
+//! ```text
+//!             broker answered                      fork
+//!   Fresh ───────────────────► Attached   any ───────────► Fresh (in the child)
+//!     │ nobody answered ▲          │ broken invariant
+//!     └──► Standalone ──┘          └──────► Off ◄── Standalone
+//! ```
+//! *Standalone*: no broker has answered yet; the environment's limit holds, per process. A kernel without
+//! `MADV_WIPEONFORK` (before 4.14) makes us compare process ids instead.
+//!
+//! Lock order: `setup`, then `talk`, then `books`. `books` is held for memory operations only; none of them is held
+//! over a call of the driver, except that the first `cuInit` runs under `setup`.
+
+use core::cell::UnsafeCell;
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use partage_protocol::message::{DEVICE_IS_MIG, DeviceInfo, MAX_DEVICES};
+use partage_protocol::page::{BrokerPage, ClientPage};
+
+use crate::allocations::Allocations;
+use crate::lock::Lock;
+use crate::session::Session;
+use crate::settings::Settings;
+use crate::sys;
+
+/// Ordinals that a driver can show; CUDA addresses no more.
+pub const MAX_ORDINALS: usize = 64;
+/// In [`State::ordinal_slots`]: a device that is not the job's.
+pub const FOREIGN: i32 = -1;
+
+/// Where this process stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// No hook has run yet.
+    Fresh,
+    /// A client of a broker (which may be away).
+    Attached,
+    /// No broker has answered.
+    Standalone,
+    /// An invariant broke: calls go straight to the driver.
+    Off,
+}
+
+/// The devices of the job, written once before the phase becomes `Attached`.
+pub struct Job {
+    /// The job's number.
+    pub number: u64,
+    /// Devices in use in `devices`.
+    pub count: usize,
+    /// Slot 0 first.
+    pub devices: [DeviceInfo; MAX_DEVICES],
+}
+
+impl Job {
+    /// The devices in slot order.
+    pub fn devices(&self) -> &[DeviceInfo] {
+        self.devices.get(..self.count).unwrap_or(&[])
+    }
+
+    /// The slot of a device of the job.
+    pub fn slot_of(&self, uuid: &[u8; 16]) -> Option<usize> {
+        self.devices().iter().position(|device| device.uuid == *uuid)
+    }
+}
+
+/// Everything that must not survive into a forked child. All-zero memory is a valid fresh state.
+pub struct State {
+    pid: AtomicU32,
+    phase: AtomicU32,
+    settings_read: AtomicU32,
+    settings: UnsafeCell<core::mem::MaybeUninit<Settings>>,
+    /// Guards attaching and the first `cuInit`.
+    pub setup: Lock,
+    /// Guards [`State::session`].
+    pub talk: Lock,
+    /// Guards [`State::allocations`] and the move from the own pages to the shared ones.
+    pub books: Lock,
+    /// The connection.
+    pub session: UnsafeCell<Session>,
+    /// Live allocations.
+    pub allocations: UnsafeCell<Allocations>,
+    /// Set before `phase` becomes `Attached`, never changed after.
+    pub job: UnsafeCell<Job>,
+    /// The broker's page; null until attached.
+    pub broker_page: AtomicPtr<BrokerPage>,
+    /// The client's page; null until attached.
+    pub client_page: AtomicPtr<ClientPage>,
+    /// Stands for the broker's page while standalone.
+    pub own_broker_page: BrokerPage,
+    /// Stands for the client's page while standalone.
+    pub own_client_page: ClientPage,
+    /// Where each standalone slot went at a late attach; [`FOREIGN`] for a device outside the job.
+    pub moved_slots: [AtomicI32; MAX_DEVICES],
+    /// Ordinals filled in below, plus one; 0 while unknown.
+    pub ordinals_known: AtomicU32,
+    /// Slot of each ordinal as the program sees them, or [`FOREIGN`].
+    pub ordinal_slots: [AtomicI32; MAX_ORDINALS],
+    /// UUID of each ordinal, as two words in memory order.
+    pub ordinal_uuids: [[AtomicU64; 2]; MAX_ORDINALS],
+    /// The driver initialised under our masking.
+    pub is_masked: AtomicBool,
+    /// The session's thread was started.
+    pub has_thread: AtomicBool,
+    /// The primary context of each ordinal, once the program retained it.
+    pub primary_contexts: [AtomicU64; MAX_ORDINALS],
+    /// What the job last used, per slot, for when the broker is away.
+    pub last_job_used: [AtomicU64; MAX_DEVICES],
+    /// Before this monotonic time nobody waits for a broker again.
+    pub nobody_until_ns: AtomicU64,
+    /// When a denial was last told to the terminal.
+    pub told_ns: AtomicU64,
+}
+
+static STATE: AtomicPtr<State> = AtomicPtr::new(core::ptr::null_mut());
+static WIPED_BY_KERNEL: AtomicBool = AtomicBool::new(false);
+
+// SAFETY: every cell is guarded by the lock its doc names, or written once before the word that publishes it.
+unsafe impl Sync for State {}
+
+/// This process's state; `None` when the machine has no page left for it.
+#[inline]
+pub fn get() -> Option<&'static State> {
+    // SAFETY: the pointer is null or the mapping made below, which is never unmapped.
+    let state = unsafe { STATE.load(Ordering::Acquire).as_ref() };
+    match state {
+        Some(state) if WIPED_BY_KERNEL.load(Ordering::Relaxed) => Some(state),
+        Some(state) => Some(check_process(state)),
+        None => create(),
+    }
+}
+
+#[cold]
+fn create() -> Option<&'static State> {
+    let length = size_of::<State>().next_multiple_of(4096);
+    let memory = sys::map_private(length)?;
+    let wipes = sys::advise(memory, length, libc::MADV_WIPEONFORK);
+    let state: *mut State = memory.cast();
+    // SAFETY: zeroed memory of the right size and alignment (a mapping begins on a page).
+    unsafe { &*state }.pid.store(sys::pid(), Ordering::Relaxed);
+    match STATE.compare_exchange(core::ptr::null_mut(), state, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => {
+            WIPED_BY_KERNEL.store(wipes, Ordering::Relaxed);
+            // SAFETY: as above; published for the rest of the process's life.
+            Some(unsafe { &*state })
+        }
+        Err(other) => {
+            // SAFETY: our mapping was never published.
+            unsafe { sys::unmap(memory, length) };
+            // SAFETY: the other thread's mapping, published likewise.
+            unsafe { other.as_ref() }
+        }
+    }
+}
+
+#[cold]
+fn check_process(state: &'static State) -> &'static State {
+    let pid = sys::pid();
+    if state.pid.load(Ordering::Relaxed) != pid {
+        // A forked child on an old kernel has one thread, the one that is here.
+        // SAFETY: the mapping made in `create`; all-zero memory is a valid state, and nobody else uses it here.
+        unsafe { core::ptr::write_bytes(STATE.load(Ordering::Acquire), 0, 1) };
+        state.pid.store(pid, Ordering::Relaxed);
+    }
+    state
+}
+
+impl State {
+    /// Where this process stands.
+    #[inline]
+    pub fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Acquire) {
+            0 => Phase::Fresh,
+            1 => Phase::Attached,
+            2 => Phase::Standalone,
+            _ => Phase::Off,
+        }
+    }
+
+    /// Moves on. Whatever the new phase promises must be in place.
+    pub fn set_phase(&self, phase: Phase) {
+        let number = match phase {
+            Phase::Fresh => 0,
+            Phase::Attached => 1,
+            Phase::Standalone => 2,
+            Phase::Off => 3,
+        };
+        self.phase.store(number, Ordering::Release);
+    }
+
+    /// The environment, read at the first call.
+    pub fn settings(&self) -> &Settings {
+        if self.settings_read.load(Ordering::Acquire) != DONE {
+            self.read_settings();
+        }
+        // SAFETY: written before DONE was stored, never after.
+        unsafe { (*self.settings.get()).assume_init_ref() }
+    }
+
+    #[cold]
+    fn read_settings(&self) {
+        loop {
+            match self
+                .settings_read
+                .compare_exchange(0, BUSY, Ordering::Acquire, Ordering::Acquire)
+            {
+                Ok(_) => {
+                    // SAFETY: BUSY was free, so this thread alone writes.
+                    unsafe { (*self.settings.get()).write(Settings::read()) };
+                    self.settings_read.store(DONE, Ordering::Release);
+                    return;
+                }
+                Err(DONE) => return,
+                // Another thread reads the environment: microseconds.
+                Err(_) => sys::sleep_ns(10_000),
+            }
+        }
+    }
+
+    /// The job, while attached.
+    pub fn job(&self) -> Option<&Job> {
+        // SAFETY: written before the phase was published, never after.
+        (!self.broker_page.load(Ordering::Acquire).is_null()).then(|| unsafe { &*self.job.get() })
+    }
+
+    /// The broker's page, while attached.
+    pub fn broker_page(&self) -> Option<&BrokerPage> {
+        // SAFETY: null or a mapping that is never unmapped in this process.
+        unsafe { self.broker_page.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// The client's page, while attached.
+    pub fn client_page(&self) -> Option<&ClientPage> {
+        // SAFETY: as above.
+        unsafe { self.client_page.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Process-wide counters: on the shared page once attached, before on the own one.
+    pub fn counters(&self) -> &partage_protocol::page::ClientHead {
+        &self.client_page().unwrap_or(&self.own_client_page).head
+    }
+
+    /// The UUID of an ordinal as the program sees it; zeros while unknown.
+    pub fn ordinal_uuid(&self, ordinal: usize) -> [u8; 16] {
+        let mut uuid = [0; 16];
+        if let Some([low, high]) = self.ordinal_uuids.get(ordinal) {
+            let (first, second) = uuid.split_at_mut(8);
+            first.copy_from_slice(&low.load(Ordering::Relaxed).to_ne_bytes());
+            second.copy_from_slice(&high.load(Ordering::Relaxed).to_ne_bytes());
+        }
+        uuid
+    }
+}
+
+const BUSY: u32 = 1;
+const DONE: u32 = 2;
+
+/// Is this device a MIG instance?
+pub fn is_mig(device: &DeviceInfo) -> bool {
+    device.flags & DEVICE_IS_MIG != 0
+}

@@ -1,0 +1,418 @@
+// SPDX-License-Identifier: Apache-2.0
+//! System calls made directly, so that nothing of ours passes through `errno`, through a library that another preload
+//! put in front of libc, or through a symbol version.
+//!
+//! Every call answers the kernel's own number: zero or more is a result, less is `-errno`. Libc is used only where the
+//! kernel cannot help: the dynamic linker, the environment, threads and `clone` with a new stack.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+
+/// `-errno` of a call that a signal interrupted.
+pub const EINTR: isize = -(libc::EINTR as isize);
+
+/// One system call with six arguments.
+///
+/// # Safety
+/// As the call itself: pointers among the arguments are valid for what the kernel does with them.
+#[cfg(target_arch = "x86_64")]
+unsafe fn call(number: i64, a: [usize; 6]) -> isize {
+    let result: isize;
+    // SAFETY: the kernel's calling convention; rcx and r11 are what it destroys.
+    unsafe {
+        core::arch::asm!("syscall", inlateout("rax") number as isize => result, in("rdi") a[0], in("rsi") a[1],
+            in("rdx") a[2], in("r10") a[3], in("r8") a[4], in("r9") a[5], lateout("rcx") _, lateout("r11") _,
+            options(nostack));
+    }
+    result
+}
+
+/// One system call with six arguments.
+///
+/// # Safety
+/// As the call itself: pointers among the arguments are valid for what the kernel does with them.
+#[cfg(target_arch = "aarch64")]
+unsafe fn call(number: i64, a: [usize; 6]) -> isize {
+    let result: isize;
+    // SAFETY: the kernel's calling convention.
+    unsafe {
+        core::arch::asm!("svc 0", in("x8") number, inlateout("x0") a[0] => result, in("x1") a[1], in("x2") a[2],
+            in("x3") a[3], in("x4") a[4], in("x5") a[5], options(nostack));
+    }
+    result
+}
+
+macro_rules! call {
+    ($number:ident $(, $argument:expr)*) => {
+        // SAFETY: each caller in this file passes references, or pointers that its own contract vouches for.
+        unsafe { call(libc::$number, pad([$($argument as usize),*])) }
+    };
+}
+
+fn pad<const N: usize>(arguments: [usize; N]) -> [usize; 6] {
+    let mut padded = [0; 6];
+    for (to, from) in padded.iter_mut().zip(arguments) {
+        *to = from;
+    }
+    padded
+}
+
+/// Closes a descriptor.
+pub fn close(fd: c_int) {
+    let _ = call!(SYS_close, fd);
+}
+
+/// Writes once; answers the bytes written.
+pub fn write(fd: c_int, bytes: &[u8]) -> isize {
+    call!(SYS_write, fd, bytes.as_ptr(), bytes.len())
+}
+
+/// Reads once; answers the bytes read.
+pub fn read(fd: c_int, buffer: &mut [u8]) -> isize {
+    call!(SYS_read, fd, buffer.as_mut_ptr(), buffer.len())
+}
+
+/// Opens a path, always close-on-exec.
+pub fn open(path: &CStr, flags: c_int, mode: u32) -> isize {
+    call!(SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags | libc::O_CLOEXEC, mode)
+}
+
+/// Maps memory or a file. Answers `None` when the kernel refuses.
+pub fn map(length: usize, protection: c_int, flags: c_int, fd: c_int) -> Option<*mut c_void> {
+    let address = call!(SYS_mmap, 0, length, protection, flags, fd, 0);
+    (address > 0).then_some(address as *mut c_void)
+}
+
+/// Private zeroed memory. Answers `None` when the kernel refuses.
+pub fn map_private(length: usize) -> Option<*mut c_void> {
+    map(
+        length,
+        libc::PROT_READ | libc::PROT_WRITE,
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+        -1,
+    )
+}
+
+/// Undoes [`map`].
+///
+/// # Safety
+/// Nothing refers to the mapping any more.
+pub unsafe fn unmap(address: *mut c_void, length: usize) {
+    let _ = call!(SYS_munmap, address, length);
+}
+
+/// `madvise`; `true` when the kernel took it.
+pub fn advise(address: *mut c_void, length: usize, advice: c_int) -> bool {
+    call!(SYS_madvise, address, length, advice) == 0
+}
+
+/// This process's id, always asked anew.
+pub fn pid() -> u32 {
+    call!(SYS_getpid) as u32
+}
+
+/// The effective user's id.
+pub fn effective_uid() -> u32 {
+    call!(SYS_geteuid) as u32
+}
+
+/// Nanoseconds of the monotonic clock.
+pub fn now_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let _ = call!(SYS_clock_gettime, libc::CLOCK_MONOTONIC, &raw mut time);
+    (time.tv_sec as u64)
+        .wrapping_mul(1_000_000_000)
+        .wrapping_add(time.tv_nsec as u64)
+}
+
+/// Sleeps until the monotonic clock passed `duration_ns`, however many signals arrive.
+pub fn sleep_ns(duration_ns: u64) {
+    let end = now_ns().wrapping_add(duration_ns);
+    loop {
+        let left = end.saturating_sub(now_ns());
+        if left == 0 {
+            return;
+        }
+        let time = timespec(left);
+        let _ = call!(SYS_nanosleep, &raw const time, 0);
+    }
+}
+
+fn timespec(duration_ns: u64) -> libc::timespec {
+    libc::timespec {
+        tv_sec: (duration_ns / 1_000_000_000) as _,
+        tv_nsec: (duration_ns % 1_000_000_000) as _,
+    }
+}
+
+/// Sleeps while `*word == value`; woken by [`wake_one`].
+pub fn wait_on(word: &core::sync::atomic::AtomicU32, value: u32) {
+    let _ = call!(
+        SYS_futex,
+        word.as_ptr(),
+        libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
+        value,
+        0
+    );
+}
+
+/// Wakes one thread in [`wait_on`].
+pub fn wake_one(word: &core::sync::atomic::AtomicU32) {
+    let _ = call!(SYS_futex, word.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1);
+}
+
+/// What a descriptor refers to: device and inode number. `None` for a closed descriptor.
+pub fn identity(fd: c_int) -> Option<(u64, u64)> {
+    // SAFETY: `stat` is plain numbers; zero is a value of each.
+    let mut stat: libc::stat = unsafe { core::mem::zeroed() };
+    (call!(SYS_fstat, fd, &raw mut stat) == 0).then_some((stat.st_dev, stat.st_ino))
+}
+
+/// A close-on-exec duplicate with a number of at least `minimum`.
+pub fn duplicate_above(fd: c_int, minimum: c_int) -> isize {
+    call!(SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, minimum)
+}
+
+/// The soft limit on descriptor numbers.
+pub fn descriptor_limit() -> u64 {
+    let mut limit = libc::rlimit {
+        rlim_cur: 256,
+        rlim_max: 256,
+    };
+    let _ = call!(SYS_prlimit64, 0, libc::RLIMIT_NOFILE, 0, &raw mut limit);
+    limit.rlim_cur
+}
+
+/// Takes the whole-file lock without waiting; `true` when taken.
+pub fn lock_file(fd: c_int) -> bool {
+    call!(SYS_flock, fd, libc::LOCK_EX | libc::LOCK_NB) == 0
+}
+
+/// A SEQPACKET unix socket, close-on-exec.
+pub fn socket() -> isize {
+    call!(SYS_socket, libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0)
+}
+
+/// Bounds how long `connect` and `sendmsg` may block.
+pub fn set_send_timeout(fd: c_int, duration_ns: u64) {
+    let time = libc::timeval {
+        tv_sec: (duration_ns / 1_000_000_000) as _,
+        tv_usec: (duration_ns % 1_000_000_000 / 1000) as _,
+    };
+    let _ = call!(
+        SYS_setsockopt,
+        fd,
+        libc::SOL_SOCKET,
+        libc::SO_SNDTIMEO,
+        &raw const time,
+        size_of_val(&time)
+    );
+}
+
+/// Connects to a unix socket; `path` is without its final zero and shorter than `sun_path`.
+pub fn connect(fd: c_int, path: &[u8]) -> isize {
+    let mut address = libc::sockaddr_un {
+        sun_family: libc::AF_UNIX as _,
+        sun_path: [0; 108],
+    };
+    if path.len() >= address.sun_path.len() {
+        return -(libc::ENAMETOOLONG as isize);
+    }
+    for (to, from) in address.sun_path.iter_mut().zip(path) {
+        *to = *from as c_char;
+    }
+    call!(SYS_connect, fd, &raw const address, size_of_val(&address))
+}
+
+/// The user at the other end of a socket, as the kernel knows it.
+pub fn peer_uid(fd: c_int) -> Option<u32> {
+    let mut peer = libc::ucred {
+        pid: 0,
+        uid: u32::MAX,
+        gid: u32::MAX,
+    };
+    let mut length = size_of_val(&peer) as u32;
+    let result = call!(
+        SYS_getsockopt,
+        fd,
+        libc::SOL_SOCKET,
+        libc::SO_PEERCRED,
+        &raw mut peer,
+        &raw mut length
+    );
+    (result == 0).then_some(peer.uid)
+}
+
+/// Waits until `fd` has one of `events`; answers the events that came, 0 after `timeout_ns`.
+pub fn poll(fd: c_int, events: i16, timeout_ns: u64) -> i16 {
+    let end = now_ns().saturating_add(timeout_ns);
+    loop {
+        let mut entry = libc::pollfd { fd, events, revents: 0 };
+        let time = timespec(end.saturating_sub(now_ns()));
+        let result = call!(SYS_ppoll, &raw mut entry, 1, &raw const time, 0, 8);
+        if result != EINTR {
+            return if result > 0 { entry.revents } else { 0 };
+        }
+    }
+}
+
+/// Sends one packet with up to two descriptors; never raises SIGPIPE.
+pub fn send(fd: c_int, packet: &[u8], descriptors: &[c_int]) -> isize {
+    let mut control = Control::default();
+    let count = descriptors.len().min(control.fds.len());
+    for (to, from) in control.fds.iter_mut().zip(descriptors) {
+        *to = *from;
+    }
+    control.length = size_of::<usize>() + 8 + count * size_of::<c_int>();
+    let part = libc::iovec {
+        iov_base: packet.as_ptr() as *mut c_void,
+        iov_len: packet.len(),
+    };
+    // SAFETY: `msghdr` is plain numbers and pointers; zero is a value of each.
+    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+    message.msg_iov = (&raw const part).cast_mut();
+    message.msg_iovlen = 1;
+    if count > 0 {
+        message.msg_control = (&raw mut control).cast();
+        message.msg_controllen = size_of::<Control>() as _;
+    }
+    loop {
+        let result = call!(SYS_sendmsg, fd, &raw const message, libc::MSG_NOSIGNAL);
+        if result != EINTR {
+            return result;
+        }
+    }
+}
+
+/// Receives one packet without waiting, and up to two descriptors (close-on-exec; -1 where none came).
+pub fn receive(fd: c_int, buffer: &mut [u8]) -> (isize, [c_int; 2]) {
+    let mut control = Control::default();
+    let mut part = libc::iovec {
+        iov_base: buffer.as_mut_ptr().cast(),
+        iov_len: buffer.len(),
+    };
+    // SAFETY: `msghdr` is plain numbers and pointers; zero is a value of each.
+    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = (&raw mut control).cast();
+    message.msg_controllen = size_of::<Control>() as _;
+    let mut result;
+    loop {
+        result = call!(
+            SYS_recvmsg,
+            fd,
+            &raw mut message,
+            libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC
+        );
+        if result != EINTR {
+            break;
+        }
+    }
+    let mut descriptors = [-1; 2];
+    let head = size_of::<usize>() + 8;
+    if result >= 0 && control.kind == libc::SCM_RIGHTS && control.length > head {
+        let count = (control.length - head) / size_of::<c_int>();
+        for (to, from) in descriptors.iter_mut().zip(control.fds).take(count) {
+            *to = from;
+        }
+    }
+    (result, descriptors)
+}
+
+/// A `cmsghdr` with room for two descriptors, as the kernel lays it out on 64-bit machines.
+#[repr(C)]
+struct Control {
+    length: usize,
+    level: c_int,
+    kind: c_int,
+    fds: [c_int; 2],
+}
+
+impl Default for Control {
+    fn default() -> Self {
+        Self {
+            length: 0,
+            level: libc::SOL_SOCKET,
+            kind: libc::SCM_RIGHTS,
+            fds: [-1; 2],
+        }
+    }
+}
+
+/// Is the descriptor a terminal?
+pub fn is_terminal(fd: c_int) -> bool {
+    let mut size = [0_u16; 4];
+    call!(SYS_ioctl, fd, libc::TIOCGWINSZ, size.as_mut_ptr()) == 0
+}
+
+/// Replaces the calling thread's signal mask; answers the former one.
+pub fn set_signal_mask(mask: u64) -> u64 {
+    let mut former = 0_u64;
+    let _ = call!(
+        SYS_rt_sigprocmask,
+        libc::SIG_SETMASK,
+        &raw const mask,
+        &raw mut former,
+        8
+    );
+    former
+}
+
+/// Gives every signal its default action. For a new process only: handlers belong to the program.
+pub fn reset_signal_actions() {
+    let default = [0_usize; 4];
+    for signal in 1..=64 {
+        let _ = call!(SYS_rt_sigaction, signal, default.as_ptr(), 0, 8);
+    }
+}
+
+/// Makes the calling process a session of its own.
+pub fn new_session() {
+    let _ = call!(SYS_setsid);
+}
+
+/// Changes the calling process's working folder to `/`.
+pub fn leave_folder() {
+    let _ = call!(SYS_chdir, c"/".as_ptr());
+}
+
+/// Makes `to` refer to what `from` refers to.
+pub fn duplicate_to(from: c_int, to: c_int) {
+    let _ = call!(SYS_dup3, from, to, 0);
+}
+
+/// Closes every descriptor from `first` on.
+pub fn close_from(first: c_int) {
+    if call!(SYS_close_range, first, u32::MAX, 0) != 0 {
+        // Kernels before 5.9. The bound keeps an unlimited process from spending seconds here.
+        let last = descriptor_limit().min(65_536) as c_int;
+        for fd in first..last {
+            close(fd);
+        }
+    }
+}
+
+/// Starts a program in place of this process; answers only when that failed.
+///
+/// # Safety
+/// Both arrays end with a null pointer and hold zero-terminated strings.
+pub unsafe fn execute(path: &CStr, arguments: *const *const c_char, environment: *const *const c_char) -> isize {
+    call!(SYS_execve, path.as_ptr(), arguments, environment)
+}
+
+/// Waits for one child, those without an exit signal included.
+pub fn wait_for(pid: c_int) {
+    while call!(SYS_wait4, pid, 0, libc::__WALL, 0) == EINTR {}
+}
+
+/// Ends the calling process at once.
+pub fn exit_now(code: c_int) -> ! {
+    loop {
+        let _ = call!(SYS_exit_group, code);
+    }
+}
+
+/// Names the calling thread, for `ps -L` and debuggers.
+pub fn name_thread(name: &CStr) {
+    let _ = call!(SYS_prctl, libc::PR_SET_NAME, name.as_ptr());
+}

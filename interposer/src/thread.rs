@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The one thread of ours in the program: it brings a lost broker back and looks for drivers that no hook reaches.
+//!
+//! Started only after the program's own `cuInit` succeeded (the driver has threads by then, so the program counts with
+//! them), with every signal blocked but those that libc uses among threads. A forked child has none until its own.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use partage_protocol::message::NOTICE_FOREIGN_NAMESPACE;
+
+use crate::real::{DRIVER, SECOND_DRIVER};
+use crate::resolve;
+use crate::session;
+use crate::state::{Phase, State};
+use crate::sys;
+use crate::text;
+
+/// Between two looks at the world while nothing happens, in nanoseconds.
+const STEP_NS: u64 = 2_000_000_000;
+/// Enough for our few frames and for programs with large thread-local storage, which is cut from it.
+const STACK_BYTES: usize = 256 * 1024;
+/// Libc sends these to all threads and waits (`setuid`, cancellation): whoever blocks them hangs the program.
+const LIBC_SIGNALS: u64 = 0b111 << 31;
+
+/// Starts the thread, once per process, if this process has or expects a broker.
+pub fn start(state: &'static State) {
+    let is_wanted = match state.phase() {
+        Phase::Attached => true,
+        Phase::Standalone => state.settings().expects_broker(),
+        Phase::Fresh | Phase::Off => false,
+    };
+    if !is_wanted || state.has_thread.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let mask = sys::set_signal_mask(!LIBC_SIGNALS);
+    // SAFETY: plain pthread use; the state lives as long as the process.
+    let is_started = unsafe {
+        let mut attributes: libc::pthread_attr_t = core::mem::zeroed();
+        let mut thread: libc::pthread_t = core::mem::zeroed();
+        let argument = core::ptr::from_ref(state).cast_mut().cast::<c_void>();
+        libc::pthread_attr_init(&raw mut attributes);
+        libc::pthread_attr_setdetachstate(&raw mut attributes, libc::PTHREAD_CREATE_DETACHED);
+        libc::pthread_attr_setstacksize(&raw mut attributes, STACK_BYTES);
+        let result = libc::pthread_create(&raw mut thread, &raw const attributes, run, argument);
+        libc::pthread_attr_destroy(&raw mut attributes);
+        result == 0
+    };
+    sys::set_signal_mask(mask);
+    if !is_started {
+        state.has_thread.store(false, Ordering::Relaxed);
+    }
+}
+
+extern "C" fn run(state: *mut c_void) -> *mut c_void {
+    // SAFETY: `start` passes the process's state.
+    let state = unsafe { &*state.cast::<State>() };
+    sys::name_thread(c"partage");
+    let mut loaded = 0;
+    loop {
+        let was = state.phase();
+        let pause = session::keep_alive(state, STEP_NS);
+        if was == Phase::Standalone && state.phase() == Phase::Attached {
+            cover_earlier_use(state);
+        }
+        look_for_foreign_drivers(state, &mut loaded);
+        sys::sleep_ns(pause);
+    }
+}
+
+/// After a late attach: the broker learns what was charged before it came, and grants it if it can.
+fn cover_earlier_use(state: &State) {
+    let (Some(client), Some(broker)) = (state.client_page(), state.broker_page()) else {
+        return;
+    };
+    for (slot, (line, grant)) in client.devices.iter().zip(&broker.devices).enumerate() {
+        let used = line.used.load(Ordering::Relaxed);
+        if used > grant.granted.load(Ordering::Relaxed) {
+            let answer = session::ask(state, slot, used, 0);
+            if answer == partage_protocol::reservation::AskAnswer::Granted {
+                partage_protocol::reservation::settle(&line.settled);
+            }
+        }
+    }
+}
+
+static TOLD_ABOUT: AtomicU64 = AtomicU64::new(0);
+
+/// Tells the broker of a mapped driver whose calls do not pass through us: one in a `dlmopen` namespace whose users
+/// were resolved there. `loaded` is the loader's count of objects at the last look.
+fn look_for_foreign_drivers(state: &State, loaded: &mut u64) {
+    let mut now = 0_u64;
+    // SAFETY: `count_loads` writes one number.
+    unsafe { libc::dl_iterate_phdr(Some(count_loads), (&raw mut now).cast()) };
+    if now == *loaded && !resolve::saw_foreign_driver() {
+        return;
+    }
+    *loaded = now;
+    if let Some(base) = foreign_driver()
+        && TOLD_ABOUT.swap(base, Ordering::Relaxed) != base
+    {
+        session::notice(state, NOTICE_FOREIGN_NAMESPACE, 0, base);
+    }
+}
+
+unsafe extern "C" fn count_loads(info: *mut libc::dl_phdr_info, _size: usize, count: *mut c_void) -> c_int {
+    // SAFETY: the linker passes a description, the caller a number.
+    unsafe { count.cast::<u64>().write((*info).dlpi_adds) };
+    1
+}
+
+/// The first mapping of a `libcuda.so` that is neither of ours, from /proc/self/maps: the linker's own list ends at the
+/// border of a namespace.
+fn foreign_driver() -> Option<u64> {
+    let file = c_int::try_from(sys::open(c"/proc/self/maps", libc::O_RDONLY, 0))
+        .ok()
+        .filter(|fd| *fd >= 0)?;
+    let mut buffer = [0_u8; 8192];
+    let mut kept = 0;
+    let mut found = None;
+    while found.is_none() {
+        let length = sys::read(file, buffer.get_mut(kept..).unwrap_or(&mut []));
+        if length <= 0 {
+            break;
+        }
+        let filled = kept + length as usize;
+        let text = buffer.get(..filled).unwrap_or(&[]);
+        let end = text.iter().rposition(|byte| *byte == b'\n').map_or(filled, |at| at + 1);
+        found = text
+            .get(..end)
+            .unwrap_or(&[])
+            .split(|byte| *byte == b'\n')
+            .find_map(foreign_base);
+        kept = filled.saturating_sub(end);
+        for to in 0..kept {
+            let byte = buffer.get(end + to).copied().unwrap_or(b'\n');
+            if let Some(place) = buffer.get_mut(to) {
+                *place = byte;
+            }
+        }
+    }
+    sys::close(file);
+    found
+}
+
+/// The start of the first segment of a driver that is not ours, if this line of the map is one.
+fn foreign_base(line: &[u8]) -> Option<u64> {
+    let name = line.rsplit(|byte| *byte == b'/').next()?;
+    let mut fields = line.split(|byte| *byte == b' ');
+    let (range, _, offset) = (fields.next()?, fields.next()?, fields.next()?);
+    if !name.starts_with(b"libcuda.so") || offset.iter().any(|digit| *digit != b'0') {
+        return None;
+    }
+    let start = range
+        .split(|byte| *byte == b'-')
+        .next()?
+        .iter()
+        .try_fold(0_u64, |value, digit| {
+            Some(value << 4 | u64::from(text::hex_digit(*digit)?))
+        })?;
+    // Before the driver is adopted every one would look foreign.
+    let is_ours = DRIVER.is_at(start as usize) || SECOND_DRIVER.is_at(start as usize);
+    (!is_ours && (DRIVER.is_adopted() || SECOND_DRIVER.is_adopted())).then_some(start)
+}
