@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The interpreter: handlers by family, warps, and the blocks of a launch.
+
+pub mod atomic;
+pub mod code;
+pub mod collective;
+pub mod compare;
+pub mod convert;
+pub mod float;
+pub mod grid;
+pub mod integer;
+pub mod lanes;
+pub mod memory;
+pub mod number;
+pub mod print;
+pub mod warp;

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A loaded module: its kernels, ready to run, and its variables.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::error::{Fault, FaultKind, ParseError};
+use crate::execute::code::Code;
+use crate::execute::grid::{self, Launch, Stats};
+use crate::memory::DeviceMemory;
+use crate::parser::parse;
+use crate::translate::{self, Parameter, Symbols, VariableInfo};
+
+/// Most threads that a block may have.
+const MOST_THREADS: u64 = 1024;
+
+/// PTX of one or several sources, linked.
+#[derive(Clone)]
+pub struct Module {
+    texts: Vec<Arc<str>>,
+    variables: Vec<VariableInfo>,
+    images: Vec<Vec<u8>>,
+    kernels: HashMap<String, Arc<Kernel>>,
+    /// Names of the kernels in the order of the text.
+    order: Vec<String>,
+}
+
+/// A kernel that can be run.
+pub struct Kernel {
+    name: String,
+    parameters: Vec<Parameter>,
+    max_threads: u32,
+    required_block: [u32; 3],
+    code: Code,
+}
+
+// SAFETY: the raw pointers of a `Code` lie in buffers that it owns and that nobody writes after translation.
+unsafe impl Send for Kernel {}
+// SAFETY: as above.
+unsafe impl Sync for Kernel {}
+
+impl Module {
+    /// Reads and translates one PTX text.
+    pub fn from_ptx(text: &str) -> Result<Self, ParseError> {
+        Self::link(&[text])
+    }
+
+    /// Reads several texts and links them: `.extern` names are resolved among them.
+    pub fn link(texts: &[&str]) -> Result<Self, ParseError> {
+        let mut module = Self {
+            texts: texts.iter().map(|text| Arc::from(*text)).collect(),
+            variables: Vec::new(),
+            images: Vec::new(),
+            kernels: HashMap::new(),
+            order: Vec::new(),
+        };
+        module.translate(&[])?;
+        Ok(module)
+    }
+
+    /// Device variables; memory for them must be given to [`Module::place`] before a kernel that uses them runs.
+    pub fn variables(&self) -> &[VariableInfo] {
+        &self.variables
+    }
+
+    /// Tells where the variables are, in the order of [`Module::variables`]. Kernels taken before keep their code.
+    pub fn place(&mut self, addresses: &[u64]) -> Result<(), ParseError> {
+        if self.variables.is_empty() {
+            Ok(())
+        } else {
+            self.translate(addresses)
+        }
+    }
+
+    /// First bytes of variable `index` as its initialiser says; the rest of it is zero.
+    pub fn image(&self, index: usize) -> &[u8] {
+        &self.images[index]
+    }
+
+    /// A kernel by name.
+    pub fn kernel(&self, name: &str) -> Option<Arc<Kernel>> {
+        self.kernels.get(name).cloned()
+    }
+
+    /// All kernels in the order of the text.
+    pub fn kernels(&self) -> impl ExactSizeIterator<Item = &Arc<Kernel>> {
+        self.order.iter().map(|name| &self.kernels[name])
+    }
+
+    fn translate(&mut self, addresses: &[u64]) -> Result<(), ParseError> {
+        let texts = self.texts.clone();
+        let sources = texts.iter().map(|text| parse(text)).collect::<Result<Vec<_>, _>>()?;
+        let symbols = Symbols::new(&sources, addresses)?;
+        self.variables = symbols.variables();
+        self.images = (0..self.variables.len())
+            .map(|index| symbols.image(index))
+            .collect::<Result<_, _>>()?;
+        self.order.clear();
+        for (source, number) in symbols.kernels() {
+            let function = symbols.function(source, number);
+            let kernel = Kernel {
+                name: function.name.to_owned(),
+                parameters: translate::parameters(function),
+                max_threads: function.max_threads,
+                required_block: function.required_block,
+                code: translate::kernel(&symbols, source, number)?,
+            };
+            self.order.push(kernel.name.clone());
+            self.kernels.insert(kernel.name.clone(), Arc::new(kernel));
+        }
+        Ok(())
+    }
+}
+
+impl Kernel {
+    /// Name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Parameters in order.
+    pub fn parameters(&self) -> &[Parameter] {
+        &self.parameters
+    }
+
+    /// Bytes of the parameter buffer.
+    pub fn parameter_bytes(&self) -> u32 {
+        self.parameters.last().map_or(0, |last| last.offset + last.size)
+    }
+
+    /// Threads of a block that the text allows; 0 when it says nothing.
+    pub fn max_threads(&self) -> u32 {
+        self.max_threads
+    }
+
+    /// Statically declared shared memory in bytes.
+    pub fn shared_bytes(&self) -> u32 {
+        self.code.shared
+    }
+
+    /// Local memory of a thread in bytes.
+    pub fn local_bytes(&self) -> u32 {
+        self.code.local
+    }
+
+    /// Registers of a thread, as 32-bit words.
+    pub fn registers(&self) -> u32 {
+        self.code
+            .functions
+            .iter()
+            .map(|function| function.frame)
+            .max()
+            .unwrap_or(0)
+            / 128
+    }
+
+    /// Runs the kernel on up to `threads` operating-system threads, this one included, and returns when it has ended.
+    pub fn run(&self, launch: &Launch<'_>, memory: &dyn DeviceMemory, threads: usize) -> Result<Stats, Fault> {
+        let fault = |kind, line| Fault {
+            kind,
+            kernel: self.name.clone(),
+            line,
+        };
+        if let Some(why) = self.misfit(launch) {
+            return Err(fault(FaultKind::BadLaunch(why), 0));
+        }
+        grid::run(&self.code, launch, memory, threads).map_err(|(kind, line)| fault(kind, line))
+    }
+
+    /// What is wrong with a launch.
+    fn misfit(&self, launch: &Launch<'_>) -> Option<&'static str> {
+        let threads: u64 = launch.block.iter().map(|size| u64::from(*size)).product();
+        if threads == 0 || launch.grid.contains(&0) {
+            return Some("a dimension is zero");
+        }
+        if launch.block.iter().any(|size| u64::from(*size) > MOST_THREADS) || threads > MOST_THREADS {
+            return Some("too many threads in a block");
+        }
+        if launch.grid[1] > 65535 || launch.grid[2] > 65535 || launch.grid[0] > i32::MAX as u32 {
+            return Some("too many blocks");
+        }
+        if self.required_block[0] != 0 && launch.block != self.required_block {
+            return Some("the kernel requires another block");
+        }
+        if self.max_threads != 0 && threads > u64::from(self.max_threads) {
+            return Some("the kernel allows fewer threads in a block");
+        }
+        if launch.parameters.len() < self.parameter_bytes() as usize {
+            return Some("parameters are missing");
+        }
+        if u64::from(self.code.shared) + u64::from(launch.dynamic_shared) > 1 << 20 {
+            return Some("too much shared memory");
+        }
+        None
+    }
+}
