@@ -35,6 +35,10 @@ fn main() {
                 "-nostartfiles",
                 "-Wl,-z,defs",
                 "-Wl,-Bsymbolic",
+                // The libc crate names these itself only without its `std` feature, which a workspace build turns on.
+                "-lc",
+                "-lpthread",
+                "-ldl",
             ]);
             println!("cargo::rustc-check-cfg=cfg(panic_free)");
             if std::env::var("PROFILE").as_deref() == Ok("release") {
