@@ -59,14 +59,22 @@ impl<T: SharedLayout> Shared<T> {
             .create(true)
             .truncate(false)
             .open(path)?;
-        // An advisory lock of the open file, dropped with it: only one process initialises.
+        // An advisory lock of the open file: only one process initialises. It must be given back by word, because the
+        // mapping keeps the open file, and with it the lock, alive after the descriptor is closed.
         // SAFETY: flock on a descriptor that is open.
         retry(|| unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) })?;
+        let opened = Self::open_locked(&file, path, initialise);
+        // SAFETY: as above.
+        unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_UN) };
+        opened
+    }
+
+    fn open_locked(file: &File, path: &Path, initialise: impl FnOnce(&T)) -> io::Result<Self> {
         let bytes = HEADER_BYTES + size_of::<T>();
         if file.metadata()?.len() < bytes as u64 {
             file.set_len(bytes as u64)?;
         }
-        let shared = Self::map(&file, bytes)?;
+        let shared = Self::map(file, bytes)?;
         let header = shared.header();
         if header.is_ready.load(Ordering::Acquire) == 0 {
             initialise_lock(header.lock.get())?;
@@ -183,5 +191,70 @@ fn retry(mut call: impl FnMut() -> libc::c_int) -> io::Result<()> {
         if error.kind() != io::ErrorKind::Interrupted {
             return Err(error);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Words([AtomicU64; 4]);
+
+    // SAFETY: an array of atomics.
+    unsafe impl SharedLayout for Words {
+        const MAGIC: u64 = 1;
+    }
+
+    struct OtherWords(#[allow(dead_code)] [AtomicU64; 5]);
+
+    // SAFETY: an array of atomics.
+    unsafe impl SharedLayout for OtherWords {
+        const MAGIC: u64 = 2;
+    }
+
+    #[test]
+    fn a_file_is_initialised_once_and_seen_by_all_who_map_it() {
+        let path = std::env::temp_dir().join(format!("partage-shared-{}", std::process::id()));
+        let first = Shared::<Words>::open(&path, |words| words.0[0].store(7, Ordering::Relaxed)).expect("made");
+        let second = Shared::<Words>::open(&path, |_| panic!("initialised twice")).expect("opened");
+        first.lock().0[1].store(8, Ordering::Relaxed);
+        let guard = second.lock();
+        assert_eq!(
+            [guard.0[0].load(Ordering::Relaxed), guard.0[1].load(Ordering::Relaxed)],
+            [7, 8]
+        );
+        drop(guard);
+        let error = Shared::<OtherWords>::open(&path, |_| ())
+            .err()
+            .expect("another layout is refused");
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        std::fs::remove_file(&path).expect("clean up");
+    }
+
+    #[test]
+    fn the_lock_of_a_killed_holder_passes_on() {
+        let path = std::env::temp_dir().join(format!("partage-robust-{}", std::process::id()));
+        let shared = Shared::<Words>::open(&path, |_| ()).expect("made");
+        // SAFETY: the child only takes the lock and is killed.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let guard = shared.lock();
+            guard.0[2].store(1, Ordering::Release);
+            loop {
+                // SAFETY: waits for the signal that ends it.
+                unsafe { libc::pause() };
+            }
+        }
+        while shared.0[2].load(Ordering::Acquire) == 0 {
+            std::thread::yield_now();
+        }
+        // SAFETY: our own child.
+        unsafe {
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, std::ptr::null_mut(), 0);
+        }
+        drop(shared.lock());
+        drop(shared.lock());
+        std::fs::remove_file(&path).expect("clean up");
     }
 }
