@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Who uses a device, with how much memory, and how busy it is.
+
+use partage_abi::nvml::*;
+use partage_machine::seats::Occupant;
+use partage_machine::timeline::Engine;
+
+use crate::state::{Answer, code, device, nvml, store};
+
+/// "Not on a MIG instance".
+const NO_INSTANCE: c_uint = c_uint::MAX;
+
+// ---- lists ----------------------------------------------------------------------------------------------------
+
+pub fn nvmlDeviceGetComputeRunningProcesses(
+    of: NvmlDevice,
+    info_count: *mut c_uint,
+    infos: *mut NvmlProcessInfoV1,
+) -> NvmlReturn {
+    let entry = |process: &Occupant| NvmlProcessInfoV1 {
+        pid: process.pid,
+        usedGpuMemory: process.used,
+    };
+    code(list(compute(of), info_count, infos, entry))
+}
+
+pub fn nvmlDeviceGetComputeRunningProcesses_v2(
+    of: NvmlDevice,
+    info_count: *mut c_uint,
+    infos: *mut NvmlProcessInfoV2,
+) -> NvmlReturn {
+    let entry = |process: &Occupant| NvmlProcessInfoV2 {
+        pid: process.pid,
+        usedGpuMemory: process.used,
+        gpuInstanceId: NO_INSTANCE,
+        computeInstanceId: NO_INSTANCE,
+    };
+    code(list(compute(of), info_count, infos, entry))
+}
+
+pub fn nvmlDeviceGetComputeRunningProcesses_v3(
+    of: NvmlDevice,
+    info_count: *mut c_uint,
+    infos: *mut NvmlProcessInfo,
+) -> NvmlReturn {
+    let entry = |process: &Occupant| NvmlProcessInfo {
+        pid: process.pid,
+        usedGpuMemory: process.used,
+        gpuInstanceId: NO_INSTANCE,
+        computeInstanceId: NO_INSTANCE,
+    };
+    code(list(compute(of), info_count, infos, entry))
+}
+
+// No process of a simulated machine draws, and there is no MPS server: these lists are empty, not unknown.
+
+pub fn nvmlDeviceGetGraphicsRunningProcesses(
+    of: NvmlDevice,
+    info_count: *mut c_uint,
+    _: *mut NvmlProcessInfoV1,
+) -> NvmlReturn {
+    code(device(of).and_then(|_| store(info_count, 0)))
+}
+
+pub fn nvmlDeviceGetGraphicsRunningProcesses_v2(
+    of: NvmlDevice,
+    info_count: *mut c_uint,
+    _: *mut NvmlProcessInfoV2,
+) -> NvmlReturn {
+    code(device(of).and_then(|_| store(info_count, 0)))
+}
+
+pub fn nvmlDeviceGetGraphicsRunningProcesses_v3(
+    of: NvmlDevice,
+    info_count: *mut c_uint,
+    _: *mut NvmlProcessInfo,
+) -> NvmlReturn {
+    code(device(of).and_then(|_| store(info_count, 0)))
+}
+
+pub fn nvmlDeviceGetMPSComputeRunningProcesses(
+    of: NvmlDevice,
+    info_count: *mut c_uint,
+    _: *mut NvmlProcessInfoV1,
+) -> NvmlReturn {
+    code(device(of).and_then(|_| store(info_count, 0)))
+}
+
+pub fn nvmlDeviceGetMPSComputeRunningProcesses_v2(
+    of: NvmlDevice,
+    info_count: *mut c_uint,
+    _: *mut NvmlProcessInfoV2,
+) -> NvmlReturn {
+    code(device(of).and_then(|_| store(info_count, 0)))
+}
+
+pub fn nvmlDeviceGetMPSComputeRunningProcesses_v3(
+    of: NvmlDevice,
+    info_count: *mut c_uint,
+    _: *mut NvmlProcessInfo,
+) -> NvmlReturn {
+    code(device(of).and_then(|_| store(info_count, 0)))
+}
+
+/// Processes with a context: a device's memory is only held through one.
+fn compute(of: NvmlDevice) -> Answer<Vec<Occupant>> {
+    let device = device(of)?;
+    Ok(nvml()?
+        .machine
+        .occupants(device.index)
+        .into_iter()
+        .filter(|process| process.contexts > 0)
+        .collect())
+}
+
+/// The protocol of all lists: `count` says how much room there is and is told how many there are; INSUFFICIENT_SIZE
+/// when they do not fit.
+fn list<T>(processes: Answer<Vec<Occupant>>, count: *mut c_uint, to: *mut T, entry: impl Fn(&Occupant) -> T) -> Answer {
+    let processes = processes?;
+    if count.is_null() {
+        return Err(NvmlReturn::INVALID_ARGUMENT);
+    }
+    // SAFETY: not null, and by the contract of the entry point it leads to a count.
+    let room = unsafe { count.read_unaligned() } as usize;
+    if room > 0 && to.is_null() {
+        return Err(NvmlReturn::INVALID_ARGUMENT);
+    }
+    store(count, processes.len() as c_uint)?;
+    if processes.len() > room {
+        return Err(NvmlReturn::INSUFFICIENT_SIZE);
+    }
+    for (place, process) in processes.iter().enumerate() {
+        // SAFETY: the program says that there is room for `room` entries, and `place` is below.
+        unsafe { to.add(place).write_unaligned(entry(process)) };
+    }
+    Ok(())
+}
+
+// ---- how busy -------------------------------------------------------------------------------------------------
+
+pub fn nvmlDeviceGetUtilizationRates(of: NvmlDevice, utilization: *mut NvmlUtilization) -> NvmlReturn {
+    code(device(of).and_then(|device| {
+        let truth = nvml()?
+            .timeline
+            .as_ref()
+            .ok_or(NvmlReturn::NOT_SUPPORTED)?
+            .truth(device.index);
+        let percent = |permille: u32| permille.div_ceil(10).min(100);
+        let copies = [Engine::Upload, Engine::Download].map(|engine| truth.busy_permille[engine as usize]);
+        let rates = NvmlUtilization {
+            gpu: percent(truth.busy_permille[Engine::Compute as usize]),
+            // Time in which memory was read or written; the copy engines are the part of it that is known.
+            memory: percent(copies.into_iter().max().unwrap_or(0)),
+        };
+        store(utilization, rates)
+    }))
+}
+
+pub fn nvmlDeviceGetProcessUtilization(
+    of: NvmlDevice,
+    utilization: *mut NvmlProcessUtilizationSample,
+    process_samples_count: *mut c_uint,
+    last_seen_time_stamp: c_ulonglong,
+) -> NvmlReturn {
+    code(samples(of, last_seen_time_stamp).and_then(|samples| {
+        if process_samples_count.is_null() {
+            return Err(NvmlReturn::INVALID_ARGUMENT);
+        }
+        if samples.is_empty() {
+            return Err(NvmlReturn::NOT_FOUND);
+        }
+        // SAFETY: not null, and by the contract of the entry point it leads to a count.
+        let room = unsafe { process_samples_count.read_unaligned() } as usize;
+        store(process_samples_count, samples.len() as c_uint)?;
+        if utilization.is_null() || room < samples.len() {
+            return Err(NvmlReturn::INSUFFICIENT_SIZE);
+        }
+        for (place, sample) in samples.into_iter().enumerate() {
+            // SAFETY: the program says that there is room for `room` entries, and `place` is below.
+            unsafe { utilization.add(place).write_unaligned(sample) };
+        }
+        Ok(())
+    }))
+}
+
+/// One sample per process that the device worked for lately.
+fn samples(of: NvmlDevice, last_seen: u64) -> Answer<Vec<NvmlProcessUtilizationSample>> {
+    let device = device(of)?;
+    let truth = nvml()?
+        .timeline
+        .as_ref()
+        .ok_or(NvmlReturn::NOT_SUPPORTED)?
+        .truth(device.index);
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let timeStamp = now.map_or(0, |time| time.as_micros() as u64);
+    let mut samples: Vec<NvmlProcessUtilizationSample> = Vec::new();
+    for seat in truth
+        .seats
+        .iter()
+        .filter(|seat| seat.compute_permille > 0 && timeStamp > last_seen)
+    {
+        let (pid, smUtil) = (seat.owner.pid as c_uint, seat.compute_permille.div_ceil(10).min(100));
+        match samples.iter_mut().find(|sample| sample.pid == pid) {
+            Some(sample) => sample.smUtil = (sample.smUtil + smUtil).min(100),
+            None => samples.push(NvmlProcessUtilizationSample {
+                pid,
+                timeStamp,
+                smUtil,
+                ..Default::default()
+            }),
+        }
+    }
+    Ok(samples)
+}

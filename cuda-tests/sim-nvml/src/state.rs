@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The library's state in this process: how often it was initialised, and the machine it looks at.
+//!
+//! Without a lock, so that a child forked at any moment can go on using it. Never freed: other threads may be
+//! reading, and programs call us after the destructors of static objects.
+
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use partage_abi::nvml::*;
+use partage_machine::faults::Faults;
+use partage_machine::timeline::Timeline;
+use partage_machine::{Device, Machine};
+
+/// The answer of everything that can fail.
+pub type Answer<T = ()> = Result<T, NvmlReturn>;
+
+/// What an initialised library looks at.
+pub struct Nvml {
+    /// The simulated machine.
+    pub machine: Machine,
+    /// When the devices work and for whom; absent when its files cannot be opened.
+    pub timeline: Option<Timeline>,
+    faults: Faults,
+}
+
+static NVML: AtomicPtr<Nvml> = AtomicPtr::new(std::ptr::null_mut());
+static INITIALISATIONS: AtomicU32 = AtomicU32::new(0);
+
+/// Handles are numbers, not addresses: this, plus 16 for each device.
+const FIRST_HANDLE: usize = 0x4e56_4d4c_0000;
+const HANDLE_STEP: usize = 16;
+
+/// Opens the machine, or counts one more user of it. DRIVER_NOT_LOADED when there is none.
+pub fn initialise() -> Answer {
+    if INITIALISATIONS.load(Ordering::Acquire) == 0 {
+        let machine = match Machine::from_environment() {
+            None => return Err(NvmlReturn::DRIVER_NOT_LOADED),
+            Some(Err(error)) => {
+                eprintln!("partage sim: no device: {error}");
+                return Err(NvmlReturn::DRIVER_NOT_LOADED);
+            }
+            Some(Ok(machine)) => machine,
+        };
+        let faults = Faults::new(std::env::var("PARTAGE_SIM_FAULTS").ok().as_deref(), machine.folder());
+        let timeline = machine.timeline().ok();
+        NVML.store(
+            Box::into_raw(Box::new(Nvml {
+                machine,
+                timeline,
+                faults,
+            })),
+            Ordering::Release,
+        );
+    }
+    INITIALISATIONS.fetch_add(1, Ordering::AcqRel);
+    Ok(())
+}
+
+/// Takes one user away; UNINITIALIZED when there is none.
+pub fn shut_down() -> Answer {
+    let taken = INITIALISATIONS.fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| count.checked_sub(1));
+    taken.map(drop).map_err(|_| NvmlReturn::UNINITIALIZED)
+}
+
+/// The initialised library.
+pub fn nvml() -> Answer<&'static Nvml> {
+    let nvml = NVML.load(Ordering::Acquire);
+    if nvml.is_null() || INITIALISATIONS.load(Ordering::Acquire) == 0 {
+        return Err(NvmlReturn::UNINITIALIZED);
+    }
+    // SAFETY: leaked by `initialise`.
+    Ok(unsafe { &*nvml })
+}
+
+/// The code that a switched-on fault gives this call instead of carrying it out.
+pub fn fault_at(symbol: &str) -> Option<NvmlReturn> {
+    nvml().ok()?.faults.on_call(symbol).map(NvmlReturn)
+}
+
+impl Nvml {
+    /// The handle of a device.
+    pub fn handle(&self, index: usize) -> NvmlDevice {
+        NvmlDevice((FIRST_HANDLE + index * HANDLE_STEP) as *mut c_void)
+    }
+}
+
+/// The device behind a handle: INVALID_ARGUMENT for one that was made up, GPU_IS_LOST for one that fell off the bus.
+pub fn device(handle: NvmlDevice) -> Answer<&'static Device> {
+    let nvml = nvml()?;
+    let offset = (handle.0 as usize).wrapping_sub(FIRST_HANDLE);
+    let device = nvml
+        .machine
+        .devices()
+        .get(offset / HANDLE_STEP)
+        .filter(|_| offset.is_multiple_of(HANDLE_STEP));
+    let device = device.ok_or(NvmlReturn::INVALID_ARGUMENT)?;
+    if nvml.faults.is_lost(device.index) {
+        return Err(NvmlReturn::GPU_IS_LOST);
+    }
+    Ok(device)
+}
+
+/// An answer as the C interface gives it.
+pub fn code(answer: Answer) -> NvmlReturn {
+    match answer {
+        Ok(()) => NvmlReturn::SUCCESS,
+        Err(code) => code,
+    }
+}
+
+/// Stores to a pointer of the program: INVALID_ARGUMENT when it is null.
+pub fn store<T>(to: *mut T, value: T) -> Answer {
+    if to.is_null() {
+        return Err(NvmlReturn::INVALID_ARGUMENT);
+    }
+    // SAFETY: not null, and by the contract of the entry point it leads to room for a `T`, perhaps not aligned.
+    unsafe { to.write_unaligned(value) };
+    Ok(())
+}
+
+/// Writes a C string into `length` bytes of the program; INSUFFICIENT_SIZE, and nothing written, when it does not fit.
+pub fn store_text(to: *mut c_char, length: c_uint, text: &str) -> Answer {
+    if to.is_null() {
+        return Err(NvmlReturn::INVALID_ARGUMENT);
+    }
+    if text.len() >= length as usize {
+        return Err(NvmlReturn::INSUFFICIENT_SIZE);
+    }
+    // SAFETY: not null, and by the contract of the entry point `to` leads to `length` bytes.
+    unsafe {
+        std::ptr::copy_nonoverlapping(text.as_ptr(), to.cast(), text.len());
+        to.add(text.len()).write(0);
+    }
+    Ok(())
+}
