@@ -157,12 +157,7 @@ pub struct Run {
     #[arg(short, long, env = "PARTAGE_QUIET", hide_env = true)]
     pub quiet: bool,
     /// The program and its arguments
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "COMMAND"
-    )]
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }
 
@@ -275,12 +270,7 @@ pub struct Sim {
     #[arg(long, value_name = "NAME", default_value = "default")]
     pub machine: String,
     /// The program and its arguments
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "COMMAND"
-    )]
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }
 

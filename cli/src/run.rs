@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use partage_protocol::admin::{Admitted, JobDeviceView, Reply, Request, RunRequest, Waiting};
-use partage_protocol::size::format_bytes;
+use partage_protocol::size::{format_bytes, format_duration};
 use serde_json::{Value, json};
 
 use crate::arguments::Run;
@@ -70,6 +70,7 @@ pub fn run(arguments: &Run, sources: &clap::ArgMatches, place: &Place, report: &
         place,
         report,
         is_quiet: arguments.quiet,
+        longest_ns: request.wait_timeout_ns,
     };
     match admission.ask(&request)? {
         Answer::Said(message) => {
@@ -159,6 +160,8 @@ struct Admission<'a> {
     place: &'a Place,
     report: &'a Report,
     is_quiet: bool,
+    /// `--wait-timeout` as asked.
+    longest_ns: Option<u64>,
 }
 
 impl Admission<'_> {
@@ -210,8 +213,8 @@ impl Admission<'_> {
                 Ok(other) => return Err(fail(ConnectionError::Unreadable(format!("{other:?}")))),
                 Err(ConnectionError::Ended) => return Ok(Err(ConnectionError::Ended)),
                 Err(ConnectionError::Late) => {
-                    let longest = longest.unwrap_or_default().as_secs_f64();
-                    let message = format!("no room within {longest} s (--wait-timeout)");
+                    let longest = format_duration(self.longest_ns.unwrap_or_default());
+                    let message = format!("no room within {longest} (--wait-timeout)");
                     return Err(Failure::new(Kind::NoRoom, message).hint("see who holds it: partage status"));
                 }
                 Err(other) => return Err(fail(other)),

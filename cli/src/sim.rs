@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `partage sim`: run COMMAND on a simulated machine, made by the first and removed by the last that uses it.
 //!
-//! A machine is the folder `/tmp/partage-sim-UID/NAME`. Every `partage sim` in it holds a shared lock on `NAME.lock`
-//! while COMMAND runs; making, joining and leaving happen under the lock `.gate`, so nobody joins a machine that is being
-//! removed. A machine whose `partage sim` were all killed is found by its free lock and made anew.
+//! A machine is the folder `/tmp/partage-sim-UID/NAME`. Every `partage sim` in it holds a shared lock on `.NAME.lock`
+//! while COMMAND runs; making, joining and leaving happen under an exclusive lock on `.NAME.gate`, so nobody joins a
+//! machine that is being removed. A machine whose `partage sim` were all killed is found by its free lock and made anew.
 
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
@@ -52,18 +52,19 @@ pub fn sim(arguments: &Sim, report: &Report) -> Outcome<u8> {
 
 /// This process's part in a machine.
 struct Seat {
-    root: PathBuf,
     dir: PathBuf,
     lock: Flock<File>,
     lock_path: PathBuf,
+    gate_path: PathBuf,
 }
 
 impl Seat {
     /// Makes the machine, or joins it while it lives.
     fn take(root: &Path, arguments: &Sim, memory: Option<u64>, driver: &Path, nvml: &Path) -> Outcome<Self> {
-        let _gate = gate(root)?;
+        let gate_path = root.join(format!(".{}.gate", arguments.machine));
+        let _gate = gate(&gate_path)?;
         let dir = root.join(&arguments.machine);
-        let lock_path = root.join(format!("{}.lock", arguments.machine));
+        let lock_path = root.join(format!(".{}.lock", arguments.machine));
         let free = Flock::lock(open_lock(&lock_path)?, FlockArg::LockExclusiveNonblock);
         let file = match free {
             Ok(lock) => {
@@ -79,21 +80,22 @@ impl Seat {
         };
         let lock = Flock::lock(file, FlockArg::LockShared).map_err(|(_, errno)| lock_failure(&lock_path, errno))?;
         Ok(Self {
-            root: root.to_owned(),
             dir,
             lock,
             lock_path,
+            gate_path,
         })
     }
 
     /// Removes the machine when nobody else is in it.
     fn leave(self) -> Outcome<()> {
-        let _gate = gate(&self.root)?;
+        let _gate = gate(&self.gate_path)?;
         let Ok(file) = self.lock.unlock() else { return Ok(()) };
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(_last) => {
                 clear(&self.dir)?;
-                let _ = fs::remove_file(&self.lock_path);
+                // The gate last, while it is held: who waits for it sees that it is gone and makes a new one.
+                let _ = fs::remove_file(&self.lock_path).and_then(|()| fs::remove_file(&self.gate_path));
                 Ok(())
             }
             Err(_) => Ok(()),
@@ -222,9 +224,15 @@ fn check_name(name: &str) -> Outcome<()> {
     Err(Failure::new(Kind::Invalid, message))
 }
 
-fn gate(root: &Path) -> Outcome<Flock<File>> {
-    let path = root.join(".gate");
-    Flock::lock(open_lock(&path)?, FlockArg::LockExclusive).map_err(|(_, errno)| lock_failure(&path, errno))
+fn gate(path: &Path) -> Outcome<Flock<File>> {
+    loop {
+        let gate = Flock::lock(open_lock(path)?, FlockArg::LockExclusive).map_err(|(_, e)| lock_failure(path, e))?;
+        // The last one out may have removed the file while we waited for its lock.
+        let inode = |data: std::io::Result<fs::Metadata>| data.map(|data| data.ino()).ok();
+        if inode(path.symlink_metadata()) == inode(gate.metadata()) {
+            return Ok(gate);
+        }
+    }
 }
 
 fn open_lock(path: &Path) -> Outcome<File> {

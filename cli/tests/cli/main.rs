@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The command line as a user meets it: the built program, a broker played by the test, and what came out.
+//!
+//! - `bench`: a folder for one test, with the program's environment in it.
+//! - `played_broker`: a broker that answers from a script, as a thread or as the program that `run` starts.
+//! - `schema`: a small judge of documents against `docs/json/`.
+//! - `run`, `start`, `tables`, `sim`, `judged`: the tests.
+
+mod bench;
+mod judged;
+mod played_broker;
+mod run;
+mod schema;
+mod sim;
+mod start;
+mod tables;

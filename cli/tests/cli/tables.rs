@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What `ps`, `status`, `get`, `set`, `stop`, `events`, `broker`, `doctor`, `version` and `completions` write.
+
+use partage_protocol::admin::{ErrorCode, EventView, QueuedView, Reply, Request};
+
+use crate::bench::{Bench, result};
+use crate::played_broker::{job, play, refusal, status, unmanaged};
+use crate::schema;
+
+fn ps_reply() -> Reply {
+    let mut second = job("evil\x1b[2J\u{e9}");
+    second.job = "j43".to_owned();
+    second.state = "over limit".to_owned();
+    second.notes.clear();
+    Reply::Ps {
+        jobs: vec![job("train"), second],
+        unmanaged: vec![unmanaged()],
+    }
+}
+
+#[track_caller]
+fn fits(text: &str) {
+    for line in text.lines() {
+        assert!(line.chars().count() <= 80, "{} columns: {line}", line.chars().count());
+    }
+}
+
+#[test]
+fn ps_is_a_table_of_eighty_columns() {
+    let bench = Bench::new();
+    let requests = play(&bench.socket_dir(), vec![vec![ps_reply()]; 4]);
+    let (code, out, err) = result(bench.partage(&["ps"]));
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert_eq!(
+        out,
+        "\
+JOB  NAME       USER   STATE       GPU  USED   LIMIT  PROCS  COMMAND
+j42  train      alice  running     0    3 GiB  8 GiB  1      python train.py --…
+                                   1    3 GiB  none
+j43  evil?[2J\u{e9}  alice  over limit  0    3 GiB  8 GiB  1      python train.py --…
+                                   1    3 GiB  none
+unmanaged: pid 77 of uid 1001 uses 5 GiB on GPU 1
+j42: pid 4130 uses a GPU without the limit
+"
+    );
+    fits(&out);
+    let mut ascii = bench.partage(&["ps", "--all", "--color", "always"]);
+    ascii.env("LC_ALL", "C");
+    let (_, out, _) = result(ascii);
+    assert!(out.is_ascii() && out.contains("\x1b[32mrunning\x1b[0m"), "{out}");
+    let mut plain = bench.partage(&["ps"]);
+    plain.env("NO_COLOR", "1");
+    assert!(!result(plain).1.contains('\x1b'));
+    let document = schema::judge("ps", &result(bench.partage(&["ps", "--json"])).1);
+    assert_eq!(
+        document["jobs"][1]["name"], "evil\x1b[2J\u{e9}",
+        "JSON keeps what was given"
+    );
+    let asked: Vec<Request> = requests.try_iter().collect();
+    assert_eq!(asked[..2], [Request::Ps { all: false }, Request::Ps { all: true }]);
+}
+
+#[test]
+fn status_shows_devices_queue_and_broker() {
+    let bench = Bench::new();
+    let mut view = status(&bench.socket_dir());
+    view.queue.push(QueuedView {
+        job: "j44".to_owned(),
+        user: "bob".to_owned(),
+        mem: Some("25%".to_owned()),
+        waited_ns: 61_000_000_000,
+        reason: "35 GiB asked, 2 GiB free of 140 GiB on GPU 3, held by others".to_owned(),
+    });
+    let _requests = play(&bench.socket_dir(), vec![vec![Reply::Status(view)]; 2]);
+    let (code, out, _) = result(bench.partage(&["status"]));
+    assert_eq!(code, 0);
+    let expected = format!(
+        "\
+GPU  MODEL  STATE  USABLE   COMMITTED  USED   UNMANAGED  JOBS
+3    H200   ok     140 GiB  8 GiB      3 GiB  0 B        j42
+
+QUEUED  USER  ASKS  WAITED  FOR
+j44     bob   25%   61s     35 GiB asked, 2 GiB free of 140 GiB on GPU 3, held …
+
+broker 4100 (private), 1 job, 2 clients, up 90s
+at {}, version 0.1.0 (0123456789ab), driver ok
+a private broker: promises hold among your own jobs only
+",
+        bench.socket_dir().display()
+    );
+    assert_eq!(out, expected);
+    fits(&out);
+    schema::judge("status", &result(bench.partage(&["status", "--json"])).1);
+}
+
+#[test]
+fn get_and_set_show_the_job() {
+    let bench = Bench::new();
+    let requests = play(&bench.socket_dir(), vec![vec![Reply::Job(job("train"))]; 4]);
+    let (code, out, _) = result(bench.partage(&["get", "train"]));
+    assert_eq!(code, 0);
+    for part in [
+        "job        j42\n",
+        "user       alice (1000)\n",
+        "  limit    8 GiB\n",
+        "denied     2 by the limit",
+    ] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+    schema::judge("job", &result(bench.partage(&["get", "j42", "--json"])).1);
+    let (_, out, _) = result(bench.partage(&["set", "j42", "mem=2GiB"]));
+    assert_eq!(
+        out,
+        "j42: limit 8 GiB on GPU 0, in use 3 GiB\nj42: limit none on GPU 1, in use 3 GiB\n"
+    );
+    schema::judge("job", &result(bench.partage(&["set", "j42", "mem=2GiB", "--json"])).1);
+    let asked: Vec<Request> = requests.try_iter().collect();
+    assert_eq!(
+        asked[0],
+        Request::Get {
+            target: "train".to_owned()
+        }
+    );
+    assert_eq!(
+        asked[2],
+        Request::Set {
+            target: "j42".to_owned(),
+            mem: Some("2GiB".to_owned())
+        }
+    );
+}
+
+#[test]
+fn stop_waits_for_its_answer() {
+    let bench = Bench::new();
+    let done = Reply::Done {
+        message: "j42 ended".to_owned(),
+    };
+    let requests = play(&bench.socket_dir(), vec![vec![done]; 2]);
+    assert_eq!(
+        result(bench.partage(&["stop", "j42"])),
+        (0, "j42 ended\n".to_owned(), String::new())
+    );
+    schema::judge(
+        "done",
+        &result(bench.partage(&["stop", "j42", "--grace", "1m", "--json"])).1,
+    );
+    let graces: Vec<Request> = requests.try_iter().collect();
+    assert_eq!(
+        graces[0],
+        Request::Stop {
+            target: "j42".to_owned(),
+            grace_ns: 10_000_000_000
+        }
+    );
+    assert_eq!(
+        graces[1],
+        Request::Stop {
+            target: "j42".to_owned(),
+            grace_ns: 60_000_000_000
+        }
+    );
+}
+
+#[test]
+fn events_are_lines() {
+    let bench = Bench::new();
+    let event = Reply::Event(EventView {
+        time_ns: 1_795_213_560_123_000_000,
+        kind: "denied".to_owned(),
+        job: Some("j42".to_owned()),
+        pid: Some(4121),
+        text: "9 GiB asked, limit 8 GiB, 3 GiB in use".to_owned(),
+    });
+    let end = Reply::Done { message: String::new() };
+    let script = vec![
+        vec![event.clone(), event.clone(), end.clone()],
+        vec![event.clone(), end],
+        vec![event],
+    ];
+    let _requests = play(&bench.socket_dir(), script);
+    let line = "2026-11-20T22:26:00.123Z denied           j42 pid 4121 9 GiB asked, limit 8 GiB, 3 GiB in use\n";
+    assert_eq!(result(bench.partage(&["events"])), (0, line.repeat(2), String::new()));
+    schema::judge("event", &result(bench.partage(&["events", "--json"])).1);
+    // The broker leaves: the story ends, and that is no error.
+    assert_eq!(
+        result(bench.partage(&["events", "-f"])),
+        (0, line.to_owned(), String::new())
+    );
+}
+
+#[test]
+fn without_a_broker_the_code_says_so() {
+    let bench = Bench::new();
+    for arguments in [
+        &["ps"][..],
+        &["status"],
+        &["get", "j1"],
+        &["stop", "j1"],
+        &["set", "j1", "mem=1GiB"],
+        &["events"],
+    ] {
+        let (code, out, err) = result(bench.partage(arguments));
+        assert_eq!((code, out.as_str()), (5, ""), "{arguments:?}");
+        assert!(err.starts_with("partage: no broker at "), "{arguments:?}: {err}");
+    }
+    let (code, out, _) = result(bench.partage(&["broker", "status", "--json"]));
+    assert_eq!(code, 1);
+    schema::judge("broker", &out);
+    assert_eq!(result(bench.partage(&["broker", "stop"])).0, 0);
+    assert!(!bench.socket_dir().exists(), "looking makes nothing");
+}
+
+#[test]
+fn the_broker_is_shown_and_stopped() {
+    let bench = Bench::new();
+    let script = vec![
+        vec![Reply::Status(status(&bench.socket_dir()))],
+        vec![Reply::Done {
+            message: "bye".to_owned(),
+        }],
+        vec![refusal(ErrorCode::NotAllowed)],
+    ];
+    let requests = play(&bench.socket_dir(), script);
+    let document = schema::judge("broker", &result(bench.partage(&["broker", "status", "--json"])).1);
+    assert_eq!(document["broker"]["pid"], 4100);
+    assert_eq!(result(bench.partage(&["broker", "stop"])).0, 0);
+    assert_eq!(result(bench.partage(&["broker", "stop"])).0, 3);
+    assert_eq!(requests.try_iter().filter(|r| *r == Request::StopBroker).count(), 2);
+}
+
+#[test]
+fn a_socket_directory_that_others_control_is_not_trusted() {
+    let bench = Bench::new();
+    let _requests = play(&bench.dir.join("real"), vec![]);
+    std::os::unix::fs::symlink(bench.dir.join("real"), bench.socket_dir()).expect("link");
+    let (code, _, err) = result(bench.partage(&["ps"]));
+    assert_eq!(code, 3);
+    assert!(err.contains("symbolic link"), "{err}");
+    assert_eq!(result(bench.partage(&["run", "true"])).0, 125);
+}
+
+#[test]
+fn doctor_finds_what_is_wrong_here() {
+    let bench = Bench::new();
+    // A machine of its own that has no driver, wherever the test runs.
+    let empty = bench.dir.join("machine");
+    std::fs::create_dir_all(empty.join("lib")).expect("make");
+    let mut command = bench.partage(&["doctor", "--json"]);
+    command
+        .env("PARTAGE_SIM_DIR", &empty)
+        .env("LD_PRELOAD", "")
+        .env("CUDA_INJECTION64_PATH", "/x.so");
+    let (code, out, err) = result(command);
+    assert_eq!(code, 1, "{err}");
+    let document = schema::judge("doctor", &out);
+    let state = |name: &str| {
+        let checks = document["checks"].as_array().expect("checks");
+        checks
+            .iter()
+            .find(|c| c["name"] == name)
+            .unwrap_or_else(|| panic!("{name}: {document}"))["state"]
+            .clone()
+    };
+    assert_eq!(document["is_ok"], false);
+    assert_eq!(state("NVML"), "fail");
+    for name in [
+        "library",
+        "partaged",
+        "preloads",
+        "socket dir",
+        "broker",
+        "kernel",
+        "libc",
+    ] {
+        assert_eq!(state(name), "ok", "{name}: {document}");
+    }
+    assert_eq!(state("hooks"), "warn");
+    assert_eq!(state("PATH"), "warn");
+    let mut broken = bench.partage(&["doctor"]);
+    bench.file("lib/libpartage.so", b"not a library", 0o644);
+    broken.env("PARTAGE_SIM_DIR", &empty);
+    let (_, out, _) = result(broken);
+    assert!(out.lines().any(|line| line.starts_with("fail  library")), "{out}");
+}
+
+#[test]
+fn version_and_completions_are_there() {
+    let bench = Bench::new();
+    let document = schema::judge("version", &result(bench.partage(&["version", "--json"])).1);
+    assert_eq!(document["version"], env!("CARGO_PKG_VERSION"));
+    assert!(result(bench.partage(&["version"])).1.starts_with("partage 0."));
+    assert!(result(bench.partage(&["--version"])).1.starts_with("partage 0."));
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let (code, out, _) = result(bench.partage(&["completions", shell]));
+        assert!(code == 0 && out.contains("doctor"), "{shell}");
+    }
+}
