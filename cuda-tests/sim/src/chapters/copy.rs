@@ -1,0 +1,500 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Copies of linear memory, in one to three dimensions.
+//!
+//! When a call returns (manual, "API synchronization behavior"): a copy between host and device returns when it is
+//! done, one inside devices at once. An asynchronous copy from pageable memory returns when the content has been
+//! taken, one to pageable memory when it is done. Copies of arrays are not built: nothing here makes an array.
+
+use std::sync::Arc;
+
+use partage_abi::types::*;
+
+use super::flavours::both_flavours;
+use crate::capture;
+use crate::executor::op::copy::Location;
+use crate::executor::op::{Copy, End, Side};
+use crate::executor::{Op, pool};
+use crate::graph::work::Work;
+use crate::state::{Answer, code, driver, store};
+use crate::stream::{Stream, StreamName};
+
+/// `CU_MEMORYTYPE_*`.
+const HOST: i32 = 1;
+const DEVICE: i32 = 2;
+const ARRAY: i32 = 3;
+const UNIFIED: i32 = 4;
+/// `CU_MEMCPY_OPERAND_TYPE_POINTER`.
+const OPERAND_POINTER: i32 = 1;
+/// Up to this much is taken from pageable memory at once; the driver's staging buffers hold about as much.
+const STAGED_BYTES: u64 = 64 << 10;
+
+// ---- one dimension --------------------------------------------------------------------------------------------
+
+fn linear(to: (Side, u64), from: (Side, u64), bytes: usize) -> Copy {
+    Copy::linear(End::linear(to.0, to.1), End::linear(from.0, from.1), bytes as u64)
+}
+
+fn upload(to: CuDevicePtr, from: *const c_void, bytes: usize) -> Copy {
+    linear((Side::Device, to), (Side::Host, from as u64), bytes)
+}
+
+fn download(to: *mut c_void, from: CuDevicePtr, bytes: usize) -> Copy {
+    linear((Side::Host, to as u64), (Side::Device, from), bytes)
+}
+
+fn inside(to: CuDevicePtr, from: CuDevicePtr, bytes: usize) -> Copy {
+    linear((Side::Device, to), (Side::Device, from), bytes)
+}
+
+fn unified(to: CuDevicePtr, from: CuDevicePtr, bytes: usize) -> Copy {
+    linear((Side::Unified, to), (Side::Unified, from), bytes)
+}
+
+fn peer(to: CuDevicePtr, to_context: CuContext, from: CuDevicePtr, from_context: CuContext, bytes: usize) -> Answer<Copy> {
+    let driver = driver()?;
+    driver.context(to_context)?;
+    driver.context(from_context)?;
+    Ok(inside(to, from, bytes))
+}
+
+both_flavours! {
+    cuMemcpy cuMemcpy_ptds (dst: CuDevicePtr, src: CuDevicePtr, bytes: usize; default stream) => {
+        copy_now(stream, unified(dst, src, bytes))
+    }
+    cuMemcpyHtoD_v2 cuMemcpyHtoD_v2_ptds (dst: CuDevicePtr, src: *const c_void, bytes: usize; default stream) => {
+        copy_now(stream, upload(dst, src, bytes))
+    }
+    cuMemcpyDtoH_v2 cuMemcpyDtoH_v2_ptds (dst: *mut c_void, src: CuDevicePtr, bytes: usize; default stream) => {
+        copy_now(stream, download(dst, src, bytes))
+    }
+    cuMemcpyDtoD_v2 cuMemcpyDtoD_v2_ptds (dst: CuDevicePtr, src: CuDevicePtr, bytes: usize; default stream) => {
+        copy_now(stream, inside(dst, src, bytes))
+    }
+    cuMemcpyPeer cuMemcpyPeer_ptds (
+        dst: CuDevicePtr, dst_context: CuContext, src: CuDevicePtr, src_context: CuContext, bytes: usize;
+        default stream
+    ) => {
+        copy_now(stream, peer(dst, dst_context, src, src_context, bytes)?)
+    }
+    cuMemcpyAsync cuMemcpyAsync_ptsz (dst: CuDevicePtr, src: CuDevicePtr, bytes: usize, stream: CuStream; stream) => {
+        copy_later(stream, unified(dst, src, bytes))
+    }
+    cuMemcpyHtoDAsync_v2 cuMemcpyHtoDAsync_v2_ptsz (
+        dst: CuDevicePtr, src: *const c_void, bytes: usize, stream: CuStream; stream
+    ) => {
+        copy_later(stream, upload(dst, src, bytes))
+    }
+    cuMemcpyDtoHAsync_v2 cuMemcpyDtoHAsync_v2_ptsz (
+        dst: *mut c_void, src: CuDevicePtr, bytes: usize, stream: CuStream; stream
+    ) => {
+        copy_later(stream, download(dst, src, bytes))
+    }
+    cuMemcpyDtoDAsync_v2 cuMemcpyDtoDAsync_v2_ptsz (
+        dst: CuDevicePtr, src: CuDevicePtr, bytes: usize, stream: CuStream; stream
+    ) => {
+        copy_later(stream, inside(dst, src, bytes))
+    }
+    cuMemcpyPeerAsync cuMemcpyPeerAsync_ptsz (
+        dst: CuDevicePtr, dst_context: CuContext, src: CuDevicePtr, src_context: CuContext, bytes: usize,
+        stream: CuStream; stream
+    ) => {
+        copy_later(stream, peer(dst, dst_context, src, src_context, bytes)?)
+    }
+    cuMemcpyWithAttributesAsync cuMemcpyWithAttributesAsync_ptsz (
+        dst: CuDevicePtr, src: CuDevicePtr, bytes: usize, attributes: *mut CuMemcpyAttributes, stream: CuStream; stream
+    ) => {
+        if attributes.is_null() {
+            return Err(CuResult::INVALID_VALUE);
+        }
+        copy_later(stream, unified(dst, src, bytes))
+    }
+    cuMemcpyBatchAsync cuMemcpyBatchAsync_ptsz (
+        dsts: *mut CuDevicePtr, srcs: *mut CuDevicePtr, sizes: *mut usize, count: usize,
+        _attributes: *mut CuMemcpyAttributes, _places: *mut usize, attribute_count: usize, fail_index: *mut usize,
+        stream: CuStream; stream
+    ) => {
+        batch(stream, dsts, srcs, sizes, count, attribute_count, fail_index)
+    }
+    cuMemcpyBatchAsync_v2 cuMemcpyBatchAsync_v2_ptsz (
+        dsts: *mut CuDevicePtr, srcs: *mut CuDevicePtr, sizes: *mut usize, count: usize,
+        _attributes: *mut CuMemcpyAttributes, _places: *mut usize, attribute_count: usize, stream: CuStream; stream
+    ) => {
+        batch(stream, dsts, srcs, sizes, count, attribute_count, std::ptr::null_mut())
+    }
+}
+
+fn batch(
+    stream: StreamName,
+    dsts: *const CuDevicePtr,
+    srcs: *const CuDevicePtr,
+    sizes: *const usize,
+    count: usize,
+    attribute_count: usize,
+    fail_index: *mut usize,
+) -> Answer {
+    let is_missing = dsts.is_null() || srcs.is_null() || sizes.is_null();
+    if is_missing || count == 0 || attribute_count == 0 || attribute_count > count {
+        return Err(CuResult::INVALID_VALUE);
+    }
+    if !fail_index.is_null() {
+        store(fail_index, usize::MAX)?;
+    }
+    for index in 0..count {
+        // SAFETY: not null, and by the entry point's contract arrays of `count` entries.
+        let (to, from, bytes) = unsafe { (*dsts.add(index), *srcs.add(index), *sizes.add(index)) };
+        if let Err(code) = copy_later(stream, unified(to, from, bytes)) {
+            if !fail_index.is_null() {
+                store(fail_index, index)?;
+            }
+            return Err(code);
+        }
+    }
+    Ok(())
+}
+
+// ---- two and three dimensions ---------------------------------------------------------------------------------
+
+both_flavours! {
+    cuMemcpy2D_v2 cuMemcpy2D_v2_ptds (copy: *const CudaMemcpy2d; default stream) => {
+        copy_now(stream, plane(copy)?)
+    }
+    cuMemcpy2DUnaligned_v2 cuMemcpy2DUnaligned_v2_ptds (copy: *const CudaMemcpy2d; default stream) => {
+        copy_now(stream, plane(copy)?)
+    }
+    cuMemcpy3D_v2 cuMemcpy3D_v2_ptds (copy: *const CudaMemcpy3d; default stream) => {
+        copy_now(stream, volume(&read(copy)?)?)
+    }
+    cuMemcpy3DPeer cuMemcpy3DPeer_ptds (copy: *const CudaMemcpy3dPeer; default stream) => {
+        copy_now(stream, peer_volume(copy)?)
+    }
+    cuMemcpy2DAsync_v2 cuMemcpy2DAsync_v2_ptsz (copy: *const CudaMemcpy2d, stream: CuStream; stream) => {
+        copy_later(stream, plane(copy)?)
+    }
+    cuMemcpy3DAsync_v2 cuMemcpy3DAsync_v2_ptsz (copy: *const CudaMemcpy3d, stream: CuStream; stream) => {
+        copy_later(stream, volume(&read(copy)?)?)
+    }
+    cuMemcpy3DPeerAsync cuMemcpy3DPeerAsync_ptsz (copy: *const CudaMemcpy3dPeer, stream: CuStream; stream) => {
+        copy_later(stream, peer_volume(copy)?)
+    }
+    cuMemcpy3DWithAttributesAsync cuMemcpy3DWithAttributesAsync_ptsz (
+        op: *mut CudaMemcpy3dBatchOp, flags: c_ulonglong, stream: CuStream; stream
+    ) => {
+        if flags != 0 {
+            return Err(CuResult::INVALID_VALUE);
+        }
+        copy_later(stream, operands(&read(op)?)?)
+    }
+    cuMemcpy3DBatchAsync cuMemcpy3DBatchAsync_ptsz (
+        count: usize, list: *mut CudaMemcpy3dBatchOp, fail_index: *mut usize, flags: c_ulonglong, stream: CuStream;
+        stream
+    ) => {
+        volume_batch(stream, count, list, fail_index, flags)
+    }
+    cuMemcpy3DBatchAsync_v2 cuMemcpy3DBatchAsync_v2_ptsz (
+        count: usize, list: *mut CudaMemcpy3dBatchOp, flags: c_ulonglong, stream: CuStream; stream
+    ) => {
+        volume_batch(stream, count, list, std::ptr::null_mut(), flags)
+    }
+}
+
+fn volume_batch(
+    stream: StreamName,
+    count: usize,
+    list: *const CudaMemcpy3dBatchOp,
+    fail_index: *mut usize,
+    flags: u64,
+) -> Answer {
+    if list.is_null() || count == 0 || flags != 0 {
+        return Err(CuResult::INVALID_VALUE);
+    }
+    if !fail_index.is_null() {
+        store(fail_index, usize::MAX)?;
+    }
+    for index in 0..count {
+        // SAFETY: not null, and by the entry point's contract an array of `count` entries.
+        let op = unsafe { &*list.add(index) };
+        if let Err(code) = operands(op).and_then(|copy| copy_later(stream, copy)) {
+            if !fail_index.is_null() {
+                store(fail_index, index)?;
+            }
+            return Err(code);
+        }
+    }
+    Ok(())
+}
+
+fn read<T: std::marker::Copy>(from: *const T) -> Answer<T> {
+    if from.is_null() {
+        return Err(CuResult::INVALID_VALUE);
+    }
+    // SAFETY: not null, and by the entry point's contract a value of the vendor's type; it need not be aligned.
+    Ok(unsafe { from.read_unaligned() })
+}
+
+/// The address of one end. NOT_SUPPORTED for an array.
+fn base(kind: i32, host: u64, device: CuDevicePtr) -> Answer<(Side, u64)> {
+    match kind {
+        HOST => Ok((Side::Host, host)),
+        DEVICE => Ok((Side::Device, device)),
+        UNIFIED => Ok((Side::Unified, device)),
+        ARRAY => Err(CuResult::NOT_SUPPORTED),
+        _ => Err(CuResult::INVALID_VALUE),
+    }
+}
+
+/// One end: `place` is its first byte as x in bytes, y in rows and z in planes.
+fn end((side, address): (Side, u64), place: [usize; 3], pitch: usize, rows: usize) -> Answer<End> {
+    let (pitch, rows) = (pitch as u64, rows as u64);
+    let plane = pitch.checked_mul(rows).ok_or(CuResult::INVALID_VALUE)?;
+    let [x, y, z] = place.map(|part| part as u64);
+    let rows_before = y.checked_mul(pitch).ok_or(CuResult::INVALID_VALUE)?;
+    let planes_before = z.checked_mul(plane).ok_or(CuResult::INVALID_VALUE)?;
+    let offset = rows_before.checked_add(planes_before).and_then(|before| before.checked_add(x));
+    let address = offset.and_then(|offset| address.checked_add(offset)).ok_or(CuResult::INVALID_VALUE)?;
+    Ok(End { side, address, pitch, plane })
+}
+
+fn plane(copy: *const CudaMemcpy2d) -> Answer<Copy> {
+    let copy = read(copy)?;
+    let from = base(copy.srcMemoryType, copy.srcHost as u64, copy.srcDevice)?;
+    let to = base(copy.dstMemoryType, copy.dstHost as u64, copy.dstDevice)?;
+    // A pitch of 0 stands for rows that touch.
+    let pitch = |given: usize| if given == 0 { copy.WidthInBytes } else { given };
+    Ok(Copy {
+        from: end(from, [copy.srcXInBytes, copy.srcY, 0], pitch(copy.srcPitch), 0)?,
+        to: end(to, [copy.dstXInBytes, copy.dstY, 0], pitch(copy.dstPitch), 0)?,
+        width: copy.WidthInBytes as u64,
+        height: copy.Height as u64,
+        depth: 1,
+        staged: None,
+    })
+}
+
+/// A copy as the three-dimensional description gives it. INVALID_VALUE if it contradicts itself.
+pub(super) fn volume(copy: &CudaMemcpy3d) -> Answer<Copy> {
+    let from = base(copy.srcMemoryType, copy.srcHost as u64, copy.srcDevice)?;
+    let to = base(copy.dstMemoryType, copy.dstHost as u64, copy.dstDevice)?;
+    let pitch = |given: usize| if given == 0 { copy.WidthInBytes } else { given };
+    let rows = |given: usize| if given == 0 { copy.Height } else { given };
+    Ok(Copy {
+        from: end(from, [copy.srcXInBytes, copy.srcY, copy.srcZ], pitch(copy.srcPitch), rows(copy.srcHeight))?,
+        to: end(to, [copy.dstXInBytes, copy.dstY, copy.dstZ], pitch(copy.dstPitch), rows(copy.dstHeight))?,
+        width: copy.WidthInBytes as u64,
+        height: copy.Height as u64,
+        depth: copy.Depth as u64,
+        staged: None,
+    })
+}
+
+/// The three-dimensional description of a copy.
+pub(super) fn describe(copy: &Copy) -> CudaMemcpy3d {
+    let kind = |end: &End| match end.side {
+        Side::Host => HOST,
+        Side::Device => DEVICE,
+        Side::Unified => UNIFIED,
+    };
+    let rows = |end: &End| end.plane.checked_div(end.pitch).unwrap_or(0) as usize;
+    CudaMemcpy3d {
+        srcMemoryType: kind(&copy.from),
+        srcHost: copy.from.address as *const c_void,
+        srcDevice: copy.from.address,
+        srcPitch: copy.from.pitch as usize,
+        srcHeight: rows(&copy.from),
+        dstMemoryType: kind(&copy.to),
+        dstHost: copy.to.address as *mut c_void,
+        dstDevice: copy.to.address,
+        dstPitch: copy.to.pitch as usize,
+        dstHeight: rows(&copy.to),
+        WidthInBytes: copy.width as usize,
+        Height: copy.height as usize,
+        Depth: copy.depth as usize,
+        ..CudaMemcpy3d::default()
+    }
+}
+
+fn peer_volume(copy: *const CudaMemcpy3dPeer) -> Answer<Copy> {
+    let copy = read(copy)?;
+    let driver = driver()?;
+    driver.context(copy.srcContext)?;
+    driver.context(copy.dstContext)?;
+    volume(&CudaMemcpy3d {
+        srcXInBytes: copy.srcXInBytes,
+        srcY: copy.srcY,
+        srcZ: copy.srcZ,
+        srcMemoryType: copy.srcMemoryType,
+        srcHost: copy.srcHost,
+        srcDevice: copy.srcDevice,
+        srcPitch: copy.srcPitch,
+        srcHeight: copy.srcHeight,
+        dstXInBytes: copy.dstXInBytes,
+        dstY: copy.dstY,
+        dstZ: copy.dstZ,
+        dstMemoryType: copy.dstMemoryType,
+        dstHost: copy.dstHost,
+        dstDevice: copy.dstDevice,
+        dstPitch: copy.dstPitch,
+        dstHeight: copy.dstHeight,
+        WidthInBytes: copy.WidthInBytes,
+        Height: copy.Height,
+        Depth: copy.Depth,
+        ..CudaMemcpy3d::default()
+    })
+}
+
+fn operands(op: &CudaMemcpy3dBatchOp) -> Answer<Copy> {
+    let side = |operand: &CuMemcpy3DOperand| {
+        if operand.kind != OPERAND_POINTER {
+            return Err(CuResult::NOT_SUPPORTED);
+        }
+        // SAFETY: the kind says that the pointer is meant; it is plain data.
+        let pointer = unsafe { operand.op.ptr };
+        let pitch = if pointer.rowLength == 0 { op.extent.width } else { pointer.rowLength };
+        let rows = if pointer.layerHeight == 0 { op.extent.height } else { pointer.layerHeight };
+        end((Side::Unified, pointer.ptr), [0; 3], pitch, rows)
+    };
+    let [width, height, depth] = [op.extent.width, op.extent.height, op.extent.depth].map(|part| part as u64);
+    Ok(Copy { from: side(&op.src)?, to: side(&op.dst)?, width, height, depth, staged: None })
+}
+
+// ---- the way to the stream ------------------------------------------------------------------------------------
+
+/// Whether the program must find the copy done when the call returns.
+fn involves_host(copy: &Copy) -> Answer<bool> {
+    let is_host = |end: &End| Ok(!matches!(end.location()?, Location::Device(_)));
+    Ok(is_host(&copy.from)? || is_host(&copy.to)?)
+}
+
+fn copy_now(stream: StreamName, copy: Copy) -> Answer {
+    let stream = stream.find()?;
+    copy.check()?;
+    // A call that waits cannot be part of a capture, nor run beside one that its stream would wait for.
+    capture::query_stream(&stream)?;
+    capture::unsafe_call()?;
+    if copy.is_empty() {
+        return Ok(());
+    }
+    let waits = involves_host(&copy)?;
+    let op = stream.submit(Op::Copy(Box::new(copy)), &[])?;
+    if waits {
+        pool::wait_for(&[op]);
+    }
+    stream.context()?.check()
+}
+
+fn copy_later(stream: StreamName, copy: Copy) -> Answer {
+    let stream = stream.find()?;
+    copy.check()?;
+    if copy.is_empty() {
+        return Ok(());
+    }
+    match capture::take(&stream, Work::Copy(Box::new(copy), None))? {
+        Some(Work::Copy(copy, _)) => submit_copy(&stream, copy),
+        _ => Ok(()),
+    }
+}
+
+fn submit_copy(stream: &Arc<Stream>, mut copy: Box<Copy>) -> Answer {
+    let is_pageable = |end: &End| Ok(end.location()? == Location::Pageable);
+    let (from, to) = (is_pageable(&copy.from)?, is_pageable(&copy.to)?);
+    let is_staged = from && !to && copy.bytes() <= STAGED_BYTES;
+    if is_staged {
+        copy.stage()?;
+    }
+    let op = stream.submit(Op::Copy(copy), &[])?;
+    if to || from && !is_staged {
+        pool::wait_for(&[op]);
+    }
+    stream.context()?.check()
+}
+
+// ---- the first ABI, with 32 bits ------------------------------------------------------------------------------
+
+pub fn cuMemcpyHtoD(dst: CuDevicePtrV1, src: *const c_void, bytes: c_uint) -> CuResult {
+    cuMemcpyHtoD_v2(u64::from(dst), src, bytes as usize)
+}
+
+pub fn cuMemcpyDtoH(dst: *mut c_void, src: CuDevicePtrV1, bytes: c_uint) -> CuResult {
+    cuMemcpyDtoH_v2(dst, u64::from(src), bytes as usize)
+}
+
+pub fn cuMemcpyDtoD(dst: CuDevicePtrV1, src: CuDevicePtrV1, bytes: c_uint) -> CuResult {
+    cuMemcpyDtoD_v2(u64::from(dst), u64::from(src), bytes as usize)
+}
+
+pub fn cuMemcpyHtoDAsync(dst: CuDevicePtrV1, src: *const c_void, bytes: c_uint, stream: CuStream) -> CuResult {
+    cuMemcpyHtoDAsync_v2(u64::from(dst), src, bytes as usize, stream)
+}
+
+pub fn cuMemcpyDtoHAsync(dst: *mut c_void, src: CuDevicePtrV1, bytes: c_uint, stream: CuStream) -> CuResult {
+    cuMemcpyDtoHAsync_v2(dst, u64::from(src), bytes as usize, stream)
+}
+
+pub fn cuMemcpyDtoDAsync(dst: CuDevicePtrV1, src: CuDevicePtrV1, bytes: c_uint, stream: CuStream) -> CuResult {
+    cuMemcpyDtoDAsync_v2(u64::from(dst), u64::from(src), bytes as usize, stream)
+}
+
+pub fn cuMemcpy2D(copy: *const CudaMemcpy2dV1) -> CuResult {
+    code(read(copy).and_then(|copy| copy_now(StreamName::plain(CuStream::NULL), plane(&widen_plane(&copy))?)))
+}
+
+pub fn cuMemcpy2DUnaligned(copy: *const CudaMemcpy2dV1) -> CuResult {
+    cuMemcpy2D(copy)
+}
+
+pub fn cuMemcpy2DAsync(copy: *const CudaMemcpy2dV1, stream: CuStream) -> CuResult {
+    code(read(copy).and_then(|copy| copy_later(StreamName::plain(stream), plane(&widen_plane(&copy))?)))
+}
+
+pub fn cuMemcpy3D(copy: *const CudaMemcpy3dV1) -> CuResult {
+    code(read(copy).and_then(|copy| copy_now(StreamName::plain(CuStream::NULL), volume(&widen_volume(&copy))?)))
+}
+
+pub fn cuMemcpy3DAsync(copy: *const CudaMemcpy3dV1, stream: CuStream) -> CuResult {
+    code(read(copy).and_then(|copy| copy_later(StreamName::plain(stream), volume(&widen_volume(&copy))?)))
+}
+
+fn widen_plane(copy: &CudaMemcpy2dV1) -> CudaMemcpy2d {
+    CudaMemcpy2d {
+        srcXInBytes: copy.srcXInBytes as usize,
+        srcY: copy.srcY as usize,
+        srcMemoryType: copy.srcMemoryType,
+        srcHost: copy.srcHost,
+        srcDevice: u64::from(copy.srcDevice),
+        srcArray: copy.srcArray,
+        srcPitch: copy.srcPitch as usize,
+        dstXInBytes: copy.dstXInBytes as usize,
+        dstY: copy.dstY as usize,
+        dstMemoryType: copy.dstMemoryType,
+        dstHost: copy.dstHost,
+        dstDevice: u64::from(copy.dstDevice),
+        dstArray: copy.dstArray,
+        dstPitch: copy.dstPitch as usize,
+        WidthInBytes: copy.WidthInBytes as usize,
+        Height: copy.Height as usize,
+    }
+}
+
+fn widen_volume(copy: &CudaMemcpy3dV1) -> CudaMemcpy3d {
+    CudaMemcpy3d {
+        srcXInBytes: copy.srcXInBytes as usize,
+        srcY: copy.srcY as usize,
+        srcZ: copy.srcZ as usize,
+        srcMemoryType: copy.srcMemoryType,
+        srcHost: copy.srcHost,
+        srcDevice: u64::from(copy.srcDevice),
+        srcPitch: copy.srcPitch as usize,
+        srcHeight: copy.srcHeight as usize,
+        dstXInBytes: copy.dstXInBytes as usize,
+        dstY: copy.dstY as usize,
+        dstZ: copy.dstZ as usize,
+        dstMemoryType: copy.dstMemoryType,
+        dstHost: copy.dstHost,
+        dstDevice: u64::from(copy.dstDevice),
+        dstPitch: copy.dstPitch as usize,
+        dstHeight: copy.dstHeight as usize,
+        WidthInBytes: copy.WidthInBytes as usize,
+        Height: copy.Height as usize,
+        Depth: copy.Depth as usize,
+        ..CudaMemcpy3d::default()
+    }
+}

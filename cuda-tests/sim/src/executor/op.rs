@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What an operation does, and how long it takes on the device.
+//!
+//! An operation of a context that has failed does nothing and takes no time, but completes: whoever waits for it
+//! then learns the context's error. *Transit*: the seat that a request was announced for and that this thread has
+//! not handed in yet (see the timeline).
+
+pub mod copy;
+mod fill;
+mod host;
+mod kernel;
+pub mod words;
+
+use std::sync::Arc;
+
+use partage_machine::timeline::{Ask, Engine, FULL, Seat};
+
+use super::order::OpId;
+use super::pool;
+use crate::event::Event;
+use crate::state::Context;
+
+pub use copy::{Copy, End, Side};
+pub use fill::Fill;
+pub use host::HostCall;
+pub use kernel::KernelLaunch;
+pub use words::WordStep;
+
+/// One operation.
+#[derive(Clone)]
+pub enum Op {
+    /// Only a place in the order.
+    Nothing,
+    /// A kernel.
+    Kernel(Box<KernelLaunch>),
+    /// A copy.
+    Copy(Box<Copy>),
+    /// A memory set.
+    Fill(Fill),
+    /// A function of the program.
+    Host(HostCall),
+    /// The end of what precedes a recorded event.
+    Record {
+        /// The event.
+        event: Arc<Event>,
+        /// Which of its recordings.
+        recording: u64,
+    },
+    /// Waits and writes of words in memory, in this order.
+    Words(Vec<WordStep>),
+}
+
+/// Where an operation runs.
+pub struct Place<'a> {
+    /// Whose it is.
+    pub context: &'a Arc<Context>,
+    /// Its context's seat on the device.
+    pub seat: &'a Arc<Seat>,
+    /// The operation.
+    pub op: OpId,
+    /// Priority of its stream.
+    pub priority: i32,
+    /// The seat in transit.
+    pub transit: &'a mut Option<Arc<Seat>>,
+}
+
+impl Op {
+    /// Carries it out and returns the device time at which it ended; `time` is when what it waited for had ended.
+    pub fn run(
+        &self,
+        context: &Arc<Context>,
+        op: OpId,
+        priority: i32,
+        time: u64,
+        transit: &mut Option<Arc<Seat>>,
+    ) -> u64 {
+        let Ok(lanes) = context.queue.lanes(context) else {
+            if let Self::Record { event, recording } = self {
+                event.complete(*recording, time);
+            }
+            return time;
+        };
+        let seat = &lanes.seat;
+        let mut place = Place { context, seat, op, priority, transit };
+        let is_sound = context.check().is_ok();
+        match self {
+            Self::Kernel(launch) if is_sound => launch.run(&mut place),
+            Self::Copy(copy) if is_sound => copy.run(&mut place),
+            Self::Fill(fill) if is_sound => fill.run(&mut place),
+            Self::Words(steps) if is_sound => {
+                pool::settle(place.transit);
+                words::run(steps, &place);
+                seat.clock()
+            }
+            Self::Host(call) => {
+                pool::settle(place.transit);
+                call.run(context);
+                seat.clock()
+            }
+            Self::Record { event, recording } => {
+                let at = if time > 0 { time } else { seat.clock() };
+                event.complete(*recording, at);
+                at
+            }
+            _ if time > 0 => time,
+            _ => seat.clock(),
+        }
+    }
+}
+
+impl Place<'_> {
+    /// Occupies an engine; see [`pool::occupy`]. Returns the device time at which it ended.
+    fn occupy(&mut self, engine: Engine, need_ns: Option<u64>, demand: u64, effects: impl FnOnce() -> Option<u64>) -> u64 {
+        if self.transit.as_ref().is_some_and(|seat| !Arc::ptr_eq(seat, self.seat)) {
+            pool::settle(self.transit);
+        }
+        // Handing the request in is what ends a transit.
+        *self.transit = None;
+        let ask = Ask { engine, need_ns, demand: demand.clamp(1, FULL) as u32, priority: self.priority };
+        let (span, is_announced) = pool::occupy(self.op, self.seat, ask, effects);
+        *self.transit = is_announced.then(|| Arc::clone(self.seat));
+        span.ended
+    }
+}

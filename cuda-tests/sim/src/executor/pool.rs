@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The worker threads: each takes a ready operation, carries it out and passes on what became ready by it.
+//!
+//! Threads start when something is ready and nobody is idle, so that an operation that waits (for a word in memory,
+//! for its turn on the device, for a host function) never holds up another one. They block all signals, which belong
+//! to the program's threads, and are never joined: the process may end at any time.
+
+use std::cell::Cell;
+use std::collections::{BinaryHeap, HashMap};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use partage_machine::timeline::{Ask, Pending, Seat, Span};
+
+use super::op::Op;
+use super::order::{Kind, LaneId, OpId, Order, Submitted};
+use crate::state::Context;
+
+/// One operation with what it needs to run.
+pub struct Task {
+    /// Whose it is.
+    pub context: Arc<Context>,
+    /// What it does.
+    pub op: Op,
+    /// Priority of its stream; the lower number goes first.
+    pub priority: i32,
+}
+
+/// A node of a graph launch: what it does, and the nodes of the same launch that it waits for, by index.
+pub struct GraphTask {
+    /// What it does.
+    pub task: Task,
+    /// Indices of earlier nodes.
+    pub after: Vec<usize>,
+    /// Operations of outside.
+    pub outside: Vec<OpId>,
+}
+
+/// As many operations of a process run at once. A real device runs 128 kernels at once.
+const MOST_THREADS: usize = 160;
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Ready {
+    /// Negated, so that the heap's greatest is the most urgent.
+    urgency: i32,
+    op: std::cmp::Reverse<OpId>,
+}
+
+/// A request on the timeline that is not over, and whether another was announced to follow it.
+struct Running {
+    seat: Arc<Seat>,
+    pending: Pending,
+    is_announced: bool,
+}
+
+#[derive(Default)]
+struct State {
+    order: Order<Task>,
+    ready: BinaryHeap<Ready>,
+    running: HashMap<OpId, Running>,
+    /// Threads that look for something ready, or are about to: at least as many as there is, up to [`MOST_THREADS`].
+    free: usize,
+    threads: usize,
+    waiting: usize,
+}
+
+#[derive(Default)]
+struct Pool {
+    state: Mutex<State>,
+    work: Condvar,
+    progress: Condvar,
+}
+
+thread_local! {
+    static IS_WORKER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the caller runs inside a host function or callback, where calls to the driver are not permitted.
+pub fn is_worker() -> bool {
+    IS_WORKER.get()
+}
+
+fn pool() -> &'static Pool {
+    static POOL: OnceLock<&'static Pool> = OnceLock::new();
+    POOL.get_or_init(|| Box::leak(Box::default()))
+}
+
+impl Pool {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A new group of lanes with its legacy lane.
+pub fn open_group() -> (super::order::GroupId, LaneId) {
+    pool().lock().order.open_group()
+}
+
+/// A new lane of a group.
+pub fn open_lane(group: super::order::GroupId, kind: Kind) -> LaneId {
+    pool().lock().order.open_lane(group, kind)
+}
+
+/// Nothing more is submitted to a lane.
+pub fn close_lane(lane: LaneId) {
+    pool().lock().order.close_lane(lane);
+}
+
+/// Drops a group whose operations are complete.
+pub fn close_group(group: super::order::GroupId) {
+    pool().lock().order.close_group(group);
+}
+
+/// What must complete before a lane is idle.
+pub fn ahead_in(lane: LaneId) -> Vec<OpId> {
+    pool().lock().order.ahead_in(lane)
+}
+
+/// What must complete before a group is idle.
+pub fn ahead_in_group(group: super::order::GroupId) -> Vec<OpId> {
+    pool().lock().order.ahead_in_group(group)
+}
+
+/// Whether all these operations are complete.
+pub fn are_complete(ops: &[OpId]) -> bool {
+    let state = pool().lock();
+    ops.iter().all(|&op| state.order.is_complete(op))
+}
+
+/// Sleeps until all these operations are complete.
+pub fn wait_for(ops: &[OpId]) {
+    let mut state = pool().lock();
+    state.waiting += 1;
+    while !ops.iter().all(|&op| state.order.is_complete(op)) {
+        state = pool().progress.wait(state).unwrap_or_else(PoisonError::into_inner);
+    }
+    state.waiting -= 1;
+}
+
+/// Appends an operation to a lane; it also waits for `after`.
+pub fn submit(lane: LaneId, task: Task, after: &[OpId]) -> OpId {
+    let mut state = pool().lock();
+    let priority = task.priority;
+    let submitted = state.order.submit(lane, task, after);
+    state.entered(submitted, priority);
+    submitted.id
+}
+
+/// Appends a whole graph to a lane as if it were one operation that begins after `after`. Returns the
+/// operations of the nodes and the one that ends it.
+pub fn submit_graph(
+    lane: LaneId,
+    first: Task,
+    nodes: Vec<GraphTask>,
+    last: Task,
+    after: &[OpId],
+) -> (Vec<OpId>, OpId) {
+    let mut state = pool().lock();
+    let begin = state.order.submit(lane, first, after);
+    let mut ops: Vec<OpId> = Vec::with_capacity(nodes.len());
+    for node in nodes {
+        let mut waits_for = node.outside;
+        match node.after[..] {
+            [] => waits_for.push(begin.id),
+            _ => waits_for.extend(node.after.iter().map(|&index| ops[index])),
+        }
+        ops.push(state.order.submit_free(node.task, &waits_for).id);
+    }
+    let end = state.order.submit(lane, last, &ops).id;
+    // The beginning starts only now: no node may run before all are known.
+    state.entered(begin, 0);
+    (ops, end)
+}
+
+impl State {
+    fn entered(&mut self, submitted: Submitted, priority: i32) {
+        if submitted.is_ready {
+            self.offer(submitted.id, priority);
+        } else if let Some(running) = submitted.behind.and_then(|ahead| self.running.get_mut(&ahead)) {
+            running.announce();
+        }
+    }
+
+    /// Makes sure that a thread takes a ready operation.
+    fn offer(&mut self, op: OpId, priority: i32) {
+        self.ready.push(Ready { urgency: -priority, op: std::cmp::Reverse(op) });
+        if self.free >= self.ready.len() {
+            pool().work.notify_one();
+        } else if self.threads < MOST_THREADS && start_worker() {
+            self.free += 1;
+            self.threads += 1;
+        }
+    }
+}
+
+impl Running {
+    fn announce(&mut self) {
+        if !std::mem::replace(&mut self.is_announced, true) {
+            self.seat.announce(self.pending);
+        }
+    }
+}
+
+/// Carries out an operation's part on the device: `effects` runs on this thread while the request is served, and
+/// gives the length where `ask` does not. True if another operation of the context was announced to follow directly.
+pub fn occupy(op: OpId, seat: &Arc<Seat>, ask: Ask, effects: impl FnOnce() -> Option<u64>) -> (Span, bool) {
+    let pending = seat.begin(ask);
+    {
+        let mut state = pool().lock();
+        let mut running = Running { seat: Arc::clone(seat), pending, is_announced: false };
+        if state.order.has_direct_follower(op) {
+            running.announce();
+        }
+        state.running.insert(op, running);
+    }
+    let need = effects();
+    let span = seat.finish(pending, need);
+    let over = pool().lock().running.remove(&op);
+    (span, over.is_some_and(|running| running.is_announced))
+}
+
+fn start_worker() -> bool {
+    // SAFETY: plain signal sets on the stack; the caller's mask is restored below.
+    let old = unsafe {
+        let (mut all, mut old) = (std::mem::zeroed(), std::mem::zeroed());
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
+        old
+    };
+    let started = std::thread::Builder::new().name("cuda-sim".into()).spawn(work);
+    // SAFETY: the mask read above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &old, std::ptr::null_mut()) };
+    // Without a new thread the operation waits for one of those that there are.
+    started.is_ok()
+}
+
+fn work() {
+    IS_WORKER.set(true);
+    // SAFETY: no memory involved. Sleeps end when they are told to, not 50 microseconds later.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+    let mut transit: Option<Arc<Seat>> = None;
+    let mut next = None;
+    loop {
+        let op = next.take().unwrap_or_else(|| {
+            settle(&mut transit);
+            take_ready()
+        });
+        let Some((task, time)) = pool().lock().order.take(op) else { continue };
+        let ended = task.op.run(&task.context, op, task.priority, time, &mut transit);
+        drop(task);
+        next = finish(op, ended);
+    }
+}
+
+/// The context has nothing to hand in now after all.
+pub fn settle(transit: &mut Option<Arc<Seat>>) {
+    if let Some(seat) = transit.take() {
+        seat.settle();
+    }
+}
+
+fn take_ready() -> OpId {
+    let mut state = pool().lock();
+    loop {
+        if let Some(Ready { op, .. }) = state.ready.pop() {
+            state.free -= 1;
+            return op.0;
+        }
+        state = pool().work.wait(state).unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
+/// Completes an operation. Returns one that became ready, for the same thread to go on with.
+fn finish(op: OpId, ended: u64) -> Option<OpId> {
+    let mut state = pool().lock();
+    let completed = state.order.complete(op, ended);
+    for (_, ahead) in completed.behind {
+        if let Some(running) = state.running.get_mut(&ahead) {
+            running.announce();
+        }
+    }
+    let mut ready = completed.ready.into_iter();
+    let next = ready.next();
+    for op in ready {
+        let priority = state.order.payload(op).map_or(0, |task| task.priority);
+        state.offer(op, priority);
+    }
+    state.free += usize::from(next.is_none());
+    if state.waiting > 0 {
+        pool().progress.notify_all();
+    }
+    next
+}

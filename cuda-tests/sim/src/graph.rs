@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Graphs: work that is described once and launched often.
+//!
+//! [`nodes`] is the structure, pure; [`work`] what a node does; [`exec`] an instantiated graph. This module ties
+//! them to handles. A node's handle ends with the node; handles of another graph's nodes are refused.
+//!
+//! Lock order: a graph, then the graph inside one of its nodes.
+
+pub mod exec;
+pub mod nodes;
+pub mod work;
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use partage_abi::types::{CuGraph, CuGraphNode, CuResult};
+
+use self::nodes::{Edge, NodeKey, Nodes};
+use self::work::Work;
+use crate::handles::{HandleKind, Handles};
+use crate::state::{Answer, driver};
+
+static GRAPHS: Handles<Graph> = Handles::new(HandleKind::Graph);
+static NODES: Handles<NodeName> = Handles::new(HandleKind::GraphNode);
+static NEXT_ID: AtomicU32 = AtomicU32::new(1);
+static NEXT_KEY: AtomicU64 = AtomicU64::new(1);
+
+/// A number for a graph or an instantiated graph, unique among both.
+fn next_id() -> u32 {
+    NEXT_ID.fetch_add(1, Ordering::Relaxed)
+}
+
+/// What a node's handle stands for.
+pub struct NodeName {
+    /// The graph that it is in.
+    pub graph: Weak<Graph>,
+    /// Which node.
+    pub key: NodeKey,
+}
+
+/// What a node holds.
+#[derive(Clone)]
+pub struct Content {
+    /// What the program calls it.
+    pub handle: CuGraphNode,
+    /// What it does.
+    pub work: Work,
+}
+
+/// One graph.
+pub struct Graph {
+    /// What the program calls it.
+    pub handle: CuGraph,
+    /// Unique in the process.
+    pub id: u32,
+    /// It is the graph inside a child-graph node, which alone may end it.
+    is_embedded: bool,
+    nodes: Mutex<Nodes<Content>>,
+}
+
+impl Graph {
+    /// An empty graph.
+    pub fn create() -> Answer<Arc<Self>> {
+        Self::with(Nodes::default(), false)
+    }
+
+    /// An empty graph that is to be inside a node.
+    pub fn embedded() -> Answer<Arc<Self>> {
+        Self::with(Nodes::default(), true)
+    }
+
+    fn with(nodes: Nodes<Content>, is_embedded: bool) -> Answer<Arc<Self>> {
+        driver()?;
+        let id = next_id();
+        let make = |handle| Arc::new(Self { handle: CuGraph(handle), id, is_embedded, nodes: Mutex::new(nodes) });
+        GRAPHS.insert_with(make).ok_or(CuResult::OUT_OF_MEMORY)
+    }
+
+    /// The graph behind a handle. INVALID_VALUE for one that is null, stale or made up.
+    pub fn find(handle: CuGraph) -> Answer<Arc<Self>> {
+        driver()?;
+        GRAPHS.get(handle.0).ok_or(CuResult::INVALID_VALUE)
+    }
+
+    /// Ends the handle of a graph, with those of its nodes. INVALID_VALUE for the graph inside a node.
+    pub fn destroy(handle: CuGraph) -> Answer {
+        let graph = Self::find(handle)?;
+        if graph.is_embedded {
+            return Err(CuResult::INVALID_VALUE);
+        }
+        graph.end();
+        Ok(())
+    }
+
+    /// The capture that was filling it failed.
+    pub fn discard_capture(&self) {
+        self.end();
+    }
+
+    fn end(&self) {
+        GRAPHS.remove(self.handle.0);
+        for (_, content) in self.lock().take_all() {
+            content.end();
+        }
+    }
+
+    /// Its structure.
+    pub fn lock(&self) -> MutexGuard<'_, Nodes<Content>> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a node after others of this graph.
+    pub fn add(self: &Arc<Self>, work: Work, after: &[NodeKey]) -> Answer<NodeKey> {
+        let after: Vec<(NodeKey, Edge)> = after.iter().map(|&key| (key, Edge::default())).collect();
+        self.add_with_edges(work, &after)
+    }
+
+    /// Adds a node after others of this graph, with edge data. INVALID_VALUE if one of them is not there.
+    pub fn add_with_edges(self: &Arc<Self>, work: Work, after: &[(NodeKey, Edge)]) -> Answer<NodeKey> {
+        let key = NEXT_KEY.fetch_add(1, Ordering::Relaxed);
+        let handle = self.name(key)?;
+        let added = self.lock().add(key, Content { handle, work }, after);
+        if added.is_err() {
+            NODES.remove(handle.0);
+        }
+        added.map(|()| key).map_err(|_| CuResult::INVALID_VALUE)
+    }
+
+    fn name(self: &Arc<Self>, key: NodeKey) -> Answer<CuGraphNode> {
+        let handle = NODES.insert(Arc::new(NodeName { graph: Arc::downgrade(self), key }));
+        if handle.is_null() { Err(CuResult::OUT_OF_MEMORY) } else { Ok(CuGraphNode(handle)) }
+    }
+
+    /// Removes a node and its edges.
+    pub fn remove(&self, key: NodeKey) {
+        if let Some(content) = self.lock().remove(key) {
+            content.end();
+        }
+    }
+
+    /// A copy whose nodes remember which ones they are copies of.
+    pub fn copy(&self, is_embedded: bool) -> Answer<Arc<Self>> {
+        let originals = self.lock().clone();
+        let copy = Self::with(Nodes::default(), is_embedded)?;
+        let mut failed = None;
+        let nodes = originals.copy(
+            || NEXT_KEY.fetch_add(1, Ordering::Relaxed),
+            |key, content: &Content| {
+                let work = content.work.copy().unwrap_or_else(|code| {
+                    failed = Some(code);
+                    Work::Empty
+                });
+                let handle = copy.name(key).unwrap_or_else(|code| {
+                    failed = Some(code);
+                    CuGraphNode::NULL
+                });
+                Content { handle, work }
+            },
+        );
+        *copy.lock() = nodes;
+        match failed {
+            None => Ok(copy),
+            Some(code) => {
+                copy.end();
+                Err(code)
+            }
+        }
+    }
+
+    /// The handle of a node.
+    pub fn handle_of(&self, key: NodeKey) -> CuGraphNode {
+        self.lock().get(key).map_or(CuGraphNode::NULL, |content| content.handle)
+    }
+
+    /// The keys of nodes of this graph by handle. INVALID_VALUE if one is another graph's.
+    pub fn keys_of(&self, handles: &[CuGraphNode]) -> Answer<Vec<NodeKey>> {
+        handles.iter().map(|&handle| find_in(handle, self)).collect()
+    }
+}
+
+impl Content {
+    /// Ends the node's handle, and the graph inside it.
+    fn end(&self) {
+        NODES.remove(self.handle.0);
+        if let Work::Child(graph) = &self.work {
+            graph.end();
+        }
+    }
+}
+
+/// The graph and the node behind a node's handle. INVALID_VALUE for one that is null, stale or made up.
+pub fn find_node(handle: CuGraphNode) -> Answer<(Arc<Graph>, NodeKey)> {
+    driver()?;
+    let name = NODES.get(handle.0).ok_or(CuResult::INVALID_VALUE)?;
+    let graph = name.graph.upgrade().ok_or(CuResult::INVALID_VALUE)?;
+    Ok((graph, name.key))
+}
+
+fn find_in(handle: CuGraphNode, graph: &Graph) -> Answer<NodeKey> {
+    let (own, key) = find_node(handle)?;
+    if own.id == graph.id { Ok(key) } else { Err(CuResult::INVALID_VALUE) }
+}

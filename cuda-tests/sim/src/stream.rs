@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Streams: what a stream handle stands for, and the way of every operation from a call to the executor or, while its
+//! stream is captured, to a graph.
+//!
+//! The handles 0, 1 and 2 name default streams: 1 the legacy one of the context, 2 the calling thread's, 0 one of the
+//! two, by the flavour of the entry point (`_ptsz` and `_ptds` mean the thread's).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use partage_abi::types::*;
+
+use crate::capture;
+use crate::capture::rules::StreamFacts;
+use crate::event::Event;
+use crate::executor::pool::{self, Task};
+use crate::executor::queue::{Lanes, alive};
+use crate::executor::{Kind, LaneId, Op, OpId};
+use crate::graph::work::Work;
+use crate::handles::{HandleKind, Handles};
+use crate::state::{Answer, Context, current};
+
+/// `CU_STREAM_NON_BLOCKING`.
+pub const NON_BLOCKING: u32 = 1;
+/// Greatest and least urgent priority of a stream, as `cuCtxGetStreamPriorityRange` tells them.
+pub const PRIORITIES: (i32, i32) = (-5, 0);
+
+static STREAMS: Handles<Stream> = Handles::new(HandleKind::Stream);
+static NEXT_KEY: AtomicU64 = AtomicU64::new(1);
+
+/// One stream.
+pub struct Stream {
+    /// What the program calls it.
+    pub handle: CuStream,
+    /// Unique in the process, never reused (`cuStreamGetId`).
+    pub key: u64,
+    /// `CU_STREAM_NON_BLOCKING` or 0.
+    pub flags: u32,
+    /// The lower number goes first.
+    pub priority: i32,
+    /// Attributes by number, as set.
+    attributes: Mutex<Vec<(i32, AttributeValue)>>,
+    context: Weak<Context>,
+    context_id: u64,
+    kind: Kind,
+    lane: LaneId,
+}
+
+/// The value of an attribute.
+#[derive(Clone, Copy)]
+struct AttributeValue(CuLaunchAttributeValue);
+
+// SAFETY: kept and given back as it is; nothing is read through the pointers that it may hold.
+unsafe impl Send for AttributeValue {}
+
+/// A stream as a call names it.
+#[derive(Clone, Copy, Debug)]
+pub struct StreamName {
+    handle: CuStream,
+    is_per_thread: bool,
+}
+
+impl StreamName {
+    /// The name as given to an ordinary entry point.
+    pub fn plain(handle: CuStream) -> Self {
+        Self { handle, is_per_thread: false }
+    }
+
+    /// The name as given to a `_ptsz` or `_ptds` entry point.
+    pub fn per_thread(handle: CuStream) -> Self {
+        Self { handle, is_per_thread: true }
+    }
+
+    /// The handle as given.
+    pub fn handle(self) -> CuStream {
+        self.handle
+    }
+
+    /// Another name given in the same call.
+    pub fn beside(self, handle: CuStream) -> Self {
+        Self { handle, ..self }
+    }
+
+    /// The stream. INVALID_HANDLE for a handle that is stale or made up, INVALID_CONTEXT for a default stream without
+    /// a current context, the context's error if it has failed.
+    pub fn find(self) -> Answer<Arc<Stream>> {
+        if pool::is_worker() {
+            return Err(CuResult::NOT_PERMITTED);
+        }
+        let is_thread = match self.handle.0 as usize {
+            0 => self.is_per_thread,
+            1 => false,
+            2 => true,
+            _ => {
+                crate::state::driver()?;
+                let stream = STREAMS.get(self.handle.0).ok_or(CuResult::INVALID_HANDLE)?;
+                stream.context()?.check()?;
+                return Ok(stream);
+            }
+        };
+        let context = current()?;
+        let lanes = context.queue.lanes(&context)?;
+        Ok(if is_thread { lanes.per_thread(&context) } else { Arc::clone(&lanes.legacy) })
+    }
+}
+
+impl Stream {
+    /// A default stream of a context.
+    pub fn default_of(context: &Arc<Context>, lane: LaneId, kind: Kind) -> Self {
+        let handle = CuStream(if kind == Kind::Legacy { 1 } else { 2 } as *mut c_void);
+        Self::new(handle, context, lane, kind, 0)
+    }
+
+    fn new(handle: CuStream, context: &Arc<Context>, lane: LaneId, kind: Kind, priority: i32) -> Self {
+        Self {
+            handle,
+            key: NEXT_KEY.fetch_add(1, Ordering::Relaxed),
+            flags: if kind == Kind::NonBlocking { NON_BLOCKING } else { 0 },
+            priority,
+            attributes: Mutex::default(),
+            context: Arc::downgrade(context),
+            context_id: context.id,
+            kind,
+            lane,
+        }
+    }
+
+    /// Makes a stream of the current context. INVALID_VALUE for unknown flags; a priority out of range is moved to
+    /// the nearest that there is.
+    pub fn create(flags: u32, priority: i32) -> Answer<Arc<Self>> {
+        let context = current()?;
+        if flags & !NON_BLOCKING != 0 {
+            return Err(CuResult::INVALID_VALUE);
+        }
+        let lanes = context.queue.lanes(&context)?;
+        let kind = if flags & NON_BLOCKING != 0 { Kind::NonBlocking } else { Kind::Blocking };
+        let lane = pool::open_lane(lanes.group, kind);
+        let priority = priority.clamp(PRIORITIES.0, PRIORITIES.1);
+        let make = |handle| Arc::new(Self::new(CuStream(handle), &context, lane, kind, priority));
+        STREAMS.insert_with(make).ok_or(CuResult::OUT_OF_MEMORY)
+    }
+
+    /// Ends the handle; what was submitted still runs. INVALID_HANDLE for default streams.
+    pub fn destroy(handle: CuStream) -> Answer {
+        crate::state::driver()?;
+        let stream = STREAMS.remove(handle.0).ok_or(CuResult::INVALID_HANDLE)?;
+        capture::forget_stream(&stream);
+        pool::close_lane(stream.lane);
+        Ok(())
+    }
+
+    /// Its context.
+    pub fn context(&self) -> Answer<Arc<Context>> {
+        alive(&self.context)
+    }
+
+    /// What the capture rules need to know.
+    pub fn facts(&self) -> StreamFacts {
+        StreamFacts {
+            key: self.key,
+            context: self.context_id,
+            is_legacy: self.kind == Kind::Legacy,
+            is_blocking: self.kind == Kind::Blocking,
+        }
+    }
+
+    /// Its context's lanes.
+    pub fn lanes(&self) -> Answer<Arc<Lanes>> {
+        let context = self.context()?;
+        context.queue.lanes(&context)
+    }
+
+    /// Adds work: to the graph while the stream is captured, else to the executor.
+    pub fn perform(self: &Arc<Self>, work: Work) -> Answer {
+        match capture::take(self, work)? {
+            None => Ok(()),
+            Some(work) => work.submit(self),
+        }
+    }
+
+    /// Hands an operation to the executor; it also waits for `after`.
+    pub fn submit(&self, op: Op, after: &[OpId]) -> Answer<OpId> {
+        let context = self.context()?;
+        Ok(pool::submit(self.lane, Task { context, op, priority: self.priority }, after))
+    }
+
+    /// Records an event, now or as part of the capture.
+    pub fn record(self: &Arc<Self>, event: &Arc<Event>) -> Answer {
+        if capture::record(self, event)? {
+            return Ok(());
+        }
+        self.record_now(event)
+    }
+
+    /// Records an event outside any capture.
+    pub fn record_now(&self, event: &Arc<Event>) -> Answer {
+        let context = self.context()?;
+        let recording = event.begin_recording();
+        let op = Op::Record { event: Arc::clone(event), recording };
+        // Not under the event's lock: the operation may be reached before its number is known here.
+        event.set_op(recording, pool::submit(self.lane, Task { context, op, priority: self.priority }, &[]));
+        Ok(())
+    }
+
+    /// Makes later work wait for an event, now or as part of the capture.
+    pub fn wait_event(self: &Arc<Self>, event: &Arc<Event>) -> Answer {
+        if capture::wait(self, event)? {
+            return Ok(());
+        }
+        self.submit(Op::Nothing, &event.recorded()).map(drop)
+    }
+
+    /// What must complete before the stream is idle.
+    pub fn ahead(&self) -> Vec<OpId> {
+        pool::ahead_in(self.lane)
+    }
+
+    /// Where its operations are queued.
+    pub fn lane(&self) -> LaneId {
+        self.lane
+    }
+
+    /// Whether it is idle: NOT_READY if not.
+    pub fn query(&self) -> Answer {
+        capture::query_stream(self)?;
+        let is_idle = pool::are_complete(&self.ahead());
+        self.context()?.check()?;
+        if is_idle { Ok(()) } else { Err(CuResult::NOT_READY) }
+    }
+
+    /// Sleeps until it is idle; the context's error if it has failed.
+    pub fn synchronize(&self) -> Answer {
+        capture::query_stream(self)?;
+        self.wait()
+    }
+
+    /// As [`synchronize`](Self::synchronize), for calls that have been admitted already.
+    pub fn wait(&self) -> Answer {
+        pool::wait_for(&self.ahead());
+        self.context()?.check()
+    }
+
+    /// An attribute as set.
+    pub fn attribute(&self, number: i32) -> Option<CuLaunchAttributeValue> {
+        let attributes = self.attributes.lock().unwrap_or_else(PoisonError::into_inner);
+        attributes.iter().find(|(other, _)| *other == number).map(|(_, value)| value.0)
+    }
+
+    /// Sets an attribute.
+    pub fn set_attribute(&self, number: i32, value: CuLaunchAttributeValue) {
+        let mut attributes = self.attributes.lock().unwrap_or_else(PoisonError::into_inner);
+        attributes.retain(|(other, _)| *other != number);
+        attributes.push((number, AttributeValue(value)));
+    }
+}
+
+/// Waits for everything submitted to a context; its error if it has failed. 900 while one of its streams is captured.
+pub fn synchronize_context(context: &Context) -> Answer {
+    if pool::is_worker() {
+        return Err(CuResult::NOT_PERMITTED);
+    }
+    capture::query_context(context)?;
+    context.queue.wait();
+    context.check()
+}
+
+/// A number for the calling thread, unique in the process.
+pub fn thread_key() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    thread_local! {
+        static KEY: u64 = NEXT.fetch_add(1, Ordering::Relaxed);
+    }
+    KEY.with(|key| *key)
+}
