@@ -2,8 +2,9 @@
 //! Reaching the broker, and starting a private one when none answers.
 //!
 //! A broker that we start must never be COMMAND's child, hold its pipes or live in its session: double fork, own
-//! session, no inherited descriptor, `/` as folder, none of the job's variables. Commands that start together agree
-//! through a lock on `start.lock`; the broker's own lock is the last word.
+//! session, no inherited descriptor, `/` as folder, none of the job's variables. What it says before its log is open
+//! goes to `partaged.stderr`. Commands that start together agree through a lock on `start.lock`; the broker's own lock
+//! is the last word.
 
 use std::env;
 use std::ffi::{CString, OsStr, OsString};
@@ -27,6 +28,10 @@ use crate::place::{Place, Rule, reason};
 /// How long `run` waits for the broker of a managed host, and for a private one to come up.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// A broker that meets one that is leaving ends with it; meeting several in a row is no accident.
+const MOST_STARTS: u32 = 3;
+/// The broker's standard error, in its directory.
+const STDERR: &str = "partaged.stderr";
 /// Seconds after its last job that a private broker leaves; 60 without it.
 const IDLE_EXIT: &str = "PARTAGE_IDLE_EXIT";
 
@@ -89,31 +94,48 @@ fn reach_private(place: &Place) -> Outcome<Connection> {
         Err(ConnectionError::Absent(_)) => {}
         other => return other.map_err(|error| error.into_failure(&place.dir)),
     }
-    let broker = start(&place.dir)?;
-    let mut ended_at = None;
-    let result = attempts(&socket, deadline, || {
-        // One that found another broker's lock ends at once and rightly; give that other one a second to listen.
-        if ended_at.is_none() && has_ended(&broker) {
-            ended_at = Some(Instant::now());
+    for _ in 0..MOST_STARTS {
+        let broker = start(&place.dir)?;
+        // One that found another broker's lock ends at once and rightly: the other one will listen, or leave.
+        let is_gone = || has_ended(&broker) && !is_broker_alive(&place.dir);
+        match attempts(&socket, deadline, is_gone) {
+            Err(ConnectionError::Absent(_)) if Instant::now() >= deadline => {
+                return Err(start_failure(&place.dir, "does not listen after 10 s"));
+            }
+            Err(ConnectionError::Absent(_)) if last_words(&place.dir).is_some() => break,
+            // It met one that was leaving: now the place is free.
+            Err(ConnectionError::Absent(_)) => {}
+            other => return other.map_err(|error| error.into_failure(&place.dir)),
         }
-        ended_at.is_some_and(|at| at.elapsed() > Duration::from_secs(1))
-    });
-    result.map_err(|error| match error {
-        ConnectionError::Absent(_) => {
-            let what = if ended_at.is_some() {
-                "ended at once"
-            } else {
-                "does not listen after 10 s"
-            };
-            let log = place.dir.join("log/partaged.log");
-            Failure::new(
-                Kind::NoBroker,
-                format!("the broker started for {} {what}", place.dir.display()),
-            )
-            .hint(format!("its log: {}", log.display()))
-        }
-        other => other.into_failure(&place.dir),
-    })
+    }
+    Err(start_failure(&place.dir, "ended at once"))
+}
+
+fn start_failure(dir: &Path, what: &str) -> Failure {
+    let mut message = format!("the broker started for {} {what}", dir.display());
+    if let Some(words) = last_words(dir) {
+        message.push_str(": ");
+        message.push_str(&words);
+    }
+    Failure::new(Kind::NoBroker, message).hint(format!("its log: {}/log/partaged.log", dir.display()))
+}
+
+/// The first line that the broker wrote to its standard error.
+fn last_words(dir: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(dir.join(STDERR)).ok()?;
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty())?;
+    Some(line.strip_prefix("partaged: ").unwrap_or(line).to_owned())
+}
+
+/// Does anybody hold the broker's own lock?
+fn is_broker_alive(dir: &Path) -> bool {
+    let Ok(file) = File::open(dir.join("broker.lock")) else {
+        return false;
+    };
+    matches!(
+        Flock::lock(file, FlockArg::LockSharedNonblock),
+        Err((_, Errno::EWOULDBLOCK))
+    )
 }
 
 /// Connects again and again until the deadline, or until `is_hopeless`.
@@ -139,17 +161,27 @@ fn attempts(
 
 fn start_lock(dir: &Path) -> Outcome<Flock<File>> {
     let path = dir.join("start.lock");
-    let fail = |what: String| Failure::new(Kind::Failed, format!("cannot lock {}: {what}", path.display()));
+    Flock::lock(open_own(&path, false)?, FlockArg::LockExclusive).map_err(|(_, errno)| {
+        let what = errno.desc().to_lowercase();
+        Failure::new(Kind::Failed, format!("cannot lock {}: {what}", path.display()))
+    })
+}
+
+fn open_own(path: &Path, is_emptied: bool) -> Outcome<File> {
     let file = OpenOptions::new()
         .read(true)
         .write(true)
         .create(true)
-        .truncate(false)
+        .truncate(is_emptied)
         .mode(0o600)
         .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
-        .open(&path)
-        .map_err(|error| fail(reason(&error)))?;
-    Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| fail(errno.desc().to_lowercase()))
+        .open(path);
+    file.map_err(|error| {
+        Failure::new(
+            Kind::Failed,
+            format!("cannot open {}: {}", path.display(), reason(&error)),
+        )
+    })
 }
 
 /// Starts a private broker for `dir` and gives a pidfd of it, where the kernel has pidfds.
@@ -174,13 +206,14 @@ fn start(dir: &Path) -> Outcome<Option<OwnedFd>> {
     }
     let environment = broker_environment(env::vars_os());
 
+    let errors = open_own(&dir.join(STDERR), true)?;
     // The reader learns the broker's pid, and then either an errno or (by CLOEXEC) that exec succeeded.
     let (reader, writer) = pipe2(OFlag::O_CLOEXEC).map_err(fail)?;
     // SAFETY: this process has one thread, so the child may use everything that the parent may.
     match unsafe { fork() }.map_err(fail)? {
         ForkResult::Child => {
             drop(reader);
-            become_broker(&writer, &path, &arguments, &environment)
+            become_broker(&writer, &errors, &path, &arguments, &environment)
         }
         ForkResult::Parent { child } => {
             drop(writer);
@@ -207,7 +240,7 @@ fn start(dir: &Path) -> Outcome<Option<OwnedFd>> {
 }
 
 /// First child: makes the session, forks again, says the pid, leaves. Second child: becomes the broker.
-fn become_broker(report: &OwnedFd, path: &CString, arguments: &[CString], environment: &[CString]) -> ! {
+fn become_broker(report: &OwnedFd, errors: &File, path: &CString, arguments: &[CString], environment: &[CString]) -> ! {
     let say = |number: i32| {
         let _ = nix::unistd::write(report, &number.to_ne_bytes());
     };
@@ -218,7 +251,7 @@ fn become_broker(report: &OwnedFd, path: &CString, arguments: &[CString], enviro
         Err(_) => {}
         Ok(ForkResult::Child) => {
             say(std::process::id().cast_signed());
-            let errno = match detach(report) {
+            let errno = match detach(report, errors) {
                 Ok(()) => match nix::unistd::execve(path, arguments, environment) {
                     Ok(never) => match never {},
                     Err(errno) => errno,
@@ -233,7 +266,7 @@ fn become_broker(report: &OwnedFd, path: &CString, arguments: &[CString], enviro
 }
 
 /// Lets go of everything that the caller's terminal, pipes and shell gave us.
-fn detach(report: &OwnedFd) -> Result<(), Errno> {
+fn detach(report: &OwnedFd, errors: &File) -> Result<(), Errno> {
     nix::unistd::chdir(c"/")?;
     nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
     for signal in 1..=libc::SIGRTMAX() {
@@ -242,17 +275,15 @@ fn detach(report: &OwnedFd) -> Result<(), Errno> {
     }
     nix::sys::signal::SigSet::empty().thread_set_mask()?;
     let null = nix::fcntl::open(c"/dev/null", OFlag::O_RDWR, nix::sys::stat::Mode::empty())?;
-    for standard in 0..=2 {
-        if null.as_raw_fd() == standard {
-            continue;
-        }
-        // SAFETY: dup2 onto a standard descriptor replaces what the caller gave; nothing here uses it any more.
-        Errno::result(unsafe { libc::dup2(null.as_raw_fd(), standard) })?;
+    for (from, standard) in [(null.as_raw_fd(), 0), (null.as_raw_fd(), 1), (errors.as_raw_fd(), 2)] {
+        // SAFETY: dup2 onto a standard descriptor replaces what the caller gave; nothing here uses it any more. `main`
+        // saw to it that none of ours has such a number.
+        Errno::result(unsafe { libc::dup2(from, standard) })?;
     }
     let keep = report.as_raw_fd();
     close_range(3, keep - 1);
     close_range(keep + 1, i32::MAX);
-    // `null` was closed with the rest unless it is a standard descriptor, which must stay open.
+    // Closed with the rest.
     std::mem::forget(null);
     Ok(())
 }

@@ -23,7 +23,7 @@ impl Bench {
         let bench = Self { dir };
         std::fs::create_dir(bench.lib()).expect("make lib");
         for name in ["libpartage.so", "libpartage_sim_cuda.so", "libpartage_sim_nvml.so"] {
-            std::fs::copy(harmless_library(), bench.lib().join(name)).expect("copy a library");
+            copy(harmless_library(), &bench.lib().join(name));
         }
         bench.script("lib/partaged", "exit 1");
         bench
@@ -47,7 +47,7 @@ impl Bench {
     /// Writes a file and gives its path.
     pub fn file(&self, name: &str, content: &[u8], mode: u32) -> PathBuf {
         let path = self.dir.join(name);
-        std::fs::write(&path, content).expect("write");
+        write(&path, content);
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("chmod");
         path
     }
@@ -81,6 +81,37 @@ impl Drop for Bench {
             let _ = std::fs::remove_dir_all(&self.dir);
         }
     }
+}
+
+/// Writes a file by way of a child. A descriptor that is open for writing here would be inherited by whatever another
+/// test thread starts at that moment, and executing the file would fail with "text file busy".
+fn write(path: &Path, content: &[u8]) {
+    use std::io::Write;
+    let mut child = Command::new("/bin/sh")
+        .args(["-c", "cat > \"$0\""])
+        .arg(path)
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("sh starts");
+    child
+        .stdin
+        .take()
+        .expect("piped")
+        .write_all(content)
+        .expect("cat reads");
+    assert!(child.wait().expect("ends").success());
+}
+
+/// Copies a file, for the same reason by way of a child.
+pub fn copy(from: &Path, to: &Path) {
+    assert!(
+        Command::new("/bin/cp")
+            .arg(from)
+            .arg(to)
+            .status()
+            .expect("cp starts")
+            .success()
+    );
 }
 
 /// What a command gave: code (128 + signal), standard output, standard error.

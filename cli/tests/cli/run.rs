@@ -2,11 +2,12 @@
 //! `partage run` with a played broker: what COMMAND gets, what is said, which code.
 
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 
 use partage_protocol::admin::{ErrorCode, Holder, Reply, Request, RunRequest, Waiting};
 
-use crate::bench::{Bench, result};
+use crate::bench::{Bench, copy, result};
 use crate::played_broker::{admitted, hear, job, job_device, listen_in, next, play, refusal, say, status};
 use crate::schema;
 
@@ -28,7 +29,7 @@ fn the_command_gets_what_the_library_needs_and_nothing_of_what_run_has_read() {
     let bench = Bench::new();
     let requests = play(&bench.socket_dir(), vec![vec![Reply::Admitted(admitted())]]);
     let old = bench.dir.join("libpartage-0.0.1-00.so");
-    std::fs::copy(bench.lib().join("libpartage.so"), &old).expect("copy");
+    copy(&bench.lib().join("libpartage.so"), &old);
     let mut command = bench.partage(&["run", "-m", "8GiB", "--name", "t", "--label", "a=b", "--", "env"]);
     command
         .env("LD_PRELOAD", format!("{}:libm.so.6", old.display()))
@@ -426,7 +427,7 @@ fn a_library_that_is_missing_is_told_before_anybody_is_asked() {
     // The build folder of the program under test may hold one too: a copy of the program lies alone.
     let alone = bench.dir.join("bin");
     std::fs::create_dir(&alone).expect("make");
-    std::fs::copy(env!("CARGO_BIN_EXE_partage"), alone.join("partage")).expect("copy");
+    copy(Path::new(env!("CARGO_BIN_EXE_partage")), &alone.join("partage"));
     let program = alone.join("partage");
     let (code, _, err) = result(bench.command(program.to_str().expect("utf-8"), &["run", "true"]));
     assert_eq!(code, 125);
