@@ -162,10 +162,10 @@ impl JobLedger {
         })
     }
 
-    /// A new member (its words are zero). The only one gets the whole ceiling and never asks; later ones an even part of
-    /// the slack, taken from those who hold more.
+    /// A new member (its words are zero, or what a broker left that died while it attached this client). The only one
+    /// gets the whole ceiling and never asks; later ones an even part of the slack, taken from those who hold more.
     pub fn attach<P: Pages>(&mut self, pages: &P, client: ClientId, now_ns: u64) {
-        self.members.insert(client, Member::default());
+        self.adopt(pages, client);
         self.rebalance(pages, now_ns);
     }
 
@@ -242,7 +242,13 @@ impl JobLedger {
             }
             member.pin = member.pin.max(wanted);
             member.pinned_until_ns = now_ns.saturating_add(PIN_NS);
-            member.granted_asks = member.granted_asks.wrapping_add(1);
+            // Counted from what the client says now: a grant of the broker before, settled after this one adopted the
+            // client, would otherwise lift every later pin too early, and two siblings could take one grant from each
+            // other for ever (the search found that).
+            let settled = pages
+                .words(client)
+                .and_then(|words| words.shared.map(|shared| shared.settled.load()));
+            member.granted_asks = member.granted_asks.max(settled.unwrap_or(0)).saturating_add(1);
         }
         let granted = pages.words(client).map_or(0, |words| words.ledger.load());
         Answer {

@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The search itself: every successor of every state, and what must hold in each.
+
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use crate::replay::{CLIENTS, GRANTED, LEDGER, Message, Next, USED};
+use crate::state::{Broker, Client, Job, Mail, Op, Programs, State};
+
+/// Far more than any scenario has: beyond it there is a cycle in which a counter grows.
+const STATES: usize = 8_000_000;
+
+/// One search.
+#[derive(Clone, Copy)]
+pub struct Scenario {
+    pub name: &'static str,
+    pub limit: u64,
+    pub programs: [&'static [Op]; CLIENTS],
+    pub words_of: [usize; CLIENTS],
+    pub broker_kills: u8,
+    pub client_kills: u8,
+    pub expiries: u8,
+    pub new_limit: Option<u64>,
+    /// All are attached before the search begins.
+    pub is_attached: bool,
+}
+
+impl Default for Scenario {
+    fn default() -> Self {
+        Self {
+            name: "",
+            limit: 5,
+            programs: [&[], &[], &[]],
+            words_of: [0, 1, 2],
+            broker_kills: 0,
+            client_kills: 0,
+            expiries: 0,
+            new_limit: None,
+            is_attached: false,
+        }
+    }
+}
+
+/// What a search found.
+#[derive(Debug)]
+pub struct Found {
+    pub violation: Option<String>,
+}
+
+impl Found {
+    pub fn expect_no_violation(self) {
+        if let Some(violation) = self.violation {
+            panic!("{violation}");
+        }
+    }
+}
+
+/// How a state was reached: its last step and the position of the state before; the first has neither.
+type Trace = Option<(Step, usize)>;
+
+/// A transition's name.
+#[derive(Clone, Copy, Debug)]
+#[allow(dead_code, reason = "read by Debug in reports")]
+pub enum Step {
+    Client(usize, Next),
+    Broker(Job),
+    BrokerGoesOn(Job),
+    BrokerRestarts,
+    BrokerKilled,
+    ClientKilled(usize),
+    PinsRunOut,
+}
+
+/// Visits every reachable state; `at_rest` judges those in which nothing can move any more.
+pub fn search(scenario: &Scenario, at_rest: impl Fn(&State) -> Result<(), String>) -> Found {
+    let programs = Programs {
+        ops: scenario.programs,
+        words_of: scenario.words_of,
+    };
+    let first = initial(scenario, &programs);
+    let mut seen = HashSet::from([fingerprint(&first)]);
+    let mut traces: Vec<Trace> = vec![None];
+    let mut stack: Vec<(State, usize)> = vec![(first, 0)];
+    let (mut transitions, mut rests) = (0u64, 0u64);
+    let mut violation = None;
+    'states: while let Some((state, at)) = stack.pop() {
+        let (next, can_move) = successors(&state, &programs);
+        if !can_move {
+            rests += 1;
+            if let Err(why) = everything_is_settled(&state, &programs).and_then(|()| at_rest(&state)) {
+                violation = Some(report(scenario, &why, &state, &traces, at));
+                break 'states;
+            }
+        }
+        for (step, after) in next {
+            transitions += 1;
+            if !seen.insert(fingerprint(&after)) {
+                continue;
+            }
+            let judged = judge(&state, &after);
+            traces.push(Some((step, at)));
+            if let Err(why) = judged {
+                violation = Some(report(scenario, &why, &after, &traces, traces.len() - 1));
+                break 'states;
+            }
+            stack.push((after, traces.len() - 1));
+        }
+        if seen.len() > STATES {
+            let why =
+                "the search does not end: something grows for ever, as when two siblings take turns without result";
+            violation = Some(report(scenario, why, &state, &traces, at));
+            break 'states;
+        }
+    }
+    println!(
+        "{}: {} states, {transitions} transitions, {rests} ends",
+        scenario.name,
+        seen.len()
+    );
+    Found { violation }
+}
+
+fn initial(scenario: &Scenario, programs: &Programs<'_>) -> State {
+    let client = Client {
+        is_alive: true,
+        has_row: false,
+        step: 0,
+        log: Vec::new(),
+        next: Next::Finished,
+        held: 0,
+        to_refund: 0,
+        outcomes: Vec::new(),
+        mail: Mail::Empty,
+    };
+    let mut state = State {
+        shelf: [[0; 4]; CLIENTS],
+        clients: [client.clone(), client.clone(), client],
+        broker: None::<Broker>,
+        limit: scenario.limit,
+        now_ns: 0,
+        broker_kills: scenario.broker_kills,
+        client_kills: scenario.client_kills,
+        expiries: scenario.expiries,
+        new_limit: scenario.new_limit,
+    };
+    state.restart_broker();
+    if scenario.is_attached {
+        for at in (0..CLIENTS).filter(|at| State::is_process(programs, *at) && !programs.ops[*at].is_empty()) {
+            state.resume_broker(Some(Job::Attach(at)), programs);
+            while state.broker.as_ref().is_some_and(|broker| broker.job.is_some()) {
+                state.resume_broker(None, programs);
+            }
+            state.clients[at].mail = Mail::Empty;
+        }
+    }
+    for at in 0..CLIENTS {
+        state.resume_client(at, 0, programs);
+    }
+    state
+}
+
+/// All that can happen next, and whether anything but kills and time can.
+fn successors(state: &State, programs: &Programs<'_>) -> (Vec<(Step, State)>, bool) {
+    let mut all = Vec::new();
+    for at in 0..CLIENTS {
+        let client = &state.clients[at];
+        let is_ready = match client.next {
+            Next::Access => true,
+            Next::Receive => matches!(client.mail, Mail::Answered(_)),
+            Next::Await(other, steps) => state.clients[other].step >= steps,
+            Next::Finished => false,
+        };
+        if client.is_alive && is_ready {
+            let mut after = state.clone();
+            after.resume_client(at, 1, programs);
+            all.push((Step::Client(at, client.next), after));
+        }
+    }
+    match &state.broker {
+        Some(Broker { job: Some(work), .. }) => {
+            let mut after = state.clone();
+            after.resume_broker(None, programs);
+            all.push((Step::BrokerGoesOn(work.job), after));
+        }
+        Some(broker) => {
+            for job in startable(state, broker, programs) {
+                let mut after = state.clone();
+                after.resume_broker(Some(job), programs);
+                all.push((Step::Broker(job), after));
+            }
+        }
+        None => {
+            let mut after = state.clone();
+            after.restart_broker();
+            all.push((Step::BrokerRestarts, after));
+        }
+    }
+    let can_move = !all.is_empty();
+    if state.broker_kills > 0 && state.broker.is_some() {
+        let mut after = state.clone();
+        after.broker_kills -= 1;
+        after.kill_broker();
+        all.push((Step::BrokerKilled, after));
+    }
+    if state.client_kills > 0 {
+        for process in (0..CLIENTS).filter(|at| {
+            State::is_process(programs, *at) && !programs.ops[*at].is_empty() && state.clients[*at].is_alive
+        }) {
+            let mut after = state.clone();
+            after.client_kills -= 1;
+            after.kill_process(process, programs);
+            all.push((Step::ClientKilled(process), after));
+        }
+    }
+    if state.expiries > 0 {
+        let mut after = state.clone();
+        after.expiries -= 1;
+        after.run_out_pins();
+        all.push((Step::PinsRunOut, after));
+    }
+    (all, can_move)
+}
+
+/// What the idle broker could do.
+fn startable(state: &State, broker: &Broker, programs: &Programs<'_>) -> Vec<Job> {
+    let mut jobs = Vec::new();
+    for at in 0..CLIENTS {
+        let client = &state.clients[at];
+        let process = programs.words_of[at];
+        match client.mail {
+            Mail::Sent(Message::Hello) => jobs.push(Job::Attach(at)),
+            // A client that lost its broker comes back with its pages before it asks.
+            Mail::Sent(Message::Ask(wanted)) if broker.is_reachable[process] => jobs.push(Job::Ask(at, wanted)),
+            _ => {}
+        }
+        if process != at || !client.has_row {
+            continue;
+        }
+        if !client.is_alive {
+            jobs.push(Job::Death(at));
+        } else if !broker.is_reachable[at] {
+            jobs.push(Job::Reattach(at));
+        }
+    }
+    jobs.extend(state.new_limit.map(Job::SetLimit));
+    jobs
+}
+
+/// The invariants of every state.
+fn judge(before: &State, after: &State) -> Result<(), String> {
+    let sum = |state: &State| (0..CLIENTS).map(|at| state.shelf[at][LEDGER]).sum::<u64>();
+    let (was, is) = (sum(before), sum(after));
+    // A limit that is being lowered counts from the end of that work.
+    let limit = after.limit;
+    if is > limit && is > was {
+        return Err(format!("the ledger grew to {is} beyond the limit {limit}"));
+    }
+    let held: u64 = after.clients.iter().map(|client| client.held).sum();
+    if held > is {
+        return Err(format!("the driver holds {held} and the ledger only {is}"));
+    }
+    for (at, client) in after.clients.iter().enumerate().filter(|(_, client)| client.is_alive) {
+        let [ledger, _, used, _] = after.shelf[at];
+        if client.held > ledger || client.held + client.to_refund > used {
+            let held = client.held;
+            return Err(format!(
+                "client {at} holds {held}, its ledger says {ledger}, its use {used}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// At rest nobody waits, nothing leaked, the dead hold nothing.
+fn everything_is_settled(state: &State, programs: &Programs<'_>) -> Result<(), String> {
+    let broker = state.broker.as_ref().ok_or("no broker at rest")?;
+    for (at, client) in state.clients.iter().enumerate() {
+        if client.is_alive && client.next != Next::Finished {
+            return Err(format!("client {at} waits for ever: {:?}", client.next));
+        }
+        if !State::is_process(programs, at) {
+            continue;
+        }
+        let [ledger, granted, used, _] = state.shelf[at];
+        if !client.is_alive && ledger != 0 && client.has_row {
+            return Err(format!("dead client {at} keeps {ledger}"));
+        }
+        if client.is_alive && client.has_row && used != client.held + client.to_refund {
+            return Err(format!("client {at} drifted: use {used}, held {}", client.held));
+        }
+        if client.is_alive && client.has_row && broker.is_reachable[at] && granted != ledger {
+            return Err(format!("client {at} is shown {granted} and has {ledger}"));
+        }
+    }
+    debug_assert!(
+        state
+            .shelf
+            .iter()
+            .all(|words| words[GRANTED] < u64::MAX && words[USED] < u64::MAX)
+    );
+    Ok(())
+}
+
+fn report(scenario: &Scenario, why: &str, state: &State, traces: &[Trace], mut at: usize) -> String {
+    let mut steps = Vec::new();
+    while let Some((step, before)) = traces[at] {
+        steps.push(format!("{step:?}"));
+        at = before;
+    }
+    steps.reverse();
+    format!(
+        "{}: {why}\n  after: {}\n  state: {state:#?}",
+        scenario.name,
+        steps.join("\n         ")
+    )
+}
+
+/// 128 bits: with a million states a chance of 10^-27 that two share one.
+fn fingerprint(state: &State) -> (u64, u64) {
+    let hash = |salt: u64| {
+        let mut hasher = DefaultHasher::new();
+        salt.hash(&mut hasher);
+        state.hash(&mut hasher);
+        hasher.finish()
+    };
+    (hash(1), hash(2))
+}

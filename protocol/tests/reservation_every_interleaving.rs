@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Exhaustive search of the reservation protocol: every interleaving of three clients and a broker at the granularity
+//! of one access to a shared word, with clients and broker killed at every step, a broker that starts again and adopts,
+//! pins that run out, and a limit that changes.
+//!
+//! Amounts are units: limit 5, askers of 3, 3 and 2 stand for 60/60/40 %. What is checked in every state is in
+//! `interleaving/search.rs`; here are the scenarios and what must hold when nothing can move any more.
+
+#[path = "interleaving/replay.rs"]
+mod replay;
+#[path = "interleaving/search.rs"]
+mod search;
+#[path = "interleaving/state.rs"]
+mod state;
+
+use search::{Scenario, search};
+use state::{Op, Outcome, State};
+
+const THREE: [&[Op]; 3] = [
+    &[Op::Attach, Op::Allocate(3)],
+    &[Op::Attach, Op::Allocate(3)],
+    &[Op::Attach, Op::Allocate(2)],
+];
+
+/// The same, attached already: attaching at every step is covered with fewer kills or clients.
+const THREE_ATTACHED: [&[Op]; 3] = [&[Op::Allocate(3)], &[Op::Allocate(3)], &[Op::Allocate(2)]];
+
+fn succeeded(state: &State, client: usize) -> bool {
+    state.clients[client].outcomes.last() == Some(&Outcome::Done)
+}
+
+/// Of two that ask 60 exactly one gets it, and 40 fits beside either.
+fn one_of_the_large_and_the_small(state: &State) -> Result<(), String> {
+    let large = usize::from(succeeded(state, 0)) + usize::from(succeeded(state, 1));
+    match (large, succeeded(state, 2)) {
+        (1, true) => Ok(()),
+        (large, small) => Err(format!("{large} of two large asks and small={small}")),
+    }
+}
+
+#[test]
+fn of_60_60_and_40_one_large_and_the_small_succeed() {
+    search(
+        &Scenario {
+            name: "60/60/40",
+            programs: THREE,
+            ..Scenario::default()
+        },
+        one_of_the_large_and_the_small,
+    )
+    .expect_no_violation();
+}
+
+#[test]
+fn pins_that_run_out_change_nothing() {
+    let scenario = Scenario {
+        name: "60/60/40, pins run out twice",
+        programs: THREE_ATTACHED,
+        is_attached: true,
+        expiries: 2,
+        ..Scenario::default()
+    };
+    search(&scenario, one_of_the_large_and_the_small).expect_no_violation();
+}
+
+#[test]
+fn of_two_askers_of_60_exactly_one_succeeds() {
+    let programs: [&[Op]; 3] = [&[Op::Attach, Op::Allocate(3)], &[Op::Attach, Op::Allocate(3)], &[]];
+    search(
+        &Scenario {
+            name: "60/60",
+            programs,
+            ..Scenario::default()
+        },
+        |state| match (succeeded(state, 0), succeeded(state, 1)) {
+            (true, false) | (false, true) => Ok(()),
+            both => Err(format!("successes {both:?}")),
+        },
+    )
+    .expect_no_violation();
+}
+
+#[test]
+fn what_was_freed_can_be_allocated_by_another() {
+    // The first has freed everything before the second starts; a failed driver call is the same to the ledger.
+    let programs: [&[Op]; 3] = [
+        &[
+            Op::Attach,
+            Op::Allocate(4),
+            Op::DriverFree(4),
+            Op::Refund(4),
+            Op::AllocateInVain(5),
+        ],
+        &[Op::Attach, Op::Await(0, 5), Op::Allocate(5)],
+        &[],
+    ];
+    search(
+        &Scenario {
+            name: "free, fail, then another",
+            programs,
+            ..Scenario::default()
+        },
+        |state| {
+            if succeeded(state, 1) {
+                Ok(())
+            } else {
+                Err("a fitting ask was denied".into())
+            }
+        },
+    )
+    .expect_no_violation();
+}
+
+#[test]
+fn two_threads_of_one_process_share_its_words() {
+    let programs: [&[Op]; 3] = [&[Op::Attach, Op::Allocate(3)], &[Op::Await(0, 1), Op::Allocate(3)], &[]];
+    let scenario = Scenario {
+        name: "two threads",
+        programs,
+        words_of: [0, 0, 2],
+        ..Scenario::default()
+    };
+    search(&scenario, |state| match (succeeded(state, 0), succeeded(state, 1)) {
+        (true, false) | (false, true) => Ok(()),
+        both => Err(format!("successes {both:?}")),
+    })
+    .expect_no_violation();
+}
+
+#[test]
+fn two_threads_and_a_sibling() {
+    // Two threads of the first process ask 60 and 40 while another process asks 60.
+    let programs: [&[Op]; 3] = [
+        &[Op::Attach, Op::Allocate(3)],
+        &[Op::Await(0, 1), Op::Allocate(2)],
+        &[Op::Attach, Op::Allocate(3)],
+    ];
+    let scenario = Scenario {
+        name: "two threads and a sibling",
+        programs,
+        words_of: [0, 0, 2],
+        ..Scenario::default()
+    };
+    search(&scenario, |state| {
+        let large = usize::from(succeeded(state, 0)) + usize::from(succeeded(state, 2));
+        if large == 1 {
+            Ok(())
+        } else {
+            Err(format!("{large} of two large asks"))
+        }
+    })
+    .expect_no_violation();
+}
+
+#[test]
+fn clients_die_at_every_step() {
+    let scenario = Scenario {
+        name: "60/60/40, clients killed",
+        programs: THREE_ATTACHED,
+        is_attached: true,
+        client_kills: 3,
+        ..Scenario::default()
+    };
+    search(&scenario, |_| Ok(())).expect_no_violation();
+}
+
+#[test]
+fn the_broker_dies_at_every_step() {
+    let scenario = Scenario {
+        name: "60/60/40, broker killed twice",
+        programs: THREE_ATTACHED,
+        is_attached: true,
+        broker_kills: 2,
+        ..Scenario::default()
+    };
+    search(&scenario, |_| Ok(())).expect_no_violation();
+}
+
+#[test]
+fn the_broker_dies_twice_between_two_clients() {
+    let programs: [&[Op]; 3] = [
+        &[Op::Attach, Op::Allocate(3), Op::Allocate(1)],
+        &[Op::Attach, Op::Allocate(2), Op::Allocate(2)],
+        &[],
+    ];
+    let scenario = Scenario {
+        name: "two clients, broker killed twice",
+        programs,
+        broker_kills: 2,
+        ..Scenario::default()
+    };
+    search(&scenario, |_| Ok(())).expect_no_violation();
+}
+
+#[test]
+fn broker_and_client_die_in_any_order() {
+    let programs: [&[Op]; 3] = [
+        &[Op::Attach, Op::Allocate(3)],
+        &[Op::Attach, Op::Allocate(3), Op::DriverFree(3), Op::Refund(3)],
+        &[],
+    ];
+    let scenario = Scenario {
+        name: "broker and clients killed",
+        programs,
+        broker_kills: 2,
+        client_kills: 2,
+        ..Scenario::default()
+    };
+    search(&scenario, |_| Ok(())).expect_no_violation();
+}
+
+#[test]
+fn a_limit_set_below_use_takes_nothing_away() {
+    let programs: [&[Op]; 3] = [
+        &[
+            Op::Attach,
+            Op::Allocate(3),
+            Op::DriverFree(3),
+            Op::Refund(3),
+            Op::Allocate(3),
+        ],
+        &[Op::Attach, Op::Allocate(2)],
+        &[],
+    ];
+    let scenario = Scenario {
+        name: "limit lowered",
+        programs,
+        new_limit: Some(2),
+        broker_kills: 1,
+        ..Scenario::default()
+    };
+    search(&scenario, |_| Ok(())).expect_no_violation();
+}
+
+/// The search can fail: a client that does not load G again after its exchange is caught.
+#[test]
+fn a_client_that_does_not_look_twice_is_caught() {
+    let programs: [&[Op]; 3] = [
+        &[Op::Attach, Op::AllocateCarelessly(3)],
+        &[Op::Attach, Op::Allocate(3)],
+        &[],
+    ];
+    let found = search(
+        &Scenario {
+            name: "careless client",
+            programs,
+            ..Scenario::default()
+        },
+        |_| Ok(()),
+    );
+    let violation = found.violation.expect("the search must find the missing second look");
+    assert!(
+        violation.contains("limit") || violation.contains("ledger"),
+        "{violation}"
+    );
+}
