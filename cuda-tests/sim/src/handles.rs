@@ -125,6 +125,14 @@ impl<T> Handles<T> {
         Some(object)
     }
 
+    /// The handle of an object that is in the table.
+    pub fn handle_of(&self, object: &Arc<T>) -> Option<*mut c_void> {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        let is_it = |place: &Place<T>| place.object.as_ref().is_some_and(|known| Arc::ptr_eq(known, object));
+        let index = table.places.iter().position(is_it)?;
+        Some(handle(self.kind, table.places[index].generation, index as u32))
+    }
+
     /// All living objects, oldest place first.
     pub fn all(&self) -> Vec<Arc<T>> {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);

@@ -5,28 +5,23 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use partage_abi::types::*;
+use partage_abi::values::*;
 
 use crate::state::{Answer, Context, code, current, current_as_it_is, driver, store, with_stack};
 
-/// All flags that a context may be made with (`CU_CTX_FLAGS_MASK`).
-const FLAGS_MASK: u32 = 0xff;
-/// The scheduling part of them, of which at most one bit may be set.
-const SCHEDULING_MASK: u32 = 0x7;
 /// What `cuCtxGetApiVersion` answers for contexts made through the second and later versions of `cuCtxCreate`.
 const API_VERSION: u32 = 3020;
 const FIRST_API_VERSION: u32 = 3010;
-/// Limits by number, with the values of a fresh context.
+/// Limits, with their values in a fresh context.
 const LIMITS: [(c_int, usize); 7] = [
-    (0, 1024),    // stack size
-    (1, 1 << 20), // printf buffer
-    (2, 8 << 20), // device heap
-    (3, 2),       // synchronisation depth
-    (4, 2048),    // pending launches
-    (5, 128),     // L2 fetch granularity
-    (6, 0),       // persisting L2 cache
+    (CU_LIMIT_STACK_SIZE, 1024),
+    (CU_LIMIT_PRINTF_FIFO_SIZE, 1 << 20),
+    (CU_LIMIT_MALLOC_HEAP_SIZE, 8 << 20),
+    (CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH, 2),
+    (CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT, 2048),
+    (CU_LIMIT_MAX_L2_FETCH_GRANULARITY, 128),
+    (CU_LIMIT_PERSISTING_L2_CACHE_SIZE, 0),
 ];
-/// Limits that exist and that no profile has.
-const UNSUPPORTED_LIMITS: std::ops::RangeInclusive<c_int> = 7..=8;
 
 // ---- primary contexts -----------------------------------------------------------------------------------------
 
@@ -186,7 +181,7 @@ fn create(ctx: *mut CuContext, flags: c_uint, dev: CuDevice, api_version: u32) -
 }
 
 fn check_flags(flags: u32) -> Answer {
-    let is_known = flags & !FLAGS_MASK == 0 && (flags & SCHEDULING_MASK).count_ones() <= 1;
+    let is_known = flags & !CU_CTX_FLAGS_MASK == 0 && (flags & CU_CTX_SCHED_MASK).count_ones() <= 1;
     if is_known { Ok(()) } else { Err(CuResult::INVALID_VALUE) }
 }
 
@@ -337,7 +332,8 @@ pub(crate) const GREATEST_PRIORITY: c_int = -5;
 fn default_limit(limit: c_int) -> Answer<usize> {
     match LIMITS.iter().find(|(number, _)| *number == limit) {
         Some((_, value)) => Ok(*value),
-        None if UNSUPPORTED_LIMITS.contains(&limit) => Err(CuResult::UNSUPPORTED_LIMIT),
+        // The rest belongs to features that no profile has.
+        None if (0..CU_LIMIT_MAX).contains(&limit) => Err(CuResult::UNSUPPORTED_LIMIT),
         None => Err(CuResult::INVALID_VALUE),
     }
 }

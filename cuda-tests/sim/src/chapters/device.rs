@@ -4,6 +4,7 @@
 use std::ffi::CStr;
 
 use partage_abi::types::*;
+use partage_abi::values::*;
 
 use crate::state::{Answer, code, driver, store};
 
@@ -52,8 +53,18 @@ pub fn cuDeviceGetAttribute(value: *mut c_int, attrib: c_int, dev: CuDevice) -> 
 pub fn cuDeviceComputeCapability(major: *mut c_int, minor: *mut c_int, dev: CuDevice) -> CuResult {
     code(driver().and_then(|driver| {
         let device = driver.device(dev)?;
-        store(major, device.attribute(75).unwrap_or(0))?;
-        store(minor, device.attribute(76).unwrap_or(0))
+        store(
+            major,
+            device
+                .attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)
+                .unwrap_or(0),
+        )?;
+        store(
+            minor,
+            device
+                .attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)
+                .unwrap_or(0),
+        )
     }))
 }
 
@@ -62,16 +73,24 @@ pub fn cuDeviceGetProperties(prop: *mut CuDevprop, dev: CuDevice) -> CuResult {
         let device = driver.device(dev)?;
         let attribute = |number| device.attribute(number).unwrap_or(0);
         let properties = CuDevprop {
-            maxThreadsPerBlock: attribute(1),
-            maxThreadsDim: [attribute(2), attribute(3), attribute(4)],
-            maxGridSize: [attribute(5), attribute(6), attribute(7)],
-            sharedMemPerBlock: attribute(8),
-            totalConstantMemory: attribute(9),
-            SIMDWidth: attribute(10),
-            memPitch: attribute(11),
-            regsPerBlock: attribute(12),
-            clockRate: attribute(13),
-            textureAlign: attribute(14),
+            maxThreadsPerBlock: attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
+            maxThreadsDim: [
+                attribute(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X),
+                attribute(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y),
+                attribute(CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z),
+            ],
+            maxGridSize: [
+                attribute(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X),
+                attribute(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y),
+                attribute(CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z),
+            ],
+            sharedMemPerBlock: attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK),
+            totalConstantMemory: attribute(CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY),
+            SIMDWidth: attribute(CU_DEVICE_ATTRIBUTE_WARP_SIZE),
+            memPitch: attribute(CU_DEVICE_ATTRIBUTE_MAX_PITCH),
+            regsPerBlock: attribute(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK),
+            clockRate: attribute(CU_DEVICE_ATTRIBUTE_CLOCK_RATE),
+            textureAlign: attribute(CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT),
         };
         store(prop, properties)
     }))
@@ -101,8 +120,8 @@ pub fn cuDeviceGetByPCIBusId(dev: *mut CuDevice, pci_bus_id: *const c_char) -> C
 pub fn cuDeviceGetExecAffinitySupport(value: *mut c_int, kind: c_int, dev: CuDevice) -> CuResult {
     code(driver().and_then(|driver| {
         driver.device(dev)?;
-        // Limiting a context's multiprocessors needs MPS, which is not simulated. 0 is the only kind there is.
-        if kind == 0 {
+        // Limiting a context's multiprocessors needs MPS, which is not simulated.
+        if kind == CU_EXEC_AFFINITY_TYPE_SM_COUNT {
             store(value, 0)
         } else {
             Err(CuResult::INVALID_VALUE)

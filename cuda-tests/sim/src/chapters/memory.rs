@@ -2,21 +2,19 @@
 //! Linear device memory, managed memory, page-locked host memory, and what is known of an address.
 
 use partage_abi::types::*;
+use partage_abi::values::*;
 
-use crate::memory::AllocationKind;
+use crate::memory::Freeable;
 use crate::state::{Answer, code, current, driver, store};
 
 /// What `cuMemAllocPitch` rounds rows up to: the widest alignment that any access of a row needs.
 const PITCH_ALIGNMENT: usize = 512;
-/// `CU_MEM_ATTACH_GLOBAL` and `CU_MEM_ATTACH_HOST`, the two that an allocation may start with.
-const ATTACH_GLOBAL: u32 = 1;
-const ATTACH_HOST: u32 = 2;
-/// `CU_MEMHOSTALLOC_*`: portable, mapped, write-combined.
-const HOST_ALLOC_MASK: u32 = 0x7;
-/// `CU_MEMHOSTREGISTER_*`: portable, mapped, I/O memory, read-only.
-const HOST_REGISTER_MASK: u32 = 0xf;
-const MAPPED: u32 = 2;
-const IO_MEMORY: u32 = 4;
+/// The flags of page-locked memory that exist.
+const HOST_ALLOC_MASK: u32 = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
+const HOST_REGISTER_MASK: u32 = CU_MEMHOSTREGISTER_PORTABLE
+    | CU_MEMHOSTREGISTER_DEVICEMAP
+    | CU_MEMHOSTREGISTER_IOMEMORY
+    | CU_MEMHOSTREGISTER_READ_ONLY;
 
 // ---- capacity -------------------------------------------------------------------------------------------------
 
@@ -64,7 +62,7 @@ pub fn cuMemAllocPitch_v2(
 
 pub fn cuMemAllocManaged(dptr: *mut CuDevicePtr, bytes: usize, flags: c_uint) -> CuResult {
     code(current().and_then(|context| {
-        if dptr.is_null() || !matches!(flags, ATTACH_GLOBAL | ATTACH_HOST) {
+        if dptr.is_null() || !matches!(flags, CU_MEM_ATTACH_GLOBAL | CU_MEM_ATTACH_HOST) {
             return Err(CuResult::INVALID_VALUE);
         }
         store(
@@ -85,7 +83,7 @@ pub fn cuMemFree_v2(dptr: CuDevicePtr) -> CuResult {
         let driver = driver()?;
         driver
             .memory
-            .free(driver, dptr, &[AllocationKind::Device, AllocationKind::Managed])
+            .free(driver, dptr, Freeable::Device)
     }))
 }
 
@@ -116,11 +114,11 @@ pub fn cuMemGetAddressRange_v2(pbase: *mut CuDevicePtr, psize: *mut usize, dptr:
 // ---- host memory ----------------------------------------------------------------------------------------------
 
 pub fn cuMemAllocHost_v2(host: *mut *mut c_void, bytes: usize) -> CuResult {
-    cuMemHostAlloc(host, bytes, MAPPED)
+    cuMemHostAlloc(host, bytes, CU_MEMHOSTALLOC_DEVICEMAP)
 }
 
 pub fn cuMemAllocHost(host: *mut *mut c_void, bytes: c_uint) -> CuResult {
-    cuMemHostAlloc(host, bytes as usize, MAPPED)
+    cuMemHostAlloc(host, bytes as usize, CU_MEMHOSTALLOC_DEVICEMAP)
 }
 
 pub fn cuMemHostAlloc(host: *mut *mut c_void, bytes: usize, flags: c_uint) -> CuResult {
@@ -139,7 +137,7 @@ pub fn cuMemFreeHost(p: *mut c_void) -> CuResult {
             return Ok(());
         }
         let driver = driver()?;
-        driver.memory.free(driver, p as u64, &[AllocationKind::Host])
+        driver.memory.free(driver, p as u64, Freeable::Host)
     }))
 }
 
@@ -148,7 +146,7 @@ pub fn cuMemHostRegister_v2(p: *mut c_void, bytes: usize, flags: c_uint) -> CuRe
         if p.is_null() || bytes == 0 || flags & !HOST_REGISTER_MASK != 0 {
             return Err(CuResult::INVALID_VALUE);
         }
-        if flags & IO_MEMORY != 0 {
+        if flags & CU_MEMHOSTREGISTER_IOMEMORY != 0 {
             // Memory of other devices on the bus: there is no bus.
             return Err(CuResult::NOT_SUPPORTED);
         }
@@ -166,7 +164,7 @@ pub fn cuMemHostUnregister(p: *mut c_void) -> CuResult {
             return Err(CuResult::INVALID_VALUE);
         }
         let driver = driver()?;
-        let freed = driver.memory.free(driver, p as u64, &[AllocationKind::Registered]);
+        let freed = driver.memory.free(driver, p as u64, Freeable::Registered);
         freed.map_err(|_| CuResult::HOST_MEMORY_NOT_REGISTERED)
     }))
 }
@@ -188,9 +186,6 @@ pub fn cuMemHostGetFlags(flags: *mut c_uint, p: *mut c_void) -> CuResult {
 
 fn host_flags(p: *mut c_void) -> Answer<u32> {
     let found = driver()?.memory.find(p as u64).ok_or(CuResult::INVALID_VALUE)?;
-    match found.kind {
-        // With unified addressing all of it is mapped, asked for or not.
-        AllocationKind::Host | AllocationKind::Registered => Ok(found.flags | MAPPED),
-        AllocationKind::Device | AllocationKind::Managed => Err(CuResult::INVALID_VALUE),
-    }
+    // With unified addressing all of it is mapped, asked for or not.
+    if found.is_host() { Ok(found.flags | CU_MEMHOSTALLOC_DEVICEMAP) } else { Err(CuResult::INVALID_VALUE) }
 }

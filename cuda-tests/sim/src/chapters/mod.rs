@@ -8,11 +8,15 @@ mod device;
 mod error;
 mod init;
 mod memory;
+mod pointer;
 mod proc_address;
+mod virtual_memory;
 
 pub use context::*;
 pub use device::*;
 pub use error::*;
 pub use init::*;
 pub use memory::*;
+pub use pointer::*;
 pub use proc_address::*;
+pub use virtual_memory::*;

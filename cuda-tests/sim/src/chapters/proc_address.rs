@@ -9,18 +9,11 @@ use std::sync::OnceLock;
 
 use partage_abi::entry_points::{EntryPoint, PROC_ADDRESS};
 use partage_abi::types::*;
+use partage_abi::values::*;
 
 use super::init::cuDriverGetVersion;
 use crate::entry::address;
 use crate::state::{Answer, code, store};
-
-/// `CUdriverProcAddressQueryResult`.
-const FOUND: c_int = 0;
-const NOT_FOUND: c_int = 1;
-const VERSION_NOT_SUFFICIENT: c_int = 2;
-/// `CUdriverProcAddress_flags`: 0 means the legacy default stream too.
-const LEGACY_STREAM: u64 = 1;
-const PER_THREAD_STREAM: u64 = 2;
 
 pub fn cuGetProcAddress(symbol: *const c_char, address: *mut *mut c_void, cuda_version: c_int, flags: u64) -> CuResult {
     cuGetProcAddress_v2(symbol, address, cuda_version, flags, std::ptr::null_mut())
@@ -58,13 +51,18 @@ fn look_up(
         version as u32
     });
     let version = u32::try_from(cuda_version).map_err(|_| CuResult::INVALID_VALUE)?;
-    let is_flag = matches!(flags, 0 | LEGACY_STREAM | PER_THREAD_STREAM);
+    let is_flag = flags <= u64::from(CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM);
     if symbol.is_null() || to.is_null() || !is_flag || version > driver_version {
         return Err(CuResult::INVALID_VALUE);
     }
     // SAFETY: not null, and a C string by the contract of the entry point.
     let name = unsafe { CStr::from_ptr(symbol) };
-    let (found, status) = choose(name.to_bytes(), version, driver_version, flags == PER_THREAD_STREAM);
+    let (found, status) = choose(
+        name.to_bytes(),
+        version,
+        driver_version,
+        flags == u64::from(CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM),
+    );
     store(to, found.map_or(std::ptr::null_mut(), |entry| address(entry.symbol)))?;
     if !symbol_status.is_null() {
         store(symbol_status, status)?;
@@ -93,9 +91,9 @@ fn choose(name: &[u8], version: u32, driver: u32, per_thread: bool) -> (Option<&
         (None, plain) => plain,
     };
     let status = match found {
-        Some(_) => FOUND,
-        None if named.clone().next().is_some() => VERSION_NOT_SUFFICIENT,
-        None => NOT_FOUND,
+        Some(_) => CU_GET_PROC_ADDRESS_SUCCESS,
+        None if named.clone().next().is_some() => CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT,
+        None => CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND,
     };
     (found, status)
 }
@@ -108,23 +106,71 @@ mod tests {
     #[test]
     fn version_and_flavour_choose_the_entry() {
         let cases: &[(&str, u32, bool, Option<Symbol>, c_int)] = &[
-            ("cuMemAlloc", 3020, false, Some(Symbol::cuMemAlloc_v2), FOUND),
-            ("cuMemAlloc", 3010, false, Some(Symbol::cuMemAlloc), FOUND),
-            ("cuMemAlloc", 1000, false, None, VERSION_NOT_SUFFICIENT),
-            ("cuMemAlloc", 12_000, true, Some(Symbol::cuMemAlloc_v2), FOUND),
-            ("cuLaunchKernel", 12_000, false, Some(Symbol::cuLaunchKernel), FOUND),
-            ("cuLaunchKernel", 12_000, true, Some(Symbol::cuLaunchKernel_ptsz), FOUND),
-            ("cuGetProcAddress", 11_030, false, Some(Symbol::cuGetProcAddress), FOUND),
+            (
+                "cuMemAlloc",
+                3020,
+                false,
+                Some(Symbol::cuMemAlloc_v2),
+                CU_GET_PROC_ADDRESS_SUCCESS,
+            ),
+            (
+                "cuMemAlloc",
+                3010,
+                false,
+                Some(Symbol::cuMemAlloc),
+                CU_GET_PROC_ADDRESS_SUCCESS,
+            ),
+            (
+                "cuMemAlloc",
+                1000,
+                false,
+                None,
+                CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT,
+            ),
+            (
+                "cuMemAlloc",
+                12_000,
+                true,
+                Some(Symbol::cuMemAlloc_v2),
+                CU_GET_PROC_ADDRESS_SUCCESS,
+            ),
+            (
+                "cuLaunchKernel",
+                12_000,
+                false,
+                Some(Symbol::cuLaunchKernel),
+                CU_GET_PROC_ADDRESS_SUCCESS,
+            ),
+            (
+                "cuLaunchKernel",
+                12_000,
+                true,
+                Some(Symbol::cuLaunchKernel_ptsz),
+                CU_GET_PROC_ADDRESS_SUCCESS,
+            ),
+            (
+                "cuGetProcAddress",
+                11_030,
+                false,
+                Some(Symbol::cuGetProcAddress),
+                CU_GET_PROC_ADDRESS_SUCCESS,
+            ),
             (
                 "cuGetProcAddress",
                 12_000,
                 false,
                 Some(Symbol::cuGetProcAddress_v2),
-                FOUND,
+                CU_GET_PROC_ADDRESS_SUCCESS,
             ),
-            ("cuMemAlloc_v2", 12_000, false, None, NOT_FOUND),
-            ("", 12_000, false, None, NOT_FOUND),
-            ("nothing", 12_000, true, None, NOT_FOUND),
+            (
+                "cuMemAlloc_v2",
+                12_000,
+                false,
+                None,
+                CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND,
+            ),
+            ("", 12_000, false, None, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND),
+            ("nothing", 12_000, true, None, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND),
         ];
         for &(name, version, per_thread, symbol, status) in cases {
             let (found, answered) = choose(name.as_bytes(), version, 13_000, per_thread);
@@ -147,6 +193,6 @@ mod tests {
             .all(|other| other.name != newest.name || other.version == 13_000);
         let (found, status) = choose(newest.name.as_bytes(), 12_040, 12_040, false);
         assert!(found.is_none_or(|entry| entry.version < 13_000));
-        assert!(!is_old || status == NOT_FOUND);
+        assert!(!is_old || status == CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
     }
 }

@@ -1,31 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every live allocation of the process, and how it is made, found and freed.
+//! The table of live allocations, and how an address is found in it.
 //!
-//! Accounting: an allocation costs its bytes rounded up to 512, exactly; there is no hidden block around small ones.
-//! Managed and host memory costs no device memory. Freed device memory reads as zero when it is given out again.
-//!
-//! Lock order: table, then ranges; neither is held across a call into the machine that can wait.
+//! Lock order in this module: table, then ranges; neither is held across anything that waits.
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use partage_abi::types::CuResult;
+use partage_abi::types::{CuContext, CuResult};
 use partage_machine::Device;
 use partage_ptx::Region;
 
+use super::mapping::{Physical, Reservations};
 use super::ranges::Ranges;
-use super::space::{LARGE_PAGE, Space};
+use super::space::Space;
 use super::view::{EVERYBODY, Piece, View};
 use crate::state::{Answer, Context, Driver};
 
-/// Addresses and costs are multiples of this.
-const GRANULE: u64 = 512;
-const PAGE: u64 = 4096;
-
 /// How an allocation came about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum AllocationKind {
     /// `cuMemAlloc`, `cuMemAllocPitch`, module globals.
     Device,
@@ -35,6 +29,8 @@ pub enum AllocationKind {
     Host,
     /// `cuMemHostRegister`: the program's own memory.
     Registered,
+    /// `cuMemMap`: an address range that the program manages, with physical memory behind it.
+    Mapped(Arc<Physical>),
 }
 
 /// One live allocation.
@@ -52,36 +48,93 @@ pub struct Allocation {
     pub device: usize,
     /// That device as the program numbers it.
     pub ordinal: i32,
-    /// The context it belongs to.
+    /// The context it belongs to; 0 when it belongs to none.
     pub context: u64,
+    /// That context's handle.
+    pub owner: CuContext,
     /// The flags it was made with.
     pub flags: u32,
+    /// Whether the program asked that copies of it always be synchronous.
+    pub sync_copies: AtomicBool,
     /// Unique in the process (`CU_POINTER_ATTRIBUTE_BUFFER_ID`).
     pub id: u64,
+    /// Whose kernels reach it: a bit per machine device, or [`EVERYBODY`].
+    pub(super) reach: AtomicU32,
     /// Where the driver reaches the first byte.
-    alias: usize,
+    pub(super) alias: usize,
 }
 
+// SAFETY: the pointers inside are numbers to us: a handle, and addresses of mappings not bound to a thread.
+unsafe impl Send for Allocation {}
+// SAFETY: as above.
+unsafe impl Sync for Allocation {}
+
 impl Allocation {
+    /// An allocation of a context, still without number; who reaches it follows from its kind.
+    pub(super) fn new(context: &Context, kind: AllocationKind, address: u64, bytes: u64, alias: usize) -> Self {
+        let reach = match kind {
+            AllocationKind::Device => 1 << context.device,
+            AllocationKind::Mapped(_) => 0,
+            _ => EVERYBODY,
+        };
+        Self {
+            address,
+            bytes,
+            cost: 0,
+            kind,
+            device: context.device,
+            ordinal: context.ordinal,
+            context: context.id,
+            owner: context.handle,
+            flags: 0,
+            sync_copies: AtomicBool::new(false),
+            id: 0,
+            reach: AtomicU32::new(reach),
+            alias,
+        }
+    }
+
     /// Where the driver reaches the byte at a visible address inside.
     pub fn reach(&self, address: u64) -> *mut u8 {
         (self.alias as u64 + (address - self.address)) as *mut u8
     }
 
-    fn contains(&self, address: u64) -> bool {
-        address - self.address < self.bytes
+    /// Whether it is host memory, the driver's or the program's own.
+    pub fn is_host(&self) -> bool {
+        matches!(self.kind, AllocationKind::Host | AllocationKind::Registered)
+    }
+
+    /// Whether it is managed memory.
+    pub fn is_managed(&self) -> bool {
+        matches!(self.kind, AllocationKind::Managed)
+    }
+
+    /// Whether kernels and copies of a context reach it.
+    pub fn is_reached_by(&self, context: &Context) -> bool {
+        self.reach.load(Ordering::Acquire) & reach_of(context) != 0
+    }
+
+    /// Whether a machine device reaches it.
+    pub fn is_reached_from(&self, device: usize) -> bool {
+        self.reach.load(Ordering::Acquire) & 1 << device != 0
+    }
+
+    pub(super) fn end(&self) -> u64 {
+        self.address + self.bytes
     }
 }
 
 /// All memory of the process.
 #[derive(Debug)]
 pub struct Memory {
-    space: Space,
+    pub(super) space: Space,
     /// Free parts of each device's window; offsets in the window are offsets in its file.
-    ranges: Vec<Mutex<Ranges>>,
-    /// The file behind each device, made when its first context is.
+    pub(super) ranges: Vec<Mutex<Ranges>>,
+    /// The file behind each device, made when it is first used.
     backing: Vec<OnceLock<File>>,
     opening: Mutex<()>,
+    /// What programs did with the window that they manage.
+    pub(super) reservations: Mutex<Reservations>,
     table: RwLock<BTreeMap<u64, Arc<Allocation>>>,
     /// Changes with the table.
     version: AtomicU64,
@@ -99,14 +152,14 @@ impl Memory {
     /// Reserves addresses for the memory of these devices.
     pub fn reserve(devices: &[Device]) -> Answer<Self> {
         let space = Space::reserve(devices)?;
-        let ranges = (0..devices.len())
-            .map(|device| Mutex::new(Ranges::new(space.window(device).bytes)))
-            .collect();
+        let ranges = (0..devices.len()).map(|device| Mutex::new(Ranges::new(space.window(device).bytes))).collect();
+        let reservations = Mutex::new(Reservations::new(space.managed_window().bytes));
         Ok(Self {
             space,
             ranges,
             backing: devices.iter().map(|_| OnceLock::new()).collect(),
             opening: Mutex::new(()),
+            reservations,
             table: RwLock::default(),
             version: AtomicU64::new(1),
             pieces: Mutex::default(),
@@ -114,225 +167,75 @@ impl Memory {
         })
     }
 
-    /// Makes a device's memory reachable. Done before its first context.
-    pub fn open_device(&self, driver: &Driver, device: usize) -> Answer {
+    /// Makes a device's memory reachable, if it is not yet, and gives the file behind it.
+    pub fn open_device(&self, driver: &Driver, device: usize) -> Answer<&File> {
         let _one_at_a_time = lock(&self.opening);
-        if self.backing[device].get().is_some() {
-            return Ok(());
+        if let Some(file) = self.backing[device].get() {
+            return Ok(file);
         }
         let window = self.space.window(device);
-        let file = driver
-            .machine
-            .create_backing(driver.seat, device, window.bytes)
-            .map_err(|_| CuResult::OPERATING_SYSTEM)?;
+        let file =
+            driver.machine.create_backing(driver.seat, device, window.bytes).map_err(|_| CuResult::OPERATING_SYSTEM)?;
         self.space.map(window.start, &file, 0, window.bytes)?;
-        let _ = self.backing[device].set(file);
-        Ok(())
+        Ok(self.backing[device].get_or_init(|| file))
     }
 
-    // ---- making and freeing -----------------------------------------------------------------------------------
+    // ---- the table --------------------------------------------------------------------------------------------
 
-    /// Allocates memory of the context's device. INVALID_VALUE for no bytes, OUT_OF_MEMORY when it is not there.
-    pub fn allocate(&self, driver: &Driver, context: &Context, bytes: u64) -> Answer<Arc<Allocation>> {
-        if bytes == 0 {
-            return Err(CuResult::INVALID_VALUE);
-        }
-        let device = context.device;
-        let cost = bytes.checked_next_multiple_of(GRANULE).ok_or(CuResult::OUT_OF_MEMORY)?;
-        if cost > driver.machine.devices()[device].memory {
-            return Err(CuResult::OUT_OF_MEMORY);
-        }
-        driver
-            .machine
-            .reserve(driver.seat, device, cost)
-            .map_err(|_| CuResult::OUT_OF_MEMORY)?;
-        let align = if cost < LARGE_PAGE { GRANULE } else { LARGE_PAGE };
-        let Some(offset) = lock(&self.ranges[device]).take(cost, align) else {
-            driver.machine.release(driver.seat, device, cost);
-            return Err(CuResult::OUT_OF_MEMORY);
-        };
-        let offset = self.space.window(device).start + offset;
-        let alias = self.space.alias(offset) as usize;
-        Ok(self.enter(
-            context,
-            self.space.visible(offset),
-            bytes,
-            cost,
-            AllocationKind::Device,
-            0,
-            alias,
-        ))
-    }
-
-    /// Allocates memory that CPU and devices share.
-    pub fn allocate_managed(&self, context: &Context, bytes: u64, flags: u32) -> Answer<Arc<Allocation>> {
-        self.allocate_ordinary(context, bytes, AllocationKind::Managed, flags)
-    }
-
-    /// Allocates page-locked host memory.
-    pub fn allocate_host(&self, context: &Context, bytes: u64, flags: u32) -> Answer<Arc<Allocation>> {
-        self.allocate_ordinary(context, bytes, AllocationKind::Host, flags)
-    }
-
-    fn allocate_ordinary(
-        &self,
-        context: &Context,
-        bytes: u64,
-        kind: AllocationKind,
-        flags: u32,
-    ) -> Answer<Arc<Allocation>> {
-        if bytes == 0 {
-            return Err(CuResult::INVALID_VALUE);
-        }
-        let length = ordinary_length(bytes).ok_or(CuResult::OUT_OF_MEMORY)?;
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let mapping = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a fresh mapping.
-        let at = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, mapping, -1, 0) };
-        if at == libc::MAP_FAILED {
-            return Err(CuResult::OUT_OF_MEMORY);
-        }
-        if kind == AllocationKind::Managed {
-            // SAFETY: the mapping just made. Managed memory is the device's: a child has none.
-            unsafe { libc::madvise(at, length, libc::MADV_DONTFORK) };
-        }
-        Ok(self.enter(context, at as u64, bytes, 0, kind, flags, at as usize))
-    }
-
-    /// Makes the program's own memory reachable for devices. HOST_MEMORY_ALREADY_REGISTERED when any of it is.
-    pub fn register(&self, context: &Context, address: u64, bytes: u64, flags: u32) -> Answer {
-        let end = address
-            .checked_add(bytes)
-            .filter(|end| *end > address)
-            .ok_or(CuResult::INVALID_VALUE)?;
-        if self.space.offset(address).is_some() || self.space.offset(end - 1).is_some() {
-            return Err(CuResult::INVALID_VALUE);
-        }
-        let overlaps = |table: &BTreeMap<u64, Arc<Allocation>>| {
-            table
-                .range(..end)
-                .next_back()
-                .is_some_and(|(_, last)| last.address + last.bytes > address)
-        };
-        let made = Arc::new(self.describe(
-            context,
-            address,
-            bytes,
-            0,
-            AllocationKind::Registered,
-            flags,
-            address as usize,
-        ));
-        let mut table = self.table_mut();
-        if overlaps(&table) {
-            return Err(CuResult::HOST_MEMORY_ALREADY_REGISTERED);
-        }
-        table.insert(address, made);
-        self.version.fetch_add(1, Ordering::Release);
-        Ok(())
-    }
-
-    /// Frees the allocation of these kinds that starts at `address`; INVALID_VALUE when there is none. The caller
-    /// has waited for the work that may use it.
-    pub fn free(&self, driver: &Driver, address: u64, kinds: &[AllocationKind]) -> Answer {
-        let taken = {
-            let mut table = self.table_mut();
-            match table.get(&address) {
-                Some(found) if kinds.contains(&found.kind) => table.remove(&address),
-                _ => None,
-            }
-        };
-        self.version.fetch_add(1, Ordering::Release);
-        let allocation = taken.ok_or(CuResult::INVALID_VALUE)?;
-        self.give_back(driver, &allocation);
-        Ok(())
-    }
-
-    /// Frees everything that belongs to a context.
-    pub fn free_all_of(&self, driver: &Driver, context: &Context) {
-        let mut gone = Vec::new();
-        self.table_mut().retain(|_, allocation| {
-            let stays = allocation.context != context.id;
-            if !stays {
-                gone.push(allocation.clone());
-            }
-            stays
-        });
-        self.version.fetch_add(1, Ordering::Release);
-        for allocation in gone {
-            self.give_back(driver, &allocation);
-        }
-    }
-
-    fn give_back(&self, driver: &Driver, allocation: &Allocation) {
-        match allocation.kind {
-            AllocationKind::Device => {
-                let window = self.space.window(allocation.device);
-                let offset = allocation.address - self.space.visible(window.start);
-                let mut ranges = lock(&self.ranges[allocation.device]);
-                let (start, end) = ranges.give(offset, allocation.cost);
-                // Whole pages that are free now and were not before. Small neighbours may still use the edges. Under
-                // the lock: nobody may get these addresses before they are clean.
-                let first = start.next_multiple_of(PAGE).max(offset / PAGE * PAGE);
-                let last = (end / PAGE * PAGE).min((offset + allocation.cost).next_multiple_of(PAGE));
-                self.space.punch(window.start + first, window.start + last);
-                drop(ranges);
-                driver.machine.release(driver.seat, allocation.device, allocation.cost);
-            }
-            AllocationKind::Managed | AllocationKind::Host => {
-                let length = ordinary_length(allocation.bytes).unwrap_or(0);
-                // SAFETY: mapped by `allocate_ordinary` with this length, and taken out of the table by us alone.
-                unsafe { libc::munmap(allocation.address as *mut libc::c_void, length) };
-            }
-            AllocationKind::Registered => {}
-        }
-    }
-
-    fn enter(
-        &self,
-        context: &Context,
-        address: u64,
-        bytes: u64,
-        cost: u64,
-        kind: AllocationKind,
-        flags: u32,
-        alias: usize,
-    ) -> Arc<Allocation> {
-        let made = Arc::new(self.describe(context, address, bytes, cost, kind, flags, alias));
-        self.table_mut().insert(address, made.clone());
-        self.version.fetch_add(1, Ordering::Release);
+    /// Numbers an allocation and enters it.
+    pub(super) fn enter(&self, mut made: Allocation) -> Arc<Allocation> {
+        made.id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let made = Arc::new(made);
+        self.change(|table| table.insert(made.address, made.clone()));
         made
     }
 
-    fn describe(
-        &self,
-        context: &Context,
-        address: u64,
-        bytes: u64,
-        cost: u64,
-        kind: AllocationKind,
-        flags: u32,
-        alias: usize,
-    ) -> Allocation {
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let Context {
-            device,
-            ordinal,
-            id: context,
-            ..
-        } = *context;
-        Allocation {
-            address,
-            bytes,
-            cost,
-            kind,
-            device,
-            ordinal,
-            context,
-            flags,
-            id,
-            alias,
-        }
+    /// As [`enter`](Self::enter), unless another allocation lies in the same addresses: then it is given back.
+    pub(super) fn enter_if_free(&self, mut made: Allocation) -> Result<(), Allocation> {
+        made.id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        self.change(|table| {
+            let last = table.range(..made.end()).next_back();
+            if last.is_some_and(|(_, last)| last.end() > made.address) {
+                return Err(made);
+            }
+            table.insert(made.address, Arc::new(made));
+            Ok(())
+        })
+    }
+
+    /// Takes the allocation that starts at `address` out of the table, if `is_it` says so.
+    pub(super) fn take(&self, address: u64, is_it: impl FnOnce(&Allocation) -> bool) -> Option<Arc<Allocation>> {
+        self.change(|table| if is_it(table.get(&address)?) { table.remove(&address) } else { None })
+    }
+
+    /// Takes all that `is_it` chooses out of the table.
+    pub(super) fn take_all(&self, is_it: impl Fn(&Allocation) -> bool) -> Vec<Arc<Allocation>> {
+        let mut gone = Vec::new();
+        self.change(|table| {
+            table.retain(|_, allocation| {
+                let goes = is_it(allocation);
+                if goes {
+                    gone.push(allocation.clone());
+                }
+                !goes
+            });
+        });
+        gone
+    }
+
+    /// Works on the table and lets snapshots of it expire.
+    pub(super) fn change<T>(&self, work: impl FnOnce(&mut BTreeMap<u64, Arc<Allocation>>) -> T) -> T {
+        let mut table: RwLockWriteGuard<'_, _> = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let answer = work(&mut table);
+        self.version.fetch_add(1, Ordering::Release);
+        answer
+    }
+
+    /// The allocations that lie in `address..end`, in order.
+    pub(super) fn between(&self, address: u64, end: u64) -> Vec<Arc<Allocation>> {
+        let table = self.table();
+        let before = table.range(..address).next_back().filter(|(_, last)| last.end() > address);
+        before.into_iter().chain(table.range(address..end)).map(|(_, found)| found.clone()).collect()
     }
 
     // ---- finding ----------------------------------------------------------------------------------------------
@@ -341,38 +244,40 @@ impl Memory {
     pub fn find(&self, address: u64) -> Option<Arc<Allocation>> {
         let table = self.table();
         let (_, last) = table.range(..=address).next_back()?;
-        last.contains(address).then(|| last.clone())
+        (address < last.end()).then(|| last.clone())
     }
 
     /// Where the driver reaches `bytes` bytes at an address of device, managed or host memory of ours; INVALID_VALUE
-    /// unless one live allocation holds all of them.
+    /// unless one live allocation holds all of them, or mappings that follow each other do.
     #[allow(dead_code)] // used by copies and memory sets
     pub fn resolve(&self, address: u64, bytes: u64) -> Answer<*mut u8> {
+        let end = address.checked_add(bytes).ok_or(CuResult::INVALID_VALUE)?;
         let table = self.table();
-        let (_, last) = table.range(..=address).next_back().ok_or(CuResult::INVALID_VALUE)?;
-        let offset = address - last.address;
-        if offset > last.bytes || bytes > last.bytes - offset {
+        let (_, first) = table.range(..=address).next_back().ok_or(CuResult::INVALID_VALUE)?;
+        let mut reached = first.end();
+        for (_, next) in table.range(address + 1..).take_while(|(start, _)| **start < end) {
+            let is_joined = next.address == reached
+                && matches!((&first.kind, &next.kind), (AllocationKind::Mapped(_), AllocationKind::Mapped(_)));
+            if !is_joined {
+                break;
+            }
+            reached = next.end();
+        }
+        if address >= first.end() && bytes > 0 || end > reached {
             return Err(CuResult::INVALID_VALUE);
         }
-        Ok(last.reach(address))
+        Ok(first.reach(address))
     }
 
     /// As [`resolve`](Self::resolve), but memory that the driver does not know is taken to be the program's own and
     /// reached where it is. INVALID_VALUE for an address in our windows that is not allocated.
     #[allow(dead_code)] // used by copies between addresses of any kind
     pub fn resolve_any(&self, address: u64, bytes: u64) -> Answer<*mut u8> {
-        if self.space.offset(address).is_some()
-            || self
-                .find(address)
-                .is_some_and(|found| found.bytes_after(address) >= bytes)
-        {
+        let is_known = self.find(address).is_some_and(|found| found.end() - address >= bytes);
+        if is_known || self.space.offset(address).is_some() {
             return self.resolve(address, bytes);
         }
-        if address == 0 {
-            Err(CuResult::INVALID_VALUE)
-        } else {
-            Ok(address as *mut u8)
-        }
+        if address == 0 { Err(CuResult::INVALID_VALUE) } else { Ok(address as *mut u8) }
     }
 
     /// What kernels of a context may reach now.
@@ -383,47 +288,43 @@ impl Memory {
         if pieces.0 != version {
             *pieces = (version, Arc::new(self.pieces()));
         }
-        let reach = 1 << context.device | context.peers.load(Ordering::Relaxed);
-        View::new(pieces.1.clone(), reach)
+        View::new(pieces.1.clone(), reach_of(context))
     }
 
     fn pieces(&self) -> Vec<Piece> {
-        let table = self.table();
-        let piece = |allocation: &Arc<Allocation>| Piece {
-            region: Region {
-                address: allocation.address,
-                bytes: allocation.bytes,
-                host: allocation.alias as *mut u8,
-            },
-            owner: match allocation.kind {
-                AllocationKind::Device => 1 << allocation.device,
-                _ => EVERYBODY,
-            },
-        };
-        table.values().map(piece).collect()
+        let mut pieces: Vec<Piece> = Vec::new();
+        let mut was_mapped = false;
+        for allocation in self.table().values() {
+            let owner = allocation.reach.load(Ordering::Acquire);
+            let is_mapped = matches!(allocation.kind, AllocationKind::Mapped(_));
+            // Mappings that follow each other are one piece to a kernel; separate allocations never are.
+            if let Some(last) = pieces.last_mut()
+                && is_mapped
+                && was_mapped
+                && last.owner == owner
+                && last.region.address + last.region.bytes == allocation.address
+            {
+                last.region.bytes += allocation.bytes;
+                continue;
+            }
+            was_mapped = is_mapped;
+            let host = allocation.alias as *mut u8;
+            let region = Region { address: allocation.address, bytes: allocation.bytes, host };
+            pieces.push(Piece { region, owner });
+        }
+        pieces
     }
 
     fn table(&self) -> RwLockReadGuard<'_, BTreeMap<u64, Arc<Allocation>>> {
         self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
-
-    fn table_mut(&self) -> RwLockWriteGuard<'_, BTreeMap<u64, Arc<Allocation>>> {
-        self.table.write().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-impl Allocation {
-    fn bytes_after(&self, address: u64) -> u64 {
-        self.bytes - (address - self.address)
-    }
+/// The owners whose memory a context reaches.
+fn reach_of(context: &Context) -> u32 {
+    1 << context.device | context.peers.load(Ordering::Relaxed) | EVERYBODY
 }
 
-fn ordinary_length(bytes: u64) -> Option<usize> {
-    usize::try_from(bytes.checked_next_multiple_of(PAGE)?)
-        .ok()
-        .filter(|length| *length <= isize::MAX as usize)
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -7,11 +7,15 @@
 //! memory is ordinary memory: its alias is itself.
 
 mod allocations;
+mod linear;
+mod mapping;
 mod ranges;
 mod space;
 mod view;
 
-#[allow(unused_imports)] // the types are for the other chapters to name
-pub use allocations::{Allocation, AllocationKind, Memory};
-#[allow(unused_imports)]
+pub use allocations::{Allocation, Memory};
+pub use linear::Freeable;
+pub use mapping::Physical;
+pub use space::LARGE_PAGE;
+#[allow(unused_imports)] // for whoever keeps one
 pub use view::View;

@@ -17,6 +17,11 @@ pub struct Piece {
     pub owner: u32,
 }
 
+// SAFETY: the pointer leads to a mapping of the driver that is not bound to a thread.
+unsafe impl Send for Piece {}
+// SAFETY: as above; a piece is never changed.
+unsafe impl Sync for Piece {}
+
 /// The memory of one launch.
 #[derive(Clone, Debug)]
 pub struct View {
@@ -24,11 +29,6 @@ pub struct View {
     pieces: Arc<Vec<Piece>>,
     reach: u32,
 }
-
-// SAFETY: the pointers in the pieces lead to mappings of the driver that are not bound to a thread.
-unsafe impl Send for View {}
-// SAFETY: as above; the view itself is never changed.
-unsafe impl Sync for View {}
 
 impl View {
     /// `pieces` as seen by a context that reaches the owners in `reach`.

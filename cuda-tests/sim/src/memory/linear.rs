@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How linear, managed and host memory is made and freed.
+//!
+//! Accounting: an allocation costs its bytes rounded up to 512, exactly; there is no hidden block around small ones.
+//! Managed and host memory costs no device memory. Freed device memory reads as zero when it is given out again.
+
+use std::sync::Arc;
+
+use partage_abi::types::CuResult;
+
+use super::allocations::{Allocation, AllocationKind, Memory, lock};
+use super::space::LARGE_PAGE;
+use crate::state::{Answer, Context, Driver};
+
+/// Addresses and costs are multiples of this.
+const GRANULE: u64 = 512;
+const PAGE: u64 = 4096;
+
+/// What a call may free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Freeable {
+    /// `cuMemFree`: device and managed memory.
+    Device,
+    /// `cuMemFreeHost`: page-locked memory of the driver.
+    Host,
+    /// `cuMemHostUnregister`: the program's own memory.
+    Registered,
+}
+
+impl Freeable {
+    fn covers(self, kind: &AllocationKind) -> bool {
+        match kind {
+            AllocationKind::Device | AllocationKind::Managed => self == Self::Device,
+            AllocationKind::Host => self == Self::Host,
+            AllocationKind::Registered => self == Self::Registered,
+            AllocationKind::Mapped(_) => false,
+        }
+    }
+}
+
+impl Memory {
+    /// Allocates memory of the context's device. INVALID_VALUE for no bytes, OUT_OF_MEMORY when it is not there.
+    pub fn allocate(&self, driver: &Driver, context: &Context, bytes: u64) -> Answer<Arc<Allocation>> {
+        if bytes == 0 {
+            return Err(CuResult::INVALID_VALUE);
+        }
+        let cost = cost(bytes)?;
+        let offset = self.take_physical(driver, context.device, cost)?;
+        Ok(self.enter(self.describe(context, AllocationKind::Device, offset, bytes, cost)))
+    }
+
+    /// An allocation at an offset of the device's window.
+    pub(super) fn describe(
+        &self,
+        context: &Context,
+        kind: AllocationKind,
+        offset: u64,
+        bytes: u64,
+        cost: u64,
+    ) -> Allocation {
+        let offset = self.space.window(context.device).start + offset;
+        let (address, alias) = (self.space.visible(offset), self.space.alias(offset) as usize);
+        Allocation { cost, ..Allocation::new(context, kind, address, bytes, alias) }
+    }
+
+    /// Allocates memory that CPU and devices share.
+    pub fn allocate_managed(&self, context: &Context, bytes: u64, flags: u32) -> Answer<Arc<Allocation>> {
+        let made = self.allocate_ordinary(context, AllocationKind::Managed, bytes, flags)?;
+        let length = ordinary_length(bytes).unwrap_or(0);
+        // SAFETY: the mapping just made. Managed memory is the device's: a child has none.
+        unsafe { libc::madvise(made.address as *mut libc::c_void, length, libc::MADV_DONTFORK) };
+        Ok(made)
+    }
+
+    /// Allocates page-locked host memory.
+    pub fn allocate_host(&self, context: &Context, bytes: u64, flags: u32) -> Answer<Arc<Allocation>> {
+        self.allocate_ordinary(context, AllocationKind::Host, bytes, flags)
+    }
+
+    fn allocate_ordinary(
+        &self,
+        context: &Context,
+        kind: AllocationKind,
+        bytes: u64,
+        flags: u32,
+    ) -> Answer<Arc<Allocation>> {
+        if bytes == 0 {
+            return Err(CuResult::INVALID_VALUE);
+        }
+        let length = ordinary_length(bytes).ok_or(CuResult::OUT_OF_MEMORY)?;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let mapping = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a fresh mapping.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, mapping, -1, 0) };
+        if at == libc::MAP_FAILED {
+            return Err(CuResult::OUT_OF_MEMORY);
+        }
+        Ok(self.enter(Allocation { flags, ..Allocation::new(context, kind, at as u64, bytes, at as usize) }))
+    }
+
+    /// Makes the program's own memory reachable for devices. HOST_MEMORY_ALREADY_REGISTERED when any of it is.
+    pub fn register(&self, context: &Context, address: u64, bytes: u64, flags: u32) -> Answer {
+        let end = address.checked_add(bytes).filter(|end| *end > address).ok_or(CuResult::INVALID_VALUE)?;
+        if self.space.offset(address).is_some() || self.space.offset(end - 1).is_some() {
+            return Err(CuResult::INVALID_VALUE);
+        }
+        let made = Allocation::new(context, AllocationKind::Registered, address, bytes, address as usize);
+        let entered = self.enter_if_free(Allocation { flags, ..made });
+        entered.map_err(|_| CuResult::HOST_MEMORY_ALREADY_REGISTERED)
+    }
+
+    /// Frees the allocation that starts at `address`, if it is `what` the call may free; else INVALID_VALUE. The
+    /// caller has waited for the work that may use it.
+    pub fn free(&self, driver: &Driver, address: u64, what: Freeable) -> Answer {
+        let taken = self.take(address, |found| what.covers(&found.kind)).ok_or(CuResult::INVALID_VALUE)?;
+        self.give_back(driver, &taken);
+        Ok(())
+    }
+
+    /// Frees everything that belongs to a context.
+    pub fn free_all_of(&self, driver: &Driver, context: &Context) {
+        for allocation in self.take_all(|allocation| allocation.context == context.id) {
+            self.give_back(driver, &allocation);
+        }
+    }
+
+    /// Gives back what an allocation that has left the table held.
+    pub(super) fn give_back(&self, driver: &Driver, allocation: &Allocation) {
+        match &allocation.kind {
+            AllocationKind::Device => {
+                let offset = self.window_offset(allocation.device, allocation.address);
+                self.give_physical(driver, allocation.device, offset, allocation.cost);
+            }
+            AllocationKind::Managed | AllocationKind::Host => {
+                let length = ordinary_length(allocation.bytes).unwrap_or(0);
+                // SAFETY: mapped by `allocate_ordinary` with this length, and taken out of the table by us alone.
+                unsafe { libc::munmap(allocation.address as *mut libc::c_void, length) };
+            }
+            AllocationKind::Registered | AllocationKind::Mapped(_) => {}
+        }
+    }
+
+    fn window_offset(&self, device: usize, address: u64) -> u64 {
+        address - self.space.visible(self.space.window(device).start)
+    }
+
+    // ---- physical memory --------------------------------------------------------------------------------------
+
+    /// Reserves `cost` bytes of a device and finds a place for them in its window.
+    pub(super) fn take_physical(&self, driver: &Driver, device: usize, cost: u64) -> Answer<u64> {
+        if cost > driver.machine.devices()[device].memory {
+            return Err(CuResult::OUT_OF_MEMORY);
+        }
+        driver.machine.reserve(driver.seat, device, cost).map_err(|_| CuResult::OUT_OF_MEMORY)?;
+        let align = if cost < LARGE_PAGE { GRANULE } else { LARGE_PAGE };
+        lock(&self.ranges[device]).take(cost, align).ok_or_else(|| {
+            driver.machine.release(driver.seat, device, cost);
+            CuResult::OUT_OF_MEMORY
+        })
+    }
+
+    /// Gives a place in a device's window back, clean, with the memory it cost.
+    pub(super) fn give_physical(&self, driver: &Driver, device: usize, offset: u64, cost: u64) {
+        let window = self.space.window(device);
+        let mut ranges = lock(&self.ranges[device]);
+        let (start, end) = ranges.give(offset, cost);
+        // Whole pages that are free now and were not before: small neighbours may still use the edges. Under the
+        // lock, because nobody may get these addresses before they are clean.
+        let first = start.next_multiple_of(PAGE).max(offset / PAGE * PAGE);
+        let last = (end / PAGE * PAGE).min((offset + cost).next_multiple_of(PAGE));
+        self.space.punch(window.start + first, window.start + last);
+        drop(ranges);
+        driver.machine.release(driver.seat, device, cost);
+    }
+}
+
+/// What an allocation of so many bytes costs. OUT_OF_MEMORY when no device could hold it.
+pub(super) fn cost(bytes: u64) -> Answer<u64> {
+    bytes.checked_next_multiple_of(GRANULE).ok_or(CuResult::OUT_OF_MEMORY)
+}
+
+fn ordinary_length(bytes: u64) -> Option<usize> {
+    usize::try_from(bytes.checked_next_multiple_of(PAGE)?).ok().filter(|length| *length <= isize::MAX as usize)
+}
