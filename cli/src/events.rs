@@ -46,17 +46,19 @@ pub fn events(arguments: &Events, place: &Place, report: &Report) -> Outcome<u8>
     }
 }
 
+/// The sentence usually names job and process; where it does not, they come first.
 fn line(event: &EventView) -> String {
-    let who = match (&event.job, event.pid) {
-        (Some(job), Some(pid)) => format!("{job} pid {pid} "),
-        (Some(job), None) => format!("{job} "),
-        (None, Some(pid)) => format!("pid {pid} "),
-        (None, None) => String::new(),
-    };
-    format!(
-        "{} {:<16} {who}{}",
-        timestamp(UNIX_EPOCH + Duration::from_nanos(event.time_ns)),
-        event.kind,
-        event.text
-    )
+    let mut text = event.text.clone();
+    if let Some(pid) = event
+        .pid
+        .map(|pid| pid.to_string())
+        .filter(|pid| !text.contains(pid.as_str()))
+    {
+        text = format!("pid {pid} {text}");
+    }
+    if let Some(job) = event.job.as_ref().filter(|job| !text.contains(job.as_str())) {
+        text = format!("{job} {text}");
+    }
+    let time = timestamp(UNIX_EPOCH + Duration::from_nanos(event.time_ns));
+    format!("{time} {:<16} {text}", event.kind)
 }

@@ -87,14 +87,11 @@ fn text(style: &Style, checks: &[Check]) -> String {
             State::Fail => "fail",
         };
         let pad = " ".repeat(6 - word.len());
-        text.push_str(&format!(
-            "{}{pad}{:<12}{}\n",
-            style.state(word),
-            check.name,
-            style.text(&check.text)
-        ));
+        text.push_str(&format!("{}{pad}{:<12}", style.state(word), check.name));
+        text.push_str(&wrapped(&style.text(&check.text), style.width));
         if let Some(fix) = &check.fix {
-            text.push_str(&format!("{:18}fix: {}\n", "", style.text(fix)));
+            text.push_str(&" ".repeat(INDENT));
+            text.push_str(&wrapped(&style.text(&format!("fix: {fix}")), style.width));
         }
     }
     let of = |state| checks.iter().filter(|c| c.state == state).count();
@@ -106,9 +103,45 @@ fn text(style: &Style, checks: &[Check]) -> String {
     text
 }
 
+/// Where the texts begin.
+const INDENT: usize = 18;
+
+/// Lines of at most `width` columns, cut at blanks; all but the first are indented. A longer word stays whole.
+fn wrapped(text: &str, width: usize) -> String {
+    let mut lines = String::new();
+    let mut used = INDENT;
+    for (i, word) in text.split(' ').enumerate() {
+        let length = word.chars().count();
+        if i > 0 && used + 1 + length > width {
+            lines.push('\n');
+            lines.push_str(&" ".repeat(INDENT));
+            used = INDENT;
+        } else if i > 0 {
+            lines.push(' ');
+            used += 1;
+        }
+        lines.push_str(word);
+        used += length;
+    }
+    lines.push('\n');
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_texts_are_wrapped_at_blanks() {
+        assert_eq!(
+            wrapped("one two three", 26),
+            format!("one two\n{}three\n", " ".repeat(INDENT))
+        );
+        assert_eq!(
+            wrapped("averyveryverylongword x", 20),
+            format!("averyveryverylongword\n{}x\n", " ".repeat(INDENT))
+        );
+    }
 
     #[test]
     fn each_line_has_its_word_and_its_fix() {
