@@ -5,8 +5,11 @@
 //! of a launch). [`Module`] and [`Kernel`] are the way in. What is not supported is refused when a module is loaded,
 //! with line and column.
 
+mod cubin;
 mod error;
 mod execute;
+mod fatbin;
+mod image;
 mod lexer;
 mod memory;
 mod module;
@@ -14,8 +17,12 @@ mod parser;
 mod syntax;
 mod translate;
 
+pub use cubin::{Cubin, CubinKernel};
 pub use error::{Fault, FaultKind, ParseError, Refusal};
 pub use execute::grid::{Launch, Stats};
+pub use fatbin::FatbinError;
+pub use image::{Image, ImageError, Loader, bytes_at, join};
 pub use memory::{DeviceMemory, Region};
 pub use module::{Kernel, Module};
+pub use parser::check_syntax;
 pub use translate::{Parameter, VariableInfo};

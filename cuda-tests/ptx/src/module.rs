@@ -4,11 +4,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::cubin::Cubin;
 use crate::error::{Fault, FaultKind, ParseError};
 use crate::execute::code::Code;
 use crate::execute::grid::{self, Launch, Stats};
 use crate::memory::DeviceMemory;
 use crate::parser::parse;
+use crate::syntax::Source;
 use crate::translate::{self, Parameter, Symbols, VariableInfo};
 
 /// Most threads that a block may have.
@@ -23,6 +25,7 @@ pub struct Module {
     kernels: HashMap<String, Arc<Kernel>>,
     /// Names of the kernels in the order of the text.
     order: Vec<String>,
+    target: u32,
 }
 
 /// A kernel that can be run.
@@ -31,7 +34,15 @@ pub struct Kernel {
     parameters: Vec<Parameter>,
     max_threads: u32,
     required_block: [u32; 3],
-    code: Code,
+    body: Body,
+}
+
+/// What a kernel is made of.
+enum Body {
+    /// Translated PTX.
+    Code(Box<Code>),
+    /// Machine code, of which only this is known: static shared memory and registers.
+    Opaque { shared: u32, registers: u32 },
 }
 
 // SAFETY: the raw pointers of a `Code` lie in buffers that it owns and that nobody writes after translation.
@@ -53,9 +64,37 @@ impl Module {
             images: Vec::new(),
             kernels: HashMap::new(),
             order: Vec::new(),
+            target: 0,
         };
         module.translate(&[])?;
         Ok(module)
+    }
+
+    /// A module of machine code: its kernels have names and parameters, and do nothing.
+    pub fn from_cubin(cubin: Cubin) -> Self {
+        let mut module = Self {
+            texts: Vec::new(),
+            variables: cubin.variables,
+            images: cubin.images,
+            kernels: HashMap::new(),
+            order: Vec::new(),
+            target: 0,
+        };
+        for kernel in cubin.kernels {
+            module.order.push(kernel.name.clone());
+            let kernel = Kernel {
+                name: kernel.name,
+                parameters: kernel.parameters,
+                max_threads: kernel.max_threads,
+                required_block: [0; 3],
+                body: Body::Opaque {
+                    shared: kernel.shared,
+                    registers: kernel.registers,
+                },
+            };
+            module.kernels.insert(kernel.name.clone(), Arc::new(kernel));
+        }
+        module
     }
 
     /// Device variables; memory for them must be given to [`Module::place`] before a kernel that uses them runs.
@@ -65,7 +104,7 @@ impl Module {
 
     /// Tells where the variables are, in the order of [`Module::variables`]. Kernels taken before keep their code.
     pub fn place(&mut self, addresses: &[u64]) -> Result<(), ParseError> {
-        if self.variables.is_empty() {
+        if self.variables.is_empty() || self.texts.is_empty() {
             Ok(())
         } else {
             self.translate(addresses)
@@ -75,6 +114,11 @@ impl Module {
     /// First bytes of variable `index` as its initialiser says; the rest of it is zero.
     pub fn image(&self, index: usize) -> &[u8] {
         &self.images[index]
+    }
+
+    /// Architecture that the PTX was written for: 80 for sm_80; 0 for machine code.
+    pub fn target(&self) -> u32 {
+        self.target
     }
 
     /// A kernel by name.
@@ -95,6 +139,12 @@ impl Module {
         self.images = (0..self.variables.len())
             .map(|index| symbols.image(index))
             .collect::<Result<_, _>>()?;
+        let digits = |source: &Source<'_>| source.target.chars().filter(char::is_ascii_digit).collect::<String>();
+        self.target = sources
+            .iter()
+            .filter_map(|source| digits(source).parse().ok())
+            .max()
+            .unwrap_or(0);
         self.order.clear();
         for (source, number) in symbols.kernels() {
             let function = symbols.function(source, number);
@@ -103,7 +153,7 @@ impl Module {
                 parameters: translate::parameters(function),
                 max_threads: function.max_threads,
                 required_block: function.required_block,
-                code: translate::kernel(&symbols, source, number)?,
+                body: Body::Code(Box::new(translate::kernel(&symbols, source, number)?)),
             };
             self.order.push(kernel.name.clone());
             self.kernels.insert(kernel.name.clone(), Arc::new(kernel));
@@ -135,23 +185,31 @@ impl Kernel {
 
     /// Statically declared shared memory in bytes.
     pub fn shared_bytes(&self) -> u32 {
-        self.code.shared
+        match &self.body {
+            Body::Code(code) => code.shared,
+            Body::Opaque { shared, .. } => *shared,
+        }
     }
 
     /// Local memory of a thread in bytes.
     pub fn local_bytes(&self) -> u32 {
-        self.code.local
+        match &self.body {
+            Body::Code(code) => code.local,
+            Body::Opaque { .. } => 0,
+        }
     }
 
-    /// Registers of a thread, as 32-bit words.
+    /// Registers of a thread, as 32-bit words. For PTX every virtual register counts.
     pub fn registers(&self) -> u32 {
-        self.code
-            .functions
-            .iter()
-            .map(|function| function.frame)
-            .max()
-            .unwrap_or(0)
-            / 128
+        match &self.body {
+            Body::Code(code) => code.functions.iter().map(|function| function.frame).max().unwrap_or(0) / 128,
+            Body::Opaque { registers, .. } => *registers,
+        }
+    }
+
+    /// True for machine code, which is not executed: a run has no effect.
+    pub fn is_opaque(&self) -> bool {
+        matches!(self.body, Body::Opaque { .. })
     }
 
     /// Runs the kernel on up to `threads` operating-system threads, this one included, and returns when it has ended.
@@ -164,7 +222,10 @@ impl Kernel {
         if let Some(why) = self.misfit(launch) {
             return Err(fault(FaultKind::BadLaunch(why), 0));
         }
-        grid::run(&self.code, launch, memory, threads).map_err(|(kind, line)| fault(kind, line))
+        match &self.body {
+            Body::Code(code) => grid::run(code, launch, memory, threads).map_err(|(kind, line)| fault(kind, line)),
+            Body::Opaque { .. } => Ok(Stats::default()),
+        }
     }
 
     /// What is wrong with a launch.
@@ -188,7 +249,7 @@ impl Kernel {
         if launch.parameters.len() < self.parameter_bytes() as usize {
             return Some("parameters are missing");
         }
-        if u64::from(self.code.shared) + u64::from(launch.dynamic_shared) > 1 << 20 {
+        if u64::from(self.shared_bytes()) + u64::from(launch.dynamic_shared) > 1 << 20 {
             return Some("too much shared memory");
         }
         None

@@ -843,3 +843,8 @@ impl<'a> Parser<'a> {
         }
     }
 }
+
+/// Refuses text that is not PTX. Names need not be declared: they may be in another text that is linked to this one.
+pub fn check_syntax(text: &str) -> Result<()> {
+    parse(text).map(|_| ())
+}

@@ -21,8 +21,6 @@ pub struct VariableInfo {
     pub is_constant: bool,
     /// True with `.attribute(.managed)`.
     pub is_managed: bool,
-    /// True when programs can look it up by name.
-    pub is_visible: bool,
 }
 
 /// Device addresses of the variables, in the order of [`Symbols::variables`].
@@ -166,8 +164,6 @@ impl<'a, 's> Symbols<'a, 's> {
                 align: variable.align.max(1),
                 is_constant: variable.space == Space::Const,
                 is_managed: variable.managed,
-                // Programs also look up names that the compiler left internal, and the driver finds them.
-                is_visible: true,
             })
             .collect()
     }
