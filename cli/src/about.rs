@@ -81,8 +81,8 @@ COMMAND gets `LD_PRELOAD` with the library first, `PARTAGE_TOKEN`, `PARTAGE_SOCK
 while no broker answers) and `PARTAGE_BROKER` (where a private broker can be started again). `partage sim` sets \
 `PARTAGE_SIM_DIR`, `PARTAGE_SOCKET_DIR` and puts its driver first in `LD_LIBRARY_PATH`.
 
-A `partage run` inside a job stays in that job: the lower of both limits holds for each process of its COMMAND, and \
-the job's own for all of them together.
+A `partage run` inside a job stays in that job, on its GPUs and under its limit. A lower limit asked there is not \
+enforced while a broker answers; `run` says so, and `--strict` refuses it.
 ";
 
     #[test]

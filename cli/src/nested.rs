@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `partage run` inside a job: no second job, the same one with a lower limit.
+//! `partage run` inside a job: no second job, the same one.
 //!
-//! A job's environment can only lower what the job has, so a `run` inside stays in the job, on its devices, and carries
-//! the lower of the two limits to COMMAND in `PARTAGE_MEM_BYTES`. That limit holds for each process of COMMAND; the job's
-//! own goes on to hold for all of them together. Whether we are inside is asked of the broker, not of the environment: a
-//! terminal multiplexer that was started in a job keeps the job's variables for ever.
+//! A job's environment can only lower what the job has, so a `run` inside stays in the job, on its devices, under its
+//! limit. A lower limit goes to COMMAND in `PARTAGE_MEM_BYTES`, where it holds while no broker answers; the broker keeps
+//! one limit per job, so that is said, and refused with `--strict`. Whether we are inside is asked of the broker, not of
+//! the environment: a terminal multiplexer that was started in a job keeps the job's variables for ever.
 
 use std::env;
 use std::io::IsTerminal;
@@ -87,7 +87,12 @@ pub fn run(arguments: &Run, job: &JobView, command: Command, place: &Place, repo
     let held = env::var("PARTAGE_MEM_BYTES").ok().and_then(|text| text.parse().ok());
     let outer = lowest(held, job.devices.iter().filter_map(|d| d.limit_bytes).max());
     let limit = lowest(asked.map(|amount| amount.on(usable)), outer);
-    let text = sentence(job, asked, limit);
+    let is_lower = asked.is_some_and(|amount| outer.is_none_or(|outer| amount.on(usable) < outer));
+    let text = sentence(job, outer, asked, limit.filter(|_| is_lower));
+    if is_lower && arguments.strict {
+        let hint = "start it outside the job for a limit of its own";
+        return Err(Failure::new(Kind::Unmanageable, format!("--strict: {text}")).hint(hint));
+    }
     if arguments.dry_run {
         let data = Report {
             is_launcher: false,
@@ -95,13 +100,12 @@ pub fn run(arguments: &Run, job: &JobView, command: Command, place: &Place, repo
         };
         data.data(
             "dry-run",
-            json!({ "message": text, "job": job.job, "limit_bytes": limit }),
+            json!({ "message": text, "job": job.job, "limit_bytes": outer }),
             |style| style.text(&text) + "\n",
         );
         return Ok(0);
     }
-    let is_clamped = asked.is_some_and(|amount| Some(amount.on(usable)) > limit);
-    if is_clamped || (!arguments.quiet && std::io::stderr().is_terminal()) {
+    if asked.is_some() || (!arguments.quiet && std::io::stderr().is_terminal()) {
         report.say(&text);
     }
     let Command {
@@ -127,7 +131,8 @@ fn lowest(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     }
 }
 
-fn sentence(job: &JobView, asked: Option<Amount>, limit: Option<u64>) -> String {
+/// `lower` is the limit that was asked, where it is lower than the job's.
+fn sentence(job: &JobView, outer: Option<u64>, asked: Option<Amount>, lower: Option<u64>) -> String {
     let devices = job
         .devices
         .iter()
@@ -135,13 +140,15 @@ fn sentence(job: &JobView, asked: Option<Amount>, limit: Option<u64>) -> String 
         .collect::<Vec<_>>()
         .join(",");
     let model = job.devices.first().map_or("", |d| terminal::model(&d.model));
-    let limit = limit.map_or("no limit".to_owned(), |l| {
-        format!("limit {} for each process", format_bytes(l))
+    let outer = outer.map_or("no limit".to_owned(), |limit| {
+        format!("limit {} for all its processes", format_bytes(limit))
     });
-    let asked = asked.map_or(String::new(), |amount| {
-        format!(" ({amount} asked; inside a job it can only be lowered)")
-    });
-    format!("inside {} on GPU {devices} ({model}), {limit}{asked}", job.job)
+    let asked = match (asked, lower) {
+        (None, _) => String::new(),
+        (Some(amount), None) => format!("; {amount} asked, which is no less"),
+        (Some(_), Some(lower)) => format!("; the lower limit {} is not enforced inside a job", format_bytes(lower)),
+    };
+    format!("inside {} on GPU {devices} ({model}), {outer}{asked}", job.job)
 }
 
 /// Usable bytes of the job's largest device: what a percentage is of.

@@ -278,7 +278,7 @@ fn nothing_is_admitted_for_a_dry_run() {
 }
 
 #[test]
-fn run_inside_a_job_stays_in_it_and_can_only_lower() {
+fn run_inside_a_job_stays_in_it() {
     let bench = Bench::new();
     let mut outer = job("train");
     outer.devices.truncate(1);
@@ -308,6 +308,12 @@ fn run_inside_a_job_stays_in_it_and_can_only_lower() {
         matches!(asked.as_slice(), [Request::Get { .. }]),
         "no second job is asked for: {asked:?}"
     );
+    let line = "partage: inside j42 on GPU 0 (H200), limit 8 GiB for all its processes; \
+                the lower limit 4 GiB is not enforced inside a job\n";
+    assert_eq!(given.2, line, "what is not enforced is never silent");
+    let (given, _) = inside(&["run", "-m", "4GiB", "--strict", "env"], vec![got_job()]);
+    assert_eq!((given.0, given.1.as_str()), (125, ""));
+    assert!(given.2.contains("not enforced"), "{}", given.2);
 
     let (given, _) = inside(&["run", "-m", "64GiB", "env"], vec![got_job()]);
     assert_eq!(
@@ -318,6 +324,10 @@ fn run_inside_a_job_stays_in_it_and_can_only_lower() {
         given.2.contains("limit 8 GiB") && given.2.contains("64GiB asked"),
         "{}",
         given.2
+    );
+    assert_eq!(
+        inside(&["run", "true"], vec![got_job()]).0,
+        (0, String::new(), String::new())
     );
 
     let mut of = status(&bench.socket_dir());
