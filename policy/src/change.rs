@@ -13,8 +13,9 @@ use crate::command::{Action, Signal};
 use crate::device::DeviceState;
 use crate::event::{Caller, TargetQuery, Ticket};
 use crate::job::{JobState, Phase, Placement, Stopping};
-use crate::policy::{Machine, Policy};
-use crate::request::invalid;
+use crate::placement::Unplaced;
+use crate::policy::{Machine, OnSlot, Policy};
+use crate::request::{RunSpec, invalid};
 use crate::target::Access;
 
 impl Policy {
@@ -52,19 +53,17 @@ impl Policy {
             ));
         };
         let amount = parse_amount(text).map_err(|why| invalid(format!("mem={why}"), None))?;
-        if let Some(Phase::Waiting(queued)) = self.jobs.get_mut(&id).map(|job| &mut job.phase) {
-            let mut spec = queued.spec.clone();
-            spec.mem = Some(amount);
-            // Judged before it replaces what was valid.
-            let waiting_spec = std::mem::replace(&mut queued.spec, spec.clone());
-            let (_, _) = spec.amounts(u64::MAX / 2)?;
-            if let Err(crate::placement::Unplaced::Refused(why)) = self.place(&spec, &[], machine) {
-                if let Some(Phase::Waiting(queued)) = self.jobs.get_mut(&id).map(|job| &mut job.phase) {
-                    queued.spec = waiting_spec;
-                }
+        if let Some(Phase::Waiting(queued)) = self.jobs.get(&id).map(|job| &job.phase) {
+            let spec = RunSpec {
+                mem: Some(amount),
+                ..queued.spec.clone()
+            };
+            // Judged before it replaces what was valid; its turn comes at the end of this step.
+            if let Err(Unplaced::Refused(why)) = self.place(&spec, &[], machine) {
                 return Err(why);
             }
             if let Some(Phase::Waiting(queued)) = self.jobs.get_mut(&id).map(|job| &mut job.phase) {
+                queued.spec = spec;
                 queued.mem_text = Some(text.to_owned());
             }
             return Ok(id);
@@ -201,17 +200,10 @@ impl Policy {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         job.record.devices = places.to_vec();
         for (slot, state) in job.slots.iter_mut().enumerate() {
-            let (Some(place), Some(limit)) = (places.get(slot), limits.get(slot)) else {
-                continue;
-            };
-            let ceiling = state.ledger.ceiling().min(*limit).max(place.request);
-            let pages = crate::policy::OnSlot { machine, slot };
-            // A raised promise is not handed out before the others were lowered for it.
-            let ceiling = if ceiling > state.ledger.ceiling() {
-                state.ledger.ceiling()
-            } else {
-                ceiling
-            };
+            let Some(limit) = limits.get(slot) else { continue };
+            // A raised promise is handed out by `share_pool`, after the others were lowered for it.
+            let ceiling = state.ledger.ceiling().min(*limit);
+            let pages = OnSlot { machine, slot };
             let _granted = state.ledger.set_limit(&pages, *limit, ceiling, now_ns);
         }
         for place in places {

@@ -1,24 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Clients: attaching, asking, leaving; adoption of those an earlier broker had.
+//! Clients: attaching, asking, leaving.
 
 use partage_protocol::job_ledger::{JobLedger, Verdict};
 use partage_protocol::message::{
     DEVICE_IS_MIG, DeviceInfo, MAX_DEVICES, NOTICE_FOREIGN_NAMESPACE, NOTICE_NO_BROKER, NOTICE_SHARING_OFF,
-    REFUSED_CAPACITY, REFUSED_DEVICES, REFUSED_IDENTITY, VERDICT_CARD_FULL, VERDICT_GRANTED, VERDICT_INVALID,
-    VERDICT_LIMIT, VERDICT_RETRY, WELCOME_DEFAULT_JOB, WELCOME_PRIVATE_BROKER, WELCOME_STRICT,
+    REFUSED_CAPACITY, REFUSED_DEVICES, VERDICT_CARD_FULL, VERDICT_GRANTED, VERDICT_INVALID, VERDICT_LIMIT,
+    VERDICT_RETRY, WELCOME_DEFAULT_JOB, WELCOME_PRIVATE_BROKER, WELCOME_STRICT,
 };
 use partage_protocol::size::format_bytes;
-use partage_protocol::units::{ClientId, DeviceUuid, JobId, SECOND_NS};
+use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 
 use crate::command::Action;
 use crate::device::DeviceState;
-use crate::event::{Adoption, Attaching};
-use crate::job::{Client, Job, JobRecord, Phase, Placement, Presence, Process, Slot};
+use crate::event::Attaching;
+use crate::job::{Client, Job, JobRecord, Phase, Placement, Presence, Slot};
 use crate::policy::{Machine, OnSlot, Policy};
-
-/// Longest time that a device admits nothing because a client of the broker before has not come back. Clients reconnect
-/// within a second; one that does not is stopped, and is counted with all that its ledger says.
-pub const ADOPTION_NS: u64 = 10 * SECOND_NS;
 
 /// Clients one job may have: far above any real job, low enough that a fork bomb does not take the ledger from others.
 pub const MAX_CLIENTS_PER_JOB: usize = 4_096;
@@ -26,6 +22,7 @@ pub const MAX_CLIENTS_PER_JOB: usize = 4_096;
 impl Policy {
     pub(crate) fn attach<M: Machine>(&mut self, attaching: Attaching, machine: &M, now_ns: u64) {
         let id = attaching.client;
+        self.replace_image(&attaching, machine, now_ns);
         let job = match self.find_job(&attaching) {
             Some(job) => job,
             None => match self.begin_default_job(&attaching, machine, now_ns) {
@@ -68,6 +65,20 @@ impl Policy {
             Some(process.pid),
             format!("pid {} attached to {job}", process.pid),
         );
+    }
+
+    /// A process attaches once: if it is known already, it has replaced its image (exec freed what it held, and no
+    /// pidfd says so), or a broker died before it could be welcomed. Its earlier clients are gone.
+    fn replace_image<M: Machine>(&mut self, attaching: &Attaching, machine: &M, now_ns: u64) {
+        if attaching.is_nvml_only {
+            return;
+        }
+        let is_earlier =
+            |(id, client): &(&ClientId, &Client)| **id != attaching.client && client.process == attaching.process;
+        let earlier: Vec<ClientId> = self.clients.iter().filter(is_earlier).map(|(id, _)| *id).collect();
+        for client in earlier {
+            self.client_gone(client, machine, now_ns);
+        }
     }
 
     /// The kernel's word first, then the token (own uid only), then an existing default job of the same scope.
@@ -163,7 +174,7 @@ impl Policy {
         Ok(id)
     }
 
-    fn welcome(&mut self, client: ClientId, job: JobId) {
+    pub(crate) fn welcome(&mut self, client: ClientId, job: JobId) {
         let Some(record) = self.jobs.get(&job).map(|job| job.record.clone()) else {
             return;
         };
@@ -407,42 +418,6 @@ impl Policy {
         self.look_after(known.job, machine, now_ns);
     }
 
-    pub(crate) fn reattach<M: Machine>(
-        &mut self,
-        client: ClientId,
-        process: Process,
-        are_pages_lost: bool,
-        machine: &M,
-    ) {
-        let Some(known) = self.clients.get_mut(&client).filter(|known| known.process == process) else {
-            let text = format!("the ledger has no {client} for pid {}", process.pid);
-            return self.refuse_client(client, REFUSED_IDENTITY, text);
-        };
-        known.presence = Presence::Attached;
-        let job = known.job;
-        let is_member = !known.is_nvml_only;
-        self.awaited.remove(&client);
-        if let Some(state) = self.jobs.get_mut(&job) {
-            for (slot, state) in state.slots.iter_mut().enumerate().filter(|_| is_member) {
-                state.ledger.adopt(&OnSlot { machine, slot }, client);
-            }
-            if are_pages_lost {
-                let pid = process.pid;
-                state.note(format!(
-                    "pid {pid} closed Partage's descriptors: it keeps its grant and cannot grow"
-                ));
-            }
-        }
-        self.welcome(client, job);
-        self.show_pages(job);
-        self.publish(
-            "adopted",
-            Some(job),
-            Some(process.pid),
-            format!("pid {} of {job} came back", process.pid),
-        );
-    }
-
     pub(crate) fn notice(&mut self, client: ClientId, what: u32, value: u64) {
         let Some(known) = self.clients.get(&client) else { return };
         let (job, pid) = (known.job, known.process.pid);
@@ -463,67 +438,7 @@ impl Policy {
         self.publish("notice", Some(job), Some(pid), text);
     }
 
-    pub(crate) fn adopt<M: Machine>(&mut self, adoption: Adoption, machine: &M, now_ns: u64) {
-        self.next_job = self.next_job.max(adoption.next_job);
-        for record in adoption.jobs {
-            self.next_job = self.next_job.max(record.id.saturating_add(1));
-            let mut job = Job::new(record, Phase::Live);
-            for place in &job.record.devices {
-                let limit = self.limit_of(place.device, place.limit);
-                // What was promised stays allowed; more only once the device can be judged.
-                job.slots.push(Slot {
-                    ledger: JobLedger::new(limit, place.request.min(limit)),
-                    peak: 0,
-                });
-            }
-            if let Some(process) = job.record.first {
-                let reason = "adopted: is its first process still there?";
-                self.command(Action::Watch { job: job.id(), process }, reason);
-            }
-            self.jobs.insert(job.id(), job);
-        }
-        for known in adoption.clients {
-            let Some(job) = self.jobs.get_mut(&known.job) else {
-                self.command(
-                    Action::ForgetClient(known.client),
-                    "the ledger names a job that is not recorded",
-                );
-                continue;
-            };
-            job.clients.insert(known.client);
-            for (slot, state) in job.slots.iter_mut().enumerate() {
-                state.ledger.adopt(&OnSlot { machine, slot }, known.client);
-            }
-            let (job, process) = (known.job, known.process);
-            let client = Client {
-                job,
-                process,
-                presence: Presence::Away,
-                is_nvml_only: false,
-            };
-            self.clients.insert(known.client, client);
-            self.awaited.insert(known.client);
-        }
-        self.adoption_until_ns = Some(now_ns.saturating_add(ADOPTION_NS));
-        let devices: Vec<DeviceUuid> = self.devices.keys().copied().collect();
-        for device in devices {
-            self.share_pool(device, machine, now_ns);
-        }
-        let jobs: Vec<JobId> = self.jobs.keys().copied().collect();
-        for job in jobs {
-            self.look_after(job, machine, now_ns);
-        }
-    }
-
-    /// Is a client of the broker before still awaited on this device?
-    pub(crate) fn is_adopting(&self, device: DeviceUuid) -> bool {
-        self.awaited.iter().any(|client| {
-            let job = self.clients.get(client).and_then(|client| self.jobs.get(&client.job));
-            job.is_some_and(|job| job.slot_of(device).is_some())
-        })
-    }
-
-    fn refuse_client(&mut self, client: ClientId, code: u32, text: String) {
+    pub(crate) fn refuse_client(&mut self, client: ClientId, code: u32, text: String) {
         let reason = text.clone();
         self.command(Action::Refuse { client, code, text }, &reason);
     }

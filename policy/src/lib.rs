@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod adoption;
 mod change;
 mod clients;
 mod command;
@@ -31,7 +32,8 @@ mod room;
 mod target;
 mod view;
 
-pub use clients::{ADOPTION_NS, MAX_CLIENTS_PER_JOB};
+pub use adoption::ADOPTION_NS;
+pub use clients::MAX_CLIENTS_PER_JOB;
 pub use command::{Action, Command, Signal};
 pub use device::DeviceState;
 pub use event::{

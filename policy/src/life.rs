@@ -178,7 +178,7 @@ impl Policy {
         }
     }
 
-    /// Everything that is due. Runs at the start of every step, so that no order of events can outrun a deadline.
+    /// Everything that is due. Runs at the start of a step, so that no order of events can outrun a deadline.
     pub(crate) fn expire<M: Machine>(&mut self, machine: &M, now_ns: u64) {
         if self
             .adoption_until_ns
@@ -253,7 +253,11 @@ impl Policy {
 
     /// When [`Policy::expire`] has something to do next.
     pub(crate) fn next_due(&self) -> Option<u64> {
-        let mut due: Vec<u64> = self.adoption_until_ns.into_iter().collect();
+        // With nobody left to wait for, an adoption ends at once.
+        let adoption = self
+            .adoption_until_ns
+            .map(|until| if self.awaited.is_empty() { 0 } else { until });
+        let mut due: Vec<u64> = adoption.into_iter().collect();
         for job in self.jobs.values() {
             match &job.phase {
                 Phase::Waiting(queued) => {

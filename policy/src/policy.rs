@@ -57,6 +57,8 @@ pub struct Policy {
     pub(crate) awaited: BTreeSet<ClientId>,
     /// When they are no longer waited for.
     pub(crate) adoption_until_ns: Option<u64>,
+    /// When something is due; kept so that asks need not look at every job.
+    pub(crate) due_ns: Option<u64>,
     /// Filled during a step.
     pub(crate) out: Vec<Command>,
 }
@@ -76,6 +78,7 @@ impl Policy {
             next_job,
             awaited: BTreeSet::new(),
             adoption_until_ns: None,
+            due_ns: None,
             out: Vec::new(),
         }
     }
@@ -84,7 +87,9 @@ impl Policy {
     /// already written through `machine` when it returns.
     #[must_use]
     pub fn step<M: Machine>(&mut self, now_ns: u64, event: Event, machine: &M) -> Vec<Command> {
-        self.expire(machine, now_ns);
+        if self.due_ns.is_some_and(|due| now_ns >= due) {
+            self.expire(machine, now_ns);
+        }
         match event {
             // The frequent ones first; they change nobody's room.
             Event::Ask {
@@ -153,13 +158,14 @@ impl Policy {
             Event::Tick => {}
         }
         self.serve_queue(machine, now_ns);
+        self.due_ns = self.next_due();
         std::mem::take(&mut self.out)
     }
 
     /// When the policy wants a [`Event::Tick`] at the latest, if nothing else happens; `None` for never.
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
-        self.next_due()
+        self.due_ns
     }
 
     /// The live job whose first process this is.

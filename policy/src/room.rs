@@ -217,12 +217,13 @@ impl Policy {
             self.set_ceiling(hold, ceiling, machine, now_ns);
         }
         for hold in &picture.holds {
-            let room = if hold.is_pooled() && has_promises {
+            let room = if has_promises {
                 // Looked at again: another job may have used its slack before it could be lowered.
                 let Some(now) = self.picture(device, machine) else {
                     return;
                 };
-                now.room_now(Some(hold.job)).max(hold.promised)
+                let promised = if hold.is_pooled() { hold.promised } else { 0 };
+                now.room_now(Some(hold.job)).max(promised)
             } else {
                 u64::MAX
             };
