@@ -141,8 +141,15 @@ impl Failure {
     }
 }
 
+const NO_DRIVER: &str = "no NVIDIA driver here";
+
 impl From<ErrorView> for Failure {
     fn from(view: ErrorView) -> Self {
+        let mut message = view.message;
+        if view.code == ErrorCode::NoDriver && message.starts_with(NO_DRIVER) {
+            // The loader's reason is for `doctor`; here it would stand between the finding and the way out.
+            message = NO_DRIVER.to_owned();
+        }
         let hint = match view.code {
             ErrorCode::NoDriver => view
                 .hint
@@ -151,7 +158,7 @@ impl From<ErrorView> for Failure {
         };
         Self {
             kind: view.code.into(),
-            message: view.message,
+            message,
             hint,
             holders: view.holders,
         }
@@ -191,7 +198,7 @@ mod tests {
     fn a_machine_without_driver_is_told_about_sim() {
         let view = ErrorView {
             code: ErrorCode::NoDriver,
-            message: "no NVIDIA driver here".to_owned(),
+            message: "no NVIDIA driver here (libnvidia-ml.so.1: no such file)".to_owned(),
             hint: None,
             holders: vec![],
         };

@@ -169,6 +169,27 @@ fn strip_color(cell: &str) -> String {
     plain + rest
 }
 
+/// Lines of at most `width` columns, cut at blanks; all but the first are indented, and the first is taken to be. A longer word stays whole.
+pub fn wrapped(text: &str, width: usize, indent: usize) -> String {
+    let mut lines = String::new();
+    let mut used = indent;
+    for (i, word) in text.split(' ').enumerate() {
+        let length = word.chars().count();
+        if i > 0 && used + 1 + length > width {
+            lines.push('\n');
+            lines.push_str(&" ".repeat(indent));
+            used = indent;
+        } else if i > 0 {
+            lines.push(' ');
+            used += 1;
+        }
+        lines.push_str(word);
+        used += length;
+    }
+    lines.push('\n');
+    lines
+}
+
 /// The words that a hurried reader needs first: `1 job`, `3 jobs`.
 pub fn count(number: usize, noun: &str) -> String {
     if number == 1 {
@@ -230,6 +251,15 @@ mod tests {
                 "j12  ended    true"
             ]
         );
+    }
+
+    #[test]
+    fn long_texts_are_wrapped_at_blanks() {
+        assert_eq!(
+            wrapped("one two three", 26, 18),
+            format!("one two\n{}three\n", " ".repeat(18))
+        );
+        assert_eq!(wrapped("averyverylongword x", 10, 2), "averyverylongword\n  x\n");
     }
 
     #[test]

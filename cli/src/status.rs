@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::failure::Outcome;
 use crate::jobs::{ask as ask_broker, unexpected};
 use crate::place::Place;
-use crate::report::{Report, count, table};
+use crate::report::{Report, count, table, wrapped};
 use crate::terminal::{Style, model};
 
 /// What the broker says of itself and its devices.
@@ -94,10 +94,10 @@ fn queue(style: &Style, queue: &[QueuedView]) -> String {
     table(style, &["QUEUED", "USER", "ASKS", "WAITED", "FOR"], &rows)
 }
 
-/// The broker in two or three lines.
+/// The broker in a few lines.
 pub fn broker_text(style: &Style, broker: &BrokerView) -> String {
     let mut text = format!(
-        "broker {} ({}), {}, {}, up {}\nat {}, version {}, driver {}\n",
+        "broker {} ({}), {}, {}, up {}\nat {}, version {}\n",
         broker.pid,
         style.text(&broker.kind),
         count(broker.jobs as usize, "job"),
@@ -105,8 +105,12 @@ pub fn broker_text(style: &Style, broker: &BrokerView) -> String {
         format_duration(broker.uptime_ns),
         style.text(&broker.socket_dir),
         style.text(&broker.version),
-        style.state(&broker.driver),
     );
+    // Every state but `ok` is a sentence that names the driver itself.
+    match broker.driver.as_str() {
+        "ok" => text.push_str(&format!("driver {}\n", style.state("ok"))),
+        other => text.push_str(&wrapped(&style.text(other), style.width, 0)),
+    }
     if broker.kind == "private" {
         text.push_str("a private broker: promises hold among your own jobs only\n");
     }

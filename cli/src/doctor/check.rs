@@ -7,7 +7,7 @@ use serde_json::json;
 use super::{driver, library, system};
 use crate::failure::Outcome;
 use crate::place::Place;
-use crate::report::{Report, count};
+use crate::report::{Report, count, wrapped};
 use crate::terminal::Style;
 
 /// How a check ended.
@@ -88,10 +88,10 @@ fn text(style: &Style, checks: &[Check]) -> String {
         };
         let pad = " ".repeat(6 - word.len());
         text.push_str(&format!("{}{pad}{:<12}", style.state(word), check.name));
-        text.push_str(&wrapped(&style.text(&check.text), style.width));
+        text.push_str(&wrapped(&style.text(&check.text), style.width, INDENT));
         if let Some(fix) = &check.fix {
             text.push_str(&" ".repeat(INDENT));
-            text.push_str(&wrapped(&style.text(&format!("fix: {fix}")), style.width));
+            text.push_str(&wrapped(&style.text(&format!("fix: {fix}")), style.width, INDENT));
         }
     }
     let of = |state| checks.iter().filter(|c| c.state == state).count();
@@ -106,42 +106,9 @@ fn text(style: &Style, checks: &[Check]) -> String {
 /// Where the texts begin.
 const INDENT: usize = 18;
 
-/// Lines of at most `width` columns, cut at blanks; all but the first are indented. A longer word stays whole.
-fn wrapped(text: &str, width: usize) -> String {
-    let mut lines = String::new();
-    let mut used = INDENT;
-    for (i, word) in text.split(' ').enumerate() {
-        let length = word.chars().count();
-        if i > 0 && used + 1 + length > width {
-            lines.push('\n');
-            lines.push_str(&" ".repeat(INDENT));
-            used = INDENT;
-        } else if i > 0 {
-            lines.push(' ');
-            used += 1;
-        }
-        lines.push_str(word);
-        used += length;
-    }
-    lines.push('\n');
-    lines
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn long_texts_are_wrapped_at_blanks() {
-        assert_eq!(
-            wrapped("one two three", 26),
-            format!("one two\n{}three\n", " ".repeat(INDENT))
-        );
-        assert_eq!(
-            wrapped("averyveryverylongword x", 20),
-            format!("averyveryverylongword\n{}x\n", " ".repeat(INDENT))
-        );
-    }
 
     #[test]
     fn each_line_has_its_word_and_its_fix() {

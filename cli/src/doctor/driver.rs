@@ -102,12 +102,17 @@ fn open(name: &str) -> Result<Library, libloading::Error> {
     unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }
 }
 
+/// The loader's own words.
+fn reason(error: &libloading::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
+}
+
 const NO_DRIVER: &str = "install the NVIDIA driver, or try: partage sim -- partage run ...";
 
 fn ask_nvml() -> Result<String, (String, String)> {
     let library = open("libnvidia-ml.so.1").map_err(|error| {
         (
-            format!("libnvidia-ml.so.1 does not load: {error}"),
+            format!("libnvidia-ml.so.1 does not load: {}", reason(&error)),
             NO_DRIVER.to_owned(),
         )
     })?;
@@ -168,10 +173,13 @@ fn advice(code: c_int) -> String {
 }
 
 fn ask_cuda() -> Result<String, (String, String)> {
-    let missing = |error| {
+    let missing = |error: libloading::Error| {
         let fix =
             "install the driver's compute libraries (libcuda1, nvidia-driver-cuda), or mount them into the container";
-        (format!("libcuda.so.1 does not load: {error}"), fix.to_owned())
+        (
+            format!("libcuda.so.1 does not load: {}", reason(&error)),
+            fix.to_owned(),
+        )
     };
     let library = open("libcuda.so.1").map_err(missing)?;
     // SAFETY: the type is that of cuda.h since CUDA 2.2.

@@ -52,7 +52,7 @@ fn broker(place: &Place) -> Check {
         Ok(status) => {
             let broker = &status.broker;
             let text = format!(
-                "pid {}, {}, version {}, driver {}",
+                "pid {}, {}, version {}, driver: {}",
                 broker.pid, broker.kind, broker.version, broker.driver
             );
             if broker.driver.starts_with("driver mismatch") {

@@ -83,7 +83,8 @@ QUEUED  USER  ASKS  WAITED  FOR
 j44     bob   25%   61s     35 GiB asked, 2 GiB free of 140 GiB on GPU 3, held …
 
 broker 4100 (private), 1 job, 2 clients, up 90s
-at {}, version 0.1.0 (0123456789ab), driver ok
+at {}, version 0.1.0 (0123456789ab)
+driver ok
 a private broker: promises hold among your own jobs only
 ",
         bench.socket_dir().display()
