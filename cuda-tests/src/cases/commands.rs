@@ -12,11 +12,20 @@ use crate::rig::Rig;
 pub fn cases() -> Vec<Case> {
     vec![
         Case::new("commands::ordinary_programs_run_unchanged", ordinary),
-        Case::new("commands::static_binary", |rig| unmanaged(rig, &static_binary(), &[], "static")),
+        Case::new("commands::static_binary", |rig| {
+            unmanaged(rig, &static_binary(), &[], "static")
+        }),
         Case::new("commands::musl_binary_and_as_a_child_of_bash", musl),
         Case::new("commands::setuid_binary", setuid),
-        Case::new("commands::sudo_hands_the_work_on", |rig| hand_off(rig, "sudo", &["-n", "true"])),
-        Case::new("commands::docker_hands_the_work_on", |rig| hand_off(rig, "docker", &["run", "--gpus", "all", "x"])),
+        Case::new("commands::env_i_drops_the_library", |rig| {
+            unmanaged(rig, Path::new("/usr/bin/env"), &["-i", "/bin/echo", "hello"], "LD_PRELOAD")
+        }),
+        Case::new("commands::sudo_hands_the_work_on", |rig| {
+            hand_off(rig, "sudo", &["-n", "true"])
+        }),
+        Case::new("commands::docker_hands_the_work_on", |rig| {
+            hand_off(rig, "docker", &["run", "--gpus", "all", "x"])
+        }),
     ]
 }
 
@@ -28,7 +37,12 @@ fn bare(rig: &Rig, program: &Path, arguments: &[&str]) -> Output {
 
 #[track_caller]
 fn same(under: &Output, bare: &Output, what: &str) {
-    assert_eq!(under.status, bare.status, "{what}: {}", String::from_utf8_lossy(&under.stderr));
+    assert_eq!(
+        under.status,
+        bare.status,
+        "{what}: {}",
+        String::from_utf8_lossy(&under.stderr)
+    );
     assert_eq!(under.stdout, bare.stdout, "{what}: standard output");
 }
 
@@ -38,15 +52,21 @@ fn ordinary(rig: &Rig) {
         ("/bin/false", &[]),
         ("/bin/bash", &["-c", "echo out; echo err >&2; exit 7"]),
         ("/bin/sh", &["-c", "kill -TERM $$"]),
-        ("/usr/bin/env", &["-i", "/bin/echo", "hello"]),
+        ("/usr/bin/env", &["-u", "HOME", "/bin/echo", "hello"]),
     ];
     for (name, arguments) in commands {
-        let (under, bare) = (rig.output(rig.run(&["-m", "25%"], Path::new(name), arguments)), bare(rig, Path::new(name), arguments));
+        let (under, bare) = (
+            rig.output(rig.run(&["-m", "25%"], Path::new(name), arguments)),
+            bare(rig, Path::new(name), arguments),
+        );
         same(&under, &bare, name);
         assert_eq!(under.stderr, bare.stderr, "{name}: not on a terminal, `run` is silent");
     }
     let python = super::matrix::python();
-    for script in ["pass", "import sys, ctypes, threading, subprocess; print(1); sys.exit(3)"] {
+    for script in [
+        "pass",
+        "import sys, ctypes, threading, subprocess; print(1); sys.exit(3)",
+    ] {
         let under = rig.output(rig.run(&["-m", "25%"], &python, &["-c", script]));
         same(&under, &bare(rig, &python, &["-c", script]), script);
         assert_eq!(under.stderr, b"");
@@ -60,10 +80,16 @@ fn unmanaged(rig: &Rig, program: &Path, arguments: &[&str], reason: &str) {
     same(&under, &bare(rig, program, arguments), reason);
     let text = String::from_utf8_lossy(&under.stderr).into_owned();
     let lines: Vec<_> = text.lines().filter(|line| line.starts_with("partage:")).collect();
-    assert!(lines.len() == 1 && lines[0].contains(reason), "one line names it ({reason}): {text}");
+    assert!(
+        lines.len() == 1 && lines[0].contains(reason),
+        "one line names it ({reason}): {text}"
+    );
     let strict = rig.output(rig.run(&["-m", "25%", "--strict"], program, arguments));
     assert_eq!(strict.status.code(), Some(125), "--strict");
-    assert!(String::from_utf8_lossy(&strict.stderr).contains(reason), "--strict says why");
+    assert!(
+        String::from_utf8_lossy(&strict.stderr).contains(reason),
+        "--strict says why"
+    );
     assert_eq!(strict.stdout, b"", "--strict: the program did not run");
 }
 
@@ -72,28 +98,51 @@ fn static_binary() -> PathBuf {
 }
 
 fn musl(rig: &Rig) {
-    let Some(compiler) = ["/usr/bin/musl-gcc", "/usr/local/bin/musl-gcc"].iter().find(|path| Path::new(path).exists()) else {
+    let Some(compiler) = ["/usr/bin/musl-gcc", "/usr/local/bin/musl-gcc"]
+        .iter()
+        .find(|path| Path::new(path).exists())
+    else {
         // scripts/test installs it where it may; a machine without is told, not passed over.
-        assert!(std::env::var_os("PARTAGE_SKIP_MUSL").is_some(), "musl-gcc is missing: install musl-tools or set PARTAGE_SKIP_MUSL=1");
+        assert!(
+            std::env::var_os("PARTAGE_SKIP_MUSL").is_some(),
+            "musl-gcc is missing: install musl-tools or set PARTAGE_SKIP_MUSL=1"
+        );
         println!("SKIPPED: commands::musl: PARTAGE_SKIP_MUSL is set");
         return;
     };
     let path = crate::artefacts::bin_dir().join("programs").join("hello-musl");
     std::fs::create_dir_all(path.parent().expect("a folder")).expect("writable");
     let source = crate::artefacts::package_dir().join("programs/hello.c");
-    let built = std::process::Command::new(compiler).arg("-o").arg(&path).arg(source).status().expect("musl-gcc runs");
+    let built = std::process::Command::new(compiler)
+        .arg("-o")
+        .arg(&path)
+        .arg(source)
+        .status()
+        .expect("musl-gcc runs");
     assert!(built.success());
     unmanaged(rig, &path, &[], "musl");
     let line = format!("{}; echo $?", path.display());
     let arguments = ["-c", line.as_str()];
     let under = rig.output(rig.run(&["-m", "25%"], Path::new("/bin/bash"), &arguments));
-    same(&under, &bare(rig, Path::new("/bin/bash"), &arguments), "musl as a child of bash");
+    same(
+        &under,
+        &bare(rig, Path::new("/bin/bash"), &arguments),
+        "musl as a child of bash",
+    );
 }
 
 fn setuid(rig: &Rig) {
     let from = program("hello", "hello.c", &[]);
     let path = rig.dir.join("hello-setuid");
     std::fs::copy(from, &path).expect("writable");
+    // A setuid bit changes nothing for the file's own owner (the kernel starts it without secure mode), and as root the
+    // library may be preloaded into it; somebody else's file is what cannot be managed.
+    // SAFETY: geteuid has no preconditions.
+    if unsafe { libc::geteuid() } != 0 {
+        println!("SKIPPED: only root can make another user's setuid file");
+        return;
+    }
+    std::os::unix::fs::chown(&path, Some(65534), Some(65534)).expect("root");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o4755)).expect("our own file");
     unmanaged(rig, &path, &[], "setuid");
 }

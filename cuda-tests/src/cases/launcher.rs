@@ -21,7 +21,11 @@ pub fn cases() -> Vec<Case> {
         Case::new("launcher::others_jobs_are_out_of_reach", others_jobs),
         Case::new("launcher::two_users_promise_no_memory_twice", two_users).simulated("needs a device both may use"),
         Case {
-            spec: Spec { gpus: 2, memory: 16 * GIB, idle_exit: 1 },
+            spec: Spec {
+                gpus: 2,
+                memory: 16 * GIB,
+                idle_exit: 1,
+            },
             ..Case::new("launcher::idle_broker_leaves", idle_broker_leaves)
         },
         Case::new("launcher::sim_command", sim_command).simulated("simulated by name"),
@@ -41,14 +45,23 @@ fn shell(rig: &Rig, line: &str) -> Output {
 fn pipes_return(rig: &Rig) {
     // If the broker held our pipe, `output` would wait for it; the patience there is the broker's 60 s of idleness.
     let start = std::time::Instant::now();
-    let output = shell(rig, r#"x=$("$P" run -- /bin/true); echo "code $?"; "$P" run -- /bin/true | cat; echo "${PIPESTATUS[0]}""#);
+    let output = shell(
+        rig,
+        r#"x=$("$P" run -- /bin/true); echo "code $?"; "$P" run -- /bin/true | cat; echo "${PIPESTATUS[0]}""#,
+    );
     assert_eq!(text(&output.stdout), "code 0\n0\n", "{}", text(&output.stderr));
-    assert!(start.elapsed() < Duration::from_secs(30), "returned while the broker lives");
+    assert!(
+        start.elapsed() < Duration::from_secs(30),
+        "returned while the broker lives"
+    );
     assert!(rig.broker_pid_quick().is_some(), "the broker stays");
 }
 
 fn two_first_runs(rig: &Rig) {
-    let output = shell(rig, r#"for i in 1 2 3 4; do "$P" run -m 1GiB -- /bin/sleep 2 & done; wait; echo done"#);
+    let output = shell(
+        rig,
+        r#"for i in 1 2 3 4; do "$P" run -m 1GiB -- /bin/sleep 2 & done; wait; echo done"#,
+    );
     assert_eq!(text(&output.stdout), "done\n", "{}", text(&output.stderr));
     let brokers = brokers_of(rig);
     assert_eq!(brokers.len(), 1, "one broker: {brokers:?}");
@@ -78,7 +91,15 @@ fn no_environment(rig: &Rig) {
          env -i {sim} HOME=/ TERM=dumb '{p}' run -- /bin/true && echo ok; \
          env -i {sim} '{p}' broker stop >/dev/null; ls -d /tmp/partage-*; wait",
         p = built("partage").display(),
-        sim = if sim.exists() { format!("PARTAGE_SIM_DIR={} LD_LIBRARY_PATH={}/lib", sim.display(), sim.display()) } else { String::new() },
+        sim = if sim.exists() {
+            format!(
+                "PARTAGE_SIM_DIR={} LD_LIBRARY_PATH={}/lib",
+                sim.display(),
+                sim.display()
+            )
+        } else {
+            String::new()
+        },
     );
     let mut command = rig.command("/usr/bin/unshare");
     // The machine's folder lies below /tmp, so the private /tmp is one folder of a copy-on-write view: a bind of our own.
@@ -90,10 +111,16 @@ fn no_environment(rig: &Rig) {
         dir = rig.dir.display(),
         name = rig.dir.file_name().expect("a folder").to_string_lossy(),
     );
-    command.args(["--mount", "--map-root-user", "--user", "/bin/bash", "-c", &setup]).env_remove("PARTAGE_SOCKET_DIR");
+    command
+        .args(["--mount", "--map-root-user", "--user", "/bin/bash", "-c", &setup])
+        .env_remove("PARTAGE_SOCKET_DIR");
     let output = rig.output(command);
     let out = text(&output.stdout);
-    assert!(out.contains("\"first\"") && out.contains("ok\n"), "{out}{}", text(&output.stderr));
+    assert!(
+        out.contains("\"first\"") && out.contains("ok\n"),
+        "{out}{}",
+        text(&output.stderr)
+    );
     assert_eq!(out.matches("/tmp/partage-").count(), 1, "one folder, one broker: {out}");
 }
 
@@ -103,7 +130,11 @@ fn bad_input(rig: &Rig) {
         (&["run", "-m", "8", "--", "true"], 125, &["8GiB"]),
         (&["run", "-m", "0", "--", "true"], 125, &["0"]),
         (&["run", "-m", "200%", "--", "true"], 125, &["200%", "100"]),
-        (&["run", "-m", "1TiB", "-g", "0", "--", "true"], 125, &["1.0 TiB", "GiB"]),
+        (
+            &["run", "-m", "1TiB", "-g", "0", "--", "true"],
+            125,
+            &["1 TiB", "GiB"],
+        ),
         (&["run", "-m", "25%"], 125, &["COMMAND"]),
         (&["run", "--", "/etc/passwd"], 126, &["/etc/passwd"]),
         (&["run", "--", "no-such-program-here"], 127, &["no-such-program-here"]),
@@ -125,7 +156,10 @@ fn bad_input(rig: &Rig) {
         }
         assert_eq!(text(&output.stdout), "", "{arguments:?}: data only on stdout");
         if *code != 2 {
-            assert!(errors.lines().any(|line| line.starts_with("partage:")), "{arguments:?}: {errors}");
+            assert!(
+                errors.lines().any(|line| line.starts_with("partage:")),
+                "{arguments:?}: {errors}"
+            );
         }
     }
     // The same of the environment's twins.
@@ -145,10 +179,17 @@ fn bad_input(rig: &Rig) {
 fn full_device(rig: &Rig) {
     let mut holder = rig.client(&["-g", "0", "-m", "75%", "--name", "holder"]);
     holder.ready();
-    let output = rig.output(rig.run(&["-g", "0", "-m", "50%", "--on-full", "fail"], Path::new("/bin/true"), &[]));
+    let output = rig.output(rig.run(
+        &["-g", "0", "-m", "50%", "--on-full", "fail"],
+        Path::new("/bin/true"),
+        &[],
+    ));
     assert_eq!(output.status.code(), Some(124));
     let errors = text(&output.stderr);
-    assert!(errors.starts_with("partage:") && errors.contains("j1") && errors.contains("GiB"), "{errors}");
+    assert!(
+        errors.starts_with("partage:") && errors.contains("j1") && errors.contains("GiB"),
+        "{errors}"
+    );
     // Four quarters always fit.
     drop(holder);
 }
@@ -156,7 +197,11 @@ fn full_device(rig: &Rig) {
 fn queue(rig: &Rig) {
     let mut holder = rig.client(&["-g", "0", "-m", "75%"]);
     holder.ready();
-    let output = rig.output(rig.run(&["-g", "0", "-m", "50%", "--wait-timeout", "1s"], Path::new("/bin/true"), &[]));
+    let output = rig.output(rig.run(
+        &["-g", "0", "-m", "50%", "--wait-timeout", "1s"],
+        Path::new("/bin/true"),
+        &[],
+    ));
     assert_eq!(output.status.code(), Some(124), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("wait"), "it said that it waits");
     let clients: Vec<_> = (0..4).map(|_| rig.client(&["-g", "1", "-m", "25%"])).collect();
@@ -185,14 +230,23 @@ fn as_nobody(rig: &Rig, arguments: &[&str]) -> Option<Output> {
         return None;
     }
     let mut command = rig.command("/usr/bin/setpriv");
-    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(built("partage")).args(arguments);
+    command
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .arg(built("partage"))
+        .args(arguments);
     Some(rig.output(command))
 }
 
 /// Whether another user can even execute the build: a home folder of mode 0700 hides it.
 fn open_path(path: &Path) -> bool {
     Command::new("/usr/bin/setpriv")
-        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "/usr/bin/test", "-x"])
+        .args([
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+            "/usr/bin/test",
+            "-x",
+        ])
         .arg(path)
         .status()
         .is_ok_and(|status| status.success())
@@ -206,8 +260,15 @@ fn others_jobs(rig: &Rig) {
     let mut mine = rig.client(&["-m", "1GiB", "--name", "mine"]);
     mine.ready();
     for arguments in [&["set", "mine", "mem=2GiB"][..], &["stop", "mine"], &["stop", "j1"]] {
-        let Some(output) = as_nobody(rig, arguments) else { return };
-        assert!(matches!(output.status.code(), Some(3..=5)), "{arguments:?}: {:?} {}", output.status, text(&output.stderr));
+        let Some(output) = as_nobody(rig, arguments) else {
+            return;
+        };
+        assert!(
+            matches!(output.status.code(), Some(3..=5)),
+            "{arguments:?}: {:?} {}",
+            output.status,
+            text(&output.stderr)
+        );
     }
     assert_eq!(mine.numbers("info")[2], GIB, "untouched");
 }
@@ -242,16 +303,28 @@ fn two_users(rig: &Rig) {
         rig.output(command)
     };
     let fits = run("25%");
-    assert_eq!(fits.status.code(), Some(0), "a quarter is there: {}", text(&fits.stderr));
+    assert_eq!(
+        fits.status.code(),
+        Some(0),
+        "a quarter is there: {}",
+        text(&fits.stderr)
+    );
     let too_much = run("75%");
-    assert_eq!(too_much.status.code(), Some(124), "three quarters are not: {}", text(&too_much.stderr));
+    assert_eq!(
+        too_much.status.code(),
+        Some(124),
+        "three quarters are not: {}",
+        text(&too_much.stderr)
+    );
 }
 
 fn idle_broker_leaves(rig: &Rig) {
     assert!(rig.output(rig.run(&[], Path::new("/bin/true"), &[])).status.success());
     assert!(rig.broker_pid_quick().is_some());
     // The job lives five seconds after its process, the broker one more (this case's setting).
-    rig.eventually(Duration::from_secs(20), "the broker leaves", || rig.broker_pid_quick().is_none());
+    rig.eventually(Duration::from_secs(20), "the broker leaves", || {
+        rig.broker_pid_quick().is_none()
+    });
 }
 
 fn sim_command(rig: &Rig) {
@@ -259,7 +332,14 @@ fn sim_command(rig: &Rig) {
     let name = format!("t{}", std::process::id());
     command
         .arg(&name)
-        .args(["--", built("partage").to_str().expect("utf-8"), "run", "-m", "25%", "--"])
+        .args([
+            "--",
+            built("partage").to_str().expect("utf-8"),
+            "run",
+            "-m",
+            "25%",
+            "--",
+        ])
         .arg(crate::artefacts::client())
         .arg("dlopen")
         .env_remove("PARTAGE_SIM_DIR")
@@ -269,9 +349,23 @@ fn sim_command(rig: &Rig) {
     client.ready();
     let total = client.numbers("total 0")[1];
     assert!(total <= GIB && total > GIB * 9 / 10, "a quarter of 4 GiB: {total}");
-    let mut look = rig.partage(&["sim", "--machine", &name, "--", built("partage").to_str().expect("utf-8"), "ps", "--json"]);
-    look.env_remove("PARTAGE_SIM_DIR").env_remove("LD_LIBRARY_PATH").env_remove("PARTAGE_SOCKET_DIR");
+    let mut look = rig.partage(&[
+        "sim",
+        "--machine",
+        &name,
+        "--",
+        built("partage").to_str().expect("utf-8"),
+        "ps",
+        "--json",
+    ]);
+    look.env_remove("PARTAGE_SIM_DIR")
+        .env_remove("LD_LIBRARY_PATH")
+        .env_remove("PARTAGE_SOCKET_DIR");
     let output = rig.output(look);
-    assert!(text(&output.stdout).contains("\"j1\""), "a second terminal sees the job: {}", text(&output.stderr));
+    assert!(
+        text(&output.stdout).contains("\"j1\""),
+        "a second terminal sees the job: {}",
+        text(&output.stderr)
+    );
     assert!(client.finish().success());
 }
