@@ -77,8 +77,11 @@ impl StateDriver {
 
     /// Goes on with what waited for the devices.
     pub(crate) fn release_held(&mut self, now: Now) {
-        while let Some(hold) = self.held.pop_front() {
+        for hold in std::mem::take(&mut self.held) {
             match hold {
+                Hold::Run(run) if !self.devices.is_seen_since(run.seen_since_ns) => {
+                    self.held.push_back(Hold::Run(run));
+                }
                 Hold::Hello(peer, hello) => match self.process_of(&peer) {
                     Some(process) => self.attach(&peer, process, &hello, None, now),
                     None => self.effects.push(Effect::Close(peer.connection)),
@@ -132,6 +135,10 @@ impl StateDriver {
             connection: Some(to),
             dying: None,
         };
+        if self.jobs.is_empty() {
+            // Nobody had a reason to look for a while.
+            self.devices.look_now();
+        }
         let membership = self.membership(process, hello);
         self.clients.insert(id, client);
         if !self.watch(process) {

@@ -18,6 +18,7 @@ const IDLE_LOOK_NS: u64 = 10 * SECOND_NS;
 #[derive(Debug, Default)]
 pub struct Devices {
     driver: Option<Driver>,
+    is_listed: bool,
     list: BTreeMap<DeviceUuid, DeviceFacts>,
     samples: BTreeMap<DeviceUuid, (u64, Sample)>,
     lost: BTreeSet<DeviceUuid>,
@@ -32,12 +33,26 @@ impl Devices {
     pub fn is_ready(&self) -> bool {
         match &self.driver {
             None => false,
+            Some(Driver::Ok) if !self.is_listed => false,
             Some(Driver::Ok) => self
                 .list
                 .keys()
                 .all(|device| self.lost.contains(device) || self.samples.contains_key(device)),
             Some(_) => true,
         }
+    }
+
+    /// Was each device that answers looked at after `since_ns`? Admission counts what others use now, not what they
+    /// used when the broker last had a reason to look.
+    #[must_use]
+    pub fn is_seen_since(&self, since_ns: u64) -> bool {
+        let mut answering = self.list.keys().filter(|device| !self.lost.contains(device));
+        let is_fresh = |device| {
+            self.samples
+                .get(device)
+                .is_some_and(|(asked_ns, _)| *asked_ns >= since_ns)
+        };
+        self.is_ready() && (!matches!(self.driver, Some(Driver::Ok)) || answering.all(is_fresh))
     }
 
     /// The driver's state; none until the first answer.
@@ -108,16 +123,13 @@ impl StateDriver {
             Driver::Mismatch(_) | Driver::Failed(_) => Some(DriverState::Broken(driver.sentence())),
         };
         self.devices.driver = Some(driver);
-        match state {
-            Some(driver) => {
-                self.devices.list.clear();
-                self.devices.samples.clear();
-                self.devices.lost.clear();
-                let found = Vec::new();
-                self.step(now, Event::Devices { driver, found });
-            }
-            None if !self.devices.list.is_empty() => self.tell_devices(now),
-            None => {}
+        self.devices.is_listed = false;
+        if let Some(driver) = state {
+            self.devices.list.clear();
+            self.devices.samples.clear();
+            self.devices.lost.clear();
+            let found = Vec::new();
+            self.step(now, Event::Devices { driver, found });
         }
     }
 
@@ -132,6 +144,7 @@ impl StateDriver {
                 }
             })
             .collect();
+        self.devices.is_listed = true;
         let list = &self.devices.list;
         self.devices.samples.retain(|device, _| list.contains_key(device));
         self.devices.lost.retain(|device| list.contains_key(device));

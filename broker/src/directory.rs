@@ -139,11 +139,11 @@ fn own(path: &Path, mode: u32) -> Result<(), Error> {
         path: path.to_owned(),
         why,
     };
-    match std::fs::DirBuilder::new().mode(mode).create(path) {
-        Ok(()) => {}
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+    let is_new = match std::fs::DirBuilder::new().mode(mode).create(path) {
+        Ok(()) => true,
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => false,
         Err(error) => return Err(refuse(error.to_string())),
-    }
+    };
     let flags = nix::fcntl::OFlag::O_DIRECTORY | nix::fcntl::OFlag::O_NOFOLLOW | nix::fcntl::OFlag::O_CLOEXEC;
     let directory: OwnedFd = nix::fcntl::open(path, flags, nix::sys::stat::Mode::empty()).map_err(|error| {
         refuse(match error {
@@ -157,7 +157,8 @@ fn own(path: &Path, mode: u32) -> Result<(), Error> {
     if facts.uid() != me {
         return Err(refuse(format!("belongs to uid {}, not to uid {me}", facts.uid())));
     }
-    if facts.mode() & 0o777 & !mode != 0 || facts.mode() & mode & 0o700 != 0o700 {
+    // A new one was made through the umask.
+    if is_new || facts.mode() & 0o777 & !mode != 0 {
         file.set_permissions(Permissions::from_mode(mode))
             .map_err(|error| refuse(format!("mode {:o}: {error}", facts.mode() & 0o777)))?;
     }

@@ -3,6 +3,7 @@
 
 use partage_policy::{Caller, Event, Process, Run, TargetQuery, Ticket};
 use partage_protocol::admin::{BrokerView, ErrorCode, ErrorView, Reply, Request, RunRequest};
+use partage_protocol::units::SECOND_NS;
 use tracing::{debug, info};
 
 use crate::attach::Hold;
@@ -14,11 +15,16 @@ use crate::state_driver::{Effect, Now, Peer, StateDriver};
 /// Bytes of a command that a job's record keeps, for its owner's eyes in `ps`.
 const SHOWN_COMMAND: usize = 4096;
 
+/// A look at the devices as recent as this serves for admission: a hundred `run`s at once need one look, not a hundred.
+const FRESH_NS: u64 = SECOND_NS / 10;
+
 /// A `run` that waits until the devices are known.
 #[derive(Debug)]
 pub struct HeldRun {
     pub(crate) peer: Peer,
     request: RunRequest,
+    /// Looks at the devices that were asked for earlier do not count.
+    pub(crate) seen_since_ns: u64,
 }
 
 impl StateDriver {
@@ -42,8 +48,13 @@ impl StateDriver {
         match request {
             Request::Run(request) => {
                 self.tickets.insert(to);
-                let run = HeldRun { peer, request };
-                if self.devices.is_ready() {
+                let seen_since_ns = now.ns.saturating_sub(FRESH_NS);
+                let run = HeldRun {
+                    peer,
+                    request,
+                    seen_since_ns,
+                };
+                if self.devices.is_seen_since(seen_since_ns) {
                     self.admit(run, now);
                 } else {
                     self.devices.look_now();
@@ -90,7 +101,7 @@ impl StateDriver {
 
     /// Hands a `run` to the policy; its process becomes the job's first.
     pub(crate) fn admit(&mut self, run: HeldRun, now: Now) {
-        let HeldRun { peer, mut request } = run;
+        let HeldRun { peer, mut request, .. } = run;
         let Some(process) = self.process_of(&peer) else {
             self.tickets.remove(&peer.connection);
             return self.effects.push(Effect::Close(peer.connection));

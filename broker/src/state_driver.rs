@@ -18,7 +18,7 @@ use partage_policy::{Action, Adoption, Command, Event, JobRecord, LedgerClient, 
 use partage_protocol::admin::{EventView, Reply};
 use partage_protocol::message::{self, Answer, MAX_DEVICES, Refused, Welcome};
 use partage_protocol::units::{ClientId, JobId};
-use tracing::{debug, error, info, warn};
+use tracing::{error, info, trace, warn};
 use zerocopy::IntoBytes;
 
 use crate::attach::Hold;
@@ -241,9 +241,10 @@ impl StateDriver {
     pub(crate) fn step(&mut self, now: Now, event: Event) {
         self.todo.push_back(event);
         while let Some(event) = self.todo.pop_front() {
-            debug!(?event, "event");
+            // Tokens are in these: not even a debug log has them.
+            trace!(?event, "event");
             for command in self.policy.step(now.ns, event, &self.clients) {
-                debug!(?command, "command");
+                trace!(?command, "command");
                 self.apply(command, now);
             }
         }

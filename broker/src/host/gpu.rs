@@ -71,7 +71,7 @@ pub struct Sample {
 pub enum GpuEvent {
     /// The driver's state; sent first, and when it changes.
     Driver(Driver),
-    /// The devices, in index order; sent when they are known and when the list changed.
+    /// The devices, in index order; sent after each `Driver(Ok)` and when the list changed.
     Devices(Vec<DeviceFacts>),
     /// A look at one device.
     Sample {

@@ -242,8 +242,7 @@ impl Nvml {
         if slot.helper.is_none() && now_ns >= slot.start_at_ns {
             self.start(&mut slot, now_ns);
         }
-        loop {
-            let Some(helper) = &mut slot.helper else { break };
+        while let Some(helper) = &mut slot.helper {
             match helper.answer() {
                 Ok(Some(answer)) => {
                     let asked = helper.asked.take();
@@ -297,8 +296,9 @@ impl Nvml {
                 slot.pause_ns = PAUSE_NS.0;
                 helper.places = devices.iter().map(|device| device.uuid.clone()).collect();
                 self.wants_look = true;
+                let is_new = self.driver != Some(Driver::Ok);
                 self.set_driver(Driver::Ok, out);
-                if self.devices != devices {
+                if is_new || self.devices != devices {
                     self.devices = devices.clone();
                     out.push(GpuEvent::Devices(devices));
                 }

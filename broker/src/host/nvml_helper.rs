@@ -92,7 +92,7 @@ pub fn serve() {
 }
 
 fn open(devices: &mut Vec<Device<'static>>) -> Answer {
-    let mut last = Driver::Missing("no libnvidia-ml.so.1".to_owned());
+    let mut missing = None;
     for path in library_paths() {
         match Nvml::builder().lib_path(path.as_os_str()).init() {
             Ok(nvml) => {
@@ -107,11 +107,14 @@ fn open(devices: &mut Vec<Device<'static>>) -> Answer {
                 };
             }
             // A library that is there and answers is the right one, whatever it answers.
-            Err(error @ (NvmlError::LibloadingError(_) | NvmlError::LibraryNotFound)) => last = judge(&error),
+            Err(error @ (NvmlError::LibloadingError(_) | NvmlError::LibraryNotFound)) => {
+                // The usual name's failure is the one that explains itself.
+                missing.get_or_insert(judge(&error));
+            }
             Err(error) => return Answer::Driver(judge(&error)),
         }
     }
-    Answer::Driver(last)
+    Answer::Driver(missing.unwrap_or(Driver::Missing("no libnvidia-ml.so.1".to_owned())))
 }
 
 fn judge(error: &NvmlError) -> Driver {

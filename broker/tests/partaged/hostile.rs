@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Peers that misbehave harm no one else: garbage, half messages, strange descriptors, floods.
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use partage_protocol::admin::{Reply, Request};
+use partage_protocol::message::{Ask, Hello, ToClient};
+use partage_protocol::units::GIB;
+use zerocopy::IntoBytes;
+
+use crate::client::ClientProcess;
+use crate::rig::{PATIENCE, Rig, Wire};
+
+fn hello() -> Hello {
+    Hello {
+        header: Hello::header(0),
+        token: [0; 32],
+        client: 0,
+        environment_limit: 0,
+        pid: 0,
+        flags: 0,
+    }
+}
+
+#[test]
+fn garbage_closes_only_its_own_connection() {
+    let rig = Rig::new(1, 16 * GIB);
+    let mut client = ClientProcess::start(&rig);
+    let job = client.run_and_attach(r#"{"verb":"run","mem":"8GiB"}"#);
+
+    let seed = u64::from(std::process::id());
+    println!("seed {seed}");
+    let mut random = seed;
+    let mut next = move || {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        random >> 33
+    };
+    let valid = hello();
+    for round in 0..2000 {
+        let wire = Wire::connect(&rig.client_socket()).expect("connected");
+        let mut packet = match round % 4 {
+            0 => (0..next() % 300 + 1).map(|_| next() as u8).collect::<Vec<u8>>(),
+            1 => valid.as_bytes()[..next() as usize % size_of::<Hello>() + 1].to_vec(),
+            2 => [
+                b"PTGJ\x01\0\0\0".to_vec(),
+                (0..next() % 64).map(|_| next() as u8).collect(),
+            ]
+            .concat(),
+            _ => valid.as_bytes().to_vec(),
+        };
+        let place = next() as usize % packet.len();
+        packet[place] ^= 1 << (next() % 8);
+        let _ = wire.send(&packet, &[]);
+        let _ = wire.send(&packet, &[]);
+    }
+    assert_eq!(client.call(&format!("reserve 0 {GIB}")), "ok");
+    assert_eq!(rig.job(&job).devices[0].used_bytes, GIB);
+}
+
+#[test]
+fn a_message_before_hello_a_second_hello_and_a_wrong_ask_are_ends_or_answers() {
+    let rig = Rig::new(1, 16 * GIB);
+    let ask = Ask {
+        header: Ask::header(9),
+        slot: 77,
+        reserved: 0,
+        wanted: u64::MAX,
+        request: u64::MAX,
+    };
+    let wire = Wire::connect(&rig.client_socket()).expect("connected");
+    wire.send(ask.as_bytes(), &[]).expect("sent");
+    assert!(wire.receive().is_none(), "closed");
+
+    let wire = Wire::connect(&rig.client_socket()).expect("connected");
+    wire.send(hello().as_bytes(), &[]).expect("sent");
+    let (packet, fds) = wire.receive().expect("welcomed");
+    assert!(matches!(ToClient::decode(&packet), Ok(ToClient::Welcome(_))) && fds.len() == 2);
+    wire.send(ask.as_bytes(), &[]).expect("sent");
+    let (packet, _) = wire.receive().expect("answered");
+    match ToClient::decode(&packet) {
+        Ok(ToClient::Answer(answer)) => {
+            assert_eq!(
+                (answer.header.sequence, answer.verdict),
+                (9, partage_protocol::message::VERDICT_INVALID)
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+    wire.send(hello().as_bytes(), &[]).expect("sent");
+    assert!(wire.receive().is_none(), "closed");
+}
+
+#[test]
+fn another_major_is_refused_with_a_reason() {
+    let rig = Rig::without_driver();
+    let mut hello = hello();
+    hello.header.major = 99;
+    let wire = Wire::connect(&rig.client_socket()).expect("connected");
+    wire.send(hello.as_bytes(), &[]).expect("sent");
+    let (packet, _) = wire.receive().expect("refused");
+    match ToClient::decode(&packet) {
+        Ok(ToClient::Refused(refused)) => assert_eq!(refused.code, partage_protocol::message::REFUSED_VERSION),
+        other => panic!("{other:?}"),
+    }
+    assert!(wire.receive().is_none(), "closed");
+}
+
+#[test]
+fn strange_descriptors_are_refused_and_none_stays_open() {
+    let rig = Rig::new(1, 16 * GIB);
+    let broker = rig.status().broker.pid;
+    let count = || std::fs::read_dir(format!("/proc/{broker}/fd")).expect("ours").count();
+    let before = count();
+    let files: Vec<OwnedFd> = (0..200)
+        .map(|_| std::fs::File::open("/dev/null").expect("there").into())
+        .collect();
+    for number in [1, 2, 3, 200] {
+        let mut hello = hello();
+        hello.client = 12345;
+        let wire = Wire::connect(&rig.client_socket()).expect("connected");
+        let fds: Vec<&OwnedFd> = files[..number].iter().collect();
+        wire.send(hello.as_bytes(), &fds).expect("sent");
+        let (packet, _) = wire.receive().expect("refused");
+        assert!(matches!(ToClient::decode(&packet), Ok(ToClient::Refused(_))));
+        assert!(wire.receive().is_none(), "closed");
+    }
+    let deadline = Instant::now() + PATIENCE;
+    while count() > before {
+        assert!(Instant::now() < deadline, "{} descriptors, {before} before", count());
+    }
+}
+
+#[test]
+fn ten_thousand_silent_connections_do_not_keep_anyone_out() {
+    partage_broker::server::raise_descriptor_limit();
+    let rig = Rig::new(1, 16 * GIB);
+    let mut client = ClientProcess::start(&rig);
+    client.run_and_attach(r#"{"verb":"run","mem":"4GiB"}"#);
+    let mut open = Vec::new();
+    for _ in 0..10_000 {
+        match Wire::connect(&rig.client_socket()) {
+            Ok(wire) => open.push(wire),
+            Err(error) => panic!("after {}: {error}", open.len()),
+        }
+    }
+    let since = Instant::now();
+    let mut newcomer = ClientProcess::start(&rig);
+    newcomer.run_and_attach(r#"{"verb":"run","mem":"4GiB"}"#);
+    assert_eq!(newcomer.call(&format!("reserve 0 {GIB}")), "ok");
+    assert_eq!(client.call(&format!("reserve 0 {GIB}")), "ok");
+    assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
+    let broker = rig.status().broker.pid;
+    let descriptors = std::fs::read_dir(format!("/proc/{broker}/fd")).expect("ours").count();
+    assert!(descriptors < 700, "{descriptors} descriptors");
+}
+
+#[test]
+fn a_command_that_never_reads_does_not_stop_the_others() {
+    let rig = Rig::new(1, 16 * GIB);
+    let deaf: Vec<Wire> = (0..20)
+        .map(|_| {
+            let wire = Wire::connect(&rig.client_socket()).expect("connected");
+            wire.request(&Request::Events { follow: true });
+            wire
+        })
+        .collect();
+    for _ in 0..200 {
+        assert!(matches!(rig.ask(&Request::Ps { all: true }), Reply::Ps { .. }));
+    }
+    drop(deaf);
+    let mut client = ClientProcess::start(&rig);
+    client.run_and_attach(r#"{"verb":"run","mem":"8GiB"}"#);
+}

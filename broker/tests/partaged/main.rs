@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The real `partaged` on a simulated machine (or on none), met by real processes over its sockets.
+//!
+//! `client_process` is no test of its own: the others start this program again as a client, steered over its standard
+//! input (`client.rs`).
+
+mod adoption;
+mod client;
+mod hostile;
+mod jobs;
+mod rig;
+mod rights;
