@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The simulated driver from outside: devices, contexts, memory and names, as programs that load the built library
+//! see them. Each test runs its body in child processes on a machine of its own.
+
+mod child;
+mod contexts;
+mod devices;
+mod memory;
+mod names;
+mod random;
+mod sharing;
+mod virtual_memory;
