@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use super::lanes::{CONSTANT, Inst, LANES};
+use super::matrix::Shape;
 
 /// Bytes of a row of 32-bit words.
 pub const ROW32: u32 = 4 * LANES as u32;
@@ -180,6 +181,8 @@ pub struct Code {
     pub calls: Vec<CallSite>,
     /// Barriers.
     pub barriers: Vec<BarrierSite>,
+    /// Shapes of matrix multiplications.
+    pub shapes: Vec<Shape>,
     /// Statically declared shared memory in bytes.
     pub shared: u32,
     /// Local memory of one thread in bytes.

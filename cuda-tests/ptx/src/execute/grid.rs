@@ -163,6 +163,7 @@ impl<'a> Worker<'a> {
                 std::ptr::null_mut(),
             ],
             lists: shared.code.lists.as_ptr(),
+            shapes: shared.code.shapes.as_ptr(),
             spaces: Spaces::new(memory, shared.launch.parameters),
             group: 0,
             fault: None,

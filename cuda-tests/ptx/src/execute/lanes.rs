@@ -9,6 +9,7 @@
 //! Safety of every handler: the translator emitted the instruction for this frame layout, so each operand names a row
 //! of the width that the handler uses.
 
+use super::matrix::Shape;
 use super::memory::Spaces;
 use crate::error::FaultKind;
 
@@ -86,6 +87,8 @@ pub struct Lanes {
     pub bases: [*mut u8; 4],
     /// Operand lists of vector instructions.
     pub lists: *const u32,
+    /// Shapes of matrix multiplications.
+    pub shapes: *const Shape,
     /// Memory of the warp.
     pub spaces: Spaces,
     /// Lanes of the running group.

@@ -10,6 +10,7 @@ pub mod float;
 pub mod grid;
 pub mod integer;
 pub mod lanes;
+pub mod matrix;
 pub mod memory;
 pub mod number;
 pub mod print;

@@ -11,6 +11,7 @@ mod collective;
 mod control;
 mod convert;
 mod data;
+mod matrix;
 mod operand;
 mod scope;
 mod symbols;
@@ -112,6 +113,7 @@ impl<'a, 's> Translator<'a, 's> {
                 functions: Vec::new(),
                 calls: Vec::new(),
                 barriers: Vec::new(),
+                shapes: Vec::new(),
                 shared: 0,
                 local: 0,
             },
@@ -305,6 +307,9 @@ impl<'a, 's> Translator<'a, 's> {
             "mov" | "ld" | "ldu" | "st" | "cvta" | "isspacep" | "atom" | "red" | "prefetch" | "prefetchu"
             | "discard" | "applypriority" => self.data(words),
             "cvt" => self.convert(words),
+            "mma" => self.multiply_matrices(words),
+            "ldmatrix" => self.load_matrix(words),
+            "cp" => self.copy_async(words),
             "shfl" | "vote" | "match" | "redux" | "activemask" | "elect" => self.collective(words),
             _ => self.control(words),
         }
