@@ -12,7 +12,10 @@ pub fn bin_dir() -> PathBuf {
     }
     let exe = std::env::current_exe().expect("the kernel knows this program's path");
     // target/<profile>/deps/cases-<hash>
-    exe.parent().and_then(Path::parent).expect("a test binary lies two folders below the build folder").to_owned()
+    exe.parent()
+        .and_then(Path::parent)
+        .expect("a test binary lies two folders below the build folder")
+        .to_owned()
 }
 
 /// One built file by name.
@@ -21,7 +24,11 @@ pub fn bin_dir() -> PathBuf {
 /// When it is not there: the suite cannot say anything about a program that was not built.
 pub fn built(name: &str) -> PathBuf {
     let path = bin_dir().join(name);
-    assert!(path.exists(), "{} is not built: run `cargo build --workspace` (scripts/test does)", path.display());
+    assert!(
+        path.exists(),
+        "{} is not built: run `cargo build --workspace` (scripts/test does)",
+        path.display()
+    );
     path
 }
 
@@ -48,7 +55,10 @@ pub fn program(name: &str, source: &str, arguments: &[&str]) -> PathBuf {
     let folder = bin_dir().join("programs");
     let path = folder.join(name);
     let from = sources().join(source);
-    let is_fresh = match (path.metadata().and_then(|m| m.modified()), from.metadata().and_then(|m| m.modified())) {
+    let is_fresh = match (
+        path.metadata().and_then(|m| m.modified()),
+        from.metadata().and_then(|m| m.modified()),
+    ) {
         (Ok(built), Ok(written)) => built >= written,
         (Ok(_), Err(_)) => true,
         _ => false,
@@ -58,7 +68,11 @@ pub fn program(name: &str, source: &str, arguments: &[&str]) -> PathBuf {
     }
     std::fs::create_dir_all(&folder).expect("the build folder is writable");
     // Two test threads may build the same program: each writes its own file and renames it.
-    let partial = folder.join(format!(".{name}.{:?}.{}", std::thread::current().id(), std::process::id()));
+    let partial = folder.join(format!(
+        ".{name}.{:?}.{}",
+        std::thread::current().id(),
+        std::process::id()
+    ));
     let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
     let output = Command::new(&compiler)
         .args(["-O1", "-g", "-Wall", "-Wextra", "-o"])
@@ -67,7 +81,11 @@ pub fn program(name: &str, source: &str, arguments: &[&str]) -> PathBuf {
         .args(arguments)
         .output()
         .unwrap_or_else(|error| panic!("{compiler}: {error}"));
-    assert!(output.status.success(), "{compiler} {source}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{compiler} {source}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     std::fs::rename(&partial, &path).expect("rename inside one folder");
     path
 }

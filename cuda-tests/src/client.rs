@@ -33,7 +33,12 @@ impl Client {
         let input = child.stdin.take();
         let answers = lines(child.stdout.take().expect("piped"));
         let errors = lines(child.stderr.take().expect("piped"));
-        Self { child, input, answers, errors }
+        Self {
+            child,
+            input,
+            answers,
+            errors,
+        }
     }
 
     /// Sends a command without waiting.
@@ -92,7 +97,11 @@ impl Client {
 
     /// The numbers of an answer, the verb left out.
     pub fn numbers(&mut self, line: &str) -> Vec<u64> {
-        self.say(line).split_whitespace().skip(1).filter_map(|word| word.parse().ok()).collect()
+        self.say(line)
+            .split_whitespace()
+            .skip(1)
+            .filter_map(|word| word.parse().ok())
+            .collect()
     }
 
     /// What it wrote to standard error until now.

@@ -35,7 +35,11 @@ pub struct Spec {
 
 impl Default for Spec {
     fn default() -> Self {
-        Self { gpus: 2, memory: 16 * GIB, idle_exit: 60 }
+        Self {
+            gpus: 2,
+            memory: 16 * GIB,
+            idle_exit: 60,
+        }
     }
 }
 
@@ -51,7 +55,11 @@ pub enum Driver {
 impl Driver {
     /// From `PARTAGE_TEST_DRIVER`: `real`, or the simulated one.
     pub fn chosen() -> Self {
-        if std::env::var("PARTAGE_TEST_DRIVER").is_ok_and(|v| v == "real") { Self::Real } else { Self::Simulated }
+        if std::env::var("PARTAGE_TEST_DRIVER").is_ok_and(|v| v == "real") {
+            Self::Real
+        } else {
+            Self::Simulated
+        }
     }
 }
 
@@ -77,7 +85,12 @@ impl Rig {
         let dir = std::env::temp_dir().join(format!("pt{}-{number}", std::process::id()));
         std::fs::create_dir(&dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
         let driver = Driver::chosen();
-        let rig = Self { dir, driver, spec, notes: RefCell::default() };
+        let rig = Self {
+            dir,
+            driver,
+            spec,
+            notes: RefCell::default(),
+        };
         if driver == Driver::Simulated {
             rig.make_machine();
         }
@@ -124,7 +137,9 @@ impl Rig {
         command.env("PARTAGE_IDLE_EXIT", self.spec.idle_exit.to_string());
         match self.driver {
             Driver::Simulated => {
-                command.env("PARTAGE_SIM_DIR", self.sim_dir()).env("LD_LIBRARY_PATH", self.sim_dir().join("lib"));
+                command
+                    .env("PARTAGE_SIM_DIR", self.sim_dir())
+                    .env("LD_LIBRARY_PATH", self.sim_dir().join("lib"));
             }
             Driver::Real => {
                 if let Some(value) = std::env::var_os("LD_LIBRARY_PATH") {
@@ -215,9 +230,10 @@ impl Rig {
 
     /// Σ over live jobs and devices of what the ledger says clients use.
     pub fn ledger_used(&self) -> u64 {
-        self.jobs().iter().flat_map(|job| job["devices"].as_array().cloned().unwrap_or_default()).fold(0, |sum, device| {
-            sum + device["used_bytes"].as_u64().unwrap_or(0)
-        })
+        self.jobs()
+            .iter()
+            .flat_map(|job| job["devices"].as_array().cloned().unwrap_or_default())
+            .fold(0, |sum, device| sum + device["used_bytes"].as_u64().unwrap_or(0))
     }
 
     /// What clients' allocations hold on all devices by the driver's own books, context overhead left out.
@@ -225,7 +241,11 @@ impl Rig {
     /// # Panics
     /// On a real driver, whose books do not tell allocations from overhead.
     pub fn truth_allocated(&self) -> u64 {
-        assert_eq!(self.driver, Driver::Simulated, "a real driver's books mix allocations and overhead");
+        assert_eq!(
+            self.driver,
+            Driver::Simulated,
+            "a real driver's books mix allocations and overhead"
+        );
         let machine = partage_machine::Machine::open(&self.sim_dir()).expect("the machine is there");
         (0..self.spec.gpus as usize)
             .flat_map(|device| machine.occupants(device))
@@ -243,15 +263,18 @@ impl Rig {
     /// The broker that holds this rig's lock, found without starting or asking one.
     pub fn broker_pid_quick(&self) -> Option<u32> {
         let wanted = self.socket_dir().display().to_string();
-        std::fs::read_dir("/proc").ok()?.filter_map(Result::ok).find_map(|entry| {
-            let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
-            let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-            let words: Vec<_> = line.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
-            let is_broker = words.first().is_some_and(|word| word.ends_with("partaged"))
-                && words.iter().any(|word| *word == wanted)
-                && !words.iter().any(|word| word == "--nvml-helper");
-            is_broker.then_some(pid)
-        })
+        std::fs::read_dir("/proc")
+            .ok()?
+            .filter_map(Result::ok)
+            .find_map(|entry| {
+                let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+                let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+                let words: Vec<_> = line.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
+                let is_broker = words.first().is_some_and(|word| word.ends_with("partaged"))
+                    && words.iter().any(|word| *word == wanted)
+                    && !words.iter().any(|word| word == "--nvml-helper");
+                is_broker.then_some(pid)
+            })
     }
 
     /// Waits until `condition` holds; says how long that took.
@@ -281,7 +304,10 @@ impl Drop for Rig {
             let log = self.socket_dir().join("log/partaged.log");
             if let Ok(text) = std::fs::read_to_string(log) {
                 let lines: Vec<_> = text.lines().collect();
-                eprintln!("broker log, last lines:\n{}", lines[lines.len().saturating_sub(30)..].join("\n"));
+                eprintln!(
+                    "broker log, last lines:\n{}",
+                    lines[lines.len().saturating_sub(30)..].join("\n")
+                );
             }
         }
         let _ = std::fs::remove_dir_all(&self.dir);

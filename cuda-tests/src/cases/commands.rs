@@ -143,6 +143,11 @@ fn setuid(rig: &Rig) {
         return;
     }
     std::os::unix::fs::chown(&path, Some(65534), Some(65534)).expect("root");
+    // SAFETY: geteuid has no preconditions.
+    if unsafe { libc::geteuid() } == 0 {
+        // Root's own setuid-root file changes nothing for root: somebody else's does.
+        std::os::unix::fs::chown(&path, Some(65534), Some(65534)).expect("root");
+    }
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o4755)).expect("our own file");
     unmanaged(rig, &path, &[], "setuid");
 }

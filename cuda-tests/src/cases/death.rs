@@ -3,12 +3,14 @@
 
 use std::time::Duration;
 
+use super::races::siblings;
 use super::{Case, Random, tenth};
 use crate::rig::{GIB, MIB, Rig};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        Case::new("death::killed_clients_give_their_memory_back", killed_clients).simulated("compares with the simulator's books"),
+        Case::new("death::killed_clients_give_their_memory_back", killed_clients)
+            .simulated("compares with the simulator's books"),
         Case::new("death::killed_client_frees_its_share_for_the_queue", queue_moves_on),
         Case::new("death::broker_killed_under_two_jobs", broker_killed),
         Case::new("death::stopped_client_keeps_its_memory", stopped_client),
@@ -35,7 +37,9 @@ fn killed_clients(rig: &Rig) {
         });
     }
     other.expect("free keep", "free 0");
-    rig.eventually(SECOND, "nothing left", || rig.ledger_used() == 0 && rig.truth_allocated() == 0);
+    rig.eventually(SECOND, "nothing left", || {
+        rig.ledger_used() == 0 && rig.truth_allocated() == 0
+    });
     rig.note(format!("{kills} kills"));
 }
 
@@ -44,7 +48,9 @@ fn queue_moves_on(rig: &Rig) {
     first.ready();
     let mut second = rig.client(&["-g", "0", "-m", "50%"]);
     rig.eventually(crate::client::PATIENCE, "the second waits", || {
-        rig.json(&["status"])["queue"].as_array().is_some_and(|queue| queue.len() == 1)
+        rig.json(&["status"])["queue"]
+            .as_array()
+            .is_some_and(|queue| queue.len() == 1)
     });
     first.kill();
     // A job lives five seconds after its last client; then the promise is free.
@@ -54,12 +60,12 @@ fn queue_moves_on(rig: &Rig) {
 
 fn broker_killed(rig: &Rig) {
     let mut first = rig.client(&["-m", "1GiB", "--name", "first"]);
-    let mut second = rig.client(&["-m", "2GiB", "--name", "second"]);
-    for client in [&mut first, &mut second] {
-        client.ready();
-        client.expect(&format!("alloc {} held", 512 * MIB), "alloc 0");
-    }
-    let before: Vec<_> = rig.jobs().iter().map(|job| (job["job"].clone(), job["pid"].clone())).collect();
+    first.ready();
+    first.expect(&format!("alloc {} held", 512 * MIB), "alloc 0");
+    let mut second = siblings(rig, &["-m", "2GiB", "--name", "second"], 1);
+    second.members[0].expect(&format!("alloc {} held", 512 * MIB), "alloc 0");
+    let identity = || rig.jobs().iter().map(|job| (job["job"].clone(), job["pid"].clone())).collect::<Vec<_>>();
+    let before = identity();
     let old = rig.broker_pid_quick().expect("a broker serves this rig");
     // SAFETY: this rig's own broker.
     unsafe { libc::kill(old as libc::pid_t, libc::SIGKILL) };
@@ -67,25 +73,25 @@ fn broker_killed(rig: &Rig) {
     first.expect(&format!("alloc {} x", GIB), "alloc 2");
     first.expect(&format!("alloc {} x", 512 * MIB), "alloc 0");
     first.expect("alloc 1 y", "alloc 2");
-    // A new worker process of a job, started while no broker may be there.
-    second.tell("fork");
-    second.ready();
-    second.expect(&format!("alloc {} w", 2 * GIB), "alloc 2");
-    second.expect(&format!("alloc {} w", 1024 * MIB), "alloc 0");
-    second.expect("exit 4", "forked 4");
+    // A new worker process of a job, started while no broker may be there: it runs, within the job's limit.
+    let mut worker = second.start(rig);
+    worker.ready();
+    worker.expect(&format!("alloc {} w", 2 * GIB + 1), "alloc 2");
+    rig.eventually(Duration::from_secs(20), "the worker gets its part", || {
+        worker.say(&format!("alloc {} w", GIB)) == "alloc 0"
+    });
     // A broker comes back without anyone typing a command: look at processes, not through a command that starts one.
     rig.eventually(Duration::from_secs(20), "a new broker", || {
         rig.broker_pid_quick().is_some_and(|pid| pid != old)
     });
     rig.eventually(Duration::from_secs(5), "adopted with right totals", || {
-        let jobs = rig.jobs();
-        let after: Vec<_> = jobs.iter().map(|job| (job["job"].clone(), job["pid"].clone())).collect();
-        after == before && rig.ledger_used() == GIB + 512 * MIB
+        identity() == before && rig.ledger_used() == 2 * GIB + 512 * MIB
     });
     first.expect("free held", "free 0");
-    rig.eventually(SECOND, "the new broker sees the free", || rig.ledger_used() == GIB);
-    second.expect(&format!("alloc {} z", 1536 * MIB + 1), "alloc 2");
-    second.expect(&format!("alloc {} z", 1536 * MIB), "alloc 0");
+    rig.eventually(SECOND, "the new broker sees the free", || rig.ledger_used() == 2 * GIB);
+    second.members[0].expect(&format!("alloc {} z", 512 * MIB + 1), "alloc 2");
+    second.members[0].expect(&format!("alloc {} z", 512 * MIB), "alloc 0");
+    worker.expect("alloc 512 v", "alloc 2");
 }
 
 fn stopped_client(rig: &Rig) {

@@ -19,7 +19,9 @@ pub fn cases() -> Vec<Case> {
 fn uuids(rig: &Rig) -> Vec<String> {
     let mut bare = rig.bare_client("dlopen");
     bare.expect("init 0", "init 0");
-    (0..2).map(|i| bare.say(&format!("uuid {i}")).trim_start_matches("uuid 0 ").to_owned()).collect()
+    (0..2)
+        .map(|i| bare.say(&format!("uuid {i}")).trim_start_matches("uuid 0 ").to_owned())
+        .collect()
 }
 
 /// A job on GPU 1 whose program's own environment says `visible`.
@@ -30,7 +32,11 @@ fn inside(rig: &Rig, visible: Option<&str>) -> Client {
         Some(value) => {
             let assignment = format!("CUDA_VISIBLE_DEVICES={value}");
             let path = client.display().to_string();
-            Client::start(rig.run(&["-g", "1"], std::path::Path::new("/usr/bin/env"), &[&assignment, &path, "dlopen"]))
+            Client::start(rig.run(
+                &["-g", "1"],
+                std::path::Path::new("/usr/bin/env"),
+                &[&assignment, &path, "dlopen"],
+            ))
         }
     }
 }
@@ -43,7 +49,10 @@ fn second_device(rig: &Rig) {
         client.expect("init 0", "init 0");
         client.expect("count", "count 0 1");
         client.expect("uuid 0", &format!("uuid 0 {}", uuids[1]));
-        assert!(client.say("uuid 1").starts_with("uuid 101"), "no second ordinal with {visible:?}");
+        assert!(
+            client.say("uuid 1").starts_with("uuid 101"),
+            "no second ordinal with {visible:?}"
+        );
         let expected = visible.unwrap_or("(unset)");
         client.expect("getenv CUDA_VISIBLE_DEVICES", &format!("getenv {expected}"));
     }
@@ -77,7 +86,12 @@ fn around_run(rig: &Rig) {
     let mut command = rig.run(&["-g", "0"], &crate::artefacts::client(), &["dlopen"]);
     command.env("CUDA_VISIBLE_DEVICES", "1");
     let output = rig.output(command);
-    assert_eq!(output.status.code(), Some(125), "GPU 0 asked, GPU 1 allowed: {}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(
+        output.status.code(),
+        Some(125),
+        "GPU 0 asked, GPU 1 allowed: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 fn reordered(rig: &Rig) {
@@ -91,7 +105,11 @@ fn reordered(rig: &Rig) {
     both.expect("uuid 1", &format!("uuid 0 {}", uuids[0]));
     // Limits hold per device, by UUID, not by ordinal.
     drop(both);
-    let mut both = Client::start(rig.run(&["-g", "0,1", "-m", "1GiB"], env, &["CUDA_VISIBLE_DEVICES=1,0", &client, "dlopen"]));
+    let mut both = Client::start(rig.run(
+        &["-g", "0,1", "-m", "1GiB"],
+        env,
+        &["CUDA_VISIBLE_DEVICES=1,0", &client, "dlopen"],
+    ));
     both.ready();
     both.expect("alloc 1073741824 a", "alloc 0");
     both.expect("alloc 1 b", "alloc 2");
@@ -112,11 +130,20 @@ fn nvml_view(rig: &Rig) {
         try: n.nvmlDeviceGetHandleByIndex(c); print('beyond')\n\
         except n.NVMLError_InvalidArgument: print('end')\n";
     let python = std::env::var_os("PARTAGE_TEST_PYTHON").map_or_else(super::matrix::python, Into::into);
+    let probe = rig.output({
+        let mut command = rig.command(&python);
+        command.args(["-c", "import pynvml"]);
+        command
+    });
+    assert!(probe.status.success(), "nvidia-ml-py is missing: scripts/test installs it and names it in PARTAGE_TEST_PYTHON");
     let last = if rig.driver == crate::rig::Driver::Real { 0 } else { 1 };
     let output = rig.output(rig.run(&["-g", &last.to_string(), "-m", "2GiB"], &python, &["-c", script]));
     let mut bare = rig.bare_client("dlopen");
     bare.expect("init 0", "init 0");
-    let uuid = bare.say(&format!("uuid {last}")).trim_start_matches("uuid 0 ").to_owned();
+    let uuid = bare
+        .say(&format!("uuid {last}"))
+        .trim_start_matches("uuid 0 ")
+        .to_owned();
     assert_eq!(
         String::from_utf8_lossy(&output.stdout),
         format!("{uuid} {0} {0} 0 True\nend\n", 2u64 << 30),
@@ -138,8 +165,15 @@ fn auto(rig: &Rig) {
     all.sort();
     assert_eq!(seen, all, "the second job went to the other device");
     // A quarter fits on either, beside the halves; 75 % fits on neither.
-    let output = rig.output(rig.run(&["-m", "75%", "--on-full", "fail"], std::path::Path::new("/bin/true"), &[]));
+    let output = rig.output(rig.run(
+        &["-m", "75%", "--on-full", "fail"],
+        std::path::Path::new("/bin/true"),
+        &[],
+    ));
     assert_eq!(output.status.code(), Some(124));
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(text.starts_with("partage:") && text.contains("j1") && text.contains("j2"), "the holders are named: {text}");
+    assert!(
+        text.starts_with("partage:") && text.contains("j1") && text.contains("j2"),
+        "the holders are named: {text}"
+    );
 }

@@ -71,7 +71,11 @@ fn weak_without_driver(rig: &Rig) {
     let weak = program("client-weak", "client.c", &["-DVIA_WEAK", "-ldl", "-lpthread"]);
     // Without a driver on the path the program's own check decides; ours must neither crash nor load anything.
     let mut command = rig.command(&weak);
-    command.env_remove("LD_LIBRARY_PATH").env_remove("PARTAGE_SIM_DIR").arg("weak").env("LD_PRELOAD", built("libpartage.so"));
+    command
+        .env_remove("LD_LIBRARY_PATH")
+        .env_remove("PARTAGE_SIM_DIR")
+        .arg("weak")
+        .env("LD_PRELOAD", built("libpartage.so"));
     let mut client = Client::start(command);
     let present = client.say("present");
     if present == "present 1" {
@@ -81,15 +85,21 @@ fn weak_without_driver(rig: &Rig) {
 }
 
 fn inside_a_namespace(rig: &Rig) {
-    let plugin = program("namespace_plugin.so", "namespace_plugin.c", &["-shared", "-fPIC", "-ldl"]);
+    let plugin = program(
+        "namespace_plugin.so",
+        "namespace_plugin.c",
+        &["-shared", "-fPIC", "-ldl"],
+    );
     let main = program("namespace_main", "namespace_main.c", &["-ldl"]);
     let mut client = Client::start(rig.run(&["-m", "2GiB"], &main, &[&plugin.display().to_string()]));
     assert_eq!(client.answer(), "plugin 0", "the program works as without us");
     rig.eventually(crate::client::PATIENCE, "listed in ps", || {
-        rig.jobs().iter().any(|job| job["notes"].to_string().contains("namespace")) 
-            || rig.json(&["ps"])["unmanaged"].as_array().is_some_and(|list| {
-                list.iter().any(|p| p["pid"].as_u64() == Some(u64::from(client.pid())))
-            })
+        rig.jobs()
+            .iter()
+            .any(|job| job["notes"].to_string().contains("namespace"))
+            || rig.json(&["ps"])["unmanaged"]
+                .as_array()
+                .is_some_and(|list| list.iter().any(|p| p["pid"].as_u64() == Some(u64::from(client.pid()))))
     });
 }
 
@@ -128,7 +138,11 @@ fn second_hook(rig: &Rig) {
         let mut command = if before {
             // Theirs first: env inside the job puts it in front of ours.
             let ours = "$LD_PRELOAD";
-            let line = format!("LD_PRELOAD={}:{ours} exec {} link", hook.display(), linked_client(rig).display());
+            let line = format!(
+                "LD_PRELOAD={}:{ours} exec {} link",
+                hook.display(),
+                linked_client(rig).display()
+            );
             rig.run(&["-m", "2GiB"], std::path::Path::new("/bin/sh"), &["-c", &line])
         } else {
             // Theirs is in LD_PRELOAD already: `run` puts ours first and keeps it.
@@ -169,7 +183,16 @@ fn local_plugin(rig: &Rig) {
 fn foreign_names(rig: &Rig) {
     let mut under = rig.client(&["-m", "2GiB"]);
     let mut bare = rig.bare_client("dlopen");
-    for name in ["curl_easy_init", "cudnnCreate", "cublasCreate_v2", "cuBLAS", "cu", "cudaMalloc", "malloc", "nvmlx", ""] {
+    for name in [
+        "curl_easy_init",
+        "cudnnCreate",
+        "cublasCreate_v2",
+        "cuBLAS",
+        "cu",
+        "cudaMalloc",
+        "malloc",
+        "nvmlx",
+    ] {
         for scope in ["default", "next", "handle"] {
             let line = format!("dlsym {scope} {name}");
             assert_eq!(under.say(&line), bare.say(&line), "{line}");
@@ -182,5 +205,10 @@ fn foreign_names(rig: &Rig) {
                   \x20except AttributeError: pass\n\
                   print('libcuda' in open('/proc/self/maps').read())";
     let output = rig.output(rig.run(&["-m", "2GiB"], &python(), &["-c", script]));
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "False\n", "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "False\n",
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }

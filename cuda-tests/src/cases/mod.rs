@@ -30,7 +30,16 @@ pub struct Case {
 impl Case {
     /// A case on the default machine that runs on either driver.
     pub const fn new(name: &'static str, body: fn(&Rig)) -> Self {
-        Self { name, spec: Spec { gpus: 2, memory: 16 << 30, idle_exit: 60 }, simulated_only: None, body }
+        Self {
+            name,
+            spec: Spec {
+                gpus: 2,
+                memory: 16 << 30,
+                idle_exit: 60,
+            },
+            simulated_only: None,
+            body,
+        }
     }
 
     /// Needs the simulated driver.
@@ -61,7 +70,11 @@ pub fn all() -> Vec<Case> {
 
 /// How many times less than the acceptance counts this run does: 1 under `scripts/test --soak`, else 10.
 pub fn tenth() -> usize {
-    if std::env::var_os("PARTAGE_SOAK").is_some() { 1 } else { 10 }
+    if std::env::var_os("PARTAGE_SOAK").is_some() {
+        1
+    } else {
+        10
+    }
 }
 
 /// The run's seed: `PARTAGE_SEED`, or drawn once from the clock and printed with every failure.
@@ -69,9 +82,14 @@ pub fn seed() -> u64 {
     use std::sync::OnceLock;
     static SEED: OnceLock<u64> = OnceLock::new();
     *SEED.get_or_init(|| {
-        std::env::var("PARTAGE_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or_else(|| {
-            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |d| d.as_nanos() as u64)
-        })
+        std::env::var("PARTAGE_SEED")
+            .ok()
+            .and_then(|text| text.parse().ok())
+            .unwrap_or_else(|| {
+                std::time::SystemTime::now()
+                    .duration_since(std::time::UNIX_EPOCH)
+                    .map_or(1, |d| d.as_nanos() as u64)
+            })
     })
 }
 
@@ -120,7 +138,11 @@ fn run(case: &Case) -> Result<(), libtest_mimic::Failed> {
             .cloned()
             .or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()))
             .unwrap_or_else(|| "panicked".into());
-        format!("{text}\nrepeat: PARTAGE_SEED={} cargo test -p partage-tests --test cases -- --exact {}", seed(), case.name)
-            .into()
+        format!(
+            "{text}\nrepeat: PARTAGE_SEED={} cargo test -p partage-tests --test cases -- --exact {}",
+            seed(),
+            case.name
+        )
+        .into()
     })
 }

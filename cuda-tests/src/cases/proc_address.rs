@@ -5,22 +5,68 @@ use super::Case;
 use crate::rig::Rig;
 
 pub fn cases() -> Vec<Case> {
-    vec![Case::new("proc_address::same_symbol_status_and_code_as_without", same_as_without)]
+    vec![Case::new(
+        "proc_address::same_symbol_status_and_code_as_without",
+        same_as_without,
+    )]
 }
 
 /// Names with several versions first: those are where peers break.
 const NAMES: &[&str] = &[
-    "cuCtxCreate", "cuCtxDestroy", "cuCtxDetach", "cuMemAlloc", "cuMemAllocPitch", "cuMemAllocManaged", "cuMemFree",
-    "cuMemGetInfo", "cuDeviceTotalMem", "cuDeviceGetUuid", "cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxReset",
-    "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxSetFlags", "cuGetProcAddress", "cuInit", "cuMemcpyHtoD",
-    "cuMemcpyDtoHAsync", "cuMemcpy2D", "cuMemcpy3D", "cuMemsetD8", "cuMemsetD32Async", "cuLaunchKernel",
-    "cuLaunchKernelEx", "cuLaunchCooperativeKernel", "cuGraphLaunch", "cuGraphInstantiate", "cuGraphAddKernelNode",
-    "cuGraphKernelNodeGetParams", "cuGraphExecUpdate", "cuStreamBeginCapture", "cuStreamGetCaptureInfo",
-    "cuStreamSynchronize", "cuStreamWaitValue32", "cuEventRecord", "cuEventElapsedTime", "cuMemAllocAsync",
-    "cuMemFreeAsync", "cuMemAllocFromPoolAsync", "cuMemCreate", "cuMemPrefetchAsync", "cuMemAdvise", "cuArrayCreate",
-    "cuTexRefSetAddress", "cuIpcOpenMemHandle", "cuLinkCreate", "cuModuleGetGlobal", "cuGLCtxCreate", "cuNoSuchName", "",
+    "cuCtxCreate",
+    "cuCtxDestroy",
+    "cuCtxDetach",
+    "cuMemAlloc",
+    "cuMemAllocPitch",
+    "cuMemAllocManaged",
+    "cuMemFree",
+    "cuMemGetInfo",
+    "cuDeviceTotalMem",
+    "cuDeviceGetUuid",
+    "cuDevicePrimaryCtxRelease",
+    "cuDevicePrimaryCtxReset",
+    "cuDevicePrimaryCtxRetain",
+    "cuDevicePrimaryCtxSetFlags",
+    "cuGetProcAddress",
+    "cuInit",
+    "cuMemcpyHtoD",
+    "cuMemcpyDtoHAsync",
+    "cuMemcpy2D",
+    "cuMemcpy3D",
+    "cuMemsetD8",
+    "cuMemsetD32Async",
+    "cuLaunchKernel",
+    "cuLaunchKernelEx",
+    "cuLaunchCooperativeKernel",
+    "cuGraphLaunch",
+    "cuGraphInstantiate",
+    "cuGraphAddKernelNode",
+    "cuGraphKernelNodeGetParams",
+    "cuGraphExecUpdate",
+    "cuStreamBeginCapture",
+    "cuStreamGetCaptureInfo",
+    "cuStreamSynchronize",
+    "cuStreamWaitValue32",
+    "cuEventRecord",
+    "cuEventElapsedTime",
+    "cuMemAllocAsync",
+    "cuMemFreeAsync",
+    "cuMemAllocFromPoolAsync",
+    "cuMemCreate",
+    "cuMemPrefetchAsync",
+    "cuMemAdvise",
+    "cuArrayCreate",
+    "cuTexRefSetAddress",
+    "cuIpcOpenMemHandle",
+    "cuLinkCreate",
+    "cuModuleGetGlobal",
+    "cuGLCtxCreate",
+    "cuNoSuchName",
+    "",
 ];
-const VERSIONS: &[u32] = &[11030, 11040, 11080, 12000, 12030, 12040, 12080, 12090, 13000, 13010, 13020, 13030, 13040, 13050];
+const VERSIONS: &[u32] = &[
+    11030, 11040, 11080, 12000, 12030, 12040, 12080, 12090, 13000, 13010, 13020, 13030, 13040, 13050,
+];
 /// Default, legacy stream, per-thread default stream, and one the driver refuses.
 const FLAGS: &[u32] = &[0, 1, 2, 4];
 

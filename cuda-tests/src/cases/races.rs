@@ -25,22 +25,40 @@ fn threads(rig: &Rig) {
     let rounds = rounds();
     let mut client = rig.client(&["-m", "1GiB"]);
     client.ready();
-    client.expect(&format!("race 2 {rounds} {SIXTY}"), &format!("race none=0 one={rounds} two=0 other=0"));
+    client.expect(
+        &format!("race 2 {rounds} {SIXTY}"),
+        &format!("race none=0 one={rounds} two=0 other=0"),
+    );
     rig.note(format!("{rounds} rounds of two threads"));
 }
 
-/// Several clients of one job: a shell starts them, each reads its own pipe.
-struct Siblings {
-    shell: Client,
-    members: Vec<Client>,
+/// A job whose first process is a shell that waits; its clients join by the job's environment.
+pub struct Siblings {
+    /// Keeps the job alive.
+    pub shell: Client,
+    environment: Vec<(String, String)>,
+    /// The clients that `siblings` started.
+    pub members: Vec<Client>,
 }
 
-/// Clients of one job: the first is started by `run`, the others join by the job's token (its environment).
-fn siblings(rig: &Rig, count: usize) -> Siblings {
+impl Siblings {
+    /// One more process of the job, attached.
+    pub fn start(&self, rig: &Rig) -> Client {
+        let mut command = rig.command(crate::artefacts::client());
+        command.arg("dlopen").envs(self.environment.iter().map(|(k, v)| (k, v)));
+        Client::start(command)
+    }
+}
+
+/// A job with `count` clients.
+pub fn siblings(rig: &Rig, options: &[&str], count: usize) -> Siblings {
     let shell = Client::start(rig.run(
-        &["-m", "1GiB"],
+        options,
         std::path::Path::new("/bin/sh"),
-        &["-c", "env | grep -E '^(PARTAGE_|LD_PRELOAD)'; echo ready; cat >/dev/null"],
+        &[
+            "-c",
+            "env | grep -E '^(PARTAGE_|LD_PRELOAD)'; echo ready; cat >/dev/null",
+        ],
     ));
     let mut environment = Vec::new();
     loop {
@@ -51,20 +69,17 @@ fn siblings(rig: &Rig, count: usize) -> Siblings {
         let (name, value) = line.split_once('=').expect("NAME=VALUE");
         environment.push((name.to_owned(), value.to_owned()));
     }
-    let members = (0..count)
-        .map(|_| {
-            let mut command = rig.command(crate::artefacts::client());
-            command.arg("dlopen").envs(environment.iter().map(|(k, v)| (k, v)));
-            let mut client = Client::start(command);
-            client.ready();
-            client
-        })
-        .collect();
-    Siblings { shell, members }
+    let mut job = Siblings { shell, environment, members: Vec::new() };
+    for _ in 0..count {
+        let mut client = job.start(rig);
+        client.ready();
+        job.members.push(client);
+    }
+    job
 }
 
 fn race(rig: &Rig, sizes: &[u64], rounds: usize) -> Vec<String> {
-    let mut job = siblings(rig, sizes.len());
+    let mut job = siblings(rig, &["-m", "1GiB"], sizes.len());
     let file = rig.dir.join("arena");
     for (client, bytes) in job.members.iter_mut().zip(sizes) {
         client.tell(&format!("prace {} {} {rounds} {bytes}", file.display(), sizes.len()));
@@ -78,7 +93,10 @@ fn processes(rig: &Rig) {
     let rounds = rounds();
     for answer in race(rig, &[SIXTY, SIXTY], rounds) {
         assert!(answer.contains("odd=0"), "{answer}");
-        assert!(answer.ends_with(&format!("none=0 one={rounds} two=0 other=0")), "{answer}");
+        assert!(
+            answer.ends_with(&format!("none=0 one={rounds} two=0 other=0")),
+            "{answer}"
+        );
     }
     rig.note(format!("{rounds} rounds of two processes"));
 }
@@ -87,7 +105,10 @@ fn sixty_sixty_forty(rig: &Rig) {
     let rounds = rounds();
     for answer in race(rig, &[SIXTY, SIXTY, FORTY], rounds) {
         assert!(answer.contains("odd=0"), "{answer}");
-        assert!(answer.ends_with(&format!("none=0 one=0 two={rounds} other=0")), "{answer}");
+        assert!(
+            answer.ends_with(&format!("none=0 one=0 two={rounds} other=0")),
+            "{answer}"
+        );
     }
     rig.note(format!("{rounds} rounds of 60/60/40"));
 }
@@ -95,7 +116,7 @@ fn sixty_sixty_forty(rig: &Rig) {
 fn broker_killed(rig: &Rig) {
     let rounds = rounds();
     let mut random = Random::new(23);
-    let mut job = siblings(rig, 2);
+    let mut job = siblings(rig, &["-m", "1GiB"], 2);
     let file = rig.dir.join("arena");
     for client in &mut job.members {
         client.tell(&format!("prace {} 2 {rounds} {SIXTY}", file.display()));
@@ -114,7 +135,10 @@ fn broker_killed(rig: &Rig) {
         }
     };
     for answer in answers {
-        assert!(answer.contains(" two=0 other=0") && answer.contains("odd=0"), "never two of sixty: {answer}");
+        assert!(
+            answer.contains(" two=0 other=0") && answer.contains("odd=0"),
+            "never two of sixty: {answer}"
+        );
     }
     rig.note(format!("{rounds} rounds, broker killed {kills} times"));
     assert!(kills > 0, "the broker was killed at least once");

@@ -12,7 +12,8 @@ pub fn cases() -> Vec<Case> {
         Case::new("sizes::context_end_gives_memory_back", context_end),
         Case::new("sizes::pitch_and_managed_are_charged", pitch_and_managed),
         Case::new("sizes::live_limit_change", live_limit),
-        Case::new("sizes::ledger_equals_truth_with_failures_injected", injected).simulated("faults are the simulator's"),
+        Case::new("sizes::ledger_equals_truth_with_failures_injected", injected)
+            .simulated("faults are the simulator's"),
     ]
 }
 
@@ -43,7 +44,13 @@ fn frees(rig: &Rig) {
         client.ready();
         client.expect("alloc 1048576 a", "alloc 0");
     }
-    for line in ["freeptr 0", "freeptr 0x1234", "freekeep a", "freekeep a", "freeptr 0xffffffffffffffff"] {
+    for line in [
+        "freeptr 0",
+        "freeptr 0x1234",
+        "freekeep a",
+        "freekeep a",
+        "freeptr 0xffffffffffffffff",
+    ] {
         assert_eq!(under.say(line), bare.say(line), "{line}");
     }
     assert_eq!(under.numbers("info")[1], 2 * GIB);
@@ -53,7 +60,7 @@ fn context_end(rig: &Rig) {
     let mut client = rig.client(&["-m", "2GiB"]);
     client.ready();
     for round in 0..20 {
-        client.expect("ctx 1", "ctx 0");
+        client.expect("ctx 1 0", "ctx 0");
         client.expect(&format!("alloc {} a{round}", GIB), "alloc 0");
         client.expect("ctxdestroy 1", "ctxdestroy 0");
     }
@@ -63,7 +70,11 @@ fn context_end(rig: &Rig) {
     client.expect(&format!("alloc {} p", GIB), "alloc 0");
     client.expect("release 0", "release 0");
     client.expect("use 0", "use 0");
-    assert_eq!(client.numbers("info")[1], 2 * GIB, "the primary context's memory came back");
+    assert_eq!(
+        client.numbers("info")[1],
+        2 * GIB,
+        "the primary context's memory came back"
+    );
 }
 
 fn pitch_and_managed(rig: &Rig) {
@@ -96,7 +107,10 @@ fn live_limit(rig: &Rig) {
     let output = rig.output(rig.partage(&["set", "live", "mem=512MiB"]));
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     client.expect("alloc 1 c", "alloc 2");
-    assert!(rig.json(&["ps"])["jobs"].to_string().contains("over limit"), "ps names it");
+    assert!(
+        rig.json(&["ps"])["jobs"].to_string().contains("over limit"),
+        "ps names it"
+    );
     client.expect("free a", "free 0");
     client.expect("free b", "free 0");
     client.expect(&format!("alloc {} c", 512 * MIB), "alloc 0");
@@ -137,7 +151,10 @@ fn injected(rig: &Rig) {
             });
         }
     }
-    assert!(failed.0 > 0 && failed.1 > 0, "both kinds of failure happened: {failed:?}");
+    assert!(
+        failed.0 > 0 && failed.1 > 0,
+        "both kinds of failure happened: {failed:?}"
+    );
     rig.eventually(std::time::Duration::from_secs(1), "ledger = truth at the end", || {
         rig.ledger_used() == rig.truth_allocated()
     });
