@@ -76,6 +76,7 @@ fn origin(sources: &clap::ArgMatches, id: &str) -> String {
 fn check_gpu(text: &str) -> Result<(), String> {
     let is_number = |t: &str| !t.is_empty() && t.len() <= 4 && t.bytes().all(|b| b.is_ascii_digit());
     let is_uuid = |t: &str| {
+        let t = t.to_ascii_uppercase();
         let rest = t.strip_prefix("GPU-").or_else(|| t.strip_prefix("MIG-"));
         rest.is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-'))
     };
@@ -115,7 +116,16 @@ mod tests {
 
     #[test]
     fn gpus_are_written_in_four_ways() {
-        for good in ["auto", "auto:4", "0", "0,1", "GPU-1a2b", "MIG-0a-1b", "GPU-1a2b,3"] {
+        for good in [
+            "auto",
+            "auto:4",
+            "0",
+            "0,1",
+            "GPU-1a2b",
+            "MIG-0a-1b",
+            "GPU-1a2b,3",
+            "gpu-1A2b",
+        ] {
             assert_eq!(check_gpu(good), Ok(()), "{good}");
         }
         for bad in [

@@ -312,7 +312,8 @@ fn find<'a>(name: &GpuName, by_index: &[&'a Device]) -> Result<&'a Device, Error
     });
     let written = match name {
         GpuName::Index(index) => index.to_string(),
-        GpuName::Uuid(prefix) => prefix.clone(),
+        // As nvidia-smi writes it: `GPU-` and small digits.
+        GpuName::Uuid(prefix) => format!("{}{}", prefix[..4].to_ascii_uppercase(), &prefix[4..]),
     };
     match (matching.next(), matching.next()) {
         (Some(device), None) => Ok(device),
