@@ -184,7 +184,24 @@ fn waiting_is_said_and_then_the_command_runs() {
     assert_eq!(lines.len(), 2);
 }
 
-/// What the played broker of `replies` makes `run` say, without a line of its own about the loss.
+#[test]
+fn on_a_terminal_one_line_reads_the_limit_back() {
+    let bench = Bench::new();
+    let _requests = play(&bench.socket_dir(), vec![vec![Reply::Admitted(admitted())]; 2]);
+    let terminal = nix::pty::openpty(None, None).expect("a terminal");
+    for arguments in [&["run", "-m", "8GiB", "echo", "ran"][..], &["run", "-q", "echo", "ran"]] {
+        let mut command = bench.partage(arguments);
+        command.stderr(terminal.slave.try_clone().expect("dup"));
+        assert_eq!(command.output().expect("starts").stdout, b"ran\n");
+    }
+    // All writers are gone, so reading ends (with EIO, as terminals do) after what was said.
+    drop(terminal.slave);
+    let mut said = Vec::new();
+    let _ = std::io::Read::read_to_end(&mut std::fs::File::from(terminal.master), &mut said);
+    let line = "partage: j42 on GPU 3 (H200), limit 8 GiB; promised among your own jobs only\r\n";
+    assert_eq!(String::from_utf8_lossy(&said), line, "once: -q says nothing");
+}
+
 #[test]
 fn a_broker_that_dies_while_one_waits_is_replaced_quietly() {
     let bench = Bench::new();

@@ -159,3 +159,26 @@ fn a_directory_where_no_socket_can_be_is_named() {
     assert!(err.contains(&long), "{err}");
     assert!(!Path::new(&long).exists());
 }
+
+/// On a managed host `run` waits for the host's broker and never starts one. The ten seconds are the promise itself.
+#[test]
+fn a_managed_hosts_broker_is_waited_for_and_never_started() {
+    let system = Path::new("/run/partage");
+    if system.exists() {
+        println!("SKIPPED: this host is managed");
+        return;
+    }
+    let bench = Bench::new();
+    install_played_broker(&bench);
+    let began = Instant::now();
+    let (code, _, err) = result(bench.partage(&["run", "--socket-dir", "/run/partage", "true"]));
+    assert_eq!(code, 125);
+    assert!(began.elapsed() >= Duration::from_secs(10));
+    assert!(
+        err.contains("waited 10 s") && err.contains("systemctl start partaged"),
+        "{err}"
+    );
+    let (code, _, err) = result(bench.partage(&["broker", "start", "--socket-dir", "/run/partage"]));
+    assert_eq!(code, 3, "{err}");
+    assert!(starts(&bench) == 0 && !system.exists());
+}
