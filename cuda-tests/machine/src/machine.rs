@@ -104,6 +104,7 @@ impl Machine {
                 path: folder.to_owned(),
             });
         }
+        adopt_profiles(&mut spec, folder)?;
         let total = devices(&spec, folder)?.iter().map(|device| device.memory).sum::<u64>();
         let available = backing::available(folder).map_err(Error::file("looking at", folder))?;
         let needed = total.min(LEAST_ROOM);
@@ -330,6 +331,27 @@ impl Machine {
     }
 }
 
+/// Copies profiles that are named by file into the machine's folder, so that it depends on nothing outside.
+fn adopt_profiles(spec: &mut Spec, folder: &Path) -> Result<(), Error> {
+    for device in &mut spec.devices {
+        let file = Path::new(&device.profile);
+        let is_file = file.extension().is_some_and(|extension| extension == "toml");
+        let Some(name) = file
+            .file_stem()
+            .and_then(|stem| stem.to_str())
+            .filter(|_| is_file)
+            .map(str::to_owned)
+        else {
+            continue;
+        };
+        let own = folder.join("profiles");
+        std::fs::create_dir_all(&own).map_err(Error::file("creating", &own))?;
+        std::fs::copy(file, own.join(format!("{name}.toml"))).map_err(Error::file("copying the profile", file))?;
+        device.profile = name;
+    }
+    Ok(())
+}
+
 fn devices(spec: &Spec, folder: &Path) -> Result<Vec<Device>, Error> {
     let device = |(index, given): (usize, &crate::spec::DeviceSpec)| {
         let profile = Profile::find(&given.profile, folder)?;
@@ -374,4 +396,99 @@ fn random_id() -> std::io::Result<u64> {
     std::io::Read::read_exact(&mut File::open("/dev/urandom")?, &mut bytes)?;
     // TOML integers are signed, and 0 means "none".
     Ok((u64::from_ne_bytes(bytes) >> 1).max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            Self(std::env::temp_dir().join(format!("partage-machine-{name}-{}", std::process::id())))
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_machine_keeps_its_identity_and_its_devices_differ() {
+        let folder = Folder::new("identity");
+        let made = Machine::create(&folder.0, &Spec::new(3, "h200", Some(1 << 30))).expect("made");
+        let again = Machine::open(&folder.0).expect("opened");
+        let uuids = |machine: &Machine| machine.devices().iter().map(Device::uuid_text).collect::<Vec<_>>();
+        assert_eq!(uuids(&made), uuids(&again));
+        let mut distinct = uuids(&made);
+        distinct.sort();
+        distinct.dedup();
+        assert_eq!(distinct.len(), 3);
+        assert!(matches!(
+            Machine::create(&folder.0, &Spec::default()),
+            Err(Error::Exists { .. })
+        ));
+    }
+
+    #[test]
+    fn memory_is_reserved_whole_or_not_at_all() {
+        let folder = Folder::new("reserve");
+        let mut spec = Spec::new(2, "l4", Some(1 << 30));
+        spec.devices[0].context_bytes = Some(1 << 20);
+        let machine = Machine::create(&folder.0, &spec).expect("made");
+        let seat = machine.take_seat().expect("a seat");
+        machine.open_context(seat, 0).expect("room");
+        let rest = (1 << 30) - (1 << 20);
+        assert_eq!(
+            machine.reserve(seat, 0, rest + 1),
+            Err(Shortage::Device(Full { free: rest }))
+        );
+        machine.reserve(seat, 0, rest).expect("exactly");
+        assert_eq!((machine.free(0), machine.free(1)), (0, 1 << 30));
+        machine.release(seat, 0, rest);
+        machine.close_context(seat, 0);
+        assert_eq!((machine.used(0), machine.occupants(0)), (0, vec![]));
+        machine.reserve(seat, 1, 5).expect("room");
+        machine.leave_seat(seat);
+        assert_eq!(machine.used(1), 0);
+    }
+
+    #[test]
+    fn a_profile_file_becomes_part_of_the_machine() {
+        let folder = Folder::new("profile");
+        let file = Folder::new("profile-file");
+        std::fs::create_dir_all(&file.0).expect("folder");
+        let path = file.0.join("mine.toml");
+        let text = "inherits = \"l4\"\nname = \"Mine\"\nmemory = 1_073_741_824\n[kernel_ns]\nspin = 5\n";
+        std::fs::write(&path, text).expect("written");
+        let asked = path.to_str().expect("utf-8");
+        Machine::create(&folder.0, &Spec::new(1, asked, None)).expect("made");
+        std::fs::remove_file(&path).expect("no longer needed");
+        let machine = Machine::open(&folder.0).expect("opened");
+        let Device { profile, memory, .. } = &machine.devices()[0];
+        assert_eq!(
+            (profile.name.as_str(), *memory, profile.kernel_ns["spin"]),
+            ("Mine", 1 << 30, 5)
+        );
+        assert_eq!(profile.attribute(16), Some(58), "inherited");
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_the_reason() {
+        let folder = Folder::new("refused");
+        let refused = |spec: &Spec| Machine::create(&folder.0, spec).err().expect("refused").to_string();
+        assert!(refused(&Spec::new(0, "h200", None)).contains("1 to 16"));
+        assert!(
+            refused(&Spec {
+                driver: 999,
+                ..Spec::default()
+            })
+            .contains("550, 570, 580")
+        );
+        assert!(refused(&Spec::new(1, "h900", None)).contains("h200"));
+        assert!(Machine::open(&folder.0).is_err());
+    }
 }
