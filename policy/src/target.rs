@@ -73,7 +73,7 @@ impl Policy {
     fn matching(&self, query: &TargetQuery, caller: &Caller) -> Result<Vec<&Job>, ErrorView> {
         let text = query.text.as_str();
         let select = |is_it: &dyn Fn(&Job) -> bool| self.jobs.values().filter(|job| is_it(job)).collect::<Vec<_>>();
-        if text.starts_with(|c: char| c.is_ascii_digit()) {
+        if text.starts_with(|c: char| c.is_ascii_digit()) && !text.contains('/') {
             let pid: u32 = text.parse().map_err(|_| {
                 error(
                     ErrorCode::Invalid,

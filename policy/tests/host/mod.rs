@@ -1,0 +1,544 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A host for policy tests: devices, processes with their reservation words, a clock, and what was said to whom.
+//!
+//! It behaves like the broker where the policy relies on it (words are zero before an attach and dropped after
+//! `ForgetClient`, measurements are made from what the processes hold) and checks the policy's invariants after each step.
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use partage_policy::{
+    Action, Adoption, Attaching, Caller, Command, Config, DeviceSeen, DriverState, Event, Machine, Measurement,
+    Membership, Policy, Process, ProcessUse, Run, TargetQuery, Ticket,
+};
+use partage_protocol::admin::{ErrorView, Reply, RunRequest};
+use partage_protocol::job_ledger::{Shared, Words};
+use partage_protocol::message::{MAX_DEVICES, VERDICT_GRANTED};
+use partage_protocol::reservation::{Charged, charge, refund, settle};
+use partage_protocol::units::{ClientId, DeviceUuid, GIB, JobId, SECOND_NS};
+
+/// L, G, U and settled of one slot.
+#[derive(Default)]
+pub struct Line([AtomicU64; 4]);
+
+#[derive(Default)]
+pub struct Board {
+    rows: BTreeMap<ClientId, [Line; MAX_DEVICES]>,
+    /// Clients whose pages are not reachable.
+    pub lost: Vec<ClientId>,
+}
+
+impl Machine for Board {
+    type Word = AtomicU64;
+    fn words(&self, client: ClientId, slot: usize) -> Option<Words<'_, AtomicU64>> {
+        let Line([ledger, granted, used, settled]) = self.rows.get(&client)?.get(slot)?;
+        let shared = Shared { granted, used, settled };
+        Some(Words {
+            ledger,
+            shared: (!self.lost.contains(&client)).then_some(shared),
+        })
+    }
+}
+
+impl Board {
+    pub fn value(&self, client: ClientId, slot: usize, word: usize) -> u64 {
+        self.rows
+            .get(&client)
+            .map_or(0, |row| row[slot].0[word].load(Ordering::SeqCst))
+    }
+
+    fn copy(&self) -> Self {
+        let copy = |line: &Line| {
+            Line(std::array::from_fn(|word| {
+                AtomicU64::new(line.0[word].load(Ordering::SeqCst))
+            }))
+        };
+        let rows = self
+            .rows
+            .iter()
+            .map(|(id, row)| (*id, std::array::from_fn(|slot| copy(&row[slot]))))
+            .collect();
+        Self {
+            rows,
+            lost: self.lost.clone(),
+        }
+    }
+}
+
+/// One process with device memory.
+#[derive(Clone, Debug)]
+pub struct Program {
+    pub client: ClientId,
+    pub job: JobId,
+    pub process: Process,
+    pub devices: Vec<DeviceUuid>,
+}
+
+pub struct Host {
+    pub policy: Policy,
+    pub board: Board,
+    pub now_ns: u64,
+    pub devices: Vec<DeviceSeen>,
+    pub programs: BTreeMap<ClientId, Program>,
+    /// Unmanaged: pid to device and bytes.
+    pub strangers: BTreeMap<u32, (DeviceUuid, u64, Option<JobId>)>,
+    pub replies: BTreeMap<Ticket, Vec<Reply>>,
+    pub commands: Vec<Command>,
+    /// Unmanaged use grew, or a limit was lowered: invariant 2 holds again only after use fell.
+    pub is_excused: bool,
+    next: u64,
+}
+
+impl Clone for Host {
+    fn clone(&self) -> Self {
+        Self {
+            policy: self.policy.clone(),
+            board: self.board.copy(),
+            now_ns: self.now_ns,
+            devices: self.devices.clone(),
+            programs: self.programs.clone(),
+            strangers: self.strangers.clone(),
+            replies: self.replies.clone(),
+            commands: self.commands.clone(),
+            is_excused: self.is_excused,
+            next: self.next,
+        }
+    }
+}
+
+pub fn uuid(number: u8) -> DeviceUuid {
+    DeviceUuid {
+        bytes: [number; 16],
+        is_mig: false,
+    }
+}
+
+pub fn caller(uid: u32) -> Caller {
+    let user = ["root", "alice", "bob"]
+        .get(uid as usize)
+        .map_or(uid.to_string(), |name| (*name).to_owned());
+    Caller {
+        uid,
+        user,
+        is_admin: uid == 0,
+        process: Process { pid: 0, start: 0 },
+    }
+}
+
+/// A request of `mem` that waits.
+pub fn mem(mem: &str) -> RunRequest {
+    let mem = Some(mem.to_owned()).filter(|mem| !mem.is_empty());
+    RunRequest {
+        mem,
+        wait: true,
+        command: vec!["train".into()],
+        ..RunRequest::default()
+    }
+}
+
+impl Host {
+    /// Devices of so many GiB each, measured and idle.
+    pub fn new(gib: &[u64]) -> Self {
+        let mut host = Self {
+            policy: Policy::new(Config {
+                is_private: true,
+                first_job: 1,
+            }),
+            board: Board::default(),
+            now_ns: 1,
+            devices: Vec::new(),
+            programs: BTreeMap::new(),
+            strangers: BTreeMap::new(),
+            replies: BTreeMap::new(),
+            commands: Vec::new(),
+            is_excused: false,
+            next: 100,
+        };
+        for (index, gib) in gib.iter().enumerate() {
+            host.devices.push(DeviceSeen {
+                uuid: uuid(index as u8 + 1),
+                index: index as u32,
+                model: "H200".into(),
+                total_bytes: gib * GIB,
+                reserve_bytes: 0,
+            });
+        }
+        host.enumerate();
+        host.measure();
+        host
+    }
+
+    pub fn enumerate(&mut self) {
+        let found = self.devices.clone();
+        self.step(Event::Devices {
+            driver: DriverState::Ok,
+            found,
+        });
+    }
+
+    pub fn step(&mut self, event: Event) -> Vec<Command> {
+        let commands = self.policy.step(self.now_ns, event, &self.board);
+        for command in &commands {
+            assert!(!command.reason.is_empty(), "no reason: {command:?}");
+            match &command.action {
+                Action::Reply { ticket, reply } => {
+                    let said = self.replies.entry(*ticket).or_default();
+                    assert!(
+                        said.last().is_none_or(is_waiting),
+                        "{ticket:?} had its last reply: {said:?}, {reply:?}"
+                    );
+                    said.push((**reply).clone());
+                }
+                Action::ForgetClient(client) => {
+                    for slot in 0..MAX_DEVICES {
+                        assert_eq!(self.board.value(*client, slot, 0), 0, "forgotten with a reservation");
+                    }
+                    self.board.rows.remove(client);
+                    self.programs.remove(client);
+                }
+                _ => {}
+            }
+        }
+        self.commands.extend(commands.iter().cloned());
+        self.check();
+        commands
+    }
+
+    /// What holds for every device after every step.
+    pub fn check(&self) {
+        let views = self.policy.status(broker_view(), self.now_ns, &self.board).devices;
+        let Reply::Ps { jobs, .. } = self.policy.ps(&caller(0), false, &self.board) else {
+            panic!("ps")
+        };
+        for view in &views {
+            let places = jobs
+                .iter()
+                .flat_map(|job| &job.devices)
+                .filter(|device| device.uuid == view.uuid);
+            let (mut promised, mut held) = (0, 0);
+            for place in places {
+                promised += place.request_bytes;
+                held += place.request_bytes.max(place.granted_bytes);
+                assert!(place.limit_bytes.is_none_or(|limit| place.request_bytes <= limit));
+            }
+            assert!(
+                promised <= view.usable_bytes,
+                "{promised} promised of {}",
+                view.usable_bytes
+            );
+            if promised > 0 && !self.is_excused {
+                let all = held + view.unmanaged_bytes;
+                assert!(
+                    all <= view.usable_bytes,
+                    "{all} held of {}: {jobs:#?}",
+                    view.usable_bytes
+                );
+            }
+        }
+    }
+
+    pub fn fresh(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// `partage run` by a new process; answers its ticket and process.
+    pub fn run(&mut self, uid: u32, request: RunRequest) -> (Ticket, Process) {
+        let number = self.fresh();
+        let process = Process {
+            pid: number as u32,
+            start: number,
+        };
+        let mut token = [0; 32];
+        token[..8].copy_from_slice(&number.to_le_bytes());
+        let caller = Caller { process, ..caller(uid) };
+        let ticket = Ticket(number);
+        let run = Run {
+            ticket,
+            caller,
+            request,
+            token,
+            cgroup: None,
+            unix_ns: 7,
+        };
+        self.step(Event::Run(Box::new(run)));
+        (ticket, process)
+    }
+
+    /// Runs and expects to be admitted; answers the job and its process.
+    pub fn admitted(&mut self, uid: u32, request: RunRequest) -> (JobId, Process) {
+        let (ticket, process) = self.run(uid, request);
+        (
+            self.job_of(ticket)
+                .unwrap_or_else(|| panic!("not admitted: {:?}", self.replies.get(&ticket))),
+            process,
+        )
+    }
+
+    pub fn job_of(&self, ticket: Ticket) -> Option<JobId> {
+        match self.replies.get(&ticket)?.last()? {
+            Reply::Admitted(admitted) => admitted.job.trim_start_matches('j').parse().ok().map(JobId),
+            _ => None,
+        }
+    }
+
+    pub fn devices_of(&self, ticket: Ticket) -> Vec<u32> {
+        match self.replies.get(&ticket).and_then(|said| said.last()) {
+            Some(Reply::Admitted(admitted)) => admitted.devices.iter().map(|device| device.index).collect(),
+            other => panic!("not admitted: {other:?}"),
+        }
+    }
+
+    pub fn error_of(&self, ticket: Ticket) -> ErrorView {
+        match self.replies.get(&ticket).and_then(|said| said.last()) {
+            Some(Reply::Error(error)) => error.clone(),
+            other => panic!("no error: {other:?}"),
+        }
+    }
+
+    pub fn is_waiting(&self, ticket: Ticket) -> bool {
+        self.replies
+            .get(&ticket)
+            .and_then(|said| said.last())
+            .is_some_and(is_waiting)
+    }
+
+    /// A process of the job attaches.
+    pub fn attach(&mut self, job: JobId, process: Process) -> ClientId {
+        let membership = Membership {
+            by_kernel: Some(job),
+            ..Membership::default()
+        };
+        self.attach_as(process, 1, membership).expect("welcomed")
+    }
+
+    pub fn attach_as(&mut self, process: Process, uid: u32, membership: Membership) -> Option<ClientId> {
+        let client = ClientId(self.fresh());
+        self.board.rows.insert(client, Default::default());
+        let attaching = Attaching {
+            client,
+            process,
+            uid,
+            user: caller(uid).user,
+            unix_ns: 9,
+            fresh_token: [9; 32],
+            membership,
+            is_nvml_only: false,
+        };
+        let commands = self.step(Event::Attach(Box::new(attaching)));
+        let welcome = commands.iter().find_map(|command| match &command.action {
+            Action::Welcome {
+                client: welcomed,
+                job,
+                devices,
+                ..
+            } if *welcomed == client => Some((*job, devices)),
+            _ => None,
+        });
+        let Some((job, infos)) = welcome else {
+            self.board.rows.remove(&client);
+            return None;
+        };
+        let devices = infos
+            .iter()
+            .map(|info| DeviceUuid {
+                bytes: info.uuid,
+                is_mig: false,
+            })
+            .collect();
+        self.programs.insert(
+            client,
+            Program {
+                client,
+                job,
+                process,
+                devices,
+            },
+        );
+        Some(client)
+    }
+
+    /// The process allocates on a slot as the interposer would; answers whether it got it.
+    pub fn allocate(&mut self, client: ClientId, slot: usize, bytes: u64) -> bool {
+        for _ in 0..8 {
+            let row = &self.board.rows[&client][slot].0;
+            let wanted = match charge(&row[2], &row[1], bytes) {
+                Charged::Done => return true,
+                Charged::Overflow => return false,
+                Charged::MustAsk { wanted } => wanted,
+            };
+            let asked = Event::Ask {
+                client,
+                slot,
+                wanted,
+                request: bytes,
+                sequence: 5,
+            };
+            let commands = self.step(asked);
+            let verdict = commands.iter().find_map(|command| match command.action {
+                Action::Answer {
+                    verdict, sequence: 5, ..
+                } => Some(verdict),
+                _ => None,
+            });
+            if verdict.expect("answered") != VERDICT_GRANTED {
+                return false;
+            }
+            let row = &self.board.rows[&client][slot].0;
+            let charged = charge(&row[2], &row[1], bytes);
+            settle(&row[3]);
+            if charged == Charged::Done {
+                return true;
+            }
+        }
+        panic!("granted and never enough");
+    }
+
+    pub fn free(&mut self, client: ClientId, slot: usize, bytes: u64) {
+        let row = &self.board.rows[&client][slot].0;
+        refund(&row[2], bytes).expect("freed what it holds");
+    }
+
+    pub fn used(&self, client: ClientId, slot: usize) -> u64 {
+        self.board.value(client, slot, 2)
+    }
+
+    /// NVML's view of every device.
+    pub fn measure(&mut self) {
+        for device in self.devices.clone() {
+            let mut processes = Vec::new();
+            for program in self.programs.values() {
+                let slot = program.devices.iter().position(|uuid| *uuid == device.uuid);
+                let bytes = slot.map_or(0, |slot| self.used(program.client, slot));
+                if bytes > 0 {
+                    let pid = program.process.pid;
+                    processes.push(ProcessUse {
+                        pid,
+                        uid: None,
+                        bytes,
+                        descends_from: Some(program.job),
+                    });
+                }
+            }
+            for (pid, (place, bytes, descends_from)) in &self.strangers {
+                if *place == device.uuid {
+                    let descends_from = *descends_from;
+                    processes.push(ProcessUse {
+                        pid: *pid,
+                        uid: None,
+                        bytes: *bytes,
+                        descends_from,
+                    });
+                }
+            }
+            let used_bytes = processes.iter().map(|process| process.bytes).sum::<u64>();
+            let free_bytes = device.total_bytes.saturating_sub(used_bytes);
+            self.step(Event::Measured(Measurement {
+                device: device.uuid,
+                used_bytes,
+                free_bytes,
+                processes,
+            }));
+        }
+    }
+
+    /// The process of a client ends.
+    pub fn kill(&mut self, client: ClientId) {
+        self.step(Event::ClientGone(client));
+    }
+
+    /// All of a job ends, and its lingering is over.
+    pub fn finish(&mut self, job: JobId, first: Process) {
+        let members: Vec<ClientId> = self
+            .programs
+            .values()
+            .filter(|p| p.job == job)
+            .map(|p| p.client)
+            .collect();
+        for client in members {
+            self.kill(client);
+        }
+        self.step(Event::ProcessGone(first));
+        self.pass(6 * SECOND_NS);
+    }
+
+    pub fn pass(&mut self, ns: u64) {
+        self.now_ns += ns;
+        self.step(Event::Tick);
+    }
+
+    pub fn set(&mut self, uid: u32, target: &str, mem: &str) -> Reply {
+        let ticket = Ticket(self.fresh());
+        let target = TargetQuery {
+            text: target.into(),
+            descends_from: None,
+        };
+        self.step(Event::Set {
+            ticket,
+            caller: caller(uid),
+            target,
+            mem: Some(mem.into()),
+        });
+        self.replies[&ticket].last().cloned().expect("answered")
+    }
+
+    pub fn state_of(&self, job: JobId) -> String {
+        self.policy
+            .job_view(job, &caller(0), &self.board)
+            .map_or("unknown".into(), |view| view.state)
+    }
+
+    /// A new broker that knows what the files say: the ledger's L words and the jobs' records.
+    pub fn restart(&mut self, records: Vec<partage_policy::JobRecord>) {
+        let clients = self
+            .programs
+            .values()
+            .map(|program| partage_policy::LedgerClient {
+                client: program.client,
+                job: program.job,
+                process: program.process,
+            })
+            .collect();
+        self.policy = Policy::new(Config {
+            is_private: true,
+            first_job: 1,
+        });
+        self.board.lost = self.programs.keys().copied().collect();
+        self.enumerate();
+        self.step(Event::Adopt(Adoption {
+            jobs: records,
+            clients,
+            next_job: 50,
+        }));
+    }
+
+    pub fn records(&self) -> Vec<partage_policy::JobRecord> {
+        let mut records = BTreeMap::new();
+        for command in &self.commands {
+            match &command.action {
+                Action::SaveJob(record) => drop(records.insert(record.id, (**record).clone())),
+                Action::ForgetJob(id) => drop(records.remove(&id.0)),
+                _ => {}
+            }
+        }
+        records.into_values().collect()
+    }
+}
+
+fn is_waiting(reply: &Reply) -> bool {
+    matches!(reply, Reply::Waiting(_))
+}
+
+pub fn broker_view() -> partage_protocol::admin::BrokerView {
+    partage_protocol::admin::BrokerView {
+        pid: 1,
+        version: String::new(),
+        kind: "private".into(),
+        socket_dir: String::new(),
+        driver: "ok".into(),
+        jobs: 0,
+        clients: 0,
+        uptime_ns: 0,
+    }
+}
