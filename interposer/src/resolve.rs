@@ -4,7 +4,9 @@
 //! Rules, each from a defect seen in the field:
 //! - libc's `dlsym` looks at its return address (RTLD_NEXT and RTLD_DEFAULT mean "as seen from the caller"), so ours is
 //!   a naked function that leaves the stack as it was and jumps.
-//! - RTLD_NEXT and RTLD_DEFAULT are always left alone: our exports are in the global scope and are found there.
+//! - RTLD_NEXT is left alone. RTLD_DEFAULT is, too, where the caller would find the name without us: our exports are in
+//!   the global scope and are found first. Where it would not (no driver loaded, or only for others), neither does it
+//!   with us: programs decide by such a look-up whether there is CUDA.
 //! - Names are compared exactly with the tables; `curl_easy_init`, `cudnnCreate`, `cublasCreate` cost a compare.
 //! - The handle decides: what it does not hold stays unfound, what it holds of another library than the driver is not
 //!   ours, and a driver that is inside a `dlmopen` namespace gets the hooks that call that driver.
@@ -95,15 +97,33 @@ pub fn saw_foreign_driver() -> bool {
 unsafe extern "C" fn pick(handle: *mut c_void, name: *const c_char, caller: usize) -> Pick {
     let next = behind(caller);
     // SAFETY: the program passes a C string, or the null that libc would refuse.
-    let answer = if may_be_ours(handle, unsafe { bytes_of(name) }) {
-        choose(handle, name, next)
-    } else {
-        None
-    };
-    Pick {
-        answer: answer.unwrap_or(core::ptr::null()),
-        next,
+    if !may_be_ours(handle, unsafe { bytes_of(name) }) {
+        return Pick {
+            answer: core::ptr::null(),
+            next,
+        };
     }
+    match choose(handle, name, next, caller) {
+        Choice::Hook(answer) => Pick { answer, next },
+        Choice::Decline => Pick {
+            answer: core::ptr::null(),
+            next,
+        },
+        Choice::Nothing => Pick {
+            answer: core::ptr::null(),
+            next: core::ptr::null(),
+        },
+    }
+}
+
+/// What a look-up that may be ours comes to.
+enum Choice {
+    /// Our function.
+    Hook(*const ()),
+    /// Whatever the `dlsym` behind ours says.
+    Decline,
+    /// Nothing, with the linker's error of our own look-up.
+    Nothing,
 }
 
 /// The `dlsym` to go on with for a call from `caller`; null only where no libc has one.
@@ -134,22 +154,63 @@ fn may_be_ours(handle: *mut c_void, name: &[u8]) -> bool {
         [b'n', b'v', b'm', b'l', fifth, ..] => fifth.is_ascii_uppercase(),
         _ => false,
     };
-    is_shaped && handle != libc::RTLD_NEXT && handle != libc::RTLD_DEFAULT && !guard::is_inside()
+    is_shaped && handle != libc::RTLD_NEXT && !guard::is_inside()
 }
 
 #[cold]
-fn choose(handle: *mut c_void, name: *const c_char, next: *const ()) -> Option<*const ()> {
+fn choose(handle: *mut c_void, name: *const c_char, next: *const (), caller: usize) -> Choice {
     // SAFETY: `may_be_ours` read the name; it is a C string.
     let text = unsafe { CStr::from_ptr(name) };
     let is_nvml = text.to_bytes().starts_with(b"nvml");
-    let position = if is_nvml { &NVML } else { &DRIVER }.hooked_named(text.to_bytes())?;
+    let Some(position) = if is_nvml { &NVML } else { &DRIVER }.hooked_named(text.to_bytes()) else {
+        return Choice::Decline;
+    };
+    if handle == libc::RTLD_DEFAULT {
+        let is_there = is_there_without_us(text, next) || is_near(caller, text, next);
+        return if is_there { Choice::Decline } else { Choice::Nothing };
+    }
     let address = ask(next, handle, text);
     if address.is_null() {
-        return None;
+        return Choice::Decline;
     }
-    let base = real::base_of(address.cast())?;
-    let library = library_at(base, handle, is_nvml)?;
-    entry::hook(library, position)
+    let Some(base) = real::base_of(address.cast()) else {
+        return Choice::Decline;
+    };
+    if real::base_of(dlsym as *const ()) == Some(base) {
+        // The handle is the program's own, whose scope begins with us.
+        return if is_there_without_us(text, next) {
+            Choice::Decline
+        } else {
+            Choice::Nothing
+        };
+    }
+    library_at(base, handle, is_nvml)
+        .and_then(|library| entry::hook(library, position))
+        .map_or(Choice::Decline, Choice::Hook)
+}
+
+/// Does the global scope hold the name behind us? This is a look-up of ours, so RTLD_NEXT means "after libpartage.so".
+fn is_there_without_us(name: &CStr, next: *const ()) -> bool {
+    !ask(next, libc::RTLD_NEXT, name).is_null()
+}
+
+/// Does the caller's library, or one it was linked with, hold the name? Its scope reaches further than the global one.
+fn is_near(caller: usize, name: &CStr, next: *const ()) -> bool {
+    // SAFETY: `Dl_info` is plain pointers; the names the linker gives are C strings of loaded objects; the handle is
+    // closed again.
+    unsafe {
+        let mut info: libc::Dl_info = core::mem::zeroed();
+        if libc::dladdr(caller as *const c_void, &raw mut info) == 0 || info.dli_fname.is_null() {
+            return false;
+        }
+        let handle = libc::dlopen(info.dli_fname, libc::RTLD_NOLOAD | libc::RTLD_LAZY);
+        if handle.is_null() {
+            return false;
+        }
+        let address = ask(next, handle, name);
+        libc::dlclose(handle);
+        !address.is_null() && real::base_of(address.cast()) != real::base_of(dlsym as *const ())
+    }
 }
 
 /// The library of ours that is the object at `base`, adopting it if it is a driver (or NVML) not seen before.

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The form of the release `libpartage.so`, as docs/decisions/0003-library-form.md promises it: what it exports, what
+//! it needs, how large it is; and that a program of another libc runs with it.
+//!
+//! Judged is the file that `PARTAGE_RELEASE_LIBRARY` names (`scripts/package --check` builds it for glibc 2.17 and runs
+//! this); without the variable each test says that it was skipped.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::Command;
+
+use object::elf::{FileHeader64, STB_GLOBAL, STB_WEAK};
+use object::read::elf::{Dyn, ElfFile64, FileHeader, ProgramHeader};
+use object::{Endianness, Object, ObjectSection, ObjectSymbol};
+
+/// The largest library that every process of a job may be made to map, in bytes.
+const LARGEST: u64 = 400 * 1024;
+/// The newest libc that may be needed.
+const NEWEST_GLIBC: (u32, u32) = (2, 17);
+/// What may be needed: libc and, where they are separate, its parts. Never the dynamic linker itself: a program of
+/// another libc would have to find that file.
+const MAY_NEED: [&str; 3] = ["libc.so.6", "libpthread.so.0", "libdl.so.2"];
+
+struct Library {
+    path: PathBuf,
+    bytes: Vec<u8>,
+}
+
+/// The library, or a line that says why there is none to judge.
+fn library() -> Option<Library> {
+    let Some(path) = std::env::var_os("PARTAGE_RELEASE_LIBRARY").map(PathBuf::from) else {
+        println!("skipped: PARTAGE_RELEASE_LIBRARY is not set; run scripts/package --check");
+        return None;
+    };
+    let bytes = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    Some(Library { path, bytes })
+}
+
+impl Library {
+    fn elf(&self) -> ElfFile64<'_> {
+        ElfFile64::parse(&*self.bytes).expect("a 64-bit ELF file")
+    }
+
+    /// Names of the dynamic symbols, with whether each is defined here.
+    fn dynamic_symbols(&self) -> Vec<(String, bool)> {
+        let elf = self.elf();
+        elf.dynamic_symbols()
+            .filter(|symbol| matches!(symbol.elf_symbol().st_bind(), STB_GLOBAL | STB_WEAK))
+            .map(|symbol| (symbol.name().expect("a name").to_owned(), symbol.is_definition()))
+            .collect()
+    }
+
+    /// Values of a tag in the dynamic section, as strings of its string table.
+    fn needed(&self) -> Vec<String> {
+        let elf = self.elf();
+        let endian = elf.endian();
+        let header = FileHeader64::<Endianness>::parse(&*self.bytes).expect("a header");
+        let segments = header.program_headers(endian, &*self.bytes).expect("program headers");
+        let sections = header.sections(endian, &*self.bytes).expect("sections");
+        let strings = sections
+            .symbols(endian, &*self.bytes, object::elf::SHT_DYNSYM)
+            .expect("symbols")
+            .strings();
+        let mut needed = Vec::new();
+        for segment in segments {
+            for entry in segment
+                .dynamic(endian, &*self.bytes)
+                .expect("a dynamic segment")
+                .into_iter()
+                .flatten()
+            {
+                if entry.tag32(endian) == Some(object::elf::DT_NEEDED) {
+                    let name = entry.string(endian, strings).expect("a name");
+                    needed.push(String::from_utf8_lossy(name).into_owned());
+                }
+            }
+        }
+        needed
+    }
+
+    /// The symbol versions that it asks of others.
+    fn needed_versions(&self) -> Vec<String> {
+        let header = FileHeader64::<Endianness>::parse(&*self.bytes).expect("a header");
+        let endian = header.endian().expect("an order of bytes");
+        let sections = header.sections(endian, &*self.bytes).expect("sections");
+        let Some((mut entries, link)) = sections.gnu_verneed(endian, &*self.bytes).expect("versions") else {
+            return Vec::new();
+        };
+        let strings = sections.strings(endian, &*self.bytes, link).expect("strings");
+        let mut versions = Vec::new();
+        while let Some((_, mut names)) = entries.next().expect("an entry") {
+            while let Some(version) = names.next().expect("a version") {
+                versions.push(String::from_utf8_lossy(version.name(endian, strings).expect("a name")).into_owned());
+            }
+        }
+        versions
+    }
+}
+
+#[test]
+fn exports_are_the_hooked_rows_and_dlsym() {
+    let Some(library) = library() else { return };
+    let exported: BTreeSet<String> = library
+        .dynamic_symbols()
+        .into_iter()
+        .filter_map(|(name, is_defined)| is_defined.then_some(name))
+        .collect();
+    let rows = partage_abi::ROWS.iter().chain(partage_abi::nvml::ROWS);
+    let mut expected: BTreeSet<String> = rows
+        .filter(|row| row.treatment.is_hooked())
+        .map(|row| row.name().to_owned())
+        .collect();
+    expected.insert("dlsym".to_owned());
+    assert_eq!(exported, expected);
+}
+
+#[test]
+fn needs_libc_and_nothing_newer_than_its_oldest() {
+    let Some(library) = library() else { return };
+    let needed = library.needed();
+    assert!(
+        !needed.is_empty(),
+        "without libc among its needs a program of another libc could not be told apart"
+    );
+    for name in &needed {
+        assert!(MAY_NEED.contains(&name.as_str()), "needs {name}");
+    }
+    for version in library.needed_versions() {
+        let number = version
+            .strip_prefix("GLIBC_")
+            .unwrap_or_else(|| panic!("version {version}"));
+        let mut parts = number.split('.').map(|part| part.parse::<u32>().expect("a number"));
+        let (major, minor) = (parts.next().expect("a major"), parts.next().unwrap_or(0));
+        assert!((major, minor) <= NEWEST_GLIBC, "needs {version}");
+    }
+}
+
+#[test]
+fn calls_nothing_that_a_guest_must_not() {
+    let Some(library) = library() else { return };
+    for (name, is_defined) in library.dynamic_symbols() {
+        // The allocator, threads' lazy storage, exit paths, output, and the proof that no panic is reachable.
+        let refused = [
+            "__tls_get_addr",
+            "malloc",
+            "calloc",
+            "realloc",
+            "free",
+            "exit",
+            "abort",
+            "printf",
+            "puts",
+            "fwrite",
+            "signal",
+            "sigaction",
+            "umask",
+            "pthread_atfork",
+            "__register_atfork",
+            "partage_reachable_panic",
+        ];
+        assert!(is_defined || !refused.contains(&name.as_str()), "refers to {name}");
+    }
+}
+
+#[test]
+fn is_small_and_runs_nothing_at_load() {
+    let Some(library) = library() else { return };
+    let size = library.bytes.len() as u64;
+    println!("{} has {size} bytes", library.path.display());
+    assert!(size <= LARGEST, "{size} bytes, more than {LARGEST}");
+    let elf = library.elf();
+    assert!(elf.symbols().next().is_none(), "is not stripped");
+    for section in [
+        ".init_array",
+        ".fini_array",
+        ".init",
+        ".fini",
+        ".preinit_array",
+        ".ctors",
+    ] {
+        assert!(elf.section_by_name(section).is_none(), "has {section}");
+    }
+    let writable_code = elf.sections().any(|section| {
+        let object::SectionFlags::Elf { sh_flags } = section.flags() else {
+            return false;
+        };
+        let both = u64::from(object::elf::SHF_WRITE | object::elf::SHF_EXECINSTR);
+        sh_flags & both == both
+    });
+    assert!(!writable_code, "has a section that is writable and executable");
+}
+
+#[test]
+fn a_musl_program_runs_with_it_and_finds_its_symbols() {
+    let Some(library) = library() else { return };
+    if Command::new("musl-gcc").arg("--version").output().is_err() {
+        println!("skipped: musl-gcc is not here");
+        return;
+    }
+    let folder = std::env::temp_dir().join(format!("partage-musl-{}", std::process::id()));
+    std::fs::create_dir(&folder).expect("a folder");
+    let (source, program) = (folder.join("musl.c"), folder.join("musl"));
+    // Its own look-ups go through our dlsym: one that succeeds, one that fails with its error, one of our names.
+    std::fs::write(
+        &source,
+        "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <stdio.h>\n\
+         int main(void) {\n\
+           void *self = dlopen(0, RTLD_NOW);\n\
+           printf(\"%d %d %d %d %d\\n\", dlsym(self, \"printf\") != 0, dlsym(RTLD_NEXT, \"printf\") != 0,\n\
+                  dlsym(self, \"no_such_symbol\") != 0, dlerror() != 0, dlsym(RTLD_DEFAULT, \"cuInit\") != 0);\n\
+           return 7;\n\
+         }\n",
+    )
+    .expect("writable");
+    let built = Command::new("musl-gcc")
+        .arg("-o")
+        .args([&program, &source])
+        .output()
+        .expect("musl-gcc runs");
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let run = |preload: bool| {
+        let mut command = Command::new(&program);
+        command.env_clear();
+        if preload {
+            command.env("LD_PRELOAD", &library.path);
+        }
+        command.output().expect("the program runs")
+    };
+    let (alone, with) = (run(false), run(true));
+    std::fs::remove_dir_all(&folder).expect("ours to remove");
+    assert_eq!(alone.status.code(), Some(7));
+    assert_eq!(
+        String::from_utf8_lossy(&with.stdout),
+        String::from_utf8_lossy(&alone.stdout)
+    );
+    assert_eq!(with.stderr, alone.stderr);
+    assert_eq!(with.status.code(), Some(7));
+}
