@@ -130,7 +130,9 @@ static void by_proc_address(void *handle, int version) {
     size_t n = strlen(base); if (n > 3 && !strcmp(base + n - 3, "_v2") && strncmp(base, "cuGetProc", 9)) base[n - 3] = 0; \
     if (!strncmp(base, "cuGetProc", 9)) strcpy(base, "cuGetProcAddress"); \
     void *p = NULL; int status = -1; \
-    CUresult r = version == 1 ? v1(base, &p, 12000, 0) : v2(base, &p, 12000, 0, &status); \
+    /* cuCtxCreate's ABI changed with 11.4: the prototype above is that of 3.2. */ \
+    int built = strcmp(base, "cuCtxCreate") ? 12000 : 3020; \
+    CUresult r = version == 1 ? v1(base, &p, built, 0) : v2(base, &p, built, 0, &status); \
     if (r || !p) { fprintf(stderr, "client: %s: %d status %d\n", base, r, status); exit(65); } \
     *(void **)&cu.name = p; }
   DRIVER(ASK)
@@ -335,7 +337,8 @@ static int command(char *line) {
     size_t n = 0; CUresult r = cu.cuDeviceTotalMem_v2(&n, x);
     printf("total %d %zu\n", r, n);
   } else if (!strcmp(verb, "ctx")) {
-    printf("ctx %d\n", cu.cuCtxCreate_v2(&contexts[x % 16], 0, x));
+    // ctx INDEX [DEVICE]: the device is the index when it is not said.
+    printf("ctx %d\n", cu.cuCtxCreate_v2(&contexts[x % 16], 0, b ? (CUdevice)y : (CUdevice)x));
   } else if (!strcmp(verb, "use")) {
     printf("use %d\n", cu.cuCtxSetCurrent(contexts[x % 16]));
   } else if (!strcmp(verb, "ctxdestroy")) {

@@ -64,7 +64,12 @@ fn broker_killed(rig: &Rig) {
     first.expect(&format!("alloc {} held", 512 * MIB), "alloc 0");
     let mut second = siblings(rig, &["-m", "2GiB", "--name", "second"], 1);
     second.members[0].expect(&format!("alloc {} held", 512 * MIB), "alloc 0");
-    let identity = || rig.jobs().iter().map(|job| (job["job"].clone(), job["pid"].clone())).collect::<Vec<_>>();
+    let identity = || {
+        rig.jobs()
+            .iter()
+            .map(|job| (job["job"].clone(), job["pid"].clone()))
+            .collect::<Vec<_>>()
+    };
     let before = identity();
     let old = rig.broker_pid_quick().expect("a broker serves this rig");
     // SAFETY: this rig's own broker.
