@@ -205,8 +205,17 @@ impl JobLedger {
     /// Shares the slack evenly again: called after every change of members or limits, and from time to time while the
     /// job is over its limit.
     pub fn rebalance<P: Pages>(&mut self, pages: &P, now_ns: u64) {
-        let seen = self.look(pages, now_ns, None);
-        let floors = seen.iter().fold(0, |sum: u64, member| sum.saturating_add(member.floor));
+        let mut seen = self.look(pages, now_ns, None);
+        let mut floors = seen.iter().fold(0, |sum: u64, member| sum.saturating_add(member.floor));
+        if floors > self.effective() || self.granted_sum(pages) > self.effective() {
+            self.freeze(pages);
+            if self.granted_sum(pages) > self.effective() {
+                return;
+            }
+            // Use fell in the meantime, or a pin was in the way: there is something to share after all.
+            seen = self.look(pages, now_ns, None);
+            floors = seen.iter().fold(0, |sum: u64, member| sum.saturating_add(member.floor));
+        }
         let slack = self.effective().saturating_sub(floors) / (seen.len() as u64).max(1);
         for member in &seen {
             self.lower(pages, member, member.floor.saturating_add(slack));
@@ -224,8 +233,9 @@ impl JobLedger {
             } else {
                 member.floor.saturating_add(slack)
             };
-            let to = target.min(held.saturating_add(free));
-            if to > held {
+            let to = target.min(held.saturating_add(free)).max(held);
+            // Below L: it was frozen while the job was over its limit.
+            if to > held || shared.granted.load() < held {
                 reservation::raise(words.ledger, shared.granted, to);
             }
         }
@@ -270,6 +280,10 @@ impl JobLedger {
             return Verdict::Invalid;
         };
         for _ in 0..ROUNDS {
+            if self.granted_sum(pages) > self.effective() {
+                // Freezes again, and thaws everybody when use has fallen far enough.
+                self.rebalance(pages, now_ns);
+            }
             if wanted <= words.ledger.load() {
                 // An earlier ask of this client, or a lowering that was taken back, made the room already.
                 shared.granted.store(words.ledger.load());
@@ -313,6 +327,15 @@ impl JobLedger {
     /// What a job with this limit may hold at the moment.
     fn effective(&self) -> u64 {
         self.limit.min(self.ceiling)
+    }
+
+    /// Nobody grows without asking, and L follows use down: the job is over its limit.
+    fn freeze<P: Pages>(&self, pages: &P) {
+        for words in self.members.keys().filter_map(|client| pages.words(*client)) {
+            if let Some(shared) = words.shared {
+                reservation::freeze(words.ledger, shared.granted, shared.used);
+            }
+        }
     }
 
     fn lower<P: Pages>(&self, pages: &P, member: &Seen, to: u64) {

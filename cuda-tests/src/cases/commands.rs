@@ -18,7 +18,12 @@ pub fn cases() -> Vec<Case> {
         Case::new("commands::musl_binary_and_as_a_child_of_bash", musl),
         Case::new("commands::setuid_binary", setuid),
         Case::new("commands::env_i_drops_the_library", |rig| {
-            unmanaged(rig, Path::new("/usr/bin/env"), &["-i", "/bin/echo", "hello"], "LD_PRELOAD")
+            unmanaged(
+                rig,
+                Path::new("/usr/bin/env"),
+                &["-i", "/bin/echo", "hello"],
+                "LD_PRELOAD",
+            )
         }),
         Case::new("commands::sudo_hands_the_work_on", |rig| {
             hand_off(rig, "sudo", &["-n", "true"])

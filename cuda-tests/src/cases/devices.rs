@@ -135,7 +135,10 @@ fn nvml_view(rig: &Rig) {
         command.args(["-c", "import pynvml"]);
         command
     });
-    assert!(probe.status.success(), "nvidia-ml-py is missing: scripts/test installs it and names it in PARTAGE_TEST_PYTHON");
+    assert!(
+        probe.status.success(),
+        "nvidia-ml-py is missing: scripts/test installs it and names it in PARTAGE_TEST_PYTHON"
+    );
     let last = if rig.driver == crate::rig::Driver::Real { 0 } else { 1 };
     let output = rig.output(rig.run(&["-g", &last.to_string(), "-m", "2GiB"], &python, &["-c", script]));
     let mut bare = rig.bare_client("dlopen");

@@ -130,11 +130,7 @@ fn bad_input(rig: &Rig) {
         (&["run", "-m", "8", "--", "true"], 125, &["8GiB"]),
         (&["run", "-m", "0", "--", "true"], 125, &["0"]),
         (&["run", "-m", "200%", "--", "true"], 125, &["200%", "100"]),
-        (
-            &["run", "-m", "1TiB", "-g", "0", "--", "true"],
-            125,
-            &["1 TiB", "GiB"],
-        ),
+        (&["run", "-m", "1TiB", "-g", "0", "--", "true"], 125, &["1 TiB", "GiB"]),
         (&["run", "-m", "25%"], 125, &["COMMAND"]),
         (&["run", "--", "/etc/passwd"], 126, &["/etc/passwd"]),
         (&["run", "--", "no-such-program-here"], 127, &["no-such-program-here"]),

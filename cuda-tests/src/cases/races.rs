@@ -69,7 +69,11 @@ pub fn siblings(rig: &Rig, options: &[&str], count: usize) -> Siblings {
         let (name, value) = line.split_once('=').expect("NAME=VALUE");
         environment.push((name.to_owned(), value.to_owned()));
     }
-    let mut job = Siblings { shell, environment, members: Vec::new() };
+    let mut job = Siblings {
+        shell,
+        environment,
+        members: Vec::new(),
+    };
     for _ in 0..count {
         let mut client = job.start(rig);
         client.ready();

@@ -260,6 +260,20 @@ pub fn lower<W: Word>(ledger: &W, granted: &W, used: &W, to: u64) -> Lowered {
     }
 }
 
+/// Broker: forbids a client to grow, whatever it holds, and lets L follow its use down. For a job that is over a lowered
+/// limit: a grant at the level of use would let a client free and take back what it just freed.
+///
+/// G = 0 is never "used": a client keeps what U counts, and every growth asks. U read behind the barrier counts each
+/// charge whose client still saw the old grant, so L covers all that the driver was allowed to give.
+pub fn freeze<W: Word>(ledger: &W, granted: &W, used: &W) {
+    granted.store(0);
+    W::fence();
+    let seen = used.load();
+    if seen < ledger.load() {
+        ledger.store(seen);
+    }
+}
+
 /// New broker: the ledger is the truth, whatever step the last broker died in.
 pub fn adopt<W: Word>(ledger: &W, granted: &W) {
     granted.store(ledger.load());
