@@ -88,7 +88,7 @@ impl Devices {
             .filter(|device| self.list.contains_key(device) && !self.lost.contains(device));
         known.all(|device| {
             self.samples.get(device).is_some_and(|(asked_ns, sample)| {
-                *asked_ns >= since_ns && sample.processes.iter().all(|process| Some(process.pid) != pid)
+                *asked_ns > since_ns && sample.processes.iter().all(|process| Some(process.pid) != pid)
             })
         })
     }

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The state driver with devices that misbehave as real ones do: memory that outlives its process, hangs, late drivers.
+//! Time is the test's; processes are real (`sleep`).
+
+use std::process::{Child, Command};
+
+use partage_broker::config::Config;
+use partage_broker::connection::ConnectionId;
+use partage_broker::directory::{Kind, SocketDir};
+use partage_broker::host::fake::FakeGpu;
+use partage_broker::host::gpu::Gpu;
+use partage_broker::host::pidfd::PidFd;
+use partage_broker::host::proc::Proc;
+use partage_broker::state_driver::{Effect, Now, Parts, Peer, StateDriver, WatchId};
+use partage_broker::testing::Scratch;
+use partage_protocol::admin::{JobView, Reply, StatusView};
+use partage_protocol::message::{Hello, ToClient};
+use partage_protocol::units::{GIB, SECOND_NS};
+
+/// A state driver, its devices, and what it wanted done.
+struct Bench {
+    driver: StateDriver,
+    gpu: FakeGpu,
+    now: Now,
+    connections: u64,
+    effects: Vec<Effect>,
+    watches: Vec<WatchId>,
+    _folder: Scratch,
+}
+
+struct Sleeper(Child);
+
+impl Sleeper {
+    fn start() -> Self {
+        Self(Command::new("sleep").arg("600").spawn().expect("sleep runs"))
+    }
+
+    fn kill(&mut self) {
+        self.0.kill().expect("killed");
+        self.0.wait().expect("reaped");
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Bench {
+    fn new(gpu: FakeGpu) -> Self {
+        let folder = Scratch::new("state");
+        let directory = SocketDir::prepare(&folder.path().join("d"), Kind::Private).expect("prepared");
+        let parts = Parts {
+            directory,
+            config: Config::default(),
+            processes: Box::new(Proc),
+            random: || [7; 32],
+            idle_exit_ns: Some(60 * SECOND_NS),
+        };
+        let now = Now {
+            ns: SECOND_NS,
+            unix_ns: SECOND_NS,
+        };
+        let mut bench = Self {
+            driver: StateDriver::start(parts, now).expect("started"),
+            gpu,
+            now,
+            connections: 0,
+            effects: Vec::new(),
+            watches: Vec::new(),
+            _folder: folder,
+        };
+        bench.turn();
+        bench
+    }
+
+    /// One turn of the loop: processes that ended, looks that are due, time.
+    fn turn(&mut self) {
+        for watch in self.watches.clone() {
+            self.driver.ended(watch, self.now);
+        }
+        self.driver.tick(self.now);
+        for _ in 0..3 {
+            if self.driver.take_look(self.now) {
+                self.gpu.look(self.now.ns);
+            }
+            for event in self.gpu.events(self.now.ns) {
+                self.driver.gpu(event, self.now);
+            }
+        }
+        for effect in self.driver.take_effects() {
+            match effect {
+                Effect::Watch(id) => self.watches.push(id),
+                other => self.effects.push(other),
+            }
+        }
+    }
+
+    fn pass(&mut self, ns: u64) {
+        self.now.ns += ns;
+        self.now.unix_ns += ns;
+        self.turn();
+    }
+
+    fn peer(&mut self, pid: u32) -> Peer {
+        self.connections += 1;
+        Peer {
+            connection: ConnectionId(self.connections),
+            pid,
+            uid: nix::unistd::geteuid().as_raw(),
+            is_admin: false,
+            pidfd: PidFd::open(pid),
+        }
+    }
+
+    fn ask(&mut self, pid: u32, request: &str) -> Option<Reply> {
+        let peer = self.peer(pid);
+        let connection = peer.connection;
+        self.driver.request(peer, request.as_bytes(), self.now);
+        self.turn();
+        self.take_reply(connection)
+    }
+
+    fn take_reply(&mut self, connection: ConnectionId) -> Option<Reply> {
+        let place = self
+            .effects
+            .iter()
+            .position(|effect| matches!(effect, Effect::Document { to, .. } if *to == connection))?;
+        match self.effects.remove(place) {
+            Effect::Document { reply, .. } => Some(*reply),
+            _ => None,
+        }
+    }
+
+    fn hello(&mut self, pid: u32) -> ConnectionId {
+        let peer = self.peer(pid);
+        let connection = peer.connection;
+        let hello = Hello {
+            header: Hello::header(0),
+            token: [0; 32],
+            client: 0,
+            environment_limit: 0,
+            pid,
+            flags: 0,
+        };
+        self.driver.hello(peer, hello, Vec::new(), self.now);
+        self.turn();
+        connection
+    }
+
+    /// The binary packet that was sent to a connection, if one was.
+    fn packet(&self, connection: ConnectionId) -> Option<ToClient> {
+        self.effects.iter().find_map(|effect| match effect {
+            Effect::Send { to, packet, .. } if *to == connection => ToClient::decode(packet).ok(),
+            _ => None,
+        })
+    }
+
+    /// A job of 8 GiB with one client, which uses 5 GiB of device 0.
+    fn job(&mut self, sleeper: &Sleeper) -> String {
+        let pid = sleeper.0.id();
+        let job = match self.ask(pid, r#"{"verb":"run","mem":"8GiB","gpu":"0"}"#) {
+            Some(Reply::Admitted(admitted)) => admitted.job,
+            other => panic!("{other:?}"),
+        };
+        let connection = self.hello(pid);
+        assert!(matches!(self.packet(connection), Some(ToClient::Welcome(_))));
+        self.gpu.set_use(0, pid, 5 * GIB);
+        job
+    }
+
+    fn view(&mut self, job: &str) -> JobView {
+        match self.ask(std::process::id(), &format!(r#"{{"verb":"get","target":"{job}"}}"#)) {
+            Some(Reply::Job(view)) => view,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn status(&mut self) -> StatusView {
+        match self.ask(std::process::id(), r#"{"verb":"status"}"#) {
+            Some(Reply::Status(status)) => status,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_dead_client_stays_charged_until_the_device_shows_its_memory_freed() {
+    let mut bench = Bench::new(FakeGpu::with_devices(1, 16 * GIB));
+    let mut sleeper = Sleeper::start();
+    let pid = sleeper.0.id();
+    let job = bench.job(&sleeper);
+    sleeper.kill();
+    bench.turn();
+    // The driver has not let go yet: charged, and shown as dying.
+    for _ in 0..40 {
+        bench.pass(SECOND_NS / 4);
+    }
+    let view = bench.view(&job);
+    assert_eq!(
+        (view.state.as_str(), view.clients[0].state.as_str()),
+        ("dying", "dying")
+    );
+    assert_eq!(view.devices[0].granted_bytes, 8 * GIB);
+    let refused = bench.ask(std::process::id(), r#"{"verb":"run","mem":"12GiB"}"#);
+    assert!(matches!(refused, Some(Reply::Error(_))), "{refused:?}");
+
+    bench.gpu.set_use(0, pid, 0);
+    bench.pass(SECOND_NS / 20);
+    assert!(
+        bench.view(&job).clients.is_empty(),
+        "free within one look of a dying client"
+    );
+    bench.pass(6 * SECOND_NS);
+    assert_eq!(bench.view(&job).state, "ended");
+    assert_eq!(bench.status().devices[0].committed_bytes, 0);
+}
+
+#[test]
+fn a_hung_device_is_lost_delays_no_one_else_and_comes_back() {
+    let mut bench = Bench::new(FakeGpu::with_devices(2, 16 * GIB));
+    let mut sleeper = Sleeper::start();
+    bench.job(&sleeper);
+    bench.gpu.set_hung(0, true);
+    bench.pass(SECOND_NS);
+    let states: Vec<String> = bench.status().devices.into_iter().map(|device| device.state).collect();
+    assert!(states[0].starts_with("lost") && states[1] == "ok", "{states:?}");
+    let other = Sleeper::start();
+    let reply = bench.ask(other.0.id(), r#"{"verb":"run","mem":"8GiB"}"#);
+    let Some(Reply::Admitted(admitted)) = reply else {
+        panic!("{reply:?}")
+    };
+    assert_eq!(admitted.devices[0].index, 1);
+    // A client of the lost device that ends is not waited for.
+    sleeper.kill();
+    bench.pass(SECOND_NS);
+    assert_eq!(bench.status().broker.clients, 0);
+
+    bench.gpu.set_use(0, sleeper.0.id(), 0);
+    bench.gpu.set_hung(0, false);
+    bench.pass(SECOND_NS);
+    assert!(bench.status().devices.iter().all(|device| device.state == "ok"));
+}
+
+#[test]
+fn what_comes_before_the_devices_are_known_is_answered_when_they_are() {
+    // A driver that says nothing at first.
+    let mut bench = Bench::new(FakeGpu::default());
+    let sleeper = Sleeper::start();
+    let peer = bench.peer(sleeper.0.id());
+    let run = peer.connection;
+    bench.driver.request(peer, br#"{"verb":"run","mem":"8GiB"}"#, bench.now);
+    let other = Sleeper::start();
+    let hello = bench.hello(other.0.id());
+    let gone = Sleeper::start();
+    let closed = bench.hello(gone.0.id());
+    bench.driver.closed(closed, bench.now);
+    bench.turn();
+    assert!(bench.take_reply(run).is_none() && bench.packet(hello).is_none());
+
+    bench.gpu.install(FakeGpu::with_devices(1, 16 * GIB));
+    bench.pass(SECOND_NS);
+    bench.pass(SECOND_NS);
+    assert!(matches!(bench.take_reply(run), Some(Reply::Admitted(_))));
+    assert!(matches!(bench.packet(hello), Some(ToClient::Welcome(_))));
+    assert!(bench.packet(closed).is_none());
+    assert_eq!(bench.status().broker.clients, 1);
+}
+
+#[test]
+fn without_a_driver_the_answer_comes_at_once_and_an_idle_broker_leaves_on_time() {
+    let mut bench = Bench::new(FakeGpu::without_driver());
+    let sleeper = Sleeper::start();
+    let reply = bench.ask(sleeper.0.id(), r#"{"verb":"run","wait":true}"#);
+    assert!(matches!(reply, Some(Reply::Error(_))), "{reply:?}");
+    let connection = bench.hello(sleeper.0.id());
+    assert!(matches!(bench.packet(connection), Some(ToClient::Refused(_))));
+    let is_leaving = |bench: &Bench| bench.effects.iter().any(|effect| matches!(effect, Effect::Exit));
+    bench.pass(58 * SECOND_NS);
+    assert!(!is_leaving(&bench));
+    bench.pass(3 * SECOND_NS);
+    assert!(is_leaving(&bench));
+}
+
+#[test]
+fn a_broker_with_a_job_does_not_leave() {
+    let mut bench = Bench::new(FakeGpu::with_devices(1, 16 * GIB));
+    let sleeper = Sleeper::start();
+    bench.job(&sleeper);
+    for _ in 0..10 {
+        bench.pass(60 * SECOND_NS);
+    }
+    assert!(!bench.effects.iter().any(|effect| matches!(effect, Effect::Exit)));
+    assert_eq!(bench.status().broker.jobs, 1);
+}
