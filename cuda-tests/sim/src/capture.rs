@@ -42,7 +42,10 @@ thread_local! {
 fn sessions() -> MutexGuard<'static, Sessions> {
     // Leaked: captures may be asked about after the destructors of static objects.
     static LEAKED: OnceLock<&'static Mutex<Sessions>> = OnceLock::new();
-    LEAKED.get_or_init(|| Box::leak(Box::default())).lock().unwrap_or_else(PoisonError::into_inner)
+    LEAKED
+        .get_or_init(|| Box::leak(Box::default()))
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Exchanges the calling thread's capture mode.
@@ -94,9 +97,15 @@ pub fn status(stream: &Stream) -> Answer<Status> {
 /// The capture that a stream takes part in, if any and not invalidated.
 pub fn info(stream: &Stream) -> Answer<Option<Info>> {
     let sessions = sessions();
-    let Status::Active(session) = sessions.rules.status(stream.facts())? else { return Ok(None) };
+    let Status::Active(session) = sessions.rules.status(stream.facts())? else {
+        return Ok(None);
+    };
     let graph = sessions.graphs.get(&session).cloned().ok_or(CuResult::ILLEGAL_STATE)?;
-    Ok(Some(Info { session, graph, tips: sessions.rules.tips(stream.facts()) }))
+    Ok(Some(Info {
+        session,
+        graph,
+        tips: sessions.rules.tips(stream.facts()),
+    }))
 }
 
 /// Asks whether a stream that is not captured may run something now: 901 or 906 if not.
@@ -107,7 +116,9 @@ pub fn admit(stream: &Stream) -> Answer {
 /// Adds work to the capture that the stream takes part in; gives it back if there is none.
 pub fn take(stream: &Stream, work: Work) -> Answer<Option<Work>> {
     let mut sessions = sessions();
-    let Some((session, tips)) = sessions.rules.admit(stream.facts())? else { return Ok(Some(work)) };
+    let Some((session, tips)) = sessions.rules.admit(stream.facts())? else {
+        return Ok(Some(work));
+    };
     let graph = sessions.graphs.get(&session).ok_or(CuResult::ILLEGAL_STATE)?;
     let node = graph.add(work, &tips)?;
     sessions.rules.set_tips(stream.facts(), vec![node])?;
@@ -117,7 +128,11 @@ pub fn take(stream: &Stream, work: Work) -> Answer<Option<Work>> {
 /// Sets the nodes that the next operation of a captured stream depends on, or adds to them.
 pub fn update_tips(stream: &Stream, nodes: &[NodeKey], replace: bool) -> Answer {
     let mut sessions = sessions();
-    let mut tips = if replace { Vec::new() } else { sessions.rules.tips(stream.facts()) };
+    let mut tips = if replace {
+        Vec::new()
+    } else {
+        sessions.rules.tips(stream.facts())
+    };
     tips.extend(nodes);
     tips.sort_unstable();
     tips.dedup();

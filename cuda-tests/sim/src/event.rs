@@ -53,7 +53,15 @@ impl Event {
             return Err(CuResult::INVALID_VALUE);
         }
         let key = NEXT_KEY.fetch_add(1, Ordering::Relaxed);
-        let make = |handle| Arc::new(Self { handle: CuEvent(handle), key, flags, context, state: Mutex::default() });
+        let make = |handle| {
+            Arc::new(Self {
+                handle: CuEvent(handle),
+                key,
+                flags,
+                context,
+                state: Mutex::default(),
+            })
+        };
         EVENTS.insert_with(make).ok_or(CuResult::OUT_OF_MEMORY)
     }
 

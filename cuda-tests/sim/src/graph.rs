@@ -72,7 +72,14 @@ impl Graph {
     fn with(nodes: Nodes<Content>, is_embedded: bool) -> Answer<Arc<Self>> {
         driver()?;
         let id = next_id();
-        let make = |handle| Arc::new(Self { handle: CuGraph(handle), id, is_embedded, nodes: Mutex::new(nodes) });
+        let make = |handle| {
+            Arc::new(Self {
+                handle: CuGraph(handle),
+                id,
+                is_embedded,
+                nodes: Mutex::new(nodes),
+            })
+        };
         GRAPHS.insert_with(make).ok_or(CuResult::OUT_OF_MEMORY)
     }
 
@@ -127,8 +134,15 @@ impl Graph {
     }
 
     fn name(self: &Arc<Self>, key: NodeKey) -> Answer<CuGraphNode> {
-        let handle = NODES.insert(Arc::new(NodeName { graph: Arc::downgrade(self), key }));
-        if handle.is_null() { Err(CuResult::OUT_OF_MEMORY) } else { Ok(CuGraphNode(handle)) }
+        let handle = NODES.insert(Arc::new(NodeName {
+            graph: Arc::downgrade(self),
+            key,
+        }));
+        if handle.is_null() {
+            Err(CuResult::OUT_OF_MEMORY)
+        } else {
+            Ok(CuGraphNode(handle))
+        }
     }
 
     /// Removes a node and its edges.
@@ -198,5 +212,9 @@ pub fn find_node(handle: CuGraphNode) -> Answer<(Arc<Graph>, NodeKey)> {
 
 fn find_in(handle: CuGraphNode, graph: &Graph) -> Answer<NodeKey> {
     let (own, key) = find_node(handle)?;
-    if own.id == graph.id { Ok(key) } else { Err(CuResult::INVALID_VALUE) }
+    if own.id == graph.id {
+        Ok(key)
+    } else {
+        Err(CuResult::INVALID_VALUE)
+    }
 }

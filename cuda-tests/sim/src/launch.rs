@@ -111,7 +111,12 @@ pub fn prepare_with(
 }
 
 fn check_shape(device: &Device, shape: &Shape) -> Answer {
-    let most = |attribute| device.attribute(attribute).and_then(|most| u64::try_from(most).ok()).unwrap_or(0);
+    let most = |attribute| {
+        device
+            .attribute(attribute)
+            .and_then(|most| u64::try_from(most).ok())
+            .unwrap_or(0)
+    };
     for axis in 0..3 {
         let (blocks, threads) = (u64::from(shape.grid[axis]), u64::from(shape.block[axis]));
         let is_grid = (1..=most(MAX_GRID_DIM_X + axis as i32)).contains(&blocks);
@@ -121,7 +126,11 @@ fn check_shape(device: &Device, shape: &Shape) -> Answer {
         }
     }
     let threads: u64 = shape.block.iter().map(|&size| u64::from(size)).product();
-    if threads > most(MAX_THREADS_PER_BLOCK) { Err(CuResult::INVALID_VALUE) } else { Ok(()) }
+    if threads > most(MAX_THREADS_PER_BLOCK) {
+        Err(CuResult::INVALID_VALUE)
+    } else {
+        Ok(())
+    }
 }
 
 fn check_cluster(shape: &Shape, cluster: [u32; 3]) -> Answer {
@@ -130,7 +139,11 @@ fn check_cluster(shape: &Shape, cluster: [u32; 3]) -> Answer {
     }
     let blocks: u64 = cluster.iter().map(|&size| u64::from(size)).product();
     let divides = (0..3).all(|axis| cluster[axis] != 0 && shape.grid[axis].is_multiple_of(cluster[axis]));
-    if !divides || blocks > MOST_CLUSTER_BLOCKS { Err(CuResult::INVALID_CLUSTER_SIZE) } else { Ok(()) }
+    if !divides || blocks > MOST_CLUSTER_BLOCKS {
+        Err(CuResult::INVALID_CLUSTER_SIZE)
+    } else {
+        Ok(())
+    }
 }
 
 fn check_residency(device: &Device, function: &Function, shape: &Shape) -> Answer {

@@ -6,11 +6,22 @@
 //! Rules: never call `dlsym` or `dlopen` (a preloaded library would hand us its own functions), never free what is
 //! global (runtimes call us after the destructors of static objects), never wait on a lock in a forked child.
 
+mod capture;
 mod chapters;
 mod entry;
+mod event;
+mod executor;
+mod function;
+mod graph;
 mod handles;
+mod jit;
+mod launch;
+mod library;
 mod memory;
+mod module;
+mod occupancy;
 mod state;
+mod stream;
 mod trace;
 mod unbuilt;
 mod visible;

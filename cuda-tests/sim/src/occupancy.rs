@@ -43,7 +43,12 @@ const SHARED_UNIT: u32 = 128;
 impl Limits {
     /// Those of a device.
     pub fn of(device: &Device) -> Self {
-        let value = |attribute| device.attribute(attribute).and_then(|value| u32::try_from(value).ok()).unwrap_or(0);
+        let value = |attribute| {
+            device
+                .attribute(attribute)
+                .and_then(|value| u32::try_from(value).ok())
+                .unwrap_or(0)
+        };
         // CU_DEVICE_ATTRIBUTE_*: multiprocessors, and per multiprocessor threads, blocks, shared memory, registers.
         Self {
             multiprocessors: value(16),
@@ -77,7 +82,10 @@ impl Limits {
     }
 
     fn shared_of(&self, bytes: u32) -> u32 {
-        bytes.saturating_add(self.reserved).div_ceil(SHARED_UNIT).saturating_mul(SHARED_UNIT)
+        bytes
+            .saturating_add(self.reserved)
+            .div_ceil(SHARED_UNIT)
+            .saturating_mul(SHARED_UNIT)
     }
 }
 
@@ -107,7 +115,11 @@ mod tests {
     };
 
     fn blocks(threads: u32, shared: u32, registers: u32) -> u32 {
-        H200.blocks(&Demand { threads, shared, registers })
+        H200.blocks(&Demand {
+            threads,
+            shared,
+            registers,
+        })
     }
 
     #[test]
@@ -115,7 +127,11 @@ mod tests {
         assert_eq!(blocks(32, 0, 16), 32, "blocks");
         assert_eq!(blocks(1024, 0, 16), 2, "threads");
         assert_eq!(blocks(1000, 0, 16), 2, "whole warps");
-        assert_eq!(blocks(128, 48 << 10, 16), 4, "shared memory, with what the system takes");
+        assert_eq!(
+            blocks(128, 48 << 10, 16),
+            4,
+            "shared memory, with what the system takes"
+        );
         assert_eq!(blocks(1024, 0, 64), 1, "registers");
         assert_eq!(blocks(1024, 0, 128), 0, "more registers than there are");
         assert_eq!(blocks(0, 0, 16), 0);

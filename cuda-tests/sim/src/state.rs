@@ -70,6 +70,8 @@ pub struct Context {
     settings: Mutex<ContextSettings>,
     /// Machine devices whose memory kernels of this context may reach, one bit each. Its own device is not in it.
     pub peers: AtomicU32,
+    /// Its lanes of operations.
+    pub queue: crate::executor::Queue,
     /// 0, the error that ended the context's usefulness, or [`DESTROYED`].
     sticky: AtomicI32,
 }
@@ -212,6 +214,7 @@ impl Driver {
                 flags: AtomicU32::new(flags),
                 settings: Mutex::default(),
                 peers: AtomicU32::new(0),
+                queue: crate::executor::Queue::default(),
                 sticky: AtomicI32::new(0),
             })
         });
@@ -226,6 +229,7 @@ impl Driver {
         if !context.end() {
             return;
         }
+        context.queue.end();
         self.memory.free_all_of(self, context);
         self.machine.close_context(self.seat, context.device);
         self.contexts.remove(context.handle.0);

@@ -14,11 +14,11 @@ use crate::capture;
 use crate::capture::rules::StreamFacts;
 use crate::event::Event;
 use crate::executor::pool::{self, Task};
-use crate::executor::queue::{Lanes, alive};
+use crate::executor::queue::alive;
 use crate::executor::{Kind, LaneId, Op, OpId};
 use crate::graph::work::Work;
 use crate::handles::{HandleKind, Handles};
-use crate::state::{Answer, Context, current};
+use crate::state::{Answer, Context, current, driver};
 
 /// `CU_STREAM_NON_BLOCKING`.
 pub const NON_BLOCKING: u32 = 1;
@@ -63,12 +63,18 @@ pub struct StreamName {
 impl StreamName {
     /// The name as given to an ordinary entry point.
     pub fn plain(handle: CuStream) -> Self {
-        Self { handle, is_per_thread: false }
+        Self {
+            handle,
+            is_per_thread: false,
+        }
     }
 
     /// The name as given to a `_ptsz` or `_ptds` entry point.
     pub fn per_thread(handle: CuStream) -> Self {
-        Self { handle, is_per_thread: true }
+        Self {
+            handle,
+            is_per_thread: true,
+        }
     }
 
     /// The handle as given.
@@ -92,7 +98,7 @@ impl StreamName {
             1 => false,
             2 => true,
             _ => {
-                crate::state::driver()?;
+                driver()?;
                 let stream = STREAMS.get(self.handle.0).ok_or(CuResult::INVALID_HANDLE)?;
                 stream.context()?.check()?;
                 return Ok(stream);
@@ -100,7 +106,11 @@ impl StreamName {
         };
         let context = current()?;
         let lanes = context.queue.lanes(&context)?;
-        Ok(if is_thread { lanes.per_thread(&context) } else { Arc::clone(&lanes.legacy) })
+        Ok(if is_thread {
+            lanes.per_thread(&context)
+        } else {
+            Arc::clone(&lanes.legacy)
+        })
     }
 }
 
@@ -133,7 +143,11 @@ impl Stream {
             return Err(CuResult::INVALID_VALUE);
         }
         let lanes = context.queue.lanes(&context)?;
-        let kind = if flags & NON_BLOCKING != 0 { Kind::NonBlocking } else { Kind::Blocking };
+        let kind = if flags & NON_BLOCKING != 0 {
+            Kind::NonBlocking
+        } else {
+            Kind::Blocking
+        };
         let lane = pool::open_lane(lanes.group, kind);
         let priority = priority.clamp(PRIORITIES.0, PRIORITIES.1);
         let make = |handle| Arc::new(Self::new(CuStream(handle), &context, lane, kind, priority));
@@ -142,7 +156,7 @@ impl Stream {
 
     /// Ends the handle; what was submitted still runs. INVALID_HANDLE for default streams.
     pub fn destroy(handle: CuStream) -> Answer {
-        crate::state::driver()?;
+        driver()?;
         let stream = STREAMS.remove(handle.0).ok_or(CuResult::INVALID_HANDLE)?;
         capture::forget_stream(&stream);
         pool::close_lane(stream.lane);
@@ -164,12 +178,6 @@ impl Stream {
         }
     }
 
-    /// Its context's lanes.
-    pub fn lanes(&self) -> Answer<Arc<Lanes>> {
-        let context = self.context()?;
-        context.queue.lanes(&context)
-    }
-
     /// Adds work: to the graph while the stream is captured, else to the executor.
     pub fn perform(self: &Arc<Self>, work: Work) -> Answer {
         match capture::take(self, work)? {
@@ -181,7 +189,15 @@ impl Stream {
     /// Hands an operation to the executor; it also waits for `after`.
     pub fn submit(&self, op: Op, after: &[OpId]) -> Answer<OpId> {
         let context = self.context()?;
-        Ok(pool::submit(self.lane, Task { context, op, priority: self.priority }, after))
+        Ok(pool::submit(
+            self.lane,
+            Task {
+                context,
+                op,
+                priority: self.priority,
+            },
+            after,
+        ))
     }
 
     /// Records an event, now or as part of the capture.
@@ -194,11 +210,30 @@ impl Stream {
 
     /// Records an event outside any capture.
     pub fn record_now(&self, event: &Arc<Event>) -> Answer {
+        self.record_after(event, &[])
+    }
+
+    /// As [`record_now`](Self::record_now), also after other operations.
+    pub fn record_after(&self, event: &Arc<Event>, after: &[OpId]) -> Answer {
         let context = self.context()?;
         let recording = event.begin_recording();
-        let op = Op::Record { event: Arc::clone(event), recording };
+        let op = Op::Record {
+            event: Arc::clone(event),
+            recording,
+        };
         // Not under the event's lock: the operation may be reached before its number is known here.
-        event.set_op(recording, pool::submit(self.lane, Task { context, op, priority: self.priority }, &[]));
+        event.set_op(
+            recording,
+            pool::submit(
+                self.lane,
+                Task {
+                    context,
+                    op,
+                    priority: self.priority,
+                },
+                after,
+            ),
+        );
         Ok(())
     }
 
@@ -228,13 +263,7 @@ impl Stream {
         if is_idle { Ok(()) } else { Err(CuResult::NOT_READY) }
     }
 
-    /// Sleeps until it is idle; the context's error if it has failed.
-    pub fn synchronize(&self) -> Answer {
-        capture::query_stream(self)?;
-        self.wait()
-    }
-
-    /// As [`synchronize`](Self::synchronize), for calls that have been admitted already.
+    /// Sleeps until it is idle; the context's error if it has failed. Precondition: the call has been admitted.
     pub fn wait(&self) -> Answer {
         pool::wait_for(&self.ahead());
         self.context()?.check()
@@ -243,7 +272,10 @@ impl Stream {
     /// An attribute as set.
     pub fn attribute(&self, number: i32) -> Option<CuLaunchAttributeValue> {
         let attributes = self.attributes.lock().unwrap_or_else(PoisonError::into_inner);
-        attributes.iter().find(|(other, _)| *other == number).map(|(_, value)| value.0)
+        attributes
+            .iter()
+            .find(|(other, _)| *other == number)
+            .map(|(_, value)| value.0)
     }
 
     /// Sets an attribute.
@@ -261,6 +293,25 @@ pub fn synchronize_context(context: &Context) -> Answer {
     }
     capture::query_context(context)?;
     context.queue.wait();
+    context.check()
+}
+
+/// Waits for the work that may use memory about to be freed: that of the current context and of the memory's own. 900
+/// if a capture forbids a call that waits.
+pub fn before_free(address: u64) -> Answer {
+    if pool::is_worker() {
+        return Err(CuResult::NOT_PERMITTED);
+    }
+    capture::unsafe_call()?;
+    let (context, driver) = (current()?, driver()?);
+    context.queue.wait();
+    let owner = driver.memory.find(address).map(|found| found.owner);
+    if let Some(owner) = owner
+        .and_then(|owner| driver.contexts.get(owner.0))
+        .filter(|owner| owner.id != context.id)
+    {
+        owner.queue.wait();
+    }
     context.check()
 }
 

@@ -36,7 +36,9 @@ pub enum Mode {
 impl Mode {
     /// The mode of the driver's number.
     pub fn from_number(number: i32) -> Option<Self> {
-        [Self::Global, Self::ThreadLocal, Self::Relaxed].into_iter().find(|mode| mode.number() == number)
+        [Self::Global, Self::ThreadLocal, Self::Relaxed]
+            .into_iter()
+            .find(|mode| mode.number() == number)
     }
 
     /// The driver's number.
@@ -99,13 +101,7 @@ impl Captures {
     /// Begins a capture; `tips` are the nodes that its first operation depends on. Returns the session's number.
     ///
     /// 900 for the legacy default stream, 401 if the stream is captured already.
-    pub fn begin(
-        &mut self,
-        stream: StreamFacts,
-        mode: Mode,
-        thread: u64,
-        tips: Vec<NodeKey>,
-    ) -> Result<u64, CuResult> {
+    pub fn begin(&mut self, stream: StreamFacts, mode: Mode, thread: u64, tips: Vec<NodeKey>) -> Result<u64, CuResult> {
         if stream.is_legacy {
             return Err(CuResult::STREAM_CAPTURE_UNSUPPORTED);
         }
@@ -114,8 +110,23 @@ impl Captures {
         }
         self.last += 1;
         let session = self.last;
-        self.sessions.insert(session, Session { mode, thread, origin: stream.key, is_invalid: false });
-        self.members.insert(stream.key, Member { session, facts: stream, tips });
+        self.sessions.insert(
+            session,
+            Session {
+                mode,
+                thread,
+                origin: stream.key,
+                is_invalid: false,
+            },
+        );
+        self.members.insert(
+            stream.key,
+            Member {
+                session,
+                facts: stream,
+                tips,
+            },
+        );
         Ok(session)
     }
 
@@ -127,9 +138,13 @@ impl Captures {
         thread: u64,
         parents: impl Fn(NodeKey) -> Vec<NodeKey>,
     ) -> (Option<u64>, Result<(), CuResult>) {
-        let Some(member) = self.members.get(&stream.key) else { return (None, Err(CuResult::ILLEGAL_STATE)) };
+        let Some(member) = self.members.get(&stream.key) else {
+            return (None, Err(CuResult::ILLEGAL_STATE));
+        };
         let number = member.session;
-        let Some(session) = self.sessions.get_mut(&number) else { return (None, Err(CuResult::ILLEGAL_STATE)) };
+        let Some(session) = self.sessions.get_mut(&number) else {
+            return (None, Err(CuResult::ILLEGAL_STATE));
+        };
         if session.origin != stream.key {
             session.is_invalid = true;
             return (None, Err(CuResult::STREAM_CAPTURE_UNMATCHED));
@@ -166,7 +181,9 @@ impl Captures {
         if stream.is_legacy && !self.blocking_sessions(stream.context).is_empty() {
             return Err(CuResult::STREAM_CAPTURE_IMPLICIT);
         }
-        let Some(member) = self.members.get(&stream.key) else { return Ok(Status::Idle) };
+        let Some(member) = self.members.get(&stream.key) else {
+            return Ok(Status::Idle);
+        };
         match self.sessions.get(&member.session) {
             Some(session) if session.is_invalid => Ok(Status::Invalidated(member.session)),
             Some(_) => Ok(Status::Active(member.session)),
@@ -190,7 +207,10 @@ impl Captures {
 
     /// The nodes that the stream's next operation depends on.
     pub fn tips(&self, stream: StreamFacts) -> Vec<NodeKey> {
-        self.members.get(&stream.key).map(|member| member.tips.clone()).unwrap_or_default()
+        self.members
+            .get(&stream.key)
+            .map(|member| member.tips.clone())
+            .unwrap_or_default()
     }
 
     /// Sets them. 401 if the stream is not captured, 901 if its session is invalidated.
@@ -231,7 +251,9 @@ impl Captures {
         let own = self.members.get(&stream.key).map(|member| member.session);
         let recorded = self.events.get(&event).cloned();
         let Some((session, tips)) = recorded else {
-            let Some(own) = own else { return self.admit(stream).map(|_| false) };
+            let Some(own) = own else {
+                return self.admit(stream).map(|_| false);
+            };
             self.admit(stream)?;
             self.invalidate(&[own]);
             return Err(CuResult::STREAM_CAPTURE_ISOLATION);
@@ -254,7 +276,11 @@ impl Captures {
             return Err(CuResult::STREAM_CAPTURE_IMPLICIT);
         }
         let member = self.members.entry(stream.key);
-        let member = member.or_insert_with(|| Member { session, facts: stream, tips: Vec::new() });
+        let member = member.or_insert_with(|| Member {
+            session,
+            facts: stream,
+            tips: Vec::new(),
+        });
         for tip in tips {
             if !member.tips.contains(&tip) {
                 member.tips.push(tip);
@@ -265,7 +291,9 @@ impl Captures {
 
     /// Somebody asks for the execution status of an event: 907 if it was recorded in a captured stream.
     pub fn query_event(&mut self, event: u64) -> Result<(), CuResult> {
-        let Some(&(session, _)) = self.events.get(&event) else { return Ok(()) };
+        let Some(&(session, _)) = self.events.get(&event) else {
+            return Ok(());
+        };
         self.invalidate(&[session]);
         Err(CuResult::CAPTURED_EVENT)
     }
@@ -304,17 +332,15 @@ impl Captures {
     pub fn forget_stream(&mut self, stream: StreamFacts) -> Option<u64> {
         let member = self.members.remove(&stream.key)?;
         self.invalidate(&[member.session]);
-        let is_origin = self.sessions.get(&member.session).is_some_and(|session| session.origin == stream.key);
+        let is_origin = self
+            .sessions
+            .get(&member.session)
+            .is_some_and(|session| session.origin == stream.key);
         is_origin.then(|| {
             self.sessions.remove(&member.session);
             self.members.retain(|_, other| other.session != member.session);
             member.session
         })
-    }
-
-    /// Whether no stream of the process is captured.
-    pub fn is_idle(&self) -> bool {
-        self.sessions.is_empty() && self.events.is_empty()
     }
 
     fn blocking_sessions(&self, context: u64) -> Vec<u64> {
@@ -325,7 +351,11 @@ impl Captures {
 
     fn refuse_if_any(&mut self, sessions: &[u64]) -> Result<(), CuResult> {
         self.invalidate(sessions);
-        if sessions.is_empty() { Ok(()) } else { Err(CuResult::STREAM_CAPTURE_UNSUPPORTED) }
+        if sessions.is_empty() {
+            Ok(())
+        } else {
+            Err(CuResult::STREAM_CAPTURE_UNSUPPORTED)
+        }
     }
 
     fn invalidate(&mut self, sessions: &[u64]) {

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use partage_abi::types::*;
 
-use super::flavours::both_flavours;
+use super::flavours::{answer, both_flavours};
 use super::graph::{edges_from, nodes_from};
 use crate::capture::{self, rules};
 use crate::graph::{Graph, nodes::NodeKey};
-use crate::state::{Answer, code, driver, store};
+use crate::state::{Answer, driver, store};
 use crate::stream::{Stream, StreamName};
 
 /// `CU_STREAM_CAPTURE_STATUS_*`.
@@ -131,7 +131,9 @@ impl Wanted {
     fn fill(self, stream: StreamName) -> Answer {
         let stream = stream.find()?;
         store(self.status, number(capture::status(&stream)?))?;
-        let Some(info) = capture::info(&stream)? else { return Ok(()) };
+        let Some(info) = capture::info(&stream)? else {
+            return Ok(());
+        };
         store_if(self.id, info.session)?;
         store_if(self.graph, info.graph.handle)?;
         store_if(self.count, info.tips.len())?;
@@ -174,7 +176,7 @@ fn tips_from(stream: &Stream, dependencies: *const CuGraphNode, count: usize) ->
 }
 
 pub fn cuThreadExchangeStreamCaptureMode(mode: *mut c_int) -> CuResult {
-    code((|| {
+    answer(|| {
         driver()?;
         if mode.is_null() {
             return Err(CuResult::INVALID_VALUE);
@@ -183,5 +185,5 @@ pub fn cuThreadExchangeStreamCaptureMode(mode: *mut c_int) -> CuResult {
         let wanted = unsafe { mode.read_unaligned() };
         let wanted = rules::Mode::from_number(wanted).ok_or(CuResult::INVALID_VALUE)?;
         store(mode, capture::exchange_mode(wanted).number())
-    })())
+    })
 }

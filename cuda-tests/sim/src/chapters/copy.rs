@@ -50,7 +50,13 @@ fn unified(to: CuDevicePtr, from: CuDevicePtr, bytes: usize) -> Copy {
     linear((Side::Unified, to), (Side::Unified, from), bytes)
 }
 
-fn peer(to: CuDevicePtr, to_context: CuContext, from: CuDevicePtr, from_context: CuContext, bytes: usize) -> Answer<Copy> {
+fn peer(
+    to: CuDevicePtr,
+    to_context: CuContext,
+    from: CuDevicePtr,
+    from_context: CuContext,
+    bytes: usize,
+) -> Answer<Copy> {
     let driver = driver()?;
     driver.context(to_context)?;
     driver.context(from_context)?;
@@ -249,9 +255,18 @@ fn end((side, address): (Side, u64), place: [usize; 3], pitch: usize, rows: usiz
     let [x, y, z] = place.map(|part| part as u64);
     let rows_before = y.checked_mul(pitch).ok_or(CuResult::INVALID_VALUE)?;
     let planes_before = z.checked_mul(plane).ok_or(CuResult::INVALID_VALUE)?;
-    let offset = rows_before.checked_add(planes_before).and_then(|before| before.checked_add(x));
-    let address = offset.and_then(|offset| address.checked_add(offset)).ok_or(CuResult::INVALID_VALUE)?;
-    Ok(End { side, address, pitch, plane })
+    let offset = rows_before
+        .checked_add(planes_before)
+        .and_then(|before| before.checked_add(x));
+    let address = offset
+        .and_then(|offset| address.checked_add(offset))
+        .ok_or(CuResult::INVALID_VALUE)?;
+    Ok(End {
+        side,
+        address,
+        pitch,
+        plane,
+    })
 }
 
 fn plane(copy: *const CudaMemcpy2d) -> Answer<Copy> {
@@ -277,8 +292,18 @@ pub(super) fn volume(copy: &CudaMemcpy3d) -> Answer<Copy> {
     let pitch = |given: usize| if given == 0 { copy.WidthInBytes } else { given };
     let rows = |given: usize| if given == 0 { copy.Height } else { given };
     Ok(Copy {
-        from: end(from, [copy.srcXInBytes, copy.srcY, copy.srcZ], pitch(copy.srcPitch), rows(copy.srcHeight))?,
-        to: end(to, [copy.dstXInBytes, copy.dstY, copy.dstZ], pitch(copy.dstPitch), rows(copy.dstHeight))?,
+        from: end(
+            from,
+            [copy.srcXInBytes, copy.srcY, copy.srcZ],
+            pitch(copy.srcPitch),
+            rows(copy.srcHeight),
+        )?,
+        to: end(
+            to,
+            [copy.dstXInBytes, copy.dstY, copy.dstZ],
+            pitch(copy.dstPitch),
+            rows(copy.dstHeight),
+        )?,
         width: copy.WidthInBytes as u64,
         height: copy.Height as u64,
         depth: copy.Depth as u64,
@@ -348,12 +373,27 @@ fn operands(op: &CudaMemcpy3dBatchOp) -> Answer<Copy> {
         }
         // SAFETY: the kind says that the pointer is meant; it is plain data.
         let pointer = unsafe { operand.op.ptr };
-        let pitch = if pointer.rowLength == 0 { op.extent.width } else { pointer.rowLength };
-        let rows = if pointer.layerHeight == 0 { op.extent.height } else { pointer.layerHeight };
+        let pitch = if pointer.rowLength == 0 {
+            op.extent.width
+        } else {
+            pointer.rowLength
+        };
+        let rows = if pointer.layerHeight == 0 {
+            op.extent.height
+        } else {
+            pointer.layerHeight
+        };
         end((Side::Unified, pointer.ptr), [0; 3], pitch, rows)
     };
     let [width, height, depth] = [op.extent.width, op.extent.height, op.extent.depth].map(|part| part as u64);
-    Ok(Copy { from: side(&op.src)?, to: side(&op.dst)?, width, height, depth, staged: None })
+    Ok(Copy {
+        from: side(&op.src)?,
+        to: side(&op.dst)?,
+        width,
+        height,
+        depth,
+        staged: None,
+    })
 }
 
 // ---- the way to the stream ------------------------------------------------------------------------------------
@@ -361,7 +401,8 @@ fn operands(op: &CudaMemcpy3dBatchOp) -> Answer<Copy> {
 /// Whether the program must find the copy done when the call returns.
 fn involves_host(copy: &Copy) -> Answer<bool> {
     let is_host = |end: &End| Ok(!matches!(end.location()?, Location::Device(_)));
-    Ok(is_host(&copy.from)? || is_host(&copy.to)?)
+    let is_asked = copy.from.wants_synchronous()? || copy.to.wants_synchronous()?;
+    Ok(is_asked || is_host(&copy.from)? || is_host(&copy.to)?)
 }
 
 fn copy_now(stream: StreamName, copy: Copy) -> Answer {
@@ -400,8 +441,9 @@ fn submit_copy(stream: &Arc<Stream>, mut copy: Box<Copy>) -> Answer {
     if is_staged {
         copy.stage()?;
     }
+    let is_asked = copy.from.wants_synchronous()? || copy.to.wants_synchronous()?;
     let op = stream.submit(Op::Copy(copy), &[])?;
-    if to || from && !is_staged {
+    if to || is_asked || from && !is_staged {
         pool::wait_for(&[op]);
     }
     stream.context()?.check()

@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use partage_abi::types::*;
 
+use super::flavours::answer;
+
 use crate::graph::nodes::{Edge, NodeKey};
 use crate::graph::work::Work;
 use crate::graph::{Graph, find_node};
@@ -35,11 +37,11 @@ pub fn cuGraphClone(clone: *mut CuGraph, original: CuGraph) -> CuResult {
 }
 
 pub fn cuGraphNodeFindInClone(node: *mut CuGraphNode, original: CuGraphNode, clone: CuGraph) -> CuResult {
-    code((|| {
+    answer(|| {
         let ((_, original), clone) = (find_node(original)?, Graph::find(clone)?);
         let found = clone.lock().copy_of(original).ok_or(CuResult::INVALID_VALUE)?;
         store(node, clone.handle_of(found))
-    })())
+    })
 }
 
 pub fn cuGraphGetId(graph: CuGraph, id: *mut c_uint) -> CuResult {
@@ -95,20 +97,29 @@ pub(super) fn edges_from(data: *const CuGraphEdgeData, count: usize) -> Answer<V
         if data.kind > 1 || data.reserved != [0; 5] {
             return Err(CuResult::INVALID_VALUE);
         }
-        Ok(Edge { from_port: data.from_port, to_port: data.to_port, kind: data.kind })
+        Ok(Edge {
+            from_port: data.from_port,
+            to_port: data.to_port,
+            kind: data.kind,
+        })
     };
     array(data, count)?.iter().map(edge).collect()
 }
 
 fn data_of(edge: Edge) -> CuGraphEdgeData {
-    CuGraphEdgeData { from_port: edge.from_port, to_port: edge.to_port, kind: edge.kind, reserved: [0; 5] }
+    CuGraphEdgeData {
+        from_port: edge.from_port,
+        to_port: edge.to_port,
+        kind: edge.kind,
+        reserved: [0; 5],
+    }
 }
 
 // ---- answering with arrays ------------------------------------------------------------------------------------
 
 /// Fills arrays that the program gave room for: with null it only learns how many there are; with more room than
 /// needed the rest becomes null and the number is told. `to` are arrays of the same length, null if not wanted.
-fn answer<const N: usize>(found: &[[CuGraphNode; N]], to: [*mut CuGraphNode; N], count: *mut usize) -> Answer {
+fn answer_rows<const N: usize>(found: &[[CuGraphNode; N]], to: [*mut CuGraphNode; N], count: *mut usize) -> Answer {
     if count.is_null() {
         return Err(CuResult::INVALID_VALUE);
     }
@@ -127,7 +138,7 @@ fn answer<const N: usize>(found: &[[CuGraphNode; N]], to: [*mut CuGraphNode; N],
     store(count, found.len().min(room))
 }
 
-/// As [`answer`] for edge data. CUDA_ERROR_LOSSY_QUERY for data that an old entry point cannot tell.
+/// As [`answer_rows`] for edge data. CUDA_ERROR_LOSSY_QUERY for data that an old entry point cannot tell.
 fn answer_data(edges: &[Edge], to: *mut CuGraphEdgeData, room: usize, can_tell: bool) -> Answer {
     if !can_tell && edges.iter().any(|&edge| edge != Edge::default()) {
         return Err(CuResult::LOSSY_QUERY);
@@ -143,12 +154,16 @@ fn answer_data(edges: &[Edge], to: *mut CuGraphEdgeData, room: usize, can_tell: 
 
 fn room_in(count: *const usize) -> usize {
     // SAFETY: null or, by the entry point's contract, a number.
-    if count.is_null() { 0 } else { unsafe { count.read_unaligned() } }
+    if count.is_null() {
+        0
+    } else {
+        unsafe { count.read_unaligned() }
+    }
 }
 
 fn answer_keys(graph: &Graph, keys: &[NodeKey], nodes: *mut CuGraphNode, count: *mut usize) -> Answer {
     let found: Vec<[CuGraphNode; 1]> = keys.iter().map(|&key| [graph.handle_of(key)]).collect();
-    answer(&found, [nodes], count)
+    answer_rows(&found, [nodes], count)
 }
 
 pub fn cuGraphGetNodes(graph: CuGraph, nodes: *mut CuGraphNode, count: *mut usize) -> CuResult {
@@ -178,11 +193,13 @@ fn get_edges(
         return Err(CuResult::INVALID_VALUE);
     }
     let edges = graph.lock().edges();
-    let found: Vec<[CuGraphNode; 2]> =
-        edges.iter().map(|&(from, to, _)| [graph.handle_of(from), graph.handle_of(to)]).collect();
+    let found: Vec<[CuGraphNode; 2]> = edges
+        .iter()
+        .map(|&(from, to, _)| [graph.handle_of(from), graph.handle_of(to)])
+        .collect();
     let all: Vec<Edge> = edges.iter().map(|&(_, _, edge)| edge).collect();
     answer_data(&all, data, room_in(count), can_tell)?;
-    answer(&found, [from, to], count)
+    answer_rows(&found, [from, to], count)
 }
 
 pub fn cuGraphGetEdges(graph: CuGraph, from: *mut CuGraphNode, to: *mut CuGraphNode, count: *mut usize) -> CuResult {
@@ -264,7 +281,11 @@ fn change_edges(
     let edges = edges_from(data, count)?;
     let mut nodes = graph.lock();
     for ((&from, &to), &edge) in from.iter().zip(&to).zip(&edges) {
-        let changed = if is_added { nodes.connect(from, to, edge) } else { nodes.disconnect(from, to, edge) };
+        let changed = if is_added {
+            nodes.connect(from, to, edge)
+        } else {
+            nodes.disconnect(from, to, edge)
+        };
         changed.map_err(|_| CuResult::INVALID_VALUE)?;
     }
     Ok(())
@@ -311,18 +332,20 @@ pub fn cuGraphRemoveDependencies_v2(
 // ---- a picture ------------------------------------------------------------------------------------------------
 
 pub fn cuGraphDebugDotPrint(graph: CuGraph, path: *const c_char, _flags: c_uint) -> CuResult {
-    code((|| {
+    answer(|| {
         let graph = Graph::find(graph)?;
         if path.is_null() {
             return Err(CuResult::INVALID_VALUE);
         }
         // SAFETY: not null, and by the entry point's contract a C string.
-        let path = unsafe { CStr::from_ptr(path) }.to_str().map_err(|_| CuResult::INVALID_VALUE)?;
+        let path = unsafe { CStr::from_ptr(path) }
+            .to_str()
+            .map_err(|_| CuResult::INVALID_VALUE)?;
         let mut text = String::from("digraph dot {\n");
         draw(&graph, &mut text);
         text.push_str("}\n");
         std::fs::write(path, text).map_err(|_| CuResult::OPERATING_SYSTEM)
-    })())
+    })
 }
 
 fn draw(graph: &Arc<Graph>, text: &mut String) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use partage_abi::types::*;
 
-use super::flavours::both_flavours;
+use super::flavours::{answer, both_flavours};
 use super::graph_node::{copy, fill, general, host, kernel, launch_of, words};
 use crate::event::Event;
 use crate::graph::exec::{Exec, ExecWork};
@@ -118,7 +118,9 @@ fn instantiate_with(
     };
     if made.is_ok() && params.flags & UPLOAD != 0 {
         // Uploading takes no time and has no effect here but its place in the stream.
-        let uploaded = name(params.hUploadStream).find().and_then(|stream| stream.perform(Work::Empty));
+        let uploaded = name(params.hUploadStream)
+            .find()
+            .and_then(|stream| stream.perform(Work::Empty));
         if let Err(code) = uploaded {
             params.result_out = ERROR;
             return code;
@@ -166,11 +168,13 @@ fn launch(exec: &Exec, stream: &Arc<Stream>) -> Answer {
 
 /// Replaces the work of the node that was made from `node` by work of the same type.
 fn change(exec: CuGraphExec, node: CuGraphNode, work: impl FnOnce(&Work) -> Answer<Work>) -> CuResult {
-    code((|| {
+    answer(|| {
         let exec = Exec::find(exec)?;
         let (_, key) = find_node(node)?;
         exec.with_node(key, |node| {
-            let ExecWork::Plain(old) = &node.work else { return Err(CuResult::INVALID_VALUE) };
+            let ExecWork::Plain(old) = &node.work else {
+                return Err(CuResult::INVALID_VALUE);
+            };
             let new = work(old)?;
             let same_context = |old: &Work, new: &Work| match (old.context(), new.context()) {
                 (Some(old), Some(new)) => old.device == new.device,
@@ -182,7 +186,7 @@ fn change(exec: CuGraphExec, node: CuGraphNode, work: impl FnOnce(&Work) -> Answ
             node.work = ExecWork::Plain(new);
             Ok(())
         })
-    })())
+    })
 }
 
 fn read<T: Copy>(from: *const T) -> Answer<T> {
@@ -198,7 +202,9 @@ pub fn cuGraphExecKernelNodeSetParams(
     node: CuGraphNode,
     params: *const CudaKernelNodeParamsV1,
 ) -> CuResult {
-    change(exec, node, |old| kernel(&super::graph_node::widen(&read(params)?), launch_of(old)))
+    change(exec, node, |old| {
+        kernel(&super::graph_node::widen(&read(params)?), launch_of(old))
+    })
 }
 
 pub fn cuGraphExecKernelNodeSetParams_v2(
@@ -252,10 +258,10 @@ pub fn cuGraphExecBatchMemOpNodeSetParams(
 }
 
 pub fn cuGraphExecChildGraphNodeSetParams(exec: CuGraphExec, node: CuGraphNode, graph: CuGraph) -> CuResult {
-    code((|| {
+    answer(|| {
         let (exec, graph) = (Exec::find(exec)?, Graph::find(graph)?);
         exec.set_child(find_node(node)?.1, &graph)
-    })())
+    })
 }
 
 pub fn cuGraphExecNodeSetParams(exec: CuGraphExec, node: CuGraphNode, params: *mut CuGraphNodeParams) -> CuResult {
@@ -270,7 +276,7 @@ pub fn cuGraphExecNodeSetParams(exec: CuGraphExec, node: CuGraphNode, params: *m
 }
 
 pub fn cuGraphNodeSetEnabled(exec: CuGraphExec, node: CuGraphNode, is_enabled: c_uint) -> CuResult {
-    code((|| {
+    answer(|| {
         let (exec, (_, key)) = (Exec::find(exec)?, find_node(node)?);
         exec.with_node(key, |node| {
             if !can_be_disabled(&node.work) {
@@ -279,11 +285,11 @@ pub fn cuGraphNodeSetEnabled(exec: CuGraphExec, node: CuGraphNode, is_enabled: c
             node.is_enabled = is_enabled != 0;
             Ok(())
         })
-    })())
+    })
 }
 
 pub fn cuGraphNodeGetEnabled(exec: CuGraphExec, node: CuGraphNode, is_enabled: *mut c_uint) -> CuResult {
-    code((|| {
+    answer(|| {
         let (exec, (_, key)) = (Exec::find(exec)?, find_node(node)?);
         exec.with_node(key, |node| {
             if !can_be_disabled(&node.work) {
@@ -291,7 +297,7 @@ pub fn cuGraphNodeGetEnabled(exec: CuGraphExec, node: CuGraphNode, is_enabled: *
             }
             store(is_enabled, c_uint::from(node.is_enabled))
         })
-    })())
+    })
 }
 
 /// The manual: kernels, memory sets and copies.
@@ -302,7 +308,10 @@ fn can_be_disabled(work: &ExecWork) -> bool {
 fn update(exec: CuGraphExec, graph: CuGraph) -> Answer<Option<(c_int, CuGraphNode)>> {
     let (exec, graph) = (Exec::find(exec)?, Graph::find(graph)?);
     Ok(exec.update(&graph).err().map(|refusal| {
-        (refusal.reason, refusal.node.map_or(CuGraphNode::NULL, |node| graph.handle_of(node)))
+        (
+            refusal.reason,
+            refusal.node.map_or(CuGraphNode::NULL, |node| graph.handle_of(node)),
+        )
     }))
 }
 
@@ -328,18 +337,22 @@ pub fn cuGraphExecUpdate(
     answer
 }
 
-pub fn cuGraphExecUpdate_v2(
-    exec: CuGraphExec,
-    graph: CuGraph,
-    info: *mut CuGraphExecUpdateResultInfo,
-) -> CuResult {
+pub fn cuGraphExecUpdate_v2(exec: CuGraphExec, graph: CuGraph, info: *mut CuGraphExecUpdateResultInfo) -> CuResult {
     if info.is_null() {
         return CuResult::INVALID_VALUE;
     }
     code(update(exec, graph).and_then(|refused| {
         let (result, error_node) = refused.unwrap_or((0, CuGraphNode::NULL));
-        let told = CuGraphExecUpdateResultInfo { result, errorNode: error_node, errorFromNode: CuGraphNode::NULL };
+        let told = CuGraphExecUpdateResultInfo {
+            result,
+            errorNode: error_node,
+            errorFromNode: CuGraphNode::NULL,
+        };
         store(info, told)?;
-        if refused.is_some() { Err(CuResult::GRAPH_EXEC_UPDATE_FAILURE) } else { Ok(()) }
+        if refused.is_some() {
+            Err(CuResult::GRAPH_EXEC_UPDATE_FAILURE)
+        } else {
+            Ok(())
+        }
     }))
 }

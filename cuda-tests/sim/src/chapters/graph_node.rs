@@ -10,6 +10,7 @@ use std::sync::Arc;
 use partage_abi::types::*;
 
 use super::copy::{describe, volume};
+use super::flavours::answer;
 use super::graph::{edges_from, nodes_from};
 use super::stream::steps;
 use crate::event::Event;
@@ -30,7 +31,11 @@ fn read<T: Copy>(from: *const T) -> Answer<T> {
 }
 
 fn context_of(handle: CuContext) -> Answer<Arc<Context>> {
-    if handle.is_null() { current() } else { driver()?.context(handle) }
+    if handle.is_null() {
+        current()
+    } else {
+        driver()?.context(handle)
+    }
 }
 
 // ---- kernels --------------------------------------------------------------------------------------------------
@@ -72,7 +77,11 @@ fn widen_v3(params: &CudaKernelNodeParamsV3) -> CudaKernelNodeParams {
 /// A kernel node's work. `old` is what the node did before: settings that the parameters do not hold stay.
 pub(super) fn kernel(params: &CudaKernelNodeParams, old: Option<&KernelLaunch>) -> Answer<Work> {
     // A kernel may be named in either field; where both are empty there is nothing to launch.
-    let function = if params.func.is_null() { CuFunction(params.kern.0) } else { params.func };
+    let function = if params.func.is_null() {
+        CuFunction(params.kern.0)
+    } else {
+        params.func
+    };
     if function.is_null() {
         return Err(CuResult::INVALID_VALUE);
     }
@@ -90,8 +99,13 @@ pub(super) fn kernel(params: &CudaKernelNodeParams, old: Option<&KernelLaunch>) 
         priority: old.and_then(|old| old.priority),
         ..Wishes::default()
     };
-    let given = Given { params: params.kernelParams, extra: params.extra };
-    Ok(Work::Kernel(Box::new(prepare(&context, function, shape, given, wishes)?)))
+    let given = Given {
+        params: params.kernelParams,
+        extra: params.extra,
+    };
+    Ok(Work::Kernel(Box::new(prepare(
+        &context, function, shape, given, wishes,
+    )?)))
 }
 
 /// The context that a kernel node works in: the one named, else the function's own, else the current one.
@@ -105,17 +119,25 @@ fn function_context(function: CuFunction, named: CuContext) -> Answer<Arc<Contex
     }
 }
 
+/// Pointers to parameters, and what keeps their values alive.
+type Answered = (Vec<*mut c_void>, Option<Arc<[u8]>>);
+
 thread_local! {
     /// The parameters that the last question about a kernel node answered: the driver owns them. The launch keeps the
     /// values alive that the pointers lead to.
-    static ANSWERED: RefCell<(Vec<*mut c_void>, Option<Arc<[u8]>>)> = const { RefCell::new((Vec::new(), None)) };
+    static ANSWERED: RefCell<Answered> = const { RefCell::new((Vec::new(), None)) };
 }
 
 fn describe_kernel(launch: &KernelLaunch) -> CudaKernelNodeParams {
     let params = ANSWERED.with_borrow_mut(|(pointers, values)| {
         let base = launch.arguments.as_ptr();
         let place = |offset: u32| base.wrapping_add(offset as usize).cast_mut().cast();
-        *pointers = launch.function.parameters().iter().map(|parameter| place(parameter.offset)).collect();
+        *pointers = launch
+            .function
+            .parameters()
+            .iter()
+            .map(|parameter| place(parameter.offset))
+            .collect();
         *values = Some(Arc::clone(&launch.arguments));
         pointers.as_mut_ptr()
     });
@@ -192,12 +214,18 @@ fn describe_fill(fill: &Fill) -> CudaMemsetNodeParams {
 
 pub(super) fn host(params: &CudaHostNodeParams) -> Answer<Work> {
     let function = params.function.ok_or(CuResult::INVALID_VALUE)?;
-    Ok(Work::Host(HostCall::Function { function, data: params.userData }))
+    Ok(Work::Host(HostCall::Function {
+        function,
+        data: params.userData,
+    }))
 }
 
 fn describe_host(call: &HostCall) -> Answer<CudaHostNodeParams> {
     match *call {
-        HostCall::Function { function, data } => Ok(CudaHostNodeParams { function: Some(function), userData: data }),
+        HostCall::Function { function, data } => Ok(CudaHostNodeParams {
+            function: Some(function),
+            userData: data,
+        }),
         HostCall::Callback { .. } => Err(CuResult::INVALID_VALUE),
     }
 }
@@ -218,7 +246,12 @@ thread_local! {
 
 fn describe_words(steps: &[WordStep]) -> CudaBatchMemOpNodeParams {
     let described = steps.iter().map(|step| match *step {
-        WordStep::Wait { address, value, bytes, until } => CuStreamBatchMemOpParams {
+        WordStep::Wait {
+            address,
+            value,
+            bytes,
+            until,
+        } => CuStreamBatchMemOpParams {
             waitValue: CuStreamBatchMemOpParamsWaitValue {
                 operation: if bytes == 4 { 1 } else { 4 },
                 address,
@@ -249,7 +282,12 @@ fn describe_words(steps: &[WordStep]) -> CudaBatchMemOpNodeParams {
         *kept = list;
         kept.as_mut_ptr()
     });
-    CudaBatchMemOpNodeParams { ctx: CuContext::NULL, count, paramArray: array, flags: 0 }
+    CudaBatchMemOpNodeParams {
+        ctx: CuContext::NULL,
+        count,
+        paramArray: array,
+        flags: 0,
+    }
 }
 
 // ---- adding ---------------------------------------------------------------------------------------------------
@@ -265,11 +303,17 @@ struct Spot {
 
 impl Spot {
     fn new(node: *mut CuGraphNode, graph: CuGraph, dependencies: *const CuGraphNode, count: usize) -> Self {
-        Self { node, graph, dependencies, data: std::ptr::null(), count }
+        Self {
+            node,
+            graph,
+            dependencies,
+            data: std::ptr::null(),
+            count,
+        }
     }
 
     fn add(self, work: impl FnOnce() -> Answer<Work>) -> CuResult {
-        code((|| {
+        answer(|| {
             if self.node.is_null() {
                 return Err(CuResult::INVALID_VALUE);
             }
@@ -279,7 +323,7 @@ impl Spot {
             let after: Vec<(NodeKey, Edge)> = ahead.into_iter().zip(edges).collect();
             let key = graph.add_with_edges(work()?, &after)?;
             store(self.node, graph.handle_of(key))
-        })())
+        })
     }
 }
 
@@ -396,19 +440,42 @@ pub(super) fn general(params: *const CuGraphNodeParams, old: Option<&KernelLaunc
                 let set = given.params.memset;
                 let (dst, pitch, value) = (set.dst, set.pitch, set.value);
                 let (elementSize, width, height) = (set.elementSize, set.width, set.height);
-                fill(&CudaMemsetNodeParams { dst, pitch, value, elementSize, width, height }, set.ctx)
+                fill(
+                    &CudaMemsetNodeParams {
+                        dst,
+                        pitch,
+                        value,
+                        elementSize,
+                        width,
+                        height,
+                    },
+                    set.ctx,
+                )
             }
             kind::HOST => {
                 let call = given.params.host;
-                host(&CudaHostNodeParams { function: call.function, userData: call.userData })
+                host(&CudaHostNodeParams {
+                    function: call.function,
+                    userData: call.userData,
+                })
             }
             kind::GRAPH => child(given.params.graph.graph),
             kind::EMPTY => Ok(Work::Empty),
             kind::WAIT_EVENT => Ok(Work::Wait(Event::find(given.params.eventWait.event)?)),
             kind::EVENT_RECORD => Ok(Work::Record(Event::find(given.params.eventRecord.event)?)),
             kind::BATCH_MEM_OP => {
-                let CudaBatchMemOpNodeParamsV2 { ctx, count, paramArray, flags } = given.params.memOp;
-                words(&CudaBatchMemOpNodeParams { ctx, count, paramArray, flags })
+                let CudaBatchMemOpNodeParamsV2 {
+                    ctx,
+                    count,
+                    paramArray,
+                    flags,
+                } = given.params.memOp;
+                words(&CudaBatchMemOpNodeParams {
+                    ctx,
+                    count,
+                    paramArray,
+                    flags,
+                })
             }
             8..=15 => Err(CuResult::NOT_SUPPORTED),
             _ => Err(CuResult::INVALID_VALUE),
@@ -434,7 +501,13 @@ pub fn cuGraphAddNode_v2(
     count: usize,
     params: *mut CuGraphNodeParams,
 ) -> CuResult {
-    let spot = Spot { node, graph, dependencies, data, count };
+    let spot = Spot {
+        node,
+        graph,
+        dependencies,
+        data,
+        count,
+    };
     let added = spot.add(|| general(params, None));
     let is_child = added == CuResult::SUCCESS && read(params.cast_const()).is_ok_and(|given| given.kind == kind::GRAPH);
     if is_child {
@@ -462,13 +535,20 @@ pub fn cuGraphAddNode_v3(
 fn ask<T>(node: CuGraphNode, ask: impl FnOnce(&Work) -> Option<T>) -> Answer<T> {
     let (graph, key) = find_node(node)?;
     let nodes = graph.lock();
-    nodes.get(key).and_then(|content| ask(&content.work)).ok_or(CuResult::INVALID_VALUE)
+    nodes
+        .get(key)
+        .and_then(|content| ask(&content.work))
+        .ok_or(CuResult::INVALID_VALUE)
 }
 
 /// Replaces a node's work by work of the same type.
 fn change(node: CuGraphNode, work: impl FnOnce(&Work) -> Answer<Work>) -> CuResult {
     code(find_node(node).and_then(|(graph, key)| {
-        let old = graph.lock().get(key).map(|content| content.work.clone()).ok_or(CuResult::INVALID_VALUE)?;
+        let old = graph
+            .lock()
+            .get(key)
+            .map(|content| content.work.clone())
+            .ok_or(CuResult::INVALID_VALUE)?;
         let new = work(&old)?;
         if old.kind() != new.kind() {
             return Err(CuResult::INVALID_VALUE);
@@ -515,7 +595,12 @@ pub fn cuGraphMemcpyNodeGetParams(node: CuGraphNode, params: *mut CudaMemcpy3d) 
 }
 
 pub fn cuGraphMemcpyNodeSetParams(node: CuGraphNode, params: *const CudaMemcpy3d) -> CuResult {
-    change(node, |old| copy(&read(params)?, old.context().map_or(CuContext::NULL, |context| context.handle)))
+    change(node, |old| {
+        copy(
+            &read(params)?,
+            old.context().map_or(CuContext::NULL, |context| context.handle),
+        )
+    })
 }
 
 pub fn cuGraphMemsetNodeGetParams(node: CuGraphNode, params: *mut CudaMemsetNodeParams) -> CuResult {
@@ -527,7 +612,12 @@ pub fn cuGraphMemsetNodeGetParams(node: CuGraphNode, params: *mut CudaMemsetNode
 }
 
 pub fn cuGraphMemsetNodeSetParams(node: CuGraphNode, params: *const CudaMemsetNodeParams) -> CuResult {
-    change(node, |old| fill(&read(params)?, old.context().map_or(CuContext::NULL, |context| context.handle)))
+    change(node, |old| {
+        fill(
+            &read(params)?,
+            old.context().map_or(CuContext::NULL, |context| context.handle),
+        )
+    })
 }
 
 pub fn cuGraphHostNodeGetParams(node: CuGraphNode, params: *mut CudaHostNodeParams) -> CuResult {
@@ -605,9 +695,16 @@ pub fn cuGraphKernelNodeGetAttribute(
     attribute: c_int,
     value: *mut CuLaunchAttributeValue,
 ) -> CuResult {
-    let found = ask(node, |work| launch_of(work).map(|launch| (launch.is_cooperative, launch.priority.unwrap_or(0))));
+    let found = ask(node, |work| {
+        launch_of(work).map(|launch| (launch.is_cooperative, launch.priority.unwrap_or(0)))
+    });
     code(found.and_then(|(is_cooperative, priority)| match attribute {
-        COOPERATIVE => store(value, CuLaunchAttributeValue { cooperative: c_int::from(is_cooperative) }),
+        COOPERATIVE => store(
+            value,
+            CuLaunchAttributeValue {
+                cooperative: c_int::from(is_cooperative),
+            },
+        ),
         PRIORITY => store(value, CuLaunchAttributeValue { priority }),
         _ => Err(CuResult::NOT_SUPPORTED),
     }))
@@ -634,12 +731,18 @@ pub fn cuGraphKernelNodeSetAttribute(
 }
 
 pub fn cuGraphKernelNodeCopyAttributes(to: CuGraphNode, from: CuGraphNode) -> CuResult {
-    let found = ask(from, |work| launch_of(work).map(|launch| (launch.is_cooperative, launch.priority)));
+    let found = ask(from, |work| {
+        launch_of(work).map(|launch| (launch.is_cooperative, launch.priority))
+    });
     match found {
         Err(code) => code,
         Ok((is_cooperative, priority)) => change(to, |old| {
             let launch = launch_of(old).ok_or(CuResult::INVALID_VALUE)?.clone();
-            Ok(Work::Kernel(Box::new(KernelLaunch { is_cooperative, priority, ..launch })))
+            Ok(Work::Kernel(Box::new(KernelLaunch {
+                is_cooperative,
+                priority,
+                ..launch
+            })))
         }),
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use partage_abi::types::*;
 
-use super::flavours::both_flavours;
+use super::flavours::{answer, both_flavours};
 use crate::executor::op::HostCall;
 use crate::function;
 use crate::graph::work::Work;
@@ -61,7 +61,12 @@ pub fn cuLaunchKernelEx(
     params: *mut *mut c_void,
     extra: *mut *mut c_void,
 ) -> CuResult {
-    code(launch_with_config(config, function, Given { params, extra }, StreamName::plain))
+    code(launch_with_config(
+        config,
+        function,
+        Given { params, extra },
+        StreamName::plain,
+    ))
 }
 
 pub fn cuLaunchKernelEx_ptsz(
@@ -70,7 +75,12 @@ pub fn cuLaunchKernelEx_ptsz(
     params: *mut *mut c_void,
     extra: *mut *mut c_void,
 ) -> CuResult {
-    code(launch_with_config(config, function, Given { params, extra }, StreamName::per_thread))
+    code(launch_with_config(
+        config,
+        function,
+        Given { params, extra },
+        StreamName::per_thread,
+    ))
 }
 
 fn launch_with_config(
@@ -89,7 +99,13 @@ fn launch_with_config(
         block: [config.blockDimX, config.blockDimY, config.blockDimZ],
         shared: config.sharedMemBytes,
     };
-    launch(name(config.hStream), function, shape, given, wishes(config.attrs, config.numAttrs)?)
+    launch(
+        name(config.hStream),
+        function,
+        shape,
+        given,
+        wishes(config.attrs, config.numAttrs)?,
+    )
 }
 
 // ---- the launches of the first releases, which keep their settings with the function --------------------------
@@ -107,7 +123,10 @@ const MOST_PARAMETER_BYTES: usize = 4352;
 
 fn settings() -> MutexGuard<'static, HashMap<usize, Setting>> {
     static SETTINGS: OnceLock<&'static Mutex<HashMap<usize, Setting>>> = OnceLock::new();
-    SETTINGS.get_or_init(|| Box::leak(Box::default())).lock().unwrap_or_else(PoisonError::into_inner)
+    SETTINGS
+        .get_or_init(|| Box::leak(Box::default()))
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
 }
 
 fn set(function: CuFunction, change: impl FnOnce(&mut Setting) -> Answer) -> CuResult {
@@ -145,7 +164,9 @@ pub fn cuParamSetSize(function: CuFunction, bytes: c_uint) -> CuResult {
 fn set_parameter(function: CuFunction, offset: c_int, value: &[u8]) -> CuResult {
     set(function, |setting| {
         let start = usize::try_from(offset).map_err(|_| CuResult::INVALID_VALUE)?;
-        let end = start.checked_add(value.len()).filter(|&end| end <= MOST_PARAMETER_BYTES);
+        let end = start
+            .checked_add(value.len())
+            .filter(|&end| end <= MOST_PARAMETER_BYTES);
         let end = end.ok_or(CuResult::INVALID_VALUE)?;
         let size = setting.parameters.len().max(end);
         setting.parameters.resize(size, 0);
@@ -167,7 +188,9 @@ pub fn cuParamSetv(function: CuFunction, offset: c_int, value: *mut c_void, byte
         return CuResult::INVALID_VALUE;
     }
     // SAFETY: not null, and by the entry point's contract `bytes` bytes.
-    set_parameter(function, offset, unsafe { std::slice::from_raw_parts(value.cast(), bytes as usize) })
+    set_parameter(function, offset, unsafe {
+        std::slice::from_raw_parts(value.cast(), bytes as usize)
+    })
 }
 
 pub fn cuLaunch(function: CuFunction) -> CuResult {
@@ -179,7 +202,7 @@ pub fn cuLaunchGrid(function: CuFunction, width: c_int, height: c_int) -> CuResu
 }
 
 pub fn cuLaunchGridAsync(function: CuFunction, width: c_int, height: c_int, stream: CuStream) -> CuResult {
-    code((|| {
+    answer(|| {
         let found = function::lookup(function)?;
         let setting = settings().get(&(function.0 as usize)).cloned().unwrap_or_default();
         let grid = [width, height, 1].map(|size| u32::try_from(size).unwrap_or(0));
@@ -189,9 +212,13 @@ pub fn cuLaunchGridAsync(function: CuFunction, width: c_int, height: c_int, stre
         if setting.parameters.len() < found.parameter_bytes() as usize {
             return Err(CuResult::INVALID_VALUE);
         }
-        let shape = Shape { grid, block: setting.block, shared: setting.shared };
+        let shape = Shape {
+            grid,
+            block: setting.block,
+            shared: setting.shared,
+        };
         let arguments: Arc<[u8]> = setting.parameters[..found.parameter_bytes() as usize].into();
         let launch = prepare_with(&context, found, shape, arguments, Wishes::default())?;
         stream.perform(Work::Kernel(Box::new(launch)))
-    })())
+    })
 }

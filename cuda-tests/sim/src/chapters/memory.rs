@@ -4,7 +4,9 @@
 use partage_abi::types::*;
 use partage_abi::values::*;
 
+use crate::capture;
 use crate::memory::Freeable;
+use crate::stream::before_free;
 use crate::state::{Answer, code, current, driver, store};
 
 /// What `cuMemAllocPitch` rounds rows up to: the widest alignment that any access of a row needs.
@@ -65,6 +67,7 @@ pub fn cuMemAllocManaged(dptr: *mut CuDevicePtr, bytes: usize, flags: c_uint) ->
         if dptr.is_null() || !matches!(flags, CU_MEM_ATTACH_GLOBAL | CU_MEM_ATTACH_HOST) {
             return Err(CuResult::INVALID_VALUE);
         }
+        capture::unsafe_call()?;
         store(
             dptr,
             driver()?
@@ -81,9 +84,8 @@ pub fn cuMemFree_v2(dptr: CuDevicePtr) -> CuResult {
             return Ok(());
         }
         let driver = driver()?;
-        driver
-            .memory
-            .free(driver, dptr, Freeable::Device)
+        before_free(dptr)?;
+        driver.memory.free(driver, dptr, Freeable::Device)
     }))
 }
 
@@ -92,6 +94,7 @@ fn allocate(dptr: *mut CuDevicePtr, bytes: u64) -> Answer {
     if dptr.is_null() {
         return Err(CuResult::INVALID_VALUE);
     }
+    capture::unsafe_call()?;
     let driver = driver()?;
     store(dptr, driver.memory.allocate(driver, &context, bytes)?.address)
 }
@@ -126,6 +129,7 @@ pub fn cuMemHostAlloc(host: *mut *mut c_void, bytes: usize, flags: c_uint) -> Cu
         if host.is_null() || flags & !HOST_ALLOC_MASK != 0 {
             return Err(CuResult::INVALID_VALUE);
         }
+        capture::unsafe_call()?;
         let made = driver()?.memory.allocate_host(&context, bytes as u64, flags)?;
         store(host, made.address as *mut c_void)
     }))
@@ -137,6 +141,7 @@ pub fn cuMemFreeHost(p: *mut c_void) -> CuResult {
             return Ok(());
         }
         let driver = driver()?;
+        before_free(p as u64)?;
         driver.memory.free(driver, p as u64, Freeable::Host)
     }))
 }
@@ -150,6 +155,7 @@ pub fn cuMemHostRegister_v2(p: *mut c_void, bytes: usize, flags: c_uint) -> CuRe
             // Memory of other devices on the bus: there is no bus.
             return Err(CuResult::NOT_SUPPORTED);
         }
+        capture::unsafe_call()?;
         driver()?.memory.register(&context, p as u64, bytes as u64, flags)
     }))
 }
@@ -164,6 +170,7 @@ pub fn cuMemHostUnregister(p: *mut c_void) -> CuResult {
             return Err(CuResult::INVALID_VALUE);
         }
         let driver = driver()?;
+        before_free(p as u64)?;
         let freed = driver.memory.free(driver, p as u64, Freeable::Registered);
         freed.map_err(|_| CuResult::HOST_MEMORY_NOT_REGISTERED)
     }))

@@ -5,21 +5,34 @@ use partage_abi::types::*;
 
 use super::flavours::both_flavours;
 use crate::capture;
-use crate::executor::op::{End, Fill, Side};
 use crate::executor::op::copy::Location;
+use crate::executor::op::{End, Fill, Side};
 use crate::executor::{Op, pool};
 use crate::graph::work::Work;
-use crate::memory::AllocationKind;
 use crate::state::{Answer, code, current, driver};
 use crate::stream::StreamName;
 
 /// One row of `count` elements of `bytes` bytes.
 fn row(address: CuDevicePtr, bytes: u64, value: u32, count: usize) -> Fill {
-    Fill { address, pitch: 0, value, element: bytes, width: count as u64, height: 1 }
+    Fill {
+        address,
+        pitch: 0,
+        value,
+        element: bytes,
+        width: count as u64,
+        height: 1,
+    }
 }
 
 fn rows(address: CuDevicePtr, pitch: usize, bytes: u64, value: u32, width: usize, height: usize) -> Fill {
-    Fill { address, pitch: pitch as u64, value, element: bytes, width: width as u64, height: height as u64 }
+    Fill {
+        address,
+        pitch: pitch as u64,
+        value,
+        element: bytes,
+        width: width as u64,
+        height: height as u64,
+    }
 }
 
 /// The manual: asynchronous, unless the memory is the host's or managed.
@@ -163,7 +176,7 @@ fn check_place(kind: i32, id: CuDevice) -> Answer {
 
 fn check_managed(address: CuDevicePtr, count: usize) -> Answer {
     let memory = &driver()?.memory;
-    let is_managed = memory.find(address).is_some_and(|found| found.kind == AllocationKind::Managed);
+    let is_managed = memory.find(address).is_some_and(|found| found.is_managed());
     if count == 0 || !is_managed {
         return Err(CuResult::INVALID_VALUE);
     }

@@ -3,20 +3,51 @@
 //! name and arguments of a row of the driver table is the body of that export; there is no other registration.
 #![allow(non_snake_case)] // the vendor's names
 
+mod capture;
 mod context;
+mod copy;
 mod device;
 mod error;
+mod event;
+mod flavours;
+mod function;
+mod graph;
+mod graph_exec;
+mod graph_node;
 mod init;
+mod launch;
+mod library;
+mod link;
 mod memory;
+mod memory_pool;
+mod memset;
+mod module;
+mod occupancy;
 mod pointer;
 mod proc_address;
+mod stream;
 mod virtual_memory;
 
+pub use capture::*;
 pub use context::*;
+pub use copy::*;
 pub use device::*;
 pub use error::*;
+pub use event::*;
+pub use function::*;
+pub use graph::*;
+pub use graph_exec::*;
+pub use graph_node::*;
 pub use init::*;
+pub use launch::*;
+pub use library::*;
+pub use link::*;
 pub use memory::*;
+pub use memory_pool::*;
+pub use memset::*;
+pub use module::*;
+pub use occupancy::*;
 pub use pointer::*;
 pub use proc_address::*;
+pub use stream::*;
 pub use virtual_memory::*;

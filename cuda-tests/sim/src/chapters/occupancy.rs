@@ -6,16 +6,21 @@ use std::sync::Arc;
 use partage_abi::types::*;
 use partage_machine::Device;
 
+use super::flavours::answer;
+
 use crate::function::{self, Function};
 use crate::occupancy::{Demand, Limits};
-use crate::state::{Answer, code, current, driver, store};
+use crate::state::{Answer, current, driver, store};
 
 /// `CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE`.
 const FLAGS: u32 = 1;
 
 fn found(function: CuFunction) -> Answer<(Arc<Function>, &'static Device)> {
     let context = current()?;
-    Ok((function::lookup(function)?, &driver()?.machine.devices()[context.device]))
+    Ok((
+        function::lookup(function)?,
+        &driver()?.machine.devices()[context.device],
+    ))
 }
 
 pub fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
@@ -34,13 +39,16 @@ pub fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
     dynamic_shared: usize,
     flags: c_uint,
 ) -> CuResult {
-    code((|| {
+    answer(|| {
         let (function, device) = found(function)?;
         if blocks.is_null() || block_size <= 0 || flags & !FLAGS != 0 {
             return Err(CuResult::INVALID_VALUE);
         }
-        store(blocks, resident(&function, device, block_size as u32, dynamic_shared) as c_int)
-    })())
+        store(
+            blocks,
+            resident(&function, device, block_size as u32, dynamic_shared) as c_int,
+        )
+    })
 }
 
 /// Blocks of a size that a multiprocessor holds; 0 for a size that the kernel does not allow.
@@ -80,14 +88,17 @@ pub fn cuOccupancyMaxPotentialBlockSizeWithFlags(
     block_size_limit: c_int,
     flags: c_uint,
 ) -> CuResult {
-    code((|| {
+    answer(|| {
         let (function, device) = found(function)?;
         if min_grid_size.is_null() || block_size.is_null() || flags & !FLAGS != 0 {
             return Err(CuResult::INVALID_VALUE);
         }
         let limits = Limits::of(device);
         let most = function.max_threads(device);
-        let most = u32::try_from(block_size_limit).ok().filter(|&limit| limit > 0).map_or(most, |limit| limit.min(most));
+        let most = u32::try_from(block_size_limit)
+            .ok()
+            .filter(|&limit| limit > 0)
+            .map_or(most, |limit| limit.min(most));
         let (mut best, mut best_blocks, mut best_threads) = (0, 0, 0);
         // Whole warps, the largest first: of equal occupancies the larger block wins.
         let sizes = std::iter::once(most).chain((1..most.div_ceil(limits.warp)).rev().map(|warps| warps * limits.warp));
@@ -104,7 +115,7 @@ pub fn cuOccupancyMaxPotentialBlockSizeWithFlags(
         }
         store(min_grid_size, (best_blocks * limits.multiprocessors) as c_int)?;
         store(block_size, best_threads as c_int)
-    })())
+    })
 }
 
 pub fn cuOccupancyAvailableDynamicSMemPerBlock(
@@ -113,7 +124,7 @@ pub fn cuOccupancyAvailableDynamicSMemPerBlock(
     blocks: c_int,
     block_size: c_int,
 ) -> CuResult {
-    code((|| {
+    answer(|| {
         let (function, device) = found(function)?;
         if bytes.is_null() || blocks <= 0 || block_size <= 0 {
             return Err(CuResult::INVALID_VALUE);
@@ -124,6 +135,9 @@ pub fn cuOccupancyAvailableDynamicSMemPerBlock(
             return Err(CuResult::INVALID_VALUE);
         }
         let most = function.max_dynamic_shared(device);
-        store(bytes, limits.dynamic_shared(without.shared, blocks as u32).min(most) as usize)
-    })())
+        store(
+            bytes,
+            limits.dynamic_shared(without.shared, blocks as u32).min(most) as usize,
+        )
+    })
 }

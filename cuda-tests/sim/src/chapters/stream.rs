@@ -5,15 +5,16 @@ use std::sync::Arc;
 
 use partage_abi::types::*;
 
-use super::flavours::both_flavours;
+use super::flavours::{answer, both_flavours};
 use crate::capture;
 use crate::event::Event;
+use crate::executor::Op;
 use crate::executor::op::words::Until;
 use crate::executor::op::{HostCall, WordStep};
+use crate::executor::pool::{self, Task};
 use crate::graph::work::Work;
-use crate::memory::AllocationKind;
-use crate::state::{Answer, code, driver, store};
-use crate::stream::{PRIORITIES, Stream};
+use crate::state::{Answer, code, current, driver, store};
+use crate::stream::{PRIORITIES, Stream, synchronize_context};
 
 /// `CU_EVENT_WAIT_EXTERNAL`.
 const WAIT_EXTERNAL: u32 = 1;
@@ -52,8 +53,10 @@ pub fn cuStreamDestroy_v2(stream: CuStream) -> CuResult {
 
 both_flavours! {
     cuStreamQuery cuStreamQuery_ptsz (stream: CuStream; stream) => {
+        let stream = stream.find()?;
+        capture::query_stream(&stream)?;
         capture::unsafe_call()?;
-        stream.find()?.query()
+        stream.query()
     }
     cuStreamSynchronize cuStreamSynchronize_ptsz (stream: CuStream; stream) => {
         let stream = stream.find()?;
@@ -105,7 +108,7 @@ both_flavours! {
         let found = driver()?.memory.find(pointer).ok_or(CuResult::INVALID_VALUE)?;
         let is_whole = length == 0 || length as u64 == found.bytes;
         // Managed memory is attached in no way that anybody could see: every device reaches it at any time.
-        if !matches!(flags, 1 | 2 | 4) || !is_whole || found.kind == AllocationKind::Device {
+        if !matches!(flags, 1 | 2 | 4) || !is_whole || !found.is_managed() {
             return Err(CuResult::INVALID_VALUE);
         }
         stream.perform(Work::Empty)
@@ -143,6 +146,49 @@ both_flavours! {
         }
         Ok(())
     }
+}
+
+// ---- whole contexts -------------------------------------------------------------------------------------------
+
+pub fn cuCtxSynchronize() -> CuResult {
+    code(current().and_then(|context| synchronize_context(&context)))
+}
+
+pub fn cuCtxSynchronize_v2(context: CuContext) -> CuResult {
+    code(driver().and_then(|driver| {
+        let context = driver.context(context)?;
+        context.check()?;
+        synchronize_context(&context)
+    }))
+}
+
+pub fn cuCtxRecordEvent(context: CuContext, event: CuEvent) -> CuResult {
+    answer(|| {
+        let (context, event) = (driver()?.context(context)?, Event::find(event)?);
+        context.check()?;
+        capture::query_context(&context)?;
+        let lanes = context.queue.lanes(&context)?;
+        lanes.legacy.record_after(&event, &pool::ahead_in_group(lanes.group))
+    })
+}
+
+pub fn cuCtxWaitEvent(context: CuContext, event: CuEvent) -> CuResult {
+    answer(|| {
+        let (context, event) = (driver()?.context(context)?, Event::find(event)?);
+        context.check()?;
+        capture::query_context(&context)?;
+        capture::query_event(&event)?;
+        let lanes = context.queue.lanes(&context)?;
+        for lane in pool::lanes_of(lanes.group) {
+            let task = Task {
+                context: Arc::clone(&context),
+                op: Op::Nothing,
+                priority: PRIORITIES.1,
+            };
+            pool::submit(lane, task, &event.recorded());
+        }
+        Ok(())
+    })
 }
 
 // ---- words in memory ------------------------------------------------------------------------------------------
@@ -198,7 +244,12 @@ fn words(stream: &Arc<Stream>, steps: Vec<WordStep>) -> Answer {
 
 fn wait(address: u64, value: u64, bytes: u64, flags: u32) -> Answer<WordStep> {
     let until = Until::from_flags(flags & !WAIT_FLUSH).ok_or(CuResult::INVALID_VALUE)?;
-    checked(WordStep::Wait { address, value, bytes, until })
+    checked(WordStep::Wait {
+        address,
+        value,
+        bytes,
+        until,
+    })
 }
 
 fn write(address: u64, value: u64, bytes: u64, flags: u32) -> Answer<WordStep> {
@@ -226,13 +277,33 @@ fn one_step(entry: &CuStreamBatchMemOpParams) -> Answer<WordStep> {
     // SAFETY: every member begins with the operation, which says which one is meant; all are plain data.
     unsafe {
         match entry.operation {
-            WAIT_32 => wait(entry.waitValue.address, u64::from(entry.waitValue.value.value), 4, entry.waitValue.flags),
-            WAIT_64 => wait(entry.waitValue.address, entry.waitValue.value.value64, 8, entry.waitValue.flags),
+            WAIT_32 => wait(
+                entry.waitValue.address,
+                u64::from(entry.waitValue.value.value),
+                4,
+                entry.waitValue.flags,
+            ),
+            WAIT_64 => wait(
+                entry.waitValue.address,
+                entry.waitValue.value.value64,
+                8,
+                entry.waitValue.flags,
+            ),
             WRITE_32 => {
                 let write_value = entry.writeValue;
-                write(write_value.address, u64::from(write_value.value.value), 4, write_value.flags)
+                write(
+                    write_value.address,
+                    u64::from(write_value.value.value),
+                    4,
+                    write_value.flags,
+                )
             }
-            WRITE_64 => write(entry.writeValue.address, entry.writeValue.value.value64, 8, entry.writeValue.flags),
+            WRITE_64 => write(
+                entry.writeValue.address,
+                entry.writeValue.value.value64,
+                8,
+                entry.writeValue.flags,
+            ),
             FLUSH | BARRIER => Ok(WordStep::Fence),
             _ => Err(CuResult::INVALID_VALUE),
         }

@@ -81,7 +81,13 @@ impl Op {
             return time;
         };
         let seat = &lanes.seat;
-        let mut place = Place { context, seat, op, priority, transit };
+        let mut place = Place {
+            context,
+            seat,
+            op,
+            priority,
+            transit,
+        };
         let is_sound = context.check().is_ok();
         match self {
             Self::Kernel(launch) if is_sound => launch.run(&mut place),
@@ -110,13 +116,24 @@ impl Op {
 
 impl Place<'_> {
     /// Occupies an engine; see [`pool::occupy`]. Returns the device time at which it ended.
-    fn occupy(&mut self, engine: Engine, need_ns: Option<u64>, demand: u64, effects: impl FnOnce() -> Option<u64>) -> u64 {
+    fn occupy(
+        &mut self,
+        engine: Engine,
+        need_ns: Option<u64>,
+        demand: u64,
+        effects: impl FnOnce() -> Option<u64>,
+    ) -> u64 {
         if self.transit.as_ref().is_some_and(|seat| !Arc::ptr_eq(seat, self.seat)) {
             pool::settle(self.transit);
         }
         // Handing the request in is what ends a transit.
         *self.transit = None;
-        let ask = Ask { engine, need_ns, demand: demand.clamp(1, FULL) as u32, priority: self.priority };
+        let ask = Ask {
+            engine,
+            need_ns,
+            demand: demand.clamp(1, FULL) as u32,
+            priority: self.priority,
+        };
         let (span, is_announced) = pool::occupy(self.op, self.seat, ask, effects);
         *self.transit = is_announced.then(|| Arc::clone(self.seat));
         span.ended

@@ -77,7 +77,11 @@ pub struct Submitted {
 
 impl<T> Default for Order<T> {
     fn default() -> Self {
-        Self { nodes: HashMap::new(), groups: HashMap::new(), next: 1 }
+        Self {
+            nodes: HashMap::new(),
+            groups: HashMap::new(),
+            next: 1,
+        }
     }
 }
 
@@ -97,9 +101,19 @@ impl<T> Order<T> {
 
     /// A new lane. Precondition: the group exists.
     pub fn open_lane(&mut self, group: GroupId, kind: Kind) -> LaneId {
-        let lane = LaneId { group, number: self.number() };
+        let lane = LaneId {
+            group,
+            number: self.number(),
+        };
         let lanes = &mut self.groups.entry(group).or_default().lanes;
-        lanes.insert(lane.number, Lane { kind, tail: None, is_closed: false });
+        lanes.insert(
+            lane.number,
+            Lane {
+                kind,
+                tail: None,
+                is_closed: false,
+            },
+        );
         lane
     }
 
@@ -143,7 +157,15 @@ impl<T> Order<T> {
             is_ready: waits_for.is_empty(),
             behind: (waits_for.len() == 1).then(|| waits_for[0]),
         };
-        self.nodes.insert(id, Node { payload: Some(payload), waits_for, followers: Vec::new(), time: 0 });
+        self.nodes.insert(
+            id,
+            Node {
+                payload: Some(payload),
+                waits_for,
+                followers: Vec::new(),
+                time: 0,
+            },
+        );
         submitted
     }
 
@@ -162,9 +184,13 @@ impl<T> Order<T> {
     /// wait for exactly one other now, with that one.
     pub fn complete(&mut self, op: OpId, time: u64) -> Completed {
         let mut completed = Completed::default();
-        let Some(node) = self.nodes.remove(&op) else { return completed };
+        let Some(node) = self.nodes.remove(&op) else {
+            return completed;
+        };
         for id in node.followers {
-            let Some(follower) = self.nodes.get_mut(&id) else { continue };
+            let Some(follower) = self.nodes.get_mut(&id) else {
+                continue;
+            };
             follower.waits_for.retain(|&ahead| ahead != op);
             follower.time = follower.time.max(time);
             match follower.waits_for[..] {
@@ -179,7 +205,9 @@ impl<T> Order<T> {
     /// Whether an operation waits for this one and for nothing else.
     pub fn has_direct_follower(&self, op: OpId) -> bool {
         let Some(node) = self.nodes.get(&op) else { return false };
-        node.followers.iter().any(|id| self.nodes.get(id).is_some_and(|follower| follower.waits_for.len() == 1))
+        node.followers
+            .iter()
+            .any(|id| self.nodes.get(id).is_some_and(|follower| follower.waits_for.len() == 1))
     }
 
     /// Whether the operation is complete.
@@ -189,8 +217,12 @@ impl<T> Order<T> {
 
     /// What must complete before the lane is idle. For the legacy lane that includes all blocking lanes.
     pub fn ahead_in(&self, lane: LaneId) -> Vec<OpId> {
-        let Some(group) = self.groups.get(&lane.group) else { return Vec::new() };
-        let Some(own) = group.lanes.get(&lane.number) else { return Vec::new() };
+        let Some(group) = self.groups.get(&lane.group) else {
+            return Vec::new();
+        };
+        let Some(own) = group.lanes.get(&lane.number) else {
+            return Vec::new();
+        };
         let lanes = group.lanes.iter().filter(|&(&number, other)| {
             number == lane.number
                 || match own.kind {
@@ -199,18 +231,32 @@ impl<T> Order<T> {
                     Kind::NonBlocking => false,
                 }
         });
-        lanes.filter_map(|(_, lane)| lane.tail).filter(|&op| !self.is_complete(op)).collect()
+        lanes
+            .filter_map(|(_, lane)| lane.tail)
+            .filter(|&op| !self.is_complete(op))
+            .collect()
     }
 
     /// What must complete before the whole group is idle.
     pub fn ahead_in_group(&self, group: GroupId) -> Vec<OpId> {
-        let lanes = self.groups.get(&group).into_iter().flat_map(|group| group.lanes.values());
-        lanes.filter_map(|lane| lane.tail).filter(|&op| !self.is_complete(op)).collect()
+        let lanes = self
+            .groups
+            .get(&group)
+            .into_iter()
+            .flat_map(|group| group.lanes.values());
+        lanes
+            .filter_map(|lane| lane.tail)
+            .filter(|&op| !self.is_complete(op))
+            .collect()
     }
 
-    /// Number of operations that are not complete.
-    pub fn len(&self) -> usize {
-        self.nodes.len()
+    /// The lanes of a group to which more may be submitted.
+    pub fn lanes_of(&self, group: GroupId) -> Vec<LaneId> {
+        let lanes = self.groups.get(&group).into_iter().flat_map(|group| &group.lanes);
+        lanes
+            .filter(|(_, lane)| !lane.is_closed)
+            .map(|(&number, _)| LaneId { group, number })
+            .collect()
     }
 
     fn lane_mut(&mut self, lane: LaneId) -> Option<&mut Lane> {

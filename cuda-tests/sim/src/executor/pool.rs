@@ -120,6 +120,11 @@ pub fn ahead_in_group(group: super::order::GroupId) -> Vec<OpId> {
     pool().lock().order.ahead_in_group(group)
 }
 
+/// The lanes of a group.
+pub fn lanes_of(group: super::order::GroupId) -> Vec<LaneId> {
+    pool().lock().order.lanes_of(group)
+}
+
 /// Whether all these operations are complete.
 pub fn are_complete(ops: &[OpId]) -> bool {
     let state = pool().lock();
@@ -147,13 +152,7 @@ pub fn submit(lane: LaneId, task: Task, after: &[OpId]) -> OpId {
 
 /// Appends a whole graph to a lane as if it were one operation that begins after `after`. Returns the
 /// operations of the nodes and the one that ends it.
-pub fn submit_graph(
-    lane: LaneId,
-    first: Task,
-    nodes: Vec<GraphTask>,
-    last: Task,
-    after: &[OpId],
-) -> (Vec<OpId>, OpId) {
+pub fn submit_graph(lane: LaneId, first: Task, nodes: Vec<GraphTask>, last: Task, after: &[OpId]) -> (Vec<OpId>, OpId) {
     let mut state = pool().lock();
     let begin = state.order.submit(lane, first, after);
     let mut ops: Vec<OpId> = Vec::with_capacity(nodes.len());
@@ -182,7 +181,10 @@ impl State {
 
     /// Makes sure that a thread takes a ready operation.
     fn offer(&mut self, op: OpId, priority: i32) {
-        self.ready.push(Ready { urgency: -priority, op: std::cmp::Reverse(op) });
+        self.ready.push(Ready {
+            urgency: -priority,
+            op: std::cmp::Reverse(op),
+        });
         if self.free >= self.ready.len() {
             pool().work.notify_one();
         } else if self.threads < MOST_THREADS && start_worker() {
@@ -206,7 +208,11 @@ pub fn occupy(op: OpId, seat: &Arc<Seat>, ask: Ask, effects: impl FnOnce() -> Op
     let pending = seat.begin(ask);
     {
         let mut state = pool().lock();
-        let mut running = Running { seat: Arc::clone(seat), pending, is_announced: false };
+        let mut running = Running {
+            seat: Arc::clone(seat),
+            pending,
+            is_announced: false,
+        };
         if state.order.has_direct_follower(op) {
             running.announce();
         }
@@ -244,7 +250,9 @@ fn work() {
             settle(&mut transit);
             take_ready()
         });
-        let Some((task, time)) = pool().lock().order.take(op) else { continue };
+        let Some((task, time)) = pool().lock().order.take(op) else {
+            continue;
+        };
         let ended = task.op.run(&task.context, op, task.priority, time, &mut transit);
         drop(task);
         next = finish(op, ended);

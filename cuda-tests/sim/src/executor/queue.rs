@@ -42,10 +42,17 @@ impl Queue {
             return Ok(Arc::clone(lanes));
         }
         context.check()?;
-        let seat = timeline()?.join(context.device, context.id).ok_or(CuResult::OUT_OF_MEMORY)?;
+        let seat = timeline()?
+            .join(context.device, context.id)
+            .ok_or(CuResult::OUT_OF_MEMORY)?;
         let (group, lane) = pool::open_group();
         let legacy = Arc::new(Stream::default_of(context, lane, Kind::Legacy));
-        let lanes = Arc::new(Lanes { group, legacy, per_thread: Mutex::default(), seat: Arc::new(seat) });
+        let lanes = Arc::new(Lanes {
+            group,
+            legacy,
+            per_thread: Mutex::default(),
+            seat: Arc::new(seat),
+        });
         *inner = Some(Arc::clone(&lanes));
         Ok(lanes)
     }
@@ -83,7 +90,13 @@ impl Lanes {
     /// The default stream of the calling thread.
     pub fn per_thread(&self, context: &Arc<Context>) -> Arc<Stream> {
         let mut streams = self.per_thread.lock().unwrap_or_else(PoisonError::into_inner);
-        let make = || Arc::new(Stream::default_of(context, pool::open_lane(self.group, Kind::Blocking), Kind::Blocking));
+        let make = || {
+            Arc::new(Stream::default_of(
+                context,
+                pool::open_lane(self.group, Kind::Blocking),
+                Kind::Blocking,
+            ))
+        };
         Arc::clone(streams.entry(crate::stream::thread_key()).or_insert_with(make))
     }
 }

@@ -70,7 +70,13 @@ impl Exec {
     /// Instantiates a graph without a handle. INVALID_VALUE if it has a cycle.
     pub fn of(graph: &Graph, flags: u64) -> Answer<Self> {
         let nodes = Mutex::new(instantiate(graph).map_err(|_| CuResult::INVALID_VALUE)?);
-        Ok(Self { handle: CuGraphExec::NULL, id: next_id(), flags, nodes, last: Mutex::default() })
+        Ok(Self {
+            handle: CuGraphExec::NULL,
+            id: next_id(),
+            flags,
+            nodes,
+            last: Mutex::default(),
+        })
     }
 
     /// Instantiates a graph. INVALID_VALUE and a node of it if it has a cycle.
@@ -78,7 +84,13 @@ impl Exec {
         let nodes = instantiate(graph).map_err(|node| (CuResult::INVALID_VALUE, Some(node)))?;
         let make = |handle| {
             let (handle, nodes) = (CuGraphExec(handle), Mutex::new(nodes));
-            Arc::new(Self { handle, id: next_id(), flags, nodes, last: Mutex::default() })
+            Arc::new(Self {
+                handle,
+                id: next_id(),
+                flags,
+                nodes,
+                last: Mutex::default(),
+            })
         };
         EXECS.insert_with(make).ok_or((CuResult::OUT_OF_MEMORY, None))
     }
@@ -108,8 +120,14 @@ impl Exec {
 
     /// Takes on the parameters of a graph of the same shape.
     pub fn update(&self, graph: &Graph) -> Result<(), Refusal> {
-        let whole = Refusal { reason: TOPOLOGY_CHANGED, node: None };
-        let new = instantiate(graph).map_err(|node| Refusal { node: Some(node), ..whole })?;
+        let whole = Refusal {
+            reason: TOPOLOGY_CHANGED,
+            node: None,
+        };
+        let new = instantiate(graph).map_err(|node| Refusal {
+            node: Some(node),
+            ..whole
+        })?;
         let mut nodes = self.lock();
         check_shape(&nodes, &new)?;
         take_over(&mut nodes, new);
@@ -141,9 +159,18 @@ impl Exec {
         let context = stream.context()?;
         let mut tasks = Vec::new();
         let mut records = Vec::new();
-        let mut launch = Launch { context: &context, priority: stream.priority, tasks: &mut tasks, records: &mut records };
+        let mut launch = Launch {
+            context: &context,
+            priority: stream.priority,
+            tasks: &mut tasks,
+            records: &mut records,
+        };
         launch.add_all(&self.lock(), &[]);
-        let ends = || Task { context: Arc::clone(&context), op: Op::Nothing, priority: stream.priority };
+        let ends = || Task {
+            context: Arc::clone(&context),
+            op: Op::Nothing,
+            priority: stream.priority,
+        };
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let after: Vec<OpId> = last.iter().copied().collect();
         let (ops, end) = pool::submit_graph(stream.lane(), ends(), tasks, ends(), &after);
@@ -190,12 +217,26 @@ impl Launch<'_> {
             Work::Record(event) => {
                 let recording = event.begin_recording();
                 self.records.push((Arc::clone(event), recording, index));
-                (Op::Record { event: Arc::clone(event), recording }, Vec::new())
+                (
+                    Op::Record {
+                        event: Arc::clone(event),
+                        recording,
+                    },
+                    Vec::new(),
+                )
             }
             Work::Wait(event) => (Op::Nothing, event.recorded()),
             other => (other.op().unwrap_or(Op::Nothing), Vec::new()),
         };
-        self.tasks.push(GraphTask { task: Task { context, op, priority: self.priority }, after, outside });
+        self.tasks.push(GraphTask {
+            task: Task {
+                context,
+                op,
+                priority: self.priority,
+            },
+            after,
+            outside,
+        });
         vec![index]
     }
 }
@@ -213,7 +254,12 @@ fn instantiate(graph: &Graph) -> Result<Vec<ExecNode>, NodeKey> {
             other => ExecWork::Plain(other.clone()),
         };
         let after = nodes.parents(key).into_iter().map(place).collect();
-        made.push(ExecNode { origin: key, work, after, is_enabled: true });
+        made.push(ExecNode {
+            origin: key,
+            work,
+            after,
+            is_enabled: true,
+        });
     }
     Ok(made)
 }
@@ -252,27 +298,44 @@ fn find_node(nodes: &mut [ExecNode], origin: NodeKey) -> Option<&mut ExecNode> {
 }
 
 fn check_shape(old: &[ExecNode], new: &[ExecNode]) -> Result<(), Refusal> {
-    let whole = Refusal { reason: TOPOLOGY_CHANGED, node: None };
+    let whole = Refusal {
+        reason: TOPOLOGY_CHANGED,
+        node: None,
+    };
     if old.len() != new.len() {
         return Err(whole);
     }
     for (old, new) in old.iter().zip(new) {
-        let here = Refusal { node: Some(new.origin), ..whole };
+        let here = Refusal {
+            node: Some(new.origin),
+            ..whole
+        };
         if old.after != new.after {
             return Err(here);
         }
         match (&old.work, &new.work) {
             (ExecWork::Child(old), ExecWork::Child(new)) => check_shape(old, new)?,
             (ExecWork::Plain(old), ExecWork::Plain(new)) if old.kind() != new.kind() => {
-                return Err(Refusal { reason: NODE_TYPE_CHANGED, ..here });
+                return Err(Refusal {
+                    reason: NODE_TYPE_CHANGED,
+                    ..here
+                });
             }
             (ExecWork::Plain(Work::Kernel(old)), ExecWork::Plain(Work::Kernel(new)))
                 if old.context.id != new.context.id =>
             {
-                return Err(Refusal { reason: UNSUPPORTED_FUNCTION_CHANGE, ..here });
+                return Err(Refusal {
+                    reason: UNSUPPORTED_FUNCTION_CHANGE,
+                    ..here
+                });
             }
             (ExecWork::Plain(_), ExecWork::Plain(_)) => {}
-            _ => return Err(Refusal { reason: NODE_TYPE_CHANGED, ..here }),
+            _ => {
+                return Err(Refusal {
+                    reason: NODE_TYPE_CHANGED,
+                    ..here
+                });
+            }
         }
     }
     Ok(())

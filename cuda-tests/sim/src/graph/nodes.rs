@@ -53,7 +53,14 @@ impl<C> Nodes<C> {
             }
             kept.push((ahead, edge));
         }
-        self.list.insert(key, Node { content, after: kept, copy_of: None });
+        self.list.insert(
+            key,
+            Node {
+                content,
+                after: kept,
+                copy_of: None,
+            },
+        );
         Ok(())
     }
 
@@ -68,7 +75,10 @@ impl<C> Nodes<C> {
 
     /// Removes everything.
     pub fn take_all(&mut self) -> Vec<(NodeKey, C)> {
-        std::mem::take(&mut self.list).into_iter().map(|(key, node)| (key, node.content)).collect()
+        std::mem::take(&mut self.list)
+            .into_iter()
+            .map(|(key, node)| (key, node.content))
+            .collect()
     }
 
     /// Adds an edge.
@@ -87,7 +97,10 @@ impl<C> Nodes<C> {
     /// Removes an edge, which must be there with this data.
     pub fn disconnect(&mut self, from: NodeKey, to: NodeKey, edge: Edge) -> Result<(), Impossible> {
         let after = &mut self.list.get_mut(&to).ok_or(Impossible)?.after;
-        let place = after.iter().position(|&other| other == (from, edge)).ok_or(Impossible)?;
+        let place = after
+            .iter()
+            .position(|&other| other == (from, edge))
+            .ok_or(Impossible)?;
         after.remove(place);
         Ok(())
     }
@@ -109,13 +122,20 @@ impl<C> Nodes<C> {
 
     /// The nodes that depend on none.
     pub fn roots(&self) -> Vec<NodeKey> {
-        self.list.iter().filter(|(_, node)| node.after.is_empty()).map(|(&key, _)| key).collect()
+        self.list
+            .iter()
+            .filter(|(_, node)| node.after.is_empty())
+            .map(|(&key, _)| key)
+            .collect()
     }
 
     /// All edges: from, to, data.
     pub fn edges(&self) -> Vec<(NodeKey, NodeKey, Edge)> {
         let of = |(&to, node): (&NodeKey, &Node<C>)| {
-            node.after.iter().map(move |&(from, edge)| (from, to, edge)).collect::<Vec<_>>()
+            node.after
+                .iter()
+                .map(move |&(from, edge)| (from, to, edge))
+                .collect::<Vec<_>>()
         };
         self.list.iter().flat_map(of).collect()
     }
@@ -138,7 +158,10 @@ impl<C> Nodes<C> {
 
     /// The node that is a copy of another.
     pub fn copy_of(&self, original: NodeKey) -> Option<NodeKey> {
-        self.list.iter().find(|(_, node)| node.copy_of == Some(original)).map(|(&key, _)| key)
+        self.list
+            .iter()
+            .find(|(_, node)| node.copy_of == Some(original))
+            .map(|(&key, _)| key)
     }
 
     /// An order in which every node comes after what it depends on; of several that could be next, the one made first.
@@ -175,7 +198,14 @@ impl<C> Nodes<C> {
         let keys: HashMap<NodeKey, NodeKey> = self.list.keys().map(|&key| (key, next())).collect();
         let copied = self.list.iter().map(|(key, node)| {
             let after = node.after.iter().map(|(ahead, edge)| (keys[ahead], *edge)).collect();
-            (keys[key], Node { content: content(keys[key], &node.content), after, copy_of: Some(*key) })
+            (
+                keys[key],
+                Node {
+                    content: content(keys[key], &node.content),
+                    after,
+                    copy_of: Some(*key),
+                },
+            )
         });
         Self { list: copied.collect() }
     }
@@ -190,7 +220,9 @@ mod tests {
         let mut nodes = Nodes::default();
         nodes.add(1, "a", &[]).expect("possible");
         nodes.add(2, "b", &[(1, Edge::default())]).expect("possible");
-        nodes.add(3, "c", &[(1, Edge::default()), (2, Edge::default())]).expect("possible");
+        nodes
+            .add(3, "c", &[(1, Edge::default()), (2, Edge::default())])
+            .expect("possible");
         nodes
     }
 

@@ -13,6 +13,7 @@ use partage_machine::Device;
 use partage_ptx::Region;
 
 use super::mapping::{Physical, Reservations};
+use super::pool::Pool;
 use super::ranges::Ranges;
 use super::space::Space;
 use super::view::{EVERYBODY, Piece, View};
@@ -31,6 +32,8 @@ pub enum AllocationKind {
     Registered,
     /// `cuMemMap`: an address range that the program manages, with physical memory behind it.
     Mapped(Arc<Physical>),
+    /// `cuMemAllocAsync` and the like: from this pool.
+    Pooled(Arc<Pool>),
 }
 
 /// One live allocation.
@@ -56,6 +59,8 @@ pub struct Allocation {
     pub flags: u32,
     /// Whether the program asked that copies of it always be synchronous.
     pub sync_copies: AtomicBool,
+    /// Whether a stream will free it when it comes to that.
+    pub(super) is_freed: AtomicBool,
     /// Unique in the process (`CU_POINTER_ATTRIBUTE_BUFFER_ID`).
     pub id: u64,
     /// Whose kernels reach it: a bit per machine device, or [`EVERYBODY`].
@@ -73,7 +78,7 @@ impl Allocation {
     /// An allocation of a context, still without number; who reaches it follows from its kind.
     pub(super) fn new(context: &Context, kind: AllocationKind, address: u64, bytes: u64, alias: usize) -> Self {
         let reach = match kind {
-            AllocationKind::Device => 1 << context.device,
+            AllocationKind::Device | AllocationKind::Pooled(_) => 1 << context.device,
             AllocationKind::Mapped(_) => 0,
             _ => EVERYBODY,
         };
@@ -88,6 +93,7 @@ impl Allocation {
             owner: context.handle,
             flags: 0,
             sync_copies: AtomicBool::new(false),
+            is_freed: AtomicBool::new(false),
             id: 0,
             reach: AtomicU32::new(reach),
             alias,

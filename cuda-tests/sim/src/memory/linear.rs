@@ -19,7 +19,7 @@ const PAGE: u64 = 4096;
 /// What a call may free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freeable {
-    /// `cuMemFree`: device and managed memory.
+    /// `cuMemFree`: device, pool and managed memory.
     Device,
     /// `cuMemFreeHost`: page-locked memory of the driver.
     Host,
@@ -30,7 +30,7 @@ pub enum Freeable {
 impl Freeable {
     fn covers(self, kind: &AllocationKind) -> bool {
         match kind {
-            AllocationKind::Device | AllocationKind::Managed => self == Self::Device,
+            AllocationKind::Device | AllocationKind::Managed | AllocationKind::Pooled(_) => self == Self::Device,
             AllocationKind::Host => self == Self::Host,
             AllocationKind::Registered => self == Self::Registered,
             AllocationKind::Mapped(_) => false,
@@ -58,9 +58,13 @@ impl Memory {
         bytes: u64,
         cost: u64,
     ) -> Allocation {
-        let offset = self.space.window(context.device).start + offset;
+        let (device, ordinal) = match &kind {
+            AllocationKind::Pooled(pool) => (pool.device, pool.ordinal),
+            _ => (context.device, context.ordinal),
+        };
+        let offset = self.space.window(device).start + offset;
         let (address, alias) = (self.space.visible(offset), self.space.alias(offset) as usize);
-        Allocation { cost, ..Allocation::new(context, kind, address, bytes, alias) }
+        Allocation { cost, device, ordinal, ..Allocation::new(context, kind, address, bytes, alias) }
     }
 
     /// Allocates memory that CPU and devices share.
@@ -130,6 +134,10 @@ impl Memory {
             AllocationKind::Device => {
                 let offset = self.window_offset(allocation.device, allocation.address);
                 self.give_physical(driver, allocation.device, offset, allocation.cost);
+            }
+            AllocationKind::Pooled(pool) => {
+                let offset = self.window_offset(allocation.device, allocation.address);
+                pool.give(driver, offset, allocation.cost);
             }
             AllocationKind::Managed | AllocationKind::Host => {
                 let length = ordinary_length(allocation.bytes).unwrap_or(0);

@@ -9,6 +9,7 @@
 mod allocations;
 mod linear;
 mod mapping;
+mod pool;
 mod ranges;
 mod space;
 mod view;
@@ -16,6 +17,7 @@ mod view;
 pub use allocations::{Allocation, Memory};
 pub use linear::Freeable;
 pub use mapping::Physical;
+pub use pool::Pool;
 pub use space::LARGE_PAGE;
 #[allow(unused_imports)] // for whoever keeps one
 pub use view::View;

@@ -7,6 +7,7 @@ mod contexts;
 mod devices;
 mod memory;
 mod names;
+mod pools;
 mod random;
 mod sharing;
 mod virtual_memory;

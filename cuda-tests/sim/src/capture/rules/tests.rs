@@ -4,12 +4,34 @@
 use super::*;
 use proptest::prelude::*;
 
-const LEGACY: StreamFacts = StreamFacts { key: 1, context: 1, is_legacy: true, is_blocking: false };
-const A: StreamFacts = StreamFacts { key: 2, context: 1, is_legacy: false, is_blocking: true };
+const LEGACY: StreamFacts = StreamFacts {
+    key: 1,
+    context: 1,
+    is_legacy: true,
+    is_blocking: false,
+};
+const A: StreamFacts = StreamFacts {
+    key: 2,
+    context: 1,
+    is_legacy: false,
+    is_blocking: true,
+};
 const B: StreamFacts = StreamFacts { key: 3, ..A };
-const FREE: StreamFacts = StreamFacts { key: 4, is_blocking: false, ..A };
-const OTHER_CONTEXT: StreamFacts = StreamFacts { key: 5, context: 2, ..A };
-const OTHER_LEGACY: StreamFacts = StreamFacts { key: 6, context: 2, ..LEGACY };
+const FREE: StreamFacts = StreamFacts {
+    key: 4,
+    is_blocking: false,
+    ..A
+};
+const OTHER_CONTEXT: StreamFacts = StreamFacts {
+    key: 5,
+    context: 2,
+    ..A
+};
+const OTHER_LEGACY: StreamFacts = StreamFacts {
+    key: 6,
+    context: 2,
+    ..LEGACY
+};
 const EVENT: u64 = 100;
 const THREAD: u64 = 7;
 const OTHER_THREAD: u64 = 8;
@@ -25,7 +47,11 @@ fn is_invalid(captures: &Captures, stream: StreamFacts) -> bool {
 }
 
 fn finish(captures: &mut Captures, stream: StreamFacts) -> Result<(), CuResult> {
-    captures.end(stream, THREAD, |node| vec![node - 1].into_iter().filter(|&parent| parent > 0).collect()).1
+    captures
+        .end(stream, THREAD, |node| {
+            vec![node - 1].into_iter().filter(|&parent| parent > 0).collect()
+        })
+        .1
 }
 
 #[test]
@@ -39,14 +65,25 @@ fn legacy_stream_cannot_be_captured_nor_used_beside_a_blocking_capture() {
     assert!(!is_invalid(&captures, A), "asking for the status harms nothing");
     assert_eq!(captures.admit(LEGACY), Err(CuResult::STREAM_CAPTURE_IMPLICIT));
     assert!(is_invalid(&captures, A));
-    assert_eq!(capturing(FREE, Mode::Relaxed).admit(LEGACY), Ok(None), "non-blocking streams do not mind");
-    assert_eq!(capturing(A, Mode::Relaxed).admit(OTHER_LEGACY), Ok(None), "nor do other contexts");
+    assert_eq!(
+        capturing(FREE, Mode::Relaxed).admit(LEGACY),
+        Ok(None),
+        "non-blocking streams do not mind"
+    );
+    assert_eq!(
+        capturing(A, Mode::Relaxed).admit(OTHER_LEGACY),
+        Ok(None),
+        "nor do other contexts"
+    );
 }
 
 #[test]
 fn begin_twice_and_end_without_begin_are_illegal_states() {
     let mut captures = capturing(A, Mode::Global);
-    assert_eq!(captures.begin(A, Mode::Global, THREAD, vec![]), Err(CuResult::ILLEGAL_STATE));
+    assert_eq!(
+        captures.begin(A, Mode::Global, THREAD, vec![]),
+        Err(CuResult::ILLEGAL_STATE)
+    );
     assert!(!is_invalid(&captures, A));
     assert_eq!(finish(&mut captures, B), Err(CuResult::ILLEGAL_STATE));
     assert_eq!(finish(&mut captures, A), Ok(()));
@@ -152,7 +189,7 @@ fn event_recorded_anew_outside_is_free_again() {
     assert_eq!(captures.wait(B, EVENT), Err(CuResult::CAPTURED_EVENT));
     assert_eq!(captures.record(EVENT, B), Ok(false));
     assert_eq!(captures.query_event(EVENT), Ok(()));
-    assert!(captures.is_idle());
+    assert!(captures.sessions.is_empty() && captures.events.is_empty());
 }
 
 #[test]
@@ -173,7 +210,11 @@ fn unsafe_calls_by_mode_of_capture_and_of_thread() {
         for (who, is_allowed) in [(THREAD, own), (OTHER_THREAD, other)] {
             let mut captures = capturing(A, capture);
             let answer = captures.unsafe_call(who, thread);
-            let expected = if is_allowed { Ok(()) } else { Err(CuResult::STREAM_CAPTURE_UNSUPPORTED) };
+            let expected = if is_allowed {
+                Ok(())
+            } else {
+                Err(CuResult::STREAM_CAPTURE_UNSUPPORTED)
+            };
             assert_eq!(answer, expected, "{capture:?} {thread:?} {who}");
             assert_eq!(is_invalid(&captures, A), !is_allowed);
         }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Copies between addresses: one to three dimensions, on linear memory.
 
+use std::sync::atomic::Ordering;
+
 use partage_abi::types::CuResult;
 use partage_machine::timeline::{Engine, FULL};
 
 use super::Place;
-use crate::memory::AllocationKind;
 use crate::state::{Answer, Context, driver, memory};
 
 /// What kind of address one end of a copy is said to be.
@@ -65,24 +66,43 @@ pub enum Location {
 impl End {
     /// One row at an address.
     pub fn linear(side: Side, address: u64) -> Self {
-        Self { side, address, pitch: 0, plane: 0 }
+        Self {
+            side,
+            address,
+            pitch: 0,
+            plane: 0,
+        }
     }
 
     /// Where it is.
     pub fn location(&self) -> Answer<Location> {
-        Ok(match memory()?.find(self.address).map(|found| (found.kind, found.device)) {
+        Ok(match memory()?.find(self.address) {
             None => Location::Pageable,
-            Some((AllocationKind::Host | AllocationKind::Registered, _)) => Location::Pinned,
-            Some((AllocationKind::Managed, _)) => Location::Managed,
-            Some((_, device)) => Location::Device(device),
+            Some(found) if found.is_host() => Location::Pinned,
+            Some(found) if found.is_managed() => Location::Managed,
+            Some(found) => Location::Device(found.device),
         })
+    }
+
+    /// Whether the program asked that copies of this memory always be synchronous.
+    pub fn wants_synchronous(&self) -> Answer<bool> {
+        Ok(memory()?
+            .find(self.address)
+            .is_some_and(|found| found.sync_copies.load(Ordering::Relaxed)))
     }
 }
 
 impl Copy {
     /// A copy of `bytes` bytes in one row.
     pub fn linear(to: End, from: End, bytes: u64) -> Self {
-        Self { to, from, width: bytes, height: 1, depth: 1, staged: None }
+        Self {
+            to,
+            from,
+            width: bytes,
+            height: 1,
+            depth: 1,
+            staged: None,
+        }
     }
 
     /// Whether there is nothing to copy.
@@ -114,7 +134,12 @@ impl Copy {
     pub fn stage(&mut self) -> Answer {
         let from = self.reach(&self.from)?;
         let mut bytes = vec![0; self.bytes() as usize];
-        let packed = End { side: Side::Host, address: 0, pitch: self.width, plane: self.width * self.height };
+        let packed = End {
+            side: Side::Host,
+            address: 0,
+            pitch: self.width,
+            plane: self.width * self.height,
+        };
         // SAFETY: `from` reaches the extent of the source, and the vector holds exactly what is copied.
         unsafe { self.move_rows(bytes.as_mut_ptr(), &packed, from, &self.from) };
         self.staged = Some(bytes.into());
@@ -125,7 +150,9 @@ impl Copy {
     fn reach(&self, end: &End) -> Answer<*mut u8> {
         let planes = end.plane.checked_mul(self.depth - 1).ok_or(CuResult::INVALID_VALUE)?;
         let rows = end.pitch.checked_mul(self.height - 1).ok_or(CuResult::INVALID_VALUE)?;
-        let extent = planes.checked_add(rows).and_then(|before| before.checked_add(self.width));
+        let extent = planes
+            .checked_add(rows)
+            .and_then(|before| before.checked_add(self.width));
         let extent = extent.ok_or(CuResult::INVALID_VALUE)?;
         match end.side {
             Side::Device => memory()?.resolve(end.address, extent),
@@ -158,7 +185,9 @@ impl Copy {
 
     /// Carries it out; a failure becomes the context's.
     pub fn run(&self, place: &mut Place<'_>) -> u64 {
-        let Ok((engine, need, demand)) = self.route(place.context) else { return place.seat.clock() };
+        let Ok((engine, need, demand)) = self.route(place.context) else {
+            return place.seat.clock();
+        };
         let context = place.context.clone();
         place.occupy(engine, Some(need), demand, || {
             if let Err(code) = self.carry_out() {
@@ -179,7 +208,12 @@ impl Copy {
         let to = self.reach(&self.to).map_err(|_| CuResult::ILLEGAL_ADDRESS)?;
         match &self.staged {
             Some(bytes) => {
-                let packed = End { side: Side::Host, address: 0, pitch: self.width, plane: self.width * self.height };
+                let packed = End {
+                    side: Side::Host,
+                    address: 0,
+                    pitch: self.width,
+                    plane: self.width * self.height,
+                };
                 // SAFETY: `to` reaches the extent of the destination; the staged bytes are exactly what is copied.
                 unsafe { self.move_rows(to, &self.to, bytes.as_ptr(), &packed) };
             }

@@ -43,14 +43,22 @@ impl Fill {
 
     fn reach(&self) -> Answer<*mut u8> {
         let rows = self.pitch.checked_mul(self.height - 1).ok_or(CuResult::INVALID_VALUE)?;
-        let extent = rows.checked_add(self.width * self.element).ok_or(CuResult::INVALID_VALUE)?;
+        let extent = rows
+            .checked_add(self.width * self.element)
+            .ok_or(CuResult::INVALID_VALUE)?;
         memory()?.resolve(self.address, extent)
     }
 
     /// Carries it out; a failure becomes the context's.
     pub fn run(&self, place: &mut Place<'_>) -> u64 {
-        let Ok(driver) = driver() else { return place.seat.clock() };
-        let rate = driver.machine.devices()[place.context.device].profile.speed.device_to_device.max(1);
+        let Ok(driver) = driver() else {
+            return place.seat.clock();
+        };
+        let rate = driver.machine.devices()[place.context.device]
+            .profile
+            .speed
+            .device_to_device
+            .max(1);
         let bytes = u128::from(self.width * self.element) * u128::from(self.height);
         let need = (bytes * 1_000_000_000 / u128::from(rate)) as u64;
         let context = place.context.clone();

@@ -45,7 +45,9 @@ pub struct KernelLaunch {
 impl KernelLaunch {
     /// Carries it out; a fault becomes the context's.
     pub fn run(&self, place: &mut Place<'_>) -> u64 {
-        let Ok(driver) = driver() else { return place.seat.clock() };
+        let Ok(driver) = driver() else {
+            return place.seat.clock();
+        };
         if let Some(priority) = self.priority {
             place.priority = priority;
         }
@@ -87,8 +89,16 @@ impl KernelLaunch {
         let device = &driver().ok()?.machine.devices()[self.context.device];
         let capacity = u64::try_from(device.attribute(MULTIPROCESSORS)?).ok()?
             * u64::try_from(device.attribute(THREADS_PER_MULTIPROCESSOR)?).ok()?;
-        let blocks: u64 = self.grid.iter().map(|&size| u64::from(size)).fold(1, u64::saturating_mul);
-        let threads: u64 = self.block.iter().map(|&size| u64::from(size)).fold(blocks, u64::saturating_mul);
+        let blocks: u64 = self
+            .grid
+            .iter()
+            .map(|&size| u64::from(size))
+            .fold(1, u64::saturating_mul);
+        let threads: u64 = self
+            .block
+            .iter()
+            .map(|&size| u64::from(size))
+            .fold(blocks, u64::saturating_mul);
         Some(threads.saturating_mul(FULL).div_ceil(capacity.max(1)).clamp(1, FULL))
     }
 
@@ -119,7 +129,11 @@ impl KernelLaunch {
             stop: Some(self.context.queue.stop()),
         };
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let stats = self.function.kernel.run(&launch, &view, threads).map_err(|fault| code_of(&fault))?;
+        let stats = self
+            .function
+            .kernel
+            .run(&launch, &view, threads)
+            .map_err(|fault| code_of(&fault))?;
         if !stats.printed.is_empty() {
             print(&stats.printed);
         }

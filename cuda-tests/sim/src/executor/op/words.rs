@@ -56,7 +56,9 @@ pub enum WordStep {
 impl Until {
     /// The condition in the low bits of a call's flags.
     pub fn from_flags(flags: u32) -> Option<Self> {
-        [Self::AtLeast, Self::Equal, Self::And, Self::Nor].get(flags as usize & 7).copied()
+        [Self::AtLeast, Self::Equal, Self::And, Self::Nor]
+            .get(flags as usize & 7)
+            .copied()
     }
 
     /// Whether `found` fulfils it.
@@ -111,7 +113,12 @@ fn one(step: &WordStep, place: &Place<'_>) -> Answer {
                 }
             }
         }
-        WordStep::Wait { address, value, bytes, until } => {
+        WordStep::Wait {
+            address,
+            value,
+            bytes,
+            until,
+        } => {
             let mut nap = NAPS.0;
             loop {
                 let at = memory()?.resolve(address, bytes)?;
@@ -141,7 +148,10 @@ mod tests {
     fn conditions_as_the_manual_defines_them() {
         assert!(Until::AtLeast.holds(5, 5, 4) && Until::AtLeast.holds(6, 5, 4) && !Until::AtLeast.holds(4, 5, 4));
         assert!(Until::AtLeast.holds(1, 0xffff_ffff, 4), "the comparison is cyclic");
-        assert!(!Until::AtLeast.holds(1, 0xffff_ffff, 8), "with as many bits as the word has");
+        assert!(
+            !Until::AtLeast.holds(1, 0xffff_ffff, 8),
+            "with as many bits as the word has"
+        );
         assert!(Until::Equal.holds(7, 7, 8) && !Until::Equal.holds(7, 8, 8));
         assert!(Until::And.holds(6, 2, 4) && !Until::And.holds(6, 1, 4));
         assert!(Until::Nor.holds(1, 2, 4) && !Until::Nor.holds(0xffff_0000, 0x0000_ffff, 4));

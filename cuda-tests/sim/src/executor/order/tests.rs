@@ -5,7 +5,13 @@ use super::*;
 use proptest::prelude::*;
 use std::collections::HashSet;
 
-const KINDS: [Kind; 5] = [Kind::Legacy, Kind::Blocking, Kind::Blocking, Kind::NonBlocking, Kind::NonBlocking];
+const KINDS: [Kind; 5] = [
+    Kind::Legacy,
+    Kind::Blocking,
+    Kind::Blocking,
+    Kind::NonBlocking,
+    Kind::NonBlocking,
+];
 
 /// The manual's rule for two operations of one context, the first submitted before the second: same stream, or one of
 /// them in the legacy stream and the other in a blocking one.
@@ -27,7 +33,12 @@ impl Program {
         let (group, legacy) = order.open_group();
         let mut lanes = vec![legacy];
         lanes.extend(KINDS[1..].iter().map(|&kind| order.open_lane(group, kind)));
-        Self { order, lanes, ops: Vec::new(), ready: Vec::new() }
+        Self {
+            order,
+            lanes,
+            ops: Vec::new(),
+            ready: Vec::new(),
+        }
     }
 
     fn submit(&mut self, lane: usize, after: &[OpId]) {
@@ -54,7 +65,9 @@ impl Program {
 fn prescribed(lanes: &[usize]) -> Vec<HashSet<usize>> {
     let mut before: Vec<HashSet<usize>> = Vec::new();
     for second in 0..lanes.len() {
-        let direct: Vec<usize> = (0..second).filter(|&first| is_ordered(lanes[first], lanes[second])).collect();
+        let direct: Vec<usize> = (0..second)
+            .filter(|&first| is_ordered(lanes[first], lanes[second]))
+            .collect();
         let mut all: HashSet<usize> = direct.iter().copied().collect();
         direct.iter().for_each(|&first| all.extend(before[first].clone()));
         before.push(all);
@@ -72,10 +85,16 @@ fn check(lanes: &[usize]) {
         let mut complete = HashSet::new();
         loop {
             let is_ready = program.ready.contains(&program.ops[target]);
-            assert_eq!(is_ready, before[target].is_subset(&complete), "operation {target} of {lanes:?}");
+            assert_eq!(
+                is_ready,
+                before[target].is_subset(&complete),
+                "operation {target} of {lanes:?}"
+            );
             let next = program.ready.iter().copied().filter(|&op| op != program.ops[target]);
             // What the target does not need goes first, so that a missing dependency would show.
-            let Some(next) = next.min_by_key(|&op| (before[target].contains(&program.number(op)), op)) else { break };
+            let Some(next) = next.min_by_key(|&op| (before[target].contains(&program.number(op)), op)) else {
+                break;
+            };
             complete.insert(program.number(next));
             program.complete(next);
         }
@@ -86,7 +105,9 @@ fn check(lanes: &[usize]) {
 #[test]
 fn every_program_of_five_operations_runs_in_the_prescribed_order() {
     for code in 0..KINDS.len().pow(5) {
-        let lanes: Vec<usize> = (0..5).map(|place| code / KINDS.len().pow(place) % KINDS.len()).collect();
+        let lanes: Vec<usize> = (0..5)
+            .map(|place| code / KINDS.len().pow(place) % KINDS.len())
+            .collect();
         check(&lanes);
     }
 }
@@ -119,10 +140,20 @@ fn follower_starts_when_the_last_of_several_ends() {
     let joined = program.order.submit_free(2, &both);
     assert_eq!((joined.is_ready, joined.behind), (false, None));
     let first = program.order.complete(both[0], 70);
-    assert_eq!(first, Completed { ready: vec![], behind: vec![(joined.id, both[1])] });
+    assert_eq!(
+        first,
+        Completed {
+            ready: vec![],
+            behind: vec![(joined.id, both[1])]
+        }
+    );
     assert!(program.order.has_direct_follower(both[1]));
     assert_eq!(program.order.complete(both[1], 40).ready, [joined.id]);
-    assert_eq!(program.order.take(joined.id), Some((2, 70)), "its time is that of the latest, not of the last told");
+    assert_eq!(
+        program.order.take(joined.id),
+        Some((2, 70)),
+        "its time is that of the latest, not of the last told"
+    );
 }
 
 #[test]
@@ -136,7 +167,7 @@ fn idle_lane_and_group_have_nothing_ahead() {
     assert_eq!(program.order.ahead_in_group(legacy.group).len(), 2);
     program.ops.clone().into_iter().for_each(|op| program.complete(op));
     assert_eq!(program.order.ahead_in_group(legacy.group), []);
-    assert_eq!(program.order.len(), 0);
+    assert_eq!(program.order.nodes.len(), 0);
 }
 
 proptest! {

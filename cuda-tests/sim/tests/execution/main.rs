@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Execution on the built simulated driver: order of streams, events and their times, capture, graphs, copies, and
+//! processes that share a device. Each test runs in a child process on a machine of its own.
+
+mod capture;
+mod copies;
+mod graphs;
+mod machine;
+mod sharing;
+mod streams;
