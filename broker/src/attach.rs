@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 
 use partage_policy::{Attaching, Event, Membership, Process};
 use partage_protocol::message::{
-    Ask, HELLO_NVML_ONLY, HELLO_PAGES_LOST, Hello, MAJOR, Notice, REFUSED_CAPACITY, REFUSED_DEVICES, REFUSED_IDENTITY,
-    REFUSED_VERSION, ToBroker, Usage,
+    Ask, HELLO_PAGES_LOST, Hello, MAJOR, Notice, REFUSED_CAPACITY, REFUSED_DEVICES, REFUSED_IDENTITY, REFUSED_VERSION,
+    ToBroker, Usage,
 };
 use partage_protocol::units::{ClientId, JobId};
 use tracing::{info, warn};
@@ -153,7 +153,9 @@ impl StateDriver {
             unix_ns: now.unix_ns,
             fresh_token: (self.random)(),
             membership,
-            is_nvml_only: hello.flags & HELLO_NVML_ONLY != 0,
+            // HELLO_NVML_ONLY is not acted on: the process may go on to CUDA without another hello (PyTorch and vLLM
+            // look at NVML first) and must have its share then. One that never does gives it back at a sibling's first ask.
+            is_nvml_only: false,
         };
         self.step(now, Event::Attach(Box::new(attaching)));
     }

@@ -14,6 +14,7 @@ use std::fs::{File, OpenOptions, Permissions};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use nix::fcntl::{Flock, FlockArg};
 
@@ -38,6 +39,10 @@ impl Kind {
         }
     }
 }
+
+/// How long a held lock is tried again. A broker that is killed while it starts a helper leaves a child that has the
+/// lock's open file until its exec, some milliseconds later: giving up at once would leave no broker at all.
+const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 
 /// A checked socket directory.
 #[derive(Clone, Debug)]
@@ -110,11 +115,22 @@ impl SocketDir {
         self.path.join("state/jobs")
     }
 
-    /// Takes the broker lock; `None` when another broker has it.
+    /// Takes the broker lock; `None` when another broker has it and keeps it for [`LOCK_PATIENCE`].
     ///
     /// # Errors
     /// [`Error::File`] when the file cannot be made.
     pub fn lock(&self) -> Result<Option<Lock>, Error> {
+        let deadline = Instant::now() + LOCK_PATIENCE;
+        loop {
+            let lock = self.try_lock()?;
+            if lock.is_some() || Instant::now() >= deadline {
+                return Ok(lock);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn try_lock(&self) -> Result<Option<Lock>, Error> {
         let path = self.path.join("broker.lock");
         let file = OpenOptions::new()
             .read(true)

@@ -35,7 +35,7 @@ struct Arguments {
     #[arg(long, value_name = "DIR", env = "PARTAGE_SOCKET_DIR")]
     socket_dir: Option<PathBuf>,
     /// Leave after so many seconds without a job [default: 60 when private, else never]
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", env = "PARTAGE_IDLE_EXIT")]
     idle_exit: Option<u64>,
     /// Write the log to stderr too
     #[arg(long)]

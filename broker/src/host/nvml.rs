@@ -491,7 +491,7 @@ mod tests {
         assert!(is_sample_of("GPU-a")(&seen[2]), "{seen:?}");
         assert!(matches!(&seen[3], GpuEvent::Lost { uuid, .. } if uuid == "GPU-b"));
         assert!(
-            now_ns >= SECOND_NS + SAMPLE_DEADLINE_NS && now_ns < SECOND_NS * 10,
+            (SECOND_NS + SAMPLE_DEADLINE_NS..SECOND_NS * 10).contains(&now_ns),
             "{now_ns}"
         );
         // Looks after that meet the healthy device alone, at once.
