@@ -52,7 +52,9 @@ impl KernelLaunch {
             place.priority = priority;
         }
         let name = self.function.name();
-        let (fault, need) = (driver.faults.on_kernel(name), self.known_length());
+        let fault = driver.faults.on_kernel(name);
+        // One that never ends has no length: it takes its turns for ever.
+        let need = self.known_length().filter(|_| fault.is_none());
         let context = Arc::clone(&self.context);
         let demand = self.demand().unwrap_or(FULL);
         place.occupy(Engine::Compute, need, demand, || match fault {
