@@ -17,12 +17,23 @@ fn main() {
     let version = std::env::var("CARGO_PKG_VERSION").unwrap_or_default();
     println!("cargo::rustc-env=PARTAGE_VERSION={version}");
     println!("cargo::rustc-env=PARTAGE_COMMIT={commit}");
-    println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rerun-if-env-changed=PARTAGE_COMMIT");
+    // A path that is not there would make Cargo run this again, and compile everything again, at every build.
+    let package = std::path::PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").unwrap_or_default());
+    let root = package
+        .ancestors()
+        .find(|folder| folder.join("Cargo.lock").exists())
+        .unwrap_or(&package);
+    println!("cargo::rerun-if-changed={}", root.join("build.rs").display());
+    let name = std::env::var("CARGO_PKG_NAME").unwrap_or_default();
+    // Only these two show the commit: a new commit compiles them again and nothing else.
+    let head = root.join(".git/logs/HEAD");
+    if matches!(name.as_str(), "partage-cli" | "partage-broker") && head.exists() {
+        println!("cargo::rerun-if-changed={}", head.display());
+    }
 
     // Clients ask the dynamic linker for these sonames; Cargo derives file names from crate names instead.
     // -Bsymbolic: a preloaded library must not interpose a driver's calls to its own exports.
-    match std::env::var("CARGO_PKG_NAME").unwrap_or_default().as_str() {
+    match name.as_str() {
         "partage-sim" => link(&["-Wl,-soname,libcuda.so.1", "-Wl,-Bsymbolic"]),
         "partage-sim-nvml" => link(&["-Wl,-soname,libnvidia-ml.so.1", "-Wl,-Bsymbolic"]),
         "partage-interposer" => {

@@ -5,19 +5,14 @@ use std::path::Path;
 
 use crate::tree::{File, files};
 
-/// Characters in a line of code.
-const LINE: usize = 120;
+/// Characters in a line. rustfmt keeps Rust code at 120; this bounds what it does not break: comments, scripts, C.
+const LINE: usize = 160;
 
-/// Lines in a source file; the style sheet asks for 100 to 400.
-const LENGTH: usize = 500;
+/// Lines in a source file; the style sheet asks for 100 to 400, this is where asking ends.
+const LENGTH: usize = 900;
 
 /// Files that may be longer, because they are only a list. One that has become short is named too.
-const LONG: &[&str] = &[
-    "abi/src/driver_table.rs",
-    "abi/src/entry_points.rs",
-    "abi/src/nvml_table.rs",
-    "abi/src/values.rs",
-];
+const LONG: &[&str] = &["abi/src/driver_table.rs", "abi/src/values.rs"];
 
 /// Names that say nothing, for folders and files.
 const REFUSED_NAMES: [&str; 6] = ["utils", "common", "core", "manager", "helpers", "misc"];

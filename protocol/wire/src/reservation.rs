@@ -16,8 +16,8 @@
 //!     call the driver
 //! ```
 //!
-//! Invariants, each checked by exhaustive search (`tests/reservation_every_interleaving.rs`) with the broker and
-//! clients killed at every step, and by loom for the memory order (`tests/reservation_loom.rs`):
+//! Invariants, each checked by exhaustive search (`protocol/tests/reservation_every_interleaving.rs`) with the broker and
+//! clients killed at every step, and by loom for the memory order (`protocol/tests/reservation_loom.rs`):
 //! 1. Σ L ≤ the job's limit at every instant (unless the limit was lowered below use; then Σ L only falls).
 //! 2. What the driver was allowed to allocate is ≤ Σ L, hence ≤ the limit.
 //! 3. Nothing here panics or overflows, for any value of any word: U is written by the program's process.
