@@ -3,7 +3,6 @@
 
 use partage_policy::{Caller, Event, Process, Run, TargetQuery, Ticket};
 use partage_protocol::admin::{BrokerView, ErrorCode, ErrorView, Reply, Request, RunRequest};
-use partage_protocol::units::SECOND_NS;
 use tracing::{debug, info};
 
 use crate::attach::Hold;
@@ -14,9 +13,6 @@ use crate::state_driver::{Effect, Now, Peer, StateDriver};
 
 /// Bytes of a command that a job's record keeps, for its owner's eyes in `ps`.
 const SHOWN_COMMAND: usize = 4096;
-
-/// A look at the devices as recent as this serves for admission: a hundred `run`s at once need one look, not a hundred.
-const FRESH_NS: u64 = SECOND_NS / 10;
 
 /// A `run` that waits until the devices are known.
 #[derive(Debug)]
@@ -48,7 +44,8 @@ impl StateDriver {
         match request {
             Request::Run(request) => {
                 self.tickets.insert(to);
-                let seen_since_ns = now.ns.saturating_sub(FRESH_NS);
+                // Judged by a look that begins after it came: a hundred at once share one.
+                let seen_since_ns = now.ns;
                 let run = HeldRun {
                     peer,
                     request,

@@ -119,7 +119,7 @@ impl Bench {
         let peer = self.peer(pid);
         let connection = peer.connection;
         self.driver.request(peer, request.as_bytes(), self.now);
-        self.turn();
+        self.pass(1);
         self.take_reply(connection)
     }
 

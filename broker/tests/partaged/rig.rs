@@ -57,8 +57,7 @@ fn build_nvml_library() -> PathBuf {
 impl Rig {
     /// A private broker on a machine of `devices` devices of `bytes` each.
     pub fn new(devices: usize, bytes: u64) -> Self {
-        let mut rig = Self::without_driver();
-        rig.stop();
+        let mut rig = Self::without_broker(false);
         rig.install(devices, bytes);
         rig.start();
         rig
@@ -66,24 +65,23 @@ impl Rig {
 
     /// A private broker where no driver is.
     pub fn without_driver() -> Self {
-        let mut rig = Self {
-            folder: Scratch::new("rig"),
-            machine: None,
-            broker: None,
-            managed: false,
-        };
+        let mut rig = Self::without_broker(false);
         rig.start();
         rig
     }
 
-    /// A managed broker that other users may meet.
-    pub fn managed(devices: usize, bytes: u64) -> Self {
-        let mut rig = Self {
+    fn without_broker(managed: bool) -> Self {
+        Self {
             folder: Scratch::new("rig"),
             machine: None,
             broker: None,
-            managed: true,
-        };
+            managed,
+        }
+    }
+
+    /// A managed broker that other users may meet.
+    pub fn managed(devices: usize, bytes: u64) -> Self {
+        let mut rig = Self::without_broker(true);
         rig.install(devices, bytes);
         use std::os::unix::fs::PermissionsExt;
         std::fs::set_permissions(rig.folder.path(), std::fs::Permissions::from_mode(0o755)).expect("opened up");
@@ -133,10 +131,20 @@ impl Rig {
         assert!(self.broker.is_none());
         self.broker = Some(self.command().args(arguments).spawn().expect("partaged starts"));
         let deadline = Instant::now() + PATIENCE;
-        while Wire::connect(&self.client_socket()).is_err() {
+        // A killed broker's socket still takes connections while a helper that it was starting has not called exec.
+        while !self.answers() {
             assert!(Instant::now() < deadline, "partaged does not listen");
             std::thread::sleep(Duration::from_millis(2));
         }
+    }
+
+    fn answers(&self) -> bool {
+        let Ok(wire) = Wire::connect(&self.client_socket()) else {
+            return false;
+        };
+        let document = serde_json::to_vec(&Request::Status).expect("encodes");
+        let is_sent = frame::packets(&document).all(|packet| wire.send(&packet, &[]).is_ok());
+        is_sent && wire.receive().is_some()
     }
 
     /// Runs a second broker in the same folder to its end.
@@ -150,10 +158,6 @@ impl Rig {
             broker.kill().expect("killed");
             broker.wait().expect("reaped");
         }
-    }
-
-    fn stop(&mut self) {
-        self.kill();
     }
 
     /// Waits until the broker has left by itself.
