@@ -38,3 +38,4 @@ mod state;
 mod sys;
 mod text;
 mod thread;
+mod weak;

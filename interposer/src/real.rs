@@ -14,6 +14,7 @@ use partage_abi::{ROWS, nvml};
 use crate::elf::Object;
 use crate::names::{self, DRIVER_NAMES, DRIVER_ROWS, NVML_NAMES, NVML_ROWS, Name};
 use crate::resolve;
+use crate::weak;
 
 /// One library: the driver, a driver in another namespace, or NVML.
 pub struct Library {
@@ -109,9 +110,9 @@ impl Library {
         }
         // SAFETY: `file` is a C string; a library's constructors are the program's business as with its own dlopen.
         let handle = unsafe {
-            let loaded = libc::dlopen(self.file.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY);
+            let loaded = weak::dlopen(self.file.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY);
             if loaded.is_null() {
-                libc::dlopen(self.file.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL)
+                weak::dlopen(self.file.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL)
             } else {
                 loaded
             }
@@ -196,23 +197,17 @@ fn ask_linker(handle: *mut c_void, name: &CStr) -> Option<*mut ()> {
 
 /// Where the object that holds `address` is mapped.
 pub fn base_of(address: *const ()) -> Option<usize> {
-    // SAFETY: `Dl_info` is plain pointers; zero is a value of each.
-    let mut info: libc::Dl_info = unsafe { core::mem::zeroed() };
-    // SAFETY: any address may be asked for.
-    let found = unsafe { libc::dladdr(address.cast(), &raw mut info) };
-    (found != 0 && !info.dli_fbase.is_null()).then_some(info.dli_fbase as usize)
+    let info = weak::dladdr(address.cast())?;
+    (!info.dli_fbase.is_null()).then_some(info.dli_fbase as usize)
 }
 
 /// Keeps the object mapped although the program may close its last handle. An object in another namespace stays as
 /// long as that namespace's program keeps it: no portable call reaches it from here.
 fn pin(base: usize) {
     const RTLD_NODELETE: c_int = 0x1000;
-    // SAFETY: `Dl_info` is plain pointers; an object is mapped at `base`.
-    unsafe {
-        let mut info: libc::Dl_info = core::mem::zeroed();
-        if libc::dladdr(base as *const c_void, &raw mut info) != 0 && !info.dli_fname.is_null() {
-            libc::dlopen(info.dli_fname, libc::RTLD_NOLOAD | libc::RTLD_LAZY | RTLD_NODELETE);
-            resolve::forget_linker_error();
-        }
+    if let Some(info) = weak::dladdr(base as *const c_void).filter(|info| !info.dli_fname.is_null()) {
+        // SAFETY: the name the linker gives is a C string, of an object that is loaded.
+        unsafe { weak::dlopen(info.dli_fname, libc::RTLD_NOLOAD | libc::RTLD_LAZY | RTLD_NODELETE) };
+        resolve::forget_linker_error();
     }
 }

@@ -22,6 +22,7 @@ use crate::entry;
 use crate::guard;
 use crate::real::{self, Adopted, DRIVER, Library, NVML, SECOND_DRIVER};
 use crate::text::bytes_of;
+use crate::weak;
 
 /// What the naked function needs: an answer, or where to jump.
 #[repr(C)]
@@ -196,21 +197,18 @@ fn is_there_without_us(name: &CStr, next: *const ()) -> bool {
 
 /// Does the caller's library, or one it was linked with, hold the name? Its scope reaches further than the global one.
 fn is_near(caller: usize, name: &CStr, next: *const ()) -> bool {
-    // SAFETY: `Dl_info` is plain pointers; the names the linker gives are C strings of loaded objects; the handle is
-    // closed again.
-    unsafe {
-        let mut info: libc::Dl_info = core::mem::zeroed();
-        if libc::dladdr(caller as *const c_void, &raw mut info) == 0 || info.dli_fname.is_null() {
-            return false;
-        }
-        let handle = libc::dlopen(info.dli_fname, libc::RTLD_NOLOAD | libc::RTLD_LAZY);
-        if handle.is_null() {
-            return false;
-        }
-        let address = ask(next, handle, name);
-        libc::dlclose(handle);
-        !address.is_null() && real::base_of(address.cast()) != real::base_of(dlsym as *const ())
+    let Some(info) = weak::dladdr(caller as *const c_void).filter(|info| !info.dli_fname.is_null()) else {
+        return false;
+    };
+    // SAFETY: the name the linker gives is a C string, of an object that is loaded.
+    let handle = unsafe { weak::dlopen(info.dli_fname, libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
+    if handle.is_null() {
+        return false;
     }
+    let address = ask(next, handle, name);
+    // SAFETY: just opened.
+    unsafe { weak::dlclose(handle) };
+    !address.is_null() && real::base_of(address.cast()) != real::base_of(dlsym as *const ())
 }
 
 /// The library of ours that is the object at `base`, adopting it if it is a driver (or NVML) not seen before.
@@ -240,16 +238,12 @@ fn is_in_base_namespace(handle: *mut c_void) -> bool {
     const RTLD_DI_LMID: c_int = 1;
     let mut namespace: libc::c_long = 0;
     // SAFETY: the handle just answered a look-up, so it is one; the request writes one long.
-    if unsafe { dlinfo(handle, RTLD_DI_LMID, (&raw mut namespace).cast()) } != 0 {
+    if !unsafe { weak::dlinfo(handle, RTLD_DI_LMID, (&raw mut namespace).cast()) } {
         // A libc without namespaces.
         forget_linker_error();
         return true;
     }
     namespace == 0
-}
-
-unsafe extern "C" {
-    fn dlinfo(handle: *mut c_void, request: c_int, information: *mut c_void) -> c_int;
 }
 
 /// Looks a symbol up without our own hooks in between. Null when there is none.
@@ -268,6 +262,5 @@ fn ask(dlsym: *const (), handle: *mut c_void, name: &CStr) -> *mut c_void {
 
 /// Our own failed look-ups must not show up in the program's next `dlerror`.
 pub fn forget_linker_error() {
-    // SAFETY: no precondition.
-    unsafe { libc::dlerror() };
+    weak::forget_dlerror();
 }

@@ -7,10 +7,7 @@
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 
-// Said here because the `libc` crate says it only in a build where nobody wants its `std` feature. The linker keeps what
-// is needed: before glibc 2.34 the dynamic linker's functions and threads are libraries of their own.
-#[link(name = "dl")]
-#[link(name = "pthread")]
+// Said here because the `libc` crate says it only in a build where nobody wants its `std` feature.
 #[link(name = "c")]
 unsafe extern "C" {}
 

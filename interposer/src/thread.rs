@@ -15,6 +15,7 @@ use crate::session;
 use crate::state::{Phase, State};
 use crate::sys;
 use crate::text;
+use crate::weak;
 
 /// Between two looks at the world while nothing happens, in nanoseconds.
 const STEP_NS: u64 = 2_000_000_000;
@@ -34,18 +35,9 @@ pub fn start(state: &'static State) {
         return;
     }
     let mask = sys::set_signal_mask(!LIBC_SIGNALS);
-    // SAFETY: plain pthread use; the state lives as long as the process.
-    let is_started = unsafe {
-        let mut attributes: libc::pthread_attr_t = core::mem::zeroed();
-        let mut thread: libc::pthread_t = core::mem::zeroed();
-        let argument = core::ptr::from_ref(state).cast_mut().cast::<c_void>();
-        libc::pthread_attr_init(&raw mut attributes);
-        libc::pthread_attr_setdetachstate(&raw mut attributes, libc::PTHREAD_CREATE_DETACHED);
-        libc::pthread_attr_setstacksize(&raw mut attributes, STACK_BYTES);
-        let result = libc::pthread_create(&raw mut thread, &raw const attributes, run, argument);
-        libc::pthread_attr_destroy(&raw mut attributes);
-        result == 0
-    };
+    let argument = core::ptr::from_ref(state).cast_mut().cast::<c_void>();
+    // SAFETY: `run` takes the state, which lives as long as the process.
+    let is_started = unsafe { weak::start_thread(run, argument, STACK_BYTES) };
     sys::set_signal_mask(mask);
     if !is_started {
         state.has_thread.store(false, Ordering::Relaxed);
