@@ -7,6 +7,7 @@
 
 use partage_protocol::job_ledger::JobLedger;
 use partage_protocol::message::REFUSED_IDENTITY;
+use partage_protocol::reservation::Word;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId, SECOND_NS};
 
 use crate::command::Action;
@@ -24,11 +25,16 @@ impl Policy {
         for record in adoption.jobs {
             self.next_job = self.next_job.max(record.id.saturating_add(1));
             let mut job = Job::new(record, Phase::Live);
-            for place in &job.record.devices {
+            let clients = adoption.clients.iter().filter(|known| known.job == job.id());
+            let clients: Vec<ClientId> = clients.map(|known| known.client).collect();
+            for (slot, place) in job.record.devices.iter().enumerate() {
                 let limit = self.limit_of(place.device, place.limit);
-                // What was promised stays allowed; more only once the device can be judged.
+                let ledgers = clients.iter().filter_map(|client| machine.words(*client, slot));
+                let granted = ledgers.fold(0, |sum: u64, words| sum.saturating_add(words.ledger.load()));
+                // What was promised or granted stays allowed; more only once the device can be judged.
+                let ceiling = place.request.max(granted).min(limit);
                 job.slots.push(Slot {
-                    ledger: JobLedger::new(limit, place.request.min(limit)),
+                    ledger: JobLedger::new(limit, ceiling),
                     peak: 0,
                 });
             }

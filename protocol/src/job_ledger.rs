@@ -180,6 +180,18 @@ impl JobLedger {
             member.granted_asks = shared.settled.load();
         }
         self.members.insert(client, member);
+        if self.granted_sum(pages) > self.effective() {
+            // The job was over a lowered limit, and its clients frozen, when the last broker died.
+            self.freeze(pages);
+            if self.granted_sum(pages) <= self.effective() {
+                // Use had fallen in the meantime.
+                for words in self.members.keys().filter_map(|client| pages.words(*client)) {
+                    if let Some(shared) = words.shared {
+                        reservation::adopt(words.ledger, shared.granted);
+                    }
+                }
+            }
+        }
     }
 
     /// A member whose process is gone and whose memory the driver has freed.
@@ -284,31 +296,30 @@ impl JobLedger {
                 // Freezes again, and thaws everybody when use has fallen far enough.
                 self.rebalance(pages, now_ns);
             }
-            if wanted <= words.ledger.load() {
+            if wanted <= words.ledger.load() && self.granted_sum(pages) <= self.effective() {
                 // An earlier ask of this client, or a lowering that was taken back, made the room already.
                 shared.granted.store(words.ledger.load());
                 return Verdict::Granted;
             }
             let siblings = self.look(pages, now_ns, Some(client));
-            let floors = siblings
-                .iter()
-                .fold(0, |sum: u64, member| sum.saturating_add(member.floor));
-            let total = floors.saturating_add(wanted);
-            if total > self.effective() || total == u64::MAX {
+            // Clients write their use: the sum of a few of them may be more than 64 bits.
+            let floors: u128 = siblings.iter().map(|member| u128::from(member.floor)).sum();
+            let total = floors + u128::from(wanted);
+            let Some(rest) = u128::from(self.effective()).checked_sub(total) else {
                 // A charge that is being undone looks like use for an instant: not a reason to deny.
                 let asker_moves = shared.used.load() > words.ledger.load();
                 if asker_moves || siblings.iter().any(|member| member.is_moving) {
                     return Verdict::Retry;
                 }
-                return if total > self.limit || total == u64::MAX {
-                    Verdict::Limit
-                } else {
-                    Verdict::CardFull {
-                        short_by: total - self.effective(),
-                    }
+                if total > u128::from(self.limit) {
+                    return Verdict::Limit;
+                }
+                // Within the limit, so both fit 64 bits.
+                return Verdict::CardFull {
+                    short_by: (total as u64).saturating_sub(self.effective()),
                 };
-            }
-            let slack = (self.effective() - total) / (self.members.len() as u64).max(1);
+            };
+            let slack = rest as u64 / (self.members.len() as u64).max(1);
             for member in &siblings {
                 self.lower(pages, member, member.floor.saturating_add(slack));
             }

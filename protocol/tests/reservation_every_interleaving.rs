@@ -226,6 +226,23 @@ fn a_limit_set_below_use_takes_nothing_away() {
         name: "limit lowered",
         programs,
         new_limit: Some(2),
+        ..Scenario::default()
+    };
+    search(&scenario, |_| Ok(())).expect_no_violation();
+}
+
+#[test]
+fn a_limit_set_below_use_survives_the_broker() {
+    let programs: [&[Op]; 3] = [
+        &[Op::Allocate(3), Op::DriverFree(3), Op::Refund(3), Op::Allocate(3)],
+        &[Op::Allocate(2)],
+        &[],
+    ];
+    let scenario = Scenario {
+        name: "limit lowered, broker killed",
+        programs,
+        is_attached: true,
+        new_limit: Some(2),
         broker_kills: 1,
         ..Scenario::default()
     };
