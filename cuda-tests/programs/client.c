@@ -79,16 +79,15 @@ static void die(const char *what) {
   exit(65);
 }
 
-// Looked up before any constructor of a preloaded library can have run in a plain dlopen'ed plugin; kept to prove that
-// symbols cached that early are hooked too (built with -DCACHE_EARLY: runs from .preinit_array).
+// Looked up in the first constructor of the program, kept to prove that symbols cached that early are hooked too (built
+// with -DCACHE_EARLY). Not from .preinit_array: a dlopen there leaves glibc without an environment.
 #ifdef CACHE_EARLY
 static void *early_handle;
 static void *early_alloc;
-static void cache_early(void) {
+__attribute__((constructor(101))) static void cache_early(void) {
   early_handle = dlopen("libcuda.so.1", RTLD_NOW);
   if (early_handle) early_alloc = dlsym(early_handle, "cuMemAlloc_v2");
 }
-__attribute__((section(".preinit_array"), used)) static void (*preinit)(void) = cache_early;
 #endif
 
 static void *driver_handle;
