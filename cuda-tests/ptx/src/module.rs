@@ -2,6 +2,7 @@
 //! A loaded module: its kernels, ready to run, and its variables.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 use crate::cubin::Cubin;
@@ -253,5 +254,25 @@ impl Kernel {
             return Some("too much shared memory");
         }
         None
+    }
+}
+
+impl fmt::Debug for Module {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Module")
+            .field("kernels", &self.order)
+            .field("variables", &self.variables)
+            .finish()
+    }
+}
+
+impl fmt::Debug for Kernel {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Kernel")
+            .field("name", &self.name)
+            .field("parameters", &self.parameters)
+            .finish()
     }
 }

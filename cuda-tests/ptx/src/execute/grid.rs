@@ -262,13 +262,26 @@ impl<'a> Worker<'a> {
 impl Block {
     fn new(code: &Code, launch: &Launch<'_>) -> Self {
         let threads: u32 = launch.block.iter().product();
-        Self {
+        let mut block = Self {
             warps: (0..threads.div_ceil(LANES as u32))
                 .map(|index| Warp::new(code, index, launch.block))
                 .collect(),
             shared: Lines::new((code.shared + launch.dynamic_shared) as usize),
             barriers: Barriers::default(),
+        };
+        let specials = [
+            (Special::NctaidX, launch.grid[0]),
+            (Special::NctaidY, launch.grid[1]),
+            (Special::NctaidZ, launch.grid[2]),
+            (Special::DynamicShared, launch.dynamic_shared),
+            (Special::TotalShared, code.shared + launch.dynamic_shared),
+            (Special::SmId, 0),
+            (Special::NsmId, 1),
+        ];
+        for warp in &mut block.warps {
+            warp.set_special(&specials);
         }
+        block
     }
 
     fn begin(&mut self, launch: &Launch<'_>, place: [u32; 3]) {
@@ -277,13 +290,6 @@ impl Block {
             (Special::CtaidX, place[0]),
             (Special::CtaidY, place[1]),
             (Special::CtaidZ, place[2]),
-            (Special::NctaidX, launch.grid[0]),
-            (Special::NctaidY, launch.grid[1]),
-            (Special::NctaidZ, launch.grid[2]),
-            (Special::DynamicShared, launch.dynamic_shared),
-            (Special::TotalShared, self.shared.bytes() as u32),
-            (Special::SmId, 0),
-            (Special::NsmId, 1),
         ];
         for (index, warp) in self.warps.iter_mut().enumerate() {
             warp.set_special(&specials);

@@ -63,6 +63,8 @@ pub struct Inst {
     pub kind: Kind,
     /// True when the guard is negated.
     pub negated: bool,
+    /// True when it does nothing but write registers: it may then run for lanes that no longer exist.
+    pub is_pure: bool,
     /// Row of the guard predicate or [`NO_GUARD`].
     pub guard: u32,
     /// Destination row.
@@ -302,6 +304,28 @@ pub fn has_wide_vectors() -> bool {
 
 type RawOf<T> = <T as Lane>::Raw;
 
+/// Lanes from which on computing all 32, eight at a time, costs less than computing those alone.
+pub const WORTH_ALL: u32 = 4;
+
+/// Writes the lanes in the mask.
+///
+/// # Safety
+/// `d` is a row of such words.
+#[inline(always)]
+unsafe fn put<R: Word>(d: *mut [R; LANES], result: &[R; LANES], mask: u32) {
+    // SAFETY: by contract.
+    unsafe {
+        if mask == ALL {
+            *d = *result;
+        } else {
+            for (lane, value) in result.iter().enumerate() {
+                let old = (*d)[lane];
+                (*d)[lane] = if mask >> lane & 1 == 1 { *value } else { old };
+            }
+        }
+    }
+}
+
 handler!(/// Handler of a one-operand operation.
     unary, map1<O: Unary>);
 handler!(/// Handler of a two-operand operation.
@@ -317,12 +341,12 @@ unsafe fn map1<O: Unary>(lanes: &mut Lanes, inst: &Inst, mask: u32) -> bool {
     unsafe {
         let a = lanes.row::<RawOf<O::A>>(inst.a);
         let d = lanes.row::<RawOf<O::D>>(inst.d);
-        if mask == ALL {
+        if mask.count_ones() >= WORTH_ALL {
             let mut result = [RawOf::<O::D>::default(); LANES];
             for (lane, value) in result.iter_mut().enumerate() {
                 *value = O::apply(O::A::of((*a)[lane]), inst.x).raw();
             }
-            *d = result;
+            put(d, &result, mask);
         } else {
             each_lane(mask, |lane| (*d)[lane] = O::apply(O::A::of((*a)[lane]), inst.x).raw());
         }
@@ -337,12 +361,12 @@ unsafe fn map2<O: Binary>(lanes: &mut Lanes, inst: &Inst, mask: u32) -> bool {
         let a = lanes.row::<RawOf<O::A>>(inst.a);
         let b = lanes.row::<RawOf<O::B>>(inst.b);
         let d = lanes.row::<RawOf<O::D>>(inst.d);
-        if mask == ALL {
+        if mask.count_ones() >= WORTH_ALL {
             let mut result = [RawOf::<O::D>::default(); LANES];
             for (lane, value) in result.iter_mut().enumerate() {
                 *value = O::apply(O::A::of((*a)[lane]), O::B::of((*b)[lane]), inst.x).raw();
             }
-            *d = result;
+            put(d, &result, mask);
         } else {
             each_lane(mask, |lane| {
                 (*d)[lane] = O::apply(O::A::of((*a)[lane]), O::B::of((*b)[lane]), inst.x).raw();
@@ -362,12 +386,12 @@ unsafe fn map3<O: Ternary>(lanes: &mut Lanes, inst: &Inst, mask: u32) -> bool {
         let d = lanes.row::<RawOf<O::D>>(inst.d);
         let value =
             |lane: usize| O::apply(O::A::of((*a)[lane]), O::B::of((*b)[lane]), O::C::of((*c)[lane]), inst.x).raw();
-        if mask == ALL {
+        if mask.count_ones() >= WORTH_ALL {
             let mut result = [RawOf::<O::D>::default(); LANES];
             for (lane, slot) in result.iter_mut().enumerate() {
                 *slot = value(lane);
             }
-            *d = result;
+            put(d, &result, mask);
         } else {
             each_lane(mask, |lane| (*d)[lane] = value(lane));
         }
@@ -395,7 +419,7 @@ unsafe fn map_compare<O: Compare>(lanes: &mut Lanes, inst: &Inst, mask: u32) -> 
         let a = lanes.row::<RawOf<O::A>>(inst.a);
         let b = lanes.row::<RawOf<O::A>>(inst.b);
         let mut found = 0u32;
-        if mask == ALL {
+        if mask.count_ones() >= WORTH_ALL {
             for lane in 0..LANES {
                 found |= u32::from(O::apply(O::A::of((*a)[lane]), O::A::of((*b)[lane]))) << lane;
             }

@@ -8,7 +8,7 @@
 //! turns.
 
 use super::code::{BarrierAction, Code, Lines, ROW32, ROW64, Slot, Special};
-use super::lanes::{Inst, Kind, LANES, Lanes, NO_GUARD, each_lane};
+use super::lanes::{ALL, Inst, Kind, LANES, Lanes, NO_GUARD, WORTH_ALL, each_lane};
 use crate::error::FaultKind;
 
 /// Instructions in one turn.
@@ -292,6 +292,12 @@ impl Warp {
             if mask == 0 {
                 group.pc += 1;
             } else if inst.kind == Kind::Compute {
+                // Registers of lanes that are not there may take any value, and whole rows are faster.
+                let mask = if inst.is_pure && mask | !self.live == ALL && mask.count_ones() >= WORTH_ALL {
+                    ALL
+                } else {
+                    mask
+                };
                 // SAFETY: the rule on handlers in `lanes`.
                 if !unsafe { (inst.run)(lanes, inst, mask) } {
                     return Err((lanes.fault.take().unwrap_or(FaultKind::IllegalInstruction), inst.line));

@@ -104,7 +104,7 @@ impl<'a> Translator<'a, '_> {
             return self.wrong("too many operands");
         }
         let destination = self.destination(words.operand(0)?, result)?;
-        self.emit(run, destination.row, rows[0], rows[1], rows[2], x);
+        self.compute(run, destination.row, rows[0], rows[1], rows[2], x);
         Ok(destination)
     }
 
@@ -154,7 +154,7 @@ impl<'a> Translator<'a, '_> {
         {
             let destination = self.destination(words.operand(0)?, scalar)?;
             let zero = self.constant(0, scalar.bytes() == 8);
-            self.emit(run, destination.row, destination.row, zero, 0, 0);
+            self.compute(run, destination.row, destination.row, zero, 0, 0);
         }
         Ok(())
     }
@@ -272,7 +272,7 @@ impl<'a> Translator<'a, '_> {
             ("relu", by_float!(scalar, false, unary, Relu)),
         ] {
             if let (true, Some(run)) = (words.has(modifier), run) {
-                self.emit(run, destination.row, destination.row, 0, 0, 0);
+                self.compute(run, destination.row, destination.row, 0, 0, 0);
             }
         }
         Ok(())
@@ -290,7 +290,7 @@ impl<'a> Translator<'a, '_> {
         };
         let a = self.value(words.operand(1)?, scalar)?;
         let found = self.frame.temporary(Scalar::B32);
-        self.emit(run, found, a, 0, 0, property as u64);
+        self.compute(run, found, a, 0, 0, property as u64);
         self.nonzero(words.operand(0)?, found)
     }
 }

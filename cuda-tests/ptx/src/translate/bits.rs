@@ -131,7 +131,7 @@ impl<'a> Translator<'a, '_> {
             rows[index] = self.value(words.operand(index + 1)?, *source)?;
         }
         let destination = self.destination(words.operand(0)?, result)?;
-        self.emit(run, destination.row, rows[0], rows[1], rows[2], x);
+        self.compute(run, destination.row, rows[0], rows[1], rows[2], x);
         self.settle(&destination, result);
         Ok(())
     }
@@ -158,7 +158,7 @@ impl<'a> Translator<'a, '_> {
         let position = self.value(words.operand(3)?, Scalar::U32)?;
         let length = self.value(words.operand(4)?, Scalar::U32)?;
         let destination = self.destination(words.operand(0)?, scalar)?;
-        self.emit(run, destination.row, a, b, position, 0).m = length;
+        self.compute(run, destination.row, a, b, position, 0).m = length;
         Ok(())
     }
 
@@ -185,7 +185,7 @@ impl<'a> Translator<'a, '_> {
         if b_negated {
             x |= predicate_logic::NOT_B;
         }
-        self.emit(logic, d, a, b, 0, x);
+        self.compute(logic, d, a, b, 0, x);
         Ok(())
     }
 
@@ -195,7 +195,7 @@ impl<'a> Translator<'a, '_> {
             return self.wrong("predicate expected");
         };
         let d = self.predicate_destination(name)?;
-        self.emit(nonzero, d, row, 0, 0, 0);
+        self.compute(nonzero, d, row, 0, 0, 0);
         Ok(())
     }
 
@@ -219,7 +219,7 @@ impl<'a> Translator<'a, '_> {
             Some(name) => self.predicate_destination(name)?,
             None => NO_GUARD,
         };
-        self.emit(run, d, a, b, c, x).m = m;
+        self.compute(run, d, a, b, c, x).m = m;
         Ok(())
     }
 
@@ -262,12 +262,12 @@ impl<'a> Translator<'a, '_> {
         let (c, x) = self.combination(words, 3)?;
         let low = self.predicate_destination(first)?;
         let (a_high, b_high) = (self.frame.temporary(Scalar::B32), self.frame.temporary(Scalar::B32));
-        self.emit(unary::<integer::Part<u32, u32>>(), a_high, a, 0, 0, 16);
-        self.emit(unary::<integer::Part<u32, u32>>(), b_high, b, 0, 0, 16);
-        self.emit(run, low, a, b, c, x);
+        self.compute(unary::<integer::Part<u32, u32>>(), a_high, a, 0, 0, 16);
+        self.compute(unary::<integer::Part<u32, u32>>(), b_high, b, 0, 0, 16);
+        self.compute(run, low, a, b, c, x);
         if let Some(name) = second {
             let high = self.predicate_destination(name)?;
-            self.emit(run, high, a_high, b_high, c, x);
+            self.compute(run, high, a_high, b_high, c, x);
         }
         Ok(())
     }
@@ -291,7 +291,7 @@ impl<'a> Translator<'a, '_> {
         let b = self.value(words.operand(2)?, source)?;
         let (c, x) = self.combination(words, 3)?;
         let found = self.frame.temporary(Scalar::Pred);
-        self.emit(run, found, a, b, c, x);
+        self.compute(run, found, a, b, c, x);
         let (spread, held) = match result {
             Scalar::F32 => (spread::<u32>(), u64::from(1f32.to_bits())),
             Scalar::F16 => (spread::<u32>(), 0x3c00),
@@ -301,7 +301,7 @@ impl<'a> Translator<'a, '_> {
             _ => return words.unsupported(),
         };
         let destination = self.destination(words.operand(0)?, result)?;
-        self.emit(spread, destination.row, found, 0, 0, held);
+        self.compute(spread, destination.row, found, 0, 0, held);
         Ok(())
     }
 
@@ -332,7 +332,7 @@ impl<'a> Translator<'a, '_> {
         let a = self.value(words.operand(1)?, source)?;
         let b = self.value(words.operand(2)?, source)?;
         let destination = self.destination(words.operand(0)?, Scalar::B32)?;
-        self.emit(run, destination.row, a, b, 0, 0);
+        self.compute(run, destination.row, a, b, 0, 0);
         Ok(())
     }
 
@@ -346,7 +346,7 @@ impl<'a> Translator<'a, '_> {
         } else {
             select::<u32>()
         };
-        self.emit(run, destination.row, a, b, c, u64::from(negated));
+        self.compute(run, destination.row, a, b, c, u64::from(negated));
         Ok(())
     }
 
@@ -370,7 +370,7 @@ impl<'a> Translator<'a, '_> {
         let b = self.value(words.operand(2)?, scalar)?;
         let c = self.value(words.operand(3)?, sign)?;
         let destination = self.destination(words.operand(0)?, scalar)?;
-        self.emit(run, destination.row, a, b, c, 0);
+        self.compute(run, destination.row, a, b, c, 0);
         Ok(())
     }
 }

@@ -109,7 +109,7 @@ impl<'a> Translator<'a, '_> {
         let a = self.value(words.operand(1)?, from)?;
         let destination = self.destination(words.operand(0)?, to)?;
         let relu = if words.has("relu") { RELU } else { 0 };
-        self.emit(run, destination.row, a, 0, 0, x | relu);
+        self.compute(run, destination.row, a, 0, 0, x | relu);
         if to.is_float() && saturated {
             let saturate = each_float!(to, false, T => unary::<Saturate<T>>());
             self.emit_in_place(saturate, destination.row);
@@ -124,7 +124,7 @@ impl<'a> Translator<'a, '_> {
 
     fn emit_in_place(&mut self, run: Option<Handler>, row: u32) {
         if let Some(run) = run {
-            self.emit(run, row, row, 0, 0, 0);
+            self.compute(run, row, row, 0, 0, 0);
         }
     }
 
@@ -139,7 +139,7 @@ impl<'a> Translator<'a, '_> {
         } else {
             binary::<PackFloats<Bf16>>()
         };
-        self.emit(run, destination.row, a, b, 0, rounding | relu);
+        self.compute(run, destination.row, a, b, 0, rounding | relu);
         Ok(())
     }
 }

@@ -69,7 +69,7 @@ impl<'a> Translator<'a, '_> {
             let (a, negated) = self.predicate(words.operand(1)?)?;
             let d = self.predicate_destination(name)?;
             let flip = if negated { predicate_logic::NOT_A } else { 0 };
-            self.emit(logic, d, a, a, 0, predicate_logic::MOVE | flip);
+            self.compute(logic, d, a, a, 0, predicate_logic::MOVE | flip);
             return Ok(());
         }
         match (words.operand(0)?, words.operand(1)?) {
@@ -84,7 +84,7 @@ impl<'a> Translator<'a, '_> {
                 } else {
                     unary::<Move<u32>>()
                 };
-                self.emit(run, destination.row, a, 0, 0, 0);
+                self.compute(run, destination.row, a, 0, 0, 0);
                 self.settle(&destination, scalar);
                 Ok(())
             }
@@ -130,7 +130,7 @@ impl<'a> Translator<'a, '_> {
             } else {
                 binary::<Pack<u32>>()
             };
-            self.emit(run, next, row, *upper, 0, bits * index as u64);
+            self.compute(run, next, row, *upper, 0, bits * index as u64);
             row = next;
         }
         self.settle(&destination, scalar);
@@ -149,7 +149,7 @@ impl<'a> Translator<'a, '_> {
         let source = self.value(source, scalar)?;
         // The source may be one of the targets, so all parts but the last use a copy.
         let copy = self.frame.temporary(scalar);
-        self.emit(
+        self.compute(
             if wide {
                 unary::<Move<u64>>()
             } else {
@@ -169,7 +169,7 @@ impl<'a> Translator<'a, '_> {
                 (false, 16) => unary::<Part<u32, u16>>(),
                 (false, _) => unary::<Part<u32, u8>>(),
             };
-            self.emit(run, destination.row, copy, 0, 0, bits * index as u64);
+            self.compute(run, destination.row, copy, 0, 0, bits * index as u64);
             self.settle(&destination, part);
         }
         Ok(())
@@ -292,7 +292,7 @@ impl<'a> Translator<'a, '_> {
             _ => return self.wrong("register or name expected"),
         };
         let destination = self.destination(words.operand(0)?, Scalar::U64)?;
-        self.emit(unary::<AddImmediate<u64>>(), destination.row, a, 0, 0, moved);
+        self.compute(unary::<AddImmediate<u64>>(), destination.row, a, 0, 0, moved);
         Ok(())
     }
 
@@ -408,6 +408,6 @@ impl Translator<'_, '_> {
 
     /// Copies a 32-bit row.
     pub(super) fn move_word(&mut self, to: u32, from: u32) {
-        self.emit(unary::<Move<u32>>(), to, from, 0, 0, 0);
+        self.compute(unary::<Move<u32>>(), to, from, 0, 0, 0);
     }
 }

@@ -321,6 +321,7 @@ impl<'a, 's> Translator<'a, 's> {
             run,
             kind: Kind::Compute,
             negated: self.negated,
+            is_pure: false,
             guard: self.guard,
             d,
             a,
@@ -332,6 +333,13 @@ impl<'a, 's> Translator<'a, 's> {
         });
         let last = self.code.insts.len() - 1;
         &mut self.code.insts[last]
+    }
+
+    /// Adds an instruction that does nothing but write registers.
+    fn compute(&mut self, run: Handler, d: u32, a: u32, b: u32, c: u32, x: u64) -> &mut Inst {
+        let inst = self.emit(run, d, a, b, c, x);
+        inst.is_pure = true;
+        inst
     }
 
     fn emit_control(&mut self, kind: Kind, x: u64) -> &mut Inst {

@@ -100,7 +100,7 @@ impl<'a> Translator<'a, '_> {
             Symbol::Local(at) => {
                 let row = self.frame.temporary(Scalar::B64);
                 let offset = u64::from(*at).wrapping_add(offset as u64);
-                self.emit(unary::<AddImmediate<u64>>(), row, 0, 0, 0, offset);
+                self.compute(unary::<AddImmediate<u64>>(), row, 0, 0, 0, offset);
                 return Ok(self.resized(row, true, wide));
             }
             _ => return self.wrong("this name has no address"),
@@ -113,12 +113,12 @@ impl<'a> Translator<'a, '_> {
         match (from_wide, to_wide) {
             (false, true) => {
                 let target = self.frame.temporary(Scalar::B64);
-                self.emit(unary::<Resize<u32, u64>>(), target, row, 0, 0, 0);
+                self.compute(unary::<Resize<u32, u64>>(), target, row, 0, 0, 0);
                 target
             }
             (true, false) => {
                 let target = self.frame.temporary(Scalar::B32);
-                self.emit(unary::<Resize<u64, u32>>(), target, row, 0, 0, 0);
+                self.compute(unary::<Resize<u64, u32>>(), target, row, 0, 0, 0);
                 target
             }
             _ => row,
@@ -147,7 +147,7 @@ impl<'a> Translator<'a, '_> {
         self.emit(clock, row, 0, 0, 0, u64::from(name.starts_with("%global")));
         if name.ends_with("_hi") {
             let upper = self.frame.temporary(Scalar::B32);
-            self.emit(unary::<Part<u64, u32>>(), upper, row, 0, 0, 32);
+            self.compute(unary::<Part<u64, u32>>(), upper, row, 0, 0, 32);
             return self.resized(upper, false, wide);
         }
         self.resized(row, true, wide)
@@ -227,7 +227,7 @@ impl<'a> Translator<'a, '_> {
             _ if scalar.bytes() == 2 => unary::<Resize<u16, u64>>(),
             _ => unary::<Resize<u32, u64>>(),
         };
-        self.emit(run, register, destination.row, 0, 0, 0);
+        self.compute(run, register, destination.row, 0, 0, 0);
     }
 
     /// The parts of a memory operand.

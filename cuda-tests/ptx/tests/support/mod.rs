@@ -2,6 +2,8 @@
 //! Device memory for tests: buffers at made-up device addresses with guard gaps between them.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod operation;
+
 use std::sync::Mutex;
 
 use partage_ptx::{DeviceMemory, Fault, Kernel, Launch, Module, Region, Stats};
