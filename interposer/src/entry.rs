@@ -144,6 +144,7 @@ impl Wide for usize {
     }
 }
 
+// Functions bear the driver's own names, and its documentation is theirs.
 #[allow(non_snake_case, missing_docs)]
 mod exported {
     use super::{DRIVER, Wide};
@@ -152,6 +153,7 @@ mod exported {
     partage_abi::driver_table! { exports }
 }
 
+// Functions bear the driver's own names, and its documentation is theirs.
 #[allow(non_snake_case, missing_docs)]
 mod second {
     use super::{SECOND_DRIVER, Wide};
@@ -160,6 +162,7 @@ mod second {
     partage_abi::driver_table! { second_set }
 }
 
+// Functions bear the driver's own names, and its documentation is theirs.
 #[allow(non_snake_case, missing_docs)]
 mod exported_nvml {
     use crate::{guard, hooks};

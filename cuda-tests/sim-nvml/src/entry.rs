@@ -6,6 +6,7 @@
 
 macro_rules! export {
     ($( [$($treatment:tt)*] $symbol:ident ($($arg:ident: $type:ty),* $(,)?) $(-> $answer:ty)?; )*) => { $(
+        // The driver's own names; the inner import is unused exactly where an entry point is not built.
         #[allow(non_snake_case, unused_imports)]
         mod $symbol {
             use partage_abi::nvml::*;

@@ -4,6 +4,7 @@
 //! Records of a context that is about to end are first put under a name of their own: the driver may give the same
 //! handle to a context that another thread creates before we are back.
 
+// Functions bear the driver's own names, and its documentation is theirs.
 #![allow(non_snake_case, missing_docs)]
 
 use core::ffi::{c_int, c_uint};

@@ -14,6 +14,7 @@ use crate::session;
 use crate::state;
 use crate::thread;
 
+// Functions bear the driver's own names, and its documentation is theirs.
 #[allow(non_snake_case, missing_docs)]
 pub fn cuInit(real: &Library, flags: c_uint) -> CuResult {
     let Some(state) = state::get() else {

@@ -5,6 +5,7 @@
 //! driver's own answer is the program's. A free never fails because of us: an address we do not know, null included,
 //! goes straight to the driver.
 
+// Functions bear the driver's own names, and its documentation is theirs.
 #![allow(non_snake_case, missing_docs)]
 
 use core::ffi::{c_int, c_uint};

@@ -5,6 +5,7 @@
 //! The real library answers first, so that its checks of arguments and versions are its own; a device of others is
 //! "not found" by every name.
 
+// Functions bear the driver's own names, and its documentation is theirs.
 #![allow(non_snake_case, missing_docs)]
 
 use core::ffi::{c_char, c_uint};

@@ -5,6 +5,7 @@
 //! so a program cannot drop out by changing its own), or, without a token, when it is in our control group. What we may
 //! not read is somebody else's.
 
+// Functions bear the driver's own names, and its documentation is theirs.
 #![allow(non_snake_case, missing_docs)]
 
 use core::ffi::c_uint;

@@ -4,6 +4,7 @@
 //! `cuGetProcAddress` itself. An address that is no export of the driver stays what it is, and is counted when the name
 //! should have led to one of our rows.
 
+// Functions bear the driver's own names, and its documentation is theirs.
 #![allow(non_snake_case, missing_docs)]
 
 use core::ffi::{c_char, c_int, c_void};

@@ -241,8 +241,8 @@ macro_rules! kinds {
             }
         })*
         /// One decoded packet of this direction.
-        // Decoded on the stack once a packet, never kept: boxing would need an allocator that the library has not.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        // Decoded on the stack once a packet, never kept: boxing would need an allocator that the library has not.
         #[allow(clippy::large_enum_variant, missing_docs)]
         pub enum $direction { $($name($name)),* }
         impl $direction {
