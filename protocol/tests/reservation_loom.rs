@@ -9,7 +9,7 @@
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
 use loom::thread;
-use partage_protocol::reservation::{Charged, Lowered, Word, charge, lower, raise, refund};
+use partage_protocol::reservation::{Charged, Lowered, Word, charge, freeze, lower, raise, refund};
 
 /// loom treats sequentially consistent accesses as acquire and release and models fences in full: so the barrier that
 /// the hardware's exchange is has to be written out here.
@@ -131,6 +131,32 @@ fn a_refund_lets_a_lowering_through_or_not_and_nothing_drifts() {
         let is_charged = client.join().expect("the client");
         assert!(!(is_lowered && is_charged));
         assert_eq!(line.used.load(), if is_charged { 5 } else { 0 });
+    });
+}
+
+#[test]
+fn a_freeze_leaves_what_was_charged_and_nothing_more() {
+    loom::model(|| {
+        let line = Line::granted(5);
+        assert_eq!(charge(&line.used, &line.granted, 1), Charged::Done);
+        let client = {
+            let line = line.clone();
+            thread::spawn(move || {
+                if charge(&line.used, &line.granted, 3) == Charged::Done {
+                    4
+                } else {
+                    1
+                }
+            })
+        };
+        freeze(&line.ledger, &line.granted, &line.used);
+        let held = client.join().expect("the client");
+        assert!(
+            held <= line.ledger.load(),
+            "{held} allocated under {}",
+            line.ledger.load()
+        );
+        assert_eq!(line.granted.load(), 0);
     });
 }
 
