@@ -30,8 +30,8 @@ impl Kept {
         inode: 0,
     };
 
-    /// Takes over `fd`: moves it to a high number and remembers what it refers to. `None`, with `fd` closed, when there is
-    /// no place for it.
+    /// Takes over `fd`: moves it to a high number and remembers what it refers to. `None`, with `fd` closed, when
+    /// there is no place for it.
     pub fn take(fd: c_int) -> Option<Self> {
         let limit = sys::descriptor_limit();
         let minimum = PREFERRED.min(limit / 4 * 3).max(3) as c_int;

@@ -55,7 +55,10 @@ pub(crate) use call_nvml;
 /// One row of the driver table as a function. `$real` is the library it calls.
 macro_rules! row {
     ([$($attribute:tt)*] $real:ident pass $($rest:tt)*) => {};
-    ([$($attribute:tt)*] $real:ident charge ($bytes:expr) $symbol:ident($first:ident: $type:ty $(, $arg:ident: $types:ty)*)) => {
+    (
+        [$($attribute:tt)*] $real:ident
+        charge ($bytes:expr) $symbol:ident($first:ident: $type:ty $(, $arg:ident: $types:ty)*)
+    ) => {
         $($attribute)*
         pub unsafe extern "C" fn $symbol($first: $type $(, $arg: $types)*) -> CuResult {
             match guard::enter() {

@@ -10,8 +10,8 @@
 //! 5. A forked child starts from nothing: state that must not survive lives in memory the kernel wipes.
 //! 6. A broken invariant turns sharing off in this process, and says so.
 //!
-//! Where to look: what happens to a call is in the table (`partage_abi`), [`entry`] makes the exports of it, [`resolve`]
-//! is how programs get them, [`hooks`] what they do, [`account`] the bytes, [`session`] the broker.
+//! Where to look: what happens to a call is in the table (`partage_abi`), [`entry`] makes the exports of it,
+//! [`resolve`] is how programs get them, [`hooks`] what they do, [`account`] the bytes, [`session`] the broker.
 #![no_std]
 
 mod account;
