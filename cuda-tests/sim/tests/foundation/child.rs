@@ -3,7 +3,7 @@
 //! run one test; it finds its part of it by its role.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use partage_abi::types::*;
@@ -11,6 +11,8 @@ use partage_machine::{Machine, Spec};
 
 /// Names the role of a child; absent in the process that runs the tests.
 const ROLE: &str = "PARTAGE_SIM_TEST_ROLE";
+/// Longer than any body takes on a busy machine.
+const PATIENCE_MS: i32 = 120_000;
 pub const MIB: u64 = 1 << 20;
 
 /// A machine in a folder of its own, removed at the end.
@@ -52,11 +54,8 @@ impl Folder {
     /// Runs a role of a test in a child with these variables, and asserts that it succeeds.
     pub fn run(&self, test: &str, role: &str, variables: &[(&str, &str)]) {
         let mut child = command(test, role);
-        let status = child
-            .env("PARTAGE_SIM_DIR", &self.0)
-            .envs(variables.iter().copied())
-            .status();
-        let status = status.expect("a child starts");
+        child.env("PARTAGE_SIM_DIR", &self.0).envs(variables.iter().copied());
+        let status = wait(child.spawn().expect("a child starts"));
         assert!(status.success(), "{test} as {role} with {variables:?}: {status}");
     }
 
@@ -71,6 +70,25 @@ impl Folder {
         let (to, from) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
         Partner { child, to, from }
     }
+}
+
+/// How a child ended. One that hangs is killed, so that it fails its test instead of stopping the whole run.
+fn wait(mut child: Child) -> ExitStatus {
+    // SAFETY: a system call on our own child.
+    let handle = unsafe { libc::syscall(libc::SYS_pidfd_open, child.id(), 0) };
+    let mut wait = libc::pollfd {
+        fd: handle as i32,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: one descriptor; it becomes readable when the child ends.
+    let ended = unsafe { libc::poll(&mut wait, 1, PATIENCE_MS) };
+    if ended != 1 {
+        child.kill().expect("our own child");
+    }
+    // SAFETY: made above.
+    unsafe { libc::close(handle as i32) };
+    child.wait().expect("our own child")
 }
 
 /// A child that is told single bytes and answers with single bytes.

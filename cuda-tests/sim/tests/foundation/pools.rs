@@ -51,19 +51,23 @@ fn a_free_happens_when_its_stream_comes_to_it() {
         let (before, stream) = (cuda.used(), stream(cuda));
         let address = allocate(cuda, 10 * MIB, stream);
         assert_eq!(cuda.used(), before + 10 * MIB);
-        let (there, mut back) = ([5_u8; 256], [0_u8; 256]);
+        // Page-locked: a copy from or to other memory would wait for the stream itself.
+        let mut host = std::ptr::null_mut();
+        ok!(cuda, cuMemHostAlloc(&mut host, 512, 0));
+        // SAFETY: 512 bytes of ordinary memory that start as zero.
+        let (there, back) = unsafe { (host.cast::<[u8; 256]>(), host.cast::<[u8; 256]>().add(1)) };
+        // SAFETY: as above, and nothing else touches them yet.
+        unsafe { there.write([5; 256]) };
         ok!(cuda, cuLaunchHostFunc(stream, Some(wait), std::ptr::null_mut()));
-        ok!(cuda, cuMemcpyHtoDAsync_v2(address, there.as_ptr().cast(), 256, stream));
-        ok!(
-            cuda,
-            cuMemcpyDtoHAsync_v2(back.as_mut_ptr().cast(), address, 256, stream)
-        );
+        ok!(cuda, cuMemcpyHtoDAsync_v2(address, there.cast(), 256, stream));
+        ok!(cuda, cuMemcpyDtoHAsync_v2(back.cast(), address, 256, stream));
         ok!(cuda, cuMemFreeAsync(address, stream));
         refused!(INVALID_VALUE: cuda, cuMemFreeAsync(address, stream));
         assert_eq!(cuda.used(), before + 10 * MIB, "work before the free still waits");
         MAY_GO_ON.store(true, Ordering::Release);
         ok!(cuda, cuStreamSynchronize(stream));
-        assert_eq!((back, cuda.used()), (there, before));
+        // SAFETY: the stream has done its copies.
+        assert_eq!((unsafe { back.read() }, cuda.used()), ([5; 256], before));
         refused!(INVALID_VALUE: cuda, cuMemFree_v2(address));
         ok!(cuda, cuMemFreeAsync(0, stream));
         refused!(INVALID_VALUE: cuda, cuMemAllocAsync(&mut 0, 0, stream));

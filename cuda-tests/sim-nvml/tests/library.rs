@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The simulated NVML from outside, in child processes that load the built library on a machine of their own.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use partage_abi::nvml::*;
+use partage_machine::{Machine, Spec};
+
+const ROLE: &str = "PARTAGE_NVML_TEST_ROLE";
+
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn machine(devices: usize) -> (Folder, Machine) {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let folder = std::env::temp_dir().join(format!("partage-nvml-{}-{number}", std::process::id()));
+    let made = Machine::create(&folder, &Spec::new(devices, "l4", Some(1 << 30))).expect("a machine can be made");
+    (Folder(folder), made)
+}
+
+/// Runs a test's body in a child on a machine.
+fn in_child(test: &str, folder: &Path, variables: &[(&str, &str)]) {
+    let mut child = Command::new(std::env::current_exe().expect("the test's own path"));
+    child
+        .args([test, "--exact", "--nocapture", "--test-threads=1"])
+        .env(ROLE, "body");
+    child
+        .env_remove("PARTAGE_SIM_FAULTS")
+        .env("PARTAGE_SIM_DIR", folder)
+        .envs(variables.iter().copied());
+    let status = child.status().expect("a child starts");
+    assert!(status.success(), "{test} with {variables:?}: {status}");
+}
+
+fn is_body() -> bool {
+    std::env::var_os(ROLE).is_some()
+}
+
+struct Library(libloading::Library);
+
+impl Library {
+    fn load() -> Self {
+        let exe = std::env::current_exe().expect("the test's own path");
+        let mut folders = exe.ancestors().skip(1).take(2);
+        let path = folders.find_map(|folder| Some(folder.join("libpartage_sim_nvml.so")).filter(|path| path.exists()));
+        // SAFETY: our own library, whose constructors do nothing.
+        Self(unsafe { libloading::Library::new(path.expect("the library is beside the test")) }.expect("it loads"))
+    }
+
+    fn symbol<T: Copy>(&self, name: &str) -> T {
+        // SAFETY: callers name the type that the table gives this symbol.
+        *unsafe { self.0.get::<T>(name.as_bytes()) }.unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    fn device(&self, index: u32) -> NvmlDevice {
+        let mut device = NvmlDevice::NULL;
+        answers!(SUCCESS: self, nvmlDeviceGetHandleByIndex_v2(index, &mut device));
+        device
+    }
+}
+
+/// Asserts that a function answers a code.
+macro_rules! answers {
+    ($code:ident: $nvml:expr, $name:ident($($argument:expr),* $(,)?)) => {{
+        let function = $nvml.symbol::<signatures::$name>(stringify!($name));
+        // SAFETY: the signature is the table's, and the arguments are right for it.
+        assert_eq!(unsafe { function($($argument),*) }, NvmlReturn::$code, stringify!($name))
+    }};
+}
+use answers;
+
+fn text(bytes: &[c_char]) -> String {
+    bytes
+        .iter()
+        .take_while(|byte| **byte != 0)
+        .map(|byte| *byte as u8 as char)
+        .collect()
+}
+
+#[test]
+fn every_row_is_exported() {
+    let nvml = Library::load();
+    for row in ROWS {
+        nvml.symbol::<unsafe extern "C" fn()>(row.name());
+    }
+}
+
+#[test]
+fn initialisations_are_counted() {
+    let (folder, _machine) = machine(1);
+    if !is_body() {
+        in_child("initialisations_are_counted", &folder.0, &[]);
+        return;
+    }
+    let nvml = Library::load();
+    answers!(UNINITIALIZED: nvml, nvmlDeviceGetCount_v2(&mut 0));
+    answers!(UNINITIALIZED: nvml, nvmlShutdown());
+    answers!(SUCCESS: nvml, nvmlInit_v2());
+    answers!(SUCCESS: nvml, nvmlInitWithFlags(0));
+    answers!(SUCCESS: nvml, nvmlShutdown());
+    answers!(SUCCESS: nvml, nvmlDeviceGetCount_v2(&mut 0));
+    answers!(SUCCESS: nvml, nvmlShutdown());
+    answers!(UNINITIALIZED: nvml, nvmlDeviceGetCount_v2(&mut 0));
+    answers!(SUCCESS: nvml, nvmlInit_v2());
+    answers!(NOT_SUPPORTED: nvml, nvmlDeviceGetMigMode(nvml.device(0), &mut 0, &mut 0));
+}
+
+#[test]
+fn without_a_machine_the_driver_is_not_loaded() {
+    if is_body() {
+        let nvml = Library::load();
+        answers!(DRIVER_NOT_LOADED: nvml, nvmlInit_v2());
+        return;
+    }
+    in_child(
+        "without_a_machine_the_driver_is_not_loaded",
+        Path::new("/nonexistent"),
+        &[],
+    );
+}
+
+#[test]
+fn devices_are_the_machine_s_whatever_is_visible_to_cuda() {
+    if !is_body() {
+        let (folder, machine) = machine(2);
+        let uuid = machine.devices()[1].uuid_text();
+        let variables = [("CUDA_VISIBLE_DEVICES", "0"), ("EXPECTED", uuid.as_str())];
+        in_child(
+            "devices_are_the_machine_s_whatever_is_visible_to_cuda",
+            &folder.0,
+            &variables,
+        );
+        return;
+    }
+    let nvml = Library::load();
+    answers!(SUCCESS: nvml, nvmlInit_v2());
+    let mut count = 0;
+    answers!(SUCCESS: nvml, nvmlDeviceGetCount_v2(&mut count));
+    assert_eq!(count, 2);
+    let (device, mut uuid, mut again) = (nvml.device(1), [0; 80], NvmlDevice::NULL);
+    answers!(SUCCESS: nvml, nvmlDeviceGetUUID(device, uuid.as_mut_ptr(), 80));
+    assert_eq!(text(&uuid), std::env::var("EXPECTED").expect("set by the test"));
+    answers!(SUCCESS: nvml, nvmlDeviceGetHandleByUUID(uuid.as_ptr(), &mut again));
+    assert_eq!(again, device);
+    let mut pci = NvmlPciInfo::default();
+    answers!(SUCCESS: nvml, nvmlDeviceGetPciInfo_v3(device, &mut pci));
+    answers!(SUCCESS: nvml, nvmlDeviceGetHandleByPciBusId_v2(pci.busId.as_ptr(), &mut again));
+    assert_eq!(again, device);
+    answers!(SUCCESS: nvml, nvmlDeviceGetHandleByPciBusId_v2(pci.busIdLegacy.as_ptr(), &mut again));
+    assert_eq!(again, device);
+    answers!(NOT_FOUND: nvml, nvmlDeviceGetHandleByUUID(c"GPU-0".as_ptr(), &mut again));
+    answers!(INVALID_ARGUMENT: nvml, nvmlDeviceGetHandleByIndex_v2(2, &mut again));
+    answers!(INVALID_ARGUMENT: nvml, nvmlDeviceGetIndex(NvmlDevice(0x10 as *mut c_void), &mut 0));
+    answers!(INSUFFICIENT_SIZE: nvml, nvmlDeviceGetName(device, uuid.as_mut_ptr(), 3));
+}
+
+#[test]
+fn memory_and_processes_are_what_the_machine_s_table_says() {
+    if !is_body() {
+        let (folder, machine) = machine(1);
+        // This process holds memory; the child looks at it.
+        let seat = machine.take_seat().expect("a seat");
+        machine.open_context(seat, 0).expect("room");
+        machine.reserve(seat, 0, 12_345).expect("room");
+        let (used, pid) = (machine.used(0).to_string(), std::process::id().to_string());
+        let variables = [("EXPECTED", used.as_str()), ("HOLDER", pid.as_str())];
+        in_child(
+            "memory_and_processes_are_what_the_machine_s_table_says",
+            &folder.0,
+            &variables,
+        );
+        machine.leave_seat(seat);
+        return;
+    }
+    let number = |name| {
+        std::env::var(name)
+            .expect("set by the test")
+            .parse::<u64>()
+            .expect("a number")
+    };
+    let (used, pid) = (number("EXPECTED"), number("HOLDER") as u32);
+    let nvml = Library::load();
+    answers!(SUCCESS: nvml, nvmlInit_v2());
+    let device = nvml.device(0);
+    let mut first = NvmlMemory::default();
+    answers!(SUCCESS: nvml, nvmlDeviceGetMemoryInfo(device, &mut first));
+    assert_eq!((first.total, first.used, first.free), (1 << 30, used, (1 << 30) - used));
+    let mut second = NvmlMemoryV2::default();
+    answers!(ARGUMENT_VERSION_MISMATCH: nvml, nvmlDeviceGetMemoryInfo_v2(device, &mut second));
+    second.version = size_of::<NvmlMemoryV2>() as u32 | 2 << 24;
+    answers!(SUCCESS: nvml, nvmlDeviceGetMemoryInfo_v2(device, &mut second));
+    assert_eq!((second.used, second.reserved), (used, 0));
+    let mut count = 0;
+    answers!(INSUFFICIENT_SIZE: nvml, nvmlDeviceGetComputeRunningProcesses_v3(device, &mut count, std::ptr::null_mut()));
+    assert_eq!(count, 1);
+    let mut list = [NvmlProcessInfo::default(); 4];
+    count = 4;
+    answers!(SUCCESS: nvml, nvmlDeviceGetComputeRunningProcesses_v3(device, &mut count, list.as_mut_ptr()));
+    assert_eq!((count, list[0].pid, list[0].usedGpuMemory), (1, pid, used));
+    answers!(SUCCESS: nvml, nvmlDeviceGetGraphicsRunningProcesses_v3(device, &mut count, list.as_mut_ptr()));
+    assert_eq!(count, 0);
+    let mut rates = NvmlUtilization { gpu: 9, memory: 9 };
+    answers!(SUCCESS: nvml, nvmlDeviceGetUtilizationRates(device, &mut rates));
+    assert_eq!((rates.gpu, rates.memory), (0, 0), "nobody works");
+}
+
+#[test]
+fn a_device_that_fell_off_the_bus_is_lost() {
+    if !is_body() {
+        let (folder, _machine) = machine(2);
+        in_child(
+            "a_device_that_fell_off_the_bus_is_lost",
+            &folder.0,
+            &[("PARTAGE_SIM_FAULTS", "lost:0")],
+        );
+        return;
+    }
+    let nvml = Library::load();
+    answers!(SUCCESS: nvml, nvmlInit_v2());
+    answers!(GPU_IS_LOST: nvml, nvmlDeviceGetHandleByIndex_v2(0, &mut NvmlDevice::default()));
+    let mut index = 9;
+    answers!(SUCCESS: nvml, nvmlDeviceGetIndex(nvml.device(1), &mut index));
+    assert_eq!(index, 1);
+}
