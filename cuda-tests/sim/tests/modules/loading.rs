@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Loading of images in every form, global variables, and what is refused.
+
+use std::ffi::{CStr, CString};
+
+use partage_abi::types::*;
+
+use crate::machine::{Driver, Value, call, code, on_machine, pointers, refused};
+
+/// PTX of the kernels that many tests launch.
+pub const KERNELS: &str = include_str!("../../../kernels/test_kernels.ptx");
+const ZSTD: &[u8] = include_bytes!("../../../kernels/images/zstd.fatbin");
+const CUBIN: &[u8] = include_bytes!("../../../kernels/images/sm_90.cubin");
+
+/// `CU_JIT_*`.
+const WALL_TIME: c_int = 2;
+const ERROR_LOG: c_int = 5;
+const ERROR_LOG_BYTES: c_int = 6;
+
+/// A text with its zero.
+pub fn text(of: &str) -> CString {
+    CString::new(of).expect("no NUL")
+}
+
+/// Loads an image.
+pub fn load(driver: &Driver, image: *const c_void) -> CuModule {
+    let mut module = CuModule::NULL;
+    call!(driver, cuModuleLoadData(&mut module, image));
+    module
+}
+
+/// A function of a module.
+pub fn function(driver: &Driver, module: CuModule, name: &str) -> CuFunction {
+    let mut function = CuFunction::NULL;
+    call!(driver, cuModuleGetFunction(&mut function, module, text(name).as_ptr()));
+    function
+}
+
+/// Launches one block.
+pub fn launch(driver: &Driver, function: CuFunction, threads: u32, parameters: &[Value]) -> CuResult {
+    let mut parameters = pointers(parameters);
+    let none = std::ptr::null_mut();
+    code!(
+        driver,
+        cuLaunchKernel(
+            function,
+            1,
+            1,
+            1,
+            threads,
+            1,
+            1,
+            0,
+            CuStream::NULL,
+            parameters.as_mut_ptr(),
+            none
+        )
+    )
+}
+
+/// Fills 64 words with a value through a function called `fill_u32`.
+pub fn fills(driver: &Driver, function: CuFunction, value: u32) {
+    let memory = driver.memory(256);
+    let parameters = [Value::Long(memory), Value::Word(value), Value::Word(64)];
+    assert_eq!(launch(driver, function, 64, &parameters), CuResult::SUCCESS);
+    assert_eq!(driver.words(memory, 64), [value; 64]);
+}
+
+on_machine! {
+    images_of_every_form_are_loaded => |driver| {
+        let plain = text(KERNELS);
+        let wrapper = [0x0000_0001_4662_43b1u64, ZSTD.as_ptr() as u64, 0];
+        for image in [plain.as_ptr().cast(), ZSTD.as_ptr().cast(), wrapper.as_ptr().cast()] {
+            let module = load(driver, image);
+            fills(driver, function(driver, module, "fill_u32"), 7);
+            call!(driver, cuModuleUnload(module));
+        }
+        let path = std::env::temp_dir().join(format!("partage-module-{}.ptx", std::process::id()));
+        std::fs::write(&path, KERNELS).expect("a file can be written");
+        let mut module = CuModule::NULL;
+        call!(driver, cuModuleLoad(&mut module, text(path.to_str().expect("a plain path")).as_ptr()));
+        std::fs::remove_file(&path).expect("it was there");
+        fills(driver, function(driver, module, "fill_u32"), 8);
+        refused!(FILE_NOT_FOUND: driver, cuModuleLoad(&mut module, c"/nowhere/at.all".as_ptr()));
+    }
+
+    machine_code_has_functions_that_do_nothing => |driver| {
+        let module = load(driver, CUBIN.as_ptr().cast());
+        let function = function(driver, module, "fill_u32");
+        let memory = driver.memory(16);
+        let parameters = [Value::Long(memory), Value::Word(9), Value::Word(4)];
+        assert_eq!(launch(driver, function, 4, &parameters), CuResult::SUCCESS);
+        assert_eq!(driver.words(memory, 4), [0; 4]);
+        let (mut offset, mut size) = (0, 0);
+        call!(driver, cuFuncGetParamInfo(function, 2, &mut offset, &mut size));
+        assert_eq!((offset, size), (12, 4));
+    }
+
+    variables_keep_their_values_between_launches => |driver| {
+        let image = text(KERNELS);
+        let module = load(driver, image.as_ptr().cast());
+        let scale = function(driver, module, "scale_by_constant");
+        let values = driver.memory(8);
+        call!(driver, cuMemcpyHtoD_v2(values, [1.0f32, 3.0].as_ptr().cast(), 8));
+        let (mut factors, mut bytes) = (0, 0);
+        call!(driver, cuModuleGetGlobal_v2(&mut factors, &mut bytes, module, c"factors".as_ptr()));
+        assert_eq!(bytes, 16);
+        let parameters = [Value::Long(values), Value::Word(2), Value::Word(2)];
+        assert_eq!(launch(driver, scale, 32, &parameters), CuResult::SUCCESS);
+        assert_eq!(driver.words(values, 2), [4.0f32, 12.0].map(f32::to_bits));
+        call!(driver, cuMemcpyHtoD_v2(factors + 8, [0.5f32].as_ptr().cast(), 4));
+        assert_eq!(launch(driver, scale, 32, &parameters), CuResult::SUCCESS);
+        assert_eq!(driver.words(values, 2), [2.0f32, 6.0].map(f32::to_bits));
+        let mut launches = 0;
+        call!(driver, cuModuleGetGlobal_v2(&mut launches, std::ptr::null_mut(), module, c"launches".as_ptr()));
+        assert_eq!(driver.words(launches, 1), [2]);
+        refused!(NOT_FOUND: driver, cuModuleGetGlobal_v2(&mut launches, &mut bytes, module, c"nothing".as_ptr()));
+        let nobody = std::ptr::null_mut();
+        refused!(INVALID_VALUE: driver,
+            cuModuleGetGlobal_v2(nobody, std::ptr::null_mut(), module, c"launches".as_ptr()));
+    }
+
+    unloading_frees_variables_and_makes_handles_stale => |driver| {
+        let free = || {
+            let (mut free, mut total) = (0, 0);
+            call!(driver, cuMemGetInfo_v2(&mut free, &mut total));
+            free
+        };
+        let image = text(".version 8.0\n.target sm_80\n.address_size 64\n\
+            .visible .global .align 4 .b8 table[1048576];\n.visible .entry k() { ret; }");
+        let before = free();
+        let module = load(driver, image.as_ptr().cast());
+        assert_eq!(free(), before - (1 << 20));
+        let mut kernel = function(driver, module, "k");
+        assert_eq!(function(driver, module, "k"), kernel, "the same function each time");
+        call!(driver, cuModuleUnload(module));
+        assert_eq!(free(), before);
+        refused!(INVALID_HANDLE: driver, cuModuleUnload(module));
+        refused!(INVALID_HANDLE: driver, cuModuleGetFunction(&mut kernel, module, c"k".as_ptr()));
+        assert_eq!(launch(driver, kernel, 1, &[]), CuResult::INVALID_HANDLE);
+        refused!(INVALID_HANDLE: driver, cuModuleUnload(CuModule::NULL));
+    }
+
+    all_functions_are_listed => |driver| {
+        let image = text(KERNELS);
+        let module = load(driver, image.as_ptr().cast());
+        let mut count = 0;
+        call!(driver, cuModuleGetFunctionCount(&mut count, module));
+        assert_eq!(count, 7);
+        let mut functions = vec![CuFunction::NULL; 7];
+        call!(driver, cuModuleEnumerateFunctions(functions.as_mut_ptr(), count, module));
+        let name = |function: &CuFunction| {
+            let mut name = std::ptr::null();
+            call!(driver, cuFuncGetName(&mut name, *function));
+            // SAFETY: the driver gave a text that lives as long as the module.
+            unsafe { CStr::from_ptr(name) }.to_str().expect("a plain name").to_owned()
+        };
+        let mut names: Vec<String> = functions.iter().map(name).collect();
+        names.sort();
+        let expected =
+            ["fill_u32", "illegal_write", "saxpy", "scale_by_constant", "spin_ns", "sum_reduce", "vector_add"];
+        assert_eq!(names, expected);
+    }
+
+    bad_images_are_refused_with_their_codes => |driver| {
+        let mut module = CuModule::NULL;
+        let mut load = |of: &str| code!(driver, cuModuleLoadData(&mut module, text(of).as_ptr().cast()));
+        let head = ".version 8.0\n.target sm_80\n.address_size 64\n";
+        assert_eq!(load("no such thing"), CuResult::INVALID_IMAGE);
+        assert_eq!(load(&format!("{head}.visible .entry k() {{ mov.u32 %r1, 0; }}")), CuResult::INVALID_PTX);
+        assert_eq!(load(&format!("{head}.visible .entry k() {{ wgmma.fence; }}")), CuResult::NOT_SUPPORTED);
+        assert_eq!(load(".version 8.0\n.target sm_120\n.address_size 64\n"), CuResult::INVALID_PTX);
+        assert_eq!(load(".version 99.0\n.target sm_80\n.address_size 64\n"), CuResult::UNSUPPORTED_PTX_VERSION);
+        assert_eq!(load(&format!("{head}.visible .global .b8 much[8589934592];")), CuResult::OUT_OF_MEMORY);
+        refused!(INVALID_VALUE: driver, cuModuleLoadData(&mut module, std::ptr::null()));
+        let good = text(head);
+        refused!(INVALID_VALUE: driver, cuModuleLoadData(std::ptr::null_mut(), good.as_ptr().cast()));
+    }
+
+    the_error_log_says_where_and_why => |driver| {
+        let image = text(".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k()\n{\n  bra NOWHERE;\n}");
+        let mut log = [1u8; 200];
+        let mut options = [ERROR_LOG, ERROR_LOG_BYTES, WALL_TIME];
+        let mut values = [log.as_mut_ptr().cast::<c_void>(), log.len() as *mut c_void, std::ptr::null_mut()];
+        let mut module = CuModule::NULL;
+        let load = |module: &mut CuModule, image: &CStr, options: &mut [c_int], values: &mut [*mut c_void]| {
+            let (options, values) = (options.as_mut_ptr(), values.as_mut_ptr());
+            code!(driver, cuModuleLoadDataEx(module, image.as_ptr().cast(), 3, options, values))
+        };
+        assert_eq!(load(&mut module, &image, &mut options, &mut values), CuResult::INVALID_PTX);
+        let written = values[1] as usize;
+        let message = CStr::from_bytes_until_nul(&log).expect("a text with its zero").to_str().expect("plain text");
+        assert_eq!(message, "ptxas application ptx input, line 6; error : NOWHERE is not declared");
+        assert_eq!(written, message.len() + 1);
+        // A short buffer gets what fits; a success leaves an empty log and a time.
+        values[1] = 10 as *mut c_void;
+        assert_eq!(load(&mut module, &image, &mut options, &mut values), CuResult::INVALID_PTX);
+        assert_eq!((&log[..10], values[1] as usize), (b"ptxas app\0".as_slice(), 10));
+        values[1] = log.len() as *mut c_void;
+        let good = text(KERNELS);
+        assert_eq!(load(&mut module, &good, &mut options, &mut values), CuResult::SUCCESS);
+        assert_eq!((log[0], values[1] as usize), (0, 0));
+        assert!(f32::from_bits(values[2] as u32) > 0.0);
+        options[2] = 99;
+        assert_eq!(load(&mut module, &good, &mut options, &mut values), CuResult::INVALID_VALUE);
+    }
+
+    modules_end_with_their_context => |driver| {
+        let mut other = CuContext::NULL;
+        call!(driver, cuCtxCreate_v2(&mut other, 0, 0));
+        let image = text(KERNELS);
+        let module = load(driver, image.as_ptr().cast());
+        let kernel = function(driver, module, "fill_u32");
+        call!(driver, cuCtxSetCurrent(driver.context));
+        // Another context's function cannot be launched here.
+        assert_eq!(launch(driver, kernel, 1, &[Value::Long(0); 3]), CuResult::INVALID_HANDLE);
+        call!(driver, cuCtxDestroy_v2(other));
+        refused!(INVALID_HANDLE: driver, cuModuleUnload(module));
+        let again = load(driver, image.as_ptr().cast());
+        fills(driver, function(driver, again, "fill_u32"), 3);
+    }
+}
