@@ -73,8 +73,15 @@ impl Timeline {
             })
         });
         let id = ProcessId::current();
-        let owner = Owner { pid: u64::from(id.pid), start: id.start, stack: id.stack };
-        Ok(Self { devices: devices.collect::<io::Result<_>>()?, owner })
+        let owner = Owner {
+            pid: u64::from(id.pid),
+            start: id.start,
+            stack: id.stack,
+        };
+        Ok(Self {
+            devices: devices.collect::<io::Result<_>>()?,
+            owner,
+        })
     }
 
     /// Gives a context of this process its place on a device. `context` is reported in [`SeatTruth`].
@@ -82,12 +89,19 @@ impl Timeline {
     /// `None` when the device has [`SEATS`] contexts of living processes.
     pub fn join(self: &Arc<Self>, device: usize, context: u64) -> Option<Seat> {
         let mut view = self.view(device);
-        let joined = view.device().join(self.owner, context).or_else(|full| match view.device().reap(is_gone) {
-            0 => Err(full),
-            _ => view.device().join(self.owner, context),
-        });
+        let joined = view
+            .device()
+            .join(self.owner, context)
+            .or_else(|full| match view.device().reap(is_gone) {
+                0 => Err(full),
+                _ => view.device().join(self.owner, context),
+            });
         drop(view);
-        Some(Seat { timeline: Arc::clone(self), device, index: joined.ok()? })
+        Some(Seat {
+            timeline: Arc::clone(self),
+            device,
+            index: joined.ok()?,
+        })
     }
 
     /// Device time now.
@@ -199,7 +213,10 @@ impl Seat {
             let news = {
                 let mut view = self.timeline.view(self.device);
                 if let Ok(index) = view.device().begin(self.index, ask) {
-                    return Pending { index, serial: view.device().serial(self.index, index) };
+                    return Pending {
+                        index,
+                        serial: view.device().serial(self.index, index),
+                    };
                 }
                 view.news()
             };
@@ -210,7 +227,10 @@ impl Seat {
     /// Announces that another request of this context follows `pending` directly: the device then does not go idle,
     /// nor to another context, for the time this process needs to hand it in.
     pub fn announce(&self, pending: Pending) {
-        self.timeline.view(self.device).device().announce(self.index, pending.index, pending.serial);
+        self.timeline
+            .view(self.device)
+            .device()
+            .announce(self.index, pending.index, pending.serial);
     }
 
     /// Says that what was announced does not come now, because the context waits for something else.
@@ -236,9 +256,15 @@ impl Seat {
                 if let Some(span) = view.device().take(self.index, pending.index) {
                     return span;
                 }
-                let bound = view.device().earliest_completion(self.index, pending.index).unwrap_or(NAP.1);
+                let bound = view
+                    .device()
+                    .earliest_completion(self.index, pending.index)
+                    .unwrap_or(NAP.1);
                 let (now, due) = (wall(), view.device().wall().saturating_add(bound));
-                (view.news(), due.saturating_sub(LEAD / 2).clamp(now + NAP.0, now + NAP.1))
+                (
+                    view.news(),
+                    due.saturating_sub(LEAD / 2).clamp(now + NAP.0, now + NAP.1),
+                )
             };
             let asleep = wall();
             self.timeline.sleep(self.device, news, until);
@@ -258,9 +284,15 @@ impl Seat {
     /// The wall time to which the device may run for this request's sake: a little ahead of the clock.
     fn lead(&self, view: &mut View<'_>, pending: Pending) -> u64 {
         let now = wall();
-        let Some(bound) = view.device().earliest_completion(self.index, pending.index) else { return now };
+        let Some(bound) = view.device().earliest_completion(self.index, pending.index) else {
+            return now;
+        };
         let wanted = view.device().wall().max(now) + bound;
-        if view.device().is_stalled() || wanted > now + LEAD { now } else { wanted }
+        if view.device().is_stalled() || wanted > now + LEAD {
+            now
+        } else {
+            wanted
+        }
     }
 }
 
@@ -284,5 +316,10 @@ pub fn wall() -> u64 {
 }
 
 fn is_gone(owner: Owner) -> bool {
-    !ProcessId { pid: owner.pid as u32, start: owner.start, stack: owner.stack }.is_alive()
+    !ProcessId {
+        pid: owner.pid as u32,
+        start: owner.start,
+        stack: owner.stack,
+    }
+    .is_alive()
 }

@@ -15,7 +15,7 @@ use crate::executor::op::copy::Location;
 use crate::executor::op::{Copy, End, Side};
 use crate::executor::{Op, pool};
 use crate::graph::work::Work;
-use crate::state::{Answer, code, driver, store};
+use crate::state::{Answer, driver, store};
 use crate::stream::{Stream, StreamName};
 
 /// `CU_MEMORYTYPE_*`.
@@ -229,7 +229,7 @@ fn volume_batch(
     Ok(())
 }
 
-fn read<T: std::marker::Copy>(from: *const T) -> Answer<T> {
+pub(super) fn read<T: std::marker::Copy>(from: *const T) -> Answer<T> {
     if from.is_null() {
         return Err(CuResult::INVALID_VALUE);
     }
@@ -269,7 +269,7 @@ fn end((side, address): (Side, u64), place: [usize; 3], pitch: usize, rows: usiz
     })
 }
 
-fn plane(copy: *const CudaMemcpy2d) -> Answer<Copy> {
+pub(super) fn plane(copy: *const CudaMemcpy2d) -> Answer<Copy> {
     let copy = read(copy)?;
     let from = base(copy.srcMemoryType, copy.srcHost as u64, copy.srcDevice)?;
     let to = base(copy.dstMemoryType, copy.dstHost as u64, copy.dstDevice)?;
@@ -405,7 +405,7 @@ fn involves_host(copy: &Copy) -> Answer<bool> {
     Ok(is_asked || is_host(&copy.from)? || is_host(&copy.to)?)
 }
 
-fn copy_now(stream: StreamName, copy: Copy) -> Answer {
+pub(super) fn copy_now(stream: StreamName, copy: Copy) -> Answer {
     let stream = stream.find()?;
     copy.check()?;
     // A call that waits cannot be part of a capture, nor run beside one that its stream would wait for.
@@ -422,7 +422,7 @@ fn copy_now(stream: StreamName, copy: Copy) -> Answer {
     stream.context()?.check()
 }
 
-fn copy_later(stream: StreamName, copy: Copy) -> Answer {
+pub(super) fn copy_later(stream: StreamName, copy: Copy) -> Answer {
     let stream = stream.find()?;
     copy.check()?;
     if copy.is_empty() {
@@ -447,96 +447,4 @@ fn submit_copy(stream: &Arc<Stream>, mut copy: Box<Copy>) -> Answer {
         pool::wait_for(&[op]);
     }
     stream.context()?.check()
-}
-
-// ---- the first ABI, with 32 bits ------------------------------------------------------------------------------
-
-pub fn cuMemcpyHtoD(dst: CuDevicePtrV1, src: *const c_void, bytes: c_uint) -> CuResult {
-    cuMemcpyHtoD_v2(u64::from(dst), src, bytes as usize)
-}
-
-pub fn cuMemcpyDtoH(dst: *mut c_void, src: CuDevicePtrV1, bytes: c_uint) -> CuResult {
-    cuMemcpyDtoH_v2(dst, u64::from(src), bytes as usize)
-}
-
-pub fn cuMemcpyDtoD(dst: CuDevicePtrV1, src: CuDevicePtrV1, bytes: c_uint) -> CuResult {
-    cuMemcpyDtoD_v2(u64::from(dst), u64::from(src), bytes as usize)
-}
-
-pub fn cuMemcpyHtoDAsync(dst: CuDevicePtrV1, src: *const c_void, bytes: c_uint, stream: CuStream) -> CuResult {
-    cuMemcpyHtoDAsync_v2(u64::from(dst), src, bytes as usize, stream)
-}
-
-pub fn cuMemcpyDtoHAsync(dst: *mut c_void, src: CuDevicePtrV1, bytes: c_uint, stream: CuStream) -> CuResult {
-    cuMemcpyDtoHAsync_v2(dst, u64::from(src), bytes as usize, stream)
-}
-
-pub fn cuMemcpyDtoDAsync(dst: CuDevicePtrV1, src: CuDevicePtrV1, bytes: c_uint, stream: CuStream) -> CuResult {
-    cuMemcpyDtoDAsync_v2(u64::from(dst), u64::from(src), bytes as usize, stream)
-}
-
-pub fn cuMemcpy2D(copy: *const CudaMemcpy2dV1) -> CuResult {
-    code(read(copy).and_then(|copy| copy_now(StreamName::plain(CuStream::NULL), plane(&widen_plane(&copy))?)))
-}
-
-pub fn cuMemcpy2DUnaligned(copy: *const CudaMemcpy2dV1) -> CuResult {
-    cuMemcpy2D(copy)
-}
-
-pub fn cuMemcpy2DAsync(copy: *const CudaMemcpy2dV1, stream: CuStream) -> CuResult {
-    code(read(copy).and_then(|copy| copy_later(StreamName::plain(stream), plane(&widen_plane(&copy))?)))
-}
-
-pub fn cuMemcpy3D(copy: *const CudaMemcpy3dV1) -> CuResult {
-    code(read(copy).and_then(|copy| copy_now(StreamName::plain(CuStream::NULL), volume(&widen_volume(&copy))?)))
-}
-
-pub fn cuMemcpy3DAsync(copy: *const CudaMemcpy3dV1, stream: CuStream) -> CuResult {
-    code(read(copy).and_then(|copy| copy_later(StreamName::plain(stream), volume(&widen_volume(&copy))?)))
-}
-
-fn widen_plane(copy: &CudaMemcpy2dV1) -> CudaMemcpy2d {
-    CudaMemcpy2d {
-        srcXInBytes: copy.srcXInBytes as usize,
-        srcY: copy.srcY as usize,
-        srcMemoryType: copy.srcMemoryType,
-        srcHost: copy.srcHost,
-        srcDevice: u64::from(copy.srcDevice),
-        srcArray: copy.srcArray,
-        srcPitch: copy.srcPitch as usize,
-        dstXInBytes: copy.dstXInBytes as usize,
-        dstY: copy.dstY as usize,
-        dstMemoryType: copy.dstMemoryType,
-        dstHost: copy.dstHost,
-        dstDevice: u64::from(copy.dstDevice),
-        dstArray: copy.dstArray,
-        dstPitch: copy.dstPitch as usize,
-        WidthInBytes: copy.WidthInBytes as usize,
-        Height: copy.Height as usize,
-    }
-}
-
-fn widen_volume(copy: &CudaMemcpy3dV1) -> CudaMemcpy3d {
-    CudaMemcpy3d {
-        srcXInBytes: copy.srcXInBytes as usize,
-        srcY: copy.srcY as usize,
-        srcZ: copy.srcZ as usize,
-        srcMemoryType: copy.srcMemoryType,
-        srcHost: copy.srcHost,
-        srcDevice: u64::from(copy.srcDevice),
-        srcPitch: copy.srcPitch as usize,
-        srcHeight: copy.srcHeight as usize,
-        dstXInBytes: copy.dstXInBytes as usize,
-        dstY: copy.dstY as usize,
-        dstZ: copy.dstZ as usize,
-        dstMemoryType: copy.dstMemoryType,
-        dstHost: copy.dstHost,
-        dstDevice: u64::from(copy.dstDevice),
-        dstPitch: copy.dstPitch as usize,
-        dstHeight: copy.dstHeight as usize,
-        WidthInBytes: copy.WidthInBytes as usize,
-        Height: copy.Height as usize,
-        Depth: copy.Depth as usize,
-        ..CudaMemcpy3d::default()
-    }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use partage_abi::types::*;
 
 use super::flavours::{answer, both_flavours};
-use super::graph_node::{copy, fill, general, host, kernel, launch_of, words};
+use super::graph_work::{copy, fill, general, host, kernel, launch_of, read, widen, words};
 use crate::event::Event;
 use crate::graph::exec::{Exec, ExecWork};
 use crate::graph::work::Work;
@@ -189,22 +189,12 @@ fn change(exec: CuGraphExec, node: CuGraphNode, work: impl FnOnce(&Work) -> Answ
     })
 }
 
-fn read<T: Copy>(from: *const T) -> Answer<T> {
-    if from.is_null() {
-        return Err(CuResult::INVALID_VALUE);
-    }
-    // SAFETY: not null, and by the entry point's contract a value of the vendor's type; it need not be aligned.
-    Ok(unsafe { from.read_unaligned() })
-}
-
 pub fn cuGraphExecKernelNodeSetParams(
     exec: CuGraphExec,
     node: CuGraphNode,
     params: *const CudaKernelNodeParamsV1,
 ) -> CuResult {
-    change(exec, node, |old| {
-        kernel(&super::graph_node::widen(&read(params)?), launch_of(old))
-    })
+    change(exec, node, |old| kernel(&widen(&read(params)?), launch_of(old)))
 }
 
 pub fn cuGraphExecKernelNodeSetParams_v2(

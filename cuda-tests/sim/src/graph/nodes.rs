@@ -284,7 +284,7 @@ mod tests {
             for (from, to) in edges {
                 // Numbered so that forward edges make no cycle, whatever the order in which they are added.
                 if from < to { let _ = nodes.connect(11 - from, 11 - to, Edge::default()); }
-                if from == 0 && to == 11 { has_backward = nodes.connect(0, 11, Edge::default()).is_ok(); }
+                if from == 0 && to == 11 { has_backward |= nodes.connect(0, 11, Edge::default()).is_ok(); }
             }
             match nodes.order() {
                 Ok(order) => {

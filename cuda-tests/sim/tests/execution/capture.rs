@@ -18,7 +18,7 @@ fn status(driver: &Driver, stream: CuStream) -> i32 {
 }
 
 fn end(driver: &Driver, stream: CuStream) -> Result<CuGraph, CuResult> {
-    let mut graph = CuGraph(1 as *mut c_void);
+    let mut graph = CuGraph(std::ptr::without_provenance_mut(1));
     match code!(driver, cuStreamEndCapture(stream, &mut graph)) {
         CuResult::SUCCESS => Ok(graph),
         code => {

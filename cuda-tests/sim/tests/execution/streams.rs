@@ -88,9 +88,9 @@ on_machine! {
         let mut size = buffer.len();
         let launch = |size: *mut usize| {
             let mut extra: [*mut c_void; 5] = [
-                1 as *mut c_void,
+                std::ptr::without_provenance_mut(1),
                 buffer.as_ptr().cast_mut().cast(),
-                2 as *mut c_void,
+                std::ptr::without_provenance_mut(2),
                 size.cast(),
                 std::ptr::null_mut(),
             ];
@@ -116,8 +116,8 @@ on_machine! {
         };
         let one = [1; 3];
         assert_eq!(launch(CuFunction::NULL, one, one, 0, LEGACY), CuResult::INVALID_HANDLE);
-        assert_eq!(launch(CuFunction(0x1234 as *mut c_void), one, one, 0, LEGACY), CuResult::INVALID_HANDLE);
-        assert_eq!(launch(kernel, one, one, 0, CuStream(0x1234 as *mut c_void)), CuResult::INVALID_HANDLE);
+        assert_eq!(launch(CuFunction(std::ptr::without_provenance_mut(0x1234)), one, one, 0, LEGACY), CuResult::INVALID_HANDLE);
+        assert_eq!(launch(kernel, one, one, 0, CuStream(std::ptr::without_provenance_mut(0x1234))), CuResult::INVALID_HANDLE);
         for (grid, block) in [([0, 1, 1], one), ([1, 65_536, 1], one), (one, [1, 0, 1]), (one, [1, 1, 65])] {
             assert_eq!(launch(kernel, grid, block, 0, LEGACY), CuResult::INVALID_VALUE, "{grid:?} {block:?}");
         }
@@ -173,7 +173,7 @@ on_machine! {
                 call!(driver, cuStreamSynchronize_ptsz(CuStream::NULL));
             });
         });
-        assert!(!is_idle(driver, CuStream(2 as *mut c_void)));
+        assert!(!is_idle(driver, CuStream(std::ptr::without_provenance_mut(2))));
         gate.open();
         assert_eq!(driver.log(log), [1]);
     }
@@ -268,7 +268,7 @@ on_machine! {
             // SAFETY: the address of `cuStreamQuery`, passed below.
             let query: partage_abi::driver::signatures::cuStreamQuery = unsafe { std::mem::transmute(query) };
             // SAFETY: any stream may be asked about.
-            CODE.store(unsafe { query(CuStream(1 as *mut c_void)) }.0 as u32, Ordering::SeqCst);
+            CODE.store(unsafe { query(CuStream(std::ptr::without_provenance_mut(1))) }.0 as u32, Ordering::SeqCst);
         }
         let stream = driver.stream(0);
         let counter = AtomicU32::new(0);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The arbitration checked by examples, by exhaustive search over short histories, and by random histories.
 
+use super::meter::WINDOW;
 use super::*;
 use proptest::prelude::*;
 
@@ -8,15 +9,28 @@ const SEATS: usize = 3;
 const REQUESTS: usize = 3;
 type Small = Arbiter<SEATS, REQUESTS>;
 
-const SETTINGS: Settings =
-    Settings { slice_ns: 10, switch_tax_ns: 0, transit_limit_ns: 50, effects_limit_ns: 200 };
+const SETTINGS: Settings = Settings {
+    slice_ns: 10,
+    switch_tax_ns: 0,
+    transit_limit_ns: 50,
+    effects_limit_ns: 200,
+};
 
 fn owner(pid: u64) -> Owner {
-    Owner { pid, start: 1, stack: 1 }
+    Owner {
+        pid,
+        start: 1,
+        stack: 1,
+    }
 }
 
 fn compute(need_ns: Option<u64>) -> Ask {
-    Ask { engine: Engine::Compute, need_ns, demand: FULL as u32, priority: 0 }
+    Ask {
+        engine: Engine::Compute,
+        need_ns,
+        demand: FULL as u32,
+        priority: 0,
+    }
 }
 
 fn with_seats(settings: Settings, count: u64) -> Small {
@@ -44,7 +58,11 @@ fn check(arbiter: &Small) {
     assert_eq!(&left, arbiter, "a state reached without a death needs no repair");
     for engine in 0..ENGINES {
         let is_wanted = (0..SEATS).any(|seat| arbiter.is_runnable(seat, engine));
-        assert_eq!(is_wanted, arbiter.engines[engine].holder != 0, "an engine is idle exactly if nobody wants it");
+        assert_eq!(
+            is_wanted,
+            arbiter.engines[engine].holder != 0,
+            "an engine is idle exactly if nobody wants it"
+        );
         let seats: u64 = arbiter.seats.iter().map(|seat| seat.busy[engine]).sum();
         assert!(seats <= arbiter.engines[engine].busy);
         assert!(arbiter.engines[engine].busy + arbiter.engines[engine].switching <= arbiter.clock);
@@ -62,7 +80,14 @@ fn completion_time_is_exact_however_late_the_owner_looks() {
     arbiter.advance(5);
     let request = known(&mut arbiter, 0, 7);
     arbiter.advance(100_000);
-    assert_eq!(arbiter.take(0, request), Some(Span { queued: 5, started: 5, ended: 12 }));
+    assert_eq!(
+        arbiter.take(0, request),
+        Some(Span {
+            queued: 5,
+            started: 5,
+            ended: 12
+        })
+    );
     assert_eq!(arbiter.clock(), 100_000);
 }
 
@@ -71,13 +96,21 @@ fn contexts_take_turns_of_one_slice() {
     let mut arbiter = with_seats(SETTINGS, 3);
     let requests: Vec<usize> = (0..3).map(|seat| known(&mut arbiter, seat, 25)).collect();
     arbiter.advance(1000);
-    let ends: Vec<u64> = (0..3).map(|seat| arbiter.take(seat, requests[seat]).expect("complete").ended).collect();
+    let ends: Vec<u64> = (0..3)
+        .map(|seat| arbiter.take(seat, requests[seat]).expect("complete").ended)
+        .collect();
     assert_eq!(ends, [65, 70, 75]);
 }
 
 #[test]
 fn switching_costs_the_tax_and_nobody_is_served_meanwhile() {
-    let mut arbiter = with_seats(Settings { switch_tax_ns: 3, ..SETTINGS }, 2);
+    let mut arbiter = with_seats(
+        Settings {
+            switch_tax_ns: 3,
+            ..SETTINGS
+        },
+        2,
+    );
     let (first, second) = (known(&mut arbiter, 0, 20), known(&mut arbiter, 1, 10));
     arbiter.advance(1000);
     assert_eq!(arbiter.take(0, first).expect("complete").ended, 10 + 3 + 10 + 3 + 10);
@@ -89,16 +122,25 @@ fn switching_costs_the_tax_and_nobody_is_served_meanwhile() {
 #[test]
 fn small_requests_of_one_context_overlap_and_large_ones_share() {
     let mut arbiter = with_seats(SETTINGS, 1);
-    let half = Ask { demand: FULL as u32 / 2, ..compute(Some(10)) };
+    let half = Ask {
+        demand: FULL as u32 / 2,
+        ..compute(Some(10))
+    };
     for _ in 0..2 {
         let request = arbiter.begin(0, half).expect("a place is free");
         arbiter.finish(0, request, None);
     }
     arbiter.advance(10);
-    assert_eq!([0, 1].map(|request| arbiter.take(0, request).expect("complete").ended), [10, 10]);
+    assert_eq!(
+        [0, 1].map(|request| arbiter.take(0, request).expect("complete").ended),
+        [10, 10]
+    );
     let (first, second) = (known(&mut arbiter, 0, 10), known(&mut arbiter, 0, 10));
     arbiter.advance(100);
-    assert_eq!([first, second].map(|request| arbiter.take(0, request).expect("complete").ended), [30, 30]);
+    assert_eq!(
+        [first, second].map(|request| arbiter.take(0, request).expect("complete").ended),
+        [30, 30]
+    );
     assert_eq!(arbiter.truth().busy_ns[0], 30, "busy is the union, not the sum");
 }
 
@@ -106,7 +148,15 @@ fn small_requests_of_one_context_overlap_and_large_ones_share() {
 fn higher_priority_goes_first_inside_a_context() {
     let mut arbiter = with_seats(SETTINGS, 1);
     let low = known(&mut arbiter, 0, 10);
-    let high = arbiter.begin(0, Ask { priority: -5, ..compute(Some(10)) }).expect("a place is free");
+    let high = arbiter
+        .begin(
+            0,
+            Ask {
+                priority: -5,
+                ..compute(Some(10))
+            },
+        )
+        .expect("a place is free");
     arbiter.finish(0, high, None);
     arbiter.advance(100);
     assert_eq!(arbiter.take(0, high).expect("complete").ended, 10);
@@ -118,12 +168,24 @@ fn engines_work_beside_each_other() {
     let mut arbiter = with_seats(SETTINGS, 1);
     let kernel = known(&mut arbiter, 0, 10);
     let copies = [Engine::Upload, Engine::Download].map(|engine| {
-        let request = arbiter.begin(0, Ask { engine, ..compute(Some(10)) }).expect("a place is free");
+        let request = arbiter
+            .begin(
+                0,
+                Ask {
+                    engine,
+                    ..compute(Some(10))
+                },
+            )
+            .expect("a place is free");
         arbiter.finish(0, request, None);
         request
     });
     arbiter.advance(10);
-    assert!([kernel, copies[0], copies[1]].iter().all(|&request| arbiter.take(0, request).is_some()));
+    assert!(
+        [kernel, copies[0], copies[1]]
+            .iter()
+            .all(|&request| arbiter.take(0, request).is_some())
+    );
 }
 
 #[test]
@@ -211,7 +273,10 @@ fn dead_holder_is_skipped() {
 
 #[test]
 fn utilisation_is_the_busy_part_of_the_last_window() {
-    let settings = Settings { slice_ns: 2_000_000, ..SETTINGS };
+    let settings = Settings {
+        slice_ns: 2_000_000,
+        ..SETTINGS
+    };
     let mut arbiter = with_seats(settings, 1);
     known(&mut arbiter, 0, WINDOW / 4);
     arbiter.advance(WINDOW);
@@ -227,23 +292,62 @@ fn utilisation_is_the_busy_part_of_the_last_window() {
 /// What a history may do.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    Begin { seat: usize, need: Option<u64>, engine: Engine, demand: u32, priority: i32 },
-    Successor { seat: usize, request: usize },
-    Finish { seat: usize, request: usize, need: u64 },
-    Take { seat: usize, request: usize },
-    Cancel { seat: usize, request: usize },
-    Settle { seat: usize },
-    Leave { seat: usize },
+    Begin {
+        seat: usize,
+        need: Option<u64>,
+        engine: Engine,
+        demand: u32,
+        priority: i32,
+    },
+    Successor {
+        seat: usize,
+        request: usize,
+    },
+    Finish {
+        seat: usize,
+        request: usize,
+        need: u64,
+    },
+    Take {
+        seat: usize,
+        request: usize,
+    },
+    Cancel {
+        seat: usize,
+        request: usize,
+    },
+    Settle {
+        seat: usize,
+    },
+    Leave {
+        seat: usize,
+    },
     Join,
-    Pass { wall: u64 },
+    Pass {
+        wall: u64,
+    },
 }
 
 /// Does a step as the owners would; returns the wall time after it.
 fn apply(arbiter: &mut Small, wall: u64, step: Step, leap: bool) -> u64 {
     let is_taken = |arbiter: &Small, seat: usize| arbiter.seats[seat].taken != 0;
     match step {
-        Step::Begin { seat, need, engine, demand, priority } if is_taken(arbiter, seat) => {
-            let _ = arbiter.begin(seat, Ask { engine, need_ns: need, demand, priority });
+        Step::Begin {
+            seat,
+            need,
+            engine,
+            demand,
+            priority,
+        } if is_taken(arbiter, seat) => {
+            let _ = arbiter.begin(
+                seat,
+                Ask {
+                    engine,
+                    need_ns: need,
+                    demand,
+                    priority,
+                },
+            );
         }
         Step::Successor { seat, request } if arbiter.seats[seat].requests[request].state == ACTIVE => {
             announce(arbiter, seat, request);
@@ -268,15 +372,30 @@ fn apply(arbiter: &mut Small, wall: u64, step: Step, leap: bool) -> u64 {
 
 #[test]
 fn every_short_history_keeps_the_invariants() {
-    let ask = |seat, need, engine| Step::Begin { seat, need, engine, demand: 700, priority: 0 };
-    let mut steps = vec![Step::Pass { wall: 3 }, Step::Pass { wall: 15 }, Step::Pass { wall: 60 }, Step::Join];
+    let ask = |seat, need, engine| Step::Begin {
+        seat,
+        need,
+        engine,
+        demand: 700,
+        priority: 0,
+    };
+    let mut steps = vec![
+        Step::Pass { wall: 3 },
+        Step::Pass { wall: 15 },
+        Step::Pass { wall: 60 },
+        Step::Join,
+    ];
     for seat in 0..2 {
         steps.extend([
             ask(seat, Some(4), Engine::Compute),
             ask(seat, None, Engine::Compute),
             ask(seat, Some(4), Engine::Upload),
             Step::Successor { seat, request: 0 },
-            Step::Finish { seat, request: 0, need: 6 },
+            Step::Finish {
+                seat,
+                request: 0,
+                need: 6,
+            },
             Step::Take { seat, request: 0 },
             Step::Settle { seat },
             Step::Leave { seat },
@@ -295,7 +414,19 @@ fn every_short_history_keeps_the_invariants() {
         }
     }
     let mut count = 0;
-    search(&with_seats(Settings { switch_tax_ns: 2, ..SETTINGS }, 2), 0, &steps, 4, &mut count);
+    search(
+        &with_seats(
+            Settings {
+                switch_tax_ns: 2,
+                ..SETTINGS
+            },
+            2,
+        ),
+        0,
+        &steps,
+        4,
+        &mut count,
+    );
     assert_eq!(count, (0..=4).map(|depth| steps.len().pow(depth)).sum::<usize>());
 }
 
