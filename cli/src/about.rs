@@ -77,8 +77,8 @@ mod tests {
 of a build tree and a package |
 | `NO_COLOR`, `LC_ALL`, `LC_CTYPE`, `LANG` | no colour; ASCII where the locale is not UTF-8 |
 
-COMMAND gets `LD_PRELOAD` with the library first, `PARTAGE_TOKEN`, `PARTAGE_SOCKET_DIR`, `PARTAGE_MEM_BYTES` (the limit, \
-while no broker answers) and `PARTAGE_BROKER` (where a private broker can be started again). `partage sim` sets \
+COMMAND gets `LD_PRELOAD` with the library first, `PARTAGE_TOKEN`, `PARTAGE_SOCKET_DIR`, `PARTAGE_DEVICES` and \
+`PARTAGE_MEM_BYTES` (its GPUs and limit, while no broker answers) and `PARTAGE_BROKER` (where a private broker can be started again). `partage sim` sets \
 `PARTAGE_SIM_DIR`, `PARTAGE_SOCKET_DIR` and puts its driver first in `LD_LIBRARY_PATH`.
 
 A `partage run` inside a job stays in that job, on its GPUs and under its limit. A lower limit asked there is not \

@@ -257,14 +257,19 @@ fn start(command: Command, admitted: &Admitted, place: &Place) -> Outcome<u8> {
         ..
     } = command;
     let library = library_copy::provide(&place.dir)?;
-    for name in TWINS
-        .iter()
-        .chain(&["CUDA_VISIBLE_DEVICES", "PARTAGE_BROKER", "PARTAGE_MEM_BYTES"])
-    {
+    for name in TWINS.iter().chain(&[
+        "CUDA_VISIBLE_DEVICES",
+        "PARTAGE_BROKER",
+        "PARTAGE_DEVICES",
+        "PARTAGE_MEM_BYTES",
+    ]) {
         environment.remove(name);
     }
     environment.set("PARTAGE_TOKEN", &admitted.token);
     environment.set("PARTAGE_SOCKET_DIR", &place.dir);
+    // A process that starts while no broker answers must not see other jobs' devices.
+    let devices: Vec<&str> = admitted.devices.iter().map(|device| device.uuid.as_str()).collect();
+    environment.set("PARTAGE_DEVICES", devices.join(","));
     // One number for all devices, so the largest: it may only lower, and the broker knows each device's own.
     let limits: Option<Vec<u64>> = admitted.devices.iter().map(|device| device.limit_bytes).collect();
     if let Some(limit) = limits.and_then(|limits| limits.into_iter().max()) {

@@ -172,7 +172,12 @@ fn environment(mut environment: Environment, root: &Path, dir: &Path) -> Environ
     environment.set("PARTAGE_SIM_DIR", dir);
     environment.set("PARTAGE_SOCKET_DIR", dir.join("broker"));
     // Left over from a job that has ended (in a living one we would not be here).
-    for name in ["PARTAGE_TOKEN", "PARTAGE_MEM_BYTES", "PARTAGE_BROKER"] {
+    for name in [
+        "PARTAGE_TOKEN",
+        "PARTAGE_DEVICES",
+        "PARTAGE_MEM_BYTES",
+        "PARTAGE_BROKER",
+    ] {
         environment.remove(name);
     }
     if let Some(held) = environment
