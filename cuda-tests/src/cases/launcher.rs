@@ -74,7 +74,7 @@ fn brokers_of(rig: &Rig) -> Vec<u32> {
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok())
         .filter(|pid| {
             let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            let words: Vec<_> = line.split(|byte| *byte == 0).map(|word| text(word)).collect();
+            let words: Vec<_> = line.split(|byte| *byte == 0).map(text).collect();
             words.first().is_some_and(|word| word.ends_with("partaged"))
                 && words.contains(&wanted)
                 && !words.iter().any(|word| word == "--nvml-helper")
