@@ -153,12 +153,11 @@ fn answer_data(edges: &[Edge], to: *mut CuGraphEdgeData, room: usize, can_tell: 
 }
 
 fn room_in(count: *const usize) -> usize {
-    // SAFETY: null or, by the entry point's contract, a number.
     if count.is_null() {
-        0
-    } else {
-        unsafe { count.read_unaligned() }
+        return 0;
     }
+    // SAFETY: not null, and by the entry point's contract a number.
+    unsafe { count.read_unaligned() }
 }
 
 fn answer_keys(graph: &Graph, keys: &[NodeKey], nodes: *mut CuGraphNode, count: *mut usize) -> Answer {

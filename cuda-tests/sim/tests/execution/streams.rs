@@ -374,4 +374,81 @@ on_machine! {
         call!(driver, cuCtxDestroy_v2(driver.context));
         refused!(CONTEXT_IS_DESTROYED: driver, cuStreamQuery(stream));
     }
+
+    process_ends_while_work_is_under_way => |driver| {
+        // The parent waits for this process: an end that waited for the work would be an hour late.
+        let (stream, word) = (driver.stream(1), driver.memory(8));
+        driver.spin(driver.stream(1), 3_600_000);
+        call!(driver, cuStreamWaitValue32_v2(stream, word, 1, 0));
+    }
+
+    workers_leave_signals_to_the_programs_threads => |driver| {
+        driver.spin(LEGACY, 1);
+        call!(driver, cuCtxSynchronize());
+        let mut workers = 0;
+        for task in std::fs::read_dir("/proc/self/task").expect("our own threads") {
+            let status = std::fs::read_to_string(task.expect("a thread").path().join("status")).unwrap_or_default();
+            let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+            if field("Name:") != Some("cuda-sim") {
+                continue;
+            }
+            workers += 1;
+            let blocked = u64::from_str_radix(field("SigBlk:").expect("a mask"), 16).expect("hexadecimal");
+            // All of the standard signals but the two that cannot be blocked (9 and 19).
+            assert_eq!(blocked & 0x7fff_ffff, 0x7fff_ffff & !(1 << 8 | 1 << 18));
+        }
+        assert!(workers > 0);
+    }
+
+    many_streams_and_events_in_random_order_keep_every_dependency => |driver| {
+        let mut seed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_nanos() as u64;
+        if let Ok(given) = std::env::var("PARTAGE_SEED") {
+            seed = given.parse().expect("a number");
+        }
+        println!("seed {seed}: replay with PARTAGE_SEED={seed}");
+        let mut state = seed | 1;
+        let mut random = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        let streams: Vec<CuStream> =
+            (0..6).map(|index| if index == 0 { LEGACY } else { driver.stream(index as u32 % 2) }).collect();
+        let log = driver.memory(4096 * 4);
+        call!(driver, cuCtxSynchronize());
+        // What each operation must come after: the last of its stream, what the legacy stream implies, and events.
+        let mut last: Vec<Vec<u32>> = vec![Vec::new(); streams.len()];
+        let mut before: Vec<Vec<u32>> = Vec::new();
+        let mut events: Vec<(CuEvent, Vec<u32>)> = Vec::new();
+        for value in 0..600u32 {
+            let at = random(streams.len() as u64) as usize;
+            let is_blocking = |stream: usize| stream != 0 && stream.is_multiple_of(2);
+            let mut ahead = last[at].clone();
+            for (other, ops) in last.iter().enumerate() {
+                if at == 0 && is_blocking(other) || other == 0 && is_blocking(at) {
+                    ahead.extend(ops);
+                }
+            }
+            if !events.is_empty() && random(3) == 0 {
+                let (event, ops) = &events[random(events.len() as u64) as usize];
+                call!(driver, cuStreamWaitEvent(streams[at], *event, 0));
+                ahead.extend(ops);
+            }
+            driver.append(streams[at], log, value);
+            before.push(ahead);
+            last[at] = vec![value];
+            if random(4) == 0 {
+                let event = driver.event();
+                call!(driver, cuEventRecord(event, streams[at]));
+                events.push((event, vec![value]));
+            }
+        }
+        let words = driver.words(log, 601);
+        let mut place = vec![usize::MAX; 600];
+        words[1..].iter().enumerate().for_each(|(index, &value)| place[value as usize] = index);
+        for (value, ahead) in before.iter().enumerate() {
+            for &earlier in ahead {
+                assert!(place[earlier as usize] < place[value], "{earlier} before {value}; seed {seed}");
+            }
+        }
+    }
 }

@@ -79,20 +79,16 @@ fn prescribed(lanes: &[usize]) -> Vec<HashSet<usize>> {
 /// else first.
 fn check(lanes: &[usize]) {
     let before = prescribed(lanes);
-    for target in 0..lanes.len() {
+    for (target, needed) in before.iter().enumerate() {
         let mut program = Program::new();
         lanes.iter().for_each(|&lane| program.submit(lane, &[]));
         let mut complete = HashSet::new();
         loop {
             let is_ready = program.ready.contains(&program.ops[target]);
-            assert_eq!(
-                is_ready,
-                before[target].is_subset(&complete),
-                "operation {target} of {lanes:?}"
-            );
+            assert_eq!(is_ready, needed.is_subset(&complete), "operation {target} of {lanes:?}");
             let next = program.ready.iter().copied().filter(|&op| op != program.ops[target]);
             // What the target does not need goes first, so that a missing dependency would show.
-            let Some(next) = next.min_by_key(|&op| (before[target].contains(&program.number(op)), op)) else {
+            let Some(next) = next.min_by_key(|&op| (needed.contains(&program.number(op)), op)) else {
                 break;
             };
             complete.insert(program.number(next));
