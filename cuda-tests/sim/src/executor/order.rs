@@ -6,7 +6,8 @@
 //! - *group*: the lanes of one context. Its first lane is the legacy default stream. An operation there waits for
 //!   all *blocking* lanes of the group, and operations of blocking lanes submitted later wait for it; a lane of
 //!   another kind ([`Kind::NonBlocking`]) takes no part in that.
-//! - *time*: device time at which the last of the operations it waited for ended; 0 if it waited for none.
+//! - *time*: device time at which the last of the operations it waited for ended, as far as they ran on the same
+//!   device; 0 if none did.
 //!
 //! Invariants: an operation is ready exactly once, when everything it waits for is complete; an operation waits only
 //! for operations submitted before it, so there is always one that can run.
@@ -180,9 +181,9 @@ impl<T> Order<T> {
         self.nodes.get(&op)?.payload.as_ref()
     }
 
-    /// The operation ended at device time `time`. Returns those that are ready now, oldest first, and those that
+    /// The operation ended; `time` gives when, on the clock of the follower that it is shown. Returns those that are ready now, oldest first, and those that
     /// wait for exactly one other now, with that one.
-    pub fn complete(&mut self, op: OpId, time: u64) -> Completed {
+    pub fn complete(&mut self, op: OpId, time: impl Fn(&T) -> u64) -> Completed {
         let mut completed = Completed::default();
         let Some(node) = self.nodes.remove(&op) else {
             return completed;
@@ -192,7 +193,8 @@ impl<T> Order<T> {
                 continue;
             };
             follower.waits_for.retain(|&ahead| ahead != op);
-            follower.time = follower.time.max(time);
+            let ended = follower.payload.as_ref().map_or(0, &time);
+            follower.time = follower.time.max(ended);
             match follower.waits_for[..] {
                 [] => completed.ready.push(id),
                 [ahead] => completed.behind.push((id, ahead)),

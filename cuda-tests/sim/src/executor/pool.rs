@@ -254,8 +254,9 @@ fn work() {
             continue;
         };
         let ended = task.op.run(&task.context, op, task.priority, time, &mut transit);
+        let device = task.context.device;
         drop(task);
-        next = finish(op, ended);
+        next = finish(op, device, ended);
     }
 }
 
@@ -278,9 +279,11 @@ fn take_ready() -> OpId {
 }
 
 /// Completes an operation. Returns one that became ready, for the same thread to go on with.
-fn finish(op: OpId, ended: u64) -> Option<OpId> {
+fn finish(op: OpId, device: usize, ended: u64) -> Option<OpId> {
     let mut state = pool().lock();
-    let completed = state.order.complete(op, ended);
+    // Every device has a clock of its own.
+    let time = |follower: &Task| if follower.context.device == device { ended } else { 0 };
+    let completed = state.order.complete(op, time);
     for (_, ahead) in completed.behind {
         if let Some(running) = state.running.get_mut(&ahead) {
             running.announce();

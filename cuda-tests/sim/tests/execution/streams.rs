@@ -60,6 +60,38 @@ fn is_idle(driver: &crate::machine::Driver, stream: CuStream) -> bool {
     }
 }
 
+#[test]
+fn every_device_has_its_own_clock() {
+    crate::machine::run_on_machine("streams::every_device_has_its_own_clock", 2, |driver| {
+        // The first device's clock runs ahead of the second's, which begins when it is first used.
+        let first = (driver.stream(1), driver.event());
+        driver.spin(first.0, 300);
+        call!(driver, cuStreamSynchronize(first.0));
+        let mut context = CuContext::NULL;
+        call!(driver, cuCtxCreate_v2(&mut context, 0, 1));
+        let (second, events) = (driver.stream(1), [driver.event(), driver.event()]);
+        call!(driver, cuEventRecord(events[0], second));
+        call!(driver, cuCtxSetCurrent(driver.context));
+        driver.spin(first.0, 20);
+        call!(driver, cuEventRecord(first.1, first.0));
+        call!(driver, cuCtxSetCurrent(context));
+        call!(driver, cuStreamWaitEvent(second, first.1, 0));
+        call!(driver, cuEventRecord(events[1], second));
+        call!(driver, cuEventSynchronize(events[1]));
+        let later = driver.event();
+        call!(driver, cuEventRecord(later, second));
+        call!(driver, cuEventSynchronize(later));
+        // A time taken over from the first device's clock would lie after the later event.
+        assert!(
+            driver.elapsed(events[0], events[1]) >= 15.0,
+            "the second device's time passes while it waits"
+        );
+        assert!(driver.elapsed(events[1], later) >= 0.0);
+        let mut between = 0.0;
+        refused!(INVALID_HANDLE: driver, cuEventElapsedTime(&mut between, first.1, events[1]));
+    });
+}
+
 on_machine! {
     kernels_of_a_stream_run_in_order => |driver| {
         let (stream, log) = (driver.stream(0), driver.memory(256));

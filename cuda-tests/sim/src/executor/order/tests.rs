@@ -53,7 +53,7 @@ impl Program {
         self.order.take(op).expect("ready once");
         self.ready.retain(|&ready| ready != op);
         let time = self.ops.iter().position(|&id| id == op).expect("submitted") as u64;
-        self.ready.extend(self.order.complete(op, time).ready);
+        self.ready.extend(self.order.complete(op, |_| time).ready);
     }
 
     fn number(&self, op: OpId) -> usize {
@@ -135,7 +135,7 @@ fn follower_starts_when_the_last_of_several_ends() {
     let both = program.ops.clone();
     let joined = program.order.submit_free(2, &both);
     assert_eq!((joined.is_ready, joined.behind), (false, None));
-    let first = program.order.complete(both[0], 70);
+    let first = program.order.complete(both[0], |_| 70);
     assert_eq!(
         first,
         Completed {
@@ -144,7 +144,7 @@ fn follower_starts_when_the_last_of_several_ends() {
         }
     );
     assert!(program.order.has_direct_follower(both[1]));
-    assert_eq!(program.order.complete(both[1], 40).ready, [joined.id]);
+    assert_eq!(program.order.complete(both[1], |_| 40).ready, [joined.id]);
     assert_eq!(
         program.order.take(joined.id),
         Some((2, 70)),
