@@ -6,8 +6,8 @@
 //! - *group*: the lanes of one context. Its first lane is the legacy default stream. An operation there waits for
 //!   all *blocking* lanes of the group, and operations of blocking lanes submitted later wait for it; a lane of
 //!   another kind ([`Kind::NonBlocking`]) takes no part in that.
-//! - *time*: device time at which the last of the operations it waited for ended, as far as they ran on the same
-//!   device; 0 if none did.
+//! - *time*: when the last of the operations it waited for ended, on the clock of its own device; 0 if it waited for
+//!   none.
 //!
 //! Invariants: an operation is ready exactly once, when everything it waits for is complete; an operation waits only
 //! for operations submitted before it, so there is always one that can run.

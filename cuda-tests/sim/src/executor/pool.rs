@@ -13,6 +13,7 @@ use partage_machine::timeline::{Ask, Pending, Seat, Span};
 
 use super::op::Op;
 use super::order::{Kind, LaneId, OpId, Order, Submitted};
+use super::queue::timeline;
 use crate::state::Context;
 
 /// One operation with what it needs to run.
@@ -281,8 +282,11 @@ fn take_ready() -> OpId {
 /// Completes an operation. Returns one that became ready, for the same thread to go on with.
 fn finish(op: OpId, device: usize, ended: u64) -> Option<OpId> {
     let mut state = pool().lock();
-    // Every device has a clock of its own.
-    let time = |follower: &Task| if follower.context.device == device { ended } else { 0 };
+    // Every device has a clock of its own: what another one waited for ended on that clock now.
+    let time = |follower: &Task| match follower.context.device {
+        same if same == device => ended,
+        other => timeline().map_or(0, |timeline| timeline.clock(other)),
+    };
     let completed = state.order.complete(op, time);
     for (_, ahead) in completed.behind {
         if let Some(running) = state.running.get_mut(&ahead) {
