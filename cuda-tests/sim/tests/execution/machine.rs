@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A machine for one test, the child process that runs it, and the driver's functions as the child calls them.
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
@@ -58,7 +59,16 @@ pub fn make(devices: usize) -> Folder {
 
 /// Starts the body of a test in a child on a machine. `role` is what the body asks for with [`role`].
 pub fn start(test: &str, folder: &Path, role: &str) -> Child {
-    Command::new(std::env::current_exe().expect("the test's own path"))
+    let mut command = Command::new(std::env::current_exe().expect("the test's own path"));
+    // A client whose kernel hangs would outlive a run of the tests that is killed.
+    // SAFETY: one system call, allowed between fork and exec.
+    unsafe {
+        command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        });
+    }
+    command
         .args([test, "--exact", "--nocapture", "--test-threads=1"])
         .env(BODY, role)
         .env("PARTAGE_SIM_DIR", folder)
