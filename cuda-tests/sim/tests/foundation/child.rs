@@ -154,6 +154,17 @@ pub fn listen() -> Option<u8> {
 
 fn command(test: &str, role: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("the test's own path"));
+    arguments(&mut command, test, role);
+    command
+}
+
+/// Lets a command that runs another one run a role of a test in a child.
+pub fn again(command: &mut Command, test: &str, role: &str) {
+    command.arg(std::env::current_exe().expect("the test's own path"));
+    arguments(command, test, role);
+}
+
+fn arguments(command: &mut Command, test: &str, role: &str) {
     command
         .args([test, "--exact", "--nocapture", "--test-threads=1"])
         .env(ROLE, role);
@@ -167,7 +178,6 @@ fn command(test: &str, role: &str) -> Command {
     ] {
         command.env_remove(name);
     }
-    command
 }
 
 /// What this process is in its test; `None` in the one that runs the tests.

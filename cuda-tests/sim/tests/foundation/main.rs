@@ -5,6 +5,7 @@
 mod child;
 mod contexts;
 mod devices;
+mod file_system;
 mod memory;
 mod names;
 mod pools;
