@@ -6,8 +6,8 @@ use partage_abi::values::*;
 
 use crate::capture;
 use crate::memory::Freeable;
-use crate::stream::before_free;
 use crate::state::{Answer, code, current, driver, store};
+use crate::stream::before_free;
 
 /// What `cuMemAllocPitch` rounds rows up to: the widest alignment that any access of a row needs.
 const PITCH_ALIGNMENT: usize = 512;
@@ -194,5 +194,9 @@ pub fn cuMemHostGetFlags(flags: *mut c_uint, p: *mut c_void) -> CuResult {
 fn host_flags(p: *mut c_void) -> Answer<u32> {
     let found = driver()?.memory.find(p as u64).ok_or(CuResult::INVALID_VALUE)?;
     // With unified addressing all of it is mapped, asked for or not.
-    if found.is_host() { Ok(found.flags | CU_MEMHOSTALLOC_DEVICEMAP) } else { Err(CuResult::INVALID_VALUE) }
+    if found.is_host() {
+        Ok(found.flags | CU_MEMHOSTALLOC_DEVICEMAP)
+    } else {
+        Err(CuResult::INVALID_VALUE)
+    }
 }

@@ -69,11 +69,21 @@ fn allocate(dptr: *mut CuDevicePtr, bytes: usize, pool: &Arc<Pool>, stream: &Str
     }
     refuse_capture(stream)?;
     let (driver, context) = (driver()?, stream.context()?);
-    store(dptr, driver.memory.allocate_from(driver, &context, pool, bytes as u64)?.address)
+    store(
+        dptr,
+        driver
+            .memory
+            .allocate_from(driver, &context, pool, bytes as u64)?
+            .address,
+    )
 }
 
 fn refuse_capture(stream: &Stream) -> Answer {
-    if capture::info(stream)?.is_some() { Err(CuResult::NOT_SUPPORTED) } else { Ok(()) }
+    if capture::info(stream)?.is_some() {
+        Err(CuResult::NOT_SUPPORTED)
+    } else {
+        Ok(())
+    }
 }
 
 // ---- pools ----------------------------------------------------------------------------------------------------
@@ -199,7 +209,14 @@ pub fn cuMemPoolGetAccess(flags: *mut c_int, mem_pool: CuMemoryPool, location: *
         // SAFETY: not null, and by the contract of the entry point it leads to this structure.
         let ordinal = device_of(&unsafe { location.read_unaligned() })?;
         let is_reached = pool.is_reached_from(driver.device(ordinal)?.index);
-        store(flags, if is_reached { CU_MEM_ACCESS_FLAGS_PROT_READWRITE } else { CU_MEM_ACCESS_FLAGS_PROT_NONE })
+        store(
+            flags,
+            if is_reached {
+                CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+            } else {
+                CU_MEM_ACCESS_FLAGS_PROT_NONE
+            },
+        )
     }))
 }
 
@@ -222,7 +239,10 @@ pub fn cuDeviceSetMemPool(dev: CuDevice, pool: CuMemoryPool) -> CuResult {
         if find(pool)?.ordinal != dev {
             return Err(CuResult::INVALID_VALUE);
         }
-        *device_pools(driver)?[dev as usize].current.lock().unwrap_or_else(PoisonError::into_inner) = pool;
+        *device_pools(driver)?[dev as usize]
+            .current
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = pool;
         Ok(())
     }))
 }
@@ -251,7 +271,10 @@ pub fn cuMemSetMemPool(location: *mut CuMemLocation, kind: c_int, pool: CuMemory
 fn current(dev: CuDevice) -> Answer<CuMemoryPool> {
     let driver = driver()?;
     driver.device(dev)?;
-    let current = device_pools(driver)?[dev as usize].current.lock().unwrap_or_else(PoisonError::into_inner);
+    let current = device_pools(driver)?[dev as usize]
+        .current
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
     Ok(*current)
 }
 
@@ -260,7 +283,10 @@ fn device_pools(driver: &Driver) -> Answer<&'static [DevicePools]> {
     let all = ALL.get_or_init(|| {
         let pools = driver.visible.iter().enumerate().map(|(ordinal, &device)| {
             let default = enter(Pool::new(device, ordinal as i32, 0)).unwrap_or(CuMemoryPool::NULL);
-            DevicePools { default, current: Mutex::new(default) }
+            DevicePools {
+                default,
+                current: Mutex::new(default),
+            }
         });
         pools.collect()
     });
@@ -269,7 +295,11 @@ fn device_pools(driver: &Driver) -> Answer<&'static [DevicePools]> {
 
 fn enter(pool: Pool) -> Answer<CuMemoryPool> {
     let given = POOLS.insert(Arc::new(pool));
-    if given.is_null() { Err(CuResult::OUT_OF_MEMORY) } else { Ok(CuMemoryPool(given)) }
+    if given.is_null() {
+        Err(CuResult::OUT_OF_MEMORY)
+    } else {
+        Ok(CuMemoryPool(given))
+    }
 }
 
 fn find(pool: CuMemoryPool) -> Answer<Arc<Pool>> {

@@ -47,7 +47,11 @@ pub fn cuMemCreate(
         }
         let made = driver.memory.create_physical(driver, ordinal, bytes, properties)?;
         let given = PHYSICAL.insert(made);
-        if given.is_null() { Err(CuResult::OUT_OF_MEMORY) } else { store(handle, given as u64) }
+        if given.is_null() {
+            Err(CuResult::OUT_OF_MEMORY)
+        } else {
+            store(handle, given as u64)
+        }
     }))
 }
 
@@ -64,7 +68,9 @@ pub fn cuMemRetainAllocationHandle(handle: *mut CuMemGenericAllocationHandle, ad
         let (_, physical) = driver.memory.physical_at(addr as u64)?;
         physical.hold();
         // The handle it already has, if one is still held; else a new one.
-        let known = PHYSICAL.handle_of(&physical).unwrap_or_else(|| PHYSICAL.insert(physical.clone()));
+        let known = PHYSICAL
+            .handle_of(&physical)
+            .unwrap_or_else(|| PHYSICAL.insert(physical.clone()));
         store(handle, known as u64)
     }))
 }
@@ -177,7 +183,11 @@ fn properties(given: *const CuMemAllocationProp) -> Answer<CuMemAllocationProp> 
     }
     // SAFETY: not null, and by the contract of the entry point it leads to this structure.
     let properties = unsafe { given.read_unaligned() };
-    if properties.kind == CU_MEM_ALLOCATION_TYPE_PINNED { Ok(properties) } else { Err(CuResult::INVALID_VALUE) }
+    if properties.kind == CU_MEM_ALLOCATION_TYPE_PINNED {
+        Ok(properties)
+    } else {
+        Err(CuResult::INVALID_VALUE)
+    }
 }
 
 /// The device that memory is wanted on. Memory on the host side is not built.
