@@ -158,7 +158,9 @@ impl Memory {
     /// Reserves addresses for the memory of these devices.
     pub fn reserve(devices: &[Device]) -> Answer<Self> {
         let space = Space::reserve(devices)?;
-        let ranges = (0..devices.len()).map(|device| Mutex::new(Ranges::new(space.window(device).bytes))).collect();
+        let ranges = (0..devices.len())
+            .map(|device| Mutex::new(Ranges::new(space.window(device).bytes)))
+            .collect();
         let reservations = Mutex::new(Reservations::new(space.managed_window().bytes));
         Ok(Self {
             space,
@@ -180,8 +182,10 @@ impl Memory {
             return Ok(file);
         }
         let window = self.space.window(device);
-        let file =
-            driver.machine.create_backing(driver.seat, device, window.bytes).map_err(|_| CuResult::OPERATING_SYSTEM)?;
+        let file = driver
+            .machine
+            .create_backing(driver.seat, device, window.bytes)
+            .map_err(|_| CuResult::OPERATING_SYSTEM)?;
         self.space.map(window.start, &file, 0, window.bytes)?;
         Ok(self.backing[device].get_or_init(|| file))
     }
@@ -211,7 +215,13 @@ impl Memory {
 
     /// Takes the allocation that starts at `address` out of the table, if `is_it` says so.
     pub(super) fn take(&self, address: u64, is_it: impl FnOnce(&Allocation) -> bool) -> Option<Arc<Allocation>> {
-        self.change(|table| if is_it(table.get(&address)?) { table.remove(&address) } else { None })
+        self.change(|table| {
+            if is_it(table.get(&address)?) {
+                table.remove(&address)
+            } else {
+                None
+            }
+        })
     }
 
     /// Takes all that `is_it` chooses out of the table.
@@ -240,8 +250,15 @@ impl Memory {
     /// The allocations that lie in `address..end`, in order.
     pub(super) fn between(&self, address: u64, end: u64) -> Vec<Arc<Allocation>> {
         let table = self.table();
-        let before = table.range(..address).next_back().filter(|(_, last)| last.end() > address);
-        before.into_iter().chain(table.range(address..end)).map(|(_, found)| found.clone()).collect()
+        let before = table
+            .range(..address)
+            .next_back()
+            .filter(|(_, last)| last.end() > address);
+        before
+            .into_iter()
+            .chain(table.range(address..end))
+            .map(|(_, found)| found.clone())
+            .collect()
     }
 
     // ---- finding ----------------------------------------------------------------------------------------------
@@ -263,7 +280,10 @@ impl Memory {
         let mut reached = first.end();
         for (_, next) in table.range(address + 1..).take_while(|(start, _)| **start < end) {
             let is_joined = next.address == reached
-                && matches!((&first.kind, &next.kind), (AllocationKind::Mapped(_), AllocationKind::Mapped(_)));
+                && matches!(
+                    (&first.kind, &next.kind),
+                    (AllocationKind::Mapped(_), AllocationKind::Mapped(_))
+                );
             if !is_joined {
                 break;
             }
@@ -283,7 +303,11 @@ impl Memory {
         if is_known || self.space.offset(address).is_some() {
             return self.resolve(address, bytes);
         }
-        if address == 0 { Err(CuResult::INVALID_VALUE) } else { Ok(address as *mut u8) }
+        if address == 0 {
+            Err(CuResult::INVALID_VALUE)
+        } else {
+            Ok(address as *mut u8)
+        }
     }
 
     /// What kernels of a context may reach now.
@@ -315,7 +339,11 @@ impl Memory {
             }
             was_mapped = is_mapped;
             let host = allocation.alias as *mut u8;
-            let region = Region { address: allocation.address, bytes: allocation.bytes, host };
+            let region = Region {
+                address: allocation.address,
+                bytes: allocation.bytes,
+                host,
+            };
             pieces.push(Piece { region, owner });
         }
         pieces

@@ -64,7 +64,12 @@ impl Memory {
         };
         let offset = self.space.window(device).start + offset;
         let (address, alias) = (self.space.visible(offset), self.space.alias(offset) as usize);
-        Allocation { cost, device, ordinal, ..Allocation::new(context, kind, address, bytes, alias) }
+        Allocation {
+            cost,
+            device,
+            ordinal,
+            ..Allocation::new(context, kind, address, bytes, alias)
+        }
     }
 
     /// Allocates memory that CPU and devices share.
@@ -99,12 +104,18 @@ impl Memory {
         if at == libc::MAP_FAILED {
             return Err(CuResult::OUT_OF_MEMORY);
         }
-        Ok(self.enter(Allocation { flags, ..Allocation::new(context, kind, at as u64, bytes, at as usize) }))
+        Ok(self.enter(Allocation {
+            flags,
+            ..Allocation::new(context, kind, at as u64, bytes, at as usize)
+        }))
     }
 
     /// Makes the program's own memory reachable for devices. HOST_MEMORY_ALREADY_REGISTERED when any of it is.
     pub fn register(&self, context: &Context, address: u64, bytes: u64, flags: u32) -> Answer {
-        let end = address.checked_add(bytes).filter(|end| *end > address).ok_or(CuResult::INVALID_VALUE)?;
+        let end = address
+            .checked_add(bytes)
+            .filter(|end| *end > address)
+            .ok_or(CuResult::INVALID_VALUE)?;
         if self.space.offset(address).is_some() || self.space.offset(end - 1).is_some() {
             return Err(CuResult::INVALID_VALUE);
         }
@@ -116,7 +127,9 @@ impl Memory {
     /// Frees the allocation that starts at `address`, if it is `what` the call may free; else INVALID_VALUE. The
     /// caller has waited for the work that may use it.
     pub fn free(&self, driver: &Driver, address: u64, what: Freeable) -> Answer {
-        let taken = self.take(address, |found| what.covers(&found.kind)).ok_or(CuResult::INVALID_VALUE)?;
+        let taken = self
+            .take(address, |found| what.covers(&found.kind))
+            .ok_or(CuResult::INVALID_VALUE)?;
         self.give_back(driver, &taken);
         Ok(())
     }
@@ -159,7 +172,10 @@ impl Memory {
         if cost > driver.machine.devices()[device].memory {
             return Err(CuResult::OUT_OF_MEMORY);
         }
-        driver.machine.reserve(driver.seat, device, cost).map_err(|_| CuResult::OUT_OF_MEMORY)?;
+        driver
+            .machine
+            .reserve(driver.seat, device, cost)
+            .map_err(|_| CuResult::OUT_OF_MEMORY)?;
         let align = if cost < LARGE_PAGE { GRANULE } else { LARGE_PAGE };
         lock(&self.ranges[device]).take(cost, align).ok_or_else(|| {
             driver.machine.release(driver.seat, device, cost);
@@ -188,5 +204,7 @@ pub(super) fn cost(bytes: u64) -> Answer<u64> {
 }
 
 fn ordinary_length(bytes: u64) -> Option<usize> {
-    usize::try_from(bytes.checked_next_multiple_of(PAGE)?).ok().filter(|length| *length <= isize::MAX as usize)
+    usize::try_from(bytes.checked_next_multiple_of(PAGE)?)
+        .ok()
+        .filter(|length| *length <= isize::MAX as usize)
 }

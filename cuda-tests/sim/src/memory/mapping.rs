@@ -42,7 +42,9 @@ impl Drop for Physical {
     /// With the last handle and the last mapping the memory goes back to the device.
     fn drop(&mut self) {
         if let Ok(driver) = driver() {
-            driver.memory.give_physical(driver, self.device, self.offset, self.bytes);
+            driver
+                .memory
+                .give_physical(driver, self.device, self.offset, self.bytes);
         }
     }
 }
@@ -71,7 +73,10 @@ pub struct Reservations {
 impl Reservations {
     /// All of a window of `bytes` is free.
     pub fn new(bytes: u64) -> Self {
-        Self { free: Ranges::new(bytes), held: BTreeMap::new() }
+        Self {
+            free: Ranges::new(bytes),
+            held: BTreeMap::new(),
+        }
     }
 
     /// Whether one reservation holds all of these offsets.
@@ -93,7 +98,14 @@ impl Memory {
         let device = driver.device(ordinal)?.index;
         self.open_device(driver, device)?;
         let offset = self.take_physical(driver, device, bytes)?;
-        Ok(Arc::new(Physical { device, ordinal, bytes, properties, offset, holds: Mutex::new(1) }))
+        Ok(Arc::new(Physical {
+            device,
+            ordinal,
+            bytes,
+            properties,
+            offset,
+            holds: Mutex::new(1),
+        }))
     }
 
     /// Reserves an address range, at `wish` if that is free.
@@ -188,11 +200,18 @@ impl Memory {
             }
             reached = mapping.end();
         }
-        if reached == end && bytes > 0 { Ok(mappings) } else { Err(CuResult::INVALID_VALUE) }
+        if reached == end && bytes > 0 {
+            Ok(mappings)
+        } else {
+            Err(CuResult::INVALID_VALUE)
+        }
     }
 
     fn managed_offset(&self, address: u64) -> Answer<u64> {
-        let offset = self.space.offset(address).and_then(|at| at.checked_sub(self.space.managed_window().start));
+        let offset = self
+            .space
+            .offset(address)
+            .and_then(|at| at.checked_sub(self.space.managed_window().start));
         offset.ok_or(CuResult::INVALID_VALUE)
     }
 }

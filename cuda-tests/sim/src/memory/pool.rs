@@ -50,7 +50,13 @@ pub struct Figures {
 impl Pool {
     /// An empty pool of a device.
     pub fn new(device: usize, ordinal: i32, limit: u64) -> Self {
-        Self { device, ordinal, limit, reach: AtomicU32::new(1 << device), figures: Mutex::default() }
+        Self {
+            device,
+            ordinal,
+            limit,
+            reach: AtomicU32::new(1 << device),
+            figures: Mutex::default(),
+        }
     }
 
     /// Its figures, locked.
@@ -77,7 +83,12 @@ impl Pool {
     /// A place for `cost` bytes: the smallest kept block that holds them, else fresh memory.
     fn take(&self, driver: &Driver, cost: u64) -> Answer<u64> {
         let mut figures = self.figures();
-        let fitting = figures.kept.iter().enumerate().filter(|(_, block)| block.1 >= cost).min_by_key(|(_, b)| b.1);
+        let fitting = figures
+            .kept
+            .iter()
+            .enumerate()
+            .filter(|(_, block)| block.1 >= cost)
+            .min_by_key(|(_, b)| b.1);
         let offset = match fitting.map(|(place, block)| (place, *block)) {
             Some((place, (offset, length))) => {
                 match length - cost {
@@ -165,8 +176,15 @@ impl Memory {
     /// Marks the allocation that starts at `address` as freed by a stream. INVALID_VALUE when there is none of device
     /// memory, or it is marked already. It stays reachable until [`free`](Self::free).
     pub fn mark_freed(&self, address: u64) -> Answer {
-        let found = self.find(address).filter(|found| found.address == address).ok_or(CuResult::INVALID_VALUE)?;
+        let found = self
+            .find(address)
+            .filter(|found| found.address == address)
+            .ok_or(CuResult::INVALID_VALUE)?;
         let is_device = matches!(found.kind, AllocationKind::Device | AllocationKind::Pooled(_));
-        if is_device && !found.is_freed.swap(true, Ordering::AcqRel) { Ok(()) } else { Err(CuResult::INVALID_VALUE) }
+        if is_device && !found.is_freed.swap(true, Ordering::AcqRel) {
+            Ok(())
+        } else {
+            Err(CuResult::INVALID_VALUE)
+        }
     }
 }
