@@ -81,6 +81,9 @@ COMMAND gets `LD_PRELOAD` with the library first, `PARTAGE_TOKEN`, `PARTAGE_SOCK
 `PARTAGE_MEM_BYTES` (its GPUs and limit, while no broker answers) and `PARTAGE_BROKER` (where a private broker can be started again). `partage sim` sets \
 `PARTAGE_SIM_DIR`, `PARTAGE_SOCKET_DIR` and puts its driver first in `LD_LIBRARY_PATH`.
 
+A job lives while its first process or any process that uses CUDA lives, and five seconds longer; then its promise is free \
+for others. A process of it that first uses CUDA later than that keeps the GPUs and the limit, and has no promise.
+
 A `partage run` inside a job stays in that job, on its GPUs and under its limit. A lower limit asked there is not \
 enforced while a broker answers; `run` says so, and `--strict` refuses it.
 ";

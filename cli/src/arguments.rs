@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::builder::BoolishValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
@@ -148,13 +149,13 @@ pub struct Run {
     )]
     pub label: Vec<String>,
     /// Refuse a COMMAND that the limit cannot follow, and kill processes that use a GPU without the limit
-    #[arg(long, env = "PARTAGE_STRICT", hide_env = true)]
+    #[arg(long, env = "PARTAGE_STRICT", hide_env = true, value_parser = BoolishValueParser::new())]
     pub strict: bool,
     /// Say what would happen; admit and run nothing
     #[arg(long)]
     pub dry_run: bool,
     /// Say nothing about admission and waiting
-    #[arg(short, long, env = "PARTAGE_QUIET", hide_env = true)]
+    #[arg(short, long, env = "PARTAGE_QUIET", hide_env = true, value_parser = BoolishValueParser::new())]
     pub quiet: bool,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]

@@ -78,7 +78,7 @@ fn ps_text(style: &Style, jobs: &[JobView], unmanaged: &[UnmanagedView]) -> Stri
         table(
             style,
             &[
-                "JOB", "NAME", "USER", "STATE", "GPU", "USED", "LIMIT", "PROCS", "COMMAND",
+                "JOB", "NAME", "USER", "STATE", "GPU", "USED", "LIMIT", "CLIENTS", "COMMAND",
             ],
             &rows,
         )

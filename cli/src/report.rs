@@ -4,7 +4,7 @@
 //! With `--json` a command writes one document (`events`: one a line) to standard output, errors included. `run` and
 //! `sim` leave standard output to COMMAND: their documents go to standard error, one a line.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use partage_protocol::admin::SCHEMA;
@@ -88,10 +88,17 @@ fn document(kind: &str, body: Value, now: SystemTime) -> Value {
     Value::Object(fields)
 }
 
-/// Writes data. A reader that went away is not an error worth a word: `partage ps | head -1` has what it wanted.
+/// Writes data, or ends the program with 1 and a word when it cannot be written. A reader that went away is not an error
+/// worth a word: `partage ps | head -1` has what it wanted.
 pub fn write_out(text: &str) {
     let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            write_err(&format!("partage: cannot write to standard output: {error}\n"));
+            std::process::exit(1);
+        }
+        _ => {}
+    }
 }
 
 /// Writes a message in one call, so that lines of several processes do not mix.

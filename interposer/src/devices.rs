@@ -40,7 +40,10 @@ impl Names {
             mig: settings.mig,
             count: settings.device_count,
         };
-        if let Some(job) = state.job() {
+        // A process that outlived its job is a client of the default one, which has every device: what the job had still
+        // bounds it, because the environment may only lower.
+        let outlived = |job: &crate::state::Job| job.is_default && settings.device_count > 0;
+        if let Some(job) = state.job().filter(|job| !outlived(job)) {
             names.count = job.devices().len();
             names.mig = 0;
             for (index, (to, device)) in names.uuids.iter_mut().zip(job.devices()).enumerate() {

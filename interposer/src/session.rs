@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering;
 
 use partage_protocol::message::{
     Answer, Ask, Devices, HELLO_NVML_ONLY, HELLO_PAGES_LOST, Hello, MAX_DEVICES, NOTICE_SHARING_OFF, Notice, ToClient,
-    Usage, VERDICT_CARD_FULL, VERDICT_GRANTED, VERDICT_LIMIT, VERDICT_RETRY, Welcome,
+    Usage, VERDICT_CARD_FULL, VERDICT_GRANTED, VERDICT_LIMIT, VERDICT_RETRY, WELCOME_DEFAULT_JOB, Welcome,
 };
 use partage_protocol::page::{BROKER_MAGIC, BrokerPage, CLIENT_MAGIC, ClientPage, LAYOUT, PAGE_BYTES};
 use partage_protocol::reservation::{self, AskAnswer, Denial};
@@ -215,6 +215,7 @@ fn move_in(state: &State, session: &mut Session, welcome: &Welcome, descriptors:
     // SAFETY: `talk` is held, and nobody reads the job before the pages are published below.
     let job = unsafe { &mut *state.job.get() };
     job.number = welcome.job;
+    job.is_default = welcome.flags & WELCOME_DEFAULT_JOB != 0;
     job.count = (welcome.device_count as usize).min(MAX_DEVICES);
     job.devices = welcome.devices;
     account::move_in(state, job, client_page, || {

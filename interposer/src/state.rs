@@ -51,6 +51,8 @@ pub struct Job {
     pub count: usize,
     /// Slot 0 first.
     pub devices: [DeviceInfo; MAX_DEVICES],
+    /// The process belongs to no job of `run` (any more).
+    pub is_default: bool,
 }
 
 impl Job {

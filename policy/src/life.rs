@@ -191,7 +191,11 @@ impl Policy {
                 0 => "every client of the broker before came back".to_owned(),
                 late => format!("{late} clients did not come back yet and are counted with all they were granted"),
             };
-            self.publish("adoption-done", None, None, text);
+            if self.clients.is_empty() && self.jobs.is_empty() && late == 0 {
+                // The first broker of this place has nobody to wait for.
+            } else {
+                self.publish("adoption-done", None, None, text);
+            }
             for device in self.devices.keys().copied().collect::<Vec<_>>() {
                 self.share_pool(device, machine, now_ns);
             }

@@ -392,7 +392,8 @@ impl<'a> Number<'a> {
     fn meant_size(&self) -> String {
         let written = clip(self.text);
         match self.whole.parse::<u64>() {
-            Ok(0) => self.meant_percent(),
+            // Nothing is no amount; the smallest one that means anything shows the spelling.
+            Ok(0) => "1GiB".into(),
             // No card has ten thousand GiB, and nobody asks for less than a MiB.
             Ok(1..=1_024) => format!("{written}GiB"),
             Ok(1_025..1_048_576) => format!("{written}MiB"),

@@ -63,7 +63,7 @@ fn refusals_name_the_value_and_the_fix() {
         ("8192", "\"8192\" has no unit: did you mean 8192MiB?"),
         ("8589934592", "\"8589934592\" has no unit: did you mean 8589934592B?"),
         ("0.25", "\"0.25\" has no unit: did you mean 25%?"),
-        ("0", "\"0\" has no unit: did you mean 30%?"),
+        ("0", "\"0\" has no unit: did you mean 1GiB?"),
         ("0GiB", "\"0GiB\" is nothing: give at least one byte or a part above 0%"),
         (
             "0.0000001K",

@@ -34,10 +34,10 @@ fn ps_is_a_table_of_eighty_columns() {
     assert_eq!(
         out,
         "\
-JOB  NAME       USER   STATE       GPU  USED   LIMIT  PROCS  COMMAND
-j42  train      alice  running     0    3 GiB  8 GiB  1      python train.py --…
+JOB  NAME       USER   STATE       GPU  USED   LIMIT  CLIENTS  COMMAND
+j42  train      alice  running     0    3 GiB  8 GiB  1        python train.py …
                                    1    3 GiB  none
-j43  evil?[2J\u{e9}  alice  over limit  0    3 GiB  8 GiB  1      python train.py --…
+j43  evil?[2J\u{e9}  alice  over limit  0    3 GiB  8 GiB  1        python train.py …
                                    1    3 GiB  none
 unmanaged: pid 77 of uid 1001 uses 5 GiB on GPU 1
 j42: pid 4130 uses a GPU without the limit

@@ -14,6 +14,7 @@ pub fn cases() -> Vec<Case> {
         Case::new("death::killed_client_frees_its_share_for_the_queue", queue_moves_on),
         Case::new("death::broker_killed_under_two_jobs", broker_killed),
         Case::new("death::stopped_client_keeps_its_memory", stopped_client),
+        Case::new("death::late_worker_keeps_devices_and_limit", late_worker).simulated("needs two devices"),
     ]
 }
 
@@ -111,4 +112,21 @@ fn stopped_client(rig: &Rig) {
     assert_eq!(rig.ledger_used(), GIB + 512 * MIB);
     client.signal(libc::SIGCONT);
     client.expect("free a", "free 0");
+}
+
+/// A process that outlived its job has no promise any more, and sees and takes no more than the job could.
+fn late_worker(rig: &Rig) {
+    let mut bare = rig.bare_client("dlopen");
+    bare.expect("init 0", "init 0");
+    let second = bare.say("uuid 1");
+    let mut job = siblings(rig, &["-g", "1", "-m", "1GiB"], 0);
+    job.shell.kill();
+    rig.eventually(Duration::from_secs(20), "the job's end", || rig.jobs().is_empty());
+    let mut worker = job.start(rig);
+    worker.expect("init 0", "init 0");
+    worker.expect("count", "count 0 1");
+    worker.expect("uuid 0", &second);
+    worker.expect("ctx 0", "ctx 0");
+    worker.expect(&format!("alloc {} over", GIB + 1), "alloc 2");
+    worker.expect(&format!("alloc {GIB} fits"), "alloc 0");
 }

@@ -128,7 +128,7 @@ fn bad_input(rig: &Rig) {
     let cases: &[(&[&str], i32, &[&str])] = &[
         (&["run", "--no-such-flag", "--", "true"], 125, &["--no-such-flag"]),
         (&["run", "-m", "8", "--", "true"], 125, &["8GiB"]),
-        (&["run", "-m", "0", "--", "true"], 125, &["0"]),
+        (&["run", "-m", "0", "--", "true"], 125, &["\"0\"", "1GiB"]),
         (&["run", "-m", "200%", "--", "true"], 125, &["200%", "100"]),
         (&["run", "-m", "1TiB", "-g", "0", "--", "true"], 125, &["1 TiB", "GiB"]),
         (&["run", "-m", "25%"], 125, &["COMMAND"]),
@@ -164,6 +164,20 @@ fn bad_input(rig: &Rig) {
     let output = rig.output(command);
     assert_eq!(output.status.code(), Some(125));
     assert!(text(&output.stderr).contains("8GiB"));
+    // Flags' twins take the words that people write.
+    let mut command = rig.partage(&["run", "--", "/bin/true"]);
+    command.env("PARTAGE_STRICT", "1").env("PARTAGE_QUIET", "1");
+    let output = rig.output(command);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    // Data that could not be written is no success.
+    let output = rig.output({
+        let mut command = rig.command("/bin/sh");
+        command
+            .args(["-c", "exec \"$P\" ps >/dev/full"])
+            .env("P", built("partage"));
+        command
+    });
+    assert_ne!(output.status.code(), Some(0), "a full disk is told");
     // A folder where no socket can be made.
     let mut command = rig.partage(&["run", "--", "/bin/true"]);
     command.env("PARTAGE_SOCKET_DIR", "/proc/nowhere");
