@@ -392,8 +392,9 @@ impl<'a> Number<'a> {
     fn meant_size(&self) -> String {
         let written = clip(self.text);
         match self.whole.parse::<u64>() {
-            // Nothing is no amount; the smallest one that means anything shows the spelling.
-            Ok(0) => "1GiB".into(),
+            // Nothing is no amount: an amount shows the spelling. A fraction was meant as a part.
+            Ok(0) if self.scaled(6) == Ok(0) => "1GiB".into(),
+            Ok(0) => self.meant_percent(),
             // No card has ten thousand GiB, and nobody asks for less than a MiB.
             Ok(1..=1_024) => format!("{written}GiB"),
             Ok(1_025..1_048_576) => format!("{written}MiB"),
