@@ -55,11 +55,11 @@ fn by(rig: &Rig, via: &str) {
 }
 
 fn linked(rig: &Rig) {
-    let driver = link_driver(rig);
-    let mut arguments: Vec<&str> = vec!["-DVIA_LINK", "-ldl", "-lpthread", "-Wl,--allow-shlib-undefined"];
-    arguments.extend(driver.iter().map(String::as_str));
-    let client = program("client-linked", "client.c", &arguments);
-    sees_two_gib(&mut Client::start(rig.run(&["-m", "2GiB"], &client, &["link"])));
+    sees_two_gib(&mut Client::start(rig.run(
+        &["-m", "2GiB"],
+        &linked_client(rig),
+        &["link"],
+    )));
 }
 
 fn cached_early(rig: &Rig) {
