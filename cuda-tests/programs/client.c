@@ -409,6 +409,9 @@ static int command(char *line) {
     // dlsym default|next|handle NAME: presence only; `next` must see the caller, so it is asked from here.
     void *p = !strcmp(a, "default") ? dlsym(RTLD_DEFAULT, b) : !strcmp(a, "next") ? dlsym(RTLD_NEXT, b) : dlsym(driver_handle, b);
     printf("dlsym %s\n", p ? "found" : "null");
+  } else if (!strcmp(verb, "hookcalls")) {
+    int (*calls)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "second_hook_calls");
+    if (calls) printf("hookcalls %d\n", calls()); else printf("hookcalls none\n");
   } else if (!strcmp(verb, "setenv")) {
     setenv(a, b ? b : "", 1); printf("setenv\n");
   } else if (!strcmp(verb, "getenv")) {
