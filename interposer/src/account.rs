@@ -73,15 +73,6 @@ impl<'a> Place<'a> {
         })
     }
 
-    /// The job's limit as the broker publishes it; none before it has.
-    fn limit(&self) -> u64 {
-        let slot = current_slot(self.state, self.slot, self.is_standalone);
-        let page = self.state.broker_page();
-        slot.zip(page)
-            .and_then(|(slot, page)| page.devices.get(slot))
-            .map_or(u64::MAX, |line| Word::load(&line.limit))
-    }
-
     fn own(&self) -> Option<&'a AtomicU64> {
         Some(match self.which {
             Which::Used => &self.state.own_client_page.devices.get(self.slot)?.used,
@@ -112,12 +103,8 @@ impl<'a> Place<'a> {
 impl Word for Place<'_> {
     fn load(&self) -> u64 {
         // Outside the job nothing is limited and nothing is used.
-        if self.which != Which::Granted {
-            return self.with(Word::load, 0);
-        }
-        // A limit lowered below use takes effect at once: the broker cannot take back a grant that is in use, but
-        // nobody may use it again once it was freed.
-        self.with(Word::load, u64::MAX).min(self.limit())
+        let outside = if self.which == Which::Granted { u64::MAX } else { 0 };
+        self.with(Word::load, outside)
     }
     fn store(&self, value: u64) {
         self.with(|word| Word::store(word, value), ());
