@@ -331,7 +331,7 @@ macro_rules! driver_chapters {
         [pass] cuMemHostGetDevicePointer(dptr: *mut CuDevicePtrV1, p: *mut c_void, flags: c_uint);
         [pass] cuMemHostGetDevicePointer_v2(dptr: *mut CuDevicePtr, p: *mut c_void, flags: c_uint);
         [pass] cuMemHostGetFlags(flags: *mut c_uint, p: *mut c_void);
-        [charge(bytes)] cuMemAllocManaged(dptr: *mut CuDevicePtr, bytes: usize, flags: c_uint);
+        [answer] cuMemAllocManaged(dptr: *mut CuDevicePtr, bytes: usize, flags: c_uint);
         [pass] cuDeviceRegisterAsyncNotification(
             device: CuDevice, callback_func: CuAsyncCallback, user_data: *mut c_void,
             callback: *mut CuAsyncCallbackHandle,

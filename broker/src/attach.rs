@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 
 use partage_policy::{Attaching, Event, Membership, Process};
 use partage_protocol::message::{
-    Ask, HELLO_PAGES_LOST, Hello, MAJOR, Notice, REFUSED_CAPACITY, REFUSED_DEVICES, REFUSED_IDENTITY, REFUSED_VERSION,
-    ToBroker, Usage,
+    Ask, HELLO_PAGES_LOST, Hello, MAJOR, Measure, Notice, REFUSED_CAPACITY, REFUSED_DEVICES, REFUSED_IDENTITY,
+    REFUSED_VERSION, ToBroker, Usage,
 };
 use partage_protocol::units::{ClientId, JobId};
 use tracing::{info, warn};
@@ -289,7 +289,8 @@ impl StateDriver {
                 };
                 self.step(now, event);
             }
-            ToBroker::Usage(Usage { header, slot, .. }) => {
+            // Nothing is measured for one client alone yet: the answer is the job's use.
+            ToBroker::Usage(Usage { header, slot, .. }) | ToBroker::Measure(Measure { header, slot, .. }) => {
                 let event = Event::Usage {
                     client: id,
                     slot: slot as usize,

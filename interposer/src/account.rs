@@ -26,6 +26,65 @@ pub struct Charge {
     pub bytes: u64,
     /// Made before a broker answered.
     pub is_standalone: bool,
+    /// Managed memory: charged in full, resident only where it is touched.
+    pub is_managed: bool,
+}
+
+/// What the driver's allocator hands out at least, in bytes: neighbouring one-byte allocations lie this far apart.
+const GRANULE: u64 = 512;
+
+/// The bytes that an allocation of `bytes` takes of the device.
+pub fn cost(bytes: u64) -> u64 {
+    bytes.checked_next_multiple_of(GRANULE).unwrap_or(u64::MAX)
+}
+
+/// An operation on the ledger of a slot, from before its charge (or the driver's free) until its end. While one is
+/// under way, U and what the driver has given need not agree, and the broker compares them with nothing.
+pub struct Operation {
+    state: &'static State,
+    slot: usize,
+    is_standalone: bool,
+}
+
+impl Operation {
+    /// Says that an operation on a slot begins; in today's numbering.
+    pub fn begin(state: &'static State, slot: usize) -> Self {
+        Self::begin_on(state, slot, state.phase() == Phase::Standalone)
+    }
+
+    /// Says that the charge of an earlier operation is about to change.
+    pub fn begin_again(state: &'static State, charge: &Charge) -> Self {
+        Self::begin_on(state, charge.slot as usize, charge.is_standalone)
+    }
+
+    /// Says that operations on every slot begin: the end of a context frees what lies on whichever device.
+    pub fn begin_everywhere(state: &'static State) -> [Option<Self>; MAX_DEVICES] {
+        let count = match state.phase() {
+            Phase::Attached => state.job().map_or(0, |job| job.devices().len()),
+            Phase::Standalone => MAX_DEVICES,
+            Phase::Fresh | Phase::Off => 0,
+        };
+        core::array::from_fn(|slot| (slot < count).then(|| Self::begin(state, slot)))
+    }
+
+    fn begin_on(state: &'static State, slot: usize, is_standalone: bool) -> Self {
+        with_line(state, slot, is_standalone, |line| {
+            line.started.fetch_add(1, Ordering::SeqCst);
+        });
+        Self {
+            state,
+            slot,
+            is_standalone,
+        }
+    }
+}
+
+impl Drop for Operation {
+    fn drop(&mut self) {
+        with_line(self.state, self.slot, self.is_standalone, |line| {
+            line.finished.fetch_add(1, Ordering::SeqCst);
+        });
+    }
 }
 
 /// What [`charge`] says.
@@ -129,7 +188,9 @@ fn current_slot(state: &State, slot: usize, is_standalone: bool) -> Option<usize
 }
 
 /// Charges `bytes` to the device in `slot` before the driver is asked for them.
-pub fn charge(state: &State, slot: usize, bytes: u64) -> Verdict {
+///
+/// Precondition: an [`Operation`] on the slot is under way.
+pub fn charge(state: &State, slot: usize, bytes: u64, is_managed: bool) -> Verdict {
     let is_standalone = match state.phase() {
         Phase::Attached => false,
         Phase::Standalone if state.settings().expects_broker() => true,
@@ -152,11 +213,15 @@ pub fn charge(state: &State, slot: usize, bytes: u64) -> Verdict {
                 line.peak
                     .fetch_max(line.used.load(Ordering::Relaxed), Ordering::Relaxed);
                 line.allocations.fetch_add(1, Ordering::Relaxed);
+                if is_managed {
+                    line.managed.fetch_add(bytes, Ordering::Relaxed);
+                }
             });
             Verdict::Charged(Charge {
                 slot: slot as u32,
                 bytes,
                 is_standalone,
+                is_managed,
             })
         }
         Err(denial) => {
@@ -173,10 +238,17 @@ pub fn refund(state: &State, charge: Charge) {
         session::turn_off(state, crate::hooks::PLACE_REFUND);
     }
     with_line(state, charge.slot as usize, charge.is_standalone, |line| {
-        // One less, never below none.
-        let _ = line
-            .allocations
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| count.checked_sub(1));
+        take_off(&line.allocations, 1);
+        if charge.is_managed {
+            take_off(&line.managed, charge.bytes);
+        }
+    });
+}
+
+/// Less, never below none.
+fn take_off(counter: &AtomicU64, amount: u64) {
+    let _ = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
+        Some(count.saturating_sub(amount))
     });
 }
 
@@ -324,7 +396,14 @@ fn used_and_limit(state: &State, slot: usize) -> (u64, u64) {
     }
 }
 
-/// What the program is to believe about a slot: the job's limit and what the job uses. `None`: the whole truth.
+/// The measured overhead of this process in a slot, in bytes.
+fn overhead(state: &State, slot: usize) -> u64 {
+    let line = state.broker_page().and_then(|page| page.devices.get(slot));
+    line.map_or(0, |line| line.overhead.load(Ordering::Relaxed))
+}
+
+/// What the program is to believe about a slot: the job's limit and what the job uses, overhead included. `None`: the
+/// whole truth.
 pub fn view(state: &State, slot: usize, is_this_process_all: bool) -> Option<(u64, u64)> {
     match state.phase() {
         Phase::Attached => {}
@@ -333,7 +412,8 @@ pub fn view(state: &State, slot: usize, is_this_process_all: bool) -> Option<(u6
         }
         _ => return None,
     }
-    let (own, limit) = used_and_limit(state, slot);
+    let (charged, limit) = used_and_limit(state, slot);
+    let own = charged.saturating_add(overhead(state, slot));
     let is_alone = state
         .broker_page()
         .is_some_and(|page| page.head.clients_in_job.load(Ordering::Relaxed) <= 1);
@@ -376,6 +456,13 @@ pub fn move_in(state: &State, job: &state::Job, shared: &partage_protocol::page:
             line.used.fetch_add(own.used.load(Ordering::Relaxed), Ordering::SeqCst);
             line.allocations
                 .fetch_add(own.allocations.load(Ordering::Relaxed), Ordering::Relaxed);
+            line.managed
+                .fetch_add(own.managed.load(Ordering::Relaxed), Ordering::Relaxed);
+            // Both, so that what is under way now ends on the shared page and the two meet again.
+            line.started
+                .fetch_add(own.started.load(Ordering::SeqCst), Ordering::SeqCst);
+            line.finished
+                .fetch_add(own.finished.load(Ordering::SeqCst), Ordering::SeqCst);
             line.denied_limit
                 .fetch_add(own.denied_limit.load(Ordering::Relaxed), Ordering::Relaxed);
             line.peak.fetch_max(own.peak.load(Ordering::Relaxed), Ordering::Relaxed);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which device memory this process holds: address to size, slot and context, so that a free knows what to give back
+//! Which device memory this process holds: address or handle (a [`Key`](crate::tracked::Key)) to size, slot and context, so that a free knows what to give back
 //! and the end of a context gives back what it took along.
 //!
 //! An open-addressing table (linear probing, backward-shift deletion) in memory of its own: the program's allocator is
@@ -8,12 +8,13 @@
 
 use core::ffi::c_void;
 
+use crate::account::Charge;
 use crate::sys;
 
 /// One live allocation. An address of 0 marks a free place.
 #[derive(Clone, Copy)]
 pub struct Allocation {
-    /// What the driver returned.
+    /// The number of its key.
     pub address: u64,
     /// Bytes charged.
     pub bytes: u64,
@@ -23,6 +24,20 @@ pub struct Allocation {
     pub slot: u32,
     /// Charged before a broker answered.
     pub is_standalone: bool,
+    /// Managed memory.
+    pub is_managed: bool,
+}
+
+impl Allocation {
+    /// What a refund gives back.
+    pub fn charge(&self) -> Charge {
+        Charge {
+            slot: self.slot,
+            bytes: self.bytes,
+            is_standalone: self.is_standalone,
+            is_managed: self.is_managed,
+        }
+    }
 }
 
 /// The table. All-zero memory is an empty one.
@@ -182,6 +197,7 @@ impl Allocations {
                 context: 0,
                 slot: 0,
                 is_standalone: false,
+                is_managed: false,
             },
         );
         self.count = self.count.saturating_sub(1);

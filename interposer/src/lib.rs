@@ -38,4 +38,5 @@ mod state;
 mod sys;
 mod text;
 mod thread;
+mod tracked;
 mod weak;

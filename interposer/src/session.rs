@@ -7,8 +7,8 @@
 use core::sync::atomic::Ordering;
 
 use partage_protocol::message::{
-    Answer, Ask, Devices, HELLO_NVML_ONLY, HELLO_PAGES_LOST, Hello, MAX_DEVICES, NOTICE_SHARING_OFF, Notice, ToClient,
-    Usage, VERDICT_CARD_FULL, VERDICT_GRANTED, VERDICT_LIMIT, VERDICT_RETRY, WELCOME_DEFAULT_JOB, Welcome,
+    Answer, Ask, Devices, HELLO_NVML_ONLY, HELLO_PAGES_LOST, Hello, MAX_DEVICES, Measure, NOTICE_SHARING_OFF, Notice,
+    ToClient, Usage, VERDICT_CARD_FULL, VERDICT_GRANTED, VERDICT_LIMIT, VERDICT_RETRY, WELCOME_DEFAULT_JOB, Welcome,
 };
 use partage_protocol::page::{BROKER_MAGIC, BrokerPage, CLIENT_MAGIC, ClientPage, LAYOUT, PAGE_BYTES};
 use partage_protocol::reservation::{self, AskAnswer, Denial};
@@ -312,6 +312,8 @@ fn settle(state: &State, slot: usize) {
 enum Packet {
     Ask(Ask),
     Usage(Usage),
+    #[allow(dead_code)] // as `measure`
+    Measure(Measure),
 }
 
 impl Packet {
@@ -319,6 +321,7 @@ impl Packet {
         match self {
             Self::Ask(ask) => ask.as_bytes(),
             Self::Usage(usage) => usage.as_bytes(),
+            Self::Measure(measure) => measure.as_bytes(),
         }
     }
 }
@@ -343,6 +346,27 @@ pub fn ask(state: &State, slot: usize, wanted: u64, request: u64) -> AskAnswer {
             _ => AskAnswer::Denied(Denial::Invalid),
         },
         None => AskAnswer::Denied(Denial::NoBroker),
+    }
+}
+
+/// Has the broker compare what the driver holds for this process in a slot with what was charged (`MEASURE_*`).
+///
+/// # Errors
+/// The [`Denial`] when the job is over its limit with it, or has no room for what is announced.
+#[allow(dead_code)] // contexts are measured next
+pub fn measure(state: &State, slot: usize, stage: u32) -> Result<(), Denial> {
+    let build = |sequence| {
+        Packet::Measure(Measure {
+            header: Measure::header(sequence),
+            slot: slot as u32,
+            stage,
+        })
+    };
+    match converse(state, false, build).map(|answer| answer.verdict) {
+        Some(VERDICT_LIMIT) => Err(Denial::Limit),
+        Some(VERDICT_CARD_FULL) => Err(Denial::CardFull),
+        // Nobody to measure: the next broker does, before it admits anything on the device.
+        _ => Ok(()),
     }
 }
 

@@ -4,8 +4,8 @@
 use partage_protocol::admin::{Reply, Request, RunRequest};
 use partage_protocol::frame::{Assembler, CHUNK, FrameError, MAX_DOCUMENT, is_json, packets};
 use partage_protocol::message::{
-    Answer, Ask, DecodeError, Devices, Header, Hello, MAGIC, MAJOR, MAX_DEVICES, MAX_PACKET, Notice, Refused, ToBroker,
-    ToClient, Usage, VERDICT_GRANTED, Welcome,
+    Answer, Ask, DecodeError, Devices, Header, Hello, MAGIC, MAJOR, MAX_DEVICES, MAX_PACKET, Measure, Notice, Refused,
+    ToBroker, ToClient, Usage, VERDICT_GRANTED, Welcome,
 };
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -51,6 +51,7 @@ fn kinds_have_a_number_each_and_fit_a_packet() {
         (Ask::KIND, size_of::<Ask>()),
         (Usage::KIND, size_of::<Usage>()),
         (Notice::KIND, size_of::<Notice>()),
+        (Measure::KIND, size_of::<Measure>()),
         (Welcome::KIND, size_of::<Welcome>()),
         (Refused::KIND, size_of::<Refused>()),
         (Answer::KIND, size_of::<Answer>()),

@@ -14,8 +14,9 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-const SIXTY: u64 = GIB * 6 / 10;
-const FORTY: u64 = GIB * 4 / 10;
+// Multiples of what an allocation takes at least, so that sixty and forty are the limit exactly.
+const SIXTY: u64 = GIB * 6 / 10 / 512 * 512;
+const FORTY: u64 = GIB - SIXTY;
 
 fn rounds() -> usize {
     1000 / tenth()

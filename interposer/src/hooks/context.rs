@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use partage_abi::types::{CuContext, CuCtxCreateParams, CuDevice, CuExecAffinityParam, CuResult};
 
-use crate::account::{self, Charge};
+use crate::account::{self, Operation};
 use crate::entry::call;
 use crate::real::Library;
 use crate::state::{self, State};
@@ -27,12 +27,14 @@ fn ending(context: u64, end: impl FnOnce() -> (CuResult, bool)) -> CuResult {
     };
     let name = ENDING.fetch_add(1, Ordering::Relaxed) << 48 | context;
     rename(state, context, name);
+    let operations = Operation::begin_everywhere(state);
     let (result, is_gone) = end();
     if is_gone {
         give_back(state, name)
     } else {
         rename(state, name, context)
     }
+    drop(operations);
     result
 }
 
@@ -66,12 +68,7 @@ fn give_back(state: &State, context: u64) {
             filled += taken.get();
         }
         for allocation in batch.iter().flatten() {
-            let charge = Charge {
-                slot: allocation.slot,
-                bytes: allocation.bytes,
-                is_standalone: allocation.is_standalone,
-            };
-            account::refund(state, charge);
+            account::refund(state, allocation.charge());
         }
         if filled < BATCH {
             return;

@@ -10,16 +10,16 @@
 
 use core::ffi::{c_int, c_uint};
 
-use partage_abi::types::{CuContext, CuDevice, CuDevicePtr, CuDevicePtrV1, CuResult};
+use partage_abi::types::{CuDevice, CuDevicePtr, CuDevicePtrV1, CuResult};
 
-use crate::account::{self, Charge, Verdict};
-use crate::allocations::Allocation;
+use crate::account;
 use crate::devices;
 use crate::entry::call;
 use crate::errno;
 use crate::real::Library;
 use crate::session;
-use crate::state::{self, Phase, State};
+use crate::state::{self, State};
+use crate::tracked::{self, Key, Start, Wanted};
 
 /// Where a driver writes an address, in its old and its new ABI.
 pub trait Receiver: Copy {
@@ -52,33 +52,28 @@ impl Receiver for *mut CuDevicePtrV1 {
     }
 }
 
-/// An allocation under way: charged, its record promised.
-struct Pending {
-    state: &'static State,
-    charge: Charge,
-    context: u64,
-}
-
-/// What to do with an allocation before the driver is called.
-enum Start {
-    Pending(Pending),
-    PassOn,
-    Denied,
-}
-
 /// Body of every `charge` row: `bytes` for the current context's device, the address at `receiver` afterwards.
 pub fn charge(real: &Library, receiver: impl Receiver, bytes: u64, allocate: impl FnOnce() -> CuResult) -> CuResult {
-    if receiver.points_nowhere() || bytes == 0 {
+    charge_wanted(real, receiver, Wanted::device(bytes), allocate)
+}
+
+fn charge_wanted(
+    real: &Library,
+    receiver: impl Receiver,
+    wanted: Wanted,
+    allocate: impl FnOnce() -> CuResult,
+) -> CuResult {
+    if receiver.points_nowhere() || wanted.bytes == 0 {
         return allocate();
     }
-    match start(real, bytes) {
+    match tracked::start(real, wanted) {
         Start::PassOn => allocate(),
         Start::Denied => CuResult::OUT_OF_MEMORY,
         Start::Pending(pending) => {
             let result = allocate();
             if result.is_success() {
                 // SAFETY: the driver succeeded with this pointer.
-                pending.commit(unsafe { receiver.address() });
+                pending.commit(Key::address(unsafe { receiver.address() }));
             } else {
                 pending.roll_back();
             }
@@ -87,103 +82,19 @@ pub fn charge(real: &Library, receiver: impl Receiver, bytes: u64, allocate: imp
     }
 }
 
-/// Finds out whom to charge, and charges.
-fn start(real: &Library, bytes: u64) -> Start {
-    let mut device: CuDevice = 0;
-    let mut context = CuContext::NULL;
-    if !call!(real, cuCtxGetDevice(&raw mut device)).is_success() {
-        return Start::PassOn;
-    }
-    let Some(state) = state::get() else {
-        return Start::PassOn;
-    };
-    if state.phase() == Phase::Fresh {
-        // A forked child, or a program whose cuInit we did not see.
-        errno::preserving(|| session::ensure(state, false));
-    }
-    let Some(slot) = devices::slot_of_device(state, real, device) else {
-        return Start::PassOn;
-    };
-    if !call!(real, cuCtxGetCurrent(&raw mut context)).is_success() {
-        return Start::PassOn;
-    }
-    match errno::preserving(|| account::charge(state, slot, bytes)) {
-        Verdict::Unmanaged => Start::PassOn,
-        Verdict::Denied => Start::Denied,
-        Verdict::Charged(charge) => {
-            let held = state.books.hold();
-            // SAFETY: `books` is held.
-            let is_promised = unsafe { &mut *state.allocations.get() }.promise();
-            drop(held);
-            if !is_promised {
-                // The host has not one page left: the driver could not have gone on either.
-                account::refund(state, charge);
-                return Start::Denied;
-            }
-            Start::Pending(Pending {
-                state,
-                charge,
-                context: context.0 as u64,
-            })
-        }
-    }
-}
-
-impl Pending {
-    fn commit(self, address: u64) {
-        let allocation = Allocation {
-            address,
-            bytes: self.charge.bytes,
-            context: self.context,
-            slot: self.charge.slot,
-            is_standalone: self.charge.is_standalone,
-        };
-        let held = self.state.books.hold();
-        // SAFETY: `books` is held.
-        let former = unsafe { &mut *self.state.allocations.get() }.insert(allocation);
-        drop(held);
-        if let Some(former) = former {
-            account::refund(self.state, charge_of(&former));
-        }
-    }
-
-    fn roll_back(self) {
-        let held = self.state.books.hold();
-        // SAFETY: `books` is held.
-        unsafe { &mut *self.state.allocations.get() }.break_promise();
-        drop(held);
-        account::refund(self.state, self.charge);
-    }
-}
-
-fn charge_of(allocation: &Allocation) -> Charge {
-    Charge {
-        slot: allocation.slot,
-        bytes: allocation.bytes,
-        is_standalone: allocation.is_standalone,
-    }
-}
-
-/// Body of every `refund` row. The record leaves the table before the driver frees: the address may be somebody else's
-/// the moment it is free.
+/// Body of every `refund` row.
 pub fn refund(address: u64, free: impl FnOnce() -> CuResult) -> CuResult {
-    let state = state::get().filter(|state| address != 0 && state.phase() != Phase::Fresh);
-    let Some(state) = state else { return free() };
-    let held = state.books.hold();
-    // SAFETY: `books` is held.
-    let taken = unsafe { &mut *state.allocations.get() }.take(address);
-    drop(held);
-    let result = free();
-    if let Some(allocation) = taken {
-        if result.is_success() {
-            account::refund(state, charge_of(&allocation));
-        } else {
-            let _held = state.books.hold();
-            // SAFETY: `books` is held.
-            unsafe { &mut *state.allocations.get() }.restore(allocation);
-        }
-    }
-    result
+    tracked::free(Key::address(address), free)
+}
+
+pub fn cuMemAllocManaged(real: &Library, dptr: *mut CuDevicePtr, bytes: usize, flags: c_uint) -> CuResult {
+    let wanted = Wanted {
+        bytes: bytes as u64,
+        is_managed: true,
+    };
+    charge_wanted(real, dptr, wanted, || {
+        call!(real, cuMemAllocManaged(dptr, bytes, flags))
+    })
 }
 
 pub fn cuMemAllocPitch(
@@ -263,7 +174,7 @@ fn pitched(
         // Nothing, no room for the answer, or more than 2^64 bytes: the driver refuses it in its own words.
         return allocate();
     };
-    let mut pending = match start(real, estimate) {
+    let mut pending = match tracked::start(real, Wanted::device(estimate)) {
         Start::PassOn => return allocate(),
         Start::Denied => return CuResult::OUT_OF_MEMORY,
         Start::Pending(pending) => pending,
@@ -276,17 +187,15 @@ fn pitched(
     // SAFETY: the driver succeeded with this pointer.
     let address = unsafe { receiver.address() };
     let actual = pitch().saturating_mul(shape.height);
-    if actual <= estimate {
-        account::shrink(pending.state, &mut pending.charge, estimate - actual);
-    } else if !errno::preserving(|| account::extend(pending.state, &mut pending.charge, actual - estimate)) {
+    if !pending.correct(actual) {
         if free(address).is_success() {
             pending.roll_back();
         } else {
-            pending.commit(address);
+            pending.commit(Key::address(address));
         }
         return CuResult::OUT_OF_MEMORY;
     }
-    pending.commit(address);
+    pending.commit(Key::address(address));
     result
 }
 

@@ -13,7 +13,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First four bytes of every binary packet (`PTGM` in memory order).
 pub const MAGIC: u32 = u32::from_le_bytes(*b"PTGM");
 /// Protocol major: both sides must agree.
-pub const MAJOR: u16 = 1;
+pub const MAJOR: u16 = 2;
 /// Protocol minor: the lower of the two sides' is spoken.
 pub const MINOR: u16 = 0;
 /// Most devices one job can hold; 16 is what the largest single-node systems carry.
@@ -206,6 +206,29 @@ pub struct Usage {
     pub reserved: u32,
 }
 
+/// Client to broker: compare what NVML shows for me on a slot with what I charged. Answered by an [`Answer`]:
+/// `VERDICT_GRANTED` when the job is within its limit with it (or nothing can be measured), `VERDICT_LIMIT` or
+/// `VERDICT_CARD_FULL` when not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Measure {
+    /// Kind [`Measure::KIND`].
+    pub header: Header,
+    /// The device's slot.
+    pub slot: u32,
+    /// One of `MEASURE_*`.
+    pub stage: u32,
+}
+
+/// A context is about to be made: is there room for what one costs on this device, as far as that is known? Room that
+/// is granted is kept until the context was measured, at most [`MEASURE_KEPT_NS`].
+pub const MEASURE_BEFORE: u32 = 0;
+/// A context, module or heap was made just now: measure, and say whether it may stay. Also sent when the driver refused
+/// what [`MEASURE_BEFORE`] announced, or what was made has been destroyed again.
+pub const MEASURE_AFTER: u32 = 1;
+/// How long the room of an announced context is kept for it: a cold start of a driver takes seconds.
+pub const MEASURE_KEPT_NS: u64 = 60 * crate::units::SECOND_NS;
+
 /// Client to broker: something worth a line in `ps`, `why` and `events`; never answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -228,6 +251,9 @@ pub const NOTICE_FOREIGN_NAMESPACE: u32 = 2;
 pub const NOTICE_NO_BROKER: u32 = 3;
 /// An allocation was denied; `value` is its bytes.
 pub const NOTICE_DENIED: u32 = 4;
+/// What the driver holds for this process beyond its charges may have changed: worth a measurement soon. `value` is the
+/// change in bytes as the client guesses it, as a two's complement number.
+pub const NOTICE_OVERHEAD: u32 = 5;
 
 macro_rules! kinds {
     ($($direction:ident { $($(#[$doc:meta])* $name:ident = $kind:literal),* $(,)? })*) => {$(
@@ -268,7 +294,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    ToBroker { Hello = 1, Devices = 2, Ask = 3, Usage = 4, Notice = 5 }
+    ToBroker { Hello = 1, Devices = 2, Ask = 3, Usage = 4, Notice = 5, Measure = 6 }
     ToClient { Welcome = 64, Refused = 65, Answer = 66 }
 }
 

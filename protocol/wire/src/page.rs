@@ -17,7 +17,7 @@ pub const BROKER_MAGIC: u32 = u32::from_le_bytes(*b"PTGB");
 /// First word of the client's page (`PTGC`).
 pub const CLIENT_MAGIC: u32 = u32::from_le_bytes(*b"PTGC");
 /// Layout version of both pages; another layout is another protocol major.
-pub const LAYOUT: u32 = 1;
+pub const LAYOUT: u32 = 2;
 
 /// The page that only the broker writes.
 #[repr(C, align(4096))]
@@ -54,6 +54,9 @@ pub struct GrantLine {
     pub granted: AtomicU64,
     /// The job's limit in bytes.
     pub limit: AtomicU64,
+    /// **O**: bytes that the driver holds for this client's process beyond what its calls charged (contexts, modules,
+    /// local memory, rounding), as last measured. What the job uses is Σ U + Σ O.
+    pub overhead: AtomicU64,
 }
 
 /// The page that the client writes.
@@ -95,6 +98,14 @@ pub struct UseLine {
     pub denied_full: AtomicU64,
     /// Granted asks that the client has used or given up; lifts the broker's pin (`reservation::settle`).
     pub settled: AtomicU64,
+    /// The part of `used` that the driver need not hold on the device: managed memory, charged in full, is resident
+    /// only where it was touched.
+    pub managed: AtomicU64,
+    /// Operations on the ledger that began: an allocation before it is charged, a free before the driver is called.
+    pub started: AtomicU64,
+    /// Operations that ended, charged or refunded. While it equals `started`, and both stay what they are, `used` is
+    /// what the driver has given; a reading of NVML in between can be compared with it.
+    pub finished: AtomicU64,
 }
 
 const _: () = assert!(size_of::<BrokerPage>() == PAGE_BYTES && size_of::<ClientPage>() == PAGE_BYTES);

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One allocation from its charge to its record, and from its record to its refund.
+//!
+//! ```text
+//!   start ──► Pending ── driver succeeded ──► recorded under its Key ── free: taken, driver called ──► refunded
+//!     │          └────── driver refused ────► refunded                            └── driver refused: recorded again
+//!     ├──► Denied: the program gets OUT_OF_MEMORY, the driver is not called
+//!     └──► PassOn: nobody to charge
+//! ```
+//! From `start` to the record, and from the driver's free to the refund, an [`Operation`] says that U and the driver's
+//! truth may differ.
+
+use partage_abi::types::{CuContext, CuDevice, CuResult};
+
+use crate::account::{self, Charge, Operation, Verdict};
+use crate::allocations::Allocation;
+use crate::devices;
+use crate::entry::call;
+use crate::errno;
+use crate::real::Library;
+use crate::session;
+use crate::state::{self, Phase, State};
+
+/// Under what an allocation is recorded: a device address or a handle, each kind in a number space of its own.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Key(u64);
+
+/// Addresses and handles are below this: user space ends at 2^57 on the widest machines.
+const VALUE_BITS: u32 = 58;
+
+impl Key {
+    /// A device address.
+    pub fn address(address: u64) -> Self {
+        Self::of(address, 0)
+    }
+
+    /// A CUDA array.
+    #[allow(dead_code)] // arrays are charged next
+    pub fn array(handle: u64) -> Self {
+        Self::of(handle, 1)
+    }
+
+    /// A mipmapped array.
+    #[allow(dead_code)] // as above
+    pub fn mipmapped_array(handle: u64) -> Self {
+        Self::of(handle, 2)
+    }
+
+    fn of(value: u64, kind: u64) -> Self {
+        if value == 0 {
+            return Self(0);
+        }
+        Self(value & ((1 << VALUE_BITS) - 1) | kind << VALUE_BITS)
+    }
+
+    /// The number in the table; 0 for null, which is never recorded.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+}
+
+/// What is to be charged.
+#[derive(Clone, Copy)]
+pub struct Wanted {
+    /// Bytes as the program asked.
+    pub bytes: u64,
+    /// Managed memory: charged in full, resident only where it is touched.
+    pub is_managed: bool,
+}
+
+impl Wanted {
+    /// Ordinary device memory.
+    pub fn device(bytes: u64) -> Self {
+        Self {
+            bytes,
+            is_managed: false,
+        }
+    }
+}
+
+/// An allocation under way: charged, its record promised.
+pub struct Pending {
+    state: &'static State,
+    charge: Charge,
+    context: u64,
+    operation: Operation,
+}
+
+/// What to do with an allocation before the driver is called.
+pub enum Start {
+    /// Charged: call the driver, then commit or roll back.
+    Pending(Pending),
+    /// Nobody to charge: call the driver.
+    PassOn,
+    /// The program gets OUT_OF_MEMORY.
+    Denied,
+}
+
+/// Charges the current context's device; the record dies with that context.
+pub fn start(real: &Library, wanted: Wanted) -> Start {
+    let mut device: CuDevice = 0;
+    let mut context = CuContext::NULL;
+    if !call!(real, cuCtxGetDevice(&raw mut device)).is_success() {
+        return Start::PassOn;
+    }
+    if !call!(real, cuCtxGetCurrent(&raw mut context)).is_success() {
+        return Start::PassOn;
+    }
+    start_on(real, device, context.0 as u64, wanted)
+}
+
+/// Charges a device; the record dies with `context`, or never by itself when that is 0.
+pub fn start_on(real: &Library, device: CuDevice, context: u64, wanted: Wanted) -> Start {
+    let Some((state, slot)) = sharing(real, device) else {
+        return Start::PassOn;
+    };
+    let operation = Operation::begin(state, slot);
+    let bytes = account::cost(wanted.bytes);
+    match errno::preserving(|| account::charge(state, slot, bytes, wanted.is_managed)) {
+        Verdict::Unmanaged => Start::PassOn,
+        Verdict::Denied => Start::Denied,
+        Verdict::Charged(charge) => {
+            let held = state.books.hold();
+            // SAFETY: `books` is held.
+            let is_promised = unsafe { &mut *state.allocations.get() }.promise();
+            drop(held);
+            if !is_promised {
+                // The host has not one page left: the driver could not have gone on either.
+                account::refund(state, charge);
+                return Start::Denied;
+            }
+            Start::Pending(Pending {
+                state,
+                charge,
+                context,
+                operation,
+            })
+        }
+    }
+}
+
+/// This process's state and the slot of a device as the program numbers it. `None`: not shared.
+pub fn sharing(real: &Library, device: CuDevice) -> Option<(&'static State, usize)> {
+    let state = state::get()?;
+    if state.phase() == Phase::Fresh {
+        // A forked child, or a program whose cuInit we did not see.
+        errno::preserving(|| session::ensure(state, false));
+    }
+    Some((state, devices::slot_of_device(state, real, device)?))
+}
+
+impl Pending {
+    /// Makes the charge `bytes`, as the driver's own answer says. `false`: the limit does not allow it, and the charge
+    /// is what it was.
+    pub fn correct(&mut self, bytes: u64) -> bool {
+        let bytes = account::cost(bytes);
+        let charged = self.charge.bytes;
+        if bytes <= charged {
+            account::shrink(self.state, &mut self.charge, charged - bytes);
+            return true;
+        }
+        errno::preserving(|| account::extend(self.state, &mut self.charge, bytes - charged))
+    }
+
+    /// The driver succeeded.
+    pub fn commit(self, key: Key) {
+        let allocation = Allocation {
+            address: key.number(),
+            bytes: self.charge.bytes,
+            context: self.context,
+            slot: self.charge.slot,
+            is_standalone: self.charge.is_standalone,
+            is_managed: self.charge.is_managed,
+        };
+        let held = self.state.books.hold();
+        // SAFETY: `books` is held.
+        let former = unsafe { &mut *self.state.allocations.get() }.insert(allocation);
+        drop(held);
+        if let Some(former) = former {
+            account::refund(self.state, former.charge());
+        }
+        drop(self.operation);
+    }
+
+    /// The driver refused.
+    pub fn roll_back(self) {
+        let held = self.state.books.hold();
+        // SAFETY: `books` is held.
+        unsafe { &mut *self.state.allocations.get() }.break_promise();
+        drop(held);
+        account::refund(self.state, self.charge);
+        drop(self.operation);
+    }
+}
+
+/// Frees what is recorded under a key, if anything is. The record leaves the table before the driver frees: the address
+/// may be somebody else's the moment it is free.
+pub fn free(key: Key, free: impl FnOnce() -> CuResult) -> CuResult {
+    let state = state::get().filter(|state| key.number() != 0 && state.phase() != Phase::Fresh);
+    let Some(state) = state else { return free() };
+    let held = state.books.hold();
+    // SAFETY: `books` is held.
+    let taken = unsafe { &mut *state.allocations.get() }.take(key.number());
+    drop(held);
+    let Some(allocation) = taken else { return free() };
+    let operation = Operation::begin_again(state, &allocation.charge());
+    let result = free();
+    if result.is_success() {
+        account::refund(state, allocation.charge());
+    } else {
+        let _held = state.books.hold();
+        // SAFETY: `books` is held.
+        unsafe { &mut *state.allocations.get() }.restore(allocation);
+    }
+    drop(operation);
+    result
+}
