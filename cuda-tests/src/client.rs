@@ -95,6 +95,17 @@ impl Client {
         self.expect("ctx 0", "ctx 0");
     }
 
+    /// What the program may still allocate, in whole units of 512 bytes: what `cuMemGetInfo` says is free.
+    ///
+    /// # Panics
+    /// When there is no context to ask in.
+    #[track_caller]
+    pub fn room(&mut self) -> u64 {
+        let info = self.numbers("info");
+        assert_eq!(info.first(), Some(&0), "cuMemGetInfo; stderr: {}", self.stderr());
+        info[1] / 512 * 512
+    }
+
     /// The numbers of an answer, the verb left out.
     pub fn numbers(&mut self, line: &str) -> Vec<u64> {
         self.say(line)

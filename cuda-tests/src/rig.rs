@@ -228,12 +228,15 @@ impl Rig {
         self.json(&["ps"])["jobs"].as_array().cloned().unwrap_or_default()
     }
 
-    /// Σ over live jobs and devices of what the ledger says clients use.
+    /// Σ over live jobs and devices of what the ledger says clients' calls were charged, measured overhead left out.
     pub fn ledger_used(&self) -> u64 {
         self.jobs()
             .iter()
             .flat_map(|job| job["devices"].as_array().cloned().unwrap_or_default())
-            .fold(0, |sum, device| sum + device["used_bytes"].as_u64().unwrap_or(0))
+            .fold(0, |sum, device| {
+                let bytes = |name: &str| device[name].as_u64().unwrap_or(0);
+                sum + bytes("used_bytes") - bytes("overhead_bytes")
+            })
     }
 
     /// What clients' allocations hold on all devices by the driver's own books, context overhead left out.

@@ -111,10 +111,12 @@ fn reordered(rig: &Rig) {
         &["CUDA_VISIBLE_DEVICES=1,0", &client, "dlopen"],
     ));
     both.ready();
-    both.expect("alloc 1073741824 a", "alloc 0");
+    let room = both.room();
+    both.expect(&format!("alloc {room} a"), "alloc 0");
     both.expect("alloc 1 b", "alloc 2");
     both.expect("ctx 1", "ctx 0");
-    both.expect("alloc 1073741824 b", "alloc 0");
+    let room = both.room();
+    both.expect(&format!("alloc {room} b"), "alloc 0");
     both.expect("alloc 1 c", "alloc 2");
 }
 

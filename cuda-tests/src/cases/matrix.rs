@@ -46,7 +46,7 @@ pub fn sees_two_gib(client: &mut Client) {
     client.expect("fill fits 165", "fill 0 165 165");
     client.expect(&format!("alloc {} second", GIB + MIB), "alloc 2");
     client.expect("free fits", "free 0");
-    client.expect(&format!("alloc {} again", GIB + 512 * MIB), "alloc 0");
+    client.expect(&format!("alloc {} again", GIB + 256 * MIB), "alloc 0");
     client.expect("free again", "free 0");
 }
 

@@ -3,7 +3,7 @@
 
 use super::{Case, Random, tenth};
 use crate::client::Client;
-use crate::rig::{GIB, Rig};
+use crate::rig::Rig;
 
 pub fn cases() -> Vec<Case> {
     vec![
@@ -14,9 +14,11 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-// Multiples of what an allocation takes at least, so that sixty and forty are the limit exactly.
-const SIXTY: u64 = GIB * 6 / 10 / 512 * 512;
-const FORTY: u64 = GIB - SIXTY;
+/// Sixty percent of a room and the rest, in units of what an allocation takes at least.
+fn parts(room: u64) -> (u64, u64) {
+    let sixty = room * 6 / 10 / 512 * 512;
+    (sixty, room - sixty)
+}
 
 fn rounds() -> usize {
     1000 / tenth()
@@ -26,8 +28,9 @@ fn threads(rig: &Rig) {
     let rounds = rounds();
     let mut client = rig.client(&["-m", "1GiB"]);
     client.ready();
+    let (sixty, _) = parts(client.room());
     client.expect(
-        &format!("race 2 {rounds} {SIXTY}"),
+        &format!("race 2 {rounds} {sixty}"),
         &format!("race none=0 one={rounds} two=0 other=0"),
     );
     rig.note(format!("{rounds} rounds of two threads"));
@@ -83,10 +86,13 @@ pub fn siblings(rig: &Rig, options: &[&str], count: usize) -> Siblings {
     job
 }
 
-fn race(rig: &Rig, sizes: &[u64], rounds: usize) -> Vec<String> {
-    let mut job = siblings(rig, &["-m", "1GiB"], sizes.len());
+/// One client for each size, which `pick` chooses from (sixty, forty).
+fn race(rig: &Rig, pick: &[fn((u64, u64)) -> u64], rounds: usize) -> Vec<String> {
+    let mut job = siblings(rig, &["-m", "1GiB"], pick.len());
+    let parts = parts(job.members[0].room());
+    let sizes: Vec<u64> = pick.iter().map(|pick| pick(parts)).collect();
     let file = rig.dir.join("arena");
-    for (client, bytes) in job.members.iter_mut().zip(sizes) {
+    for (client, bytes) in job.members.iter_mut().zip(&sizes) {
         client.tell(&format!("prace {} {} {rounds} {bytes}", file.display(), sizes.len()));
     }
     let answers = job.members.iter_mut().map(Client::answer).collect();
@@ -94,9 +100,17 @@ fn race(rig: &Rig, sizes: &[u64], rounds: usize) -> Vec<String> {
     answers
 }
 
+fn sixty((sixty, _): (u64, u64)) -> u64 {
+    sixty
+}
+
+fn forty((_, forty): (u64, u64)) -> u64 {
+    forty
+}
+
 fn processes(rig: &Rig) {
     let rounds = rounds();
-    for answer in race(rig, &[SIXTY, SIXTY], rounds) {
+    for answer in race(rig, &[sixty, sixty], rounds) {
         assert!(answer.contains("odd=0"), "{answer}");
         assert!(
             answer.ends_with(&format!("none=0 one={rounds} two=0 other=0")),
@@ -108,7 +122,7 @@ fn processes(rig: &Rig) {
 
 fn sixty_sixty_forty(rig: &Rig) {
     let rounds = rounds();
-    for answer in race(rig, &[SIXTY, SIXTY, FORTY], rounds) {
+    for answer in race(rig, &[sixty, sixty, forty], rounds) {
         assert!(answer.contains("odd=0"), "{answer}");
         assert!(
             answer.ends_with(&format!("none=0 one=0 two={rounds} other=0")),
@@ -123,6 +137,7 @@ fn broker_killed(rig: &Rig) {
     let rounds = rounds();
     let mut random = Random::new(23);
     let mut job = siblings(rig, &["-m", "1GiB"], 2);
+    let (sixty, _) = parts(job.members[0].room());
     let mut kills = 0;
     for race in 0..wanted {
         // The clients bring the next broker themselves.
@@ -131,7 +146,7 @@ fn broker_killed(rig: &Rig) {
         });
         let file = rig.dir.join(format!("arena{race}"));
         for client in &mut job.members {
-            client.tell(&format!("prace {} 2 {rounds} {SIXTY}", file.display()));
+            client.tell(&format!("prace {} 2 {rounds} {sixty}", file.display()));
         }
         // Anywhere in the race, which takes some tens of milliseconds while a broker answers.
         std::thread::sleep(std::time::Duration::from_micros(random.below(40_000)));
