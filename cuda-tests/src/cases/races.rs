@@ -20,6 +20,12 @@ fn parts(room: u64) -> (u64, u64) {
     (sixty, room - sixty)
 }
 
+/// What one of several asks for.
+enum Part {
+    Sixty,
+    Forty,
+}
+
 fn rounds() -> usize {
     1000 / tenth()
 }
@@ -86,11 +92,15 @@ pub fn siblings(rig: &Rig, options: &[&str], count: usize) -> Siblings {
     job
 }
 
-/// One client for each size, which `pick` chooses from (sixty, forty).
-fn race(rig: &Rig, pick: &[fn((u64, u64)) -> u64], rounds: usize) -> Vec<String> {
-    let mut job = siblings(rig, &["-m", "1GiB"], pick.len());
-    let parts = parts(job.members[0].room());
-    let sizes: Vec<u64> = pick.iter().map(|pick| pick(parts)).collect();
+/// One client for each part of the room.
+fn race(rig: &Rig, wanted: &[Part], rounds: usize) -> Vec<String> {
+    let mut job = siblings(rig, &["-m", "1GiB"], wanted.len());
+    let (sixty, forty) = parts(job.members[0].room());
+    let size = |part: &Part| match part {
+        Part::Sixty => sixty,
+        Part::Forty => forty,
+    };
+    let sizes: Vec<u64> = wanted.iter().map(size).collect();
     let file = rig.dir.join("arena");
     for (client, bytes) in job.members.iter_mut().zip(&sizes) {
         client.tell(&format!("prace {} {} {rounds} {bytes}", file.display(), sizes.len()));
@@ -100,17 +110,9 @@ fn race(rig: &Rig, pick: &[fn((u64, u64)) -> u64], rounds: usize) -> Vec<String>
     answers
 }
 
-fn sixty((sixty, _): (u64, u64)) -> u64 {
-    sixty
-}
-
-fn forty((_, forty): (u64, u64)) -> u64 {
-    forty
-}
-
 fn processes(rig: &Rig) {
     let rounds = rounds();
-    for answer in race(rig, &[sixty, sixty], rounds) {
+    for answer in race(rig, &[Part::Sixty, Part::Sixty], rounds) {
         assert!(answer.contains("odd=0"), "{answer}");
         assert!(
             answer.ends_with(&format!("none=0 one={rounds} two=0 other=0")),
@@ -122,7 +124,7 @@ fn processes(rig: &Rig) {
 
 fn sixty_sixty_forty(rig: &Rig) {
     let rounds = rounds();
-    for answer in race(rig, &[sixty, sixty, forty], rounds) {
+    for answer in race(rig, &[Part::Sixty, Part::Sixty, Part::Forty], rounds) {
         assert!(answer.contains("odd=0"), "{answer}");
         assert!(
             answer.ends_with(&format!("none=0 one=0 two={rounds} other=0")),
