@@ -315,6 +315,26 @@ static int alloc_free_loop(long rounds, size_t bytes, unsigned seed) {
   return 0;
 }
 
+// As above, but what is alive stays alive for the next time. Denials and failures are told apart.
+static void churn(long rounds, size_t bytes, unsigned seed) {
+  static CUdeviceptr alive[16];
+  long denied = 0, failed = 0;
+  for (long i = 0; i < rounds; i++) {
+    int k = rand_r(&seed) % 16;
+    CUresult r;
+    if (alive[k]) {
+      r = cu.cuMemFree_v2(alive[k]);
+      if (!r) alive[k] = 0;
+    } else {
+      r = cu.cuMemAlloc_v2(&alive[k], 1 + ((size_t)rand_r(&seed) * 2654435761u) % bytes);
+      if (r) alive[k] = 0;
+    }
+    denied += r == 2;
+    failed += r && r != 2;
+  }
+  printf("churn denied=%ld failed=%ld\n", denied, failed);
+}
+
 static int command(char *line) {
   char *save = NULL, *verb = strtok_r(line, " \n", &save);
   if (!verb || verb[0] == '#') return 0;
@@ -395,6 +415,8 @@ static int command(char *line) {
     race_processes(a, y, atoi(c), strtoull(d, NULL, 0));
   } else if (!strcmp(verb, "loop")) {
     int r = alloc_free_loop(x, y, c ? atoi(c) : 1); if (r) printf("loop failed\n");
+  } else if (!strcmp(verb, "churn")) {
+    churn(x, y, c ? strtoul(c, NULL, 0) : 1);
   } else if (!strcmp(verb, "loopforever")) {
     printf("loopforever\n"); fflush(stdout); if (alloc_free_loop(0, x, y)) printf("loop failed\n");
   } else if (!strcmp(verb, "getproc")) {

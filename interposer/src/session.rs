@@ -422,9 +422,16 @@ pub fn turn_off(state: &State, place: u64) {
     notice(state, NOTICE_SHARING_OFF, 0, place);
 }
 
-/// One step of the background thread: notices a lost connection and tries to get it back. Answers how long to sleep
-/// before the next step, 0 when this one has waited already.
-pub fn keep_alive(state: &State, step_ns: u64) -> u64 {
+/// What [`keep_alive`] found.
+pub enum Health {
+    /// A broker is there; the step has waited already.
+    Connected,
+    /// None answered, or somebody else is talking to one right now: try again after a pause.
+    Away,
+}
+
+/// One step of the background thread: notices a lost connection and tries to get it back.
+pub fn keep_alive(state: &State, step_ns: u64) -> Health {
     let fd = {
         let _talk = state.talk.hold();
         // SAFETY: `talk` is held.
@@ -433,24 +440,24 @@ pub fn keep_alive(state: &State, step_ns: u64) -> u64 {
     if let Some(fd) = fd {
         // No event is asked for: only the other end's leaving is reported, answers stay for whoever asked.
         if sys::poll(fd, 0, step_ns) & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) == 0 {
-            return 0;
+            return Health::Connected;
         }
     }
     let Some(_talk) = state.talk.try_hold() else {
-        return RETRY_NS;
+        return Health::Away;
     };
     // SAFETY: `talk` is held.
     let session = unsafe { &mut *state.session.get() };
     if let Some(fd) = session.socket.fd()
         && sys::poll(fd, 0, 0) & (libc::POLLHUP | libc::POLLERR) == 0
     {
-        return 0;
+        return Health::Connected;
     }
     // Short attempts: whoever needs an answer meanwhile waits for this lock.
     let is_back = connect(state, session, 0, sys::now_ns().saturating_add(RETRY_NS));
     if is_back {
         state.nobody_until_ns.store(0, Ordering::Relaxed);
-        return 0;
+        return Health::Connected;
     }
-    step_ns
+    Health::Away
 }

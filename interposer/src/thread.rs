@@ -17,8 +17,12 @@ use crate::sys;
 use crate::text;
 use crate::weak;
 
-/// Between two looks at the world while nothing happens, in nanoseconds.
+/// Between two looks at the world while nothing happens, in nanoseconds; also the longest pause between two attempts to
+/// reach a broker that is away.
 const STEP_NS: u64 = 2_000_000_000;
+/// First pause between such attempts. It doubles: a broker that died is back within some ten milliseconds, and until a
+/// client is back the whole of its grant counts as used.
+const FIRST_PAUSE_NS: u64 = 20_000_000;
 /// Enough for our few frames and for programs with large thread-local storage, which is cut from it.
 const STACK_BYTES: usize = 256 * 1024;
 /// Libc sends these to all threads and waits (`setuid`, cancellation): whoever blocks them hangs the program.
@@ -49,14 +53,21 @@ extern "C" fn run(state: *mut c_void) -> *mut c_void {
     let state = unsafe { &*state.cast::<State>() };
     sys::name_thread(c"partage");
     let mut loaded = 0;
+    let mut pause = FIRST_PAUSE_NS;
     loop {
         let was = state.phase();
-        let pause = session::keep_alive(state, STEP_NS);
+        let health = session::keep_alive(state, STEP_NS);
         if was == Phase::Standalone && state.phase() == Phase::Attached {
             cover_earlier_use(state);
         }
         look_for_foreign_drivers(state, &mut loaded);
-        sys::sleep_ns(pause);
+        match health {
+            session::Health::Connected => pause = FIRST_PAUSE_NS,
+            session::Health::Away => {
+                sys::sleep_ns(pause);
+                pause = pause.saturating_mul(2).min(STEP_NS);
+            }
+        }
     }
 }
 

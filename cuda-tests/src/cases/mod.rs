@@ -14,6 +14,7 @@ mod matrix;
 mod proc_address;
 mod races;
 mod sizes;
+mod storm;
 
 /// One test.
 pub struct Case {
@@ -62,6 +63,7 @@ pub fn all() -> Vec<Case> {
         death::cases(),
         sizes::cases(),
         guest::cases(),
+        storm::cases(),
     ]
     .into_iter()
     .flatten()
