@@ -16,6 +16,7 @@
 #include <link.h>
 #include <pthread.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -469,6 +470,19 @@ static int command(char *line) {
     fflush(stdout);
     pid_t child = fork();
     if (child) { int status; waitpid(child, &status, 0); printf("forked %d\n", WEXITSTATUS(status)); }
+  } else if (!strcmp(verb, "vfork") || !strcmp(verb, "spawn")) {
+    // The same with a new image of this program as the child.
+    fflush(stdout);
+    pid_t child;
+    char *arguments[] = {"client", "dlopen", NULL};
+    if (verb[0] == 's') {
+      if (posix_spawn(&child, "/proc/self/exe", NULL, NULL, arguments, environ)) die("posix_spawn");
+    } else if (!(child = vfork())) {
+      execve("/proc/self/exe", arguments, environ); _exit(127);
+    }
+    int status; waitpid(child, &status, 0); printf("%sed %d\n", verb, WEXITSTATUS(status));
+  } else if (!strcmp(verb, "setsid")) {
+    setsid(); printf("setsid\n");
   } else if (!strcmp(verb, "pid")) {
     printf("pid %d\n", getpid());
   } else if (!strcmp(verb, "exec")) {

@@ -11,6 +11,7 @@ mod devices;
 mod guest;
 mod launcher;
 mod matrix;
+mod ownership;
 mod proc_address;
 mod races;
 mod sizes;
@@ -63,6 +64,7 @@ pub fn all() -> Vec<Case> {
         death::cases(),
         sizes::cases(),
         guest::cases(),
+        ownership::cases(),
         storm::cases(),
     ]
     .into_iter()
