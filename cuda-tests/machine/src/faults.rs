@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Faults that can be switched on: a call that fails at its n-th time, a copy that fails, a kernel that hangs.
+//! Faults that can be switched on: a call that fails at its n-th time, a copy that fails, a kernel that hangs, a
+//! process that cannot die.
 //!
 //! A fault is a line `KIND:…`; several are separated by `;` or line ends, `#` starts a comment. They come from the
 //! environment (`PARTAGE_SIM_FAULTS`, for this process) and from the machine's control file (`faults`, for all its
@@ -14,6 +15,8 @@
 //! | 5 | `trap:KERNEL:WHEN:CODE` | a kernel ends with CODE, which then sticks to its context |
 //! | 6 | `hang:KERNEL:WHEN` | a kernel never ends |
 //! | 7 | `lost:DEVICE` | the device has fallen off the bus: NVML answers GPU_IS_LOST, contexts on it UNKNOWN (999) |
+//! | 8 | `linger` | processes that die keep their device memory and their place in NVML's lists, until the line goes |
+//! | 9 | `stuck:FUNCTION:WHEN` | the call never returns, whatever becomes of the line; driver and NVML functions alike |
 //!
 //! WHEN is `3` (the third time), `3+` (from the third on), `%3` (every third) or `*`; FUNCTION is an exported symbol,
 //! KERNEL a name or `*`.
@@ -60,6 +63,8 @@ enum Kind {
     Copy { code: i32 },
     Kernel { name: String, fault: KernelFault },
     Lost { device: usize },
+    Linger,
+    Stuck { function: String },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +90,8 @@ impl Faults {
         faults
     }
 
-    /// Called at each entry: waits if the call is to be slow, and gives the code if it is to fail.
+    /// Called at each entry: waits if the call is to be slow, for ever if it is to be stuck, and gives the code if it is
+    /// to fail.
     pub fn on_call(&self, function: &str) -> Option<i32> {
         self.recheck();
         let mut code = None;
@@ -103,6 +109,10 @@ impl Faults {
                 } if named == function && rule.strikes() => {
                     std::thread::sleep(Duration::from_millis(*milliseconds));
                 }
+                Kind::Stuck { function: named } if named == function && rule.strikes() => loop {
+                    // Parking may end without a reason.
+                    std::thread::park();
+                },
                 _ => {}
             }
         }
@@ -131,6 +141,12 @@ impl Faults {
     pub fn is_lost(&self, device: usize) -> bool {
         self.recheck();
         self.rules().any(|rule| rule.kind == Kind::Lost { device })
+    }
+
+    /// Whether dead processes keep what they held.
+    pub fn is_lingering(&self) -> bool {
+        self.recheck();
+        self.rules().any(|rule| rule.kind == Kind::Linger)
     }
 
     fn rules(&self) -> impl Iterator<Item = &Rule> {
@@ -257,10 +273,18 @@ fn rule(line: &str) -> Result<Rule, String> {
             },
             When::From(1),
         ),
+        ["linger"] => (Kind::Linger, When::From(1)),
+        ["stuck", function, at] => (
+            Kind::Stuck {
+                function: function.to_owned(),
+            },
+            when(at)?,
+        ),
         _ => {
             return Err(
                 "expected oom:FUNCTION:WHEN, code:FUNCTION:WHEN:CODE, slow:FUNCTION:WHEN:MILLISECONDS, \
-                        copy:WHEN:CODE, trap:KERNEL:WHEN:CODE, hang:KERNEL:WHEN or lost:DEVICE"
+                        copy:WHEN:CODE, trap:KERNEL:WHEN:CODE, hang:KERNEL:WHEN, lost:DEVICE, linger or \
+                        stuck:FUNCTION:WHEN"
                     .into(),
             );
         }
@@ -336,11 +360,13 @@ mod tests {
             "code:f:1:",
             "slow:f:1:-1",
             "lost:a",
+            "linger:1",
+            "stuck:f",
             "explode:f:1",
         ] {
             assert!(check(text).is_err(), "{text}");
         }
-        check("oom:f:1\n\n# nothing\ncode:f:%2:700;").expect("readable");
+        check("oom:f:1\n\n# nothing\ncode:f:%2:700;linger;stuck:f:*").expect("readable");
     }
 
     #[test]

@@ -5,11 +5,13 @@ use std::fs::{DirBuilder, File};
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::entry_counts::{EntryCounts, Table};
+use crate::faults::Faults;
 use crate::profile::Profile;
-use crate::seats::{self, Full, Occupant, Seats};
+use crate::seats::{self, Dead, Full, Occupant, Seats};
 use crate::shared::Shared;
 use crate::spec::{Error, Spec};
 use crate::timeline::{Settings, Timeline};
@@ -17,6 +19,8 @@ use crate::{backing, seats::MAX_SEATS};
 
 /// The variable that names the folder of the machine.
 pub const FOLDER_VARIABLE: &str = "PARTAGE_SIM_DIR";
+/// The variable that names faults of this process.
+const FAULTS_VARIABLE: &str = "PARTAGE_SIM_FAULTS";
 const SPEC_FILE: &str = "machine.toml";
 /// Room that any machine needs: its tables, and something to work with.
 const LEAST_ROOM: u64 = 256 << 20;
@@ -85,6 +89,7 @@ pub struct Machine {
     devices: Vec<Device>,
     seats: Shared<Seats>,
     entry_counts: Shared<EntryCounts>,
+    faults: Arc<Faults>,
 }
 
 impl Machine {
@@ -146,12 +151,14 @@ impl Machine {
         let seats = Shared::open(&seats_path, |_| ()).map_err(Error::file("opening", &seats_path))?;
         let counts_path = folder.join("unbuilt");
         let entry_counts = Shared::open(&counts_path, |_| ()).map_err(Error::file("opening", &counts_path))?;
+        let faults = Faults::new(std::env::var(FAULTS_VARIABLE).ok().as_deref(), folder);
         Ok(Self {
             folder: folder.to_owned(),
             spec,
             devices,
             seats,
             entry_counts,
+            faults: Arc::new(faults),
         })
     }
 
@@ -204,6 +211,11 @@ impl Machine {
         &self.devices
     }
 
+    /// Faults that are switched on.
+    pub fn faults(&self) -> &Arc<Faults> {
+        &self.faults
+    }
+
     /// The version that `cuDriverGetVersion` answers, and the driver's own version text.
     pub fn driver_version(&self) -> (i32, &'static str) {
         // `open` has checked the spec, so the level is known.
@@ -226,7 +238,7 @@ impl Machine {
 
     /// Makes the calling process a user of the machine. Its seat is freed by itself when the process ends.
     pub fn take_seat(&self) -> Result<usize, Error> {
-        seats::take(&self.seats).ok_or(Error::TooManyProcesses { limit: MAX_SEATS })
+        seats::take(&self.seats, self.dead()).ok_or(Error::TooManyProcesses { limit: MAX_SEATS })
     }
 
     /// Gives a seat back, with everything it holds.
@@ -249,7 +261,8 @@ impl Machine {
 
     /// Reserves `bytes` of a device for a seat: all of them or none.
     pub fn reserve(&self, seat: usize, device: usize, bytes: u64) -> Result<(), Shortage> {
-        seats::reserve(&self.seats, seat, device, bytes, self.devices[device].memory).map_err(Shortage::Device)?;
+        let capacity = self.devices[device].memory;
+        seats::reserve(&self.seats, seat, device, bytes, capacity, self.dead()).map_err(Shortage::Device)?;
         self.check_file_system()
             .inspect_err(|_| self.release(seat, device, bytes))
     }
@@ -272,10 +285,19 @@ impl Machine {
         self.release(seat, device, self.devices[device].context_bytes);
     }
 
+    /// What becomes of what dead processes held.
+    fn dead(&self) -> Dead {
+        if self.faults.is_lingering() {
+            Dead::Linger
+        } else {
+            Dead::Leave
+        }
+    }
+
     /// Bytes of a device that living processes hold, exactly.
     pub fn used(&self, device: usize) -> u64 {
         let seats = self.seats.lock();
-        seats::sweep(&seats);
+        seats::sweep(&seats, self.dead());
         seats.used(device)
     }
 
@@ -287,7 +309,7 @@ impl Machine {
     /// The living processes that use a device.
     pub fn occupants(&self, device: usize) -> Vec<Occupant> {
         let seats = self.seats.lock();
-        seats::sweep(&seats);
+        seats::sweep(&seats, self.dead());
         seats.occupants(device)
     }
 

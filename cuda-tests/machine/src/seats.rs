@@ -147,8 +147,20 @@ impl Seat {
     }
 }
 
-/// Frees the seats of processes that are gone.
-pub fn sweep(seats: &SharedGuard<'_, Seats>) {
+/// What becomes of what dead processes held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dead {
+    /// It is free again.
+    Leave,
+    /// It stays held, as by a process that the kernel cannot end (fault 8).
+    Linger,
+}
+
+/// Frees the seats of processes that are gone, unless the dead linger.
+pub fn sweep(seats: &SharedGuard<'_, Seats>, dead: Dead) {
+    if dead == Dead::Linger {
+        return;
+    }
     let here = std::process::id();
     for seat in seats.taken() {
         let occupant = seat.occupant();
@@ -159,7 +171,7 @@ pub fn sweep(seats: &SharedGuard<'_, Seats>) {
 }
 
 /// Takes a free seat for the calling process. `None` when all are taken by living processes.
-pub fn take(shared: &Shared<Seats>) -> Option<usize> {
+pub fn take(shared: &Shared<Seats>, dead: Dead) -> Option<usize> {
     let seats = shared.lock();
     let id = ProcessId::current();
     // An earlier program in this same process, before `exec`, holds nothing any more.
@@ -176,7 +188,7 @@ pub fn take(shared: &Shared<Seats>) -> Option<usize> {
             .position(|seat| seat.pid.load(Ordering::Acquire) == 0)
     };
     let index = free(&seats).or_else(|| {
-        sweep(&seats);
+        sweep(&seats, dead);
         free(&seats)
     })?;
     let seat = &seats.seats[index];
@@ -194,11 +206,18 @@ pub fn leave(shared: &Shared<Seats>, seat: usize) {
 }
 
 /// Adds `bytes` of a device of `capacity` bytes to a seat, if they are free in the whole machine.
-pub fn reserve(shared: &Shared<Seats>, seat: usize, device: usize, bytes: u64, capacity: u64) -> Result<(), Full> {
+pub fn reserve(
+    shared: &Shared<Seats>,
+    seat: usize,
+    device: usize,
+    bytes: u64,
+    capacity: u64,
+    dead: Dead,
+) -> Result<(), Full> {
     let seats = shared.lock();
     let mut free = capacity.saturating_sub(seats.used(device));
     if bytes > free {
-        sweep(&seats);
+        sweep(&seats, dead);
         free = capacity.saturating_sub(seats.used(device));
     }
     if bytes > free {

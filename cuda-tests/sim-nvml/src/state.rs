@@ -7,7 +7,6 @@
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use partage_abi::nvml::*;
-use partage_machine::faults::Faults;
 use partage_machine::timeline::Timeline;
 use partage_machine::{Device, Machine};
 
@@ -20,7 +19,6 @@ pub struct Nvml {
     pub machine: Machine,
     /// When the devices work and for whom; absent when its files cannot be opened.
     pub timeline: Option<Timeline>,
-    faults: Faults,
 }
 
 static NVML: AtomicPtr<Nvml> = AtomicPtr::new(std::ptr::null_mut());
@@ -41,16 +39,8 @@ pub fn initialise() -> Answer {
             }
             Some(Ok(machine)) => machine,
         };
-        let faults = Faults::new(std::env::var("PARTAGE_SIM_FAULTS").ok().as_deref(), machine.folder());
         let timeline = machine.timeline().ok();
-        NVML.store(
-            Box::into_raw(Box::new(Nvml {
-                machine,
-                timeline,
-                faults,
-            })),
-            Ordering::Release,
-        );
+        NVML.store(Box::into_raw(Box::new(Nvml { machine, timeline })), Ordering::Release);
     }
     INITIALISATIONS.fetch_add(1, Ordering::AcqRel);
     Ok(())
@@ -74,7 +64,7 @@ pub fn nvml() -> Answer<&'static Nvml> {
 
 /// The code that a switched-on fault gives this call instead of carrying it out.
 pub fn fault_at(symbol: &str) -> Option<NvmlReturn> {
-    nvml().ok()?.faults.on_call(symbol).map(NvmlReturn)
+    nvml().ok()?.machine.faults().on_call(symbol).map(NvmlReturn)
 }
 
 impl Nvml {
@@ -94,7 +84,7 @@ pub fn device(handle: NvmlDevice) -> Answer<&'static Device> {
         .get(offset / HANDLE_STEP)
         .filter(|_| offset.is_multiple_of(HANDLE_STEP));
     let device = device.ok_or(NvmlReturn::INVALID_ARGUMENT)?;
-    if nvml.faults.is_lost(device.index) {
+    if nvml.machine.faults().is_lost(device.index) {
         return Err(NvmlReturn::GPU_IS_LOST);
     }
     Ok(device)

@@ -230,3 +230,62 @@ fn a_device_that_fell_off_the_bus_is_lost() {
     answers!(SUCCESS: nvml, nvmlDeviceGetIndex(nvml.device(1), &mut index));
     assert_eq!(index, 1);
 }
+
+#[test]
+fn a_process_that_cannot_die_stays_in_the_list() {
+    const TEST: &str = "a_process_that_cannot_die_stays_in_the_list";
+    if !is_body() {
+        let (folder, _machine) = machine(1);
+        in_child(TEST, &folder.0, &[("ACT", "die")]);
+        in_child(TEST, &folder.0, &[("ACT", "1"), ("PARTAGE_SIM_FAULTS", "linger")]);
+        in_child(TEST, &folder.0, &[("ACT", "0")]);
+        return;
+    }
+    let act = std::env::var("ACT").expect("set by the test");
+    let Ok(expected) = act.parse::<u32>() else {
+        let machine = Machine::from_environment().expect("named").expect("there");
+        let seat = machine.take_seat().expect("a seat");
+        machine.open_context(seat, 0).expect("room");
+        return;
+    };
+    let nvml = Library::load();
+    answers!(SUCCESS: nvml, nvmlInit_v2());
+    let (mut list, mut count) = ([NvmlProcessInfo::default(); 4], 4);
+    answers!(SUCCESS: nvml, nvmlDeviceGetComputeRunningProcesses_v3(nvml.device(0), &mut count, list.as_mut_ptr()));
+    assert_eq!(count, expected);
+    let mut memory = NvmlMemory::default();
+    answers!(SUCCESS: nvml, nvmlDeviceGetMemoryInfo(nvml.device(0), &mut memory));
+    assert_eq!(memory.used, list[0].usedGpuMemory);
+    assert_eq!(memory.used > 0, expected > 0);
+}
+
+#[test]
+fn a_stuck_call_never_returns() {
+    const TEST: &str = "a_stuck_call_never_returns";
+    if !is_body() {
+        let (folder, _machine) = machine(1);
+        in_child(
+            TEST,
+            &folder.0,
+            &[("PARTAGE_SIM_FAULTS", "stuck:nvmlDeviceGetMemoryInfo:2")],
+        );
+        return;
+    }
+    let nvml: &'static Library = Box::leak(Box::new(Library::load()));
+    answers!(SUCCESS: nvml, nvmlInit_v2());
+    let (says, said) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for round in 0..2 {
+            says.send(round).expect("heard");
+            answers!(SUCCESS: nvml, nvmlDeviceGetMemoryInfo(nvml.device(0), &mut NvmlMemory::default()));
+        }
+        says.send(2).expect("heard");
+    });
+    assert_eq!(said.recv(), Ok(0));
+    assert_eq!(said.recv(), Ok(1));
+    // Others go on meanwhile; the end of the process is the end of the call.
+    for _ in 0..1000 {
+        answers!(SUCCESS: nvml, nvmlDeviceGetCount_v2(&mut 0));
+    }
+    assert_eq!(said.try_recv(), Err(std::sync::mpsc::TryRecvError::Empty));
+}

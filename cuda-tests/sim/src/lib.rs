@@ -20,6 +20,7 @@ mod library;
 mod memory;
 mod module;
 mod occupancy;
+mod overhead;
 mod state;
 mod stream;
 mod trace;

@@ -121,7 +121,7 @@ impl Library {
         for name in self.kernel_names() {
             traits.insert(name.to_owned(), self.kernel(name)?.traits_on(context.device)?);
         }
-        let made = LoadedModule::load_with(context, code, true, traits)?;
+        let made = LoadedModule::load_with(context, code, self.image.len(), true, traits)?;
         let mut modules = lock(&self.modules);
         modules.retain(|_, module| !module.context.is_destroyed());
         // Another thread may have been faster; then its module is the one.

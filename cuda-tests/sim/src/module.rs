@@ -12,6 +12,7 @@ use partage_ptx::{Image, ImageError, Loader, Module, ParseError, Refusal, bytes_
 use crate::function::{FUNCTIONS, Function, Traits};
 use crate::handles::{HandleKind, Handles};
 use crate::memory::Freeable;
+use crate::overhead;
 use crate::state::{Answer, Context, driver, memory};
 
 /// Every living module.
@@ -45,6 +46,8 @@ pub struct LoadedModule {
     /// True for the module of a library, which only the library can unload.
     pub is_of_library: bool,
     code: Module,
+    /// What the image costs of the device, beside the variables.
+    cost: u64,
     variables: Vec<Variable>,
     /// Functions that the program has asked for; their handles stay the same.
     functions: Mutex<BTreeMap<String, Arc<Function>>>,
@@ -135,30 +138,35 @@ pub fn code_of(error: &ImageError) -> CuResult {
 }
 
 impl LoadedModule {
-    /// Loads code into a context. OUT_OF_MEMORY when its variables do not fit.
-    pub fn load(context: &Arc<Context>, code: Module, is_of_library: bool) -> Answer<Arc<Self>> {
+    /// Loads code, from an image of so many bytes, into a context. OUT_OF_MEMORY when it or its variables do not fit.
+    pub fn load(context: &Arc<Context>, code: Module, image_bytes: usize) -> Answer<Arc<Self>> {
         let target = code.target();
         let traits = code
             .kernels()
             .map(|kernel| Arc::new(Traits::new(Arc::clone(kernel), target)));
         let traits = traits.map(|traits| (traits.kernel.name().to_owned(), traits)).collect();
-        Self::load_with(context, code, is_of_library, traits)
+        Self::load_with(context, code, image_bytes, false, traits)
     }
 
     /// As [`load`](Self::load), with attributes that are shared with others.
     pub fn load_with(
         context: &Arc<Context>,
         mut code: Module,
+        image_bytes: usize,
         is_of_library: bool,
         traits: BTreeMap<String, Arc<Traits>>,
     ) -> Answer<Arc<Self>> {
-        let variables = place(context, &mut code)?;
+        let device = &driver()?.machine.devices()[context.device];
+        let cost = overhead::image_cost(device, image_bytes as u64);
+        overhead::hold(context, cost)?;
+        let variables = place(context, &mut code).inspect_err(|_| overhead::let_go(context, cost))?;
         let made = MODULES.insert_with(|handle| {
             Arc::new(Self {
                 handle: CuModule(handle),
                 context: Arc::clone(context),
                 is_of_library,
                 code,
+                cost,
                 variables: variables.clone(),
                 functions: Mutex::default(),
                 traits,
@@ -166,6 +174,7 @@ impl LoadedModule {
         });
         made.ok_or_else(|| {
             free(&variables);
+            overhead::let_go(context, cost);
             CuResult::OUT_OF_MEMORY
         })
     }
@@ -182,6 +191,7 @@ impl LoadedModule {
         if !self.context.is_destroyed() {
             free(&self.variables);
         }
+        overhead::let_go(&self.context, self.cost);
     }
 
     /// A function by name; always the same for the same name. NOT_FOUND.

@@ -27,7 +27,7 @@ pub struct Driver {
     /// This process's place in the machine's table.
     pub seat: usize,
     /// Faults that are switched on.
-    pub faults: Faults,
+    pub faults: Arc<Faults>,
     /// Machine indices of the devices that this process sees: `visible[ordinal]`.
     pub visible: Vec<usize>,
     /// Every living context.
@@ -66,8 +66,10 @@ pub struct Context {
     pub api_version: u32,
     /// Scheduling and mapping flags (`CU_CTX_*`).
     pub flags: AtomicU32,
-    /// Values of `cuCtxGetLimit` that differ from the defaults, and the cache preference.
+    /// The cache and bank preferences.
     settings: Mutex<ContextSettings>,
+    /// Device memory that it holds beside allocations, and its limits.
+    pub overhead: crate::overhead::Overhead,
     /// Machine devices whose memory kernels of this context may reach, one bit each. Its own device is not in it.
     pub peers: AtomicU32,
     /// Its lanes of operations.
@@ -79,8 +81,6 @@ pub struct Context {
 /// Settings that a program can change and read back.
 #[derive(Debug, Default)]
 pub struct ContextSettings {
-    /// Limits by number.
-    pub limits: std::collections::BTreeMap<i32, usize>,
     /// `CU_FUNC_CACHE_*`.
     pub cache: i32,
     /// `CU_SHARED_MEM_CONFIG_*`.
@@ -155,8 +155,9 @@ pub fn fault_at(symbol: &str) -> Option<CuResult> {
 
 impl Driver {
     /// The driver over an open machine, showing the devices at the machine indices `visible`.
-    pub fn new(machine: Machine, seat: usize, faults: Faults, visible: Vec<usize>) -> Answer<Self> {
+    pub fn new(machine: Machine, seat: usize, visible: Vec<usize>) -> Answer<Self> {
         let memory = Memory::reserve(machine.devices())?;
+        let faults = machine.faults().clone();
         let primary = visible.iter().map(|_| Mutex::default()).collect();
         let contexts = Handles::new(HandleKind::Context);
         Ok(Self {
@@ -213,6 +214,7 @@ impl Driver {
                 api_version,
                 flags: AtomicU32::new(flags),
                 settings: Mutex::default(),
+                overhead: crate::overhead::Overhead::default(),
                 peers: AtomicU32::new(0),
                 queue: crate::executor::Queue::default(),
                 sticky: AtomicI32::new(0),
@@ -231,6 +233,7 @@ impl Driver {
         }
         context.queue.end();
         self.memory.free_all_of(self, context);
+        crate::overhead::end(context);
         self.machine.close_context(self.seat, context.device);
         self.contexts.remove(context.handle.0);
     }

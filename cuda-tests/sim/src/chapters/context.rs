@@ -7,21 +7,12 @@ use std::sync::atomic::Ordering;
 use partage_abi::types::*;
 use partage_abi::values::*;
 
+use crate::overhead;
 use crate::state::{Answer, Context, code, current, current_as_it_is, driver, store, with_stack};
 
 /// What `cuCtxGetApiVersion` answers for contexts made through the second and later versions of `cuCtxCreate`.
 const API_VERSION: u32 = 3020;
 const FIRST_API_VERSION: u32 = 3010;
-/// Limits, with their values in a fresh context.
-const LIMITS: [(c_int, usize); 7] = [
-    (CU_LIMIT_STACK_SIZE, 1024),
-    (CU_LIMIT_PRINTF_FIFO_SIZE, 1 << 20),
-    (CU_LIMIT_MALLOC_HEAP_SIZE, 8 << 20),
-    (CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH, 2),
-    (CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT, 2048),
-    (CU_LIMIT_MAX_L2_FETCH_GRANULARITY, 128),
-    (CU_LIMIT_PERSISTING_L2_CACHE_SIZE, 0),
-];
 
 // ---- primary contexts -----------------------------------------------------------------------------------------
 
@@ -268,19 +259,11 @@ pub fn cuCtxSetFlags(flags: c_uint) -> CuResult {
 }
 
 pub fn cuCtxGetLimit(pvalue: *mut usize, limit: c_int) -> CuResult {
-    code(current().and_then(|context| {
-        let default = default_limit(limit)?;
-        let set = context.settings().limits.get(&limit).copied();
-        store(pvalue, set.unwrap_or(default))
-    }))
+    code(current().and_then(|context| store(pvalue, overhead::limit(&context, limit)?)))
 }
 
 pub fn cuCtxSetLimit(limit: c_int, value: usize) -> CuResult {
-    code(current().and_then(|context| {
-        default_limit(limit)?;
-        context.settings().limits.insert(limit, value);
-        Ok(())
-    }))
+    code(current().and_then(|context| overhead::set_limit(&context, limit, value)))
 }
 
 pub fn cuCtxGetCacheConfig(pconfig: *mut c_int) -> CuResult {
@@ -328,15 +311,6 @@ pub fn cuCtxResetPersistingL2Cache() -> CuResult {
 pub(crate) const LEAST_PRIORITY: c_int = 0;
 /// The most urgent one.
 pub(crate) const GREATEST_PRIORITY: c_int = -5;
-
-fn default_limit(limit: c_int) -> Answer<usize> {
-    match LIMITS.iter().find(|(number, _)| *number == limit) {
-        Some((_, value)) => Ok(*value),
-        // The rest belongs to features that no profile has.
-        None if (0..CU_LIMIT_MAX).contains(&limit) => Err(CuResult::UNSUPPORTED_LIMIT),
-        None => Err(CuResult::INVALID_VALUE),
-    }
-}
 
 fn check_enumerator(value: c_int, last: c_int) -> Answer {
     if (0..=last).contains(&value) {

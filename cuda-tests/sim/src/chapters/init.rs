@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use partage_abi::types::*;
 use partage_machine::Machine;
-use partage_machine::faults::Faults;
 
 use crate::state::{Answer, Driver, code, driver, is_forked, store};
 use crate::visible;
@@ -63,15 +62,14 @@ fn initialise(flags: c_uint) -> Answer {
     if visible.is_empty() {
         return Err(CuResult::NO_DEVICE);
     }
-    let faults = Faults::new(std::env::var("PARTAGE_SIM_FAULTS").ok().as_deref(), machine.folder());
-    if let Some(failure) = faults.on_call("cuInit") {
+    if let Some(failure) = machine.faults().on_call("cuInit") {
         return Err(CuResult(failure));
     }
     let seat = machine.take_seat().map_err(|error| {
         eprintln!("partage sim: {error}");
         CuResult::OPERATING_SYSTEM
     })?;
-    Driver::new(machine, seat, faults, visible)?.install()
+    Driver::new(machine, seat, visible)?.install()
 }
 
 /// The right to initialise. Not a mutex: a child forked while another thread initialises must not wait for a thread

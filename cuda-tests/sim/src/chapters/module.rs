@@ -54,7 +54,7 @@ fn load(to: *mut CuModule, image: &[u8], options: Options) -> Answer {
     let found = module::read(device, image);
     options.report(begun, found.as_ref().err().map(ToString::to_string).as_deref());
     let found = found.map_err(|error| module::code_of(&error))?;
-    store(to, LoadedModule::load(&context, found, false)?.handle)
+    store(to, LoadedModule::load(&context, found, image.len())?.handle)
 }
 
 pub fn cuModuleUnload(module: CuModule) -> CuResult {

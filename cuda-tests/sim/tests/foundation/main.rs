@@ -5,9 +5,11 @@
 mod child;
 mod contexts;
 mod devices;
+mod faults;
 mod file_system;
 mod memory;
 mod names;
+mod overhead;
 mod pools;
 mod random;
 mod sharing;
