@@ -48,6 +48,11 @@ impl ProcessId {
     }
 }
 
+/// Whether a process was stopped by a signal (and not by a debugger).
+pub fn is_stopped(pid: u32) -> bool {
+    read(pid).is_some_and(|(_, state)| state == 'T')
+}
+
 fn read(pid: u32) -> Option<(ProcessId, char)> {
     parse(pid, &fs::read(format!("/proc/{pid}/stat")).ok()?)
 }

@@ -3,6 +3,10 @@
 //!
 //! The layout is words that are valid when zero. The lock is a robust mutex: when its holder is killed the kernel
 //! passes it on, so what it protects must be right after every single store. There is nothing to repair.
+//!
+//! A driver's own critical sections are in the kernel, where a stop signal waits until they are left. Here they are in
+//! the program, so a stopped holder is continued until it has given the lock up, and stopped again: nobody waits for a
+//! stopped process.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -12,6 +16,8 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::process;
 
 /// A type that may live in a shared file.
 ///
@@ -30,6 +36,8 @@ struct Header {
     size: AtomicU64,
     /// 1 once the lock and the layout are initialised.
     is_ready: AtomicU32,
+    /// Process that holds the lock; 0 when nobody does, or did when it was killed.
+    holder: AtomicU32,
     lock: std::cell::UnsafeCell<libc::pthread_mutex_t>,
 }
 
@@ -126,11 +134,27 @@ impl<T: SharedLayout> Shared<T> {
     /// Takes the lock of the file, across all processes. Held for microseconds only; never across a wait.
     pub fn lock(&self) -> SharedGuard<'_, T> {
         let mutex = self.header().lock.get();
-        // SAFETY: initialised in `open`, never destroyed.
-        let result = unsafe { libc::pthread_mutex_lock(mutex) };
+        let mut continued = None;
+        let result = loop {
+            let result = lock_within(mutex, PATIENCE);
+            if result != libc::ETIMEDOUT {
+                break result;
+            }
+            let holder = self.header().holder.load(Ordering::Relaxed);
+            if continued.is_none() && process::is_stopped(holder) {
+                // SAFETY: a signal to a process of this machine that stands in its critical section.
+                unsafe { libc::kill(holder as libc::pid_t, libc::SIGCONT) };
+                continued = Some(holder);
+            }
+        };
         if result == libc::EOWNERDEAD {
             // SAFETY: we hold it. What it protects is right after every store (module comment).
             unsafe { libc::pthread_mutex_consistent(mutex) };
+        }
+        self.header().holder.store(std::process::id(), Ordering::Relaxed);
+        if let Some(holder) = continued {
+            // SAFETY: as above; whoever stopped it finds it stopped.
+            unsafe { libc::kill(holder as libc::pid_t, libc::SIGSTOP) };
         }
         SharedGuard { shared: self }
     }
@@ -158,9 +182,31 @@ impl<T: SharedLayout> Deref for SharedGuard<'_, T> {
 
 impl<T: SharedLayout> Drop for SharedGuard<'_, T> {
     fn drop(&mut self) {
+        self.shared.header().holder.store(0, Ordering::Relaxed);
         // SAFETY: this thread holds it.
         unsafe { libc::pthread_mutex_unlock(self.shared.header().lock.get()) };
     }
+}
+
+/// A critical section takes microseconds: after this long its holder may be stopped.
+const PATIENCE: std::time::Duration = std::time::Duration::from_millis(20);
+
+fn lock_within(mutex: *mut libc::pthread_mutex_t, patience: std::time::Duration) -> libc::c_int {
+    // SAFETY: initialised in `open`, never destroyed.
+    match unsafe { libc::pthread_mutex_trylock(mutex) } {
+        libc::EBUSY => {}
+        result => return result,
+    }
+    let now = std::time::SystemTime::now();
+    let until = (now + patience)
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default();
+    let until = libc::timespec {
+        tv_sec: until.as_secs() as libc::time_t,
+        tv_nsec: libc::c_long::from(until.subsec_nanos()),
+    };
+    // SAFETY: as above.
+    unsafe { libc::pthread_mutex_timedlock(mutex, &raw const until) }
 }
 
 fn initialise_lock(mutex: *mut libc::pthread_mutex_t) -> io::Result<()> {
@@ -228,6 +274,39 @@ mod tests {
             .err()
             .expect("another layout is refused");
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        std::fs::remove_file(&path).expect("clean up");
+    }
+
+    #[test]
+    fn a_stopped_holder_is_let_out_and_stopped_again() {
+        let path = std::env::temp_dir().join(format!("partage-stopped-{}", std::process::id()));
+        let shared = Shared::<Words>::open(&path, |_| ()).expect("made");
+        // SAFETY: the child takes the lock, stops itself, gives the lock up and waits for the signal that ends it.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let guard = shared.lock();
+            // SAFETY: stops this process until it is continued.
+            unsafe { libc::raise(libc::SIGSTOP) };
+            drop(guard);
+            loop {
+                // SAFETY: waits for the signal that ends it.
+                unsafe { libc::pause() };
+            }
+        }
+        let stopped = || {
+            let mut status = 0;
+            // SAFETY: our own child.
+            unsafe { libc::waitpid(child, &raw mut status, libc::WUNTRACED) == child && libc::WIFSTOPPED(status) }
+        };
+        assert!(stopped(), "inside its critical section");
+        drop(shared.lock());
+        assert!(stopped(), "again, outside");
+        drop(shared.lock());
+        // SAFETY: our own child.
+        unsafe {
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, std::ptr::null_mut(), 0);
+        }
         std::fs::remove_file(&path).expect("clean up");
     }
 
