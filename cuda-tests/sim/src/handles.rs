@@ -27,6 +27,7 @@ pub enum HandleKind {
     MemoryPool,
     MemoryAllocation,
     Array,
+    MipmappedArray,
     UserObject,
 }
 
@@ -123,6 +124,23 @@ impl<T> Handles<T> {
         place.generation = (place.generation + 1) & ((1 << GENERATION_BITS) - 1);
         table.free.push_back(index);
         Some(object)
+    }
+
+    /// Takes all objects that `goes` chooses out of the table.
+    pub fn remove_if(&self, goes: impl Fn(&T) -> bool) {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let Table { places, free } = &mut *table;
+        let mut gone = Vec::new();
+        for (index, place) in places.iter_mut().enumerate() {
+            if place.object.as_ref().is_some_and(|object| goes(object)) {
+                gone.extend(place.object.take());
+                place.generation = (place.generation + 1) & ((1 << GENERATION_BITS) - 1);
+                free.push_back(index as u32);
+            }
+        }
+        // What dropping an object does may need the table.
+        drop(table);
+        drop(gone);
     }
 
     /// The handle of an object that is in the table.

@@ -299,13 +299,18 @@ pub fn synchronize_context(context: &Context) -> Answer {
 /// Waits for the work that may use memory about to be freed: that of the current context and of the memory's own. 900
 /// if a capture forbids a call that waits.
 pub fn before_free(address: u64) -> Answer {
+    let owner = driver()?.memory.find(address).map(|found| found.owner);
+    before_free_of(owner)
+}
+
+/// As [`before_free`], for memory of this context.
+pub fn before_free_of(owner: Option<CuContext>) -> Answer {
     if pool::is_worker() {
         return Err(CuResult::NOT_PERMITTED);
     }
     capture::unsafe_call()?;
     let (context, driver) = (current()?, driver()?);
     context.queue.wait();
-    let owner = driver.memory.find(address).map(|found| found.owner);
     if let Some(owner) = owner
         .and_then(|owner| driver.contexts.get(owner.0))
         .filter(|owner| owner.id != context.id)

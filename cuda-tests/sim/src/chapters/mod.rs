@@ -3,6 +3,7 @@
 //! name and arguments of a row of the driver table is the body of that export; there is no other registration.
 #![allow(non_snake_case)] // the vendor's names
 
+mod array;
 mod capture;
 mod context;
 mod copy;
@@ -30,6 +31,7 @@ mod proc_address;
 mod stream;
 mod virtual_memory;
 
+pub use array::*;
 pub use capture::*;
 pub use context::*;
 pub use copy::*;

@@ -12,6 +12,7 @@ use partage_abi::types::{CuContext, CuResult};
 use partage_machine::Device;
 use partage_ptx::Region;
 
+use super::arrays::Arrays;
 use super::mapping::{Physical, Reservations};
 use super::pool::Pool;
 use super::ranges::Ranges;
@@ -141,6 +142,8 @@ pub struct Memory {
     opening: Mutex<()>,
     /// What programs did with the window that they manage.
     pub(super) reservations: Mutex<Reservations>,
+    /// Memory that has handles and no addresses.
+    pub(super) arrays: Arrays,
     table: RwLock<BTreeMap<u64, Arc<Allocation>>>,
     /// Changes with the table.
     version: AtomicU64,
@@ -168,6 +171,7 @@ impl Memory {
             backing: devices.iter().map(|_| OnceLock::new()).collect(),
             opening: Mutex::new(()),
             reservations,
+            arrays: Arrays::default(),
             table: RwLock::default(),
             version: AtomicU64::new(1),
             pieces: Mutex::default(),

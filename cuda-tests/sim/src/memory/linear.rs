@@ -139,6 +139,7 @@ impl Memory {
         for allocation in self.take_all(|allocation| allocation.context == context.id) {
             self.give_back(driver, &allocation);
         }
+        self.destroy_arrays_of(context);
     }
 
     /// Gives back what an allocation that has left the table held.

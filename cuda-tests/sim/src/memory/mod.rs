@@ -4,13 +4,16 @@
 //! Terms. *Window*: a range of addresses reserved at `cuInit`, one per device for its allocations and one for
 //! addresses that the program manages itself. *Visible address*: what the program holds; never readable by it.
 //! *Alias*: where the driver reaches the same byte, always the visible address plus one constant. Managed and host
-//! memory is ordinary memory: its alias is itself.
+//! memory is ordinary memory: its alias is itself. Arrays have no visible address: programs name them by handle.
 
 mod allocations;
+mod arrays;
+mod formats;
 mod linear;
 mod mapping;
 mod pool;
 mod ranges;
+mod shapes;
 mod space;
 mod view;
 
@@ -18,6 +21,7 @@ pub use allocations::{Allocation, Memory};
 pub use linear::Freeable;
 pub use mapping::Physical;
 pub use pool::Pool;
+pub use shapes::Shape;
 pub use space::LARGE_PAGE;
 #[allow(unused_imports)] // for whoever keeps one
 pub use view::View;

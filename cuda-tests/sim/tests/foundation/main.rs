@@ -2,6 +2,7 @@
 //! The simulated driver from outside: devices, contexts, memory and names, as programs that load the built library
 //! see them. Each test runs its body in child processes on a machine of its own.
 
+mod arrays;
 mod child;
 mod contexts;
 mod devices;
