@@ -22,6 +22,8 @@ pub const FOLDER_VARIABLE: &str = "PARTAGE_SIM_DIR";
 /// The variable that names faults of this process.
 const FAULTS_VARIABLE: &str = "PARTAGE_SIM_FAULTS";
 const SPEC_FILE: &str = "machine.toml";
+/// The page size of a device's address translation.
+const PAGE: u64 = 2 << 20;
 /// Room that any machine needs: its tables, and something to work with.
 const LEAST_ROOM: u64 = 256 << 20;
 
@@ -36,6 +38,8 @@ pub struct Device {
     pub memory: u64,
     /// What one context costs, in bytes.
     pub context_bytes: u64,
+    /// How much a stream-ordered pool takes at once, in bytes: a multiple of 2 MiB.
+    pub pool_growth_bytes: u64,
     /// Its identity, as `cuDeviceGetUuid` gives it.
     pub uuid: [u8; 16],
     /// PCI bus number; domain, device and function are 0.
@@ -383,6 +387,7 @@ fn devices(spec: &Spec, folder: &Path) -> Result<Vec<Device>, Error> {
             index,
             memory,
             context_bytes,
+            pool_growth_bytes: growth(given.pool_growth_bytes, profile.pool_growth_bytes, memory),
             uuid: uuid(spec.id, index as u64),
             // Spread as in a server; 16 devices stay below 256.
             pci_bus: 0x10 + 0x0d * index as u32,
@@ -390,6 +395,12 @@ fn devices(spec: &Spec, folder: &Path) -> Result<Vec<Device>, Error> {
         })
     };
     spec.devices.iter().enumerate().map(device).collect()
+}
+
+/// What a pool takes at once: what is asked for, else the model's in proportion to a small memory.
+fn growth(asked: Option<u64>, of_model: u64, memory: u64) -> u64 {
+    let bytes = asked.unwrap_or_else(|| of_model.min(memory / 64 / PAGE * PAGE));
+    bytes.max(PAGE).next_multiple_of(PAGE)
 }
 
 /// The same for the same machine and index, different for all others.
@@ -496,6 +507,17 @@ mod tests {
             ("Mine", 1 << 30, 5)
         );
         assert_eq!(profile.attribute(16), Some(58), "inherited");
+    }
+
+    #[test]
+    fn pools_of_small_devices_grow_in_small_steps() {
+        let mib = |bytes: u64| bytes << 20;
+        assert_eq!(growth(None, mib(32), mib(1 << 17)), mib(32));
+        assert_eq!(growth(None, mib(32), mib(1024)), mib(16));
+        assert_eq!(growth(None, mib(32), mib(200)), mib(2), "a whole number of pages");
+        assert_eq!(growth(None, mib(32), mib(64)), mib(2));
+        assert_eq!(growth(Some(1), mib(32), mib(1024)), mib(2));
+        assert_eq!(growth(Some(mib(64)), mib(32), mib(1024)), mib(64));
     }
 
     #[test]

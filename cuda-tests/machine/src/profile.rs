@@ -29,6 +29,8 @@ pub struct Profile {
     pub memory: u64,
     /// Device memory that one context costs, in bytes.
     pub context_bytes: u64,
+    /// How much a stream-ordered pool takes of the device at once, in bytes.
+    pub pool_growth_bytes: u64,
     /// PCI device (high half) and vendor (low half).
     pub pci_device: u32,
     /// PCI subsystem, likewise.

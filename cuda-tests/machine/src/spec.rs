@@ -36,6 +36,10 @@ pub struct DeviceSpec {
     /// Device memory that one context costs, in bytes; when absent the profile's, but at most 1/16 of the memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context_bytes: Option<u64>,
+    /// How much a stream-ordered pool takes of the device at once, in bytes, rounded up to 2 MiB; when absent the
+    /// profile's, but at most 1/64 of the memory and at least 2 MiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool_growth_bytes: Option<u64>,
 }
 
 impl Spec {
@@ -45,6 +49,7 @@ impl Spec {
             profile: profile.to_owned(),
             memory,
             context_bytes: None,
+            pool_growth_bytes: None,
         };
         Self {
             id: 0,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use partage_abi::types::{CuEvent, CuResult};
 
 use crate::capture;
-use crate::executor::{OpId, pool};
+use crate::executor::{OpId, Seen, pool};
 use crate::handles::{HandleKind, Handles};
 use crate::state::{Answer, Context, current};
 
@@ -40,6 +40,8 @@ struct State {
     recording: u64,
     /// The operation of the last recording.
     op: Option<OpId>,
+    /// What the last recording comes after.
+    seen: Seen,
     /// Device time at which the last recording was reached.
     reached: Option<u64>,
 }
@@ -88,6 +90,7 @@ impl Event {
         state.recording += 1;
         state.reached = None;
         state.op = None;
+        state.seen = Seen::default();
         state.recording
     }
 
@@ -97,6 +100,19 @@ impl Event {
         if state.recording == recording {
             state.op = Some(op);
         }
+    }
+
+    /// Says what a recording comes after.
+    pub fn set_seen(&self, recording: u64, seen: Seen) {
+        let mut state = self.lock();
+        if state.recording == recording {
+            state.seen = seen;
+        }
+    }
+
+    /// What its last recording comes after.
+    pub fn seen(&self) -> Seen {
+        self.lock().seen.clone()
     }
 
     /// A recording was reached.

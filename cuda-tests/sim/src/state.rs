@@ -234,8 +234,14 @@ impl Driver {
         context.queue.end();
         self.memory.free_all_of(self, context);
         crate::overhead::end(context);
+        self.memory.settle_pools(self, |freed| freed.context == context.id);
         self.machine.close_context(self.seat, context.device);
         self.contexts.remove(context.handle.0);
+        // Pools are for those who work on the device: with the last of them goes what they kept.
+        let has_others = self.contexts.all().iter().any(|other| other.device == context.device);
+        if !has_others {
+            self.memory.trim_pools(self, context.device);
+        }
     }
 
     /// The context behind a handle: INVALID_CONTEXT for one that is null, stale or made up.

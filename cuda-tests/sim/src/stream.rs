@@ -15,7 +15,7 @@ use crate::capture::rules::StreamFacts;
 use crate::event::Event;
 use crate::executor::pool::{self, Task};
 use crate::executor::queue::alive;
-use crate::executor::{Kind, LaneId, Op, OpId};
+use crate::executor::{Kind, LaneId, Op, OpId, Seen};
 use crate::graph::work::Work;
 use crate::handles::{HandleKind, Handles};
 use crate::state::{Answer, Context, current, driver};
@@ -44,6 +44,8 @@ pub struct Stream {
     context_id: u64,
     kind: Kind,
     lane: LaneId,
+    /// What its next operation comes after.
+    seen: Mutex<Seen>,
 }
 
 /// The value of an attribute.
@@ -132,6 +134,7 @@ impl Stream {
             context_id: context.id,
             kind,
             lane,
+            seen: Mutex::default(),
         }
     }
 
@@ -222,18 +225,19 @@ impl Stream {
             recording,
         };
         // Not under the event's lock: the operation may be reached before its number is known here.
-        event.set_op(
-            recording,
-            pool::submit(
-                self.lane,
-                Task {
-                    context,
-                    op,
-                    priority: self.priority,
-                },
-                after,
-            ),
+        let op = pool::submit(
+            self.lane,
+            Task {
+                context,
+                op,
+                priority: self.priority,
+            },
+            after,
         );
+        let mut seen = self.seen();
+        seen.note(self.key, op);
+        event.set_seen(recording, seen);
+        event.set_op(recording, op);
         Ok(())
     }
 
@@ -242,7 +246,15 @@ impl Stream {
         if capture::wait(self, event)? {
             return Ok(());
         }
-        self.submit(Op::Nothing, &event.recorded()).map(drop)
+        self.submit(Op::Nothing, &event.recorded())?;
+        let seen = event.seen();
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).join(&seen);
+        Ok(())
+    }
+
+    /// What its next operation comes after, as far as events have told.
+    pub fn seen(&self) -> Seen {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// What must complete before the stream is idle.

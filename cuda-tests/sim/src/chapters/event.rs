@@ -7,7 +7,7 @@ use super::flavours::both_flavours;
 use crate::capture;
 use crate::event::Event;
 use crate::graph::work::Work;
-use crate::state::{code, store};
+use crate::state::{code, driver, store};
 
 /// `CU_EVENT_RECORD_EXTERNAL`.
 const RECORD_EXTERNAL: u32 = 1;
@@ -40,7 +40,12 @@ pub fn cuEventSynchronize(event: CuEvent) -> CuResult {
     code(Event::find(event).and_then(|event| {
         capture::query_event(&event)?;
         capture::unsafe_call()?;
-        event.synchronize()
+        event.synchronize()?;
+        let (driver, seen) = (driver()?, event.seen());
+        driver
+            .memory
+            .settle_pools(driver, |freed| seen.covers(freed.stream, freed.op));
+        Ok(())
     }))
 }
 

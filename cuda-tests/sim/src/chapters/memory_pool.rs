@@ -11,10 +11,9 @@ use partage_abi::values::*;
 
 use super::flavours::both_flavours;
 use crate::capture;
-use crate::executor::op::HostCall;
-use crate::graph::work::Work;
+use crate::executor::Op;
 use crate::handles::{HandleKind, Handles};
-use crate::memory::{Freeable, Pool};
+use crate::memory::{Asker, Freed, Pool};
 use crate::state::{Answer, Driver, code, driver, store};
 use crate::stream::Stream;
 
@@ -49,17 +48,24 @@ both_flavours! {
             return Ok(());
         }
         refuse_capture(&stream)?;
-        driver()?.memory.mark_freed(dptr)?;
-        let call = HostCall::Function { function: release, data: dptr as *mut c_void };
-        stream.perform(Work::Host(call))
+        free(dptr, &stream)
     }
 }
 
-/// What a stream does when it comes to a free.
-unsafe extern "C" fn release(address: *mut c_void) {
-    if let Ok(driver) = driver() {
-        // Gone already when its context ended meanwhile.
-        let _ = driver.memory.free(driver, address as u64, Freeable::Device);
+fn free(address: u64, stream: &Stream) -> Answer {
+    let memory = &driver()?.memory;
+    let allocation = memory.begin_free(address)?;
+    match stream.submit(Op::Free(allocation.clone()), &[]) {
+        Ok(op) => {
+            let facts = stream.facts();
+            let (stream, context) = (facts.key, facts.context);
+            memory.give_to_pool(&allocation, Freed { stream, context, op });
+            Ok(())
+        }
+        Err(code) => {
+            memory.undo_free(&allocation);
+            Err(code)
+        }
     }
 }
 
@@ -69,13 +75,17 @@ fn allocate(dptr: *mut CuDevicePtr, bytes: usize, pool: &Arc<Pool>, stream: &Str
     }
     refuse_capture(stream)?;
     let (driver, context) = (driver()?, stream.context()?);
-    store(
-        dptr,
-        driver
-            .memory
-            .allocate_from(driver, &context, pool, bytes as u64)?
-            .address,
-    )
+    let asker = Asker {
+        stream: stream.key,
+        seen: stream.seen(),
+    };
+    let (made, waits_for) = driver
+        .memory
+        .allocate_from(driver, &context, pool, &asker, bytes as u64)?;
+    if !waits_for.is_empty() {
+        stream.submit(Op::Nothing, &waits_for)?;
+    }
+    store(dptr, made.address)
 }
 
 fn refuse_capture(stream: &Stream) -> Answer {
@@ -103,7 +113,10 @@ pub fn cuMemPoolCreate(pool: *mut CuMemoryPool, pool_props: *const CuMemPoolProp
         }
         let ordinal = device_of(&wish.location)?;
         let device = driver.device(ordinal)?.index;
-        store(pool, enter(Pool::new(device, ordinal, wish.maxSize as u64))?)
+        store(
+            pool,
+            enter(driver.memory.create_pool(driver, device, ordinal, wish.maxSize as u64))?,
+        )
     }))
 }
 
@@ -118,8 +131,11 @@ pub fn cuMemPoolDestroy(pool: CuMemoryPool) -> CuResult {
         if *current == pool {
             *current = of_device.default;
         }
-        // What is allocated from it stays; the last of it takes the pool along.
-        POOLS.remove(pool.0);
+        // What is allocated from it stays; the last of it takes the pool along. Until then it keeps no more than that.
+        if let Some(pool) = POOLS.remove(pool.0) {
+            pool.figures().threshold = 0;
+            pool.trim(driver, 0);
+        }
         Ok(())
     }))
 }
@@ -139,7 +155,7 @@ pub fn cuMemPoolGetAttribute(pool: CuMemoryPool, attr: c_int, value: *mut c_void
                 store(value.cast(), c_int::from(!figures.reuse_off[attr as usize - 1]))
             }
             CU_MEMPOOL_ATTR_RELEASE_THRESHOLD => store(value.cast(), figures.threshold),
-            CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT => store(value.cast(), figures.reserved),
+            CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT => store(value.cast(), figures.reserved()),
             CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH => store(value.cast(), figures.reserved_high),
             CU_MEMPOOL_ATTR_USED_MEM_CURRENT => store(value.cast(), figures.used),
             CU_MEMPOOL_ATTR_USED_MEM_HIGH => store(value.cast(), figures.used_high),
@@ -170,7 +186,7 @@ pub fn cuMemPoolSetAttribute(pool: CuMemoryPool, attr: c_int, value: *mut c_void
             }
             CU_MEMPOOL_ATTR_RELEASE_THRESHOLD => figures.threshold = long(),
             // High marks can only be set back, and then are what is now.
-            CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH if long() == 0 => figures.reserved_high = figures.reserved,
+            CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH if long() == 0 => figures.reserved_high = figures.reserved(),
             CU_MEMPOOL_ATTR_USED_MEM_HIGH if long() == 0 => figures.used_high = figures.used,
             _ => return Err(CuResult::INVALID_VALUE),
         }
@@ -282,7 +298,8 @@ fn device_pools(driver: &Driver) -> Answer<&'static [DevicePools]> {
     static ALL: OnceLock<Vec<DevicePools>> = OnceLock::new();
     let all = ALL.get_or_init(|| {
         let pools = driver.visible.iter().enumerate().map(|(ordinal, &device)| {
-            let default = enter(Pool::new(device, ordinal as i32, 0)).unwrap_or(CuMemoryPool::NULL);
+            let default =
+                enter(driver.memory.create_pool(driver, device, ordinal as i32, 0)).unwrap_or(CuMemoryPool::NULL);
             DevicePools {
                 default,
                 current: Mutex::new(default),
@@ -293,8 +310,8 @@ fn device_pools(driver: &Driver) -> Answer<&'static [DevicePools]> {
     Ok(all)
 }
 
-fn enter(pool: Pool) -> Answer<CuMemoryPool> {
-    let given = POOLS.insert(Arc::new(pool));
+fn enter(pool: Arc<Pool>) -> Answer<CuMemoryPool> {
+    let given = POOLS.insert(pool);
     if given.is_null() {
         Err(CuResult::OUT_OF_MEMORY)
     } else {

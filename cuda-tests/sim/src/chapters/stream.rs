@@ -13,7 +13,7 @@ use crate::executor::op::words::Until;
 use crate::executor::op::{HostCall, WordStep};
 use crate::executor::pool::{self, Task};
 use crate::graph::work::Work;
-use crate::state::{Answer, code, current, driver, store};
+use crate::state::{Answer, Context, code, current, driver, store};
 use crate::stream::{PRIORITIES, Stream, synchronize_context};
 
 /// `CU_EVENT_WAIT_EXTERNAL`.
@@ -62,7 +62,10 @@ both_flavours! {
         let stream = stream.find()?;
         capture::query_stream(&stream)?;
         capture::unsafe_call()?;
-        stream.wait()
+        stream.wait()?;
+        let driver = driver()?;
+        driver.memory.settle_pools(driver, |freed| freed.stream == stream.key);
+        Ok(())
     }
     cuStreamGetPriority cuStreamGetPriority_ptsz (stream: CuStream, priority: *mut c_int; stream) => {
         store(priority, stream.find()?.priority)
@@ -151,15 +154,23 @@ both_flavours! {
 // ---- whole contexts -------------------------------------------------------------------------------------------
 
 pub fn cuCtxSynchronize() -> CuResult {
-    code(current().and_then(|context| synchronize_context(&context)))
+    code(current().and_then(|context| settle_context(&context)))
 }
 
 pub fn cuCtxSynchronize_v2(context: CuContext) -> CuResult {
     code(driver().and_then(|driver| {
         let context = driver.context(context)?;
         context.check()?;
-        synchronize_context(&context)
+        settle_context(&context)
     }))
+}
+
+/// Waits for a context; what its streams freed is then over.
+fn settle_context(context: &Context) -> Answer {
+    synchronize_context(context)?;
+    let driver = driver()?;
+    driver.memory.settle_pools(driver, |freed| freed.context == context.id);
+    Ok(())
 }
 
 pub fn cuCtxRecordEvent(context: CuContext, event: CuEvent) -> CuResult {

@@ -18,7 +18,8 @@ use partage_machine::timeline::{Ask, Engine, FULL, Seat};
 use super::order::OpId;
 use super::pool;
 use crate::event::Event;
-use crate::state::Context;
+use crate::memory::Allocation;
+use crate::state::{Context, driver};
 
 pub use copy::{Copy, End, Side};
 pub use fill::Fill;
@@ -48,6 +49,8 @@ pub enum Op {
     },
     /// Waits and writes of words in memory, in this order.
     Words(Vec<WordStep>),
+    /// The free of memory that the program has given up.
+    Free(Arc<Allocation>),
 }
 
 /// Where an operation runs.
@@ -75,8 +78,10 @@ impl Op {
         transit: &mut Option<Arc<Seat>>,
     ) -> u64 {
         let Ok(lanes) = context.queue.lanes(context) else {
-            if let Self::Record { event, recording } = self {
-                event.complete(*recording, time);
+            match self {
+                Self::Record { event, recording } => event.complete(*recording, time),
+                Self::Free(allocation) => free(allocation),
+                _ => {}
             }
             return time;
         };
@@ -108,9 +113,20 @@ impl Op {
                 event.complete(*recording, at);
                 at
             }
-            _ if time > 0 => time,
-            _ => seat.clock(),
+            other => {
+                // Also when the context has failed: nothing else would free it.
+                if let Self::Free(allocation) = other {
+                    free(allocation);
+                }
+                if time > 0 { time } else { seat.clock() }
+            }
         }
+    }
+}
+
+fn free(allocation: &Allocation) {
+    if let Ok(driver) = driver() {
+        driver.memory.end_free(driver, allocation);
     }
 }
 

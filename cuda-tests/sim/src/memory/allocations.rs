@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The table of live allocations, and how an address is found in it.
 //!
-//! Lock order in this module: table, then ranges; neither is held across anything that waits.
+//! Lock order in this module: leaving, then table, then ranges; none is held across anything that waits.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
 use partage_abi::types::{CuContext, CuResult};
 use partage_machine::Device;
@@ -60,8 +60,6 @@ pub struct Allocation {
     pub flags: u32,
     /// Whether the program asked that copies of it always be synchronous.
     pub sync_copies: AtomicBool,
-    /// Whether a stream will free it when it comes to that.
-    pub(super) is_freed: AtomicBool,
     /// Unique in the process (`CU_POINTER_ATTRIBUTE_BUFFER_ID`).
     pub id: u64,
     /// Whose kernels reach it: a bit per machine device, or [`EVERYBODY`].
@@ -94,7 +92,6 @@ impl Allocation {
             owner: context.handle,
             flags: 0,
             sync_copies: AtomicBool::new(false),
-            is_freed: AtomicBool::new(false),
             id: 0,
             reach: AtomicU32::new(reach),
             alias,
@@ -145,6 +142,11 @@ pub struct Memory {
     /// Memory that has handles and no addresses.
     pub(super) arrays: Arrays,
     table: RwLock<BTreeMap<u64, Arc<Allocation>>>,
+    /// No longer the program's, but still reached by what it submitted before it freed them in a stream. New allocations
+    /// may lie in the same addresses.
+    leaving: Mutex<Vec<Arc<Allocation>>>,
+    /// Every pool.
+    pub(super) pools: Mutex<Vec<Weak<Pool>>>,
     /// Changes with the table.
     version: AtomicU64,
     /// The pieces of the table, and of which version.
@@ -173,6 +175,8 @@ impl Memory {
             reservations,
             arrays: Arrays::default(),
             table: RwLock::default(),
+            leaving: Mutex::default(),
+            pools: Mutex::default(),
             version: AtomicU64::new(1),
             pieces: Mutex::default(),
             next_id: AtomicU64::new(1),
@@ -267,17 +271,34 @@ impl Memory {
 
     // ---- finding ----------------------------------------------------------------------------------------------
 
-    /// The live allocation that an address is in.
+    /// The allocation that an address is in: a live one, else one that is leaving.
     pub fn find(&self, address: u64) -> Option<Arc<Allocation>> {
+        self.find_live(address).or_else(|| self.find_leaving(address, 1))
+    }
+
+    fn find_live(&self, address: u64) -> Option<Arc<Allocation>> {
         let table = self.table();
         let (_, last) = table.range(..=address).next_back()?;
         (address < last.end()).then(|| last.clone())
     }
 
+    fn find_leaving(&self, address: u64, bytes: u64) -> Option<Arc<Allocation>> {
+        let end = address.checked_add(bytes)?;
+        let holds = |found: &Arc<Allocation>| found.address <= address && end <= found.end();
+        self.leaving().iter().find(|found| holds(found)).cloned()
+    }
+
     /// Where the driver reaches `bytes` bytes at an address of device, managed or host memory of ours; INVALID_VALUE
-    /// unless one live allocation holds all of them, or mappings that follow each other do.
+    /// unless one allocation holds all of them, or mappings that follow each other do.
     #[allow(dead_code)] // used by copies and memory sets
     pub fn resolve(&self, address: u64, bytes: u64) -> Answer<*mut u8> {
+        self.resolve_live(address, bytes).or_else(|code| {
+            let found = self.find_leaving(address, bytes).ok_or(code)?;
+            Ok(found.reach(address))
+        })
+    }
+
+    fn resolve_live(&self, address: u64, bytes: u64) -> Answer<*mut u8> {
         let end = address.checked_add(bytes).ok_or(CuResult::INVALID_VALUE)?;
         let table = self.table();
         let (_, first) = table.range(..=address).next_back().ok_or(CuResult::INVALID_VALUE)?;
@@ -303,7 +324,9 @@ impl Memory {
     /// reached where it is. INVALID_VALUE for an address in our windows that is not allocated.
     #[allow(dead_code)] // used by copies between addresses of any kind
     pub fn resolve_any(&self, address: u64, bytes: u64) -> Answer<*mut u8> {
-        let is_known = self.find(address).is_some_and(|found| found.end() - address >= bytes);
+        let is_known = self
+            .find_live(address)
+            .is_some_and(|found| found.end() - address >= bytes);
         if is_known || self.space.offset(address).is_some() {
             return self.resolve(address, bytes);
         }
@@ -328,7 +351,13 @@ impl Memory {
     fn pieces(&self) -> Vec<Piece> {
         let mut pieces: Vec<Piece> = Vec::new();
         let mut was_mapped = false;
-        for allocation in self.table().values() {
+        let leaving = self.leaving().clone();
+        let mut all: Vec<Arc<Allocation>> = self.table().values().cloned().collect();
+        if !leaving.is_empty() {
+            all.extend(leaving);
+            all.sort_by_key(|allocation| allocation.address);
+        }
+        for allocation in all {
             let owner = allocation.reach.load(Ordering::Acquire);
             let is_mapped = matches!(allocation.kind, AllocationKind::Mapped(_));
             // Mappings that follow each other are one piece to a kernel; separate allocations never are.
@@ -342,6 +371,15 @@ impl Memory {
                 continue;
             }
             was_mapped = is_mapped;
+            // What is leaving may overlap what came after it: one piece, for a kernel may belong to either.
+            if let Some(last) = pieces.last_mut()
+                && last.region.address + last.region.bytes > allocation.address
+            {
+                let end = allocation.end().max(last.region.address + last.region.bytes);
+                last.region.bytes = end - last.region.address;
+                last.owner |= owner;
+                continue;
+            }
             let host = allocation.alias as *mut u8;
             let region = Region {
                 address: allocation.address,
@@ -351,6 +389,11 @@ impl Memory {
             pieces.push(Piece { region, owner });
         }
         pieces
+    }
+
+    /// Lock before the table.
+    pub(super) fn leaving(&self) -> MutexGuard<'_, Vec<Arc<Allocation>>> {
+        lock(&self.leaving)
     }
 
     fn table(&self) -> RwLockReadGuard<'_, BTreeMap<u64, Arc<Allocation>>> {

@@ -151,7 +151,7 @@ impl Memory {
             }
             AllocationKind::Pooled(pool) => {
                 let offset = self.window_offset(allocation.device, allocation.address);
-                pool.give(driver, offset, allocation.cost);
+                pool.give(offset, allocation.cost, None);
             }
             AllocationKind::Managed | AllocationKind::Host => {
                 let length = ordinary_length(allocation.bytes).unwrap_or(0);
@@ -162,14 +162,22 @@ impl Memory {
         }
     }
 
-    fn window_offset(&self, device: usize, address: u64) -> u64 {
+    pub(super) fn window_offset(&self, device: usize, address: u64) -> u64 {
         address - self.space.visible(self.space.window(device).start)
     }
 
     // ---- physical memory --------------------------------------------------------------------------------------
 
-    /// Reserves `cost` bytes of a device and finds a place for them in its window.
+    /// Reserves `cost` bytes of a device and finds a place for them in its window. What pools keep without need makes
+    /// room before anybody is refused. Precondition: the caller holds no pool's figures.
     pub(super) fn take_physical(&self, driver: &Driver, device: usize, cost: u64) -> Answer<u64> {
+        self.try_physical(driver, device, cost).or_else(|_| {
+            self.trim_pools(driver, device);
+            self.try_physical(driver, device, cost)
+        })
+    }
+
+    fn try_physical(&self, driver: &Driver, device: usize, cost: u64) -> Answer<u64> {
         if cost > driver.machine.devices()[device].memory {
             return Err(CuResult::OUT_OF_MEMORY);
         }

@@ -231,7 +231,6 @@ impl Allocation {
             owner: CuContext(std::ptr::null_mut()),
             flags: 0,
             sync_copies: false.into(),
-            is_freed: false.into(),
             id: 0,
             reach: 0.into(),
             alias,

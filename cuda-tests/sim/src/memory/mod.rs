@@ -8,6 +8,7 @@
 
 mod allocations;
 mod arrays;
+mod chunks;
 mod formats;
 mod linear;
 mod mapping;
@@ -20,7 +21,7 @@ mod view;
 pub use allocations::{Allocation, Memory};
 pub use linear::Freeable;
 pub use mapping::Physical;
-pub use pool::Pool;
+pub use pool::{Asker, Freed, Pool};
 pub use shapes::Shape;
 pub use space::LARGE_PAGE;
 #[allow(unused_imports)] // for whoever keeps one

@@ -1,17 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Stream-ordered pools: device memory that is kept after a free, so that the next allocation finds it at hand.
 //!
-//! Terms: *reserved* is what the pool holds of the device, *used* is the part that programs hold; the difference is
-//! kept in blocks. Invariant: used <= reserved. Memory goes back to the device when a free completes and more is
-//! reserved than the release threshold; the vendor's driver waits for the next synchronisation with that.
+//! Terms: *reserved* is what the pool holds of the device, in [chunks](super::chunks); *used* is the part that programs
+//! hold, from the call that allocates to the call that frees. Invariant: used <= reserved. What a stream freed is
+//! that stream's at once; others get it when the free has happened, or when events order them after it, as far as
+//! the pool's rules of reuse allow. Chunks that are idle go back to the device when a program synchronises while more
+//! than the release threshold is reserved, when it trims the pool, and when the device has no room for something else.
+//!
+//! Lock order: a pool's `growing`, then any pool's figures, then the executor's state or the table of ranges.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use partage_abi::types::CuResult;
 
 use super::allocations::{Allocation, AllocationKind, Memory, lock};
+use super::chunks::Chunks;
 use super::linear::cost;
+use super::space::LARGE_PAGE;
+use crate::executor::{OpId, Seen, pool::are_complete};
 use crate::state::{Answer, Context, Driver, driver};
 
 /// One pool.
@@ -21,19 +28,21 @@ pub struct Pool {
     pub device: usize,
     /// That device as the program numbers it.
     pub ordinal: i32,
-    /// Bytes that may be reserved; 0 for as much as there is.
+    /// Bytes that may be reserved, as asked for; 0 for as much as there is.
     pub limit: u64,
+    /// Length of a chunk.
+    chunk: u64,
     /// Whose kernels reach its memory, one bit per machine device.
     reach: AtomicU32,
+    /// One thread at a time makes it greater.
+    growing: Mutex<()>,
     figures: Mutex<Figures>,
 }
 
 /// What a pool says of itself; bytes.
 #[derive(Debug, Default)]
 pub struct Figures {
-    /// Held of the device.
-    pub reserved: u64,
-    /// The most since it was set back.
+    /// The most that was reserved since it was set back.
     pub reserved_high: u64,
     /// Held by programs.
     pub used: u64,
@@ -43,18 +52,83 @@ pub struct Figures {
     pub threshold: u64,
     /// The three rules of reuse (`CU_MEMPOOL_ATTR_REUSE_*`, the first three attributes): off when true.
     pub reuse_off: [bool; 3],
-    /// Kept blocks: offset in the device's window and length.
-    kept: Vec<(u64, u64)>,
+    chunks: Chunks<Freed>,
+}
+
+/// The free that a kept block comes from, while nobody has seen that it has happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Freed {
+    /// Key of the stream.
+    pub stream: u64,
+    /// Id of its context.
+    pub context: u64,
+    /// The free itself.
+    pub op: OpId,
+}
+
+/// The stream that asks for memory.
+pub struct Asker {
+    /// Its key.
+    pub stream: u64,
+    /// What it comes after.
+    pub seen: Seen,
+}
+
+/// `CU_MEMPOOL_ATTR_REUSE_*` as indices of [`Figures::reuse_off`].
+const FOLLOW_EVENTS: usize = 0;
+const OPPORTUNISTIC: usize = 1;
+const INTERNAL: usize = 2;
+
+/// Where an allocation is in the window, and the frees that must happen before the stream may use it.
+type Place = (u64, Vec<OpId>);
+
+impl Figures {
+    /// Held of the device.
+    pub fn reserved(&self) -> u64 {
+        self.chunks.reserved()
+    }
+
+    /// A place in what is kept for a stream that waits for nothing.
+    fn take_kept(&mut self, asker: &Asker, cost: u64) -> Option<Place> {
+        let reuse_off = self.reuse_off;
+        let found = self.chunks.take(cost, |freed| {
+            freed.stream == asker.stream
+                || !reuse_off[FOLLOW_EVENTS] && asker.seen.covers(freed.stream, freed.op)
+                || !reuse_off[OPPORTUNISTIC] && are_complete(&[freed.op])
+        });
+        found.map(|(at, _)| (self.hand_out(at, cost), Vec::new()))
+    }
+
+    /// A place in what is kept for a stream that will wait for the frees.
+    fn take_waiting(&mut self, cost: u64) -> Option<Place> {
+        let found = if self.reuse_off[INTERNAL] {
+            None
+        } else {
+            self.chunks.take(cost, |_| true)
+        };
+        found.map(|(at, freed)| {
+            let waits_for = freed.into_iter().map(|freed| freed.op).collect();
+            (self.hand_out(at, cost), waits_for)
+        })
+    }
+
+    fn hand_out(&mut self, at: u64, cost: u64) -> u64 {
+        self.used += cost;
+        self.used_high = self.used_high.max(self.used);
+        at
+    }
 }
 
 impl Pool {
     /// An empty pool of a device.
-    pub fn new(device: usize, ordinal: i32, limit: u64) -> Self {
+    fn new(driver: &Driver, device: usize, ordinal: i32, limit: u64) -> Self {
         Self {
             device,
             ordinal,
             limit,
+            chunk: driver.machine.devices()[device].pool_growth_bytes,
             reach: AtomicU32::new(1 << device),
+            growing: Mutex::default(),
             figures: Mutex::default(),
         }
     }
@@ -69,58 +143,81 @@ impl Pool {
         self.reach.load(Ordering::Acquire) & 1 << device != 0
     }
 
-    /// Gives kept memory back until no more than `bytes` are reserved, as far as it is not used.
-    pub fn trim(&self, driver: &Driver, bytes: u64) {
+    /// Gives idle chunks back as long as at least `keep` bytes remain. What the program has not seen being freed counts
+    /// as idle by the same rule as for reuse.
+    pub fn trim(&self, driver: &Driver, keep: u64) {
         let mut figures = self.figures();
-        while figures.reserved > bytes
-            && let Some((offset, length)) = figures.kept.pop()
-        {
-            figures.reserved -= length;
-            driver.memory.give_physical(driver, self.device, offset, length);
+        if !figures.reuse_off[OPPORTUNISTIC] {
+            figures.chunks.ripen(|freed| are_complete(&[freed.op]));
+        }
+        self.release(driver, &mut figures, keep);
+    }
+
+    /// The program has waited for the frees that `is_seen` chooses: they are over, and more than the threshold need
+    /// not be kept.
+    fn settle(&self, driver: &Driver, is_seen: &dyn Fn(&Freed) -> bool) {
+        let mut figures = self.figures();
+        figures
+            .chunks
+            .ripen(|freed| is_seen(freed) && are_complete(&[freed.op]));
+        let keep = figures.threshold;
+        self.release(driver, &mut figures, keep);
+    }
+
+    fn release(&self, driver: &Driver, figures: &mut Figures, keep: u64) {
+        for (start, length) in figures.chunks.release(keep) {
+            driver.memory.give_physical(driver, self.device, start, length);
         }
     }
 
-    /// A place for `cost` bytes: the smallest kept block that holds them, else fresh memory.
-    fn take(&self, driver: &Driver, cost: u64) -> Answer<u64> {
-        let mut figures = self.figures();
-        let fitting = figures
-            .kept
-            .iter()
-            .enumerate()
-            .filter(|(_, block)| block.1 >= cost)
-            .min_by_key(|(_, b)| b.1);
-        let offset = match fitting.map(|(place, block)| (place, *block)) {
-            Some((place, (offset, length))) => {
-                match length - cost {
-                    0 => drop(figures.kept.swap_remove(place)),
-                    rest => figures.kept[place] = (offset + cost, rest),
-                }
-                offset
-            }
-            None => {
-                if self.limit > 0 && figures.reserved + cost > self.limit {
-                    return Err(CuResult::OUT_OF_MEMORY);
-                }
-                let offset = driver.memory.take_physical(driver, self.device, cost)?;
-                figures.reserved += cost;
-                figures.reserved_high = figures.reserved_high.max(figures.reserved);
-                offset
-            }
-        };
-        figures.used += cost;
-        figures.used_high = figures.used_high.max(figures.used);
-        Ok(offset)
+    /// A place for `cost` bytes. In this order: what is kept and may be used at once, fresh memory, what is kept and
+    /// may be used when frees of other streams have happened.
+    fn take(&self, driver: &Driver, asker: &Asker, cost: u64) -> Answer<Place> {
+        if let Some(place) = self.figures().take_kept(asker, cost) {
+            return Ok(place);
+        }
+        let _alone = lock(&self.growing);
+        if let Some(place) = self.figures().take_kept(asker, cost) {
+            return Ok(place); // grown by another thread meanwhile
+        }
+        let grown = self.grow(driver, cost).or_else(|_| {
+            // Idle chunks may be too small each, and count against the pool's own limit.
+            self.trim(driver, 0);
+            self.grow(driver, cost)
+        });
+        grown.or_else(|code| self.figures().take_waiting(cost).ok_or(code))
     }
 
-    /// Takes a freed place back.
-    pub(super) fn give(&self, driver: &Driver, offset: u64, cost: u64) {
-        let threshold = {
-            let mut figures = self.figures();
-            figures.used -= cost;
-            figures.kept.push((offset, cost));
-            figures.threshold
+    /// Takes whole chunks of the device and a place in them. Precondition: `growing` is held.
+    fn grow(&self, driver: &Driver, cost: u64) -> Answer<Place> {
+        let room = match self.limit {
+            0 => u64::MAX,
+            limit => limit
+                .checked_next_multiple_of(LARGE_PAGE)
+                .unwrap_or(u64::MAX)
+                .saturating_sub(self.figures().reserved()),
         };
-        self.trim(driver, threshold);
+        let bytes = cost
+            .checked_next_multiple_of(self.chunk)
+            .ok_or(CuResult::OUT_OF_MEMORY)?
+            .min(room);
+        if bytes < cost {
+            return Err(CuResult::OUT_OF_MEMORY);
+        }
+        let start = driver.memory.take_physical(driver, self.device, bytes)?;
+        let mut figures = self.figures();
+        figures.chunks.add(start, bytes, self.chunk);
+        figures.reserved_high = figures.reserved_high.max(figures.reserved());
+        // Nobody else has seen this memory yet. A neighbour may lie before it, then that is taken along.
+        let found = figures.chunks.take(cost, |_| false).ok_or(CuResult::OUT_OF_MEMORY)?;
+        Ok((figures.hand_out(found.0, cost), Vec::new()))
+    }
+
+    /// Takes a freed place back; `freed` says which free gives it back, where that may not have happened yet.
+    pub(super) fn give(&self, offset: u64, cost: u64, freed: Option<Freed>) {
+        let mut figures = self.figures();
+        figures.used -= cost;
+        figures.chunks.give(offset, cost, freed);
     }
 }
 
@@ -128,33 +225,61 @@ impl Drop for Pool {
     /// With its handle and its last allocation, a pool gives back what it kept.
     fn drop(&mut self) {
         if let Ok(driver) = driver() {
-            self.trim(driver, 0);
+            let mut figures = self.figures();
+            figures.chunks.ripen(|_| true);
+            self.release(driver, &mut figures, 0);
         }
     }
 }
 
 impl Memory {
-    /// Allocates from a pool, for a stream of `context`.
+    /// Makes a pool of a device.
+    pub fn create_pool(&self, driver: &Driver, device: usize, ordinal: i32, limit: u64) -> Arc<Pool> {
+        let pool = Arc::new(Pool::new(driver, device, ordinal, limit));
+        let mut pools = lock(&self.pools);
+        pools.retain(|pool| pool.strong_count() > 0);
+        pools.push(Arc::downgrade(&pool));
+        pool
+    }
+
+    /// All pools. Not under the lock of the list: the last reference to a pool may be the one given here.
+    fn all_pools(&self) -> Vec<Arc<Pool>> {
+        lock(&self.pools).iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// The program has waited for the frees that `is_seen` chooses.
+    pub fn settle_pools(&self, driver: &Driver, is_seen: impl Fn(&Freed) -> bool) {
+        for pool in self.all_pools() {
+            pool.settle(driver, &is_seen);
+        }
+    }
+
+    /// Gives back what the pools of a device keep without need.
+    pub fn trim_pools(&self, driver: &Driver, device: usize) {
+        for pool in self.all_pools().iter().filter(|pool| pool.device == device) {
+            pool.trim(driver, 0);
+        }
+    }
+
+    /// Allocates from a pool, for a stream of `context`. Also answers what the stream must wait for before it uses
+    /// the memory.
     pub fn allocate_from(
         &self,
         driver: &Driver,
         context: &Context,
         pool: &Arc<Pool>,
+        asker: &Asker,
         bytes: u64,
-    ) -> Answer<Arc<Allocation>> {
+    ) -> Answer<(Arc<Allocation>, Vec<OpId>)> {
         if bytes == 0 {
             return Err(CuResult::INVALID_VALUE);
         }
         let cost = cost(bytes)?;
         self.open_device(driver, pool.device)?;
-        let offset = pool.take(driver, cost).or_else(|_| {
-            // What pools of this device keep is not in use: it makes room before anybody is refused.
-            pool.trim(driver, 0);
-            pool.take(driver, cost)
-        })?;
+        let (offset, waits_for) = pool.take(driver, asker, cost)?;
         let made = self.describe(context, AllocationKind::Pooled(pool.clone()), offset, bytes, cost);
         made.reach.store(pool.reach.load(Ordering::Acquire), Ordering::Release);
-        Ok(self.enter(made))
+        Ok((self.enter(made), waits_for))
     }
 
     /// Lets a device reach the memory of a pool, or not.
@@ -173,18 +298,42 @@ impl Memory {
         });
     }
 
-    /// Marks the allocation that starts at `address` as freed by a stream. INVALID_VALUE when there is none of device
-    /// memory, or it is marked already. It stays reachable until [`free`](Self::free).
-    pub fn mark_freed(&self, address: u64) -> Answer {
-        let found = self
-            .find(address)
-            .filter(|found| found.address == address)
-            .ok_or(CuResult::INVALID_VALUE)?;
-        let is_device = matches!(found.kind, AllocationKind::Device | AllocationKind::Pooled(_));
-        if is_device && !found.is_freed.swap(true, Ordering::AcqRel) {
-            Ok(())
-        } else {
-            Err(CuResult::INVALID_VALUE)
+    // ---- frees in stream order ----------------------------------------------------------------------------------
+
+    /// Begins the free of the allocation of device memory that starts at `address`: it is no longer the program's, but
+    /// what was submitted before still reaches it until [`end_free`](Self::end_free). INVALID_VALUE when there is none.
+    pub fn begin_free(&self, address: u64) -> Answer<Arc<Allocation>> {
+        let mut leaving = self.leaving();
+        let is_device = |found: &Allocation| matches!(found.kind, AllocationKind::Device | AllocationKind::Pooled(_));
+        let taken = self.take(address, is_device).ok_or(CuResult::INVALID_VALUE)?;
+        leaving.push(taken.clone());
+        Ok(taken)
+    }
+
+    /// The stream could not be told of a free that was begun: the allocation is the program's again.
+    pub fn undo_free(&self, allocation: &Arc<Allocation>) {
+        let mut leaving = self.leaving();
+        leaving.retain(|other| other.id != allocation.id);
+        self.change(|table| table.insert(allocation.address, allocation.clone()));
+    }
+
+    /// Gives the memory of a free that was begun back to its pool: it is reused in the order that `freed` says.
+    pub fn give_to_pool(&self, allocation: &Allocation, freed: Freed) {
+        if let AllocationKind::Pooled(pool) = &allocation.kind {
+            let offset = self.window_offset(allocation.device, allocation.address);
+            pool.give(offset, allocation.cost, Some(freed));
+        }
+    }
+
+    /// A stream has come to a free.
+    pub fn end_free(&self, driver: &Driver, allocation: &Allocation) {
+        let mut leaving = self.leaving();
+        leaving.retain(|other| other.id != allocation.id);
+        // Snapshots that still show it expire.
+        self.change(|_| ());
+        drop(leaving);
+        if let AllocationKind::Device = allocation.kind {
+            self.give_back(driver, allocation);
         }
     }
 }

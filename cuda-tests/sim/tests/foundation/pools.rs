@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Stream-ordered allocation: what is freed when, what a pool keeps, and what it says of itself.
+//! Stream-ordered allocation: what is freed when, who may take it again, what a pool keeps, and what it says of itself.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use partage_abi::types::*;
 use partage_abi::values::*;
 
 use crate::child::{Cuda, MIB, code, in_child, ok, refused};
+
+/// What a pool of a device of 1 GiB takes at once.
+const CHUNK: u64 = 16 * MIB;
 
 fn default_pool(cuda: &Cuda) -> CuMemoryPool {
     let mut pool = CuMemoryPool::NULL;
@@ -36,74 +39,358 @@ fn stream(cuda: &Cuda) -> CuStream {
     stream
 }
 
-static MAY_GO_ON: AtomicBool = AtomicBool::new(false);
+/// How many of the waits below may end.
+static PASSES: AtomicU32 = AtomicU32::new(0);
 
-unsafe extern "C" fn wait(_: *mut c_void) {
-    while !MAY_GO_ON.load(Ordering::Acquire) {
+unsafe extern "C" fn wait(number: *mut c_void) {
+    while PASSES.load(Ordering::Acquire) < number as u32 {
         std::thread::yield_now();
     }
 }
 
+/// Holds a stream up until [`PASSES`] is `number`.
+fn hold(cuda: &Cuda, stream: CuStream, number: usize) {
+    ok!(cuda, cuLaunchHostFunc(stream, Some(wait), number as *mut c_void));
+}
+
+fn pass(number: u32) {
+    PASSES.store(number, Ordering::Release);
+}
+
+fn used(cuda: &Cuda, pool: CuMemoryPool) -> u64 {
+    figure(cuda, pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
+}
+
+fn reserved(cuda: &Cuda, pool: CuMemoryPool) -> u64 {
+    figure(cuda, pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT)
+}
+
+fn free(cuda: &Cuda, address: u64, stream: CuStream) {
+    ok!(cuda, cuMemFreeAsync(address, stream));
+}
+
+/// A pool of device 0 that may reserve `limit` bytes.
+fn own_pool(cuda: &Cuda, limit: u64) -> CuMemoryPool {
+    let wish = CuMemPoolProps {
+        allocType: CU_MEM_ALLOCATION_TYPE_PINNED,
+        location: CuMemLocation {
+            kind: CU_MEM_LOCATION_TYPE_DEVICE,
+            id: 0,
+        },
+        maxSize: limit as usize,
+        ..Default::default()
+    };
+    let mut pool = CuMemoryPool::NULL;
+    ok!(cuda, cuMemPoolCreate(&mut pool, &wish));
+    pool
+}
+
+fn allocate_from(cuda: &Cuda, bytes: u64, pool: CuMemoryPool, stream: CuStream) -> u64 {
+    let mut address = 0;
+    ok!(
+        cuda,
+        cuMemAllocFromPoolAsync(&mut address, bytes as usize, pool, stream)
+    );
+    address
+}
+
 #[test]
-fn a_free_happens_when_its_stream_comes_to_it() {
-    in_child("pools::a_free_happens_when_its_stream_comes_to_it", |cuda| {
+fn memory_freed_in_a_stream_is_reached_by_what_was_submitted_before() {
+    in_child(
+        "pools::memory_freed_in_a_stream_is_reached_by_what_was_submitted_before",
+        |cuda| {
+            cuda.context(0);
+            let (before, stream, pool) = (cuda.used(), stream(cuda), default_pool(cuda));
+            let address = allocate(cuda, 10 * MIB, stream);
+            assert_eq!((cuda.used(), used(cuda, pool)), (before + CHUNK, 10 * MIB));
+            // Page-locked: a copy from or to other memory would wait for the stream itself.
+            let mut host = std::ptr::null_mut();
+            ok!(cuda, cuMemHostAlloc(&mut host, 512, 0));
+            // SAFETY: 512 bytes of ordinary memory that start as zero.
+            let (there, back) = unsafe { (host.cast::<[u8; 256]>(), host.cast::<[u8; 256]>().add(1)) };
+            // SAFETY: as above, and nothing else touches them yet.
+            unsafe { there.write([5; 256]) };
+            hold(cuda, stream, 1);
+            ok!(cuda, cuMemcpyHtoDAsync_v2(address + 9 * MIB, there.cast(), 256, stream));
+            ok!(cuda, cuMemcpyDtoHAsync_v2(back.cast(), address + 9 * MIB, 256, stream));
+            free(cuda, address, stream);
+            refused!(INVALID_VALUE: cuda, cuMemFreeAsync(address, stream));
+            assert_eq!(used(cuda, pool), 0, "counted from the call");
+            // The stream's next allocation takes the same place; the copies still reach beyond it.
+            let again = allocate(cuda, MIB, stream);
+            assert_eq!((again, cuda.used()), (address, before + CHUNK));
+            pass(1);
+            ok!(cuda, cuStreamSynchronize(stream));
+            // SAFETY: the stream has done its copies.
+            assert_eq!(unsafe { back.read() }, [5; 256]);
+            assert_eq!(cuda.used(), before + CHUNK, "still used");
+            let (mut base, mut bytes) = (0, 0);
+            ok!(cuda, cuMemGetAddressRange_v2(&mut base, &mut bytes, again));
+            assert_eq!((base, bytes as u64), (again, MIB));
+            refused!(NOT_FOUND: cuda, cuMemGetAddressRange_v2(&mut base, &mut bytes, address + 9 * MIB));
+            free(cuda, again, stream);
+            refused!(INVALID_VALUE: cuda, cuMemFree_v2(again));
+            ok!(cuda, cuStreamSynchronize(stream));
+            assert_eq!(cuda.used(), before);
+            ok!(cuda, cuMemFreeAsync(0, stream));
+            refused!(INVALID_VALUE: cuda, cuMemAllocAsync(&mut 0, 0, stream));
+            refused!(OUT_OF_MEMORY: cuda, cuMemAllocAsync(&mut 0, 1 << 40, stream));
+            refused!(OUT_OF_MEMORY: cuda, cuMemAllocAsync(&mut 0, usize::MAX, stream));
+            assert_eq!(cuda.used(), before);
+        },
+    );
+}
+
+#[test]
+fn linear_memory_freed_in_a_stream_costs_until_the_stream_comes_to_it() {
+    in_child(
+        "pools::linear_memory_freed_in_a_stream_costs_until_the_stream_comes_to_it",
+        |cuda| {
+            cuda.context(0);
+            let (before, stream) = (cuda.used(), stream(cuda));
+            let mut address = 0;
+            ok!(cuda, cuMemAlloc_v2(&mut address, MIB as usize));
+            hold(cuda, stream, 1);
+            free(cuda, address, stream);
+            assert_eq!(cuda.used(), before + MIB);
+            pass(1);
+            ok!(cuda, cuStreamSynchronize(stream));
+            assert_eq!(cuda.used(), before);
+        },
+    );
+}
+
+#[test]
+fn pools_grow_in_whole_chunks_and_give_idle_ones_back() {
+    in_child("pools::pools_grow_in_whole_chunks_and_give_idle_ones_back", |cuda| {
         cuda.context(0);
-        let (before, stream) = (cuda.used(), stream(cuda));
-        let address = allocate(cuda, 10 * MIB, stream);
-        assert_eq!(cuda.used(), before + 10 * MIB);
-        // Page-locked: a copy from or to other memory would wait for the stream itself.
-        let mut host = std::ptr::null_mut();
-        ok!(cuda, cuMemHostAlloc(&mut host, 512, 0));
-        // SAFETY: 512 bytes of ordinary memory that start as zero.
-        let (there, back) = unsafe { (host.cast::<[u8; 256]>(), host.cast::<[u8; 256]>().add(1)) };
-        // SAFETY: as above, and nothing else touches them yet.
-        unsafe { there.write([5; 256]) };
-        ok!(cuda, cuLaunchHostFunc(stream, Some(wait), std::ptr::null_mut()));
-        ok!(cuda, cuMemcpyHtoDAsync_v2(address, there.cast(), 256, stream));
-        ok!(cuda, cuMemcpyDtoHAsync_v2(back.cast(), address, 256, stream));
-        ok!(cuda, cuMemFreeAsync(address, stream));
-        refused!(INVALID_VALUE: cuda, cuMemFreeAsync(address, stream));
-        assert_eq!(cuda.used(), before + 10 * MIB, "work before the free still waits");
-        MAY_GO_ON.store(true, Ordering::Release);
+        let (before, stream, pool) = (cuda.used(), stream(cuda), default_pool(cuda));
+        // Request, and what is reserved after it.
+        let table = [
+            (1, 1),
+            (CHUNK - 512, 1),
+            (CHUNK, 2),
+            (40 * MIB, 5),
+            (8 * MIB, 5),
+            (CHUNK, 6),
+        ];
+        let mut held = Vec::new();
+        for (bytes, chunks) in table {
+            held.push(allocate(cuda, bytes, stream));
+            assert_eq!((bytes, reserved(cuda, pool)), (bytes, chunks * CHUNK));
+            assert_eq!(cuda.used(), before + chunks * CHUNK);
+        }
+        assert_eq!(figure(cuda, pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), 6 * CHUNK);
+        // Everything but the first and the last: the chunks in between are idle, the two ends are not.
+        for address in &held[1..5] {
+            free(cuda, *address, stream);
+        }
         ok!(cuda, cuStreamSynchronize(stream));
-        // SAFETY: the stream has done its copies.
-        assert_eq!((unsafe { back.read() }, cuda.used()), ([5; 256], before));
-        refused!(INVALID_VALUE: cuda, cuMemFree_v2(address));
-        ok!(cuda, cuMemFreeAsync(0, stream));
-        refused!(INVALID_VALUE: cuda, cuMemAllocAsync(&mut 0, 0, stream));
-        refused!(OUT_OF_MEMORY: cuda, cuMemAllocAsync(&mut 0, 1 << 40, stream));
-        assert_eq!(cuda.used(), before);
+        assert_eq!(used(cuda, pool), CHUNK + 512);
+        assert_eq!(reserved(cuda, pool), 2 * CHUNK);
+        assert_eq!(cuda.used(), before + 2 * CHUNK);
+        ok!(cuda, cuMemFree_v2(held[0]));
+        assert_eq!(reserved(cuda, pool), 2 * CHUNK, "kept until the program synchronises");
+        ok!(cuda, cuCtxSynchronize());
+        assert_eq!(reserved(cuda, pool), CHUNK);
+        set(cuda, pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, 0);
+        assert_eq!(figure(cuda, pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), CHUNK);
+        free(cuda, held[5], stream);
+        ok!(cuda, cuCtxSynchronize());
+        assert_eq!((reserved(cuda, pool), used(cuda, pool), cuda.used()), (0, 0, before));
+    });
+}
+
+/// What another stream gets of memory whose free has not happened, or has: by event, by luck, or by waiting.
+#[test]
+fn rules_of_reuse_decide_who_gets_freed_memory() {
+    in_child("pools::rules_of_reuse_decide_who_gets_freed_memory", |cuda| {
+        cuda.context(0);
+        let rules = [
+            CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES,
+            CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC,
+            CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES,
+        ];
+        #[derive(Clone, Copy, PartialEq)]
+        enum Free {
+            Pending,
+            Done,
+            Seen,
+        }
+        let mut number = 0;
+        // The pool has room for one chunk, so that what is not reused is refused.
+        for on in 0..8_u32 {
+            for (state, is_ordered) in [
+                (Free::Pending, false),
+                (Free::Pending, true),
+                (Free::Done, false),
+                (Free::Done, true),
+                (Free::Seen, false),
+            ] {
+                let pool = own_pool(cuda, CHUNK);
+                for (place, &rule) in rules.iter().enumerate() {
+                    let mut is_on = c_int::from(on & 1 << place != 0);
+                    ok!(cuda, cuMemPoolSetAttribute(pool, rule, (&raw mut is_on).cast()));
+                }
+                set(cuda, pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, u64::MAX);
+                let [first, second] = [stream(cuda), stream(cuda)];
+                let mut event = CuEvent::NULL;
+                ok!(cuda, cuEventCreate(&mut event, 2));
+                let address = allocate_from(cuda, CHUNK, pool, first);
+                number += 1;
+                hold(cuda, first, number);
+                free(cuda, address, first);
+                ok!(cuda, cuEventRecord(event, first));
+                if is_ordered {
+                    ok!(cuda, cuStreamWaitEvent(second, event, 0));
+                }
+                match state {
+                    Free::Pending => {}
+                    Free::Done => {
+                        pass(number as u32);
+                        // Not a synchronisation: the program only asks.
+                        while code!(cuda, cuStreamQuery(first)) == CuResult::NOT_READY {}
+                    }
+                    Free::Seen => {
+                        pass(number as u32);
+                        ok!(cuda, cuEventSynchronize(event));
+                    }
+                }
+                let follows = on & 1 != 0 && is_ordered;
+                let has_luck = on & 2 != 0 && state == Free::Done;
+                let is_free = follows || has_luck || state == Free::Seen;
+                let waits = !is_free && on & 4 != 0;
+                let mut other = 0;
+                let answer = code!(cuda, cuMemAllocFromPoolAsync(&mut other, CHUNK as usize, pool, second));
+                let case = format!(
+                    "rules {on:03b}, pending {}, ordered {is_ordered}",
+                    state == Free::Pending
+                );
+                if is_free || waits {
+                    assert_eq!((answer, other), (CuResult::SUCCESS, address), "{case}");
+                    // Memory that it must wait for holds the stream up; other memory does not.
+                    let is_held = state == Free::Pending;
+                    ok!(cuda, cuMemsetD8Async(other, 1, 512, second));
+                    if is_held {
+                        assert_eq!(code!(cuda, cuStreamQuery(second)), CuResult::NOT_READY, "{case}");
+                    }
+                } else {
+                    assert_eq!(answer, CuResult::OUT_OF_MEMORY, "{case}");
+                    // The stream that freed it may take it whatever the rules say.
+                    assert_eq!(allocate_from(cuda, CHUNK, pool, first), address, "{case}");
+                }
+                pass(number as u32);
+                ok!(cuda, cuCtxSynchronize());
+                ok!(cuda, cuMemFree_v2(address));
+                ok!(cuda, cuMemPoolDestroy(pool));
+                ok!(cuda, cuStreamDestroy_v2(first));
+                ok!(cuda, cuStreamDestroy_v2(second));
+                ok!(cuda, cuEventDestroy_v2(event));
+            }
+        }
+        assert_eq!(reserved(cuda, default_pool(cuda)), 0);
     });
 }
 
 #[test]
-fn a_pool_keeps_what_its_threshold_allows() {
-    in_child("pools::a_pool_keeps_what_its_threshold_allows", |cuda| {
+fn memory_pending_in_another_stream_is_not_taken_while_the_pool_can_grow() {
+    in_child(
+        "pools::memory_pending_in_another_stream_is_not_taken_while_the_pool_can_grow",
+        |cuda| {
+            cuda.context(0);
+            let [first, second] = [stream(cuda), stream(cuda)];
+            let address = allocate(cuda, CHUNK, first);
+            hold(cuda, first, 1);
+            free(cuda, address, first);
+            assert_ne!(allocate(cuda, CHUNK, second), address);
+            assert_eq!(reserved(cuda, default_pool(cuda)), 2 * CHUNK);
+            ok!(cuda, cuStreamSynchronize(second));
+            assert_eq!(
+                reserved(cuda, default_pool(cuda)),
+                2 * CHUNK,
+                "the free has not happened"
+            );
+            assert_eq!(allocate(cuda, CHUNK, first), address);
+            pass(1);
+        },
+    );
+}
+
+#[test]
+fn more_than_the_threshold_goes_back_at_the_next_synchronisation() {
+    in_child(
+        "pools::more_than_the_threshold_goes_back_at_the_next_synchronisation",
+        |cuda| {
+            cuda.context(0);
+            let (before, stream, pool) = (cuda.used(), stream(cuda), default_pool(cuda));
+            let mut event = CuEvent::NULL;
+            ok!(cuda, cuEventCreate(&mut event, 0));
+            set(cuda, pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 2 * CHUNK);
+            type Synchronise = fn(&Cuda, CuStream, CuEvent);
+            let ways: [Synchronise; 3] = [
+                |cuda, stream, _| ok!(cuda, cuStreamSynchronize(stream)),
+                |cuda, _, event| ok!(cuda, cuEventSynchronize(event)),
+                |cuda, _, _| ok!(cuda, cuCtxSynchronize()),
+            ];
+            for way in ways {
+                let held: Vec<u64> = (0..4).map(|_| allocate(cuda, CHUNK, stream)).collect();
+                for address in held {
+                    free(cuda, address, stream);
+                }
+                ok!(cuda, cuEventRecord(event, stream));
+                while code!(cuda, cuStreamQuery(stream)) == CuResult::NOT_READY {}
+                assert_eq!(
+                    (used(cuda, pool), reserved(cuda, pool)),
+                    (0, 4 * CHUNK),
+                    "not when the free happens"
+                );
+                way(cuda, stream, event);
+                assert_eq!((reserved(cuda, pool), cuda.used()), (2 * CHUNK, before + 2 * CHUNK));
+            }
+            // Trimming keeps at least what is wished, in whole chunks.
+            ok!(cuda, cuMemPoolTrimTo(pool, CHUNK as usize + 1));
+            assert_eq!(reserved(cuda, pool), 2 * CHUNK);
+            ok!(cuda, cuMemPoolTrimTo(pool, CHUNK as usize));
+            assert_eq!(reserved(cuda, pool), CHUNK);
+            let address = allocate(cuda, 512, stream);
+            ok!(cuda, cuMemPoolTrimTo(pool, 0));
+            assert_eq!(reserved(cuda, pool), CHUNK, "what is used stays");
+            free(cuda, address, stream);
+            ok!(cuda, cuStreamSynchronize(stream));
+            assert_eq!(reserved(cuda, pool), CHUNK, "below the threshold");
+            ok!(cuda, cuMemPoolTrimTo(pool, 0));
+            assert_eq!((reserved(cuda, pool), cuda.used()), (0, before));
+        },
+    );
+}
+
+#[test]
+fn what_pools_keep_makes_room_when_the_device_is_full() {
+    in_child("pools::what_pools_keep_makes_room_when_the_device_is_full", |cuda| {
         cuda.context(0);
-        let (before, stream, pool) = (cuda.used(), stream(cuda), default_pool(cuda));
-        set(cuda, pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 8 * MIB);
-        let first = allocate(cuda, 6 * MIB, stream);
-        let second = allocate(cuda, 6 * MIB, stream);
-        ok!(cuda, cuMemFreeAsync(first, stream));
-        ok!(cuda, cuMemFreeAsync(second, stream));
+        let (before, stream, pool) = (cuda.used(), stream(cuda), own_pool(cuda, 0));
+        set(cuda, pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, u64::MAX);
+        let rest = 1024 * MIB - before;
+        let kept = allocate_from(cuda, rest / CHUNK * CHUNK, pool, stream);
+        free(cuda, kept, stream);
         ok!(cuda, cuStreamSynchronize(stream));
-        assert_eq!(figure(cuda, pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 0);
-        assert_eq!(figure(cuda, pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT), 6 * MIB);
-        assert_eq!(figure(cuda, pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH), 12 * MIB);
-        assert_eq!(cuda.used(), before + 6 * MIB);
-        // Reuse costs nothing; a kept block is cut to what is needed.
-        let small = allocate(cuda, MIB, stream);
-        let other = allocate(cuda, 5 * MIB, stream);
-        assert_eq!(cuda.used(), before + 6 * MIB);
-        assert!(small.abs_diff(other) >= MIB);
-        set(cuda, pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, 0);
-        assert_eq!(figure(cuda, pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH), 6 * MIB);
-        ok!(cuda, cuMemFreeAsync(small, stream));
+        assert_eq!(reserved(cuda, pool), rest / CHUNK * CHUNK);
+        let mut address = 0;
+        ok!(cuda, cuMemAlloc_v2(&mut address, rest as usize));
+        assert_eq!((reserved(cuda, pool), cuda.used()), (0, 1024 * MIB));
+        refused!(OUT_OF_MEMORY: cuda, cuMemAllocAsync(&mut 0, 512, stream));
+        ok!(cuda, cuMemFree_v2(address));
+        // One pool makes room for another.
+        let kept = allocate_from(cuda, rest / CHUNK * CHUNK, pool, stream);
+        free(cuda, kept, stream);
         ok!(cuda, cuStreamSynchronize(stream));
-        ok!(cuda, cuMemPoolTrimTo(pool, 0));
-        assert_eq!(cuda.used(), before + 5 * MIB, "what is used stays");
-        ok!(cuda, cuMemFree_v2(other));
-        ok!(cuda, cuMemPoolTrimTo(pool, 0));
+        let other = allocate(cuda, rest / CHUNK * CHUNK, stream);
+        assert_eq!(
+            (reserved(cuda, pool), used(cuda, default_pool(cuda))),
+            (0, rest / CHUNK * CHUNK)
+        );
+        free(cuda, other, stream);
+        ok!(cuda, cuStreamSynchronize(stream));
         assert_eq!(cuda.used(), before);
     });
 }
@@ -113,33 +400,79 @@ fn own_pools_have_limits_and_outlive_their_handles() {
     in_child("pools::own_pools_have_limits_and_outlive_their_handles", |cuda| {
         cuda.context(0);
         let (before, stream) = (cuda.used(), stream(cuda));
-        let location = CuMemLocation {
-            kind: CU_MEM_LOCATION_TYPE_DEVICE,
-            id: 0,
-        };
-        let wish = CuMemPoolProps {
-            allocType: CU_MEM_ALLOCATION_TYPE_PINNED,
-            location,
-            maxSize: 4 * MIB as usize,
-            ..Default::default()
-        };
-        let (mut pool, mut current) = (CuMemoryPool::NULL, CuMemoryPool::NULL);
-        ok!(cuda, cuMemPoolCreate(&mut pool, &wish));
+        let (pool, mut current) = (own_pool(cuda, 4 * MIB), CuMemoryPool::NULL);
+        assert_eq!(figure(cuda, pool, CU_MEMPOOL_ATTR_MAX_POOL_SIZE), 4 * MIB);
         let mut address = 0;
         refused!(OUT_OF_MEMORY: cuda, cuMemAllocFromPoolAsync(&mut address, 5 * MIB as usize, pool, stream));
         ok!(cuda, cuDeviceSetMemPool(0, pool));
         let mine = allocate(cuda, 3 * MIB, stream);
+        assert_eq!(
+            (used(cuda, pool), reserved(cuda, pool)),
+            (3 * MIB, 4 * MIB),
+            "never beyond the limit"
+        );
         refused!(OUT_OF_MEMORY: cuda, cuMemAllocAsync(&mut address, 2 * MIB as usize, stream));
-        assert_eq!(figure(cuda, pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT), 3 * MIB);
+        let small = allocate(cuda, MIB, stream);
         ok!(cuda, cuMemPoolDestroy(pool));
         refused!(INVALID_VALUE: cuda, cuMemPoolDestroy(pool));
+        refused!(INVALID_VALUE: cuda, cuMemPoolGetAttribute(pool, 3, (&raw mut address).cast()));
         refused!(INVALID_VALUE: cuda, cuMemPoolDestroy(default_pool(cuda)));
         ok!(cuda, cuDeviceGetMemPool(&mut current, 0));
         assert_eq!(current, default_pool(cuda));
-        assert_eq!(cuda.used(), before + 3 * MIB, "its allocation lives on");
-        ok!(cuda, cuMemFreeAsync(mine, stream));
+        assert_eq!(cuda.used(), before + 4 * MIB, "its allocations live on");
+        ok!(cuda, cuMemsetD8Async(small, 7, MIB as usize, stream));
+        free(cuda, small, stream);
+        ok!(cuda, cuStreamSynchronize(stream));
+        assert_eq!(cuda.used(), before + 4 * MIB, "the other one is in the same chunk");
+        hold(cuda, stream, 1);
+        free(cuda, mine, stream);
+        assert_eq!(cuda.used(), before + 4 * MIB, "the free has not happened");
+        pass(1);
         ok!(cuda, cuStreamSynchronize(stream));
         assert_eq!(cuda.used(), before);
+    });
+}
+
+#[test]
+fn with_its_last_context_a_device_gets_everything_back() {
+    in_child("pools::with_its_last_context_a_device_gets_everything_back", |cuda| {
+        let first = cuda.context(0);
+        let one = cuda.used();
+        let second = cuda.context(0);
+        let two = cuda.used();
+        let (stream, pool) = (stream(cuda), own_pool(cuda, 0));
+        set(cuda, pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, u64::MAX);
+        allocate_from(cuda, MIB, pool, stream);
+        hold(cuda, stream, 1);
+        pass(1);
+        ok!(cuda, cuCtxDestroy_v2(second));
+        assert_eq!((cuda.used(), two), (one + CHUNK, 2 * one), "kept for the other context");
+        ok!(cuda, cuCtxDestroy_v2(first));
+        assert_eq!((reserved(cuda, pool), used(cuda, pool)), (0, 0));
+        cuda.context(0);
+        assert_eq!(cuda.used(), one);
+    });
+}
+
+#[test]
+fn what_is_not_built_is_refused() {
+    in_child("pools::what_is_not_built_is_refused", |cuda| {
+        cuda.context(0);
+        let (mut pool, mut wish) = (CuMemoryPool::NULL, CuMemPoolProps::default());
+        wish.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+        for kind in [
+            CU_MEM_LOCATION_TYPE_HOST,
+            CU_MEM_LOCATION_TYPE_HOST_NUMA,
+            CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT,
+        ] {
+            wish.location.kind = kind;
+            refused!(NOT_SUPPORTED: cuda, cuMemPoolCreate(&mut pool, &wish));
+        }
+        wish.location.kind = CU_MEM_LOCATION_TYPE_DEVICE;
+        wish.location.id = 9;
+        refused!(INVALID_DEVICE: cuda, cuMemPoolCreate(&mut pool, &wish));
+        wish.allocType = 7;
+        refused!(INVALID_VALUE: cuda, cuMemPoolCreate(&mut pool, &wish));
     });
 }
 
