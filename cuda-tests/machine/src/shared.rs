@@ -36,8 +36,6 @@ struct Header {
     size: AtomicU64,
     /// 1 once the lock and the layout are initialised.
     is_ready: AtomicU32,
-    /// Process that holds the lock; 0 when nobody does, or did when it was killed.
-    holder: AtomicU32,
     lock: std::cell::UnsafeCell<libc::pthread_mutex_t>,
 }
 
@@ -140,8 +138,8 @@ impl<T: SharedLayout> Shared<T> {
             if result != libc::ETIMEDOUT {
                 break result;
             }
-            let holder = self.header().holder.load(Ordering::Relaxed);
-            if continued.is_none() && process::is_stopped(holder) {
+            let holder = holder(mutex);
+            if process::is_stopped(holder) {
                 // SAFETY: a signal to a process of this machine that stands in its critical section.
                 unsafe { libc::kill(holder as libc::pid_t, libc::SIGCONT) };
                 continued = Some(holder);
@@ -151,7 +149,6 @@ impl<T: SharedLayout> Shared<T> {
             // SAFETY: we hold it. What it protects is right after every store (module comment).
             unsafe { libc::pthread_mutex_consistent(mutex) };
         }
-        self.header().holder.store(std::process::id(), Ordering::Relaxed);
         if let Some(holder) = continued {
             // SAFETY: as above; whoever stopped it finds it stopped.
             unsafe { libc::kill(holder as libc::pid_t, libc::SIGSTOP) };
@@ -182,7 +179,6 @@ impl<T: SharedLayout> Deref for SharedGuard<'_, T> {
 
 impl<T: SharedLayout> Drop for SharedGuard<'_, T> {
     fn drop(&mut self) {
-        self.shared.header().holder.store(0, Ordering::Relaxed);
         // SAFETY: this thread holds it.
         unsafe { libc::pthread_mutex_unlock(self.shared.header().lock.get()) };
     }
@@ -207,6 +203,16 @@ fn lock_within(mutex: *mut libc::pthread_mutex_t, patience: std::time::Duration)
     };
     // SAFETY: as above.
     unsafe { libc::pthread_mutex_timedlock(mutex, &raw const until) }
+}
+
+/// The thread that holds a robust mutex, 0 for none. Its first word is the one that the kernel knows it by (robust
+/// futexes): the owner's thread id and two flags, changed in one step with the ownership. A signal to a thread id is one
+/// to its process.
+fn holder(mutex: *mut libc::pthread_mutex_t) -> u32 {
+    const THREAD_ID: u32 = 0x3fff_ffff;
+    // SAFETY: the mutex is mapped for the life of the process, and its first word is only ever changed atomically.
+    let word = unsafe { AtomicU32::from_ptr(mutex.cast()) };
+    word.load(Ordering::Relaxed) & THREAD_ID
 }
 
 fn initialise_lock(mutex: *mut libc::pthread_mutex_t) -> io::Result<()> {
