@@ -552,10 +552,10 @@ macro_rules! driver_chapters {
         [pass] cuMemsetD2D32Async_ptsz(
             dst_device: CuDevicePtr, dst_pitch: usize, ui: c_uint, width: usize, height: usize, stream: CuStream,
         );
-        /// allocates device memory; not charged yet
-        [pass] cuArrayCreate(handle: *mut CuArray, allocate_array: *const CudaArrayDescriptorV1);
-        /// allocates device memory; not charged yet
-        [pass] cuArrayCreate_v2(handle: *mut CuArray, allocate_array: *const CudaArrayDescriptor);
+        /// charged by format and extents; sparse and deferred ones cost nothing themselves
+        [track] cuArrayCreate(handle: *mut CuArray, allocate_array: *const CudaArrayDescriptorV1);
+        /// charged by format and extents; sparse and deferred ones cost nothing themselves
+        [track] cuArrayCreate_v2(handle: *mut CuArray, allocate_array: *const CudaArrayDescriptor);
         [pass] cuArrayGetDescriptor(array_descriptor: *mut CudaArrayDescriptorV1, array: CuArray);
         [pass] cuArrayGetDescriptor_v2(array_descriptor: *mut CudaArrayDescriptor, array: CuArray);
         [pass] cuArrayGetSparseProperties(sparse_properties: *mut CudaArraySparseProperties, array: CuArray);
@@ -569,22 +569,22 @@ macro_rules! driver_chapters {
             memory_requirements: *mut CudaArrayMemoryRequirements, mipmap: CuMipmappedArray, device: CuDevice,
         );
         [pass] cuArrayGetPlane(plane_array: *mut CuArray, array: CuArray, plane_idx: c_uint);
-        /// frees device memory that is not charged yet
-        [pass] cuArrayDestroy(array: CuArray);
-        /// allocates device memory; not charged yet
-        [pass] cuArray3DCreate(handle: *mut CuArray, allocate_array: *const CudaArray3dDescriptorV1);
-        /// allocates device memory; not charged yet
-        [pass] cuArray3DCreate_v2(handle: *mut CuArray, allocate_array: *const CudaArray3dDescriptor);
+        /// refunded by handle
+        [track] cuArrayDestroy(array: CuArray);
+        /// charged by format and extents; sparse and deferred ones cost nothing themselves
+        [track] cuArray3DCreate(handle: *mut CuArray, allocate_array: *const CudaArray3dDescriptorV1);
+        /// charged by format and extents; sparse and deferred ones cost nothing themselves
+        [track] cuArray3DCreate_v2(handle: *mut CuArray, allocate_array: *const CudaArray3dDescriptor);
         [pass] cuArray3DGetDescriptor(array_descriptor: *mut CudaArray3dDescriptorV1, array: CuArray);
         [pass] cuArray3DGetDescriptor_v2(array_descriptor: *mut CudaArray3dDescriptor, array: CuArray);
-        /// allocates device memory; not charged yet
-        [pass] cuMipmappedArrayCreate(
+        /// charged by format and extents of all levels, which are no allocations of their own
+        [track] cuMipmappedArrayCreate(
             handle: *mut CuMipmappedArray, mipmapped_array_desc: *const CudaArray3dDescriptor,
             num_mipmap_levels: c_uint,
         );
         [pass] cuMipmappedArrayGetLevel(level_array: *mut CuArray, mipmapped_array: CuMipmappedArray, level: c_uint);
-        /// frees device memory that is not charged yet
-        [pass] cuMipmappedArrayDestroy(mipmapped_array: CuMipmappedArray);
+        /// refunded by handle
+        [track] cuMipmappedArrayDestroy(mipmapped_array: CuMipmappedArray);
         [pass] cuMemGetHandleForAddressRange(
             handle: *mut c_void, dptr: CuDevicePtr, size: usize, handle_type: c_int, flags: c_ulonglong,
         );
@@ -602,37 +602,43 @@ macro_rules! driver_chapters {
         );
     }
     "Virtual memory management" {
+        /// addresses cost nothing
         [pass] cuMemAddressReserve(
             ptr: *mut CuDevicePtr, size: usize, alignment: usize, addr: CuDevicePtr, flags: c_ulonglong,
         );
         [pass] cuMemAddressFree(ptr: CuDevicePtr, size: usize);
-        /// allocates device memory; not charged yet
-        [pass] cuMemCreate(
+        /// charged to the device that the properties name; memory on the host side is not device memory
+        [track] cuMemCreate(
             handle: *mut CuMemGenericAllocationHandle, size: usize, prop: *const CuMemAllocationProp,
             flags: c_ulonglong,
         );
-        /// frees device memory that is not charged yet
-        [pass] cuMemRelease(handle: CuMemGenericAllocationHandle);
-        [pass] cuMemMap(
+        /// refunded when no handle and no mapping is left
+        [track] cuMemRelease(handle: CuMemGenericAllocationHandle);
+        /// a mapping keeps its memory charged
+        [track] cuMemMap(
             ptr: CuDevicePtr, size: usize, offset: usize, handle: CuMemGenericAllocationHandle, flags: c_ulonglong,
         );
+        /// tiles are not followed: memory that only they keep is found by the broker's measurement
         [pass] cuMemMapArrayAsync(map_info_list: *mut CuArrayMapInfo, count: c_uint, stream: CuStream);
+        /// tiles are not followed: memory that only they keep is found by the broker's measurement
         [pass] cuMemMapArrayAsync_ptsz(map_info_list: *mut CuArrayMapInfo, count: c_uint, stream: CuStream);
-        [pass] cuMemUnmap(ptr: CuDevicePtr, size: usize);
+        /// refunded when no handle and no mapping is left; one call may end several mappings
+        [track] cuMemUnmap(ptr: CuDevicePtr, size: usize);
         [pass] cuMemSetAccess(ptr: CuDevicePtr, size: usize, desc: *const CuMemAccessDesc, count: usize);
         [pass] cuMemGetAccess(flags: *mut c_ulonglong, location: *const CuMemLocation, ptr: CuDevicePtr);
         [pass] cuMemExportToShareableHandle(
             shareable_handle: *mut c_void, handle: CuMemGenericAllocationHandle, handle_type: c_int, flags: c_ulonglong,
         );
-        /// maps memory that the exporting process is charged for
-        [pass] cuMemImportFromShareableHandle(
+        /// costs nothing: the exporting process is charged; a handle of our own is held once more
+        [track] cuMemImportFromShareableHandle(
             handle: *mut CuMemGenericAllocationHandle, os_handle: *mut c_void, sh_handle_type: c_int,
         );
         [pass] cuMemGetAllocationGranularity(granularity: *mut usize, prop: *const CuMemAllocationProp, option: c_int);
         [pass] cuMemGetAllocationPropertiesFromHandle(
             prop: *mut CuMemAllocationProp, handle: CuMemGenericAllocationHandle,
         );
-        [pass] cuMemRetainAllocationHandle(handle: *mut CuMemGenericAllocationHandle, addr: *mut c_void);
+        /// one hold more on memory that is charged
+        [track] cuMemRetainAllocationHandle(handle: *mut CuMemGenericAllocationHandle, addr: *mut c_void);
     }
     "Stream ordered memory allocator" {
         /// frees device memory that is not charged yet

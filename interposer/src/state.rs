@@ -18,8 +18,10 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64,
 
 use partage_protocol::message::{DEVICE_IS_MIG, DeviceInfo, MAX_DEVICES};
 use partage_protocol::page::{BrokerPage, ClientPage};
+use partage_records::physical::Physicals;
 
-use crate::allocations::Allocations;
+use crate::account::Charge;
+use crate::allocations::{Allocations, SystemPages};
 use crate::lock::Lock;
 use crate::session::Session;
 use crate::settings::Settings;
@@ -77,12 +79,14 @@ pub struct State {
     pub setup: Lock,
     /// Guards [`State::session`].
     pub talk: Lock,
-    /// Guards [`State::allocations`] and the move from the own pages to the shared ones.
+    /// Guards [`State::allocations`], [`State::physicals`] and the move from the own pages to the shared ones.
     pub books: Lock,
     /// The connection.
     pub session: UnsafeCell<Session>,
     /// Live allocations.
     pub allocations: UnsafeCell<Allocations>,
+    /// Live memory of `cuMemCreate`.
+    pub physicals: UnsafeCell<Physicals<Charge, SystemPages>>,
     /// Set before `phase` becomes `Attached`, never changed after.
     pub job: UnsafeCell<Job>,
     /// The broker's page; null until attached.

@@ -35,13 +35,11 @@ impl Key {
     }
 
     /// A CUDA array.
-    #[allow(dead_code)] // arrays are charged next
     pub fn array(handle: u64) -> Self {
         Self::of(handle, 1)
     }
 
     /// A mipmapped array.
-    #[allow(dead_code)] // as above
     pub fn mipmapped_array(handle: u64) -> Self {
         Self::of(handle, 2)
     }
@@ -80,10 +78,8 @@ impl Wanted {
 
 /// An allocation under way: charged, its record promised.
 pub struct Pending {
-    state: &'static State,
-    charge: Charge,
+    charged: Charged,
     context: u64,
-    operation: Operation,
 }
 
 /// What to do with an allocation before the driver is called.
@@ -114,28 +110,64 @@ pub fn start_on(real: &Library, device: CuDevice, context: u64, wanted: Wanted) 
     let Some((state, slot)) = sharing(real, device) else {
         return Start::PassOn;
     };
-    let operation = Operation::begin(state, slot);
-    let bytes = account::cost(wanted.bytes);
-    match errno::preserving(|| account::charge(state, slot, bytes, wanted.is_managed)) {
-        Verdict::Unmanaged => Start::PassOn,
-        Verdict::Denied => Start::Denied,
-        Verdict::Charged(charge) => {
+    match Charged::charge(state, slot, wanted) {
+        Ok(None) => Start::PassOn,
+        Err(Denied) => Start::Denied,
+        Ok(Some(charged)) => {
             let held = state.books.hold();
             // SAFETY: `books` is held.
             let is_promised = unsafe { &mut *state.allocations.get() }.promise();
             drop(held);
             if !is_promised {
                 // The host has not one page left: the driver could not have gone on either.
-                account::refund(state, charge);
+                charged.give_back();
                 return Start::Denied;
             }
-            Start::Pending(Pending {
+            Start::Pending(Pending { charged, context })
+        }
+    }
+}
+
+/// The program gets OUT_OF_MEMORY.
+pub struct Denied;
+
+/// Bytes that are charged while an operation is under way, and recorded nowhere yet.
+pub struct Charged {
+    /// The process's state.
+    pub state: &'static State,
+    /// What a refund would give back.
+    pub charge: Charge,
+    operation: Operation,
+}
+
+impl Charged {
+    /// Charges a slot. `None`: nobody to charge.
+    ///
+    /// # Errors
+    /// [`Denied`], which has been explained and counted.
+    pub fn charge(state: &'static State, slot: usize, wanted: Wanted) -> Result<Option<Self>, Denied> {
+        let operation = Operation::begin(state, slot);
+        let bytes = account::cost(wanted.bytes);
+        match errno::preserving(|| account::charge(state, slot, bytes, wanted.is_managed)) {
+            Verdict::Unmanaged => Ok(None),
+            Verdict::Denied => Err(Denied),
+            Verdict::Charged(charge) => Ok(Some(Self {
                 state,
                 charge,
-                context,
                 operation,
-            })
+            })),
         }
+    }
+
+    /// The driver refused.
+    pub fn give_back(self) {
+        account::refund(self.state, self.charge);
+        drop(self.operation);
+    }
+
+    /// The driver succeeded, and the charge is recorded.
+    pub fn keep(self) {
+        drop(self.operation);
     }
 }
 
@@ -153,43 +185,42 @@ impl Pending {
     /// Makes the charge `bytes`, as the driver's own answer says. `false`: the limit does not allow it, and the charge
     /// is what it was.
     pub fn correct(&mut self, bytes: u64) -> bool {
+        let Charged { state, charge, .. } = &mut self.charged;
         let bytes = account::cost(bytes);
-        let charged = self.charge.bytes;
+        let charged = charge.bytes;
         if bytes <= charged {
-            account::shrink(self.state, &mut self.charge, charged - bytes);
+            account::shrink(state, charge, charged - bytes);
             return true;
         }
-        errno::preserving(|| account::extend(self.state, &mut self.charge, bytes - charged))
+        errno::preserving(|| account::extend(state, charge, bytes - charged))
     }
 
     /// The driver succeeded.
     pub fn commit(self, key: Key) {
+        let Charged { state, charge, .. } = self.charged;
         let allocation = Allocation {
-            address: key.number(),
-            bytes: self.charge.bytes,
+            key: key.number(),
             context: self.context,
-            slot: self.charge.slot,
-            is_standalone: self.charge.is_standalone,
-            is_managed: self.charge.is_managed,
+            charge,
         };
-        let held = self.state.books.hold();
+        let held = state.books.hold();
         // SAFETY: `books` is held.
-        let former = unsafe { &mut *self.state.allocations.get() }.insert(allocation);
+        let former = unsafe { &mut *state.allocations.get() }.insert(allocation);
         drop(held);
         if let Some(former) = former {
-            account::refund(self.state, former.charge());
+            account::refund(state, former.charge);
         }
-        drop(self.operation);
+        self.charged.keep();
     }
 
     /// The driver refused.
     pub fn roll_back(self) {
-        let held = self.state.books.hold();
+        let state = self.charged.state;
+        let held = state.books.hold();
         // SAFETY: `books` is held.
-        unsafe { &mut *self.state.allocations.get() }.break_promise();
+        unsafe { &mut *state.allocations.get() }.break_promise();
         drop(held);
-        account::refund(self.state, self.charge);
-        drop(self.operation);
+        self.charged.give_back();
     }
 }
 
@@ -203,14 +234,15 @@ pub fn free(key: Key, free: impl FnOnce() -> CuResult) -> CuResult {
     let taken = unsafe { &mut *state.allocations.get() }.take(key.number());
     drop(held);
     let Some(allocation) = taken else { return free() };
-    let operation = Operation::begin_again(state, &allocation.charge());
+    let operation = Operation::begin_again(state, &allocation.charge);
     let result = free();
     if result.is_success() {
-        account::refund(state, allocation.charge());
+        account::refund(state, allocation.charge);
     } else {
         let _held = state.books.hold();
+        // Taking left a free place; if another thread used it, there may be none until the table grows.
         // SAFETY: `books` is held.
-        unsafe { &mut *state.allocations.get() }.restore(allocation);
+        let _ = unsafe { &mut *state.allocations.get() }.add(allocation);
     }
     drop(operation);
     result

@@ -41,7 +41,11 @@ fn ending(context: u64, end: impl FnOnce() -> (CuResult, bool)) -> CuResult {
 fn rename(state: &State, from: u64, to: u64) {
     let _held = state.books.hold();
     // SAFETY: `books` is held.
-    unsafe { &mut *state.allocations.get() }.rename_context(from, to);
+    unsafe { &mut *state.allocations.get() }.change_all(|allocation| {
+        if allocation.context == from {
+            allocation.context = to;
+        }
+    });
 }
 
 /// Gives back what was allocated in a context that is gone. The records leave the table a batch at a time: refunds
@@ -68,7 +72,7 @@ fn give_back(state: &State, context: u64) {
             filled += taken.get();
         }
         for allocation in batch.iter().flatten() {
-            account::refund(state, allocation.charge());
+            account::refund(state, allocation.charge);
         }
         if filled < BATCH {
             return;

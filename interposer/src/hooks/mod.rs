@@ -2,17 +2,21 @@
 //! Bodies of the rows that need one, a file per chapter; each function has the name and arguments of its row, after the
 //! library it calls. Never import [`entry`](crate::entry)'s exports here (see there).
 
+mod arrays;
 mod context;
 mod init;
 mod memory;
 pub mod nvml;
 mod nvml_processes;
 mod proc_address;
+mod virtual_memory;
 
+pub use arrays::*;
 pub use context::*;
 pub use init::*;
 pub use memory::*;
 pub use proc_address::*;
+pub use virtual_memory::*;
 
 /// Place of a broken invariant, in notices: more was given back than was charged.
 pub const PLACE_REFUND: u64 = 1;
