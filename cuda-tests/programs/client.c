@@ -202,6 +202,8 @@ static int slot_of(const char *name, int create) {
   return create ? empty : -1;
 }
 
+#include "client_vmm.h"
+
 struct race { pthread_barrier_t *barrier; CUcontext context; size_t bytes; int rounds; int *won; };
 
 static void *racer(void *argument) {
@@ -489,7 +491,7 @@ static int command(char *line) {
     printf("exec\n"); fflush(stdout); execl("/proc/self/exe", "client", a ? a : "dlopen", NULL); die("exec");
   } else if (!strcmp(verb, "exit")) {
     fflush(stdout); _exit(x);
-  } else {
+  } else if (!vmm_command(verb, a, b, c, d, save)) {
     fprintf(stderr, "client: unknown command %s\n", verb); exit(64);
   }
   fflush(stdout);

@@ -55,12 +55,9 @@ pub fn program(name: &str, source: &str, arguments: &[&str]) -> PathBuf {
     let folder = bin_dir().join("programs");
     let path = folder.join(name);
     let from = sources().join(source);
-    let is_fresh = match (
-        path.metadata().and_then(|m| m.modified()),
-        from.metadata().and_then(|m| m.modified()),
-    ) {
-        (Ok(built), Ok(written)) => built >= written,
-        (Ok(_), Err(_)) => true,
+    let is_fresh = match (path.metadata().and_then(|m| m.modified()), last_written(&from)) {
+        (Ok(built), Some(written)) => built >= written,
+        (Ok(_), None) => true,
         _ => false,
     };
     if is_fresh {
@@ -88,6 +85,18 @@ pub fn program(name: &str, source: &str, arguments: &[&str]) -> PathBuf {
     );
     std::fs::rename(&partial, &path).expect("rename inside one folder");
     path
+}
+
+/// When a source, or any of the headers beside it, was last written. `None`: no sources are here.
+fn last_written(source: &Path) -> Option<std::time::SystemTime> {
+    let headers = std::fs::read_dir(sources()).into_iter().flatten().flatten();
+    let headers = headers
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|end| end == "h"));
+    let times = headers
+        .chain([source.to_owned()])
+        .map(|path| path.metadata().and_then(|file| file.modified()));
+    times.collect::<Result<Vec<_>, _>>().ok()?.into_iter().max()
 }
 
 /// The steerable client (`client.c`).

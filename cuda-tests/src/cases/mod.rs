@@ -8,6 +8,7 @@ use crate::rig::{Driver, Rig, Spec};
 mod commands;
 mod death;
 mod devices;
+mod families;
 mod guest;
 mod launcher;
 mod matrix;
@@ -63,6 +64,7 @@ pub fn all() -> Vec<Case> {
         races::cases(),
         death::cases(),
         sizes::cases(),
+        families::cases(),
         guest::cases(),
         ownership::cases(),
         storm::cases(),

@@ -177,9 +177,8 @@ impl<C: Copy, P: Pages> Physicals<C, P> {
         if self.hold_again(handle) {
             return;
         }
-        let holds = |mapping: &Mapping| {
-            mapping.key & LEAVING == 0 && address.wrapping_sub(mapping.address) < mapping.bytes
-        };
+        let holds =
+            |mapping: &Mapping| mapping.key & LEAVING == 0 && address.wrapping_sub(mapping.address) < mapping.bytes;
         // Whoever released every handle and retains one again has kept nothing but the address: this is rare.
         let found = self.mappings.search(holds).map_or(UNKNOWN, |mapping| mapping.memory);
         if found != UNKNOWN

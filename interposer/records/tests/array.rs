@@ -112,7 +112,16 @@ fn every_format_takes_what_the_hand_table_says() {
 fn the_hand_table_names_every_format_of_the_header() {
     let named = |format: i32| FORMATS.iter().any(|row| row.0 == format);
     // The header's values, each range without gaps but for 0xa0.
-    let ranges = [1..=3, 8..=10, 16..=16, 32..=32, 0x50..=0x5e, 0x91..=0xa9, 0xb0..=0xb5, 0xc0..=0xcb];
+    let ranges = [
+        1..=3,
+        8..=10,
+        16..=16,
+        32..=32,
+        0x50..=0x5e,
+        0x91..=0xa9,
+        0xb0..=0xb5,
+        0xc0..=0xcb,
+    ];
     for format in ranges.into_iter().flatten().filter(|format| *format != 0xa0) {
         assert!(named(format), "format {format:#x}");
     }
@@ -158,7 +167,9 @@ fn levels_halve_everything_but_layers() {
 #[test]
 fn an_array_without_memory_of_its_own_says_so() {
     let has_memory = |flags| shape(8, 8, 0, CU_AD_FORMAT_FLOAT, 1, flags).has_memory();
-    assert!(has_memory(CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_SURFACE_LDST | CUDA_ARRAY3D_TEXTURE_GATHER));
+    assert!(has_memory(
+        CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_SURFACE_LDST | CUDA_ARRAY3D_TEXTURE_GATHER
+    ));
     assert!(!has_memory(CUDA_ARRAY3D_SPARSE));
     assert!(!has_memory(CUDA_ARRAY3D_DEFERRED_MAPPING));
 }
@@ -188,7 +199,10 @@ fn what_is_no_size_is_left_to_the_driver() {
             );
         }
     }
-    assert_eq!(bytes(1, 1, 1, CU_AD_FORMAT_FLOAT, u32::MAX), Some(4 * u64::from(u32::MAX)));
+    assert_eq!(
+        bytes(1, 1, 1, CU_AD_FORMAT_FLOAT, u32::MAX),
+        Some(4 * u64::from(u32::MAX))
+    );
     // The longest row that still is a number.
     assert_eq!(bytes(u64::MAX / 4, 0, 0, CU_AD_FORMAT_FLOAT, 1), Some(u64::MAX / 4 * 4));
 }

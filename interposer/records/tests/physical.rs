@@ -52,7 +52,9 @@ struct Driver {
 
 impl Driver {
     fn free_handle(&self) -> u64 {
-        (1..).find(|handle| !self.handles.contains_key(handle)).expect("endless")
+        (1..)
+            .find(|handle| !self.handles.contains_key(handle))
+            .expect("endless")
     }
     fn create(&mut self) -> (u64, u64) {
         let handle = self.free_handle();
@@ -71,7 +73,11 @@ impl Driver {
     }
     fn retain(&mut self, address: u64) -> Option<u64> {
         let memory = *self.mappings.get(&address)?;
-        let known = self.handles.iter().find(|(_, held)| held.0 == memory).map(|(handle, _)| *handle);
+        let known = self
+            .handles
+            .iter()
+            .find(|(_, held)| held.0 == memory)
+            .map(|(handle, _)| *handle);
         let handle = known.unwrap_or_else(|| self.free_handle());
         self.handles.entry(handle).or_insert((memory, 0)).1 += 1;
         Some(handle)
@@ -187,7 +193,11 @@ fn call(driver: &mut Driver, books: &mut Books, call: Call, is_refused: bool) {
 /// The model retained before it was asked whether it may.
 fn undo_retain(driver: &mut Driver, address: u64) {
     if let Some(memory) = driver.mappings.get(&address).copied()
-        && let Some(handle) = driver.handles.iter().find(|held| held.1.0 == memory).map(|held| *held.0)
+        && let Some(handle) = driver
+            .handles
+            .iter()
+            .find(|held| held.1.0 == memory)
+            .map(|held| *held.0)
     {
         assert!(driver.release(handle));
     }
@@ -428,7 +438,11 @@ fn many_memories_at_once_are_told_apart() {
         let mapped = books.physicals.begin_map(number);
         assert_eq!(books.physicals.end_map(mapped, BASE + number * UNIT, UNIT, true), None);
         let released = books.physicals.begin_release(number).expect("known");
-        assert_eq!(books.physicals.end_release(released, true), None, "its mapping keeps it");
+        assert_eq!(
+            books.physicals.end_release(released, true),
+            None,
+            "its mapping keeps it"
+        );
     }
     let unmapped = books.physicals.begin_unmap(BASE + UNIT, 2_500 * UNIT);
     assert!(books.physicals.concerns_ours(&unmapped));

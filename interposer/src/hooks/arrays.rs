@@ -121,21 +121,13 @@ fn created<D: Description>(
     charged(real, shape, Shape::bytes, create, key)
 }
 
-pub fn cuArrayCreate(
-    real: &Library,
-    handle: *mut CuArray,
-    allocate_array: *const CudaArrayDescriptorV1,
-) -> CuResult {
+pub fn cuArrayCreate(real: &Library, handle: *mut CuArray, allocate_array: *const CudaArrayDescriptorV1) -> CuResult {
     created(real, handle, allocate_array, || {
         call!(real, cuArrayCreate(handle, allocate_array))
     })
 }
 
-pub fn cuArrayCreate_v2(
-    real: &Library,
-    handle: *mut CuArray,
-    allocate_array: *const CudaArrayDescriptor,
-) -> CuResult {
+pub fn cuArrayCreate_v2(real: &Library, handle: *mut CuArray, allocate_array: *const CudaArrayDescriptor) -> CuResult {
     created(real, handle, allocate_array, || {
         call!(real, cuArrayCreate_v2(handle, allocate_array))
     })

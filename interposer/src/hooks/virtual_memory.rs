@@ -108,9 +108,7 @@ pub fn cuMemRelease(real: &Library, handle: CuMemGenericAllocationHandle) -> CuR
     };
     let operation = Operation::begin_again(state, &charge);
     let result = release();
-    let gone = with(state, |physicals| {
-        physicals.end_release(released, result.is_success())
-    });
+    let gone = with(state, |physicals| physicals.end_release(released, result.is_success()));
     refund(state, gone);
     drop(operation);
     result

@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Every family of allocations beside linear memory: allocate to the limit, one unit over gives exactly 2, free,
+//! reallocate; the ledger is the driver's truth after each step.
+
+use std::time::Duration;
+
+use super::{Case, Random, tenth};
+use crate::client::Client;
+use crate::rig::{GIB, MIB, Rig};
+
+const SECOND: Duration = Duration::from_secs(1);
+const BOOKS: &str = "the simulator's books say what a family costs to the byte";
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        Case::new("families::each_fits_to_the_limit_and_not_a_unit_more", to_the_limit).simulated(BOOKS),
+        Case::new(
+            "families::refused_arguments_are_refused_as_without_us",
+            refused_arguments,
+        ),
+        Case::new(
+            "families::physical_memory_lives_as_long_as_handle_or_mapping",
+            physical_life,
+        )
+        .simulated(BOOKS),
+        Case::new(
+            "families::physical_memory_is_charged_where_its_properties_say",
+            physical_place,
+        )
+        .simulated(BOOKS),
+        Case::new("families::cycles_of_mapping_end_at_zero", mapping_cycles),
+        Case::new("families::arrays_end_with_their_context", arrays_end).simulated(BOOKS),
+        Case::new("families::ledger_equals_truth_with_failures_injected", injected)
+            .simulated("faults are the simulator's"),
+    ]
+}
+
+/// Waits until what `ps` says is what the driver says.
+#[track_caller]
+pub(super) fn books_agree(rig: &Rig, what: &str) {
+    rig.eventually(SECOND, what, || rig.ledger_used() == rig.truth_allocated());
+}
+
+/// Name, command without the name of what it makes, command that frees, bytes.
+const FAMILIES: &[(&str, &str, &str, u64)] = &[
+    ("one dimension", "array 65536 0 0 32 2 0", "arrayfree", 65536 * 8),
+    ("two dimensions", "array 1000 1024 0 32 1 0", "arrayfree", 4_096_000),
+    ("two, in bytes", "array 1000 1024 0 1 1 0", "arrayfree", 1_024_000),
+    (
+        "three dimensions",
+        "array 128 64 32 16 4 0",
+        "arrayfree",
+        128 * 64 * 32 * 8,
+    ),
+    ("layers of one", "array 1024 0 16 3 1 1", "arrayfree", 1024 * 16 * 4),
+    (
+        "layers of two",
+        "array 256 256 10 3 1 1",
+        "arrayfree",
+        256 * 256 * 10 * 4,
+    ),
+    ("a cube", "array 128 128 6 32 4 4", "arrayfree", 128 * 128 * 6 * 16),
+    ("layered cubes", "array 64 64 18 32 4 5", "arrayfree", 64 * 64 * 18 * 16),
+    ("video", "array 1920 1080 0 176 3 0", "arrayfree", 1920 * 1080 * 3 / 2),
+    (
+        "compressed squares",
+        "array 1022 1022 0 145 4 0",
+        "arrayfree",
+        256 * 256 * 8,
+    ),
+    ("levels", "mipmap 512 256 0 32 1 0 10", "mipmapfree", 4 * 174_763),
+    (
+        "layered levels",
+        "mipmap 64 64 5 1 4 1 3",
+        "mipmapfree",
+        4 * 5 * (4096 + 1024 + 256),
+    ),
+    ("a plain array", "array1 640 480 32 4", "arrayfree", 640 * 480 * 16),
+    ("physical memory", "create 6291456", "vrelease", 6 * MIB),
+];
+
+fn to_the_limit(rig: &Rig) {
+    let mut client = rig.client(&["-m", "1GiB"]);
+    client.ready();
+    let whole = client.room();
+    for (name, make, free, bytes) in FAMILIES {
+        let cost = bytes.next_multiple_of(512);
+        let (verb, freed) = (make.split(' ').next().expect("a verb"), format!("{free} 0"));
+        let made = format!("{verb} 0");
+        // `create` names what it makes second, all others last; both put it after the sizes.
+        let make = |thing: &str| format!("{make} {thing}");
+        client.expect(&format!("alloc {} pad", whole - cost), "alloc 0");
+        client.expect(&make("it"), &made);
+        assert_eq!(client.room(), 0, "{name}: costs {cost}");
+        books_agree(rig, name);
+        client.expect("alloc 1 more", "alloc 2");
+        client.expect(&make("other"), &format!("{verb} 2"));
+        books_agree(rig, name);
+        client.expect(&format!("{free} it"), &freed);
+        assert_eq!(client.room(), cost, "{name}: came back");
+        client.expect(&make("it"), &made);
+        client.expect(&format!("{free} it"), &freed);
+        client.expect("free pad", "free 0");
+        // One unit over.
+        client.expect(&format!("alloc {} pad", whole - cost + 512), "alloc 0");
+        client.expect(&make("it"), &format!("{verb} 2"));
+        client.expect("free pad", "free 0");
+        client.expect(&make("it"), &made);
+        books_agree(rig, name);
+        client.expect(&format!("{free} it"), &freed);
+        assert_eq!(client.room(), whole, "{name}: nothing drifted");
+    }
+    books_agree(rig, "at the end");
+}
+
+fn refused_arguments(rig: &Rig) {
+    let mut under = rig.client(&["-m", "1GiB"]);
+    let mut bare = rig.bare_client("dlopen");
+    under.ready();
+    bare.ready();
+    let room = under.room();
+    for line in [
+        format!("createnull {}", 4 * MIB),
+        format!("createnull {}", 4 * GIB),
+        // Not in units of the driver's, within the limit and beyond it.
+        format!("create {} x", 4 * MIB + 1),
+        format!("create {} x", GIB + 1),
+        "arraynull".into(),
+        "vrelease nothing".into(),
+        "vretain it nothing".into(),
+        "vmap nothing 0 nothing 2097152".into(),
+        "vunmap nothing 0 2097152".into(),
+        "arrayfree nothing".into(),
+        "mipmapfree nothing".into(),
+        // Beyond what any device can address.
+        "array 0 0 0 32 1 0 x".into(),
+        "array 64 64 0 32 3 0 x".into(),
+        "array 64 64 0 7 1 0 x".into(),
+        "array 64 0 4 32 1 0 x".into(),
+        "array 64 32 6 32 1 4 x".into(),
+    ] {
+        assert_eq!(under.say(&line), bare.say(&line), "{line}");
+    }
+    under.expect("mipmap 64 64 0 32 1 0 3 levels", "mipmap 0");
+    under.expect("level levels 1 second", "level 0");
+    assert_ne!(under.say("arrayfree second"), "arrayfree 0", "a level is not destroyed");
+    under.expect("mipmapfree levels", "mipmapfree 0");
+    assert_eq!(under.room(), room);
+}
+
+/// Says a line that must succeed.
+#[track_caller]
+fn done(client: &mut Client, line: &str) {
+    let verb = line.split(' ').next().unwrap_or(line);
+    client.expect(line, &format!("{verb} 0"));
+}
+
+fn physical_life(rig: &Rig) {
+    let mut client = rig.client(&["-m", "1GiB"]);
+    client.ready();
+    let room = client.room();
+    let unit = 4 * MIB;
+    let held = |client: &mut Client, units: u64, what: &str| {
+        assert_eq!(room - client.room(), units * unit, "{what}");
+        books_agree(rig, what);
+    };
+    done(&mut client, &format!("vreserve {} range", 8 * unit));
+    held(&mut client, 0, "addresses are free");
+    done(&mut client, &format!("create {unit} a"));
+    done(&mut client, "vmap range 0 a");
+    done(&mut client, "vrelease a");
+    held(&mut client, 1, "released first, the mapping keeps it");
+    done(&mut client, &format!("vretain b range {}", unit / 2));
+    done(&mut client, &format!("vunmap range 0 {unit}"));
+    held(&mut client, 1, "retained by its address, the handle keeps it");
+    for place in 0..3 {
+        done(&mut client, &format!("vmap range {} b {unit}", place * unit));
+    }
+    done(&mut client, "vrelease b");
+    held(&mut client, 1, "three mappings, one memory");
+    done(&mut client, &format!("create {unit} c"));
+    done(&mut client, &format!("vmap range {} c", 3 * unit));
+    done(&mut client, &format!("vunmap range {unit} {}", 2 * unit));
+    held(&mut client, 2, "two of three mappings went");
+    assert_ne!(client.say(&format!("vunmap range 0 {}", 4 * unit)), "vunmap 0", "a gap");
+    held(&mut client, 2, "a refused unmapping changes nothing");
+    done(&mut client, &format!("vunmap range 0 {unit}"));
+    held(&mut client, 1, "the last mapping went");
+    done(&mut client, "vrelease c");
+    held(&mut client, 1, "still mapped");
+    done(&mut client, &format!("vunmap range {} {unit}", 3 * unit));
+    held(&mut client, 0, "all gone");
+    // Memories side by side, unmapped by one call.
+    for place in 0..8 {
+        done(&mut client, &format!("create {unit} m{place}"));
+        done(&mut client, &format!("vmap range {} m{place}", place * unit));
+        done(&mut client, &format!("vrelease m{place}"));
+    }
+    held(&mut client, 8, "eight memories");
+    done(&mut client, &format!("vunmap range 0 {}", 8 * unit));
+    held(&mut client, 0, "one call ended eight");
+    done(&mut client, "vunreserve range");
+}
+
+fn physical_place(rig: &Rig) {
+    let mut client = rig.client(&["-m", "1GiB", "-g", "auto:2"]);
+    // No context anywhere yet, and none needed.
+    client.expect("init 0", "init 0");
+    done(&mut client, &format!("create {} first 0", 256 * MIB));
+    books_agree(rig, "charged without a context");
+    done(&mut client, &format!("create {} second 1", 512 * MIB));
+    books_agree(rig, "charged to the other device");
+    client.expect("ctx 0", "ctx 0");
+    let first = client.room();
+    client.expect("ctx 1", "ctx 0");
+    let second = client.room();
+    assert_eq!(first - second, 256 * MIB, "each device was charged its own");
+    client.expect(&format!("create {} third 1", 514 * MIB), "create 2");
+    done(&mut client, &format!("create {} third 0", 514 * MIB));
+    // Memory on the host side is not device memory, whatever its size; a driver without it says so itself.
+    for place in ["host", "numa"] {
+        let line = format!("create {} place {place}", 4 * GIB);
+        let answer = client.say(&line);
+        assert_ne!(answer, "create 2", "{line} is not charged");
+        if answer == "create 0" {
+            assert_eq!(client.room(), second, "{place} memory costs nothing");
+            done(&mut client, "vrelease place");
+        }
+    }
+    for name in ["first", "second", "third"] {
+        done(&mut client, &format!("vrelease {name}"));
+    }
+    books_agree(rig, "at the end");
+}
+
+fn mapping_cycles(rig: &Rig) {
+    let mut client = rig.client(&["-m", "256MiB"]);
+    client.ready();
+    let room = client.room();
+    // At half the limit a cycle that leaked would be denied at the third.
+    client.expect(&format!("vcycles {} {}", 10_000 / tenth(), 64 * MIB), "vcycles 0");
+    assert_eq!(client.room(), room);
+    rig.eventually(SECOND, "the ledger is empty", || rig.ledger_used() == 0);
+}
+
+fn arrays_end(rig: &Rig) {
+    let mut client = rig.client(&["-m", "1GiB"]);
+    client.ready();
+    let room = client.room();
+    for _ in 0..5 {
+        client.expect("ctx 1 0", "ctx 0");
+        done(&mut client, "array 1024 1024 0 32 4 0 plain");
+        done(&mut client, "mipmap 1024 1024 0 32 4 0 11 levels");
+        client.expect("ctxdestroy 1", "ctxdestroy 0");
+        client.expect("use 0", "use 0");
+        rig.eventually(SECOND, "what the context held came back", || client.room() == room);
+        books_agree(rig, "after the context");
+    }
+}
+
+fn injected(rig: &Rig) {
+    let rounds = 2000 / tenth() as u64;
+    let mut random = Random::new(19);
+    let mut command = rig.run(&["-m", "512MiB"], &crate::artefacts::client(), &["dlopen"]);
+    let faults = [
+        "oom:cuMemCreate:%7",
+        "code:cuMemMap:%5:999",
+        "code:cuMemUnmap:%5:999",
+        "code:cuMemRelease:%6:999",
+        "code:cuMemRetainAllocationHandle:%3:999",
+        "oom:cuArray3DCreate_v2:%5",
+        "code:cuArrayDestroy:%4:999",
+        "oom:cuMipmappedArrayCreate:%4",
+        "code:cuMipmappedArrayDestroy:%3:999",
+    ];
+    command.env("PARTAGE_SIM_FAULTS", faults.join(";"));
+    let mut client = Client::start(command);
+    client.ready();
+    let room = client.room();
+    let unit = 2 * MIB;
+    let places = 8;
+    client.expect(&format!("vreserve {} range", places * unit), "vreserve 0");
+    // What the program believes, from the driver's answers alone.
+    let mut held: Vec<String> = Vec::new();
+    let mut arrays: Vec<(&str, String)> = Vec::new();
+    let mut failed = 0;
+    for step in 0..rounds {
+        let name = format!("n{step}");
+        let place = random.below(places) * unit;
+        let any = |list: &[String], random: &mut Random| {
+            list.get(random.below(list.len() as u64) as usize)
+                .cloned()
+                .unwrap_or_else(|| "none".into())
+        };
+        let line = match random.below(9) {
+            0 | 1 => format!("create {unit} {name}"),
+            2 | 3 => format!("vmap range {place} {} {unit}", any(&held, &mut random)),
+            4 => format!("vunmap range {place} {}", unit * (1 + random.below(2))),
+            5 => format!("vrelease {}", any(&held, &mut random)),
+            6 => format!("vretain {name} range {place}"),
+            7 => match random.below(2) {
+                0 => format!("array {} 64 0 32 1 0 {name}", 64 + random.below(512)),
+                _ => format!("mipmap {} 64 0 32 1 0 3 {name}", 64 + random.below(512)),
+            },
+            _ => match arrays.get(random.below(arrays.len() as u64) as usize) {
+                Some((verb, name)) => format!("{verb} {name}"),
+                None => continue,
+            },
+        };
+        let answer = client.say(&line);
+        let is_done = answer.ends_with(" 0");
+        failed += u32::from(answer.ends_with(" 999"));
+        let words: Vec<_> = line.split(' ').collect();
+        match words[0] {
+            "create" | "vretain" if is_done => held.push(name),
+            "vrelease" if is_done => held.retain(|other| other != words[1]),
+            "array" if is_done => arrays.push(("arrayfree", name)),
+            "mipmap" if is_done => arrays.push(("mipmapfree", name)),
+            "arrayfree" | "mipmapfree" if is_done => arrays.retain(|(_, other)| other != words[1]),
+            _ => {}
+        }
+        if step % 25 == 0 {
+            books_agree(rig, &line);
+        }
+    }
+    assert!(failed > 20, "calls failed: {failed}");
+    books_agree(rig, "at the end");
+    // Whatever is left goes, however often the driver refuses first.
+    for line in held.iter().map(|name| format!("vrelease {name}")) {
+        while !client.say(&line).ends_with(" 0") {}
+    }
+    for line in arrays.iter().map(|(verb, name)| format!("{verb} {name}")) {
+        while !client.say(&line).ends_with(" 0") {}
+    }
+    for place in 0..places {
+        // 1: nothing was mapped there.
+        while client
+            .say(&format!("vunmap range {} {unit}", place * unit))
+            .ends_with(" 999")
+        {}
+    }
+    assert_eq!(client.room(), room, "nothing drifted");
+    books_agree(rig, "all gone");
+}
