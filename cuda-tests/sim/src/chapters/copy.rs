@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Copies of linear memory, in one to three dimensions.
+//! Copies in one to three dimensions, of linear memory and of arrays.
 //!
 //! When a call returns (manual, "API synchronization behavior"): a copy between host and device returns when it is
 //! done, one inside devices at once. An asynchronous copy from pageable memory returns when the content has been
-//! taken, one to pageable memory when it is done. Copies of arrays are not built: nothing here makes an array.
+//! taken, one to pageable memory when it is done. A box of an array is copied as it lies there; where a format has
+//! blocks, x and y count them. An array of several planes is copied plane by plane (`cuArrayGetPlane`); a copy that
+//! names the whole is answered NOT_SUPPORTED.
 
 use std::sync::Arc;
 
@@ -23,8 +25,9 @@ const HOST: i32 = 1;
 const DEVICE: i32 = 2;
 const ARRAY: i32 = 3;
 const UNIFIED: i32 = 4;
-/// `CU_MEMCPY_OPERAND_TYPE_POINTER`.
+/// `CU_MEMCPY_OPERAND_TYPE_*`.
 const OPERAND_POINTER: i32 = 1;
+const OPERAND_ARRAY: i32 = 2;
 /// Up to this much is taken from pageable memory at once; the driver's staging buffers hold about as much.
 const STAGED_BYTES: u64 = 64 << 10;
 
@@ -237,18 +240,45 @@ pub(super) fn read<T: std::marker::Copy>(from: *const T) -> Answer<T> {
     Ok(unsafe { from.read_unaligned() })
 }
 
-/// The address of one end. NOT_SUPPORTED for an array.
-fn base(kind: i32, host: u64, device: CuDevicePtr) -> Answer<(Side, u64)> {
-    match kind {
-        HOST => Ok((Side::Host, host)),
-        DEVICE => Ok((Side::Device, device)),
-        UNIFIED => Ok((Side::Unified, device)),
-        ARRAY => Err(CuResult::NOT_SUPPORTED),
-        _ => Err(CuResult::INVALID_VALUE),
+/// One end of a copy as the program describes it.
+struct Given {
+    /// `CU_MEMORYTYPE_*`.
+    kind: i32,
+    host: u64,
+    device: CuDevicePtr,
+    array: CuArray,
+    /// Its first byte, as x in bytes, y in rows and z in planes.
+    place: [usize; 3],
+    /// 0 for rows that touch.
+    pitch: usize,
+    /// 0 for planes that touch.
+    rows: usize,
+}
+
+impl Given {
+    /// The end, for a copy of `extent`: width in bytes, height and depth.
+    fn end(&self, extent: [usize; 3]) -> Answer<End> {
+        let (side, address) = match self.kind {
+            HOST => (Side::Host, self.host),
+            DEVICE => (Side::Device, self.device),
+            UNIFIED => (Side::Unified, self.device),
+            ARRAY => {
+                let wide = |parts: [usize; 3]| parts.map(|part| part as u64);
+                return End::in_array(self.array, wide(self.place), wide(extent));
+            }
+            _ => return Err(CuResult::INVALID_VALUE),
+        };
+        let or = |given: usize, otherwise: usize| if given == 0 { otherwise } else { given };
+        end(
+            (side, address),
+            self.place,
+            or(self.pitch, extent[0]),
+            or(self.rows, extent[1]),
+        )
     }
 }
 
-/// One end: `place` is its first byte as x in bytes, y in rows and z in planes.
+/// One end at an address: `place` is its first byte as x in bytes, y in rows and z in planes.
 fn end((side, address): (Side, u64), place: [usize; 3], pitch: usize, rows: usize) -> Answer<End> {
     let (pitch, rows) = (pitch as u64, rows as u64);
     let plane = pitch.checked_mul(rows).ok_or(CuResult::INVALID_VALUE)?;
@@ -269,46 +299,67 @@ fn end((side, address): (Side, u64), place: [usize; 3], pitch: usize, rows: usiz
     })
 }
 
+fn between(to: End, from: End, [width, height, depth]: [usize; 3]) -> Copy {
+    Copy {
+        to,
+        from,
+        width: width as u64,
+        height: height as u64,
+        depth: depth as u64,
+        staged: None,
+    }
+}
+
 pub(super) fn plane(copy: *const CudaMemcpy2d) -> Answer<Copy> {
     let copy = read(copy)?;
-    let from = base(copy.srcMemoryType, copy.srcHost as u64, copy.srcDevice)?;
-    let to = base(copy.dstMemoryType, copy.dstHost as u64, copy.dstDevice)?;
-    // A pitch of 0 stands for rows that touch.
-    let pitch = |given: usize| if given == 0 { copy.WidthInBytes } else { given };
-    Ok(Copy {
-        from: end(from, [copy.srcXInBytes, copy.srcY, 0], pitch(copy.srcPitch), 0)?,
-        to: end(to, [copy.dstXInBytes, copy.dstY, 0], pitch(copy.dstPitch), 0)?,
-        width: copy.WidthInBytes as u64,
-        height: copy.Height as u64,
-        depth: 1,
-        staged: None,
+    volume(&CudaMemcpy3d {
+        srcXInBytes: copy.srcXInBytes,
+        srcY: copy.srcY,
+        srcMemoryType: copy.srcMemoryType,
+        srcHost: copy.srcHost,
+        srcDevice: copy.srcDevice,
+        srcArray: copy.srcArray,
+        srcPitch: copy.srcPitch,
+        dstXInBytes: copy.dstXInBytes,
+        dstY: copy.dstY,
+        dstMemoryType: copy.dstMemoryType,
+        dstHost: copy.dstHost,
+        dstDevice: copy.dstDevice,
+        dstArray: copy.dstArray,
+        dstPitch: copy.dstPitch,
+        WidthInBytes: copy.WidthInBytes,
+        Height: copy.Height,
+        Depth: 1,
+        ..CudaMemcpy3d::default()
     })
 }
 
 /// A copy as the three-dimensional description gives it. INVALID_VALUE if it contradicts itself.
 pub(super) fn volume(copy: &CudaMemcpy3d) -> Answer<Copy> {
-    let from = base(copy.srcMemoryType, copy.srcHost as u64, copy.srcDevice)?;
-    let to = base(copy.dstMemoryType, copy.dstHost as u64, copy.dstDevice)?;
-    let pitch = |given: usize| if given == 0 { copy.WidthInBytes } else { given };
-    let rows = |given: usize| if given == 0 { copy.Height } else { given };
-    Ok(Copy {
-        from: end(
-            from,
-            [copy.srcXInBytes, copy.srcY, copy.srcZ],
-            pitch(copy.srcPitch),
-            rows(copy.srcHeight),
-        )?,
-        to: end(
-            to,
-            [copy.dstXInBytes, copy.dstY, copy.dstZ],
-            pitch(copy.dstPitch),
-            rows(copy.dstHeight),
-        )?,
-        width: copy.WidthInBytes as u64,
-        height: copy.Height as u64,
-        depth: copy.Depth as u64,
-        staged: None,
-    })
+    // The manual: the levels must be 0; a level of a mipmapped array is an array of its own.
+    if copy.srcLOD != 0 || copy.dstLOD != 0 {
+        return Err(CuResult::INVALID_VALUE);
+    }
+    let from = Given {
+        kind: copy.srcMemoryType,
+        host: copy.srcHost as u64,
+        device: copy.srcDevice,
+        array: copy.srcArray,
+        place: [copy.srcXInBytes, copy.srcY, copy.srcZ],
+        pitch: copy.srcPitch,
+        rows: copy.srcHeight,
+    };
+    let to = Given {
+        kind: copy.dstMemoryType,
+        host: copy.dstHost as u64,
+        device: copy.dstDevice,
+        array: copy.dstArray,
+        place: [copy.dstXInBytes, copy.dstY, copy.dstZ],
+        pitch: copy.dstPitch,
+        rows: copy.dstHeight,
+    };
+    let extent = [copy.WidthInBytes, copy.Height, copy.Depth];
+    Ok(between(to.end(extent)?, from.end(extent)?, extent))
 }
 
 /// The three-dimensional description of a copy.
@@ -317,17 +368,36 @@ pub(super) fn describe(copy: &Copy) -> CudaMemcpy3d {
         Side::Host => HOST,
         Side::Device => DEVICE,
         Side::Unified => UNIFIED,
+        Side::Array(_) => ARRAY,
     };
     let rows = |end: &End| end.plane.checked_div(end.pitch).unwrap_or(0) as usize;
+    // An address stands for itself; in an array the place is told instead.
+    let split = |end: &End| match end.array() {
+        None => (end.address, CuArray::NULL, [0; 3]),
+        Some(array) => {
+            let (row, inside) = (end.address / end.pitch, end.address % end.pitch);
+            let rows = end.plane / end.pitch;
+            (0, array, [inside, row % rows, row / rows].map(|part| part as usize))
+        }
+    };
+    let ((source, source_array, from), (target, target_array, to)) = (split(&copy.from), split(&copy.to));
     CudaMemcpy3d {
+        srcXInBytes: from[0],
+        srcY: from[1],
+        srcZ: from[2],
         srcMemoryType: kind(&copy.from),
-        srcHost: copy.from.address as *const c_void,
-        srcDevice: copy.from.address,
+        srcHost: source as *const c_void,
+        srcDevice: source,
+        srcArray: source_array,
         srcPitch: copy.from.pitch as usize,
         srcHeight: rows(&copy.from),
+        dstXInBytes: to[0],
+        dstY: to[1],
+        dstZ: to[2],
         dstMemoryType: kind(&copy.to),
-        dstHost: copy.to.address as *mut c_void,
-        dstDevice: copy.to.address,
+        dstHost: target as *mut c_void,
+        dstDevice: target,
+        dstArray: target_array,
         dstPitch: copy.to.pitch as usize,
         dstHeight: rows(&copy.to),
         WidthInBytes: copy.width as usize,
@@ -346,17 +416,21 @@ fn peer_volume(copy: *const CudaMemcpy3dPeer) -> Answer<Copy> {
         srcXInBytes: copy.srcXInBytes,
         srcY: copy.srcY,
         srcZ: copy.srcZ,
+        srcLOD: copy.srcLOD,
         srcMemoryType: copy.srcMemoryType,
         srcHost: copy.srcHost,
         srcDevice: copy.srcDevice,
+        srcArray: copy.srcArray,
         srcPitch: copy.srcPitch,
         srcHeight: copy.srcHeight,
         dstXInBytes: copy.dstXInBytes,
         dstY: copy.dstY,
         dstZ: copy.dstZ,
+        dstLOD: copy.dstLOD,
         dstMemoryType: copy.dstMemoryType,
         dstHost: copy.dstHost,
         dstDevice: copy.dstDevice,
+        dstArray: copy.dstArray,
         dstPitch: copy.dstPitch,
         dstHeight: copy.dstHeight,
         WidthInBytes: copy.WidthInBytes,
@@ -366,34 +440,52 @@ fn peer_volume(copy: *const CudaMemcpy3dPeer) -> Answer<Copy> {
     })
 }
 
+/// A copy between two operands, whose extents count elements: those of an array if there is one, else bytes.
 fn operands(op: &CudaMemcpy3dBatchOp) -> Answer<Copy> {
-    let side = |operand: &CuMemcpy3DOperand| {
-        if operand.kind != OPERAND_POINTER {
-            return Err(CuResult::NOT_SUPPORTED);
-        }
-        // SAFETY: the kind says that the pointer is meant; it is plain data.
-        let pointer = unsafe { operand.op.ptr };
-        let pitch = if pointer.rowLength == 0 {
-            op.extent.width
-        } else {
-            pointer.rowLength
-        };
-        let rows = if pointer.layerHeight == 0 {
-            op.extent.height
-        } else {
-            pointer.layerHeight
-        };
-        end((Side::Unified, pointer.ptr), [0; 3], pitch, rows)
+    let array_of = |operand: &CuMemcpy3DOperand| match operand.kind {
+        OPERAND_POINTER => Ok(None),
+        // SAFETY: the kind says that the array is meant; it is plain data.
+        OPERAND_ARRAY => Ok(Some(unsafe { operand.op.array })),
+        _ => Err(CuResult::INVALID_VALUE),
     };
-    let [width, height, depth] = [op.extent.width, op.extent.height, op.extent.depth].map(|part| part as u64);
-    Ok(Copy {
-        from: side(&op.src)?,
-        to: side(&op.dst)?,
-        width,
-        height,
-        depth,
-        staged: None,
-    })
+    let element_of = |operand: &CuMemcpy3DOperand| match array_of(operand)? {
+        Some(given) => Ok(Some(
+            driver()?.memory.array(given.array)?.shape.grid()?.element as usize,
+        )),
+        None => Answer::Ok(None),
+    };
+    // Two arrays of different elements are found out by the check of the copy.
+    let element = element_of(&op.src)?.or(element_of(&op.dst)?).unwrap_or(1);
+    let bytes = |elements: usize| elements.checked_mul(element).ok_or(CuResult::INVALID_VALUE);
+    let extent = [bytes(op.extent.width)?, op.extent.height, op.extent.depth];
+    let side = |operand: &CuMemcpy3DOperand| {
+        let given = match array_of(operand)? {
+            Some(given) => Given {
+                kind: ARRAY,
+                host: 0,
+                device: 0,
+                array: given.array,
+                place: [bytes(given.offset.x)?, given.offset.y, given.offset.z],
+                pitch: 0,
+                rows: 0,
+            },
+            None => {
+                // SAFETY: the kind says that the pointer is meant; it is plain data.
+                let pointer = unsafe { operand.op.ptr };
+                Given {
+                    kind: UNIFIED,
+                    host: 0,
+                    device: pointer.ptr,
+                    array: CuArray::NULL,
+                    place: [0; 3],
+                    pitch: bytes(pointer.rowLength)?,
+                    rows: pointer.layerHeight,
+                }
+            }
+        };
+        given.end(extent)
+    };
+    Ok(between(side(&op.dst)?, side(&op.src)?, extent))
 }
 
 // ---- the way to the stream ------------------------------------------------------------------------------------

@@ -32,7 +32,6 @@ pub struct Array {
     /// Whether it is a level or a plane.
     is_part: bool,
     /// Where its bytes begin in the memory.
-    #[allow(dead_code)] // used by copies
     start: u64,
     memory: Arc<ArrayMemory>,
 }
@@ -221,6 +220,18 @@ impl Memory {
             .mipmapped
             .remove_if(|array| array.memory.context == context.id);
         self.arrays.single.remove_if(|array| array.memory.context == context.id);
+    }
+
+    /// Where the driver reaches `bytes` bytes of an array of one plane, from `offset` on. INVALID_VALUE unless it holds
+    /// all of them.
+    pub fn reach_array(&self, handle: CuArray, offset: u64, bytes: u64) -> Answer<*mut u8> {
+        let array = self.array(handle)?;
+        let length = array.shape.bytes()?;
+        if offset.checked_add(bytes).is_none_or(|end| end > length) {
+            return Err(CuResult::INVALID_VALUE);
+        }
+        let window = self.space.window(array.memory.device).start;
+        Ok(self.space.alias(window + array.memory.offset + array.start + offset))
     }
 
     fn take_for_arrays(&self, driver: &Driver, context: &Context, bytes: u64) -> Answer<Arc<ArrayMemory>> {

@@ -200,7 +200,6 @@ impl Grid {
         self.pitch.checked_mul(self.rows)?.checked_mul(self.slices)
     }
 
-    #[allow(dead_code)] // used by copies
     /// The bytes before those at x (in bytes), y and z. INVALID_VALUE unless a box of this width (in bytes), height and
     /// depth from there lies inside and consists of whole elements.
     pub fn offset(&self, place: [u64; 3], extent: [u64; 3]) -> Answer<u64> {

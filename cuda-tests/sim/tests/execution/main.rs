@@ -2,6 +2,7 @@
 //! Execution on the built simulated driver: order of streams, events and their times, capture, graphs, copies, and
 //! processes that share a device. Each test runs in a child process on a machine of its own.
 
+mod array_copies;
 mod capture;
 mod copies;
 mod graphs;

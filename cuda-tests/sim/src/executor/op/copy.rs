@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Copies between addresses: one to three dimensions, on linear memory.
+//! Copies in one to three dimensions, between addresses and arrays.
 
 use std::sync::atomic::Ordering;
 
-use partage_abi::types::CuResult;
+use partage_abi::types::{CuArray, CuResult, c_void};
 use partage_machine::timeline::{Engine, FULL};
 
 use super::Place;
 use crate::state::{Answer, Context, driver, memory};
 
-/// What kind of address one end of a copy is said to be.
+/// What one end of a copy is said to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The program's memory.
@@ -18,6 +18,8 @@ pub enum Side {
     Device,
     /// Either: the address tells.
     Unified,
+    /// The array with this handle. Addresses in it count from its first byte.
+    Array(u64),
 }
 
 /// One end of a copy. Bytes.
@@ -74,8 +76,41 @@ impl End {
         }
     }
 
+    /// A box in an array: its place and extent, both as x in bytes, y and z. INVALID_VALUE if it is not inside, or
+    /// not of whole elements.
+    pub fn in_array(handle: CuArray, place: [u64; 3], extent: [u64; 3]) -> Answer<Self> {
+        let grid = memory()?.array(handle)?.shape.grid()?;
+        Ok(Self {
+            side: Side::Array(handle.0 as u64),
+            address: grid.offset(place, extent)?,
+            pitch: grid.pitch,
+            plane: grid.pitch * grid.rows,
+        })
+    }
+
+    /// The array it is in.
+    pub fn array(&self) -> Option<CuArray> {
+        match self.side {
+            Side::Array(handle) => Some(CuArray(handle as *mut c_void)),
+            Side::Host | Side::Device | Side::Unified => None,
+        }
+    }
+
+    /// Bytes of an element, if it is in an array.
+    pub fn element(&self) -> Answer<Option<u64>> {
+        let Some(array) = self.array() else {
+            return Ok(None);
+        };
+        Ok(Some(memory()?.array(array)?.shape.grid()?.element))
+    }
+
     /// Where it is.
     pub fn location(&self) -> Answer<Location> {
+        if let Some(array) = self.array() {
+            // One that is destroyed is nowhere, like an address that nobody knows; reaching it tells.
+            let found = memory()?.array(array);
+            return Ok(found.map_or(Location::Pageable, |found| Location::Device(found.memory().device)));
+        }
         Ok(match memory()?.find(self.address) {
             None => Location::Pageable,
             Some(found) if found.is_host() => Location::Pinned,
@@ -86,6 +121,9 @@ impl End {
 
     /// Whether the program asked that copies of this memory always be synchronous.
     pub fn wants_synchronous(&self) -> Answer<bool> {
+        if self.array().is_some() {
+            return Ok(false);
+        }
         Ok(memory()?
             .find(self.address)
             .is_some_and(|found| found.sync_copies.load(Ordering::Relaxed)))
@@ -115,8 +153,14 @@ impl Copy {
         self.width.saturating_mul(self.height).saturating_mul(self.depth)
     }
 
-    /// Checks that both ends hold what is copied. INVALID_VALUE otherwise.
+    /// Checks that both ends hold what is copied, and that two arrays have elements of one size. INVALID_VALUE
+    /// otherwise.
     pub fn check(&self) -> Answer {
+        if let (Some(to), Some(from)) = (self.to.element()?, self.from.element()?)
+            && to != from
+        {
+            return Err(CuResult::INVALID_VALUE);
+        }
         if self.is_empty() {
             return Ok(());
         }
@@ -157,6 +201,7 @@ impl Copy {
         match end.side {
             Side::Device => memory()?.resolve(end.address, extent),
             Side::Host | Side::Unified => memory()?.resolve_any(end.address, extent),
+            Side::Array(handle) => memory()?.reach_array(CuArray(handle as *mut c_void), end.address, extent),
         }
     }
 
