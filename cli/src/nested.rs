@@ -105,7 +105,8 @@ pub fn run(arguments: &Run, job: &JobView, command: Command, place: &Place, repo
         );
         return Ok(0);
     }
-    if asked.is_some() || (!arguments.quiet && std::io::stderr().is_terminal()) {
+    // What is not enforced is said in any case.
+    if is_lower || (!arguments.quiet && (asked.is_some() || std::io::stderr().is_terminal())) {
         report.say(&text);
     }
     let Command {

@@ -332,6 +332,11 @@ fn run_inside_a_job_stays_in_it() {
     assert_eq!((given.0, given.1.as_str()), (125, ""));
     assert!(given.2.contains("not enforced"), "{}", given.2);
 
+    let (given, _) = inside(&["run", "-q", "-m", "4GiB", "true"], vec![got_job()]);
+    assert_eq!(given.2, line, "-q silences no limit that is not enforced");
+    let (given, _) = inside(&["run", "-q", "-m", "8GiB", "true"], vec![got_job()]);
+    assert_eq!(given.2, "", "-q: a wrapper's python that starts another says nothing");
+
     let (given, _) = inside(&["run", "-m", "64GiB", "env"], vec![got_job()]);
     assert_eq!(
         variable(&given.1, "PARTAGE_MEM_BYTES"),
