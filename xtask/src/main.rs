@@ -2,10 +2,11 @@
 //! Checks and generators that cargo commands cannot do: `cargo xtask check`, `cargo xtask gen [--check]`,
 //! `cargo xtask tidy`.
 //!
-//! `check` is `tidy` and `gen --check`. Formatting, clippy and cargo-deny are cargo commands; `scripts/test` calls them
-//! and this.
+//! `check` is `tidy`, `gen --check` and `docs/memory.md` against the driver table. Formatting, clippy and cargo-deny are
+//! cargo commands; `scripts/test` calls them and this.
 
 mod driver_api;
+mod memory_page;
 mod tidy;
 mod tree;
 
@@ -20,7 +21,12 @@ fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
     let complaints = match arguments.as_slice() {
-        ["check"] => [tidy::complaints(root), driver_api::drift(root)].concat(),
+        ["check"] => [
+            tidy::complaints(root),
+            driver_api::drift(root),
+            memory_page::drift(root),
+        ]
+        .concat(),
         ["tidy"] => tidy::complaints(root),
         ["gen", "--check"] => driver_api::drift(root),
         ["gen"] => driver_api::write(root).err().into_iter().collect(),
