@@ -9,6 +9,7 @@ mod commands;
 mod death;
 mod devices;
 mod families;
+mod faults;
 mod guest;
 mod launcher;
 mod matrix;
@@ -67,6 +68,7 @@ pub fn all() -> Vec<Case> {
         families::cases(),
         guest::cases(),
         ownership::cases(),
+        faults::cases(),
         storm::cases(),
     ]
     .into_iter()

@@ -52,10 +52,17 @@ pub struct Siblings {
 }
 
 impl Siblings {
+    /// What makes a process one of the job.
+    pub fn environment(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.environment
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
     /// One more process of the job, attached.
     pub fn start(&self, rig: &Rig) -> Client {
         let mut command = rig.command(crate::artefacts::client());
-        command.arg("dlopen").envs(self.environment.iter().map(|(k, v)| (k, v)));
+        command.arg("dlopen").envs(self.environment());
         Client::start(command)
     }
 }
