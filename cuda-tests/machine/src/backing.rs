@@ -30,14 +30,19 @@ pub fn create(folder: &Path, bytes: u64) -> io::Result<File> {
         .open(&path)?;
     std::fs::remove_file(&path)?;
     file.set_len(bytes)?;
+    Ok(out_of_the_way(file))
+}
+
+/// The same file behind a descriptor that programs do not expect to get, where the limit on descriptors allows it.
+pub fn out_of_the_way(file: File) -> File {
     // SAFETY: duplicates a descriptor that is open.
     let high = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR) };
     if high < 0 {
-        // A low limit on descriptors: the low one does as well.
-        return Ok(file);
+        // A low limit: the low one does as well.
+        return file;
     }
     // SAFETY: just made, owned by nobody else.
-    Ok(unsafe { File::from_raw_fd(high) })
+    unsafe { File::from_raw_fd(high) }
 }
 
 /// Bytes that this user can still write on the file system of `folder`.

@@ -13,6 +13,7 @@ pub mod faults;
 pub mod machine;
 pub mod process;
 pub mod profile;
+pub mod ranges;
 pub mod seats;
 pub mod shared;
 pub mod spec;

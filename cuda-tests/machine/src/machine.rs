@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::entry_counts::{EntryCounts, Table};
 use crate::faults::Faults;
 use crate::profile::Profile;
+use crate::ranges::{self, RangeId};
 use crate::seats::{self, Dead, Full, Occupant, Seats};
 use crate::shared::Shared;
 use crate::spec::{Error, Spec};
@@ -274,6 +275,48 @@ impl Machine {
     /// Gives back `bytes` that the seat reserved.
     pub fn release(&self, seat: usize, device: usize, bytes: u64) {
         seats::release(&self.seats, seat, device, bytes);
+    }
+
+    /// Makes `bytes` that the seat has reserved ready for other processes to hold. `None` when a machine has no room
+    /// for more such ranges.
+    pub fn share(&self, seat: usize, device: usize, bytes: u64) -> Option<RangeId> {
+        ranges::share(&self.seats.lock(), seat, device, bytes, self.dead())
+    }
+
+    /// Makes the seat a holder of the range that `read` names, or of a new one that `write` is told, when nobody living
+    /// holds that. Other processes wait meanwhile.
+    pub fn join_or_adopt(
+        &self,
+        seat: usize,
+        device: usize,
+        bytes: u64,
+        read: impl FnOnce() -> RangeId,
+        write: impl FnOnce(RangeId),
+    ) -> Result<RangeId, Shortage> {
+        let seats = self.seats.lock();
+        let known = read();
+        if ranges::join(&seats, seat, known, None, self.dead()) {
+            return Ok(known);
+        }
+        let capacity = self.devices[device].memory;
+        let made = ranges::adopt(&seats, seat, device, bytes, capacity, self.dead()).map_err(Shortage::Device)?;
+        write(made);
+        Ok(made)
+    }
+
+    /// Makes the seat a holder of a range. False when the seat `of` holds it no more.
+    pub fn join(&self, seat: usize, id: RangeId, of: usize) -> bool {
+        ranges::join(&self.seats.lock(), seat, id, Some(of), self.dead())
+    }
+
+    /// Lets the seat go of a range. True when nobody living holds it any more: its bytes are free.
+    pub fn let_go(&self, seat: usize, id: RangeId) -> bool {
+        ranges::let_go(&self.seats.lock(), seat, id, self.dead())
+    }
+
+    /// Whether anybody living holds a range.
+    pub fn is_held(&self, id: RangeId) -> bool {
+        ranges::is_held(&self.seats.lock(), id, self.dead())
     }
 
     /// Reserves what a new context costs on a device, and counts it.

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The machine's process table: one *seat* for each process that uses a device, with the bytes it holds.
+//! The machine's process table: one *seat* for each process that uses a device, with the bytes it holds for itself.
+//! What several hold is in the table of [`ranges`](crate::ranges) behind it.
 //!
 //! There is no sum anywhere: what is free is computed from the seats of living processes at each question. So a
 //! process may be killed between any two stores without leaving anything wrong. Invariant, under the lock: over all
-//! living seats, the bytes held of a device are at most its capacity.
+//! living seats and ranges, the bytes held of a device are at most its capacity.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::process::ProcessId;
+use crate::ranges::Ranges;
 use crate::shared::{Shared, SharedGuard, SharedLayout};
 
 /// Devices of one machine at most.
@@ -38,11 +40,12 @@ pub struct Seats {
     /// No seat at or above this index was ever taken.
     high_water: AtomicU64,
     seats: [Seat; MAX_SEATS],
+    pub(crate) ranges: Ranges,
 }
 
 // SAFETY: atomics and arrays of them, all `repr(C)`; zero is an empty table.
 unsafe impl SharedLayout for Seats {
-    const MAGIC: u64 = 0x5345_4154_0000_0001;
+    const MAGIC: u64 = 0x5345_4154_0000_0002;
 }
 
 /// A process that uses a device.
@@ -64,16 +67,21 @@ pub struct Full {
 }
 
 impl Seats {
-    fn taken(&self) -> impl Iterator<Item = &Seat> {
+    fn taken(&self) -> impl Iterator<Item = (usize, &Seat)> {
         let limit = (self.high_water.load(Ordering::Acquire) as usize).min(MAX_SEATS);
-        self.seats[..limit]
-            .iter()
-            .filter(|seat| seat.pid.load(Ordering::Acquire) != 0)
+        let seats = self.seats[..limit].iter().enumerate();
+        seats.filter(|(_, seat)| seat.pid.load(Ordering::Acquire) != 0)
+    }
+
+    /// Whether a process has this seat.
+    pub(crate) fn is_taken(&self, seat: usize) -> bool {
+        self.seats[seat].pid.load(Ordering::Acquire) != 0
     }
 
     /// Bytes of a device held by all seats. Call [`sweep`] first when the answer must be exact.
     pub fn used(&self, device: usize) -> u64 {
-        self.taken().map(|seat| seat.used[device].load(Ordering::Relaxed)).sum()
+        let alone = self.taken().map(|(_, seat)| seat.used[device].load(Ordering::Relaxed));
+        alone.chain(self.paid(device).map(|(_, bytes)| bytes)).sum()
     }
 
     /// Bytes of all devices together.
@@ -84,8 +92,10 @@ impl Seats {
     /// The processes that hold something of a device.
     pub fn occupants(&self, device: usize) -> Vec<Occupant> {
         let mut all: Vec<Occupant> = Vec::new();
-        for seat in self.taken() {
-            let used = seat.used[device].load(Ordering::Relaxed);
+        let mut paid = vec![0; MAX_SEATS];
+        self.paid(device).for_each(|(seat, bytes)| paid[seat] += bytes);
+        for (place, seat) in self.taken() {
+            let used = seat.used[device].load(Ordering::Relaxed) + paid[place];
             let contexts = seat.contexts[device].load(Ordering::Relaxed);
             if used == 0 && contexts == 0 {
                 continue;
@@ -101,6 +111,49 @@ impl Seats {
             }
         }
         all
+    }
+
+    /// Bytes of a device that are free, after a sweep if fewer than `wanted` seem to be.
+    pub(crate) fn free(&self, device: usize, wanted: u64, capacity: u64, dead: Dead) -> u64 {
+        let mut free = capacity.saturating_sub(self.used(device));
+        if wanted > free {
+            self.sweep(dead);
+            free = capacity.saturating_sub(self.used(device));
+        }
+        free
+    }
+
+    /// Takes `bytes` of a device off a seat.
+    pub(crate) fn release(&self, seat: usize, device: usize, bytes: u64) {
+        let used = &self.seats[seat].used[device];
+        used.store(used.load(Ordering::Relaxed).saturating_sub(bytes), Ordering::Relaxed);
+    }
+
+    /// Empties a seat.
+    fn clear(&self, place: usize) {
+        let seat = &self.seats[place];
+        // The pid first: from here on the seat is free, whatever happens to us. Whoever takes it clears it again.
+        seat.pid.store(0, Ordering::Release);
+        for device in 0..MAX_DEVICES {
+            seat.used[device].store(0, Ordering::Relaxed);
+            seat.contexts[device].store(0, Ordering::Relaxed);
+            seat.backing_fd[device].store(0, Ordering::Relaxed);
+            seat.backing_inode[device].store(0, Ordering::Relaxed);
+        }
+        self.let_go_of_all(place);
+    }
+
+    fn sweep(&self, dead: Dead) {
+        if dead == Dead::Linger {
+            return;
+        }
+        let here = std::process::id();
+        for (place, seat) in self.taken() {
+            let occupant = seat.occupant();
+            if occupant.pid != here && !occupant.is_alive() {
+                self.clear(place);
+            }
+        }
     }
 
     /// Bytes of all devices that the file system already gave to the living processes' backing files.
@@ -121,7 +174,7 @@ impl Seats {
             }
         };
         self.taken()
-            .map(|seat| (0..MAX_DEVICES).map(|device| of(seat, device)).sum::<u64>())
+            .map(|(_, seat)| (0..MAX_DEVICES).map(|device| of(seat, device)).sum::<u64>())
             .sum()
     }
 }
@@ -132,17 +185,6 @@ impl Seat {
             pid: self.pid.load(Ordering::Relaxed) as u32,
             start: self.start.load(Ordering::Relaxed),
             stack: self.stack.load(Ordering::Relaxed),
-        }
-    }
-
-    fn clear(&self) {
-        // The pid first: from here on the seat is free, whatever happens to us.
-        self.pid.store(0, Ordering::Release);
-        for device in 0..MAX_DEVICES {
-            self.used[device].store(0, Ordering::Relaxed);
-            self.contexts[device].store(0, Ordering::Relaxed);
-            self.backing_fd[device].store(0, Ordering::Relaxed);
-            self.backing_inode[device].store(0, Ordering::Relaxed);
         }
     }
 }
@@ -158,16 +200,7 @@ pub enum Dead {
 
 /// Frees the seats of processes that are gone, unless the dead linger.
 pub fn sweep(seats: &SharedGuard<'_, Seats>, dead: Dead) {
-    if dead == Dead::Linger {
-        return;
-    }
-    let here = std::process::id();
-    for seat in seats.taken() {
-        let occupant = seat.occupant();
-        if occupant.pid != here && !occupant.is_alive() {
-            seat.clear();
-        }
-    }
+    seats.sweep(dead);
 }
 
 /// Takes a free seat for the calling process. `None` when all are taken by living processes.
@@ -175,10 +208,10 @@ pub fn take(shared: &Shared<Seats>, dead: Dead) -> Option<usize> {
     let seats = shared.lock();
     let id = ProcessId::current();
     // An earlier program in this same process, before `exec`, holds nothing any more.
-    for seat in seats.taken() {
+    for (place, seat) in seats.taken() {
         let occupant = seat.occupant();
         if occupant.pid == id.pid && occupant != id {
-            seat.clear();
+            seats.clear(place);
         }
     }
     let free = |seats: &Seats| {
@@ -191,8 +224,8 @@ pub fn take(shared: &Shared<Seats>, dead: Dead) -> Option<usize> {
         sweep(&seats, dead);
         free(&seats)
     })?;
+    seats.clear(index);
     let seat = &seats.seats[index];
-    seat.clear();
     seat.start.store(id.start, Ordering::Relaxed);
     seat.stack.store(id.stack, Ordering::Relaxed);
     seat.pid.store(u64::from(id.pid), Ordering::Release);
@@ -202,7 +235,7 @@ pub fn take(shared: &Shared<Seats>, dead: Dead) -> Option<usize> {
 
 /// Gives a seat back, with all it holds.
 pub fn leave(shared: &Shared<Seats>, seat: usize) {
-    shared.lock().seats[seat].clear();
+    shared.lock().clear(seat);
 }
 
 /// Adds `bytes` of a device of `capacity` bytes to a seat, if they are free in the whole machine.
@@ -215,11 +248,7 @@ pub fn reserve(
     dead: Dead,
 ) -> Result<(), Full> {
     let seats = shared.lock();
-    let mut free = capacity.saturating_sub(seats.used(device));
-    if bytes > free {
-        sweep(&seats, dead);
-        free = capacity.saturating_sub(seats.used(device));
-    }
+    let free = seats.free(device, bytes, capacity, dead);
     if bytes > free {
         return Err(Full { free });
     }
@@ -229,9 +258,7 @@ pub fn reserve(
 
 /// Gives back `bytes` that the seat reserved.
 pub fn release(shared: &Shared<Seats>, seat: usize, device: usize, bytes: u64) {
-    let seats = shared.lock();
-    let used = &seats.seats[seat].used[device];
-    used.store(used.load(Ordering::Relaxed).saturating_sub(bytes), Ordering::Relaxed);
+    shared.lock().release(seat, device, bytes);
 }
 
 /// Counts a context in (`true`) or out.
@@ -248,4 +275,10 @@ pub fn count_context(shared: &Shared<Seats>, seat: usize, device: usize, is_new:
 pub fn note_backing(shared: &Shared<Seats>, seat: usize, device: usize, fd: u32, inode: u64) {
     shared.seats[seat].backing_inode[device].store(inode, Ordering::Relaxed);
     shared.seats[seat].backing_fd[device].store(fd + 1, Ordering::Release);
+}
+
+/// Sets the process of a seat, as if it were another one.
+#[cfg(test)]
+pub(crate) fn pretend(seats: &Seats, seat: usize, pid: u64) {
+    seats.seats[seat].pid.store(pid, Ordering::Release);
 }

@@ -29,6 +29,7 @@ pub enum HandleKind {
     Array,
     MipmappedArray,
     UserObject,
+    ExternalMemory,
 }
 
 const INDEX_SHIFT: u32 = 4; // programs may expect the alignment of a pointer

@@ -102,15 +102,10 @@ pub fn nvmlDeviceGetMPSComputeRunningProcesses_v3(
     code(device(of).and_then(|_| store(info_count, 0)))
 }
 
-/// Processes with a context: a device's memory is only held through one.
+/// Processes that hold memory of a device, with a context or (`cuMemCreate`) without.
 fn compute(of: NvmlDevice) -> Answer<Vec<Occupant>> {
     let device = device(of)?;
-    Ok(nvml()?
-        .machine
-        .occupants(device.index)
-        .into_iter()
-        .filter(|process| process.contexts > 0)
-        .collect())
+    Ok(nvml()?.machine.occupants(device.index))
 }
 
 /// The protocol of all lists: `count` says how much room there is and is told how many there are; INSUFFICIENT_SIZE

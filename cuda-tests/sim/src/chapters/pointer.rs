@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use partage_abi::types::*;
 use partage_abi::values::*;
 
-use crate::memory::Allocation;
+use crate::memory::{Allocation, AllocationKind};
 use crate::state::{Answer, code, current_as_it_is, driver, store};
 
 /// `CU_DEVICE_INVALID`: the ordinal of memory that the driver does not know.
@@ -68,25 +68,34 @@ pub fn cuPointerSetAttribute(value: *const c_void, attribute: c_int, ptr: CuDevi
 /// The value of an attribute of a live allocation at `address`; INVALID_VALUE for one that it does not have.
 fn value(found: &Allocation, attribute: c_int, address: u64) -> Answer<Value> {
     let (is_host, is_managed) = (found.is_host(), found.is_managed());
+    let physical = match &found.kind {
+        AllocationKind::Mapped(physical) => Some(physical),
+        _ => None,
+    };
+    let is_host_side = is_host || physical.is_some_and(|physical| physical.is_host());
+    let is_cpu_reaching = found.cpu_access() != CU_MEM_ACCESS_FLAGS_PROT_NONE;
     let flag = |is: bool| Value::Word(u32::from(is));
     Ok(match attribute {
         CU_POINTER_ATTRIBUTE_CONTEXT => Value::Long(found.owner.0 as u64),
-        CU_POINTER_ATTRIBUTE_MEMORY_TYPE if is_host => Value::Word(CU_MEMORYTYPE_HOST as u32),
+        CU_POINTER_ATTRIBUTE_MEMORY_TYPE if is_host_side => Value::Word(CU_MEMORYTYPE_HOST as u32),
         CU_POINTER_ATTRIBUTE_MEMORY_TYPE => Value::Word(CU_MEMORYTYPE_DEVICE as u32),
         CU_POINTER_ATTRIBUTE_DEVICE_POINTER => Value::Long(address),
-        CU_POINTER_ATTRIBUTE_HOST_POINTER if is_host || is_managed => Value::Long(address),
+        CU_POINTER_ATTRIBUTE_HOST_POINTER if is_host || is_managed || is_cpu_reaching => Value::Long(address),
         // Tokens for other drivers on the bus: there is no bus.
         CU_POINTER_ATTRIBUTE_P2P_TOKENS => return Err(CuResult::NOT_SUPPORTED),
         CU_POINTER_ATTRIBUTE_SYNC_MEMOPS => flag(found.sync_copies.load(Ordering::Relaxed)),
         CU_POINTER_ATTRIBUTE_BUFFER_ID | CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID => Value::Long(found.id),
         CU_POINTER_ATTRIBUTE_IS_MANAGED => flag(is_managed),
         CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => Value::Word(found.ordinal as u32),
-        CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE => flag(false), // handles for other processes are not built
+        CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE => flag(matches!(found.kind, AllocationKind::Device)),
         CU_POINTER_ATTRIBUTE_RANGE_START_ADDR | CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR => Value::Long(found.address),
         CU_POINTER_ATTRIBUTE_RANGE_SIZE | CU_POINTER_ATTRIBUTE_MAPPING_SIZE => Value::Long(found.bytes),
         CU_POINTER_ATTRIBUTE_MAPPED => flag(true),
         CU_POINTER_ATTRIBUTE_ACCESS_FLAGS => Value::Word(access(found)?),
-        CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES | CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE => Value::Long(0),
+        CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => {
+            Value::Long(physical.map_or(0, |physical| physical.properties.requestedHandleTypes as u64))
+        }
+        CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE => Value::Long(0),
         CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE | CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE => flag(false),
         CU_POINTER_ATTRIBUTE_LOCALITY_DOMAIN_ORDINAL => Value::Word(-1_i32 as u32),
         _ => return Err(CuResult::INVALID_VALUE),

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Virtual memory management: physical memory, address ranges, and what may reach them. Handles that cross processes
-//! are not built.
+//! Virtual memory management: physical memory of devices and of the host, address ranges, what may reach them, and
+//! descriptors for other processes. Nothing here needs a context. Memory that a device may only read is not built.
 
+use std::fs::File;
+use std::os::fd::{BorrowedFd, IntoRawFd};
+use std::path::Path;
 use std::sync::Arc;
 
 use partage_abi::types::*;
 use partage_abi::values::*;
 
 use crate::handles::{HandleKind, Handles};
-use crate::memory::{LARGE_PAGE, Physical};
+use crate::memory::{Accessor, LARGE_PAGE, Physical};
 use crate::state::{Answer, code, driver, store};
 
 static PHYSICAL: Handles<Physical> = Handles::new(HandleKind::MemoryAllocation);
@@ -41,18 +44,96 @@ pub fn cuMemCreate(
         if handle.is_null() || bytes == 0 || !bytes.is_multiple_of(LARGE_PAGE) || flags != 0 {
             return Err(CuResult::INVALID_VALUE);
         }
-        let ordinal = location(&properties)?;
-        if properties.requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE {
-            return Err(CuResult::NOT_SUPPORTED);
-        }
-        let made = driver.memory.create_physical(driver, ordinal, bytes, properties)?;
-        let given = PHYSICAL.insert(made);
-        if given.is_null() {
-            Err(CuResult::OUT_OF_MEMORY)
-        } else {
-            store(handle, given as u64)
-        }
+        let wanted = location(&properties)?;
+        check_handle_types(&properties)?;
+        let made = match wanted {
+            Some(ordinal) => driver.memory.create_physical(driver, ordinal, bytes, properties)?,
+            None => driver.memory.create_host_physical(driver, bytes, properties)?,
+        };
+        give(handle, made)
     }))
+}
+
+fn give(handle: *mut CuMemGenericAllocationHandle, made: Arc<Physical>) -> Answer {
+    let given = PHYSICAL.insert(made);
+    if given.is_null() {
+        return Err(CuResult::OUT_OF_MEMORY);
+    }
+    store(handle, given as u64)
+}
+
+/// Whether memory can have the handles for other processes that it is asked for with.
+fn check_handle_types(properties: &CuMemAllocationProp) -> Answer {
+    let kinds = properties.requestedHandleTypes;
+    let known = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+        | CU_MEM_HANDLE_TYPE_WIN32
+        | CU_MEM_HANDLE_TYPE_WIN32_KMT
+        | CU_MEM_HANDLE_TYPE_FABRIC;
+    match kinds {
+        CU_MEM_HANDLE_TYPE_NONE => Ok(()),
+        // Host memory of no particular node cannot be shared.
+        _ if properties.location.kind == CU_MEM_LOCATION_TYPE_HOST => Err(CuResult::INVALID_VALUE),
+        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR => Ok(()),
+        // There is no other operating system and no fabric.
+        _ if kinds & !known == 0 => Err(CuResult::NOT_SUPPORTED),
+        _ => Err(CuResult::INVALID_VALUE),
+    }
+}
+
+pub fn cuMemExportToShareableHandle(
+    shareable_handle: *mut c_void,
+    handle: CuMemGenericAllocationHandle,
+    handle_type: c_int,
+    flags: c_ulonglong,
+) -> CuResult {
+    code(driver().and_then(|driver| {
+        let physical = find(handle)?;
+        if shareable_handle.is_null() || flags != 0 {
+            return Err(CuResult::INVALID_VALUE);
+        }
+        check_handle_type(handle_type)?;
+        // The program's from here on.
+        store(shareable_handle.cast::<c_int>(), physical.export(driver)?.into_raw_fd())
+    }))
+}
+
+pub fn cuMemImportFromShareableHandle(
+    handle: *mut CuMemGenericAllocationHandle,
+    os_handle: *mut c_void,
+    sh_handle_type: c_int,
+) -> CuResult {
+    code(driver().and_then(|driver| {
+        if handle.is_null() {
+            return Err(CuResult::INVALID_VALUE);
+        }
+        check_handle_type(sh_handle_type)?;
+        // The descriptor itself is what the program passes as a pointer.
+        let file = duplicate(os_handle as usize)?;
+        give(handle, driver.memory.import_physical(driver, file)?)
+    }))
+}
+
+fn check_handle_type(kind: c_int) -> Answer {
+    match kind {
+        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR => Ok(()),
+        CU_MEM_HANDLE_TYPE_WIN32 | CU_MEM_HANDLE_TYPE_WIN32_KMT | CU_MEM_HANDLE_TYPE_FABRIC => {
+            Err(CuResult::NOT_SUPPORTED)
+        }
+        _ => Err(CuResult::INVALID_VALUE),
+    }
+}
+
+/// Our own descriptor of the file behind one of the program's. INVALID_VALUE when it is none.
+fn duplicate(descriptor: usize) -> Answer<File> {
+    let descriptor = c_int::try_from(descriptor).map_err(|_| CuResult::INVALID_VALUE)?;
+    // SAFETY: asks about a number, whether it is a descriptor or not.
+    if unsafe { libc::fcntl(descriptor, libc::F_GETFD) } < 0 {
+        return Err(CuResult::INVALID_VALUE);
+    }
+    // SAFETY: open now, and by the contract of the entry point it stays so during the call.
+    let theirs = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    let ours = theirs.try_clone_to_owned().map_err(|_| CuResult::OPERATING_SYSTEM)?;
+    Ok(partage_machine::backing::out_of_the_way(ours.into()))
 }
 
 pub fn cuMemRelease(handle: CuMemGenericAllocationHandle) -> CuResult {
@@ -132,20 +213,15 @@ pub fn cuMemSetAccess(ptr: CuDevicePtr, size: usize, desc: *const CuMemAccessDes
         for place in 0..count {
             // SAFETY: not null, and by the contract of the entry point `count` entries long.
             let wish = unsafe { desc.add(place).read_unaligned() };
-            let is_allowed = match wish.flags {
-                CU_MEM_ACCESS_FLAGS_PROT_NONE => false,
-                CU_MEM_ACCESS_FLAGS_PROT_READWRITE => true,
-                // Memory that a device may only read is not built.
-                CU_MEM_ACCESS_FLAGS_PROT_READ => return Err(CuResult::NOT_SUPPORTED),
-                _ => return Err(CuResult::INVALID_VALUE),
-            };
-            match wish.location.kind {
-                CU_MEM_LOCATION_TYPE_DEVICE => {
-                    let device = driver.device(wish.location.id)?.index;
-                    driver.memory.set_access(ptr, size as u64, device, is_allowed)?;
+            let who = accessor(wish.location)?;
+            if wish.location.kind == CU_MEM_LOCATION_TYPE_HOST_NUMA {
+                // The vendor's manual: only for memory that was made with this kind of location.
+                let (_, physical) = driver.memory.physical_at(ptr)?;
+                if physical.properties.location.kind != CU_MEM_LOCATION_TYPE_HOST_NUMA {
+                    return Err(CuResult::INVALID_VALUE);
                 }
-                _ => return Err(CuResult::NOT_SUPPORTED),
             }
+            driver.memory.set_access(ptr, size as u64, who, wish.flags)?;
         }
         Ok(())
     }))
@@ -158,15 +234,12 @@ pub fn cuMemGetAccess(flags: *mut c_ulonglong, location: *const CuMemLocation, p
         }
         // SAFETY: not null, and by the contract of the entry point it leads to this structure.
         let of = unsafe { location.read_unaligned() };
-        if of.kind != CU_MEM_LOCATION_TYPE_DEVICE {
-            return Err(CuResult::NOT_SUPPORTED);
-        }
-        let device = driver.device(of.id)?.index;
+        let who = accessor(of)?;
         let (mapping, _) = driver.memory.physical_at(ptr)?;
-        let access = if mapping.is_reached_from(device) {
-            CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-        } else {
-            CU_MEM_ACCESS_FLAGS_PROT_NONE
+        let access = match who {
+            Accessor::Device(device) if mapping.is_reached_from(device) => CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+            Accessor::Device(_) => CU_MEM_ACCESS_FLAGS_PROT_NONE,
+            Accessor::Host => mapping.cpu_access(),
         };
         store(flags, access as c_ulonglong)
     }))
@@ -190,12 +263,28 @@ fn properties(given: *const CuMemAllocationProp) -> Answer<CuMemAllocationProp> 
     }
 }
 
-/// The device that memory is wanted on. Memory on the host side is not built.
-fn location(properties: &CuMemAllocationProp) -> Answer<CuDevice> {
-    match properties.location.kind {
-        CU_MEM_LOCATION_TYPE_DEVICE => driver()?.device(properties.location.id).map(|_| properties.location.id),
+/// The device that memory is wanted on; `None` for the host.
+fn location(properties: &CuMemAllocationProp) -> Answer<Option<CuDevice>> {
+    let CuMemLocation { kind, id } = properties.location;
+    match kind {
+        CU_MEM_LOCATION_TYPE_DEVICE => driver()?.device(id).map(|_| Some(id)),
+        CU_MEM_LOCATION_TYPE_HOST => Ok(None),
+        CU_MEM_LOCATION_TYPE_HOST_NUMA if has_node(id) => Ok(None),
+        // The vendor's manual: the node must be named.
+        _ => Err(CuResult::INVALID_VALUE),
+    }
+}
+
+fn has_node(id: c_int) -> bool {
+    id == 0 || id > 0 && Path::new(&format!("/sys/devices/system/node/node{id}")).exists()
+}
+
+/// Whose access is meant.
+fn accessor(location: CuMemLocation) -> Answer<Accessor> {
+    match location.kind {
+        CU_MEM_LOCATION_TYPE_DEVICE => Ok(Accessor::Device(driver()?.device(location.id)?.index)),
         CU_MEM_LOCATION_TYPE_HOST | CU_MEM_LOCATION_TYPE_HOST_NUMA | CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT => {
-            Err(CuResult::NOT_SUPPORTED)
+            Ok(Accessor::Host)
         }
         _ => Err(CuResult::INVALID_VALUE),
     }

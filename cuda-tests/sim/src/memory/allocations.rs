@@ -13,9 +13,11 @@ use partage_machine::Device;
 use partage_ptx::Region;
 
 use super::arrays::Arrays;
+use super::foreign::{Foreign, Sharing};
 use super::mapping::{Physical, Reservations};
 use super::pool::Pool;
 use super::ranges::Ranges;
+use super::shared::Shared;
 use super::space::Space;
 use super::view::{EVERYBODY, Piece, View};
 use crate::state::{Answer, Context, Driver};
@@ -35,6 +37,10 @@ pub enum AllocationKind {
     Mapped(Arc<Physical>),
     /// `cuMemAllocAsync` and the like: from this pool.
     Pooled(Arc<Pool>),
+    /// `cuIpcOpenMemHandle`: another process's.
+    Opened(Arc<Foreign>),
+    /// `cuExternalMemoryGetMappedBuffer`: another interface's.
+    External(#[expect(dead_code, reason = "kept until the allocation goes")] Arc<Foreign>),
 }
 
 /// One live allocation.
@@ -60,6 +66,8 @@ pub struct Allocation {
     pub flags: u32,
     /// Whether the program asked that copies of it always be synchronous.
     pub sync_copies: AtomicBool,
+    /// Whether other processes can open it.
+    pub(super) sharing: Mutex<Sharing>,
     /// Unique in the process (`CU_POINTER_ATTRIBUTE_BUFFER_ID`).
     pub id: u64,
     /// Whose kernels reach it: a bit per machine device, or [`EVERYBODY`].
@@ -77,7 +85,10 @@ impl Allocation {
     /// An allocation of a context, still without number; who reaches it follows from its kind.
     pub(super) fn new(context: &Context, kind: AllocationKind, address: u64, bytes: u64, alias: usize) -> Self {
         let reach = match kind {
-            AllocationKind::Device | AllocationKind::Pooled(_) => 1 << context.device,
+            AllocationKind::Device
+            | AllocationKind::Pooled(_)
+            | AllocationKind::Opened(_)
+            | AllocationKind::External(_) => 1 << context.device,
             AllocationKind::Mapped(_) => 0,
             _ => EVERYBODY,
         };
@@ -92,6 +103,7 @@ impl Allocation {
             owner: context.handle,
             flags: 0,
             sync_copies: AtomicBool::new(false),
+            sharing: Mutex::default(),
             id: 0,
             reach: AtomicU32::new(reach),
             alias,
@@ -118,6 +130,11 @@ impl Allocation {
         self.reach.load(Ordering::Acquire) & reach_of(context) != 0
     }
 
+    /// Lets more of the bits of [`View`] reach it. For an allocation that is not in the table yet.
+    pub(super) fn let_reach(&self, bits: u32) {
+        self.reach.fetch_or(bits, Ordering::AcqRel);
+    }
+
     /// Whether a machine device reaches it.
     pub fn is_reached_from(&self, device: usize) -> bool {
         self.reach.load(Ordering::Acquire) & 1 << device != 0
@@ -141,6 +158,10 @@ pub struct Memory {
     pub(super) reservations: Mutex<Reservations>,
     /// Memory that has handles and no addresses.
     pub(super) arrays: Arrays,
+    /// What other processes hold too.
+    pub(super) shared: Shared,
+    /// Taken while memory of other processes is opened or closed.
+    pub(super) opening_exports: Mutex<()>,
     table: RwLock<BTreeMap<u64, Arc<Allocation>>>,
     /// No longer the program's, but still reached by what it submitted before it freed them in a stream. New allocations
     /// may lie in the same addresses.
@@ -174,6 +195,8 @@ impl Memory {
             opening: Mutex::new(()),
             reservations,
             arrays: Arrays::default(),
+            shared: Shared::default(),
+            opening_exports: Mutex::default(),
             table: RwLock::default(),
             leaving: Mutex::default(),
             pools: Mutex::default(),
@@ -208,16 +231,16 @@ impl Memory {
         made
     }
 
-    /// As [`enter`](Self::enter), unless another allocation lies in the same addresses: then it is given back.
-    pub(super) fn enter_if_free(&self, mut made: Allocation) -> Result<(), Allocation> {
+    /// As [`enter`](Self::enter), unless another allocation lies in the same addresses: then false.
+    pub(super) fn enter_if_free(&self, mut made: Allocation) -> bool {
         made.id = self.next_id.fetch_add(1, Ordering::Relaxed);
         self.change(|table| {
             let last = table.range(..made.end()).next_back();
             if last.is_some_and(|(_, last)| last.end() > made.address) {
-                return Err(made);
+                return false;
             }
             table.insert(made.address, Arc::new(made));
-            Ok(())
+            true
         })
     }
 
@@ -267,6 +290,11 @@ impl Memory {
             .chain(table.range(address..end))
             .map(|(_, found)| found.clone())
             .collect()
+    }
+
+    /// The first answer that `look` has to an allocation.
+    pub(super) fn look_for<T>(&self, look: impl FnMut(&Allocation) -> Option<T>) -> Option<T> {
+        self.table().values().map(|found| &**found).find_map(look)
     }
 
     // ---- finding ----------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use partage_abi::types::CuResult;
 
 use super::allocations::{Allocation, AllocationKind, Memory, lock};
+use super::foreign::Sharing;
 use super::space::LARGE_PAGE;
 use crate::state::{Answer, Context, Driver};
 
@@ -19,7 +20,7 @@ const PAGE: u64 = 4096;
 /// What a call may free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freeable {
-    /// `cuMemFree`: device, pool and managed memory.
+    /// `cuMemFree`: device, pool, managed and external memory.
     Device,
     /// `cuMemFreeHost`: page-locked memory of the driver.
     Host,
@@ -30,10 +31,13 @@ pub enum Freeable {
 impl Freeable {
     fn covers(self, kind: &AllocationKind) -> bool {
         match kind {
-            AllocationKind::Device | AllocationKind::Managed | AllocationKind::Pooled(_) => self == Self::Device,
+            AllocationKind::Device
+            | AllocationKind::Managed
+            | AllocationKind::Pooled(_)
+            | AllocationKind::External(_) => self == Self::Device,
             AllocationKind::Host => self == Self::Host,
             AllocationKind::Registered => self == Self::Registered,
-            AllocationKind::Mapped(_) => false,
+            AllocationKind::Mapped(_) | AllocationKind::Opened(_) => false,
         }
     }
 }
@@ -120,8 +124,11 @@ impl Memory {
             return Err(CuResult::INVALID_VALUE);
         }
         let made = Allocation::new(context, AllocationKind::Registered, address, bytes, address as usize);
-        let entered = self.enter_if_free(Allocation { flags, ..made });
-        entered.map_err(|_| CuResult::HOST_MEMORY_ALREADY_REGISTERED)
+        if self.enter_if_free(Allocation { flags, ..made }) {
+            Ok(())
+        } else {
+            Err(CuResult::HOST_MEMORY_ALREADY_REGISTERED)
+        }
     }
 
     /// Frees the allocation that starts at `address`, if it is `what` the call may free; else INVALID_VALUE. The
@@ -147,7 +154,11 @@ impl Memory {
         match &allocation.kind {
             AllocationKind::Device => {
                 let offset = self.window_offset(allocation.device, allocation.address);
-                self.give_physical(driver, allocation.device, offset, allocation.cost);
+                let (device, cost) = (allocation.device, allocation.cost);
+                match std::mem::replace(&mut *lock(&allocation.sharing), Sharing::Over) {
+                    Sharing::Alone | Sharing::Over => self.give_physical(driver, device, offset, cost),
+                    Sharing::Shared(hold) => self.give_shared(driver, hold, device, offset, cost),
+                }
             }
             AllocationKind::Pooled(pool) => {
                 let offset = self.window_offset(allocation.device, allocation.address);
@@ -158,7 +169,11 @@ impl Memory {
                 // SAFETY: mapped by `allocate_ordinary` with this length, and taken out of the table by us alone.
                 unsafe { libc::munmap(allocation.address as *mut libc::c_void, length) };
             }
-            AllocationKind::Registered | AllocationKind::Mapped(_) => {}
+            // Mappings end with the last who knows them.
+            AllocationKind::Registered
+            | AllocationKind::Mapped(_)
+            | AllocationKind::Opened(_)
+            | AllocationKind::External(_) => {}
         }
     }
 
@@ -181,6 +196,7 @@ impl Memory {
         if cost > driver.machine.devices()[device].memory {
             return Err(CuResult::OUT_OF_MEMORY);
         }
+        self.reclaim(driver);
         driver
             .machine
             .reserve(driver.seat, device, cost)
@@ -194,6 +210,12 @@ impl Memory {
 
     /// Gives a place in a device's window back, clean, with the memory it cost.
     pub(super) fn give_physical(&self, driver: &Driver, device: usize, offset: u64, cost: u64) {
+        self.give_place(device, offset, cost);
+        driver.machine.release(driver.seat, device, cost);
+    }
+
+    /// Gives a place in a device's window back, clean.
+    pub(super) fn give_place(&self, device: usize, offset: u64, cost: u64) {
         let window = self.space.window(device);
         let mut ranges = lock(&self.ranges[device]);
         let (start, end) = ranges.give(offset, cost);
@@ -202,8 +224,6 @@ impl Memory {
         let first = start.next_multiple_of(PAGE).max(offset / PAGE * PAGE);
         let last = (end / PAGE * PAGE).min((offset + cost).next_multiple_of(PAGE));
         self.space.punch(window.start + first, window.start + last);
-        drop(ranges);
-        driver.machine.release(driver.seat, device, cost);
     }
 }
 

@@ -9,18 +9,21 @@
 mod allocations;
 mod arrays;
 mod chunks;
+mod foreign;
 mod formats;
 mod linear;
 mod mapping;
 mod pool;
 mod ranges;
 mod shapes;
+mod shared;
 mod space;
 mod view;
 
-pub use allocations::{Allocation, Memory};
+pub use allocations::{Allocation, AllocationKind, Memory};
+pub use foreign::Export;
 pub use linear::Freeable;
-pub use mapping::Physical;
+pub use mapping::{Accessor, Physical};
 pub use pool::{Asker, Freed, Pool};
 pub use shapes::Shape;
 pub use space::LARGE_PAGE;

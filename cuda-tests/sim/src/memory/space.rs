@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The addresses: one reservation of twice the length of all windows. The lower half is what programs see and stays
-//! without any access for ever, so that the CPU faults on it as on a real device pointer. The upper half is where the
-//! driver maps the same bytes.
+//! without any access, so that the CPU faults on it as on a real device pointer; only where the program maps host memory
+//! and asks for access does it get any. The upper half is where the driver maps the same bytes.
 //!
 //! The layout of the lower half is the windows of the devices in order, then the window for addresses that programs
 //! manage themselves (`cuMemAddressReserve`, imported memory).
@@ -119,14 +119,46 @@ impl Space {
 
     /// Takes the driver's access to `bytes` at the alias of `offset` away again.
     pub fn unmap(&self, offset: u64, bytes: u64) {
+        self.clear(self.alias(offset), bytes);
+    }
+
+    fn clear(&self, at: *mut u8, bytes: u64) {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
         // SAFETY: puts the bare reservation back over a mapping of ours.
         unsafe {
-            let at = libc::mmap(self.alias(offset).cast(), bytes as usize, libc::PROT_NONE, flags, -1, 0);
+            let at = libc::mmap(at.cast(), bytes as usize, libc::PROT_NONE, flags, -1, 0);
             if at != libc::MAP_FAILED {
                 libc::madvise(at, bytes as usize, libc::MADV_DONTFORK);
             }
         }
+    }
+
+    /// Lets the program's CPU code reach the same bytes at the visible address: host memory is its own too.
+    pub fn show(&self, offset: u64, file: &File, from: u64, bytes: u64, is_writable: bool) -> Answer {
+        let flags = libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE;
+        let protection = libc::PROT_READ | if is_writable { libc::PROT_WRITE } else { 0 };
+        // SAFETY: replaces a part of the lower half that a mapping of host memory of the program covers.
+        let at = unsafe {
+            libc::mmap(
+                self.visible(offset) as *mut libc::c_void,
+                bytes as usize,
+                protection,
+                flags,
+                file.as_raw_fd(),
+                from as i64,
+            )
+        };
+        if at == libc::MAP_FAILED {
+            return Err(CuResult::OUT_OF_MEMORY);
+        }
+        // SAFETY: the mapping just made.
+        unsafe { libc::madvise(at, bytes as usize, libc::MADV_DONTFORK) };
+        Ok(())
+    }
+
+    /// Takes the CPU code's access to `bytes` at a visible address away again.
+    pub fn hide(&self, offset: u64, bytes: u64) {
+        self.clear(self.visible(offset) as *mut u8, bytes);
     }
 
     /// Gives the blocks behind `start..end` (offsets of whole pages, mapped) back to the file system. They read zero.

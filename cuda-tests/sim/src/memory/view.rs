@@ -8,6 +8,11 @@ use partage_ptx::{DeviceMemory, Region};
 /// A bit per machine device, and one for memory that every context reaches (managed, host).
 pub const EVERYBODY: u32 = 1 << 31;
 
+/// The CPU may read and write it. No context has this bit, nor the next.
+pub const CPU: u32 = 1 << 30;
+/// The CPU may read it.
+pub const CPU_READS: u32 = 1 << 29;
+
 /// One reachable piece, and who reaches it.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece {

@@ -4,11 +4,12 @@
 use partage_abi::types::*;
 use partage_abi::values::*;
 
-use crate::child::{MIB, in_child, ok, refused};
+use crate::child::{MIB, code, in_child, ok, refused};
 
 const BLOCK: usize = 2 << 20;
 
-fn on_device() -> CuMemAllocationProp {
+/// What memory of the first device is asked for with.
+pub fn on_device() -> CuMemAllocationProp {
     let location = CuMemLocation {
         kind: CU_MEM_LOCATION_TYPE_DEVICE,
         id: 0,
@@ -87,8 +88,6 @@ fn wrong_sizes_and_places_are_refused() {
         let mut elsewhere = property;
         elsewhere.location.id = 9;
         refused!(INVALID_DEVICE: cuda, cuMemCreate(&mut handle, BLOCK, &elsewhere, 0));
-        elsewhere.location.kind = CU_MEM_LOCATION_TYPE_HOST;
-        refused!(NOT_SUPPORTED: cuda, cuMemCreate(&mut handle, BLOCK, &elsewhere, 0));
         ok!(cuda, cuMemCreate(&mut handle, BLOCK, &property, 0));
         refused!(INVALID_VALUE: cuda, cuMemMap(0x20_0000, BLOCK, 0, handle, 0));
         refused!(INVALID_VALUE: cuda, cuMemAddressReserve(&mut base, 1, 0, 0, 0));
@@ -100,4 +99,143 @@ fn wrong_sizes_and_places_are_refused() {
         cuda.context(0);
         refused!(INVALID_VALUE: cuda, cuMemFree_v2(base));
     });
+}
+
+fn on_host(kind: c_int, id: c_int) -> CuMemAllocationProp {
+    CuMemAllocationProp {
+        location: CuMemLocation { kind, id },
+        ..on_device()
+    }
+}
+
+#[test]
+fn host_memory_costs_no_device_memory_and_is_reached_by_whom_it_is_said() {
+    in_child(
+        "virtual_memory::host_memory_costs_no_device_memory_and_is_reached_by_whom_it_is_said",
+        |cuda| {
+            ok!(cuda, cuInit(0));
+            let property = on_host(CU_MEM_LOCATION_TYPE_HOST, 77);
+            let (mut granularity, mut handle, mut base) = (0, 0, 0);
+            let minimum = CU_MEM_ALLOC_GRANULARITY_MINIMUM;
+            ok!(
+                cuda,
+                cuMemGetAllocationGranularity(&mut granularity, &property, minimum)
+            );
+            assert_eq!(granularity, BLOCK);
+            // None of this needs a context.
+            ok!(cuda, cuMemCreate(&mut handle, 2 * BLOCK, &property, 0));
+            ok!(cuda, cuMemAddressReserve(&mut base, 4 * BLOCK, 0, 0, 0));
+            ok!(cuda, cuMemMap(base, 2 * BLOCK, 0, handle, 0));
+            let access = |kind, flags| CuMemAccessDesc {
+                location: CuMemLocation { kind, id: 0 },
+                flags,
+            };
+            let on_both = [
+                access(CU_MEM_LOCATION_TYPE_HOST, CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
+                access(CU_MEM_LOCATION_TYPE_DEVICE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
+            ];
+            let readable = |address: u64| {
+                // The kernel reads for us: EFAULT is what a dereference would die of.
+                let mut pipe = [0; 2];
+                // SAFETY: two descriptors for the array; a write from an address that need not be readable.
+                unsafe {
+                    assert_eq!(libc::pipe(pipe.as_mut_ptr()), 0);
+                    libc::write(pipe[1], address as *const c_void, 1) == 1
+                }
+            };
+            assert!(!readable(base), "nobody was given access");
+            ok!(cuda, cuMemSetAccess(base, 2 * BLOCK, on_both.as_ptr(), 2));
+            // SAFETY: two blocks of memory that the CPU was given.
+            unsafe { (base as *mut u8).write_bytes(3, 2 * BLOCK) };
+            cuda.context(0);
+            let before = cuda.used();
+            assert_eq!(before, 16 * MIB);
+            let end = base + 2 * BLOCK as u64;
+            let mut back = [0_u8; 64];
+            ok!(cuda, cuMemcpyDtoH_v2(back.as_mut_ptr().cast(), end - 64, 64));
+            assert_eq!(back, [3; 64]);
+            ok!(cuda, cuMemsetD8_v2(end - 1, 4, 1));
+            ok!(cuda, cuCtxSynchronize());
+            // SAFETY: as above.
+            assert_eq!(unsafe { ((end - 1) as *const u8).read_volatile() }, 4);
+            let mut kind = 0_u32;
+            let attribute = CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
+            ok!(cuda, cuPointerGetAttribute((&raw mut kind).cast(), attribute, base));
+            assert_eq!(kind, CU_MEMORYTYPE_HOST as u32);
+            let mut flags = 0;
+            ok!(cuda, cuMemGetAccess(&mut flags, &on_both[0].location, base));
+            assert_eq!(flags, CU_MEM_ACCESS_FLAGS_PROT_READWRITE as u64);
+            let none = access(CU_MEM_LOCATION_TYPE_HOST, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+            ok!(cuda, cuMemSetAccess(base, 2 * BLOCK, &none, 1));
+            assert!(!readable(base));
+            let reads = access(CU_MEM_LOCATION_TYPE_HOST, CU_MEM_ACCESS_FLAGS_PROT_READ);
+            ok!(cuda, cuMemSetAccess(base, 2 * BLOCK, &reads, 1));
+            assert!(readable(base));
+            // The same memory at a second place, of which only a part is mapped.
+            let second = base + 2 * BLOCK as u64;
+            ok!(cuda, cuMemMap(second, BLOCK, 0, handle, 0));
+            ok!(cuda, cuMemSetAccess(second, BLOCK, on_both.as_ptr(), 2));
+            // SAFETY: both places are readable, the second one is writable.
+            unsafe {
+                (second as *mut u8).write_volatile(9);
+                assert_eq!((base as *const u8).read_volatile(), 9);
+            }
+            ok!(cuda, cuMemRelease(handle));
+            ok!(cuda, cuMemUnmap(base, 3 * BLOCK));
+            assert!(!readable(base) && !readable(second));
+            ok!(cuda, cuMemAddressFree(base, 4 * BLOCK));
+            assert_eq!(cuda.used(), before);
+        },
+    );
+}
+
+#[test]
+fn locations_that_memory_cannot_have_are_refused() {
+    in_child(
+        "virtual_memory::locations_that_memory_cannot_have_are_refused",
+        |cuda| {
+            cuda.context(0);
+            let before = cuda.used();
+            let (mut handle, mut base) = (0, 0);
+            let mut create = |property: &CuMemAllocationProp| code!(cuda, cuMemCreate(&mut handle, BLOCK, property, 0));
+            assert_eq!(create(&on_host(CU_MEM_LOCATION_TYPE_HOST_NUMA, 0)), CuResult::SUCCESS);
+            assert_eq!(
+                create(&on_host(CU_MEM_LOCATION_TYPE_HOST_NUMA, 9999)),
+                CuResult::INVALID_VALUE
+            );
+            assert_eq!(
+                create(&on_host(CU_MEM_LOCATION_TYPE_HOST_NUMA, -1)),
+                CuResult::INVALID_VALUE
+            );
+            assert_eq!(
+                create(&on_host(CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT, 0)),
+                CuResult::INVALID_VALUE
+            );
+            assert_eq!(create(&on_host(CU_MEM_LOCATION_TYPE_NONE, 0)), CuResult::INVALID_VALUE);
+            let shared = CuMemAllocationProp {
+                requestedHandleTypes: CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                ..on_host(CU_MEM_LOCATION_TYPE_HOST, 0)
+            };
+            assert_eq!(
+                create(&shared),
+                CuResult::INVALID_VALUE,
+                "only memory of a node can be shared"
+            );
+            assert_eq!(create(&on_device()), CuResult::SUCCESS);
+            assert_eq!(cuda.used(), before + BLOCK as u64);
+            ok!(cuda, cuMemAddressReserve(&mut base, BLOCK, 0, 0, 0));
+            ok!(cuda, cuMemMap(base, BLOCK, 0, handle, 0));
+            // The CPU does not reach memory of a device.
+            for (kind, code) in [
+                (CU_MEM_LOCATION_TYPE_HOST, CuResult::NOT_SUPPORTED),
+                (CU_MEM_LOCATION_TYPE_HOST_NUMA, CuResult::INVALID_VALUE),
+            ] {
+                let access = CuMemAccessDesc {
+                    location: CuMemLocation { kind, id: 0 },
+                    flags: CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+                };
+                assert_eq!(code!(cuda, cuMemSetAccess(base, BLOCK, &access, 1)), code);
+            }
+        },
+    );
 }
