@@ -9,6 +9,7 @@
 pub use partage_wire::{message, page, reservation, units};
 
 pub mod admin;
+pub mod aliases;
 pub mod frame;
 pub mod job_ledger;
 pub mod size;

@@ -5,6 +5,7 @@
 //! `no_std` library would then be linked against the standard library that the command line asked for.
 #![no_std]
 
+pub mod aliases;
 pub mod message;
 pub mod page;
 pub mod reservation;
