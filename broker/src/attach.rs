@@ -4,9 +4,10 @@
 use std::os::fd::OwnedFd;
 
 use partage_policy::{Attaching, Event, Membership, Process};
+use partage_protocol::aliases::unpacked;
 use partage_protocol::message::{
-    Ask, HELLO_PAGES_LOST, Hello, MAJOR, Measure, Notice, REFUSED_CAPACITY, REFUSED_DEVICES, REFUSED_IDENTITY,
-    REFUSED_VERSION, ToBroker, Usage,
+    Ask, HELLO_ENVIRONMENT_CUT, HELLO_PAGES_LOST, Hello, MAJOR, Measure, Notice, REFUSED_CAPACITY, REFUSED_DEVICES,
+    REFUSED_IDENTITY, REFUSED_VERSION, ToBroker, Usage,
 };
 use partage_protocol::units::{ClientId, JobId};
 use tracing::{info, warn};
@@ -167,6 +168,14 @@ impl StateDriver {
             token: hello.token.iter().any(|byte| *byte != 0).then_some(hello.token),
             scope: login_scope(&cgroup).to_owned(),
             environment_limit: hello.environment_limit,
+            environment: unpacked(
+                hello
+                    .environment
+                    .get(..hello.environment_length as usize)
+                    .unwrap_or(&[]),
+            ),
+            is_environment_cut: hello.flags & HELLO_ENVIRONMENT_CUT != 0
+                || hello.environment_length as usize > hello.environment.len(),
         }
     }
 
@@ -298,14 +307,16 @@ impl StateDriver {
                 };
                 self.step(now, event);
             }
-            ToBroker::Notice(Notice { what, value, .. }) => self.step(
-                now,
-                Event::Notice {
+            ToBroker::Notice(Notice { what, slot, value, .. }) => {
+                let slot = slot as usize;
+                let event = Event::Notice {
                     client: id,
                     what,
+                    slot,
                     value,
-                },
-            ),
+                };
+                self.step(now, event);
+            }
         }
         Ok(())
     }

@@ -5,6 +5,12 @@
 //! schema = 1
 //! [gpu."*"]              # or an index, or a UUID (its beginning is enough)
 //! reserve = "512MiB"     # kept out of what jobs can share; at least what the driver keeps for itself
+//! [admission]
+//! overcommit = 1.0       # how much of a device may be promised; above 1 a promise may be denied as "card full"
+//! [aliases]              # other tools' variables that ask for memory; all are on
+//! nvidia_gpu_memory = true
+//! cuda_device_memory_limit = true
+//! cuda_mps_pinned_device_mem_limit = true
 //! [broker]
 //! log_level = "info"
 //! log_size = "8MiB"
@@ -17,6 +23,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use partage_protocol::aliases::Family;
 use partage_protocol::size::{Amount, parse_amount, parse_duration};
 use partage_protocol::units::{MIB, SECOND_NS};
 use serde::Deserialize;
@@ -68,6 +75,10 @@ pub struct Config {
     pub poll_ns: u64,
     /// Most clients of one user; more are refused.
     pub clients_per_user: usize,
+    /// How much of what jobs can share on a device may be promised, in millionths of it.
+    pub overcommit_millionths: u64,
+    /// Other tools' variables that count for nothing.
+    pub aliases_off: Vec<Family>,
 }
 
 impl Default for Config {
@@ -78,6 +89,8 @@ impl Default for Config {
             log_size: 8 * MIB,
             poll_ns: SECOND_NS / 2,
             clients_per_user: 4096,
+            overcommit_millionths: partage_policy::Config::ALL_ONCE,
+            aliases_off: Vec::new(),
         }
     }
 }
@@ -89,7 +102,25 @@ struct File {
     #[serde(default)]
     gpu: BTreeMap<String, GpuTable>,
     #[serde(default)]
+    admission: AdmissionTable,
+    #[serde(default)]
+    aliases: AliasTable,
+    #[serde(default)]
     broker: BrokerTable,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AdmissionTable {
+    overcommit: Option<f64>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AliasTable {
+    nvidia_gpu_memory: Option<bool>,
+    cuda_device_memory_limit: Option<bool>,
+    cuda_mps_pinned_device_mem_limit: Option<bool>,
 }
 
 #[derive(Default, Deserialize)]
@@ -164,6 +195,29 @@ impl Config {
             if let Some(text) = table.reserve {
                 let amount = parse_amount(&text).map_err(|error| wrong(&key, error.to_string()))?;
                 self.reserves.insert(gpu, amount);
+            }
+        }
+        if let Some(ratio) = file.admission.overcommit {
+            // A ratio below 1 would be a reserve, which has a key of its own.
+            if !(1.0..=16.0).contains(&ratio) {
+                return Err(wrong(
+                    "admission.overcommit",
+                    format!("{ratio} is not between 1.0 (promise what there is) and 16.0"),
+                ));
+            }
+            self.overcommit_millionths = (ratio * partage_policy::Config::ALL_ONCE as f64).round() as u64;
+        }
+        for family in Family::ALL {
+            let is_on = match family {
+                Family::Nvidia => file.aliases.nvidia_gpu_memory,
+                Family::Device => file.aliases.cuda_device_memory_limit,
+                Family::Pinned => file.aliases.cuda_mps_pinned_device_mem_limit,
+            };
+            if let Some(is_on) = is_on {
+                self.aliases_off.retain(|off| *off != family);
+                if !is_on {
+                    self.aliases_off.push(family);
+                }
             }
         }
         let broker = file.broker;
@@ -295,6 +349,28 @@ mod tests {
         assert!(message("schema = 1\n[gpu.0]\nreserve = \"8\"\n").contains("gpu.\"0\".reserve"));
         assert!(message("schema = 1\n[gpu.x]\nreserve = \"8GiB\"\n").contains("UUID"));
         assert!(message("schema = 1\n[broker]\npoll = \"10s\"\n").contains("50ms"));
+    }
+
+    #[test]
+    fn overcommit_and_aliases_are_read_and_a_later_file_wins() {
+        let main = "schema = 1\n[admission]\novercommit = 1.3\n[aliases]\nnvidia_gpu_memory = false\n\
+                    cuda_device_memory_limit = false\n";
+        let site = "schema = 1\n[aliases]\ncuda_device_memory_limit = true\n";
+        let config = load(main, Some(site)).expect("valid");
+        assert_eq!(config.overcommit_millionths, 1_300_000);
+        assert_eq!(config.aliases_off, [Family::Nvidia]);
+        let message = |text: &str| load(text, None).expect_err("wrong").to_string();
+        for bad in ["0.9", "0", "-1", "17", "nan", "\"1.5\""] {
+            let text = message(&format!("schema = 1\n[admission]\novercommit = {bad}\n"));
+            assert!(text.contains("overcommit") || text.contains("line 3"), "{text}");
+        }
+        let unknown = message("schema = 1\n[aliases]\nnvidia_gpu_memori = true\n");
+        assert!(unknown.contains("did you mean `nvidia_gpu_memory`"), "{unknown}");
+        // The file's keys are the families' own.
+        for family in Family::ALL {
+            let config = load(&format!("schema = 1\n[aliases]\n{} = false\n", family.key()), None);
+            assert_eq!(config.expect("valid").aliases_off, [family]);
+        }
     }
 
     #[test]

@@ -109,6 +109,12 @@ impl SocketDir {
         self.path.join("state/ledger")
     }
 
+    /// What is remembered of jobs that ended.
+    #[must_use]
+    pub fn ended_file(&self) -> PathBuf {
+        self.path.join("state/ended.jsonl")
+    }
+
     /// Where job records lie.
     #[must_use]
     pub fn jobs(&self) -> PathBuf {

@@ -11,6 +11,7 @@ pub mod connection;
 pub mod deaths;
 pub mod devices;
 pub mod directory;
+pub mod ended;
 pub mod error;
 pub mod events;
 pub mod host;

@@ -113,7 +113,7 @@ impl Store {
 
 #[cfg(test)]
 mod tests {
-    use partage_policy::{Placement, Process};
+    use partage_policy::{Origin, Placement, Process};
     use partage_protocol::units::DeviceUuid;
 
     use super::*;
@@ -131,11 +131,16 @@ mod tests {
             token: [7; 32],
             cgroup: None,
             default_scope: None,
+            environment: String::new(),
             is_strict: true,
             devices: vec![Placement {
                 device: DeviceUuid::parse("GPU-00000000-0000-0000-0000-00000000000a").expect("a UUID"),
                 limit: Some(5),
                 request: 4,
+                origin: Origin {
+                    limit: "--mem 5B".into(),
+                    request: String::new(),
+                },
             }],
             started_unix_ns: 9,
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The command line's JSON requests: who asks, what the policy is told, and what is answered from the state.
 
-use partage_policy::{Caller, Event, Process, Run, TargetQuery, Ticket};
+use partage_policy::{Caller, Change, Event, Process, Run, TargetQuery, Ticket};
 use partage_protocol::admin::{BrokerView, ErrorCode, ErrorView, Reply, Request, RunRequest};
 use tracing::{debug, info};
 
@@ -71,15 +71,25 @@ impl StateDriver {
                 let reply = self.policy.get(&caller, &target, &self.clients);
                 self.answer(to, reply.unwrap_or_else(|error| Reply::Error(*error)));
             }
-            Request::Set { target, mem } => {
+            Request::Set {
+                target,
+                mem,
+                mem_request,
+            } => {
                 let (ticket, target) = (self.ticket(to), self.target(target));
+                let change = Change { mem, mem_request };
                 let event = Event::Set {
                     ticket,
                     caller,
                     target,
-                    mem,
+                    change,
                 };
                 self.step(now, event);
+            }
+            Request::Why { target } => {
+                let target = self.target(target);
+                let reply = self.policy.why(&caller, &target, now.ns, &self.clients);
+                self.answer(to, reply.unwrap_or_else(|error| Reply::Error(*error)));
             }
             Request::Stop { target, grace_ns } => {
                 let (ticket, target) = (self.ticket(to), self.target(target));
@@ -163,6 +173,13 @@ impl StateDriver {
             jobs: 0,
             clients: 0,
             uptime_ns: now.ns.saturating_sub(self.started.ns),
+            overcommit_percent: self.config.overcommit_millionths * 100 / partage_policy::Config::ALL_ONCE,
+            aliases_off: self
+                .config
+                .aliases_off
+                .iter()
+                .map(|family| family.key().to_owned())
+                .collect(),
         }
     }
 

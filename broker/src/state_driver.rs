@@ -14,7 +14,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use partage_policy::{Action, Adoption, Command, Event, JobRecord, LedgerClient, Policy, Process};
+use partage_policy::{Action, Adoption, Command, EndedJob, Event, JobRecord, LedgerClient, Policy, Process};
 use partage_protocol::admin::{EventView, Reply};
 use partage_protocol::message::{self, Answer, MAX_DEVICES, Refused, Welcome};
 use partage_protocol::units::{ClientId, JobId};
@@ -27,6 +27,7 @@ use crate::config::Config;
 use crate::connection::ConnectionId;
 use crate::devices::Devices;
 use crate::directory::{Kind, SocketDir};
+use crate::ended::EndedJobs;
 use crate::error::Error;
 use crate::events::{EventLog, Recorded};
 use crate::host::pidfd::PidFd;
@@ -119,6 +120,7 @@ pub struct StateDriver {
     /// First processes of live jobs; of nested `run`s in one process the newest.
     pub(crate) first: BTreeMap<Process, JobId>,
     pub(crate) store: Store,
+    pub(crate) ended_jobs: EndedJobs,
     pub(crate) directory: SocketDir,
     pub(crate) config: Config,
     pub(crate) processes: Box<dyn Processes>,
@@ -151,10 +153,14 @@ impl StateDriver {
         if found.bad > 0 {
             warn!(count = found.bad, "job records that cannot be read were set aside");
         }
-        ledger.reserve_job(JobId(found.last_job));
+        let (ended_jobs, ended) = EndedJobs::open(&parts.directory.ended_file(), now.unix_ns)?;
+        let last_ended = ended.iter().map(|ended| ended.job.id).max().unwrap_or(0);
+        ledger.reserve_job(JobId(found.last_job.max(last_ended)));
         let config = partage_policy::Config {
             is_private: parts.directory.kind() == Kind::Private,
             first_job: ledger.next_job(),
+            overcommit_millionths: parts.config.overcommit_millionths,
+            aliases_off: parts.config.aliases_off.clone(),
         };
         let mut driver = Self {
             policy: Policy::new(config),
@@ -163,6 +169,7 @@ impl StateDriver {
             jobs: BTreeMap::new(),
             first: BTreeMap::new(),
             store,
+            ended_jobs,
             directory: parts.directory,
             config: parts.config,
             processes: parts.processes,
@@ -180,18 +187,20 @@ impl StateDriver {
             idle_since_ns: None,
             todo: VecDeque::new(),
         };
-        driver.adopt(found.jobs, &lines, now);
+        driver.adopt(found.jobs, ended, &lines, now);
         Ok(driver)
     }
 
     fn adopt(
         &mut self,
         jobs: BTreeMap<JobId, JobRecord>,
+        ended: Vec<EndedJob>,
         lines: &[(crate::ledger::LineIndex, crate::ledger::Entry)],
         now: Now,
     ) {
         let mut adoption = Adoption {
             next_job: self.clients.ledger.next_job(),
+            ended,
             ..Adoption::default()
         };
         for (id, record) in jobs {
@@ -239,6 +248,7 @@ impl StateDriver {
 
     /// Tells the policy and does what it says, until there is nothing more to tell.
     pub(crate) fn step(&mut self, now: Now, event: Event) {
+        self.policy.set_clock(now.ns, now.unix_ns);
         self.todo.push_back(event);
         while let Some(event) = self.todo.pop_front() {
             // Tokens are in these: not even a debug log has them.
@@ -307,6 +317,11 @@ impl StateDriver {
             }
             Action::SaveJob(record) => self.save_job(*record),
             Action::ForgetJob(job) => self.forget_job(job),
+            Action::RememberJob(ended) => {
+                if let Err(error) = self.ended_jobs.add(&ended) {
+                    error!(%error, job = ended.job.id, "an ended job cannot be written down");
+                }
+            }
             Action::ForgetClient(client) => self.forget_client(client),
             Action::SignalJob { job, signal } => self.signal_job(job, signal),
             Action::KillUnmanaged { job, pid } => self.kill_unmanaged(job, pid),

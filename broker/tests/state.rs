@@ -14,7 +14,7 @@ use partage_broker::host::proc::Proc;
 use partage_broker::state_driver::{Effect, Now, Parts, Peer, StateDriver, WatchId};
 use partage_broker::testing::Scratch;
 use partage_protocol::admin::{JobView, Reply, StatusView};
-use partage_protocol::message::{Hello, ToClient};
+use partage_protocol::message::{ENVIRONMENT_BYTES, Hello, ToClient};
 use partage_protocol::units::{GIB, SECOND_NS};
 
 /// A state driver, its devices, and what it wanted done.
@@ -144,6 +144,9 @@ impl Bench {
             environment_limit: 0,
             pid,
             flags: 0,
+            environment_length: 0,
+            reserved: 0,
+            environment: [0; ENVIRONMENT_BYTES],
         };
         self.driver.hello(peer, hello, Vec::new(), self.now);
         self.turn();

@@ -75,11 +75,35 @@ mod tests {
 | `PARTAGE_IDLE_EXIT` | seconds after its last job that a broker started by `run` leaves (60) |
 | `PARTAGE_LIB_DIR` | directory of `libpartage.so`, `partaged` and the simulated driver, looked at before the places \
 of a build tree and a package |
+| `NVIDIA_GPU_MEMORY_LIMIT`, `NVIDIA_GPU_MEMORY_REQUEST`, `CUDA_DEVICE_MEMORY_LIMIT`, `CUDA_DEVICE_MEMORY_LIMIT_<i>`, \
+`CUDA_MPS_PINNED_DEVICE_MEM_LIMIT` | other tools' limits, below |
 | `NO_COLOR`, `LC_ALL`, `LC_CTYPE`, `LANG` | no colour; ASCII where the locale is not UTF-8 |
 
 COMMAND gets `LD_PRELOAD` with the library first, `PARTAGE_TOKEN`, `PARTAGE_SOCKET_DIR`, `PARTAGE_DEVICES` and \
 `PARTAGE_MEM_BYTES` (its GPUs and limit, while no broker answers) and `PARTAGE_BROKER` (where a private broker can be started again). `partage sim` sets \
 `PARTAGE_SIM_DIR`, `PARTAGE_SOCKET_DIR` and puts its driver first in `LD_LIBRARY_PATH`.
+
+## Other tools' memory variables
+
+Where neither an option nor a `PARTAGE_*` variable gives a size, `run` follows what other schedulers and runtimes set, and \
+so does a program that meets the library without `run` (there nothing is promised). The first line below that says \
+anything counts, alone:
+
+| variable | value | limits |
+|---|---|---|
+| `NVIDIA_GPU_MEMORY_REQUEST`, `NVIDIA_GPU_MEMORY_LIMIT` | whole MiB | every GPU; a missing one copies the other |
+| `CUDA_DEVICE_MEMORY_LIMIT`, `CUDA_DEVICE_MEMORY_LIMIT_<i>` | `1g`, `1024m`, `512k`; a bare number is bytes, as that \
+variable has it | every GPU; the i-th that the program sees |
+| `CUDA_MPS_PINNED_DEVICE_MEM_LIMIT` | `0=2G,GPU-1a2b=512M` | the GPUs named, by the number that the program sees or by UUID |
+
+All are base 1024. An empty variable is an unset one. `run` refuses a value that cannot be read or names a GPU that is not \
+there; a program without `run` then gets the lowest limit of the list on every GPU, or no memory where nothing could be read, \
+and `partage why` says so. `run`'s line and `why` name the variable that counted, `doctor` those it finds. The \
+administrator switches each line off under `[aliases]` in `partage.toml` (`nvidia_gpu_memory`, `cuda_device_memory_limit`, \
+`cuda_mps_pinned_device_mem_limit` = false); while no broker answers they count all the same. Inside a job they count for \
+nothing: its limit is set. `CUDA_DISABLE_CONTROL`, which switches another tool's limits off, is ignored.
+
+## Jobs
 
 A job lives while its first process or any process that uses CUDA lives, and five seconds longer; then its promise is free \
 for others. A process of it that first uses CUDA later than that keeps the GPUs and the limit, and has no promise.

@@ -71,6 +71,7 @@ pub enum Command {
     Status(Status),
     Set(Set),
     Get(Get),
+    Why(Why),
     Stop(Stop),
     Broker(Broker),
     Sim(Sim),
@@ -88,6 +89,7 @@ own. Without -m it may use the whole card and is promised nothing.
 
 Sizes are 8GiB, 8192M or 25%; durations 90s, 10m or 1h30m. Options can be given
 as variables: PARTAGE_MEM=25%, PARTAGE_ON_FULL=fail, PARTAGE_STRICT=1.
+Without a size the memory variables of other tools count (docs/cli.md).
 
 Examples:
   partage run -m 25% -- python train.py
@@ -191,15 +193,16 @@ pub struct Status {}
 #[derive(Args, Debug)]
 #[command(
     after_help = "A limit below what the job uses denies new allocations; nothing is killed.
+A promise (mem-request) that equals the limit follows it.
 
 Examples:
   partage set j3 mem=8GiB
-  partage set train mem=50%"
+  partage set train mem=50% mem-request=25%"
 )]
 pub struct Set {
     /// Job id (j3), name, or the pid of one of its processes
     pub target: String,
-    /// What to change: mem=SIZE or mem=PCT
+    /// What to change: mem=SIZE|PCT, mem-request=SIZE|PCT
     #[arg(required = true, value_name = "KEY=VALUE")]
     pub settings: Vec<String>,
 }
@@ -207,6 +210,14 @@ pub struct Set {
 /// Show one job's numbers
 #[derive(Args, Debug)]
 pub struct Get {
+    /// Job id (j3), name, or the pid of one of its processes
+    pub target: String,
+}
+
+/// Say what was denied to a job, who held it, and what set its limits
+#[derive(Args, Debug)]
+#[command(after_help = "Worst first. Jobs that ended in the last 24 hours answer too.")]
+pub struct Why {
     /// Job id (j3), name, or the pid of one of its processes
     pub target: String,
 }

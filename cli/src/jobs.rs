@@ -1,29 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `partage ps`, `get`, `set` and `stop`: looking at jobs and changing them.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use partage_protocol::admin::{JobDeviceView, JobView, Reply, Request, UnmanagedView};
 use partage_protocol::size::{format_bytes, format_duration, parse_amount, parse_duration};
 use serde_json::json;
 
 use crate::arguments::{Get, Ps, Set, Stop};
-use crate::connection::ConnectionError;
+use crate::connection::{Connection, ConnectionError};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::launch_broker;
-use crate::place::Place;
-use crate::report::{Report, command_line, table};
+use crate::place::{Place, Rule};
+use crate::report::{Report, command_line, table, timestamp};
 use crate::terminal::{Style, model};
 
 /// How long a broker may take for an answer that needs no waiting.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// One request and its answer from the broker that listens.
 ///
 /// # Errors
 /// No broker, no answer within `patience`, or the broker's refusal.
 pub fn ask(place: &Place, request: &Request, patience: Duration) -> Outcome<Reply> {
-    let mut connection = launch_broker::meet(place)?;
+    converse(launch_broker::meet(place)?, place, request, patience)
+}
+
+/// [`ask`] about jobs that may have ended: a private broker that has left is started again where it left a record of
+/// some. Where there is none, looking makes nothing.
+///
+/// # Errors
+/// As [`ask`].
+pub fn ask_remembering(place: &Place, request: &Request, patience: Duration) -> Outcome<Reply> {
+    let remembers = place.rule == Rule::Private && place.dir.join("state/ended.jsonl").exists();
+    let connection = if remembers {
+        launch_broker::reach(place)?
+    } else {
+        launch_broker::meet(place)?
+    };
+    converse(connection, place, request, patience)
+}
+
+fn converse(mut connection: Connection, place: &Place, request: &Request, patience: Duration) -> Outcome<Reply> {
     let fail = |error: ConnectionError| error.into_failure(&place.dir);
     connection.say(request).map_err(fail)?;
     match connection.hear(Some(Instant::now() + patience)).map_err(fail)? {
@@ -39,7 +57,13 @@ pub fn unexpected(place: &Place, reply: &Reply) -> Failure {
 
 /// `partage ps`.
 pub fn ps(arguments: &Ps, place: &Place, report: &Report) -> Outcome<u8> {
-    match ask(place, &Request::Ps { all: arguments.all }, PATIENCE)? {
+    let request = Request::Ps { all: arguments.all };
+    let reply = if arguments.all {
+        ask_remembering(place, &request, PATIENCE)?
+    } else {
+        ask(place, &request, PATIENCE)?
+    };
+    match reply {
         Reply::Ps { jobs, unmanaged } => {
             let body = json!({ "jobs": jobs, "unmanaged": unmanaged });
             report.data("ps", body, |style| ps_text(style, &jobs, &unmanaged));
@@ -58,7 +82,7 @@ fn ps_text(style: &Style, jobs: &[JobView], unmanaged: &[UnmanagedView]) -> Stri
             style.fit(job.name.as_deref().unwrap_or("-"), 12),
             style.fit(&job.user, 10),
             style.state(&job.state),
-            first.map_or("-".to_owned(), |d| d.index.to_string()),
+            first.map_or("-".to_owned(), gpu),
             first.map_or("-".to_owned(), |d| format_bytes(d.used_bytes)),
             first.map_or("-".to_owned(), limit),
             job.clients.len().to_string(),
@@ -66,7 +90,7 @@ fn ps_text(style: &Style, jobs: &[JobView], unmanaged: &[UnmanagedView]) -> Stri
         ]);
         for device in job.devices.iter().skip(1) {
             let mut row = vec![String::new(); 9];
-            row[4] = device.index.to_string();
+            row[4] = gpu(device);
             row[5] = format_bytes(device.used_bytes);
             row[6] = limit(device);
             rows.push(row);
@@ -110,6 +134,14 @@ fn unmanaged_text(process: &UnmanagedView) -> String {
     )
 }
 
+/// The device's number; a job that ended may have had one that is not here any more.
+fn gpu(device: &JobDeviceView) -> String {
+    match device.index {
+        u32::MAX => "?".to_owned(),
+        index => index.to_string(),
+    }
+}
+
 fn limit(device: &JobDeviceView) -> String {
     device.limit_bytes.map_or("none".to_owned(), format_bytes)
 }
@@ -128,27 +160,26 @@ pub fn get(arguments: &Get, place: &Place, report: &Report) -> Outcome<u8> {
 
 /// `partage set`.
 pub fn set(arguments: &Set, place: &Place, report: &Report) -> Outcome<u8> {
-    let mut mem = None;
+    let (mut mem, mut mem_request) = (None, None);
     for setting in &arguments.settings {
-        match setting.split_once('=') {
-            Some(("mem", value)) => {
-                let bad = |e| Failure::new(Kind::Invalid, format!("mem: {e}"));
-                parse_amount(value).map_err(bad)?;
-                mem = Some(value.to_owned());
+        let (key, value) = setting
+            .split_once('=')
+            .ok_or_else(|| Failure::new(Kind::Invalid, format!("{setting} is no setting")).hint("write mem=8GiB"))?;
+        let place = match key {
+            "mem" => &mut mem,
+            "mem-request" => &mut mem_request,
+            _ => {
+                let hint = "what can: mem=SIZE, mem=PCT, mem-request=SIZE, mem-request=PCT";
+                return Err(Failure::new(Kind::Invalid, format!("{key} cannot be set")).hint(hint));
             }
-            Some((key, _)) => {
-                return Err(
-                    Failure::new(Kind::Invalid, format!("{key} cannot be set")).hint("what can: mem=SIZE, mem=PCT")
-                );
-            }
-            None => {
-                return Err(Failure::new(Kind::Invalid, format!("{setting} is no setting")).hint("write mem=8GiB"));
-            }
-        }
+        };
+        parse_amount(value).map_err(|e| Failure::new(Kind::Invalid, format!("{key}: {e}")))?;
+        *place = Some(value.to_owned());
     }
     let request = Request::Set {
         target: arguments.target.clone(),
         mem,
+        mem_request,
     };
     show_job(place, report, &request, |_, job| {
         let one = |d: &JobDeviceView| {
@@ -158,11 +189,16 @@ pub fn set(arguments: &Set, place: &Place, report: &Report) -> Outcome<u8> {
             } else {
                 ""
             };
+            let promised = match d.request_bytes {
+                bytes if bytes == d.limit_bytes.unwrap_or(0) => String::new(),
+                0 => ", nothing promised".to_owned(),
+                bytes => format!(", promised {}", format_bytes(bytes)),
+            };
             format!(
-                "{}: limit {} on GPU {}, in use {}{note}\n",
+                "{}: limit {} on GPU {}{promised}, in use {}{note}\n",
                 job.job,
                 limit(d),
-                d.index,
+                gpu(d),
                 format_bytes(d.used_bytes)
             )
         };
@@ -205,10 +241,15 @@ fn job_text(style: &Style, job: &JobView) -> String {
     for device in &job.devices {
         lines.push((
             "gpu",
-            format!("{} {} {}", device.index, style.text(model(&device.model)), device.uuid),
+            format!("{} {} {}", gpu(device), style.text(model(&device.model)), device.uuid),
         ));
-        lines.push(("  limit", limit(device)));
-        lines.push(("  promised", format_bytes(device.request_bytes)));
+        let by = |words: &str| match words {
+            "" => String::new(),
+            words => format!(", by {}", style.text(words)),
+        };
+        lines.push(("  limit", limit(device) + &by(&device.limit_from)));
+        let request = format_bytes(device.request_bytes);
+        lines.push(("  promised", request + &by(&device.request_from)));
         lines.push((
             "  used",
             format!(
@@ -223,8 +264,8 @@ fn job_text(style: &Style, job: &JobView) -> String {
     lines.push((
         "denied",
         format!(
-            "{} by the limit, {} card full, {} without broker",
-            denied.limit, denied.card_full, denied.no_broker
+            "{} by the limit, {} card full, {} without broker, {} for overhead",
+            denied.limit, denied.card_full, denied.no_broker, denied.overhead
         ),
     ));
     for client in &job.clients {
@@ -233,6 +274,11 @@ fn job_text(style: &Style, job: &JobView) -> String {
             "process",
             format!("{} {}, {}", client.pid, style.state(&client.state), format_bytes(used)),
         ));
+    }
+    if let Some(ended) = job.ended_ns {
+        let why = job.end_reason.as_deref().unwrap_or_default();
+        let at = timestamp(UNIX_EPOCH + Duration::from_nanos(ended));
+        lines.push(("ended", format!("{at}, {}", style.text(why))));
     }
     for note in &job.notes {
         lines.push(("note", style.text(note)));

@@ -29,6 +29,7 @@ mod sim;
 mod status;
 mod supervise;
 mod terminal;
+mod why;
 
 use std::ffi::{OsStr, OsString};
 
@@ -95,6 +96,7 @@ fn dispatch(command: &Command, matches: &clap::ArgMatches, place: &Place, report
         Command::Status(_) => status::status(place, report),
         Command::Set(arguments) => jobs::set(arguments, place, report),
         Command::Get(arguments) => jobs::get(arguments, place, report),
+        Command::Why(arguments) => why::why(arguments, place, report),
         Command::Stop(arguments) => jobs::stop(arguments, place, report),
         Command::Broker(arguments) => broker::broker(arguments.action, place, report),
         Command::Sim(arguments) => {

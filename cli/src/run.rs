@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use partage_protocol::admin::{Admitted, JobDeviceView, Reply, Request, RunRequest, Waiting};
+use partage_protocol::aliases::Variable;
 use partage_protocol::size::{format_bytes, format_duration};
 use serde_json::{Value, json};
 
@@ -88,7 +89,11 @@ pub fn run(arguments: &Run, sources: &clap::ArgMatches, place: &Place, report: &
                 is_launcher: false,
                 ..*report
             };
-            let text = format!("would run {}", on_devices(&admitted));
+            let mut text = format!("would run {}", on_devices(&admitted));
+            for note in &admitted.notes {
+                text.push_str("; ");
+                text.push_str(note);
+            }
             data.data(
                 "dry-run",
                 json!({ "message": text, "admitted": without_token(&admitted) }),
@@ -101,6 +106,9 @@ pub fn run(arguments: &Run, sources: &clap::ArgMatches, place: &Place, report: &
                 report.document("admitted", json!({ "admitted": without_token(&admitted) }));
             } else if !arguments.quiet && std::io::stderr().is_terminal() {
                 report.say(&format!("{} {}", admitted.job, on_devices(&admitted)));
+            }
+            if !arguments.quiet {
+                admitted.notes.iter().for_each(|note| report.say(note));
             }
             start(command, &admitted, place)
         }
@@ -327,15 +335,39 @@ pub fn devices_text(devices: &[JobDeviceView]) -> String {
         }
     };
     format!(
-        "GPU{} {indices} ({}), {limit}",
+        "GPU{} {indices} ({}), {limit}{}",
         if is_one { "" } else { "s" },
-        models.join(", ")
+        models.join(", "),
+        aliases_text(devices)
     )
+}
+
+/// ` (CUDA_DEVICE_MEMORY_LIMIT=1g)` where other tools' variables set the limits; what one wrote oneself is not repeated.
+fn aliases_text(devices: &[JobDeviceView]) -> String {
+    let mut said: Vec<&str> = Vec::new();
+    for device in devices {
+        for words in [&device.limit_from, &device.request_from] {
+            let name = words.split('=').next().unwrap_or_default();
+            if Variable::of(name.as_bytes()).is_some() && !said.contains(&words.as_str()) {
+                said.push(words);
+            }
+        }
+    }
+    if said.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", said.join(", "))
+    }
 }
 
 /// The token is COMMAND's alone: it never goes to a terminal or a log.
 fn without_token(admitted: &Admitted) -> Value {
-    json!({ "job": admitted.job, "devices": admitted.devices, "is_private": admitted.is_private })
+    json!({
+        "job": admitted.job,
+        "devices": admitted.devices,
+        "is_private": admitted.is_private,
+        "notes": admitted.notes,
+    })
 }
 
 fn lossy(text: impl AsRef<OsStr>) -> String {
@@ -356,6 +388,9 @@ mod tests {
             used_bytes: 0,
             peak_bytes: 0,
             granted_bytes: 0,
+            denied: partage_protocol::admin::DeniedView::default(),
+            limit_from: String::new(),
+            request_from: String::new(),
         }
     }
 
@@ -368,6 +403,14 @@ mod tests {
         assert_eq!(devices_text(&two), "GPUs 0,1 (H200), limit 8 GiB each");
         let uneven = [device(0, Some(8 << 30)), device(1, Some(4 << 30))];
         assert_eq!(devices_text(&uneven), "GPUs 0,1 (H200), limits 8 GiB, 4 GiB");
+        let mut alias = device(3, Some(1 << 30));
+        alias.limit_from = "CUDA_DEVICE_MEMORY_LIMIT=1g".to_owned();
+        assert_eq!(
+            devices_text(&[alias.clone()]),
+            "GPU 3 (H200), limit 1 GiB (CUDA_DEVICE_MEMORY_LIMIT=1g)"
+        );
+        alias.limit_from = "--mem 1GiB".to_owned();
+        assert_eq!(devices_text(&[alias]), "GPU 3 (H200), limit 1 GiB");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use clap::parser::ValueSource;
 use partage_protocol::admin::RunRequest;
+use partage_protocol::aliases::Variable;
 use partage_protocol::size::{Amount, SizeError, parse_amount, parse_duration};
 
 use crate::arguments::{OnFull, Run};
@@ -51,6 +52,9 @@ pub fn read_settings(arguments: &Run, sources: &clap::ArgMatches) -> Outcome<Run
     Ok(RunRequest {
         mem: arguments.mem.clone(),
         mem_request: arguments.mem_request.clone(),
+        mem_from: from_variable(sources, "mem"),
+        mem_request_from: from_variable(sources, "mem_request"),
+        aliases: aliases_here(),
         gpu: arguments.gpu.clone(),
         name: arguments.name.clone(),
         labels,
@@ -60,6 +64,23 @@ pub fn read_settings(arguments: &Run, sources: &clap::ArgMatches) -> Outcome<Run
         dry_run: arguments.dry_run,
         ..RunRequest::default()
     })
+}
+
+/// Other tools' memory variables of this process, by name. The broker reads them: it knows which ones count.
+pub fn aliases_here() -> Vec<(String, String)> {
+    let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
+    let mut found: Vec<(String, String)> = std::env::vars_os()
+        .map(|(name, value)| (text(name), text(value)))
+        .filter(|(name, value)| Variable::of(name.as_bytes()).is_some() && !value.is_empty())
+        .collect();
+    found.sort();
+    found
+}
+
+/// The variable that an option's value came from, if it did.
+fn from_variable(sources: &clap::ArgMatches, id: &str) -> Option<String> {
+    let is_variable = sources.value_source(id) == Some(ValueSource::EnvVariable);
+    is_variable.then(|| origin(sources, id))
 }
 
 /// `--mem`, or `PARTAGE_MEM` when the value came from there.

@@ -34,6 +34,26 @@ pub fn status(place: &Place, report: &Report) -> Outcome<u8> {
 
 fn text(style: &Style, status: &StatusView) -> String {
     let mut text = devices(style, &status.devices);
+    for device in &status.devices {
+        for note in &device.notes {
+            text.push_str(&wrapped(&style.text(note), style.width, 0));
+        }
+        let denied = &device.denied;
+        let parts = [
+            (denied.limit, "by limits"),
+            (denied.card_full, "card full"),
+            (denied.no_broker, "without broker"),
+            (denied.overhead, "for overhead"),
+        ];
+        let said: Vec<String> = parts
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, why)| format!("{count} {why}"))
+            .collect();
+        if !said.is_empty() {
+            text.push_str(&format!("denied on GPU {}: {}\n", device.index, said.join(", ")));
+        }
+    }
     if !status.queue.is_empty() {
         text.push('\n');
         text.push_str(&queue(style, &status.queue));

@@ -8,14 +8,13 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use partage_protocol::message::{MAX_DEVICES, NOTICE_DENIED, NOTICE_NO_BROKER};
+use partage_protocol::message::{MAX_DEVICES, NOTICE_DENIED};
 use partage_protocol::page::UseLine;
 use partage_protocol::reservation::{self, AskAnswer, ClientWords, Denial, Word};
 
-use crate::note;
+use crate::explain;
 use crate::session;
 use crate::state::{self, FOREIGN, Phase, State};
-use crate::sys;
 
 /// A charge that was made: what a refund gives back.
 #[derive(Clone, Copy)]
@@ -327,49 +326,13 @@ fn denied(state: &State, slot: usize, is_standalone: bool, bytes: u64, denial: D
     });
     let now_slot = current_slot(state, slot, is_standalone).unwrap_or(slot);
     match denial {
-        Denial::NoBroker => {
-            state.counters().refused_no_broker.fetch_add(1, Ordering::Relaxed);
-            session::notice(state, NOTICE_NO_BROKER, now_slot, bytes);
-        }
+        Denial::NoBroker => session::note_refusal(state, now_slot),
         Denial::Limit | Denial::Invalid => session::notice(state, NOTICE_DENIED, now_slot, bytes),
         Denial::CardFull => {}
     }
-    explain(state, now_slot, bytes, denial);
-}
-
-/// Longest silence between two lines about denials on a terminal: a caching allocator is denied often, by design.
-const TELL_EVERY_NS: u64 = 10_000_000_000;
-
-fn explain(state: &State, slot: usize, bytes: u64, denial: Denial) {
-    let (used, limit) = used_and_limit(state, slot);
-    let mut line = note::line();
-    line.push("out of memory: ")
-        .push_amount(bytes)
-        .push(" asked, this process has ")
-        .push_amount(used);
-    match denial {
-        Denial::Limit | Denial::Invalid => line.push(" of the job's limit of ").push_amount(limit),
-        Denial::CardFull => line.push("; the device has no room (promised to or used by others)"),
-        Denial::NoBroker => line.push("; no broker answers, so the job's share cannot grow"),
-    };
-    if let Some(job) = state.job() {
-        line.push(" (j").push_number(job.number);
-        if let Some(device) = job.devices().get(slot) {
-            line.push(" on GPU ").push_number(device.index.into());
-        }
-        line.push(")");
-    }
-    note::write(state, &mut line);
-    let now = sys::now_ns();
-    let told = state.told_ns.load(Ordering::Relaxed);
-    if (told == 0 || now.wrapping_sub(told) > TELL_EVERY_NS)
-        && state
-            .told_ns
-            .compare_exchange(told, now, Ordering::Relaxed, Ordering::Relaxed)
-            .is_ok()
-    {
-        note::tell(&mut line);
-    }
+    let (used, limit) = used_and_limit(state, now_slot);
+    let used = used.saturating_add(overhead(state, now_slot));
+    explain::denial(state, now_slot, bytes, (used, limit), denial);
 }
 
 /// Bytes this process uses in a slot, and the job's limit there.

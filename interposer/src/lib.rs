@@ -21,6 +21,7 @@ mod devices;
 mod elf;
 mod entry;
 mod errno;
+mod explain;
 mod guard;
 mod hooks;
 mod inherited;

@@ -41,6 +41,16 @@ pub fn write(state: &State, line: &mut Line) {
     }
 }
 
+/// Writes a sentence that a person may need where `PARTAGE_LOG` says; with `and_terminal` also on a terminal, beginning
+/// as `partage`'s own lines do, unless it just went there.
+#[cold]
+pub fn explain(state: &State, sentence: &Line, and_terminal: bool) {
+    write(state, line().push(sentence.as_bytes()));
+    if and_terminal && state.settings().log.as_bytes() != b"stderr" {
+        tell(Line::new().push("partage: ").push(sentence.as_bytes()));
+    }
+}
+
 /// Writes a constant line.
 #[cold]
 pub fn say(state: &State, text: &str) {

@@ -15,7 +15,7 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use crate::settings::PATH_BYTES;
 use crate::state::State;
 use crate::sys;
-use crate::text::{Text, bytes_of};
+use crate::text::Text;
 
 /// Variables handed to the broker at most; a longer environment loses its tail.
 const MAX_VARIABLES: usize = 1024;
@@ -126,16 +126,8 @@ extern "C" fn broker(plan: *mut c_void) -> c_int {
 
 /// The broker lives longer than the job: it gets none of the variables that were meant for the job alone.
 fn copy_environment(to: &mut [*const c_char; MAX_VARIABLES + 1]) {
-    unsafe extern "C" {
-        static environ: *const *const c_char;
-    }
-    // SAFETY: libc's variable; null or an array that ends with null.
-    let mut entry = unsafe { environ };
     let mut places = to.iter_mut().take(MAX_VARIABLES);
-    // SAFETY: not past the final null yet.
-    while !entry.is_null() && !unsafe { *entry }.is_null() {
-        // SAFETY: entries are C strings.
-        let text = unsafe { bytes_of(*entry) };
+    sys::each_variable(|text| {
         let is_the_jobs = [
             &b"LD_"[..],
             b"PARTAGE_TOKEN=",
@@ -145,14 +137,11 @@ fn copy_environment(to: &mut [*const c_char; MAX_VARIABLES + 1]) {
         ]
         .iter()
         .any(|prefix| text.starts_with(prefix));
-        if !is_the_jobs {
-            let Some(place) = places.next() else { return };
-            // SAFETY: as above.
-            *place = unsafe { *entry };
+        if !is_the_jobs && let Some(place) = places.next() {
+            // The entry itself, with its zero: the text was cut from there.
+            *place = text.as_ptr().cast();
         }
-        // SAFETY: as above.
-        entry = unsafe { entry.add(1) };
-    }
+    });
 }
 
 /// Runs what goes through libc without leaving a trace in `errno`.

@@ -4,11 +4,12 @@
 //! Whoever talks holds `State::talk`. Every wait has an end; what cannot be asked is refused, never guessed. An ask has
 //! an even sequence number, a question about use an odd one: a late answer to an ask still lifts its pin.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use partage_protocol::message::{
-    Answer, Ask, Devices, HELLO_NVML_ONLY, HELLO_PAGES_LOST, Hello, MAX_DEVICES, Measure, NOTICE_SHARING_OFF, Notice,
-    ToClient, Usage, VERDICT_CARD_FULL, VERDICT_GRANTED, VERDICT_LIMIT, VERDICT_RETRY, WELCOME_DEFAULT_JOB, Welcome,
+    Answer, Ask, Devices, ENVIRONMENT_BYTES, HELLO_ENVIRONMENT_CUT, HELLO_NVML_ONLY, HELLO_PAGES_LOST, Hello,
+    MAX_DEVICES, Measure, NOTICE_NO_BROKER, NOTICE_SHARING_OFF, Notice, ToClient, Usage, VERDICT_CARD_FULL,
+    VERDICT_GRANTED, VERDICT_LIMIT, VERDICT_RETRY, WELCOME_DEFAULT_JOB, Welcome,
 };
 use partage_protocol::page::{BROKER_MAGIC, BrokerPage, CLIENT_MAGIC, ClientPage, LAYOUT, PAGE_BYTES};
 use partage_protocol::reservation::{self, AskAnswer, Denial};
@@ -41,6 +42,8 @@ pub struct Session {
     client: u64,
     sequence: u32,
     devices: Option<Devices>,
+    /// Refusals without a broker that one was told of.
+    reported_refusals: AtomicU64,
 }
 
 /// Attaches if no attach was tried yet. Waits a bounded time when somebody put this process into a job.
@@ -125,6 +128,14 @@ fn try_connect(state: &State, session: &mut Session, flags: u32, deadline_ns: u6
         flags |= HELLO_PAGES_LOST;
     }
     let settings = state.settings();
+    let mut environment = [0; ENVIRONMENT_BYTES];
+    let packed = settings.environment.as_bytes();
+    for (to, from) in environment.iter_mut().zip(packed) {
+        *to = *from;
+    }
+    if !settings.environment.is_complete() {
+        flags |= HELLO_ENVIRONMENT_CUT;
+    }
     let hello = Hello {
         header: Hello::header(0),
         token: settings.token,
@@ -132,6 +143,9 @@ fn try_connect(state: &State, session: &mut Session, flags: u32, deadline_ns: u6
         environment_limit: settings.memory_limit.unwrap_or(0),
         pid: sys::pid(),
         flags,
+        environment_length: packed.len() as u32,
+        reserved: 0,
+        environment,
     };
     let result = socket::greet(&kept, hello.as_bytes(), send.get(..count).unwrap_or(&[]), deadline_ns);
     let (message, descriptors) = match result {
@@ -163,8 +177,41 @@ fn try_connect(state: &State, session: &mut Session, flags: u32, deadline_ns: u6
     if let Some(devices) = &session.devices {
         socket::send(&session.socket, devices.as_bytes());
     }
+    report_refusals(state, session);
     note::say(state, if is_back { "connected again" } else { "attached" });
     Ok(())
+}
+
+/// Allocations that nobody was there to refuse: the broker counts them once it hears of them.
+fn report_refusals(state: &State, session: &Session) {
+    let refused = state.counters().refused_no_broker.load(Ordering::Relaxed);
+    let new = refused.wrapping_sub(session.reported_refusals.load(Ordering::Relaxed));
+    if new == 0 {
+        return;
+    }
+    let notice = Notice {
+        header: Notice::header(0),
+        what: NOTICE_NO_BROKER,
+        slot: state.refused_slot.load(Ordering::Relaxed),
+        value: new,
+    };
+    if socket::send(&session.socket, notice.as_bytes()) {
+        session.reported_refusals.store(refused, Ordering::Relaxed);
+    }
+}
+
+/// An allocation on a slot was refused because no broker answered.
+#[cold]
+pub fn note_refusal(state: &State, slot: usize) {
+    state.counters().refused_no_broker.fetch_add(1, Ordering::Relaxed);
+    state.refused_slot.store(slot as u32, Ordering::Relaxed);
+    let _talk = state.talk.hold();
+    // SAFETY: `talk` is held.
+    let session = unsafe { &*state.session.get() };
+    if session.socket.fd().is_some() {
+        // It is there and too slow: it reads this when it gets to it.
+        report_refusals(state, session);
+    }
 }
 
 /// Another broker, or the same one, takes us back under our old id: the pages stay what they are.
@@ -338,13 +385,19 @@ pub fn ask(state: &State, slot: usize, wanted: u64, request: u64) -> AskAnswer {
         })
     };
     match converse(state, true, build) {
-        Some(answer) => match answer.verdict {
-            VERDICT_GRANTED => AskAnswer::Granted,
-            VERDICT_RETRY => AskAnswer::Retry,
-            VERDICT_LIMIT => AskAnswer::Denied(Denial::Limit),
-            VERDICT_CARD_FULL => AskAnswer::Denied(Denial::CardFull),
-            _ => AskAnswer::Denied(Denial::Invalid),
-        },
+        Some(answer) => {
+            if let Some(last) = state.last_job_used.get(slot) {
+                // For the line that explains a denial.
+                last.store(answer.job_used, Ordering::Relaxed);
+            }
+            match answer.verdict {
+                VERDICT_GRANTED => AskAnswer::Granted,
+                VERDICT_RETRY => AskAnswer::Retry,
+                VERDICT_LIMIT => AskAnswer::Denied(Denial::Limit),
+                VERDICT_CARD_FULL => AskAnswer::Denied(Denial::CardFull),
+                _ => AskAnswer::Denied(Denial::Invalid),
+            }
+        }
         None => AskAnswer::Denied(Denial::NoBroker),
     }
 }

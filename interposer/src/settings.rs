@@ -3,7 +3,8 @@
 
 use core::ffi::CStr;
 
-use partage_protocol::message::{MAX_DEVICES, TOKEN_BYTES};
+use partage_protocol::aliases::{self, Variable};
+use partage_protocol::message::{ENVIRONMENT_BYTES, MAX_DEVICES, TOKEN_BYTES};
 
 use crate::sys;
 use crate::text::{self, Text};
@@ -21,8 +22,11 @@ pub struct Settings {
     pub socket_dir: Text<PATH_BYTES>,
     /// The folder was named, not guessed: whoever listens there is meant.
     pub is_socket_dir_named: bool,
-    /// `PARTAGE_MEM_BYTES`: the limit while no broker has answered; `None` is no limit.
+    /// The limit while no broker has answered: `PARTAGE_MEM_BYTES`, or for a process that was put into no job the lowest
+    /// that other tools' variables give; `None` is no limit.
     pub memory_limit: Option<u64>,
+    /// Those variables and `CUDA_VISIBLE_DEVICES`, packed for the broker, which knows the devices; empty in a job.
+    pub environment: Text<{ ENVIRONMENT_BYTES + 1 }>,
     /// `PARTAGE_DEVICES`: the job's devices in job order while no broker has answered.
     pub devices: [[u8; 16]; MAX_DEVICES],
     /// Which of them are MIG instances, one bit each.
@@ -44,6 +48,7 @@ impl Settings {
             socket_dir: Text::new(),
             is_socket_dir_named: false,
             memory_limit: text::parse_number(variable(c"PARTAGE_MEM_BYTES")),
+            environment: Text::new(),
             devices: [[0; 16]; MAX_DEVICES],
             mig: 0,
             device_count: 0,
@@ -52,6 +57,7 @@ impl Settings {
         };
         settings.read_token(variable(c"PARTAGE_TOKEN"));
         settings.read_devices(variable(c"PARTAGE_DEVICES"));
+        settings.read_aliases();
         settings.find_socket_dir();
         for (to, name) in [
             (&mut settings.broker, c"PARTAGE_BROKER"),
@@ -79,6 +85,31 @@ impl Settings {
         }
         self.token = token;
         self.has_token = true;
+    }
+
+    /// Other tools' variables, where `run` said nothing. What cannot be read leaves no memory until a broker said
+    /// otherwise: it is never "no limit".
+    fn read_aliases(&mut self) {
+        if self.has_token || self.memory_limit.is_some() {
+            return;
+        }
+        let mut is_any = false;
+        sys::each_variable(|entry| {
+            let name = entry.split(|byte| *byte == b'=').next().unwrap_or(&[]);
+            let is_alias = Variable::of(name).is_some() && entry.len() > name.len() + 1;
+            if is_alias || name == b"CUDA_VISIBLE_DEVICES" {
+                is_any |= is_alias;
+                self.environment.push(entry).push([0]);
+            }
+        });
+        if !is_any {
+            self.environment.clear();
+            return;
+        }
+        self.memory_limit = match aliases::lowest(self.environment.as_bytes()) {
+            Some(Ok(limit)) if self.environment.is_complete() => Some(limit),
+            _ => Some(1),
+        };
     }
 
     fn read_devices(&mut self, list: &[u8]) {

@@ -115,6 +115,8 @@ pub struct State {
     pub last_job_used: [AtomicU64; MAX_DEVICES],
     /// Before this monotonic time nobody waits for a broker again.
     pub nobody_until_ns: AtomicU64,
+    /// The slot of the last allocation that was refused because no broker answered.
+    pub refused_slot: AtomicU32,
     /// When a denial was last told to the terminal.
     pub told_ns: AtomicU64,
 }

@@ -420,3 +420,19 @@ pub fn exit_now(code: c_int) -> ! {
 pub fn name_thread(name: &CStr) {
     let _ = call!(SYS_prctl, libc::PR_SET_NAME, name.as_ptr());
 }
+
+/// Shows every entry of the environment, `NAME=value`, each followed by a zero in memory.
+pub fn each_variable(mut show: impl FnMut(&'static [u8])) {
+    unsafe extern "C" {
+        static environ: *const *const c_char;
+    }
+    // SAFETY: libc's variable; null or an array that ends with null.
+    let mut entry = unsafe { environ };
+    // SAFETY: not past the final null yet.
+    while !entry.is_null() && !unsafe { *entry }.is_null() {
+        // SAFETY: entries are C strings, which libc keeps while nobody changes them, as with `getenv`.
+        show(unsafe { crate::text::bytes_of(*entry) });
+        // SAFETY: as above.
+        entry = unsafe { entry.add(1) };
+    }
+}

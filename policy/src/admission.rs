@@ -25,7 +25,8 @@ const REMIND_NS: u64 = 60 * SECOND_NS;
 
 impl Policy {
     pub(crate) fn run<M: Machine>(&mut self, run: Run, machine: &M, now_ns: u64) {
-        let spec = match RunSpec::from_request(&run.request).and_then(|spec| {
+        let is_on = |family| self.config.is_on(family);
+        let spec = match RunSpec::from_request(&run.request, is_on).and_then(|spec| {
             self.check_name_is_free(&run, machine, now_ns)?;
             Ok(spec)
         }) {
@@ -49,14 +50,15 @@ impl Policy {
             token: run.token,
             cgroup: run.cgroup,
             default_scope: None,
+            environment: String::new(),
             is_strict: request.strict,
             devices: Vec::new(),
             started_unix_ns: run.unix_ns,
         };
         let queued = Queued {
             ticket: run.ticket,
+            mem_text: request.mem.or_else(|| spec.shown()),
             spec,
-            mem_text: request.mem,
             since_ns: now_ns,
             deadline_ns: request.wait_timeout_ns.map(|wait| now_ns.saturating_add(wait)),
             next_reminder_ns: now_ns,
@@ -111,9 +113,12 @@ impl Policy {
                 || place.device.to_string(),
                 |device| format!("GPU {} ({})", device.seen.index, device.seen.model),
             );
-            let limit = place.limit.map_or("whole card".to_owned(), |limit| {
+            let mut limit = place.limit.map_or("whole card".to_owned(), |limit| {
                 format!("limit {}", format_bytes(limit))
             });
+            if let Some(alias) = place.origin.alias() {
+                limit.push_str(&format!(" ({alias})"));
+            }
             match place.request {
                 request if Some(request) == place.limit => format!("{name}, {limit}"),
                 0 => format!("{name}, {limit}, nothing promised"),
@@ -189,10 +194,7 @@ impl Policy {
             .iter()
             .map(|place| {
                 let limit = self.limit_of(place.device, place.limit);
-                Slot {
-                    ledger: JobLedger::new(limit, place.request.min(limit)),
-                    peak: 0,
-                }
+                Slot::new(JobLedger::new(limit, place.request.min(limit)))
             })
             .collect();
         let Some(job) = self.jobs.get_mut(&id) else {
@@ -231,11 +233,11 @@ impl Policy {
             });
         }
         self.queue.retain(|queued| *queued != id);
-        self.announce_admission(id, waiting, now_ns);
+        self.announce_admission(id, waiting, machine, now_ns);
         Ok(())
     }
 
-    fn announce_admission(&mut self, id: JobId, waited: Phase, now_ns: u64) {
+    fn announce_admission<M: Machine>(&mut self, id: JobId, waited: Phase, machine: &M, now_ns: u64) {
         let Some(job) = self.jobs.get(&id) else { return };
         let record = job.record.clone();
         let on = self.describe(&record.devices);
@@ -258,11 +260,16 @@ impl Policy {
                 .map(|(slot, _)| self.slot_view(id, slot, 0, 0))
                 .collect();
             let token = record.token.iter().map(|byte| format!("{byte:02x}")).collect();
+            let pictures = record
+                .devices
+                .iter()
+                .filter_map(|place| self.picture(place.device, machine));
             let reply = Reply::Admitted(Admitted {
                 job: id.to_string(),
                 token,
                 devices,
                 is_private: self.config.is_private,
+                notes: pictures.filter_map(|picture| picture.overcommit_note()).collect(),
             });
             self.reply(
                 queued.ticket,

@@ -12,7 +12,7 @@ use partage_protocol::units::{ClientId, DeviceUuid, JobId, SECOND_NS};
 
 use crate::command::Action;
 use crate::event::Adoption;
-use crate::job::{Client, Job, Phase, Presence, Process, Slot};
+use crate::job::{Client, Job, Phase, Presence, Process, REMEMBER_NS, Slot};
 use crate::policy::{Machine, OnSlot, Policy};
 
 /// Longest time that a device admits nothing because a client of the broker before has not come back. Clients reconnect
@@ -22,6 +22,15 @@ pub const ADOPTION_NS: u64 = 10 * SECOND_NS;
 impl Policy {
     pub(crate) fn adopt<M: Machine>(&mut self, adoption: Adoption, machine: &M, now_ns: u64) {
         self.next_job = self.next_job.max(adoption.next_job);
+        let unix_ns = self.unix_ns(now_ns);
+        for ended in adoption.ended {
+            let age_ns = unix_ns.saturating_sub(ended.ended_unix_ns);
+            self.next_job = self.next_job.max(ended.job.id.saturating_add(1));
+            if age_ns < REMEMBER_NS {
+                let job = Job::from_remembered(ended, now_ns.saturating_add(REMEMBER_NS - age_ns));
+                self.jobs.insert(job.id(), job);
+            }
+        }
         for record in adoption.jobs {
             self.next_job = self.next_job.max(record.id.saturating_add(1));
             let mut job = Job::new(record, Phase::Live);
@@ -33,10 +42,7 @@ impl Policy {
                 let granted = ledgers.fold(0, |sum: u64, words| sum.saturating_add(words.ledger.load()));
                 // What was promised or granted stays allowed; more only once the device can be judged.
                 let ceiling = place.request.max(granted).min(limit);
-                job.slots.push(Slot {
-                    ledger: JobLedger::new(limit, ceiling),
-                    peak: 0,
-                });
+                job.slots.push(Slot::new(JobLedger::new(limit, ceiling)));
             }
             if let Some(process) = job.record.first {
                 let reason = "adopted: is its first process still there?";

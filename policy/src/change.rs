@@ -10,24 +10,71 @@ use partage_protocol::size::{Amount, format_bytes, parse_amount};
 use partage_protocol::units::JobId;
 
 use crate::command::{Action, Signal};
-use crate::device::DeviceState;
-use crate::event::{Caller, TargetQuery, Ticket};
+use crate::device::{Device, DeviceState};
+use crate::event::{Caller, Change, TargetQuery, Ticket};
 use crate::job::{JobState, Phase, Placement, Stopping};
 use crate::placement::Unplaced;
 use crate::policy::{Machine, OnSlot, Policy};
 use crate::request::{RunSpec, invalid};
 use crate::target::Access;
 
+/// A [`Change`] that was read: amounts with the words that set them.
+struct Wanted {
+    mem: Option<(Amount, String)>,
+    mem_request: Option<(Amount, String)>,
+}
+
+impl Wanted {
+    /// `None` when nothing is to change.
+    fn read(change: &Change, caller: &Caller) -> Result<Option<Self>, ErrorView> {
+        let read = |key: &str, text: &Option<String>| match text {
+            None => Ok(None),
+            Some(text) => parse_amount(text)
+                .map(|amount| Some((amount, format!("partage set {key}={amount} by {}", caller.user))))
+                .map_err(|why| invalid(format!("{key}={why}"), None)),
+        };
+        let mem = read("mem", &change.mem)?;
+        let mem_request = read("mem-request", &change.mem_request)?;
+        let is_any = mem.is_some() || mem_request.is_some();
+        Ok(is_any.then_some(Self { mem, mem_request }))
+    }
+
+    /// A waiting request under new amounts; what it does not change stays. Other tools' variables may tell devices
+    /// apart, which these amounts do not: of theirs the lowest stays.
+    fn in_queue(&self, old: &RunSpec) -> RunSpec {
+        let mut spec = old.clone();
+        if let Some(aliases) = spec.aliases.take() {
+            if let Some(limit) = aliases.lowest() {
+                spec.mem = Some(Amount::Bytes(limit.bytes));
+                spec.origin.limit.clone_from(&limit.text);
+            }
+            if let Some(request) = &aliases.request {
+                spec.mem_request = Some(Amount::Bytes(request.bytes));
+                spec.origin.request.clone_from(&request.text);
+            }
+        }
+        if let Some((amount, text)) = &self.mem {
+            spec.mem = Some(*amount);
+            spec.origin.limit.clone_from(text);
+        }
+        if let Some((amount, text)) = &self.mem_request {
+            spec.mem_request = Some(*amount);
+            spec.origin.request.clone_from(text);
+        }
+        spec
+    }
+}
+
 impl Policy {
     pub(crate) fn set<M: Machine>(
         &mut self,
         (ticket, caller): (Ticket, &Caller),
         target: &TargetQuery,
-        mem: Option<&str>,
+        change: &Change,
         machine: &M,
         now_ns: u64,
     ) {
-        match self.change_memory(caller, target, mem, machine, now_ns) {
+        match self.change_memory(caller, target, change, machine, now_ns) {
             Ok(id) => {
                 if let Some(view) = self.job_view(id, caller, machine) {
                     self.reply(ticket, Reply::Job(view), "the limit is changed");
@@ -41,30 +88,26 @@ impl Policy {
         &mut self,
         caller: &Caller,
         target: &TargetQuery,
-        mem: Option<&str>,
+        change: &Change,
         machine: &M,
         now_ns: u64,
     ) -> Result<JobId, ErrorView> {
         let id = self.resolve(target, caller, Access::Change)?;
-        let Some(text) = mem else {
-            return Err(invalid(
+        let wanted = Wanted::read(change, caller)?.ok_or_else(|| {
+            invalid(
                 "nothing to set".into(),
-                Some(format!("partage set {id} mem=8GiB")),
-            ));
-        };
-        let amount = parse_amount(text).map_err(|why| invalid(format!("mem={why}"), None))?;
+                Some(format!("partage set {id} mem=8GiB, or mem-request=4GiB")),
+            )
+        })?;
         if let Some(Phase::Waiting(queued)) = self.jobs.get(&id).map(|job| &job.phase) {
-            let spec = RunSpec {
-                mem: Some(amount),
-                ..queued.spec.clone()
-            };
+            let spec = wanted.in_queue(&queued.spec);
             // Judged before it replaces what was valid; its turn comes at the end of this step.
             if let Err(Unplaced::Refused(why)) = self.place(&spec, &[], machine) {
                 return Err(why);
             }
             if let Some(Phase::Waiting(queued)) = self.jobs.get_mut(&id).map(|job| &mut job.phase) {
+                queued.mem_text = spec.shown();
                 queued.spec = spec;
-                queued.mem_text = Some(text.to_owned());
             }
             return Ok(id);
         }
@@ -75,7 +118,7 @@ impl Policy {
             .unwrap_or_default();
         let new = old
             .iter()
-            .map(|place| self.replaced(place, amount))
+            .map(|place| self.replaced(place, &wanted))
             .collect::<Result<Vec<_>, _>>()?;
         for (old, new) in old.iter().zip(&new) {
             self.check_raise(id, old, new, machine)?;
@@ -106,35 +149,59 @@ impl Policy {
         Ok(id)
     }
 
-    /// A placement under a new amount.
-    fn replaced(&self, place: &Placement, amount: Amount) -> Result<Placement, ErrorView> {
+    /// A placement under new amounts.
+    fn replaced(&self, place: &Placement, wanted: &Wanted) -> Result<Placement, ErrorView> {
         let Some(device) = self.devices.get(&place.device) else {
             return Err(invalid(
                 format!("{} is not known to this broker", place.device),
                 Some("partage status".into()),
             ));
         };
-        let limit = amount.on(device.usable());
-        let total = device.seen.total_bytes;
-        if limit > total {
-            let message = format!("GPU {} has {} in all", device.seen.index, format_bytes(total));
-            let hint = Some(format!(
-                "at most mem={}, or 100%",
-                format_bytes(device.usable()).replace(' ', "")
-            ));
-            return Err(ErrorView {
-                code: ErrorCode::Impossible,
-                message,
-                hint,
-                holders: Vec::new(),
-            });
+        let mut new = place.clone();
+        if let Some((amount, text)) = &wanted.mem {
+            let limit = amount.on(device.usable());
+            self.check_size(device, limit, device.seen.total_bytes, "mem")?;
+            let follows = place.limit.map_or(place.request == 0, |old| old == place.request);
+            new.limit = Some(limit);
+            new.origin.limit.clone_from(text);
+            new.request = if follows { limit } else { place.request.min(limit) };
+            if follows || new.request < place.request {
+                new.origin.request.clear();
+            }
         }
-        let follows = place.limit.map_or(place.request == 0, |old| old == place.request);
-        let request = if follows { limit } else { place.request.min(limit) };
-        Ok(Placement {
-            device: place.device,
-            limit: Some(limit),
-            request,
+        if let Some((amount, text)) = &wanted.mem_request {
+            let request = amount.on(device.usable());
+            self.check_size(device, request, device.usable(), "mem-request")?;
+            if let Some(limit) = new.limit
+                && request > limit
+            {
+                let message = format!(
+                    "mem-request={amount} is more than the limit {} on GPU {}",
+                    format_bytes(limit),
+                    device.seen.index
+                );
+                let hint = "a promise cannot exceed the limit: raise mem too, or lower mem-request";
+                return Err(invalid(message, Some(hint.into())));
+            }
+            new.request = request;
+            new.origin.request.clone_from(text);
+        }
+        Ok(new)
+    }
+
+    fn check_size(&self, device: &Device, asked: u64, most: u64, key: &str) -> Result<(), ErrorView> {
+        if asked <= most {
+            return Ok(());
+        }
+        let total = device.seen.total_bytes;
+        Err(ErrorView {
+            code: ErrorCode::Impossible,
+            message: format!("GPU {} has {} in all", device.seen.index, format_bytes(total)),
+            hint: Some(format!(
+                "at most {key}={}, or 100%",
+                format_bytes(device.usable()).replace(' ', "")
+            )),
+            holders: Vec::new(),
         })
     }
 
@@ -163,7 +230,7 @@ impl Policy {
         }
         let left = self
             .picture(new.device, machine)
-            .map_or(0, |picture| picture.room(Some(id)));
+            .map_or(0, |picture| picture.promisable(Some(id)));
         if new.request > left {
             Err(self.no_room_for(new, left, machine, id))
         } else {

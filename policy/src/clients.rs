@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Clients: attaching, asking, leaving.
 
-use partage_protocol::job_ledger::{JobLedger, Verdict};
+use partage_protocol::job_ledger::Verdict;
 use partage_protocol::message::{
-    DEVICE_IS_MIG, DeviceInfo, MAX_DEVICES, NOTICE_FOREIGN_NAMESPACE, NOTICE_NO_BROKER, NOTICE_SHARING_OFF,
-    REFUSED_CAPACITY, REFUSED_DEVICES, VERDICT_CARD_FULL, VERDICT_GRANTED, VERDICT_INVALID, VERDICT_LIMIT,
-    VERDICT_RETRY, WELCOME_DEFAULT_JOB, WELCOME_PRIVATE_BROKER, WELCOME_STRICT,
+    DEVICE_IS_MIG, DeviceInfo, NOTICE_FOREIGN_NAMESPACE, NOTICE_NO_BROKER, NOTICE_SHARING_OFF, REFUSED_CAPACITY,
+    REFUSED_DEVICES, VERDICT_CARD_FULL, VERDICT_GRANTED, VERDICT_INVALID, VERDICT_LIMIT, VERDICT_RETRY,
+    WELCOME_DEFAULT_JOB, WELCOME_PRIVATE_BROKER, WELCOME_STRICT,
 };
-use partage_protocol::size::format_bytes;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 
 use crate::command::Action;
-use crate::device::DeviceState;
+use crate::denials::Reason;
 use crate::event::Attaching;
-use crate::job::{Client, Job, JobRecord, Phase, Placement, Presence, Slot};
+use crate::job::{Client, Job, Placement, Presence};
 use crate::policy::{Machine, OnSlot, Policy};
 
 /// Clients one job may have: far above any real job, low enough that a fork bomb does not take the ledger from others.
@@ -93,85 +92,7 @@ impl Policy {
                 let is_it = |job: &&Job| job.is_live() && job.record.token == token && job.record.uid == attaching.uid;
                 self.jobs.values().find(is_it).map(Job::id)
             })
-            .or_else(|| {
-                let is_it = |job: &&Job| {
-                    job.is_live()
-                        && job.record.uid == attaching.uid
-                        && job.record.default_scope.as_ref() == Some(&membership.scope)
-                        // A limit in the environment can only lower, so a process with a lower one has its own job.
-                        && job.record.devices.iter().all(|place| is_lower(place.limit, membership.environment_limit))
-                };
-                self.jobs.values().find(is_it).map(Job::id)
-            })
-    }
-
-    /// A process that belongs to no job gets the default class: every device, no promise.
-    fn begin_default_job<M: Machine>(
-        &mut self,
-        attaching: &Attaching,
-        machine: &M,
-        now_ns: u64,
-    ) -> Result<JobId, String> {
-        let limit = Some(attaching.membership.environment_limit).filter(|limit| *limit > 0);
-        let mut devices: Vec<_> = self
-            .devices
-            .values()
-            .filter(|device| device.state != DeviceState::Lost)
-            .collect();
-        devices.sort_by_key(|device| device.seen.index);
-        let devices: Vec<Placement> = devices
-            .iter()
-            .take(MAX_DEVICES)
-            .map(|device| Placement {
-                device: device.seen.uuid,
-                limit,
-                request: 0,
-            })
-            .collect();
-        if devices.is_empty() {
-            return Err("the broker sees no device".into());
-        }
-        let id = JobId(self.next_job);
-        self.next_job = self.next_job.saturating_add(1);
-        let record = JobRecord {
-            id: id.0,
-            uid: attaching.uid,
-            user: attaching.user.clone(),
-            name: None,
-            labels: Vec::new(),
-            command: Vec::new(),
-            first: None,
-            token: attaching.fresh_token,
-            cgroup: None,
-            default_scope: Some(attaching.membership.scope.clone()),
-            is_strict: false,
-            devices: devices.clone(),
-            started_unix_ns: attaching.unix_ns,
-        };
-        let mut job = Job::new(record.clone(), Phase::Live);
-        job.slots = devices
-            .iter()
-            .map(|place| Slot {
-                ledger: JobLedger::new(self.limit_of(place.device, place.limit), 0),
-                peak: 0,
-            })
-            .collect();
-        self.jobs.insert(id, job);
-        for place in &devices {
-            self.share_pool(place.device, machine, now_ns);
-        }
-        self.command(
-            Action::SaveJob(Box::new(record)),
-            "the next broker must know the default job",
-        );
-        let pid = attaching.process.pid;
-        self.publish(
-            "job-admitted",
-            Some(id),
-            Some(pid),
-            format!("{id} is the default job of pid {pid}"),
-        );
-        Ok(id)
+            .or_else(|| self.default_job_of(attaching))
     }
 
     pub(crate) fn welcome(&mut self, client: ClientId, job: JobId) {
@@ -272,8 +193,8 @@ impl Policy {
             Verdict::Retry => VERDICT_RETRY,
             Verdict::Invalid => VERDICT_INVALID,
         };
-        if matches!(answer.verdict, Verdict::Limit | Verdict::CardFull { .. }) {
-            self.count_denial(job, slot, (client, request), answer);
+        if let Some(why) = Reason::of(answer.verdict) {
+            self.deny(job, slot, (client, request, 1), why, machine, now_ns);
         }
         let reason = format!(
             "{client} of {job} wants {wanted} bytes on slot {slot}: {:?}",
@@ -308,34 +229,6 @@ impl Policy {
             physical_free,
         };
         self.command(action, "the client has no such slot");
-    }
-
-    /// Counts a denial; the 1st, 2nd, 4th, 8th … of a job is published, so that a retrying allocator floods nobody.
-    fn count_denial(
-        &mut self,
-        job: JobId,
-        slot: usize,
-        (client, request): (ClientId, u64),
-        answer: partage_protocol::job_ledger::Answer,
-    ) {
-        let pid = self.clients.get(&client).map(|client| client.process.pid);
-        let Some(state) = self.jobs.get_mut(&job) else { return };
-        let (count, why) = if answer.verdict == Verdict::Limit {
-            state.denied.limit += 1;
-            (state.denied.limit, "the job's limit")
-        } else {
-            state.denied.card_full += 1;
-            (state.denied.card_full, "the card has no room for this job")
-        };
-        if count.is_power_of_two() {
-            let text = format!(
-                "{job} was denied {} on its device {slot} ({why}): it uses {} of {}; denied {count} times so far",
-                format_bytes(request),
-                format_bytes(answer.job_used),
-                format_bytes(answer.limit)
-            );
-            self.publish("denied", Some(job), pid, text);
-        }
     }
 
     pub(crate) fn usage<M: Machine>(&mut self, client: ClientId, slot: usize, sequence: u32, machine: &M) {
@@ -418,7 +311,13 @@ impl Policy {
         self.look_after(known.job, machine, now_ns);
     }
 
-    pub(crate) fn notice(&mut self, client: ClientId, what: u32, value: u64) {
+    pub(crate) fn notice<M: Machine>(
+        &mut self,
+        client: ClientId,
+        (what, slot, value): (u32, usize, u64),
+        machine: &M,
+        now_ns: u64,
+    ) {
         let Some(known) = self.clients.get(&client) else { return };
         let (job, pid) = (known.job, known.process.pid);
         let Some(state) = self.jobs.get_mut(&job) else { return };
@@ -427,10 +326,7 @@ impl Policy {
             NOTICE_FOREIGN_NAMESPACE => {
                 format!("pid {pid} has a copy of the driver in a namespace of its own, which no limit reaches")
             }
-            NOTICE_NO_BROKER => {
-                state.denied.no_broker += 1;
-                return;
-            }
+            NOTICE_NO_BROKER => return self.deny(job, slot, (client, 0, value), Reason::NoBroker, machine, now_ns),
             // A denial was counted where it was answered, and an unknown notice is a newer client's.
             _ => return,
         };
@@ -442,10 +338,6 @@ impl Policy {
         let reason = text.clone();
         self.command(Action::Refuse { client, code, text }, &reason);
     }
-}
-
-fn is_lower(limit: Option<u64>, environment: u64) -> bool {
-    environment == 0 || limit.is_some_and(|limit| limit <= environment)
 }
 
 fn held_by<M: Machine>(machine: &M, client: ClientId, slot: usize) -> u64 {

@@ -9,7 +9,7 @@ use partage_protocol::message::DeviceInfo;
 use partage_protocol::units::{ClientId, JobId};
 
 use crate::event::Ticket;
-use crate::job::{JobRecord, Process};
+use crate::job::{EndedJob, JobRecord, Process};
 
 /// One thing to do and why.
 #[derive(Clone, Debug, PartialEq)]
@@ -98,6 +98,8 @@ pub enum Action {
     SaveJob(Box<JobRecord>),
     /// The job ended: remove its record.
     ForgetJob(JobId),
+    /// Write down what is remembered of a job that ended, so that the next broker can tell of it.
+    RememberJob(Box<EndedJob>),
     /// The client is gone: its ledger row (L is 0) and pages may be used again.
     ForgetClient(ClientId),
     /// Send a signal to every process of the job: the first one, its clients and their descendants.

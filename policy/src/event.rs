@@ -8,7 +8,7 @@ use partage_protocol::admin::RunRequest;
 use partage_protocol::message::TOKEN_BYTES;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 
-use crate::job::{JobRecord, Process};
+use crate::job::{EndedJob, JobRecord, Process};
 
 /// A connection of the command line on which a reply is owed; chosen by the broker, never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -90,6 +90,11 @@ pub struct Membership {
     pub scope: String,
     /// The limit that its environment carries; 0 without one. It can only lower.
     pub environment_limit: u64,
+    /// For a process that was put into no job: other tools' variables that limit it and `CUDA_VISIBLE_DEVICES`. Where
+    /// there is one, they say more than `environment_limit`, which is the lowest of them.
+    pub environment: Vec<(String, String)>,
+    /// There were more of them than a message holds.
+    pub is_environment_cut: bool,
 }
 
 /// An attaching client.
@@ -133,6 +138,8 @@ pub struct Adoption {
     pub clients: Vec<LedgerClient>,
     /// Jobs get numbers from here on.
     pub next_job: u64,
+    /// Jobs that ended, within the last day.
+    pub ended: Vec<EndedJob>,
 }
 
 /// `partage run`'s request as the broker received it.
@@ -150,6 +157,15 @@ pub struct Run {
     pub cgroup: Option<String>,
     /// Unix time in nanoseconds.
     pub unix_ns: u64,
+}
+
+/// What `partage set` changes, as written; what is not named stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// New limit.
+    pub mem: Option<String>,
+    /// New promise.
+    pub mem_request: Option<String>,
 }
 
 /// A target as a caller wrote it.
@@ -194,8 +210,8 @@ pub enum Event {
         caller: Caller,
         /// Which job.
         target: TargetQuery,
-        /// New limit as written.
-        mem: Option<String>,
+        /// What.
+        change: Change,
     },
     /// `partage stop`.
     Stop {
@@ -255,6 +271,8 @@ pub enum Event {
         client: ClientId,
         /// `NOTICE_*`.
         what: u32,
+        /// The device's place in the job, where one is meant.
+        slot: usize,
         /// Its number.
         value: u64,
     },

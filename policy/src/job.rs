@@ -15,11 +15,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use partage_protocol::admin::DeniedView;
+use partage_protocol::aliases::Variable;
 use partage_protocol::job_ledger::JobLedger;
 use partage_protocol::message::TOKEN_BYTES;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId, SECOND_NS};
 use serde::{Deserialize, Serialize};
 
+use crate::denials::Denial;
 use crate::event::Ticket;
 use crate::request::RunSpec;
 
@@ -49,6 +51,26 @@ pub struct Placement {
     pub limit: Option<u64>,
     /// Promised bytes.
     pub request: u64,
+    /// What set the two.
+    #[serde(default)]
+    pub origin: Origin,
+}
+
+/// Which words set a job's numbers on a device, for `why`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// `--mem 25%`, `CUDA_DEVICE_MEMORY_LIMIT=1g`, …; empty without a limit.
+    pub limit: String,
+    /// Likewise; empty where the promise follows the limit, or nothing is promised.
+    pub request: String,
+}
+
+impl Origin {
+    /// The variable of another tool that set the limit, where one did.
+    #[must_use]
+    pub fn alias(&self) -> Option<&str> {
+        Variable::of(self.limit.split('=').next()?.as_bytes()).map(|_| self.limit.as_str())
+    }
 }
 
 /// What the next broker must know of a job.
@@ -74,6 +96,10 @@ pub struct JobRecord {
     pub cgroup: Option<String>,
     /// Scope of a default job; none for a job of `run`.
     pub default_scope: Option<String>,
+    /// What the environment of a default job's processes asks for: processes that ask for something else have a default
+    /// job of their own. Empty where it asks for nothing.
+    #[serde(default)]
+    pub environment: String,
     /// `--strict`.
     pub is_strict: bool,
     /// Its devices, slot 0 first; empty while it waits.
@@ -164,6 +190,19 @@ pub(crate) struct Queued {
 pub(crate) struct Slot {
     pub ledger: JobLedger,
     pub peak: u64,
+    pub denied: DeniedView,
+    pub last_denial: Option<Denial>,
+}
+
+impl Slot {
+    pub(crate) fn new(ledger: JobLedger) -> Self {
+        Self {
+            ledger,
+            peak: 0,
+            denied: DeniedView::default(),
+            last_denial: None,
+        }
+    }
 }
 
 /// A stop in progress.
@@ -178,7 +217,10 @@ pub(crate) struct Stopping {
 pub(crate) enum Phase {
     Waiting(Box<Queued>),
     Live,
-    Ended { at_ns: u64 },
+    /// Shown until then.
+    Ended {
+        forget_at_ns: u64,
+    },
 }
 
 /// Everything about one job.
@@ -196,6 +238,41 @@ pub(crate) struct Job {
     pub notes: Vec<String>,
     /// Unmanaged descendants by pid, and when each was first seen.
     pub strangers: BTreeMap<u32, u64>,
+    /// When and why it ended.
+    pub end: Option<End>,
+}
+
+/// A job's end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct End {
+    pub unix_ns: u64,
+    pub reason: String,
+}
+
+/// What is remembered of a job that ended, by this broker and the next ones.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndedJob {
+    /// The job as it was.
+    pub job: JobRecord,
+    /// Unix time of its end in nanoseconds.
+    pub ended_unix_ns: u64,
+    /// Why it ended.
+    pub reason: String,
+    /// In the order of its devices.
+    pub slots: Vec<EndedSlot>,
+    /// As the job's notes.
+    pub notes: Vec<String>,
+}
+
+/// One device of an [`EndedJob`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndedSlot {
+    /// Highest use seen.
+    pub peak: u64,
+    /// Denials by reason.
+    pub denied: DeniedView,
+    /// The last one.
+    pub last_denial: Option<Denial>,
 }
 
 impl Job {
@@ -212,7 +289,51 @@ impl Job {
             denied: DeniedView::default(),
             notes: Vec::new(),
             strangers: BTreeMap::new(),
+            end: None,
         }
+    }
+
+    /// What is to be remembered of it. Precondition: it ended.
+    pub(crate) fn remembered(&self) -> Option<EndedJob> {
+        let end = self.end.as_ref()?;
+        let slot = |slot: &Slot| EndedSlot {
+            peak: slot.peak,
+            denied: slot.denied,
+            last_denial: slot.last_denial.clone(),
+        };
+        let mut job = self.record.clone();
+        // It opens nothing any more, and is nobody's business in a file that stays.
+        job.token = [0; TOKEN_BYTES];
+        Some(EndedJob {
+            job,
+            ended_unix_ns: end.unix_ns,
+            reason: end.reason.clone(),
+            slots: self.slots.iter().map(slot).collect(),
+            notes: self.notes.clone(),
+        })
+    }
+
+    /// A job that ended under an earlier broker.
+    pub(crate) fn from_remembered(ended: EndedJob, forget_at_ns: u64) -> Self {
+        let mut job = Self::new(ended.job, Phase::Ended { forget_at_ns });
+        job.is_first_alive = false;
+        job.notes = ended.notes;
+        job.end = Some(End {
+            unix_ns: ended.ended_unix_ns,
+            reason: ended.reason,
+        });
+        for slot in ended.slots {
+            let mut place = Slot::new(JobLedger::new(0, 0));
+            job.denied.limit = job.denied.limit.saturating_add(slot.denied.limit);
+            job.denied.card_full = job.denied.card_full.saturating_add(slot.denied.card_full);
+            job.denied.no_broker = job.denied.no_broker.saturating_add(slot.denied.no_broker);
+            job.denied.overhead = job.denied.overhead.saturating_add(slot.denied.overhead);
+            place.peak = slot.peak;
+            place.denied = slot.denied;
+            place.last_denial = slot.last_denial;
+            job.slots.push(place);
+        }
+        job
     }
 
     pub(crate) fn id(&self) -> JobId {

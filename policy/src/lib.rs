@@ -10,9 +10,10 @@
 //! unmanaged process is subtracted; *pooled*, a job whose limit exceeds its promise, so that it draws on the room.
 //!
 //! Invariants, for every device at every instant:
-//! 1. Σ promised ≤ usable.
-//! 2. While anything is promised: Σ over jobs of max(promised, granted) + unmanaged ≤ usable, unless unmanaged use grew
-//!    or a limit was lowered below use; then only falling use and no new promise.
+//! 1. Σ promised ≤ usable × overcommit (1 unless configured).
+//! 2. While anything is promised: Σ over jobs of max(firm, granted) + unmanaged ≤ usable, unless unmanaged use grew, a
+//!    limit was lowered below use, or a promise beyond what is usable was admitted; then only falling use. *Firm* is the
+//!    promise, or where the promises on a device add up to more than it has, its part of what there is (`room.rs`).
 //! 3. The queue is first come, first served among requests that could use a common device.
 #![forbid(unsafe_code)]
 
@@ -21,6 +22,8 @@ mod adoption;
 mod change;
 mod clients;
 mod command;
+mod default_job;
+mod denials;
 mod device;
 mod event;
 mod job;
@@ -31,16 +34,21 @@ mod request;
 mod room;
 mod target;
 mod view;
+mod why;
 
 pub use adoption::ADOPTION_NS;
 pub use clients::MAX_CLIENTS_PER_JOB;
 pub use command::{Action, Command, Signal};
+pub use denials::{Denial, Held, Reason};
 pub use device::DeviceState;
 pub use event::{
-    Adoption, Attaching, Caller, DeviceSeen, DriverState, Event, LedgerClient, Measurement, Membership, ProcessUse,
-    Run, TargetQuery, Ticket,
+    Adoption, Attaching, Caller, Change, DeviceSeen, DriverState, Event, LedgerClient, Measurement, Membership,
+    ProcessUse, Run, TargetQuery, Ticket,
 };
-pub use job::{Client, JobRecord, JobState, LINGER_NS, Placement, Presence, Process};
+pub use job::{
+    Client, EndedJob, EndedSlot, JobRecord, JobState, LINGER_NS, Origin, Placement, Presence, Process, REMEMBER_COUNT,
+    REMEMBER_NS,
+};
 pub use life::STRICT_NS;
 pub use policy::{Config, Machine, Policy};
 pub use request::{GpuChoice, GpuName, RunSpec, check_name, job_number};

@@ -11,7 +11,7 @@ use partage_protocol::units::{DeviceUuid, JobId, SECOND_NS};
 use crate::command::{Action, Signal};
 use crate::device::{Device, DeviceState};
 use crate::event::{DeviceSeen, DriverState, Measurement};
-use crate::job::{Job, JobState, LINGER_NS, Phase, Presence, REMEMBER_COUNT, REMEMBER_NS};
+use crate::job::{End, Job, JobState, LINGER_NS, Phase, Presence, REMEMBER_COUNT, REMEMBER_NS};
 use crate::policy::{Machine, OnSlot, Policy};
 
 /// A descendant of a strict job that uses a GPU without attaching is killed this long after it was first seen: the job
@@ -191,7 +191,7 @@ impl Policy {
                 0 => "every client of the broker before came back".to_owned(),
                 late => format!("{late} clients did not come back yet and are counted with all they were granted"),
             };
-            if self.clients.is_empty() && self.jobs.is_empty() && late == 0 {
+            if self.clients.is_empty() && self.live_jobs() == 0 && late == 0 {
                 // The first broker of this place has nobody to wait for.
             } else {
                 self.publish("adoption-done", None, None, text);
@@ -242,14 +242,14 @@ impl Policy {
 
     fn forget_old_jobs(&mut self, now_ns: u64) {
         let ended = |job: &Job| match job.phase {
-            Phase::Ended { at_ns } => Some((at_ns, job.id())),
+            Phase::Ended { forget_at_ns } => Some((forget_at_ns, job.id())),
             _ => None,
         };
         let mut old: Vec<(u64, JobId)> = self.jobs.values().filter_map(ended).collect();
         old.sort_unstable();
         let excess = old.len().saturating_sub(REMEMBER_COUNT);
-        for (order, (at_ns, id)) in old.into_iter().enumerate() {
-            if order < excess || now_ns >= at_ns.saturating_add(REMEMBER_NS) {
+        for (order, (forget_at_ns, id)) in old.into_iter().enumerate() {
+            if order < excess || now_ns >= forget_at_ns {
                 self.jobs.remove(&id);
             }
         }
@@ -284,7 +284,7 @@ impl Policy {
                         );
                     }
                 }
-                Phase::Ended { at_ns } => due.push(at_ns.saturating_add(REMEMBER_NS)),
+                Phase::Ended { forget_at_ns } => due.push(*forget_at_ns),
             }
         }
         due.into_iter().min()
@@ -306,15 +306,26 @@ impl Policy {
     }
 
     pub(crate) fn end<M: Machine>(&mut self, id: JobId, why: &str, machine: &M, now_ns: u64) {
+        let unix_ns = self.unix_ns(now_ns);
         let Some(job) = self.jobs.get_mut(&id).filter(|job| job.is_live()) else {
             return;
         };
-        job.phase = Phase::Ended { at_ns: now_ns };
+        job.phase = Phase::Ended {
+            forget_at_ns: now_ns.saturating_add(REMEMBER_NS),
+        };
         job.linger_until_ns = None;
         job.strangers.clear();
+        job.end = Some(End {
+            unix_ns,
+            reason: why.to_owned(),
+        });
+        let ended = job.remembered();
         let stopping = job.stopping.take();
         let devices: Vec<DeviceUuid> = job.record.devices.iter().map(|place| place.device).collect();
         self.command(Action::ForgetJob(id), why);
+        if let Some(ended) = ended {
+            self.command(Action::RememberJob(Box::new(ended)), "ended jobs answer for a day");
+        }
         self.publish("job-ended", Some(id), None, format!("{id} ended: {why}"));
         for ticket in stopping.into_iter().flat_map(|stopping| stopping.tickets) {
             self.reply(

@@ -13,9 +13,9 @@ use partage_protocol::units::{DeviceUuid, JobId};
 
 use crate::device::{Device, DeviceState};
 use crate::event::DriverState;
-use crate::job::Placement;
+use crate::job::{Origin, Placement};
 use crate::policy::{Machine, Policy};
-use crate::request::{GpuChoice, GpuName, RunSpec};
+use crate::request::{Amounts, GpuChoice, GpuName, RunSpec, unusable_alias};
 
 /// Why a request has no place.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,6 +38,7 @@ struct Candidate<'a> {
     device: &'a Device,
     limit: Option<u64>,
     request: u64,
+    origin: Origin,
 }
 
 /// What stands against a candidate at the moment.
@@ -76,12 +77,19 @@ impl Policy {
             free.truncate(count);
             free.sort_by_key(|(order, _)| *order);
         }
-        let placement = |candidate: &Candidate<'_>| Placement {
-            device: candidate.device.seen.uuid,
-            limit: candidate.limit,
-            request: candidate.request,
+        let placement = |(slot, candidate): (usize, &Candidate<'_>)| {
+            // Its place in the job is known now.
+            let of_slot = |slot| amounts(spec, candidate.device, slot..slot + 1);
+            let amounts = u32::try_from(slot).ok().and_then(|slot| of_slot(slot).ok());
+            Placement {
+                device: candidate.device.seen.uuid,
+                limit: amounts.as_ref().map_or(candidate.limit, |amounts| amounts.limit),
+                request: amounts.as_ref().map_or(candidate.request, |amounts| amounts.request),
+                origin: amounts.map_or_else(|| candidate.origin.clone(), |amounts| amounts.origin),
+            }
         };
-        Ok(free.into_iter().map(|(_, candidate)| placement(candidate)).collect())
+        let chosen = free.into_iter().map(|(_, candidate)| candidate);
+        Ok(chosen.enumerate().map(placement).collect())
     }
 
     /// Devices that the request names or allows, in job order; never empty.
@@ -104,6 +112,10 @@ impl Policy {
                 visible
             }
         };
+        if let Some(aliases) = &spec.aliases {
+            let uuids: Vec<String> = visible.iter().map(|device| device.seen.uuid.to_string()).collect();
+            aliases.check_devices(&uuids).map_err(|why| unusable_alias(&why))?;
+        }
         let GpuChoice::Named(names) = &spec.gpu else {
             return Ok(visible);
         };
@@ -156,11 +168,21 @@ impl Policy {
         count: usize,
     ) -> Result<Vec<Candidate<'a>>, ErrorView> {
         let mut possible = Vec::new();
-        for device in candidates {
-            let (limit, request) = spec.amounts(device.usable())?;
+        let slots = |order: usize| match &spec.gpu {
+            GpuChoice::Auto(_) => 0..u32::try_from(count).unwrap_or(1),
+            GpuChoice::Named(_) => u32::try_from(order).map_or(0..1, |order| order..order + 1),
+        };
+        for (order, device) in candidates.iter().enumerate() {
+            let asked = amounts(spec, device, slots(order))?;
+            let Amounts { limit, request, origin } = asked;
             let fits = request <= device.usable() && limit.unwrap_or(0) <= device.seen.total_bytes;
             if fits && device.state != DeviceState::Lost {
-                possible.push(Candidate { device, limit, request });
+                possible.push(Candidate {
+                    device,
+                    limit,
+                    request,
+                    origin,
+                });
             }
         }
         let needed = if matches!(spec.gpu, GpuChoice::Auto(_)) {
@@ -188,8 +210,12 @@ impl Policy {
             ));
         }
         let largest = candidates.iter().map(|device| device.usable()).max().unwrap_or(0);
-        let (limit, request) = spec.amounts(largest)?;
-        let asked = format_bytes(request.max(limit.unwrap_or(0)));
+        let mut asked = 0;
+        for (order, device) in candidates.iter().enumerate() {
+            let amounts = amounts(spec, device, slots(order))?;
+            asked = asked.max(amounts.request).max(amounts.limit.unwrap_or(0));
+        }
+        let asked = format_bytes(asked);
         let offers: Vec<String> = candidates
             .iter()
             .take(4)
@@ -223,7 +249,9 @@ impl Policy {
                 seen.index
             )));
         }
-        let left = self.picture(seen.uuid, machine).map_or(0, |picture| picture.room(None));
+        let left = self
+            .picture(seen.uuid, machine)
+            .map_or(0, |picture| picture.promisable(None));
         // A job that is promised nothing needs no room.
         (candidate.request > left).then_some(Obstacle::Short { left })
     }
@@ -290,9 +318,13 @@ impl Policy {
     }
 }
 
+fn amounts(spec: &RunSpec, device: &Device, slots: std::ops::Range<u32>) -> Result<Amounts, ErrorView> {
+    spec.amounts(device.usable(), &device.seen.uuid.to_string(), slots)
+}
+
 /// The devices that `CUDA_VISIBLE_DEVICES=text` leaves, in its order; entries from the first invalid or repeated one on
 /// count for nothing, as with the driver.
-fn visible<'a>(text: &str, by_index: &[&'a Device]) -> Vec<&'a Device> {
+pub(crate) fn visible<'a>(text: &str, by_index: &[&'a Device]) -> Vec<&'a Device> {
     let mut visible: Vec<&Device> = Vec::new();
     for part in text.split(',') {
         let Some(name) = GpuName::parse(part.trim()) else { break };

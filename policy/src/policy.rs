@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use partage_protocol::admin::Reply;
+use partage_protocol::aliases::Family;
 use partage_protocol::job_ledger::{Pages, Words};
 use partage_protocol::reservation::Word;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
@@ -41,6 +42,36 @@ pub struct Config {
     pub is_private: bool,
     /// The next job's number, where no adoption says more; 1 on a fresh host.
     pub first_job: u64,
+    /// How much of what jobs can share on a device may be promised, in millionths; [`Config::ALL_ONCE`] and more.
+    pub overcommit_millionths: u64,
+    /// Other tools' variables that count for nothing.
+    pub aliases_off: Vec<Family>,
+}
+
+impl Config {
+    /// Promises within what there is.
+    pub const ALL_ONCE: u64 = 1_000_000;
+
+    /// What may be promised on a device of `usable` bytes.
+    pub(crate) fn promisable(&self, usable: u64) -> u64 {
+        let all = u128::from(usable) * u128::from(self.overcommit_millionths.max(Self::ALL_ONCE));
+        u64::try_from(all / u128::from(Self::ALL_ONCE)).unwrap_or(u64::MAX)
+    }
+
+    pub(crate) fn is_on(&self, family: Family) -> bool {
+        !self.aliases_off.contains(&family)
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            is_private: true,
+            first_job: 1,
+            overcommit_millionths: Self::ALL_ONCE,
+            aliases_off: Vec::new(),
+        }
+    }
 }
 
 /// All jobs, devices and clients, and every decision about them.
@@ -59,6 +90,8 @@ pub struct Policy {
     pub(crate) adoption_until_ns: Option<u64>,
     /// When something is due; kept so that asks need not look at every job.
     pub(crate) due_ns: Option<u64>,
+    /// Unix time less the monotonic time, in nanoseconds and modulo 2^64; see [`Policy::set_clock`].
+    pub(crate) unix_offset_ns: u64,
     /// Filled during a step.
     pub(crate) out: Vec<Command>,
 }
@@ -79,8 +112,18 @@ impl Policy {
             awaited: BTreeSet::new(),
             adoption_until_ns: None,
             due_ns: None,
+            unix_offset_ns: 0,
             out: Vec::new(),
         }
+    }
+
+    /// Says what Unix time it is at `now_ns`: what is remembered for people has the date. Without it, the epoch.
+    pub fn set_clock(&mut self, now_ns: u64, unix_ns: u64) {
+        self.unix_offset_ns = unix_ns.wrapping_sub(now_ns);
+    }
+
+    pub(crate) fn unix_ns(&self, now_ns: u64) -> u64 {
+        now_ns.wrapping_add(self.unix_offset_ns)
     }
 
     /// Takes one event at a time `now_ns` (monotonic) that never goes back; answers what to do, in order. Grants are
@@ -116,9 +159,9 @@ impl Policy {
                 ticket,
                 caller,
                 target,
-                mem,
+                change,
             } => {
-                self.set((ticket, &caller), &target, mem.as_deref(), machine, now_ns);
+                self.set((ticket, &caller), &target, &change, machine, now_ns);
             }
             Event::Stop {
                 ticket,
@@ -154,7 +197,12 @@ impl Policy {
                     self.look_after(job, machine, now_ns);
                 }
             }
-            Event::Notice { client, what, value } => self.notice(client, what, value),
+            Event::Notice {
+                client,
+                what,
+                slot,
+                value,
+            } => self.notice(client, (what, slot, value), machine, now_ns),
             Event::Tick => {}
         }
         self.serve_queue(machine, now_ns);

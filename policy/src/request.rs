@@ -2,8 +2,11 @@
 //! What `partage run` asks, judged: amounts with units, devices, names.
 
 use partage_protocol::admin::{ErrorCode, ErrorView, RunRequest};
+use partage_protocol::aliases::{Asked, Family, asked};
 use partage_protocol::message::MAX_DEVICES;
 use partage_protocol::size::{Amount, parse_amount};
+
+use crate::job::Origin;
 
 /// A valid request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,12 +15,27 @@ pub struct RunSpec {
     pub mem: Option<Amount>,
     /// Promise per device; none is the limit where there is one, else nothing.
     pub mem_request: Option<Amount>,
+    /// The words of both.
+    pub origin: Origin,
+    /// What other tools' variables ask for, where neither of the above is given.
+    pub aliases: Option<Asked>,
     /// Which devices.
     pub gpu: GpuChoice,
     /// `CUDA_VISIBLE_DEVICES` of the caller.
     pub visible_devices: Option<String>,
     /// Wait when there is no room.
     pub wait: bool,
+}
+
+/// A request on one device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Amounts {
+    /// None is the whole card.
+    pub limit: Option<u64>,
+    /// Promised bytes.
+    pub request: u64,
+    /// What set them.
+    pub origin: Origin,
 }
 
 /// `-g`.
@@ -43,7 +61,7 @@ impl RunSpec {
     ///
     /// # Errors
     /// What is wrong with it, code `Invalid`.
-    pub fn from_request(request: &RunRequest) -> Result<Self, ErrorView> {
+    pub fn from_request(request: &RunRequest, is_on: impl Fn(Family) -> bool) -> Result<Self, ErrorView> {
         let amount = |flag: &str, text: &Option<String>| match text {
             None => Ok(None),
             Some(text) => parse_amount(text)
@@ -52,6 +70,11 @@ impl RunSpec {
         };
         let mem = amount("--mem", &request.mem)?;
         let mem_request = amount("--mem-request", &request.mem_request)?;
+        let aliases = if mem.is_none() && mem_request.is_none() {
+            asked(&request.aliases, is_on).map_err(|why| unusable_alias(&why))?
+        } else {
+            None
+        };
         if let Some(name) = &request.name {
             check_name(name)?;
         }
@@ -60,17 +83,35 @@ impl RunSpec {
         Ok(Self {
             mem,
             mem_request,
+            origin: Origin {
+                limit: written("--mem", "PARTAGE_MEM", request.mem_from.as_deref(), mem),
+                request: written(
+                    "--mem-request",
+                    "PARTAGE_MEM_REQUEST",
+                    request.mem_request_from.as_deref(),
+                    mem_request,
+                ),
+            },
+            aliases,
             gpu,
             visible_devices,
             wait: request.wait,
         })
     }
 
-    /// Limit and promise on a device of `usable` bytes.
+    /// Limit and promise on a device of `usable` bytes that will be one of `slots` in the job: of several the ones with
+    /// the greatest promise, so that whichever it becomes has its room.
     ///
     /// # Errors
     /// `Invalid` when the promise exceeds the limit.
-    pub fn amounts(&self, usable: u64) -> Result<(Option<u64>, u64), ErrorView> {
+    pub(crate) fn amounts(&self, usable: u64, uuid: &str, slots: std::ops::Range<u32>) -> Result<Amounts, ErrorView> {
+        if let Some(aliases) = &self.aliases {
+            let of_slot = |slot| by_alias(aliases, Some(slot), uuid);
+            let greatest = slots
+                .map(of_slot)
+                .max_by_key(|amounts| (amounts.request, amounts.limit));
+            return Ok(greatest.unwrap_or_else(|| by_alias(aliases, None, uuid)));
+        }
         let limit = self.mem.map(|amount| amount.on(usable));
         let request = self.mem_request.map(|amount| amount.on(usable)).or(limit).unwrap_or(0);
         if let (Some(limit), Some(written)) = (limit, self.mem_request)
@@ -82,8 +123,44 @@ impl RunSpec {
                 Some("a promise cannot exceed the limit: raise --mem or lower --mem-request".into()),
             ));
         }
-        Ok((limit, request))
+        let origin = self.origin.clone();
+        Ok(Amounts { limit, request, origin })
     }
+
+    /// What it asks, as the queue shows it.
+    pub(crate) fn shown(&self) -> Option<String> {
+        let by_alias = || Some(Amount::Bytes(self.aliases.as_ref()?.lowest()?.bytes));
+        self.mem.or_else(by_alias).map(|amount| amount.to_string())
+    }
+}
+
+fn by_alias(aliases: &Asked, slot: Option<u32>, uuid: &str) -> Amounts {
+    let limit = aliases.limit(slot, uuid);
+    let request = aliases.request.as_ref();
+    Amounts {
+        limit: limit.map(|said| said.bytes),
+        request: request.or(limit).map_or(0, |said| said.bytes),
+        origin: Origin {
+            limit: limit.map(|said| said.text.clone()).unwrap_or_default(),
+            request: request.map(|said| said.text.clone()).unwrap_or_default(),
+        },
+    }
+}
+
+/// `--mem 25%`, or `PARTAGE_MEM=25%` when the value came from there; empty for none.
+fn written(flag: &str, twin: &str, from: Option<&str>, amount: Option<Amount>) -> String {
+    match amount {
+        None => String::new(),
+        Some(amount) if from == Some(twin) => format!("{twin}={amount}"),
+        Some(amount) => format!("{flag} {amount}"),
+    }
+}
+
+pub(crate) fn unusable_alias(why: &partage_protocol::aliases::AliasError) -> ErrorView {
+    invalid(
+        why.to_string(),
+        Some("unset it, or give the limit yourself: --mem SIZE".into()),
+    )
 }
 
 impl GpuChoice {

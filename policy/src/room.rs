@@ -3,8 +3,13 @@
 //!
 //! Per job and device, in bytes: *promised* (its request), *granted* (Σ L of its clients), *used* (what they charge),
 //! *measured* (what NVML shows of its processes). *committed* is max(promised, used, measured): admission counts it.
-//! *held* is max(promised, granted, measured): what the job could reach without being asked, so that Σ held is what
+//! *held* is max(firm, granted, measured): what the job could reach without being asked, so that Σ held is what
 //! must stay within the device once anything is promised there.
+//!
+//! *firm* is what stands behind a promise: all of it, until the promises on a device add up to more than it has, which
+//! only `[admission] overcommit` allows. Then each is worth its proportion of what is there, promised × left ÷ Σ
+//! promised, every job is pooled, and an allocation within limit and promise can be denied as *card full*: what is not
+//! in use goes to who asks first, but nobody is pushed below its firm part by another's growth.
 //!
 //! Unmanaged memory is what NVML lists for processes that are no client, plus what is in use beyond every process it
 //! lists (processes of other containers), less the reserve.
@@ -24,6 +29,7 @@ pub(crate) struct Hold {
     pub slot: usize,
     pub limit: u64,
     pub promised: u64,
+    pub firm: u64,
     pub granted: u64,
     pub used: u64,
     pub measured: u64,
@@ -34,13 +40,23 @@ impl Hold {
         self.promised.max(self.used).max(self.measured)
     }
 
+    /// What others' growth must leave it.
+    fn kept(&self) -> u64 {
+        self.firm.max(self.used).max(self.measured)
+    }
+
     pub(crate) fn held(&self) -> u64 {
+        self.firm.max(self.granted).max(self.measured)
+    }
+
+    /// As far as it can come to hold, should every promise be called in.
+    fn claimed(&self) -> u64 {
         self.promised.max(self.granted).max(self.measured)
     }
 
-    /// Its limit exceeds its promise: the rest comes out of what nobody else was promised.
+    /// Its limit exceeds what is kept for it: the rest comes out of what nobody else was promised.
     pub(crate) fn is_pooled(&self) -> bool {
-        self.limit > self.promised
+        self.limit > self.firm
     }
 }
 
@@ -49,6 +65,8 @@ impl Hold {
 pub(crate) struct Picture {
     pub index: u32,
     pub usable: u64,
+    /// What may be promised: `usable`, or more where the configuration overcommits.
+    pub capacity: u64,
     pub holds: Vec<Hold>,
     /// Listed processes that are no client: pid and bytes.
     pub strangers: Vec<(u32, u64)>,
@@ -64,33 +82,72 @@ impl Picture {
     }
 
     /// What can still be promised when `except` is left out of account.
+    pub(crate) fn promisable(&self, except: Option<JobId>) -> u64 {
+        self.rest(self.capacity, except, Hold::committed)
+    }
+
+    /// What can still be used when `except` is left out of account.
     pub(crate) fn room(&self, except: Option<JobId>) -> u64 {
-        self.rest(except, Hold::committed)
+        self.rest(self.usable, except, Hold::kept)
     }
 
     /// What is left when everybody but `except` takes all that is granted to it.
     pub(crate) fn room_now(&self, except: Option<JobId>) -> u64 {
-        self.rest(except, Hold::held)
+        self.rest(self.usable, except, Hold::held)
     }
 
-    fn rest(&self, except: Option<JobId>, amount: impl Fn(&Hold) -> u64) -> u64 {
+    fn rest(&self, of: u64, except: Option<JobId>, amount: impl Fn(&Hold) -> u64) -> u64 {
         let taken = self.holds.iter().filter(|hold| Some(hold.job) != except).map(amount);
-        self.usable
-            .saturating_sub(taken.fold(self.unmanaged(), u64::saturating_add))
+        of.saturating_sub(taken.fold(self.unmanaged(), u64::saturating_add))
+    }
+
+    /// Σ of what is promised.
+    pub(crate) fn promised(&self) -> u64 {
+        self.holds.iter().map(|hold| hold.promised).fold(0, u64::saturating_add)
+    }
+
+    /// Do the promises add up to more than there is?
+    pub(crate) fn is_overcommitted(&self) -> bool {
+        self.promised() > self.usable
+    }
+
+    /// What an overcommitted device means for who was promised something there.
+    pub(crate) fn overcommit_note(&self) -> Option<String> {
+        let percent = u128::from(self.promised()) * 100 / u128::from(self.usable.max(1));
+        self.is_overcommitted().then(|| {
+            format!(
+                "promises on GPU {} add up to {percent} % of its memory: allocations within a job's limit may be \
+                 denied as card full",
+                self.index
+            )
+        })
+    }
+
+    /// Splits what there is among promises that add up to more.
+    fn firm_up(&mut self) {
+        if !self.is_overcommitted() {
+            return;
+        }
+        let promised = u128::from(self.promised());
+        let left = u128::from(self.usable.saturating_sub(self.unmanaged()));
+        for hold in &mut self.holds {
+            // At most what was promised, so it fits.
+            hold.firm = (u128::from(hold.promised) * left / promised) as u64;
+        }
     }
 
     pub(crate) fn committed(&self) -> u64 {
         self.holds.iter().map(Hold::committed).fold(0, u64::saturating_add)
     }
 
-    /// Is everything that is held within the device? Precondition of a promise.
+    /// Is everything that could be held within what may be promised? Precondition of a promise.
     pub(crate) fn is_within(&self) -> bool {
-        let held = self
+        let claimed = self
             .holds
             .iter()
-            .map(Hold::held)
+            .map(Hold::claimed)
             .fold(self.unmanaged(), u64::saturating_add);
-        held <= self.usable
+        claimed <= self.capacity
     }
 
     pub(crate) fn has_promises(&self) -> bool {
@@ -166,6 +223,7 @@ impl Policy {
                 slot,
                 limit: self.limit_of(device, placement.limit),
                 promised: placement.request,
+                firm: placement.request,
                 granted: state.ledger.granted_sum(&pages),
                 used: state.ledger.used_sum(&pages),
                 measured: measured_by_job.remove(&job.id()).unwrap_or(0),
@@ -181,13 +239,16 @@ impl Policy {
         let unexplained = in_use
             .saturating_sub(explained)
             .saturating_sub(known.seen.reserve_bytes);
-        Some(Picture {
+        let mut picture = Picture {
             index: known.seen.index,
             usable: known.usable(),
+            capacity: self.config.promisable(known.usable()),
             holds,
             strangers,
             unexplained,
-        })
+        };
+        picture.firm_up();
+        Some(picture)
     }
 
     /// Shares what nobody was promised evenly among the pooled jobs of a device. Where nothing is promised at all there
@@ -209,26 +270,32 @@ impl Policy {
         };
         let has_promises = picture.has_promises();
         let target = |hold: &Hold| match (hold.is_pooled(), has_promises) {
-            (true, true) => hold.committed().saturating_add(slack).min(hold.limit),
+            (true, true) => hold.kept().saturating_add(slack).min(hold.limit),
             _ => hold.limit,
         };
         for hold in &picture.holds {
             let ceiling = self.ceiling(hold).min(target(hold));
             self.set_ceiling(hold, ceiling, machine, now_ns);
         }
+        let is_overcommitted = picture.is_overcommitted();
         for hold in &picture.holds {
             let room = if has_promises {
                 // Looked at again: another job may have used its slack before it could be lowered.
                 let Some(now) = self.picture(device, machine) else {
                     return;
                 };
-                let promised = if hold.is_pooled() { hold.promised } else { 0 };
-                now.room_now(Some(hold.job)).max(promised)
+                // What others used before the device was overcommitted cannot be had back until they free it.
+                let kept = if hold.is_pooled() && !is_overcommitted {
+                    hold.firm
+                } else {
+                    0
+                };
+                now.room_now(Some(hold.job)).max(kept)
             } else {
                 u64::MAX
             };
             let ceiling = target(hold).min(room);
-            if ceiling > self.ceiling(hold) {
+            if ceiling > self.ceiling(hold) || is_overcommitted {
                 self.set_ceiling(hold, ceiling, machine, now_ns);
             }
         }
@@ -263,7 +330,7 @@ impl Policy {
         let others = picture.holds.iter().filter(|hold| hold.job != job && hold.is_pooled());
         let slack = rest / (others.clone().count() as u64 + 1);
         for other in others {
-            let ceiling = self.ceiling(other).min(other.committed().saturating_add(slack));
+            let ceiling = self.ceiling(other).min(other.kept().saturating_add(slack));
             self.set_ceiling(other, ceiling, machine, now_ns);
         }
         let Some(now) = self.picture(device, machine) else {

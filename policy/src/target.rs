@@ -133,6 +133,12 @@ impl Policy {
         id.and_then(|id| self.jobs.get(&id)).into_iter().collect()
     }
 
+    /// A holder (`j42`, `pid 77`) as `caller` may know it: `j42 (alice/train)`, `j42 (alice)`.
+    pub(crate) fn holder_name(&self, who: &str, caller: &Caller) -> String {
+        let job = job_number(who).and_then(|number| self.jobs.get(&JobId(number)));
+        job.map_or_else(|| who.to_owned(), |job| self.name_for(job, caller))
+    }
+
     fn name_for(&self, job: &Job, caller: &Caller) -> String {
         match &job.record.name {
             Some(name) if may_see(job, caller) => format!("{} ({}/{name})", job.id(), job.record.user),

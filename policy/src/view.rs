@@ -4,7 +4,8 @@
 //! Names, labels and commands of a job are shown to its owner and to administrators only.
 
 use partage_protocol::admin::{
-    BrokerView, ClientView, DeviceView, ErrorView, JobDeviceView, JobView, QueuedView, Reply, StatusView, UnmanagedView,
+    BrokerView, ClientView, DeniedView, DeviceView, ErrorView, JobDeviceView, JobView, QueuedView, Reply, StatusView,
+    UnmanagedView,
 };
 use partage_protocol::reservation::Word;
 use partage_protocol::units::JobId;
@@ -12,6 +13,7 @@ use partage_protocol::units::JobId;
 use crate::event::{Caller, TargetQuery};
 use crate::job::{Job, Phase};
 use crate::policy::{Machine, OnSlot, Policy};
+use crate::room::Picture;
 use crate::target::{Access, may_see};
 
 impl Policy {
@@ -82,7 +84,7 @@ impl Policy {
         self.jobs.get(&id).map(|job| self.view(job, caller, machine))
     }
 
-    fn view<M: Machine>(&self, job: &Job, caller: &Caller, machine: &M) -> JobView {
+    pub(crate) fn view<M: Machine>(&self, job: &Job, caller: &Caller, machine: &M) -> JobView {
         let record = &job.record;
         let sees = may_see(job, caller);
         let devices = (0..record.devices.len()).map(|slot| {
@@ -90,7 +92,12 @@ impl Policy {
             let pages = OnSlot { machine, slot };
             let used = ledger.map_or(0, |ledger| ledger.used_sum(&pages));
             let granted = ledger.map_or(0, |ledger| ledger.granted_sum(&pages));
-            self.slot_view(job.id(), slot, used, granted)
+            let mut view = self.slot_view(job.id(), slot, used, granted);
+            if !sees {
+                view.limit_from.clear();
+                view.request_from.clear();
+            }
+            view
         });
         let slots = job.slots.len();
         let clients = job.clients.iter().filter_map(|id| {
@@ -123,6 +130,8 @@ impl Policy {
             started_ns: record.started_unix_ns,
             is_strict: record.is_strict,
             notes: if sees { job.notes.clone() } else { Vec::new() },
+            ended_ns: job.end.as_ref().map(|end| end.unix_ns),
+            end_reason: job.end.as_ref().map(|end| end.reason.clone()),
         }
     }
 
@@ -132,7 +141,9 @@ impl Policy {
         let seen = place
             .and_then(|place| self.devices.get(&place.device))
             .map(|device| &device.seen);
-        let peak = job.and_then(|job| job.slots.get(slot)).map_or(0, |slot| slot.peak);
+        let state = job.and_then(|job| job.slots.get(slot));
+        let peak = state.map_or(0, |slot| slot.peak);
+        let origin = place.map(|place| place.origin.clone()).unwrap_or_default();
         JobDeviceView {
             index: seen.map_or(u32::MAX, |seen| seen.index),
             uuid: place.map(|place| place.device.to_string()).unwrap_or_default(),
@@ -142,6 +153,9 @@ impl Policy {
             used_bytes,
             peak_bytes: peak.max(used_bytes),
             granted_bytes: granted_bytes.max(used_bytes),
+            denied: state.map(|slot| slot.denied).unwrap_or_default(),
+            limit_from: origin.limit,
+            request_from: origin.request,
         }
     }
 
@@ -165,6 +179,23 @@ impl Policy {
             used_bytes: known.measured.as_ref().map_or(0, |measured| measured.used_bytes),
             unmanaged_bytes: picture.unmanaged(),
             jobs: picture.holds.iter().map(|hold| hold.job.to_string()).collect(),
+            promised_bytes: picture.promised(),
+            denied: self.denied_on(&picture),
+            notes: picture.overcommit_note().into_iter().collect(),
+        })
+    }
+
+    /// Denials of the live jobs of a device.
+    fn denied_on(&self, picture: &Picture) -> DeniedView {
+        let slots = picture
+            .holds
+            .iter()
+            .filter_map(|hold| self.jobs.get(&hold.job)?.slots.get(hold.slot));
+        slots.fold(DeniedView::default(), |sum, slot| DeniedView {
+            limit: sum.limit + slot.denied.limit,
+            card_full: sum.card_full + slot.denied.card_full,
+            no_broker: sum.no_broker + slot.denied.no_broker,
+            overhead: sum.overhead + slot.denied.overhead,
         })
     }
 

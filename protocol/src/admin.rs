@@ -29,9 +29,17 @@ pub enum Request {
         target: String,
         /// New limit, as the user wrote it.
         mem: Option<String>,
+        /// New promise, as the user wrote it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mem_request: Option<String>,
     },
     /// One job's numbers.
     Get {
+        /// Who.
+        target: String,
+    },
+    /// What happened to one job and the rule behind each of its numbers; answers for ended jobs too.
+    Why {
         /// Who.
         target: String,
     },
@@ -59,6 +67,16 @@ pub struct RunRequest {
     pub mem: Option<String>,
     /// Promise per device; defaults to `mem`.
     pub mem_request: Option<String>,
+    /// Where `mem` was written: `--mem` (the default) or `PARTAGE_MEM`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mem_from: Option<String>,
+    /// Where `mem_request` was written: `--mem-request` (the default) or `PARTAGE_MEM_REQUEST`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mem_request_from: Option<String>,
+    /// Other tools' memory variables of the caller (see [`crate::aliases`]); they count where neither `mem` nor
+    /// `mem_request` is given and the configuration does not switch them off.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub aliases: Vec<(String, String)>,
     /// `auto`, `auto:N`, `2`, `0,1`, `GPU-…`.
     pub gpu: Option<String>,
     /// `CUDA_VISIBLE_DEVICES` of the caller: narrows the candidates.
@@ -98,6 +116,8 @@ pub enum Reply {
     Status(StatusView),
     /// Answer to `Get` and `Set`.
     Job(JobView),
+    /// Answer to `Why`.
+    Why(WhyView),
     /// One event.
     Event(EventView),
     /// Done; nothing more to say.
@@ -142,6 +162,9 @@ pub struct Admitted {
     pub devices: Vec<JobDeviceView>,
     /// The broker serves one user only: its promises hold among that user's jobs.
     pub is_private: bool,
+    /// What its promise is worth where that is less than usual (overcommitted devices).
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
 /// One job on one device.
@@ -163,6 +186,16 @@ pub struct JobDeviceView {
     pub peak_bytes: u64,
     /// Granted to clients (the ledger's sum), at least `used_bytes`.
     pub granted_bytes: u64,
+    /// Denials here by reason.
+    #[serde(default)]
+    pub denied: DeniedView,
+    /// What set the limit, such as `--mem 25%` or `CUDA_DEVICE_MEMORY_LIMIT=1g`; empty without a limit, and for callers
+    /// who may not see it.
+    #[serde(default)]
+    pub limit_from: String,
+    /// What set the promise; empty where it follows the limit, and as above.
+    #[serde(default)]
+    pub request_from: String,
 }
 
 /// One job.
@@ -196,6 +229,44 @@ pub struct JobView {
     pub is_strict: bool,
     /// Sentences worth a user's attention (unmanaged child, pages lost, …), worst first.
     pub notes: Vec<String>,
+    /// Unix time of its end in nanoseconds; none while it lives.
+    #[serde(default)]
+    pub ended_ns: Option<u64>,
+    /// Why it ended.
+    #[serde(default)]
+    pub end_reason: Option<String>,
+}
+
+/// One job, explained.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WhyView {
+    /// Its numbers.
+    pub job: JobView,
+    /// The explanation, worst first.
+    pub sentences: Vec<String>,
+    /// The last denial on each device that has one, the newest first; empty for callers who may not see it.
+    pub denials: Vec<DenialView>,
+}
+
+/// An allocation that was denied.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DenialView {
+    /// Unix time in nanoseconds.
+    pub time_ns: u64,
+    /// Device index.
+    pub gpu: u32,
+    /// Who asked.
+    pub pid: u32,
+    /// Bytes of the allocation.
+    pub asked_bytes: u64,
+    /// The job's limit then.
+    pub limit_bytes: u64,
+    /// The job's use then.
+    pub used_bytes: u64,
+    /// `limit`, `card full`, `no broker` or `overhead`.
+    pub reason: String,
+    /// Who held the device then; for `card full` only.
+    pub holders: Vec<Holder>,
 }
 
 /// One client.
@@ -218,6 +289,9 @@ pub struct DeniedView {
     pub card_full: u64,
     /// No broker answered.
     pub no_broker: u64,
+    /// A context or module did not fit the limit.
+    #[serde(default)]
+    pub overhead: u64,
 }
 
 /// A GPU process that we see and do not control.
@@ -265,6 +339,16 @@ pub struct BrokerView {
     pub clients: u32,
     /// Nanoseconds since it started.
     pub uptime_ns: u64,
+    /// How much of what jobs can share on a device may be promised, in percent; 100 unless configured.
+    #[serde(default = "all_once")]
+    pub overcommit_percent: u64,
+    /// Other tools' memory variables that the configuration switches off, by their keys in `[aliases]`.
+    #[serde(default)]
+    pub aliases_off: Vec<String>,
+}
+
+const fn all_once() -> u64 {
+    100
 }
 
 /// One device.
@@ -290,6 +374,15 @@ pub struct DeviceView {
     pub unmanaged_bytes: u64,
     /// Jobs that hold it.
     pub jobs: Vec<String>,
+    /// Σ of what is promised; more than `usable_bytes` only where the configuration overcommits.
+    #[serde(default)]
+    pub promised_bytes: u64,
+    /// Denials here by reason, of the jobs that live.
+    #[serde(default)]
+    pub denied: DeniedView,
+    /// Sentences worth attention.
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
 /// One waiting job.

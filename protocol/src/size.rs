@@ -254,6 +254,13 @@ pub fn format_bytes(bytes: u64) -> String {
     }
 }
 
+/// The limit that would let `asked` bytes more than `used` through, in steps of 256 MiB: what a denial advises.
+#[must_use]
+pub fn raised_limit(used: u64, asked: u64) -> u64 {
+    let needed = used.saturating_add(asked);
+    needed.checked_next_multiple_of(256 * MIB).unwrap_or(u64::MAX)
+}
+
 fn tenths(bytes: u64, power: usize) -> u64 {
     let unit = 1u128 << (10 * power);
     ((u128::from(bytes) * 10 + unit / 2) / unit) as u64

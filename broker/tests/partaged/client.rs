@@ -15,7 +15,9 @@ use std::ptr::NonNull;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap};
 use partage_machine::Machine;
 use partage_protocol::admin::{Reply, Request};
-use partage_protocol::message::{Answer, Ask, Hello, ToClient, VERDICT_GRANTED, VERDICT_RETRY, Welcome};
+use partage_protocol::message::{
+    Answer, Ask, ENVIRONMENT_BYTES, Hello, ToClient, VERDICT_GRANTED, VERDICT_RETRY, Welcome,
+};
 use partage_protocol::page::{BrokerPage, ClientPage, PAGE_BYTES};
 use partage_protocol::reservation::{AskAnswer, ClientWords, Denial, refund, reserve};
 use zerocopy::IntoBytes;
@@ -173,6 +175,9 @@ impl Client {
             environment_limit: 0,
             pid: std::process::id(),
             flags: 0,
+            environment_length: 0,
+            reserved: 0,
+            environment: [0; ENVIRONMENT_BYTES],
         };
         let pages = self.pages.as_ref();
         let fds: Vec<&OwnedFd> = pages.map_or(Vec::new(), |pages| pages.descriptors.iter().collect());

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use partage_protocol::admin::{Reply, Request};
-use partage_protocol::message::{Ask, Hello, ToClient};
+use partage_protocol::message::{Ask, ENVIRONMENT_BYTES, Hello, ToClient};
 use partage_protocol::units::GIB;
 use zerocopy::IntoBytes;
 
@@ -20,6 +20,9 @@ fn hello() -> Hello {
         environment_limit: 0,
         pid: 0,
         flags: 0,
+        environment_length: 0,
+        reserved: 0,
+        environment: [0; ENVIRONMENT_BYTES],
     }
 }
 

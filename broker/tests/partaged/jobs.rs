@@ -144,6 +144,7 @@ fn a_limit_changes_live() {
         rig.ask(&Request::Set {
             target: job.clone(),
             mem: Some(mem.to_owned()),
+            mem_request: None,
         })
     };
     assert_eq!(client.call(&format!("reserve 0 {}", 5 * GIB)), "Limit");

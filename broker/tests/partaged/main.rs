@@ -6,6 +6,7 @@
 
 mod adoption;
 mod client;
+mod configured;
 mod hostile;
 mod jobs;
 mod rig;

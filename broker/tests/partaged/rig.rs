@@ -89,6 +89,15 @@ impl Rig {
         rig
     }
 
+    /// A managed broker with this configuration.
+    pub fn configured(devices: usize, bytes: u64, text: &str) -> Self {
+        let mut rig = Self::without_broker(true);
+        rig.install(devices, bytes);
+        std::fs::write(rig.folder.path().join("partage.toml"), text).expect("written");
+        rig.start();
+        rig
+    }
+
     /// The machine's driver appears.
     pub fn install(&mut self, devices: usize, bytes: u64) {
         let folder = self.folder.path().join("machine");
@@ -109,13 +118,9 @@ impl Rig {
     fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_partaged"));
         command.arg(if self.managed { "--managed" } else { "--private" });
-        command.args([
-            "--config",
-            "/nonexistent/partage.toml",
-            "--log-level",
-            "debug",
-            "--socket-dir",
-        ]);
+        // There only where a test wrote one.
+        command.arg("--config").arg(self.folder.path().join("partage.toml"));
+        command.args(["--log-level", "debug", "--socket-dir"]);
         command.arg(self.socket_dir());
         command.env("PARTAGE_SIM_DIR", self.machine_folder());
         command.stdin(Stdio::null()).stdout(Stdio::null());

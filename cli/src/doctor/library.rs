@@ -176,11 +176,7 @@ fn injections(variable: impl Fn(&str) -> Option<String>) -> Check {
             "unset it unless you profile: its own allocations are charged to the job",
         );
     }
-    for name in [
-        "CUDA_MPS_PIPE_DIRECTORY",
-        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
-        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
-    ] {
+    for name in ["CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] {
         if let Some(value) = variable(name) {
             let text = format!("{name}={value}: programs may run under MPS, where one process uses the GPU for all");
             return Check::warn(

@@ -9,6 +9,7 @@
 mod check;
 mod driver;
 mod library;
+mod memory;
 mod system;
 
 pub use check::doctor;

@@ -24,10 +24,11 @@ pub fn play(dir: &Path, script: Vec<Vec<Reply>>) -> Receiver<Request> {
         for replies in script {
             let connection = next(&listener);
             let Some(request) = hear(&connection) else { continue };
-            replies.iter().for_each(|reply| say(&connection, reply));
+            // Before the replies: whoever has one may look at the requests at once.
             if sender.send(request).is_err() {
                 break;
             }
+            replies.iter().for_each(|reply| say(&connection, reply));
         }
     });
     receiver
@@ -88,6 +89,9 @@ pub fn job_device(index: u32, limit_bytes: Option<u64>) -> JobDeviceView {
         used_bytes: 3 << 30,
         peak_bytes: 4 << 30,
         granted_bytes: 8 << 30,
+        denied: DeniedView::default(),
+        limit_from: limit_bytes.map_or(String::new(), |_| "--mem 8GiB".to_owned()),
+        request_from: String::new(),
     }
 }
 
@@ -98,6 +102,7 @@ pub fn admitted() -> Admitted {
         token: "ab".repeat(32),
         devices: vec![job_device(3, Some(8 << 30))],
         is_private: true,
+        notes: Vec::new(),
     }
 }
 
@@ -129,10 +134,13 @@ pub fn job(name: &str) -> JobView {
             limit: 2,
             card_full: 0,
             no_broker: 0,
+            overhead: 0,
         },
         started_ns: 1_795_213_560_000_000_000,
         is_strict: false,
         notes: vec!["pid 4130 uses a GPU without the limit".to_owned()],
+        ended_ns: None,
+        end_reason: None,
     }
 }
 
@@ -159,6 +167,8 @@ pub fn status(socket_dir: &Path) -> StatusView {
             jobs: 1,
             clients: 2,
             uptime_ns: 90_000_000_000,
+            overcommit_percent: 100,
+            aliases_off: vec![],
         },
         devices: vec![DeviceView {
             index: 3,
@@ -171,6 +181,9 @@ pub fn status(socket_dir: &Path) -> StatusView {
             used_bytes: 3 << 30,
             unmanaged_bytes: 0,
             jobs: vec!["j42".to_owned()],
+            promised_bytes: 8 << 30,
+            denied: DeniedView::default(),
+            notes: vec![],
         }],
         queue: vec![],
     }

@@ -42,6 +42,7 @@ fn the_command_gets_what_the_library_needs_and_nothing_of_what_run_has_read() {
     let expected = RunRequest {
         mem: Some("8GiB".to_owned()),
         mem_request: Some("4GiB".to_owned()),
+        mem_request_from: Some("PARTAGE_MEM_REQUEST".to_owned()),
         visible_devices: Some("1,GPU-ab".to_owned()),
         name: Some("t".to_owned()),
         labels: vec![("a".to_owned(), "b".to_owned())],
@@ -78,6 +79,48 @@ fn the_command_gets_what_the_library_needs_and_nothing_of_what_run_has_read() {
     ] {
         assert_eq!(variable(&out, gone), None, "{gone}");
     }
+}
+
+#[test]
+fn other_tools_variables_go_to_the_broker_and_stay_with_the_command() {
+    let bench = Bench::new();
+    let mut limited = admitted();
+    limited.devices[0].limit_from = "CUDA_DEVICE_MEMORY_LIMIT=1g".to_owned();
+    limited.notes = vec!["promises on GPU 3 add up to 130 % of its memory".to_owned()];
+    let requests = play(&bench.socket_dir(), vec![vec![Reply::Admitted(limited)]; 2]);
+    let variables = [
+        ("CUDA_DEVICE_MEMORY_LIMIT", "1g"),
+        ("CUDA_DEVICE_MEMORY_LIMIT_1", ""),
+        ("CUDA_DISABLE_CONTROL", "true"),
+        ("NVIDIA_GPU_MEMORY_LIMIT", "1024"),
+    ];
+    let mut command = bench.partage(&["run", "env"]);
+    command.envs(variables);
+    let (code, out, err) = result(command);
+    assert_eq!(code, 0);
+    assert_eq!(
+        err, "partage: promises on GPU 3 add up to 130 % of its memory\n",
+        "never silently"
+    );
+    let request = run_request(requests.recv().expect("asked"));
+    let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    assert_eq!(
+        request.aliases,
+        [
+            pair("CUDA_DEVICE_MEMORY_LIMIT", "1g"),
+            pair("NVIDIA_GPU_MEMORY_LIMIT", "1024")
+        ]
+    );
+    // They are not ours: a runtime may read them too.
+    assert_eq!(variable(&out, "CUDA_DEVICE_MEMORY_LIMIT"), Some("1g"));
+    let mut command = bench.partage(&["run", "--json", "env"]);
+    command.envs(variables);
+    let (_, _, err) = result(command);
+    let document = schema::judge("admitted", err.lines().next().expect("a document"));
+    assert_eq!(
+        document["admitted"]["devices"][0]["limit_from"],
+        "CUDA_DEVICE_MEMORY_LIMIT=1g"
+    );
 }
 
 #[test]

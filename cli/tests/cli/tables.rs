@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What `ps`, `status`, `get`, `set`, `stop`, `events`, `broker`, `doctor`, `version` and `completions` write.
 
-use partage_protocol::admin::{ErrorCode, EventView, QueuedView, Reply, Request};
+use partage_protocol::admin::{DenialView, ErrorCode, EventView, Holder, QueuedView, Reply, Request, WhyView};
 
 use crate::bench::{Bench, result};
 use crate::played_broker::{job, play, refusal, status, unmanaged};
@@ -103,7 +103,7 @@ fn get_and_set_show_the_job() {
     for part in [
         "job        j42\n",
         "user       alice (1000)\n",
-        "  limit    8 GiB\n",
+        "  limit    8 GiB, by --mem 8GiB\n",
         "denied     2 by the limit",
     ] {
         assert!(out.contains(part), "{part}: {out}");
@@ -126,9 +126,108 @@ fn get_and_set_show_the_job() {
         asked[2],
         Request::Set {
             target: "j42".to_owned(),
-            mem: Some("2GiB".to_owned())
+            mem: Some("2GiB".to_owned()),
+            mem_request: None
         }
     );
+}
+
+#[test]
+fn set_takes_limit_and_promise() {
+    let bench = Bench::new();
+    let mut view = job("train");
+    view.devices.truncate(1);
+    view.devices[0].request_bytes = 2 << 30;
+    let requests = play(&bench.socket_dir(), vec![vec![Reply::Job(view)]]);
+    let (code, out, _) = result(bench.partage(&["set", "train", "mem=8GiB", "mem-request=25%"]));
+    assert_eq!(
+        (code, out.as_str()),
+        (0, "j42: limit 8 GiB on GPU 0, promised 2 GiB, in use 3 GiB\n")
+    );
+    let asked: Vec<Request> = requests.try_iter().collect();
+    assert_eq!(
+        asked[0],
+        Request::Set {
+            target: "train".to_owned(),
+            mem: Some("8GiB".to_owned()),
+            mem_request: Some("25%".to_owned())
+        }
+    );
+    for (bad, part) in [
+        ("mem-request=8", "mem-request: "),
+        ("memory=8GiB", "mem-request=SIZE"),
+        ("mem", "mem=8GiB"),
+    ] {
+        let (code, _, err) = result(bench.partage(&["set", "train", bad]));
+        assert_eq!(code, 2, "{bad}");
+        assert!(err.contains(part), "{err}");
+    }
+}
+
+#[test]
+fn why_is_sentences() {
+    let bench = Bench::new();
+    let why = Reply::Why(WhyView {
+        job: job("train"),
+        sentences: vec![
+            "3.2 GiB was denied on GPU 0 12s ago (pid 4121): with the 6.1 GiB in use it is more than the limit of 8 GiB; \
+             raise it with: partage set j42 mem=9728MiB"
+                .to_owned(),
+            "GPU 0: limit 8 GiB by --mem 8GiB, all of it promised (8 GiB)".to_owned(),
+        ],
+        denials: vec![DenialView {
+            time_ns: 1_795_213_560_000_000_000,
+            gpu: 0,
+            pid: 4121,
+            asked_bytes: 3 << 30,
+            limit_bytes: 8 << 30,
+            used_bytes: 6 << 30,
+            reason: "card full".to_owned(),
+            holders: vec![Holder {
+                who: "j41 (alice/eval)".to_owned(),
+                gpu: 0,
+                bytes: 9 << 30,
+            }],
+        }],
+    });
+    let requests = play(&bench.socket_dir(), vec![vec![why]; 2]);
+    let (code, out, err) = result(bench.partage(&["why", "train"]));
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert_eq!(
+        out,
+        "\
+j42 (train): running
+- 3.2 GiB was denied on GPU 0 12s ago (pid 4121): with the 6.1 GiB in use it is
+  more than the limit of 8 GiB; raise it with: partage set j42 mem=9728MiB
+- GPU 0: limit 8 GiB by --mem 8GiB, all of it promised (8 GiB)
+"
+    );
+    let document = schema::judge("why", &result(bench.partage(&["why", "j42", "--json"])).1);
+    assert_eq!(document["denials"][0]["reason"], "card full");
+    let asked: Vec<Request> = requests.try_iter().collect();
+    let target = "train".to_owned();
+    assert_eq!(asked[0], Request::Why { target });
+}
+
+#[test]
+fn an_overcommitted_device_and_denials_are_said() {
+    let bench = Bench::new();
+    let mut view = status(&bench.socket_dir());
+    let note = "promises on GPU 3 add up to 130 % of its memory: allocations within a job's limit may be denied as card \
+                full";
+    view.devices[0].notes.push(note.to_owned());
+    view.devices[0].denied.card_full = 3;
+    view.devices[0].denied.limit = 2;
+    view.broker.overcommit_percent = 150;
+    let _requests = play(&bench.socket_dir(), vec![vec![Reply::Status(view)]; 2]);
+    let (_, out, _) = result(bench.partage(&["status"]));
+    fits(&out);
+    let said = out.replace('\n', " ");
+    assert!(
+        said.contains(note) && said.contains("denied on GPU 3: 2 by limits, 3 card full"),
+        "{out}"
+    );
+    schema::judge("status", &result(bench.partage(&["status", "--json"])).1);
 }
 
 #[test]
@@ -197,6 +296,8 @@ fn without_a_broker_the_code_says_so() {
         &["ps"][..],
         &["status"],
         &["get", "j1"],
+        &["why", "j1"],
+        &["ps", "-a"],
         &["stop", "j1"],
         &["set", "j1", "mem=1GiB"],
         &["events"],

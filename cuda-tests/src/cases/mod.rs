@@ -12,6 +12,7 @@ mod families;
 mod faults;
 mod guest;
 mod launcher;
+mod limits;
 mod matrix;
 mod ownership;
 mod proc_address;
@@ -66,6 +67,7 @@ pub fn all() -> Vec<Case> {
         death::cases(),
         sizes::cases(),
         families::cases(),
+        limits::cases(),
         guest::cases(),
         ownership::cases(),
         faults::cases(),

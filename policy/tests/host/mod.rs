@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use partage_policy::{
-    Action, Adoption, Attaching, Caller, Command, Config, DeviceSeen, DriverState, Event, Machine, Measurement,
+    Action, Adoption, Attaching, Caller, Change, Command, Config, DeviceSeen, DriverState, Event, Machine, Measurement,
     Membership, Policy, Process, ProcessUse, Run, TargetQuery, Ticket,
 };
 use partage_protocol::admin::{ErrorView, Reply, RunRequest};
@@ -87,6 +87,8 @@ pub struct Host {
     pub commands: Vec<Command>,
     /// Unmanaged use grew, or a limit was lowered: invariant 2 holds again only after use fell.
     pub is_excused: bool,
+    /// The broker may promise more than there is: then grants are within the device, and promises are not.
+    pub is_overcommitted: bool,
     next: u64,
 }
 
@@ -102,6 +104,7 @@ impl Clone for Host {
             replies: self.replies.clone(),
             commands: self.commands.clone(),
             is_excused: self.is_excused,
+            is_overcommitted: self.is_overcommitted,
             next: self.next,
         }
     }
@@ -141,10 +144,7 @@ impl Host {
     /// Devices of so many GiB each, measured and idle.
     pub fn new(gib: &[u64]) -> Self {
         let mut host = Self {
-            policy: Policy::new(Config {
-                is_private: true,
-                first_job: 1,
-            }),
+            policy: Policy::new(Config::default()),
             board: Board::default(),
             now_ns: 1,
             devices: Vec::new(),
@@ -153,6 +153,7 @@ impl Host {
             replies: BTreeMap::new(),
             commands: Vec::new(),
             is_excused: false,
+            is_overcommitted: false,
             next: 100,
         };
         for (index, gib) in gib.iter().enumerate() {
@@ -221,6 +222,9 @@ impl Host {
                 promised += place.request_bytes;
                 held += place.request_bytes.max(place.granted_bytes);
                 assert!(place.limit_bytes.is_none_or(|limit| place.request_bytes <= limit));
+            }
+            if self.is_overcommitted {
+                continue;
             }
             assert!(
                 promised <= view.usable_bytes,
@@ -469,16 +473,25 @@ impl Host {
     }
 
     pub fn set(&mut self, uid: u32, target: &str, mem: &str) -> Reply {
+        self.change(uid, target, (Some(mem), None))
+    }
+
+    /// `partage set` of a limit, a promise or both.
+    pub fn change(&mut self, uid: u32, target: &str, (mem, request): (Option<&str>, Option<&str>)) -> Reply {
         let ticket = Ticket(self.fresh());
         let target = TargetQuery {
             text: target.into(),
             descends_from: None,
         };
+        let change = Change {
+            mem: mem.map(str::to_owned),
+            mem_request: request.map(str::to_owned),
+        };
         self.step(Event::Set {
             ticket,
             caller: caller(uid),
             target,
-            mem: Some(mem.into()),
+            change,
         });
         self.replies[&ticket].last().cloned().expect("answered")
     }
@@ -489,8 +502,9 @@ impl Host {
             .map_or("unknown".into(), |view| view.state)
     }
 
-    /// A new broker that knows what the files say: the ledger's L words and the jobs' records.
+    /// A new broker that knows what the files say: the ledger's L words, the jobs' records and the ended jobs.
     pub fn restart(&mut self, records: Vec<partage_policy::JobRecord>) {
+        let ended = self.ended();
         let clients = self
             .programs
             .values()
@@ -500,17 +514,24 @@ impl Host {
                 process: program.process,
             })
             .collect();
-        self.policy = Policy::new(Config {
-            is_private: true,
-            first_job: 1,
-        });
+        self.policy = Policy::new(Config::default());
         self.board.lost = self.programs.keys().copied().collect();
         self.enumerate();
         self.step(Event::Adopt(Adoption {
             jobs: records,
             clients,
             next_job: 50,
+            ended,
         }));
+    }
+
+    /// What was written down of ended jobs.
+    pub fn ended(&self) -> Vec<partage_policy::EndedJob> {
+        let ended = self.commands.iter().filter_map(|command| match &command.action {
+            Action::RememberJob(ended) => Some((**ended).clone()),
+            _ => None,
+        });
+        ended.collect()
     }
 
     pub fn records(&self) -> Vec<partage_policy::JobRecord> {
@@ -540,5 +561,7 @@ pub fn broker_view() -> partage_protocol::admin::BrokerView {
         jobs: 0,
         clients: 0,
         uptime_ns: 0,
+        overcommit_percent: 100,
+        aliases_off: Vec::new(),
     }
 }

@@ -77,12 +77,24 @@ pub struct Hello {
     pub pid: u32,
     /// `HELLO_*` bits.
     pub flags: u32,
+    /// Bytes used in `environment`.
+    pub environment_length: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// For a process that was put into no job: the variables of other tools that limit it and `CUDA_VISIBLE_DEVICES`,
+    /// packed as [`aliases::entries`](crate::aliases::entries) reads them. `environment_limit` is the lowest of them.
+    pub environment: [u8; ENVIRONMENT_BYTES],
 }
+
+/// Room for variables in a [`Hello`]: sixteen devices by their UUIDs twice over.
+pub const ENVIRONMENT_BYTES: usize = 2048;
 
 /// This process has met NVML only; it asks for the job's devices, not for memory.
 pub const HELLO_NVML_ONLY: u32 = 1;
 /// The program closed the page descriptors: the client keeps its last grant and cannot grow.
 pub const HELLO_PAGES_LOST: u32 = 2;
+/// The variables did not fit `environment`.
+pub const HELLO_ENVIRONMENT_CUT: u32 = 4;
 
 /// Broker to client: attached. Two descriptors travel with it on a new attach: the broker's page (opened read-only)
 /// and the client's page.
@@ -247,7 +259,8 @@ pub struct Notice {
 pub const NOTICE_SHARING_OFF: u32 = 1;
 /// A second copy of the driver lives in a dlmopen namespace this library does not reach.
 pub const NOTICE_FOREIGN_NAMESPACE: u32 = 2;
-/// An allocation was refused because no broker answered; `value` is its bytes.
+/// Allocations were refused because no broker answered; `value` is how many since this was last said, and `slot` that of
+/// the last. Said when a broker answers again.
 pub const NOTICE_NO_BROKER: u32 = 3;
 /// An allocation was denied; `value` is its bytes.
 pub const NOTICE_DENIED: u32 = 4;

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Why an allocation was denied, in one line: with the numbers, and what to do about it.
+//!
+//! `3.2 GiB asked, limit 8 GiB, 6.1 GiB in use by j42 (GPU 0), raise with: partage set j42 mem=9.5GiB`
+
+use core::sync::atomic::Ordering;
+
+use partage_protocol::reservation::Denial;
+use partage_protocol::units::{GIB, MIB};
+
+use crate::note;
+use crate::state::State;
+use crate::sys;
+
+/// Longest silence between two lines about denials on a terminal: a caching allocator is denied often, by design.
+const TELL_EVERY_NS: u64 = 10_000_000_000;
+/// A proposed limit is a multiple of this.
+const STEP: u64 = 256 * MIB;
+
+/// Says why `bytes` were denied on a slot. `used` is what this process has there, `limit` the job's.
+#[cold]
+pub fn denial(state: &State, slot: usize, bytes: u64, (used, limit): (u64, u64), why: Denial) {
+    let mut line = note::Line::new();
+    line.push_amount(bytes).push(" asked, ");
+    let Some(job) = state.job() else {
+        line.push("limit ").push_amount(limit).push(" by the environment, ");
+        line.push_amount(used)
+            .push(" in use by this process; no broker answers");
+        return say(state, &line);
+    };
+    let device = job.devices().get(slot);
+    // The answer to the ask that ended here said what the whole job uses.
+    let used = state
+        .last_job_used
+        .get(slot)
+        .map_or(used, |last| last.load(Ordering::Relaxed).max(used));
+    line.push("limit ")
+        .push_amount(limit)
+        .push(", ")
+        .push_amount(used)
+        .push(" in use by j");
+    line.push_number(job.number);
+    if let Some(device) = device {
+        line.push(" (GPU ").push_number(device.index.into()).push(")");
+    }
+    match why {
+        Denial::Limit | Denial::Invalid => {
+            let needed = used
+                .saturating_add(bytes)
+                .checked_next_multiple_of(STEP)
+                .unwrap_or(u64::MAX);
+            match device {
+                Some(device) if needed > device.total => {
+                    line.push("; the whole GPU has ").push_amount(device.total);
+                }
+                _ => {
+                    line.push(", raise with: partage set j")
+                        .push_number(job.number)
+                        .push(" mem=");
+                    if needed.is_multiple_of(GIB) {
+                        line.push_number(needed / GIB).push("GiB");
+                    } else {
+                        line.push_number(needed / MIB).push("MiB");
+                    }
+                }
+            }
+        }
+        Denial::CardFull => {
+            line.push("; others hold the rest of the card, see: partage why j")
+                .push_number(job.number);
+        }
+        Denial::NoBroker => {
+            line.push("; no broker answers, so the job's share cannot grow");
+        }
+    }
+    say(state, &line);
+}
+
+fn say(state: &State, line: &note::Line) {
+    let now = sys::now_ns();
+    let told = state.told_ns.load(Ordering::Relaxed);
+    let is_due = (told == 0 || now.wrapping_sub(told) > TELL_EVERY_NS)
+        && state
+            .told_ns
+            .compare_exchange(told, now, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok();
+    note::explain(state, line, is_due);
+}

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `partage why`: one job in sentences, worst first.
+//!
+//! The order: what is wrong now (a lost device, processes that cannot die, a limit below use, notes), how it ended, what
+//! it waits for, what was denied and who held the card, which words set each number, and what it uses. Only the owner
+//! and administrators read them; everyone else gets the state.
+
+use partage_protocol::admin::{DeniedView, ErrorView, Holder, JobDeviceView, JobView, Reply, WhyView};
+use partage_protocol::size::{Amount, format_bytes, format_duration, raised_limit};
+use partage_protocol::units::DeviceUuid;
+
+use crate::denials::{Denial, Reason};
+use crate::device::DeviceState;
+use crate::event::{Caller, TargetQuery};
+use crate::job::{Job, JobState, Phase, Presence};
+use crate::placement::Unplaced;
+use crate::policy::{Machine, Policy};
+use crate::target::{Access, may_see};
+
+impl Policy {
+    /// Answer to `why`.
+    ///
+    /// # Errors
+    /// The target is none, several, or no target.
+    pub fn why<M: Machine>(
+        &self,
+        caller: &Caller,
+        target: &TargetQuery,
+        now_ns: u64,
+        machine: &M,
+    ) -> Result<Reply, Box<ErrorView>> {
+        let id = self.resolve(target, caller, Access::Look).map_err(Box::new)?;
+        let unknown = || Box::new(crate::request::invalid(format!("{id} is unknown"), None));
+        let job = self.jobs.get(&id).ok_or_else(unknown)?;
+        let view = self.view(job, caller, machine);
+        if !may_see(job, caller) {
+            let text = format!(
+                "{id} belongs to {} and is {}; more is said to its owner and to administrators",
+                job.record.user, view.state
+            );
+            return Ok(Reply::Why(WhyView {
+                job: view,
+                sentences: vec![text],
+                denials: Vec::new(),
+            }));
+        }
+        let denials = denials(job, &view);
+        let mut sentences = self.troubles(job, &view, machine);
+        sentences.extend(self.ending(job, now_ns));
+        sentences.extend(self.waiting(job, caller, now_ns, machine));
+        for (denial, device) in &denials {
+            sentences.push(self.denial_text(&view.job, denial, device, caller, now_ns));
+        }
+        sentences.extend(counts(&view));
+        sentences.extend(self.overcommit_notes(job, machine));
+        if sentences.is_empty() {
+            sentences.push(format!("{id} runs within its limits, and nothing was denied to it"));
+        }
+        sentences.extend(rules(job, &view));
+        sentences.extend(view.devices.iter().filter_map(|device| use_text(device, &view)));
+        let denials = denials
+            .iter()
+            .map(|(denial, device)| self.denial_view(denial, device.index, caller));
+        let denials = denials.collect();
+        Ok(Reply::Why(WhyView {
+            job: view,
+            sentences,
+            denials,
+        }))
+    }
+
+    /// What is wrong at the moment.
+    fn troubles<M: Machine>(&self, job: &Job, view: &JobView, machine: &M) -> Vec<String> {
+        let mut texts = Vec::new();
+        if job.is_live() {
+            for place in &job.record.devices {
+                if let Some(device) = self.devices.get(&place.device)
+                    && device.state == DeviceState::Lost
+                {
+                    texts.push(format!("GPU {} is lost: {}", device.seen.index, device.why));
+                }
+            }
+        }
+        let clients = job.clients.iter().filter_map(|id| self.clients.get(id));
+        let pids_of = |presence| {
+            let pids = clients.clone().filter(|client| client.presence == presence);
+            pids.map(|client| client.process.pid.to_string()).collect::<Vec<_>>()
+        };
+        let dying = pids_of(Presence::Dying);
+        if !dying.is_empty() {
+            texts.push(format!(
+                "pid {} ended or was killed and is not gone yet: what it holds stays charged until the driver has freed it",
+                dying.join(", ")
+            ));
+        }
+        if self.state(job, machine) == JobState::OverLimit {
+            for device in view.devices.iter().filter(|device| is_over(device)) {
+                texts.push(format!(
+                    "it is over its limit on GPU {}: {} in use, limit {}; nothing is killed, and nothing more is given \
+                     until use is below the limit",
+                    device.index,
+                    format_bytes(device.used_bytes),
+                    limit_text(device)
+                ));
+            }
+        }
+        for note in &job.notes {
+            if !texts.contains(note) {
+                texts.push(note.clone());
+            }
+        }
+        let away = pids_of(Presence::Away);
+        if !away.is_empty() {
+            texts.push(format!(
+                "pid {} has no connection to the broker at the moment: it keeps what it was granted and gets no more",
+                away.join(", ")
+            ));
+        }
+        texts
+    }
+
+    fn ending(&self, job: &Job, now_ns: u64) -> Option<String> {
+        let end = job.end.as_ref()?;
+        let age = self.unix_ns(now_ns).saturating_sub(end.unix_ns);
+        Some(format!(
+            "{} ended {} ago: {}",
+            job.id(),
+            format_duration(age),
+            end.reason
+        ))
+    }
+
+    /// What a job in the queue waits for, and for whom.
+    fn waiting<M: Machine>(&self, job: &Job, caller: &Caller, now_ns: u64, machine: &M) -> Option<String> {
+        let Phase::Waiting(queued) = &job.phase else {
+            return None;
+        };
+        let mut claimed: Vec<(DeviceUuid, _)> = Vec::new();
+        let mut position = 0;
+        let mut holders = Vec::new();
+        for id in &self.queue {
+            let Some(Phase::Waiting(earlier)) = self.jobs.get(id).map(|job| &job.phase) else {
+                continue;
+            };
+            position += 1;
+            let placed = self.place(&earlier.spec, &claimed, machine);
+            if let Err(Unplaced::NoRoom {
+                holders: found,
+                devices,
+                ..
+            }) = placed
+            {
+                if *id == job.id() {
+                    holders = found;
+                    break;
+                }
+                claimed.extend(devices.into_iter().map(|device| (device, *id)));
+            }
+            if *id == job.id() {
+                break;
+            }
+        }
+        let waited = format_duration(now_ns.saturating_sub(queued.since_ns));
+        let mut text = format!(
+            "it waits since {waited} (place {position} in the queue): {}",
+            queued.reason
+        );
+        if !holders.is_empty() {
+            text.push_str("; held by ");
+            text.push_str(&self.holders_text(&holders, caller, true));
+        }
+        Some(text)
+    }
+
+    fn holders_text(&self, holders: &[Holder], caller: &Caller, with_gpu: bool) -> String {
+        let one = |holder: &Holder| {
+            let who = self.holder_name(&holder.who, caller);
+            let bytes = format_bytes(holder.bytes);
+            if with_gpu {
+                format!("{who} {bytes} on GPU {}", holder.gpu)
+            } else {
+                format!("{who} {bytes}")
+            }
+        };
+        holders.iter().map(one).collect::<Vec<_>>().join(", ")
+    }
+
+    fn denial_text(&self, id: &str, denial: &Denial, device: &JobDeviceView, caller: &Caller, now_ns: u64) -> String {
+        let age = format_duration(self.unix_ns(now_ns).saturating_sub(denial.unix_ns));
+        let what = match denial.asked {
+            0 => "an allocation".to_owned(),
+            asked => format_bytes(asked),
+        };
+        let (gpu, used, limit) = (device.index, format_bytes(denial.used), format_bytes(denial.limit));
+        let start = format!("{what} was denied on GPU {gpu} {age} ago (pid {})", denial.pid);
+        match denial.reason {
+            Reason::Limit => {
+                let raised = raised_limit(denial.used, denial.asked);
+                let total = self
+                    .devices
+                    .values()
+                    .find(|known| known.seen.uuid.to_string() == device.uuid)
+                    .map_or(u64::MAX, |known| known.seen.total_bytes);
+                let advice = if raised <= total {
+                    format!("raise it with: partage set {id} mem={}", Amount::Bytes(raised))
+                } else {
+                    format!("GPU {gpu} has {} in all", format_bytes(total))
+                };
+                format!("{start}: with the {used} in use it is more than the limit of {limit}; {advice}")
+            }
+            Reason::CardFull => {
+                let view = self.denial_view(denial, gpu, caller);
+                let held = match view.holders.as_slice() {
+                    [] => String::new(),
+                    holders => format!("; held by {}", self.holders_text(holders, caller, false)),
+                };
+                format!(
+                    "{start}: within the limit ({used} in use of {limit}), but the card had no room that is not promised \
+                     to or used by others{held}"
+                )
+            }
+            Reason::NoBroker => format!("{start}: no broker answered, and what was granted before was used up"),
+            Reason::Overhead => format!(
+                "{start}: a context, module or heap of that size did not fit the limit of {limit} with {used} in use"
+            ),
+        }
+    }
+
+    fn overcommit_notes<M: Machine>(&self, job: &Job, machine: &M) -> Vec<String> {
+        let live = job.record.devices.iter().filter(|_| job.is_live());
+        let pictures = live.filter_map(|place| self.picture(place.device, machine));
+        pictures.filter_map(|picture| picture.overcommit_note()).collect()
+    }
+}
+
+fn is_over(device: &JobDeviceView) -> bool {
+    device.limit_bytes.is_some_and(|limit| device.granted_bytes > limit)
+}
+
+fn limit_text(device: &JobDeviceView) -> String {
+    device.limit_bytes.map_or("none".to_owned(), format_bytes)
+}
+
+/// The last denial on each device, the newest first.
+fn denials<'a>(job: &'a Job, view: &'a JobView) -> Vec<(&'a Denial, &'a JobDeviceView)> {
+    let slots = job.slots.iter().zip(&view.devices);
+    let mut denials: Vec<_> = slots
+        .filter_map(|(slot, device)| Some((slot.last_denial.as_ref()?, device)))
+        .collect();
+    denials.sort_by_key(|(denial, _)| std::cmp::Reverse(denial.unix_ns));
+    denials
+}
+
+/// How often each device denied, where it was more than once.
+fn counts(view: &JobView) -> Vec<String> {
+    let text = |device: &JobDeviceView| {
+        let DeniedView {
+            limit,
+            card_full,
+            no_broker,
+            overhead,
+        } = device.denied;
+        let parts = [
+            (limit, "by the limit"),
+            (card_full, "because the card was full"),
+            (no_broker, "without a broker"),
+            (overhead, "for overhead"),
+        ];
+        let total = parts.iter().fold(0, |sum: u64, (count, _)| sum.saturating_add(*count));
+        let said: Vec<String> = parts
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, why)| format!("{count} {why}"))
+            .collect();
+        (total > 1).then(|| format!("denied on GPU {} so far: {}", device.index, said.join(", ")))
+    };
+    view.devices.iter().filter_map(text).collect()
+}
+
+/// Which words set each number. Devices of which the same is to be said share a sentence.
+fn rules(job: &Job, view: &JobView) -> Vec<String> {
+    let is_default = job.record.default_scope.is_some();
+    let rule = |device: &JobDeviceView| {
+        let by = |words: &str| {
+            if words.is_empty() {
+                String::new()
+            } else {
+                format!(" by {words}")
+            }
+        };
+        let limit = match device.limit_bytes {
+            Some(limit) => format!("limit {}{}", format_bytes(limit), by(&device.limit_from)),
+            None if is_default => "no limit (started without partage run, and no variable sets one)".to_owned(),
+            None => "no limit (no --mem was given): the whole card".to_owned(),
+        };
+        let request = match device.request_bytes {
+            0 => "nothing promised".to_owned(),
+            bytes if device.request_from.is_empty() => format!("all of it promised ({})", format_bytes(bytes)),
+            bytes => format!("promised {}{}", format_bytes(bytes), by(&device.request_from)),
+        };
+        format!("{limit}, {request}")
+    };
+    let mut rules: Vec<(String, Vec<String>)> = Vec::new();
+    for device in &view.devices {
+        let text = rule(device);
+        let index = device.index.to_string();
+        match rules.iter_mut().find(|(other, _)| *other == text) {
+            Some((_, gpus)) => gpus.push(index),
+            None => rules.push((text, vec![index])),
+        }
+    }
+    rules
+        .into_iter()
+        .map(|(text, gpus)| format!("GPU {}: {text}", gpus.join(", ")))
+        .collect()
+}
+
+/// What is in use, and of what it is made.
+fn use_text(device: &JobDeviceView, view: &JobView) -> Option<String> {
+    let (gpu, peak) = (device.index, format_bytes(device.peak_bytes));
+    match view.state.as_str() {
+        "waiting" => return None,
+        "ended" => return Some(format!("GPU {gpu}: at most {peak} was in use")),
+        _ => {}
+    }
+    let of = device
+        .limit_bytes
+        .map_or(String::new(), |limit| format!(" of {}", format_bytes(limit)));
+    Some(format!(
+        "GPU {gpu}: {}{of} in use, at most {peak} so far",
+        format_bytes(device.used_bytes)
+    ))
+}
