@@ -374,6 +374,20 @@ mod tests {
     }
 
     #[test]
+    fn the_page_about_the_configuration_shows_every_default() {
+        let page = include_str!("../../docs/configuration.md");
+        let example = page
+            .split("```toml\n")
+            .nth(1)
+            .and_then(|rest| rest.split("```").next())
+            .expect("an example");
+        let mut config = load(example, None).expect("valid");
+        assert_eq!(config.reserve(0, "GPU-x", 10 << 30, 0), 512 * MIB);
+        config.reserves.clear();
+        assert_eq!(config, Config::default());
+    }
+
+    #[test]
     fn no_file_gives_the_defaults() {
         let config = Config::load(Path::new("/nonexistent/partage.toml")).expect("defaults");
         assert_eq!(config, Config::default());

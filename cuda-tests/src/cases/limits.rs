@@ -19,6 +19,8 @@ pub fn cases() -> Vec<Case> {
         Case::new("limits::aliases_limit_a_run", aliases_of_run),
         Case::new("limits::aliases_limit_a_program_without_run", aliases_without_run),
         Case::new("limits::a_bad_alias_is_never_no_limit", bad_aliases),
+        Case::new("limits::an_alias_holds_while_no_broker_answers", alias_alone),
+        Case::new("limits::a_denial_is_told_on_a_terminal_and_nowhere_else", on_a_terminal),
         Case::new("limits::an_ended_job_answers_why", ended),
         Case::new("limits::refusals_without_a_broker_are_counted_by_the_next", no_broker),
     ]
@@ -295,6 +297,72 @@ fn bad_aliases(rig: &Rig) {
         &text,
         &["CUDA_DEVICE_MEMORY_LIMIT=much is no whole number", "mend or unset it"],
     );
+}
+
+fn alias_alone(rig: &Rig) {
+    let mut client = preloaded(rig, &[("CUDA_DEVICE_MEMORY_LIMIT", "1g")]);
+    is_held_to(&mut client, GIB, "no broker");
+    assert!(rig.broker_pid().is_none(), "and none was started");
+    let mut free = preloaded(rig, &[("CUDA_DISABLE_CONTROL", "true")]);
+    free.ready();
+    free.expect(&format!("alloc {} big", 4 * GIB), "alloc 0");
+}
+
+fn on_a_terminal(rig: &Rig) {
+    use std::io::Read;
+    use std::os::fd::{AsRawFd, FromRawFd};
+    // SAFETY: plain system calls on a descriptor that we own from here on; ptsname's text is copied at once.
+    let (mut master, slave) = unsafe {
+        let fd = libc::posix_openpt(libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC);
+        assert!(
+            fd >= 0 && libc::grantpt(fd) == 0 && libc::unlockpt(fd) == 0,
+            "a terminal"
+        );
+        let name = std::ffi::CStr::from_ptr(libc::ptsname(fd))
+            .to_string_lossy()
+            .into_owned();
+        (std::fs::File::from_raw_fd(fd), name)
+    };
+    // SAFETY: sets a flag of our own descriptor.
+    unsafe { libc::fcntl(master.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
+    let client = crate::artefacts::client();
+    let redirect = [
+        "-c",
+        "exec \"$0\" dlopen 2>\"$TERMINAL\"",
+        &client.display().to_string(),
+    ]
+    .map(str::to_owned);
+    let start = |terminal: &str| {
+        let words: Vec<&str> = redirect.iter().map(String::as_str).collect();
+        let mut command = rig.run(&["-m", "2GiB", "-q"], std::path::Path::new("/bin/sh"), &words);
+        command.env("TERMINAL", terminal);
+        Client::start(command)
+    };
+    let mut talks = start(&slave);
+    talks.ready();
+    for _ in 0..3 {
+        talks.expect(&format!("alloc {} a", 3 * GIB), "alloc 2");
+    }
+    let mut said = String::new();
+    rig.eventually(SECOND, "one line", || {
+        let mut bytes = [0; 4096];
+        if let Ok(count) = master.read(&mut bytes) {
+            said += &String::from_utf8_lossy(&bytes[..count]);
+        }
+        said.contains('\n')
+    });
+    assert!(said.starts_with("partage: 3 GiB asked, limit 2 GiB, "), "{said}");
+    contains(&said, &[" in use by j1 (GPU ", "), raise with: partage set j1 mem=3"]);
+    assert_eq!(
+        said.matches("partage:").count(),
+        1,
+        "a retrying allocator is told once: {said}"
+    );
+    let file = rig.dir.join("stderr");
+    let mut quiet = start(&file.display().to_string());
+    quiet.ready();
+    quiet.expect(&format!("alloc {} a", 3 * GIB), "alloc 2");
+    assert_eq!(std::fs::read_to_string(&file).expect("the shell made it"), "");
 }
 
 fn ended(rig: &Rig) {
