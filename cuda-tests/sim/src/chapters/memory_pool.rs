@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Stream-ordered allocation: pools, and memory that a stream allocates and frees.
 //!
-//! An allocation is there at once; a free happens when the stream comes to it. Memory nodes of graphs and handles for
-//! other processes are not built, so neither works while a stream is captured.
+//! An allocation is there at once; a free happens when the stream comes to it. Memory nodes of graphs are
+//! not built, so neither works while a stream is captured.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -13,7 +13,7 @@ use super::flavours::both_flavours;
 use crate::capture;
 use crate::executor::Op;
 use crate::handles::{HandleKind, Handles};
-use crate::memory::{Asker, Freed, Pool};
+use crate::memory::{Asker, Freed, Pool, PoolSharing};
 use crate::state::{Answer, Driver, code, driver, store};
 use crate::stream::Stream;
 
@@ -108,14 +108,20 @@ pub fn cuMemPoolCreate(pool: *mut CuMemoryPool, pool_props: *const CuMemPoolProp
         if wish.allocType != CU_MEM_ALLOCATION_TYPE_PINNED {
             return Err(CuResult::INVALID_VALUE);
         }
-        if wish.handleTypes != CU_MEM_HANDLE_TYPE_NONE {
-            return Err(CuResult::NOT_SUPPORTED);
-        }
+        let sharing = match wish.handleTypes {
+            CU_MEM_HANDLE_TYPE_NONE => PoolSharing::Alone,
+            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR => PoolSharing::exports(),
+            _ => return Err(CuResult::NOT_SUPPORTED),
+        };
         let ordinal = device_of(&wish.location)?;
         let device = driver.device(ordinal)?.index;
         store(
             pool,
-            enter(driver.memory.create_pool(driver, device, ordinal, wish.maxSize as u64))?,
+            enter(
+                driver
+                    .memory
+                    .create_pool(driver, device, ordinal, wish.maxSize as u64, sharing),
+            )?,
         )
     }))
 }
@@ -160,6 +166,9 @@ pub fn cuMemPoolGetAttribute(pool: CuMemoryPool, attr: c_int, value: *mut c_void
             CU_MEMPOOL_ATTR_USED_MEM_CURRENT => store(value.cast(), figures.used),
             CU_MEMPOOL_ATTR_USED_MEM_HIGH => store(value.cast(), figures.used_high),
             CU_MEMPOOL_ATTR_ALLOCATION_TYPE => store(value.cast(), CU_MEM_ALLOCATION_TYPE_PINNED),
+            CU_MEMPOOL_ATTR_EXPORT_HANDLE_TYPES if pool.is_shareable() => {
+                store(value.cast(), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+            }
             CU_MEMPOOL_ATTR_EXPORT_HANDLE_TYPES => store(value.cast(), CU_MEM_HANDLE_TYPE_NONE),
             CU_MEMPOOL_ATTR_LOCATION_ID => store(value.cast(), pool.ordinal),
             CU_MEMPOOL_ATTR_LOCATION_TYPE => store(value.cast(), CU_MEM_LOCATION_TYPE_DEVICE),
@@ -252,7 +261,8 @@ pub fn cuDeviceGetMemPool(pool: *mut CuMemoryPool, dev: CuDevice) -> CuResult {
 pub fn cuDeviceSetMemPool(dev: CuDevice, pool: CuMemoryPool) -> CuResult {
     code(driver().and_then(|driver| {
         driver.device(dev)?;
-        if find(pool)?.ordinal != dev {
+        let chosen = find(pool)?;
+        if chosen.ordinal != dev || chosen.is_imported() {
             return Err(CuResult::INVALID_VALUE);
         }
         *device_pools(driver)?[dev as usize]
@@ -298,8 +308,12 @@ fn device_pools(driver: &Driver) -> Answer<&'static [DevicePools]> {
     static ALL: OnceLock<Vec<DevicePools>> = OnceLock::new();
     let all = ALL.get_or_init(|| {
         let pools = driver.visible.iter().enumerate().map(|(ordinal, &device)| {
-            let default =
-                enter(driver.memory.create_pool(driver, device, ordinal as i32, 0)).unwrap_or(CuMemoryPool::NULL);
+            let default = enter(
+                driver
+                    .memory
+                    .create_pool(driver, device, ordinal as i32, 0, PoolSharing::Alone),
+            )
+            .unwrap_or(CuMemoryPool::NULL);
             DevicePools {
                 default,
                 current: Mutex::new(default),
@@ -310,7 +324,7 @@ fn device_pools(driver: &Driver) -> Answer<&'static [DevicePools]> {
     Ok(all)
 }
 
-fn enter(pool: Arc<Pool>) -> Answer<CuMemoryPool> {
+pub(super) fn enter(pool: Arc<Pool>) -> Answer<CuMemoryPool> {
     let given = POOLS.insert(pool);
     if given.is_null() {
         Err(CuResult::OUT_OF_MEMORY)
@@ -319,7 +333,7 @@ fn enter(pool: Arc<Pool>) -> Answer<CuMemoryPool> {
     }
 }
 
-fn find(pool: CuMemoryPool) -> Answer<Arc<Pool>> {
+pub(super) fn find(pool: CuMemoryPool) -> Answer<Arc<Pool>> {
     driver()?;
     POOLS.get(pool.0).ok_or(CuResult::INVALID_VALUE)
 }

@@ -93,7 +93,12 @@ fn value(found: &Allocation, attribute: c_int, address: u64) -> Answer<Value> {
         CU_POINTER_ATTRIBUTE_MAPPED => flag(true),
         CU_POINTER_ATTRIBUTE_ACCESS_FLAGS => Value::Word(access(found)?),
         CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => {
-            Value::Long(physical.map_or(0, |physical| physical.properties.requestedHandleTypes as u64))
+            let kinds = match &found.kind {
+                AllocationKind::Mapped(physical) => physical.properties.requestedHandleTypes,
+                AllocationKind::Pooled(pool) if pool.is_shareable() => CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                _ => CU_MEM_HANDLE_TYPE_NONE,
+            };
+            Value::Long(kinds as u64)
         }
         CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE => Value::Long(0),
         CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE | CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE => flag(false),

@@ -113,7 +113,7 @@ pub fn cuMemImportFromShareableHandle(
     }))
 }
 
-fn check_handle_type(kind: c_int) -> Answer {
+pub(super) fn check_handle_type(kind: c_int) -> Answer {
     match kind {
         CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR => Ok(()),
         CU_MEM_HANDLE_TYPE_WIN32 | CU_MEM_HANDLE_TYPE_WIN32_KMT | CU_MEM_HANDLE_TYPE_FABRIC => {
@@ -124,7 +124,7 @@ fn check_handle_type(kind: c_int) -> Answer {
 }
 
 /// Our own descriptor of the file behind one of the program's. INVALID_VALUE when it is none.
-fn duplicate(descriptor: usize) -> Answer<File> {
+pub(super) fn duplicate(descriptor: usize) -> Answer<File> {
     let descriptor = c_int::try_from(descriptor).map_err(|_| CuResult::INVALID_VALUE)?;
     // SAFETY: asks about a number, whether it is a descriptor or not.
     if unsafe { libc::fcntl(descriptor, libc::F_GETFD) } < 0 {

@@ -39,6 +39,11 @@ pub enum AllocationKind {
     Pooled(Arc<Pool>),
     /// `cuIpcOpenMemHandle`: another process's.
     Opened(Arc<Foreign>),
+    /// `cuMemPoolImportPointer`: another process's, of this imported pool.
+    Imported(
+        #[expect(dead_code, reason = "kept until the allocation goes")] Arc<Foreign>,
+        Arc<Pool>,
+    ),
     /// `cuExternalMemoryGetMappedBuffer`: another interface's.
     External(#[expect(dead_code, reason = "kept until the allocation goes")] Arc<Foreign>),
 }
@@ -89,7 +94,7 @@ impl Allocation {
             | AllocationKind::Pooled(_)
             | AllocationKind::Opened(_)
             | AllocationKind::External(_) => 1 << context.device,
-            AllocationKind::Mapped(_) => 0,
+            AllocationKind::Mapped(_) | AllocationKind::Imported(..) => 0,
             _ => EVERYBODY,
         };
         Self {
@@ -304,7 +309,7 @@ impl Memory {
         self.find_live(address).or_else(|| self.find_leaving(address, 1))
     }
 
-    fn find_live(&self, address: u64) -> Option<Arc<Allocation>> {
+    pub(super) fn find_live(&self, address: u64) -> Option<Arc<Allocation>> {
         let table = self.table();
         let (_, last) = table.range(..=address).next_back()?;
         (address < last.end()).then(|| last.clone())

@@ -49,6 +49,14 @@ impl<T: Copy + Eq> Chunks<T> {
         self.give(start, bytes, None);
     }
 
+    /// Start and length of the chunks that have a part of `start..end`.
+    pub fn between(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
+        let reaching = move |(from, length): &(u64, u64)| from + length > start;
+        let before = self.chunks.range(..start).next_back();
+        let all = before.into_iter().chain(self.chunks.range(start..end));
+        all.map(|(&from, &length)| (from, length)).filter(reaching)
+    }
+
     /// Takes `bytes` from the smallest place that holds them, joining neighbours: blocks without a tag, and those whose
     /// tag `may_use` accepts. Answers where, and the tags of what was taken.
     pub fn take(&mut self, bytes: u64, may_use: impl Fn(&T) -> bool) -> Option<(u64, Vec<T>)> {

@@ -29,8 +29,8 @@ pub struct Foreign {
     length: u64,
     /// How often it was opened and not closed.
     opens: Mutex<u32>,
-    /// The part in the range that it belongs to, if others can hold it.
-    hold: Option<Hold>,
+    /// The parts in the ranges that it lies in, if others can hold them.
+    holds: Vec<Hold>,
 }
 
 impl Drop for Foreign {
@@ -58,16 +58,79 @@ pub enum Sharing {
     Over,
 }
 
-/// What a legacy handle says: which bytes of which file of which process.
+/// The file behind the memory of a process on one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Export {
-    machine: u32,
+pub struct Origin {
     pid: u32,
     start: u64,
     seat: u16,
-    device: u16,
     fd: u32,
     inode: u64,
+}
+
+impl Origin {
+    /// That of this process.
+    pub fn here(driver: &Driver, device: usize) -> Answer<Self> {
+        let file = driver.memory.open_device(driver, device)?;
+        let about = file.metadata().map_err(|_| CuResult::OPERATING_SYSTEM)?;
+        let process = ProcessId::current();
+        Ok(Self {
+            pid: process.pid,
+            start: process.start,
+            seat: driver.seat as u16,
+            fd: file.as_raw_fd() as u32,
+            inode: about.ino(),
+        })
+    }
+
+    /// The seat of its process.
+    pub fn seat(&self) -> usize {
+        usize::from(self.seat)
+    }
+
+    /// As five words.
+    pub fn words(&self) -> [u64; 5] {
+        let Self {
+            pid,
+            start,
+            seat,
+            fd,
+            inode,
+        } = *self;
+        [pid.into(), start, seat.into(), fd.into(), inode]
+    }
+
+    /// From the five words.
+    pub fn of_words([pid, start, seat, fd, inode]: [u64; 5]) -> Self {
+        Self {
+            pid: pid as u32,
+            start,
+            seat: seat as u16,
+            fd: fd as u32,
+            inode,
+        }
+    }
+
+    /// The file, if its process still lives.
+    pub fn open(&self) -> Option<File> {
+        let process = ProcessId {
+            pid: self.pid,
+            start: self.start,
+            stack: 0,
+        };
+        let path = format!("/proc/{}/fd/{}", self.pid, self.fd);
+        let file = File::options().read(true).write(true).open(path).ok()?;
+        let is_it = file.metadata().ok()?.ino() == self.inode && process.is_alive();
+        is_it.then_some(file)
+    }
+}
+
+/// What a legacy handle says: which bytes of which file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Export {
+    machine: u32,
+    device: u16,
+    origin: Origin,
     offset: u64,
     bytes: u64,
     id: RangeId,
@@ -81,12 +144,18 @@ impl Export {
     /// As the program carries it around.
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let mut raw = Vec::with_capacity(Self::BYTES);
-        for word in [Self::MAGIC, self.machine, self.pid, self.fd] {
+        for word in [Self::MAGIC, self.machine, self.origin.pid, self.origin.fd] {
             raw.extend(word.to_ne_bytes());
         }
-        raw.extend([self.seat.to_ne_bytes(), self.device.to_ne_bytes()].concat());
+        raw.extend([self.origin.seat.to_ne_bytes(), self.device.to_ne_bytes()].concat());
         raw.extend((self.id.place as u32).to_ne_bytes());
-        for word in [self.start, self.inode, self.offset, self.bytes, self.id.serial] {
+        for word in [
+            self.origin.start,
+            self.origin.inode,
+            self.offset,
+            self.bytes,
+            self.id.serial,
+        ] {
             raw.extend(word.to_ne_bytes());
         }
         raw.try_into().unwrap_or([0; Self::BYTES])
@@ -102,12 +171,14 @@ impl Export {
         }
         Some(Self {
             machine: small(4)?,
-            pid: small(8)?,
-            fd: small(12)?,
-            seat: half(16)?,
             device: half(18)?,
-            start: long(24)?,
-            inode: long(32)?,
+            origin: Origin {
+                pid: small(8)?,
+                fd: small(12)?,
+                seat: half(16)?,
+                start: long(24)?,
+                inode: long(32)?,
+            },
             offset: long(40)?,
             bytes: long(48)?,
             id: RangeId {
@@ -126,8 +197,7 @@ impl Memory {
         if !matches!(found.kind, AllocationKind::Device) {
             return Err(CuResult::INVALID_VALUE);
         }
-        let file = self.open_device(driver, found.device)?;
-        let inode = file.metadata().map_err(|_| CuResult::OPERATING_SYSTEM)?.ino();
+        let origin = Origin::here(driver, found.device)?;
         let mut sharing = lock(&found.sharing);
         if let Sharing::Alone = *sharing {
             *sharing = Sharing::Shared(self.shared.share(driver, found.device, found.cost)?);
@@ -135,15 +205,10 @@ impl Memory {
         let Sharing::Shared(hold) = &*sharing else {
             return Err(CuResult::INVALID_VALUE);
         };
-        let process = ProcessId::current();
         Ok(Export {
             machine: driver.machine.spec().id as u32,
-            pid: process.pid,
-            start: process.start,
-            seat: driver.seat as u16,
             device: found.device as u16,
-            fd: file.as_raw_fd() as u32,
-            inode,
+            origin,
             offset: self.window_offset(found.device, found.address),
             bytes: found.bytes,
             id: hold.id,
@@ -157,7 +222,7 @@ impl Memory {
         if export.machine != driver.machine.spec().id as u32 {
             return Err(CuResult::INVALID_HANDLE);
         }
-        if export.pid == std::process::id() {
+        if export.origin.pid == std::process::id() {
             return Err(CuResult::INVALID_CONTEXT);
         }
         let device = usize::from(export.device);
@@ -167,10 +232,10 @@ impl Memory {
             *lock(&foreign.opens) += 1;
             return Ok(address);
         }
-        let hold = self.shared.join(driver, export.id, usize::from(export.seat));
+        let hold = self.shared.join(driver, export.id, export.origin.seat());
         let hold = hold.ok_or(CuResult::MAP_FAILED)?;
-        let file = file_of(export).ok_or(CuResult::MAP_FAILED)?;
-        let foreign = self.map_foreign(&file, export.offset, export.bytes, Some(hold));
+        let file = export.origin.open().ok_or(CuResult::MAP_FAILED)?;
+        let foreign = self.map_foreign(&file, export.offset, export.bytes, vec![hold]);
         let (address, foreign) = foreign.map_err(|_| CuResult::MAP_FAILED)?;
         let kind = AllocationKind::Opened(foreign);
         let made = Allocation::new(context, kind, address, export.bytes, self.alias_of(address)?);
@@ -205,7 +270,7 @@ impl Memory {
 
     /// Maps a part of a file of another interface, for a context.
     pub fn map_external(&self, context: &Context, file: &File, from: u64, bytes: u64) -> Answer<u64> {
-        let (address, foreign) = self.map_foreign(file, from, bytes, None)?;
+        let (address, foreign) = self.map_foreign(file, from, bytes, Vec::new())?;
         let kind = AllocationKind::External(foreign);
         let made = Allocation::new(context, kind, address, bytes, self.alias_of(address)?);
         Ok(self.enter(made).address)
@@ -215,7 +280,7 @@ impl Memory {
     fn opened(&self, context: &Context, id: RangeId) -> Option<(u64, Arc<Foreign>)> {
         let of_context = |found: &Allocation| match &found.kind {
             AllocationKind::Opened(foreign) if found.context == context.id => {
-                let is_it = foreign.hold.as_ref().is_some_and(|hold| hold.id == id);
+                let is_it = foreign.holds.iter().any(|hold| hold.id == id);
                 is_it.then(|| (found.address, foreign.clone()))
             }
             _ => None,
@@ -224,7 +289,13 @@ impl Memory {
     }
 
     /// Maps a part of a file at addresses of their own. The first one is as far into a page as the part is.
-    fn map_foreign(&self, file: &File, from: u64, bytes: u64, hold: Option<Hold>) -> Answer<(u64, Arc<Foreign>)> {
+    pub(super) fn map_foreign(
+        &self,
+        file: &File,
+        from: u64,
+        bytes: u64,
+        holds: Vec<Hold>,
+    ) -> Answer<(u64, Arc<Foreign>)> {
         let (first, lead) = (from / PAGE * PAGE, from % PAGE);
         let pages = lead
             .checked_add(bytes)
@@ -240,13 +311,13 @@ impl Memory {
             place,
             length,
             opens: Mutex::new(1),
-            hold,
+            holds,
         });
         self.space.map(place, file, first, pages)?;
         Ok((self.space.visible(place) + lead, foreign))
     }
 
-    fn alias_of(&self, address: u64) -> Answer<usize> {
+    pub(super) fn alias_of(&self, address: u64) -> Answer<usize> {
         let offset = self.space.offset(address).ok_or(CuResult::INVALID_VALUE)?;
         Ok(self.space.alias(offset) as usize)
     }
@@ -258,19 +329,6 @@ pub fn ordinal_of(driver: &Driver, device: usize) -> Answer<CuDevice> {
     place.map(|place| place as CuDevice).ok_or(CuResult::INVALID_DEVICE)
 }
 
-/// The file behind the memory of the exporting process, if that still lives.
-fn file_of(export: &Export) -> Option<File> {
-    let exporter = ProcessId {
-        pid: export.pid,
-        start: export.start,
-        stack: 0,
-    };
-    let path = format!("/proc/{}/fd/{}", export.pid, export.fd);
-    let file = File::options().read(true).write(true).open(path).ok()?;
-    let is_it = file.metadata().ok()?.ino() == export.inode && exporter.is_alive();
-    is_it.then_some(file)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -279,12 +337,14 @@ mod tests {
     fn a_handle_says_what_was_exported_and_others_say_nothing() {
         let export = Export {
             machine: 0x1234_5678,
-            pid: 4_194_303,
-            start: u64::MAX - 1,
-            seat: 1023,
             device: 15,
-            fd: 700,
-            inode: 1 << 40,
+            origin: Origin {
+                pid: 4_194_303,
+                start: u64::MAX - 1,
+                seat: 1023,
+                fd: 700,
+                inode: 1 << 40,
+            },
             offset: 3 << 33,
             bytes: 512,
             id: RangeId {
@@ -294,6 +354,7 @@ mod tests {
         };
         let raw = export.encode();
         assert_eq!(Export::decode(&raw), Some(export));
+        assert_eq!(Origin::of_words(export.origin.words()), export.origin);
         assert_eq!(Export::decode(&[0; Export::BYTES]), None);
     }
 }

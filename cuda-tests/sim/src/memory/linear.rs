@@ -34,6 +34,7 @@ impl Freeable {
             AllocationKind::Device
             | AllocationKind::Managed
             | AllocationKind::Pooled(_)
+            | AllocationKind::Imported(..)
             | AllocationKind::External(_) => self == Self::Device,
             AllocationKind::Host => self == Self::Host,
             AllocationKind::Registered => self == Self::Registered,
@@ -173,6 +174,7 @@ impl Memory {
             AllocationKind::Registered
             | AllocationKind::Mapped(_)
             | AllocationKind::Opened(_)
+            | AllocationKind::Imported(..)
             | AllocationKind::External(_) => {}
         }
     }

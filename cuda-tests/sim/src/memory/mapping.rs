@@ -413,7 +413,7 @@ impl Physical {
 }
 
 /// A file in the host's memory, without a name.
-fn host_file(bytes: u64) -> Option<File> {
+pub(super) fn host_file(bytes: u64) -> Option<File> {
     // SAFETY: makes a descriptor; the name is a C string.
     let made = unsafe { libc::memfd_create(c"partage-sim-host".as_ptr(), libc::MFD_CLOEXEC) };
     if made < 0 {
@@ -441,14 +441,25 @@ impl Allocation {
 
     fn mapped(physical: Arc<Physical>, address: u64, bytes: u64, alias: usize) -> Self {
         let (device, ordinal) = (physical.device, physical.ordinal);
+        Self::without_context(AllocationKind::Mapped(physical), device, ordinal, address, bytes, alias)
+    }
+
+    /// An allocation that belongs to no context and outlives them all; nobody reaches it yet.
+    pub(super) fn without_context(
+        kind: AllocationKind,
+        device: usize,
+        ordinal: i32,
+        address: u64,
+        bytes: u64,
+        alias: usize,
+    ) -> Self {
         Self {
             address,
             bytes,
             cost: 0,
-            kind: AllocationKind::Mapped(physical),
+            kind,
             device,
             ordinal,
-            // Belongs to no context and outlives them all.
             context: 0,
             owner: CuContext(std::ptr::null_mut()),
             flags: 0,

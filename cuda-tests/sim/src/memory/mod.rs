@@ -14,6 +14,7 @@ mod formats;
 mod linear;
 mod mapping;
 mod pool;
+mod pool_sharing;
 mod ranges;
 mod shapes;
 mod shared;
@@ -25,6 +26,7 @@ pub use foreign::Export;
 pub use linear::Freeable;
 pub use mapping::{Accessor, Physical};
 pub use pool::{Asker, Freed, Pool};
+pub use pool_sharing::{PoolSharing, Record};
 pub use shapes::Shape;
 pub use space::LARGE_PAGE;
 #[allow(unused_imports)] // for whoever keeps one

@@ -17,6 +17,7 @@ use partage_abi::types::CuResult;
 use super::allocations::{Allocation, AllocationKind, Memory, lock};
 use super::chunks::Chunks;
 use super::linear::cost;
+use super::pool_sharing::PoolSharing;
 use super::space::LARGE_PAGE;
 use crate::executor::{OpId, Seen, pool::are_complete};
 use crate::state::{Answer, Context, Driver, driver};
@@ -34,6 +35,8 @@ pub struct Pool {
     chunk: u64,
     /// Whose kernels reach its memory, one bit per machine device.
     reach: AtomicU32,
+    /// What other processes have of it.
+    pub(super) sharing: PoolSharing,
     /// One thread at a time makes it greater.
     growing: Mutex<()>,
     figures: Mutex<Figures>,
@@ -88,6 +91,11 @@ impl Figures {
         self.chunks.reserved()
     }
 
+    /// Start and length of the chunks that have a part of `start..end`.
+    pub(super) fn chunks_between(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
+        self.chunks.between(start, end)
+    }
+
     /// A place in what is kept for a stream that waits for nothing.
     fn take_kept(&mut self, asker: &Asker, cost: u64) -> Option<Place> {
         let reuse_off = self.reuse_off;
@@ -121,13 +129,14 @@ impl Figures {
 
 impl Pool {
     /// An empty pool of a device.
-    fn new(driver: &Driver, device: usize, ordinal: i32, limit: u64) -> Self {
+    fn new(driver: &Driver, device: usize, ordinal: i32, limit: u64, sharing: PoolSharing) -> Self {
         Self {
             device,
             ordinal,
             limit,
             chunk: driver.machine.devices()[device].pool_growth_bytes,
             reach: AtomicU32::new(1 << device),
+            sharing,
             growing: Mutex::default(),
             figures: Mutex::default(),
         }
@@ -136,6 +145,11 @@ impl Pool {
     /// Its figures, locked.
     pub fn figures(&self) -> MutexGuard<'_, Figures> {
         lock(&self.figures)
+    }
+
+    /// Whose kernels reach its memory, one bit per machine device.
+    pub(super) fn reach(&self) -> u32 {
+        self.reach.load(Ordering::Acquire)
     }
 
     /// Whether a machine device reaches its memory.
@@ -166,7 +180,10 @@ impl Pool {
 
     fn release(&self, driver: &Driver, figures: &mut Figures, keep: u64) {
         for (start, length) in figures.chunks.release(keep) {
-            driver.memory.give_physical(driver, self.device, start, length);
+            match self.sharing.end_of_chunk(start) {
+                Some(hold) => driver.memory.give_shared(driver, hold, self.device, start, length),
+                None => driver.memory.give_physical(driver, self.device, start, length),
+            }
         }
     }
 
@@ -234,8 +251,15 @@ impl Drop for Pool {
 
 impl Memory {
     /// Makes a pool of a device.
-    pub fn create_pool(&self, driver: &Driver, device: usize, ordinal: i32, limit: u64) -> Arc<Pool> {
-        let pool = Arc::new(Pool::new(driver, device, ordinal, limit));
+    pub fn create_pool(
+        &self,
+        driver: &Driver,
+        device: usize,
+        ordinal: i32,
+        limit: u64,
+        sharing: PoolSharing,
+    ) -> Arc<Pool> {
+        let pool = Arc::new(Pool::new(driver, device, ordinal, limit, sharing));
         let mut pools = lock(&self.pools);
         pools.retain(|pool| pool.strong_count() > 0);
         pools.push(Arc::downgrade(&pool));
@@ -271,7 +295,7 @@ impl Memory {
         asker: &Asker,
         bytes: u64,
     ) -> Answer<(Arc<Allocation>, Vec<OpId>)> {
-        if bytes == 0 {
+        if bytes == 0 || pool.is_imported() {
             return Err(CuResult::INVALID_VALUE);
         }
         let cost = cost(bytes)?;
@@ -291,7 +315,10 @@ impl Memory {
         change(&pool.reach);
         self.change(|table| {
             for allocation in table.values() {
-                if matches!(&allocation.kind, AllocationKind::Pooled(of) if Arc::ptr_eq(of, pool)) {
+                if matches!(
+                    &allocation.kind,
+                    AllocationKind::Pooled(of) | AllocationKind::Imported(_, of) if Arc::ptr_eq(of, pool)
+                ) {
                     change(&allocation.reach);
                 }
             }
@@ -304,7 +331,12 @@ impl Memory {
     /// what was submitted before still reaches it until [`end_free`](Self::end_free). INVALID_VALUE when there is none.
     pub fn begin_free(&self, address: u64) -> Answer<Arc<Allocation>> {
         let mut leaving = self.leaving();
-        let is_device = |found: &Allocation| matches!(found.kind, AllocationKind::Device | AllocationKind::Pooled(_));
+        let is_device = |found: &Allocation| {
+            matches!(
+                found.kind,
+                AllocationKind::Device | AllocationKind::Pooled(_) | AllocationKind::Imported(..)
+            )
+        };
         let taken = self.take(address, is_device).ok_or(CuResult::INVALID_VALUE)?;
         leaving.push(taken.clone());
         Ok(taken)

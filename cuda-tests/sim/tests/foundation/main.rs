@@ -17,5 +17,6 @@ mod overhead;
 mod pools;
 mod random;
 mod shared_memory;
+mod shared_pools;
 mod sharing;
 mod virtual_memory;
