@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Virtual memory management: physical memory of devices and of the host, address ranges, what may reach them, and
-//! descriptors for other processes. Nothing here needs a context. Memory that a device may only read is not built.
+//! descriptors for other processes. Nothing here needs a context. Memory that a device may only read is not built, and
+//! there is no multicast: `cuMulticast*` answers NOT_SUPPORTED and the device's attribute for it is 0.
 
 use std::fs::File;
 use std::os::fd::{BorrowedFd, IntoRawFd};
