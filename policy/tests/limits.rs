@@ -10,6 +10,7 @@ use partage_protocol::aliases::Family;
 use partage_protocol::message::NOTICE_NO_BROKER;
 use partage_protocol::units::{GIB, MIB, SECOND_NS};
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 
 fn with_request(limit: &str, request: &str) -> RunRequest {
     RunRequest {
@@ -226,8 +227,22 @@ fn what_was_used_before_the_overcommit_comes_back_when_it_is_freed() {
     assert!(host.allocate(one, 0, 4 * GIB), "nothing is overcommitted any more");
 }
 
+/// A seed that is printed (with a failure, as all output of a test), or the one that is asked for.
+fn config() -> ProptestConfig {
+    let mut config = ProptestConfig {
+        cases: 200,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
+    if config.rng_seed == RngSeed::Random {
+        config.rng_seed = RngSeed::Fixed(std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0));
+    }
+    println!("replay with PROPTEST_RNG_SEED={}", config.rng_seed);
+    config
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
 
     /// Whatever overcommitted jobs do, what is granted to them is on the card, and what each is promised is at most its
     /// limit.
