@@ -64,6 +64,8 @@ with tempfile.TemporaryDirectory(prefix="ptb") as work:
         side_by_side("`pass` call (cuDriverGetVersion)", ["pass", "2000000"], machine, job)
         side_by_side("hooked call (cuMemFree of NULL)", ["hooked", "2000000"], machine, job)
         side_by_side("cuMemAlloc + cuMemFree, 4 KiB", ["alloc", "20000"], machine, job)
+        side_by_side("cuMemAllocAsync + cuMemFreeAsync, 4 KiB, p50", ["async", "20000"], machine, job, column=0)
+        side_by_side("cuMemAllocAsync + cuMemFreeAsync, 4 KiB, p99", ["async", "20000"], machine, job)
         side_by_side("cuMemGetInfo", ["info", "20000"], machine, job)
         side_by_side("cuInit (attach included)", ["init", "1"], machine, job, "µs", 1e-3)
         side_by_side("300 cuInit at once", ["attach", "300"], machine, job, "ms", 1.0, 0)

@@ -57,7 +57,8 @@ macro_rules! driver_chapters {
             capabilities: *mut c_uint, operations: *const c_int, count: c_uint, dev: CuDevice,
         );
         [pass] cuDeviceGetNvSciSyncAttributes(nv_sci_sync_attr_list: *mut c_void, dev: CuDevice, flags: c_int);
-        [pass] cuDeviceSetMemPool(dev: CuDevice, pool: CuMemoryPool);
+        /// later allocations are charged to another pool
+        [track] cuDeviceSetMemPool(dev: CuDevice, pool: CuMemoryPool);
         [pass] cuDeviceGetMemPool(pool: *mut CuMemoryPool, dev: CuDevice);
         [pass] cuDeviceGetDefaultMemPool(pool_out: *mut CuMemoryPool, dev: CuDevice);
         [pass] cuDeviceGetExecAffinitySupport(value: *mut c_int, kind: c_int, dev: CuDevice);
@@ -98,8 +99,10 @@ macro_rules! driver_chapters {
         [pass] cuCtxGetFlags(flags: *mut c_uint);
         [pass] cuCtxSetFlags(flags: c_uint);
         [pass] cuCtxGetId(ctx: CuContext, ctx_id: *mut c_ulonglong);
-        [pass] cuCtxSynchronize();
-        [pass] cuCtxSynchronize_v2(ctx: CuContext);
+        /// pools may have shrunk
+        [track] cuCtxSynchronize();
+        /// pools may have shrunk
+        [track] cuCtxSynchronize_v2(ctx: CuContext);
         [pass] cuCtxSetLimit(limit: c_int, value: usize);
         [pass] cuCtxGetLimit(pvalue: *mut usize, limit: c_int);
         [pass] cuCtxGetCacheConfig(pconfig: *mut c_int);
@@ -641,40 +644,42 @@ macro_rules! driver_chapters {
         [track] cuMemRetainAllocationHandle(handle: *mut CuMemGenericAllocationHandle, addr: *mut c_void);
     }
     "Stream ordered memory allocator" {
-        /// frees device memory that is not charged yet
-        [pass] cuMemFreeAsync(dptr: CuDevicePtr, stream: CuStream);
-        /// frees device memory that is not charged yet
-        [pass] cuMemFreeAsync_ptsz(dptr: CuDevicePtr, stream: CuStream);
-        /// allocates device memory; not charged yet
-        [pass] cuMemAllocAsync(dptr: *mut CuDevicePtr, bytes: usize, stream: CuStream);
-        /// allocates device memory; not charged yet
-        [pass] cuMemAllocAsync_ptsz(dptr: *mut CuDevicePtr, bytes: usize, stream: CuStream);
-        /// frees device memory that is not charged yet
-        [pass] cuMemPoolTrimTo(pool: CuMemoryPool, min_bytes_to_keep: usize);
-        [pass] cuMemPoolSetAttribute(pool: CuMemoryPool, attr: c_int, value: *mut c_void);
+        /// refunded at the next synchronisation: memory of a pool as far as the pool shrinks, other memory in full
+        [track] cuMemFreeAsync(dptr: CuDevicePtr, stream: CuStream);
+        /// refunded at the next synchronisation: memory of a pool as far as the pool shrinks, other memory in full
+        [track] cuMemFreeAsync_ptsz(dptr: CuDevicePtr, stream: CuStream);
+        /// charged by what its pool reserves of the device; nothing while captured
+        [answer] cuMemAllocAsync(dptr: *mut CuDevicePtr, bytes: usize, stream: CuStream);
+        /// charged by what its pool reserves of the device; nothing while captured
+        [answer] cuMemAllocAsync_ptsz(dptr: *mut CuDevicePtr, bytes: usize, stream: CuStream);
+        /// refunded by what the pool shrank
+        [track] cuMemPoolTrimTo(pool: CuMemoryPool, min_bytes_to_keep: usize);
+        /// its release threshold decides when it shrinks
+        [track] cuMemPoolSetAttribute(pool: CuMemoryPool, attr: c_int, value: *mut c_void);
         [pass] cuMemPoolGetAttribute(pool: CuMemoryPool, attr: c_int, value: *mut c_void);
         [pass] cuMemPoolSetAccess(pool: CuMemoryPool, map: *const CuMemAccessDesc, count: usize);
         [pass] cuMemPoolGetAccess(flags: *mut c_int, mem_pool: CuMemoryPool, location: *mut CuMemLocation);
-        /// allocates device memory; not charged yet
-        [pass] cuMemPoolCreate(pool: *mut CuMemoryPool, pool_props: *const CuMemPoolProps);
-        /// frees device memory that is not charged yet
-        [pass] cuMemPoolDestroy(pool: CuMemoryPool);
+        /// charged when it grows; pools of host memory never
+        [track] cuMemPoolCreate(pool: *mut CuMemoryPool, pool_props: *const CuMemPoolProps);
+        /// refunded, but for allocations that outlive it
+        [track] cuMemPoolDestroy(pool: CuMemoryPool);
         [pass] cuMemGetDefaultMemPool(pool_out: *mut CuMemoryPool, location: *mut CuMemLocation, kind: c_int);
         [pass] cuMemGetMemPool(pool: *mut CuMemoryPool, location: *mut CuMemLocation, kind: c_int);
-        [pass] cuMemSetMemPool(location: *mut CuMemLocation, kind: c_int, pool: CuMemoryPool);
-        /// allocates device memory; not charged yet
-        [pass] cuMemAllocFromPoolAsync(dptr: *mut CuDevicePtr, bytes: usize, pool: CuMemoryPool, stream: CuStream);
-        /// allocates device memory; not charged yet
-        [pass] cuMemAllocFromPoolAsync_ptsz(dptr: *mut CuDevicePtr, bytes: usize, pool: CuMemoryPool, stream: CuStream);
+        /// later allocations are charged to another pool
+        [track] cuMemSetMemPool(location: *mut CuMemLocation, kind: c_int, pool: CuMemoryPool);
+        /// charged by what its pool reserves of the device; nothing while captured
+        [answer] cuMemAllocFromPoolAsync(dptr: *mut CuDevicePtr, bytes: usize, pool: CuMemoryPool, stream: CuStream);
+        /// charged by what its pool reserves of the device; nothing while captured
+        [answer] cuMemAllocFromPoolAsync_ptsz(dptr: *mut CuDevicePtr, bytes: usize, pool: CuMemoryPool, stream: CuStream);
         [pass] cuMemPoolExportToShareableHandle(
             handle_out: *mut c_void, pool: CuMemoryPool, handle_type: c_int, flags: c_ulonglong,
         );
-        /// maps memory that the exporting process is charged for
-        [pass] cuMemPoolImportFromShareableHandle(
+        /// not charged: the exporting process is
+        [track] cuMemPoolImportFromShareableHandle(
             pool_out: *mut CuMemoryPool, handle: *mut c_void, handle_type: c_int, flags: c_ulonglong,
         );
         [pass] cuMemPoolExportPointer(share_data_out: *mut CuMemPoolPtrExportData, ptr: CuDevicePtr);
-        /// maps memory that the exporting process is charged for
+        /// not charged: the exporting process is
         [pass] cuMemPoolImportPointer(
             ptr_out: *mut CuDevicePtr, pool: CuMemoryPool, share_data: *mut CuMemPoolPtrExportData,
         );
@@ -761,8 +766,10 @@ macro_rules! driver_chapters {
     "Stream management" {
         [pass] cuStreamCreate(stream: *mut CuStream, flags: c_uint);
         [pass] cuStreamCreateWithPriority(stream: *mut CuStream, flags: c_uint, priority: c_int);
-        [pass] cuStreamBeginCaptureToCig(stream: CuStream, stream_cig_capture_params: *mut CuStreamCigCaptureParams);
-        [pass] cuStreamBeginCaptureToCig_ptsz(
+        /// from then on streams are asked whether they are captured
+        [track] cuStreamBeginCaptureToCig(stream: CuStream, stream_cig_capture_params: *mut CuStreamCigCaptureParams);
+        /// from then on streams are asked whether they are captured
+        [track] cuStreamBeginCaptureToCig_ptsz(
             stream: CuStream, stream_cig_capture_params: *mut CuStreamCigCaptureParams,
         );
         [pass] cuStreamEndCaptureToCig(stream: CuStream);
@@ -785,23 +792,31 @@ macro_rules! driver_chapters {
         [pass] cuStreamAddCallback_ptsz(
             stream: CuStream, callback: CuStreamCallback, user_data: *mut c_void, flags: c_uint,
         );
-        [pass] cuStreamBeginCapture(stream: CuStream);
-        [pass] cuStreamBeginCapture_ptsz(stream: CuStream);
-        [pass] cuStreamBeginCapture_v2(stream: CuStream, mode: c_int);
-        [pass] cuStreamBeginCapture_v2_ptsz(stream: CuStream, mode: c_int);
-        [pass] cuStreamBeginRecaptureToGraph(
+        /// from then on streams are asked whether they are captured
+        [track] cuStreamBeginCapture(stream: CuStream);
+        /// from then on streams are asked whether they are captured
+        [track] cuStreamBeginCapture_ptsz(stream: CuStream);
+        /// from then on streams are asked whether they are captured
+        [track] cuStreamBeginCapture_v2(stream: CuStream, mode: c_int);
+        /// from then on streams are asked whether they are captured
+        [track] cuStreamBeginCapture_v2_ptsz(stream: CuStream, mode: c_int);
+        /// from then on streams are asked whether they are captured
+        [track] cuStreamBeginRecaptureToGraph(
             stream: CuStream, mode: c_int, graph: CuGraph, callback_func: CuGraphRecaptureCallback,
             user_data: *mut c_void,
         );
-        [pass] cuStreamBeginRecaptureToGraph_ptsz(
+        /// from then on streams are asked whether they are captured
+        [track] cuStreamBeginRecaptureToGraph_ptsz(
             stream: CuStream, mode: c_int, graph: CuGraph, callback_func: CuGraphRecaptureCallback,
             user_data: *mut c_void,
         );
-        [pass] cuStreamBeginCaptureToGraph(
+        /// from then on streams are asked whether they are captured
+        [track] cuStreamBeginCaptureToGraph(
             stream: CuStream, graph: CuGraph, dependencies: *const CuGraphNode, dependency_data: *const CuGraphEdgeData,
             num_dependencies: usize, mode: c_int,
         );
-        [pass] cuStreamBeginCaptureToGraph_ptsz(
+        /// from then on streams are asked whether they are captured
+        [track] cuStreamBeginCaptureToGraph_ptsz(
             stream: CuStream, graph: CuGraph, dependencies: *const CuGraphNode, dependency_data: *const CuGraphEdgeData,
             num_dependencies: usize, mode: c_int,
         );
@@ -848,8 +863,10 @@ macro_rules! driver_chapters {
         [pass] cuStreamAttachMemAsync_ptsz(stream: CuStream, dptr: CuDevicePtr, length: usize, flags: c_uint);
         [pass] cuStreamQuery(stream: CuStream);
         [pass] cuStreamQuery_ptsz(stream: CuStream);
-        [pass] cuStreamSynchronize(stream: CuStream);
-        [pass] cuStreamSynchronize_ptsz(stream: CuStream);
+        /// pools may have shrunk
+        [track] cuStreamSynchronize(stream: CuStream);
+        /// pools may have shrunk
+        [track] cuStreamSynchronize_ptsz(stream: CuStream);
         [pass] cuStreamDestroy(stream: CuStream);
         [pass] cuStreamDestroy_v2(stream: CuStream);
         [pass] cuStreamCopyAttributes(dst_stream: CuStream, src_stream: CuStream);
@@ -866,7 +883,8 @@ macro_rules! driver_chapters {
         [pass] cuEventRecordWithFlags(event: CuEvent, stream: CuStream, flags: c_uint);
         [pass] cuEventRecordWithFlags_ptsz(event: CuEvent, stream: CuStream, flags: c_uint);
         [pass] cuEventQuery(event: CuEvent);
-        [pass] cuEventSynchronize(event: CuEvent);
+        /// pools may have shrunk
+        [track] cuEventSynchronize(event: CuEvent);
         [pass] cuEventDestroy(event: CuEvent);
         [pass] cuEventDestroy_v2(event: CuEvent);
         [pass] cuEventElapsedTime(milliseconds: *mut f32, start: CuEvent, end: CuEvent);

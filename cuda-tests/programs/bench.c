@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Times one kind of driver call and prints nanoseconds per call, best and median of several batches.
 //
-// usage: bench pass|hooked|alloc|info CALLS      bench spawn COUNT COMMAND [ARG...]      bench attach COUNT
+// usage: bench pass|hooked|alloc|async|info CALLS      bench spawn COUNT COMMAND [ARG...]      bench attach COUNT
 // pass: cuDriverGetVersion (not exported by the library); hooked: cuMemFree of NULL (the shortest hook that forwards);
-// alloc: cuMemAlloc + cuMemFree of 4 KiB; info: cuMemGetInfo; spawn: vfork+exec+wait of a command; attach: COUNT child
-// processes call cuInit at once, time until the last has returned.
+// alloc: cuMemAlloc + cuMemFree of 4 KiB; async: cuMemAllocAsync + cuMemFreeAsync of 4 KiB on one stream, from a pool
+// that has them (nanoseconds of one pair, median and 99th percentile, the clock's own cost left out); info: cuMemGetInfo;
+// spawn: vfork+exec+wait of a command; attach: COUNT child processes call cuInit at once, time until the last has
+// returned.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -43,6 +45,31 @@ static void *need(void *handle, const char *name) {
   void *p = dlsym(handle, name);
   if (!p) { fprintf(stderr, "bench: %s missing\n", name); exit(65); }
   return p;
+}
+
+// Pairs in stream order from a pool that keeps what it has.
+static int pairs_in_order(void *h, long calls) {
+  int (*create)(void **, unsigned) = need(h, "cuStreamCreate");
+  int (*alloc)(uint64_t *, size_t, void *) = need(h, "cuMemAllocAsync");
+  int (*release)(uint64_t, void *) = need(h, "cuMemFreeAsync");
+  int (*sync)(void *) = need(h, "cuStreamSynchronize");
+  int (*pool_of)(void **, int) = need(h, "cuDeviceGetDefaultMemPool");
+  int (*set)(void *, int, void *) = need(h, "cuMemPoolSetAttribute");
+  void *stream, *pool;
+  uint64_t keep = UINT64_MAX, p;
+  double *took = malloc(calls * sizeof *took), *clock = malloc(calls * sizeof *clock);
+  if (!took || !clock || create(&stream, 1) || pool_of(&pool, 0) || set(pool, 4, &keep)) return 66;
+  for (long i = -1000; i < calls; i++) {
+    double start = now();
+    if (alloc(&p, 4096, stream) || release(p, stream)) return 67;
+    double end = now();
+    if (i >= 0) took[i] = end - start, clock[i] = now() - end;
+    if (i % 256 == 0 && sync(stream)) return 67;
+  }
+  qsort(took, calls, sizeof *took, ascending);
+  qsort(clock, calls, sizeof *clock, ascending);
+  printf("%.2f %.2f\n", took[calls / 2] - clock[calls / 2], took[calls * 99 / 100] - clock[calls / 2]);
+  return 0;
 }
 
 int main(int argc, char **argv) {
@@ -102,6 +129,7 @@ int main(int argc, char **argv) {
   double attached = now() - first;
   if (create(&context, 0, 0)) return 66;
   if (!strcmp(argv[1], "init")) { printf("%.2f %.2f\n", attached, attached); return 0; }
+  if (!strcmp(argv[1], "async")) return pairs_in_order(h, calls);
   for (int b = 0; b < BATCHES; b++) {
     double start = now();
     if (!strcmp(argv[1], "pass")) for (long i = 0; i < calls; i++) version(&v);

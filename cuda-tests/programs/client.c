@@ -338,13 +338,16 @@ static void churn(long rounds, size_t bytes, unsigned seed) {
   printf("churn denied=%ld failed=%ld\n", denied, failed);
 }
 
+#include "client_pools.h"
+
 static int command(char *line) {
   char *save = NULL, *verb = strtok_r(line, " \n", &save);
   if (!verb || verb[0] == '#') return 0;
   char *a = strtok_r(NULL, " \n", &save), *b = a ? strtok_r(NULL, " \n", &save) : NULL;
   char *c = b ? strtok_r(NULL, " \n", &save) : NULL, *d = c ? strtok_r(NULL, " \n", &save) : NULL;
   unsigned long long x = a ? strtoull(a, NULL, 0) : 0, y = b ? strtoull(b, NULL, 0) : 0;
-  if (!strcmp(verb, "init")) {
+  if (pool_command(verb, a, b, c, d)) {
+  } else if (!strcmp(verb, "init")) {
     printf("init %d\n", cu.cuInit(x));
   } else if (!strcmp(verb, "present")) {
     printf("present %d\n", cu.cuInit != NULL);

@@ -13,6 +13,7 @@ use partage_protocol::page::UseLine;
 use partage_protocol::reservation::{self, AskAnswer, ClientWords, Denial, Word};
 
 use crate::explain;
+use crate::pools;
 use crate::session;
 use crate::state::{self, FOREIGN, Phase, State};
 
@@ -186,18 +187,89 @@ fn current_slot(state: &State, slot: usize, is_standalone: bool) -> Option<usize
     usize::try_from(state.moved_slots.get(slot)?.load(Ordering::Relaxed)).ok()
 }
 
+/// How slots are numbered for a charge that is made now: as before a broker answered, or not. `None`: nobody to charge.
+pub fn numbering(state: &State) -> Option<bool> {
+    match state.phase() {
+        Phase::Attached => Some(false),
+        Phase::Standalone if state.settings().expects_broker() => Some(true),
+        Phase::Off => {
+            state.counters().failed_open.fetch_add(1, Ordering::Relaxed);
+            None
+        }
+        Phase::Standalone | Phase::Fresh => None,
+    }
+}
+
+/// Adds `bytes` to U where `charge` stands, within the grant. Asks nobody.
+///
+/// Precondition: an [`Operation`] there is under way; `State::books` is not held, unless the charge was made attached.
+pub fn reserve_granted(state: &State, charge: &Charge, bytes: u64) -> bool {
+    let [used, granted, _] = Place::words(state, charge.slot as usize, charge.is_standalone);
+    let is_done = reservation::charge(&used, &granted, bytes) == reservation::Charged::Done;
+    if is_done && charge.is_managed {
+        reserved(state, charge, bytes);
+    }
+    is_done
+}
+
+/// Adds `bytes` to U where `charge` stands, asking the broker beyond the grant. A denial is told to nobody: see
+/// [`deny`].
+pub fn reserve(state: &State, charge: &Charge, bytes: u64) -> Result<(), Denial> {
+    let [used, granted, settled] = Place::words(state, charge.slot as usize, charge.is_standalone);
+    let words = ClientWords {
+        used: &used,
+        granted: &granted,
+        settled: &settled,
+    };
+    let slot = charge.slot as usize;
+    reservation::reserve(&words, bytes, |wanted| {
+        ask(state, slot, charge.is_standalone, wanted, bytes)
+    })?;
+    reserved(state, charge, bytes);
+    Ok(())
+}
+
+/// Says that U where `charge` stands is as high as it is.
+pub fn mark_peak(state: &State, charge: &Charge) {
+    with_line(state, charge.slot as usize, charge.is_standalone, |line| {
+        line.peak
+            .fetch_max(line.used.load(Ordering::Relaxed), Ordering::Relaxed);
+    });
+}
+
+fn reserved(state: &State, charge: &Charge, bytes: u64) {
+    with_line(state, charge.slot as usize, charge.is_standalone, |line| {
+        if charge.is_managed {
+            line.managed.fetch_add(bytes, Ordering::Relaxed);
+        }
+    });
+}
+
+/// Takes off U what [`reserve`] or [`reserve_granted`] added.
+pub fn release(state: &State, charge: &Charge, bytes: u64) {
+    let [used, ..] = Place::words(state, charge.slot as usize, charge.is_standalone);
+    if reservation::refund(&used, bytes).is_err() && used.is_counted() {
+        session::turn_off(state, crate::hooks::PLACE_REFUND);
+    }
+    if charge.is_managed {
+        with_line(state, charge.slot as usize, charge.is_standalone, |line| {
+            take_off(&line.managed, bytes);
+        });
+    }
+}
+
+/// Counts and explains a denial of [`reserve`] that the program is going to see.
+#[cold]
+pub fn deny(state: &State, charge: &Charge, bytes: u64, denial: Denial) {
+    denied(state, charge.slot as usize, charge.is_standalone, bytes, denial);
+}
+
 /// Charges `bytes` to the device in `slot` before the driver is asked for them.
 ///
 /// Precondition: an [`Operation`] on the slot is under way.
-pub fn charge(state: &State, slot: usize, bytes: u64, is_managed: bool) -> Verdict {
-    let is_standalone = match state.phase() {
-        Phase::Attached => false,
-        Phase::Standalone if state.settings().expects_broker() => true,
-        Phase::Off => {
-            state.counters().failed_open.fetch_add(1, Ordering::Relaxed);
-            return Verdict::Unmanaged;
-        }
-        Phase::Standalone | Phase::Fresh => return Verdict::Unmanaged,
+pub fn charge(state: &'static State, slot: usize, bytes: u64, is_managed: bool) -> Verdict {
+    let Some(is_standalone) = numbering(state) else {
+        return Verdict::Unmanaged;
     };
     let [used, granted, settled] = Place::words(state, slot, is_standalone);
     let words = ClientWords {
@@ -205,7 +277,12 @@ pub fn charge(state: &State, slot: usize, bytes: u64, is_managed: bool) -> Verdi
         granted: &granted,
         settled: &settled,
     };
-    let result = reservation::reserve(&words, bytes, |wanted| ask(state, slot, is_standalone, wanted, bytes));
+    let reserve = || reservation::reserve(&words, bytes, |wanted| ask(state, slot, is_standalone, wanted, bytes));
+    let mut result = reserve();
+    // What pools keep and nobody uses makes room before anybody is denied, as on a full card.
+    if result.is_err() && pools::make_room(state, slot) > 0 {
+        result = reserve();
+    }
     match result {
         Ok(()) => {
             with_line(state, slot, is_standalone, |line| {

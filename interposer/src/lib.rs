@@ -29,6 +29,7 @@ mod lock;
 mod names;
 mod note;
 mod panic;
+mod pools;
 mod private_broker;
 mod real;
 mod resolve;

@@ -23,6 +23,7 @@ use partage_records::physical::Physicals;
 use crate::account::Charge;
 use crate::allocations::{Allocations, SystemPages};
 use crate::lock::Lock;
+use crate::pools::Pools;
 use crate::session::Session;
 use crate::settings::Settings;
 use crate::sys;
@@ -79,7 +80,8 @@ pub struct State {
     pub setup: Lock,
     /// Guards [`State::session`].
     pub talk: Lock,
-    /// Guards [`State::allocations`], [`State::physicals`] and the move from the own pages to the shared ones.
+    /// Guards [`State::allocations`], [`State::physicals`], the table in [`State::pools`] and the move from the own pages
+    /// to the shared ones.
     pub books: Lock,
     /// The connection.
     pub session: UnsafeCell<Session>,
@@ -87,6 +89,8 @@ pub struct State {
     pub allocations: UnsafeCell<Allocations>,
     /// Live memory of `cuMemCreate`.
     pub physicals: UnsafeCell<Physicals<Charge, SystemPages>>,
+    /// Memory pools.
+    pub pools: Pools,
     /// Set before `phase` becomes `Attached`, never changed after.
     pub job: UnsafeCell<Job>,
     /// The broker's page; null until attached.

@@ -44,6 +44,16 @@ impl Key {
         Self::of(handle, 2)
     }
 
+    /// An address in a pool that the program made.
+    pub fn pooled(address: u64) -> Self {
+        Self::of(address, 9)
+    }
+
+    /// The address or handle in a key's number.
+    pub fn value(number: u64) -> u64 {
+        number & ((1 << VALUE_BITS) - 1)
+    }
+
     fn of(value: u64, kind: u64) -> Self {
         if value == 0 {
             return Self(0);

@@ -15,6 +15,7 @@ mod launcher;
 mod limits;
 mod matrix;
 mod ownership;
+mod pools;
 mod proc_address;
 mod races;
 mod sizes;
@@ -68,6 +69,7 @@ pub fn all() -> Vec<Case> {
         sizes::cases(),
         families::cases(),
         limits::cases(),
+        pools::cases(),
         guest::cases(),
         ownership::cases(),
         faults::cases(),

@@ -16,6 +16,7 @@ use crate::account;
 use crate::devices;
 use crate::entry::call;
 use crate::errno;
+use crate::pools;
 use crate::real::Library;
 use crate::session;
 use crate::state::{self, State};
@@ -84,6 +85,9 @@ fn charge_wanted(
 
 /// Body of every `refund` row.
 pub fn refund(address: u64, free: impl FnOnce() -> CuResult) -> CuResult {
+    if pools::are_any() {
+        return pools::free_at_once(address, free);
+    }
     tracked::free(Key::address(address), free)
 }
 

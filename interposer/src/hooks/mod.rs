@@ -8,14 +8,18 @@ mod init;
 mod memory;
 pub mod nvml;
 mod nvml_processes;
+mod pool;
 mod proc_address;
+mod synchronise;
 mod virtual_memory;
 
 pub use arrays::*;
 pub use context::*;
 pub use init::*;
 pub use memory::*;
+pub use pool::*;
 pub use proc_address::*;
+pub use synchronise::*;
 pub use virtual_memory::*;
 
 /// Place of a broken invariant, in notices: more was given back than was charged.

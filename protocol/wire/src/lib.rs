@@ -8,5 +8,6 @@
 pub mod aliases;
 pub mod message;
 pub mod page;
+pub mod pool;
 pub mod reservation;
 pub mod units;

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Memory pools: what a pool reserves of its device is charged, whoever holds it at the moment.
+//!
+//! ```text
+//!   begin ──► Pending ── driver called, its pool read ──► settled: U says what the pool reserves
+//!     │          └─ the pool grew beyond what was reserved and the limit ──► undone, OUT_OF_MEMORY
+//!     ├──► Denied, after this process's pools have given back what nobody uses
+//!     └──► PassOn: nobody to charge
+//! ```
+//! The arithmetic is [`partage_protocol::pool`]'s. Pools shrink when programs synchronise, trim and destroy, and when
+//! the driver needs room: [`refresh`] reads them again. A free in stream order of memory that is not a pool's is refunded
+//! at the next synchronisation that may have waited for it; where that is too early for another stream's, the broker's
+//! measurement shows the rest as overhead until then.
+//!
+//! A handle is never given to the driver after the program destroyed it: whoever reads a pool is counted in its entry,
+//! and a destruction waits for them.
+
+mod call;
+mod free;
+mod life;
+mod look;
+mod settle;
+pub mod table;
+
+use core::sync::atomic::Ordering;
+
+pub use call::{End, Start, begin};
+pub use free::{StreamName, Waited, free_at_once, free_in_order, synchronised};
+pub use life::{Kind, created, destroy, set_threshold};
+#[allow(unused_imports)] // the views of memory ask for it
+pub use look::refresh;
+pub use look::{all_changed, changed, make_room, shrink_after_undo};
+pub use table::{Pools, Source};
+
+use crate::state;
+
+/// Does this process charge any pool?
+#[inline]
+pub fn are_any() -> bool {
+    state::get().is_some_and(|state| state.pools.count.load(Ordering::Relaxed) != 0)
+}

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Frees, in stream order and at once, and the synchronisations after which they have happened.
+
+use core::sync::atomic::Ordering;
+
+use partage_abi::types::{CuResult, CuStream};
+
+use super::call::RECORD;
+use super::look::{Trim, all_changed, look};
+use super::settle::remove;
+use super::table::{Leaving, Standing, with};
+use crate::account::{self, Charge, Operation};
+use crate::allocations::{Allocation, Allocations};
+use crate::errno;
+use crate::state::{self, Phase, State};
+use crate::tracked::Key;
+
+/// A stream as a call names it.
+#[derive(Clone, Copy)]
+pub struct StreamName {
+    /// The handle.
+    pub handle: CuStream,
+    /// Given to a `_ptsz` entry point, where the default stream is the thread's own.
+    pub is_per_thread: bool,
+}
+
+impl StreamName {
+    /// The stream as a number, unless it is a thread's own: another thread's has the same name.
+    pub fn number(self) -> Option<u64> {
+        let handle = self.handle.0 as u64;
+        (handle != 2 && (handle != 0 || !self.is_per_thread)).then_some(handle)
+    }
+}
+
+/// What a synchronisation waited for.
+pub enum Waited {
+    /// One stream.
+    Stream(StreamName),
+    /// More than one, or nobody knows which.
+    Any,
+}
+
+/// After a synchronisation: refunds what streams have freed, and reads pools that may have given memory back.
+#[inline]
+pub fn synchronised(waited: Waited) {
+    if let Some(state) = state::get().filter(|state| state.pools.watched.load(Ordering::Relaxed) != 0) {
+        errno::preserving(|| look_after_waiting(state, &waited));
+    }
+}
+
+#[cold]
+fn look_after_waiting(state: &'static State, waited: &Waited) {
+    // Before the look: a free that comes meanwhile says so again.
+    state.pools.watched.store(0, Ordering::Relaxed);
+    refund_left(state, |leaving| match waited {
+        Waited::Stream(stream) => leaving.is_on(stream),
+        Waited::Any => true,
+    });
+    look(state, Trim::No, |_| true);
+    if with(state, |table| table.has_leaving()) {
+        state.pools.watched.store(1, Ordering::Relaxed);
+    }
+}
+
+impl Leaving {
+    fn is_on(&self, stream: &StreamName) -> bool {
+        // The handles 0 to 2 name default streams, one of them by the flavour of the call.
+        self.stream == stream.handle.0 as u64 && (self.stream > 2 || self.is_per_thread == stream.is_per_thread)
+    }
+
+    fn refund(&self, state: &State) {
+        if self.is_allocation {
+            account::refund(state, self.charge);
+        } else {
+            account::release(state, &self.charge, self.charge.bytes);
+        }
+    }
+}
+
+/// Refunds frees under way. Answers their bytes.
+pub fn refund_left(state: &'static State, is_meant: impl Fn(&Leaving) -> bool) -> u64 {
+    let mut given_back = 0_u64;
+    while let Some(leaving) = with(state, |table| table.take_left(&is_meant)) {
+        let operation = Operation::begin_again(state, &leaving.charge);
+        leaving.refund(state);
+        drop(operation);
+        given_back = given_back.saturating_add(leaving.charge.bytes);
+    }
+    given_back
+}
+
+/// Remembers a free under way; nothing to remember is nothing to do.
+fn leave_to_stream(state: &'static State, leaving: Leaving) {
+    let crowded_out = with(state, |table| table.leave(leaving));
+    state.pools.watched.store(1, Ordering::Relaxed);
+    if let Some(oldest) = crowded_out.filter(|oldest| oldest.charge.bytes != 0) {
+        oldest.refund(state);
+    }
+}
+
+/// Frees an address in stream order.
+pub fn free_in_order(address: u64, stream: StreamName, free: impl FnOnce() -> CuResult) -> CuResult {
+    let state = state::get().filter(|state| address != 0 && state.phase() != Phase::Fresh);
+    let Some(state) = state else { return free() };
+    let held = state.books.hold();
+    // SAFETY: `books` is held.
+    let allocations = unsafe { &mut *state.allocations.get() };
+    let plain = allocations.take(Key::address(address).number());
+    let taken = plain.or_else(|| take_pooled(state, allocations, address));
+    let has_pools = state.pools.count.load(Ordering::Relaxed) != 0;
+    if has_pools
+        && plain.is_none()
+        && let Some(stream) = stream.number()
+    {
+        state.pools.table(&held).free(stream, address);
+    }
+    drop(held);
+    if has_pools && state.pools.watched.load(Ordering::Relaxed) == 0 {
+        state.pools.watched.store(1, Ordering::Relaxed);
+    }
+    match taken {
+        Some(allocation) => free_recorded(state, allocation, plain.is_some(), Some(stream), free),
+        None => {
+            let result = free();
+            if has_pools && !result.is_success() {
+                never_freed(state, address);
+            }
+            result
+        }
+    }
+}
+
+/// The driver refused to free a block.
+#[cold]
+fn never_freed(state: &State, address: u64) {
+    with(state, |table| table.never_freed(address));
+}
+
+/// Frees an address at once, in a process that has pools.
+pub fn free_at_once(address: u64, free: impl FnOnce() -> CuResult) -> CuResult {
+    let state = state::get().filter(|state| address != 0 && state.phase() != Phase::Fresh);
+    let Some(state) = state else { return free() };
+    let held = state.books.hold();
+    // SAFETY: `books` is held.
+    let allocations = unsafe { &mut *state.allocations.get() };
+    let plain = allocations.take(Key::address(address).number());
+    let taken = plain.or_else(|| take_pooled(state, allocations, address));
+    drop(held);
+    let result = match taken {
+        Some(allocation) => free_recorded(state, allocation, plain.is_some(), None, free),
+        None => free(),
+    };
+    if plain.is_none() {
+        // The driver has waited for the memory's work: pools may have shrunk.
+        all_changed(state);
+    }
+    result
+}
+
+/// Takes the record of an allocation from a pool that the program made.
+fn take_pooled(state: &State, allocations: &mut Allocations, address: u64) -> Option<Allocation> {
+    if state.pools.records.load(Ordering::Relaxed) == 0 {
+        return None;
+    }
+    let taken = allocations.take(Key::pooled(address).number())?;
+    state.pools.records.fetch_sub(1, Ordering::Relaxed);
+    Some(taken)
+}
+
+/// Frees what is recorded. The record has left the table: the address may be somebody else's the moment it is free.
+fn free_recorded(
+    state: &'static State,
+    allocation: Allocation,
+    is_allocation: bool,
+    stream: Option<StreamName>,
+    free: impl FnOnce() -> CuResult,
+) -> CuResult {
+    let charge = allocation.charge;
+    let operation = Operation::begin_again(state, &charge);
+    let result = free();
+    if !result.is_success() {
+        let held = state.books.hold();
+        // SAFETY: `books` is held.
+        if unsafe { &mut *state.allocations.get() }.add(allocation) && !is_allocation {
+            state.pools.records.fetch_add(1, Ordering::Relaxed);
+        }
+        drop(held);
+        never_freed(state, Key::value(allocation.key));
+        return result;
+    }
+    let to_refund = if is_allocation {
+        allocation.charge.bytes
+    } else {
+        outlived_its_pool(state, &allocation)
+    };
+    let leaving = Leaving {
+        charge: Charge {
+            bytes: to_refund,
+            ..charge
+        },
+        is_allocation,
+        stream: stream.map_or(0, |stream| stream.handle.0 as u64),
+        is_per_thread: stream.is_some_and(|stream| stream.is_per_thread),
+    };
+    if to_refund > 0 {
+        match stream {
+            Some(_) => leave_to_stream(state, leaving),
+            None => leaving.refund(state),
+        }
+    }
+    drop(operation);
+    result
+}
+
+/// An allocation of a pool was freed: the bytes that are to be refunded for it, because its pool was destroyed before
+/// and its account has let go of them here.
+fn outlived_its_pool(state: &State, allocation: &Allocation) -> u64 {
+    with(state, |table| {
+        let Some(entry) = table.get(allocation.context & !RECORD) else {
+            return 0;
+        };
+        entry.live = entry.live.saturating_sub(allocation.charge.bytes);
+        let (id, live) = (entry.id, entry.live);
+        if entry.standing != Standing::Destroyed {
+            return 0;
+        }
+        let bytes = entry.account.close(live);
+        if live == 0 {
+            remove(state, table, id);
+        }
+        bytes
+    })
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The life of pools that programs make.
+
+use core::sync::atomic::Ordering;
+
+use partage_abi::types::{CuMemoryPool, CuResult};
+use partage_protocol::message::NOTICE_OVERHEAD;
+
+use super::settle::{add, enter, remove};
+use super::table::{Source, Standing, with};
+use crate::account::{self, Charge, Operation};
+use crate::errno;
+use crate::real::Library;
+use crate::session;
+use crate::state::{self, State};
+use crate::sys;
+
+/// Longest wait of a destruction for those that read the pool: readings take microseconds.
+const READERS_WAIT_NS: u64 = 1_000_000_000;
+
+/// What a pool that the program made is of.
+pub enum Kind {
+    /// Memory of a device, by ordinal.
+    Device(i32),
+    /// Managed memory that prefers a device.
+    Managed(i32),
+    /// No device memory, or another process's.
+    Exempt,
+}
+
+/// The program made or imported a pool.
+pub fn created(real: &Library, pool: CuMemoryPool, kind: Kind) {
+    let source = Source::pool(real, pool);
+    let Some(state) = state::get() else { return };
+    // A pool that went without our having seen it: the driver could not have given its handle out again.
+    forget_former(state, source);
+    let nowhere = Charge {
+        slot: 0,
+        bytes: 0,
+        is_standalone: false,
+        is_managed: false,
+    };
+    match kind {
+        Kind::Device(ordinal) => {
+            enter(state, source, ordinal, true);
+        }
+        Kind::Managed(ordinal) => {
+            if enter(state, source, ordinal, true).is_some() {
+                with(state, |table| {
+                    if let Some(entry) = table.find(source) {
+                        entry.charge.is_managed = true;
+                    }
+                });
+            }
+        }
+        Kind::Exempt => {
+            add(state, source, Standing::Exempt, nowhere, false);
+        }
+    }
+}
+
+fn forget_former(state: &'static State, source: Source) {
+    let former = with(state, |table| {
+        let entry = table.find(source)?;
+        let (id, charge, bytes) = (entry.id, entry.charge, entry.account.close(0));
+        remove(state, table, id);
+        Some((charge, bytes))
+    });
+    if let Some((charge, bytes)) = former {
+        account::release(state, &charge, bytes);
+    }
+}
+
+/// Remembers what a pool keeps at a synchronisation.
+pub fn set_threshold(state: &State, source: Source, bytes: u64) {
+    with(state, |table| {
+        if let Some(entry) = table.find(source) {
+            entry.threshold = bytes;
+        }
+    });
+    state.pools.watched.store(1, Ordering::Relaxed);
+}
+
+/// Destroys a pool. What was allocated from it stays charged, allocation by allocation; what the driver keeps beside
+/// that can be read no more and is left to the broker's measurement.
+pub fn destroy(state: &'static State, source: Source, destroy: impl FnOnce() -> CuResult) -> CuResult {
+    let Some((id, former, charge)) = end_use(state, source) else {
+        return destroy();
+    };
+    if former == Standing::Exempt {
+        let result = destroy();
+        with(state, |table| match table.get(id) {
+            Some(entry) if !result.is_success() => entry.standing = former,
+            _ => remove(state, table, id),
+        });
+        return result;
+    }
+    let operation = Operation::begin_again(state, &charge);
+    let result = destroy();
+    let given_back = with(state, |table| {
+        let entry = table.get(id)?;
+        if !result.is_success() {
+            entry.standing = former;
+            return None;
+        }
+        let live = entry.live;
+        let bytes = entry.account.close(live);
+        entry.standing = Standing::Destroyed;
+        if live == 0 {
+            remove(state, table, id);
+        }
+        Some((bytes, live))
+    });
+    if let Some((bytes, live)) = given_back {
+        account::release(state, &charge, bytes);
+        if live > 0 {
+            errno::preserving(|| session::notice(state, NOTICE_OVERHEAD, charge.slot as usize, 0));
+        }
+    }
+    drop(operation);
+    result
+}
+
+/// Keeps everybody from using a pool's handle, and waits for those that do.
+fn end_use(state: &State, source: Source) -> Option<(u64, Standing, Charge)> {
+    let mut ending = with(state, |table| {
+        let entry = table.find(source).filter(|entry| entry.standing != Standing::Ending)?;
+        let former = core::mem::replace(&mut entry.standing, Standing::Ending);
+        Some((entry.id, former, entry.charge, entry.users))
+    })?;
+    let deadline = sys::now_ns().saturating_add(READERS_WAIT_NS);
+    while ending.3 > 0 && sys::now_ns() < deadline {
+        sys::sleep_ns(20_000);
+        ending.3 = with(state, |table| table.get(ending.0).map_or(0, |entry| entry.users));
+    }
+    Some((ending.0, ending.1, ending.2))
+}

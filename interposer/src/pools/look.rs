@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Reading pools again that may have given memory back, and having them give it back.
+
+use core::sync::atomic::Ordering;
+
+use partage_abi::values::CU_STREAM_CAPTURE_MODE_RELAXED;
+
+use super::free::refund_left;
+use super::settle::{Raise, settle};
+use super::table::{Entry, Source, with};
+use crate::account::{self, Charge, Operation};
+use crate::entry::call;
+use crate::errno;
+use crate::real::Library;
+use crate::state::State;
+
+/// Whether a look is preceded by having the driver give back what nobody uses.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Trim {
+    Yes,
+    No,
+}
+
+/// Reads every pool of a driver again, so that U says what they reserve.
+#[allow(dead_code)] // the views of memory ask for it
+pub fn refresh(state: &'static State, real: &Library) {
+    if state.pools.count.load(Ordering::Relaxed) != 0 {
+        errno::preserving(|| {
+            look(state, Trim::No, |entry| core::ptr::eq(entry.source.library(), real));
+        });
+    }
+}
+
+/// Frees in stream order that have been refunded, and pools read again, once trimmed: bytes that U fell by.
+#[cold]
+pub fn look_again(state: &'static State, charge: &Charge, trim: Trim) -> u64 {
+    let is_here = |other: &Charge| other.slot == charge.slot && other.is_standalone == charge.is_standalone;
+    // The streams will get there; until then a measurement shows what they still hold.
+    let left = refund_left(state, |leaving| is_here(&leaving.charge));
+    left.saturating_add(look(state, trim, |entry| is_here(&entry.charge)))
+}
+
+/// Makes room in a slot for an allocation that was denied there: bytes that U fell by.
+#[cold]
+pub fn make_room(state: &'static State, slot: usize) -> u64 {
+    if state.pools.count.load(Ordering::Relaxed) == 0 && !with(state, |table| table.has_leaving()) {
+        return 0;
+    }
+    let Some(is_standalone) = account::numbering(state) else {
+        return 0;
+    };
+    let charge = Charge {
+        slot: slot as u32,
+        bytes: 0,
+        is_standalone,
+        is_managed: false,
+    };
+    errno::preserving(|| look_again(state, &charge, Trim::Yes))
+}
+
+/// Reads the pools that are meant. Answers the bytes that U fell by.
+#[cold]
+pub fn look(state: &'static State, trim: Trim, is_meant: impl Fn(&Entry) -> bool) -> u64 {
+    let (mut after, mut given_back) = (0, 0_u64);
+    loop {
+        let found = with(state, |table| {
+            let entry = table.next(after, |entry| entry.is_readable() && is_meant(entry))?;
+            entry.users += 1;
+            Some((*entry, entry.account.look()))
+        });
+        let Some((entry, mut ticket)) = found else {
+            return given_back;
+        };
+        after = entry.id;
+        let operation = Operation::begin_again(state, &entry.charge);
+        if trim == Trim::Yes {
+            trim_quietly(state, &entry.source);
+        }
+        let outcome = settle(
+            state,
+            entry.id,
+            entry.source,
+            &entry.charge,
+            &mut ticket,
+            0,
+            0,
+            Raise::Granted,
+        );
+        given_back = given_back.saturating_add(outcome.given_back);
+        let reserved = with(state, |table| table.get(entry.id).map(|entry| entry.account.reserved()));
+        // A graph's memory stays with the driver until it is trimmed.
+        if !entry.source.is_graph()
+            && let Some(reserved) = reserved
+            && reserved > entry.threshold
+            && entry.source.used().is_some_and(|used| used < reserved)
+        {
+            state.pools.watched.store(1, Ordering::Relaxed);
+        }
+        leave(state, entry.id);
+        drop(operation);
+    }
+}
+
+/// This thread uses the handle no more.
+fn leave(state: &State, id: u64) {
+    with(state, |table| {
+        if let Some(entry) = table.get(id) {
+            entry.users = entry.users.saturating_sub(1);
+        }
+    });
+}
+
+/// Trims without spoiling a capture: a thread may be in a mode in which calls that a capture cannot hold end it.
+fn trim_quietly(state: &State, source: &Source) {
+    if state.pools.captures.load(Ordering::Relaxed) == 0 {
+        source.trim();
+        return;
+    }
+    let mut mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    let is_exchanged = call!(source.library(), cuThreadExchangeStreamCaptureMode(&raw mut mode)).is_success();
+    source.trim();
+    if is_exchanged {
+        let _ = call!(source.library(), cuThreadExchangeStreamCaptureMode(&raw mut mode));
+    }
+}
+
+/// Gives back what a call that was undone made a pool grow by, as far as the driver lets it go.
+#[cold]
+pub fn shrink_after_undo(state: &'static State, source: Source) {
+    errno::preserving(|| look(state, Trim::Yes, |entry| entry.source == source));
+}
+
+/// The program trimmed a pool, or did something else that may have made it smaller.
+pub fn changed(state: &'static State, source: Source) {
+    if state.pools.count.load(Ordering::Relaxed) != 0 {
+        errno::preserving(|| look(state, Trim::No, |entry| entry.source == source));
+    }
+}
+
+/// Something that the driver did may have made any pool smaller.
+pub fn all_changed(state: &'static State) {
+    if state.pools.count.load(Ordering::Relaxed) != 0 {
+        errno::preserving(|| look(state, Trim::No, |_| true));
+    }
+}

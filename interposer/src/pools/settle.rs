@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Entries, and how U follows what the driver says of their pools.
+
+use core::sync::atomic::Ordering;
+
+use partage_protocol::pool::{PoolAccount, Settled, Ticket};
+use partage_protocol::reservation::Denial;
+
+use super::table::{Entry, FREED, Freed, Reading, Source, Standing, Table, with};
+use crate::account::{self, Charge};
+use crate::errno;
+use crate::state::State;
+use crate::tracked;
+
+/// Readings of one pool before whoever reads it leaves the rest to the next one: each is spoiled by another thread's
+/// progress only.
+const READINGS: u32 = 64;
+
+/// How far U may be raised by a settlement.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Raise {
+    /// As far as the broker allows.
+    Asking,
+    /// As far as is granted.
+    Granted,
+    /// Not.
+    Never,
+}
+
+/// What a settlement did.
+pub struct Outcome {
+    /// Bytes that U fell by.
+    pub given_back: u64,
+    /// The pool had grown by more than was reserved.
+    pub has_grown: bool,
+    /// What is charged covers a reading.
+    pub is_known: bool,
+    /// The growth that U could not be raised for, and why.
+    pub denial: Option<(Denial, u64)>,
+}
+
+/// Brings U to what the pool reserves, whatever else happens to the pool meanwhile.
+#[inline]
+pub fn settle(
+    state: &State,
+    id: u64,
+    source: Source,
+    charge: &Charge,
+    ticket: &mut Ticket,
+    mut reserved: u64,
+    mut asked: u64,
+    raise: Raise,
+) -> Outcome {
+    let mut outcome = Outcome {
+        given_back: 0,
+        has_grown: false,
+        is_known: false,
+        denial: None,
+    };
+    for _ in 0..READINGS {
+        let reading = source.reserved();
+        let held = state.books.hold();
+        let Some(entry) = state.pools.table(&held).get(id) else {
+            // Destroyed meanwhile: what was charged, this reservation included, went with it.
+            return outcome;
+        };
+        let bytes = match reading {
+            Reading::Bytes(bytes) => bytes,
+            Reading::Gone => {
+                let all = entry.account.close(0);
+                remove(state, state.pools.table(&held), id);
+                drop(held);
+                account::release(state, charge, all);
+                outcome.given_back = outcome.given_back.saturating_add(all);
+                return outcome;
+            }
+            Reading::Unknown => break,
+        };
+        let former = entry.account.reserved();
+        let settled = entry
+            .account
+            .settle(ticket, reserved, asked, bytes, raise != Raise::Never);
+        if settled == Settled::Stale {
+            continue;
+        }
+        if bytes < former {
+            entry.forget();
+        }
+        drop(held);
+        (reserved, asked) = (0, 0);
+        outcome.is_known = true;
+        match settled {
+            Settled::Stale | Settled::Even => return outcome,
+            Settled::Less(bytes) => {
+                account::release(state, charge, bytes);
+                outcome.given_back = outcome.given_back.saturating_add(bytes);
+                return outcome;
+            }
+            Settled::More(bytes) => {
+                outcome.has_grown = true;
+                if own_growth(state, id, charge, ticket, bytes, raise, &mut outcome) {
+                    return outcome;
+                }
+            }
+        }
+    }
+    // Nobody could say what the pool reserves now: what was reserved stays charged until the next look.
+    with(state, |table| {
+        if let Some(entry) = table.get(id) {
+            entry.account.give_up(reserved);
+        }
+    });
+    state.pools.watched.store(1, Ordering::Relaxed);
+    outcome
+}
+
+/// Raises U by growth that no reservation covered. `true`: there is nothing more to do.
+#[cold]
+fn own_growth(
+    state: &State,
+    id: u64,
+    charge: &Charge,
+    ticket: &mut Ticket,
+    bytes: u64,
+    raise: Raise,
+    outcome: &mut Outcome,
+) -> bool {
+    let raised = match raise {
+        Raise::Asking => errno::preserving(|| account::reserve(state, charge, bytes)),
+        Raise::Granted if account::reserve_granted(state, charge, bytes) => Ok(()),
+        Raise::Granted | Raise::Never => Err(Denial::Limit),
+    };
+    with(state, |table| {
+        let Some(entry) = table.get(id) else {
+            // Destroyed meanwhile; what was raised is nobody's.
+            return Err(raised.is_ok());
+        };
+        match raised {
+            Ok(()) => Ok(entry.account.own(ticket, bytes)),
+            Err(denial) => {
+                entry.account.disown(bytes);
+                outcome.denial = Some((denial, bytes));
+                Ok(true)
+            }
+        }
+    })
+    .unwrap_or_else(|is_raised| {
+        if is_raised {
+            account::release(state, charge, bytes);
+        }
+        true
+    })
+}
+
+/// Makes an entry for a source of a device. `None`: its device is not shared, or the host has no memory.
+#[cold]
+pub fn enter(state: &State, source: Source, ordinal: i32, is_custom: bool) -> Option<()> {
+    let (_, slot) = tracked::sharing(source.library(), ordinal)?;
+    let is_standalone = account::numbering(state)?;
+    let charge = Charge {
+        slot: slot as u32,
+        bytes: 0,
+        is_standalone,
+        is_managed: false,
+    };
+    add(state, source, Standing::Charged, charge, is_custom)
+}
+
+pub fn add(state: &State, source: Source, standing: Standing, charge: Charge, is_custom: bool) -> Option<()> {
+    let entry = Entry {
+        id: 0,
+        source,
+        standing,
+        charge,
+        account: PoolAccount::default(),
+        threshold: 0,
+        is_custom,
+        live: 0,
+        users: 0,
+        reuses: false,
+        known: core::ptr::null_mut(),
+        known_since: 0,
+        freed: [Freed::NONE; FREED],
+    };
+    with(state, |table| {
+        // Two threads may meet a source at the same time.
+        if table.find(source).is_none() && table.add(entry).is_some() {
+            state.pools.count.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    Some(())
+}
+
+/// Removes an entry. Precondition: `State::books` is held, `table` is what it guards.
+pub fn remove(state: &State, table: &mut Table, id: u64) {
+    table.remove(id);
+    state.pools.count.fetch_sub(1, Ordering::Relaxed);
+}
