@@ -61,15 +61,18 @@ rust_is_here() {
   }
 }
 
-# Python packages of scripts/requirements.txt, in a folder of the build, again only when the list changed.
+# python_tools [LIST...]: Python packages of scripts/requirements.txt and of further lists beside it, in a folder of the
+# build, again only when a list changed.
 python_tools() {
-  local stamp=$TOOLS/requirements.done
-  if ! cmp -s scripts/requirements.txt "$stamp"; then
-    mkdir -p "$TOOLS"
-    python3 -m venv "$TOOLS/venv"
-    "$PYTHON" -m pip install -q --disable-pip-version-check --only-binary=:all: -r scripts/requirements.txt
-    cp scripts/requirements.txt "$stamp"
-  fi
+  local list stamp
+  mkdir -p "$TOOLS"
+  [ -x "$PYTHON" ] || python3 -m venv "$TOOLS/venv"
+  for list in requirements "$@"; do
+    stamp=$TOOLS/$list.done
+    cmp -s "scripts/$list.txt" "$stamp" && continue
+    "$PYTHON" -m pip install -q --disable-pip-version-check --only-binary=:all: -r "scripts/$list.txt"
+    cp "scripts/$list.txt" "$stamp"
+  done
   PARTAGE_CUDA_HEADERS=$("$PYTHON" -c 'import nvidia.cu13, os; print(os.path.join(list(nvidia.cu13.__path__)[0], "include"))')
   export PARTAGE_CUDA_HEADERS PARTAGE_TEST_PYTHON=$PYTHON
 }

@@ -5,6 +5,7 @@ use std::panic::AssertUnwindSafe;
 
 use crate::rig::{Driver, Rig, Spec};
 
+mod clients;
 mod commands;
 mod death;
 mod devices;
@@ -72,6 +73,7 @@ pub fn all() -> Vec<Case> {
         pools::cases(),
         guest::cases(),
         ownership::cases(),
+        clients::cases(),
         faults::cases(),
         storm::cases(),
     ]

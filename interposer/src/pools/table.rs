@@ -416,9 +416,12 @@ impl Table {
     pub fn remove(&mut self, id: u64) {
         if let Some(entry) = self.get(id) {
             entry.id = 0;
-            if !entry.known.is_null() {
-                // SAFETY: the entry's page; the entry is gone.
-                unsafe { sys::unmap(entry.known.cast(), PAGE) };
+            // Whoever goes through all places must not find what belonged to a pool that is gone.
+            entry.freed = [Freed::NONE; FREED];
+            let known = core::mem::replace(&mut entry.known, core::ptr::null_mut());
+            if !known.is_null() {
+                // SAFETY: the entry's page, which nothing leads to any more.
+                unsafe { sys::unmap(known.cast(), PAGE) };
             }
         }
     }
