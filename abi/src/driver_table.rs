@@ -67,6 +67,7 @@ macro_rules! driver_chapters {
         [pass] cuDeviceComputeCapability(major: *mut c_int, minor: *mut c_int, dev: CuDevice);
     }
     "Primary context management" {
+        /// as cuCtxCreate where it makes the context
         [track] cuDevicePrimaryCtxRetain(ctx: *mut CuContext, dev: CuDevice);
         [track] cuDevicePrimaryCtxRelease(dev: CuDevice);
         [track] cuDevicePrimaryCtxRelease_v2(dev: CuDevice);
@@ -77,12 +78,16 @@ macro_rules! driver_chapters {
         [track] cuDevicePrimaryCtxReset_v2(dev: CuDevice);
     }
     "Context management" {
+        /// announced before and measured after, undone where it does not fit
         [track] cuCtxCreate(ctx: *mut CuContext, flags: c_uint, dev: CuDevice);
+        /// announced before and measured after, undone where it does not fit
         [track] cuCtxCreate_v2(ctx: *mut CuContext, flags: c_uint, dev: CuDevice);
+        /// announced before and measured after, undone where it does not fit
         [track] cuCtxCreate_v3(
             ctx: *mut CuContext, params_array: *mut CuExecAffinityParam, num_params: c_int, flags: c_uint,
             dev: CuDevice,
         );
+        /// announced before and measured after, undone where it does not fit
         [track] cuCtxCreate_v4(
             ctx: *mut CuContext, ctx_create_params: *mut CuCtxCreateParams, flags: c_uint, dev: CuDevice,
         );
@@ -103,7 +108,8 @@ macro_rules! driver_chapters {
         [track] cuCtxSynchronize();
         /// pools may have shrunk
         [track] cuCtxSynchronize_v2(ctx: CuContext);
-        [pass] cuCtxSetLimit(limit: c_int, value: usize);
+        /// stacks and heaps: what they take is measured; undone if it takes the job beyond its limit
+        [track] cuCtxSetLimit(limit: c_int, value: usize);
         [pass] cuCtxGetLimit(pvalue: *mut usize, limit: c_int);
         [pass] cuCtxGetCacheConfig(pconfig: *mut c_int);
         [pass] cuCtxSetCacheConfig(config: c_int);
@@ -119,11 +125,12 @@ macro_rules! driver_chapters {
         [pass] cuCtxSetSharedMemConfig(config: c_int);
     }
     "Green contexts" {
-        /// a context takes device memory; not tracked yet
-        [pass] cuGreenCtxCreate(ctx: *mut CuGreenCtx, desc: CuDevResourceDesc, dev: CuDevice, flags: c_uint);
-        [pass] cuGreenCtxDestroy(ctx: CuGreenCtx);
-        /// a context takes device memory; not tracked yet
-        [pass] cuCtxFromGreenCtx(context: *mut CuContext, ctx: CuGreenCtx);
+        /// retains the primary context: announced before and measured after, undone where it does not fit
+        [track] cuGreenCtxCreate(ctx: *mut CuGreenCtx, desc: CuDevResourceDesc, dev: CuDevice, flags: c_uint);
+        /// may end the primary context, and what was allocated in it
+        [track] cuGreenCtxDestroy(ctx: CuGreenCtx);
+        /// takes what the green context took already; measured all the same
+        [track] cuCtxFromGreenCtx(context: *mut CuContext, ctx: CuGreenCtx);
         [pass] cuDeviceGetDevResource(device: CuDevice, resource: *mut CuDevResource, kind: c_int);
         [pass] cuCtxGetDevResource(ctx: CuContext, resource: *mut CuDevResource, kind: c_int);
         [pass] cuGreenCtxGetDevResource(ctx: CuGreenCtx, resource: *mut CuDevResource, kind: c_int);
@@ -147,18 +154,19 @@ macro_rules! driver_chapters {
         [pass] cuStreamGetDevResource_ptsz(stream: CuStream, resource: *mut CuDevResource, kind: c_int);
     }
     "Module management" {
-        /// code and globals take device memory; not charged yet
-        [pass] cuModuleLoad(module: *mut CuModule, fname: *const c_char);
-        /// code and globals take device memory; not charged yet
-        [pass] cuModuleLoadData(module: *mut CuModule, image: *const c_void);
-        /// code and globals take device memory; not charged yet
-        [pass] cuModuleLoadDataEx(
+        /// what code and globals take is measured; undone if it takes the job beyond its limit
+        [track] cuModuleLoad(module: *mut CuModule, fname: *const c_char);
+        /// what code and globals take is measured; undone if it takes the job beyond its limit
+        [track] cuModuleLoadData(module: *mut CuModule, image: *const c_void);
+        /// what code and globals take is measured; undone if it takes the job beyond its limit
+        [track] cuModuleLoadDataEx(
             module: *mut CuModule, image: *const c_void, num_options: c_uint, options: *mut c_int,
             option_values: *mut *mut c_void,
         );
-        /// code and globals take device memory; not charged yet
-        [pass] cuModuleLoadFatBinary(module: *mut CuModule, fat_cubin: *const c_void);
-        [pass] cuModuleUnload(module: CuModule);
+        /// what code and globals take is measured; undone if it takes the job beyond its limit
+        [track] cuModuleLoadFatBinary(module: *mut CuModule, fat_cubin: *const c_void);
+        /// what it frees is measured
+        [track] cuModuleUnload(module: CuModule);
         [pass] cuModuleGetLoadingMode(mode: *mut c_int);
         [pass] cuModuleGetFunction(function: *mut CuFunction, module: CuModule, name: *const c_char);
         [pass] cuModuleGetFunctionCount(count: *mut c_uint, module: CuModule);
@@ -187,25 +195,27 @@ macro_rules! driver_chapters {
             state: CuLinkState, kind: c_int, path: *const c_char, num_options: c_uint, options: *mut c_int,
             option_values: *mut *mut c_void,
         );
+        /// links on the host
         [pass] cuLinkComplete(state: CuLinkState, cubin_out: *mut *mut c_void, size_out: *mut usize);
         [pass] cuLinkDestroy(state: CuLinkState);
         [pass] cuModuleGetTexRef(tex_ref: *mut CuTexref, module: CuModule, name: *const c_char);
         [pass] cuModuleGetSurfRef(surf_ref: *mut CuSurfref, module: CuModule, name: *const c_char);
     }
     "Library management" {
-        /// code and globals take device memory; not charged yet
-        [pass] cuLibraryLoadData(
+        /// what code and globals take is measured; undone if it takes the job beyond its limit; nothing without a context
+        [track] cuLibraryLoadData(
             library: *mut CuLibrary, code: *const c_void, jit_options: *mut c_int, jit_options_values: *mut *mut c_void,
             num_jit_options: c_uint, library_options: *mut c_int, library_option_values: *mut *mut c_void,
             num_library_options: c_uint,
         );
-        /// code and globals take device memory; not charged yet
-        [pass] cuLibraryLoadFromFile(
+        /// what code and globals take is measured; undone if it takes the job beyond its limit; nothing without a context
+        [track] cuLibraryLoadFromFile(
             library: *mut CuLibrary, file_name: *const c_char, jit_options: *mut c_int,
             jit_options_values: *mut *mut c_void, num_jit_options: c_uint, library_options: *mut c_int,
             library_option_values: *mut *mut c_void, num_library_options: c_uint,
         );
-        [pass] cuLibraryUnload(library: CuLibrary);
+        /// what it frees is measured
+        [track] cuLibraryUnload(library: CuLibrary);
         [pass] cuLibraryGetKernel(kernel: *mut CuKernel, library: CuLibrary, name: *const c_char);
         [pass] cuLibraryGetKernelCount(count: *mut c_uint, lib: CuLibrary);
         [pass] cuLibraryEnumerateKernels(kernels: *mut CuKernel, num_kernels: c_uint, lib: CuLibrary);
@@ -327,13 +337,17 @@ macro_rules! driver_chapters {
         [refund(dptr)] cuMemFree_v2(dptr: CuDevicePtr);
         [pass] cuMemGetAddressRange(pbase: *mut CuDevicePtrV1, psize: *mut c_uint, dptr: CuDevicePtrV1);
         [pass] cuMemGetAddressRange_v2(pbase: *mut CuDevicePtr, psize: *mut usize, dptr: CuDevicePtr);
+        /// memory of the host
         [pass] cuMemAllocHost(host: *mut *mut c_void, bytes: c_uint);
+        /// memory of the host
         [pass] cuMemAllocHost_v2(host: *mut *mut c_void, bytes: usize);
         [pass] cuMemFreeHost(p: *mut c_void);
+        /// memory of the host
         [pass] cuMemHostAlloc(host: *mut *mut c_void, bytes: usize, flags: c_uint);
         [pass] cuMemHostGetDevicePointer(dptr: *mut CuDevicePtrV1, p: *mut c_void, flags: c_uint);
         [pass] cuMemHostGetDevicePointer_v2(dptr: *mut CuDevicePtr, p: *mut c_void, flags: c_uint);
         [pass] cuMemHostGetFlags(flags: *mut c_uint, p: *mut c_void);
+        /// charged in full to the current device, wherever it is resident
         [answer] cuMemAllocManaged(dptr: *mut CuDevicePtr, bytes: usize, flags: c_uint);
         [pass] cuDeviceRegisterAsyncNotification(
             device: CuDevice, callback_func: CuAsyncCallback, user_data: *mut c_void,
@@ -349,8 +363,11 @@ macro_rules! driver_chapters {
         [pass] cuIpcOpenMemHandle(dptr: *mut CuDevicePtr, handle: CuIpcMemHandle, flags: c_uint);
         /// maps memory that the exporting process is charged for
         [pass] cuIpcOpenMemHandle_v2(dptr: *mut CuDevicePtr, handle: CuIpcMemHandle, flags: c_uint);
+        /// gives back addresses, no memory
         [pass] cuIpcCloseMemHandle(dptr: CuDevicePtr);
+        /// memory of the host
         [pass] cuMemHostRegister(p: *mut c_void, bytes: usize, flags: c_uint);
+        /// memory of the host
         [pass] cuMemHostRegister_v2(p: *mut c_void, bytes: usize, flags: c_uint);
         [pass] cuMemHostUnregister(p: *mut c_void);
         [pass] cuMemcpy(dst: CuDevicePtr, src: CuDevicePtr, byte_count: usize);
@@ -688,10 +705,12 @@ macro_rules! driver_chapters {
         /// reserves multicast resources, no device memory of its own
         [pass] cuMulticastCreate(mc_handle: *mut CuMemGenericAllocationHandle, prop: *const CuMulticastObjectProp);
         [pass] cuMulticastAddDevice(mc_handle: CuMemGenericAllocationHandle, dev: CuDevice);
+        /// memory that only a binding keeps is found by the broker's measurement
         [pass] cuMulticastBindMem(
             mc_handle: CuMemGenericAllocationHandle, mc_offset: usize, mem_handle: CuMemGenericAllocationHandle,
             mem_offset: usize, size: usize, flags: c_ulonglong,
         );
+        /// memory that only a binding keeps is found by the broker's measurement
         [pass] cuMulticastBindMem_v2(
             mc_handle: CuMemGenericAllocationHandle, dev: CuDevice, mc_offset: usize,
             mem_handle: CuMemGenericAllocationHandle, mem_offset: usize, size: usize, flags: c_ulonglong,
@@ -709,15 +728,21 @@ macro_rules! driver_chapters {
     }
     "Unified addressing" {
         [pass] cuPointerGetAttribute(data: *mut c_void, attribute: c_int, ptr: CuDevicePtr);
+        /// moves what is charged already
         [pass] cuMemPrefetchAsync(dev_ptr: CuDevicePtr, count: usize, dst_device: CuDevice, stream: CuStream);
+        /// moves what is charged already
         [pass] cuMemPrefetchAsync_ptsz(dev_ptr: CuDevicePtr, count: usize, dst_device: CuDevice, stream: CuStream);
+        /// moves what is charged already
         [pass] cuMemPrefetchAsync_v2(
             dev_ptr: CuDevicePtr, count: usize, location: CuMemLocation, flags: c_uint, stream: CuStream,
         );
+        /// moves what is charged already
         [pass] cuMemPrefetchAsync_v2_ptsz(
             dev_ptr: CuDevicePtr, count: usize, location: CuMemLocation, flags: c_uint, stream: CuStream,
         );
+        /// moves what is charged already
         [pass] cuMemAdvise(dev_ptr: CuDevicePtr, count: usize, advice: c_int, device: CuDevice);
+        /// moves what is charged already
         [pass] cuMemAdvise_v2(dev_ptr: CuDevicePtr, count: usize, advice: c_int, location: CuMemLocation);
         [pass] cuMemPrefetchBatchAsync(
             dptrs: *mut CuDevicePtr, sizes: *mut usize, count: usize, prefetch_locs: *mut CuMemLocation,
@@ -1159,15 +1184,15 @@ macro_rules! driver_chapters {
         );
     }
     "External resource interoperability" {
-        /// maps memory that another API allocated
+        /// memory that another API allocated; costs nothing here
         [pass] cuImportExternalMemory(
             ext_mem_out: *mut CuExternalMemory, mem_handle_desc: *const CudaExternalMemoryHandleDesc,
         );
-        /// maps memory that another API allocated
+        /// memory that another API allocated; costs nothing here
         [pass] cuExternalMemoryGetMappedBuffer(
             dev_ptr: *mut CuDevicePtr, ext_mem: CuExternalMemory, buffer_desc: *const CudaExternalMemoryBufferDesc,
         );
-        /// maps memory that another API allocated
+        /// memory that another API allocated; costs nothing here
         [pass] cuExternalMemoryGetMappedMipmappedArray(
             mipmap: *mut CuMipmappedArray, ext_mem: CuExternalMemory,
             mipmap_desc: *const CudaExternalMemoryMipmappedArrayDesc,
@@ -1308,10 +1333,10 @@ macro_rules! driver_chapters {
             p_cuda_device_count: *mut c_uint, p_cuda_devices: *mut CuDevice, cuda_device_count: c_uint,
             device_list: c_int,
         );
-        /// a context takes device memory; not tracked yet
-        [pass] cuGLCtxCreate(ctx: *mut CuContext, flags: c_uint, device: CuDevice);
-        /// a context takes device memory; not tracked yet
-        [pass] cuGLCtxCreate_v2(ctx: *mut CuContext, flags: c_uint, device: CuDevice);
+        /// announced before and measured after, undone where it does not fit
+        [track] cuGLCtxCreate(ctx: *mut CuContext, flags: c_uint, device: CuDevice);
+        /// announced before and measured after, undone where it does not fit
+        [track] cuGLCtxCreate_v2(ctx: *mut CuContext, flags: c_uint, device: CuDevice);
         [pass] cuGLInit();
         [pass] cuGLRegisterBufferObject(buffer: c_uint);
         [pass] cuGLMapBufferObject(dptr: *mut CuDevicePtrV1, size: *mut c_uint, buffer: c_uint);
@@ -1355,12 +1380,12 @@ macro_rules! driver_chapters {
     }
     "VDPAU interoperability" {
         [pass] cuVDPAUGetDevice(device: *mut CuDevice, vdp_device: u32, vdp_get_proc_address: *mut c_void);
-        /// a context takes device memory; not tracked yet
-        [pass] cuVDPAUCtxCreate(
+        /// announced before and measured after, undone where it does not fit
+        [track] cuVDPAUCtxCreate(
             ctx: *mut CuContext, flags: c_uint, device: CuDevice, vdp_device: u32, vdp_get_proc_address: *mut c_void,
         );
-        /// a context takes device memory; not tracked yet
-        [pass] cuVDPAUCtxCreate_v2(
+        /// announced before and measured after, undone where it does not fit
+        [track] cuVDPAUCtxCreate_v2(
             ctx: *mut CuContext, flags: c_uint, device: CuDevice, vdp_device: u32, vdp_get_proc_address: *mut c_void,
         );
         [pass] cuGraphicsVDPAURegisterVideoSurface(

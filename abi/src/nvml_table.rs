@@ -199,7 +199,8 @@ macro_rules! nvml_chapters {
         [pass] nvmlDeviceGetMemoryErrorCounter(
             device: NvmlDevice, error_type: c_int, counter_type: c_int, location_type: c_int, count: *mut c_ulonglong,
         );
-        [pass] nvmlDeviceGetUtilizationRates(device: NvmlDevice, utilization: *mut NvmlUtilization);
+        /// what the job's processes use, as far as NVML tells it by process
+        [answer] nvmlDeviceGetUtilizationRates(device: NvmlDevice, utilization: *mut NvmlUtilization);
         [pass] nvmlDeviceGetEncoderUtilization(
             device: NvmlDevice, utilization: *mut c_uint, sampling_period_us: *mut c_uint,
         );
@@ -261,7 +262,8 @@ macro_rules! nvml_chapters {
         [answer] nvmlDeviceGetMPSComputeRunningProcesses_v3(
             device: NvmlDevice, info_count: *mut c_uint, infos: *mut NvmlProcessInfo,
         );
-        [pass] nvmlDeviceGetRunningProcessDetailList(device: NvmlDevice, plist: *mut NvmlProcessDetailList);
+        /// only the job's processes
+        [answer] nvmlDeviceGetRunningProcessDetailList(device: NvmlDevice, plist: *mut NvmlProcessDetailList);
         [pass] nvmlDeviceOnSameBoard(device1: NvmlDevice, device2: NvmlDevice, on_same_board: *mut c_int);
         [pass] nvmlDeviceGetAPIRestriction(device: NvmlDevice, api_type: c_int, is_restricted: *mut c_int);
         [pass] nvmlDeviceGetSamples(
@@ -302,9 +304,12 @@ macro_rules! nvml_chapters {
         [pass] nvmlDeviceSetPowerManagementLimit(device: NvmlDevice, limit: c_uint);
         [pass] nvmlDeviceSetPowerManagementLimit_v2(device: NvmlDevice, power_value: *mut c_void);
         [pass] nvmlDeviceGetAccountingMode(device: NvmlDevice, mode: *mut c_int);
-        [pass] nvmlDeviceGetAccountingStats(device: NvmlDevice, pid: c_uint, stats: *mut NvmlAccountingStats);
-        [pass] nvmlDeviceGetAccountingStats_v2(device: NvmlDevice, stats: *mut c_void);
-        [pass] nvmlDeviceGetAccountingPids(device: NvmlDevice, count: *mut c_uint, pids: *mut c_uint);
+        /// only the job's processes
+        [answer] nvmlDeviceGetAccountingStats(device: NvmlDevice, pid: c_uint, stats: *mut NvmlAccountingStats);
+        /// only the job's processes
+        [answer] nvmlDeviceGetAccountingStats_v2(device: NvmlDevice, stats: *mut c_void);
+        /// only the job's processes
+        [answer] nvmlDeviceGetAccountingPids(device: NvmlDevice, count: *mut c_uint, pids: *mut c_uint);
         [pass] nvmlDeviceGetAccountingBufferSize(device: NvmlDevice, buffer_size: *mut c_uint);
         [pass] nvmlDeviceGetRetiredPages(
             device: NvmlDevice, cause: c_int, page_count: *mut c_uint, addresses: *mut c_ulonglong,
@@ -322,11 +327,13 @@ macro_rules! nvml_chapters {
         [pass] nvmlDeviceGetRowRemapperHistogram(device: NvmlDevice, values: *mut c_void);
         [pass] nvmlDeviceGetArchitecture(device: NvmlDevice, arch: *mut NvmlDeviceArchitecture);
         [pass] nvmlDeviceGetClkMonStatus(device: NvmlDevice, status: *mut c_void);
-        [pass] nvmlDeviceGetProcessUtilization(
+        /// only the job's processes
+        [answer] nvmlDeviceGetProcessUtilization(
             device: NvmlDevice, utilization: *mut NvmlProcessUtilizationSample, process_samples_count: *mut c_uint,
             last_seen_time_stamp: c_ulonglong,
         );
-        [pass] nvmlDeviceGetProcessesUtilizationInfo(
+        /// only the job's processes
+        [answer] nvmlDeviceGetProcessesUtilizationInfo(
             device: NvmlDevice, proceses_util_info: *mut NvmlProcessesUtilizationInfo,
         );
         [pass] nvmlDeviceGetPlatformInfo(device: NvmlDevice, platform_info: *mut c_void);

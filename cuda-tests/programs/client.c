@@ -17,6 +17,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -202,6 +203,7 @@ static int slot_of(const char *name, int create) {
   return create ? empty : -1;
 }
 
+#include "client_views.h"
 #include "client_vmm.h"
 
 struct race { pthread_barrier_t *barrier; CUcontext context; size_t bytes; int rounds; int *won; };
@@ -495,7 +497,7 @@ static int command(char *line) {
     printf("exec\n"); fflush(stdout); execl("/proc/self/exe", "client", a ? a : "dlopen", NULL); die("exec");
   } else if (!strcmp(verb, "exit")) {
     fflush(stdout); _exit(x);
-  } else if (!vmm_command(verb, a, b, c, d, save)) {
+  } else if (!vmm_command(verb, a, b, c, d, save) && !views_command(verb, a, b, c)) {
     fprintf(stderr, "client: unknown command %s\n", verb); exit(64);
   }
   fflush(stdout);

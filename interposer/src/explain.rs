@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Why an allocation was denied, in one line: with the numbers, and what to do about it.
+//! Why an allocation, a context or a module was denied, in one line: with the numbers, and what to do about it.
 //!
 //! `3.2 GiB asked, limit 8 GiB, 6.1 GiB in use by j42 (GPU 0), raise with: partage set j42 mem=9.5GiB`
 
@@ -19,9 +19,28 @@ const STEP: u64 = 256 * MIB;
 
 /// Says why `bytes` were denied on a slot. `used` is what this process has there, `limit` the job's.
 #[cold]
-pub fn denial(state: &State, slot: usize, bytes: u64, (used, limit): (u64, u64), why: Denial) {
+pub fn denial(state: &State, slot: usize, bytes: u64, numbers: (u64, u64), why: Denial) {
     let mut line = note::Line::new();
     line.push_amount(bytes).push(" asked, ");
+    finish(state, slot, line, bytes, numbers, why);
+}
+
+/// Says why something that no call names the bytes of had to go: `what` needs `bytes`, or as much as nobody knows (0).
+#[cold]
+pub fn excess(state: &State, slot: usize, what: &str, bytes: u64, (used, limit): (u64, u64), why: Denial) {
+    let mut line = note::Line::new();
+    line.push(what);
+    if bytes > 0 {
+        line.push(" needs ").push_amount(bytes).push(", ");
+    } else {
+        line.push(" does not fit, ");
+    }
+    // Unknown: whatever is left did not do.
+    let least = limit.saturating_sub(used).saturating_add(1);
+    finish(state, slot, line, bytes.max(least), (used, limit), why);
+}
+
+fn finish(state: &State, slot: usize, mut line: note::Line, bytes: u64, (used, limit): (u64, u64), why: Denial) {
     let Some(job) = state.job() else {
         line.push("limit ").push_amount(limit).push(" by the environment, ");
         line.push_amount(used)

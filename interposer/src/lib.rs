@@ -26,6 +26,7 @@ mod guard;
 mod hooks;
 mod inherited;
 mod lock;
+mod measured;
 mod names;
 mod note;
 mod panic;

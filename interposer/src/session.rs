@@ -17,6 +17,7 @@ use zerocopy::IntoBytes;
 
 use crate::account;
 use crate::descriptor::Kept;
+use crate::explain;
 use crate::note;
 use crate::private_broker;
 use crate::socket::{self, Refusal};
@@ -359,7 +360,6 @@ fn settle(state: &State, slot: usize) {
 enum Packet {
     Ask(Ask),
     Usage(Usage),
-    #[allow(dead_code)] // as `measure`
     Measure(Measure),
 }
 
@@ -402,12 +402,28 @@ pub fn ask(state: &State, slot: usize, wanted: u64, request: u64) -> AskAnswer {
     }
 }
 
+/// A context, module or heap that takes the job beyond what it may use.
+pub struct Excess {
+    /// Why.
+    pub denial: Denial,
+    /// The job's limit on the device.
+    pub limit: u64,
+    /// What the job uses there.
+    pub job_used: u64,
+}
+
+impl Excess {
+    /// Says so in one line. `needed` is what it costs in bytes, 0 where nobody knows.
+    pub fn explain(&self, state: &State, slot: usize, what: &str, needed: u64) {
+        explain::excess(state, slot, what, needed, (self.job_used, self.limit), self.denial);
+    }
+}
+
 /// Has the broker compare what the driver holds for this process in a slot with what was charged (`MEASURE_*`).
 ///
 /// # Errors
-/// The [`Denial`] when the job is over its limit with it, or has no room for what is announced.
-#[allow(dead_code)] // contexts are measured next
-pub fn measure(state: &State, slot: usize, stage: u32) -> Result<(), Denial> {
+/// The [`Excess`] when the job is over its limit with it, or has no room for what is announced.
+pub fn measure(state: &State, slot: usize, stage: u32) -> Result<(), Excess> {
     let build = |sequence| {
         Packet::Measure(Measure {
             header: Measure::header(sequence),
@@ -415,12 +431,20 @@ pub fn measure(state: &State, slot: usize, stage: u32) -> Result<(), Denial> {
             stage,
         })
     };
-    match converse(state, false, build).map(|answer| answer.verdict) {
-        Some(VERDICT_LIMIT) => Err(Denial::Limit),
-        Some(VERDICT_CARD_FULL) => Err(Denial::CardFull),
-        // Nobody to measure: the next broker does, before it admits anything on the device.
-        _ => Ok(()),
-    }
+    // Nobody to measure: the next broker does, before it admits anything on the device.
+    let Some(answer) = converse(state, false, build) else {
+        return Ok(());
+    };
+    let denial = match answer.verdict {
+        VERDICT_LIMIT => Denial::Limit,
+        VERDICT_CARD_FULL => Denial::CardFull,
+        _ => return Ok(()),
+    };
+    Err(Excess {
+        denial,
+        limit: answer.limit,
+        job_used: answer.job_used,
+    })
 }
 
 /// What the whole job uses in a slot. `None`: nobody answered.

@@ -128,6 +128,15 @@ pub fn now_ns() -> u64 {
         .wrapping_add(time.tv_nsec as u64)
 }
 
+/// The time of day in microseconds since 1970, which NVML's samples carry.
+pub fn epoch_us() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let _ = call!(SYS_clock_gettime, libc::CLOCK_REALTIME, &raw mut time);
+    (time.tv_sec as u64)
+        .wrapping_mul(1_000_000)
+        .wrapping_add(time.tv_nsec as u64 / 1_000)
+}
+
 /// Sleeps until the monotonic clock passed `duration_ns`, however many signals arrive.
 pub fn sleep_ns(duration_ns: u64) {
     let end = now_ns().wrapping_add(duration_ns);

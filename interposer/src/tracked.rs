@@ -103,6 +103,7 @@ pub enum Start {
 }
 
 /// Charges the current context's device; the record dies with that context.
+#[inline(never)] // one body for all the hooks that call it
 pub fn start(real: &Library, wanted: Wanted) -> Start {
     let mut device: CuDevice = 0;
     let mut context = CuContext::NULL;
@@ -206,6 +207,7 @@ impl Pending {
     }
 
     /// The driver succeeded.
+    #[inline(never)] // as `start`
     pub fn commit(self, key: Key) {
         let Charged { state, charge, .. } = self.charged;
         let allocation = Allocation {
@@ -224,6 +226,7 @@ impl Pending {
     }
 
     /// The driver refused.
+    #[inline(never)] // as `start`
     pub fn roll_back(self) {
         let state = self.charged.state;
         let held = state.books.hold();

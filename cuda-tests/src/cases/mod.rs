@@ -21,6 +21,7 @@ mod proc_address;
 mod races;
 mod sizes;
 mod storm;
+mod views;
 
 /// One test.
 pub struct Case {
@@ -69,6 +70,7 @@ pub fn all() -> Vec<Case> {
         death::cases(),
         sizes::cases(),
         families::cases(),
+        views::cases(),
         limits::cases(),
         pools::cases(),
         guest::cases(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The life of contexts: what dies with one is given back.
+//! The life of contexts: whether the job has room for one, and what dies with one is given back.
 //!
 //! Records of a context that is about to end are first put under a name of their own: the driver may give the same
 //! handle to a context that another thread creates before we are back.
@@ -7,13 +7,16 @@
 // Functions bear the driver's own names, and its documentation is theirs.
 #![allow(non_snake_case, missing_docs)]
 
-use core::ffi::{c_int, c_uint};
+use core::ffi::{c_int, c_uint, c_void};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use partage_abi::types::{CuContext, CuCtxCreateParams, CuDevice, CuExecAffinityParam, CuResult};
+use partage_abi::types::{
+    CuContext, CuCtxCreateParams, CuDevResourceDesc, CuDevice, CuExecAffinityParam, CuGreenCtx, CuResult,
+};
 
 use crate::account::{self, Operation};
 use crate::entry::call;
+use crate::measured;
 use crate::real::Library;
 use crate::state::{self, State};
 
@@ -38,6 +41,7 @@ fn ending(context: u64, end: impl FnOnce() -> (CuResult, bool)) -> CuResult {
     result
 }
 
+#[inline(never)] // as `give_back`
 fn rename(state: &State, from: u64, to: u64) {
     let _held = state.books.hold();
     // SAFETY: `books` is held.
@@ -50,6 +54,7 @@ fn rename(state: &State, from: u64, to: u64) {
 
 /// Gives back what was allocated in a context that is gone. The records leave the table a batch at a time: refunds
 /// take the lock themselves.
+#[inline(never)] // one body for all that ends a context
 fn give_back(state: &State, context: u64) {
     const BATCH: usize = 64;
     loop {
@@ -80,12 +85,31 @@ fn give_back(state: &State, context: u64) {
     }
 }
 
+/// Makes a context whose handle goes to `ctx`, if the job has room for one.
+fn create(real: &Library, ctx: *mut CuContext, dev: CuDevice, make: impl FnOnce() -> CuResult) -> CuResult {
+    if ctx.is_null() {
+        return make();
+    }
+    // SAFETY: not null, and the caller's place for a handle. What it held stays there if nothing is made.
+    let former = unsafe { ctx.read() };
+    measured::context(
+        real,
+        dev,
+        || created(ctx, make()),
+        || {
+            // SAFETY: as above; the driver succeeded, so it wrote the handle there.
+            let made = unsafe { ctx.replace(former) };
+            call!(real, cuCtxDestroy_v2(made))
+        },
+    )
+}
+
 pub fn cuCtxCreate(real: &Library, ctx: *mut CuContext, flags: c_uint, dev: CuDevice) -> CuResult {
-    created(ctx, call!(real, cuCtxCreate(ctx, flags, dev)))
+    create(real, ctx, dev, || call!(real, cuCtxCreate(ctx, flags, dev)))
 }
 
 pub fn cuCtxCreate_v2(real: &Library, ctx: *mut CuContext, flags: c_uint, dev: CuDevice) -> CuResult {
-    created(ctx, call!(real, cuCtxCreate_v2(ctx, flags, dev)))
+    create(real, ctx, dev, || call!(real, cuCtxCreate_v2(ctx, flags, dev)))
 }
 
 pub fn cuCtxCreate_v3(
@@ -96,10 +120,9 @@ pub fn cuCtxCreate_v3(
     flags: c_uint,
     dev: CuDevice,
 ) -> CuResult {
-    created(
-        ctx,
-        call!(real, cuCtxCreate_v3(ctx, params_array, num_params, flags, dev)),
-    )
+    create(real, ctx, dev, || {
+        call!(real, cuCtxCreate_v3(ctx, params_array, num_params, flags, dev))
+    })
 }
 
 pub fn cuCtxCreate_v4(
@@ -109,7 +132,49 @@ pub fn cuCtxCreate_v4(
     flags: c_uint,
     dev: CuDevice,
 ) -> CuResult {
-    created(ctx, call!(real, cuCtxCreate_v4(ctx, ctx_create_params, flags, dev)))
+    create(real, ctx, dev, || {
+        call!(real, cuCtxCreate_v4(ctx, ctx_create_params, flags, dev))
+    })
+}
+
+pub fn cuGLCtxCreate(real: &Library, ctx: *mut CuContext, flags: c_uint, device: CuDevice) -> CuResult {
+    create(real, ctx, device, || call!(real, cuGLCtxCreate(ctx, flags, device)))
+}
+
+pub fn cuGLCtxCreate_v2(real: &Library, ctx: *mut CuContext, flags: c_uint, device: CuDevice) -> CuResult {
+    create(real, ctx, device, || call!(real, cuGLCtxCreate_v2(ctx, flags, device)))
+}
+
+pub fn cuVDPAUCtxCreate(
+    real: &Library,
+    ctx: *mut CuContext,
+    flags: c_uint,
+    device: CuDevice,
+    vdp_device: u32,
+    vdp_get_proc_address: *mut c_void,
+) -> CuResult {
+    create(real, ctx, device, || {
+        call!(
+            real,
+            cuVDPAUCtxCreate(ctx, flags, device, vdp_device, vdp_get_proc_address)
+        )
+    })
+}
+
+pub fn cuVDPAUCtxCreate_v2(
+    real: &Library,
+    ctx: *mut CuContext,
+    flags: c_uint,
+    device: CuDevice,
+    vdp_device: u32,
+    vdp_get_proc_address: *mut c_void,
+) -> CuResult {
+    create(real, ctx, device, || {
+        call!(
+            real,
+            cuVDPAUCtxCreate_v2(ctx, flags, device, vdp_device, vdp_get_proc_address)
+        )
+    })
 }
 
 /// A new context under an old handle: whatever we still hold under that handle ended without our having seen it.
@@ -124,40 +189,82 @@ fn created(ctx: *mut CuContext, result: CuResult) -> CuResult {
     result
 }
 
-pub fn cuCtxDestroy(real: &Library, ctx: CuContext) -> CuResult {
-    ending(ctx.0 as u64, || {
-        let result = call!(real, cuCtxDestroy(ctx));
+/// The device of a context, asked before it ends. `None`: a driver too old to say.
+fn device_of(real: &Library, ctx: CuContext) -> Option<CuDevice> {
+    let mut device: CuDevice = 0;
+    call!(real, cuCtxGetDevice_v2(&raw mut device, ctx))
+        .is_success()
+        .then_some(device)
+}
+
+fn destroyed(real: &Library, ctx: CuContext, destroy: impl FnOnce() -> CuResult) -> CuResult {
+    let device = device_of(real, ctx);
+    let result = ending(ctx.0 as u64, || {
+        let result = destroy();
         (result, result.is_success())
-    })
+    });
+    if result.is_success() {
+        measured::may_have_changed(real, device);
+    }
+    result
+}
+
+pub fn cuCtxDestroy(real: &Library, ctx: CuContext) -> CuResult {
+    destroyed(real, ctx, || call!(real, cuCtxDestroy(ctx)))
 }
 
 pub fn cuCtxDestroy_v2(real: &Library, ctx: CuContext) -> CuResult {
-    ending(ctx.0 as u64, || {
-        let result = call!(real, cuCtxDestroy_v2(ctx));
-        (result, result.is_success())
-    })
+    destroyed(real, ctx, || call!(real, cuCtxDestroy_v2(ctx)))
 }
 
 /// Ends the context only when nobody else attached to it: asked of the driver afterwards.
 pub fn cuCtxDetach(real: &Library, ctx: CuContext) -> CuResult {
-    ending(ctx.0 as u64, || {
+    let device = device_of(real, ctx);
+    let result = ending(ctx.0 as u64, || {
         let result = call!(real, cuCtxDetach(ctx));
         let mut version: c_uint = 0;
         let is_gone = result.is_success() && !call!(real, cuCtxGetApiVersion(ctx, &raw mut version)).is_success();
         (result, is_gone)
-    })
+    });
+    if result.is_success() {
+        measured::may_have_changed(real, device);
+    }
+    result
 }
 
 pub fn cuDevicePrimaryCtxRetain(real: &Library, ctx: *mut CuContext, dev: CuDevice) -> CuResult {
-    let result = call!(real, cuDevicePrimaryCtxRetain(ctx, dev));
-    if result.is_success()
-        && !ctx.is_null()
-        && let Some(place) = primary(dev)
-    {
-        // SAFETY: the driver succeeded, so it wrote the handle there.
-        place.store(unsafe { ctx.read() }.0 as u64, Ordering::Relaxed);
+    let retain = || {
+        let result = call!(real, cuDevicePrimaryCtxRetain(ctx, dev));
+        if result.is_success()
+            && !ctx.is_null()
+            && let Some(place) = primary(dev)
+        {
+            // SAFETY: the driver succeeded, so it wrote the handle there.
+            place.store(unsafe { ctx.read() }.0 as u64, Ordering::Relaxed);
+        }
+        result
+    };
+    if ctx.is_null() || is_primary_active(real, dev) != Some(false) {
+        return retain();
     }
-    result
+    // SAFETY: not null, and the caller's place for a handle. What it held stays there if nothing is made.
+    let former = unsafe { ctx.read() };
+    measured::context(real, dev, retain, || {
+        // SAFETY: as above.
+        unsafe { ctx.write(former) };
+        call!(real, cuDevicePrimaryCtxRelease_v2(dev))
+    })
+}
+
+/// Does the device's primary context exist? `None`: no such device.
+fn is_primary_active(real: &Library, dev: CuDevice) -> Option<bool> {
+    let (mut flags, mut is_active): (c_uint, c_int) = (0, 0);
+    call!(
+        real,
+        cuDevicePrimaryCtxGetState(dev, &raw mut flags, &raw mut is_active)
+    )
+    .is_success()
+    .then_some(is_active != 0)
 }
 
 pub fn cuDevicePrimaryCtxRelease(real: &Library, dev: CuDevice) -> CuResult {
@@ -169,35 +276,38 @@ pub fn cuDevicePrimaryCtxRelease_v2(real: &Library, dev: CuDevice) -> CuResult {
 }
 
 pub fn cuDevicePrimaryCtxReset(real: &Library, dev: CuDevice) -> CuResult {
-    reset(dev, || call!(real, cuDevicePrimaryCtxReset(dev)))
+    reset(real, dev, || call!(real, cuDevicePrimaryCtxReset(dev)))
 }
 
 pub fn cuDevicePrimaryCtxReset_v2(real: &Library, dev: CuDevice) -> CuResult {
-    reset(dev, || call!(real, cuDevicePrimaryCtxReset_v2(dev)))
+    reset(real, dev, || call!(real, cuDevicePrimaryCtxReset_v2(dev)))
 }
 
 /// The last release ends the primary context; the driver alone counts.
 fn release(real: &Library, dev: CuDevice, release: impl FnOnce() -> CuResult) -> CuResult {
-    ending(primary_handle(dev), || {
+    let result = ending(primary_handle(dev), || {
         let result = release();
-        let (mut flags, mut is_active): (c_uint, c_int) = (0, 1);
-        let is_gone = result.is_success()
-            && call!(
-                real,
-                cuDevicePrimaryCtxGetState(dev, &raw mut flags, &raw mut is_active)
-            )
-            .is_success()
-            && is_active == 0;
-        (result, is_gone)
-    })
+        (
+            result,
+            result.is_success() && is_primary_active(real, dev) == Some(false),
+        )
+    });
+    if result.is_success() {
+        measured::may_have_changed(real, Some(dev));
+    }
+    result
 }
 
 /// A reset ends what the context held, however many retain it.
-fn reset(dev: CuDevice, reset: impl FnOnce() -> CuResult) -> CuResult {
-    ending(primary_handle(dev), || {
+fn reset(real: &Library, dev: CuDevice, reset: impl FnOnce() -> CuResult) -> CuResult {
+    let result = ending(primary_handle(dev), || {
         let result = reset();
         (result, result.is_success())
-    })
+    });
+    if result.is_success() {
+        measured::may_have_changed(real, Some(dev));
+    }
+    result
 }
 
 fn primary(dev: CuDevice) -> Option<&'static AtomicU64> {
@@ -206,4 +316,50 @@ fn primary(dev: CuDevice) -> Option<&'static AtomicU64> {
 
 fn primary_handle(dev: CuDevice) -> u64 {
     primary(dev).map_or(0, |place| place.load(Ordering::Relaxed))
+}
+
+/// A green context retains the primary one of its device for as long as it lives: that is what it costs.
+pub fn cuGreenCtxCreate(
+    real: &Library,
+    ctx: *mut CuGreenCtx,
+    desc: CuDevResourceDesc,
+    dev: CuDevice,
+    flags: c_uint,
+) -> CuResult {
+    let make = || call!(real, cuGreenCtxCreate(ctx, desc, dev, flags));
+    if ctx.is_null() {
+        return make();
+    }
+    // SAFETY: not null, and the caller's place for a handle. What it held stays there if nothing is made.
+    let former = unsafe { ctx.read() };
+    measured::context(real, dev, make, || {
+        // SAFETY: as above; the driver succeeded, so it wrote the handle there.
+        let made = unsafe { ctx.replace(former) };
+        call!(real, cuGreenCtxDestroy(made))
+    })
+}
+
+/// It may have been the last to hold the primary context of its device, which it does not name.
+pub fn cuGreenCtxDestroy(real: &Library, ctx: CuGreenCtx) -> CuResult {
+    let result = call!(real, cuGreenCtxDestroy(ctx));
+    if result.is_success()
+        && let Some(state) = state::get()
+    {
+        for (ordinal, place) in state.primary_contexts.iter().enumerate() {
+            let handle = place.load(Ordering::Relaxed);
+            if handle != 0 && is_primary_active(real, ordinal as CuDevice) == Some(false) {
+                give_back(state, handle);
+            }
+        }
+        measured::may_have_changed(real, None);
+    }
+    result
+}
+
+pub fn cuCtxFromGreenCtx(real: &Library, context: *mut CuContext, ctx: CuGreenCtx) -> CuResult {
+    let result = created(context, call!(real, cuCtxFromGreenCtx(context, ctx)));
+    if result.is_success() {
+        measured::may_have_changed(real, None);
+    }
+    result
 }

@@ -229,40 +229,53 @@ fn slot_of(real: &Library, device: c_int) -> Option<(&'static State, usize)> {
     Some((state, devices::slot_of_device(state, real, device)?))
 }
 
+/// Rewrites what the driver answered to a `cuMemGetInfo`. `ask` asks it again, for a program that left one of the two
+/// out and a driver that let it.
+fn rewrite<T: Copy>(
+    real: &Library,
+    free: *mut T,
+    total: *mut T,
+    ask: impl FnOnce(*mut T, *mut T) -> CuResult,
+    wide: impl Fn(T) -> u64,
+    narrow: impl Fn(u64) -> T,
+    zero: T,
+) {
+    let Some((state, slot)) = current_slot(real) else {
+        return;
+    };
+    let (mut now_free, mut now_total) = (zero, zero);
+    if !free.is_null() && !total.is_null() {
+        // SAFETY: the driver succeeded with these pointers.
+        (now_free, now_total) = unsafe { (free.read_unaligned(), total.read_unaligned()) };
+    } else if !ask(&raw mut now_free, &raw mut now_total).is_success() {
+        return;
+    }
+    let (show_free, show_total) = shown(state, slot, wide(now_free), wide(now_total));
+    // Neither grew, so both still fit.
+    if !free.is_null() {
+        // SAFETY: as above.
+        unsafe { free.write_unaligned(narrow(show_free)) };
+    }
+    if !total.is_null() {
+        // SAFETY: as above.
+        unsafe { total.write_unaligned(narrow(show_total)) };
+    }
+}
+
 pub fn cuMemGetInfo(real: &Library, free: *mut c_uint, total: *mut c_uint) -> CuResult {
     let result = call!(real, cuMemGetInfo(free, total));
-    if result.is_success()
-        && !free.is_null()
-        && !total.is_null()
-        && let Some((state, slot)) = current_slot(real)
-    {
-        // SAFETY: the driver succeeded with these pointers.
-        let (now_free, now_total) = unsafe { (free.read(), total.read()) };
-        let (show_free, show_total) = shown(state, slot, now_free.into(), now_total.into());
-        // SAFETY: as above. Neither grew, so both still fit.
-        unsafe {
-            free.write(show_free as c_uint);
-            total.write(show_total as c_uint);
-        }
+    if result.is_success() {
+        let ask = |free, total| call!(real, cuMemGetInfo(free, total));
+        rewrite(real, free, total, ask, u64::from, |bytes| bytes as c_uint, 0);
     }
     result
 }
 
 pub fn cuMemGetInfo_v2(real: &Library, free: *mut usize, total: *mut usize) -> CuResult {
     let result = call!(real, cuMemGetInfo_v2(free, total));
-    if result.is_success()
-        && !free.is_null()
-        && !total.is_null()
-        && let Some((state, slot)) = current_slot(real)
-    {
-        // SAFETY: the driver succeeded with these pointers.
-        let (now_free, now_total) = unsafe { (free.read(), total.read()) };
-        let (show_free, show_total) = shown(state, slot, now_free as u64, now_total as u64);
-        // SAFETY: as above.
-        unsafe {
-            free.write(show_free as usize);
-            total.write(show_total as usize);
-        }
+    if result.is_success() {
+        let ask = |free, total| call!(real, cuMemGetInfo_v2(free, total));
+        rewrite(real, free, total, ask, |bytes| bytes as u64, |bytes| bytes as usize, 0);
     }
     result
 }

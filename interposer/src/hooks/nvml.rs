@@ -16,11 +16,14 @@ use partage_protocol::message::MAX_DEVICES;
 use crate::account;
 use crate::entry::call_nvml;
 use crate::errno;
+use crate::pools;
+use crate::real::{DRIVER, SECOND_DRIVER};
 use crate::session;
 use crate::state::{self, Job, State, is_mig};
 use crate::text::{self, Text, bytes_of};
 
 pub use super::nvml_processes::*;
+pub use super::nvml_utilisation::*;
 
 pub fn nvmlInit() -> NvmlReturn {
     initialised(call_nvml!(nvmlInit()))
@@ -183,6 +186,8 @@ pub fn nvmlDeviceGetIndex(device: NvmlDevice, index: *mut c_uint) -> NvmlReturn 
 fn memory_shown(device: NvmlDevice, total: u64, free: u64) -> Option<(u64, u64, u64)> {
     let state = state::get()?;
     errno::preserving(|| session::ensure(state, true));
+    pools::refresh(state, &DRIVER);
+    pools::refresh(state, &SECOND_DRIVER);
     let slot = match state.job() {
         Some(job) => slot_of(job, device)?,
         // No broker has answered: the environment's limit holds on every device.
@@ -198,23 +203,42 @@ pub fn nvmlDeviceGetMemoryInfo(device: NvmlDevice, memory: *mut NvmlMemory) -> N
     let result = call_nvml!(nvmlDeviceGetMemoryInfo(device, memory));
     if result.is_success() && !memory.is_null() {
         // SAFETY: NVML succeeded with this pointer.
-        let memory = unsafe { &mut *memory };
-        if let Some((total, free, used)) = memory_shown(device, memory.total, memory.free) {
-            (memory.total, memory.free, memory.used) = (total, free, used);
+        let truth = unsafe { memory.read_unaligned() };
+        if let Some((total, free, used)) = memory_shown(device, truth.total, truth.free) {
+            // SAFETY: as above.
+            unsafe { memory.write_unaligned(NvmlMemory { total, free, used }) };
         }
     }
     result
 }
 
+/// The second version of the structure, as its field `version` has it: size, and number in the highest byte.
+const MEMORY_V2: c_uint = size_of::<NvmlMemoryV2>() as c_uint | 2 << 24;
+
 pub fn nvmlDeviceGetMemoryInfo_v2(device: NvmlDevice, memory: *mut NvmlMemoryV2) -> NvmlReturn {
     let result = call_nvml!(nvmlDeviceGetMemoryInfo_v2(device, memory));
-    if result.is_success() && !memory.is_null() {
-        // SAFETY: NVML succeeded with this pointer.
-        let memory = unsafe { &mut *memory };
-        if let Some((total, free, used)) = memory_shown(device, memory.total, memory.free) {
+    if !result.is_success() || memory.is_null() {
+        return result;
+    }
+    // SAFETY: NVML succeeded with this pointer, and every version of the structure begins with its version.
+    let version = unsafe { (&raw const (*memory).version).read_unaligned() };
+    if version != MEMORY_V2 {
+        // A layout that we do not know.
+        return result;
+    }
+    // SAFETY: as its version says.
+    let truth = unsafe { memory.read_unaligned() };
+    if let Some((total, free, used)) = memory_shown(device, truth.total, truth.free) {
+        let shown = NvmlMemoryV2 {
+            total,
+            free,
+            used,
             // What the driver keeps for itself is no part of a job's card.
-            (memory.total, memory.free, memory.used, memory.reserved) = (total, free, used, 0);
-        }
+            reserved: 0,
+            ..truth
+        };
+        // SAFETY: as above.
+        unsafe { memory.write_unaligned(shown) };
     }
     result
 }

@@ -22,7 +22,6 @@ pub enum Trim {
 }
 
 /// Reads every pool of a driver again, so that U says what they reserve.
-#[allow(dead_code)] // the views of memory ask for it
 pub fn refresh(state: &'static State, real: &Library) {
     if state.pools.count.load(Ordering::Relaxed) != 0 {
         errno::preserving(|| {

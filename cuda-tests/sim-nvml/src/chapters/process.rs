@@ -5,6 +5,7 @@ use partage_abi::nvml::*;
 use partage_machine::seats::Occupant;
 use partage_machine::timeline::Engine;
 
+use super::device::check_version;
 use crate::state::{Answer, code, device, nvml, store};
 
 /// "Not on a MIG instance".
@@ -131,6 +132,47 @@ fn list<T>(processes: Answer<Vec<Occupant>>, count: *mut c_uint, to: *mut T, ent
     Ok(())
 }
 
+/// `nvmlProcessMode_t`
+const COMPUTE: c_uint = 0;
+const GRAPHICS: c_uint = 1;
+const MPS: c_uint = 2;
+const ALL: c_uint = 3;
+
+pub fn nvmlDeviceGetRunningProcessDetailList(of: NvmlDevice, plist: *mut NvmlProcessDetailList) -> NvmlReturn {
+    code(device(of).and_then(|_| {
+        if plist.is_null() {
+            return Err(NvmlReturn::INVALID_ARGUMENT);
+        }
+        // SAFETY: not null, and by the contract of the entry point it leads to this structure.
+        let version = unsafe { (&raw const (*plist).version).read_unaligned() };
+        check_version::<NvmlProcessDetailList>(version, 1)?;
+        // SAFETY: as its version says.
+        let mut given = unsafe { plist.read_unaligned() };
+        let processes = match given.mode {
+            COMPUTE | ALL => compute(of)?,
+            // Nobody draws, and there is no MPS server.
+            GRAPHICS | MPS => Vec::new(),
+            _ => return Err(NvmlReturn::INVALID_ARGUMENT),
+        };
+        let entry = |process: &Occupant| NvmlProcessDetailV1 {
+            pid: process.pid,
+            usedGpuMemory: process.used,
+            gpuInstanceId: NO_INSTANCE,
+            computeInstanceId: NO_INSTANCE,
+            usedGpuCcProtectedMemory: 0,
+        };
+        let result = list(
+            Ok(processes),
+            &raw mut given.numProcArrayEntries,
+            given.procArray,
+            entry,
+        );
+        // SAFETY: as above.
+        unsafe { (&raw mut (*plist).numProcArrayEntries).write_unaligned(given.numProcArrayEntries) };
+        result
+    }))
+}
+
 // ---- how busy -------------------------------------------------------------------------------------------------
 
 pub fn nvmlDeviceGetUtilizationRates(of: NvmlDevice, utilization: *mut NvmlUtilization) -> NvmlReturn {
@@ -173,6 +215,43 @@ pub fn nvmlDeviceGetProcessUtilization(
         for (place, sample) in samples.into_iter().enumerate() {
             // SAFETY: the program says that there is room for `room` entries, and `place` is below.
             unsafe { utilization.add(place).write_unaligned(sample) };
+        }
+        Ok(())
+    }))
+}
+
+pub fn nvmlDeviceGetProcessesUtilizationInfo(
+    of: NvmlDevice,
+    proceses_util_info: *mut NvmlProcessesUtilizationInfo,
+) -> NvmlReturn {
+    let info = proceses_util_info;
+    code(device(of).and_then(|_| {
+        if info.is_null() {
+            return Err(NvmlReturn::INVALID_ARGUMENT);
+        }
+        // SAFETY: not null, and by the contract of the entry point it leads to this structure.
+        let version = unsafe { (&raw const (*info).version).read_unaligned() };
+        check_version::<NvmlProcessesUtilizationInfo>(version, 1)?;
+        // SAFETY: as its version says.
+        let given = unsafe { info.read_unaligned() };
+        let samples = samples(of, given.lastSeenTimeStamp)?;
+        if samples.is_empty() {
+            return Err(NvmlReturn::NOT_FOUND);
+        }
+        // SAFETY: as above.
+        unsafe { (&raw mut (*info).processSamplesCount).write_unaligned(samples.len() as c_uint) };
+        if given.procUtilArray.is_null() || (given.processSamplesCount as usize) < samples.len() {
+            return Err(NvmlReturn::INSUFFICIENT_SIZE);
+        }
+        for (place, sample) in samples.into_iter().enumerate() {
+            let entry = NvmlProcessUtilizationInfoV1 {
+                timeStamp: sample.timeStamp,
+                pid: sample.pid,
+                smUtil: sample.smUtil,
+                ..Default::default()
+            };
+            // SAFETY: the program says that there is room for `processSamplesCount` entries, and `place` is below.
+            unsafe { given.procUtilArray.add(place).write_unaligned(entry) };
         }
         Ok(())
     }))

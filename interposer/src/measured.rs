@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Device memory that no call names: contexts, modules, local memory, heaps. The broker measures it, and what takes the
+//! job beyond its limit is undone again.
+//!
+//! ```text
+//!   context:  announce ── room? ── no ──► OUT_OF_MEMORY, the driver is not called
+//!                │ yes
+//!             make ── refused ──► measure (the room that was kept is released) ──► the driver's code
+//!                │ made
+//!   module:   load ── the device's free memory fell by enough to matter
+//!                │
+//!             measure ── within the limit ──► done
+//!                └────── beyond ──► undo, measure again ──► OUT_OF_MEMORY
+//! ```
+//! Only an attached process does any of this: without a broker there is nobody to measure, and the next one measures
+//! before it admits anything. No [`Operation`](crate::account::Operation) is under way meanwhile, or nothing could be
+//! measured.
+
+use partage_abi::types::{CuDevice, CuResult};
+use partage_protocol::message::{MEASURE_AFTER, MEASURE_BEFORE, NOTICE_OVERHEAD};
+
+use crate::account;
+use crate::entry::call;
+use crate::errno;
+use crate::pools;
+use crate::real::Library;
+use crate::session::{self, Excess};
+use crate::state::{Phase, State};
+use crate::tracked;
+
+/// A change of the device's free memory that is measured at once: what drivers take at a time.
+const LARGE: u64 = 2 << 20;
+/// Or this part of the device, where that is less.
+const LARGE_PART: u64 = 1024;
+
+/// This process's state and the slot of a device, while a broker can measure it.
+fn attached(real: &Library, device: CuDevice) -> Option<(&'static State, usize)> {
+    tracked::sharing(real, device).filter(|(state, _)| state.phase() == Phase::Attached)
+}
+
+/// Measures; what pools keep and nobody uses makes room before anything is denied.
+fn measure(state: &'static State, slot: usize, stage: u32) -> Result<(), Excess> {
+    errno::preserving(|| {
+        let result = session::measure(state, slot, stage);
+        if result.is_err() && pools::make_room(state, slot) > 0 {
+            return session::measure(state, slot, stage);
+        }
+        result
+    })
+}
+
+fn notice(state: &State, slot: usize, grew: i64) {
+    errno::preserving(|| session::notice(state, NOTICE_OVERHEAD, slot, grew as u64));
+}
+
+/// Makes a context on a device, if the job has room for one.
+pub fn context(
+    real: &Library,
+    device: CuDevice,
+    make: impl FnOnce() -> CuResult,
+    undo: impl FnOnce() -> CuResult,
+) -> CuResult {
+    let announced = match announce(real, device) {
+        Ok(Some(announced)) => announced,
+        Ok(None) => return make(),
+        Err(tracked::Denied) => return CuResult::OUT_OF_MEMORY,
+    };
+    let result = make();
+    let Some(excess) = announced.judge(result) else {
+        return result;
+    };
+    let _ = undo();
+    excess.remove("a context")
+}
+
+/// A context that is about to be made.
+struct Announced {
+    state: &'static State,
+    slot: usize,
+    /// What was measured before.
+    overhead: u64,
+}
+
+/// Asks for room for a context. `None`: nobody measures.
+#[inline(never)]
+fn announce(real: &Library, device: CuDevice) -> Result<Option<Announced>, tracked::Denied> {
+    let Some((state, slot)) = attached(real, device) else {
+        return Ok(None);
+    };
+    let overhead = account::overhead(state, slot);
+    match measure(state, slot, MEASURE_BEFORE) {
+        Ok(()) => Ok(Some(Announced { state, slot, overhead })),
+        Err(excess) => {
+            excess.explain(state, slot, "a context", 0);
+            Err(tracked::Denied)
+        }
+    }
+}
+
+impl Announced {
+    /// Measures what the driver made, or that it made nothing. `Some`: it has to go.
+    #[inline(never)]
+    fn judge(self, result: CuResult) -> Option<Beyond> {
+        let Self { state, slot, overhead } = self;
+        let excess = measure(state, slot, MEASURE_AFTER).err()?;
+        let needed = account::overhead(state, slot).saturating_sub(overhead);
+        result.is_success().then_some(Beyond {
+            state,
+            slot,
+            needed,
+            excess,
+        })
+    }
+}
+
+/// What was made and takes the job beyond its limit.
+struct Beyond {
+    state: &'static State,
+    slot: usize,
+    /// What it takes, in bytes.
+    needed: u64,
+    excess: Excess,
+}
+
+impl Beyond {
+    /// It was undone: measures that, and says so.
+    #[cold]
+    #[inline(never)]
+    fn remove(self, what: &str) -> CuResult {
+        let _ = measure(self.state, self.slot, MEASURE_AFTER);
+        self.excess.explain(self.state, self.slot, what, self.needed);
+        CuResult::OUT_OF_MEMORY
+    }
+}
+
+/// Loads code or sets a limit in the current context, if what that takes fits.
+pub fn code(real: &Library, what: &str, load: impl FnOnce() -> CuResult, undo: impl FnOnce() -> CuResult) -> CuResult {
+    let Some(watched) = Watched::begin(real) else {
+        return load();
+    };
+    let result = load();
+    let Some(excess) = watched.judge(real, result) else {
+        return result;
+    };
+    let _ = undo();
+    excess.remove(what)
+}
+
+/// Unloads code: what it held is free again, and the broker is told.
+pub fn unload(real: &Library, unload: impl FnOnce() -> CuResult) -> CuResult {
+    let Some(watched) = Watched::begin(real) else {
+        return unload();
+    };
+    let result = unload();
+    watched.tell(real);
+    result
+}
+
+/// Says that what contexts hold on a device may have changed. `None`: on some device.
+#[inline(never)]
+pub fn may_have_changed(real: &Library, device: Option<CuDevice>) {
+    match device.map(|device| attached(real, device)) {
+        Some(Some((state, slot))) => notice(state, slot, 0),
+        // A device that is not shared.
+        Some(None) => {}
+        None => {
+            let state = crate::state::get().filter(|state| state.phase() == Phase::Attached);
+            let Some(state) = state else { return };
+            for slot in 0..state.job().map_or(0, |job| job.devices().len()) {
+                notice(state, slot, 0);
+            }
+        }
+    }
+}
+
+/// The current context's device around a call: its free memory before.
+struct Watched {
+    state: &'static State,
+    slot: usize,
+    free: u64,
+    /// A fall that matters, in bytes.
+    large: i64,
+}
+
+impl Watched {
+    /// `None`: no context is current, or its device is not shared.
+    #[inline(never)]
+    fn begin(real: &Library) -> Option<Self> {
+        let mut device: CuDevice = 0;
+        if !call!(real, cuCtxGetDevice(&raw mut device)).is_success() {
+            return None;
+        }
+        let (state, slot) = attached(real, device)?;
+        let (free, total) = memory(real)?;
+        let large = LARGE.min(total / LARGE_PART).max(1) as i64;
+        Some(Self {
+            state,
+            slot,
+            free,
+            large,
+        })
+    }
+
+    /// By how much free memory fell since; negative when it rose. Others on the device move it too: a guess that only
+    /// decides whether it is worth a measurement.
+    fn fell(&self, real: &Library) -> Option<i64> {
+        let (free, _) = memory(real)?;
+        Some((self.free as i64).wrapping_sub(free as i64))
+    }
+
+    /// Tells the broker if anything changed.
+    #[inline(never)]
+    fn tell(&self, real: &Library) {
+        if let Some(fell) = self.fell(real).filter(|fell| *fell != 0) {
+            notice(self.state, self.slot, fell);
+        }
+    }
+
+    /// Measures what was loaded, if it took enough to matter. `Some`: it has to go.
+    #[inline(never)]
+    fn judge(&self, real: &Library, result: CuResult) -> Option<Beyond> {
+        let fell = self.fell(real)?;
+        if !result.is_success() || fell < self.large {
+            if fell != 0 {
+                notice(self.state, self.slot, fell);
+            }
+            return None;
+        }
+        let excess = measure(self.state, self.slot, MEASURE_AFTER).err()?;
+        Some(Beyond {
+            state: self.state,
+            slot: self.slot,
+            needed: fell.unsigned_abs(),
+            excess,
+        })
+    }
+}
+
+/// Free and total bytes of the current context's device.
+fn memory(real: &Library) -> Option<(u64, u64)> {
+    let (mut free, mut total): (usize, usize) = (0, 0);
+    call!(real, cuMemGetInfo_v2(&raw mut free, &raw mut total))
+        .is_success()
+        .then_some((free as u64, total as u64))
+}
