@@ -38,11 +38,23 @@ def side_by_side(name, arguments, environment, under, unit="ns", scale=1.0, colu
     rows.append((name, f"{b:.1f} {unit}", f"{w:.1f} {unit}", f"+{w - b:.1f} {unit}", f"{w / b:.2f}"))
 
 
-def system_calls(prefix, count, environment):
+# What each family's kind of the benchmark does, and how often it is done for a figure.
+FAMILIES = {
+    "alloc": ("cuMemAlloc + cuMemFree, 4 KiB", 20000),
+    "managed": ("cuMemAllocManaged + cuMemFree, 4 KiB", 5000),
+    "pitch": ("cuMemAllocPitch + cuMemFree, 4 rows", 20000),
+    "array": ("cuArray3DCreate + cuArrayDestroy, 4 KiB", 5000),
+    "mipmap": ("cuMipmappedArrayCreate + Destroy, 3 levels", 5000),
+    "physical": ("cuMemCreate + cuMemRelease, 2 MiB", 5000),
+    "graph": ("cuGraphLaunch of an allocation and its free, synchronised", 1000),
+}
+
+
+def system_calls(prefix, kind, count, environment):
     """Total system calls of the traced bench process and its threads, by strace's own count."""
     with tempfile.NamedTemporaryFile(mode="r") as out:
         subprocess.run(
-            prefix + ["strace", "-f", "-c", "-o", out.name, str(BENCH), "alloc", str(count)],
+            prefix + ["strace", "-f", "-c", "-o", out.name, str(BENCH), kind, str(count)],
             env=environment, check=True, capture_output=True, timeout=300,
         )
         total = [line for line in out.read().splitlines() if line.rstrip().endswith("total")]
@@ -63,7 +75,8 @@ with tempfile.TemporaryDirectory(prefix="ptb") as work:
 
         side_by_side("`pass` call (cuDriverGetVersion)", ["pass", "2000000"], machine, job)
         side_by_side("hooked call (cuMemFree of NULL)", ["hooked", "2000000"], machine, job)
-        side_by_side("cuMemAlloc + cuMemFree, 4 KiB", ["alloc", "20000"], machine, job)
+        for kind, (name, count) in FAMILIES.items():
+            side_by_side(name, [kind, str(count)], machine, job)
         side_by_side("cuMemAllocAsync + cuMemFreeAsync, 4 KiB, p50", ["async", "20000"], machine, job, column=0)
         side_by_side("cuMemAllocAsync + cuMemFreeAsync, 4 KiB, p99", ["async", "20000"], machine, job)
         side_by_side("cuMemGetInfo", ["info", "20000"], machine, job)
@@ -79,11 +92,14 @@ with tempfile.TemporaryDirectory(prefix="ptb") as work:
         rows.append(("exec of /bin/true, empty C library preloaded", f"{p:.1f} µs", f"{e:.1f} µs", f"+{e - p:.1f} µs", f"{e / p:.2f}"))
         rows.append(("exec of /bin/true, libpartage.so preloaded", f"{p:.1f} µs", f"{o:.1f} µs", f"+{o - p:.1f} µs", f"{o / p:.2f}"))
 
-        per_call = []
-        for prefix in ([], job):
-            few, many = (system_calls(prefix, count, machine) for count in (100, 1100))
-            per_call.append((many - few) / (1000 * 15))
-        rows.append(("system calls per cuMemAlloc + cuMemFree", f"{per_call[0]:.3f}", f"{per_call[1]:.3f}", f"{per_call[1] - per_call[0]:+.3f}", ""))
+        # A family's calls run in batches, the pairs in stream order once each.
+        for kind, name, batches in [(kind, FAMILIES[kind][0], 15) for kind in FAMILIES if kind != "graph"] + [("async", "cuMemAllocAsync + cuMemFreeAsync", 1)]:
+            per_call = []
+            for prefix in ([], job):
+                few, many = (system_calls(prefix, kind, count, machine) for count in (512, 1536))
+                per_call.append((many - few) / (1024 * batches))
+            added = per_call[1] - per_call[0]
+            rows.append((f"system calls: {name.split(',')[0]}", f"{per_call[0]:.3f}", f"{per_call[1]:.3f}", f"{added:+.3f}", ""))
     finally:
         keeper.terminate()
         keeper.wait()

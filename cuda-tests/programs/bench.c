@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Times one kind of driver call and prints nanoseconds per call, best and median of several batches.
 //
-// usage: bench pass|hooked|alloc|async|info CALLS      bench spawn COUNT COMMAND [ARG...]      bench attach COUNT
+// usage: bench pass|hooked|alloc|managed|pitch|array|mipmap|physical|graph|async|info CALLS
+//             bench spawn COUNT COMMAND [ARG...]      bench attach COUNT
 // pass: cuDriverGetVersion (not exported by the library); hooked: cuMemFree of NULL (the shortest hook that forwards);
 // alloc: cuMemAlloc + cuMemFree of 4 KiB; async: cuMemAllocAsync + cuMemFreeAsync of 4 KiB on one stream, from a pool
 // that has them (nanoseconds of one pair, median and 99th percentile, the clock's own cost left out); info: cuMemGetInfo;
@@ -72,6 +73,69 @@ static int pairs_in_order(void *h, long calls) {
   return 0;
 }
 
+// A family's allocation and its free, of the same small size each time.
+struct array3d { size_t width, height, depth; int format; unsigned channels, flags; };
+struct physical { int type, handles, location_type, location; void *win32; char flags[8]; };
+static void *library;
+
+static int managed_pair(void) {
+  static int (*alloc)(uint64_t *, size_t, unsigned), (*release)(uint64_t);
+  if (!alloc) alloc = need(library, "cuMemAllocManaged"), release = need(library, "cuMemFree_v2");
+  uint64_t p;
+  return alloc(&p, 4096, 1) || release(p);
+}
+
+static int pitch_pair(void) {
+  static int (*alloc)(uint64_t *, size_t *, size_t, size_t, unsigned), (*release)(uint64_t);
+  if (!alloc) alloc = need(library, "cuMemAllocPitch_v2"), release = need(library, "cuMemFree_v2");
+  uint64_t p; size_t pitch;
+  return alloc(&p, &pitch, 1000, 4, 4) || release(p);
+}
+
+static int array_pair(void) {
+  static int (*make)(void **, const struct array3d *), (*end)(void *);
+  if (!make) make = need(library, "cuArray3DCreate_v2"), end = need(library, "cuArrayDestroy");
+  struct array3d shape = {64, 16, 0, 0x20, 1, 0}; void *a;
+  return make(&a, &shape) || end(a);
+}
+
+static int mipmap_pair(void) {
+  static int (*make)(void **, const struct array3d *, unsigned), (*end)(void *);
+  if (!make) make = need(library, "cuMipmappedArrayCreate"), end = need(library, "cuMipmappedArrayDestroy");
+  struct array3d shape = {64, 16, 0, 0x20, 1, 0}; void *a;
+  return make(&a, &shape, 3) || end(a);
+}
+
+static int physical_pair(void) {
+  static int (*make)(uint64_t *, size_t, const struct physical *, unsigned long long), (*end)(uint64_t);
+  if (!make) make = need(library, "cuMemCreate"), end = need(library, "cuMemRelease");
+  struct physical on_device = {.type = 1, .location_type = 1}; uint64_t h;
+  return make(&h, 2 << 20, &on_device, 0) || end(h);
+}
+
+// One launch of a graph that allocates and frees, and its end.
+static int graph_launch(void) {
+  static int (*launch)(void *, void *), (*sync)(void *);
+  static void *stream, *executable;
+  if (!launch) {
+    int (*create)(void **, unsigned) = need(library, "cuStreamCreate");
+    int (*begin)(void *, int) = need(library, "cuStreamBeginCapture_v2"), (*end)(void *, void **) = need(library, "cuStreamEndCapture");
+    int (*alloc)(uint64_t *, size_t, void *) = need(library, "cuMemAllocAsync"), (*release)(uint64_t, void *) = need(library, "cuMemFreeAsync");
+    int (*make)(void **, void *, unsigned long long) = need(library, "cuGraphInstantiateWithFlags");
+    void *graph; uint64_t p;
+    launch = need(library, "cuGraphLaunch");
+    sync = need(library, "cuStreamSynchronize");
+    if (create(&stream, 1) || begin(stream, 1) || alloc(&p, 4096, stream) || release(p, stream) || end(stream, &graph)) return 1;
+    if (make(&executable, graph, 0)) return 1;
+  }
+  return launch(executable, stream) || sync(stream);
+}
+
+static const struct { const char *name; int (*pair)(void); } FAMILIES[] = {
+  {"managed", managed_pair}, {"pitch", pitch_pair}, {"array", array_pair}, {"mipmap", mipmap_pair},
+  {"physical", physical_pair}, {"graph", graph_launch},
+};
+
 int main(int argc, char **argv) {
   if (argc < 3) return 64;
   long calls = atol(argv[2]);
@@ -130,6 +194,17 @@ int main(int argc, char **argv) {
   if (create(&context, 0, 0)) return 66;
   if (!strcmp(argv[1], "init")) { printf("%.2f %.2f\n", attached, attached); return 0; }
   if (!strcmp(argv[1], "async")) return pairs_in_order(h, calls);
+  library = h;
+  for (size_t f = 0; f < sizeof FAMILIES / sizeof *FAMILIES; f++) {
+    if (strcmp(argv[1], FAMILIES[f].name)) continue;
+    for (int b = 0; b < BATCHES; b++) {
+      double start = now();
+      for (long i = 0; i < calls; i++) if (FAMILIES[f].pair()) return 67;
+      batch[b] = now() - start;
+    }
+    report(batch, calls);
+    return 0;
+  }
   for (int b = 0; b < BATCHES; b++) {
     double start = now();
     if (!strcmp(argv[1], "pass")) for (long i = 0; i < calls; i++) version(&v);
