@@ -114,7 +114,15 @@ impl StateDriver {
             return self.refuse(to, REFUSED_CAPACITY, "the broker has no room for another client");
         };
         let (pages, gift) = match known {
-            Some((_, pages)) => (pages, None),
+            Some((_, pages)) => {
+                // The lost ledger's figures stand on the page that only brokers write.
+                for (slot, shown) in pages.broker().devices.iter().enumerate() {
+                    let overhead = shown.overhead.load(std::sync::atomic::Ordering::Relaxed);
+                    let word = self.clients.ledger.overhead(line, slot);
+                    word.store(overhead, std::sync::atomic::Ordering::SeqCst);
+                }
+                (pages, None)
+            }
             None => match PagePair::create(id, self.clients.ledger.epoch()) {
                 Ok((pages, gift)) => (pages, Some(gift)),
                 Err(error) => {
@@ -298,8 +306,16 @@ impl StateDriver {
                 };
                 self.step(now, event);
             }
-            // Nothing is measured for one client alone yet: the answer is the job's use.
-            ToBroker::Usage(Usage { header, slot, .. }) | ToBroker::Measure(Measure { header, slot, .. }) => {
+            ToBroker::Measure(Measure { header, slot, stage }) => {
+                let event = Event::Measure {
+                    client: id,
+                    slot: slot as usize,
+                    stage,
+                    sequence: header.sequence,
+                };
+                self.step(now, event);
+            }
+            ToBroker::Usage(Usage { header, slot, .. }) => {
                 let event = Event::Usage {
                     client: id,
                     slot: slot as usize,

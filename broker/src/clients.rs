@@ -12,9 +12,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use partage_policy::{Machine, Process};
+use partage_policy::{Machine, Process, Reading};
 use partage_protocol::job_ledger::{Shared, Words};
 use partage_protocol::message::MAX_DEVICES;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
@@ -174,11 +174,26 @@ impl Machine for Clients {
         let client = self.map.get(&client).filter(|_| slot < MAX_DEVICES)?;
         Some(Words {
             ledger: self.ledger.word(client.line, slot),
+            overhead: self.ledger.overhead(client.line, slot),
             shared: client.pages.as_ref().map(|pages| Shared {
                 granted: pages.granted(slot),
                 used: &pages.client().devices[slot].used,
                 settled: &pages.client().devices[slot].settled,
             }),
+        })
+    }
+
+    fn reading(&self, client: ClientId, slot: usize) -> Option<Reading> {
+        let line = self.pages(client)?.client().devices.get(slot)?;
+        // The counters around the amounts: a client that is between the two is not quiet, whatever the amounts were.
+        let finished = line.finished.load(Ordering::SeqCst);
+        let (used, managed) = (line.used.load(Ordering::SeqCst), line.managed.load(Ordering::SeqCst));
+        let started = line.started.load(Ordering::SeqCst);
+        Some(Reading {
+            used,
+            managed,
+            started,
+            finished,
         })
     }
 }

@@ -2,17 +2,23 @@
 //! What the broker knows of the devices: the driver's state, the list, the newest look at each, and when to look again.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
 
 use partage_policy::{DeviceSeen, DriverState, Event, Measurement, ProcessUse};
 use partage_protocol::units::{DeviceUuid, SECOND_NS};
 use tracing::warn;
 
 use crate::deaths::DYING_LOOK_NS;
-use crate::host::gpu::{DeviceFacts, Driver, GpuEvent, Sample};
+use crate::host::gpu::{DeviceFacts, Driver, GpuEvent, Look, Sample};
 use crate::state_driver::{Now, StateDriver};
 
 /// Pause between looks while no job lives.
 const IDLE_LOOK_NS: u64 = 10 * SECOND_NS;
+/// Pause between looks while clients allocate, however seldom the configuration wants them otherwise: what the driver
+/// holds is to be in the ledger within a second.
+const MOVED_LOOK_NS: u64 = SECOND_NS / 2;
+/// Least pause between two looks at one device on request: faster ones would cost everybody the driver's lock.
+const REQUESTED_LOOK_NS: u64 = SECOND_NS / 50;
 
 /// The devices as last seen.
 #[derive(Debug, Default)]
@@ -25,6 +31,15 @@ pub struct Devices {
     looked_ns: Option<u64>,
     pause_ns: u64,
     wants_look: bool,
+    /// Devices that somebody waits for.
+    wanted: BTreeSet<DeviceUuid>,
+    /// When each device was asked last.
+    asked: BTreeMap<DeviceUuid, u64>,
+    /// What the clients' counters added up to at the last look, and when that was compared.
+    moves: u64,
+    compared_ns: u64,
+    /// When they are to be compared next.
+    compare_at_ns: Option<u64>,
 }
 
 impl Devices {
@@ -66,14 +81,26 @@ impl Devices {
         self.wants_look = true;
     }
 
+    /// Wants a look at one device.
+    pub fn look_at(&mut self, device: DeviceUuid) {
+        self.wanted.insert(device);
+    }
+
     /// When the next look is due.
     #[must_use]
     pub fn next_look_ns(&self) -> u64 {
-        match self.looked_ns {
+        let all = match self.looked_ns {
             Some(_) if self.wants_look => 0,
             Some(looked) => looked + self.pause_ns,
             None => 0,
-        }
+        };
+        let requested = self.wanted.iter().map(|device| self.requested_ns(device));
+        requested.chain(self.compare_at_ns).fold(all, u64::min)
+    }
+
+    /// When a device that somebody waits for may be looked at again.
+    fn requested_ns(&self, device: &DeviceUuid) -> u64 {
+        self.asked.get(device).map_or(0, |asked| asked + REQUESTED_LOOK_NS)
     }
 
     /// Was each of `devices` looked at after `since_ns`, without process `pid`? A device that is lost or that no driver
@@ -100,6 +127,13 @@ impl StateDriver {
         match event {
             GpuEvent::Driver(driver) => self.driver_changed(driver, now),
             GpuEvent::Devices(list) => self.devices_listed(list, now),
+            GpuEvent::Asking { uuid } => {
+                if let Some(device) = DeviceUuid::parse(&uuid) {
+                    self.devices.asked.insert(device, now.ns);
+                    self.step(now, Event::Asking(device));
+                }
+                return;
+            }
             GpuEvent::Sample { uuid, asked_ns, sample } => self.device_sampled(&uuid, asked_ns, sample, now),
             GpuEvent::Lost { uuid, why } => {
                 if let Some(device) = DeviceUuid::parse(&uuid)
@@ -185,7 +219,7 @@ impl StateDriver {
             ProcessUse {
                 pid: process.pid,
                 uid: self.processes.uid(process.pid),
-                bytes: process.used.unwrap_or(0),
+                bytes: process.used,
                 descends_from: stat.and_then(|stat| self.job_by_ancestry(stat.id)),
             }
         });
@@ -199,10 +233,12 @@ impl StateDriver {
         self.step(now, Event::Measured(measurement));
     }
 
-    pub(crate) fn tick_devices(&mut self) {
+    pub(crate) fn tick_devices(&mut self, now: Now) {
         let is_busy = !self.jobs.is_empty() || !self.tickets.is_empty() || !self.held.is_empty();
         self.devices.pause_ns = if self.is_anything_dying() {
             DYING_LOOK_NS
+        } else if is_busy && self.have_clients_moved(now) {
+            self.config.poll_ns.min(MOVED_LOOK_NS)
         } else if is_busy {
             self.config.poll_ns
         } else {
@@ -210,13 +246,51 @@ impl StateDriver {
         };
     }
 
-    /// Should the devices be looked at now? Answers yes once.
-    pub fn take_look(&mut self, now: Now) -> bool {
-        let is_due = now.ns >= self.devices.next_look_ns();
-        if is_due {
+    /// Did a client's counters move since the last look? Compared once for each [`MOVED_LOOK_NS`].
+    fn have_clients_moved(&mut self, now: Now) -> bool {
+        if self.config.poll_ns <= MOVED_LOOK_NS || self.clients.count() == 0 {
+            self.devices.compare_at_ns = None;
+            return false;
+        }
+        let last_ns = self.devices.looked_ns.unwrap_or(0).max(self.devices.compared_ns);
+        if now.ns < last_ns + MOVED_LOOK_NS {
+            self.devices.compare_at_ns = Some(last_ns + MOVED_LOOK_NS);
+            return false;
+        }
+        self.devices.compared_ns = now.ns;
+        self.devices.compare_at_ns = Some(now.ns + MOVED_LOOK_NS);
+        self.moves() != self.devices.moves
+    }
+
+    fn moves(&self) -> u64 {
+        let lines = self.clients.iter().filter_map(|(_, client)| client.pages.as_ref());
+        let lines = lines.flat_map(|pages| &pages.client().devices);
+        lines.fold(0, |sum: u64, line| {
+            let words = [&line.started, &line.finished, &line.used];
+            words
+                .iter()
+                .fold(sum, |sum, word| sum.wrapping_add(word.load(Ordering::Relaxed)))
+        })
+    }
+
+    /// The looks that are due; each is answered once.
+    pub fn take_looks(&mut self, now: Now) -> Vec<Look> {
+        let is_due = |at_ns: u64| now.ns >= at_ns;
+        if self
+            .devices
+            .looked_ns
+            .is_none_or(|looked| self.devices.wants_look || is_due(looked + self.devices.pause_ns))
+        {
+            self.devices.moves = self.moves();
             self.devices.looked_ns = Some(now.ns);
             self.devices.wants_look = false;
+            self.devices.wanted.clear();
+            return vec![Look::All];
         }
-        is_due
+        let (due, later): (BTreeSet<_>, BTreeSet<_>) = std::mem::take(&mut self.devices.wanted)
+            .into_iter()
+            .partition(|device| is_due(self.devices.requested_ns(device)));
+        self.devices.wanted = later;
+        due.iter().map(|device| Look::Device(device.to_string())).collect()
     }
 }

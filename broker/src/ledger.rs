@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The broker's memory that outlives it: one mapped file with a line per client and the words **L**.
+//! The broker's memory that outlives it: one mapped file with a line per client and the words **L** and **O**.
 //!
 //! Every change is a store to the mapping, so that a broker killed between two instructions leaves exactly what it had
 //! decided; the page cache keeps it. A machine that crashes loses all clients with it, so nothing is synced, and a file
@@ -24,7 +24,7 @@ use crate::error::Error;
 pub const CAPACITY: usize = 16384;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"PTGLEDGR");
-const LAYOUT: u64 = 1;
+const LAYOUT: u64 = 2;
 const USED: u64 = 1;
 
 #[repr(C, align(4096))]
@@ -50,6 +50,7 @@ struct Line {
     uid: AtomicU64,
     image: [AtomicU64; 2],
     words: [AtomicU64; MAX_DEVICES],
+    overheads: [AtomicU64; MAX_DEVICES],
 }
 
 #[repr(C)]
@@ -231,6 +232,12 @@ impl Ledger {
         &self.layout().lines[index.0].words[slot]
     }
 
+    /// **O** of a client on a slot. Precondition: `slot` < `MAX_DEVICES`.
+    #[must_use]
+    pub fn overhead(&self, index: LineIndex, slot: usize) -> &AtomicU64 {
+        &self.layout().lines[index.0].overheads[slot]
+    }
+
     fn entry(&self, index: usize) -> Option<Entry> {
         let line = &self.layout().lines[index];
         (line.state.load(Ordering::Acquire) == USED).then(|| Entry {
@@ -251,7 +258,7 @@ impl Ledger {
 
 impl Line {
     fn clear(&self) {
-        for word in &self.words {
+        for word in self.words.iter().chain(&self.overheads) {
             word.store(0, Ordering::SeqCst);
         }
         self.state.store(0, Ordering::Release);
@@ -283,6 +290,7 @@ mod tests {
         let (line, client) = ledger.add(None, PROCESS, (8, 9), 1000).expect("room");
         ledger.set_job(line, job);
         ledger.word(line, 3).store(77, Ordering::SeqCst);
+        ledger.overhead(line, 3).store(5, Ordering::SeqCst);
         let epoch = ledger.epoch();
         drop(ledger);
 
@@ -296,6 +304,7 @@ mod tests {
         };
         assert_eq!(found, [(line, expected)]);
         assert_eq!(ledger.word(line, 3).load(Ordering::SeqCst), 77);
+        assert_eq!(ledger.overhead(line, 3).load(Ordering::SeqCst), 5);
         assert_eq!(ledger.epoch(), epoch + 1);
         assert!(ledger.next_job() > job.0);
         drop(ledger);
@@ -322,10 +331,12 @@ mod tests {
         assert_eq!(ledger.clients(), CAPACITY);
         let (line, old) = lines[9];
         ledger.word(line, 0).store(5, Ordering::SeqCst);
+        ledger.overhead(line, 0).store(6, Ordering::SeqCst);
         ledger.remove(line);
         let (again, new) = ledger.add(None, PROCESS, (0, 0), 0).expect("room");
         assert_eq!(again, line);
         assert!(new > old);
         assert_eq!(ledger.word(again, 0).load(Ordering::SeqCst), 0);
+        assert_eq!(ledger.overhead(again, 0).load(Ordering::SeqCst), 0);
     }
 }

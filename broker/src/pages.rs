@@ -174,6 +174,13 @@ impl PagePair {
         head.clients_in_job.store(clients_in_job, Ordering::Release);
     }
 
+    /// Writes what the driver holds for the client beyond its charges, slot 0 first.
+    pub fn show_overheads(&self, overheads: &[u64]) {
+        for (line, bytes) in self.broker().devices.iter().zip(overheads) {
+            line.overhead.store(*bytes, Ordering::Relaxed);
+        }
+    }
+
     /// **G** of a slot.
     #[must_use]
     pub fn granted(&self, slot: usize) -> &AtomicU64 {

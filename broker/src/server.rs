@@ -169,25 +169,26 @@ impl Server {
     /// What is due now, whether or not a descriptor said so.
     fn turn(&mut self, now: Now) {
         self.driver.tick(now);
-        if self.driver.take_look(now) {
-            self.gpu.look(now.ns);
-        }
-        for event in self.gpu.events(now.ns) {
-            self.driver.gpu(event, now);
-        }
+        self.serve_devices(now);
         // An event may have asked for another look (a client died): ask at once, its answer is awaited.
-        if self.driver.take_look(now) {
-            self.gpu.look(now.ns);
-            for event in self.gpu.events(now.ns) {
-                self.driver.gpu(event, now);
-            }
-        }
+        self.serve_devices(now);
         self.close_the_silent(now);
         if self.accept_again_ns.is_some_and(|at| now.ns >= at) {
             self.accept_again_ns = None;
             self.listen_for_connections(true);
         }
         self.perform(now);
+    }
+
+    fn serve_devices(&mut self, now: Now) {
+        for look in self.driver.take_looks(now) {
+            self.gpu.look(now.ns, look);
+        }
+        for event in self.gpu.events(now.ns) {
+            self.driver.gpu(event, now);
+        }
+        // What the clients said was noted when the looks were announced: now they may begin.
+        self.gpu.begin(now.ns);
     }
 
     fn timeout(&self, now: Now) -> EpollTimeout {

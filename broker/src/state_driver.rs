@@ -289,6 +289,12 @@ impl StateDriver {
                     pages.show(client.job, epoch, clients_in_job, &limits);
                 }
             }
+            Action::ShowOverheads { client, overheads } => {
+                if let Some(pages) = self.clients.pages(client) {
+                    pages.show_overheads(&overheads);
+                }
+            }
+            Action::Look(device) => self.devices.look_at(device),
             Action::Answer {
                 client,
                 sequence,
@@ -500,7 +506,7 @@ impl StateDriver {
         if self.policy.next_deadline().is_some_and(|deadline| now.ns >= deadline) {
             self.step(now, Event::Tick);
         }
-        self.tick_devices();
+        self.tick_devices(now);
         let is_idle =
             self.clients.count() == 0 && self.jobs.is_empty() && self.tickets.is_empty() && self.held.is_empty();
         if !is_idle {

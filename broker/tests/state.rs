@@ -82,13 +82,14 @@ impl Bench {
             self.driver.ended(watch, self.now);
         }
         self.driver.tick(self.now);
-        for _ in 0..3 {
-            if self.driver.take_look(self.now) {
-                self.gpu.look(self.now.ns);
+        for _ in 0..4 {
+            for look in self.driver.take_looks(self.now) {
+                self.gpu.look(self.now.ns, look);
             }
             for event in self.gpu.events(self.now.ns) {
                 self.driver.gpu(event, self.now);
             }
+            self.gpu.begin(self.now.ns);
         }
         for effect in self.driver.take_effects() {
             match effect {

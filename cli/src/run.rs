@@ -391,6 +391,8 @@ mod tests {
             denied: partage_protocol::admin::DeniedView::default(),
             limit_from: String::new(),
             request_from: String::new(),
+            overhead_bytes: 0,
+            managed_bytes: 0,
         }
     }
 

@@ -20,7 +20,7 @@ pub const GIB: u64 = 1 << 30;
 /// One mebibyte.
 pub const MIB: u64 = 1 << 20;
 /// What a context costs on the simulated devices: real enough to be seen, small enough not to crowd the limits here.
-const CONTEXT_BYTES: u64 = 64 * MIB;
+pub const CONTEXT_BYTES: u64 = 64 * MIB;
 
 /// What a case asks of its machine.
 #[derive(Clone, Copy, Debug)]
@@ -237,6 +237,22 @@ impl Rig {
                 let bytes = |name: &str| device[name].as_u64().unwrap_or(0);
                 sum + bytes("used_bytes") - bytes("overhead_bytes")
             })
+    }
+
+    /// Waits until the broker has measured what the driver holds for this rig's clients beyond their charges: before
+    /// that a context looks like room.
+    pub fn wait_for_overhead(&self) {
+        self.eventually(Duration::from_secs(2), "overhead is measured", || {
+            let machine = partage_machine::Machine::open(&self.sim_dir()).expect("the machine is there");
+            let occupants = (0..self.spec.gpus as usize).flat_map(|device| machine.occupants(device));
+            let truth: u64 = occupants.map(|occupant| occupant.used).sum();
+            let devices = self
+                .jobs()
+                .into_iter()
+                .flat_map(|job| job["devices"].as_array().cloned().unwrap_or_default());
+            let used: u64 = devices.filter_map(|device| device["used_bytes"].as_u64()).sum();
+            used == truth
+        });
     }
 
     /// What clients' allocations hold on all devices by the driver's own books, context overhead left out.

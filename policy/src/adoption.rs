@@ -39,9 +39,12 @@ impl Policy {
             for (slot, place) in job.record.devices.iter().enumerate() {
                 let limit = self.limit_of(place.device, place.limit);
                 let ledgers = clients.iter().filter_map(|client| machine.words(*client, slot));
-                let granted = ledgers.fold(0, |sum: u64, words| sum.saturating_add(words.ledger.load()));
+                let held = ledgers.fold(0, |sum: u64, words| {
+                    sum.saturating_add(words.ledger.load())
+                        .saturating_add(words.overhead.load())
+                });
                 // What was promised or granted stays allowed; more only once the device can be judged.
-                let ceiling = place.request.max(granted).min(limit);
+                let ceiling = place.request.max(held).min(limit);
                 job.slots.push(Slot::new(JobLedger::new(limit, ceiling)));
             }
             if let Some(process) = job.record.first {
@@ -118,6 +121,7 @@ impl Policy {
             }
         }
         self.welcome(client, job);
+        self.show_overheads(client, machine);
         self.show_pages(job);
         self.publish(
             "adopted",

@@ -271,7 +271,7 @@ impl Policy {
             // A raised promise is handed out by `share_pool`, after the others were lowered for it.
             let ceiling = state.ledger.ceiling().min(*limit);
             let pages = OnSlot { machine, slot };
-            let _granted = state.ledger.set_limit(&pages, *limit, ceiling, now_ns);
+            state.ledger.set_limit(&pages, *limit, ceiling, now_ns);
         }
         for place in places {
             self.share_pool(place.device, machine, now_ns);

@@ -3,9 +3,9 @@
 
 use partage_protocol::job_ledger::Verdict;
 use partage_protocol::message::{
-    DEVICE_IS_MIG, DeviceInfo, NOTICE_FOREIGN_NAMESPACE, NOTICE_NO_BROKER, NOTICE_SHARING_OFF, REFUSED_CAPACITY,
-    REFUSED_DEVICES, VERDICT_CARD_FULL, VERDICT_GRANTED, VERDICT_INVALID, VERDICT_LIMIT, VERDICT_RETRY,
-    WELCOME_DEFAULT_JOB, WELCOME_PRIVATE_BROKER, WELCOME_STRICT,
+    DEVICE_IS_MIG, DeviceInfo, NOTICE_FOREIGN_NAMESPACE, NOTICE_NO_BROKER, NOTICE_OVERHEAD, NOTICE_SHARING_OFF,
+    REFUSED_CAPACITY, REFUSED_DEVICES, VERDICT_CARD_FULL, VERDICT_GRANTED, VERDICT_INVALID, VERDICT_LIMIT,
+    VERDICT_RETRY, WELCOME_DEFAULT_JOB, WELCOME_PRIVATE_BROKER, WELCOME_STRICT,
 };
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 
@@ -57,6 +57,7 @@ impl Policy {
             },
         );
         self.welcome(id, job);
+        self.show_overheads(id, machine);
         self.show_pages(job);
         self.publish(
             "client-attached",
@@ -214,7 +215,7 @@ impl Policy {
         self.command(action, &reason);
     }
 
-    fn answer_invalid(&mut self, client: ClientId, slot: usize, sequence: u32) {
+    pub(crate) fn answer_invalid(&mut self, client: ClientId, slot: usize, sequence: u32) {
         let slot = u32::try_from(slot).unwrap_or(u32::MAX);
         let (granted, limit, job_used, physical_free) = (0, 0, 0, u64::MAX);
         let verdict = VERDICT_INVALID;
@@ -232,6 +233,18 @@ impl Policy {
     }
 
     pub(crate) fn usage<M: Machine>(&mut self, client: ClientId, slot: usize, sequence: u32, machine: &M) {
+        let reason = "the client asked for the job's use";
+        self.answer_usage((client, slot, sequence), VERDICT_GRANTED, machine, reason);
+    }
+
+    /// Answers with a verdict and the numbers of the moment.
+    pub(crate) fn answer_usage<M: Machine>(
+        &mut self,
+        (client, slot, sequence): (ClientId, usize, u32),
+        verdict: u32,
+        machine: &M,
+        reason: &str,
+    ) {
         let job = self.clients.get(&client).map(|client| client.job);
         let ledger = job
             .and_then(|job| self.jobs.get(&job))
@@ -249,17 +262,17 @@ impl Policy {
             client,
             sequence,
             slot: slot as u32,
-            verdict: VERDICT_GRANTED,
+            verdict,
             granted,
             limit: ledger.limit(),
             job_used: ledger.used_sum(&pages),
             physical_free: self.physical_free(job, slot),
         };
         self.note_peaks(job, machine);
-        self.command(action, "the client asked for the job's use");
+        self.command(action, reason);
     }
 
-    fn slot_device(&self, job: JobId, slot: usize) -> Option<(DeviceUuid, u64)> {
+    pub(crate) fn slot_device(&self, job: JobId, slot: usize) -> Option<(DeviceUuid, u64)> {
         let job = self.jobs.get(&job)?;
         let ledger = &job.slots.get(slot)?.ledger;
         Some((
@@ -293,6 +306,7 @@ impl Policy {
             }
         }
         self.clients.remove(&client);
+        self.forget_overheads(client);
         self.awaited.remove(&client);
         let is_last_of_pid = !self.clients.values().any(|other| other.process == known.process);
         for (device, bytes) in devices {
@@ -320,6 +334,12 @@ impl Policy {
     ) {
         let Some(known) = self.clients.get(&client) else { return };
         let (job, pid) = (known.job, known.process.pid);
+        if what == NOTICE_OVERHEAD {
+            if let Some((device, _)) = self.slot_device(job, slot) {
+                self.command(Action::Look(device), "the client's overhead may have changed");
+            }
+            return;
+        }
         let Some(state) = self.jobs.get_mut(&job) else { return };
         let text = match what {
             NOTICE_SHARING_OFF => format!("sharing is off in pid {pid}: an invariant broke at place {value}"),
@@ -344,6 +364,7 @@ fn held_by<M: Machine>(machine: &M, client: ClientId, slot: usize) -> u64 {
     use partage_protocol::reservation::Word;
     machine.words(client, slot).map_or(0, |words| {
         let ledger = words.ledger.load();
-        words.shared.map_or(ledger, |shared| shared.used.load().min(ledger))
+        let charged = words.shared.map_or(ledger, |shared| shared.used.load().min(ledger));
+        charged.saturating_add(words.overhead.load())
     })
 }

@@ -6,7 +6,7 @@
 
 use partage_protocol::admin::Reply;
 use partage_protocol::message::DeviceInfo;
-use partage_protocol::units::{ClientId, JobId};
+use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 
 use crate::event::Ticket;
 use crate::job::{EndedJob, JobRecord, Process};
@@ -68,7 +68,16 @@ pub enum Action {
         /// Limit words, slot 0 first.
         limits: Vec<u64>,
     },
-    /// Answer an `Ask` or a `Usage`; G is in the page already.
+    /// Write the overhead words of a client's broker page.
+    ShowOverheads {
+        /// Whose page.
+        client: ClientId,
+        /// Bytes, slot 0 first.
+        overheads: Vec<u64>,
+    },
+    /// Look at a device soon: somebody waits for what it shows.
+    Look(DeviceUuid),
+    /// Answer an `Ask`, a `Usage` or a `Measure`; G is in the page already.
     Answer {
         /// Who.
         client: ClientId,

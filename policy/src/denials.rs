@@ -23,7 +23,7 @@ pub enum Reason {
     CardFull,
     /// No broker answered the client; it told the next one.
     NoBroker,
-    /// A context or a module was made again undone: its overhead did not fit the limit.
+    /// A context or module was not let in: what it takes did not fit the limit, or the card.
     Overhead,
 }
 
@@ -54,7 +54,7 @@ impl Reason {
             Self::Limit => "the job's limit",
             Self::CardFull => "the card has no room for this job",
             Self::NoBroker => "no broker answered",
-            Self::Overhead => "a context or module does not fit the job's limit",
+            Self::Overhead => "what a context or module takes does not fit",
         }
     }
 
@@ -127,7 +127,9 @@ impl Policy {
         let Some(place) = state.slots.get_mut(slot) else { return };
         let here = reason.counter(&mut place.denied);
         *here = here.saturating_add(times);
-        let (limit, used) = (place.ledger.limit(), place.ledger.used_sum(&OnSlot { machine, slot }));
+        let pages = OnSlot { machine, slot };
+        let (limit, used) = (place.ledger.limit(), place.ledger.used_sum(&pages));
+        let overhead = place.ledger.overhead_sum(&pages);
         let own = job.to_string();
         let others = holders.into_iter().filter(|holder| holder.who != own);
         place.last_denial = Some(Denial {
@@ -152,10 +154,14 @@ impl Policy {
                 asked => format_bytes(asked),
             };
             let text = format!(
-                "{job} was denied {what} on {gpu} ({}): it uses {} of {}; denied {count} times so far",
+                "{job} was denied {what} on {gpu} ({}): it uses {} of {}{}; denied {count} times so far",
                 reason.because(),
                 format_bytes(used),
-                format_bytes(limit)
+                format_bytes(limit),
+                match overhead {
+                    0 => String::new(),
+                    bytes => format!(", {} of it overhead", format_bytes(bytes)),
+                }
             );
             self.publish("denied", Some(job), pid, text);
         }

@@ -6,7 +6,7 @@
 //! ```
 //! Nothing is admitted on a device that is not `ok`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::event::{DeviceSeen, Measurement};
 
@@ -42,6 +42,9 @@ pub(crate) struct Device {
     pub measured: Option<Measurement>,
     /// Unmanaged processes that an event has named already.
     pub announced: BTreeSet<u32>,
+    /// What a first context of a user's process was measured to cost here at most, by uid: a hostile client must not
+    /// make contexts look expensive to others.
+    pub learned: BTreeMap<u32, u64>,
 }
 
 impl Device {
@@ -52,6 +55,7 @@ impl Device {
             why: String::new(),
             measured: None,
             announced: BTreeSet::new(),
+            learned: BTreeMap::new(),
         }
     }
 
@@ -68,7 +72,7 @@ impl Device {
             .processes
             .iter()
             .filter(|process| process.pid == pid)
-            .map(|p| p.bytes)
+            .filter_map(|process| process.bytes)
             .sum();
         measured.processes.retain(|process| process.pid != pid);
         measured.used_bytes = measured.used_bytes.saturating_sub(listed.max(bytes));

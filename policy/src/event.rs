@@ -60,8 +60,8 @@ pub struct ProcessUse {
     pub pid: u32,
     /// Owner, where /proc tells.
     pub uid: Option<u32>,
-    /// Bytes on the device; 0 where NVML does not say.
-    pub bytes: u64,
+    /// Bytes on the device; none where NVML does not say.
+    pub bytes: Option<u64>,
     /// The job that this process descends from by cgroup or ancestry, attached or not.
     pub descends_from: Option<JobId>,
 }
@@ -196,6 +196,8 @@ pub enum Event {
         /// A sentence.
         why: String,
     },
+    /// A look at the device begins after this; its [`Event::Measured`] is the next one of the device.
+    Asking(DeviceUuid),
     /// NVML's numbers for one device.
     Measured(Measurement),
     /// `partage run`.
@@ -256,6 +258,17 @@ pub enum Event {
         client: ClientId,
         /// The device's place in the job.
         slot: usize,
+        /// Repeated in the answer.
+        sequence: u32,
+    },
+    /// A client wants its overhead on a slot considered (`Measure` of the protocol).
+    Measure {
+        /// Who.
+        client: ClientId,
+        /// The device's place in the job.
+        slot: usize,
+        /// `MEASURE_*`.
+        stage: u32,
         /// Repeated in the answer.
         sequence: u32,
     },

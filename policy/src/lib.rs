@@ -11,9 +11,10 @@
 //!
 //! Invariants, for every device at every instant:
 //! 1. Σ promised ≤ usable × overcommit (1 unless configured).
-//! 2. While anything is promised: Σ over jobs of max(firm, granted) + unmanaged ≤ usable, unless unmanaged use grew, a
-//!    limit was lowered below use, or a promise beyond what is usable was admitted; then only falling use. *Firm* is the
-//!    promise, or where the promises on a device add up to more than it has, its part of what there is (`room.rs`).
+//! 2. While anything is promised: Σ over jobs of max(firm, granted + overhead) + unmanaged ≤ usable, unless unmanaged use
+//!    or an overhead grew, a limit was lowered below use, or a promise beyond what is usable was admitted; then only
+//!    falling use. *Firm* is the promise, or where the promises on a device add up to more than it has, its part of what
+//!    there is (`room.rs`).
 //! 3. The queue is first come, first served among requests that could use a common device.
 #![forbid(unsafe_code)]
 
@@ -28,6 +29,7 @@ mod device;
 mod event;
 mod job;
 mod life;
+mod overhead;
 mod placement;
 mod policy;
 mod request;
@@ -50,6 +52,7 @@ pub use job::{
     REMEMBER_NS,
 };
 pub use life::STRICT_NS;
+pub use overhead::{MEASURE_NS, Reading, UNAUDITED_NS};
 pub use policy::{Config, Machine, Policy};
 pub use request::{GpuChoice, GpuName, RunSpec, check_name, job_number};
 pub use target::Access;

@@ -48,11 +48,12 @@ impl Policy {
             .copied()
             .collect();
         for device in missing {
-            self.lose_device(device, "the driver does not show it any more".into());
+            let why = "the driver does not show it any more".into();
+            self.lose_device(device, why, machine, now_ns);
         }
     }
 
-    pub(crate) fn lose_device(&mut self, device: DeviceUuid, why: String) {
+    pub(crate) fn lose_device<M: Machine>(&mut self, device: DeviceUuid, why: String, machine: &M, now_ns: u64) {
         let Some(known) = self
             .devices
             .get_mut(&device)
@@ -71,6 +72,7 @@ impl Policy {
             job.note(text.clone());
         }
         self.publish("device-lost", None, None, text);
+        self.give_up_measuring(device, machine, now_ns);
     }
 
     pub(crate) fn measure<M: Machine>(&mut self, measured: Measurement, machine: &M, now_ns: u64) {
@@ -85,6 +87,7 @@ impl Policy {
         };
         known.measured = Some(measured);
         known.state = DeviceState::Ok;
+        self.take_overheads(device, machine, now_ns);
         let jobs: Vec<JobId> = self
             .jobs
             .values()
@@ -103,7 +106,7 @@ impl Policy {
         let Some(job) = self.jobs.get_mut(&job) else { return };
         for (slot, state) in job.slots.iter_mut().enumerate() {
             let pages = OnSlot { machine, slot };
-            if state.ledger.granted_sum(&pages) > state.ledger.limit().min(state.ledger.ceiling()) {
+            if state.ledger.is_over(&pages) {
                 state.ledger.rebalance(&pages, now_ns);
             }
         }
@@ -132,7 +135,7 @@ impl Policy {
                     let text = format!(
                         "pid {} uses {} of GPU {index}",
                         process.pid,
-                        format_bytes(process.bytes)
+                        process.bytes.map_or("an unknown amount".to_owned(), format_bytes)
                     );
                     self.publish("unmanaged", None, Some(process.pid), text);
                 }
@@ -200,6 +203,7 @@ impl Policy {
                 self.share_pool(device, machine, now_ns);
             }
         }
+        self.expire_overheads(machine, now_ns);
         for id in self.jobs.keys().copied().collect::<Vec<_>>() {
             self.expire_job(id, machine, now_ns);
         }
@@ -261,7 +265,7 @@ impl Policy {
         let adoption = self
             .adoption_until_ns
             .map(|until| if self.awaited.is_empty() { 0 } else { until });
-        let mut due: Vec<u64> = adoption.into_iter().collect();
+        let mut due: Vec<u64> = adoption.into_iter().chain(self.overheads_due()).collect();
         for job in self.jobs.values() {
             match &job.phase {
                 Phase::Waiting(queued) => {
@@ -357,7 +361,7 @@ impl Policy {
             return JobState::Dying;
         }
         let is_over = |(slot, state): (usize, &crate::job::Slot)| {
-            state.ledger.granted_sum(&OnSlot { machine, slot }) > state.ledger.limit()
+            state.ledger.held_sum(&OnSlot { machine, slot }) > state.ledger.limit()
         };
         if job.slots.iter().enumerate().any(is_over) {
             JobState::OverLimit

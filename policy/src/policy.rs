@@ -13,6 +13,7 @@ use crate::command::{Action, Command};
 use crate::device::Device;
 use crate::event::{DriverState, Event, Ticket};
 use crate::job::{Client, Job, Presence};
+use crate::overhead::{Gauge, Measuring, Reading};
 
 /// Where clients' reservation words are: the broker's ledger file and pages, or a model.
 pub trait Machine {
@@ -20,6 +21,8 @@ pub trait Machine {
     type Word: Word;
     /// The words of a client on a slot; `None` only for a client without a ledger row.
     fn words(&self, client: ClientId, slot: usize) -> Option<Words<'_, Self::Word>>;
+    /// What the client's page says of a slot now; `None` while its pages are not reachable.
+    fn reading(&self, client: ClientId, slot: usize) -> Option<Reading>;
 }
 
 /// One slot of a machine, as a job's ledger wants it.
@@ -88,6 +91,10 @@ pub struct Policy {
     pub(crate) awaited: BTreeSet<ClientId>,
     /// When they are no longer waited for.
     pub(crate) adoption_until_ns: Option<u64>,
+    /// What is known of the clients' overhead, by client and slot.
+    pub(crate) gauges: BTreeMap<(ClientId, usize), Gauge>,
+    /// Clients that wait for a measurement.
+    pub(crate) measures: Vec<Measuring>,
     /// When something is due; kept so that asks need not look at every job.
     pub(crate) due_ns: Option<u64>,
     /// Unix time less the monotonic time, in nanoseconds and modulo 2^64; see [`Policy::set_clock`].
@@ -111,6 +118,8 @@ impl Policy {
             next_job,
             awaited: BTreeSet::new(),
             adoption_until_ns: None,
+            gauges: BTreeMap::new(),
+            measures: Vec::new(),
             due_ns: None,
             unix_offset_ns: 0,
             out: Vec::new(),
@@ -149,9 +158,23 @@ impl Policy {
                 self.usage(client, slot, sequence, machine);
                 return std::mem::take(&mut self.out);
             }
+            Event::Measure {
+                client,
+                slot,
+                stage,
+                sequence,
+            } => {
+                self.measure_client((client, slot, sequence), stage, machine, now_ns);
+                self.due_ns = self.next_due();
+                return std::mem::take(&mut self.out);
+            }
+            Event::Asking(device) => {
+                self.asking(device, machine);
+                return std::mem::take(&mut self.out);
+            }
             Event::Adopt(adoption) => self.adopt(adoption, machine, now_ns),
             Event::Devices { driver, found } => self.see_devices(driver, found, machine, now_ns),
-            Event::DeviceLost { device, why } => self.lose_device(device, why),
+            Event::DeviceLost { device, why } => self.lose_device(device, why, machine, now_ns),
             Event::Measured(measured) => self.measure(measured, machine, now_ns),
             Event::Run(run) => self.run(*run, machine, now_ns),
             Event::TicketGone(ticket) => self.ticket_gone(ticket),

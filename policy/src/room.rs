@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Who holds what of a device, what is left, and how pooled jobs share it.
 //!
-//! Per job and device, in bytes: *promised* (its request), *granted* (Σ L of its clients), *used* (what they charge),
-//! *measured* (what NVML shows of its processes). *committed* is max(promised, used, measured): admission counts it.
+//! Per job and device, in bytes: *promised* (its request), *granted* (Σ L of its clients), *used* (what they charge), both
+//! with the overhead of its processes (Σ O), *measured* (what NVML shows of its processes). Measured and used are two
+//! views of the same memory and never added. *committed* is max(promised, used, measured): admission counts it.
 //! *held* is max(firm, granted, measured): what the job could reach without being asked, so that Σ held is what
 //! must stay within the device once anything is promised there.
 //!
@@ -20,6 +21,7 @@ use partage_protocol::admin::Holder;
 use partage_protocol::units::{DeviceUuid, JobId};
 
 use crate::device::DeviceState;
+use crate::job::Job;
 use crate::policy::{Machine, OnSlot, Policy};
 
 /// One job on one device.
@@ -32,6 +34,8 @@ pub(crate) struct Hold {
     pub firm: u64,
     pub granted: u64,
     pub used: u64,
+    /// The part of `used` that need not be on the device.
+    pub managed: u64,
     pub measured: u64,
 }
 
@@ -206,9 +210,9 @@ impl Policy {
             match pids.get(&process.pid) {
                 Some(job) => {
                     let sum = measured_by_job.entry(*job).or_default();
-                    *sum = sum.saturating_add(process.bytes);
+                    *sum = sum.saturating_add(process.bytes.unwrap_or(0));
                 }
-                None => strangers.push((process.pid, process.bytes)),
+                None => strangers.push((process.pid, process.bytes.unwrap_or(0))),
             }
         }
         let mut holds = Vec::new();
@@ -224,17 +228,18 @@ impl Policy {
                 limit: self.limit_of(device, placement.limit),
                 promised: placement.request,
                 firm: placement.request,
-                granted: state.ledger.granted_sum(&pages),
+                granted: state.ledger.held_sum(&pages),
                 used: state.ledger.used_sum(&pages),
+                managed: self.managed_bytes(job, slot, machine),
                 measured: measured_by_job.remove(&job.id()).unwrap_or(0),
             });
         }
         let listed = strangers
             .iter()
             .fold(0, |sum: u64, (_, bytes)| sum.saturating_add(*bytes));
-        let explained = holds
-            .iter()
-            .fold(listed, |sum, hold| sum.saturating_add(hold.used.max(hold.measured)));
+        let explained = holds.iter().fold(listed, |sum, hold| {
+            sum.saturating_add(hold.used.saturating_sub(hold.managed).max(hold.measured))
+        });
         let in_use = known.measured.as_ref().map_or(0, |measured| measured.used_bytes);
         let unexplained = in_use
             .saturating_sub(explained)
@@ -249,6 +254,14 @@ impl Policy {
         };
         picture.firm_up();
         Some(picture)
+    }
+
+    /// The part of what a job's clients charged on a slot that need not be on the device.
+    pub(crate) fn managed_bytes<M: Machine>(&self, job: &Job, slot: usize, machine: &M) -> u64 {
+        let readings = job.clients.iter().filter_map(|client| machine.reading(*client, slot));
+        readings.fold(0, |sum: u64, reading| {
+            sum.saturating_add(reading.managed.min(reading.used))
+        })
     }
 
     /// Shares what nobody was promised evenly among the pooled jobs of a device. Where nothing is promised at all there
@@ -363,7 +376,7 @@ impl Policy {
             return;
         };
         if slot.ledger.ceiling() != ceiling || slot.ledger.limit() != hold.limit {
-            let _granted = slot.ledger.set_limit(
+            slot.ledger.set_limit(
                 &OnSlot {
                     machine,
                     slot: hold.slot,

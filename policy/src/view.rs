@@ -12,6 +12,7 @@ use partage_protocol::units::JobId;
 
 use crate::event::{Caller, TargetQuery};
 use crate::job::{Job, Phase};
+use crate::overhead::overhead_of;
 use crate::policy::{Machine, OnSlot, Policy};
 use crate::room::Picture;
 use crate::target::{Access, may_see};
@@ -91,8 +92,10 @@ impl Policy {
             let ledger = job.slots.get(slot).filter(|_| job.is_live()).map(|slot| &slot.ledger);
             let pages = OnSlot { machine, slot };
             let used = ledger.map_or(0, |ledger| ledger.used_sum(&pages));
-            let granted = ledger.map_or(0, |ledger| ledger.granted_sum(&pages));
+            let granted = ledger.map_or(0, |ledger| ledger.held_sum(&pages));
             let mut view = self.slot_view(job.id(), slot, used, granted);
+            view.overhead_bytes = ledger.map_or(0, |ledger| ledger.overhead_sum(&pages));
+            view.managed_bytes = ledger.map_or(0, |_| self.managed_bytes(job, slot, machine));
             if !sees {
                 view.limit_from.clear();
                 view.request_from.clear();
@@ -107,14 +110,19 @@ impl Policy {
                     .words(*id, slot)
                     .and_then(|words| words.shared.map(|shared| shared.used.load()))
             };
-            let used_bytes = if client.is_nvml_only { 0..0 } else { 0..slots };
-            let used_bytes = used_bytes.map(|slot| used(slot).unwrap_or(0)).collect();
+            let shown = if client.is_nvml_only { 0..0 } else { 0..slots };
+            let overhead_bytes: Vec<u64> = shown.map(|slot| overhead_of(machine, *id, slot)).collect();
+            let with_charges = |(slot, overhead): (usize, &u64)| used(slot).unwrap_or(0).saturating_add(*overhead);
+            let used_bytes = overhead_bytes.iter().enumerate().map(with_charges).collect();
             Some(ClientView {
                 pid: client.process.pid,
                 state: client.presence.word().into(),
                 used_bytes,
+                overhead_bytes,
             })
         });
+        let mut notes = job.notes.clone();
+        notes.extend(self.overhead_notes(job));
         JobView {
             job: job.id().to_string(),
             name: record.name.clone().filter(|_| sees),
@@ -129,7 +137,7 @@ impl Policy {
             denied: job.denied,
             started_ns: record.started_unix_ns,
             is_strict: record.is_strict,
-            notes: if sees { job.notes.clone() } else { Vec::new() },
+            notes: if sees { notes } else { Vec::new() },
             ended_ns: job.end.as_ref().map(|end| end.unix_ns),
             end_reason: job.end.as_ref().map(|end| end.reason.clone()),
         }
@@ -156,6 +164,8 @@ impl Policy {
             denied: state.map(|slot| slot.denied).unwrap_or_default(),
             limit_from: origin.limit,
             request_from: origin.request,
+            overhead_bytes: 0,
+            managed_bytes: 0,
         }
     }
 
@@ -209,7 +219,7 @@ impl Policy {
                         pid: process.pid,
                         uid: process.uid,
                         gpu: device.seen.index,
-                        used_bytes: process.bytes,
+                        used_bytes: process.bytes.unwrap_or(0),
                         job: process.descends_from.map(|job| job.to_string()),
                     });
                 }

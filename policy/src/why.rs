@@ -104,7 +104,7 @@ impl Policy {
                 ));
             }
         }
-        for note in &job.notes {
+        for note in &view.notes {
             if !texts.contains(note) {
                 texts.push(note.clone());
             }
@@ -326,8 +326,22 @@ fn use_text(device: &JobDeviceView, view: &JobView) -> Option<String> {
     let of = device
         .limit_bytes
         .map_or(String::new(), |limit| format!(" of {}", format_bytes(limit)));
+    let parts = [
+        (device.overhead_bytes, "contexts, modules and other overhead"),
+        (device.managed_bytes, "managed memory"),
+    ];
+    let parts: Vec<String> = parts
+        .iter()
+        .filter(|(bytes, _)| *bytes > 0)
+        .map(|(bytes, what)| format!("{} {what}", format_bytes(*bytes)))
+        .collect();
+    let parts = if parts.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", parts.join(", "))
+    };
     Some(format!(
-        "GPU {gpu}: {}{of} in use, at most {peak} so far",
+        "GPU {gpu}: {}{of} in use{parts}, at most {peak} so far",
         format_bytes(device.used_bytes)
     ))
 }

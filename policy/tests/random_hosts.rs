@@ -44,6 +44,8 @@ fn act(with_excuses: bool) -> BoxedStrategy<Act> {
     prop_oneof![
         12 => calm,
         1 => (at(), sets).prop_map(|(job, mem)| Act::Set { job, mem }),
+        2 => (at(), 0..2usize, 0..2000u64).prop_map(|(client, slot, mib)| Act::Context { client, slot, bytes: mib * MIB }),
+        1 => (at(), 0..2usize, 0..6000u64).prop_map(|(client, slot, mib)| Act::Drift { client, slot, bytes: mib * MIB }),
         1 => (1..3u8, 0..4000u64).prop_map(|(device, mib)| Act::Stranger { device, bytes: mib * MIB }),
     ]
     .boxed()

@@ -180,7 +180,7 @@ pub struct JobDeviceView {
     pub limit_bytes: Option<u64>,
     /// Promised bytes.
     pub request_bytes: u64,
-    /// Used bytes as the clients charge them.
+    /// Used bytes: what the clients charged, and the overhead of their processes.
     pub used_bytes: u64,
     /// Highest use seen.
     pub peak_bytes: u64,
@@ -196,6 +196,12 @@ pub struct JobDeviceView {
     /// What set the promise; empty where it follows the limit, and as above.
     #[serde(default)]
     pub request_from: String,
+    /// Of `used_bytes`, what the driver holds beyond the clients' charges, as measured: contexts, modules, rounding.
+    #[serde(default)]
+    pub overhead_bytes: u64,
+    /// Of `used_bytes`, managed memory, which need not be on the device.
+    #[serde(default)]
+    pub managed_bytes: u64,
 }
 
 /// One job.
@@ -276,8 +282,11 @@ pub struct ClientView {
     pub pid: u32,
     /// `attached`, `away` (no connection, still alive), `dying`.
     pub state: String,
-    /// Used bytes per slot.
+    /// Used bytes per slot, overhead included.
     pub used_bytes: Vec<u64>,
+    /// Of them, measured overhead per slot.
+    #[serde(default)]
+    pub overhead_bytes: Vec<u64>,
 }
 
 /// Denials by reason.
@@ -289,7 +298,7 @@ pub struct DeniedView {
     pub card_full: u64,
     /// No broker answered.
     pub no_broker: u64,
-    /// A context or module did not fit the limit.
+    /// A context or module was not let in, because with it the job would exceed its limit or the card's room.
     #[serde(default)]
     pub overhead: u64,
 }

@@ -4,9 +4,14 @@
 //! Terms: a member's *floor* is what must not be taken from it: what it uses, and what it was just granted and has not
 //! used yet (the *pin*). *Slack* is what it holds beyond that, so that it need not ask for every allocation; slack is
 //! shared evenly and taken back whenever a sibling asks. The *ceiling* is the part of the limit that the card has room
-//! for at the moment (equal to the limit where all of it is promised). All amounts in bytes.
+//! for at the moment (equal to the limit where all of it is promised). A member's *overhead* (O) is what the driver holds
+//! for it beyond what it charged, as measured; it takes from what the members may be granted, exactly as if the limit had
+//! been lowered by it. All amounts in bytes.
 //!
-//! The words themselves (`L` in the broker's mapped file, `G` and `U` in the client's pages) are reached through
+//! Invariant: Σ L + Σ O ≤ min(limit, ceiling) at every instant, unless one of those fell below it or an overhead grew;
+//! then Σ L only falls until it holds again.
+//!
+//! The words themselves (`L` and `O` in the broker's mapped file, `G` and `U` in the client's pages) are reached through
 //! [`Pages`], so that this structure holds only what may be forgotten when the broker dies: after an [adoption]
 //! (JobLedger::adopt) the words in the file say it all.
 //!
@@ -34,6 +39,8 @@ const ROUNDS: u32 = 4;
 pub struct Words<'a, W> {
     /// **L** in the broker's file.
     pub ledger: &'a W,
+    /// **O** in the broker's file.
+    pub overhead: &'a W,
     /// The shared words; none when the pages are not (or no longer) reachable: such a member keeps its L as it is.
     pub shared: Option<Shared<'a, W>>,
 }
@@ -61,7 +68,7 @@ pub trait Pages {
 pub enum Verdict {
     /// L and G cover what was wanted; pinned.
     Granted,
-    /// Σ use with it exceeds the limit.
+    /// Σ use with it, overhead included, exceeds the limit.
     Limit,
     /// It is within the limit, but the card has `short_by` bytes too little for this job now. Raise the ceiling by as
     /// much and ask again, or deny.
@@ -84,7 +91,7 @@ pub struct Answer {
     pub granted: u64,
     /// The job's limit.
     pub limit: u64,
-    /// What the job uses, pins included.
+    /// What the job uses, overhead included.
     pub job_used: u64,
 }
 
@@ -151,10 +158,27 @@ impl JobLedger {
         })
     }
 
-    /// What the job uses: Σ min(U, L), and L for a member whose pages are lost. U beyond L is a charge that is being
-    /// undone or a client's lie; neither holds memory that the driver was allowed to give.
-    pub fn used_sum<P: Pages>(&self, pages: &P) -> u64 {
+    /// Σ O: what the driver holds for the members beyond what they charged.
+    pub fn overhead_sum<P: Pages>(&self, pages: &P) -> u64 {
         self.members.keys().fold(0, |sum: u64, client| {
+            sum.saturating_add(pages.words(*client).map_or(0, |words| words.overhead.load()))
+        })
+    }
+
+    /// Σ L + Σ O: what the job could come to hold without anybody being asked.
+    pub fn held_sum<P: Pages>(&self, pages: &P) -> u64 {
+        self.granted_sum(pages).saturating_add(self.overhead_sum(pages))
+    }
+
+    /// Is more held than limit and ceiling allow? Then nobody grows, and [`JobLedger::rebalance`] follows falling use.
+    pub fn is_over<P: Pages>(&self, pages: &P) -> bool {
+        self.granted_sum(pages) > self.effective(pages)
+    }
+
+    /// What the job uses: Σ min(U, L), or L for a member whose pages are lost, + Σ O. U beyond L is a charge that is
+    /// being undone or a client's lie; neither holds memory that the driver was allowed to give.
+    pub fn used_sum<P: Pages>(&self, pages: &P) -> u64 {
+        self.members.keys().fold(self.overhead_sum(pages), |sum: u64, client| {
             sum.saturating_add(pages.words(*client).map_or(0, |words| {
                 let ledger = words.ledger.load();
                 words.shared.map_or(ledger, |shared| shared.used.load().min(ledger))
@@ -180,10 +204,10 @@ impl JobLedger {
             member.granted_asks = shared.settled.load();
         }
         self.members.insert(client, member);
-        if self.granted_sum(pages) > self.effective() {
+        if self.is_over(pages) {
             // The job was over a lowered limit, and its clients frozen, when the last broker died.
             self.freeze(pages);
-            if self.granted_sum(pages) <= self.effective() {
+            if !self.is_over(pages) {
                 // Use had fallen in the meantime.
                 for words in self.members.keys().filter_map(|client| pages.words(*client)) {
                     if let Some(shared) = words.shared {
@@ -199,19 +223,77 @@ impl JobLedger {
         if self.members.remove(&client).is_some() {
             if let Some(words) = pages.words(client) {
                 reservation::death(words.ledger);
+                words.overhead.store(0);
             }
             self.rebalance(pages, now_ns);
         }
     }
 
     /// Raises or lowers the limit and the ceiling. Below use nothing dies: every member keeps what it uses and growth
-    /// is denied. Answers Σ L; while that is above the limit the job is over it, and [`JobLedger::rebalance`] follows
-    /// falling use.
-    pub fn set_limit<P: Pages>(&mut self, pages: &P, limit: u64, ceiling: u64, now_ns: u64) -> u64 {
+    /// is denied. While the job is over ([`JobLedger::is_over`]), [`JobLedger::rebalance`] follows falling use.
+    pub fn set_limit<P: Pages>(&mut self, pages: &P, limit: u64, ceiling: u64, now_ns: u64) {
         self.limit = limit;
         self.ceiling = ceiling;
         self.rebalance(pages, now_ns);
-        self.granted_sum(pages)
+    }
+
+    /// What the driver holds for a member beyond its charges was measured. More of it is exactly like a lowered limit,
+    /// less of it like a raised one.
+    pub fn set_overhead<P: Pages>(&mut self, pages: &P, client: ClientId, bytes: u64, now_ns: u64) {
+        if !self.members.contains_key(&client) {
+            return;
+        }
+        let Some(words) = pages.words(client) else { return };
+        if words.overhead.load() != bytes {
+            words.overhead.store(bytes);
+            self.rebalance(pages, now_ns);
+        }
+    }
+
+    /// Raises a member's overhead to `bytes` if the job has room for it, taking slack back from everybody as an ask does.
+    pub fn reserve_overhead<P: Pages>(&mut self, pages: &P, client: ClientId, bytes: u64, now_ns: u64) -> Verdict {
+        let Some(words) = pages.words(client).filter(|_| self.members.contains_key(&client)) else {
+            return Verdict::Invalid;
+        };
+        let growth = bytes.saturating_sub(words.overhead.load());
+        if growth == 0 {
+            return Verdict::Granted;
+        }
+        for _ in 0..ROUNDS {
+            if self.is_over(pages) {
+                self.rebalance(pages, now_ns);
+            }
+            let members = self.look(pages, now_ns, None);
+            let floors: u128 = members.iter().map(|member| u128::from(member.floor)).sum();
+            let total = floors + u128::from(growth);
+            let Some(rest) = u128::from(self.effective(pages)).checked_sub(total) else {
+                if members.iter().any(|member| member.is_moving) {
+                    return Verdict::Retry;
+                }
+                return self.denial(pages, total);
+            };
+            let slack = rest as u64 / (members.len() as u64).max(1);
+            for member in &members {
+                self.lower(pages, member, member.floor.saturating_add(slack));
+            }
+            if self.granted_sum(pages).saturating_add(growth) <= self.effective(pages) {
+                words.overhead.store(bytes);
+                return Verdict::Granted;
+            }
+        }
+        Verdict::Retry
+    }
+
+    /// Why `total` more than the overhead cannot be held.
+    fn denial<P: Pages>(&self, pages: &P, total: u128) -> Verdict {
+        let all = total + u128::from(self.overhead_sum(pages));
+        if all > u128::from(self.limit) {
+            return Verdict::Limit;
+        }
+        // Within the limit, so both fit 64 bits.
+        Verdict::CardFull {
+            short_by: (all as u64).saturating_sub(self.limit.min(self.ceiling)),
+        }
     }
 
     /// Shares the slack evenly again: called after every change of members or limits, and from time to time while the
@@ -219,25 +301,26 @@ impl JobLedger {
     pub fn rebalance<P: Pages>(&mut self, pages: &P, now_ns: u64) {
         let mut seen = self.look(pages, now_ns, None);
         let mut floors = seen.iter().fold(0, |sum: u64, member| sum.saturating_add(member.floor));
-        if floors > self.effective() || self.granted_sum(pages) > self.effective() {
+        if floors <= self.effective(pages) {
+            // Often all it takes: what nobody uses is no reason to freeze those who were just granted something.
+            self.share_slack(pages, &seen, floors);
+        }
+        if floors > self.effective(pages) || self.is_over(pages) {
             self.freeze(pages);
-            if self.granted_sum(pages) > self.effective() {
+            if self.is_over(pages) {
                 return;
             }
             // Use fell in the meantime, or a pin was in the way: there is something to share after all.
             seen = self.look(pages, now_ns, None);
             floors = seen.iter().fold(0, |sum: u64, member| sum.saturating_add(member.floor));
         }
-        let slack = self.effective().saturating_sub(floors) / (seen.len() as u64).max(1);
-        for member in &seen {
-            self.lower(pages, member, member.floor.saturating_add(slack));
-        }
+        let slack = self.share_slack(pages, &seen, floors);
         for member in &seen {
             let Some(words) = pages.words(member.client) else {
                 continue;
             };
             let Some(shared) = words.shared else { continue };
-            let free = self.effective().saturating_sub(self.granted_sum(pages));
+            let free = self.effective(pages).saturating_sub(self.granted_sum(pages));
             let held = words.ledger.load();
             // A lone member gets the division's remainder too: it is to have everything.
             let target = if seen.len() == 1 {
@@ -251,6 +334,15 @@ impl JobLedger {
                 reservation::raise(words.ledger, shared.granted, to);
             }
         }
+    }
+
+    /// Lowers everybody to floor and an even part of the slack. Answers that part.
+    fn share_slack<P: Pages>(&self, pages: &P, seen: &[Seen], floors: u64) -> u64 {
+        let slack = self.effective(pages).saturating_sub(floors) / (seen.len() as u64).max(1);
+        for member in seen {
+            self.lower(pages, member, member.floor.saturating_add(slack));
+        }
+        slack
     }
 
     /// A member wants its use to become `wanted` on the device.
@@ -292,11 +384,11 @@ impl JobLedger {
             return Verdict::Invalid;
         };
         for _ in 0..ROUNDS {
-            if self.granted_sum(pages) > self.effective() {
+            if self.is_over(pages) {
                 // Freezes again, and thaws everybody when use has fallen far enough.
                 self.rebalance(pages, now_ns);
             }
-            if wanted <= words.ledger.load() && self.granted_sum(pages) <= self.effective() {
+            if wanted <= words.ledger.load() && !self.is_over(pages) {
                 // An earlier ask of this client, or a lowering that was taken back, made the room already.
                 shared.granted.store(words.ledger.load());
                 return Verdict::Granted;
@@ -305,26 +397,20 @@ impl JobLedger {
             // Clients write their use: the sum of a few of them may be more than 64 bits.
             let floors: u128 = siblings.iter().map(|member| u128::from(member.floor)).sum();
             let total = floors + u128::from(wanted);
-            let Some(rest) = u128::from(self.effective()).checked_sub(total) else {
+            let Some(rest) = u128::from(self.effective(pages)).checked_sub(total) else {
                 // A charge that is being undone looks like use for an instant: not a reason to deny.
                 let asker_moves = shared.used.load() > words.ledger.load();
                 if asker_moves || siblings.iter().any(|member| member.is_moving) {
                     return Verdict::Retry;
                 }
-                if total > u128::from(self.limit) {
-                    return Verdict::Limit;
-                }
-                // Within the limit, so both fit 64 bits.
-                return Verdict::CardFull {
-                    short_by: (total as u64).saturating_sub(self.effective()),
-                };
+                return self.denial(pages, total);
             };
             let slack = rest as u64 / (self.members.len() as u64).max(1);
             for member in &siblings {
                 self.lower(pages, member, member.floor.saturating_add(slack));
             }
             let held = words.ledger.load();
-            let reach = held.saturating_add(self.effective().saturating_sub(self.granted_sum(pages)));
+            let reach = held.saturating_add(self.effective(pages).saturating_sub(self.granted_sum(pages)));
             if reach >= wanted {
                 // Nothing was lowered for more than this, so the asker keeps what it held.
                 let to = wanted.saturating_add(slack).max(held).min(reach);
@@ -335,9 +421,9 @@ impl JobLedger {
         Verdict::Retry
     }
 
-    /// What a job with this limit may hold at the moment.
-    fn effective(&self) -> u64 {
-        self.limit.min(self.ceiling)
+    /// What the members may be granted at the moment: what is left of limit and ceiling beside the overhead.
+    fn effective<P: Pages>(&self, pages: &P) -> u64 {
+        self.limit.min(self.ceiling).saturating_sub(self.overhead_sum(pages))
     }
 
     /// Nobody grows without asking, and L follows use down: the job is over its limit.

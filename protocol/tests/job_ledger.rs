@@ -33,6 +33,7 @@ struct Row {
     granted: AtomicU64,
     used: AtomicU64,
     settled: AtomicU64,
+    overhead: AtomicU64,
 }
 
 impl Row {
@@ -62,6 +63,7 @@ impl Pages for Rows {
         };
         Some(Words {
             ledger: &row.ledger,
+            overhead: &row.overhead,
             shared: Some(shared),
         })
     }
@@ -167,6 +169,8 @@ enum Step {
     Free(usize),
     Die(usize),
     Limit(u64, u64),
+    Overhead(usize, u64),
+    Announce(usize, u64),
     Restart,
 }
 
@@ -178,6 +182,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0..6usize).prop_map(Step::Free),
         1 => (0..6usize).prop_map(Step::Die),
         1 => (0..500u64, 0..500u64).prop_map(|(limit, ceiling)| Step::Limit(limit, ceiling)),
+        1 => (0..6usize, prop_oneof![0..300u64, Just(u64::MAX)]).prop_map(|(client, bytes)| Step::Overhead(client, bytes)),
+        1 => (0..6usize, 0..300u64).prop_map(|(client, bytes)| Step::Announce(client, bytes)),
         1 => Just(Step::Restart),
     ]
 }
@@ -206,8 +212,9 @@ proptest! {
                     let row = &pages.0[&client];
                     let got = reserve(&row.client(), bytes, |wanted| answer(ledger.ask(&pages, client, wanted, 0).verdict));
                     // Alone at work, so an ask that fits must succeed, and one that does not must not.
-                    let before = ledger.used_sum(&pages) - if got.is_ok() { bytes } else { 0 };
-                    prop_assert_eq!(before, used);
+                    let charged = |pages: &Rows| pages.0.values().fold(0, |sum: u64, row| sum.saturating_add(row.used()));
+                    let before = charged(&pages) - if got.is_ok() { bytes } else { 0 };
+                    prop_assert_eq!(before.saturating_add(ledger.overhead_sum(&pages)), used);
                     prop_assert_eq!(got.is_ok(), bytes <= room, "{} bytes with {} left", bytes, room);
                 }
                 Step::Free(client) => {
@@ -220,7 +227,23 @@ proptest! {
                     ledger.death(&pages, client, 0);
                     pages.0.remove(&client);
                 }
-                Step::Limit(limit, ceiling) => drop(ledger.set_limit(&pages, limit, ceiling, 0)),
+                Step::Limit(limit, ceiling) => ledger.set_limit(&pages, limit, ceiling, 0),
+                Step::Overhead(client, bytes) => {
+                    let Some(client) = nth(client) else { continue };
+                    ledger.set_overhead(&pages, client, bytes, 0);
+                    prop_assert_eq!(pages.0[&client].overhead.load(Ordering::SeqCst), bytes);
+                }
+                Step::Announce(client, bytes) => {
+                    let Some(client) = nth(client) else { continue };
+                    let was = pages.0[&client].overhead.load(Ordering::SeqCst);
+                    let growth = bytes.saturating_sub(was);
+                    let room = ledger.limit().min(ledger.ceiling()).saturating_sub(ledger.used_sum(&pages));
+                    let verdict = ledger.reserve_overhead(&pages, client, bytes, 0);
+                    // Alone at work, and nothing is pinned: exactly what fits is granted.
+                    prop_assert_eq!(verdict == Verdict::Granted, growth <= room, "{} more with {} left", growth, room);
+                    let is = pages.0[&client].overhead.load(Ordering::SeqCst);
+                    prop_assert_eq!(is, if verdict == Verdict::Granted { was.max(bytes) } else { was });
+                }
                 Step::Restart => {
                     let mut after = JobLedger::new(ledger.limit(), ledger.ceiling());
                     for client in ledger.clients() {
@@ -231,8 +254,11 @@ proptest! {
                     ledger = after;
                 }
             }
-            let (sum, most) = (ledger.granted_sum(&pages), ledger.limit().min(ledger.ceiling()));
-            prop_assert!(sum <= most || sum <= before, "{} granted of {}", sum, most);
+            let beyond = ledger.overhead_sum(&pages);
+            let most = ledger.limit().min(ledger.ceiling()).saturating_sub(beyond);
+            let sum = ledger.granted_sum(&pages);
+            prop_assert_eq!(ledger.is_over(&pages), sum > most);
+            prop_assert!(sum <= most || sum <= before, "{} granted of {} beside {}", sum, most, beyond);
             for row in pages.0.values() {
                 prop_assert!(row.used() <= row.ledger.load(Ordering::SeqCst));
                 // Over a lowered limit all are frozen.

@@ -14,7 +14,7 @@ mod search;
 mod state;
 
 use search::{Scenario, search};
-use state::{Op, Outcome, State};
+use state::{Op, Outcome, Overhead, State};
 
 const THREE: [&[Op]; 3] = [
     &[Op::Attach, Op::Allocate(3)],
@@ -244,6 +244,58 @@ fn a_limit_set_below_use_survives_the_broker() {
         is_attached: true,
         new_limit: Some(2),
         broker_kills: 1,
+        ..Scenario::default()
+    };
+    search(&scenario, |_| Ok(())).expect_no_violation();
+}
+
+#[test]
+fn overhead_that_changes_at_any_step_counts_like_a_lowered_limit() {
+    // A context of 2 appears while one process asks 3 of 5 and the other frees what it took; later it is gone.
+    let programs: [&[Op]; 3] = [
+        &[Op::Allocate(3), Op::DriverFree(3), Op::Refund(3), Op::Allocate(2)],
+        &[Op::Allocate(2)],
+        &[],
+    ];
+    let scenario = Scenario {
+        name: "overhead grows and falls",
+        programs,
+        is_attached: true,
+        overheads: &[
+            Overhead::Measured(0, 2),
+            Overhead::Measured(1, 1),
+            Overhead::Measured(0, 0),
+        ],
+        ..Scenario::default()
+    };
+    search(&scenario, |_| Ok(())).expect_no_violation();
+}
+
+#[test]
+fn overhead_survives_the_broker_and_goes_with_its_process() {
+    let programs: [&[Op]; 3] = [&[Op::Allocate(3)], &[Op::Allocate(2)], &[]];
+    let scenario = Scenario {
+        name: "overhead, broker and client killed",
+        programs,
+        is_attached: true,
+        broker_kills: 1,
+        client_kills: 1,
+        overheads: &[Overhead::Measured(0, 2), Overhead::Measured(0, 1)],
+        ..Scenario::default()
+    };
+    search(&scenario, |_| Ok(())).expect_no_violation();
+}
+
+#[test]
+fn of_two_announced_contexts_and_an_ask_no_more_than_the_limit_is_granted() {
+    // Two processes announce a context of 2 each beside an ask of 3 of 5: the invariant is checked in every state.
+    let programs: [&[Op]; 3] = [&[Op::Allocate(3)], &[Op::Allocate(1)], &[]];
+    let scenario = Scenario {
+        name: "announced contexts",
+        programs,
+        is_attached: true,
+        broker_kills: 1,
+        overheads: &[Overhead::Announced(0, 2), Overhead::Announced(1, 2)],
         ..Scenario::default()
     };
     search(&scenario, |_| Ok(())).expect_no_violation();

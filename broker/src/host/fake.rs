@@ -3,14 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use super::gpu::{DeviceFacts, Driver, Gpu, GpuEvent, GpuProcess, Sample};
+use super::gpu::{DeviceFacts, Driver, Gpu, GpuEvent, GpuProcess, Look, Sample};
 
 /// A machine's devices.
 #[derive(Clone, Debug, Default)]
 pub struct FakeGpu {
     devices: Vec<FakeDevice>,
     driver: Option<Driver>,
-    asked_ns: Option<u64>,
     is_announced: bool,
 }
 
@@ -20,6 +19,17 @@ struct FakeDevice {
     used: BTreeMap<u32, u64>,
     is_hung: bool,
     was_hung: bool,
+    look: Stage,
+}
+
+/// How far a look at a device is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    #[default]
+    None,
+    Wanted,
+    Announced,
+    Begun(u64),
 }
 
 impl FakeGpu {
@@ -37,11 +47,11 @@ impl FakeGpu {
             used: BTreeMap::new(),
             is_hung: false,
             was_hung: false,
+            look: Stage::None,
         });
         Self {
             devices: devices.collect(),
             driver: Some(Driver::Ok),
-            asked_ns: None,
             is_announced: false,
         }
     }
@@ -77,8 +87,20 @@ impl FakeGpu {
 }
 
 impl Gpu for FakeGpu {
-    fn look(&mut self, now_ns: u64) {
-        self.asked_ns = Some(now_ns);
+    fn look(&mut self, _now_ns: u64, look: Look) {
+        let is_meant = |device: &&mut FakeDevice| match &look {
+            Look::All => true,
+            Look::Device(uuid) => device.facts.uuid == *uuid,
+        };
+        for device in self.devices.iter_mut().filter(is_meant) {
+            device.look = Stage::Wanted;
+        }
+    }
+
+    fn begin(&mut self, now_ns: u64) {
+        for device in self.devices.iter_mut().filter(|device| device.look == Stage::Announced) {
+            device.look = Stage::Begun(now_ns);
+        }
     }
 
     fn events(&mut self, _now_ns: u64) -> Vec<GpuEvent> {
@@ -92,11 +114,18 @@ impl Gpu for FakeGpu {
                 ));
             }
         }
-        let Some(asked_ns) = self.asked_ns.take() else {
-            return out;
-        };
         for device in &mut self.devices {
             let uuid = device.facts.uuid.clone();
+            let asked_ns = match device.look {
+                Stage::None | Stage::Announced => continue,
+                Stage::Wanted => {
+                    device.look = Stage::Announced;
+                    out.push(GpuEvent::Asking { uuid });
+                    continue;
+                }
+                Stage::Begun(asked_ns) => asked_ns,
+            };
+            device.look = Stage::None;
             if device.is_hung {
                 if !device.was_hung {
                     let why = "no answer within the deadline".to_owned();

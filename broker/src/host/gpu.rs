@@ -73,6 +73,11 @@ pub enum GpuEvent {
     Driver(Driver),
     /// The devices, in index order; sent after each `Driver(Ok)` and when the list changed.
     Devices(Vec<DeviceFacts>),
+    /// A look at one device begins with the next [`Gpu::begin`].
+    Asking {
+        /// Which.
+        uuid: String,
+    },
     /// A look at one device.
     Sample {
         /// Which.
@@ -91,12 +96,26 @@ pub enum GpuEvent {
     },
 }
 
+/// What is to be looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// Every device; also looks for a driver that was not there.
+    All,
+    /// The device of this name.
+    Device(String),
+}
+
 /// Tells about devices without ever making the broker wait.
+///
+/// `events` announces each look with [`GpuEvent::Asking`], so that the caller can note what should be seen, and `begin`
+/// begins it.
 pub trait Gpu {
-    /// Wants a new sample of every device. Samples asked for before this call do not count as an answer to it.
-    fn look(&mut self, now_ns: u64);
+    /// Wants new samples. Samples asked for before this call do not count as an answer to it.
+    fn look(&mut self, now_ns: u64, look: Look);
     /// Does what is due and answers what happened.
     fn events(&mut self, now_ns: u64) -> Vec<GpuEvent>;
+    /// Begins the looks that `events` announced.
+    fn begin(&mut self, now_ns: u64);
     /// When [`Gpu::events`] should be called at the latest, in the clock of `now_ns`.
     fn deadline_ns(&self) -> Option<u64>;
 }

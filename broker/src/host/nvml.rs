@@ -12,7 +12,7 @@
 //! The main helper never asks a lost device again, so that one hung device costs the others one deadline once. A lost
 //! device is tried by a helper of its own, with growing pauses, until it answers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -22,7 +22,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use partage_protocol::units::SECOND_NS;
 use tracing::{info, warn};
 
-use super::gpu::{DeviceFacts, Driver, Gpu, GpuEvent};
+use super::gpu::{DeviceFacts, Driver, Gpu, GpuEvent, Look};
 use super::nvml_helper::{Answer, Ask};
 use crate::error::Error;
 
@@ -65,7 +65,10 @@ pub struct Nvml {
     lost: BTreeMap<String, Slot>,
     devices: Vec<DeviceFacts>,
     driver: Option<Driver>,
-    wants_look: bool,
+    /// Every device that is listed is wanted, or will be once they are.
+    wants_all: bool,
+    /// Devices to be looked at.
+    wanted: BTreeSet<String>,
     ended: Vec<Child>,
 }
 
@@ -83,8 +86,10 @@ struct Helper {
     socket: UnixStream,
     line: Vec<u8>,
     places: Vec<String>,
-    /// Device places still to be looked at in this round.
-    round: Vec<usize>,
+    /// The place that was looked at last: the next one's turn comes first.
+    last: usize,
+    /// The look that begins with the next `begin`.
+    announced: Option<usize>,
     asked: Option<Asked>,
 }
 
@@ -131,11 +136,32 @@ impl Helper {
             socket: ours,
             line: Vec::new(),
             places: Vec::new(),
-            round: Vec::new(),
+            last: 0,
+            announced: None,
             asked: None,
         };
         helper.ask(Ask::Open, now_ns, OPEN_DEADLINE_NS);
         Ok(helper)
+    }
+
+    /// Free for another request.
+    fn is_idle(&self) -> bool {
+        self.asked.is_none() && self.announced.is_none()
+    }
+
+    fn announce(&mut self, place: usize, out: &mut Vec<GpuEvent>) {
+        if let Some(uuid) = self.places.get(place).cloned() {
+            self.announced = Some(place);
+            out.push(GpuEvent::Asking { uuid });
+        }
+    }
+
+    /// Begins the look that was announced.
+    fn begin(&mut self, now_ns: u64) {
+        if let Some(place) = self.announced.take() {
+            self.last = place;
+            self.ask(Ask::Sample(place), now_ns, SAMPLE_DEADLINE_NS);
+        }
     }
 
     fn ask(&mut self, what: Ask, now_ns: u64, patience_ns: u64) {
@@ -186,7 +212,8 @@ impl Nvml {
             lost: BTreeMap::new(),
             devices: Vec::new(),
             driver: None,
-            wants_look: false,
+            wants_all: false,
+            wanted: BTreeSet::new(),
             ended: Vec::new(),
         })
     }
@@ -264,17 +291,25 @@ impl Nvml {
             }
         }
         if let Some(helper) = &mut slot.helper
-            && helper.asked.is_none()
+            && helper.is_idle()
         {
-            if helper.round.is_empty() && std::mem::take(&mut self.wants_look) {
-                let lost = &self.lost;
-                let wanted = (0..helper.places.len())
-                    .rev()
-                    .filter(|place| !lost.contains_key(&helper.places[*place]));
-                helper.round = wanted.collect();
+            if std::mem::take(&mut self.wants_all) {
+                self.wanted.extend(helper.places.iter().cloned());
             }
-            if let Some(place) = helper.round.pop() {
-                helper.ask(Ask::Sample(place), now_ns, SAMPLE_DEADLINE_NS);
+            let (lost, wanted) = (&self.lost, &self.wanted);
+            let count = helper.places.len();
+            let is_next = |place: &usize| {
+                let uuid = &helper.places[*place];
+                wanted.contains(uuid) && !lost.contains_key(uuid)
+            };
+            let next = (1..=count).map(|step| (helper.last + step) % count).find(is_next);
+            match next {
+                Some(place) => {
+                    self.wanted.remove(&helper.places[place]);
+                    helper.announce(place, out);
+                }
+                // What is left is lost, or not there.
+                None => self.wanted.clear(),
             }
         }
         self.main = slot;
@@ -295,7 +330,9 @@ impl Nvml {
             (Ask::Open, Answer::Devices(devices)) => {
                 slot.pause_ns = PAUSE_NS.0;
                 helper.places = devices.iter().map(|device| device.uuid.clone()).collect();
-                self.wants_look = true;
+                // The first one's turn is next.
+                helper.last = helper.places.len().saturating_sub(1);
+                self.wants_all = true;
                 let is_new = self.driver != Some(Driver::Ok);
                 self.set_driver(Driver::Ok, out);
                 if is_new || self.devices != devices {
@@ -370,7 +407,11 @@ impl Nvml {
             match helper.answer() {
                 Ok(None) if !is_late => {}
                 Ok(Some(Answer::Devices(devices))) => match devices.iter().position(|device| device.uuid == uuid) {
-                    Some(place) => helper.ask(Ask::Sample(place), now_ns, SAMPLE_DEADLINE_NS),
+                    Some(place) => {
+                        helper.places = devices.iter().map(|device| device.uuid.clone()).collect();
+                        helper.asked = None;
+                        helper.announce(place, out);
+                    }
                     None => self.end(&mut slot, now_ns),
                 },
                 Ok(Some(Answer::Sample(sample))) => {
@@ -388,8 +429,12 @@ impl Nvml {
 }
 
 impl Gpu for Nvml {
-    fn look(&mut self, now_ns: u64) {
-        self.wants_look = true;
+    fn look(&mut self, now_ns: u64, look: Look) {
+        match look {
+            Look::All => self.wants_all = true,
+            Look::Device(uuid) if self.lost.contains_key(&uuid) => {}
+            Look::Device(uuid) => drop(self.wanted.insert(uuid)),
+        }
         if matches!(self.driver, Some(Driver::Ok) | None) {
             return;
         }
@@ -405,9 +450,17 @@ impl Gpu for Nvml {
         out
     }
 
+    fn begin(&mut self, now_ns: u64) {
+        for slot in std::iter::once(&mut self.main).chain(self.lost.values_mut()) {
+            if let Some(helper) = &mut slot.helper {
+                helper.begin(now_ns);
+            }
+        }
+    }
+
     fn deadline_ns(&self) -> Option<u64> {
-        let is_idle = self.main.helper.as_ref().is_some_and(|helper| helper.asked.is_none());
-        let now = (is_idle && self.wants_look).then_some(0);
+        let is_idle = self.main.helper.as_ref().is_some_and(Helper::is_idle);
+        let now = (is_idle && (self.wants_all || !self.wanted.is_empty())).then_some(0);
         let slots = std::iter::once(&self.main).chain(self.lost.values());
         slots.filter_map(Slot::deadline_ns).chain(now).min()
     }
@@ -459,7 +512,12 @@ mod tests {
     fn until(nvml: &mut Nvml, now_ns: &mut u64, is_it: impl Fn(&GpuEvent) -> bool) -> Vec<GpuEvent> {
         let mut seen = Vec::new();
         for _ in 0..200 {
-            for event in nvml.events(*now_ns) {
+            let events = nvml.events(*now_ns);
+            nvml.begin(*now_ns);
+            for event in events {
+                if matches!(event, GpuEvent::Asking { .. }) {
+                    continue;
+                }
                 let is_last = is_it(&event);
                 seen.push(event);
                 if is_last {
@@ -484,7 +542,7 @@ mod tests {
     fn a_hung_device_is_lost_within_its_deadline_and_the_others_go_on() {
         let mut nvml = adapter(&script("exec sleep 1000"));
         let mut now_ns = SECOND_NS;
-        nvml.look(now_ns);
+        nvml.look(now_ns, Look::All);
         let seen = until(&mut nvml, &mut now_ns, |event| matches!(event, GpuEvent::Lost { .. }));
         assert_eq!(seen[0], GpuEvent::Driver(Driver::Ok));
         assert!(matches!(&seen[1], GpuEvent::Devices(list) if list.len() == 2));
@@ -497,7 +555,7 @@ mod tests {
         // Looks after that meet the healthy device alone, at once.
         for _ in 0..3 {
             let asked = now_ns;
-            nvml.look(now_ns);
+            nvml.look(now_ns, Look::All);
             let seen = until(&mut nvml, &mut now_ns, is_sample_of("GPU-a"));
             assert!(seen.iter().all(|event| !is_sample_of("GPU-b")(event)));
             assert!(now_ns < asked + SAMPLE_DEADLINE_NS);
@@ -512,7 +570,7 @@ mod tests {
         let at_one = format!("if [ -e {} ]; then {healthy}; else exit 1; fi", flag.display());
         let mut nvml = adapter(&script(&at_one));
         let mut now_ns = SECOND_NS;
-        nvml.look(now_ns);
+        nvml.look(now_ns, Look::All);
         until(
             &mut nvml,
             &mut now_ns,
@@ -526,7 +584,7 @@ mod tests {
         let expected = crate::host::gpu::GpuProcess { pid: 7, used: Some(2) };
         assert_eq!((sample.used, &sample.processes[..]), (2, &[expected][..]));
         // From now on the main helper looks at it again.
-        nvml.look(now_ns);
+        nvml.look(now_ns, Look::All);
         until(&mut nvml, &mut now_ns, is_sample_of("GPU-b"));
         assert!(nvml.lost.is_empty());
     }

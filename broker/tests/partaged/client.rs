@@ -11,12 +11,14 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
 
 use nix::sys::mman::{MapFlags, ProtFlags, mmap};
 use partage_machine::Machine;
 use partage_protocol::admin::{Reply, Request};
 use partage_protocol::message::{
-    Answer, Ask, ENVIRONMENT_BYTES, Hello, ToClient, VERDICT_GRANTED, VERDICT_RETRY, Welcome,
+    Answer, Ask, ENVIRONMENT_BYTES, Hello, MEASURE_AFTER, MEASURE_BEFORE, Measure, ToClient, VERDICT_GRANTED,
+    VERDICT_RETRY, Welcome,
 };
 use partage_protocol::page::{BrokerPage, ClientPage, PAGE_BYTES};
 use partage_protocol::reservation::{AskAnswer, ClientWords, Denial, refund, reserve};
@@ -153,6 +155,13 @@ impl Pages {
     }
 }
 
+/// One of the counters around an operation.
+#[derive(Clone, Copy)]
+enum Counter {
+    Started,
+    Finished,
+}
+
 struct Client {
     socket: PathBuf,
     token: [u8; 32],
@@ -236,8 +245,26 @@ impl Client {
         AskAnswer::Denied(Denial::NoBroker)
     }
 
+    fn count(&self, slot: usize, counter: Counter) {
+        let Some(pages) = &self.pages else { return };
+        // SAFETY: mapped until the process ends, made of atomics only.
+        let line = unsafe { &(*pages.client.as_ptr()).devices[slot] };
+        let word = match counter {
+            Counter::Started => &line.started,
+            Counter::Finished => &line.finished,
+        };
+        word.fetch_add(1, Ordering::SeqCst);
+    }
+
     /// Charges, then takes the memory from the simulated device, as a hook calls the driver.
     fn reserve(&mut self, slot: usize, bytes: u64) -> String {
+        self.count(slot, Counter::Started);
+        let result = self.reserve_counted(slot, bytes);
+        self.count(slot, Counter::Finished);
+        result
+    }
+
+    fn reserve_counted(&mut self, slot: usize, bytes: u64) -> String {
         let words = self.pages.as_ref().expect("attached").words(slot);
         match reserve(&words, bytes, |wanted| self.ask(slot as u32, wanted, bytes)) {
             Ok(()) => match self.hold(slot, bytes) {
@@ -251,28 +278,88 @@ impl Client {
         }
     }
 
-    /// Takes memory of the simulated device; the first time on each it opens a context, which is what NVML lists.
-    fn hold(&mut self, device: usize, bytes: u64) -> bool {
-        if self.seat.is_none() {
+    /// One `Measure`. Answers the verdict.
+    fn measure(&mut self, slot: usize, stage: u32) -> u32 {
+        self.sequence += 1;
+        let measure = Measure {
+            header: Measure::header(self.sequence),
+            slot: slot as u32,
+            stage,
+        };
+        let wire = self.wire.as_ref().expect("attached");
+        wire.send(measure.as_bytes(), &[]).expect("sent");
+        let (packet, _) = wire.receive().expect("answered");
+        match ToClient::decode(&packet) {
+            Ok(ToClient::Answer(answer)) if answer.header.sequence == self.sequence => answer.verdict,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Makes a context as a hook does: announced, made, measured, and destroyed again where it may not stay.
+    fn context(&mut self, slot: usize) -> String {
+        let before = self.measure(slot, MEASURE_BEFORE);
+        if before != VERDICT_GRANTED {
+            return format!("refused {before}");
+        }
+        let (machine, seat) = self.seat();
+        if machine.open_context(seat, slot).is_err() {
+            return "device full".to_owned();
+        }
+        let after = self.measure(slot, MEASURE_AFTER);
+        if after == VERDICT_GRANTED {
+            self.contexts |= 1 << slot;
+            return "ok".to_owned();
+        }
+        let (machine, seat) = self.seat();
+        machine.close_context(seat, slot);
+        assert_eq!(self.measure(slot, MEASURE_AFTER), VERDICT_GRANTED);
+        format!("destroyed {after}")
+    }
+
+    fn seat(&mut self) -> (&Machine, usize) {
+        let (machine, seat) = self.seat.get_or_insert_with(|| {
             let machine = Machine::from_environment().expect("a machine").expect("opened");
             let seat = machine.take_seat().expect("a seat");
-            self.seat = Some((machine, seat));
+            (machine, seat)
+        });
+        (machine, *seat)
+    }
+
+    /// Takes memory of the simulated device; the first time on each it opens a context, which is what NVML lists.
+    fn hold(&mut self, device: usize, bytes: u64) -> bool {
+        let has_context = self.contexts & (1 << device) != 0;
+        self.contexts |= 1 << device;
+        let (machine, seat) = self.seat();
+        if !has_context && machine.open_context(seat, device).is_err() {
+            return false;
         }
-        let (machine, seat) = self.seat.as_ref().expect("just taken");
-        if self.contexts & (1 << device) == 0 {
-            self.contexts |= 1 << device;
-            if machine.open_context(*seat, device).is_err() {
-                return false;
-            }
-        }
-        machine.reserve(*seat, device, bytes).is_ok()
+        machine.reserve(seat, device, bytes).is_ok()
     }
 
     fn free(&mut self, slot: usize, bytes: u64) -> String {
-        let (machine, seat) = self.seat.as_ref().expect("holds something");
-        machine.release(*seat, slot, bytes);
+        self.count(slot, Counter::Started);
+        let (machine, seat) = self.seat();
+        machine.release(seat, slot, bytes);
         let words = self.pages.as_ref().expect("attached").words(slot);
-        refund(words.used, bytes).map_or("underflow".to_owned(), |_| "ok".to_owned())
+        let result = refund(words.used, bytes).map_or("underflow".to_owned(), |_| "ok".to_owned());
+        self.count(slot, Counter::Finished);
+        result
+    }
+
+    /// Writes a word of its page, as a client that lies.
+    fn write(&mut self, word: &str, slot: usize, value: u64) -> String {
+        let pages = self.pages.as_ref().expect("attached");
+        // SAFETY: mapped until the process ends, made of atomics only.
+        let line = unsafe { &(*pages.client.as_ptr()).devices[slot] };
+        let word = match word {
+            "used" => &line.used,
+            "managed" => &line.managed,
+            "started" => &line.started,
+            "finished" => &line.finished,
+            other => panic!("{other}"),
+        };
+        word.store(value, Ordering::SeqCst);
+        "ok".to_owned()
     }
 
     /// Takes and gives back pseudo-random amounts up to `most`; answers how often each came out.
@@ -354,6 +441,12 @@ fn client_process() {
             ("reserve", [slot, bytes]) => client.reserve(*slot as usize, *bytes),
             ("free", [slot, bytes]) => client.free(*slot as usize, *bytes),
             ("hammer", [rounds, most, seed]) => client.hammer(*rounds, *most, *seed),
+            ("context", [slot]) => client.context(*slot as usize),
+            ("measure", [slot, stage]) => client.measure(*slot as usize, *stage as u32).to_string(),
+            ("lie", [slot, value]) => {
+                let word = rest.rsplit(' ').next().expect("a word").to_owned();
+                client.write(&word, *slot as usize, *value)
+            }
             ("hold", [device, bytes]) => client.hold(*device as usize, *bytes).to_string(),
             ("token", _) => client.token.iter().map(|byte| format!("{byte:02x}")).collect(),
             ("join", _) => {

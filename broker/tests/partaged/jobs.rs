@@ -180,7 +180,7 @@ fn a_strict_job_loses_a_child_that_does_not_attach_within_two_seconds() {
 
 #[test]
 fn a_process_outside_any_job_is_listed_and_counted() {
-    let rig = Rig::new(1, 16 * GIB);
+    let rig = Rig::with_contexts(1, 16 * GIB, 512 * MIB);
     let mut stranger = ClientProcess::start(&rig);
     assert_eq!(stranger.call(&format!("hold 0 {}", 12 * GIB)), "true");
     let mut client = ClientProcess::start(&rig);

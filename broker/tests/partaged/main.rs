@@ -9,5 +9,6 @@ mod client;
 mod configured;
 mod hostile;
 mod jobs;
+mod overhead;
 mod rig;
 mod rights;

@@ -63,6 +63,14 @@ impl Rig {
         rig
     }
 
+    /// The same, with contexts that cost something.
+    pub fn with_contexts(devices: usize, bytes: u64, context_bytes: u64) -> Self {
+        let mut rig = Self::without_broker(false);
+        rig.install_with(devices, bytes, context_bytes);
+        rig.start();
+        rig
+    }
+
     /// A private broker where no driver is.
     pub fn without_driver() -> Self {
         let mut rig = Self::without_broker(false);
@@ -98,10 +106,18 @@ impl Rig {
         rig
     }
 
-    /// The machine's driver appears.
+    /// The machine's driver appears. Its contexts are free, so that what clients charge is all that counts.
     pub fn install(&mut self, devices: usize, bytes: u64) {
+        self.install_with(devices, bytes, 0);
+    }
+
+    fn install_with(&mut self, devices: usize, bytes: u64, context_bytes: u64) {
         let folder = self.folder.path().join("machine");
-        let machine = Machine::create(&folder, &Spec::new(devices, "h200", Some(bytes))).expect("a machine");
+        let mut spec = Spec::new(devices, "h200", Some(bytes));
+        for device in &mut spec.devices {
+            device.context_bytes = Some(context_bytes);
+        }
+        let machine = Machine::create(&folder, &spec).expect("a machine");
         let library = nvml_library();
         Machine::link_libraries(&folder, &library, &library).expect("linked");
         self.machine = Some(machine);

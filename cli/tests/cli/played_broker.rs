@@ -92,6 +92,8 @@ pub fn job_device(index: u32, limit_bytes: Option<u64>) -> JobDeviceView {
         denied: DeniedView::default(),
         limit_from: limit_bytes.map_or(String::new(), |_| "--mem 8GiB".to_owned()),
         request_from: String::new(),
+        overhead_bytes: 0,
+        managed_bytes: 0,
     }
 }
 
@@ -129,6 +131,7 @@ pub fn job(name: &str) -> JobView {
             pid: 4121,
             state: "attached".to_owned(),
             used_bytes: vec![3 << 30, 0],
+            overhead_bytes: vec![0, 0],
         }],
         denied: DeniedView {
             limit: 2,

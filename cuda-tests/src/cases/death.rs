@@ -62,9 +62,10 @@ fn queue_moves_on(rig: &Rig) {
 fn broker_killed(rig: &Rig) {
     let mut first = rig.client(&["-m", "1GiB", "--name", "first"]);
     first.ready();
+    let mut second = siblings(rig, &["-m", "2GiB", "--name", "second"], 1);
+    rig.wait_for_overhead();
     let room = first.room();
     first.expect(&format!("alloc {} held", 512 * MIB), "alloc 0");
-    let mut second = siblings(rig, &["-m", "2GiB", "--name", "second"], 1);
     second.members[0].expect(&format!("alloc {} held", 512 * MIB), "alloc 0");
     let identity = || {
         rig.jobs()

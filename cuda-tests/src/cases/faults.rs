@@ -41,6 +41,7 @@ fn stuck_driver(rig: &Rig) {
         .env("PARTAGE_SIM_FAULTS", "stuck:cuMemAlloc_v2:1");
     let mut stuck = Client::start(command);
     stuck.ready();
+    rig.wait_for_overhead();
     stuck.tell(&format!("alloc {} never", 256 * MIB));
     // It is inside the driver as soon as its charge shows.
     rig.eventually(Duration::from_secs(5), "the charge of the call under way", || {
@@ -73,8 +74,13 @@ fn stuck_nvml(rig: &Rig) {
     before.expect("free a", "free 0");
     assert_eq!(rig.jobs().len(), 1, "ps answers");
     rig.eventually(DEADLINES, "the devices that do not answer are named", || {
-        let status = rig.json(&["status"]).to_string();
-        status.contains("\"lost") || status.contains("no answer within the deadline")
+        let status = rig.json(&["status"]);
+        let devices = status["devices"].as_array().cloned().unwrap_or_default();
+        let is_named = |device: &serde_json::Value| {
+            let state = device["state"].as_str().unwrap_or_default();
+            state.starts_with("lost") && state.contains("no answer within the deadline")
+        };
+        devices.iter().all(is_named)
     });
     before.expect("free b", "free 0");
     let room = before.room();
@@ -134,6 +140,7 @@ fn lost_device(rig: &Rig) {
 
 fn lingering(rig: &Rig) {
     let mut job = siblings(rig, &["-g", "0", "-m", "1GiB", "--name", "job"], 2);
+    rig.wait_for_overhead();
     let room = job.members[0].room();
     job.members[0].expect(&format!("alloc {} mine", 256 * MIB), "alloc 0");
     set_faults(rig, "linger");

@@ -27,6 +27,7 @@ fn forked_after_init(rig: &Rig) {
     let mut under = rig.client(&["-m", "1GiB"]);
     let mut bare = rig.bare_client("dlopen");
     under.ready();
+    rig.wait_for_overhead();
     bare.ready();
     let room = under.room();
     under.expect(&format!("alloc {} mine", 256 * MIB), "alloc 0");
@@ -167,6 +168,7 @@ impl Drop for Stranger {
 
 fn eight(rig: &Rig) {
     let mut job = siblings(rig, &["-m", "2GiB"], 8);
+    rig.wait_for_overhead();
     let room = job.members[0].room();
     let eighth = room / 8 / 512 * 512;
     for client in &mut job.members {

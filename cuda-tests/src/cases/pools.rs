@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{Case, Random, tenth};
 use crate::client::Client;
-use crate::rig::{GIB, MIB, Rig};
+use crate::rig::{CONTEXT_BYTES, GIB, MIB, Rig};
 
 pub fn cases() -> Vec<Case> {
     let simulated = |name, body| Case::new(name, body).simulated("the simulator's books tell pools from overhead");
@@ -168,7 +168,7 @@ fn destroyed_early(rig: &Rig) {
     assert_eq!(rig.ledger_used(), 0);
     // Its handle may come again.
     client.expect("pool mine", "pool 0");
-    client.expect(&format!("allocpool {GIB} a mine"), "allocpool 0");
+    client.expect(&format!("allocpool {} a mine", 512 * MIB), "allocpool 0");
     even(rig, "the next pool");
 }
 
@@ -244,7 +244,9 @@ fn makes_room(rig: &Rig) {
 }
 
 fn reuse_at_the_limit(rig: &Rig) {
-    let mut client = rig.client(&["-m", "512MiB"]);
+    // 512 MiB beside the context.
+    let limit = format!("{}MiB", (512 * MIB + CONTEXT_BYTES) / MIB);
+    let mut client = rig.client(&["-m", &limit]);
     client.ready();
     client.expect(&format!("poolkeep default {}", u64::MAX), "poolkeep 0");
     client.expect("stream s", "stream 0");
@@ -284,7 +286,8 @@ fn threads(rig: &Rig) {
         even(rig, "threads are done");
         assert_eq!(rig.ledger_used(), 0, "nothing is kept at a threshold of 0");
     }
-    client.expect(&format!("allocasync {GIB} all"), "allocasync 0");
+    let room = client.room() / (32 * MIB) * (32 * MIB);
+    client.expect(&format!("allocasync {room} all"), "allocasync 0");
 }
 
 fn random_steps(rig: &Rig) {

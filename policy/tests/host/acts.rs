@@ -34,6 +34,18 @@ pub enum Act {
     Kill {
         client: usize,
     },
+    /// A context or module, announced and measured.
+    Context {
+        client: usize,
+        slot: usize,
+        bytes: u64,
+    },
+    /// What the driver holds beyond the charges changes without a word, and is measured some time.
+    Drift {
+        client: usize,
+        slot: usize,
+        bytes: u64,
+    },
     FirstGone {
         job: usize,
     },
@@ -132,6 +144,26 @@ impl Host {
                 };
                 self.kill(client);
             }
+            Act::Context { client, slot, bytes } => {
+                let Some(client) = self.nth_client(*client) else {
+                    return false;
+                };
+                let slot = slot % self.programs[&client].devices.len();
+                // Until it was measured nobody knows what it takes.
+                self.is_excused = true;
+                let stayed = self.make_context(client, slot, *bytes);
+                self.job_is_within_its_limit(client, slot, stayed);
+            }
+            Act::Drift { client, slot, bytes } => {
+                let Some(client) = self.nth_client(*client) else {
+                    return false;
+                };
+                let slot = slot % self.programs[&client].devices.len();
+                self.is_excused = true;
+                self.change_beyond(client, slot, |_| *bytes);
+                self.measure();
+                self.overhead_is_what_the_driver_holds();
+            }
             Act::FirstGone { job } => {
                 let Some(job) = nth(*job) else { return false };
                 self.step(Event::ProcessGone(job.first));
@@ -191,6 +223,25 @@ impl Host {
         );
         self.check();
         true
+    }
+
+    /// A context stays only where the job has room for it; then everything it uses is within its limit.
+    fn job_is_within_its_limit(&self, client: ClientId, slot: usize, stayed: bool) {
+        let job = self.programs[&client].job;
+        let view = self.policy.job_view(job, &caller(0), &self.board).expect("known");
+        let device = &view.devices[slot];
+        let limit = device.limit_bytes.unwrap_or(u64::MAX);
+        assert!(!stayed || device.used_bytes <= limit, "{device:?}");
+        assert_eq!(self.overhead(client, slot), self.programs[&client].beyond[slot]);
+    }
+
+    /// At rest the job's use is the driver's figure.
+    fn overhead_is_what_the_driver_holds(&self) {
+        for program in self.programs.values() {
+            for (slot, beyond) in program.beyond.iter().enumerate() {
+                assert_eq!(self.overhead(program.client, slot), *beyond, "{program:?}");
+            }
+        }
     }
 
     /// On a host with one device: the first in the queue really does not fit.

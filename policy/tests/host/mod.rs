@@ -10,17 +10,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use partage_policy::{
     Action, Adoption, Attaching, Caller, Change, Command, Config, DeviceSeen, DriverState, Event, Machine, Measurement,
-    Membership, Policy, Process, ProcessUse, Run, TargetQuery, Ticket,
+    Membership, Policy, Process, ProcessUse, Reading, Run, TargetQuery, Ticket,
 };
 use partage_protocol::admin::{ErrorView, Reply, RunRequest};
 use partage_protocol::job_ledger::{Shared, Words};
-use partage_protocol::message::{MAX_DEVICES, VERDICT_GRANTED};
+use partage_protocol::message::{MAX_DEVICES, MEASURE_AFTER, MEASURE_BEFORE, VERDICT_GRANTED};
 use partage_protocol::reservation::{Charged, charge, refund, settle};
 use partage_protocol::units::{ClientId, DeviceUuid, GIB, JobId, SECOND_NS};
 
-/// L, G, U and settled of one slot.
+/// L, G, U, settled, O, managed, started and finished of one slot.
 #[derive(Default)]
-pub struct Line([AtomicU64; 4]);
+pub struct Line([AtomicU64; 8]);
+
+/// Positions of the words.
+pub const USED: usize = 2;
+pub const OVERHEAD: usize = 4;
+pub const MANAGED: usize = 5;
+pub const STARTED: usize = 6;
+pub const FINISHED: usize = 7;
 
 #[derive(Default)]
 pub struct Board {
@@ -32,16 +39,31 @@ pub struct Board {
 impl Machine for Board {
     type Word = AtomicU64;
     fn words(&self, client: ClientId, slot: usize) -> Option<Words<'_, AtomicU64>> {
-        let Line([ledger, granted, used, settled]) = self.rows.get(&client)?.get(slot)?;
+        let Line([ledger, granted, used, settled, overhead, ..]) = self.rows.get(&client)?.get(slot)?;
         let shared = Shared { granted, used, settled };
         Some(Words {
             ledger,
+            overhead,
             shared: (!self.lost.contains(&client)).then_some(shared),
+        })
+    }
+
+    fn reading(&self, client: ClientId, slot: usize) -> Option<Reading> {
+        let value = |word| self.value(client, slot, word);
+        (self.rows.contains_key(&client) && !self.lost.contains(&client)).then(|| Reading {
+            used: value(USED),
+            managed: value(MANAGED),
+            started: value(STARTED),
+            finished: value(FINISHED),
         })
     }
 }
 
 impl Board {
+    pub fn set(&self, client: ClientId, slot: usize, word: usize, value: u64) {
+        self.rows[&client][slot].0[word].store(value, Ordering::SeqCst);
+    }
+
     pub fn value(&self, client: ClientId, slot: usize, word: usize) -> u64 {
         self.rows
             .get(&client)
@@ -73,6 +95,8 @@ pub struct Program {
     pub job: JobId,
     pub process: Process,
     pub devices: Vec<DeviceUuid>,
+    /// What the driver holds for it beyond what it charged, per slot.
+    pub beyond: Vec<u64>,
 }
 
 pub struct Host {
@@ -344,7 +368,7 @@ impl Host {
             self.board.rows.remove(&client);
             return None;
         };
-        let devices = infos
+        let devices: Vec<DeviceUuid> = infos
             .iter()
             .map(|info| DeviceUuid {
                 bytes: info.uuid,
@@ -357,6 +381,7 @@ impl Host {
                 client,
                 job,
                 process,
+                beyond: vec![0; devices.len()],
                 devices,
             },
         );
@@ -405,22 +430,90 @@ impl Host {
     }
 
     pub fn used(&self, client: ClientId, slot: usize) -> u64 {
-        self.board.value(client, slot, 2)
+        self.board.value(client, slot, USED)
     }
 
-    /// NVML's view of every device.
+    pub fn overhead(&self, client: ClientId, slot: usize) -> u64 {
+        self.board.value(client, slot, OVERHEAD)
+    }
+
+    /// A client's `Measure`; the verdict, if it came at once.
+    pub fn say_measure(&mut self, client: ClientId, slot: usize, stage: u32) -> Option<u32> {
+        let sequence = 6;
+        let commands = self.step(Event::Measure {
+            client,
+            slot,
+            stage,
+            sequence,
+        });
+        verdict_of(&commands, 6)
+    }
+
+    /// A client makes a context of `bytes` as the interposer would have it: announced, made, measured, and destroyed
+    /// again when it may not stay. Answers whether it stayed.
+    pub fn make_context(&mut self, client: ClientId, slot: usize, bytes: u64) -> bool {
+        let announced = self
+            .say_measure(client, slot, MEASURE_BEFORE)
+            .expect("answered at once");
+        if announced != VERDICT_GRANTED {
+            return false;
+        }
+        self.change_beyond(client, slot, |beyond| beyond + bytes);
+        if self.measure_now(client, slot) == VERDICT_GRANTED {
+            return true;
+        }
+        self.change_beyond(client, slot, |beyond| beyond - bytes);
+        self.measure_now(client, slot);
+        false
+    }
+
+    pub fn change_beyond(&mut self, client: ClientId, slot: usize, change: impl Fn(u64) -> u64) {
+        let program = self.programs.get_mut(&client).expect("attached");
+        program.beyond[slot] = change(program.beyond[slot]);
+    }
+
+    /// `MEASURE_AFTER`, and the look that it asks for.
+    pub fn measure_now(&mut self, client: ClientId, slot: usize) -> u32 {
+        let device = self.programs[&client].devices[slot];
+        if let Some(verdict) = self.say_measure(client, slot, MEASURE_AFTER) {
+            return verdict;
+        }
+        assert!(
+            self.commands
+                .iter()
+                .any(|command| command.action == Action::Look(device))
+        );
+        self.step(Event::Asking(device));
+        let from = self.commands.len();
+        self.answer_look(device);
+        verdict_of(&self.commands[from..], 6).expect("a quiet client is answered by the first look")
+    }
+
+    /// A look at every device; nobody allocates meanwhile.
     pub fn measure(&mut self) {
         for device in self.devices.clone() {
+            self.step(Event::Asking(device.uuid));
+            self.answer_look(device.uuid);
+        }
+    }
+
+    /// NVML's view of a device.
+    pub fn answer_look(&mut self, uuid: DeviceUuid) {
+        for device in self.devices.clone().into_iter().filter(|device| device.uuid == uuid) {
             let mut processes = Vec::new();
             for program in self.programs.values() {
                 let slot = program.devices.iter().position(|uuid| *uuid == device.uuid);
-                let bytes = slot.map_or(0, |slot| self.used(program.client, slot));
+                let held = |slot| {
+                    let managed = self.board.value(program.client, slot, MANAGED);
+                    self.used(program.client, slot) - managed + program.beyond[slot]
+                };
+                let bytes = slot.map_or(0, held);
                 if bytes > 0 {
                     let pid = program.process.pid;
                     processes.push(ProcessUse {
                         pid,
                         uid: None,
-                        bytes,
+                        bytes: Some(bytes),
                         descends_from: Some(program.job),
                     });
                 }
@@ -431,12 +524,12 @@ impl Host {
                     processes.push(ProcessUse {
                         pid: *pid,
                         uid: None,
-                        bytes: *bytes,
+                        bytes: Some(*bytes),
                         descends_from,
                     });
                 }
             }
-            let used_bytes = processes.iter().map(|process| process.bytes).sum::<u64>();
+            let used_bytes = processes.iter().filter_map(|process| process.bytes).sum::<u64>();
             let free_bytes = device.total_bytes.saturating_sub(used_bytes);
             self.step(Event::Measured(Measurement {
                 device: device.uuid,
@@ -545,6 +638,13 @@ impl Host {
         }
         records.into_values().collect()
     }
+}
+
+pub fn verdict_of(commands: &[Command], asked: u32) -> Option<u32> {
+    commands.iter().find_map(|command| match command.action {
+        Action::Answer { verdict, sequence, .. } if sequence == asked => Some(verdict),
+        _ => None,
+    })
 }
 
 fn is_waiting(reply: &Reply) -> bool {

@@ -17,8 +17,10 @@ pub const LEDGER: usize = 0;
 pub const GRANTED: usize = 1;
 pub const USED: usize = 2;
 pub const SETTLED: usize = 3;
+pub const OVERHEAD: usize = 4;
+pub const WORDS: usize = 5;
 
-pub type Shelf = [[u64; 4]; CLIENTS];
+pub type Shelf = [[u64; WORDS]; CLIENTS];
 
 /// What an operation does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -118,8 +120,8 @@ pub struct ReplayWord<'a> {
 impl Word for ReplayWord<'_> {
     fn load(&self) -> u64 {
         let mut run = self.run.borrow_mut();
-        // The ledger is the broker's own; the rest of this line is a lone client's own.
-        if self.word == LEDGER || (run.is_alone && self.word != GRANTED) {
+        // The broker's file is its own; the rest of this line is a lone client's own.
+        if self.word == LEDGER || self.word == OVERHEAD || (run.is_alone && self.word != GRANTED) {
             return run.read_own(self.client, self.word);
         }
         run.access(Next::Access, |run| run.shelf[self.client][self.word])
@@ -154,7 +156,7 @@ impl Word for ReplayWord<'_> {
 
 /// All words, as the broker reaches them.
 pub struct ReplayPages<'a> {
-    words: Vec<[ReplayWord<'a>; 4]>,
+    words: Vec<[ReplayWord<'a>; WORDS]>,
     /// Whose pages this broker has.
     pub is_reachable: [bool; CLIENTS],
 }
@@ -162,7 +164,7 @@ pub struct ReplayPages<'a> {
 impl<'a> ReplayPages<'a> {
     pub fn new(run: &'a RefCell<Run>, is_reachable: [bool; CLIENTS]) -> Self {
         let words = (0..CLIENTS)
-            .map(|client| [0, 1, 2, 3].map(|word| ReplayWord { run, client, word }))
+            .map(|client| [LEDGER, GRANTED, USED, SETTLED, OVERHEAD].map(|word| ReplayWord { run, client, word }))
             .collect();
         Self { words, is_reachable }
     }
@@ -180,6 +182,7 @@ impl<'a> Pages for ReplayPages<'a> {
         };
         Some(Words {
             ledger: &words[LEDGER],
+            overhead: &words[OVERHEAD],
             shared: self.is_reachable[at].then_some(shared),
         })
     }

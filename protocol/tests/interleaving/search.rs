@@ -4,8 +4,8 @@
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use crate::replay::{CLIENTS, GRANTED, LEDGER, Message, Next, USED};
-use crate::state::{Broker, Client, Job, Mail, Op, Programs, State};
+use crate::replay::{CLIENTS, GRANTED, LEDGER, Message, Next, OVERHEAD, USED, WORDS};
+use crate::state::{Broker, Client, Job, Mail, Op, Overhead, Programs, State};
 
 /// Far more than any scenario has: beyond it there is a cycle in which a counter grows.
 const STATES: usize = 8_000_000;
@@ -21,6 +21,8 @@ pub struct Scenario {
     pub client_kills: u8,
     pub expiries: u8,
     pub new_limit: Option<u64>,
+    /// Overhead that is measured or announced, in this order, each at any step.
+    pub overheads: &'static [Overhead],
     /// All are attached before the search begins.
     pub is_attached: bool,
 }
@@ -36,6 +38,7 @@ impl Default for Scenario {
             client_kills: 0,
             expiries: 0,
             new_limit: None,
+            overheads: &[],
             is_attached: false,
         }
     }
@@ -133,7 +136,7 @@ fn initial(scenario: &Scenario, programs: &Programs<'_>) -> State {
         mail: Mail::Empty,
     };
     let mut state = State {
-        shelf: [[0; 4]; CLIENTS],
+        shelf: [[0; WORDS]; CLIENTS],
         clients: [client.clone(), client.clone(), client],
         broker: None::<Broker>,
         limit: scenario.limit,
@@ -142,6 +145,7 @@ fn initial(scenario: &Scenario, programs: &Programs<'_>) -> State {
         client_kills: scenario.client_kills,
         expiries: scenario.expiries,
         new_limit: scenario.new_limit,
+        overheads: scenario.overheads,
     };
     state.restart_broker();
     if scenario.is_attached {
@@ -243,6 +247,10 @@ fn startable(state: &State, broker: &Broker, programs: &Programs<'_>) -> Vec<Job
         }
     }
     jobs.extend(state.new_limit.map(Job::SetLimit));
+    jobs.extend(state.overheads.first().map(|overhead| match *overhead {
+        Overhead::Measured(at, bytes) => Job::SetOverhead(at, bytes),
+        Overhead::Announced(at, bytes) => Job::ReserveOverhead(at, bytes),
+    }));
     jobs
 }
 
@@ -250,17 +258,27 @@ fn startable(state: &State, broker: &Broker, programs: &Programs<'_>) -> Vec<Job
 fn judge(before: &State, after: &State) -> Result<(), String> {
     let sum = |state: &State| (0..CLIENTS).map(|at| state.shelf[at][LEDGER]).sum::<u64>();
     let (was, is) = (sum(before), sum(after));
-    // A limit that is being lowered counts from the end of that work.
-    let limit = after.limit;
-    if is > limit && is > was {
-        return Err(format!("the ledger grew to {is} beyond the limit {limit}"));
+    let overhead = |state: &State| (0..CLIENTS).map(|at| state.shelf[at][OVERHEAD]).sum::<u64>();
+    // A limit that is being lowered counts from the end of that work; overhead at the instant in which it is known.
+    let (limit, beyond) = (after.limit, overhead(after));
+    if is + beyond > limit && is > was {
+        return Err(format!("the ledger grew to {is} and {beyond} beyond the limit {limit}"));
+    }
+    let is_reserving = |state: &State| {
+        let work = state.broker.as_ref().and_then(|broker| broker.job.as_ref());
+        work.is_some_and(|work| matches!(work.job, Job::ReserveOverhead(..)))
+    };
+    if is + beyond > limit && beyond > overhead(before) && is_reserving(before) {
+        return Err(format!(
+            "an announced context was granted {beyond} beside {is} of {limit}"
+        ));
     }
     let held: u64 = after.clients.iter().map(|client| client.held).sum();
     if held > is {
         return Err(format!("the driver holds {held} and the ledger only {is}"));
     }
     for (at, client) in after.clients.iter().enumerate().filter(|(_, client)| client.is_alive) {
-        let [ledger, _, used, _] = after.shelf[at];
+        let [ledger, _, used, ..] = after.shelf[at];
         if client.held > ledger || client.held + client.to_refund > used {
             let held = client.held;
             return Err(format!(
@@ -281,7 +299,7 @@ fn everything_is_settled(state: &State, programs: &Programs<'_>) -> Result<(), S
         if !State::is_process(programs, at) {
             continue;
         }
-        let [ledger, granted, used, _] = state.shelf[at];
+        let [ledger, granted, used, ..] = state.shelf[at];
         if !client.is_alive && ledger != 0 && client.has_row {
             return Err(format!("dead client {at} keeps {ledger}"));
         }
@@ -289,7 +307,8 @@ fn everything_is_settled(state: &State, programs: &Programs<'_>) -> Result<(), S
             return Err(format!("client {at} drifted: use {used}, held {}", client.held));
         }
         // Over a lowered limit everybody is frozen: shown nothing, so that what is freed is not taken back.
-        let is_over = state.shelf.iter().map(|words| words[LEDGER]).sum::<u64>() > state.limit;
+        let held: u64 = state.shelf.iter().map(|words| words[LEDGER] + words[OVERHEAD]).sum();
+        let is_over = held > state.limit;
         let shown = if is_over { 0 } else { ledger };
         if client.is_alive && client.has_row && broker.is_reachable[at] && granted != shown {
             return Err(format!("client {at} is shown {granted} and has {ledger}"));

@@ -7,7 +7,9 @@ use partage_protocol::job_ledger::{JobLedger, PIN_NS, Verdict};
 use partage_protocol::reservation::{AskAnswer, ClientWords, Denial, Word, refund, reserve, settle};
 use partage_protocol::units::ClientId;
 
-use crate::replay::{CLIENTS, GRANTED, Message, Next, ReplayPages, ReplayWord, Run, SETTLED, Shelf, USED, call, code};
+use crate::replay::{
+    CLIENTS, GRANTED, Message, Next, ReplayPages, ReplayWord, Run, SETTLED, Shelf, USED, WORDS, call, code,
+};
 
 /// What a client's program does, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -72,6 +74,17 @@ pub enum Job {
     Death(usize),
     Reattach(usize),
     SetLimit(u64),
+    /// What the driver holds beyond the charges of a client was measured.
+    SetOverhead(usize, u64),
+    /// A client announces a context of so many bytes.
+    ReserveOverhead(usize, u64),
+}
+
+/// Something about overhead that the broker does at some time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Overhead {
+    Measured(usize, u64),
+    Announced(usize, u64),
 }
 
 /// A job in progress: what, when it began (an event carries its time), and its log.
@@ -101,6 +114,8 @@ pub struct State {
     pub client_kills: u8,
     pub expiries: u8,
     pub new_limit: Option<u64>,
+    /// What is still to be measured, in order.
+    pub overheads: &'static [Overhead],
 }
 
 /// What the programs are and whose words they use; the same in every state of a search.
@@ -229,7 +244,7 @@ impl State {
             Job::Death(at) => {
                 self.clients[at].has_row = false;
                 // Nobody reads these words any more.
-                self.shelf[at] = [0; 4];
+                self.shelf[at] = [0; WORDS];
                 for thread in 0..CLIENTS {
                     if programs.words_of[thread] == at {
                         self.clients[thread].mail = Mail::Empty;
@@ -240,6 +255,7 @@ impl State {
                 self.limit = limit;
                 self.new_limit = None;
             }
+            Job::SetOverhead(..) | Job::ReserveOverhead(..) => self.overheads = &self.overheads[1..],
             Job::Reattach(_) => {}
         }
     }
@@ -374,7 +390,11 @@ fn work(
         Job::Death(at) => ledger.death(&pages, id(at), now_ns),
         Job::Reattach(at) => ledger.adopt(&pages, id(at)),
         Job::SetLimit(limit) => {
-            let _granted = ledger.set_limit(&pages, limit, limit, now_ns);
+            ledger.set_limit(&pages, limit, limit, now_ns);
+        }
+        Job::SetOverhead(at, bytes) => ledger.set_overhead(&pages, id(at), bytes, now_ns),
+        Job::ReserveOverhead(at, bytes) => {
+            let _verdict = ledger.reserve_overhead(&pages, id(at), bytes, now_ns);
         }
         Job::Ask(at, wanted) => {
             return match ledger.ask(&pages, id(at), wanted, now_ns).verdict {

@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Overhead: measured when a client is quiet, announced before a context is made, counted like a lowered limit.
+
+mod host;
+
+use host::{FINISHED, Host, MANAGED, STARTED, USED, caller, mem, uuid, verdict_of};
+use partage_policy::{Action, Event, MEASURE_NS, Measurement, Process, ProcessUse, UNAUDITED_NS};
+use partage_protocol::admin::{JobDeviceView, JobView};
+use partage_protocol::message::{
+    MEASURE_AFTER, MEASURE_BEFORE, MEASURE_KEPT_NS, NOTICE_OVERHEAD, VERDICT_CARD_FULL, VERDICT_GRANTED,
+    VERDICT_INVALID, VERDICT_LIMIT,
+};
+use partage_protocol::units::{ClientId, GIB, JobId, MIB, SECOND_NS};
+
+const CONTEXT: u64 = 512 * MIB;
+
+fn child(pid: u32) -> Process {
+    Process { pid, start: 1 }
+}
+
+/// A job of 8 GiB with two processes on a device of 16 GiB.
+fn pair() -> (Host, JobId, ClientId, ClientId) {
+    let mut host = Host::new(&[16]);
+    let (job, process) = host.admitted(1, mem("8GiB"));
+    let first = host.attach(job, process);
+    let second = host.attach(job, child(11));
+    (host, job, first, second)
+}
+
+fn view(host: &Host, job: JobId) -> JobView {
+    host.policy.job_view(job, &caller(1), &host.board).expect("known")
+}
+
+fn device(host: &Host, job: JobId) -> JobDeviceView {
+    view(host, job).devices.remove(0)
+}
+
+#[test]
+fn a_quiet_reading_makes_the_jobs_use_what_nvml_shows() {
+    let (mut host, job, first, second) = pair();
+    assert!(host.allocate(first, 0, GIB) && host.allocate(second, 0, GIB));
+    host.change_beyond(first, 0, |_| CONTEXT);
+    host.change_beyond(second, 0, |_| CONTEXT + 5);
+    host.measure();
+    let shown = device(&host, job);
+    assert_eq!(shown.used_bytes, 2 * GIB + 2 * CONTEXT + 5);
+    assert_eq!(shown.overhead_bytes, 2 * CONTEXT + 5);
+    let clients = view(&host, job).clients;
+    assert_eq!(
+        (clients[0].used_bytes[0], clients[0].overhead_bytes[0]),
+        (GIB + CONTEXT, CONTEXT)
+    );
+    // What it takes is not there for allocations, to the byte, and comes back when it goes.
+    let rest = 6 * GIB - 2 * CONTEXT - 5;
+    assert!(!host.allocate(first, 0, rest + 1) && host.allocate(first, 0, rest));
+    assert!(!host.allocate(second, 0, 1));
+    host.change_beyond(second, 0, |_| CONTEXT);
+    host.measure();
+    assert!(!host.allocate(second, 0, 6) && host.allocate(second, 0, 5));
+}
+
+#[test]
+fn managed_memory_is_charged_in_full_and_is_no_negative_overhead() {
+    let (mut host, job, first, _) = pair();
+    assert!(host.allocate(first, 0, 3 * GIB));
+    host.board.set(first, 0, MANAGED, 2 * GIB);
+    host.change_beyond(first, 0, |_| CONTEXT);
+    host.measure();
+    let shown = device(&host, job);
+    assert_eq!((shown.used_bytes, shown.managed_bytes), (3 * GIB + CONTEXT, 2 * GIB));
+    assert_eq!(shown.overhead_bytes, CONTEXT);
+    let status = host.policy.status(host::broker_view(), host.now_ns, &host.board);
+    assert_eq!(status.devices[0].unmanaged_bytes, 0);
+}
+
+#[test]
+fn a_process_is_not_counted_twice() {
+    // Limit and promise 8 GiB: a job that uses 6 with its context commits 8, and the other 8 can be promised.
+    let (mut host, _, first, _) = pair();
+    assert!(host.allocate(first, 0, 5 * GIB) && host.make_context(first, 0, GIB));
+    host.measure();
+    host.admitted(2, mem("8GiB"));
+    let status = host.policy.status(host::broker_view(), host.now_ns, &host.board);
+    assert_eq!(
+        (status.devices[0].committed_bytes, status.devices[0].unmanaged_bytes),
+        (16 * GIB, 0)
+    );
+}
+
+#[test]
+fn overhead_that_leaves_no_room_freezes_growth_and_kills_nothing() {
+    let (mut host, job, first, second) = pair();
+    assert!(host.allocate(first, 0, 5 * GIB) && host.allocate(second, 0, 3 * GIB));
+    host.is_excused = true;
+    host.change_beyond(first, 0, |_| CONTEXT);
+    host.measure();
+    assert_eq!(view(&host, job).state, "over limit");
+    assert!(!host.allocate(first, 0, 1));
+    host.free(second, 0, CONTEXT);
+    assert!(!host.allocate(second, 0, 1), "what it freed pays for the context");
+    host.free(second, 0, MIB);
+    assert!(host.allocate(first, 0, MIB));
+    assert_eq!(view(&host, job).state, "running");
+}
+
+#[test]
+fn a_client_in_the_middle_of_an_operation_is_not_judged() {
+    let (mut host, job, first, _) = pair();
+    assert!(host.allocate(first, 0, GIB));
+    host.change_beyond(first, 0, |_| CONTEXT);
+    host.measure();
+    host.change_beyond(first, 0, |_| 2 * CONTEXT);
+    // Between charge and driver call; then one that came and went while the device was looked at.
+    host.board.set(first, 0, STARTED, 1);
+    host.measure();
+    assert_eq!(host.overhead(first, 0), CONTEXT);
+    host.step(Event::Asking(uuid(1)));
+    host.board.set(first, 0, FINISHED, 1);
+    host.answer_look(uuid(1));
+    assert_eq!(host.overhead(first, 0), CONTEXT);
+    // Nobody said what it charged when the look began.
+    host.answer_look(uuid(1));
+    assert_eq!(host.overhead(first, 0), CONTEXT);
+    host.measure();
+    assert_eq!(host.overhead(first, 0), 2 * CONTEXT);
+    assert!(view(&host, job).notes.is_empty());
+}
+
+#[test]
+fn a_client_that_is_never_quiet_is_shown_and_charged_with_what_every_look_shows() {
+    let (mut host, job, first, _) = pair();
+    host.board.set(first, 0, STARTED, 1);
+    host.change_beyond(first, 0, |_| 3 * GIB);
+    host.measure();
+    host.pass(UNAUDITED_NS / 2);
+    host.change_beyond(first, 0, |_| 2 * GIB);
+    host.measure();
+    assert!(host.overhead(first, 0) == 0 && view(&host, job).notes.is_empty());
+    host.change_beyond(first, 0, |_| 4 * GIB);
+    host.pass(UNAUDITED_NS);
+    host.measure();
+    assert!(
+        view(&host, job).notes[0].contains("unaudited"),
+        "{:?}",
+        view(&host, job).notes
+    );
+    assert_eq!(host.overhead(first, 0), 2 * GIB, "the least that it can be");
+    host.board.set(first, 0, FINISHED, 1);
+    host.measure();
+    assert_eq!(host.overhead(first, 0), 4 * GIB);
+    assert!(view(&host, job).notes.is_empty());
+}
+
+#[test]
+fn whatever_a_client_writes_the_total_is_at_least_what_nvml_shows() {
+    let (mut host, job, first, _) = pair();
+    assert!(host.allocate(first, 0, 3 * GIB));
+    let truth = 3 * GIB + CONTEXT;
+    let tell = |host: &mut Host, used, managed| {
+        let (asking, bytes) = (Event::Asking(uuid(1)), Some(truth));
+        host.board.set(first, 0, USED, used);
+        host.board.set(first, 0, MANAGED, managed);
+        host.step(asking);
+        let pid = host.programs[&first].process.pid;
+        let process = ProcessUse {
+            pid,
+            uid: None,
+            bytes,
+            descends_from: None,
+        };
+        let free_bytes = 16 * GIB - truth;
+        let measured = Measurement {
+            device: uuid(1),
+            used_bytes: truth,
+            free_bytes,
+            processes: vec![process],
+        };
+        host.step(Event::Measured(measured));
+        device(host, job).used_bytes
+    };
+    assert_eq!(tell(&mut host, 3 * GIB, 0), truth);
+    assert_eq!(tell(&mut host, 0, 0), truth, "denies all");
+    assert!(tell(&mut host, 3 * GIB, u64::MAX) >= truth, "all of it managed");
+    host.is_excused = true;
+    for used in [u64::MAX, 1 << 63, 100 * GIB] {
+        let shown = tell(&mut host, used, 0);
+        assert!((truth..=8 * GIB).contains(&shown), "{shown}: counted up to its grant");
+    }
+}
+
+#[test]
+fn a_driver_without_figures_per_process_is_said_to_measure_nothing() {
+    let (mut host, job, first, _) = pair();
+    assert!(host.allocate(first, 0, GIB));
+    let silent = |host: &mut Host| {
+        host.step(Event::Asking(uuid(1)));
+        let pid = host.programs[&first].process.pid;
+        let process = ProcessUse {
+            pid,
+            uid: None,
+            bytes: None,
+            descends_from: None,
+        };
+        let (used_bytes, free_bytes) = (2 * GIB, 14 * GIB);
+        host.step(Event::Measured(Measurement {
+            device: uuid(1),
+            used_bytes,
+            free_bytes,
+            processes: vec![process],
+        }))
+    };
+    silent(&mut host);
+    assert_eq!(device(&host, job).used_bytes, GIB);
+    assert!(
+        view(&host, job).notes[0].contains("not measured"),
+        "{:?}",
+        view(&host, job).notes
+    );
+    assert_eq!(host.say_measure(first, 0, MEASURE_BEFORE), Some(VERDICT_GRANTED));
+    assert_eq!(host.say_measure(first, 0, MEASURE_AFTER), None);
+    assert_eq!(verdict_of(&silent(&mut host), 6), Some(VERDICT_GRANTED));
+}
+
+#[test]
+fn the_second_context_at_the_limit_is_refused_before_it_is_made() {
+    let (mut host, job, first, second) = pair();
+    assert!(
+        host.make_context(first, 0, CONTEXT),
+        "unknown cost: let in and measured"
+    );
+    // 7.5 GiB are left: with 7.25 in use neither fits; two announcements cannot both have the last half.
+    assert!(host.allocate(first, 0, 7 * GIB));
+    let third = host.attach(job, child(12));
+    assert_eq!(host.say_measure(second, 0, MEASURE_BEFORE), Some(VERDICT_GRANTED));
+    assert_eq!(host.overhead(second, 0), CONTEXT, "kept for it");
+    assert_eq!(host.say_measure(third, 0, MEASURE_BEFORE), Some(VERDICT_LIMIT));
+    assert!(!host.allocate(third, 0, 1));
+    let denied = view(&host, job).denied;
+    assert_eq!((denied.overhead, denied.limit), (1, 1));
+    let text = |command: &partage_policy::Command| match &command.action {
+        Action::Publish {
+            kind: "denied", text, ..
+        } => Some(text.clone()),
+        _ => None,
+    };
+    let said: Vec<String> = host.commands.iter().filter_map(text).collect();
+    assert!(said[0].contains("512 MiB") && said[0].contains("overhead"), "{said:?}");
+    // The driver refused it after all, or it was destroyed: nothing is kept.
+    assert_eq!(host.measure_now(second, 0), VERDICT_GRANTED);
+    assert!(host.make_context(third, 0, CONTEXT));
+    assert_eq!(device(&host, job).used_bytes, 8 * GIB);
+}
+
+#[test]
+fn an_announcement_takes_unused_grants_back() {
+    let (mut host, job, first, second) = pair();
+    assert!(host.make_context(first, 0, CONTEXT));
+    assert!(host.allocate(first, 0, 7 * GIB));
+    // All that is left lies with the two as slack.
+    assert_eq!(device(&host, job).granted_bytes, 8 * GIB);
+    assert!(host.make_context(second, 0, CONTEXT));
+    assert_eq!(device(&host, job).used_bytes, 8 * GIB);
+}
+
+#[test]
+fn a_context_that_does_not_fit_is_denied_after_it_was_made_and_gone_again() {
+    let (mut host, job, first, _) = pair();
+    assert!(host.allocate(first, 0, 7 * GIB + CONTEXT + 1));
+    host.is_excused = true;
+    assert!(!host.make_context(first, 0, CONTEXT), "one byte too much");
+    assert_eq!(device(&host, job).used_bytes, 7 * GIB + CONTEXT + 1);
+    host.free(first, 0, 1);
+    assert!(host.make_context(first, 0, CONTEXT));
+}
+
+#[test]
+fn a_card_that_was_promised_to_others_is_full_for_a_burst() {
+    let mut host = Host::new(&[16]);
+    host.admitted(2, mem("12GiB"));
+    let burst = partage_protocol::admin::RunRequest {
+        mem_request: Some("1GiB".into()),
+        ..mem("16GiB")
+    };
+    let (job, process) = host.admitted(1, burst);
+    let client = host.attach(job, process);
+    assert!(host.make_context(client, 0, CONTEXT));
+    assert!(host.allocate(client, 0, 3 * GIB));
+    let sibling = host.attach(job, child(11));
+    assert!(host.make_context(sibling, 0, CONTEXT));
+    let third = host.attach(job, child(12));
+    assert_eq!(host.say_measure(third, 0, MEASURE_BEFORE), Some(VERDICT_CARD_FULL));
+}
+
+#[test]
+fn an_announcement_that_nobody_measures_runs_out() {
+    let (mut host, _, first, second) = pair();
+    assert!(host.make_context(first, 0, CONTEXT));
+    assert_eq!(host.say_measure(second, 0, MEASURE_BEFORE), Some(VERDICT_GRANTED));
+    host.pass(MEASURE_KEPT_NS - 1);
+    host.measure();
+    assert_eq!(
+        host.overhead(second, 0),
+        CONTEXT,
+        "a quiet look in between does not end it"
+    );
+    assert!(host.policy.next_deadline().is_some_and(|due| due == host.now_ns + 1));
+    host.pass(1);
+    assert_eq!(host.overhead(second, 0), 0);
+}
+
+#[test]
+fn a_busy_client_is_looked_at_three_times_and_then_judged_by_an_estimate() {
+    let (mut host, job, first, _) = pair();
+    assert!(host.allocate(first, 0, 7 * GIB));
+    host.is_excused = true;
+    host.board.set(first, 0, STARTED, 1);
+    host.change_beyond(first, 0, |_| 2 * CONTEXT);
+    assert_eq!(host.say_measure(first, 0, MEASURE_AFTER), None);
+    for look in 0..3 {
+        // A look that was under way already says nothing.
+        if look == 0 {
+            host.answer_look(uuid(1));
+        }
+        host.step(Event::Asking(uuid(1)));
+        let from = host.commands.len();
+        host.answer_look(uuid(1));
+        let said = &host.commands[from..];
+        let is_asked_again = said.iter().any(|command| command.action == Action::Look(uuid(1)));
+        assert_eq!(
+            (verdict_of(said, 6), is_asked_again),
+            (if look < 2 {
+                (None, true)
+            } else {
+                (Some(VERDICT_GRANTED), false)
+            })
+        );
+    }
+    assert_eq!(
+        device(&host, job).used_bytes,
+        8 * GIB,
+        "an estimate counts until it is known better"
+    );
+}
+
+#[test]
+fn a_device_that_says_nothing_lets_the_client_go_on() {
+    let (mut host, _, first, second) = pair();
+    assert_eq!(host.say_measure(first, 0, MEASURE_AFTER), None);
+    assert_eq!(host.policy.next_deadline(), Some(host.now_ns + MEASURE_NS));
+    host.now_ns += MEASURE_NS;
+    let said = host.step(Event::Tick);
+    assert_eq!(verdict_of(&said, 6), Some(VERDICT_GRANTED));
+    assert_eq!(host.say_measure(second, 0, MEASURE_AFTER), None);
+    let said = host.step(Event::DeviceLost {
+        device: uuid(1),
+        why: "hangs".into(),
+    });
+    assert_eq!(verdict_of(&said, 6), Some(VERDICT_GRANTED));
+    assert_eq!(host.say_measure(second, 0, MEASURE_AFTER), Some(VERDICT_GRANTED));
+}
+
+#[test]
+fn nonsense_is_answered_as_such() {
+    let (mut host, _, first, _) = pair();
+    assert_eq!(host.say_measure(first, 0, 77), Some(VERDICT_INVALID));
+    assert_eq!(host.say_measure(first, 9, MEASURE_BEFORE), Some(VERDICT_INVALID));
+    assert_eq!(host.say_measure(ClientId(1), 0, MEASURE_AFTER), Some(VERDICT_INVALID));
+    for _ in 0..100 {
+        host.say_measure(first, 0, MEASURE_AFTER);
+    }
+    let said = host.step(Event::Notice {
+        client: first,
+        what: NOTICE_OVERHEAD,
+        slot: 0,
+        value: 5,
+    });
+    assert_eq!(said[0].action, Action::Look(uuid(1)));
+    let said = host.step(Event::Notice {
+        client: first,
+        what: NOTICE_OVERHEAD,
+        slot: 99,
+        value: 5,
+    });
+    assert!(said.is_empty());
+}
+
+#[test]
+fn overhead_survives_the_broker_and_goes_with_its_process() {
+    let (mut host, job, first, second) = pair();
+    assert!(host.make_context(first, 0, CONTEXT) && host.make_context(second, 0, CONTEXT));
+    assert!(host.allocate(second, 0, GIB));
+    let processes = [first, second].map(|client| host.programs[&client].process);
+    let records = host.records();
+    host.restart(records);
+    assert_eq!(device(&host, job).overhead_bytes, 2 * CONTEXT);
+    host.board.lost.clear();
+    for (client, process) in [first, second].into_iter().zip(processes) {
+        let said = host.step(Event::Reattach {
+            client,
+            process,
+            are_pages_lost: false,
+        });
+        let overheads = vec![CONTEXT];
+        assert!(said.iter().any(|said| said.action
+            == Action::ShowOverheads {
+                client,
+                overheads: overheads.clone()
+            }));
+    }
+    host.pass(SECOND_NS);
+    host.measure();
+    assert!(!host.allocate(first, 0, 6 * GIB + 1) && host.allocate(first, 0, 6 * GIB));
+    host.kill(second);
+    assert_eq!(device(&host, job).used_bytes, 6 * GIB + CONTEXT);
+    assert!(host.allocate(first, 0, 2 * GIB - CONTEXT));
+}
+
+#[test]
+fn one_users_contexts_do_not_make_anothers_expensive() {
+    let mut host = Host::new(&[64]);
+    let (liar, process) = host.admitted(2, mem("32GiB"));
+    let client = host.attach_as(
+        process,
+        2,
+        partage_policy::Membership {
+            by_kernel: Some(liar),
+            ..Default::default()
+        },
+    );
+    assert!(host.make_context(client.expect("welcomed"), 0, 30 * GIB));
+    let (job, process) = host.admitted(1, mem("8GiB"));
+    let honest = host.attach(job, process);
+    assert!(host.make_context(honest, 0, CONTEXT));
+}
