@@ -15,6 +15,7 @@ mod guest;
 mod launcher;
 mod limits;
 mod matrix;
+mod overhead;
 mod ownership;
 mod pools;
 mod proc_address;
@@ -71,6 +72,7 @@ pub fn all() -> Vec<Case> {
         sizes::cases(),
         families::cases(),
         views::cases(),
+        overhead::cases(),
         limits::cases(),
         pools::cases(),
         guest::cases(),
