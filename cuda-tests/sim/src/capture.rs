@@ -15,6 +15,7 @@ use partage_abi::types::CuResult;
 use self::rules::{Captures, Mode, NodeKey, Status};
 use crate::event::Event;
 use crate::graph::Graph;
+use crate::graph::nodes::Edge;
 use crate::graph::work::Work;
 use crate::state::{Answer, Context};
 use crate::stream::{Stream, thread_key};
@@ -22,7 +23,22 @@ use crate::stream::{Stream, thread_key};
 #[derive(Default)]
 struct Sessions {
     rules: Captures,
-    graphs: HashMap<u64, Arc<Graph>>,
+    graphs: HashMap<u64, Target>,
+}
+
+/// The graph that a capture fills.
+struct Target {
+    graph: Arc<Graph>,
+    /// It was made for the capture and ends with one that fails.
+    is_own: bool,
+}
+
+impl Target {
+    fn discard(&self) {
+        if self.is_own {
+            self.graph.discard_capture();
+        }
+    }
 }
 
 /// A capture as `cuStreamGetCaptureInfo` tells it.
@@ -59,11 +75,11 @@ pub fn unsafe_call() -> Answer {
     sessions().rules.unsafe_call(thread_key(), MODE.get())
 }
 
-/// Begins a capture on a stream, into `graph`, after the nodes `tips`.
-pub fn begin(stream: &Stream, mode: Mode, graph: Arc<Graph>, tips: Vec<NodeKey>) -> Answer {
+/// Begins a capture on a stream, into `graph`, after the nodes `tips`. `is_own` says that the graph was made for it.
+pub fn begin(stream: &Stream, mode: Mode, graph: Arc<Graph>, is_own: bool, tips: Vec<NodeKey>) -> Answer {
     let mut sessions = sessions();
     let session = sessions.rules.begin(stream.facts(), mode, thread_key(), tips)?;
-    sessions.graphs.insert(session, graph);
+    sessions.graphs.insert(session, Target { graph, is_own });
     Ok(())
 }
 
@@ -73,16 +89,18 @@ pub fn end(stream: &Stream) -> Answer<Arc<Graph>> {
     let Sessions { rules, graphs } = &mut *sessions;
     let own = match rules.status(stream.facts())? {
         Status::Idle => None,
-        Status::Active(session) | Status::Invalidated(session) => graphs.get(&session).cloned(),
+        Status::Active(session) | Status::Invalidated(session) => {
+            graphs.get(&session).map(|target| Arc::clone(&target.graph))
+        }
     };
     let parents = |node| own.as_ref().map(|graph| graph.lock().parents(node)).unwrap_or_default();
     let (session, answer) = rules.end(stream.facts(), thread_key(), parents);
-    let graph = session.and_then(|session| graphs.remove(&session));
+    let target = session.and_then(|session| graphs.remove(&session));
     match answer {
-        Ok(()) => graph.ok_or(CuResult::ILLEGAL_STATE),
+        Ok(()) => target.map(|target| target.graph).ok_or(CuResult::ILLEGAL_STATE),
         Err(code) => {
-            if let Some(graph) = graph {
-                graph.discard_capture();
+            if let Some(target) = target {
+                target.discard();
             }
             Err(code)
         }
@@ -100,10 +118,10 @@ pub fn info(stream: &Stream) -> Answer<Option<Info>> {
     let Status::Active(session) = sessions.rules.status(stream.facts())? else {
         return Ok(None);
     };
-    let graph = sessions.graphs.get(&session).cloned().ok_or(CuResult::ILLEGAL_STATE)?;
+    let target = sessions.graphs.get(&session).ok_or(CuResult::ILLEGAL_STATE)?;
     Ok(Some(Info {
         session,
-        graph,
+        graph: Arc::clone(&target.graph),
         tips: sessions.rules.tips(stream.facts()),
     }))
 }
@@ -119,10 +137,27 @@ pub fn take(stream: &Stream, work: Work) -> Answer<Option<Work>> {
     let Some((session, tips)) = sessions.rules.admit(stream.facts())? else {
         return Ok(Some(work));
     };
-    let graph = sessions.graphs.get(&session).ok_or(CuResult::ILLEGAL_STATE)?;
+    let graph = &sessions.graphs.get(&session).ok_or(CuResult::ILLEGAL_STATE)?.graph;
     let node = graph.add(work, &tips)?;
     sessions.rules.set_tips(stream.facts(), vec![node])?;
     Ok(None)
+}
+
+/// Adds a node in a way of its own to the capture that the stream takes part in: `add` is told the graph and what the
+/// node comes after. `None` if there is no capture.
+pub fn add<T>(
+    stream: &Stream,
+    add: impl FnOnce(&Arc<Graph>, &[(NodeKey, Edge)]) -> Answer<(NodeKey, T)>,
+) -> Answer<Option<T>> {
+    let mut sessions = sessions();
+    let Some((session, tips)) = sessions.rules.admit(stream.facts())? else {
+        return Ok(None);
+    };
+    let graph = &sessions.graphs.get(&session).ok_or(CuResult::ILLEGAL_STATE)?.graph;
+    let after: Vec<(NodeKey, Edge)> = tips.into_iter().map(|tip| (tip, Edge::default())).collect();
+    let (node, answer) = add(graph, &after)?;
+    sessions.rules.set_tips(stream.facts(), vec![node])?;
+    Ok(Some(answer))
 }
 
 /// Sets the nodes that the next operation of a captured stream depends on, or adds to them.
@@ -167,8 +202,10 @@ pub fn query_context(context: &Context) -> Answer {
 /// The stream is gone.
 pub fn forget_stream(stream: &Stream) {
     let mut sessions = sessions();
-    if let Some(session) = sessions.rules.forget_stream(stream.facts()) {
-        sessions.graphs.remove(&session);
+    if let Some(session) = sessions.rules.forget_stream(stream.facts())
+        && let Some(target) = sessions.graphs.remove(&session)
+    {
+        target.discard();
     }
 }
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Graphs: work that is described once and launched often.
 //!
-//! [`nodes`] is the structure, pure; [`work`] what a node does; [`exec`] an instantiated graph. This module ties
-//! them to handles. A node's handle ends with the node; handles of another graph's nodes are refused.
+//! [`nodes`] is the structure, pure; [`work`] what a node does; [`exec`] an instantiated graph; [`memory`] what nodes
+//! allocate. This module ties them to handles. A node's handle ends with the node; handles of another graph's nodes are refused.
 //!
 //! Lock order: a graph, then the graph inside one of its nodes.
 
 pub mod exec;
+pub mod memory;
 pub mod nodes;
 pub mod work;
 
@@ -56,6 +57,8 @@ pub struct Graph {
     /// It is the graph inside a child-graph node, which alone may end it.
     is_embedded: bool,
     nodes: Mutex<Nodes<Content>>,
+    /// Lives while it is instantiated; only kept of graphs with memory nodes.
+    instance: Mutex<Weak<()>>,
 }
 
 impl Graph {
@@ -78,6 +81,7 @@ impl Graph {
                 id,
                 is_embedded,
                 nodes: Mutex::new(nodes),
+                instance: Mutex::default(),
             })
         };
         GRAPHS.insert_with(make).ok_or(CuResult::OUT_OF_MEMORY)
@@ -106,9 +110,16 @@ impl Graph {
 
     fn end(&self) {
         GRAPHS.remove(self.handle.0);
-        for (_, content) in self.lock().take_all() {
-            content.end();
+        // Not under the lock: memory that ends with its node has locks of its own.
+        let contents = self.lock().take_all();
+        for (_, content) in contents {
+            content.end(self.id);
         }
+    }
+
+    /// What lives while it is instantiated. Lock before the structure.
+    fn instance(&self) -> MutexGuard<'_, Weak<()>> {
+        self.instance.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Its structure.
@@ -145,15 +156,19 @@ impl Graph {
         }
     }
 
-    /// Removes a node and its edges.
-    pub fn remove(&self, key: NodeKey) {
-        if let Some(content) = self.lock().remove(key) {
-            content.end();
+    /// Removes a node and its edges. INVALID_VALUE if the graph has memory nodes.
+    pub fn remove(&self, key: NodeKey) -> Answer {
+        self.check_removal()?;
+        let removed = self.lock().remove(key);
+        if let Some(content) = removed {
+            content.end(self.id);
         }
+        Ok(())
     }
 
-    /// A copy whose nodes remember which ones they are copies of.
+    /// A copy whose nodes remember which ones they are copies of. NOT_SUPPORTED if the graph has memory nodes.
     pub fn copy(&self, is_embedded: bool) -> Answer<Arc<Self>> {
+        self.check_copy()?;
         let originals = self.lock().clone();
         let copy = Self::with(Nodes::default(), is_embedded)?;
         let mut failed = None;
@@ -193,11 +208,18 @@ impl Graph {
 }
 
 impl Content {
-    /// Ends the node's handle, and the graph inside it.
-    fn end(&self) {
+    /// Ends the handle of a node of this graph, and the graph inside it.
+    fn end(&self, graph: u32) {
         NODES.remove(self.handle.0);
-        if let Work::Child(graph) = &self.work {
-            graph.end();
+        match &self.work {
+            Work::Child(graph) => graph.end(),
+            // An instantiated graph still frees its own; another graph may free it from now on.
+            Work::Free(allocation) if allocation.graph_part().is_some_and(|part| part.graph != graph) => {
+                if let Ok(driver) = driver() {
+                    driver.memory.forget_free(graph, allocation);
+                }
+            }
+            _ => {}
         }
     }
 }

@@ -237,10 +237,11 @@ impl Driver {
         self.memory.settle_pools(self, |freed| freed.context == context.id);
         self.machine.close_context(self.seat, context.device);
         self.contexts.remove(context.handle.0);
-        // Pools are for those who work on the device: with the last of them goes what they kept.
+        // Pools and graphs are for those who work on the device: with the last of them goes what they kept.
         let has_others = self.contexts.all().iter().any(|other| other.device == context.device);
         if !has_others {
             self.memory.trim_pools(self, context.device);
+            self.memory.end_graphs(self, context.device);
         }
     }
 

@@ -40,7 +40,7 @@ both_flavours! {
         let (stream, graph) = (stream.find()?, Graph::find(graph)?);
         edges_from(data, count)?;
         let tips = nodes_from(&graph, dependencies, count)?;
-        capture::begin(&stream, mode, graph, tips)
+        capture::begin(&stream, mode, graph, false, tips)
     }
     cuStreamEndCapture cuStreamEndCapture_ptsz (stream: CuStream, graph: *mut CuGraph; stream) => {
         let stream = stream.find()?;
@@ -93,7 +93,7 @@ fn begin(stream: StreamName, mode: c_int) -> Answer {
         return Err(CuResult::STREAM_CAPTURE_UNSUPPORTED);
     }
     let graph = Graph::create()?;
-    capture::begin(&stream, mode, Arc::clone(&graph), Vec::new()).inspect_err(|_| graph.discard_capture())
+    capture::begin(&stream, mode, Arc::clone(&graph), true, Vec::new()).inspect_err(|_| graph.discard_capture())
 }
 
 fn number(status: rules::Status) -> c_int {

@@ -26,7 +26,7 @@ pub fn cuGraphDestroy(graph: CuGraph) -> CuResult {
 }
 
 pub fn cuGraphDestroyNode(node: CuGraphNode) -> CuResult {
-    code(find_node(node).map(|(graph, key)| graph.remove(key)))
+    code(find_node(node).and_then(|(graph, key)| graph.remove(key)))
 }
 
 pub fn cuGraphClone(clone: *mut CuGraph, original: CuGraph) -> CuResult {
@@ -278,6 +278,9 @@ fn change_edges(
     let graph = Graph::find(graph)?;
     let (from, to) = (nodes_from(&graph, from, count)?, nodes_from(&graph, to, count)?);
     let edges = edges_from(data, count)?;
+    if !is_added {
+        graph.check_removal()?;
+    }
     let mut nodes = graph.lock();
     for ((&from, &to), &edge) in from.iter().zip(&to).zip(&edges) {
         let changed = if is_added {
@@ -362,6 +365,8 @@ fn draw(graph: &Arc<Graph>, text: &mut String) {
             Work::Wait(_) => "EVENT_WAIT".into(),
             Work::Record(_) => "EVENT_RECORD".into(),
             Work::Words(_) => "BATCH_MEM_OP".into(),
+            Work::Allocate(allocation) => format!("MEM_ALLOC {:#x}", allocation.address),
+            Work::Free(allocation) => format!("MEM_FREE {:#x}", allocation.address),
         };
         let _ = writeln!(text, "\"node_{key}\" [label=\"{label}\"];");
         if let Work::Child(inner) = &content.work {

@@ -8,14 +8,15 @@ use partage_abi::types::*;
 use super::flavours::{answer, both_flavours};
 use super::graph_work::{copy, fill, general, host, kernel, launch_of, read, widen, words};
 use crate::event::Event;
-use crate::graph::exec::{Exec, ExecWork};
+use crate::graph::exec::{AUTO_FREE_ON_LAUNCH, Exec, ExecWork};
 use crate::graph::work::Work;
 use crate::graph::{Graph, find_node};
 use crate::state::{Answer, code, store};
 use crate::stream::{Stream, StreamName};
 use crate::{capture, graph};
 
-/// `CUDA_GRAPH_INSTANTIATE_FLAG_*`: free on launch, upload, device launch, use node priority.
+/// `CUDA_GRAPH_INSTANTIATE_FLAG_*`: upload, device launch, and all there are, with free on launch and use of the
+/// nodes' priorities.
 const UPLOAD: u64 = 2;
 const DEVICE_LAUNCH: u64 = 4;
 const FLAGS: u64 = 15;
@@ -29,7 +30,8 @@ type Blamed = (CuResult, CuGraphNode);
 
 fn instantiate(graph: CuGraph, flags: u64) -> Result<Arc<Exec>, Blamed> {
     let found = Graph::find(graph).map_err(|code| (code, CuGraphNode::NULL))?;
-    if flags & !FLAGS != 0 {
+    let is_both = flags & DEVICE_LAUNCH != 0 && flags & AUTO_FREE_ON_LAUNCH != 0;
+    if flags & !FLAGS != 0 || is_both {
         return Err((CuResult::INVALID_VALUE, CuGraphNode::NULL));
     }
     // Kernels here cannot launch graphs.
@@ -42,6 +44,10 @@ fn instantiate(graph: CuGraph, flags: u64) -> Result<Arc<Exec>, Blamed> {
 
 fn store_exec(exec: *mut CuGraphExec, made: Result<Arc<Exec>, Blamed>) -> CuResult {
     if exec.is_null() {
+        // Nobody could ever destroy it.
+        if let Ok(made) = made {
+            let _ = Exec::destroy(made.handle);
+        }
         return CuResult::INVALID_VALUE;
     }
     code(made.map_err(|(code, _)| code).and_then(|made| store(exec, made.handle)))
@@ -116,13 +122,15 @@ fn instantiate_with(
         Err(_) if !blamed.is_null() => INVALID_STRUCTURE,
         Err(_) => ERROR,
     };
-    if made.is_ok() && params.flags & UPLOAD != 0 {
-        // Uploading takes no time and has no effect here but its place in the stream.
+    if let Ok(exec) = &made
+        && params.flags & UPLOAD != 0
+    {
         let uploaded = name(params.hUploadStream)
             .find()
-            .and_then(|stream| stream.perform(Work::Empty));
+            .and_then(|stream| upload(exec, &stream));
         if let Err(code) = uploaded {
             params.result_out = ERROR;
+            let _ = Exec::destroy(exec.handle);
             return code;
         }
     }
@@ -146,11 +154,16 @@ both_flavours! {
         launch(&*Exec::find(exec)?, &stream.find()?)
     }
     cuGraphUpload cuGraphUpload_ptsz (exec: CuGraphExec, stream: CuStream; stream) => {
-        Exec::find(exec)?;
-        let stream = stream.find()?;
-        capture::query_stream(&stream)?;
-        stream.perform(Work::Empty)
+        let exec = Exec::find(exec)?;
+        upload(&exec, &stream.find()?)
     }
+}
+
+/// Takes no time; has its place in the stream.
+fn upload(exec: &Exec, stream: &Arc<Stream>) -> Answer {
+    capture::query_stream(stream)?;
+    capture::admit(stream)?;
+    exec.upload(stream)
 }
 
 fn launch(exec: &Exec, stream: &Arc<Stream>) -> Answer {

@@ -4,11 +4,14 @@
 //! The parameters of each type are read and written in `graph_work`; adding a node, changing it and changing it in an
 //! instantiated graph share that.
 
+use std::sync::Arc;
+
 use partage_abi::types::*;
 
 use super::copy::describe;
 use super::flavours::answer;
 use super::graph::{edges_from, nodes_from};
+use super::graph_memory::{add_general_allocation, add_general_free};
 use super::graph_work::*;
 use crate::event::Event;
 use crate::executor::op::KernelLaunch;
@@ -20,7 +23,7 @@ use crate::state::{Answer, code, store};
 // ---- adding ---------------------------------------------------------------------------------------------------
 
 /// Where a new node goes.
-struct Spot {
+pub(super) struct Spot {
     node: *mut CuGraphNode,
     graph: CuGraph,
     dependencies: *const CuGraphNode,
@@ -29,7 +32,7 @@ struct Spot {
 }
 
 impl Spot {
-    fn new(node: *mut CuGraphNode, graph: CuGraph, dependencies: *const CuGraphNode, count: usize) -> Self {
+    pub(super) fn new(node: *mut CuGraphNode, graph: CuGraph, dependencies: *const CuGraphNode, count: usize) -> Self {
         Self {
             node,
             graph,
@@ -40,6 +43,11 @@ impl Spot {
     }
 
     fn add(self, work: impl FnOnce() -> Answer<Work>) -> CuResult {
+        self.add_with(|graph, after| graph.add_with_edges(work()?, after))
+    }
+
+    /// Adds a node in a way of its own: with the graph, and what it comes after.
+    pub(super) fn add_with(self, add: impl FnOnce(&Arc<Graph>, &[(NodeKey, Edge)]) -> Answer<NodeKey>) -> CuResult {
         answer(|| {
             if self.node.is_null() {
                 return Err(CuResult::INVALID_VALUE);
@@ -48,7 +56,7 @@ impl Spot {
             let ahead = nodes_from(&graph, self.dependencies, self.count)?;
             let edges = edges_from(self.data, self.count)?;
             let after: Vec<(NodeKey, Edge)> = ahead.into_iter().zip(edges).collect();
-            let key = graph.add_with_edges(work()?, &after)?;
+            let key = add(&graph, &after)?;
             store(self.node, graph.handle_of(key))
         })
     }
@@ -180,9 +188,17 @@ pub fn cuGraphAddNode_v2(
         data,
         count,
     };
+    let kind = match read(params.cast_const()) {
+        Ok(given) => given.kind,
+        Err(code) => return code,
+    };
+    match kind {
+        kind::MEM_ALLOC => return add_general_allocation(spot, params),
+        kind::MEM_FREE => return add_general_free(spot, params),
+        _ => {}
+    }
     let added = spot.add(|| general(params, None));
-    let is_child = added == CuResult::SUCCESS && read(params.cast_const()).is_ok_and(|given| given.kind == kind::GRAPH);
-    if is_child {
+    if added == CuResult::SUCCESS && kind == kind::GRAPH {
         // The parameters name the graph inside the node afterwards, not the one that it was copied from.
         // SAFETY: both were read and written just now.
         return unsafe { cuGraphChildGraphNodeGetGraph(node.read_unaligned(), &raw mut (*params).params.graph.graph) };

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use partage_abi::types::*;
+use partage_abi::values::*;
 
 use super::copy::volume;
 use super::stream::steps;
@@ -295,7 +296,8 @@ pub(super) fn describe_words(steps: &[WordStep]) -> CudaBatchMemOpNodeParams {
     }
 }
 
-/// The work of the general form. NOT_SUPPORTED for types that are not built: semaphores, allocations, conditions.
+/// The work of the general form. NOT_SUPPORTED for types that are not built: semaphores, conditions, graphs that move
+/// into the node; and for memory nodes, which are added in their own way and never changed.
 pub(super) fn general(params: *const CuGraphNodeParams, old: Option<&KernelLaunch>) -> Answer<Work> {
     let given = read(params)?;
     // SAFETY: the kind says which member is meant; all are plain data.
@@ -326,7 +328,11 @@ pub(super) fn general(params: *const CuGraphNodeParams, old: Option<&KernelLaunc
                     userData: call.userData,
                 })
             }
-            kind::GRAPH => child(given.params.graph.graph),
+            kind::GRAPH => match given.params.graph.ownership {
+                CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE => child(given.params.graph.graph),
+                CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE => Err(CuResult::NOT_SUPPORTED),
+                _ => Err(CuResult::INVALID_VALUE),
+            },
             kind::EMPTY => Ok(Work::Empty),
             kind::WAIT_EVENT => Ok(Work::Wait(Event::find(given.params.eventWait.event)?)),
             kind::EVENT_RECORD => Ok(Work::Record(Event::find(given.params.eventRecord.event)?)),

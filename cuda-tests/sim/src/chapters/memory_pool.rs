@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Stream-ordered allocation: pools, and memory that a stream allocates and frees.
 //!
-//! An allocation is there at once; a free happens when the stream comes to it. Memory nodes of graphs are
-//! not built, so neither works while a stream is captured.
+//! An allocation is there at once; a free happens when the stream comes to it. While the stream is captured both
+//! become nodes, and the memory is the graph's: the pool only says on which device it is and who reaches it.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -47,13 +47,24 @@ both_flavours! {
         if dptr == 0 {
             return Ok(());
         }
-        refuse_capture(&stream)?;
-        free(dptr, &stream)
+        let captured = capture::add(&stream, |graph, after| Ok((graph.add_free(dptr, after)?, ())))?;
+        match captured {
+            Some(()) => Ok(()),
+            None => free(dptr, &stream),
+        }
     }
 }
 
 fn free(address: u64, stream: &Stream) -> Answer {
     let memory = &driver()?.memory;
+    {
+        let mut graphs = memory.graph_pool();
+        if let Some(allocation) = graphs.live_at(address) {
+            let op = stream.submit(Op::Free(allocation.clone()), &[])?;
+            graphs.set_freed(&allocation, Some((stream.key, op)));
+            return Ok(());
+        }
+    }
     let allocation = memory.begin_free(address)?;
     match stream.submit(Op::Free(allocation.clone()), &[]) {
         Ok(op) => {
@@ -73,7 +84,16 @@ fn allocate(dptr: *mut CuDevicePtr, bytes: usize, pool: &Arc<Pool>, stream: &Str
     if dptr.is_null() {
         return Err(CuResult::INVALID_VALUE);
     }
-    refuse_capture(stream)?;
+    let captured = capture::add(stream, |graph, after| {
+        if pool.is_imported() {
+            return Err(CuResult::INVALID_VALUE);
+        }
+        let (key, made) = graph.add_allocation(pool.wish(bytes as u64), after)?;
+        Ok((key, made.address))
+    })?;
+    if let Some(address) = captured {
+        return store(dptr, address);
+    }
     let (driver, context) = (driver()?, stream.context()?);
     let asker = Asker {
         stream: stream.key,
@@ -86,14 +106,6 @@ fn allocate(dptr: *mut CuDevicePtr, bytes: usize, pool: &Arc<Pool>, stream: &Str
         stream.submit(Op::Nothing, &waits_for)?;
     }
     store(dptr, made.address)
-}
-
-fn refuse_capture(stream: &Stream) -> Answer {
-    if capture::info(stream)?.is_some() {
-        Err(CuResult::NOT_SUPPORTED)
-    } else {
-        Ok(())
-    }
 }
 
 // ---- pools ----------------------------------------------------------------------------------------------------
@@ -348,7 +360,7 @@ fn located(location: *mut CuMemLocation, kind: c_int) -> Answer<CuDevice> {
 }
 
 /// The device that is meant. Pools of host memory are not built.
-fn device_of(location: &CuMemLocation) -> Answer<CuDevice> {
+pub(super) fn device_of(location: &CuMemLocation) -> Answer<CuDevice> {
     match location.kind {
         CU_MEM_LOCATION_TYPE_DEVICE => Ok(location.id),
         CU_MEM_LOCATION_TYPE_HOST | CU_MEM_LOCATION_TYPE_HOST_NUMA | CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT => {

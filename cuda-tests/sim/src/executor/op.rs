@@ -18,7 +18,7 @@ use partage_machine::timeline::{Ask, Engine, FULL, Seat};
 use super::order::OpId;
 use super::pool;
 use crate::event::Event;
-use crate::memory::Allocation;
+use crate::memory::{Allocation, Binding};
 use crate::state::{Context, driver};
 
 pub use copy::{Copy, End, Side};
@@ -49,8 +49,12 @@ pub enum Op {
     },
     /// Waits and writes of words in memory, in this order.
     Words(Vec<WordStep>),
-    /// The free of memory that the program has given up.
+    /// The free of memory that the program has given up, or that a graph frees.
     Free(Arc<Allocation>),
+    /// A graph's allocation.
+    Allocate(Arc<Allocation>),
+    /// Memory is put behind addresses of a graph.
+    Map(Arc<[Binding]>),
 }
 
 /// Where an operation runs.
@@ -80,8 +84,7 @@ impl Op {
         let Ok(lanes) = context.queue.lanes(context) else {
             match self {
                 Self::Record { event, recording } => event.complete(*recording, time),
-                Self::Free(allocation) => free(allocation),
-                _ => {}
+                other => other.keep_books(context),
             }
             return time;
         };
@@ -114,19 +117,29 @@ impl Op {
                 at
             }
             other => {
-                // Also when the context has failed: nothing else would free it.
-                if let Self::Free(allocation) = other {
-                    free(allocation);
-                }
+                other.keep_books(context);
                 if time > 0 { time } else { seat.clock() }
             }
         }
     }
 }
 
-fn free(allocation: &Allocation) {
-    if let Ok(driver) = driver() {
-        driver.memory.end_free(driver, allocation);
+impl Op {
+    /// What is done about memory also when the context has failed: nothing else would do it.
+    fn keep_books(&self, context: &Context) {
+        let Ok(driver) = driver() else { return };
+        match self {
+            Self::Free(allocation) => driver.memory.end_free(driver, allocation),
+            Self::Allocate(allocation) => driver.memory.enter_planned(allocation),
+            Self::Map(bindings) => {
+                for binding in bindings.iter() {
+                    if let Err(code) = driver.memory.map_span(driver, binding) {
+                        context.stick(code);
+                    }
+                }
+            }
+            _ => {}
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use partage_abi::types::{CuGraphExec, CuResult};
 
+use super::memory::{Plan, Started};
 use super::nodes::NodeKey;
 use super::work::Work;
 use super::{Graph, next_id};
@@ -14,6 +15,9 @@ use crate::executor::{Op, OpId};
 use crate::handles::{HandleKind, Handles};
 use crate::state::{Answer, Context, driver};
 use crate::stream::Stream;
+
+/// `CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH`.
+pub const AUTO_FREE_ON_LAUNCH: u64 = 1;
 
 static EXECS: Handles<Exec> = Handles::new(HandleKind::GraphExec);
 
@@ -50,6 +54,8 @@ pub struct Refusal {
 const TOPOLOGY_CHANGED: i32 = 2;
 /// `CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED`.
 const NODE_TYPE_CHANGED: i32 = 3;
+/// `CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED`.
+const UPDATE_NOT_SUPPORTED: i32 = 6;
 /// `CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE`.
 const UNSUPPORTED_FUNCTION_CHANGE: i32 = 7;
 
@@ -62,6 +68,8 @@ pub struct Exec {
     /// As instantiated.
     pub flags: u64,
     nodes: Mutex<Vec<ExecNode>>,
+    /// What it does with memory, if it has memory nodes.
+    memory: Option<Plan>,
     /// The operation that ends the last launch: an instantiated graph does not run beside itself.
     last: Mutex<Option<OpId>>,
 }
@@ -75,13 +83,16 @@ impl Exec {
             id: next_id(),
             flags,
             nodes,
+            memory: Plan::of(graph).map_err(|(code, _)| code)?,
             last: Mutex::default(),
         })
     }
 
-    /// Instantiates a graph. INVALID_VALUE and a node of it if it has a cycle.
+    /// Instantiates a graph. INVALID_VALUE and a node of it if it has a cycle, or frees what is not allocated before;
+    /// INVALID_VALUE if it has memory nodes and is instantiated already.
     pub fn create(graph: &Graph, flags: u64) -> Result<Arc<Self>, (CuResult, Option<NodeKey>)> {
         let nodes = instantiate(graph).map_err(|node| (CuResult::INVALID_VALUE, Some(node)))?;
+        let memory = Plan::of(graph)?;
         let make = |handle| {
             let (handle, nodes) = (CuGraphExec(handle), Mutex::new(nodes));
             Arc::new(Self {
@@ -89,6 +100,7 @@ impl Exec {
                 id: next_id(),
                 flags,
                 nodes,
+                memory,
                 last: Mutex::default(),
             })
         };
@@ -147,16 +159,37 @@ impl Exec {
         })
     }
 
-    /// A graph that does the same, for a node of another graph. It belongs to that node.
+    /// A graph that does the same, for a node of another graph. It belongs to that node. NOT_SUPPORTED with memory
+    /// nodes.
     pub fn to_graph(&self) -> Answer<Arc<Graph>> {
+        if self.memory.is_some() {
+            return Err(CuResult::NOT_SUPPORTED);
+        }
         let graph = Graph::embedded()?;
         fill(&graph, &self.lock())?;
         Ok(graph)
     }
 
-    /// Submits all of it to a stream that is not captured.
+    /// Finds memory for the next launch and puts it in place, in stream order.
+    pub fn upload(&self, stream: &Arc<Stream>) -> Answer {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        match &self.memory {
+            None => stream.submit(Op::Nothing, &[]).map(drop),
+            Some(plan) => {
+                // A launch in another stream comes after it too.
+                *last = Some(plan.upload(stream, *last)?);
+                Ok(())
+            }
+        }
+    }
+
+    /// Submits all of it to a stream that is not captured. INVALID_VALUE and OUT_OF_MEMORY as [`Plan::begin`] says.
     pub fn launch(&self, stream: &Arc<Stream>) -> Answer {
         let context = stream.context()?;
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let frees_first = self.flags & AUTO_FREE_ON_LAUNCH != 0;
+        let started = self.memory.as_ref().map(|plan| plan.begin(stream, *last, frees_first));
+        let mut started = started.transpose()?;
         let mut tasks = Vec::new();
         let mut records = Vec::new();
         let mut launch = Launch {
@@ -166,15 +199,18 @@ impl Exec {
             records: &mut records,
         };
         launch.add_all(&self.lock(), &[]);
-        let ends = || Task {
+        let ends = |op| Task {
             context: Arc::clone(&context),
-            op: Op::Nothing,
+            op,
             priority: stream.priority,
         };
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let after: Vec<OpId> = last.iter().copied().collect();
-        let (ops, end) = pool::submit_graph(stream.lane(), ends(), tasks, ends(), &after);
+        let first = started.as_mut().map_or(Op::Nothing, Started::first);
+        let (ops, end) = pool::submit_graph(stream.lane(), ends(first), tasks, ends(Op::Nothing), &after);
         *last = Some(end);
+        if let Some(started) = started {
+            started.submitted(stream.key, end);
+        }
         for (event, recording, index) in records {
             event.set_op(recording, ops[index]);
         }
@@ -326,6 +362,16 @@ fn check_shape(old: &[ExecNode], new: &[ExecNode]) -> Result<(), Refusal> {
             {
                 return Err(Refusal {
                     reason: UNSUPPORTED_FUNCTION_CHANGE,
+                    ..here
+                });
+            }
+            // The memory of an instantiated graph is that of the graph it was made from.
+            (
+                ExecWork::Plain(Work::Allocate(old) | Work::Free(old)),
+                ExecWork::Plain(Work::Allocate(new) | Work::Free(new)),
+            ) if old.id != new.id => {
+                return Err(Refusal {
+                    reason: UPDATE_NOT_SUPPORTED,
                     ..here
                 });
             }

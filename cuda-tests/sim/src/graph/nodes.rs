@@ -4,7 +4,7 @@
 //! Invariants: an edge joins two different nodes of the graph, at most one for each pair in each direction. Cycles
 //! can be made by adding edges; [`Nodes::order`] finds them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Names a node; never reused. Greater keys were made later.
 pub type NodeKey = u64;
@@ -150,6 +150,20 @@ impl<C> Nodes<C> {
         self.ahead_of(key).into_iter().map(|(key, _)| key).collect()
     }
 
+    /// All nodes that come before any of these, and these.
+    pub fn ahead_of_all(&self, keys: impl IntoIterator<Item = NodeKey>) -> HashSet<NodeKey> {
+        let mut found = HashSet::new();
+        let mut open: Vec<NodeKey> = keys.into_iter().collect();
+        while let Some(key) = open.pop() {
+            if let Some(node) = self.list.get(&key)
+                && found.insert(key)
+            {
+                open.extend(node.after.iter().map(|&(ahead, _)| ahead));
+            }
+        }
+        found
+    }
+
     /// The nodes that depend on a node, with the data of the edges.
     pub fn behind(&self, key: NodeKey) -> Vec<(NodeKey, Edge)> {
         let edges = self.edges().into_iter().filter(|&(from, _, _)| from == key);
@@ -256,6 +270,20 @@ mod tests {
         assert_eq!(nodes.parents(3), [1]);
         assert_eq!(nodes.behind(1), [(3, Edge::default())]);
         assert_eq!(nodes.roots(), [1]);
+    }
+
+    #[test]
+    fn everything_ahead_is_found_through_other_nodes() {
+        let mut nodes = chain();
+        nodes.add(4, "d", &[]).expect("possible");
+        nodes.connect(3, 1, Edge::default()).expect("possible");
+        let found = |keys: &[NodeKey]| {
+            let mut found: Vec<_> = nodes.ahead_of_all(keys.iter().copied()).into_iter().collect();
+            found.sort_unstable();
+            found
+        };
+        assert_eq!(found(&[2]), [1, 2, 3], "a cycle ends the search");
+        assert_eq!((found(&[4]), found(&[9])), (vec![4], vec![]));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use super::exec::Exec;
 use crate::event::Event;
 use crate::executor::Op;
 use crate::executor::op::{Copy, Fill, HostCall, KernelLaunch, WordStep};
+use crate::memory::Allocation;
 use crate::state::{Answer, Context};
 use crate::stream::Stream;
 
@@ -32,6 +33,10 @@ pub mod kind {
     pub const WAIT_EVENT: i32 = 6;
     /// The recording of an event.
     pub const EVENT_RECORD: i32 = 7;
+    /// An allocation.
+    pub const MEM_ALLOC: i32 = 10;
+    /// A free.
+    pub const MEM_FREE: i32 = 11;
     /// Stream memory operations.
     pub const BATCH_MEM_OP: i32 = 12;
 }
@@ -57,6 +62,10 @@ pub enum Work {
     Record(Arc<Event>),
     /// Waits for and writes words.
     Words(Vec<WordStep>),
+    /// Allocates memory whose address is known already.
+    Allocate(Arc<Allocation>),
+    /// Frees memory that a graph allocated.
+    Free(Arc<Allocation>),
 }
 
 impl Work {
@@ -72,7 +81,14 @@ impl Work {
             Self::Wait(_) => kind::WAIT_EVENT,
             Self::Record(_) => kind::EVENT_RECORD,
             Self::Words(_) => kind::BATCH_MEM_OP,
+            Self::Allocate(_) => kind::MEM_ALLOC,
+            Self::Free(_) => kind::MEM_FREE,
         }
+    }
+
+    /// Whether it allocates or frees.
+    pub fn is_memory(&self) -> bool {
+        matches!(self, Self::Allocate(_) | Self::Free(_))
     }
 
     /// The same work for another node: a graph inside is copied.
@@ -91,6 +107,8 @@ impl Work {
             Self::Fill(fill, _) => Op::Fill(*fill),
             Self::Host(call) => Op::Host(*call),
             Self::Words(steps) => Op::Words(steps.clone()),
+            Self::Allocate(allocation) => Op::Allocate(Arc::clone(allocation)),
+            Self::Free(allocation) => Op::Free(Arc::clone(allocation)),
             Self::Empty | Self::Wait(_) => Op::Nothing,
             Self::Child(_) | Self::Record(_) => return None,
         })

@@ -14,7 +14,9 @@ use partage_ptx::Region;
 
 use super::arrays::Arrays;
 use super::foreign::{Foreign, Sharing};
+use super::graph_pool::GraphPool;
 use super::mapping::{Physical, Reservations};
+use super::planned::{GraphPart, Planned};
 use super::pool::Pool;
 use super::ranges::Ranges;
 use super::shared::Shared;
@@ -23,7 +25,7 @@ use super::view::{EVERYBODY, Piece, View};
 use crate::state::{Answer, Context, Driver};
 
 /// How an allocation came about.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum AllocationKind {
     /// `cuMemAlloc`, `cuMemAllocPitch`, module globals.
     Device,
@@ -46,6 +48,8 @@ pub enum AllocationKind {
     ),
     /// `cuExternalMemoryGetMappedBuffer`: another interface's.
     External(#[expect(dead_code, reason = "kept until the allocation goes")] Arc<Foreign>),
+    /// A node of a graph.
+    Graph(GraphPart),
 }
 
 /// One live allocation.
@@ -94,7 +98,7 @@ impl Allocation {
             | AllocationKind::Pooled(_)
             | AllocationKind::Opened(_)
             | AllocationKind::External(_) => 1 << context.device,
-            AllocationKind::Mapped(_) | AllocationKind::Imported(..) => 0,
+            AllocationKind::Mapped(_) | AllocationKind::Imported(..) | AllocationKind::Graph(_) => 0,
             _ => EVERYBODY,
         };
         Self {
@@ -173,6 +177,10 @@ pub struct Memory {
     leaving: Mutex<Vec<Arc<Allocation>>>,
     /// Every pool.
     pub(super) pools: Mutex<Vec<Weak<Pool>>>,
+    /// Physical memory of graphs.
+    pub(super) graph_pool: Mutex<GraphPool>,
+    /// Allocations of graphs, live or not.
+    pub(super) planned: Mutex<Planned>,
     /// Changes with the table.
     version: AtomicU64,
     /// The pieces of the table, and of which version.
@@ -205,6 +213,8 @@ impl Memory {
             table: RwLock::default(),
             leaving: Mutex::default(),
             pools: Mutex::default(),
+            graph_pool: Mutex::default(),
+            planned: Mutex::default(),
             version: AtomicU64::new(1),
             pieces: Mutex::default(),
             next_id: AtomicU64::new(1),
@@ -230,15 +240,20 @@ impl Memory {
 
     /// Numbers an allocation and enters it.
     pub(super) fn enter(&self, mut made: Allocation) -> Arc<Allocation> {
-        made.id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        made.id = self.next_id();
         let made = Arc::new(made);
         self.change(|table| table.insert(made.address, made.clone()));
         made
     }
 
+    /// A number for an allocation.
+    pub(super) fn next_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// As [`enter`](Self::enter), unless another allocation lies in the same addresses: then false.
     pub(super) fn enter_if_free(&self, mut made: Allocation) -> bool {
-        made.id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        made.id = self.next_id();
         self.change(|table| {
             let last = table.range(..made.end()).next_back();
             if last.is_some_and(|(_, last)| last.end() > made.address) {
@@ -304,9 +319,16 @@ impl Memory {
 
     // ---- finding ----------------------------------------------------------------------------------------------
 
-    /// The allocation that an address is in: a live one, else one that is leaving.
+    /// The allocation that an address is in: a live one, else one that is leaving or that a graph has planned.
     pub fn find(&self, address: u64) -> Option<Arc<Allocation>> {
-        self.find_live(address).or_else(|| self.find_leaving(address, 1))
+        self.find_live(address)
+            .or_else(|| self.find_leaving(address, 1))
+            .or_else(|| self.find_planned(address, 1))
+    }
+
+    /// Whether an allocation of a graph holds a range of addresses. Work on it may be submitted before it is there.
+    pub fn is_planned(&self, address: u64, bytes: u64) -> bool {
+        self.find_planned(address, bytes).is_some()
     }
 
     pub(super) fn find_live(&self, address: u64) -> Option<Arc<Allocation>> {

@@ -38,7 +38,8 @@ impl Freeable {
             | AllocationKind::External(_) => self == Self::Device,
             AllocationKind::Host => self == Self::Host,
             AllocationKind::Registered => self == Self::Registered,
-            AllocationKind::Mapped(_) | AllocationKind::Opened(_) => false,
+            // Graphs have their own way.
+            AllocationKind::Mapped(_) | AllocationKind::Opened(_) | AllocationKind::Graph(_) => false,
         }
     }
 }
@@ -135,6 +136,9 @@ impl Memory {
     /// Frees the allocation that starts at `address`, if it is `what` the call may free; else INVALID_VALUE. The
     /// caller has waited for the work that may use it.
     pub fn free(&self, driver: &Driver, address: u64, what: Freeable) -> Answer {
+        if what == Freeable::Device && self.free_of_graph(address) {
+            return Ok(());
+        }
         let taken = self
             .take(address, |found| what.covers(&found.kind))
             .ok_or(CuResult::INVALID_VALUE)?;
@@ -175,7 +179,8 @@ impl Memory {
             | AllocationKind::Mapped(_)
             | AllocationKind::Opened(_)
             | AllocationKind::Imported(..)
-            | AllocationKind::External(_) => {}
+            | AllocationKind::External(_)
+            | AllocationKind::Graph(_) => {}
         }
     }
 

@@ -12,11 +12,13 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use partage_abi::types::CuResult;
+use partage_abi::types::{CuMemLocation, CuMemPoolProps, CuResult};
+use partage_abi::values::{CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE};
 
 use super::allocations::{Allocation, AllocationKind, Memory, lock};
 use super::chunks::Chunks;
 use super::linear::cost;
+use super::planned::Wish;
 use super::pool_sharing::PoolSharing;
 use super::space::LARGE_PAGE;
 use crate::executor::{OpId, Seen, pool::are_complete};
@@ -155,6 +157,25 @@ impl Pool {
     /// Whether a machine device reaches its memory.
     pub fn is_reached_from(&self, device: usize) -> bool {
         self.reach.load(Ordering::Acquire) & 1 << device != 0
+    }
+
+    /// What a node is asked for with that allocates in a capture.
+    pub fn wish(&self, bytes: u64) -> Wish {
+        Wish {
+            device: self.device,
+            ordinal: self.ordinal,
+            bytes,
+            reach: self.reach.load(Ordering::Acquire),
+            properties: CuMemPoolProps {
+                allocType: CU_MEM_ALLOCATION_TYPE_PINNED,
+                location: CuMemLocation {
+                    kind: CU_MEM_LOCATION_TYPE_DEVICE,
+                    id: self.ordinal,
+                },
+                ..CuMemPoolProps::default()
+            },
+            access: Vec::new(),
+        }
     }
 
     /// Gives idle chunks back as long as at least `keep` bytes remain. What the program has not seen being freed counts
@@ -357,8 +378,12 @@ impl Memory {
         }
     }
 
-    /// A stream has come to a free.
+    /// A stream, or a graph, has come to a free.
     pub fn end_free(&self, driver: &Driver, allocation: &Allocation) {
+        if allocation.graph_part().is_some() {
+            self.leave(allocation);
+            return;
+        }
         let mut leaving = self.leaving();
         leaving.retain(|other| other.id != allocation.id);
         // Snapshots that still show it expire.

@@ -5,7 +5,9 @@
 mod array_copies;
 mod capture;
 mod copies;
+mod graph_memory;
 mod graphs;
 mod machine;
+mod memory_nodes;
 mod sharing;
 mod streams;

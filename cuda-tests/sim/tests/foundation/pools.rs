@@ -475,17 +475,3 @@ fn what_is_not_built_is_refused() {
         refused!(INVALID_VALUE: cuda, cuMemPoolCreate(&mut pool, &wish));
     });
 }
-
-#[test]
-fn a_captured_stream_does_not_allocate() {
-    in_child("pools::a_captured_stream_does_not_allocate", |cuda| {
-        cuda.context(0);
-        let (before, stream) = (cuda.used(), stream(cuda));
-        ok!(cuda, cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
-        refused!(NOT_SUPPORTED: cuda, cuMemAllocAsync(&mut 0, 512, stream));
-        let mut graph = CuGraph::NULL;
-        ok!(cuda, cuStreamEndCapture(stream, &mut graph));
-        assert_eq!(code!(cuda, cuGraphDestroy(graph)), CuResult::SUCCESS);
-        assert_eq!(cuda.used(), before);
-    });
-}

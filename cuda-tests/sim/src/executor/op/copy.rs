@@ -170,8 +170,15 @@ impl Copy {
                 return Err(CuResult::INVALID_VALUE);
             }
         }
-        self.reach(&self.to)?;
-        self.reach(&self.from).map(drop)
+        self.check_end(&self.to)?;
+        self.check_end(&self.from)
+    }
+
+    fn check_end(&self, end: &End) -> Answer {
+        match self.reach(end) {
+            Err(_) if end.side != Side::Host && memory()?.is_planned(end.address, self.extent(end)?) => Ok(()),
+            reached => reached.map(drop),
+        }
     }
 
     /// Takes the content now, so that the program may change it at once.
@@ -190,14 +197,19 @@ impl Copy {
         Ok(())
     }
 
-    /// Where the driver reaches an end: all bytes from the first to the last.
-    fn reach(&self, end: &End) -> Answer<*mut u8> {
+    /// The length of an end from the first byte to the last.
+    fn extent(&self, end: &End) -> Answer<u64> {
         let planes = end.plane.checked_mul(self.depth - 1).ok_or(CuResult::INVALID_VALUE)?;
         let rows = end.pitch.checked_mul(self.height - 1).ok_or(CuResult::INVALID_VALUE)?;
         let extent = planes
             .checked_add(rows)
             .and_then(|before| before.checked_add(self.width));
-        let extent = extent.ok_or(CuResult::INVALID_VALUE)?;
+        extent.ok_or(CuResult::INVALID_VALUE)
+    }
+
+    /// Where the driver reaches an end: all bytes from the first to the last.
+    fn reach(&self, end: &End) -> Answer<*mut u8> {
+        let extent = self.extent(end)?;
         match end.side {
             Side::Device => memory()?.resolve(end.address, extent),
             Side::Host | Side::Unified => memory()?.resolve_any(end.address, extent),

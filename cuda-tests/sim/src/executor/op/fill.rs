@@ -38,15 +38,20 @@ impl Fill {
         if self.height > 1 && (self.pitch < row || !self.pitch.is_multiple_of(self.element)) {
             return Err(CuResult::INVALID_VALUE);
         }
-        self.reach().map(drop)
+        match self.reach() {
+            Err(_) if memory()?.is_planned(self.address, self.extent()?) => Ok(()),
+            reached => reached.map(drop),
+        }
+    }
+
+    fn extent(&self) -> Answer<u64> {
+        let rows = self.pitch.checked_mul(self.height - 1).ok_or(CuResult::INVALID_VALUE)?;
+        rows.checked_add(self.width * self.element)
+            .ok_or(CuResult::INVALID_VALUE)
     }
 
     fn reach(&self) -> Answer<*mut u8> {
-        let rows = self.pitch.checked_mul(self.height - 1).ok_or(CuResult::INVALID_VALUE)?;
-        let extent = rows
-            .checked_add(self.width * self.element)
-            .ok_or(CuResult::INVALID_VALUE)?;
-        memory()?.resolve(self.address, extent)
+        memory()?.resolve(self.address, self.extent()?)
     }
 
     /// Carries it out; a failure becomes the context's.
