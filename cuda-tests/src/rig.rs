@@ -228,31 +228,36 @@ impl Rig {
         self.json(&["ps"])["jobs"].as_array().cloned().unwrap_or_default()
     }
 
-    /// Σ over live jobs and devices of what the ledger says clients' calls were charged, measured overhead left out.
+    /// Σ over live jobs and devices of what the ledger says clients' calls were charged and the driver must hold: measured
+    /// overhead and managed memory, resident only where it is touched, left out.
     pub fn ledger_used(&self) -> u64 {
         self.jobs()
             .iter()
             .flat_map(|job| job["devices"].as_array().cloned().unwrap_or_default())
             .fold(0, |sum, device| {
                 let bytes = |name: &str| device[name].as_u64().unwrap_or(0);
-                sum + bytes("used_bytes") - bytes("overhead_bytes")
+                sum + bytes("used_bytes") - bytes("overhead_bytes") - bytes("managed_bytes")
             })
+    }
+
+    /// Whether what `ps` says all jobs use, managed memory left out, is what the driver holds for all processes.
+    pub fn books_agree(&self) -> bool {
+        let machine = partage_machine::Machine::open(&self.sim_dir()).expect("the machine is there");
+        let occupants = (0..self.spec.gpus as usize).flat_map(|device| machine.occupants(device));
+        let truth: u64 = occupants.map(|occupant| occupant.used).sum();
+        let used = |device: &Value| {
+            let bytes = |name: &str| device[name].as_u64().unwrap_or(0);
+            bytes("used_bytes") - bytes("managed_bytes")
+        };
+        let jobs = self.jobs();
+        let devices = jobs.iter().filter_map(|job| job["devices"].as_array()).flatten();
+        devices.map(used).sum::<u64>() == truth
     }
 
     /// Waits until the broker has measured what the driver holds for this rig's clients beyond their charges: before
     /// that a context looks like room.
     pub fn wait_for_overhead(&self) {
-        self.eventually(Duration::from_secs(2), "overhead is measured", || {
-            let machine = partage_machine::Machine::open(&self.sim_dir()).expect("the machine is there");
-            let occupants = (0..self.spec.gpus as usize).flat_map(|device| machine.occupants(device));
-            let truth: u64 = occupants.map(|occupant| occupant.used).sum();
-            let devices = self
-                .jobs()
-                .into_iter()
-                .flat_map(|job| job["devices"].as_array().cloned().unwrap_or_default());
-            let used: u64 = devices.filter_map(|device| device["used_bytes"].as_u64()).sum();
-            used == truth
-        });
+        self.eventually(Duration::from_secs(2), "overhead is measured", || self.books_agree());
     }
 
     /// What clients' allocations hold on all devices by the driver's own books, context overhead left out.
