@@ -2,9 +2,10 @@
 //! A storm of SIGKILL, SIGSTOP and SIGCONT on clients and broker under allocation load.
 //!
 //! Two jobs, one of a single client and one of two siblings, churn memory well within their limits, so that every denial
-//! is a false one. Two of the clients use linear memory, the third every family. A round is: all churn; one signal somewhere in the middle; whoever died is replaced; whoever lives
-//! finishes. Then the ledger must equal the driver's truth within a second, while a stopped client is stopped still
-//! (between its charge and the driver's call the two may differ by what it has under way, never the other way round).
+//! is a false one. Two of the clients use linear memory, the third every family. A round is: all churn; one signal
+//! somewhere in the middle; whoever died is replaced; whoever lives finishes. Then the ledger must equal the driver's
+//! truth within a second, while a stopped client is stopped still (between its charge and the driver's call the two may
+//! differ by what it has under way, never the other way round).
 
 use std::time::Duration;
 
