@@ -475,3 +475,49 @@ fn what_is_not_built_is_refused() {
         refused!(INVALID_VALUE: cuda, cuMemPoolCreate(&mut pool, &wish));
     });
 }
+
+/// Threads that allocate, fill, check and free in their own streams from one pool never see each other's bytes, and
+/// what the device counts is always what the pool has reserved.
+#[test]
+fn threads_share_a_pool_without_meeting_in_its_memory() {
+    in_child("pools::threads_share_a_pool_without_meeting_in_its_memory", |cuda| {
+        let context = cuda.context(0);
+        let (before, pool) = (cuda.used(), default_pool(cuda));
+        println!("seeds 1 to 4");
+        std::thread::scope(|scope| {
+            for seed in 1..=4_u64 {
+                scope.spawn(move || {
+                    ok!(cuda, cuCtxSetCurrent(context));
+                    let (stream, mut state) = (stream(cuda), seed);
+                    let mut random = |below: u64| {
+                        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(seed);
+                        (state >> 33) % below
+                    };
+                    let mut held: Vec<(u64, u64)> = Vec::new();
+                    for _ in 0..300 {
+                        if held.len() < 6 && random(2) == 0 {
+                            let bytes = 512 << random(13);
+                            let address = allocate(cuda, bytes, stream);
+                            ok!(cuda, cuMemsetD8Async(address, seed as u8, bytes as usize, stream));
+                            held.push((address, bytes));
+                        } else if !held.is_empty() {
+                            let (address, bytes) = held.swap_remove(random(held.len() as u64) as usize);
+                            let mut back = [0_u8; 2];
+                            for (byte, at) in back.iter_mut().zip([address, address + bytes - 1]) {
+                                let to: *mut c_void = std::ptr::from_mut(byte).cast();
+                                ok!(cuda, cuMemcpyDtoHAsync_v2(to, at, 1, stream));
+                            }
+                            free(cuda, address, stream);
+                            ok!(cuda, cuStreamSynchronize(stream));
+                            assert_eq!(back, [seed as u8; 2], "seed {seed}");
+                        }
+                    }
+                    held.into_iter().for_each(|(address, _)| free(cuda, address, stream));
+                });
+            }
+        });
+        assert_eq!((used(cuda, pool), cuda.used()), (0, before + reserved(cuda, pool)));
+        ok!(cuda, cuCtxSynchronize());
+        assert_eq!((reserved(cuda, pool), cuda.used()), (0, before));
+    });
+}
