@@ -206,6 +206,7 @@ static int slot_of(const char *name, int create) {
 #include "client_views.h"
 #include "client_vmm.h"
 #include "client_code.h"
+#include "client_share.h"
 
 struct race { pthread_barrier_t *barrier; CUcontext context; size_t bytes; int rounds; int *won; };
 
@@ -498,7 +499,7 @@ static int command(char *line) {
     printf("exec\n"); fflush(stdout); execl("/proc/self/exe", "client", a ? a : "dlopen", NULL); die("exec");
   } else if (!strcmp(verb, "exit")) {
     fflush(stdout); _exit(x);
-  } else if (!vmm_command(verb, a, b, c, d, save) && !views_command(verb, a, b, c) && !code_command(verb, a, b, c)) {
+  } else if (!vmm_command(verb, a, b, c, d, save) && !views_command(verb, a, b, c) && !code_command(verb, a, b, c) && !share_command(verb, a, b, c)) {
     fprintf(stderr, "client: unknown command %s\n", verb); exit(64);
   }
   fflush(stdout);

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use super::overhead::{CONTEXT, comes_to, truth};
 use super::{Case, Random, tenth};
 use crate::client::Client;
 use crate::rig::{GIB, MIB, Rig};
@@ -29,6 +30,8 @@ pub fn cases() -> Vec<Case> {
         )
         .simulated(BOOKS),
         Case::new("families::cycles_of_mapping_end_at_zero", mapping_cycles),
+        Case::new("families::opened_memory_costs_its_exporter_alone", opened).simulated(BOOKS),
+        Case::new("families::imported_memory_costs_its_exporter_alone", imported).simulated(BOOKS),
         Case::new("families::arrays_end_with_their_context", arrays_end).simulated(BOOKS),
         Case::new("families::ledger_equals_truth_with_failures_injected", injected)
             .simulated("faults are the simulator's"),
@@ -237,6 +240,72 @@ fn physical_place(rig: &Rig) {
         done(&mut client, &format!("vrelease {name}"));
     }
     books_agree(rig, "at the end");
+}
+
+/// The first form of sharing, between two jobs.
+fn opened(rig: &Rig) {
+    let mut exporter = rig.client(&["-m", "1GiB", "-g", "0"]);
+    let mut importer = rig.client(&["-m", "128MiB", "-g", "0"]);
+    exporter.ready();
+    importer.ready();
+    exporter.expect(&format!("alloc {} shared", 256 * MIB), "alloc 0");
+    comes_to(rig, 2 * CONTEXT + 256 * MIB, "allocated");
+    let room = importer.room();
+    let handle = exporter.say("ipcget shared");
+    let handle = handle.strip_prefix("ipcget 0 ").expect("exported").to_owned();
+    for _ in 0..20 {
+        importer.expect(&format!("ipcopen {handle} it"), "ipcopen 0");
+        assert_eq!(importer.room(), room, "four times what is left of its limit, and free");
+        importer.expect("ipcclose it", "ipcclose 0");
+    }
+    importer.expect(&format!("ipcopen {handle} it"), "ipcopen 0");
+    comes_to(rig, 2 * CONTEXT + 256 * MIB, "the exporter alone is charged");
+    importer.expect(&format!("alloc {room} mine"), "alloc 0");
+    importer.expect("free mine", "free 0");
+    // The exporter dies first: what it shared is seen at whoever still has it open, and nobody dies of it.
+    exporter.kill();
+    rig.eventually(SECOND, "the exporter is gone", || truth(rig) <= CONTEXT + 256 * MIB);
+    comes_to(rig, truth(rig), "what is left is counted");
+    importer.expect("ipcclose it", "ipcclose 0");
+    comes_to(rig, CONTEXT, "closed");
+    rig.eventually(SECOND, "its room is back", || importer.room() == room);
+}
+
+/// Exported physical memory, between processes of one job.
+fn imported(rig: &Rig) {
+    let mut client = rig.client(&["-m", "1GiB", "-g", "0"]);
+    client.ready();
+    let unit = 256 * MIB;
+    done(&mut client, &format!("createfd {unit} a"));
+    let exported = client.say("vexport a");
+    let descriptor = exported.strip_prefix("vexport 0 ").expect("exported").to_owned();
+    comes_to(rig, CONTEXT + unit, "exported");
+    client.tell("spawn");
+    client.ready();
+    let room = client.room();
+    for round in 0..10 {
+        done(&mut client, &format!("vimport {descriptor} b"));
+        done(&mut client, &format!("vreserve {unit} range"));
+        done(&mut client, &format!("vmap range 0 b {unit}"));
+        done(&mut client, "vrelease b");
+        assert_eq!(client.room(), room, "round {round}: the exporter is charged");
+        done(&mut client, &format!("vunmap range 0 {unit}"));
+        done(&mut client, "vunreserve range");
+    }
+    comes_to(rig, 2 * CONTEXT + unit, "once, whoever has it");
+    client.expect("exit 0", "spawned 0");
+    comes_to(rig, CONTEXT + unit, "the child is gone");
+    // Back in the process that it came from: one memory, whatever its handles are.
+    let again = client.say(&format!("vimport {descriptor} again"));
+    assert!(again.starts_with("vimport 0"), "{again}");
+    comes_to(rig, CONTEXT + unit, "imported by its exporter");
+    done(&mut client, "vrelease a");
+    comes_to(rig, truth(rig), "released once");
+    done(&mut client, "vrelease again");
+    rig.eventually(SECOND, "nothing but the descriptor is left", || {
+        truth(rig) == CONTEXT || truth(rig) == CONTEXT + unit
+    });
+    comes_to(rig, truth(rig), "released twice");
 }
 
 fn mapping_cycles(rig: &Rig) {

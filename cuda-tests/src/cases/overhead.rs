@@ -10,7 +10,7 @@ use crate::rig::{GIB, MIB, Rig};
 const SECOND: Duration = Duration::from_secs(1);
 const COSTS: &str = "the simulator says what contexts and code cost";
 /// What a context costs on the simulated devices of a rig.
-const CONTEXT: u64 = 64 * MIB;
+pub(super) const CONTEXT: u64 = 64 * MIB;
 const MALLOC_HEAP: u32 = 2;
 
 pub fn cases() -> Vec<Case> {
@@ -32,7 +32,7 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// What the driver holds for all processes on all devices, whatever for.
-fn truth(rig: &Rig) -> u64 {
+pub(super) fn truth(rig: &Rig) -> u64 {
     let machine = partage_machine::Machine::open(&rig.sim_dir()).expect("the machine is there");
     (0..machine.devices().len())
         .flat_map(|device| machine.occupants(device))
@@ -49,7 +49,7 @@ fn counted(rig: &Rig) -> u64 {
 
 /// Waits until the jobs are charged with exactly what the driver holds, which is so much.
 #[track_caller]
-fn comes_to(rig: &Rig, bytes: u64, what: &str) {
+pub(super) fn comes_to(rig: &Rig, bytes: u64, what: &str) {
     assert_eq!(truth(rig), bytes, "the driver holds, {what}");
     rig.eventually(SECOND, what, || counted(rig) == bytes);
 }
