@@ -1024,8 +1024,8 @@ macro_rules! driver_chapters {
         [pass] cuGraphExecBatchMemOpNodeSetParams(
             graph_exec: CuGraphExec, node: CuGraphNode, node_params: *const CudaBatchMemOpNodeParams,
         );
-        /// allocates device memory; not charged yet
-        [pass] cuGraphAddMemAllocNode(
+        /// charged when the graph is launched
+        [track] cuGraphAddMemAllocNode(
             graph_node: *mut CuGraphNode, graph: CuGraph, dependencies: *const CuGraphNode, num_dependencies: usize,
             node_params: *mut CudaMemAllocNodeParams,
         );
@@ -1035,8 +1035,8 @@ macro_rules! driver_chapters {
             dptr: CuDevicePtr,
         );
         [pass] cuGraphMemFreeNodeGetParams(node: CuGraphNode, dptr_out: *mut CuDevicePtr);
-        /// frees device memory that is not charged yet
-        [pass] cuDeviceGraphMemTrim(device: CuDevice);
+        /// refunded by what the device's graphs give up
+        [track] cuDeviceGraphMemTrim(device: CuDevice);
         [pass] cuDeviceGetGraphMemAttribute(device: CuDevice, attr: c_int, value: *mut c_void);
         [pass] cuDeviceSetGraphMemAttribute(device: CuDevice, attr: c_int, value: *mut c_void);
         [pass] cuGraphClone(graph_clone: *mut CuGraph, original_graph: CuGraph);
@@ -1083,14 +1083,14 @@ macro_rules! driver_chapters {
             num_dependencies: usize,
         );
         [pass] cuGraphDestroyNode(node: CuGraphNode);
-        /// may allocate device memory for allocation nodes; not charged yet
-        [pass] cuGraphInstantiateWithFlags(graph_exec: *mut CuGraphExec, graph: CuGraph, flags: c_ulonglong);
-        /// may allocate device memory for allocation nodes; not charged yet
-        [pass] cuGraphInstantiateWithParams(
+        /// finds what its launches take
+        [track] cuGraphInstantiateWithFlags(graph_exec: *mut CuGraphExec, graph: CuGraph, flags: c_ulonglong);
+        /// finds what its launches take; charged at once when it is uploaded
+        [answer] cuGraphInstantiateWithParams(
             graph_exec: *mut CuGraphExec, graph: CuGraph, instantiate_params: *mut CudaGraphInstantiateParams,
         );
-        /// may allocate device memory for allocation nodes; not charged yet
-        [pass] cuGraphInstantiateWithParams_ptsz(
+        /// finds what its launches take; charged at once when it is uploaded
+        [answer] cuGraphInstantiateWithParams_ptsz(
             graph_exec: *mut CuGraphExec, graph: CuGraph, instantiate_params: *mut CudaGraphInstantiateParams,
         );
         [pass] cuGraphExecGetFlags(graph_exec: CuGraphExec, flags: *mut u64);
@@ -1120,20 +1120,23 @@ macro_rules! driver_chapters {
         );
         [pass] cuGraphNodeSetEnabled(graph_exec: CuGraphExec, node: CuGraphNode, is_enabled: c_uint);
         [pass] cuGraphNodeGetEnabled(graph_exec: CuGraphExec, node: CuGraphNode, is_enabled: *mut c_uint);
-        /// may allocate device memory for allocation nodes; not charged yet
-        [pass] cuGraphUpload(graph: CuGraphExec, stream: CuStream);
-        /// may allocate device memory for allocation nodes; not charged yet
-        [pass] cuGraphUpload_ptsz(graph: CuGraphExec, stream: CuStream);
-        /// may allocate device memory for allocation nodes; not charged yet
-        [pass] cuGraphLaunch(graph: CuGraphExec, stream: CuStream);
-        /// may allocate device memory for allocation nodes; not charged yet
-        [pass] cuGraphLaunch_ptsz(graph: CuGraphExec, stream: CuStream);
-        [pass] cuGraphExecDestroy(graph_exec: CuGraphExec);
+        /// charged by what the device's graphs reserve
+        [answer] cuGraphUpload(graph: CuGraphExec, stream: CuStream);
+        /// charged by what the device's graphs reserve
+        [answer] cuGraphUpload_ptsz(graph: CuGraphExec, stream: CuStream);
+        /// charged by what the device's graphs reserve
+        [answer] cuGraphLaunch(graph: CuGraphExec, stream: CuStream);
+        /// charged by what the device's graphs reserve
+        [answer] cuGraphLaunch_ptsz(graph: CuGraphExec, stream: CuStream);
+        /// refunded by what the device's graphs give up
+        [track] cuGraphExecDestroy(graph_exec: CuGraphExec);
         [pass] cuGraphDestroy(graph: CuGraph);
-        [pass] cuGraphExecUpdate(
+        /// finds what its launches take
+        [track] cuGraphExecUpdate(
             graph_exec: CuGraphExec, graph: CuGraph, error_node_out: *mut CuGraphNode, update_result_out: *mut c_int,
         );
-        [pass] cuGraphExecUpdate_v2(
+        /// finds what its launches take
+        [track] cuGraphExecUpdate_v2(
             graph_exec: CuGraphExec, graph: CuGraph, result_info: *mut CuGraphExecUpdateResultInfo,
         );
         [pass] cuGraphKernelNodeCopyAttributes(dst: CuGraphNode, src: CuGraphNode);
@@ -1147,18 +1150,18 @@ macro_rules! driver_chapters {
         [pass] cuUserObjectRelease(object: CuUserObject, count: c_uint);
         [pass] cuGraphRetainUserObject(graph: CuGraph, object: CuUserObject, count: c_uint, flags: c_uint);
         [pass] cuGraphReleaseUserObject(graph: CuGraph, object: CuUserObject, count: c_uint);
-        /// may allocate device memory for allocation nodes; not charged yet
-        [pass] cuGraphAddNode(
+        /// allocation nodes are charged when the graph is launched
+        [track] cuGraphAddNode(
             graph_node: *mut CuGraphNode, graph: CuGraph, dependencies: *const CuGraphNode, num_dependencies: usize,
             node_params: *mut CuGraphNodeParams,
         );
-        /// may allocate device memory for allocation nodes; not charged yet
-        [pass] cuGraphAddNode_v2(
+        /// allocation nodes are charged when the graph is launched
+        [track] cuGraphAddNode_v2(
             graph_node: *mut CuGraphNode, graph: CuGraph, dependencies: *const CuGraphNode,
             dependency_data: *const CuGraphEdgeData, num_dependencies: usize, node_params: *mut CuGraphNodeParams,
         );
-        /// may allocate device memory for allocation nodes; not charged yet
-        [pass] cuGraphAddNode_v3(
+        /// allocation nodes are charged when the graph is launched
+        [track] cuGraphAddNode_v3(
             graph_node: *mut CuGraphNode, graph: CuGraph, dependencies: *const CuGraphNode,
             dependency_data: *const CuGraphEdgeData, num_dependencies: usize, node_params: *mut CuGraphNodeParams,
         );
@@ -1172,13 +1175,13 @@ macro_rules! driver_chapters {
             handle_out: *mut CuGraphConditionalHandle, graph: CuGraph, ctx: CuContext, default_launch_value: c_uint,
             flags: c_uint,
         );
-        /// may allocate device memory for allocation nodes; not charged yet
-        [pass] cuGraphInstantiate(
+        /// finds what its launches take
+        [track] cuGraphInstantiate(
             graph_exec: *mut CuGraphExec, graph: CuGraph, error_node: *mut CuGraphNode, log_buffer: *mut c_char,
             buffer_size: usize,
         );
-        /// may allocate device memory for allocation nodes; not charged yet
-        [pass] cuGraphInstantiate_v2(
+        /// finds what its launches take
+        [track] cuGraphInstantiate_v2(
             graph_exec: *mut CuGraphExec, graph: CuGraph, error_node: *mut CuGraphNode, log_buffer: *mut c_char,
             buffer_size: usize,
         );

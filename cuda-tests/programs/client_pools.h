@@ -6,7 +6,8 @@
 //   pool P [MAX] | pooldestroy P | pooltrim P BYTES | poolkeep P BYTES | poolfigures P | usepool P   (P: "default" too)
 //   allocasync BYTES NAME [S] | allocpool BYTES NAME P [S] | freeasync NAME [S]
 //   poolloop ROUNDS BYTES SEED | poolthreads THREADS ROUNDS BYTES
-//   graph G BYTES PAIRS | graphlaunch G TIMES [S] | graphdestroy G | graphtrim | graphfigures | captureabort BYTES
+//   graph G BYTES PAIRS | graphlaunch G TIMES [S] | graphupload G [S] | graphdestroy G | graphtrim | graphfigures
+//   captureabort BYTES
 
 enum { NAMES = 64 };
 typedef void *CUhandle;
@@ -191,6 +192,8 @@ static int pool_command(const char *verb, char *a, char *b, char *c, char *d) {
     for (unsigned long long i = 0; !r && i < (b ? y : 1); i++)
       r = CALL(cuGraphLaunch, (CUhandle, CUhandle), named(execs, a, 0)->handle, stream_named(c));
     printf("graphlaunch %d\n", r);
+  } else if (!strcmp(verb, "graphupload")) {
+    printf("graphupload %d\n", CALL(cuGraphUpload, (CUhandle, CUhandle), named(execs, a, 0)->handle, stream_named(b)));
   } else if (!strcmp(verb, "graphdestroy")) {
     struct named *exec = named(execs, a, 0);
     CUresult r = CALL(cuGraphExecDestroy, (CUhandle), exec->handle);

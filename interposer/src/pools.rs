@@ -17,6 +17,7 @@
 
 mod call;
 mod free;
+mod launch;
 mod life;
 mod look;
 mod settle;
@@ -24,9 +25,10 @@ pub mod table;
 
 use core::sync::atomic::Ordering;
 
-pub use call::{End, Start, begin};
+pub use call::{End, Reuse, Start, begin};
 pub use free::{StreamName, Waited, free_at_once, free_in_order, synchronised};
-pub use life::{Kind, created, destroy, set_threshold};
+pub use launch::{forget_exec, launch, needs_of_exec, remember_exec, upload};
+pub use life::{Kind, context_ended, created, destroy, set_threshold};
 #[allow(unused_imports)] // the views of memory ask for it
 pub use look::refresh;
 pub use look::{all_changed, changed, make_room, shrink_after_undo};

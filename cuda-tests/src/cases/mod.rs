@@ -11,6 +11,7 @@ mod death;
 mod devices;
 mod families;
 mod faults;
+mod graphs;
 mod guest;
 mod launcher;
 mod limits;
@@ -75,6 +76,7 @@ pub fn all() -> Vec<Case> {
         overhead::cases(),
         limits::cases(),
         pools::cases(),
+        graphs::cases(),
         guest::cases(),
         ownership::cases(),
         clients::cases(),

@@ -8,6 +8,7 @@
 #![no_std]
 
 pub mod array;
+pub mod graph;
 pub mod physical;
 mod table;
 

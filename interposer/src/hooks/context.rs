@@ -17,6 +17,7 @@ use partage_abi::types::{
 use crate::account::{self, Operation};
 use crate::entry::call;
 use crate::measured;
+use crate::pools;
 use crate::real::Library;
 use crate::state::{self, State};
 
@@ -33,9 +34,10 @@ fn ending(context: u64, end: impl FnOnce() -> (CuResult, bool)) -> CuResult {
     let operations = Operation::begin_everywhere(state);
     let (result, is_gone) = end();
     if is_gone {
-        give_back(state, name)
+        give_back(state, name);
+        pools::context_ended(state);
     } else {
-        rename(state, name, context)
+        rename(state, name, context);
     }
     drop(operations);
     result

@@ -84,9 +84,9 @@ fn charge_wanted(
 }
 
 /// Body of every `refund` row.
-pub fn refund(address: u64, free: impl FnOnce() -> CuResult) -> CuResult {
+pub fn refund(address: u64, mut free: impl FnMut() -> CuResult) -> CuResult {
     if pools::are_any() {
-        return pools::free_at_once(address, free);
+        return pools::free_at_once(address, &mut free);
     }
     tracked::free(Key::address(address), free)
 }

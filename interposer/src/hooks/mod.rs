@@ -4,6 +4,7 @@
 
 mod arrays;
 mod context;
+mod graph;
 mod init;
 mod memory;
 mod module;
@@ -17,6 +18,7 @@ mod virtual_memory;
 
 pub use arrays::*;
 pub use context::*;
+pub use graph::*;
 pub use init::*;
 pub use memory::*;
 pub use module::*;

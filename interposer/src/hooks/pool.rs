@@ -15,20 +15,20 @@ use partage_abi::values::*;
 
 use crate::entry::call;
 use crate::errno;
-use crate::pools::{self, End, Kind, Source, Start, StreamName};
+use crate::pools::{self, End, Kind, Reuse, Source, Start, StreamName};
 use crate::real::{self, Library};
 use crate::session;
 use crate::state::{self, Phase, State};
 
 impl StreamName {
-    fn plain(handle: CuStream) -> Self {
+    pub(super) fn plain(handle: CuStream) -> Self {
         Self {
             handle,
             is_per_thread: false,
         }
     }
 
-    fn per_thread(handle: CuStream) -> Self {
+    pub(super) fn per_thread(handle: CuStream) -> Self {
         Self {
             handle,
             is_per_thread: true,
@@ -107,7 +107,7 @@ fn allocate(
             }
         }
     };
-    let mut may_reuse = true;
+    let mut reuse = Reuse::IfIdle;
     loop {
         let ordinal = || ordinal.or_else(|| device_of_pool(state, real, pool?));
         let call = || {
@@ -115,27 +115,25 @@ fn allocate(
             // SAFETY: the driver succeeded with this pointer, which is not null.
             (result, result.is_success().then(|| unsafe { dptr.read() }))
         };
-        let (end, result, address) =
-            match pools::begin(state, source, ordinal, bytes as u64, stream.number(), may_reuse) {
-                Start::PassOn => return allocate(),
-                Start::Denied(denied) => return denied.tell(),
-                Start::Reusing(reusing) => {
-                    let (result, address) = call();
-                    (reusing.end(address), result, address)
-                }
-                Start::Pending(pending) => {
-                    let (result, address) = call();
-                    (pending.end(address), result, address)
-                }
-            };
-        let is_reusing = match (end, address) {
+        let (end, result, address) = match pools::begin(state, source, ordinal, bytes as u64, stream.number(), reuse) {
+            Start::PassOn => return allocate(),
+            Start::Denied(denied) => return denied.tell(),
+            Start::Reusing(reusing) => {
+                let (result, address) = call();
+                (reusing.end(address), result, address)
+            }
+            Start::Pending(pending) => {
+                let (result, address) = call();
+                (pending.end(address), result, address)
+            }
+        };
+        match (end, address) {
             (End::Beyond(denied, is_reusing), Some(address)) => {
                 undo(real, address, stream);
                 pools::shrink_after_undo(state, source);
                 if !is_reusing {
                     return denied.tell();
                 }
-                is_reusing
             }
             _ => {
                 if !result.is_success() {
@@ -144,9 +142,9 @@ fn allocate(
                 }
                 return result;
             }
-        };
+        }
         // What the pool kept did not serve: once more, with a reservation.
-        may_reuse = !is_reusing;
+        reuse = Reuse::Never;
     }
 }
 
@@ -162,7 +160,7 @@ fn undo(real: &Library, address: CuDevicePtr, stream: StreamName) {
 
 /// Is what is called on this stream going into a graph? Also where the driver will refuse the call because another
 /// stream is captured.
-fn is_captured(state: &State, real: &Library, stream: StreamName) -> bool {
+pub(super) fn is_captured(state: &State, real: &Library, stream: StreamName) -> bool {
     state.pools.captures.load(Ordering::Relaxed) != 0 && ask_whether_captured(real, stream)
 }
 
@@ -276,7 +274,7 @@ pub fn cuMemFreeAsync_ptsz(real: &Library, dptr: CuDevicePtr, stream: CuStream) 
     })
 }
 
-fn free(real: &Library, address: CuDevicePtr, stream: StreamName, free: impl FnOnce() -> CuResult) -> CuResult {
+fn free(real: &Library, address: CuDevicePtr, stream: StreamName, mut free: impl FnMut() -> CuResult) -> CuResult {
     match state::get() {
         Some(state) if !is_captured(state, real, stream) => pools::free_in_order(address, stream, free),
         // A captured free happens in launches of the graph.

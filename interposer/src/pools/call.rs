@@ -31,6 +31,11 @@ pub enum Start {
 /// Names the entry of a recorded allocation where others name their context; no context's handle is so high.
 pub const RECORD: u64 = 0xffff << 48;
 
+/// Is this the record of an allocation from a pool that the program made?
+pub fn is_pooled(allocation: &Allocation) -> bool {
+    allocation.context & RECORD == RECORD
+}
+
 /// A denial that nobody has been told of.
 pub struct Denied {
     state: &'static State,
@@ -69,9 +74,21 @@ pub enum End {
     Beyond(Denied, bool),
 }
 
+/// When a call may go on without a reservation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Reuse {
+    /// Never.
+    Never,
+    /// When the pool has the bytes, or seems to.
+    IfIdle,
+    /// When the grant does not cover one: the call has not made the pool grow before.
+    IfNotGranted,
+    /// In any case: what it makes the pool grow by can be undone.
+    Always,
+}
+
 /// Charges a call that may make `source` grow by `bytes`, on the device of `ordinal` (asked only for a source that is
-/// new here). `may_reuse` lets it go on without a reservation when the pool has the bytes, or seems to: what `stream`
-/// has freed it gets again.
+/// new here). What `stream` has freed it gets again without a reservation, if any call may go on without.
 #[inline(always)]
 pub fn begin(
     state: &'static State,
@@ -79,29 +96,23 @@ pub fn begin(
     ordinal: impl FnOnce() -> Option<i32>,
     bytes: u64,
     stream: Option<u64>,
-    may_reuse: bool,
+    reuse: Reuse,
 ) -> Start {
     if account::numbering(state).is_none() {
         return Start::PassOn;
     }
-    match begin_known(state, source, bytes, stream, may_reuse) {
+    match begin_known(state, source, bytes, stream, reuse) {
         Some(start) => start,
         None => ordinal()
             .and_then(|ordinal| enter(state, source, ordinal, false))
-            .and_then(|()| begin_known(state, source, bytes, stream, may_reuse))
+            .and_then(|()| begin_known(state, source, bytes, stream, reuse))
             .unwrap_or(Start::PassOn),
     }
 }
 
 /// [`begin`] for a source with an entry. `None`: it has none.
 #[inline(always)]
-fn begin_known(
-    state: &'static State,
-    source: Source,
-    bytes: u64,
-    stream: Option<u64>,
-    may_reuse: bool,
-) -> Option<Start> {
+fn begin_known(state: &'static State, source: Source, bytes: u64, stream: Option<u64>, reuse: Reuse) -> Option<Start> {
     let asked = account::cost(bytes);
     let held = state.books.hold();
     let entry = state.pools.table(&held).find(source)?;
@@ -119,7 +130,7 @@ fn begin_known(
         }));
     }
     let freed = stream.and_then(|stream| entry.take_freed(stream, asked));
-    if let Some(freed) = freed.filter(|_| may_reuse) {
+    if let Some(freed) = freed.filter(|_| reuse != Reuse::Never) {
         return Some(Start::Reusing(Reusing {
             state,
             id,
@@ -131,7 +142,11 @@ fn begin_known(
         }));
     }
     entry.users += 1;
-    let reserved = entry.account.to_reserve(asked);
+    let reserved = if reuse == Reuse::Always {
+        0
+    } else {
+        entry.account.to_reserve(asked)
+    };
     if !charge.is_standalone {
         let operation = Operation::begin_again(state, &charge);
         if account::reserve_granted(state, &charge, reserved) {
@@ -161,7 +176,7 @@ fn begin_known(
         asked,
         is_recorded,
     };
-    Some(errno::preserving(|| pending.reserve(&account, may_reuse, reuses)))
+    Some(errno::preserving(|| pending.reserve(&account, reuse, reuses)))
 }
 
 /// A call whose reservation is not granted yet.
@@ -176,9 +191,9 @@ struct Waiting {
 
 impl Waiting {
     #[cold]
-    fn reserve(self, account: &PoolAccount, may_reuse: bool, reuses: bool) -> Start {
+    fn reserve(self, account: &PoolAccount, reuse: Reuse, reuses: bool) -> Start {
         let operation = Operation::begin_again(self.state, &self.charge);
-        match self.find_room(account, may_reuse, reuses) {
+        match self.find_room(account, reuse, reuses) {
             Ok(reserved) => {
                 let ticket = with(self.state, |table| {
                     table.get(self.id).map(|entry| entry.account.begin(reserved))
@@ -216,14 +231,15 @@ impl Waiting {
     }
 
     /// Bytes that were added to U for the call.
-    fn find_room(&self, account: &PoolAccount, may_reuse: bool, reuses: bool) -> Result<u64, Denial> {
+    fn find_room(&self, account: &PoolAccount, reuse: Reuse, reuses: bool) -> Result<u64, Denial> {
         let (state, charge) = (self.state, &self.charge);
         let whole = account.to_reserve(self.asked);
         if charge.is_standalone && account::reserve_granted(state, charge, whole) {
             return Ok(whole);
         }
         // At the limit a program lives on what its pools keep: no question to the broker for each allocation.
-        if may_reuse && reuses && self.source.idle() >= self.asked {
+        let is_idle = || reuse == Reuse::IfIdle && self.source.idle() >= self.asked;
+        if reuse == Reuse::Always || reuse == Reuse::IfNotGranted || reuses && is_idle() {
             return Ok(0);
         }
         let mut denial = match account::reserve(state, charge, whole) {
@@ -236,7 +252,7 @@ impl Waiting {
                 Err(why) => denial = why,
             }
         }
-        if may_reuse && self.source.idle() >= self.asked {
+        if is_idle() {
             return Ok(0);
         }
         if look_again(state, charge, Trim::Yes) > 0 {
@@ -288,11 +304,16 @@ impl Pending {
                 return End::Settled;
             }
         }
-        self.end_by_reading(address)
+        self.end_by_reading(address.is_some(), address)
+    }
+
+    /// The driver answered to a call that allocates no one address.
+    pub fn end_without_address(self, is_success: bool) -> End {
+        self.end_by_reading(is_success, None)
     }
 
     #[inline(never)]
-    fn end_by_reading(self, address: Option<u64>) -> End {
+    fn end_by_reading(self, is_success: bool, address: Option<u64>) -> End {
         let Self {
             state,
             id,
@@ -320,7 +341,7 @@ impl Pending {
                     entry.know(address, asked);
                 }
             }
-            if reserved == 0 && address.is_some() {
+            if reserved == 0 && is_success {
                 entry.reuses = !settled.has_grown;
             }
         }
@@ -328,7 +349,7 @@ impl Pending {
         account::mark_peak(state, &charge);
         drop(operation);
         match settled.denial {
-            Some((denial, bytes)) if address.is_some() => End::Beyond(
+            Some((denial, bytes)) if is_success => End::Beyond(
                 Denied {
                     state,
                     charge,
@@ -402,7 +423,7 @@ impl Reusing {
             // Late: a measurement at this very moment takes for overhead what the pool grew by, until the next one.
             operation: Operation::begin_again(state, &self.charge),
         };
-        pending.end_by_reading(address)
+        pending.end_by_reading(address.is_some(), address)
     }
 }
 

@@ -52,11 +52,11 @@ pub fn synchronised(waited: Waited) {
 fn look_after_waiting(state: &'static State, waited: &Waited) {
     // Before the look: a free that comes meanwhile says so again.
     state.pools.watched.store(0, Ordering::Relaxed);
-    refund_left(state, |leaving| match waited {
+    refund_left(state, &|leaving| match waited {
         Waited::Stream(stream) => leaving.is_on(stream),
         Waited::Any => true,
     });
-    look(state, Trim::No, |_| true);
+    look(state, Trim::No, &|_| true);
     if with(state, |table| table.has_leaving()) {
         state.pools.watched.store(1, Ordering::Relaxed);
     }
@@ -78,9 +78,9 @@ impl Leaving {
 }
 
 /// Refunds frees under way. Answers their bytes.
-pub fn refund_left(state: &'static State, is_meant: impl Fn(&Leaving) -> bool) -> u64 {
+pub fn refund_left(state: &'static State, is_meant: &dyn Fn(&Leaving) -> bool) -> u64 {
     let mut given_back = 0_u64;
-    while let Some(leaving) = with(state, |table| table.take_left(&is_meant)) {
+    while let Some(leaving) = with(state, |table| table.take_left(is_meant)) {
         let operation = Operation::begin_again(state, &leaving.charge);
         leaving.refund(state);
         drop(operation);
@@ -99,7 +99,7 @@ fn leave_to_stream(state: &'static State, leaving: Leaving) {
 }
 
 /// Frees an address in stream order.
-pub fn free_in_order(address: u64, stream: StreamName, free: impl FnOnce() -> CuResult) -> CuResult {
+pub fn free_in_order(address: u64, stream: StreamName, mut free: impl FnMut() -> CuResult) -> CuResult {
     let state = state::get().filter(|state| address != 0 && state.phase() != Phase::Fresh);
     let Some(state) = state else { return free() };
     let held = state.books.hold();
@@ -119,7 +119,7 @@ pub fn free_in_order(address: u64, stream: StreamName, free: impl FnOnce() -> Cu
         state.pools.watched.store(1, Ordering::Relaxed);
     }
     match taken {
-        Some(allocation) => free_recorded(state, allocation, plain.is_some(), Some(stream), free),
+        Some(allocation) => free_recorded(state, allocation, plain.is_some(), Some(stream), &mut free),
         None => {
             let result = free();
             if has_pools && !result.is_success() {
@@ -137,7 +137,7 @@ fn never_freed(state: &State, address: u64) {
 }
 
 /// Frees an address at once, in a process that has pools.
-pub fn free_at_once(address: u64, free: impl FnOnce() -> CuResult) -> CuResult {
+pub fn free_at_once(address: u64, free: &mut dyn FnMut() -> CuResult) -> CuResult {
     let state = state::get().filter(|state| address != 0 && state.phase() != Phase::Fresh);
     let Some(state) = state else { return free() };
     let held = state.books.hold();
@@ -173,7 +173,7 @@ fn free_recorded(
     allocation: Allocation,
     is_allocation: bool,
     stream: Option<StreamName>,
-    free: impl FnOnce() -> CuResult,
+    free: &mut dyn FnMut() -> CuResult,
 ) -> CuResult {
     let charge = allocation.charge;
     let operation = Operation::begin_again(state, &charge);
@@ -214,7 +214,7 @@ fn free_recorded(
 
 /// An allocation of a pool was freed: the bytes that are to be refunded for it, because its pool was destroyed before
 /// and its account has let go of them here.
-fn outlived_its_pool(state: &State, allocation: &Allocation) -> u64 {
+pub fn outlived_its_pool(state: &State, allocation: &Allocation) -> u64 {
     with(state, |table| {
         let Some(entry) = table.get(allocation.context & !RECORD) else {
             return 0;

@@ -1,19 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The life of pools that programs make.
 
+use core::ffi::c_uint;
 use core::sync::atomic::Ordering;
 
 use partage_abi::types::{CuMemoryPool, CuResult};
+use partage_abi::values::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
 use partage_protocol::message::NOTICE_OVERHEAD;
 
+use super::call::{RECORD, is_pooled};
+use super::free::outlived_its_pool;
+use super::look::all_changed;
 use super::settle::{add, enter, remove};
 use super::table::{Source, Standing, with};
 use crate::account::{self, Charge, Operation};
+use crate::allocations::Allocation;
+use crate::entry::call;
 use crate::errno;
 use crate::real::Library;
 use crate::session;
 use crate::state::{self, State};
 use crate::sys;
+use crate::tracked::Key;
 
 /// Longest wait of a destruction for those that read the pool: readings take microseconds.
 const READERS_WAIT_NS: u64 = 1_000_000_000;
@@ -134,4 +142,72 @@ fn end_use(state: &State, source: Source) -> Option<(u64, Standing, Charge)> {
         ending.3 = with(state, |table| table.get(ending.0).map_or(0, |entry| entry.users));
     }
     Some((ending.0, ending.1, ending.2))
+}
+
+/// A context is gone, and with it what its streams allocated, of whatever pool.
+#[cold]
+pub fn context_ended(state: &'static State) {
+    if state.pools.records.load(Ordering::Relaxed) > 0 {
+        errno::preserving(|| forget_what_is_gone(state));
+    }
+    all_changed(state);
+}
+
+/// Forgets records whose memory is not there any more.
+fn forget_what_is_gone(state: &'static State) {
+    let places = state.pools.records.load(Ordering::Relaxed) as usize;
+    let length = places * size_of::<Allocation>();
+    let Some(memory) = sys::map_private(length) else { return };
+    let copies: *mut Allocation = memory.cast();
+    let count = core::cell::Cell::new(0);
+    {
+        let _held = state.books.hold();
+        // SAFETY: `books` is held.
+        unsafe { &mut *state.allocations.get() }.change_all(|allocation| {
+            if is_pooled(allocation) && count.get() < places {
+                // SAFETY: within the mapping.
+                unsafe { copies.add(count.get()).write(*allocation) };
+                count.set(count.get() + 1);
+            }
+        });
+    }
+    for index in 0..count.get() {
+        // SAFETY: written above.
+        let allocation = unsafe { copies.add(index).read() };
+        if !is_there(state, &allocation) {
+            forget(state, &allocation);
+        }
+    }
+    // SAFETY: our mapping.
+    unsafe { sys::unmap(memory, length) };
+}
+
+/// Does the driver know the address? Whatever else it says, it does.
+fn is_there(state: &State, allocation: &Allocation) -> bool {
+    let library = with(state, |table| {
+        table
+            .get(allocation.context & !RECORD)
+            .map(|entry| entry.source.library())
+    });
+    let Some(real) = library else { return false };
+    let mut kind: c_uint = 0;
+    let address = Key::value(allocation.key);
+    call!(
+        real,
+        cuPointerGetAttribute((&raw mut kind).cast(), CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address)
+    ) != CuResult::INVALID_VALUE
+}
+
+fn forget(state: &State, allocation: &Allocation) {
+    let held = state.books.hold();
+    // SAFETY: `books` is held.
+    if unsafe { &mut *state.allocations.get() }.take(allocation.key).is_none() {
+        return;
+    }
+    state.pools.records.fetch_sub(1, Ordering::Relaxed);
+    drop(held);
+    let bytes = outlived_its_pool(state, allocation);
+    if bytes > 0 {
+        account::release(state, &allocation.charge, bytes);
+    }
 }

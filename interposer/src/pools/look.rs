@@ -13,6 +13,7 @@ use crate::entry::call;
 use crate::errno;
 use crate::real::Library;
 use crate::state::State;
+use crate::sys;
 
 /// Whether a look is preceded by having the driver give back what nobody uses.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -25,7 +26,7 @@ pub enum Trim {
 pub fn refresh(state: &'static State, real: &Library) {
     if state.pools.count.load(Ordering::Relaxed) != 0 {
         errno::preserving(|| {
-            look(state, Trim::No, |entry| core::ptr::eq(entry.source.library(), real));
+            look(state, Trim::No, &|entry| core::ptr::eq(entry.source.library(), real));
         });
     }
 }
@@ -35,8 +36,8 @@ pub fn refresh(state: &'static State, real: &Library) {
 pub fn look_again(state: &'static State, charge: &Charge, trim: Trim) -> u64 {
     let is_here = |other: &Charge| other.slot == charge.slot && other.is_standalone == charge.is_standalone;
     // The streams will get there; until then a measurement shows what they still hold.
-    let left = refund_left(state, |leaving| is_here(&leaving.charge));
-    left.saturating_add(look(state, trim, |entry| is_here(&entry.charge)))
+    let left = refund_left(state, &|leaving| is_here(&leaving.charge));
+    left.saturating_add(look(state, trim, &|entry| is_here(&entry.charge)))
 }
 
 /// Makes room in a slot for an allocation that was denied there: bytes that U fell by.
@@ -59,7 +60,7 @@ pub fn make_room(state: &'static State, slot: usize) -> u64 {
 
 /// Reads the pools that are meant. Answers the bytes that U fell by.
 #[cold]
-pub fn look(state: &'static State, trim: Trim, is_meant: impl Fn(&Entry) -> bool) -> u64 {
+pub fn look(state: &'static State, trim: Trim, is_meant: &dyn Fn(&Entry) -> bool) -> u64 {
     let (mut after, mut given_back) = (0, 0_u64);
     loop {
         let found = with(state, |table| {
@@ -123,22 +124,40 @@ fn trim_quietly(state: &State, source: &Source) {
     }
 }
 
-/// Gives back what a call that was undone made a pool grow by, as far as the driver lets it go.
+/// Looks at a pool that has to shrink, at most so often.
+const UNDO_LOOKS: u32 = 20;
+/// Between two of those looks: what was undone is free when its stream gets there.
+const UNDO_WAIT_NS: u64 = 50_000;
+
+/// Gives back what a call that was undone made a pool grow by, as far as the driver lets it go within a millisecond.
 #[cold]
 pub fn shrink_after_undo(state: &'static State, source: Source) {
-    errno::preserving(|| look(state, Trim::Yes, |entry| entry.source == source));
+    errno::preserving(|| {
+        for _ in 0..UNDO_LOOKS {
+            look(state, Trim::Yes, &|entry| entry.source == source);
+            let is_charged = with(state, |table| {
+                table
+                    .find(source)
+                    .is_none_or(|entry| entry.account.reserved() <= entry.account.charged())
+            });
+            if is_charged {
+                return;
+            }
+            sys::sleep_ns(UNDO_WAIT_NS);
+        }
+    });
 }
 
 /// The program trimmed a pool, or did something else that may have made it smaller.
 pub fn changed(state: &'static State, source: Source) {
     if state.pools.count.load(Ordering::Relaxed) != 0 {
-        errno::preserving(|| look(state, Trim::No, |entry| entry.source == source));
+        errno::preserving(|| look(state, Trim::No, &|entry| entry.source == source));
     }
 }
 
 /// Something that the driver did may have made any pool smaller.
 pub fn all_changed(state: &'static State) {
     if state.pools.count.load(Ordering::Relaxed) != 0 {
-        errno::preserving(|| look(state, Trim::No, |_| true));
+        errno::preserving(|| look(state, Trim::No, &|_| true));
     }
 }

@@ -16,7 +16,9 @@ use partage_abi::values::{
 };
 use partage_protocol::pool::{GRANULE, PoolAccount};
 
+use super::launch::Exec;
 use crate::account::Charge;
+use crate::allocations::SystemPages;
 use crate::entry::call;
 use crate::lock::Held;
 use crate::real::{self, Library};
@@ -36,13 +38,14 @@ pub struct Pools {
     /// Not 0: a graph with memory of its own may exist.
     pub graph_memory: AtomicU32,
     /// Executable graphs that take memory when they are launched.
-    #[allow(dead_code)] // graph memory is charged next
     pub execs: AtomicU32,
     /// The pool that streams of each ordinal allocate from; 0 while unknown. Of the first driver only.
     pub current: [AtomicU64; MAX_ORDINALS],
     /// Goes up when `current` may be wrong.
     pub current_turn: AtomicU32,
     table: UnsafeCell<Table>,
+    /// Those graphs.
+    exec_table: UnsafeCell<partage_records::Table<Exec, SystemPages>>,
 }
 
 impl Pools {
@@ -51,6 +54,13 @@ impl Pools {
     pub fn table<'a>(&'a self, _books: &'a Held<'_>) -> &'a mut Table {
         // SAFETY: `books` is held: the reference lives no longer than that borrow, and nobody else makes one.
         unsafe { &mut *self.table.get() }
+    }
+
+    /// The executable graphs that take memory.
+    #[allow(clippy::mut_from_ref)] // as above
+    pub fn exec_table<'a>(&'a self, _books: &'a Held<'_>) -> &'a mut partage_records::Table<Exec, SystemPages> {
+        // SAFETY: as above.
+        unsafe { &mut *self.exec_table.get() }
     }
 }
 
@@ -87,7 +97,6 @@ impl Source {
     }
 
     /// The memory of graphs on a device.
-    #[allow(dead_code)] // as above
     pub fn graph(real: &Library, ordinal: i32) -> Self {
         Self::of(real, Kind::Graph, ordinal as u64)
     }
