@@ -437,7 +437,7 @@ fn used_and_limit(state: &State, slot: usize) -> (u64, u64) {
 }
 
 /// The measured overhead of this process in a slot, in bytes.
-pub fn overhead(state: &State, slot: usize) -> u64 {
+fn overhead(state: &State, slot: usize) -> u64 {
     let line = state.broker_page().and_then(|page| page.devices.get(slot));
     line.map_or(0, |line| line.overhead.load(Ordering::Relaxed))
 }

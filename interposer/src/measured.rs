@@ -19,7 +19,6 @@
 use partage_abi::types::{CuDevice, CuResult};
 use partage_protocol::message::{MEASURE_AFTER, MEASURE_BEFORE, NOTICE_OVERHEAD};
 
-use crate::account;
 use crate::entry::call;
 use crate::errno;
 use crate::pools;
@@ -41,11 +40,15 @@ fn attached(real: &Library, device: CuDevice) -> Option<(&'static State, usize)>
 /// Measures; what pools keep and nobody uses makes room before anything is denied.
 fn measure(state: &'static State, slot: usize, stage: u32) -> Result<(), Excess> {
     errno::preserving(|| {
-        let result = session::measure(state, slot, stage);
-        if result.is_err() && pools::make_room(state, slot) > 0 {
-            return session::measure(state, slot, stage);
-        }
-        result
+        let excess = match session::measure(state, slot, stage) {
+            Err(excess) if pools::make_room(state, slot) > 0 => excess,
+            result => return result,
+        };
+        session::measure(state, slot, stage).map_err(|again| Excess {
+            // The second time nothing was made since the measurement before.
+            needed: excess.needed.max(again.needed),
+            ..again
+        })
     })
 }
 
@@ -77,8 +80,6 @@ pub fn context(
 struct Announced {
     state: &'static State,
     slot: usize,
-    /// What was measured before.
-    overhead: u64,
 }
 
 /// Asks for room for a context. `None`: nobody measures.
@@ -87,11 +88,10 @@ fn announce(real: &Library, device: CuDevice) -> Result<Option<Announced>, track
     let Some((state, slot)) = attached(real, device) else {
         return Ok(None);
     };
-    let overhead = account::overhead(state, slot);
     match measure(state, slot, MEASURE_BEFORE) {
-        Ok(()) => Ok(Some(Announced { state, slot, overhead })),
+        Ok(()) => Ok(Some(Announced { state, slot })),
         Err(excess) => {
-            excess.explain(state, slot, "a context", 0);
+            excess.explain(state, slot, "a context");
             Err(tracked::Denied)
         }
     }
@@ -101,15 +101,9 @@ impl Announced {
     /// Measures what the driver made, or that it made nothing. `Some`: it has to go.
     #[inline(never)]
     fn judge(self, result: CuResult) -> Option<Beyond> {
-        let Self { state, slot, overhead } = self;
+        let Self { state, slot } = self;
         let excess = measure(state, slot, MEASURE_AFTER).err()?;
-        let needed = account::overhead(state, slot).saturating_sub(overhead);
-        result.is_success().then_some(Beyond {
-            state,
-            slot,
-            needed,
-            excess,
-        })
+        result.is_success().then_some(Beyond { state, slot, excess })
     }
 }
 
@@ -117,8 +111,6 @@ impl Announced {
 struct Beyond {
     state: &'static State,
     slot: usize,
-    /// What it takes, in bytes.
-    needed: u64,
     excess: Excess,
 }
 
@@ -126,9 +118,11 @@ impl Beyond {
     /// It was undone: measures that, and says so.
     #[cold]
     #[inline(never)]
-    fn remove(self, what: &str) -> CuResult {
+    fn remove(mut self, what: &str) -> CuResult {
         let _ = measure(self.state, self.slot, MEASURE_AFTER);
-        self.excess.explain(self.state, self.slot, what, self.needed);
+        // The job's use was measured with it.
+        self.excess.job_used = self.excess.job_used.saturating_sub(self.excess.needed);
+        self.excess.explain(self.state, self.slot, what);
         CuResult::OUT_OF_MEMORY
     }
 }
@@ -230,7 +224,6 @@ impl Watched {
         Some(Beyond {
             state: self.state,
             slot: self.slot,
-            needed: fell.unsigned_abs(),
             excess,
         })
     }

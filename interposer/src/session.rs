@@ -406,6 +406,8 @@ pub fn ask(state: &State, slot: usize, wanted: u64, request: u64) -> AskAnswer {
 pub struct Excess {
     /// Why.
     pub denial: Denial,
+    /// What it takes, in bytes; 0 where nobody knows.
+    pub needed: u64,
     /// The job's limit on the device.
     pub limit: u64,
     /// What the job uses there.
@@ -413,9 +415,9 @@ pub struct Excess {
 }
 
 impl Excess {
-    /// Says so in one line. `needed` is what it costs in bytes, 0 where nobody knows.
-    pub fn explain(&self, state: &State, slot: usize, what: &str, needed: u64) {
-        explain::excess(state, slot, what, needed, (self.job_used, self.limit), self.denial);
+    /// Says so in one line.
+    pub fn explain(&self, state: &State, slot: usize, what: &str) {
+        explain::excess(state, slot, what, self.needed, (self.job_used, self.limit), self.denial);
     }
 }
 
@@ -442,6 +444,7 @@ pub fn measure(state: &State, slot: usize, stage: u32) -> Result<(), Excess> {
     };
     Err(Excess {
         denial,
+        needed: answer.granted,
         limit: answer.limit,
         job_used: answer.job_used,
     })

@@ -234,7 +234,7 @@ impl Policy {
 
     pub(crate) fn usage<M: Machine>(&mut self, client: ClientId, slot: usize, sequence: u32, machine: &M) {
         let reason = "the client asked for the job's use";
-        self.answer_usage((client, slot, sequence), VERDICT_GRANTED, machine, reason);
+        self.answer_usage((client, slot, sequence), VERDICT_GRANTED, None, machine, reason);
     }
 
     /// Answers with a verdict and the numbers of the moment.
@@ -242,6 +242,7 @@ impl Policy {
         &mut self,
         (client, slot, sequence): (ClientId, usize, u32),
         verdict: u32,
+        needed: Option<u64>,
         machine: &M,
         reason: &str,
     ) {
@@ -263,7 +264,7 @@ impl Policy {
             sequence,
             slot: slot as u32,
             verdict,
-            granted,
+            granted: needed.unwrap_or(granted),
             limit: ledger.limit(),
             job_used: ledger.used_sum(&pages),
             physical_free: self.physical_free(job, slot),

@@ -384,12 +384,14 @@ impl Policy {
             Verdict::CardFull { .. } => VERDICT_CARD_FULL,
             Verdict::Invalid => VERDICT_INVALID,
         };
-        if matches!(code, VERDICT_LIMIT | VERDICT_CARD_FULL) {
+        let is_denied = matches!(code, VERDICT_LIMIT | VERDICT_CARD_FULL);
+        if is_denied {
             let bytes = floor.saturating_sub(base);
             self.deny(job, slot, (client, bytes, 1), Reason::Overhead, machine, now_ns);
         }
         let reason = format!("{client} announces a context, which costs some {each} bytes here: {verdict:?}");
-        self.answer_usage((client, slot, sequence), code, machine, &reason);
+        let needed = is_denied.then_some(each);
+        self.answer_usage((client, slot, sequence), code, needed, machine, &reason);
     }
 
     fn begin_measuring<M: Machine>(
@@ -453,12 +455,13 @@ impl Policy {
                 *learned = measured.max(*learned);
             }
         }
+        let grown = measured.saturating_sub(waiting.baseline);
         if verdict != VERDICT_GRANTED {
-            let bytes = measured.saturating_sub(waiting.baseline);
-            self.deny(job, slot, (client, bytes, 1), Reason::Overhead, machine, now_ns);
+            self.deny(job, slot, (client, grown, 1), Reason::Overhead, machine, now_ns);
         }
         let reason = format!("{client} measured ({seen:?}): the driver holds {measured} bytes beyond its charges");
-        self.answer_usage((client, slot, waiting.sequence), verdict, machine, &reason);
+        let needed = (verdict != VERDICT_GRANTED).then_some(grown);
+        self.answer_usage((client, slot, waiting.sequence), verdict, needed, machine, &reason);
     }
 
     /// Is what the job uses now within its limit, and within what the card has room for?

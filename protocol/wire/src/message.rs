@@ -220,7 +220,7 @@ pub struct Usage {
 
 /// Client to broker: compare what NVML shows for me on a slot with what I charged. Answered by an [`Answer`]:
 /// `VERDICT_GRANTED` when the job is within its limit with it (or nothing can be measured), `VERDICT_LIMIT` or
-/// `VERDICT_CARD_FULL` when not.
+/// `VERDICT_CARD_FULL` when not; `granted` then says what it takes, in bytes, as far as that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Measure {
