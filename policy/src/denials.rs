@@ -3,6 +3,7 @@
 
 use partage_protocol::admin::{DenialView, DeniedView, Holder};
 use partage_protocol::job_ledger::Verdict;
+use partage_protocol::message::VERDICT_CARD_FULL;
 use partage_protocol::size::format_bytes;
 use partage_protocol::units::{ClientId, JobId};
 use serde::{Deserialize, Serialize};
@@ -25,9 +26,24 @@ pub enum Reason {
     NoBroker,
     /// A context or module was not let in: what it takes did not fit the limit, or the card.
     Overhead,
+    /// Likewise, within the limit: the card had no room for it.
+    OverheadCardFull,
 }
 
 impl Reason {
+    /// Why a context or module had to go, by the verdict (`VERDICT_*`) on its measurement.
+    pub(crate) const fn of_overhead(verdict: u32) -> Self {
+        match verdict {
+            VERDICT_CARD_FULL => Self::OverheadCardFull,
+            _ => Self::Overhead,
+        }
+    }
+
+    /// Was it the card and not the limit? Then others matter.
+    pub(crate) const fn is_of_card(self) -> bool {
+        matches!(self, Self::CardFull | Self::OverheadCardFull)
+    }
+
     /// The reason in a ledger's answer; `None` when it denies nothing.
     #[must_use]
     pub const fn of(verdict: Verdict) -> Option<Self> {
@@ -45,7 +61,7 @@ impl Reason {
             Self::Limit => "limit",
             Self::CardFull => "card full",
             Self::NoBroker => "no broker",
-            Self::Overhead => "overhead",
+            Self::Overhead | Self::OverheadCardFull => "overhead",
         }
     }
 
@@ -55,6 +71,7 @@ impl Reason {
             Self::CardFull => "the card has no room for this job",
             Self::NoBroker => "no broker answered",
             Self::Overhead => "what a context or module takes does not fit",
+            Self::OverheadCardFull => "the card has no room for what a context or module takes",
         }
     }
 
@@ -63,7 +80,7 @@ impl Reason {
             Self::Limit => &mut denied.limit,
             Self::CardFull => &mut denied.card_full,
             Self::NoBroker => &mut denied.no_broker,
-            Self::Overhead => &mut denied.overhead,
+            Self::Overhead | Self::OverheadCardFull => &mut denied.overhead,
         }
     }
 }
@@ -83,7 +100,7 @@ pub struct Denial {
     pub used: u64,
     /// Why.
     pub reason: Reason,
-    /// Who held the device, the greatest first; for a full card only.
+    /// Who held the device, the greatest first; only where it was the card and not the limit.
     pub holders: Vec<Held>,
 }
 
@@ -112,7 +129,7 @@ impl Policy {
         let device = self.jobs.get(&job).and_then(|job| job.record.devices.get(slot));
         let device = device.map(|place| place.device);
         let picture = device
-            .filter(|_| reason == Reason::CardFull)
+            .filter(|_| reason.is_of_card())
             .and_then(|device| self.picture(device, machine));
         let holders = picture.map(|picture| picture.holders()).unwrap_or_default();
         let index = device
@@ -132,6 +149,10 @@ impl Policy {
         let overhead = place.ledger.overhead_sum(&pages);
         let own = job.to_string();
         let others = holders.into_iter().filter(|holder| holder.who != own);
+        let held = others.take(HOLDERS).map(|holder| Held {
+            who: holder.who,
+            bytes: holder.bytes,
+        });
         place.last_denial = Some(Denial {
             unix_ns,
             pid: pid.unwrap_or(0),
@@ -139,13 +160,7 @@ impl Policy {
             limit,
             used,
             reason,
-            holders: others
-                .take(HOLDERS)
-                .map(|holder| Held {
-                    who: holder.who,
-                    bytes: holder.bytes,
-                })
-                .collect(),
+            holders: held.collect(),
         });
         if before.checked_ilog2() != count.checked_ilog2() {
             let gpu = index.map_or_else(|| format!("its device {slot}"), |index| format!("GPU {index}"));

@@ -387,7 +387,8 @@ impl Policy {
         let is_denied = matches!(code, VERDICT_LIMIT | VERDICT_CARD_FULL);
         if is_denied {
             let bytes = floor.saturating_sub(base);
-            self.deny(job, slot, (client, bytes, 1), Reason::Overhead, machine, now_ns);
+            let why = Reason::of_overhead(code);
+            self.deny(job, slot, (client, bytes, 1), why, machine, now_ns);
         }
         let reason = format!("{client} announces a context, which costs some {each} bytes here: {verdict:?}");
         let needed = is_denied.then_some(each);
@@ -457,7 +458,8 @@ impl Policy {
         }
         let grown = measured.saturating_sub(waiting.baseline);
         if verdict != VERDICT_GRANTED {
-            self.deny(job, slot, (client, grown, 1), Reason::Overhead, machine, now_ns);
+            let why = Reason::of_overhead(verdict);
+            self.deny(job, slot, (client, grown, 1), why, machine, now_ns);
         }
         let reason = format!("{client} measured ({seen:?}): the driver holds {measured} bytes beyond its charges");
         let needed = (verdict != VERDICT_GRANTED).then_some(grown);

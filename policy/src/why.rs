@@ -167,20 +167,15 @@ impl Policy {
         );
         if !holders.is_empty() {
             text.push_str("; held by ");
-            text.push_str(&self.holders_text(&holders, caller, true));
+            text.push_str(&self.holders_text(&holders, caller));
         }
         Some(text)
     }
 
-    fn holders_text(&self, holders: &[Holder], caller: &Caller, with_gpu: bool) -> String {
+    fn holders_text(&self, holders: &[Holder], caller: &Caller) -> String {
         let one = |holder: &Holder| {
             let who = self.holder_name(&holder.who, caller);
-            let bytes = format_bytes(holder.bytes);
-            if with_gpu {
-                format!("{who} {bytes} on GPU {}", holder.gpu)
-            } else {
-                format!("{who} {bytes}")
-            }
+            format!("{who} {} on GPU {}", format_bytes(holder.bytes), holder.gpu)
         };
         holders.iter().map(one).collect::<Vec<_>>().join(", ")
     }
@@ -208,21 +203,29 @@ impl Policy {
                 };
                 format!("{start}: with the {used} in use it is more than the limit of {limit}; {advice}")
             }
-            Reason::CardFull => {
-                let view = self.denial_view(denial, gpu, caller);
-                let held = match view.holders.as_slice() {
-                    [] => String::new(),
-                    holders => format!("; held by {}", self.holders_text(holders, caller, false)),
-                };
-                format!(
-                    "{start}: within the limit ({used} in use of {limit}), but the card had no room that is not promised \
-                     to or used by others{held}"
-                )
-            }
+            Reason::CardFull => format!(
+                "{start}: within the limit ({used} in use of {limit}), but the card had no room that is not promised to \
+                 or used by others{}",
+                self.held_text(denial, gpu, caller)
+            ),
             Reason::NoBroker => format!("{start}: no broker answered, and what was granted before was used up"),
+            Reason::OverheadCardFull => format!(
+                "{start}: a context, module or heap of that size was within the limit ({used} in use of {limit}), but the \
+                 card had no room for it{}",
+                self.held_text(denial, gpu, caller)
+            ),
             Reason::Overhead => format!(
                 "{start}: a context, module or heap of that size did not fit the limit of {limit} with {used} in use"
             ),
+        }
+    }
+
+    fn held_text(&self, denial: &Denial, gpu: u32, caller: &Caller) -> String {
+        let view = self.denial_view(denial, gpu, caller);
+        let one = |holder: &Holder| format!("{} {}", holder.who, format_bytes(holder.bytes));
+        match view.holders.as_slice() {
+            [] => String::new(),
+            holders => format!("; held by {}", holders.iter().map(one).collect::<Vec<_>>().join(", ")),
         }
     }
 
@@ -326,9 +329,14 @@ fn use_text(device: &JobDeviceView, view: &JobView) -> Option<String> {
     let of = device
         .limit_bytes
         .map_or(String::new(), |limit| format!(" of {}", format_bytes(limit)));
+    let charged = match device.overhead_bytes {
+        0 => 0,
+        overhead => device.used_bytes.saturating_sub(overhead),
+    };
     let parts = [
+        (charged, "allocated"),
         (device.overhead_bytes, "contexts, modules and other overhead"),
-        (device.managed_bytes, "managed memory"),
+        (device.managed_bytes, "of it managed memory"),
     ];
     let parts: Vec<String> = parts
         .iter()

@@ -31,6 +31,18 @@ fn view(host: &Host, job: JobId) -> JobView {
     host.policy.job_view(job, &caller(1), &host.board).expect("known")
 }
 
+/// What `why` says to the owner.
+fn why(host: &Host, job: JobId) -> String {
+    let target = partage_policy::TargetQuery {
+        text: job.to_string(),
+        descends_from: None,
+    };
+    match host.policy.why(&caller(0), &target, host.now_ns, &host.board) {
+        Ok(partage_protocol::admin::Reply::Why(why)) => why.sentences.join("\n"),
+        other => panic!("{other:?}"),
+    }
+}
+
 fn device(host: &Host, job: JobId) -> JobDeviceView {
     view(host, job).devices.remove(0)
 }
@@ -269,6 +281,11 @@ fn a_context_that_does_not_fit_is_denied_after_it_was_made_and_gone_again() {
     host.is_excused = true;
     assert!(!host.make_context(first, 0, CONTEXT), "one byte too much");
     assert_eq!(device(&host, job).used_bytes, 7 * GIB + CONTEXT + 1);
+    assert!(
+        why(&host, job).contains("did not fit the limit of 8 GiB"),
+        "{}",
+        why(&host, job)
+    );
     host.free(first, 0, 1);
     assert!(host.make_context(first, 0, CONTEXT));
 }
@@ -289,6 +306,16 @@ fn a_card_that_was_promised_to_others_is_full_for_a_burst() {
     assert!(host.make_context(sibling, 0, CONTEXT));
     let third = host.attach(job, child(12));
     assert_eq!(host.say_measure(third, 0, MEASURE_BEFORE), Some(VERDICT_CARD_FULL));
+    let text = why(&host, job);
+    assert!(
+        text.contains("the card had no room for it; held by j1 (bob) 12 GiB"),
+        "{text}"
+    );
+    assert!(
+        text.contains("3 GiB allocated, 1 GiB contexts, modules and other overhead"),
+        "{text}"
+    );
+    assert_eq!(view(&host, job).denied.overhead, 1);
 }
 
 #[test]
