@@ -67,6 +67,7 @@ impl Operation {
         core::array::from_fn(|slot| (slot < count).then(|| Self::begin(state, slot)))
     }
 
+    #[inline(never)] // one body for all hooks: the library is mapped by every process of a job
     fn begin_on(state: &'static State, slot: usize, is_standalone: bool) -> Self {
         with_line(state, slot, is_standalone, |line| {
             line.started.fetch_add(1, Ordering::SeqCst);
@@ -80,6 +81,7 @@ impl Operation {
 }
 
 impl Drop for Operation {
+    #[inline(never)] // as `begin_on`
     fn drop(&mut self) {
         with_line(self.state, self.slot, self.is_standalone, |line| {
             line.finished.fetch_add(1, Ordering::SeqCst);
@@ -308,6 +310,7 @@ pub fn charge(state: &'static State, slot: usize, bytes: u64, is_managed: bool) 
 }
 
 /// Gives a charge back: the driver freed the memory, or never gave it.
+#[inline(never)] // as `Operation::begin_on`
 pub fn refund(state: &State, charge: Charge) {
     let [used, ..] = Place::words(state, charge.slot as usize, charge.is_standalone);
     if reservation::refund(&used, charge.bytes).is_err() && used.is_counted() {

@@ -240,23 +240,49 @@ impl Pending {
 /// Frees what is recorded under a key, if anything is. The record leaves the table before the driver frees: the address
 /// may be somebody else's the moment it is free.
 pub fn free(key: Key, free: impl FnOnce() -> CuResult) -> CuResult {
-    let state = state::get().filter(|state| key.number() != 0 && state.phase() != Phase::Fresh);
-    let Some(state) = state else { return free() };
-    let held = state.books.hold();
-    // SAFETY: `books` is held.
-    let taken = unsafe { &mut *state.allocations.get() }.take(key.number());
-    drop(held);
-    let Some(allocation) = taken else { return free() };
-    let operation = Operation::begin_again(state, &allocation.charge);
+    let Some(freeing) = Freeing::begin(key) else {
+        return free();
+    };
     let result = free();
-    if result.is_success() {
-        account::refund(state, allocation.charge);
-    } else {
-        let _held = state.books.hold();
-        // Taking left a free place; if another thread used it, there may be none until the table grows.
-        // SAFETY: `books` is held.
-        let _ = unsafe { &mut *state.allocations.get() }.add(allocation);
-    }
-    drop(operation);
+    freeing.end(result.is_success());
     result
+}
+
+/// An allocation that the driver is about to free.
+struct Freeing {
+    state: &'static State,
+    allocation: Allocation,
+    operation: Operation,
+}
+
+impl Freeing {
+    /// `None`: nothing is recorded under the key.
+    #[inline(never)] // as `start`
+    fn begin(key: Key) -> Option<Self> {
+        let state = state::get().filter(|state| key.number() != 0 && state.phase() != Phase::Fresh)?;
+        let held = state.books.hold();
+        // SAFETY: `books` is held.
+        let taken = unsafe { &mut *state.allocations.get() }.take(key.number());
+        drop(held);
+        let allocation = taken?;
+        Some(Self {
+            state,
+            allocation,
+            operation: Operation::begin_again(state, &allocation.charge),
+        })
+    }
+
+    /// The driver freed it, or refused.
+    #[inline(never)] // as `start`
+    fn end(self, is_freed: bool) {
+        if is_freed {
+            account::refund(self.state, self.allocation.charge);
+        } else {
+            let _held = self.state.books.hold();
+            // Taking left a free place; if another thread used it, there may be none until the table grows.
+            // SAFETY: `books` is held.
+            let _ = unsafe { &mut *self.state.allocations.get() }.add(self.allocation);
+        }
+        drop(self.operation);
+    }
 }
