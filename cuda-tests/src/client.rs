@@ -120,6 +120,22 @@ impl Client {
         self.errors.try_iter().collect::<Vec<_>>().join("\n")
     }
 
+    /// Waits until standard error has a line with `text`: the two streams arrive in their own time.
+    ///
+    /// # Panics
+    /// When it has none within [`PATIENCE`] or the client ended without.
+    #[track_caller]
+    pub fn wait_for_stderr(&self, text: &str) {
+        let mut seen = Vec::new();
+        while let Ok(line) = self.errors.recv_timeout(PATIENCE) {
+            if line.contains(text) {
+                return;
+            }
+            seen.push(line);
+        }
+        panic!("no line with `{text}` in standard error: {}", seen.join("\n"));
+    }
+
     /// Process id (that of the program: `partage run` execs in place).
     pub fn pid(&self) -> u32 {
         self.child.id()

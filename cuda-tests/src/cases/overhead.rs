@@ -241,34 +241,22 @@ fn explained(rig: &Rig) {
     client.ready();
     comes_to(rig, CONTEXT, "one context");
     client.expect("refusedctx 0", "refusedctx 2 untouched");
-    contains(
-        &client.stderr(),
+    client.wait_for_stderr(
         "a context needs 64 MiB, limit 100 MiB, 64 MiB in use by j1 (GPU 0), raise with: partage set j1 mem=256MiB",
     );
     client.expect(&format!("limit {MALLOC_HEAP} {}", 58 * MIB), "limit 2");
-    contains(
-        &client.stderr(),
-        "the context's limit needs 50 MiB, limit 100 MiB, 64 MiB in use by j1 (GPU 0), raise with:",
-    );
+    client.wait_for_stderr("the context's limit needs 50 MiB, limit 100 MiB, 64 MiB in use by j1 (GPU 0), raise with:");
     // Nothing is known of contexts on a device before the first.
     let mut command = rig.run(&["-m", "32MiB", "-g", "1"], &crate::artefacts::client(), &["dlopen"]);
     command.env("PARTAGE_LOG", "stderr");
     let mut other = Client::start(command);
     other.expect("init 0", "init 0");
     other.expect("refusedctx 0", "refusedctx 2 untouched");
-    contains(
-        &other.stderr(),
-        "a context needs 64 MiB, limit 32 MiB, 0 B in use by j2 (GPU 1)",
-    );
+    other.wait_for_stderr("a context needs 64 MiB, limit 32 MiB, 0 B in use by j2 (GPU 1)");
     let why = rig.output(rig.partage(&["why", "j1"]));
     let why = String::from_utf8_lossy(&why.stdout)
         .split_whitespace()
         .collect::<Vec<_>>()
         .join(" ");
     assert!(why.contains("context"), "{why}");
-}
-
-#[track_caller]
-fn contains(text: &str, part: &str) {
-    assert!(text.contains(part), "{part:?} in {text}");
 }
