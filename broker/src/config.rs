@@ -7,6 +7,10 @@
 //! reserve = "512MiB"     # kept out of what jobs can share; at least what the driver keeps for itself
 //! [admission]
 //! overcommit = 1.0       # how much of a device may be promised; above 1 a promise may be denied as "card full"
+//! [audit]                # clients that contradict NVML, GPU processes of no job: report, deny-new or kill
+//! drift = "report"
+//! unmanaged = "report"
+//! tolerance = "64MiB"    # by how much a client and NVML may differ
 //! [aliases]              # other tools' variables that ask for memory; all are on
 //! nvidia_gpu_memory = true
 //! cuda_device_memory_limit = true
@@ -23,6 +27,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use partage_policy::{Audit, Response};
 use partage_protocol::aliases::Family;
 use partage_protocol::size::{Amount, parse_amount, parse_duration};
 use partage_protocol::units::{MIB, SECOND_NS};
@@ -79,6 +84,8 @@ pub struct Config {
     pub overcommit_millionths: u64,
     /// Other tools' variables that count for nothing.
     pub aliases_off: Vec<Family>,
+    /// What the auditor does.
+    pub audit: Audit,
 }
 
 impl Default for Config {
@@ -91,6 +98,7 @@ impl Default for Config {
             clients_per_user: 4096,
             overcommit_millionths: partage_policy::Config::ALL_ONCE,
             aliases_off: Vec::new(),
+            audit: Audit::default(),
         }
     }
 }
@@ -104,6 +112,8 @@ struct File {
     #[serde(default)]
     admission: AdmissionTable,
     #[serde(default)]
+    audit: AuditTable,
+    #[serde(default)]
     aliases: AliasTable,
     #[serde(default)]
     broker: BrokerTable,
@@ -113,6 +123,14 @@ struct File {
 #[serde(deny_unknown_fields)]
 struct AdmissionTable {
     overcommit: Option<f64>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AuditTable {
+    drift: Option<String>,
+    unmanaged: Option<String>,
+    tolerance: Option<String>,
 }
 
 #[derive(Default, Deserialize)]
@@ -206,6 +224,25 @@ impl Config {
                 ));
             }
             self.overcommit_millionths = (ratio * partage_policy::Config::ALL_ONCE as f64).round() as u64;
+        }
+        for (key, text) in [("drift", file.audit.drift), ("unmanaged", file.audit.unmanaged)] {
+            let Some(text) = text else { continue };
+            let known = Response::ALL.into_iter().find(|response| response.word() == text);
+            let response = known.ok_or_else(|| {
+                let why = format!("{text:?} is not one of report, deny-new, kill");
+                wrong(&format!("audit.{key}"), why)
+            })?;
+            match key {
+                "drift" => self.audit.drift = response,
+                _ => self.audit.unmanaged = response,
+            }
+        }
+        if let Some(text) = file.audit.tolerance {
+            self.audit.tolerance = match parse_amount(&text) {
+                Ok(Amount::Bytes(bytes)) => bytes,
+                Ok(_) => return Err(wrong("audit.tolerance", "as bytes, such as 64MiB".to_owned())),
+                Err(error) => return Err(wrong("audit.tolerance", error.to_string())),
+            };
         }
         for family in Family::ALL {
             let is_on = match family {
@@ -349,6 +386,9 @@ mod tests {
         assert!(message("schema = 1\n[gpu.0]\nreserve = \"8\"\n").contains("gpu.\"0\".reserve"));
         assert!(message("schema = 1\n[gpu.x]\nreserve = \"8GiB\"\n").contains("UUID"));
         assert!(message("schema = 1\n[broker]\npoll = \"10s\"\n").contains("50ms"));
+        let audit = message("schema = 1\n[audit]\ndrift = \"murder\"\n");
+        assert!(audit.contains("audit.drift") && audit.contains("deny-new"), "{audit}");
+        assert!(message("schema = 1\n[audit]\ntolerance = \"5%\"\n").contains("audit.tolerance"));
     }
 
     #[test]
@@ -385,6 +425,17 @@ mod tests {
         assert_eq!(config.reserve(0, "GPU-x", 10 << 30, 0), 512 * MIB);
         config.reserves.clear();
         assert_eq!(config, Config::default());
+    }
+
+    #[test]
+    fn the_auditor_is_told_what_to_do() {
+        let main = "schema = 1\n[audit]\ndrift = \"deny-new\"\ntolerance = \"1MiB\"\n";
+        let config = load(main, Some("schema = 1\n[audit]\nunmanaged = \"kill\"\n")).expect("valid");
+        let audit = config.audit;
+        assert_eq!(
+            (audit.drift, audit.unmanaged, audit.tolerance),
+            (Response::DenyNew, Response::Kill, MIB)
+        );
     }
 
     #[test]

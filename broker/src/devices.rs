@@ -221,6 +221,8 @@ impl StateDriver {
                 uid: self.processes.uid(process.pid),
                 bytes: process.used,
                 descends_from: stat.and_then(|stat| self.job_by_ancestry(stat.id)),
+                start: stat.map(|stat| stat.id.start),
+                is_graphics_only: process.is_graphics_only,
             }
         });
         let measurement = Measurement {

@@ -2,7 +2,7 @@
 //! The command line's JSON requests: who asks, what the policy is told, and what is answered from the state.
 
 use partage_policy::{Caller, Change, Event, Process, Run, TargetQuery, Ticket};
-use partage_protocol::admin::{BrokerView, ErrorCode, ErrorView, Reply, Request, RunRequest};
+use partage_protocol::admin::{AuditView, BrokerView, ErrorCode, ErrorView, Reply, Request, RunRequest, UnmanagedView};
 use tracing::{debug, info};
 
 use crate::attach::Hold;
@@ -59,7 +59,10 @@ impl StateDriver {
                 }
             }
             Request::Ps { all } => {
-                let reply = self.policy.ps(&caller, all, &self.clients);
+                let mut reply = self.policy.ps(&caller, all, &self.clients);
+                if let Reply::Ps { unmanaged, .. } = &mut reply {
+                    self.name_unmanaged(unmanaged, &caller);
+                }
                 self.answer(to, reply);
             }
             Request::Status => {
@@ -156,6 +159,16 @@ impl StateDriver {
         });
     }
 
+    /// Whose they are; what they run is for their owner's and administrators' eyes.
+    fn name_unmanaged(&mut self, unmanaged: &mut [UnmanagedView], caller: &Caller) {
+        for view in unmanaged {
+            view.user = view.uid.map(|uid| self.users.name(uid));
+            if caller.is_admin || view.uid == Some(caller.uid) {
+                view.command = self.processes.name(view.pid);
+            }
+        }
+    }
+
     fn broker_view(&self, now: Now) -> BrokerView {
         let driver = match self.devices.driver() {
             None => "no driver: not looked for yet".to_owned(),
@@ -180,6 +193,11 @@ impl StateDriver {
                 .iter()
                 .map(|family| family.key().to_owned())
                 .collect(),
+            audit: AuditView {
+                drift: self.config.audit.drift.word().to_owned(),
+                unmanaged: self.config.audit.unmanaged.word().to_owned(),
+                tolerance_bytes: self.config.audit.tolerance,
+            },
         }
     }
 

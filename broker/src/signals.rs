@@ -12,7 +12,7 @@ use tracing::{info, warn};
 
 use crate::host::pidfd::PidFd;
 use crate::host::proc::with_descendants;
-use crate::state_driver::StateDriver;
+use crate::state_driver::{Now, StateDriver};
 
 impl StateDriver {
     /// Signals the job's first process, its clients and all their descendants.
@@ -52,6 +52,23 @@ impl StateDriver {
         if is_of_job && pid != std::process::id() {
             let was_there = held.signal(libc::SIGKILL);
             info!(%job, pid, was_there, "killed a process that used a device without being managed");
+        }
+    }
+
+    /// Kills exactly this process, held by descriptor so that no other can be hit.
+    pub(crate) fn kill_process(&mut self, process: Process, now: Now) {
+        let pid = process.pid;
+        if pid <= 1 || pid == std::process::id() {
+            return;
+        }
+        // It may be gone already, which is as good.
+        let Some(held) = PidFd::open(pid) else { return };
+        if !self.is_alive(process) || held.signal(libc::SIGKILL) {
+            return;
+        }
+        if !held.has_ended() {
+            let text = format!("pid {pid} could not be killed: the broker's user may not");
+            self.publish(now, "kill-failed", None, Some(pid), text);
         }
     }
 

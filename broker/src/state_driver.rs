@@ -161,6 +161,10 @@ impl StateDriver {
             first_job: ledger.next_job(),
             overcommit_millionths: parts.config.overcommit_millionths,
             aliases_off: parts.config.aliases_off.clone(),
+            audit: partage_policy::Audit {
+                uid: nix::unistd::geteuid().as_raw(),
+                ..parts.config.audit
+            },
         };
         let mut driver = Self {
             policy: Policy::new(config),
@@ -330,6 +334,7 @@ impl StateDriver {
             }
             Action::ForgetClient(client) => self.forget_client(client),
             Action::SignalJob { job, signal } => self.signal_job(job, signal),
+            Action::KillProcess(process) => self.kill_process(process, now),
             Action::KillUnmanaged { job, pid } => self.kill_unmanaged(job, pid),
             Action::Tell { job, text } => self.tell(job, &text),
             Action::Publish { kind, job, pid, text } => self.publish(now, kind, job, pid, text),

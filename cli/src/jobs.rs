@@ -121,13 +121,21 @@ fn ps_text(style: &Style, jobs: &[JobView], unmanaged: &[UnmanagedView]) -> Stri
 }
 
 fn unmanaged_text(process: &UnmanagedView) -> String {
-    let user = process.uid.map_or(String::new(), |uid| format!(" of uid {uid}"));
+    let user = match (&process.user, process.uid) {
+        (Some(user), _) => format!(" of {user}"),
+        (None, Some(uid)) => format!(" of uid {uid}"),
+        (None, None) => String::new(),
+    };
+    let command = process
+        .command
+        .as_ref()
+        .map_or(String::new(), |command| format!(" ({command})"));
     let job = process
         .job
         .as_ref()
         .map_or(String::new(), |job| format!(", started in {job}"));
     format!(
-        "unmanaged: pid {}{user} uses {} on GPU {}{job}\n",
+        "unmanaged: pid {}{command}{user} uses {} on GPU {}{job}\n",
         process.pid,
         format_bytes(process.used_bytes),
         process.gpu

@@ -272,6 +272,7 @@ impl Policy {
             let ceiling = state.ledger.ceiling().min(*limit);
             let pages = OnSlot { machine, slot };
             state.ledger.set_limit(&pages, *limit, ceiling, now_ns);
+            state.is_lowered |= state.ledger.used_sum(&pages) > *limit;
         }
         for place in places {
             self.share_pool(place.device, machine, now_ns);

@@ -308,6 +308,7 @@ impl Policy {
         }
         self.clients.remove(&client);
         self.forget_overheads(client);
+        self.bar_drifting(known.job, machine, now_ns);
         self.awaited.remove(&client);
         let is_last_of_pid = !self.clients.values().any(|other| other.process == known.process);
         for (device, bytes) in devices {
@@ -337,6 +338,9 @@ impl Policy {
         let (job, pid) = (known.job, known.process.pid);
         if what == NOTICE_OVERHEAD {
             if let Some((device, _)) = self.slot_device(job, slot) {
+                if let Some(gauge) = self.gauges.get_mut(&(client, slot)) {
+                    Self::explain(gauge, now_ns);
+                }
                 self.command(Action::Look(device), "the client's overhead may have changed");
             }
             return;

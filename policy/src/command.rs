@@ -125,6 +125,8 @@ pub enum Action {
         /// The process; verify that it still descends from the job.
         pid: u32,
     },
+    /// SIGKILL exactly this process, if it is still there.
+    KillProcess(Process),
     /// Say a line on the terminal of the job's `run`, if it still has one.
     Tell {
         /// Whose.

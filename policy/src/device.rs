@@ -45,6 +45,8 @@ pub(crate) struct Device {
     /// What a first context of a user's process was measured to cost here at most, by uid: a hostile client must not
     /// make contexts look expensive to others.
     pub learned: BTreeMap<u32, u64>,
+    /// Unmanaged processes to be killed, by pid and start: since when they are seen; none once that is done.
+    pub condemned: BTreeMap<(u32, u64), Option<u64>>,
 }
 
 impl Device {
@@ -56,6 +58,7 @@ impl Device {
             measured: None,
             announced: BTreeSet::new(),
             learned: BTreeMap::new(),
+            condemned: BTreeMap::new(),
         }
     }
 

@@ -64,6 +64,10 @@ pub struct ProcessUse {
     pub bytes: Option<u64>,
     /// The job that this process descends from by cgroup or ancestry, attached or not.
     pub descends_from: Option<JobId>,
+    /// When it started (as in [`Process`]), where /proc tells.
+    pub start: Option<u64>,
+    /// It draws and does not compute.
+    pub is_graphics_only: bool,
 }
 
 /// What NVML shows of one device at one instant.

@@ -192,6 +192,8 @@ pub(crate) struct Slot {
     pub peak: u64,
     pub denied: DeniedView,
     pub last_denial: Option<Denial>,
+    /// The limit was set below use, which has not fallen since.
+    pub is_lowered: bool,
 }
 
 impl Slot {
@@ -201,6 +203,7 @@ impl Slot {
             peak: 0,
             denied: DeniedView::default(),
             last_denial: None,
+            is_lowered: false,
         }
     }
 }

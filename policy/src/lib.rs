@@ -20,6 +20,7 @@
 
 mod admission;
 mod adoption;
+mod audit;
 mod change;
 mod clients;
 mod command;
@@ -39,6 +40,7 @@ mod view;
 mod why;
 
 pub use adoption::ADOPTION_NS;
+pub use audit::{Audit, CONFIRM_NS, Response};
 pub use clients::MAX_CLIENTS_PER_JOB;
 pub use command::{Action, Command, Signal};
 pub use denials::{Denial, Held, Reason};

@@ -88,6 +88,7 @@ impl Policy {
         known.measured = Some(measured);
         known.state = DeviceState::Ok;
         self.take_overheads(device, machine, now_ns);
+        self.answer_unmanaged(device, now_ns);
         let jobs: Vec<JobId> = self
             .jobs
             .values()
@@ -96,6 +97,7 @@ impl Policy {
             .collect();
         for job in jobs {
             self.note_peaks(job, machine);
+            self.bar_drifting(job, machine, now_ns);
             self.follow_falling_use(job, machine, now_ns);
         }
         self.share_pool(device, machine, now_ns);
@@ -106,6 +108,7 @@ impl Policy {
         let Some(job) = self.jobs.get_mut(&job) else { return };
         for (slot, state) in job.slots.iter_mut().enumerate() {
             let pages = OnSlot { machine, slot };
+            state.is_lowered &= state.ledger.used_sum(&pages) > state.ledger.limit();
             if state.ledger.is_over(&pages) {
                 state.ledger.rebalance(&pages, now_ns);
             }

@@ -26,6 +26,7 @@ use partage_protocol::message::{
 use partage_protocol::reservation::Word;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId, SECOND_NS};
 
+use crate::audit::{Drift, Evidence};
 use crate::command::Action;
 use crate::denials::Reason;
 use crate::device::DeviceState;
@@ -84,6 +85,14 @@ pub(crate) struct Gauge {
     pub is_unaudited: bool,
     /// NVML lists the process and not its bytes.
     pub is_unmeasured: bool,
+    /// NVML has listed the process at some time.
+    was_listed: bool,
+    /// What it said last.
+    pub last: Option<Reading>,
+    /// It announced or made a context not long ago.
+    pub explained_until_ns: Option<u64>,
+    /// It contradicts NVML, or itself.
+    pub drift: Option<Drift>,
 }
 
 impl Gauge {
@@ -237,9 +246,12 @@ impl Policy {
         now_ns: u64,
     ) -> Seen {
         let measured = self.devices.get(&device).and_then(|device| device.measured.as_ref());
-        let shown = measured.and_then(|measured| measured.processes.iter().find(|process| process.pid == pid));
+        let listed = measured.and_then(|measured| measured.processes.iter().find(|process| process.pid == pid));
+        let is_listed = listed.is_some();
         // A process without a context is not listed and holds nothing.
-        let shown = shown.map_or(Some(0), |process| process.bytes);
+        let shown = listed.map_or(Some(0), |process| process.bytes);
+        let mut was_listed = is_listed;
+        let mut readings = Vec::new();
         let (mut is_quiet, mut charged, mut charged_most) = (true, 0u64, 0u64);
         for member in members {
             let ledger = machine
@@ -248,14 +260,29 @@ impl Policy {
             let now = machine.reading(member.client, member.slot);
             let gauge = self.gauge(*member, machine);
             gauge.is_unmeasured = shown.is_none();
+            gauge.was_listed |= is_listed;
+            was_listed |= gauge.was_listed;
             let before = gauge.before.take();
             let Some(now) = now else { return Seen::Nothing };
             is_quiet &= before == Some(now) && now.is_at_rest();
+            readings.push(now);
             let most = now
                 .charged(ledger)
                 .max(before.map_or(0, |before| before.charged(ledger)));
             charged = charged.saturating_add(now.charged(ledger));
             charged_most = charged_most.saturating_add(most);
+        }
+        let evidence = Evidence {
+            pid,
+            members,
+            readings: &readings,
+            // NVML may not know this pid at all (another pid namespace): only one that it listed can be missing.
+            shown: shown.filter(|_| was_listed),
+            is_quiet,
+        };
+        self.audit(&evidence, machine, now_ns);
+        for (member, reading) in members.iter().zip(&readings) {
+            self.gauge(*member, machine).last = Some(*reading);
         }
         let Some(shown) = shown else { return Seen::Nothing };
         let Some(newest) = members.last().map(|member| (member.client, member.slot)) else {
@@ -333,6 +360,7 @@ impl Policy {
             return self.answer_invalid(client, slot, sequence);
         };
         let member = Member { job, client, slot };
+        Self::explain(self.gauge(member, machine), now_ns);
         match stage {
             MEASURE_BEFORE => self.announce(member, device, sequence, machine, now_ns),
             MEASURE_AFTER => self.begin_measuring(member, device, sequence, machine, now_ns),

@@ -243,6 +243,9 @@ impl Policy {
             let text = "is being adopted after the broker's restart: a program on it has not come back yet";
             return Some(Obstacle::State(format!("GPU {} {text}", seen.index)));
         }
+        if let Some(text) = self.unmanaged_bar(seen.uuid) {
+            return Some(Obstacle::State(text));
+        }
         if let Some((_, job)) = claimed.iter().find(|(device, _)| *device == seen.uuid) {
             return Some(Obstacle::State(format!(
                 "GPU {} goes to {job} first, which asked earlier",

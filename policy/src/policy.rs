@@ -9,6 +9,7 @@ use partage_protocol::job_ledger::{Pages, Words};
 use partage_protocol::reservation::Word;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 
+use crate::audit::Audit;
 use crate::command::{Action, Command};
 use crate::device::Device;
 use crate::event::{DriverState, Event, Ticket};
@@ -49,6 +50,8 @@ pub struct Config {
     pub overcommit_millionths: u64,
     /// Other tools' variables that count for nothing.
     pub aliases_off: Vec<Family>,
+    /// What is done about clients that contradict NVML, and about GPU processes of no job.
+    pub audit: Audit,
 }
 
 impl Config {
@@ -73,6 +76,7 @@ impl Default for Config {
             first_job: 1,
             overcommit_millionths: Self::ALL_ONCE,
             aliases_off: Vec::new(),
+            audit: Audit::default(),
         }
     }
 }

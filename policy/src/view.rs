@@ -122,6 +122,7 @@ impl Policy {
             })
         });
         let mut notes = job.notes.clone();
+        notes.extend(self.drift_notes(job));
         notes.extend(self.overhead_notes(job));
         JobView {
             job: job.id().to_string(),
@@ -221,6 +222,8 @@ impl Policy {
                         gpu: device.seen.index,
                         used_bytes: process.bytes.unwrap_or(0),
                         job: process.descends_from.map(|job| job.to_string()),
+                        user: None,
+                        command: None,
                     });
                 }
             }

@@ -179,6 +179,8 @@ fn whatever_a_client_writes_the_total_is_at_least_what_nvml_shows() {
             uid: None,
             bytes,
             descends_from: None,
+            start: None,
+            is_graphics_only: false,
         };
         let free_bytes = 16 * GIB - truth;
         let measured = Measurement {
@@ -212,6 +214,8 @@ fn a_driver_without_figures_per_process_is_said_to_measure_nothing() {
             uid: None,
             bytes: None,
             descends_from: None,
+            start: None,
+            is_graphics_only: false,
         };
         let (used_bytes, free_bytes) = (2 * GIB, 14 * GIB);
         host.step(Event::Measured(Measurement {

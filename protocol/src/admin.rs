@@ -316,6 +316,12 @@ pub struct UnmanagedView {
     pub used_bytes: u64,
     /// The job it descends from, if any.
     pub job: Option<String>,
+    /// Owner's login name where /proc tells.
+    #[serde(default)]
+    pub user: Option<String>,
+    /// Its program's name, for its owner and administrators.
+    #[serde(default)]
+    pub command: Option<String>,
 }
 
 /// Answer to `status`.
@@ -354,6 +360,20 @@ pub struct BrokerView {
     /// Other tools' memory variables that the configuration switches off, by their keys in `[aliases]`.
     #[serde(default)]
     pub aliases_off: Vec<String>,
+    /// The auditor's rules.
+    #[serde(default)]
+    pub audit: AuditView,
+}
+
+/// What the broker does about clients that contradict NVML and about GPU processes of no job.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditView {
+    /// `report`, `deny-new`, `kill`.
+    pub drift: String,
+    /// The same words.
+    pub unmanaged: String,
+    /// Bytes by which a client and NVML may differ.
+    pub tolerance_bytes: u64,
 }
 
 const fn all_once() -> u64 {

@@ -110,6 +110,8 @@ struct Member {
 pub struct JobLedger {
     limit: u64,
     ceiling: u64,
+    /// Nothing may be granted: as a limit of 0, but the limit stands for those who look.
+    is_barred: bool,
     members: BTreeMap<ClientId, Member>,
 }
 
@@ -130,6 +132,7 @@ impl JobLedger {
         Self {
             limit,
             ceiling,
+            is_barred: false,
             members: BTreeMap::new(),
         }
     }
@@ -237,6 +240,14 @@ impl JobLedger {
         self.rebalance(pages, now_ns);
     }
 
+    /// Bars the members from growing, whatever the limit says, or lets them again. What they use they keep.
+    pub fn set_barred<P: Pages>(&mut self, pages: &P, is_barred: bool, now_ns: u64) {
+        if self.is_barred != is_barred {
+            self.is_barred = is_barred;
+            self.rebalance(pages, now_ns);
+        }
+    }
+
     /// What the driver holds for a member beyond its charges was measured. More of it is exactly like a lowered limit,
     /// less of it like a raised one.
     pub fn set_overhead<P: Pages>(&mut self, pages: &P, client: ClientId, bytes: u64, now_ns: u64) {
@@ -287,7 +298,7 @@ impl JobLedger {
     /// Why `total` more than the overhead cannot be held.
     fn denial<P: Pages>(&self, pages: &P, total: u128) -> Verdict {
         let all = total + u128::from(self.overhead_sum(pages));
-        if all > u128::from(self.limit) {
+        if self.is_barred || all > u128::from(self.limit) {
             return Verdict::Limit;
         }
         // Within the limit, so both fit 64 bits.
@@ -423,6 +434,9 @@ impl JobLedger {
 
     /// What the members may be granted at the moment: what is left of limit and ceiling beside the overhead.
     fn effective<P: Pages>(&self, pages: &P) -> u64 {
+        if self.is_barred {
+            return 0;
+        }
         self.limit.min(self.ceiling).saturating_sub(self.overhead_sum(pages))
     }
 

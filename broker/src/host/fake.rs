@@ -136,6 +136,7 @@ impl Gpu for FakeGpu {
                 let processes = device.used.iter().map(|(pid, used)| GpuProcess {
                     pid: *pid,
                     used: Some(*used),
+                    is_graphics_only: false,
                 });
                 let sample = Sample {
                     used,

@@ -53,6 +53,9 @@ pub struct GpuProcess {
     pub pid: u32,
     /// Its memory in bytes, where the driver tells.
     pub used: Option<u64>,
+    /// It draws and does not compute.
+    #[serde(default)]
+    pub is_graphics_only: bool,
 }
 
 /// One device at one instant.

@@ -581,7 +581,11 @@ mod tests {
         let Some(GpuEvent::Sample { sample, .. }) = seen.last() else {
             panic!("{seen:?}")
         };
-        let expected = crate::host::gpu::GpuProcess { pid: 7, used: Some(2) };
+        let expected = crate::host::gpu::GpuProcess {
+            pid: 7,
+            used: Some(2),
+            is_graphics_only: false,
+        };
         assert_eq!((sample.used, &sample.processes[..]), (2, &[expected][..]));
         // From now on the main helper looks at it again.
         nvml.look(now_ns, Look::All);

@@ -167,8 +167,13 @@ fn list(nvml: &'static Nvml) -> Result<(Vec<Device<'static>>, Vec<DeviceFacts>),
 fn sample(device: &Device<'static>) -> Result<Sample, NvmlError> {
     let memory = device.memory_info()?;
     let mut processes: Vec<GpuProcess> = Vec::new();
+    let compute = device
+        .running_compute_processes()?
+        .into_iter()
+        .map(|process| (process, false));
     let graphics = device.running_graphics_processes().unwrap_or_default();
-    for process in device.running_compute_processes()?.into_iter().chain(graphics) {
+    let graphics = graphics.into_iter().map(|process| (process, true));
+    for (process, is_graphics_only) in compute.chain(graphics) {
         let used = match process.used_gpu_memory {
             UsedGpuMemory::Used(bytes) => Some(bytes),
             UsedGpuMemory::Unavailable => None,
@@ -176,7 +181,11 @@ fn sample(device: &Device<'static>) -> Result<Sample, NvmlError> {
         // A process that computes and draws stands in both lists with the same total.
         match processes.iter_mut().find(|known| known.pid == process.pid) {
             Some(known) => known.used = known.used.max(used),
-            None => processes.push(GpuProcess { pid: process.pid, used }),
+            None => processes.push(GpuProcess {
+                pid: process.pid,
+                used,
+                is_graphics_only,
+            }),
         }
     }
     Ok(Sample {

@@ -30,6 +30,8 @@ pub trait Processes {
     fn stat(&self, pid: u32) -> Option<Stat>;
     /// Real uid.
     fn uid(&self, pid: u32) -> Option<u32>;
+    /// The name of its program, cut to 15 bytes by the kernel.
+    fn name(&self, pid: u32) -> Option<String>;
     /// Path of its cgroup in the unified hierarchy (or systemd's own), `None` where the kernel shows none.
     fn cgroup(&self, pid: u32) -> Option<String>;
     /// Numbers of all processes.
@@ -49,6 +51,11 @@ impl Processes for Proc {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
         let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
         line.split_whitespace().next()?.parse().ok()
+    }
+
+    fn name(&self, pid: u32) -> Option<String> {
+        let name = std::fs::read(format!("/proc/{pid}/comm")).ok()?;
+        Some(String::from_utf8_lossy(&name).trim_end().to_owned())
     }
 
     fn cgroup(&self, pid: u32) -> Option<String> {

@@ -5,6 +5,7 @@ use std::env;
 
 use partage_protocol::admin::StatusView;
 use partage_protocol::aliases::{Family, Variable, asked};
+use partage_protocol::size::format_bytes;
 
 use super::check::Check;
 use crate::place::Place;
@@ -20,7 +21,8 @@ pub fn checks(place: &Place) -> Vec<Check> {
         .into_iter()
         .find(|name| is_set(name));
     let mut checks = vec![aliases(&aliases_here(), own, &off.unwrap_or_default())];
-    checks.extend(status.map(|status| promises(&status)));
+    checks.extend(status.iter().map(promises));
+    checks.extend(status.iter().map(audit));
     checks
 }
 
@@ -89,6 +91,17 @@ fn promises(status: &StatusView) -> Check {
             format!("within what each GPU has; up to {percent} % of it may be promised"),
         ),
     }
+}
+
+fn audit(status: &StatusView) -> Check {
+    let rules = &status.broker.audit;
+    let text = format!(
+        "clients that contradict NVML by more than {}: {}; GPU processes of no job: {}",
+        format_bytes(rules.tolerance_bytes),
+        rules.drift,
+        rules.unmanaged
+    );
+    Check::ok("audit", text)
 }
 
 #[cfg(test)]

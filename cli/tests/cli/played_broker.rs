@@ -9,8 +9,8 @@ use nix::sys::socket::{
     AddressFamily, Backlog, MsgFlags, SockFlag, SockType, UnixAddr, accept4, bind, listen, recv, send, socket,
 };
 use partage_protocol::admin::{
-    Admitted, BrokerView, ClientView, DeniedView, DeviceView, ErrorCode, ErrorView, JobDeviceView, JobView, Reply,
-    Request, StatusView, UnmanagedView,
+    Admitted, AuditView, BrokerView, ClientView, DeniedView, DeviceView, ErrorCode, ErrorView, JobDeviceView, JobView,
+    Reply, Request, StatusView, UnmanagedView,
 };
 use partage_protocol::frame::{Assembler, packets};
 use partage_protocol::message::MAX_PACKET;
@@ -155,6 +155,8 @@ pub fn unmanaged() -> UnmanagedView {
         gpu: 1,
         used_bytes: 5 << 30,
         job: None,
+        user: Some("carol".to_owned()),
+        command: None,
     }
 }
 
@@ -172,6 +174,11 @@ pub fn status(socket_dir: &Path) -> StatusView {
             uptime_ns: 90_000_000_000,
             overcommit_percent: 100,
             aliases_off: vec![],
+            audit: AuditView {
+                drift: "report".to_owned(),
+                unmanaged: "deny-new".to_owned(),
+                tolerance_bytes: 64 << 20,
+            },
         },
         devices: vec![DeviceView {
             index: 3,

@@ -39,7 +39,7 @@ j42  train      alice  running     0    3 GiB  8 GiB  1        python train.py â
                                    1    3 GiB  none
 j43  evil?[2J\u{e9}  alice  over limit  0    3 GiB  8 GiB  1        python train.py â€¦
                                    1    3 GiB  none
-unmanaged: pid 77 of uid 1001 uses 5 GiB on GPU 1
+unmanaged: pid 77 of carol uses 5 GiB on GPU 1
 j42: pid 4130 uses a GPU without the limit
 "
     );

@@ -505,7 +505,9 @@ impl Host {
                 let slot = program.devices.iter().position(|uuid| *uuid == device.uuid);
                 let held = |slot| {
                     let managed = self.board.value(program.client, slot, MANAGED);
-                    self.used(program.client, slot) - managed + program.beyond[slot]
+                    // Wrapping: a client may lie about either.
+                    let charged = self.used(program.client, slot).wrapping_sub(managed);
+                    charged.wrapping_add(program.beyond[slot])
                 };
                 let bytes = slot.map_or(0, held);
                 if bytes > 0 {
@@ -514,6 +516,8 @@ impl Host {
                         pid,
                         uid: None,
                         bytes: Some(bytes),
+                        start: Some(program.process.start),
+                        is_graphics_only: false,
                         descends_from: Some(program.job),
                     });
                 }
@@ -523,8 +527,10 @@ impl Host {
                     let descends_from = *descends_from;
                     processes.push(ProcessUse {
                         pid: *pid,
-                        uid: None,
+                        uid: Some(2),
                         bytes: Some(*bytes),
+                        start: Some(u64::from(*pid)),
+                        is_graphics_only: false,
                         descends_from,
                     });
                 }
@@ -661,6 +667,7 @@ pub fn broker_view() -> partage_protocol::admin::BrokerView {
         jobs: 0,
         clients: 0,
         uptime_ns: 0,
+        audit: Default::default(),
         overcommit_percent: 100,
         aliases_off: Vec::new(),
     }
