@@ -141,8 +141,8 @@ static int pool_command(const char *verb, char *a, char *b, char *c, char *d) {
     if (!r) r = CALL(cuEventDestroy_v2, (CUhandle), event);
     printf("eventsync %d\n", r);
   } else if (!strcmp(verb, "hold")) {
-    // Work that does not end before `unhold`.
-    pthread_mutex_lock(&held);
+    // Work that does not end before `unhold`; of as many streams as one likes.
+    pthread_mutex_trylock(&held);
     printf("hold %d\n", CALL(cuLaunchHostFunc, (CUhandle, void (*)(void *), void *), stream_named(a), wait_for_release, NULL));
   } else if (!strcmp(verb, "unhold")) {
     pthread_mutex_unlock(&held); printf("unhold\n");

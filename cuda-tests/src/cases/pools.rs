@@ -19,6 +19,8 @@ pub fn cases() -> Vec<Case> {
         simulated("pools::what_ends_with_its_context_is_refunded", context_end),
         simulated("pools::another_current_pool_is_charged", current_pool),
         simulated("pools::the_streams_device_is_charged_not_the_current_one", two_devices),
+        simulated("pools::the_last_context_takes_its_pool_memory_along", last_context),
+        simulated("pools::denials_on_busy_streams_do_not_add_up", busy_streams),
         simulated(
             "pools::plain_memory_freed_in_order_is_refunded_when_it_is_free",
             plain_memory,
@@ -197,6 +199,64 @@ fn context_end(rig: &Rig) {
     }
     client.expect("pooldestroy other", "pooldestroy 0");
     even(rig, "after both pools");
+}
+
+/// What a pool kept looked like enough and was not: the memory that is undone is the pool's until its stream gets there,
+/// and meanwhile nothing more is tried.
+fn busy_streams(rig: &Rig) {
+    let mut client = rig.client(&["-m", "1GiB"]);
+    client.ready();
+    rig.wait_for_overhead();
+    client.expect("stream h", "stream 0");
+    client.expect(&format!("poolkeep default {GIB}"), "poolkeep 0");
+    let mut held = 0;
+    while client.say(&format!("allocasync {} a{held} h", 20 * MIB)) == "allocasync 0" {
+        held += 1;
+    }
+    assert!(held > 20, "only {held} times 20 MiB within 1 GiB");
+    for index in (0..held).step_by(2) {
+        client.expect(&format!("freeasync a{index} h"), "freeasync 0");
+    }
+    client.expect("streamsync h", "streamsync 0");
+    even(rig, "fragments");
+    let before = rig.truth_allocated();
+    for index in 0..8 {
+        client.expect(&format!("stream s{index}"), "stream 0");
+        client.expect(&format!("hold s{index}"), "hold 0");
+        client.expect(&format!("allocasync {} no s{index}", 150 * MIB), "allocasync 2");
+    }
+    let grown = rig.truth_allocated() - before;
+    assert!(grown <= 160 * MIB, "denied allocations hold {grown} bytes");
+    client.expect("unhold", "unhold");
+    client.expect("ctxsync", "ctxsync 0");
+    even(rig, "what was undone is gone");
+    for index in (1..held).step_by(2) {
+        client.expect(&format!("freeasync a{index} h"), "freeasync 0");
+    }
+    client.expect("ctxsync", "ctxsync 0");
+    client.expect(&format!("alloc {} room", 500 * MIB), "alloc 0");
+    even(rig, "after all");
+}
+
+/// Once the last context is gone NVML shows nothing of the process: only the library can say that U fell.
+fn last_context(rig: &Rig) {
+    let mut client = rig.client(&["-m", "1GiB"]);
+    client.ready();
+    client.expect("pool mine", "pool 0");
+    for allocate in ["allocasync", "allocpool"] {
+        let pool = if allocate == "allocpool" { " mine" } else { "" };
+        client.expect(&format!("{allocate} {} a{pool}", 100 * MIB), &format!("{allocate} 0"));
+        even(rig, "allocated");
+        client.expect("ctxdestroy 0", "ctxdestroy 0");
+        even(rig, "the context is gone");
+        client.expect("forget a", "forget");
+        client.expect("ctx 0", "ctx 0");
+    }
+    client.expect("ctxdestroy 0", "ctxdestroy 0");
+    client.expect("primary 0", "primary 0");
+    client.expect(&format!("allocasync {} a", 100 * MIB), "allocasync 0");
+    client.expect("reset 0", "reset 0");
+    even(rig, "the primary context was reset");
     assert_eq!(rig.ledger_used(), 0);
 }
 

@@ -238,7 +238,7 @@ impl Waiting {
             return Ok(whole);
         }
         // At the limit a program lives on what its pools keep: no question to the broker for each allocation.
-        let is_idle = || reuse == Reuse::IfIdle && self.source.idle() >= self.asked;
+        let is_idle = || reuse == Reuse::IfIdle && self.is_kept();
         if reuse == Reuse::Always || reuse == Reuse::IfNotGranted || reuses && is_idle() {
             return Ok(0);
         }
@@ -269,6 +269,15 @@ impl Waiting {
             return Ok(self.asked);
         }
         Err(denial)
+    }
+
+    /// The pool seems to keep what is asked, all of it charged. A pool that holds more than is charged still has to get
+    /// rid of what was undone, which waits for its stream: nothing is tried in it, or denials would add up.
+    fn is_kept(&self) -> bool {
+        let charged = with(self.state, |table| {
+            table.get(self.id).map_or(0, |entry| entry.account.charged())
+        });
+        self.source.idle_of(charged) >= self.asked
     }
 
     fn forget(&self) {

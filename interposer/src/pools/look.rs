@@ -76,16 +76,24 @@ pub fn look(state: &'static State, trim: Trim, is_meant: &dyn Fn(&Entry) -> bool
         if trim == Trim::Yes {
             trim_quietly(state, &entry.source);
         }
-        let outcome = settle(
-            state,
-            entry.id,
-            entry.source,
-            &entry.charge,
-            &mut ticket,
-            0,
-            0,
-            Raise::Granted,
-        );
+        let mut read = || {
+            settle(
+                state,
+                entry.id,
+                entry.source,
+                &entry.charge,
+                &mut ticket,
+                0,
+                0,
+                Raise::Granted,
+            )
+        };
+        let mut outcome = read();
+        if trim == Trim::No && outcome.denial.is_some() {
+            // More than is charged, and no room to charge it: what was undone in a busy stream is not to be kept.
+            trim_quietly(state, &entry.source);
+            outcome = read();
+        }
         given_back = given_back.saturating_add(outcome.given_back);
         let reserved = with(state, |table| table.get(entry.id).map(|entry| entry.account.reserved()));
         // A graph's memory stays with the driver until it is trimmed.

@@ -139,10 +139,10 @@ impl Source {
         }
     }
 
-    /// Bytes that it holds and nobody uses.
-    pub fn idle(&self) -> u64 {
+    /// Bytes that it holds and nobody uses, while it holds no more than is charged for it.
+    pub fn idle_of(&self, charged: u64) -> u64 {
         match (self.reserved(), self.used()) {
-            (Reading::Bytes(reserved), Some(used)) => reserved.saturating_sub(used),
+            (Reading::Bytes(reserved), Some(used)) if reserved <= charged => reserved.saturating_sub(used),
             _ => 0,
         }
     }
