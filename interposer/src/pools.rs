@@ -29,9 +29,7 @@ pub use call::{End, Reuse, Start, begin};
 pub use free::{StreamName, Waited, free_at_once, free_in_order, synchronised};
 pub use launch::{forget_exec, launch, needs_of_exec, remember_exec, upload};
 pub use life::{Kind, context_ended, created, destroy, set_threshold};
-#[allow(unused_imports)] // the views of memory ask for it
-pub use look::refresh;
-pub use look::{all_changed, changed, make_room, shrink_after_undo};
+pub use look::{all_changed, changed, make_room, refresh, shrink_after_undo};
 pub use table::{Pools, Source};
 
 use crate::state;

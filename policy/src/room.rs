@@ -18,6 +18,7 @@
 use std::collections::BTreeMap;
 
 use partage_protocol::admin::Holder;
+use partage_protocol::reservation::Word;
 use partage_protocol::units::{DeviceUuid, JobId};
 
 use crate::device::DeviceState;
@@ -258,9 +259,12 @@ impl Policy {
 
     /// The part of what a job's clients charged on a slot that need not be on the device.
     pub(crate) fn managed_bytes<M: Machine>(&self, job: &Job, slot: usize, machine: &M) -> u64 {
-        let readings = job.clients.iter().filter_map(|client| machine.reading(*client, slot));
-        readings.fold(0, |sum: u64, reading| {
-            sum.saturating_add(reading.managed.min(reading.used))
+        job.clients.iter().fold(0, |sum: u64, client| {
+            let (Some(reading), Some(words)) = (machine.reading(*client, slot), machine.words(*client, slot)) else {
+                return sum;
+            };
+            // Both are the client's words: a part of what it uses, which is no more than it was granted.
+            sum.saturating_add(reading.managed.min(reading.used).min(words.ledger.load()))
         })
     }
 
