@@ -28,6 +28,8 @@ pub struct Devices {
     list: BTreeMap<DeviceUuid, DeviceFacts>,
     samples: BTreeMap<DeviceUuid, (u64, Sample)>,
     lost: BTreeSet<DeviceUuid>,
+    /// A look at them is under way and takes long: nobody waits for it.
+    slow: BTreeSet<DeviceUuid>,
     looked_ns: Option<u64>,
     pause_ns: u64,
     wants_look: bool,
@@ -52,7 +54,7 @@ impl Devices {
             Some(Driver::Ok) => self
                 .list
                 .keys()
-                .all(|device| self.lost.contains(device) || self.samples.contains_key(device)),
+                .all(|device| !self.answers(device) || self.samples.contains_key(device)),
             Some(_) => true,
         }
     }
@@ -61,13 +63,18 @@ impl Devices {
     /// used when the broker last had a reason to look.
     #[must_use]
     pub fn is_seen_since(&self, since_ns: u64) -> bool {
-        let mut answering = self.list.keys().filter(|device| !self.lost.contains(device));
+        let mut answering = self.list.keys().filter(|device| self.answers(device));
         let is_fresh = |device| {
             self.samples
                 .get(device)
                 .is_some_and(|(asked_ns, _)| *asked_ns >= since_ns)
         };
         self.is_ready() && (!matches!(self.driver, Some(Driver::Ok)) || answering.all(is_fresh))
+    }
+
+    /// Is a look at it answered within a moment?
+    fn answers(&self, device: &DeviceUuid) -> bool {
+        !self.lost.contains(device) && !self.slow.contains(device)
     }
 
     /// The driver's state; none until the first answer.
@@ -135,11 +142,18 @@ impl StateDriver {
                 return;
             }
             GpuEvent::Sample { uuid, asked_ns, sample } => self.device_sampled(&uuid, asked_ns, sample, now),
+            GpuEvent::Slow { uuid } => {
+                if let Some(device) = DeviceUuid::parse(&uuid) {
+                    self.devices.slow.insert(device);
+                    self.step(now, Event::DeviceSlow(device));
+                }
+            }
             GpuEvent::Lost { uuid, why } => {
-                if let Some(device) = DeviceUuid::parse(&uuid)
-                    && self.devices.lost.insert(device)
-                {
-                    self.step(now, Event::DeviceLost { device, why });
+                if let Some(device) = DeviceUuid::parse(&uuid) {
+                    self.devices.slow.remove(&device);
+                    if self.devices.lost.insert(device) {
+                        self.step(now, Event::DeviceLost { device, why });
+                    }
                 }
             }
         }
@@ -162,6 +176,7 @@ impl StateDriver {
             self.devices.list.clear();
             self.devices.samples.clear();
             self.devices.lost.clear();
+            self.devices.slow.clear();
             let found = Vec::new();
             self.step(now, Event::Devices { driver, found });
         }
@@ -182,6 +197,7 @@ impl StateDriver {
         let list = &self.devices.list;
         self.devices.samples.retain(|device, _| list.contains_key(device));
         self.devices.lost.retain(|device| list.contains_key(device));
+        self.devices.slow.retain(|device| list.contains_key(device));
         self.tell_devices(now);
         self.devices.look_now();
     }
@@ -206,6 +222,7 @@ impl StateDriver {
         let Some(device) = DeviceUuid::parse(uuid).filter(|device| self.devices.list.contains_key(device)) else {
             return;
         };
+        self.devices.slow.remove(&device);
         if self.devices.lost.remove(&device) {
             // Enumeration is how the policy learns that a device is there.
             self.tell_devices(now);

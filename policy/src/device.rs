@@ -37,6 +37,8 @@ impl DeviceState {
 pub(crate) struct Device {
     pub seen: DeviceSeen,
     pub state: DeviceState,
+    /// A look at it takes long: what was measured last is old.
+    pub is_slow: bool,
     /// Why it is lost; empty otherwise.
     pub why: String,
     pub measured: Option<Measurement>,
@@ -54,6 +56,7 @@ impl Device {
         Self {
             seen,
             state: DeviceState::Unknown,
+            is_slow: false,
             why: String::new(),
             measured: None,
             announced: BTreeSet::new(),

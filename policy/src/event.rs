@@ -193,6 +193,8 @@ pub enum Event {
         /// All devices.
         found: Vec<DeviceSeen>,
     },
+    /// A look at the device takes long: nothing is admitted there until it has come.
+    DeviceSlow(DeviceUuid),
     /// A device hangs or fell off the bus.
     DeviceLost {
         /// Which.

@@ -87,6 +87,7 @@ impl Policy {
         };
         known.measured = Some(measured);
         known.state = DeviceState::Ok;
+        known.is_slow = false;
         self.take_overheads(device, machine, now_ns);
         self.answer_unmanaged(device, now_ns);
         let jobs: Vec<JobId> = self

@@ -83,7 +83,7 @@ pub(crate) struct Gauge {
     least: u64,
     /// Not quiet for [`UNAUDITED_NS`].
     pub is_unaudited: bool,
-    /// NVML lists the process and not its bytes.
+    /// NVML lists the process without its bytes, or does not know it by this pid although it holds memory.
     pub is_unmeasured: bool,
     /// NVML has listed the process at some time.
     was_listed: bool,
@@ -283,6 +283,11 @@ impl Policy {
         self.audit(&evidence, machine, now_ns);
         for (member, reading) in members.iter().zip(&readings) {
             self.gauge(*member, machine).last = Some(*reading);
+        }
+        if is_quiet && !was_listed && charged > 0 {
+            for member in members {
+                self.gauge(*member, machine).is_unmeasured = true;
+            }
         }
         let Some(shown) = shown else { return Seen::Nothing };
         let Some(newest) = members.last().map(|member| (member.client, member.slot)) else {
@@ -584,7 +589,7 @@ impl Policy {
                 };
                 if gauge.is_unmeasured {
                     notes.push(format!(
-                        "pid {pid}: overhead is not measured on device {slot}, because NVML shows no memory per process"
+                        "pid {pid}: overhead is not measured on device {slot}, because NVML shows no memory for the process"
                     ));
                 } else if gauge.is_unaudited {
                     notes.push(format!(

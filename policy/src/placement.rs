@@ -239,6 +239,9 @@ impl Policy {
         if candidate.device.state != DeviceState::Ok {
             return Some(Obstacle::State(format!("GPU {} has not been measured yet", seen.index)));
         }
+        if candidate.device.is_slow {
+            return Some(Obstacle::State(format!("GPU {} takes long to answer", seen.index)));
+        }
         if self.is_adopting(seen.uuid) {
             let text = "is being adopted after the broker's restart: a program on it has not come back yet";
             return Some(Obstacle::State(format!("GPU {} {text}", seen.index)));

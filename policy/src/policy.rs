@@ -178,6 +178,11 @@ impl Policy {
             }
             Event::Adopt(adoption) => self.adopt(adoption, machine, now_ns),
             Event::Devices { driver, found } => self.see_devices(driver, found, machine, now_ns),
+            Event::DeviceSlow(device) => {
+                if let Some(known) = self.devices.get_mut(&device) {
+                    known.is_slow = true;
+                }
+            }
             Event::DeviceLost { device, why } => self.lose_device(device, why, machine, now_ns),
             Event::Measured(measured) => self.measure(measured, machine, now_ns),
             Event::Run(run) => self.run(*run, machine, now_ns),

@@ -463,3 +463,55 @@ fn one_users_contexts_do_not_make_anothers_expensive() {
     let honest = host.attach(job, process);
     assert!(host.make_context(honest, 0, CONTEXT));
 }
+
+#[test]
+fn a_program_that_replaced_itself_leaves_no_overhead_to_its_successor() {
+    let (mut host, job, first, _) = pair();
+    assert!(host.allocate(first, 0, GIB) && host.make_context(first, 0, CONTEXT));
+    let process = host.programs[&first].process;
+    let after = host.attach(job, process);
+    assert!(!host.programs.contains_key(&first));
+    assert_eq!(device(&host, job).used_bytes, 0);
+    host.measure();
+    assert_eq!(device(&host, job).used_bytes, 0);
+    assert!(host.make_context(after, 0, 2 * CONTEXT));
+    assert_eq!(device(&host, job).used_bytes, 2 * CONTEXT);
+}
+
+#[test]
+fn a_client_whose_pages_are_lost_keeps_its_overhead_and_its_grant() {
+    let (mut host, job, first, second) = pair();
+    assert!(host.allocate(first, 0, GIB) && host.make_context(first, 0, CONTEXT));
+    let (process, sibling) = (host.programs[&first].process, host.programs[&second].process);
+    let granted = host.board.value(first, 0, 0);
+    let records = host.records();
+    host.restart(records);
+    host.board.lost = vec![first];
+    for (client, process, are_pages_lost) in [(first, process, true), (second, sibling, false)] {
+        host.step(Event::Reattach {
+            client,
+            process,
+            are_pages_lost,
+        });
+    }
+    host.measure();
+    assert_eq!(device(&host, job).used_bytes, granted + CONTEXT);
+    assert!(!host.allocate(second, 0, 8 * GIB - granted - CONTEXT + 1));
+    assert!(host.allocate(second, 0, 8 * GIB - granted - CONTEXT));
+}
+
+#[test]
+fn a_client_that_cannot_die_keeps_overhead_and_charge_until_it_is_gone() {
+    let (mut host, job, first, second) = pair();
+    assert!(host.allocate(first, 0, 5 * GIB) && host.make_context(first, 0, CONTEXT));
+    host.step(Event::ClientDying(first));
+    // What NVML still shows of it may fall in parts; nobody gets any of it before all is gone.
+    host.change_beyond(first, 0, |_| 0);
+    host.measure();
+    assert_eq!(device(&host, job).used_bytes, 5 * GIB + CONTEXT);
+    assert!(!host.allocate(second, 0, 3 * GIB - CONTEXT + 1));
+    let (ticket, _) = host.run(2, mem("9GiB"));
+    assert!(host.is_waiting(ticket));
+    host.kill(first);
+    assert!(host.allocate(second, 0, 8 * GIB));
+}

@@ -19,6 +19,8 @@ struct FakeDevice {
     used: BTreeMap<u32, u64>,
     is_hung: bool,
     was_hung: bool,
+    /// It answers a look after so many turns, and is said to be slow meanwhile.
+    turns: u32,
     look: Stage,
 }
 
@@ -30,6 +32,8 @@ enum Stage {
     Wanted,
     Announced,
     Begun(u64),
+    /// Said to be slow.
+    Slow(u64, u32),
 }
 
 impl FakeGpu {
@@ -47,6 +51,7 @@ impl FakeGpu {
             used: BTreeMap::new(),
             is_hung: false,
             was_hung: false,
+            turns: 0,
             look: Stage::None,
         });
         Self {
@@ -80,6 +85,11 @@ impl FakeGpu {
         }
     }
 
+    /// The device takes so many turns for an answer from now on.
+    pub fn set_slow(&mut self, index: usize, turns: u32) {
+        self.devices[index].turns = turns;
+    }
+
     /// The device stops answering, or answers again.
     pub fn set_hung(&mut self, index: usize, is_hung: bool) {
         self.devices[index].is_hung = is_hung;
@@ -93,7 +103,10 @@ impl Gpu for FakeGpu {
             Look::Device(uuid) => device.facts.uuid == *uuid,
         };
         for device in self.devices.iter_mut().filter(is_meant) {
-            device.look = Stage::Wanted;
+            // One that is slow answers what it was asked first.
+            if !matches!(device.look, Stage::Slow(..)) {
+                device.look = Stage::Wanted;
+            }
         }
     }
 
@@ -123,7 +136,16 @@ impl Gpu for FakeGpu {
                     out.push(GpuEvent::Asking { uuid });
                     continue;
                 }
-                Stage::Begun(asked_ns) => asked_ns,
+                Stage::Begun(asked_ns) if device.turns > 0 => {
+                    device.look = Stage::Slow(asked_ns, device.turns);
+                    out.push(GpuEvent::Slow { uuid });
+                    continue;
+                }
+                Stage::Slow(asked_ns, turns) if turns > 0 => {
+                    device.look = Stage::Slow(asked_ns, turns - 1);
+                    continue;
+                }
+                Stage::Begun(asked_ns) | Stage::Slow(asked_ns, _) => asked_ns,
             };
             device.look = Stage::None;
             if device.is_hung {

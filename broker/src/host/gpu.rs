@@ -90,6 +90,11 @@ pub enum GpuEvent {
         /// What was seen.
         sample: Sample,
     },
+    /// A device takes its time to answer; the others are looked at meanwhile. A sample or `Lost` follows.
+    Slow {
+        /// Which.
+        uuid: String,
+    },
     /// A device stopped answering or fell off the bus.
     Lost {
         /// Which.

@@ -9,8 +9,9 @@
 //!   (none) ◄──────── helper killed ◄──────────────────────────── X is lost; a helper of its own asks for X
 //! ```
 //!
-//! The main helper never asks a lost device again, so that one hung device costs the others one deadline once. A lost
-//! device is tried by a helper of its own, with growing pauses, until it answers.
+//! A look that takes longer than [`SLOW_NS`] keeps its helper to itself, and another one goes on with the other devices:
+//! no device waits for another's answer. The main helper never asks a lost device again; it is tried by a helper of its
+//! own, with growing pauses, until it answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -30,6 +31,8 @@ use crate::error::Error;
 const OPEN_DEADLINE_NS: u64 = 30 * SECOND_NS;
 /// A look takes a few milliseconds; while a device resets, a second.
 const SAMPLE_DEADLINE_NS: u64 = 3 * SECOND_NS;
+/// A device that takes longer is waited for by a helper of its own.
+const SLOW_NS: u64 = SECOND_NS / 5;
 /// First and longest pause before a failed helper is started again.
 const PAUSE_NS: (u64, u64) = (SECOND_NS / 2, 30 * SECOND_NS);
 /// Longest line a helper may send: thousands of processes fit.
@@ -61,8 +64,10 @@ pub struct Nvml {
     command: HelperCommand,
     epoll: Epoll,
     main: Slot,
-    /// Lost devices, each with the helper that tries it.
+    /// Slow and lost devices, each with the helper that waits for it or tries it.
     lost: BTreeMap<String, Slot>,
+    /// A helper that waited for a slow device and is free again: the next main one.
+    spare: Option<Helper>,
     devices: Vec<DeviceFacts>,
     driver: Option<Driver>,
     /// Every device that is listed is wanted, or will be once they are.
@@ -78,6 +83,8 @@ struct Slot {
     helper: Option<Helper>,
     start_at_ns: u64,
     pause_ns: u64,
+    /// The device that it is for has been told lost; else it is slow.
+    is_lost: bool,
 }
 
 #[derive(Debug)]
@@ -106,7 +113,14 @@ impl Slot {
             helper: None,
             start_at_ns,
             pause_ns: PAUSE_NS.0,
+            is_lost: true,
         }
+    }
+
+    /// When the look that is under way is a slow one.
+    fn slow_ns(&self) -> Option<u64> {
+        let asked = self.helper.as_ref()?.asked.as_ref()?;
+        matches!(asked.what, Ask::Sample(_)).then_some(asked.at_ns + SLOW_NS)
     }
 
     fn deadline_ns(&self) -> Option<u64> {
@@ -210,6 +224,7 @@ impl Nvml {
             epoll,
             main: Slot::at(0),
             lost: BTreeMap::new(),
+            spare: None,
             devices: Vec::new(),
             driver: None,
             wants_all: false,
@@ -281,6 +296,9 @@ impl Nvml {
                     if let Some(asked) = helper.asked.clone().filter(|asked| now_ns >= asked.deadline_ns) {
                         let why = "no answer within the deadline".to_owned();
                         self.fail_main(&mut slot, Some(asked), why, now_ns, out);
+                    } else if slot.slow_ns().is_some_and(|slow_ns| now_ns >= slow_ns) {
+                        self.set_aside(&mut slot, now_ns, out);
+                        continue;
                     }
                     break;
                 }
@@ -308,11 +326,35 @@ impl Nvml {
                     self.wanted.remove(&helper.places[place]);
                     helper.announce(place, out);
                 }
-                // What is left is lost, or not there.
-                None => self.wanted.clear(),
+                // What is left is lost, or not there; a slow device's turn comes when it has answered.
+                None => self
+                    .wanted
+                    .retain(|uuid| lost.get(uuid).is_some_and(|slot| !slot.is_lost)),
             }
         }
         self.main = slot;
+    }
+
+    /// The device that is being looked at keeps this helper; another one becomes the main helper.
+    fn set_aside(&mut self, slot: &mut Slot, now_ns: u64, out: &mut Vec<GpuEvent>) {
+        let listed = |helper: &Helper| helper.places.iter().eq(self.devices.iter().map(|device| &device.uuid));
+        let next = self.spare.take().filter(listed);
+        let uuid = slot
+            .helper
+            .as_ref()
+            .and_then(|helper| match helper.asked.as_ref()?.what {
+                Ask::Sample(place) => helper.places.get(place).cloned(),
+                Ask::Open => None,
+            });
+        let Some(uuid) = uuid else { return };
+        let mut aside = Slot::at(now_ns);
+        aside.is_lost = false;
+        aside.helper = std::mem::replace(&mut slot.helper, next);
+        if slot.helper.is_none() {
+            self.start(slot, now_ns);
+        }
+        self.lost.insert(uuid.clone(), aside);
+        out.push(GpuEvent::Slow { uuid });
     }
 
     fn take_main(
@@ -416,12 +458,31 @@ impl Nvml {
                 },
                 Ok(Some(Answer::Sample(sample))) => {
                     info!(uuid, "device answers again");
-                    let asked_ns = helper.asked.as_ref().map_or(0, |asked| asked.at_ns);
-                    self.end(&mut slot, now_ns);
+                    let asked_ns = helper.asked.take().map_or(0, |asked| asked.at_ns);
+                    if slot.is_lost || self.spare.is_some() {
+                        self.end(&mut slot, now_ns);
+                    } else {
+                        self.spare = slot.helper.take();
+                    }
                     out.push(GpuEvent::Sample { uuid, asked_ns, sample });
                     continue;
                 }
-                Ok(_) | Err(_) => self.end(&mut slot, now_ns),
+                answer => {
+                    self.end(&mut slot, now_ns);
+                    if !std::mem::replace(&mut slot.is_lost, true) {
+                        let why = match answer {
+                            Ok(Some(Answer::Lost(why))) | Err(why) => why,
+                            Ok(None) => "no answer within the deadline".to_owned(),
+                            Ok(Some(answer)) => format!("helper answered {answer:?}"),
+                        };
+                        warn!(uuid, why, "NVML helper failed");
+                        slot = Slot::at(now_ns + PAUSE_NS.0);
+                        out.push(GpuEvent::Lost {
+                            uuid: uuid.clone(),
+                            why,
+                        });
+                    }
+                }
             }
             self.lost.insert(uuid, slot);
         }
@@ -432,7 +493,7 @@ impl Gpu for Nvml {
     fn look(&mut self, now_ns: u64, look: Look) {
         match look {
             Look::All => self.wants_all = true,
-            Look::Device(uuid) if self.lost.contains_key(&uuid) => {}
+            Look::Device(uuid) if self.lost.get(&uuid).is_some_and(|slot| slot.is_lost) => {}
             Look::Device(uuid) => drop(self.wanted.insert(uuid)),
         }
         if matches!(self.driver, Some(Driver::Ok) | None) {
@@ -446,6 +507,11 @@ impl Gpu for Nvml {
         let mut out = Vec::new();
         self.drive_main(now_ns, &mut out);
         self.drive_lost(now_ns, &mut out);
+        if self.spare.as_mut().is_some_and(|spare| spare.answer().is_err()) {
+            let mut gone = Slot::at(now_ns);
+            gone.helper = self.spare.take();
+            self.end(&mut gone, now_ns);
+        }
         self.ended.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_))));
         out
     }
@@ -460,9 +526,11 @@ impl Gpu for Nvml {
 
     fn deadline_ns(&self) -> Option<u64> {
         let is_idle = self.main.helper.as_ref().is_some_and(Helper::is_idle);
-        let now = (is_idle && (self.wants_all || !self.wanted.is_empty())).then_some(0);
+        let is_wanted = self.wants_all || self.wanted.iter().any(|uuid| !self.lost.contains_key(uuid));
+        let now = (is_idle && is_wanted).then_some(0);
         let slots = std::iter::once(&self.main).chain(self.lost.values());
-        slots.filter_map(Slot::deadline_ns).chain(now).min()
+        let slots = slots.filter_map(Slot::deadline_ns);
+        slots.chain(self.main.slow_ns()).chain(now).min()
     }
 }
 
@@ -470,7 +538,9 @@ impl Drop for Nvml {
     fn drop(&mut self) {
         let lost = std::mem::take(&mut self.lost);
         let main = std::mem::replace(&mut self.main, Slot::at(0));
-        for mut slot in std::iter::once(main).chain(lost.into_values()) {
+        let mut spare = Slot::at(0);
+        spare.helper = self.spare.take();
+        for mut slot in [main, spare].into_iter().chain(lost.into_values()) {
             self.end(&mut slot, 0);
         }
         for child in &mut self.ended {
@@ -481,140 +551,4 @@ impl Drop for Nvml {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Helpers that are a shell script.
-    fn adapter(script: &str) -> Nvml {
-        let program = "/bin/sh".into();
-        let arguments = vec!["-c".to_owned(), script.to_owned()];
-        Nvml::new(HelperCommand { program, arguments }).expect("an epoll set")
-    }
-
-    const TWO_DEVICES: &str = r#"{"devices":[
-        {"uuid":"GPU-a","index":0,"model":"m","total":10,"reserved":0},
-        {"uuid":"GPU-b","index":1,"model":"m","total":10,"reserved":0}]}"#;
-
-    /// Answers the list and place 0; does `at_one` when asked for place 1.
-    fn script(at_one: &str) -> String {
-        let list = TWO_DEVICES.replace('\n', " ");
-        format!(
-            r#"while read ask; do case "$ask" in
-                *open*) echo '{list}' >&0 ;;
-                *0*) echo '{{"sample":{{"used":1,"free":9,"processes":[]}}}}' >&0 ;;
-                *) {at_one} ;;
-            esac; done"#
-        )
-    }
-
-    /// Events in order until one is as wanted. Time is the test's: it jumps to the next deadline when nothing is to be
-    /// read for 50 ms.
-    fn until(nvml: &mut Nvml, now_ns: &mut u64, is_it: impl Fn(&GpuEvent) -> bool) -> Vec<GpuEvent> {
-        let mut seen = Vec::new();
-        for _ in 0..200 {
-            let events = nvml.events(*now_ns);
-            nvml.begin(*now_ns);
-            for event in events {
-                if matches!(event, GpuEvent::Asking { .. }) {
-                    continue;
-                }
-                let is_last = is_it(&event);
-                seen.push(event);
-                if is_last {
-                    return seen;
-                }
-            }
-            let mut polled = [nix::poll::PollFd::new(nvml.descriptor(), nix::poll::PollFlags::POLLIN)];
-            if nix::poll::poll(&mut polled, 50u16) == Ok(0)
-                && let Some(deadline) = nvml.deadline_ns()
-            {
-                *now_ns = deadline.max(*now_ns);
-            }
-        }
-        panic!("never happened; seen {seen:?}");
-    }
-
-    fn is_sample_of(uuid: &'static str) -> impl Fn(&GpuEvent) -> bool {
-        move |event| matches!(event, GpuEvent::Sample { uuid: of, .. } if of == uuid)
-    }
-
-    #[test]
-    fn a_hung_device_is_lost_within_its_deadline_and_the_others_go_on() {
-        let mut nvml = adapter(&script("exec sleep 1000"));
-        let mut now_ns = SECOND_NS;
-        nvml.look(now_ns, Look::All);
-        let seen = until(&mut nvml, &mut now_ns, |event| matches!(event, GpuEvent::Lost { .. }));
-        assert_eq!(seen[0], GpuEvent::Driver(Driver::Ok));
-        assert!(matches!(&seen[1], GpuEvent::Devices(list) if list.len() == 2));
-        assert!(is_sample_of("GPU-a")(&seen[2]), "{seen:?}");
-        assert!(matches!(&seen[3], GpuEvent::Lost { uuid, .. } if uuid == "GPU-b"));
-        assert!(
-            (SECOND_NS + SAMPLE_DEADLINE_NS..SECOND_NS * 10).contains(&now_ns),
-            "{now_ns}"
-        );
-        // Looks after that meet the healthy device alone, at once.
-        for _ in 0..3 {
-            let asked = now_ns;
-            nvml.look(now_ns, Look::All);
-            let seen = until(&mut nvml, &mut now_ns, is_sample_of("GPU-a"));
-            assert!(seen.iter().all(|event| !is_sample_of("GPU-b")(event)));
-            assert!(now_ns < asked + SAMPLE_DEADLINE_NS);
-        }
-    }
-
-    #[test]
-    fn a_helper_that_crashes_at_a_device_loses_that_device_and_one_that_recovers_comes_back() {
-        let folder = crate::testing::Scratch::new("nvml");
-        let flag = folder.path().join("works");
-        let healthy = r#"echo '{"sample":{"used":2,"free":8,"processes":[{"pid":7,"used":2}]}}' >&0"#;
-        let at_one = format!("if [ -e {} ]; then {healthy}; else exit 1; fi", flag.display());
-        let mut nvml = adapter(&script(&at_one));
-        let mut now_ns = SECOND_NS;
-        nvml.look(now_ns, Look::All);
-        until(
-            &mut nvml,
-            &mut now_ns,
-            |event| matches!(event, GpuEvent::Lost { uuid, .. } if uuid == "GPU-b"),
-        );
-        std::fs::write(&flag, "").expect("written");
-        let seen = until(&mut nvml, &mut now_ns, is_sample_of("GPU-b"));
-        let Some(GpuEvent::Sample { sample, .. }) = seen.last() else {
-            panic!("{seen:?}")
-        };
-        let expected = crate::host::gpu::GpuProcess {
-            pid: 7,
-            used: Some(2),
-            is_graphics_only: false,
-        };
-        assert_eq!((sample.used, &sample.processes[..]), (2, &[expected][..]));
-        // From now on the main helper looks at it again.
-        nvml.look(now_ns, Look::All);
-        until(&mut nvml, &mut now_ns, is_sample_of("GPU-b"));
-        assert!(nvml.lost.is_empty());
-    }
-
-    #[test]
-    fn a_mismatch_is_a_state_and_nonsense_a_failure() {
-        let mismatch = r#"while read ask; do echo '{"driver":{"state":"mismatch","why":"w"}}' >&0; done"#;
-        let mut nvml = adapter(mismatch);
-        let mut now_ns = SECOND_NS;
-        until(&mut nvml, &mut now_ns, |event| {
-            *event == GpuEvent::Driver(Driver::Mismatch("w".into()))
-        });
-        let mut nvml = adapter("while read ask; do echo nonsense >&0; done");
-        let seen = until(&mut nvml, &mut now_ns, |event| matches!(event, GpuEvent::Driver(_)));
-        assert!(matches!(&seen[0], GpuEvent::Driver(Driver::Failed(_))), "{seen:?}");
-    }
-
-    #[test]
-    fn helpers_are_killed_with_the_adapter() {
-        let mut nvml = adapter("exec sleep 1000");
-        nvml.events(0);
-        let pid = nvml.main.helper.as_ref().expect("started").child.id();
-        let held = crate::host::pidfd::PidFd::open(pid).expect("it runs");
-        assert!(!held.has_ended());
-        drop(nvml);
-        let mut polled = [nix::poll::PollFd::new(held.as_fd(), nix::poll::PollFlags::POLLIN)];
-        assert_eq!(nix::poll::poll(&mut polled, 5000u16), Ok(1), "ended");
-    }
-}
+mod tests;
