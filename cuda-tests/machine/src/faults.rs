@@ -165,7 +165,14 @@ impl Faults {
                 .compare_exchange(last, now, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
         {
+            // The look is not part of what the program called for: a file that is not there must not show in its errno.
+            // SAFETY: libc's per-thread variable.
+            let errno = unsafe { libc::__errno_location() };
+            // SAFETY: as above.
+            let before = unsafe { *errno };
             self.read_control_file();
+            // SAFETY: as above.
+            unsafe { *errno = before };
         }
     }
 
@@ -323,6 +330,18 @@ fn coarse_ms() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_look_for_the_control_file_leaves_no_errno() {
+        let faults = Faults::new(None, Path::new("/nonexistent"));
+        // SAFETY: libc's per-thread variable.
+        unsafe { *libc::__errno_location() = 77 };
+        // Due at the next call.
+        faults.checked_ms.store(u64::MAX, Ordering::Relaxed);
+        assert_eq!(faults.on_call("cuInit"), None);
+        // SAFETY: as above.
+        assert_eq!(unsafe { *libc::__errno_location() }, 77);
+    }
 
     fn faults(text: &str) -> Faults {
         Faults::new(Some(text), Path::new("/nonexistent"))
