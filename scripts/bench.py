@@ -77,8 +77,9 @@ with tempfile.TemporaryDirectory(prefix="ptb") as work:
         side_by_side("hooked call (cuMemFree of NULL)", ["hooked", "2000000"], machine, job)
         for kind, (name, count) in FAMILIES.items():
             side_by_side(name, [kind, str(count)], machine, job)
-        side_by_side("cuMemAllocAsync + cuMemFreeAsync, 4 KiB, p50", ["async", "20000"], machine, job, column=0)
-        side_by_side("cuMemAllocAsync + cuMemFreeAsync, 4 KiB, p99", ["async", "20000"], machine, job)
+        side_by_side("cuMemAllocAsync, 4 KiB, p50", ["async", "20000"], machine, job, column=0)
+        side_by_side("cuMemAllocAsync, 4 KiB, p99", ["async", "20000"], machine, job)
+        side_by_side("cuMemFreeAsync, 4 KiB, p50", ["async", "20000"], machine, job, column=2)
         side_by_side("cuMemGetInfo", ["info", "20000"], machine, job)
         side_by_side("cuInit (attach included)", ["init", "1"], machine, job, "µs", 1e-3)
         side_by_side("300 cuInit at once", ["attach", "300"], machine, job, "ms", 1.0, 0)

@@ -4,8 +4,9 @@
 // usage: bench pass|hooked|alloc|managed|pitch|array|mipmap|physical|graph|async|info CALLS
 //             bench spawn COUNT COMMAND [ARG...]      bench attach COUNT
 // pass: cuDriverGetVersion (not exported by the library); hooked: cuMemFree of NULL (the shortest hook that forwards);
-// alloc: cuMemAlloc + cuMemFree of 4 KiB; async: cuMemAllocAsync + cuMemFreeAsync of 4 KiB on one stream, from a pool
-// that has them (nanoseconds of one pair, median and 99th percentile, the clock's own cost left out); info: cuMemGetInfo;
+// alloc: cuMemAlloc + cuMemFree of 4 KiB; async: cuMemAllocAsync and cuMemFreeAsync of 4 KiB on one stream, from a pool
+// that has them (nanoseconds of the allocation, median and 99th percentile, and the free's median, the clock's own cost left
+// out); info: cuMemGetInfo;
 // spawn: vfork+exec+wait of a command; attach: COUNT child processes call cuInit at once, time until the last has
 // returned.
 #define _GNU_SOURCE
@@ -58,18 +59,22 @@ static int pairs_in_order(void *h, long calls) {
   int (*set)(void *, int, void *) = need(h, "cuMemPoolSetAttribute");
   void *stream, *pool;
   uint64_t keep = UINT64_MAX, p;
-  double *took = malloc(calls * sizeof *took), *clock = malloc(calls * sizeof *clock);
-  if (!took || !clock || create(&stream, 1) || pool_of(&pool, 0) || set(pool, 4, &keep)) return 66;
+  double *took = malloc(calls * sizeof *took), *freed = malloc(calls * sizeof *freed), *clock = malloc(calls * sizeof *clock);
+  if (!took || !freed || !clock || create(&stream, 1) || pool_of(&pool, 0) || set(pool, 4, &keep)) return 66;
   for (long i = -1000; i < calls; i++) {
     double start = now();
-    if (alloc(&p, 4096, stream) || release(p, stream)) return 67;
+    if (alloc(&p, 4096, stream)) return 67;
+    double middle = now();
+    if (release(p, stream)) return 67;
     double end = now();
-    if (i >= 0) took[i] = end - start, clock[i] = now() - end;
+    if (i >= 0) took[i] = middle - start, freed[i] = end - middle, clock[i] = now() - end;
     if (i % 256 == 0 && sync(stream)) return 67;
   }
   qsort(took, calls, sizeof *took, ascending);
+  qsort(freed, calls, sizeof *freed, ascending);
   qsort(clock, calls, sizeof *clock, ascending);
-  printf("%.2f %.2f\n", took[calls / 2] - clock[calls / 2], took[calls * 99 / 100] - clock[calls / 2]);
+  double tick = clock[calls / 2];
+  printf("%.2f %.2f %.2f\n", took[calls / 2] - tick, took[calls * 99 / 100] - tick, freed[calls / 2] - tick);
   return 0;
 }
 
