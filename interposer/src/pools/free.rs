@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Frees, in stream order and at once, and the synchronisations after which they have happened.
 
+use core::ffi::c_uint;
 use core::sync::atomic::Ordering;
 
 use partage_abi::types::{CuResult, CuStream};
+use partage_abi::values::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
 
 use super::call::RECORD;
 use super::look::{Trim, all_changed, look};
@@ -11,7 +13,9 @@ use super::settle::remove;
 use super::table::{Leaving, Standing, with};
 use crate::account::{self, Charge, Operation};
 use crate::allocations::{Allocation, Allocations};
+use crate::entry::call;
 use crate::errno;
+use crate::real::{self, Library};
 use crate::state::{self, Phase, State};
 use crate::tracked::Key;
 
@@ -89,8 +93,36 @@ pub fn refund_left(state: &'static State, is_meant: &dyn Fn(&Leaving) -> bool) -
     given_back
 }
 
+/// Does the driver know the address? Whatever else it says, it does.
+pub fn is_known(real: &Library, address: u64) -> bool {
+    let mut kind: c_uint = 0;
+    call!(
+        real,
+        cuPointerGetAttribute((&raw mut kind).cast(), CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address)
+    ) != CuResult::INVALID_VALUE
+}
+
+/// Refunds frees under way that their streams have come to: the driver knows the address no more. One that it gave out
+/// again meanwhile waits for a synchronisation. Answers the bytes, and whether any are left.
+pub fn refund_arrived(state: &'static State, is_meant: &dyn Fn(&Leaving) -> bool) -> (u64, bool) {
+    let (mut given_back, mut is_left) = (0_u64, false);
+    let left = with(state, |table| table.left(is_meant));
+    for address in left.into_iter().filter(|address| *address != 0) {
+        let mut drivers = [&real::DRIVER, &real::SECOND_DRIVER].into_iter();
+        if drivers.any(|real| real.is_adopted() && is_known(real, address)) {
+            is_left = true;
+            continue;
+        }
+        given_back = given_back.saturating_add(refund_left(state, &|leaving| leaving.address == address));
+    }
+    (given_back, is_left)
+}
+
 /// Remembers a free under way; nothing to remember is nothing to do.
 fn leave_to_stream(state: &'static State, leaving: Leaving) {
+    if with(state, |table| table.is_crowded()) {
+        refund_arrived(state, &|_| true);
+    }
     let crowded_out = with(state, |table| table.leave(leaving));
     state.pools.watched.store(1, Ordering::Relaxed);
     if let Some(oldest) = crowded_out.filter(|oldest| oldest.charge.bytes != 0) {
@@ -194,6 +226,7 @@ fn free_recorded(
         outlived_its_pool(state, &allocation)
     };
     let leaving = Leaving {
+        address: Key::value(allocation.key),
         charge: Charge {
             bytes: to_refund,
             ..charge

@@ -1,21 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The life of pools that programs make.
 
-use core::ffi::c_uint;
 use core::sync::atomic::Ordering;
 
 use partage_abi::types::{CuMemoryPool, CuResult};
-use partage_abi::values::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
 use partage_protocol::message::NOTICE_OVERHEAD;
 
 use super::call::{RECORD, is_pooled};
-use super::free::outlived_its_pool;
+use super::free::{is_known, outlived_its_pool};
 use super::look::all_changed;
 use super::settle::{add, enter, remove};
 use super::table::{Source, Standing, with};
 use crate::account::{self, Charge, Operation};
 use crate::allocations::Allocation;
-use crate::entry::call;
 use crate::errno;
 use crate::real::Library;
 use crate::session;
@@ -182,20 +179,14 @@ fn forget_what_is_gone(state: &'static State) {
     unsafe { sys::unmap(memory, length) };
 }
 
-/// Does the driver know the address? Whatever else it says, it does.
+/// Is the memory of a record still there?
 fn is_there(state: &State, allocation: &Allocation) -> bool {
     let library = with(state, |table| {
         table
             .get(allocation.context & !RECORD)
             .map(|entry| entry.source.library())
     });
-    let Some(real) = library else { return false };
-    let mut kind: c_uint = 0;
-    let address = Key::value(allocation.key);
-    call!(
-        real,
-        cuPointerGetAttribute((&raw mut kind).cast(), CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address)
-    ) != CuResult::INVALID_VALUE
+    library.is_some_and(|real| is_known(real, Key::value(allocation.key)))
 }
 
 fn forget(state: &State, allocation: &Allocation) {

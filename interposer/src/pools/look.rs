@@ -5,9 +5,9 @@ use core::sync::atomic::Ordering;
 
 use partage_abi::values::CU_STREAM_CAPTURE_MODE_RELAXED;
 
-use super::free::refund_left;
+use super::free::refund_arrived;
 use super::settle::{Raise, settle};
-use super::table::{Entry, Source, with};
+use super::table::{Entry, Leaving, Source, with};
 use crate::account::{self, Charge, Operation};
 use crate::entry::call;
 use crate::errno;
@@ -35,9 +35,21 @@ pub fn refresh(state: &'static State, real: &Library) {
 #[cold]
 pub fn look_again(state: &'static State, charge: &Charge, trim: Trim) -> u64 {
     let is_here = |other: &Charge| other.slot == charge.slot && other.is_standalone == charge.is_standalone;
-    // The streams will get there; until then a measurement shows what they still hold.
-    let left = refund_left(state, &|leaving| is_here(&leaving.charge));
+    let left = wait_for_streams(state, &|leaving| is_here(&leaving.charge));
     left.saturating_add(look(state, trim, &|entry| is_here(&entry.charge)))
+}
+
+/// Refunds what streams have freed, and gives those that are about to come to it a millisecond. A stream that takes
+/// longer keeps its memory, and the job its charge.
+fn wait_for_streams(state: &'static State, is_meant: &dyn Fn(&Leaving) -> bool) -> u64 {
+    for _ in 0..UNDO_LOOKS {
+        let (given_back, is_left) = refund_arrived(state, is_meant);
+        if given_back > 0 || !is_left {
+            return given_back;
+        }
+        sys::sleep_ns(UNDO_WAIT_NS);
+    }
+    0
 }
 
 /// Makes room in a slot for an allocation that was denied there: bytes that U fell by.

@@ -363,6 +363,8 @@ impl Entry {
 /// A free in stream order that its stream may not have come to: its refund waits for a synchronisation.
 #[derive(Clone, Copy)]
 pub struct Leaving {
+    /// What is freed.
+    pub address: u64,
     /// What is given back. No bytes: a free place.
     pub charge: Charge,
     /// Counted as an allocation of its own.
@@ -374,7 +376,7 @@ pub struct Leaving {
 }
 
 /// Frees that can wait at the same time; the oldest is refunded early when there are more.
-const LEAVING: usize = 64;
+pub const LEAVING: usize = 64;
 
 /// The entries.
 pub struct Table {
@@ -473,6 +475,19 @@ impl Table {
                 }
             }
         }
+    }
+
+    /// The addresses of frees under way that are meant; 0 elsewhere.
+    pub fn left(&self, is_meant: &dyn Fn(&Leaving) -> bool) -> [u64; LEAVING] {
+        let meant = |place: &Leaving| place.charge.bytes != 0 && is_meant(place);
+        self.leaving
+            .each_ref()
+            .map(|place| if meant(place) { place.address } else { 0 })
+    }
+
+    /// Is there no room for one more?
+    pub fn is_crowded(&self) -> bool {
+        self.leaving.iter().all(|place| place.charge.bytes != 0)
     }
 
     /// Are there frees under way?
