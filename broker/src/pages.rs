@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The two memfd pages that the broker shares with one client (layout: `partage_protocol::page`).
+//! The two memfds that the broker shares with one client (layout: `partage_protocol::page`).
 //!
 //! The broker's page reaches the client as a read-only open file whose inode only the broker's user may open for
 //! writing; the next broker does just that when the client hands it back. Both files are sealed SHRINK|GROW|SEAL, so
@@ -14,7 +14,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
-use partage_protocol::page::{BROKER_MAGIC, BrokerPage, CLIENT_MAGIC, ClientPage, LAYOUT, PAGE_BYTES};
+use partage_protocol::gate::{OPEN, TimePages, UNBOUNDED};
+use partage_protocol::page::{
+    BROKER_MAGIC, BrokerPage, CLIENT_BYTES, CLIENT_MAGIC, ClientFile, ClientPage, LAYOUT, PAGE_BYTES,
+};
 use partage_protocol::units::{ClientId, JobId};
 
 /// The seals of both pages. A FUTURE_WRITE seal would shut out the next broker too.
@@ -40,10 +43,15 @@ fn system(what: &'static str) -> impl FnOnce(nix::Error) -> PageError {
     move |error| PageError::System(what, error)
 }
 
-/// One page, mapped shared and writable.
+/// One file, mapped shared and writable.
 struct Mapped<T> {
     at: NonNull<T>,
 }
+
+// SAFETY: the mapping belongs to the value wherever that goes, and holds only atomics.
+unsafe impl<T: Sync> Send for Mapped<T> {}
+// SAFETY: as above; whoever shares the value shares atomics.
+unsafe impl<T: Sync> Sync for Mapped<T> {}
 
 impl<T> std::fmt::Debug for Mapped<T> {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -52,9 +60,9 @@ impl<T> std::fmt::Debug for Mapped<T> {
 }
 
 impl<T> Mapped<T> {
-    /// Precondition: `T` is a page of atomics of [`PAGE_BYTES`], for which every bit pattern is a value.
+    /// Precondition: `T` is pages of atomics, for which every bit pattern is a value, and the file is as long.
     fn new(file: &impl AsFd) -> Result<Self, PageError> {
-        let length = std::num::NonZeroUsize::new(PAGE_BYTES).unwrap_or(std::num::NonZeroUsize::MIN);
+        let length = std::num::NonZeroUsize::new(size_of::<T>()).unwrap_or(std::num::NonZeroUsize::MIN);
         let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice; nothing of ours lies there.
         let at = unsafe { mmap(None, length, protection, MapFlags::MAP_SHARED, file, 0) }.map_err(system("map"))?;
@@ -62,8 +70,8 @@ impl<T> Mapped<T> {
     }
 
     fn get(&self) -> &T {
-        // SAFETY: mapped for the life of `self`, PAGE_BYTES long and page aligned as T asks (asserted in the protocol);
-        // T holds only atomics, so that the other process's writes are no data race.
+        // SAFETY: mapped for the life of `self`, as long as T and page aligned as T asks (asserted in the protocol); T
+        // holds only atomics, so that the other process's writes are no data race.
         unsafe { self.at.as_ref() }
     }
 }
@@ -71,18 +79,18 @@ impl<T> Mapped<T> {
 impl<T> Drop for Mapped<T> {
     fn drop(&mut self) {
         // SAFETY: exactly the mapping that `new` made; `get` lends no longer than `self` lives.
-        let _ = unsafe { munmap(self.at.cast(), PAGE_BYTES) };
+        let _ = unsafe { munmap(self.at.cast(), size_of::<T>()) };
     }
 }
 
 /// A file's identity: two descriptors with the same one are the same page.
 type Inode = (u64, u64);
 
-/// Both pages of one client.
+/// Both files of one client.
 #[derive(Debug)]
 pub struct PagePair {
     broker: Mapped<BrokerPage>,
-    client: Mapped<ClientPage>,
+    client: Mapped<ClientFile>,
     inodes: [Inode; 2],
 }
 
@@ -92,14 +100,20 @@ impl PagePair {
     /// # Errors
     /// [`PageError::System`].
     pub fn create(client: ClientId, epoch: u64) -> Result<(Self, [OwnedFd; 2]), PageError> {
-        let (broker_file, client_file) = (sealed_page("partage-grants")?, sealed_page("partage-use")?);
+        let broker_file = sealed_file("partage-grants", PAGE_BYTES)?;
+        let client_file = sealed_file("partage-use", CLIENT_BYTES)?;
         let pair = Self {
             broker: Mapped::new(&broker_file)?,
             client: Mapped::new(&client_file)?,
             inodes: [inode(&broker_file)?, inode(&client_file)?],
         };
-        pair.client.get().head.layout.store(LAYOUT, Ordering::Relaxed);
-        pair.client.get().head.magic.store(CLIENT_MAGIC, Ordering::Release);
+        pair.client().head.layout.store(LAYOUT, Ordering::Relaxed);
+        pair.client().head.magic.store(CLIENT_MAGIC, Ordering::Release);
+        for line in &pair.broker().devices {
+            // Open until somebody has a reason to close it.
+            line.gate.store(OPEN, Ordering::Relaxed);
+            line.depth_ns.store(UNBOUNDED, Ordering::Relaxed);
+        }
         let head = &pair.broker().head;
         head.layout.store(LAYOUT, Ordering::Relaxed);
         head.client.store(client.0, Ordering::Relaxed);
@@ -115,8 +129,8 @@ impl PagePair {
     /// [`PageError::Foreign`] when they are not those.
     pub fn take_back(descriptors: [OwnedFd; 2], client: ClientId) -> Result<Self, PageError> {
         let files = descriptors.map(File::from);
-        for file in &files {
-            verify(file)?;
+        for (file, length) in files.iter().zip([PAGE_BYTES, CLIENT_BYTES]) {
+            verify(file, length)?;
         }
         if files[0].metadata().map_err(io("look at"))?.uid() != nix::unistd::geteuid().as_raw() {
             return Err(PageError::Foreign("was not made by this broker's user"));
@@ -131,7 +145,7 @@ impl PagePair {
         let is_ours = head.magic.load(Ordering::Acquire) == BROKER_MAGIC
             && head.layout.load(Ordering::Relaxed) == LAYOUT
             && head.client.load(Ordering::Relaxed) == client.0;
-        let client_head = &pair.client.get().head;
+        let client_head = &pair.client().head;
         let is_its = client_head.magic.load(Ordering::Acquire) == CLIENT_MAGIC
             && client_head.layout.load(Ordering::Relaxed) == LAYOUT;
         match (is_ours, is_its) {
@@ -159,7 +173,13 @@ impl PagePair {
     /// The page that the client writes.
     #[must_use]
     pub fn client(&self) -> &ClientPage {
-        self.client.get()
+        &self.client.get().page
+    }
+
+    /// What the client and its devices write about time.
+    #[must_use]
+    pub fn time(&self) -> &TimePages {
+        &self.client.get().time
     }
 
     /// Writes what the client should know about its attachment.
@@ -192,7 +212,7 @@ fn io(what: &'static str) -> impl FnOnce(std::io::Error) -> PageError {
     move |error| PageError::System(what, nix::Error::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))
 }
 
-fn sealed_page(name: &str) -> Result<File, PageError> {
+fn sealed_file(name: &str, length: usize) -> Result<File, PageError> {
     let plain = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
     // Hosts with vm.memfd_noexec=2 refuse memfds that could be executed; kernels before 6.3 do not know the flag.
     let no_exec = plain | MFdFlags::from_bits_retain(libc::MFD_NOEXEC_SEAL);
@@ -204,14 +224,14 @@ fn sealed_page(name: &str) -> Result<File, PageError> {
     // A memfd is born 0777 or 0666: without this any user could open a read-only one for writing through /proc.
     nix::sys::stat::fchmod(&fd, nix::sys::stat::Mode::S_IRUSR | nix::sys::stat::Mode::S_IWUSR)
         .map_err(system("protect"))?;
-    nix::unistd::ftruncate(&fd, PAGE_BYTES as i64).map_err(system("size"))?;
+    nix::unistd::ftruncate(&fd, length as i64).map_err(system("size"))?;
     fcntl(&fd, FcntlArg::F_ADD_SEALS(SEALS)).map_err(system("seal"))?;
     Ok(File::from(fd))
 }
 
-fn verify(file: &File) -> Result<(), PageError> {
+fn verify(file: &File, length: usize) -> Result<(), PageError> {
     let facts = file.metadata().map_err(io("look at"))?;
-    if facts.len() != PAGE_BYTES as u64 || !facts.is_file() {
+    if facts.len() != length as u64 || !facts.is_file() {
         return Err(PageError::Foreign("has another size"));
     }
     // Only memory files have seals at all; another file answers EINVAL.

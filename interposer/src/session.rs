@@ -11,7 +11,9 @@ use partage_protocol::message::{
     MAX_DEVICES, Measure, NOTICE_NO_BROKER, NOTICE_SHARING_OFF, Notice, ToClient, Usage, VERDICT_CARD_FULL,
     VERDICT_GRANTED, VERDICT_LIMIT, VERDICT_RETRY, WELCOME_DEFAULT_JOB, Welcome,
 };
-use partage_protocol::page::{BROKER_MAGIC, BrokerPage, CLIENT_MAGIC, ClientPage, LAYOUT, PAGE_BYTES};
+use partage_protocol::page::{
+    BROKER_MAGIC, BrokerPage, CLIENT_BYTES, CLIENT_MAGIC, ClientFile, ClientPage, LAYOUT, PAGE_BYTES,
+};
 use partage_protocol::reservation::{self, AskAnswer, Denial};
 use zerocopy::IntoBytes;
 
@@ -237,21 +239,22 @@ fn move_in(state: &State, session: &mut Session, welcome: &Welcome, descriptors:
     session.broker_file = Kept::take(broker_fd).unwrap_or(Kept::NONE);
     session.client_file = Kept::take(client_fd).unwrap_or(Kept::NONE);
     let (broker_file, client_file) = (session.broker_file, session.client_file);
-    let map = |file: Kept, protection| {
-        let memory = sys::map(PAGE_BYTES, protection, libc::MAP_SHARED, file.fd()?)?;
-        sys::advise(memory, PAGE_BYTES, libc::MADV_DONTFORK);
+    let map = |file: Kept, length, protection| {
+        let memory = sys::map(length, protection, libc::MAP_SHARED, file.fd()?)?;
+        sys::advise(memory, length, libc::MADV_DONTFORK);
         Some(memory)
     };
     let pages = (
-        map(broker_file, libc::PROT_READ),
-        map(client_file, libc::PROT_READ | libc::PROT_WRITE),
+        map(broker_file, PAGE_BYTES, libc::PROT_READ),
+        map(client_file, CLIENT_BYTES, libc::PROT_READ | libc::PROT_WRITE),
     );
     let (Some(broker), Some(client)) = pages else {
         return Err(Refusal::Final);
     };
-    let (broker, client): (*mut BrokerPage, *mut ClientPage) = (broker.cast(), client.cast());
-    // SAFETY: just mapped, a page each; the broker sealed the files against shrinking.
-    let (broker_page, client_page) = unsafe { (&*broker, &*client) };
+    let (broker, client): (*mut BrokerPage, *mut ClientFile) = (broker.cast(), client.cast());
+    // SAFETY: just mapped; the broker sealed the files against shrinking. Only the first page of each is read before its
+    // layout is known.
+    let (broker_page, client_page) = unsafe { (&*broker, &*client.cast::<ClientPage>()) };
     let is_understood = broker_page.head.magic.load(Ordering::Acquire) == BROKER_MAGIC
         && broker_page.head.layout.load(Ordering::Relaxed) == LAYOUT
         && client_page.head.magic.load(Ordering::Relaxed) == CLIENT_MAGIC
@@ -267,7 +270,7 @@ fn move_in(state: &State, session: &mut Session, welcome: &Welcome, descriptors:
     job.count = (welcome.device_count as usize).min(MAX_DEVICES);
     job.devices = welcome.devices;
     account::move_in(state, job, client_page, || {
-        state.client_page.store(client, Ordering::Release);
+        state.client_file.store(client, Ordering::Release);
         state.broker_page.store(broker, Ordering::Release);
         state.set_phase(Phase::Attached);
     });

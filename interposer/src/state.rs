@@ -17,7 +17,7 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use partage_protocol::message::{DEVICE_IS_MIG, DeviceInfo, MAX_DEVICES};
-use partage_protocol::page::{BrokerPage, ClientPage};
+use partage_protocol::page::{BrokerPage, ClientFile, ClientPage};
 use partage_records::physical::Physicals;
 
 use crate::account::Charge;
@@ -95,8 +95,8 @@ pub struct State {
     pub job: UnsafeCell<Job>,
     /// The broker's page; null until attached.
     pub broker_page: AtomicPtr<BrokerPage>,
-    /// The client's page; null until attached.
-    pub client_page: AtomicPtr<ClientPage>,
+    /// The client's file; null until attached.
+    pub client_file: AtomicPtr<ClientFile>,
     /// Stands for the broker's page while standalone.
     pub own_broker_page: BrokerPage,
     /// Stands for the client's page while standalone.
@@ -242,10 +242,15 @@ impl State {
         unsafe { self.broker_page.load(Ordering::Acquire).as_ref() }
     }
 
+    /// The client's file, while attached.
+    pub fn client_file(&self) -> Option<&ClientFile> {
+        // SAFETY: as above.
+        unsafe { self.client_file.load(Ordering::Acquire).as_ref() }
+    }
+
     /// The client's page, while attached.
     pub fn client_page(&self) -> Option<&ClientPage> {
-        // SAFETY: as above.
-        unsafe { self.client_page.load(Ordering::Acquire).as_ref() }
+        self.client_file().map(|file| &file.page)
     }
 
     /// Process-wide counters: on the shared page once attached, before on the own one.

@@ -1,23 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The two pages that a client and the broker share.
+//! The two files that a client and the broker share.
 //!
-//! Both are memfds of [`PAGE_BYTES`] made by the broker and sealed SHRINK|GROW|SEAL. The *broker's page* is writable by
-//! the broker alone (the client gets a read-only open file); the *client's page* is written by the client, and the
-//! broker reads it as hints: what it enforces it recomputes. All words are naturally aligned atomics; one 128-byte line
+//! Both are memfds made by the broker and sealed SHRINK|GROW|SEAL. The *broker's page* ([`PAGE_BYTES`]) is writable by the
+//! broker alone (the client gets a read-only open file); the *client's file* ([`ClientFile`]) begins with the *client's
+//! page* and goes on with its time pages ([`gate`](crate::gate)); the client and its devices write it, and the broker
+//! reads it as hints: what it enforces it recomputes. All words are naturally aligned atomics; one 128-byte line
 //! per device (two cache lines: adjacent-line prefetch) keeps devices from contending.
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
+use crate::gate::TimePages;
 use crate::message::MAX_DEVICES;
 
-/// Size of each page file in bytes.
+/// Size of a page, and of the broker's file, in bytes.
 pub const PAGE_BYTES: usize = 4096;
+/// Size of the client's file in bytes.
+pub const CLIENT_BYTES: usize = size_of::<ClientFile>();
 /// First word of the broker's page (`PTGB`).
 pub const BROKER_MAGIC: u32 = u32::from_le_bytes(*b"PTGB");
 /// First word of the client's page (`PTGC`).
 pub const CLIENT_MAGIC: u32 = u32::from_le_bytes(*b"PTGC");
 /// Layout version of both pages; another layout is another protocol major.
-pub const LAYOUT: u32 = 2;
+pub const LAYOUT: u32 = 3;
 
 /// The page that only the broker writes.
 #[repr(C, align(4096))]
@@ -45,6 +49,9 @@ pub struct BrokerHead {
     pub clients_in_job: AtomicU32,
     /// Slots in use.
     pub device_count: AtomicU32,
+    /// Monotonic nanoseconds at which the broker last looked at its gates. While one is closed it looks at least every
+    /// tenth of [`HEARTBEAT_NS`](crate::gate::HEARTBEAT_NS).
+    pub heartbeat_ns: AtomicU64,
 }
 
 /// What the broker says about one device.
@@ -57,6 +64,12 @@ pub struct GrantLine {
     /// **O**: bytes that the driver holds for this client's process beyond what its calls charged (contexts, modules,
     /// local memory, rounding), as last measured. What the job uses is Σ U + Σ O.
     pub overhead: AtomicU64,
+    /// Work in flight that is allowed, in predicted nanoseconds; [`UNBOUNDED`](crate::gate::UNBOUNDED).
+    pub depth_ns: AtomicU64,
+    /// The gate word: [`OPEN`](crate::gate::OPEN) and an epoch. Whoever waits for the gate waits on it as a futex.
+    pub gate: AtomicU32,
+    /// [`MEASURED`](crate::gate::MEASURED) and the other flags beside it.
+    pub gate_flags: AtomicU32,
 }
 
 /// The page that the client writes.
@@ -66,6 +79,15 @@ pub struct ClientPage {
     pub head: ClientHead,
     /// One line per slot.
     pub devices: [UseLine; MAX_DEVICES],
+}
+
+/// The client's file.
+#[repr(C, align(4096))]
+pub struct ClientFile {
+    /// What it uses.
+    pub page: ClientPage,
+    /// What it does with its time.
+    pub time: TimePages,
 }
 
 /// First line of the client's page.

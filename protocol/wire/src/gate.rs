@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The gate: how a launch passes without a system call, and how the broker is sure that none passes any more.
+//!
+//! Per (client, device) the broker writes one *gate word*; per thread the client writes one *slot word*.
+//!
+//! ```text
+//!   client, each launch                      broker, to close
+//!     slot := device + 1                       gate := closed, another epoch
+//!     light barrier                            heavy barrier
+//!     gate open? ── no ──► slot := 0, wait     slots that name the device: launches admitted before;
+//!       │ yes                                  none appears after the heavy barrier
+//!     call the driver
+//!     slot := 0
+//! ```
+//! The light barrier is a compiler fence: the broker's heavy barrier is `membarrier(GLOBAL_EXPEDITED)`, which runs a full
+//! barrier on every processor that executes a registered process, so the store to the slot and the load of the gate are
+//! ordered there as by a fence of their own. A client that could not register uses a full fence; so does everyone when the
+//! broker may not call membarrier ([`NEEDS_FENCE`]).
+//!
+//! Invariant (checked by loom, `protocol/tests/gate_loom.rs`): once [`close`] and its heavy barrier are done, each launch
+//! that passed the gate shows in its slot or has ended, and no other launch passes until the gate opens again.
+//!
+//! *Marks* say when work has ended without the client's help: the device itself writes sequence numbers into a *lane*, one
+//! lane for each stream that has work in flight. *begun* is written before the first operation of a batch, *ended* after
+//! the last. All of it is a hint of the client; the broker recomputes what it enforces.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
+
+/// In a gate word: launches pass. The other bits are an epoch that changes with each change of the word.
+pub const OPEN: u32 = 1;
+/// In `GrantLine::gate_flags`: the broker reads marks, so work that could leave none in time is marked at once.
+pub const MEASURED: u32 = 1;
+/// In `GrantLine::gate_flags`: the broker has no membarrier; clients use a full fence.
+pub const NEEDS_FENCE: u32 = 2;
+/// In `GrantLine::gate_flags`: copies and memsets pass the gate too (the regime is Turns).
+pub const GATES_COPIES: u32 = 4;
+/// `GrantLine::depth_ns` when work in flight is not bounded.
+pub const UNBOUNDED: u64 = u64::MAX;
+/// A gate that stays closed while the broker's heartbeat is older than this opens by itself (time fails open).
+pub const HEARTBEAT_NS: u64 = 2_000_000_000;
+
+/// Threads with a slot of their own; more share [`TimePages::crowd`].
+pub const THREADS: usize = 128;
+/// Streams of one device that are marked at the same time.
+pub const LANES: usize = 16;
+
+/// One shared 32-bit word. The machine's is [`AtomicU32`]; loom brings its own.
+pub trait Word {
+    /// Reads; nothing after it moves before it.
+    fn load(&self) -> u32;
+    /// Writes; nothing before it moves after it.
+    fn store(&self, value: u32);
+    /// Orders an earlier store before a later load, relying on the other side's heavy barrier.
+    fn light();
+    /// Orders an earlier store before a later load by itself.
+    fn full();
+}
+
+impl Word for AtomicU32 {
+    #[inline(always)]
+    fn load(&self) -> u32 {
+        Self::load(self, Ordering::Acquire)
+    }
+    #[inline(always)]
+    fn store(&self, value: u32) {
+        Self::store(self, value, Ordering::Release);
+    }
+    #[inline(always)]
+    fn light() {
+        compiler_fence(Ordering::SeqCst);
+    }
+    fn full() {
+        fence(Ordering::SeqCst);
+    }
+}
+
+/// What a launch found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Entered {
+    /// The gate is open and the slot says so: call the driver, then [`leave`].
+    Passed,
+    /// Closed, with the word to wait on; the slot is clear.
+    Closed(u32),
+}
+
+/// Client: stands before the gate with a thread's own slot.
+#[inline(always)]
+pub fn enter<W: Word>(slot: &W, gate: &W, device: u32, is_fenced: bool) -> Entered {
+    slot.store(device + 1);
+    if is_fenced {
+        W::full();
+    } else {
+        W::light();
+    }
+    let word = gate.load();
+    if word & OPEN != 0 {
+        return Entered::Passed;
+    }
+    slot.store(0);
+    Entered::Closed(word)
+}
+
+/// Client: the driver has the launch.
+#[inline(always)]
+pub fn leave<W: Word>(slot: &W) {
+    slot.store(0);
+}
+
+/// Broker: closes; the heavy barrier is the caller's next step. Answers the new word.
+pub fn close<W: Word>(gate: &W) -> u32 {
+    let word = next(gate.load()) & !OPEN;
+    gate.store(word);
+    word
+}
+
+/// Broker: opens; whoever waits on the word has to be woken. Answers the new word.
+pub fn open<W: Word>(gate: &W) -> u32 {
+    let word = next(gate.load()) | OPEN;
+    gate.store(word);
+    word
+}
+
+fn next(word: u32) -> u32 {
+    word.wrapping_add(2)
+}
+
+/// One thread of a client.
+#[repr(C, align(64))]
+pub struct ThreadSlot {
+    /// 0, or the slot of a device plus one while a launch on it is between its look at the gate and its end.
+    pub word: AtomicU32,
+    /// The thread that has this place; 0 while it is free.
+    pub thread: AtomicU32,
+    /// Launches of the thread, all devices.
+    pub launches: AtomicU64,
+}
+
+/// Marks of one stream with work in flight. The two words that the device writes have a cache line of their own.
+#[repr(C, align(128))]
+pub struct Lane {
+    /// The last number that the client handed to the device.
+    pub submitted: AtomicU64,
+    /// Launches after that one that have no mark yet.
+    pub unmarked: AtomicU64,
+    /// The stream's handle plus one, 0 for a free lane: the client's own note.
+    pub stream: AtomicU64,
+    padding: [u64; 5],
+    /// Written by the device before the first operation of a batch.
+    pub begun: AtomicU64,
+    /// Written by the device after the last operation of a batch.
+    pub ended: AtomicU64,
+}
+
+impl Lane {
+    /// Is there work that has begun, or may have, and is not known to have ended?
+    pub fn is_busy(&self) -> bool {
+        let submitted = self.submitted.load(Ordering::Acquire);
+        let ended = self.ended.load(Ordering::Acquire);
+        // What waits for a copy or for another stream does not occupy the multiprocessors.
+        let has_begun = self.begun.load(Ordering::Acquire) > ended;
+        (submitted != ended && has_begun) || self.unmarked.load(Ordering::Relaxed) != 0
+    }
+
+    /// Is there work that is not known to have ended, whether it has begun or not?
+    pub fn is_in_flight(&self) -> bool {
+        self.submitted.load(Ordering::Acquire) != self.ended.load(Ordering::Acquire)
+            || self.unmarked.load(Ordering::Relaxed) != 0
+    }
+}
+
+/// What a client says about its time on one device. A page of its own, so that it can be registered with the driver.
+#[repr(C, align(4096))]
+pub struct TimePage {
+    /// Threads that stand at the gate or at the depth limit now.
+    pub waiting: AtomicU32,
+    /// Contexts of the process on the device.
+    pub contexts: AtomicU32,
+    /// Nanoseconds that threads have stood there, all together, ended waits only.
+    pub waited_ns: AtomicU64,
+    /// Exact device time of retired work from timing events, in nanoseconds; 0 while none was measured.
+    pub busy_ns: AtomicU64,
+    /// The longest unit (kernel or graph) among the last measured ones, in nanoseconds.
+    pub unit_ns: AtomicU64,
+    /// Predicted nanoseconds of work that has not retired.
+    pub outstanding_ns: AtomicU64,
+    /// Waits that ended because no broker's heartbeat was seen.
+    pub failed_open: AtomicU64,
+    /// Launches that no lane was free for, and the synchronisations after them: unequal means work without marks.
+    pub unlaned: AtomicU64,
+    /// See `unlaned`.
+    pub unlaned_ended: AtomicU64,
+    /// The lanes.
+    pub lanes: [Lane; LANES],
+}
+
+impl TimePage {
+    /// A number that changes when work retires.
+    pub fn retired(&self) -> u64 {
+        let ended = |sum: u64, lane: &Lane| sum.wrapping_add(lane.ended.load(Ordering::Relaxed));
+        let unlaned = self.unlaned_ended.load(Ordering::Relaxed);
+        self.lanes.iter().fold(unlaned, ended)
+    }
+
+    /// Does the device work for the client, as far as marks tell?
+    pub fn is_busy(&self) -> bool {
+        self.lanes.iter().any(Lane::is_busy)
+            || self.unlaned.load(Ordering::Relaxed) != self.unlaned_ended.load(Ordering::Relaxed)
+    }
+}
+
+/// The part of the client's file that is about time.
+#[repr(C, align(4096))]
+pub struct TimePages {
+    /// Launches of threads without a slot, per device: counted up before the gate and down after.
+    pub crowd: [AtomicU32; crate::message::MAX_DEVICES],
+    padding: [u64; 504],
+    /// The threads.
+    pub threads: [ThreadSlot; THREADS],
+    /// One page for each slot of a device.
+    pub devices: [TimePage; crate::message::MAX_DEVICES],
+}
+
+impl TimePages {
+    /// Is a launch on a device between its look at the gate and its end?
+    pub fn is_entering(&self, device: usize) -> bool {
+        let crowd = |crowd: &AtomicU32| crowd.load(Ordering::Acquire) != 0;
+        self.crowd.get(device).is_some_and(crowd)
+            || self
+                .threads
+                .iter()
+                .any(|slot| slot.word.load(Ordering::Acquire) == device as u32 + 1)
+    }
+}
+
+const _: () = assert!(size_of::<TimePage>() == 4096 && size_of::<TimePages>() == 4096 * 19);
