@@ -22,7 +22,7 @@ use std::time::Duration;
 use crate::process::ProcessId;
 use crate::shared::{Shared, SharedGuard, SharedLayout};
 
-pub use arbiter::{Ask, DeviceTruth, ENGINES, Engine, FULL, Owner, SeatTruth, Settings, Span};
+pub use arbiter::{Ask, Departed, DeviceTruth, ENGINES, Engine, FULL, Owner, SeatTruth, Settings, Span};
 
 /// Contexts of all processes on one device, and simultaneous requests of one context.
 const SEATS: usize = 512;
@@ -51,7 +51,7 @@ unsafe impl Sync for Layout {}
 // SAFETY: `repr(C)`, integers only, no pointers; zero bytes are a device that nobody may use before `reset`, which
 // `Shared::open` runs first. What the lock protects is repaired when `is_torn` is found set.
 unsafe impl SharedLayout for Layout {
-    const MAGIC: u64 = u64::from_le_bytes(*b"timelin1");
+    const MAGIC: u64 = u64::from_le_bytes(*b"timelin2");
 }
 
 /// The timelines of a machine's devices.

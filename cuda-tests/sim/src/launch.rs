@@ -5,7 +5,7 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use partage_abi::types::{CuFunction, CuLaunchAttribute, CuResult};
+use partage_abi::types::{CuEvent, CuFunction, CuLaunchAttribute, CuResult};
 use partage_machine::Device;
 
 use crate::executor::op::KernelLaunch;
@@ -24,7 +24,10 @@ const MAX_GRID_DIM_X: i32 = 5;
 /// `CU_LAUNCH_ATTRIBUTE_*`.
 const ATTRIBUTE_COOPERATIVE: i32 = 2;
 const ATTRIBUTE_CLUSTER: i32 = 4;
+const ATTRIBUTE_PROGRAMMATIC_EVENT: i32 = 7;
 const ATTRIBUTE_PRIORITY: i32 = 8;
+const ATTRIBUTE_COMPLETION_EVENT: i32 = 12;
+const ATTRIBUTE_DEVICE_UPDATABLE: i32 = 13;
 const LAST_ATTRIBUTE: i32 = 18;
 /// Blocks of a cluster that every device with clusters can run.
 const MOST_CLUSTER_BLOCKS: u64 = 8;
@@ -58,6 +61,10 @@ pub struct Wishes {
     pub cluster: [u32; 3],
     /// Overrides the stream's priority.
     pub priority: Option<i32>,
+    /// Recorded when all blocks have triggered it, by the kernel's end at the latest.
+    pub programmatic_event: Option<CuEvent>,
+    /// Recorded when all blocks have begun.
+    pub completion_event: Option<CuEvent>,
 }
 
 /// Makes a launch in a context.
@@ -215,7 +222,8 @@ fn from_buffer(extra: *const *mut c_void, bytes: usize) -> Answer<Arc<[u8]>> {
     Ok(unsafe { std::slice::from_raw_parts(pointer, bytes) }.into())
 }
 
-/// What a list of launch attributes asks for. INVALID_VALUE for an unknown one.
+/// What a list of launch attributes asks for. INVALID_VALUE for an unknown one, NOT_SUPPORTED for a node that kernels
+/// are to change.
 pub fn wishes(list: *const CuLaunchAttribute, count: u32) -> Answer<Wishes> {
     let mut wishes = Wishes::default();
     if count == 0 {
@@ -235,11 +243,32 @@ pub fn wishes(list: *const CuLaunchAttribute, count: u32) -> Answer<Wishes> {
                     wishes.cluster = [cluster.x, cluster.y, cluster.z];
                 }
                 ATTRIBUTE_PRIORITY => wishes.priority = Some(attribute.value.priority),
-                // Hints about caches, synchronisation and overlap with the next launch: nothing here depends on them.
+                ATTRIBUTE_PROGRAMMATIC_EVENT => {
+                    let given = attribute.value.programmaticEvent;
+                    wishes.programmatic_event = Some(event_of(given.event, given.flags)?);
+                }
+                ATTRIBUTE_COMPLETION_EVENT => {
+                    let given = attribute.value.launchCompletionEvent;
+                    wishes.completion_event = Some(event_of(given.event, given.flags)?);
+                }
+                ATTRIBUTE_DEVICE_UPDATABLE if attribute.value.deviceUpdatableKernelNode.deviceUpdatable != 0 => {
+                    return Err(CuResult::NOT_SUPPORTED);
+                }
+                // Hints about caches and synchronisation, and the permission to overlap with the kernel before, which
+                // is never made use of: a kernel that triggers nothing lets its successor begin at its own end.
                 0..=LAST_ATTRIBUTE => {}
                 _ => return Err(CuResult::INVALID_VALUE),
             }
         }
     }
     Ok(wishes)
+}
+
+/// The event of an attribute. Flags of recordings are not for attributes.
+fn event_of(event: CuEvent, flags: i32) -> Answer<CuEvent> {
+    if flags == 0 {
+        Ok(event)
+    } else {
+        Err(CuResult::INVALID_VALUE)
+    }
 }

@@ -29,6 +29,8 @@ use meter::Meter;
 pub const ENGINES: usize = 3;
 /// Parts of an engine: the demand of a request that fills it, and work units served in one nanosecond.
 pub const FULL: u64 = 1024;
+/// Contexts that are remembered after their end.
+pub const REMEMBERED: usize = 128;
 /// `Request::need` while the length is not known.
 const UNKNOWN: u64 = u64::MAX;
 /// Longest request, in nanoseconds: about 200 days, so that work units fit 64 bits.
@@ -133,10 +135,49 @@ pub struct DeviceTruth {
     pub busy_ns: [u64; ENGINES],
     /// Nanoseconds of device time lost to switching.
     pub switching_ns: [u64; ENGINES],
+    /// How often each engine passed from one context to another.
+    pub handovers: [u64; ENGINES],
     /// Part of the last window that each engine worked, of 1000.
     pub busy_permille: [u32; ENGINES],
     /// The contexts of all processes.
     pub seats: Vec<SeatTruth>,
+    /// The last [`REMEMBERED`] contexts that ended after work, the latest first.
+    pub departed: Vec<Departed>,
+}
+
+/// What a context had used when it ended, by its own word or with its process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[repr(C)]
+pub struct Departed {
+    /// The process.
+    pub owner: Owner,
+    /// The context's number within the process.
+    pub context: u64,
+    /// Nanoseconds of device time each engine worked for it.
+    pub busy_ns: [u64; ENGINES],
+    /// Device time at which it ended.
+    pub clock: u64,
+}
+
+impl DeviceTruth {
+    /// Nanoseconds of device time that each engine neither worked nor switched since the machine was made.
+    pub fn idle_ns(&self) -> [u64; ENGINES] {
+        std::array::from_fn(|engine| {
+            let worked = self.busy_ns[engine] + self.switching_ns[engine];
+            self.clock.saturating_sub(worked)
+        })
+    }
+
+    /// Nanoseconds of device time each engine worked for a process, over its contexts, also those that ended as far as
+    /// they are remembered.
+    pub fn busy_of(&self, pid: u32) -> [u64; ENGINES] {
+        let living = self.seats.iter().map(|seat| (seat.owner, seat.busy_ns));
+        let ended = self.departed.iter().map(|seat| (seat.owner, seat.busy_ns));
+        let own = living.chain(ended).filter(|(owner, _)| owner.pid == u64::from(pid));
+        own.fold([0; ENGINES], |sum, (_, busy)| {
+            std::array::from_fn(|engine| sum[engine] + busy[engine])
+        })
+    }
 }
 
 const FREE: u32 = 0;
@@ -201,6 +242,7 @@ struct EngineState {
     tax_left: u64,
     busy: u64,
     switching: u64,
+    handovers: u64,
     meter: Meter,
 }
 
@@ -218,6 +260,9 @@ pub struct Arbiter<const S: usize, const R: usize> {
     last_serial: u64,
     engines: [EngineState; ENGINES],
     seats: [Seat<R>; S],
+    /// Contexts that ended after work, ever; the last of them are at this number modulo the ring's length and before.
+    departures: u64,
+    departed: [Departed; REMEMBERED],
 }
 
 /// No seat, or no request of a seat, is free.
@@ -252,6 +297,8 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
             last_serial: 0,
             engines: [EngineState::default(); ENGINES],
             seats: [seat; S],
+            departures: 0,
+            departed: [Departed::default(); REMEMBERED],
         }
     }
 
@@ -298,6 +345,15 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
     /// Frees a seat and drops its requests.
     pub fn leave(&mut self, seat: usize) {
         let gone = &mut self.seats[seat];
+        if gone.taken != 0 && gone.busy != [0; ENGINES] {
+            self.departed[self.departures as usize % REMEMBERED] = Departed {
+                owner: gone.owner,
+                context: gone.context,
+                busy_ns: gone.busy,
+                clock: self.clock,
+            };
+            self.departures += 1;
+        }
         gone.taken = 0;
         gone.transit = 0;
         gone.active = [0; ENGINES];
@@ -421,6 +477,7 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
             clock: self.clock,
             busy_ns: self.engines.map(|engine| engine.busy),
             switching_ns: self.engines.map(|engine| engine.switching),
+            handovers: self.engines.map(|engine| engine.handovers),
             busy_permille: self.engines.map(|engine| engine.meter.permille(self.clock)),
             seats: seats
                 .map(|seat| SeatTruth {
@@ -431,6 +488,11 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
                     last_slice: seat.last_slice,
                     compute_permille: seat.meter.permille(self.clock),
                 })
+                .collect(),
+            departed: (0..self.departures)
+                .rev()
+                .take(REMEMBERED)
+                .map(|number| self.departed[number as usize % REMEMBERED])
                 .collect(),
         }
     }

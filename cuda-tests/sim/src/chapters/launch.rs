@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use partage_abi::types::*;
 
 use super::flavours::{answer, both_flavours};
+use crate::event::{DISABLE_TIMING, Event, INTERPROCESS};
 use crate::executor::op::HostCall;
 use crate::function;
 use crate::graph::work::Work;
@@ -20,8 +21,26 @@ fn launch(stream: StreamName, function: CuFunction, shape: Shape, given: Given, 
     }
     let stream = stream.find()?;
     let context = stream.context()?;
+    let events = [wishes.completion_event, wishes.programmatic_event];
+    let events: Vec<Arc<Event>> = events.into_iter().flatten().map(untimed).collect::<Answer<_>>()?;
+    // A captured launch keeps the priority of the stream that it was captured in.
+    let wishes = Wishes {
+        priority: wishes.priority.or(Some(stream.priority)),
+        ..wishes
+    };
     let launch = prepare(&context, function, shape, given, wishes)?;
-    stream.perform(Work::Kernel(Box::new(launch)))
+    stream.perform(Work::Kernel(Box::new(launch)))?;
+    // The manual lets both be as late as the kernel's end.
+    events.iter().try_for_each(|event| stream.record(event))
+}
+
+/// An event that a launch may record: INVALID_VALUE for one that measures time or is for other processes.
+fn untimed(handle: CuEvent) -> Answer<Arc<Event>> {
+    let event = Event::find(handle)?;
+    match event.flags & (DISABLE_TIMING | INTERPROCESS) {
+        DISABLE_TIMING => Ok(event),
+        _ => Err(CuResult::INVALID_VALUE),
+    }
 }
 
 both_flavours! {

@@ -101,11 +101,10 @@ impl Op {
             Self::Kernel(launch) if is_sound => launch.run(&mut place),
             Self::Copy(copy) if is_sound => copy.run(&mut place),
             Self::Fill(fill) if is_sound => fill.run(&mut place),
-            Self::Words(steps) if is_sound => {
-                pool::settle(place.transit);
-                words::run(steps, &place);
-                seat.clock()
-            }
+            Self::Words(steps) if is_sound => match words::run(steps, &mut place) {
+                false if time > 0 => time,
+                _ => seat.clock(),
+            },
             Self::Host(call) => {
                 pool::settle(place.transit);
                 call.run(context);

@@ -18,6 +18,7 @@ const BODY: &str = "PARTAGE_SIM_TEST_BODY";
 const PATIENCE: Duration = Duration::from_secs(120);
 
 const KERNELS: &str = include_str!("../../../kernels/test_kernels.ptx");
+const TIME_KERNELS: &str = include_str!("../../../kernels/time_kernels.ptx");
 
 /// `append(log, value)`: writes `value` behind what is in `log`, whose first word counts what follows.
 const APPEND: &str = "
@@ -127,7 +128,7 @@ pub struct Driver {
     library: libloading::Library,
     /// The context made at the start, current in the first thread.
     pub context: CuContext,
-    module: OnceLock<[usize; 2]>,
+    module: OnceLock<[usize; 3]>,
 }
 
 /// Calls a function of the driver and gives its code.
@@ -195,10 +196,20 @@ impl Driver {
         *unsafe { self.library.get::<T>(name.as_bytes()) }.unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
+    /// A kernel that waits, in a module of the current context of its own.
+    pub fn load(&self, name: &str) -> CuFunction {
+        let text = std::ffi::CString::new(TIME_KERNELS).expect("no NUL");
+        let name = std::ffi::CString::new(name).expect("no NUL");
+        let (mut module, mut function) = (CuModule::NULL, CuFunction::NULL);
+        call!(self, cuModuleLoadData(&mut module, text.as_ptr().cast()));
+        call!(self, cuModuleGetFunction(&mut function, module, name.as_ptr()));
+        function
+    }
+
     /// A test kernel.
     pub fn kernel(&self, name: &str) -> CuFunction {
         let modules = self.module.get_or_init(|| {
-            [KERNELS, APPEND].map(|text| {
+            [KERNELS, TIME_KERNELS, APPEND].map(|text| {
                 let text = std::ffi::CString::new(text).expect("no NUL");
                 let mut module = CuModule::NULL;
                 call!(self, cuModuleLoadData(&mut module, text.as_ptr().cast()));

@@ -11,3 +11,4 @@ mod machine;
 mod memory_nodes;
 mod sharing;
 mod streams;
+mod time;

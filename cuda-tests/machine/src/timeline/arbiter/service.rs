@@ -93,6 +93,7 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
             state.holder = next as u32 + 1;
             if state.last != 0 && state.last != state.holder {
                 state.tax_left = self.settings.switch_tax_ns;
+                state.handovers += 1;
             }
             state.last = state.holder;
         }

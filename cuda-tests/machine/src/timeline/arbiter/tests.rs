@@ -116,7 +116,41 @@ fn switching_costs_the_tax_and_nobody_is_served_meanwhile() {
     assert_eq!(arbiter.take(0, first).expect("complete").ended, 10 + 3 + 10 + 3 + 10);
     assert_eq!(arbiter.take(1, second).expect("complete").ended, 10 + 3 + 10);
     let truth = arbiter.truth();
-    assert_eq!((truth.busy_ns[0], truth.switching_ns[0]), (30, 6));
+    assert_eq!(
+        (truth.busy_ns[0], truth.switching_ns[0], truth.handovers[0]),
+        (30, 6, 2)
+    );
+    assert_eq!(truth.idle_ns()[0], 1000 - 36);
+}
+
+#[test]
+fn what_a_process_used_is_remembered_when_its_contexts_end() {
+    let mut arbiter = with_seats(SETTINGS, 2);
+    let second = arbiter.join(owner(0), 2).expect("a seat is free");
+    for (seat, need) in [(0, 10), (1, 20), (second, 5)] {
+        known(&mut arbiter, seat, need);
+    }
+    arbiter.advance(100);
+    let busy = |arbiter: &Small| [0, 1].map(|pid| arbiter.truth().busy_of(pid)[0]);
+    assert_eq!(busy(&arbiter), [15, 20]);
+    arbiter.leave(second);
+    arbiter.reap(|owner| owner.pid == 1);
+    assert_eq!(busy(&arbiter), [15, 20]);
+    assert_eq!(arbiter.truth().departed[0].clock, 100);
+    // Of those that ended the latest are kept, and idle ones are none of them.
+    for _ in 0..REMEMBERED {
+        let seat = arbiter.join(owner(7), 1).expect("a seat is free");
+        arbiter.leave(seat);
+    }
+    assert_eq!(busy(&arbiter), [15, 20]);
+    for _ in 0..REMEMBERED {
+        let seat = arbiter.join(owner(7), 1).expect("a seat is free");
+        known(&mut arbiter, seat, 1);
+        arbiter.advance(arbiter.wall() + 1);
+        arbiter.leave(seat);
+    }
+    assert_eq!(busy(&arbiter), [10, 0]);
+    assert_eq!(arbiter.truth().busy_of(7)[0], REMEMBERED as u64);
 }
 
 #[test]

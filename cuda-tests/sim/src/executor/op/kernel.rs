@@ -10,11 +10,17 @@ use partage_machine::timeline::{Engine, FULL};
 use partage_ptx::{Fault, FaultKind, Launch, Stats};
 
 use super::Place;
+use super::words::{Until, await_word};
 use crate::function::Function;
 use crate::state::{Answer, Context, driver, memory};
 
 /// A kernel of this name with one 64-bit parameter takes as many nanoseconds as that says, and does nothing else.
 const SPIN: &str = "spin_ns";
+/// A kernel of this name with two 64-bit parameters, an address and a value, ends when the word there has reached the
+/// value, as `cuStreamWaitValue64` compares.
+const SPIN_UNTIL: &str = "spin_until";
+/// A kernel of this name without parameters never ends.
+const SPIN_FOR_EVER: &str = "spin_for_ever";
 /// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT` and `..._MAX_THREADS_PER_MULTIPROCESSOR`.
 const MULTIPROCESSORS: i32 = 16;
 const THREADS_PER_MULTIPROCESSOR: i32 = 39;
@@ -62,25 +68,40 @@ impl KernelLaunch {
                 context.stick(CuResult(code));
                 Some(0)
             }
-            Some(KernelFault::Hang) => {
-                while context.check().is_ok() {
-                    std::thread::sleep(HUNG_NAP);
-                }
-                Some(0)
-            }
-            None if self.spins() => None,
-            None => self.carry_out(need.is_none()),
+            Some(KernelFault::Hang) => hang(&context),
+            None => match self.spin() {
+                Some(Spin::For(_)) => None,
+                Some(Spin::Until { address, value }) => spin_until(&context, address, value),
+                Some(Spin::ForEver) => hang(&context),
+                None => self.carry_out(need.is_none()),
+            },
         })
     }
 
-    fn spins(&self) -> bool {
-        self.function.name() == SPIN && self.arguments.len() == 8
+    /// What it does if it only occupies the device.
+    fn spin(&self) -> Option<Spin> {
+        let word = |index: usize| {
+            let bytes = self.arguments.get(8 * index..8 * index + 8)?;
+            bytes.try_into().ok().map(u64::from_le_bytes)
+        };
+        match (self.function.name(), self.arguments.len()) {
+            (SPIN, 8) => Some(Spin::For(word(0)?)),
+            (SPIN_UNTIL, 16) => Some(Spin::Until {
+                address: word(0)?,
+                value: word(1)?,
+            }),
+            (SPIN_FOR_EVER, 0) => Some(Spin::ForEver),
+            _ => None,
+        }
     }
 
     /// Its length in nanoseconds if that is known before it runs.
     fn known_length(&self) -> Option<u64> {
-        if self.spins() {
-            return self.arguments[..].try_into().ok().map(u64::from_le_bytes);
+        if let Some(spin) = self.spin() {
+            return match spin {
+                Spin::For(length) => Some(length),
+                Spin::Until { .. } | Spin::ForEver => None,
+            };
         }
         let device = &driver().ok()?.machine.devices()[self.context.device];
         device.profile.kernel_ns.get(self.function.name()).copied()
@@ -141,6 +162,37 @@ impl KernelLaunch {
         }
         Ok(stats)
     }
+}
+
+/// How a kernel that only occupies the device ends.
+enum Spin {
+    /// After so many nanoseconds.
+    For(u64),
+    /// When a word has reached a value.
+    Until { address: u64, value: u64 },
+    /// Never.
+    ForEver,
+}
+
+/// Occupies the device until the context ends.
+fn hang(context: &Context) -> Option<u64> {
+    while context.check().is_ok() {
+        std::thread::sleep(HUNG_NAP);
+    }
+    Some(0)
+}
+
+/// Occupies the device until the word has reached the value. That it needs no more than it got by then ends it at once.
+fn spin_until(context: &Context, address: u64, value: u64) -> Option<u64> {
+    let code = match address.is_multiple_of(8) {
+        true => await_word(address, 8, context, |found| Until::AtLeast.holds(found, value, 8)).err(),
+        false => Some(CuResult::MISALIGNED_ADDRESS),
+    };
+    if let Some(code) = code {
+        let is_address = code == CuResult::INVALID_VALUE;
+        context.stick(if is_address { CuResult::ILLEGAL_ADDRESS } else { code });
+    }
+    Some(0)
 }
 
 /// The driver's code for what a kernel did wrong.

@@ -7,11 +7,12 @@ use std::time::Duration;
 use partage_abi::types::CuResult;
 
 use super::Place;
-use crate::state::{Answer, memory};
+use crate::executor::pool;
+use crate::state::{Answer, Context, memory};
 
 /// How long a waiting operation sleeps between two looks, at first and at most. Nobody tells us of a write by the
 /// CPU, so it has to be looked for.
-const NAPS: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(1));
+const NAPS: (Duration, Duration) = (Duration::from_micros(20), Duration::from_micros(500));
 
 /// When a wait is over (`CU_STREAM_WAIT_VALUE_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,23 +93,53 @@ impl WordStep {
     }
 }
 
-/// Carries out the steps; a failure becomes the context's. Gives up when the context ends.
-pub fn run(steps: &[WordStep], place: &Place<'_>) {
+/// Carries out the steps; a failure becomes the context's. Gives up when the context ends. Returns whether it had to
+/// wait: steps that do not wait take no device time, so what follows them still follows directly.
+pub fn run(steps: &[WordStep], place: &mut Place<'_>) -> bool {
+    let mut has_waited = false;
     for step in steps {
-        if one(step, place).is_err() {
-            place.context.stick(CuResult::ILLEGAL_ADDRESS);
-            return;
+        match one(step, place) {
+            Ok(waited) => has_waited |= waited,
+            Err(_) => {
+                place.context.stick(CuResult::ILLEGAL_ADDRESS);
+                break;
+            }
         }
     }
+    has_waited
 }
 
-fn one(step: &WordStep, place: &Place<'_>) -> Answer {
+/// The word at an address, of 4 or 8 bytes. INVALID_VALUE where there is no memory.
+fn look(address: u64, bytes: u64) -> Answer<u64> {
+    let at = memory()?.resolve(address, bytes)?;
+    // SAFETY: resolved and aligned; other writers use atomic words too, or race by the program's choice.
+    Ok(unsafe {
+        match bytes {
+            4 => u64::from(AtomicU32::from_ptr(at.cast()).load(Ordering::SeqCst)),
+            _ => AtomicU64::from_ptr(at.cast()).load(Ordering::SeqCst),
+        }
+    })
+}
+
+/// Sleeps until the word fulfils the condition or the context ends, its use included. True if it had to.
+pub fn await_word(address: u64, bytes: u64, context: &Context, holds: impl Fn(u64) -> bool) -> Answer<bool> {
+    let mut nap = NAPS.0;
+    let mut has_waited = false;
+    while !holds(look(address, bytes)?) && context.check().is_ok() {
+        has_waited = true;
+        std::thread::sleep(nap);
+        nap = (nap * 2).min(NAPS.1);
+    }
+    Ok(has_waited)
+}
+
+fn one(step: &WordStep, place: &mut Place<'_>) -> Answer<bool> {
     match *step {
         WordStep::Fence => fence(Ordering::SeqCst),
         WordStep::Write { address, value, bytes } => {
             fence(Ordering::SeqCst);
             let at = memory()?.resolve(address, bytes)?;
-            // SAFETY: resolved and aligned; other writers use atomic words too, or race by the program's choice.
+            // SAFETY: resolved and aligned; see `look`.
             unsafe {
                 match bytes {
                     4 => AtomicU32::from_ptr(at.cast()).store(value as u32, Ordering::SeqCst),
@@ -122,25 +153,14 @@ fn one(step: &WordStep, place: &Place<'_>) -> Answer {
             bytes,
             until,
         } => {
-            let mut nap = NAPS.0;
-            loop {
-                let at = memory()?.resolve(address, bytes)?;
-                // SAFETY: as above.
-                let found = unsafe {
-                    match bytes {
-                        4 => u64::from(AtomicU32::from_ptr(at.cast()).load(Ordering::SeqCst)),
-                        _ => AtomicU64::from_ptr(at.cast()).load(Ordering::SeqCst),
-                    }
-                };
-                if until.holds(found, value, bytes) || place.context.check().is_err() {
-                    return Ok(());
-                }
-                std::thread::sleep(nap);
-                nap = (nap * 2).min(NAPS.1);
+            if until.holds(look(address, bytes)?, value, bytes) {
+                return Ok(false);
             }
+            pool::settle(place.transit);
+            return await_word(address, bytes, place.context, |found| until.holds(found, value, bytes));
         }
     }
-    Ok(())
+    Ok(false)
 }
 
 #[cfg(test)]
