@@ -2,7 +2,7 @@
 //! End-to-end tests: real processes under `partage run`, on the simulated driver everywhere and, with
 //! `PARTAGE_TEST_DRIVER=real`, on the machine's own.
 //!
-//! [`rig`] makes a machine with its own broker and starts clients on it; [`cases`] holds the bodies, a file per
+//! [`rig`] makes a machine with its own broker and starts clients on it; [`truth`] is what its devices really did; [`cases`] holds the bodies, a file per
 //! chapter, each a function from a rig to a verdict. `cargo test -p partage-tests --test cases` runs them all; the same
 //! test binary is carried to machines with a GPU.
 
@@ -10,3 +10,5 @@ pub mod artefacts;
 pub mod cases;
 pub mod client;
 pub mod rig;
+pub mod time_client;
+pub mod truth;

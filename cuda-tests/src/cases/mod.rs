@@ -23,6 +23,7 @@ mod proc_address;
 mod races;
 mod sizes;
 mod storm;
+mod time_bare;
 mod views;
 
 /// One test.
@@ -82,6 +83,7 @@ pub fn all() -> Vec<Case> {
         clients::cases(),
         faults::cases(),
         storm::cases(),
+        time_bare::cases(),
     ]
     .into_iter()
     .flatten()

@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: Apache-2.0
+// A CUDA driver API client that uses a device in one pattern for a while of device time, for tests of sharing.
+//
+// usage: time_client DEVICE_SECONDS PATTERN [ARGUMENT...]
+//   kernel NS                     kernels of so many nanoseconds behind each other in one stream
+//   ptds NS                       the same in the default stream of the thread
+//   streams N NS                  the same in N streams at once
+//   threads N NS                  the same in N threads, each with a stream
+//   contexts N NS                 the same in N contexts, each with a thread
+//   graph NS NODES                graphs of NODES kernels behind each other
+//   burst GPU_NS CPU_NS           a kernel, a wait for its end, a sleep
+//   hang                          a kernel that never ends
+//   collective NS DEVICE...       rounds of a kernel on each device and a wait of each device for all others
+//   rank NS FILE RANK RANKS DEVICE   the same with a process for each device; they meet in the words of FILE
+//
+// DEVICE_SECONDS may have decimals; 0 is until SIGTERM, which ends every pattern. Time is measured with events: it is the
+// device's, and it passes for everybody on it. Ranks end together, when the first one says so. What is in flight is bounded
+// (four batches of half a millisecond, or four units), and the program blocks for it; it never spins. At the end one line:
+//
+//   PATTERN launches=N units=N elapsed_ns=N checks=ok
+//
+// A unit is what the pattern repeats: a kernel, a graph, a burst, a round. The check is that the device was given at least
+// the time that the kernels take, and for rounds that every rank has reached the last one. `checks=failed` ends with 1, a
+// driver that refuses something with 70. TIME_CLIENT_KERNELS is the folder of the PTX texts.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef void *handle;
+typedef uint64_t deviceptr;
+
+#define DRIVER(X) \
+  X(cuInit, (unsigned)) \
+  X(cuCtxCreate_v2, (handle *, unsigned, int)) \
+  X(cuCtxSetCurrent, (handle)) \
+  X(cuModuleLoadData, (handle *, const void *)) \
+  X(cuModuleGetFunction, (handle *, handle, const char *)) \
+  X(cuStreamCreate, (handle *, unsigned)) \
+  X(cuStreamBeginCapture_v2, (handle, int)) \
+  X(cuStreamEndCapture, (handle, handle *)) \
+  X(cuGraphInstantiateWithFlags, (handle *, handle, unsigned long long)) \
+  X(cuGraphLaunch, (handle, handle)) \
+  X(cuEventCreate, (handle *, unsigned)) \
+  X(cuEventRecord, (handle, handle)) \
+  X(cuEventRecord_ptsz, (handle, handle)) \
+  X(cuEventSynchronize, (handle)) \
+  X(cuEventElapsedTime, (float *, handle, handle)) \
+  X(cuLaunchKernel, (handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, handle, void **, void **)) \
+  X(cuLaunchKernel_ptsz, (handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, handle, void **, void **)) \
+  X(cuMemHostRegister_v2, (void *, size_t, unsigned)) \
+  X(cuMemHostGetDevicePointer_v2, (deviceptr *, void *, unsigned)) \
+  X(cuStreamWriteValue64_v2, (handle, deviceptr, uint64_t, unsigned))
+
+#define FIELD(name, args) int(*name) args;
+static struct { DRIVER(FIELD) } cu;
+
+#define CALL(name, ...) do { \
+    int answered = cu.name(__VA_ARGS__); \
+    if (answered) { fprintf(stderr, "time_client: %s: %d\n", #name, answered); _exit(70); } \
+  } while (0)
+
+enum { RING = 4, BATCH_NS = 500000, BLOCKING_SYNC = 1, NON_BLOCKING = 1, THREAD_LOCAL = 1, MOST = 64, PAGE = 4096 };
+
+static volatile sig_atomic_t is_over;
+static double limit_ms;
+
+static void stop(int signal) {
+  (void)signal;
+  is_over = 1;
+}
+
+static void reach_driver(void) {
+  void *library = dlopen("libcuda.so.1", RTLD_NOW);
+  if (!library) { fprintf(stderr, "time_client: %s\n", dlerror()); exit(70); }
+#define LOAD(name, args) \
+  *(void **)&cu.name = dlsym(library, #name); \
+  if (!cu.name) { fprintf(stderr, "time_client: %s\n", #name); exit(70); }
+  DRIVER(LOAD)
+}
+
+static handle kernel(const char *file, const char *name) {
+  static char text[1 << 20];
+  static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
+  char path[4096];
+  snprintf(path, sizeof path, "%s/%s", getenv("TIME_CLIENT_KERNELS") ? getenv("TIME_CLIENT_KERNELS") : ".", file);
+  pthread_mutex_lock(&one_at_a_time);
+  FILE *f = fopen(path, "r");
+  if (!f) { perror(path); exit(70); }
+  text[fread(text, 1, sizeof text - 1, f)] = 0;
+  fclose(f);
+  handle module, function;
+  CALL(cuModuleLoadData, &module, text);
+  CALL(cuModuleGetFunction, &function, module, name);
+  pthread_mutex_unlock(&one_at_a_time);
+  return function;
+}
+
+// One stream of work that repeats.
+struct worker {
+  handle context, stream, spin, graph;
+  int is_per_thread;
+  uint64_t ns, per_unit;          // nanoseconds of a kernel; kernels of a unit
+  handle first, ring[RING];       // events
+  uint64_t units, batches;
+  double elapsed_ms;
+};
+
+static void spin(struct worker *w) {
+  void *arguments[] = {&w->ns};
+  if (w->is_per_thread) CALL(cuLaunchKernel_ptsz, w->spin, 1, 1, 1, 1, 1, 1, 0, NULL, arguments, NULL);
+  else CALL(cuLaunchKernel, w->spin, 1, 1, 1, 1, 1, 1, 0, w->stream, arguments, NULL);
+}
+
+static void record(struct worker *w, handle event) {
+  if (w->is_per_thread) CALL(cuEventRecord_ptsz, event, NULL);
+  else CALL(cuEventRecord, event, w->stream);
+}
+
+// Precondition: its context is current.
+static void prepare(struct worker *w, uint64_t ns) {
+  w->ns = ns;
+  w->per_unit = 1;
+  w->spin = kernel("test_kernels.ptx", "spin_ns");
+  if (!w->is_per_thread) CALL(cuStreamCreate, &w->stream, NON_BLOCKING);
+  CALL(cuEventCreate, &w->first, BLOCKING_SYNC);
+  for (int i = 0; i < RING; i++) CALL(cuEventCreate, &w->ring[i], BLOCKING_SYNC);
+}
+
+static uint64_t batch_of(const struct worker *w) {
+  uint64_t unit = w->ns * w->per_unit, fit = unit ? BATCH_NS / unit : MOST;
+  return fit < 1 ? 1 : fit > MOST ? MOST : fit;
+}
+
+// Waits for the oldest batch when the ring is full.
+static void make_room(struct worker *w) {
+  if (w->batches < RING) return;
+  handle oldest = w->ring[w->batches % RING];
+  CALL(cuEventSynchronize, oldest);
+  float ms = 0;
+  CALL(cuEventElapsedTime, &ms, w->first, oldest);
+  if (limit_ms > 0 && ms >= limit_ms) is_over = 1;
+}
+
+static void add_batch(struct worker *w) {
+  if (!w->batches) record(w, w->first);
+  make_room(w);
+  for (uint64_t i = 0, n = batch_of(w); i < n; i++, w->units++) {
+    if (w->graph) CALL(cuGraphLaunch, w->graph, w->stream);
+    else spin(w);
+  }
+  record(w, w->ring[w->batches++ % RING]);
+}
+
+static void drain(struct worker *w) {
+  if (!w->batches) return;
+  handle last = w->ring[(w->batches - 1) % RING];
+  CALL(cuEventSynchronize, last);
+  float ms = 0;
+  CALL(cuEventElapsedTime, &ms, w->first, last);
+  w->elapsed_ms = ms;
+}
+
+static void *saturate(void *argument) {
+  struct worker *w = argument;
+  CALL(cuCtxSetCurrent, w->context);
+  while (!is_over) add_batch(w);
+  drain(w);
+  return NULL;
+}
+
+// Events tell milliseconds as a float: half a microsecond or a millionth is lost.
+static int has_its_time(const struct worker *w) {
+  double least = 1e-6 * w->ns * w->per_unit * w->units;
+  return w->elapsed_ms * 1.000001 + 0.0005 >= least;
+}
+
+static int report(const char *pattern, const struct worker *workers, int count, int is_right) {
+  uint64_t launches = 0, units = 0;
+  double elapsed = 0;
+  for (int i = 0; i < count; i++) {
+    launches += workers[i].units * workers[i].per_unit;
+    units += workers[i].units;
+    if (workers[i].elapsed_ms > elapsed) elapsed = workers[i].elapsed_ms;
+    is_right &= has_its_time(&workers[i]);
+  }
+  printf("%s launches=%llu units=%llu elapsed_ns=%.0f checks=%s\n", pattern, (unsigned long long)launches,
+         (unsigned long long)units, elapsed * 1e6, is_right ? "ok" : "failed");
+  fflush(stdout);
+  return !is_right;
+}
+
+static void run_threads(struct worker *workers, int count, void *(*body)(void *)) {
+  pthread_t ids[MOST];
+  for (int i = 0; i < count; i++) pthread_create(&ids[i], NULL, body, &workers[i]);
+  for (int i = 0; i < count; i++) pthread_join(ids[i], NULL);
+}
+
+static void burst(struct worker *w, uint64_t cpu_ns) {
+  struct timespec pause = {cpu_ns / 1000000000, cpu_ns % 1000000000};
+  record(w, w->first);
+  while (!is_over) {
+    spin(w);
+    w->units++;
+    record(w, w->ring[0]);
+    CALL(cuEventSynchronize, w->ring[0]);
+    float ms = 0;
+    CALL(cuEventElapsedTime, &ms, w->first, w->ring[0]);
+    w->elapsed_ms = ms;
+    if (limit_ms > 0 && ms >= limit_ms) break;
+    nanosleep(&pause, NULL);
+  }
+}
+
+static void capture(struct worker *w, uint64_t nodes) {
+  handle graph, made;
+  CALL(cuStreamBeginCapture_v2, w->stream, THREAD_LOCAL);
+  for (uint64_t i = 0; i < nodes; i++) spin(w);
+  CALL(cuStreamEndCapture, w->stream, &graph);
+  CALL(cuGraphInstantiateWithFlags, &made, graph, 0);
+  w->graph = made;
+  w->per_unit = nodes;
+}
+
+static int hang(void) {
+  sigset_t term, none;
+  sigemptyset(&none);
+  sigemptyset(&term);
+  sigaddset(&term, SIGTERM);
+  sigprocmask(SIG_BLOCK, &term, NULL);
+  handle stream, endless = kernel("time_kernels.ptx", "spin_for_ever");
+  CALL(cuStreamCreate, &stream, NON_BLOCKING);
+  CALL(cuLaunchKernel, endless, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL);
+  while (!is_over) sigsuspend(&none);
+  printf("hang launches=1 units=0 elapsed_ns=0 checks=ok\n");
+  fflush(stdout);
+  // Nobody waits for the kernel, the driver's own end neither.
+  _exit(0);
+}
+
+// ---- collectives ----------------------------------------------------------------------------------------------
+
+// The words that ranks share. A rank's round is written by its device.
+struct meeting {
+  _Atomic uint64_t rounds[MOST];
+  // The last round, once the first rank knows it; and whether somebody wants to end.
+  _Atomic uint64_t last, want;
+};
+
+struct rank {
+  struct worker work;
+  struct meeting *meeting;
+  deviceptr words;
+  handle wait;
+  int number, ranks;
+};
+
+static void prepare_rank(struct rank *r, struct meeting *meeting, int number, int ranks, uint64_t ns, int device) {
+  r->meeting = meeting;
+  r->number = number;
+  r->ranks = ranks;
+  CALL(cuCtxCreate_v2, &r->work.context, 0, device);
+  prepare(&r->work, ns);
+  r->wait = kernel("time_kernels.ptx", "spin_until");
+}
+
+// All ranks launch the same rounds: the first one names the last, so far ahead that nobody has launched more. The others are
+// at most a ring ahead of it, because none of their rounds ends before the first one's has begun.
+static int is_last(struct rank *r, uint64_t round) {
+  if (is_over) r->meeting->want = 1;
+  uint64_t last = r->meeting->last;
+  if (r->number == 0 && !last && r->meeting->want) r->meeting->last = last = round + 2 * RING;
+  return last && round > last;
+}
+
+static void *take_part(void *argument) {
+  struct rank *r = argument;
+  struct worker *w = &r->work;
+  CALL(cuCtxSetCurrent, w->context);
+  record(w, w->first);
+  for (uint64_t round = 1; !is_last(r, round); round++) {
+    make_room(w);
+    if (w->ns) spin(w);
+    CALL(cuStreamWriteValue64_v2, w->stream, r->words + 8 * r->number, round, 0);
+    for (int peer = 0; peer < r->ranks; peer++) {
+      deviceptr word = r->words + 8 * peer;
+      void *arguments[] = {&word, &round};
+      if (peer != r->number) CALL(cuLaunchKernel, r->wait, 1, 1, 1, 1, 1, 1, 0, w->stream, arguments, NULL);
+    }
+    w->units++;
+    record(w, w->ring[w->batches++ % RING]);
+  }
+  drain(w);
+  return NULL;
+}
+
+static struct meeting *meet(const char *file) {
+  int fd = file ? open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : memfd_create("meeting", MFD_CLOEXEC);
+  if (fd < 0 || ftruncate(fd, PAGE)) { perror(file ? file : "memfd"); exit(70); }
+  void *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (page == MAP_FAILED) { perror("mmap"); exit(70); }
+  return page;
+}
+
+static int end_ranks(const char *pattern, struct rank *ranks, int count) {
+  struct worker workers[MOST];
+  int is_right = 1;
+  for (int i = 0; i < count; i++) {
+    workers[i] = ranks[i].work;
+    for (int peer = 0; peer < ranks[i].ranks; peer++) is_right &= ranks[i].meeting->rounds[peer] == ranks[i].work.units;
+  }
+  return report(pattern, workers, count, is_right);
+}
+
+static int collective(uint64_t ns, int count, char **devices) {
+  static struct rank ranks[MOST];
+  struct meeting *meeting = meet(NULL);
+  for (int i = 0; i < count; i++) prepare_rank(&ranks[i], meeting, i, count, ns, atoi(devices[i]));
+  CALL(cuMemHostRegister_v2, meeting, PAGE, 3);
+  CALL(cuMemHostGetDevicePointer_v2, &ranks[0].words, meeting, 0);
+  pthread_t ids[MOST];
+  for (int i = 0; i < count; i++) {
+    ranks[i].words = ranks[0].words;
+    pthread_create(&ids[i], NULL, take_part, &ranks[i]);
+  }
+  for (int i = 0; i < count; i++) pthread_join(ids[i], NULL);
+  return end_ranks("collective", ranks, count);
+}
+
+static int rank(uint64_t ns, const char *file, int number, int count, int device) {
+  static struct rank r;
+  struct meeting *meeting = meet(file);
+  prepare_rank(&r, meeting, number, count, ns, device);
+  CALL(cuMemHostRegister_v2, meeting, PAGE, 3);
+  CALL(cuMemHostGetDevicePointer_v2, &r.words, meeting, 0);
+  take_part(&r);
+  return end_ranks("rank", &r, 1);
+}
+
+// ---------------------------------------------------------------------------------------------------------------
+
+static uint64_t number(int argc, char **argv, int index) {
+  if (index >= argc) { fprintf(stderr, "time_client: %s needs more arguments\n", argv[2]); exit(64); }
+  return strtoull(argv[index], NULL, 0);
+}
+
+int main(int argc, char **argv) {
+  if (argc < 3) { fprintf(stderr, "usage: time_client DEVICE_SECONDS PATTERN [ARGUMENT...]\n"); return 64; }
+  limit_ms = atof(argv[1]) * 1000;
+  const char *pattern = argv[2];
+  struct sigaction action = {.sa_handler = stop, .sa_flags = SA_RESTART};
+  sigaction(SIGTERM, &action, NULL);
+  reach_driver();
+  CALL(cuInit, 0);
+  static struct worker workers[MOST];
+  if (!strcmp(pattern, "collective")) {
+    if (argc < 5 || argc - 4 > MOST) return 64;
+    return collective(number(argc, argv, 3), argc - 4, argv + 4);
+  }
+  if (!strcmp(pattern, "rank")) {
+    int device = number(argc, argv, 7), ranks = number(argc, argv, 6);
+    if (ranks > MOST) return 64;
+    return rank(number(argc, argv, 3), argv[4], number(argc, argv, 5), ranks, device);
+  }
+  int is_many = !strcmp(pattern, "streams") || !strcmp(pattern, "threads") || !strcmp(pattern, "contexts");
+  int count = is_many ? number(argc, argv, 3) : 1;
+  if (count < 1 || count > MOST) return 64;
+  for (int i = 0; i < count; i++) {
+    if (i == 0 || !strcmp(pattern, "contexts")) CALL(cuCtxCreate_v2, &workers[i].context, 0, 0);
+    else workers[i].context = workers[0].context;
+  }
+  if (!strcmp(pattern, "hang")) return hang();
+  uint64_t ns = number(argc, argv, is_many ? 4 : 3);
+  for (int i = 0; i < count; i++) {
+    CALL(cuCtxSetCurrent, workers[i].context);
+    workers[i].is_per_thread = !strcmp(pattern, "ptds");
+    prepare(&workers[i], ns);
+  }
+  if (!strcmp(pattern, "kernel") || !strcmp(pattern, "ptds")) {
+    saturate(&workers[0]);
+  } else if (!strcmp(pattern, "threads") || !strcmp(pattern, "contexts")) {
+    run_threads(workers, count, saturate);
+  } else if (!strcmp(pattern, "streams")) {
+    while (!is_over) for (int i = 0; i < count; i++) add_batch(&workers[i]);
+    for (int i = 0; i < count; i++) drain(&workers[i]);
+  } else if (!strcmp(pattern, "graph")) {
+    capture(&workers[0], number(argc, argv, 4));
+    saturate(&workers[0]);
+  } else if (!strcmp(pattern, "burst")) {
+    burst(&workers[0], number(argc, argv, 4));
+  } else {
+    fprintf(stderr, "time_client: unknown pattern %s\n", pattern);
+    return 64;
+  }
+  return report(pattern, workers, count, 1);
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The program that uses a device in one pattern (`programs/time_client.c`), started and read.
+
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::channel;
+
+use crate::artefacts::{package_dir, program};
+use crate::client::PATIENCE;
+use crate::rig::Rig;
+
+/// A running time client. It is killed when dropped.
+pub struct TimeClient {
+    child: Child,
+    what: String,
+}
+
+/// What it said at its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// Kernels.
+    pub launches: u64,
+    /// What its pattern repeats.
+    pub units: u64,
+    /// Device time from its first work to the end of its last.
+    pub elapsed_ns: u64,
+}
+
+/// The pattern's words, as they follow the program's first argument.
+fn words(pattern: &str) -> impl Iterator<Item = &str> {
+    pattern.split_whitespace()
+}
+
+impl TimeClient {
+    /// Starts one without Partage: so many device seconds (0: until told to end) of a pattern.
+    pub fn bare(rig: &Rig, device_seconds: &str, pattern: &str) -> Self {
+        let mut command = rig.command(path());
+        command.arg(device_seconds).args(words(pattern));
+        Self::start(command, pattern)
+    }
+
+    /// Starts one under `partage run` with these options.
+    pub fn under(rig: &Rig, options: &[&str], device_seconds: &str, pattern: &str) -> Self {
+        let mut arguments = vec![device_seconds];
+        arguments.extend(words(pattern));
+        Self::start(rig.run(options, &path(), &arguments), pattern)
+    }
+
+    fn start(mut command: Command, pattern: &str) -> Self {
+        let child = command
+            .env("TIME_CLIENT_KERNELS", package_dir().join("kernels"))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        Self {
+            child,
+            what: pattern.to_owned(),
+        }
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: i32) {
+        // SAFETY: kill with the pid of our own unreaped child: it cannot be another process.
+        unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
+    }
+
+    /// Tells it to end and gives what it says.
+    ///
+    /// # Panics
+    /// As [`TimeClient::finish`].
+    #[track_caller]
+    pub fn stop(self) -> Done {
+        self.signal(libc::SIGTERM);
+        self.finish()
+    }
+
+    /// Kills it with SIGKILL and reaps it.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Waits for its end and gives what it says.
+    ///
+    /// # Panics
+    /// When it does not end within [`PATIENCE`], fails, or finds its own checks wrong.
+    #[track_caller]
+    pub fn finish(mut self) -> Done {
+        let (mut stdout, mut stderr) = (
+            self.child.stdout.take().expect("piped"),
+            self.child.stderr.take().expect("piped"),
+        );
+        let (sender, receiver) = channel();
+        std::thread::spawn(move || {
+            let (mut out, mut err) = (String::new(), String::new());
+            // What it wrote that is no text says nothing that is asked for.
+            let _ = stdout.read_to_string(&mut out);
+            let _ = stderr.read_to_string(&mut err);
+            let _ = sender.send((out, err));
+        });
+        let what = self.what.clone();
+        let Ok((out, err)) = receiver.recv_timeout(PATIENCE) else {
+            self.kill();
+            panic!("time_client {what} did not end within {PATIENCE:?}");
+        };
+        let status = self.child.wait().expect("our own child");
+        assert!(status.success(), "time_client {what}: {status}: {out}{err}");
+        done(&out).unwrap_or_else(|| panic!("time_client {what} says `{out}`; {err}"))
+    }
+}
+
+impl Drop for TimeClient {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn path() -> std::path::PathBuf {
+    program("time_client", "time_client.c", &["-ldl", "-lpthread"])
+}
+
+fn done(line: &str) -> Option<Done> {
+    let field = |name: &str| {
+        let mut fields = line.split_whitespace().filter_map(|word| word.split_once('='));
+        fields.find(|(key, _)| *key == name).map(|(_, value)| value.to_owned())
+    };
+    let number = |name: &str| field(name)?.parse().ok();
+    Some(Done {
+        launches: number("launches")?,
+        units: number("units")?,
+        elapsed_ns: number("elapsed_ns")?,
+    })
+    .filter(|_| field("checks").as_deref() == Some("ok"))
+}
