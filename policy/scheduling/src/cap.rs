@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Hard caps: a (budget, period) server for each job and device.
+//!
+//! At each end of a period the budget becomes min(Q, budget + Q) with Q = cap × period: what was used beyond it is a debt
+//! that the next periods pay, what was not used is not saved. A job whose budget is used up waits for the next period that
+//! leaves it one. A job that always wants therefore gets exactly its cap in the long run, and in no period more than Q
+//! plus what was in flight when its gate closed.
+
+const PPM: u64 = 1_000_000;
+
+/// The budget of one job on one device; all its clients draw on it.
+#[derive(Clone, Debug)]
+pub(crate) struct Server {
+    cap_ppm: u64,
+    period_ns: u64,
+    budget: i64,
+    next_ns: u64,
+    is_exhausted: bool,
+}
+
+impl Server {
+    /// A full budget from now on. A cap of 0 still leaves one part per million: nothing waits for ever.
+    pub fn new(cap_ppm: u32, period_ns: u64, now: u64) -> Self {
+        let mut server = Self {
+            cap_ppm: u64::from(cap_ppm).clamp(1, PPM),
+            period_ns: period_ns.max(1),
+            budget: 0,
+            next_ns: now + period_ns.max(1),
+            is_exhausted: false,
+        };
+        server.budget = server.full();
+        server
+    }
+
+    /// Another cap from now on. What is left keeps its proportion, so that a lower cap does not punish what was allowed
+    /// before; a debt stays.
+    pub fn change(&mut self, cap_ppm: u32) {
+        let before = self.full();
+        self.cap_ppm = u64::from(cap_ppm).clamp(1, PPM);
+        if self.budget > 0 {
+            let scaled = i128::from(self.budget) * i128::from(self.full()) / i128::from(before.max(1));
+            self.budget = i64::try_from(scaled).unwrap_or(i64::MAX);
+        }
+    }
+
+    /// Fills the budget for every period that has ended.
+    pub fn advance(&mut self, now: u64) {
+        if now < self.next_ns {
+            return;
+        }
+        let periods = (now - self.next_ns) / self.period_ns + 1;
+        self.next_ns += periods * self.period_ns;
+        let gained = i128::from(self.full()) * i128::from(periods);
+        let budget = (i128::from(self.budget) + gained).min(i128::from(self.full()));
+        self.budget = i64::try_from(budget).unwrap_or(i64::MIN);
+        self.is_exhausted = self.budget <= 0;
+    }
+
+    /// Takes what the job was charged; corrections may be negative.
+    pub fn charge(&mut self, ns: i64) {
+        self.budget = self.budget.saturating_sub(ns);
+        // Only the end of a period ends this: a correction must not open the gate for a few microseconds.
+        self.is_exhausted |= self.budget <= 0;
+    }
+
+    /// Whether the job has to wait for the end of the period.
+    pub fn is_exhausted(&self) -> bool {
+        self.is_exhausted
+    }
+
+    /// What is left; negative: owed.
+    pub fn budget_ns(&self) -> i64 {
+        self.budget
+    }
+
+    /// When the period ends.
+    pub fn next_ns(&self) -> u64 {
+        self.next_ns
+    }
+
+    /// The cap.
+    pub fn cap_ppm(&self) -> u32 {
+        u32::try_from(self.cap_ppm).unwrap_or(u32::MAX)
+    }
+
+    fn full(&self) -> i64 {
+        let ns = u128::from(self.cap_ppm) * u128::from(self.period_ns) / u128::from(PPM);
+        i64::try_from(ns).unwrap_or(i64::MAX).max(1)
+    }
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The constants of the policy, each with its reason. Nanoseconds and parts per million.
+
+const US: u64 = 1_000;
+const MS: u64 = 1_000_000;
+
+/// What can be tuned. [`Config::default`] is what the documents promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Shortest request of a job of class normal or low in Turns: below it hand-overs cost more than 2 %.
+    pub quantum_min_ns: u64,
+    /// Longest: half a percentage point of one second.
+    pub quantum_max_ns: u64,
+    /// In Overlap a job is closed when it is further ahead of its share than this: two slices of the device's own.
+    pub slack_ns: u64,
+    /// Period of a cap's budget.
+    pub period_ns: u64,
+    /// Work in flight while another job wants the device.
+    pub depth_contended_ns: u64,
+    /// Work in flight of a job beside one of a higher class.
+    pub depth_beside_higher_ns: u64,
+    /// What all jobs of lower classes get together, however much higher classes want; and what is left for jobs
+    /// without a promise when everything is promised.
+    pub floor_ppm: u32,
+    /// How long a device may be drained before others are let in; at least three quanta.
+    pub drain_timeout_ns: u64,
+    /// A regime holds at least this long.
+    pub hysteresis_ns: u64,
+    /// For how long two jobs must have wanted the device without pause before they take turns.
+    pub evidence_ns: u64,
+    /// Turns end when less than this part of the device's time was used in them.
+    pub turns_efficiency_ppm: u32,
+    /// Jobs with longer units do not take turns of their own accord: a drain would take as long.
+    pub turns_unit_ns: u64,
+    /// A job that was idle for less than this still wants the device: gaps between two launches are no end of work.
+    pub think_ns: u64,
+    /// Who has the turn and is idle for this long gives it up.
+    pub release_ns: u64,
+    /// How long a gang whose members wait for one another at closed gates is left so before it may go on for a moment.
+    pub run_ahead_ns: u64,
+    /// Interval of observations while a device is drained, or a higher class may wake.
+    pub watch_drain_ns: u64,
+    /// Interval in Turns, and near the end of a cap's budget.
+    pub watch_turns_ns: u64,
+    /// Interval in Overlap while several jobs want the device.
+    pub watch_overlap_ns: u64,
+    /// Interval while one of several jobs wants it, or a capped job is alone.
+    pub watch_light_ns: u64,
+    /// Interval while none of several jobs wants it.
+    pub watch_idle_ns: u64,
+    /// Interval for a job alone: only to show what it got.
+    pub watch_alone_ns: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            quantum_min_ns: 2 * MS,
+            quantum_max_ns: 5 * MS,
+            slack_ns: 4 * MS,
+            period_ns: 100 * MS,
+            depth_contended_ns: 500 * US,
+            depth_beside_higher_ns: 200 * US,
+            floor_ppm: 20_000,
+            drain_timeout_ns: 50 * MS,
+            hysteresis_ns: 1_000 * MS,
+            evidence_ns: 250 * MS,
+            turns_efficiency_ppm: 950_000,
+            turns_unit_ns: 20 * MS,
+            think_ns: 200 * US,
+            release_ns: 100 * US,
+            run_ahead_ns: 2 * MS,
+            watch_drain_ns: 50 * US,
+            watch_turns_ns: 100 * US,
+            watch_overlap_ns: 200 * US,
+            watch_light_ns: MS,
+            watch_idle_ns: 5 * MS,
+            watch_alone_ns: 500 * MS,
+        }
+    }
+}

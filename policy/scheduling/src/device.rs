@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One device: its members, what they are owed, and what an observation changes.
+
+use std::collections::BTreeMap;
+
+use crate::cap::Server;
+use crate::charge::Crowd;
+use crate::class::weights;
+use crate::command::{HeldBy, Regime};
+use crate::config::Config;
+use crate::event::{Class, DeviceKey, JobKey, Observation, Terms};
+use crate::member::Member;
+use crate::regime::{Evidence, Rule};
+use crate::share::Contest;
+
+/// Who has the turn, in Turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Nobody; the device is drained, or has been since this instant.
+    Free { since_ns: u64 },
+    /// This job.
+    Held { job: JobKey, since_ns: u64 },
+}
+
+/// One device.
+#[derive(Clone, Debug)]
+pub(crate) struct Device {
+    pub key: DeviceKey,
+    pub members: BTreeMap<JobKey, Member>,
+    pub contest: Contest,
+    pub rule: Rule,
+    pub turn: Turn,
+    /// A gang that waits until all its devices are free: nobody else gets a turn here.
+    pub claim: Option<JobKey>,
+    /// Who had the turn last, for the hand-over's length and for who is shown as the cause of waiting.
+    pub last_holder: Option<JobKey>,
+    pub observed_ns: Option<u64>,
+    pub is_unmanaged: bool,
+    /// Length of a turn of class normal; follows the measured length of a hand-over.
+    pub quantum_ns: u64,
+    handover_ns: u64,
+    idle_since_ns: Option<u64>,
+}
+
+impl Device {
+    pub fn new(key: DeviceKey, config: &Config) -> Self {
+        Self {
+            key,
+            members: BTreeMap::new(),
+            contest: Contest::default(),
+            rule: Rule::new(config),
+            turn: Turn::Free { since_ns: 0 },
+            claim: None,
+            last_holder: None,
+            observed_ns: None,
+            is_unmanaged: false,
+            quantum_ns: config.quantum_max_ns,
+            handover_ns: config.quantum_max_ns / 50,
+            idle_since_ns: None,
+        }
+    }
+
+    pub fn is_turns(&self) -> bool {
+        self.rule.regime() == Regime::Turns
+    }
+
+    /// The job that has the turn.
+    pub fn holder(&self) -> Option<JobKey> {
+        match self.turn {
+            Turn::Held { job, .. } if self.is_turns() => Some(job),
+            _ => None,
+        }
+    }
+
+    /// Gives a job these terms here.
+    pub fn set_terms(&mut self, job: JobKey, terms: Terms, config: &Config, now: u64) {
+        let request = terms.class.request_ns(self.quantum_ns);
+        match self.members.get_mut(&job) {
+            Some(member) => member.set_terms(terms, config, now),
+            None => {
+                self.members.insert(job, Member::new(terms, config, now));
+                self.contest.add(job, request);
+            }
+        }
+        self.contest.set_request(job, request);
+        self.weigh(config);
+    }
+
+    /// The job is gone from here.
+    pub fn remove(&mut self, job: JobKey, config: &Config, now: u64) {
+        self.members.remove(&job);
+        self.contest.remove(job);
+        if self.claim == Some(job) {
+            self.claim = None;
+        }
+        if self.holder() == Some(job) {
+            self.turn = Turn::Free { since_ns: now };
+        }
+        self.rule.forget(config);
+        self.weigh(config);
+    }
+
+    /// Jobs with a client here.
+    pub fn present(&self) -> impl Iterator<Item = (JobKey, &Member)> {
+        self.members
+            .iter()
+            .filter(|(_, member)| !member.seats.is_empty())
+            .map(|(job, member)| (*job, member))
+    }
+
+    /// Jobs that would use the device if they were let.
+    pub fn candidates(&self) -> impl Iterator<Item = (JobKey, &Member)> {
+        self.present().filter(|(_, member)| member.is_candidate())
+    }
+
+    /// Whether several jobs wanted the device of late: then the work in flight is bounded.
+    pub fn is_contended(&self, config: &Config, now: u64) -> bool {
+        let recent = |member: &Member| member.wanted_within(config.hysteresis_ns, now);
+        self.present().filter(|(_, member)| recent(member)).count() >= 2
+    }
+
+    /// Whether nothing is on the device or on its way, and no gate is open.
+    pub fn is_quiet(&self) -> bool {
+        self.members
+            .values()
+            .all(|member| member.is_drained(self.rule.is_forced))
+    }
+
+    /// How long this device may take to drain: as configured, at least three quanta, and no shorter than the longest
+    /// unit takes (as far as that is reasonable: a client says itself how long its units are).
+    pub fn drain_timeout_ns(&self, config: &Config) -> u64 {
+        let unit = self
+            .members
+            .values()
+            .map(Member::unit_ns)
+            .max()
+            .unwrap_or(0)
+            .min(200_000_000);
+        config.drain_timeout_ns.max(3 * self.quantum_ns).max(unit + unit / 2)
+    }
+
+    /// Lets all caps' periods end that have ended.
+    pub fn advance_caps(&mut self, now: u64) {
+        for server in self.members.values_mut().filter_map(|member| member.server.as_mut()) {
+            server.advance(now);
+        }
+    }
+
+    /// Books an observation: charges, duties, who wants and who does not. The gangs are those that are kept from here by
+    /// other devices, too.
+    pub fn account(&mut self, seen: &[Observation], gangs: &[JobKey], config: &Config, now: u64) {
+        let dt = self.observed_ns.map_or(0, |at| now.saturating_sub(at));
+        self.observed_ns = Some(now);
+        let wanted_before: Vec<bool> = self.members.values().map(Member::is_candidate).collect();
+        let crowd = self.take(seen, now);
+        self.advance_caps(now);
+        // Who wants is in before the charges are shared, who does not leaves after.
+        let mut charges = Vec::new();
+        for (job, member) in &mut self.members {
+            if member.is_candidate() || member.is_busy() {
+                self.contest.join(*job);
+            }
+            let mut charge = 0;
+            for seat in &mut member.seats {
+                charge += seat.meter.observe(&seat.seen, dt, crowd);
+            }
+            charges.push((*job, charge));
+        }
+        self.weigh(config);
+        self.contest.serve(&charges);
+        for ((member, (_, charge)), wanted) in self.members.values_mut().zip(&charges).zip(wanted_before) {
+            member.book(now, dt, *charge, wanted);
+        }
+        for job in gangs {
+            self.contest.limit_claim(*job, self.quantum_ns);
+        }
+        for (job, member) in &self.members {
+            let is_over = !member.is_busy() && (member.is_capped() || !member.wanted_within(config.think_ns, now));
+            if is_over && self.contest.lag(*job) >= 0 {
+                self.contest.leave(*job);
+            }
+        }
+        self.weigh(config);
+        let is_busy = crowd.after > 0;
+        if self.is_turns() && self.candidates().next().is_some() {
+            self.rule.book(dt, is_busy);
+        }
+        self.time_handover(is_busy, config, now);
+    }
+
+    /// Takes over what was seen; returns how many clients were busy before and are now.
+    fn take(&mut self, seen: &[Observation], now: u64) -> Crowd {
+        let unmanaged = u32::from(self.is_unmanaged);
+        let mut crowd = Crowd {
+            before: unmanaged,
+            after: unmanaged,
+        };
+        let seats = || BTreeMap::from_iter(seen.iter().map(|seen| (seen.client, seen)));
+        let seen = seats();
+        for seat in self.members.values_mut().flat_map(|member| &mut member.seats) {
+            crowd.before += u32::from(seat.meter.was_busy());
+            if let Some(seen) = seen.get(&seat.client) {
+                if !seen.is_busy || seat.meter.has_progressed(seen) || seat.seen_ns.is_none() {
+                    seat.progressed_ns = now;
+                }
+                seat.seen = **seen;
+                seat.seen_ns = Some(now);
+            }
+            crowd.after += u32::from(seat.seen.is_busy);
+        }
+        crowd
+    }
+
+    /// Weights depend on who wants the device.
+    fn weigh(&mut self, config: &Config) {
+        let promised = self
+            .members
+            .values()
+            .map(|member| u64::from(member.terms.promise_ppm))
+            .sum();
+        let wanting: Vec<JobKey> = self
+            .members
+            .keys()
+            .copied()
+            .filter(|job| self.contest.is_in(*job))
+            .collect();
+        let terms: Vec<Terms> = wanting.iter().map(|job| self.members[job].terms).collect();
+        for (job, weight) in wanting.iter().zip(weights(&terms, promised, config.floor_ppm)) {
+            self.contest.set_weight(*job, weight);
+        }
+    }
+
+    /// The share that the job is entitled to now, beside the others that want the device; at most its cap.
+    pub fn entitled_ppm(&self, job: JobKey, config: &Config) -> u32 {
+        let Some(member) = self.members.get(&job) else { return 0 };
+        let promised = self
+            .members
+            .values()
+            .map(|member| u64::from(member.terms.promise_ppm))
+            .sum();
+        let others = self
+            .members
+            .iter()
+            .filter(|(other, _)| **other != job && self.contest.is_in(**other));
+        let terms: Vec<Terms> = std::iter::once(member.terms)
+            .chain(others.map(|(_, member)| member.terms))
+            .collect();
+        let weights = weights(&terms, promised, config.floor_ppm);
+        let sum: u128 = weights.iter().map(|weight| u128::from(*weight)).sum();
+        let ppm = u128::from(weights[0]) * 1_000_000 / sum.max(1);
+        let cap = member.server.as_ref().map_or(1_000_000, Server::cap_ppm);
+        u32::try_from(ppm).unwrap_or(1_000_000).min(cap)
+    }
+
+    /// The class and key of the most urgent job above `class` that wants the device and is not ahead of its share.
+    pub fn outranked_by(&self, class: Class) -> Option<JobKey> {
+        self.candidates()
+            .filter(|(job, member)| member.terms.class > class && self.contest.lag(*job) >= 0)
+            .max_by_key(|(_, member)| member.terms.class)
+            .map(|(job, _)| job)
+    }
+
+    /// Whether a job of a higher class has a client here.
+    pub fn is_beside_higher(&self, class: Class) -> bool {
+        self.present().any(|(_, member)| member.terms.class > class)
+    }
+
+    /// What is judged to choose the regime.
+    pub fn evidence(&self, config: &Config, now: u64) -> Evidence {
+        let mut evidence = Evidence {
+            saturated: 0,
+            proven: 0,
+            unit_ns: 0,
+            is_stuck: self.members.values().any(Member::is_stuck),
+            is_unmanaged: self.is_unmanaged,
+        };
+        for (_, member) in self.present() {
+            if let Some(since) = member.saturated_ns {
+                evidence.saturated += 1;
+                evidence.proven += usize::from(now.saturating_sub(since) >= config.evidence_ns);
+                evidence.unit_ns = evidence.unit_ns.max(member.unit_ns());
+            }
+        }
+        evidence
+    }
+
+    /// For what reason a job waits while another has the turn or had it last.
+    pub fn held_by_turn(&self, job: JobKey) -> HeldBy {
+        let Some(holder) = self.holder().or(self.last_holder).filter(|holder| *holder != job) else {
+            return HeldBy::None;
+        };
+        let class = |job: JobKey| self.members.get(&job).map(|member| member.terms.class);
+        if class(holder) > class(job) {
+            HeldBy::Priority(holder)
+        } else {
+            HeldBy::Neighbour(holder)
+        }
+    }
+
+    /// Times hand-overs: from the last sight of the old holder's work to the first of the new one's. A quantum is fifty
+    /// times as long, so that at most 2 % are lost.
+    fn time_handover(&mut self, is_busy: bool, config: &Config, now: u64) {
+        if !self.is_turns() {
+            self.idle_since_ns = None;
+            return;
+        }
+        match (self.idle_since_ns, is_busy) {
+            (None, false) => self.idle_since_ns = Some(now),
+            (Some(since), true) => {
+                let took = now.saturating_sub(since).min(config.quantum_max_ns / 10);
+                self.handover_ns = (7 * self.handover_ns + took) / 8;
+                let quantum = (self.handover_ns * 50).clamp(config.quantum_min_ns, config.quantum_max_ns);
+                self.idle_since_ns = None;
+                if quantum.abs_diff(self.quantum_ns) * 10 > self.quantum_ns {
+                    self.quantum_ns = quantum;
+                    for (job, member) in &self.members {
+                        self.contest.set_request(*job, member.terms.class.request_ns(quantum));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}

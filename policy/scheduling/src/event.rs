@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the scheduler is told: who is there under which terms, and what was seen on a device.
+//!
+//! Times are nanoseconds of one monotonic clock, parts of device time are parts per million.
+
+/// A job; the caller's numbering.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobKey(pub u64);
+
+/// A client (one process of a job); the caller's numbering.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientKey(pub u64);
+
+/// A device; the caller's numbering.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeviceKey(pub u32);
+
+/// How urgent a job's work is. A higher class is served sooner; what it gets in the long run is its share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// Fills what the others leave.
+    Low,
+    /// The default.
+    #[default]
+    Normal,
+    /// Someone waits for it.
+    High,
+    /// Before everything else.
+    Realtime,
+}
+
+/// The terms of a job on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// Promised part of device time, parts per million; 0: none.
+    pub promise_ppm: u32,
+    /// Weight among the jobs without a promise; 0 counts as 1.
+    pub weight: u32,
+    /// Class.
+    pub class: Class,
+    /// Part of device time never exceeded, parts per million.
+    pub cap_ppm: Option<u32>,
+    /// The job's work on several devices waits for one another (collectives): its gates open and close together.
+    pub is_gang: bool,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self {
+            promise_ppm: 0,
+            weight: 100,
+            class: Class::Normal,
+            cap_ppm: None,
+            is_gang: false,
+        }
+    }
+}
+
+/// What was seen of one client on one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Observation {
+    /// Whose.
+    pub client: ClientKey,
+    /// A thread stands at the closed gate or at the depth limit.
+    pub is_waiting: bool,
+    /// A thread is between its gate check and the end of its launch call.
+    pub is_entering: bool,
+    /// Submitted compute work has not retired.
+    pub is_busy: bool,
+    /// Cumulative device time that the client's work occupied, where it is known for all of its work. Not the time
+    /// between two events while others ran in between. Replaces what was charged from samples.
+    pub busy_ns: Option<u64>,
+    /// Changes whenever work retires.
+    pub retired: u64,
+    /// Longest recent unit (kernel or graph); 0: unknown.
+    pub unit_ns: u64,
+    /// The process is stopped.
+    pub is_stopped: bool,
+}
+
+impl Observation {
+    /// An idle client that never did anything.
+    pub fn idle(client: ClientKey) -> Self {
+        Self {
+            client,
+            is_waiting: false,
+            is_entering: false,
+            is_busy: false,
+            busy_ns: None,
+            retired: 0,
+            unit_ns: 0,
+            is_stopped: false,
+        }
+    }
+}
+
+/// Something happened.
+#[derive(Clone, Copy, Debug)]
+pub enum Event<'a> {
+    /// The job's terms on the device are these, from now on.
+    JobTerms {
+        /// Whose.
+        job: JobKey,
+        /// Where.
+        device: DeviceKey,
+        /// What.
+        terms: Terms,
+    },
+    /// The job is gone, with all its clients, on all devices.
+    JobGone {
+        /// Which.
+        job: JobKey,
+    },
+    /// A client may use the device. Its gate is closed until a command opens it.
+    ClientJoined {
+        /// Who.
+        client: ClientKey,
+        /// Its job.
+        job: JobKey,
+        /// Where.
+        device: DeviceKey,
+    },
+    /// The client is gone, on all devices.
+    ClientLeft {
+        /// Who.
+        client: ClientKey,
+    },
+    /// What is to be seen of the clients of a device, now, after all earlier commands were carried out.
+    Observe {
+        /// Where.
+        device: DeviceKey,
+        /// One for each client; one that is missing is as it was.
+        seen: &'a [Observation],
+    },
+    /// One job at a time must have the device (memory is swapped, or isolation was asked for), or no longer.
+    Residency {
+        /// Where.
+        device: DeviceKey,
+        /// Whether it must.
+        exclusive: bool,
+    },
+    /// Processes that nobody controls use the device's time, or no longer.
+    Unmanaged {
+        /// Where.
+        device: DeviceKey,
+        /// Whether they do.
+        busy: bool,
+    },
+    /// Time has passed.
+    Tick,
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Who may use a device's time, as a pure function: [`Scheduler::step`]`(now, event) -> commands`.
+//!
+//! No clock, no I/O, no `unsafe`. The caller looks at the devices as often as [`Scheduler::wants_observation`] asks, tells
+//! what it saw, and carries the commands out before it looks again.
+//!
+//! Terms (the rest in the design's glossary). *Unit*: a kernel or graph, which runs to its end. *Member*: a job on a
+//! device. *Wants*: has work on the device or a thread at its gate. *Charge*: device time taken from a job's account,
+//! measured (`charge`). *Lag*: device time that a job is owed beside those that want the device too (`share`). *Slack*:
+//! by how much a job may be ahead before it is kept away. Units: nanoseconds, parts per million.
+//!
+//! A client at a gate:
+//! ```text
+//!                 Open                                   launch                 retired
+//!   closed ─────────────────────────────► open, idle ─────────────► busy ───────────────────► open, idle
+//!    ▲  ▲                                    │ Close                  │ Close
+//!    │  └────────────────────────────────────┘                        ▼
+//!    │                        retired                              draining ──── drain timeout ───► not draining
+//!    └──────────────────────────────────────────────────────────────┘ ▲          (others go on)         │
+//!                                                                      └──────────── retires again ─────┘
+//! ```
+//! A device's regime:
+//! ```text
+//!               two jobs want it without pause (0.25 s), or one must have it alone
+//!   Overlap ────────────────────────────────────────────────────────────────────────────► Turns
+//!   several gates open;                                                   one job's gates open;
+//!   who is ahead by the slack is closed                                   drain, then the next
+//!      ▲                                                                                    │
+//!      └────────────────────────────────────────────────────────────────────────────────────┘
+//!        after 1 s: fewer than two such jobs, or turns leave the device idle; at once: a drain does not end
+//! ```
+//! The service-error bound. For every job that wants the device without pause over an interval, the device time that it is
+//! charged differs from its share of what is charged to all by at most
+//!
+//! ```text
+//!   Turns:    quantum + depth + one unit + one observation interval      (5 ms + 0.5 ms + unit + 0.1 ms)
+//!   Overlap:  slack   + depth + one unit + one observation interval      (4 ms + 0.5 ms + unit + 0.2 ms)
+//! ```
+//! at each end of the interval, and what it is charged differs from what it used by half an observation interval for each
+//! hand-over (Turns), or by what samples of overlapping work can tell (Overlap, see `charge`). A job's cap is exceeded in
+//! no period by more than depth + one unit + one observation interval, and what was exceeded is paid by the next periods.
+//! Nothing waits for ever: a drain ends after its timeout, a job of a lower class gets the floor, a gang that is torn goes
+//! on for a moment, a bound on the work in flight that keeps that work from ending is lifted.
+#![forbid(unsafe_code)]
+
+mod cap;
+mod charge;
+mod class;
+mod command;
+mod config;
+mod depth;
+mod device;
+mod event;
+mod gang;
+mod member;
+mod overlap;
+mod record;
+mod regime;
+mod scheduler;
+mod share;
+mod turns;
+mod view;
+
+pub use command::{Action, Command, HeldBy, JobState, JobView, Regime};
+pub use config::Config;
+pub use event::{Class, ClientKey, DeviceKey, Event, JobKey, Observation, Terms};
+pub use scheduler::Scheduler;

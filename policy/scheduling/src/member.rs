@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A *member*: one job on one device, with a *seat* for each of its clients there.
+
+use crate::cap::Server;
+use crate::charge::Meter;
+use crate::command::HeldBy;
+use crate::config::Config;
+use crate::event::{ClientKey, Observation, Terms};
+use crate::record::Window;
+
+/// Time constant of a job's duty.
+const DUTY_NS: i64 = 100_000_000;
+const PPM: i64 = 1_000_000;
+
+/// A gate as it was last commanded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gate {
+    Closed,
+    Open { depth_ns: Option<u64> },
+}
+
+/// One client on one device.
+#[derive(Clone, Debug)]
+pub(crate) struct Seat {
+    pub client: ClientKey,
+    pub gate: Gate,
+    /// When the gate last opened or closed.
+    pub changed_ns: u64,
+    pub seen_ns: Option<u64>,
+    pub seen: Observation,
+    pub meter: Meter,
+    /// When work last retired, or the client was last seen idle.
+    pub progressed_ns: u64,
+    /// `NotDraining` was said.
+    pub is_stuck: bool,
+}
+
+impl Seat {
+    pub fn new(client: ClientKey, now: u64) -> Self {
+        Self {
+            client,
+            gate: Gate::Closed,
+            changed_ns: now,
+            seen_ns: None,
+            seen: Observation::idle(client),
+            meter: Meter::default(),
+            progressed_ns: now,
+            is_stuck: false,
+        }
+    }
+
+    /// Whether the client has work on the device or a thread that wants to bring some and can.
+    pub fn wants(&self) -> bool {
+        self.seen.is_busy || (!self.seen.is_stopped && (self.seen.is_waiting || self.seen.is_entering))
+    }
+
+    /// Whether its gate is closed and nothing of it is on the device or on its way, seen after the gate closed. A stopped
+    /// thread inside a launch call brings at most one unit, later: nobody is made to wait for it unless the device must
+    /// be somebody's alone.
+    pub fn is_drained(&self, is_strict: bool) -> bool {
+        let is_entering = self.seen.is_entering && (is_strict || !self.seen.is_stopped);
+        self.gate == Gate::Closed
+            && self.seen_ns.is_some_and(|seen| seen > self.changed_ns)
+            && !self.seen.is_busy
+            && !is_entering
+    }
+}
+
+/// A time for which a job that was kept waiting too long is let in, whatever its share and class.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Relief {
+    pub left_ns: i64,
+    pub until_ns: u64,
+}
+
+/// One job on one device.
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    pub terms: Terms,
+    pub seats: Vec<Seat>,
+    pub server: Option<Server>,
+    /// When it was last seen to want the device.
+    pub wanted_ns: Option<u64>,
+    /// Part of the time for which it wanted it, of late, parts per million.
+    duty_ppm: i64,
+    /// Since when its duty is above 90 % (until it is below 80 %).
+    pub saturated_ns: Option<u64>,
+    /// `None`: its gates are to be open.
+    pub held_by: Option<HeldBy>,
+    /// In Overlap it was ahead by more than the slack and has not been owed anything since.
+    pub is_ahead: bool,
+    /// Since when a thread of it stands at its closed gate for other reasons than its cap.
+    pub waiting_ns: Option<u64>,
+    pub relief: Option<Relief>,
+    pub waited_ns: u64,
+    pub second: Window,
+    pub minute: Window,
+}
+
+impl Member {
+    pub fn new(terms: Terms, config: &Config, now: u64) -> Self {
+        let mut member = Self {
+            terms,
+            seats: Vec::new(),
+            server: None,
+            wanted_ns: None,
+            duty_ppm: 0,
+            saturated_ns: None,
+            held_by: Some(HeldBy::None),
+            is_ahead: false,
+            waiting_ns: None,
+            relief: None,
+            waited_ns: 0,
+            second: Window::new(100_000_000, now),
+            minute: Window::new(6_000_000_000, now),
+        };
+        member.set_terms(terms, config, now);
+        member
+    }
+
+    /// Other terms from now on.
+    pub fn set_terms(&mut self, terms: Terms, config: &Config, now: u64) {
+        self.terms = terms;
+        // The whole device is no cap.
+        match (terms.cap_ppm.filter(|cap| i64::from(*cap) < PPM), &mut self.server) {
+            (Some(cap), Some(server)) => {
+                server.advance(now);
+                server.change(cap);
+            }
+            (Some(cap), server @ None) => *server = Some(Server::new(cap, config.period_ns, now)),
+            (None, server) => *server = None,
+        }
+    }
+
+    /// Whether any of its clients wants the device.
+    pub fn wants(&self) -> bool {
+        self.seats.iter().any(Seat::wants)
+    }
+
+    /// Whether its cap keeps it from the device now.
+    pub fn is_capped(&self) -> bool {
+        self.server.as_ref().is_some_and(Server::is_exhausted)
+    }
+
+    /// Whether work of it is on the device.
+    pub fn is_busy(&self) -> bool {
+        self.seats.iter().any(|seat| seat.seen.is_busy)
+    }
+
+    /// Whether it would use the device if it were let.
+    pub fn is_candidate(&self) -> bool {
+        self.wants() && !self.is_capped()
+    }
+
+    /// Whether it wanted the device within this time.
+    pub fn wanted_within(&self, ns: u64, now: u64) -> bool {
+        self.wanted_ns.is_some_and(|at| now.saturating_sub(at) < ns)
+    }
+
+    /// Longest recent unit of its clients.
+    pub fn unit_ns(&self) -> u64 {
+        self.seats.iter().map(|seat| seat.seen.unit_ns).max().unwrap_or(0)
+    }
+
+    /// Whether nothing of it is on the device or on its way.
+    pub fn is_drained(&self, is_strict: bool) -> bool {
+        self.seats.iter().all(|seat| seat.is_drained(is_strict))
+    }
+
+    /// Whether a client of it was said not to drain.
+    pub fn is_stuck(&self) -> bool {
+        self.seats.iter().any(|seat| seat.is_stuck)
+    }
+
+    /// Books an interval: what it was charged, whether it wanted the device, for how long it waited.
+    pub fn book(&mut self, now: u64, dt: u64, charge: i64, wanted_before: bool) {
+        self.second.add(now, charge);
+        self.minute.add(now, charge);
+        if let Some(server) = &mut self.server {
+            server.charge(charge);
+        }
+        if let Some(relief) = &mut self.relief {
+            relief.left_ns -= charge;
+        }
+        let wants = self.is_candidate();
+        if self.held_by.is_some() && self.wants() && !self.is_busy() {
+            self.waited_ns += dt;
+        }
+        let dt = i64::try_from(dt).unwrap_or(i64::MAX).min(DUTY_NS);
+        let target = (i64::from(wanted_before) + i64::from(wants)) * PPM / 2;
+        self.duty_ppm += (target - self.duty_ppm) * dt / (DUTY_NS + dt);
+        if self.duty_ppm >= 900_000 {
+            self.saturated_ns.get_or_insert(now);
+        } else if self.duty_ppm < 800_000 {
+            self.saturated_ns = None;
+        }
+        if self.wants() {
+            self.wanted_ns = Some(now);
+        }
+    }
+}

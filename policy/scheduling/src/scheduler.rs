@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The scheduler: takes events, decides for the devices they touch, says what has changed.
+
+use std::collections::BTreeMap;
+
+use crate::command::{Action, Command, HeldBy};
+use crate::config::Config;
+use crate::depth::depth;
+use crate::device::{Device, Turn};
+use crate::event::{ClientKey, DeviceKey, Event, JobKey, Terms};
+use crate::gang::{self, Gang};
+use crate::member::{Gate, Seat};
+use crate::overlap;
+
+/// Shares, caps, classes, regimes and gangs of all devices of a node.
+#[derive(Clone, Debug)]
+pub struct Scheduler {
+    pub(crate) config: Config,
+    pub(crate) now: u64,
+    pub(crate) devices: BTreeMap<DeviceKey, Device>,
+    pub(crate) gangs: BTreeMap<JobKey, Gang>,
+    /// Why gates change in this step.
+    why: Option<&'static str>,
+}
+
+impl Scheduler {
+    /// Knows nobody yet.
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            now: 0,
+            devices: BTreeMap::new(),
+            gangs: BTreeMap::new(),
+            why: None,
+        }
+    }
+
+    /// Takes an event and appends what is to be done, in order. Time does not go back: an earlier `now` counts as the
+    /// latest.
+    pub fn step(&mut self, now: u64, event: Event<'_>, out: &mut Vec<Command>) {
+        self.now = self.now.max(now);
+        let now = self.now;
+        let config = self.config;
+        self.why = None;
+        match event {
+            Event::JobTerms { job, device, terms } => {
+                self.device(device).set_terms(job, terms, &config, now);
+                gang::refresh(&mut self.gangs, &self.devices);
+                self.settle(device, out);
+            }
+            Event::JobGone { job } => {
+                let keys = self.keys(|device| device.members.contains_key(&job));
+                for key in &keys {
+                    self.device(*key).remove(job, &config, now);
+                }
+                gang::refresh(&mut self.gangs, &self.devices);
+                keys.into_iter().for_each(|key| self.settle(key, out));
+            }
+            Event::ClientJoined { client, job, device } => {
+                self.join(client, job, device);
+                self.settle(device, out);
+            }
+            Event::ClientLeft { client } => {
+                let has = |seat: &Seat| seat.client == client;
+                let keys = self.keys(|device| device.members.values().any(|member| member.seats.iter().any(has)));
+                for key in &keys {
+                    for member in self.device(*key).members.values_mut() {
+                        member.seats.retain(|seat| !has(seat));
+                    }
+                    self.device(*key).rule.forget(&config);
+                }
+                gang::refresh(&mut self.gangs, &self.devices);
+                keys.into_iter().for_each(|key| self.settle(key, out));
+            }
+            Event::Observe { device, seen } => {
+                let gangs: Vec<JobKey> = self.gangs.keys().copied().collect();
+                self.device(device).account(seen, &gangs, &config, now);
+                self.settle(device, out);
+            }
+            Event::Residency { device, exclusive } => {
+                self.device(device).rule.is_forced = exclusive;
+                self.settle(device, out);
+            }
+            Event::Unmanaged { device, busy } => {
+                self.device(device).is_unmanaged = busy;
+                self.settle(device, out);
+            }
+            Event::Tick => {
+                for key in self.keys(|_| true) {
+                    self.settle(key, out);
+                }
+            }
+        }
+    }
+
+    /// When `step` is to be called with [`Event::Tick`] if nothing else comes first.
+    pub fn next_deadline(&self) -> Option<u64> {
+        let devices = self.devices.values().flat_map(|device| {
+            let capped = device.present().filter(|(_, member)| member.is_capped());
+            let caps = capped
+                .filter_map(|(_, member)| Some(member.server.as_ref()?.next_ns()))
+                .min();
+            let drain = match device.turn {
+                Turn::Free { since_ns } if device.is_turns() && device.candidates().next().is_some() => {
+                    Some(since_ns + device.drain_timeout_ns(&self.config))
+                }
+                _ => None,
+            };
+            [caps, drain, overlap::relief_due_ns(device, &self.config)]
+        });
+        let gangs = self.gangs.values().map(Gang::due_ns);
+        // What is due already and did not happen waits for an observation, not for a tick.
+        devices.chain(gangs).flatten().filter(|due| *due > self.now).min()
+    }
+
+    fn join(&mut self, client: ClientKey, job: JobKey, key: DeviceKey) {
+        let (config, now) = (self.config, self.now);
+        let device = self.device(key);
+        if !device.members.contains_key(&job) {
+            device.set_terms(job, Terms::default(), &config, now);
+        }
+        if let Some(member) = device.members.get_mut(&job) {
+            member.seats.retain(|seat| seat.client != client);
+            member.seats.push(Seat::new(client, now));
+        }
+        device.rule.forget(&config);
+        gang::refresh(&mut self.gangs, &self.devices);
+    }
+
+    /// Decides anew for a device and all that gangs connect with it.
+    fn settle(&mut self, key: DeviceKey, out: &mut Vec<Command>) {
+        let (config, now) = (self.config, self.now);
+        let keys = gang::connected(&self.gangs, key);
+        for key in &keys {
+            let Some(device) = self.devices.get_mut(key) else {
+                continue;
+            };
+            device.advance_caps(now);
+            let evidence = device.evidence(&config, now);
+            if let Some((regime, reason)) = device.rule.judge(now, &evidence, &config) {
+                device.turn = Turn::Free { since_ns: now };
+                device.claim = None;
+                out.push(Command {
+                    action: Action::Regime { device: *key, regime },
+                    reason,
+                });
+            }
+            if !device.is_turns() {
+                overlap::judge(device, &config, now);
+            }
+        }
+        self.take_turns(&keys, out);
+        let gangs: Vec<JobKey> = self.gangs.keys().copied().collect();
+        for job in gangs {
+            if let Some(gang) = self.gangs.get_mut(&job)
+                && gang.devices.iter().any(|key| keys.contains(key))
+            {
+                gang.unite(job, &mut self.devices, &config, now);
+            }
+        }
+        // Gates close before others open: what follows an open gate may be what a closed one must not meet.
+        for key in &keys {
+            self.close_gates(*key, out);
+        }
+        for key in &keys {
+            self.open_gates(*key, out);
+            self.name_drains(*key, out);
+        }
+    }
+
+    fn close_gates(&mut self, key: DeviceKey, out: &mut Vec<Command>) {
+        let (now, why) = (self.now, self.why);
+        let Some(device) = self.devices.get_mut(&key) else {
+            return;
+        };
+        for member in device.members.values_mut() {
+            let Some(by) = member.held_by else { continue };
+            for seat in member.seats.iter_mut().filter(|seat| seat.gate != Gate::Closed) {
+                seat.gate = Gate::Closed;
+                seat.changed_ns = now;
+                let client = seat.client;
+                let action = Action::Close { device: key, client };
+                out.push(Command {
+                    action,
+                    reason: why.unwrap_or(reason(by)),
+                });
+            }
+        }
+    }
+
+    fn open_gates(&mut self, key: DeviceKey, out: &mut Vec<Command>) {
+        let (config, now) = (self.config, self.now);
+        let Some(device) = self.devices.get(&key) else { return };
+        let mut changes = Vec::new();
+        for (job, member) in &device.members {
+            if member.held_by.is_some() {
+                continue;
+            }
+            for (at, seat) in member.seats.iter().enumerate() {
+                let (depth_ns, reason) = depth(device, member, seat, &config, now);
+                let client = seat.client;
+                let action = match seat.gate {
+                    Gate::Closed => Action::Open {
+                        device: key,
+                        client,
+                        depth_ns,
+                    },
+                    Gate::Open { depth_ns: before } if before != depth_ns => Action::Depth {
+                        device: key,
+                        client,
+                        depth_ns,
+                    },
+                    Gate::Open { .. } => continue,
+                };
+                changes.push((*job, at, depth_ns, Command { action, reason }));
+            }
+        }
+        let Some(device) = self.devices.get_mut(&key) else {
+            return;
+        };
+        for (job, at, depth_ns, command) in changes {
+            if let Some(seat) = device.members.get_mut(&job).and_then(|member| member.seats.get_mut(at)) {
+                if seat.gate == Gate::Closed {
+                    seat.changed_ns = now;
+                }
+                seat.gate = Gate::Open { depth_ns };
+                out.push(command);
+            }
+        }
+    }
+
+    /// Names the clients whose work does not end behind a closed gate, and those that drain again.
+    fn name_drains(&mut self, key: DeviceKey, out: &mut Vec<Command>) {
+        let now = self.now;
+        let Some(device) = self.devices.get_mut(&key) else {
+            return;
+        };
+        let timeout = device.drain_timeout_ns(&self.config);
+        for seat in device.members.values_mut().flat_map(|member| &mut member.seats) {
+            let client = seat.client;
+            let is_moving = !seat.seen.is_busy || seat.progressed_ns == now;
+            let closed_for = now.saturating_sub(seat.changed_ns.max(seat.progressed_ns));
+            if seat.is_stuck && is_moving {
+                seat.is_stuck = false;
+                out.push(Command {
+                    action: Action::Draining { device: key, client },
+                    reason: "its work retires again",
+                });
+            } else if !seat.is_stuck && !is_moving && seat.gate == Gate::Closed && closed_for >= timeout {
+                seat.is_stuck = true;
+                out.push(Command {
+                    action: Action::NotDraining { device: key, client },
+                    reason: "its work does not end",
+                });
+            }
+        }
+    }
+
+    pub(crate) fn note(&mut self, why: &'static str) {
+        self.why = Some(why);
+    }
+
+    fn device(&mut self, key: DeviceKey) -> &mut Device {
+        let config = self.config;
+        self.devices.entry(key).or_insert_with(|| Device::new(key, &config))
+    }
+
+    fn keys(&self, of: impl Fn(&Device) -> bool) -> Vec<DeviceKey> {
+        self.devices
+            .values()
+            .filter(|device| of(device))
+            .map(|device| device.key)
+            .collect()
+    }
+}
+
+fn reason(by: HeldBy) -> &'static str {
+    match by {
+        HeldBy::None => "the device is drained",
+        HeldBy::Cap => "the cap is used up",
+        HeldBy::Neighbour(_) => "another job is owed time",
+        HeldBy::Priority(_) => "a job of a higher class wants the device",
+        HeldBy::Unmanaged => "processes outside of our control use the device",
+    }
+}

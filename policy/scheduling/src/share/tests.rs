@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Shares alone: what is owed adds up to nothing, service stays within the bound, nobody starves.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const MS: i64 = 1_000_000;
+
+fn sum_of_lags(contest: &Contest) -> i64 {
+    contest.rows.values().filter(|row| row.is_in).map(|row| row.lag).sum()
+}
+
+fn contest(weights: &[u64], request_ns: u64) -> (Contest, Vec<JobKey>) {
+    let mut contest = Contest::default();
+    let jobs: Vec<JobKey> = (0..weights.len() as u64).map(JobKey).collect();
+    for (job, weight) in jobs.iter().zip(weights) {
+        contest.add(*job, request_ns);
+        contest.set_weight(*job, *weight);
+        contest.join(*job);
+    }
+    (contest, jobs)
+}
+
+/// Serves requests one after another, each in units of `unit` (which run to their end), as a device in turns does.
+fn run(
+    contest: &mut Contest,
+    jobs: &[JobKey],
+    units: &[i64],
+    until_ns: i64,
+    mut each: impl FnMut(&Contest, &[i64]),
+) -> Vec<i64> {
+    let mut got = vec![0; jobs.len()];
+    let mut now = 0;
+    while now < until_ns {
+        let job = contest.best(jobs).expect("somebody wants");
+        contest.renew(job);
+        while !contest.is_served(job) {
+            let at = jobs.iter().position(|other| *other == job).unwrap_or(0);
+            contest.serve(&[(job, units[at])]);
+            got[at] += units[at];
+            now += units[at];
+            each(contest, &got);
+        }
+    }
+    got
+}
+
+#[test]
+fn service_stays_within_one_request_and_one_unit_of_the_share() {
+    let cases: [&[u64]; 6] = [
+        &[1, 1],
+        &[3, 1],
+        &[9, 1],
+        &[5, 15, 30, 50],
+        &[1, 1, 1, 97],
+        &[7, 11, 13],
+    ];
+    let lengths = [20_000, 300_000, 5 * MS];
+    let mut checked = 0;
+    for weights in cases {
+        let total: u64 = weights.iter().sum();
+        // Every assignment of the three unit lengths to the jobs.
+        for code in 0..3usize.pow(weights.len() as u32) {
+            let units: Vec<i64> = (0..weights.len())
+                .map(|i| lengths[code / 3usize.pow(i as u32) % 3])
+                .collect();
+            let bound = 5 * MS + units.iter().max().expect("not empty");
+            let (mut contest, jobs) = contest(weights, 5 * MS as u64);
+            run(&mut contest, &jobs, &units, 300 * MS, |contest, got| {
+                let served: i64 = got.iter().sum();
+                for (i, weight) in weights.iter().enumerate() {
+                    let owed = served as f64 * *weight as f64 / total as f64;
+                    assert!(
+                        (owed - got[i] as f64).abs() <= bound as f64,
+                        "{weights:?} {units:?}: {owed} {got:?}"
+                    );
+                }
+                assert_eq!(sum_of_lags(contest), 0);
+                checked += 1;
+            });
+        }
+    }
+    println!("{checked} states of service checked");
+}
+
+#[test]
+fn a_debt_is_repaid_and_no_more() {
+    // One graph of 100 ms against small kernels: the others catch up before it is chosen again.
+    let (mut contest, jobs) = contest(&[1, 1], 5 * MS as u64);
+    contest.serve(&[(jobs[0], 100 * MS)]);
+    assert_eq!((contest.lag(jobs[0]), contest.lag(jobs[1])), (-50 * MS, 50 * MS));
+    let mut repaid = 0;
+    while contest.best(&jobs) == Some(jobs[1]) {
+        contest.serve(&[(jobs[1], 5 * MS)]);
+        contest.renew(jobs[1]);
+        repaid += 5 * MS;
+    }
+    assert!((95 * MS..=105 * MS).contains(&repaid), "{repaid}");
+}
+
+#[test]
+fn a_changed_weight_changes_neither_lag_nor_what_is_asked() {
+    let (mut contest, jobs) = contest(&[1, 1], 5 * MS as u64);
+    contest.serve(&[(jobs[0], 3 * MS)]);
+    let before = (contest.lag(jobs[0]), contest.lag(jobs[1]), contest.is_served(jobs[0]));
+    contest.set_weight(jobs[1], 9);
+    assert_eq!(
+        before,
+        (contest.lag(jobs[0]), contest.lag(jobs[1]), contest.is_served(jobs[0]))
+    );
+    let got = run(&mut contest, &jobs, &[MS, MS], 1_000 * MS, |_, _| ());
+    let share = got[0] as f64 / got.iter().sum::<i64>() as f64;
+    assert!((share - 0.1).abs() < 0.01, "{share}");
+}
+
+#[test]
+fn sleeping_saves_no_more_than_one_request_and_forgives_no_debt() {
+    let (mut contest, jobs) = contest(&[1, 1], 5 * MS as u64);
+    contest.serve(&[(jobs[0], 40 * MS)]);
+    // The second is owed 20 ms, goes, and comes back with a claim of one request.
+    contest.leave(jobs[1]);
+    assert_eq!(contest.lag(jobs[0]), 0);
+    contest.serve(&[(jobs[0], 500 * MS)]);
+    contest.join(jobs[1]);
+    assert_eq!((contest.lag(jobs[0]), contest.lag(jobs[1])), (-5 * MS, 5 * MS));
+    // One that leaves while it owes (its job's end) leaves the debt where it was.
+    contest.serve(&[(jobs[1], 30 * MS)]);
+    let debt = contest.lag(jobs[1]);
+    assert!(debt < 0);
+    contest.leave(jobs[1]);
+    contest.join(jobs[1]);
+    assert_eq!(contest.lag(jobs[1]), debt);
+}
+
+#[derive(Clone, Debug)]
+enum Act {
+    Join(usize),
+    Leave(usize),
+    Weight(usize, u64),
+    Request(usize, u64),
+    Serve(usize, i64),
+    Correct(usize, i64),
+    Limit(usize, u64),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let at = || 0..5usize;
+    prop_oneof![
+        at().prop_map(Act::Join),
+        at().prop_map(Act::Leave),
+        (at(), 1..1_000_000_000_000u64).prop_map(|(i, weight)| Act::Weight(i, weight)),
+        (at(), 1..20_000_000u64).prop_map(|(i, ns)| Act::Request(i, ns)),
+        (at(), 0..50_000_000i64).prop_map(|(i, ns)| Act::Serve(i, ns)),
+        (at(), -300_000..300_000i64).prop_map(|(i, ns)| Act::Correct(i, ns)),
+        (at(), 0..5_000_000u64).prop_map(|(i, ns)| Act::Limit(i, ns)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_owed_and_what_is_owing_add_up_to_nothing(acts in prop::collection::vec(act(), 1..80)) {
+        let mut contest = Contest::default();
+        for job in 0..5 {
+            contest.add(JobKey(job), 5_000_000);
+        }
+        for act in acts {
+            let key = |i: usize| JobKey(i as u64);
+            match act {
+                Act::Join(i) => contest.join(key(i)),
+                Act::Leave(i) => contest.leave(key(i)),
+                Act::Weight(i, weight) => contest.set_weight(key(i), weight),
+                Act::Request(i, ns) => contest.set_request(key(i), ns),
+                Act::Serve(i, ns) | Act::Correct(i, ns) => {
+                    contest.join(key(i));
+                    contest.serve(&[(key(i), ns)]);
+                }
+                Act::Limit(i, ns) => contest.limit_claim(key(i), ns),
+            }
+            prop_assert_eq!(sum_of_lags(&contest), 0);
+            let waiting: Vec<JobKey> = contest.rows.keys().copied().filter(|job| contest.is_in(*job)).collect();
+            // Work conservation: where somebody wants, somebody is chosen, and it is nobody who is ahead.
+            let best = contest.best(&waiting);
+            prop_assert_eq!(best.is_some(), !waiting.is_empty());
+            if let Some(best) = best {
+                prop_assert!(contest.lag(best) >= 0);
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_starves(weights in prop::collection::vec(1..1000u64, 2..8), unit in 1_000..5_000_000i64) {
+        let (mut contest, jobs) = contest(&weights, 5_000_000);
+        let units = vec![unit; jobs.len()];
+        // Long enough for the lightest to be owed two requests.
+        let total: u64 = weights.iter().sum();
+        let lightest = *weights.iter().min().expect("not empty");
+        let enough = 2 * (5 * MS + unit) * i64::try_from(total / lightest + 1).expect("small");
+        let got = run(&mut contest, &jobs, &units, enough, |_, _| ());
+        prop_assert!(got.iter().all(|ns| *ns > 0), "{:?}", got);
+    }
+}

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Turns: one job at a time has the device; it is drained in between.
+//!
+//! ```text
+//!              grant: drained, and the candidate with the earliest deadline (a gang: on all its devices)
+//!   free ──────────────────────────────────────────────────────────────────────────────────────────► held
+//!    ▲  │ not drained in time: Overlap                                                                │
+//!    └──┴─────────────────────────────────────────────────────────────────────────────────────────────┘
+//!              revoke: somebody else wants it, and the holder had its request, is idle, capped or outranked
+//! ```
+//! A holder that nobody waits for keeps its turn. Unless the device must be one job's alone, a job of a higher class than
+//! the holder that is not ahead of its share passes without a turn, and the holder is closed as long as that job wants
+//! the device.
+
+use crate::command::{Action, Command, HeldBy};
+use crate::device::Turn;
+use crate::event::{DeviceKey, JobKey};
+use crate::overlap;
+use crate::scheduler::Scheduler;
+
+/// A turn ends after this many requests of time by the clock, whatever was charged: a holder may want and not use.
+const CLOCK_REQUESTS: u64 = 4;
+
+impl Scheduler {
+    /// Ends and begins turns on these devices, which gangs connect.
+    pub(crate) fn take_turns(&mut self, keys: &[DeviceKey], out: &mut Vec<Command>) {
+        for key in keys {
+            if let Some((job, why)) = self.turn_is_over(*key) {
+                self.end_turn(*key, job);
+                self.note(why);
+            }
+        }
+        for key in keys {
+            self.fall_back_if_late(*key, out);
+        }
+        for key in keys {
+            self.grant(*key);
+        }
+        for key in keys {
+            self.judge_turns(*key);
+        }
+    }
+
+    /// The holder and why its turn is over, if it is.
+    fn turn_is_over(&mut self, key: DeviceKey) -> Option<(JobKey, &'static str)> {
+        let (config, now) = (self.config, self.now);
+        let device = self.devices.get(&key)?;
+        let job = device.holder()?;
+        let Turn::Held { since_ns, .. } = device.turn else {
+            return None;
+        };
+        let Some(member) = device.members.get(&job) else {
+            return Some((job, "the holder is gone"));
+        };
+        let is_claimed = device.claim.is_some_and(|claim| claim != job);
+        let others: Vec<JobKey> = device
+            .candidates()
+            .map(|(other, _)| other)
+            .filter(|other| *other != job)
+            .collect();
+        if member.is_capped() {
+            return Some((job, "the cap is used up"));
+        }
+        if self
+            .gangs
+            .get(&job)
+            .is_some_and(|gang| !gang.may_go_on(job, &self.devices))
+        {
+            return Some((job, "the gang is kept away on another device"));
+        }
+        let is_served = device.contest.is_served(job);
+        if is_claimed {
+            return Some((job, "a gang gets all its devices at once"));
+        }
+        if others.is_empty() {
+            if is_served {
+                self.begin(key, job);
+            }
+            return None;
+        }
+        if !member.wanted_within(config.release_ns, now) {
+            return Some((job, "the holder is idle"));
+        }
+        let is_alone = device.rule.is_forced || self.gangs.contains_key(&job);
+        if is_alone && device.outranked_by(member.terms.class).is_some() {
+            return Some((job, "a higher class wants the device"));
+        }
+        let request = member.terms.class.request_ns(device.quantum_ns);
+        let is_long = now.saturating_sub(since_ns) >= CLOCK_REQUESTS * request;
+        if is_served || is_long {
+            if self.order(key).first() == Some(&job) {
+                self.begin(key, job);
+                return None;
+            }
+            return Some((job, "its request is served"));
+        }
+        None
+    }
+
+    /// The job asks again and keeps its turn.
+    fn begin(&mut self, key: DeviceKey, job: JobKey) {
+        let now = self.now;
+        if let Some(device) = self.devices.get_mut(&key) {
+            device.contest.renew(job);
+            device.turn = Turn::Held { job, since_ns: now };
+            device.last_holder = Some(job);
+        }
+    }
+
+    /// Nobody holds the device; of a gang, any of its devices.
+    fn end_turn(&mut self, key: DeviceKey, job: JobKey) {
+        for key in self.turn_devices(key, job) {
+            if let Some(device) = self.devices.get_mut(&key)
+                && device.holder() == Some(job)
+            {
+                device.turn = Turn::Free { since_ns: self.now };
+            }
+        }
+    }
+
+    /// The devices on which the job has its turn together with this one.
+    fn turn_devices(&self, key: DeviceKey, job: JobKey) -> Vec<DeviceKey> {
+        match self.gangs.get(&job) {
+            Some(gang) => {
+                let is_turns = |key: &&DeviceKey| self.devices.get(key).is_some_and(|device| device.is_turns());
+                gang.devices.iter().filter(is_turns).copied().collect()
+            }
+            None => vec![key],
+        }
+    }
+
+    /// Whether the device is drained, and the gangs that have a seat on it are drained everywhere.
+    fn is_settled(&self, key: DeviceKey) -> bool {
+        self.devices.get(&key).is_some_and(|device| {
+            let is_drained = |job: &JobKey| {
+                self.gangs
+                    .get(job)
+                    .is_none_or(|gang| !gang.devices.contains(&key) || gang.is_drained(*job, &self.devices))
+            };
+            matches!(device.turn, Turn::Free { .. }) && device.is_quiet() && device.members.keys().all(is_drained)
+        })
+    }
+
+    /// Leaves Turns where a drain has taken too long and somebody waits for its end.
+    fn fall_back_if_late(&mut self, key: DeviceKey, out: &mut Vec<Command>) {
+        let Some(device) = self.devices.get(&key) else { return };
+        let Turn::Free { since_ns } = device.turn else { return };
+        let is_late = self.now.saturating_sub(since_ns) >= device.drain_timeout_ns(&self.config);
+        if !device.is_turns() || !is_late || device.candidates().next().is_none() || self.is_settled(key) {
+            return;
+        }
+        let mut keys = vec![key];
+        for job in device.members.keys() {
+            keys.extend(self.turn_devices(key, *job));
+        }
+        for key in keys {
+            if let Some(device) = self.devices.get_mut(&key)
+                && device.is_turns()
+                && let Some((regime, reason)) = device.rule.give_up(self.now)
+            {
+                device.claim = None;
+                let action = Action::Regime { device: key, regime };
+                out.push(Command { action, reason });
+                overlap::judge(device, &self.config, self.now);
+            }
+        }
+    }
+
+    /// Candidates in the order in which they are to have the device: those that are not ahead first, among these the
+    /// higher class, then the earlier deadline.
+    fn order(&self, key: DeviceKey) -> Vec<JobKey> {
+        let Some(device) = self.devices.get(&key) else {
+            return Vec::new();
+        };
+        let may = |job: &JobKey| {
+            self.gangs
+                .get(job)
+                .is_none_or(|gang| gang.may_run(*job, &self.devices, &self.config, self.now))
+        };
+        let mut left: Vec<JobKey> = device.candidates().map(|(job, _)| job).filter(may).collect();
+        let mut order = Vec::with_capacity(left.len());
+        while !left.is_empty() {
+            let class = |job: &JobKey| device.members[job].terms.class;
+            let is_eligible = |job: &&JobKey| device.contest.lag(**job) >= 0;
+            let top = left.iter().filter(is_eligible).map(class).max();
+            let pool: Vec<JobKey> = match top {
+                Some(top) => left
+                    .iter()
+                    .filter(is_eligible)
+                    .filter(|job| class(job) == top)
+                    .copied()
+                    .collect(),
+                None => left.clone(),
+            };
+            let Some(best) = device.contest.best(&pool) else { break };
+            order.push(best);
+            left.retain(|job| *job != best);
+        }
+        order
+    }
+
+    /// Gives a free device to the first candidate; a gang gets all its devices, or claims them.
+    fn grant(&mut self, key: DeviceKey) {
+        let Some(device) = self.devices.get(&key) else { return };
+        if !device.is_turns() || !matches!(device.turn, Turn::Free { .. }) || !self.is_settled(key) {
+            return;
+        }
+        let order = self.order(key);
+        let claim = device.claim.filter(|claim| order.contains(claim));
+        if claim.is_none()
+            && let Some(claim) = device.claim
+        {
+            self.drop_claim(claim);
+        }
+        for job in claim.map_or(order, |claim| vec![claim]) {
+            let keys = self.turn_devices(key, job);
+            if keys
+                .iter()
+                .all(|key| self.is_settled(*key) && self.is_claimable(*key, job))
+            {
+                self.drop_claim(job);
+                for key in keys {
+                    self.begin(key, job);
+                }
+                return;
+            }
+            if keys.iter().all(|key| self.is_claimable(*key, job)) {
+                for key in keys {
+                    let Some(device) = self.devices.get_mut(&key) else {
+                        continue;
+                    };
+                    device.claim = Some(job);
+                    if let Some(holder) = device.holder() {
+                        self.end_turn(key, holder);
+                    }
+                }
+                return;
+            }
+        }
+    }
+
+    fn is_claimable(&self, key: DeviceKey, job: JobKey) -> bool {
+        let claim = self.devices.get(&key).and_then(|device| device.claim);
+        claim.is_none_or(|claim| claim == job)
+    }
+
+    fn drop_claim(&mut self, job: JobKey) {
+        for device in self.devices.values_mut() {
+            if device.claim == Some(job) {
+                device.claim = None;
+            }
+        }
+    }
+
+    /// Says for each member of a device in Turns what keeps it away.
+    fn judge_turns(&mut self, key: DeviceKey) {
+        let (config, now) = (self.config, self.now);
+        let Some(device) = self.devices.get_mut(&key).filter(|device| device.is_turns()) else {
+            return;
+        };
+        let holder = device.holder();
+        let holder_class = holder.and_then(|job| Some(device.members.get(&job)?.terms.class));
+        let jobs: Vec<JobKey> = device.members.keys().copied().collect();
+        for job in jobs {
+            let (verdict, is_ahead) = overlap::verdict(device, job, &config);
+            let is_gang = self.gangs.contains_key(&job);
+            let class = device.members[&job].terms.class;
+            let passes = !device.rule.is_forced && !is_gang && !is_ahead && holder_class.is_some_and(|low| class > low);
+            let held_by = match verdict {
+                Some(HeldBy::Cap) => Some(HeldBy::Cap),
+                // Only a class above the holder's closes the holder.
+                Some(HeldBy::Priority(higher)) if holder == Some(job) && !device.rule.is_forced && !is_gang => {
+                    Some(HeldBy::Priority(higher))
+                }
+                _ if holder == Some(job) || passes => None,
+                _ => Some(device.held_by_turn(job)),
+            };
+            if let Some(member) = device.members.get_mut(&job) {
+                member.held_by = held_by;
+                member.is_ahead = is_ahead;
+            }
+            if holder == Some(job) {
+                overlap::relieve(device, job, &config, now);
+            } else if let Some(member) = device.members.get_mut(&job) {
+                (member.waiting_ns, member.relief) = (None, None);
+            }
+        }
+    }
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is shown of the jobs, and how often the devices are to be looked at.
+
+use crate::command::{HeldBy, JobState, JobView};
+use crate::device::{Device, Turn};
+use crate::event::{DeviceKey, JobKey};
+use crate::member::Member;
+use crate::scheduler::Scheduler;
+
+/// A budget with less than this left may end before the next look at the ordinary interval.
+const NEAR_NS: i64 = 2_000_000;
+
+impl Scheduler {
+    /// Every job on every device, in the order of their keys.
+    pub fn view(&self, now: u64) -> Vec<JobView> {
+        let now = now.max(self.now);
+        let rows = self
+            .devices
+            .values()
+            .flat_map(|device| device.members.iter().map(move |row| (device, row)));
+        rows.map(|(device, (job, member))| self.row(device, *job, member, now))
+            .collect()
+    }
+
+    fn row(&self, device: &Device, job: JobKey, member: &Member, now: u64) -> JobView {
+        let wants = member.wants();
+        let state = if member.is_stuck() {
+            JobState::NotDraining
+        } else if member.is_capped() {
+            JobState::Capped
+        } else if wants && member.held_by.is_some() && !member.is_busy() {
+            JobState::Waiting
+        } else if wants || member.wanted_within(self.config.think_ns, self.now) {
+            JobState::Open
+        } else {
+            JobState::Idle
+        };
+        let held_by = match member.held_by {
+            Some(HeldBy::Cap) => HeldBy::Cap,
+            Some(by) if wants => by,
+            // Its gate is open and the device is not ours to give.
+            None if wants && device.is_unmanaged => HeldBy::Unmanaged,
+            _ => HeldBy::None,
+        };
+        JobView {
+            job,
+            device: device.key,
+            asked_ppm: device.entitled_ppm(job, &self.config),
+            got_ppm_1s: member.second.ppm(now),
+            got_ppm_60s: member.minute.ppm(now),
+            waited_ns: member.waited_ns,
+            state,
+            regime: device.rule.regime(),
+            unit_ns: member.unit_ns(),
+            held_by,
+        }
+    }
+
+    /// How long after one observation of the device the next is wanted. `None`: there is nobody to look at.
+    pub fn wants_observation(&self, device: DeviceKey) -> Option<u64> {
+        let config = &self.config;
+        let device = self.devices.get(&device)?;
+        let present: Vec<(JobKey, &Member)> = device.present().collect();
+        let is_near_cap = present.iter().any(|(_, member)| {
+            let budget = member
+                .server
+                .as_ref()
+                .map(|server| (server.is_exhausted(), server.budget_ns()));
+            member.wants() && budget.is_some_and(|(is_out, left)| !is_out && left < NEAR_NS)
+        });
+        match present.as_slice() {
+            [] => None,
+            _ if is_near_cap => Some(config.watch_turns_ns),
+            [(_, only)] if !device.rule.is_forced => Some(match (&only.server, device.is_unmanaged) {
+                (None, false) => config.watch_alone_ns,
+                _ if only.wants() => config.watch_light_ns / 2,
+                _ => config.watch_light_ns,
+            }),
+            _ => Some(self.watch_shared(device, &present)),
+        }
+    }
+
+    fn watch_shared(&self, device: &Device, present: &[(JobKey, &Member)]) -> u64 {
+        let config = &self.config;
+        let wanting = present.iter().filter(|(_, member)| member.is_candidate());
+        let lowest = wanting.clone().map(|(_, member)| member.terms.class).min();
+        let Some(lowest) = lowest else {
+            // Nobody wants anything; in Turns every gate is closed and whoever wakes waits for the next look.
+            let is_recent = present
+                .iter()
+                .any(|(_, member)| member.wanted_within(config.hysteresis_ns, self.now));
+            return if device.is_turns() || is_recent {
+                config.watch_light_ns / 4
+            } else {
+                config.watch_idle_ns
+            };
+        };
+        let is_draining = device.is_turns() && matches!(device.turn, Turn::Free { .. });
+        let is_holder_idle = device
+            .holder()
+            .and_then(|job| device.members.get(&job))
+            .is_some_and(|member| !member.wants());
+        let others_want = wanting.clone().count() >= 2;
+        if is_draining || is_holder_idle || device.is_beside_higher(lowest) {
+            config.watch_drain_ns
+        } else if device.is_turns() {
+            config.watch_turns_ns
+        } else if others_want {
+            config.watch_overlap_ns
+        } else {
+            config.watch_light_ns
+        }
+    }
+}
