@@ -23,6 +23,7 @@ mod proc_address;
 mod races;
 mod sizes;
 mod storm;
+mod time;
 mod time_bare;
 mod views;
 
@@ -83,6 +84,7 @@ pub fn all() -> Vec<Case> {
         clients::cases(),
         faults::cases(),
         storm::cases(),
+        time::cases(),
         time_bare::cases(),
     ]
     .into_iter()

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The sharing of time, seen from programs: nothing that they do has another result.
+
+use std::process::Command;
+
+use super::{Case, seed, tenth};
+use crate::artefacts::{package_dir, program};
+use crate::rig::Rig;
+
+pub fn cases() -> Vec<Case> {
+    vec![Case::new("time::same_results_with_and_without", same)]
+}
+
+/// Threads of a random program, and their steps.
+const THREADS: &str = "4";
+const STEPS: &str = "120";
+
+/// Random programs over streams, events, captures in all modes, graphs, every form of launch, host functions and default
+/// streams print the same codes and results with the library preloaded and without.
+fn same(rig: &Rig) {
+    let path = program("random_program", "random_program.c", &["-ldl", "-lpthread"]);
+    let rounds = 100 / tenth() as u64;
+    let mut lines = 0;
+    for round in 0..rounds {
+        for mode in ["free", "turns"] {
+            let number = seed().wrapping_add(round).to_string();
+            let arguments = [&number, STEPS, THREADS, mode];
+            let mut bare = rig.command(&path);
+            bare.args(arguments);
+            let (without, with) = (told(rig, bare), told(rig, rig.run(&[], &path, &arguments)));
+            let differs = without
+                .lines()
+                .zip(with.lines())
+                .find(|(bare, preloaded)| bare != preloaded);
+            if let Some((bare, preloaded)) = differs {
+                panic!("random_program {arguments:?}: `{bare}` without, `{preloaded}` with the library");
+            }
+            assert_eq!(without.len(), with.len(), "random_program {arguments:?} ends early");
+            lines += without.lines().count();
+        }
+    }
+    rig.note(format!(
+        "{rounds} programs in each mode, {lines} calls and results alike"
+    ));
+}
+
+/// What the program prints.
+#[track_caller]
+fn told(rig: &Rig, mut command: Command) -> String {
+    command.env("TIME_CLIENT_KERNELS", package_dir().join("kernels"));
+    let output = rig.output(command);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success() && text.contains("\nlaunches "),
+        "{}: {}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    text
+}
