@@ -2,6 +2,7 @@
 //! How a process becomes a client: who it is by the kernel's word, which job it belongs to, and its pages.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use partage_policy::{Attaching, Event, Membership, Process};
 use partage_protocol::aliases::unpacked;
@@ -92,7 +93,14 @@ impl StateDriver {
         }
     }
 
-    fn attach(&mut self, peer: &Peer, process: Process, hello: &Hello, known: Option<(ClientId, PagePair)>, now: Now) {
+    fn attach(
+        &mut self,
+        peer: &Peer,
+        process: Process,
+        hello: &Hello,
+        known: Option<(ClientId, Arc<PagePair>)>,
+        now: Now,
+    ) {
         let to = peer.connection;
         self.notice_exec(process, now);
         if self.clients.of_process(process).len() >= CLIENTS_PER_PROCESS {
@@ -124,7 +132,7 @@ impl StateDriver {
                 (pages, None)
             }
             None => match PagePair::create(id, self.clients.ledger.epoch()) {
-                Ok((pages, gift)) => (pages, Some(gift)),
+                Ok((pages, gift)) => (Arc::new(pages), Some(gift)),
                 Err(error) => {
                     warn!(%error, "no pages for a client");
                     self.clients.ledger.remove(line);
@@ -216,7 +224,7 @@ impl StateDriver {
                 return self.refuse(to, REFUSED_IDENTITY, "these are not the pages of this client");
             }
             (None, Some(fds)) => match PagePair::take_back(fds, id) {
-                Ok(pages) => Some(pages),
+                Ok(pages) => Some(Arc::new(pages)),
                 Err(error) => {
                     warn!(%error, client = %id, "pages not taken back");
                     None
@@ -261,7 +269,7 @@ impl StateDriver {
                     line.granted.store(0, std::sync::atomic::Ordering::SeqCst);
                 }
                 warn!(client = %id, "a client that the ledger does not know came back with its pages");
-                self.attach(peer, process, hello, Some((id, pages)), now);
+                self.attach(peer, process, hello, Some((id, Arc::new(pages))), now);
             }
             Some(Err(error)) => self.refuse(peer.connection, REFUSED_IDENTITY, &error.to_string()),
             None => self.refuse(peer.connection, REFUSED_IDENTITY, "no such client, and no pages of one"),

@@ -12,6 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use partage_policy::{Machine, Process, Reading};
@@ -29,7 +30,7 @@ pub struct Client {
     /// Its line in the ledger.
     pub line: LineIndex,
     /// Its pages; none until it hands them back to a new broker.
-    pub pages: Option<PagePair>,
+    pub pages: Option<Arc<PagePair>>,
     /// The descriptors that its `Welcome` carries.
     pub gift: Option<[OwnedFd; 2]>,
     /// Its process.
@@ -163,7 +164,7 @@ impl Clients {
     /// The pages of a client that has them mapped.
     #[must_use]
     pub fn pages(&self, client: ClientId) -> Option<&PagePair> {
-        self.map.get(&client)?.pages.as_ref()
+        self.map.get(&client)?.pages.as_deref()
     }
 }
 

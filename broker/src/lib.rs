@@ -2,7 +2,7 @@
 //! The broker's parts, as a library so that tests can drive them without a process.
 //!
 //! Read in this order: [`state_driver`] (the owner of all state), [`server`] (the loop around it), [`clients`],
-//! [`ledger`] and [`pages`] (where the reservation words lie), [`host`] (devices and processes).
+//! [`ledger`] and [`pages`] (where the reservation words lie), [`host`] (devices and processes), [`timekeeper`] (the thread that moves the gates).
 
 pub mod attach;
 pub mod clients;
@@ -26,4 +26,5 @@ pub mod signals;
 pub mod socket;
 pub mod state_driver;
 pub mod testing;
+pub mod timekeeper;
 pub mod users;

@@ -29,6 +29,7 @@ use crate::host::nvml::Nvml;
 use crate::host::pidfd::PidFd;
 use crate::socket::{self, Received};
 use crate::state_driver::{Effect, Now, Peer, StateDriver, WatchId};
+use crate::timekeeper::Timekeeper;
 
 /// A connection that said nothing whole for this long is closed.
 pub const HELLO_NS: u64 = 10 * SECOND_NS;
@@ -56,6 +57,7 @@ const TOKEN_FIRST: u64 = 16;
 pub struct Server {
     driver: StateDriver,
     gpu: Nvml,
+    timekeeper: Timekeeper,
     epoll: Epoll,
     client_listener: OwnedFd,
     admin_listener: OwnedFd,
@@ -129,6 +131,7 @@ impl Server {
         Ok(Self {
             driver,
             gpu,
+            timekeeper: Timekeeper::start()?,
             epoll,
             client_listener,
             admin_listener,
@@ -483,6 +486,7 @@ impl Server {
                     }
                 }
             }
+            Effect::Time(message) => self.timekeeper.tell(message),
             Effect::Exit => self.is_leaving = true,
         }
     }

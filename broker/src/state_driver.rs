@@ -13,6 +13,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use partage_policy::{Action, Adoption, Command, EndedJob, Event, JobRecord, LedgerClient, Policy, Process};
 use partage_protocol::admin::{EventView, Reply};
@@ -34,6 +35,7 @@ use crate::host::pidfd::PidFd;
 use crate::host::proc::{Processes, boot_id};
 use crate::ledger::Ledger;
 use crate::records::Store;
+use crate::timekeeper::{Joined, Message};
 use crate::users::Users;
 
 /// The time of one turn of the loop.
@@ -93,6 +95,8 @@ pub enum Effect {
     Watch(WatchId),
     /// An event for those who follow.
     Publish(Box<Recorded>),
+    /// Something for the timekeeper.
+    Time(Message),
     /// Leave.
     Exit,
 }
@@ -356,6 +360,7 @@ impl StateDriver {
 
     fn forget_job(&mut self, job: JobId) {
         self.store.remove(job);
+        self.effects.push(Effect::Time(Message::JobGone(job)));
         if let Some(record) = self.jobs.remove(&job)
             && let Some(first) = record.first
             && self.first.get(&first) == Some(&job)
@@ -365,8 +370,9 @@ impl StateDriver {
         }
     }
 
-    pub(crate) fn forget_client(&mut self, client: ClientId) {
-        if let Some(client) = self.clients.remove(client) {
+    pub(crate) fn forget_client(&mut self, id: ClientId) {
+        if let Some(client) = self.clients.remove(id) {
+            self.effects.push(Effect::Time(Message::Left(id)));
             self.unwatch(client.process);
             if let Some(connection) = client.connection {
                 self.effects.push(Effect::Close(connection));
@@ -380,6 +386,15 @@ impl StateDriver {
         client.job = job;
         client.devices = uuids;
         let (line, gift) = (client.line, client.gift.take());
+        if let Some(pages) = &client.pages {
+            self.effects.push(Effect::Time(Message::Joined(Joined {
+                client: id,
+                job,
+                pid: client.process.pid,
+                devices: client.devices.clone(),
+                pages: Arc::clone(pages),
+            })));
+        }
         self.clients.ledger.set_job(line, job);
         let mut welcome = Welcome {
             header: Welcome::header(0),

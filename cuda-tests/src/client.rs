@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// Longest a client may take for one answer. Generous: the machines that run this are small and shared; nothing is timed by
 /// it, it only turns a hang into a failure.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A process that answers one line per command line.
 pub struct Client {

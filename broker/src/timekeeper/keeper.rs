@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Between the clients' pages and the scheduler: observations in, gate words out. Time and kernel are arguments.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+
+use partage_protocol::gate::{self, GATES_COPIES, HEARTBEAT_NS, MEASURED, NEEDS_FENCE, OPEN, UNBOUNDED};
+use partage_protocol::page::GrantLine;
+use partage_protocol::units::{ClientId, DeviceUuid, JobId};
+use partage_scheduling::{
+    Action, ClientKey, Command, Config, DeviceKey, Event, HeldBy as Holder, JobKey, Observation, Regime, Scheduler,
+};
+
+use super::{HeldBy, JobTime, Joined, Kernel, Message, Published};
+use crate::pages::PagePair;
+
+/// A client that shows no progress for this long is asked of the kernel: it may be stopped.
+const SUSPECT_NS: u64 = 20_000_000;
+
+/// One client.
+struct Client {
+    job: JobId,
+    pid: u32,
+    pages: Arc<PagePair>,
+    /// Slot of each device.
+    slots: BTreeMap<DeviceKey, Slot>,
+}
+
+/// One client on one device.
+struct Slot {
+    index: usize,
+    /// The last sign of progress, and when it changed.
+    retired: u64,
+    since_ns: u64,
+    is_stopped: bool,
+}
+
+impl Client {
+    fn line(&self, device: DeviceKey) -> Option<&GrantLine> {
+        self.pages.broker().devices.get(self.slots.get(&device)?.index)
+    }
+}
+
+/// Scheduler, clients and devices.
+pub struct Keeper<K> {
+    kernel: K,
+    scheduler: Scheduler,
+    clients: BTreeMap<ClientId, Client>,
+    devices: Vec<DeviceUuid>,
+    /// When each device is due to be looked at, and how it is shared.
+    looks: BTreeMap<DeviceKey, Look>,
+    not_draining: BTreeSet<(ClientId, DeviceKey)>,
+    commands: Vec<Command>,
+    heartbeat_ns: u64,
+    needs_fence: bool,
+}
+
+struct Look {
+    last_ns: u64,
+    regime: Regime,
+}
+
+impl<K: Kernel> Keeper<K> {
+    /// Nobody is there yet.
+    pub fn new(kernel: K) -> Self {
+        let needs_fence = !kernel.heavy_barrier();
+        Self {
+            kernel,
+            scheduler: Scheduler::new(Config::default()),
+            clients: BTreeMap::new(),
+            devices: Vec::new(),
+            looks: BTreeMap::new(),
+            not_draining: BTreeSet::new(),
+            commands: Vec::new(),
+            heartbeat_ns: 0,
+            needs_fence,
+        }
+    }
+
+    fn key(&mut self, device: DeviceUuid) -> DeviceKey {
+        let index = self
+            .devices
+            .iter()
+            .position(|known| *known == device)
+            .unwrap_or_else(|| {
+                self.devices.push(device);
+                self.devices.len() - 1
+            });
+        DeviceKey(index as u32)
+    }
+
+    fn uuid(&self, device: DeviceKey) -> Option<DeviceUuid> {
+        self.devices.get(device.0 as usize).copied()
+    }
+
+    /// Takes in what the event loop tells.
+    pub fn take(&mut self, now: u64, message: Message) {
+        match message {
+            Message::Terms { job, devices, terms } => {
+                for device in devices {
+                    let device = self.key(device);
+                    let job = JobKey(job.0);
+                    self.step(now, Event::JobTerms { job, device, terms });
+                }
+            }
+            Message::JobGone(job) => {
+                // Its clients' gates stay as they are: whatever is left of them is not ours to hold.
+                for client in self.clients_of(job) {
+                    self.leave(now, client);
+                }
+                self.step(now, Event::JobGone { job: JobKey(job.0) });
+            }
+            Message::Joined(joined) => self.join(now, joined),
+            Message::Left(client) => self.leave(now, client),
+            Message::Unmanaged(device, busy) => {
+                let device = self.key(device);
+                self.step(now, Event::Unmanaged { device, busy });
+            }
+        }
+    }
+
+    fn clients_of(&self, job: JobId) -> Vec<ClientId> {
+        let of_job = self.clients.iter().filter(|(_, client)| client.job == job);
+        of_job.map(|(id, _)| *id).collect()
+    }
+
+    fn join(&mut self, now: u64, joined: Joined) {
+        if self.clients.contains_key(&joined.client) {
+            self.leave(now, joined.client);
+        }
+        let mut slots = BTreeMap::new();
+        for (index, device) in joined.devices.iter().enumerate() {
+            let slot = Slot {
+                index,
+                retired: 0,
+                since_ns: now,
+                is_stopped: false,
+            };
+            slots.insert(self.key(*device), slot);
+        }
+        let devices: Vec<DeviceKey> = slots.keys().copied().collect();
+        let client = Client {
+            job: joined.job,
+            pid: joined.pid,
+            pages: joined.pages,
+            slots,
+        };
+        client.pages.broker().head.heartbeat_ns.store(now, Ordering::Relaxed);
+        self.clients.insert(joined.client, client);
+        for device in devices {
+            // The scheduler takes a gate for closed until it has it opened.
+            if let Some(line) = self.line(joined.client, device) {
+                gate::close(&line.gate);
+                line.depth_ns.store(UNBOUNDED, Ordering::Relaxed);
+            }
+            self.write_flags(device);
+            let (client, job) = (ClientKey(joined.client.0), JobKey(joined.job.0));
+            self.step(now, Event::ClientJoined { client, job, device });
+        }
+    }
+
+    fn leave(&mut self, now: u64, id: ClientId) {
+        let Some(client) = self.clients.remove(&id) else { return };
+        for device in client.slots.keys() {
+            self.not_draining.remove(&(id, *device));
+            if let Some(line) = client.line(*device) {
+                self.let_through(line);
+            }
+        }
+        let client = ClientKey(id.0);
+        self.step(now, Event::ClientLeft { client });
+    }
+
+    fn let_through(&self, line: &GrantLine) {
+        line.depth_ns.store(UNBOUNDED, Ordering::Relaxed);
+        if line.gate.load(Ordering::Relaxed) & OPEN == 0 {
+            gate::open(&line.gate);
+            self.kernel.wake(&line.gate);
+        }
+    }
+
+    fn line(&self, client: ClientId, device: DeviceKey) -> Option<&GrantLine> {
+        self.clients.get(&client)?.line(device)
+    }
+
+    /// Nobody keeps time any more: every gate opens.
+    pub fn open_all(&self) {
+        for client in self.clients.values() {
+            for device in client.slots.keys() {
+                if let Some(line) = client.line(*device) {
+                    self.let_through(line);
+                }
+            }
+        }
+    }
+
+    fn step(&mut self, now: u64, event: Event<'_>) {
+        let mut commands = std::mem::take(&mut self.commands);
+        self.scheduler.step(now, event, &mut commands);
+        self.carry_out(&commands);
+        commands.clear();
+        self.commands = commands;
+    }
+
+    fn carry_out(&mut self, commands: &[Command]) {
+        let mut has_closed = false;
+        for command in commands {
+            tracing::trace!(?command, "time");
+            match command.action {
+                Action::Open {
+                    device,
+                    client,
+                    depth_ns,
+                } => {
+                    if let Some(line) = self.line(ClientId(client.0), device) {
+                        line.depth_ns.store(depth_ns.unwrap_or(UNBOUNDED), Ordering::Relaxed);
+                        gate::open(&line.gate);
+                        self.kernel.wake(&line.gate);
+                    }
+                }
+                Action::Close { device, client } => {
+                    if let Some(line) = self.line(ClientId(client.0), device) {
+                        gate::close(&line.gate);
+                        has_closed = true;
+                    }
+                }
+                Action::Depth {
+                    device,
+                    client,
+                    depth_ns,
+                } => {
+                    if let Some(line) = self.line(ClientId(client.0), device) {
+                        line.depth_ns.store(depth_ns.unwrap_or(UNBOUNDED), Ordering::Relaxed);
+                    }
+                }
+                Action::Regime { device, regime } => {
+                    tracing::debug!(device = device.0, ?regime, why = command.reason, "regime");
+                    self.look(device).regime = regime;
+                    self.write_flags(device);
+                }
+                Action::NotDraining { device, client } => {
+                    tracing::warn!(
+                        client = client.0,
+                        device = device.0,
+                        why = command.reason,
+                        "does not drain"
+                    );
+                    self.not_draining.insert((ClientId(client.0), device));
+                }
+                Action::Draining { device, client } => {
+                    self.not_draining.remove(&(ClientId(client.0), device));
+                }
+            }
+        }
+        if has_closed {
+            // After this no launch passes unseen; who passed before shows in its slot.
+            fence(Ordering::SeqCst);
+            let is_done = self.kernel.heavy_barrier();
+            if is_done == self.needs_fence {
+                self.needs_fence = !is_done;
+                for device in (0..self.devices.len() as u32).map(DeviceKey) {
+                    self.write_flags(device);
+                }
+            }
+        }
+    }
+
+    fn look(&mut self, device: DeviceKey) -> &mut Look {
+        self.looks.entry(device).or_insert(Look {
+            last_ns: 0,
+            regime: Regime::Overlap,
+        })
+    }
+
+    /// Tells the clients of a device what is wanted of them.
+    fn write_flags(&self, device: DeviceKey) {
+        let is_turns = self.looks.get(&device).is_some_and(|look| look.regime == Regime::Turns);
+        let mut flags = 0;
+        for (is_set, flag) in [
+            (self.scheduler.wants_observation(device).is_some(), MEASURED),
+            (self.needs_fence, NEEDS_FENCE),
+            (is_turns, GATES_COPIES),
+        ] {
+            flags |= if is_set { flag } else { 0 };
+        }
+        for client in self.clients.values() {
+            if let Some(line) = client.line(device)
+                && line.gate_flags.load(Ordering::Relaxed) != flags
+            {
+                line.gate_flags.store(flags, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Does what is due. Answers when to come again, at the latest.
+    pub fn turn(&mut self, now: u64) -> Option<u64> {
+        let mut next: Option<u64> = None;
+        let mut soonest = |at: u64| next = Some(next.map_or(at, |other| other.min(at)));
+        for device in (0..self.devices.len() as u32).map(DeviceKey) {
+            let Some(interval) = self.scheduler.wants_observation(device) else {
+                continue;
+            };
+            let due = self.look(device).last_ns.saturating_add(interval);
+            if now >= due {
+                self.observe(now, device);
+            }
+            if let Some(interval) = self.scheduler.wants_observation(device) {
+                let last = self.look(device).last_ns;
+                soonest(last.saturating_add(interval));
+            }
+            self.write_flags(device);
+        }
+        if self.scheduler.next_deadline().is_some_and(|at| now >= at) {
+            self.step(now, Event::Tick);
+        }
+        if let Some(at) = self.scheduler.next_deadline() {
+            soonest(at.max(now + 1));
+        }
+        if now >= self.heartbeat_ns.saturating_add(HEARTBEAT_NS / 10) {
+            self.beat(now);
+        }
+        if self.clients.values().any(is_held) {
+            soonest(self.heartbeat_ns.saturating_add(HEARTBEAT_NS / 10));
+        }
+        next
+    }
+
+    fn beat(&mut self, now: u64) {
+        self.heartbeat_ns = now;
+        for client in self.clients.values() {
+            client.pages.broker().head.heartbeat_ns.store(now, Ordering::Relaxed);
+        }
+    }
+
+    fn observe(&mut self, now: u64, device: DeviceKey) {
+        self.look(device).last_ns = now;
+        let Self { clients, kernel, .. } = self;
+        let mut seen = Vec::new();
+        for (id, client) in clients.iter_mut() {
+            let Some(slot) = client.slots.get_mut(&device) else {
+                continue;
+            };
+            let pages = client.pages.time();
+            let Some(page) = pages.devices.get(slot.index) else {
+                continue;
+            };
+            let is_entering = pages.is_entering(slot.index);
+            let is_busy = page.is_busy();
+            let retired = page.retired();
+            if retired != slot.retired || !(is_busy || is_entering) {
+                (slot.retired, slot.since_ns, slot.is_stopped) = (retired, now, false);
+            } else if now >= slot.since_ns.saturating_add(SUSPECT_NS) {
+                // Asked again after as long: a look into /proc costs more than all the rest.
+                slot.since_ns = now;
+                slot.is_stopped = kernel.is_stopped(client.pid);
+            }
+            seen.push(Observation {
+                client: ClientKey(id.0),
+                is_waiting: page.waiting.load(Ordering::Relaxed) != 0,
+                is_entering,
+                is_busy,
+                busy_ns: None,
+                retired,
+                unit_ns: page.unit_ns.load(Ordering::Relaxed),
+                is_stopped: slot.is_stopped,
+            });
+        }
+        self.step(now, Event::Observe { device, seen: &seen });
+    }
+
+    /// What is known of every job.
+    pub fn view(&self, now: u64) -> Published {
+        let times = self.scheduler.view(now).into_iter().filter_map(|view| {
+            Some(JobTime {
+                job: JobId(view.job.0),
+                device: self.uuid(view.device)?,
+                asked_ppm: view.asked_ppm,
+                got_ppm_1s: view.got_ppm_1s,
+                got_ppm_60s: view.got_ppm_60s,
+                waited_ns: view.waited_ns,
+                state: view.state,
+                regime: view.regime,
+                unit_ns: view.unit_ns,
+                held_by: match view.held_by {
+                    Holder::None => HeldBy::Nothing,
+                    Holder::Cap => HeldBy::Cap,
+                    Holder::Neighbour(job) => HeldBy::Neighbour(JobId(job.0)),
+                    Holder::Priority(job) => HeldBy::Priority(JobId(job.0)),
+                    Holder::Unmanaged => HeldBy::Unmanaged,
+                },
+            })
+        });
+        let names = self.not_draining.iter();
+        Published {
+            times: times.collect(),
+            not_draining: names
+                .filter_map(|(client, device)| Some((*client, self.uuid(*device)?)))
+                .collect(),
+        }
+    }
+}
+
+/// Does a gate hold this client, or a bound on its work in flight?
+fn is_held(client: &Client) -> bool {
+    let is_closed = |gate: &AtomicU32| gate.load(Ordering::Relaxed) & OPEN == 0;
+    client
+        .slots
+        .keys()
+        .filter_map(|device| client.line(*device))
+        .any(|line| is_closed(&line.gate) || line.depth_ns.load(Ordering::Relaxed) != UNBOUNDED)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The keeper between real pages and the real scheduler, with a clock and a kernel of the test's own.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use partage_scheduling::Terms;
+
+use super::*;
+
+const MS: u64 = 1_000_000;
+const DEVICE: DeviceUuid = DeviceUuid {
+    is_mig: false,
+    bytes: [7; 16],
+};
+
+/// Counts what is asked of it.
+#[derive(Clone, Default)]
+struct Bench(Rc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    barriers: Cell<u32>,
+    wakes: Cell<u32>,
+    has_no_barrier: Cell<bool>,
+    stopped: RefCell<BTreeSet<u32>>,
+    looks: Cell<u32>,
+}
+
+impl Kernel for Bench {
+    fn heavy_barrier(&self) -> bool {
+        self.0.barriers.set(self.0.barriers.get() + 1);
+        !self.0.has_no_barrier.get()
+    }
+    fn wake(&self, _word: &AtomicU32) {
+        self.0.wakes.set(self.0.wakes.get() + 1);
+    }
+    fn is_stopped(&self, pid: u32) -> bool {
+        self.0.looks.set(self.0.looks.get() + 1);
+        self.0.stopped.borrow().contains(&pid)
+    }
+}
+
+fn join(keeper: &mut Keeper<Bench>, now: u64, client: u64, job: u64) -> Arc<PagePair> {
+    let (pages, _descriptors) = PagePair::create(ClientId(client), 1).expect("pages");
+    let pages = Arc::new(pages);
+    keeper.take(
+        now,
+        Message::Joined(Joined {
+            client: ClientId(client),
+            job: JobId(job),
+            pid: client as u32,
+            devices: vec![DEVICE],
+            pages: Arc::clone(&pages),
+        }),
+    );
+    pages
+}
+
+fn terms(keeper: &mut Keeper<Bench>, now: u64, job: u64, terms: Terms) {
+    let (job, devices) = (JobId(job), vec![DEVICE]);
+    keeper.take(now, Message::Terms { job, devices, terms });
+}
+
+fn is_open(pages: &PagePair) -> bool {
+    pages.broker().devices[0].gate.load(Ordering::SeqCst) & OPEN != 0
+}
+
+/// Shows work in flight that has begun, or none.
+fn show_busy(pages: &PagePair, is_busy: bool) {
+    let lane = &pages.time().devices[0].lanes[0];
+    let submitted = lane.submitted.load(Ordering::SeqCst);
+    if is_busy {
+        if lane.ended.load(Ordering::SeqCst) == submitted {
+            lane.submitted.store(submitted + 1, Ordering::SeqCst);
+            lane.begun.store(submitted + 1, Ordering::SeqCst);
+        }
+    } else {
+        lane.begun.store(submitted, Ordering::SeqCst);
+        lane.ended.store(submitted, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_job_alone_has_its_gate_open_and_no_bound() {
+    let mut keeper = Keeper::new(Bench::default());
+    terms(&mut keeper, 0, 1, Terms::default());
+    let pages = join(&mut keeper, 0, 1, 1);
+    keeper.turn(0);
+    assert!(is_open(&pages));
+    assert_eq!(pages.broker().devices[0].depth_ns.load(Ordering::SeqCst), UNBOUNDED);
+}
+
+#[test]
+fn a_cap_closes_the_gate_for_the_rest_of_each_period_and_wakes_who_waits() {
+    let bench = Bench::default();
+    let mut keeper = Keeper::new(bench.clone());
+    let capped = Terms {
+        cap_ppm: Some(250_000),
+        ..Terms::default()
+    };
+    terms(&mut keeper, 0, 1, capped);
+    let pages = join(&mut keeper, 0, 1, 1);
+    let (mut open_ns, step) = (0, MS / 10);
+    let before = bench.0.barriers.get();
+    for now in (0..2_000 * MS).step_by(step as usize) {
+        // Its work ends as soon as nothing new passes.
+        show_busy(&pages, is_open(&pages));
+        keeper.turn(now);
+        open_ns += if is_open(&pages) { step } else { 0 };
+    }
+    let part = open_ns as f64 / (2_000 * MS) as f64;
+    assert!((part - 0.25).abs() < 0.01, "open for {part} of the time");
+    let barriers = bench.0.barriers.get() - before;
+    assert!(barriers >= 15, "{barriers} closings with a barrier");
+    assert!(bench.0.wakes.get() >= barriers, "each opening wakes");
+    let shown = keeper.view(2_000 * MS).times;
+    assert_eq!(shown.len(), 1);
+    assert!((shown[0].got_ppm_60s as i64 - 250_000).abs() < 15_000, "{shown:?}");
+}
+
+#[test]
+fn two_jobs_that_always_want_the_device_get_their_weights() {
+    let mut keeper = Keeper::new(Bench::default());
+    let weigh = |weight| Terms {
+        weight,
+        ..Terms::default()
+    };
+    terms(&mut keeper, 0, 1, weigh(300));
+    terms(&mut keeper, 0, 2, weigh(100));
+    let pages = [join(&mut keeper, 0, 1, 1), join(&mut keeper, 0, 2, 2)];
+    let mut got = [0_u64; 2];
+    let step = MS / 20;
+    for now in (0..4_000 * MS).step_by(step as usize) {
+        let open: Vec<bool> = pages.iter().map(|pages| is_open(pages)).collect();
+        let busy = open.iter().filter(|open| **open).count() as u64;
+        for (index, pages) in pages.iter().enumerate() {
+            pages.time().devices[0]
+                .waiting
+                .store(u32::from(!open[index]), Ordering::SeqCst);
+            show_busy(pages, open[index]);
+            got[index] += if open[index] { step / busy } else { 0 };
+        }
+        keeper.turn(now);
+    }
+    let part = got[0] as f64 / (got[0] + got[1]) as f64;
+    assert!((part - 0.75).abs() < 0.01, "{part} of what both got");
+    assert!(got[0] + got[1] > 3_900 * MS, "the device was left idle: {got:?}");
+}
+
+#[test]
+fn who_leaves_finds_its_gate_open_and_so_does_everybody_when_the_keeper_ends() {
+    let mut keeper = Keeper::new(Bench::default());
+    let none = Terms {
+        cap_ppm: Some(10_000),
+        ..Terms::default()
+    };
+    for job in [1, 2] {
+        terms(&mut keeper, 0, job, none);
+    }
+    let pages = [join(&mut keeper, 0, 1, 1), join(&mut keeper, 0, 2, 2)];
+    let mut now = 0;
+    while now < 300 * MS && pages.iter().any(|pages| is_open(pages)) {
+        for pages in &pages {
+            show_busy(pages, true);
+        }
+        keeper.turn(now);
+        now += MS / 10;
+    }
+    assert!(pages.iter().all(|pages| !is_open(pages)), "both are over their caps");
+    keeper.take(now, Message::Left(ClientId(1)));
+    assert!(is_open(&pages[0]) && !is_open(&pages[1]));
+    keeper.open_all();
+    assert!(is_open(&pages[1]));
+}
+
+#[test]
+fn a_kernel_without_membarrier_makes_clients_fence_for_themselves() {
+    let bench = Bench::default();
+    bench.0.has_no_barrier.set(true);
+    let mut keeper = Keeper::new(bench);
+    terms(&mut keeper, 0, 1, Terms::default());
+    let pages = join(&mut keeper, 0, 1, 1);
+    assert_ne!(
+        pages.broker().devices[0].gate_flags.load(Ordering::SeqCst) & NEEDS_FENCE,
+        0
+    );
+}
+
+#[test]
+fn the_kernel_is_asked_about_a_client_only_when_nothing_of_it_moves() {
+    let bench = Bench::default();
+    let mut keeper = Keeper::new(bench.clone());
+    for job in [1, 2] {
+        terms(&mut keeper, 0, job, Terms::default());
+    }
+    let pages = [join(&mut keeper, 0, 1, 1), join(&mut keeper, 0, 2, 2)];
+    for now in (0..200 * MS).step_by(MS as usize / 10) {
+        for pages in &pages {
+            show_busy(pages, false);
+            show_busy(pages, is_open(pages));
+        }
+        keeper.turn(now);
+    }
+    assert_eq!(bench.0.looks.get(), 0, "both made progress all the time");
+    bench.0.stopped.borrow_mut().insert(1);
+    for now in (200 * MS..400 * MS).step_by(MS as usize / 10) {
+        show_busy(&pages[1], false);
+        show_busy(&pages[1], is_open(&pages[1]));
+        show_busy(&pages[0], true);
+        keeper.turn(now);
+    }
+    assert!((1..=20).contains(&bench.0.looks.get()), "{} looks", bench.0.looks.get());
+}
