@@ -246,28 +246,36 @@ macro_rules! driver_chapters {
         [pass] cuFuncGetParamCount(func: CuFunction, param_count: *mut usize);
         [pass] cuFuncIsLoaded(state: *mut c_int, function: CuFunction);
         [pass] cuFuncLoad(function: CuFunction);
-        [pass] cuLaunchKernel(
+        [gate(launch Kernel::of(
+            f, [grid_dim_x, grid_dim_y, grid_dim_z, block_dim_x, block_dim_y, block_dim_z, shared_mem_bytes], stream,
+        ))] cuLaunchKernel(
             f: CuFunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint,
             block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, stream: CuStream,
             kernel_params: *mut *mut c_void, extra: *mut *mut c_void,
         );
-        [pass] cuLaunchKernel_ptsz(
+        [gate(launch Kernel::of(
+            f, [grid_dim_x, grid_dim_y, grid_dim_z, block_dim_x, block_dim_y, block_dim_z, shared_mem_bytes], stream,
+        ))] cuLaunchKernel_ptsz(
             f: CuFunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint,
             block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, stream: CuStream,
             kernel_params: *mut *mut c_void, extra: *mut *mut c_void,
         );
-        [pass] cuLaunchKernelEx(
+        [gate(launch Configured(config))] cuLaunchKernelEx(
             config: *const CuLaunchConfig, f: CuFunction, kernel_params: *mut *mut c_void, extra: *mut *mut c_void,
         );
-        [pass] cuLaunchKernelEx_ptsz(
+        [gate(launch Configured(config))] cuLaunchKernelEx_ptsz(
             config: *const CuLaunchConfig, f: CuFunction, kernel_params: *mut *mut c_void, extra: *mut *mut c_void,
         );
-        [pass] cuLaunchCooperativeKernel(
+        [gate(Kernel::of(
+            f, [grid_dim_x, grid_dim_y, grid_dim_z, block_dim_x, block_dim_y, block_dim_z, shared_mem_bytes], stream,
+        ))] cuLaunchCooperativeKernel(
             f: CuFunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint,
             block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, stream: CuStream,
             kernel_params: *mut *mut c_void,
         );
-        [pass] cuLaunchCooperativeKernel_ptsz(
+        [gate(Kernel::of(
+            f, [grid_dim_x, grid_dim_y, grid_dim_z, block_dim_x, block_dim_y, block_dim_z, shared_mem_bytes], stream,
+        ))] cuLaunchCooperativeKernel_ptsz(
             f: CuFunction, grid_dim_x: c_uint, grid_dim_y: c_uint, grid_dim_z: c_uint, block_dim_x: c_uint,
             block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, stream: CuStream,
             kernel_params: *mut *mut c_void,
@@ -284,10 +292,14 @@ macro_rules! driver_chapters {
         [pass] cuParamSeti(function: CuFunction, offset: c_int, value: c_uint);
         [pass] cuParamSetf(function: CuFunction, offset: c_int, value: f32);
         [pass] cuParamSetv(function: CuFunction, offset: c_int, ptr: *mut c_void, numbytes: c_uint);
-        [pass] cuLaunch(f: CuFunction);
-        [pass] cuLaunchGrid(f: CuFunction, grid_width: c_int, grid_height: c_int);
-        [pass] cuLaunchGridAsync(f: CuFunction, grid_width: c_int, grid_height: c_int, stream: CuStream);
-        [pass] cuLaunchCooperativeKernelMultiDevice(
+        [gate(Kernel::shaped(f, 1, 1, CuStream::NULL))] cuLaunch(f: CuFunction);
+        [gate(Kernel::shaped(f, grid_width, grid_height, CuStream::NULL))] cuLaunchGrid(
+            f: CuFunction, grid_width: c_int, grid_height: c_int,
+        );
+        [gate(Kernel::shaped(f, grid_width, grid_height, stream))] cuLaunchGridAsync(
+            f: CuFunction, grid_width: c_int, grid_height: c_int, stream: CuStream,
+        );
+        [gate(Together(launch_params_list, num_devices))] cuLaunchCooperativeKernelMultiDevice(
             launch_params_list: *mut CudaLaunchParams, num_devices: c_uint, flags: c_uint,
         );
         [pass] cuParamSetTexRef(function: CuFunction, texunit: c_int, tex_ref: CuTexref);
@@ -370,206 +382,268 @@ macro_rules! driver_chapters {
         /// memory of the host
         [pass] cuMemHostRegister_v2(p: *mut c_void, bytes: usize, flags: c_uint);
         [pass] cuMemHostUnregister(p: *mut c_void);
-        [pass] cuMemcpy(dst: CuDevicePtr, src: CuDevicePtr, byte_count: usize);
-        [pass] cuMemcpy_ptds(dst: CuDevicePtr, src: CuDevicePtr, byte_count: usize);
-        [pass] cuMemcpyPeer(
+        [gate(Unified(dst, src, CuStream::NULL))] cuMemcpy(dst: CuDevicePtr, src: CuDevicePtr, byte_count: usize);
+        [gate(Unified(dst, src, CuStream::NULL))] cuMemcpy_ptds(dst: CuDevicePtr, src: CuDevicePtr, byte_count: usize);
+        [gate(Inside(CuStream::NULL))] cuMemcpyPeer(
             dst_device: CuDevicePtr, dst_context: CuContext, src_device: CuDevicePtr, src_context: CuContext,
             byte_count: usize,
         );
-        [pass] cuMemcpyPeer_ptds(
+        [gate(Inside(CuStream::NULL))] cuMemcpyPeer_ptds(
             dst_device: CuDevicePtr, dst_context: CuContext, src_device: CuDevicePtr, src_context: CuContext,
             byte_count: usize,
         );
-        [pass] cuMemcpyHtoD(dst_device: CuDevicePtrV1, src_host: *const c_void, byte_count: c_uint);
-        [pass] cuMemcpyHtoD_v2(dst_device: CuDevicePtr, src_host: *const c_void, byte_count: usize);
-        [pass] cuMemcpyHtoD_v2_ptds(dst_device: CuDevicePtr, src_host: *const c_void, byte_count: usize);
-        [pass] cuMemcpyDtoH(dst_host: *mut c_void, src_device: CuDevicePtrV1, byte_count: c_uint);
-        [pass] cuMemcpyDtoH_v2(dst_host: *mut c_void, src_device: CuDevicePtr, byte_count: usize);
-        [pass] cuMemcpyDtoH_v2_ptds(dst_host: *mut c_void, src_device: CuDevicePtr, byte_count: usize);
-        [pass] cuMemcpyDtoD(dst_device: CuDevicePtrV1, src_device: CuDevicePtrV1, byte_count: c_uint);
-        [pass] cuMemcpyDtoD_v2(dst_device: CuDevicePtr, src_device: CuDevicePtr, byte_count: usize);
-        [pass] cuMemcpyDtoD_v2_ptds(dst_device: CuDevicePtr, src_device: CuDevicePtr, byte_count: usize);
-        [pass] cuMemcpyDtoA(dst_array: CuArray, dst_offset: c_uint, src_device: CuDevicePtrV1, byte_count: c_uint);
-        [pass] cuMemcpyDtoA_v2(dst_array: CuArray, dst_offset: usize, src_device: CuDevicePtr, byte_count: usize);
-        [pass] cuMemcpyDtoA_v2_ptds(dst_array: CuArray, dst_offset: usize, src_device: CuDevicePtr, byte_count: usize);
-        [pass] cuMemcpyAtoD(dst_device: CuDevicePtrV1, src_array: CuArray, src_offset: c_uint, byte_count: c_uint);
-        [pass] cuMemcpyAtoD_v2(dst_device: CuDevicePtr, src_array: CuArray, src_offset: usize, byte_count: usize);
-        [pass] cuMemcpyAtoD_v2_ptds(dst_device: CuDevicePtr, src_array: CuArray, src_offset: usize, byte_count: usize);
-        [pass] cuMemcpyHtoA(dst_array: CuArray, dst_offset: c_uint, src_host: *const c_void, byte_count: c_uint);
-        [pass] cuMemcpyHtoA_v2(dst_array: CuArray, dst_offset: usize, src_host: *const c_void, byte_count: usize);
-        [pass] cuMemcpyHtoA_v2_ptds(dst_array: CuArray, dst_offset: usize, src_host: *const c_void, byte_count: usize);
-        [pass] cuMemcpyAtoH(dst_host: *mut c_void, src_array: CuArray, src_offset: c_uint, byte_count: c_uint);
-        [pass] cuMemcpyAtoH_v2(dst_host: *mut c_void, src_array: CuArray, src_offset: usize, byte_count: usize);
-        [pass] cuMemcpyAtoH_v2_ptds(dst_host: *mut c_void, src_array: CuArray, src_offset: usize, byte_count: usize);
-        [pass] cuMemcpyAtoA(
+        [gate(Across(CuStream::NULL))] cuMemcpyHtoD(
+            dst_device: CuDevicePtrV1, src_host: *const c_void, byte_count: c_uint,
+        );
+        [gate(Across(CuStream::NULL))] cuMemcpyHtoD_v2(
+            dst_device: CuDevicePtr, src_host: *const c_void, byte_count: usize,
+        );
+        [gate(Across(CuStream::NULL))] cuMemcpyHtoD_v2_ptds(
+            dst_device: CuDevicePtr, src_host: *const c_void, byte_count: usize,
+        );
+        [gate(Across(CuStream::NULL))] cuMemcpyDtoH(
+            dst_host: *mut c_void, src_device: CuDevicePtrV1, byte_count: c_uint,
+        );
+        [gate(Across(CuStream::NULL))] cuMemcpyDtoH_v2(
+            dst_host: *mut c_void, src_device: CuDevicePtr, byte_count: usize,
+        );
+        [gate(Across(CuStream::NULL))] cuMemcpyDtoH_v2_ptds(
+            dst_host: *mut c_void, src_device: CuDevicePtr, byte_count: usize,
+        );
+        [gate(Inside(CuStream::NULL))] cuMemcpyDtoD(
+            dst_device: CuDevicePtrV1, src_device: CuDevicePtrV1, byte_count: c_uint,
+        );
+        [gate(Inside(CuStream::NULL))] cuMemcpyDtoD_v2(
+            dst_device: CuDevicePtr, src_device: CuDevicePtr, byte_count: usize,
+        );
+        [gate(Inside(CuStream::NULL))] cuMemcpyDtoD_v2_ptds(
+            dst_device: CuDevicePtr, src_device: CuDevicePtr, byte_count: usize,
+        );
+        [gate(Inside(CuStream::NULL))] cuMemcpyDtoA(
+            dst_array: CuArray, dst_offset: c_uint, src_device: CuDevicePtrV1, byte_count: c_uint,
+        );
+        [gate(Inside(CuStream::NULL))] cuMemcpyDtoA_v2(
+            dst_array: CuArray, dst_offset: usize, src_device: CuDevicePtr, byte_count: usize,
+        );
+        [gate(Inside(CuStream::NULL))] cuMemcpyDtoA_v2_ptds(
+            dst_array: CuArray, dst_offset: usize, src_device: CuDevicePtr, byte_count: usize,
+        );
+        [gate(Inside(CuStream::NULL))] cuMemcpyAtoD(
+            dst_device: CuDevicePtrV1, src_array: CuArray, src_offset: c_uint, byte_count: c_uint,
+        );
+        [gate(Inside(CuStream::NULL))] cuMemcpyAtoD_v2(
+            dst_device: CuDevicePtr, src_array: CuArray, src_offset: usize, byte_count: usize,
+        );
+        [gate(Inside(CuStream::NULL))] cuMemcpyAtoD_v2_ptds(
+            dst_device: CuDevicePtr, src_array: CuArray, src_offset: usize, byte_count: usize,
+        );
+        [gate(Across(CuStream::NULL))] cuMemcpyHtoA(
+            dst_array: CuArray, dst_offset: c_uint, src_host: *const c_void, byte_count: c_uint,
+        );
+        [gate(Across(CuStream::NULL))] cuMemcpyHtoA_v2(
+            dst_array: CuArray, dst_offset: usize, src_host: *const c_void, byte_count: usize,
+        );
+        [gate(Across(CuStream::NULL))] cuMemcpyHtoA_v2_ptds(
+            dst_array: CuArray, dst_offset: usize, src_host: *const c_void, byte_count: usize,
+        );
+        [gate(Across(CuStream::NULL))] cuMemcpyAtoH(
+            dst_host: *mut c_void, src_array: CuArray, src_offset: c_uint, byte_count: c_uint,
+        );
+        [gate(Across(CuStream::NULL))] cuMemcpyAtoH_v2(
+            dst_host: *mut c_void, src_array: CuArray, src_offset: usize, byte_count: usize,
+        );
+        [gate(Across(CuStream::NULL))] cuMemcpyAtoH_v2_ptds(
+            dst_host: *mut c_void, src_array: CuArray, src_offset: usize, byte_count: usize,
+        );
+        [gate(Inside(CuStream::NULL))] cuMemcpyAtoA(
             dst_array: CuArray, dst_offset: c_uint, src_array: CuArray, src_offset: c_uint, byte_count: c_uint,
         );
-        [pass] cuMemcpyAtoA_v2(
+        [gate(Inside(CuStream::NULL))] cuMemcpyAtoA_v2(
             dst_array: CuArray, dst_offset: usize, src_array: CuArray, src_offset: usize, byte_count: usize,
         );
-        [pass] cuMemcpyAtoA_v2_ptds(
+        [gate(Inside(CuStream::NULL))] cuMemcpyAtoA_v2_ptds(
             dst_array: CuArray, dst_offset: usize, src_array: CuArray, src_offset: usize, byte_count: usize,
         );
-        [pass] cuMemcpy2D(copy: *const CudaMemcpy2dV1);
-        [pass] cuMemcpy2D_v2(copy: *const CudaMemcpy2d);
-        [pass] cuMemcpy2D_v2_ptds(copy: *const CudaMemcpy2d);
-        [pass] cuMemcpy2DUnaligned(copy: *const CudaMemcpy2dV1);
-        [pass] cuMemcpy2DUnaligned_v2(copy: *const CudaMemcpy2d);
-        [pass] cuMemcpy2DUnaligned_v2_ptds(copy: *const CudaMemcpy2d);
-        [pass] cuMemcpy3D(copy: *const CudaMemcpy3dV1);
-        [pass] cuMemcpy3D_v2(copy: *const CudaMemcpy3d);
-        [pass] cuMemcpy3D_v2_ptds(copy: *const CudaMemcpy3d);
-        [pass] cuMemcpy3DPeer(copy: *const CudaMemcpy3dPeer);
-        [pass] cuMemcpy3DPeer_ptds(copy: *const CudaMemcpy3dPeer);
-        [pass] cuMemcpyAsync(dst: CuDevicePtr, src: CuDevicePtr, byte_count: usize, stream: CuStream);
-        [pass] cuMemcpyAsync_ptsz(dst: CuDevicePtr, src: CuDevicePtr, byte_count: usize, stream: CuStream);
-        [pass] cuMemcpyPeerAsync(
+        [gate(Shaped::of(copy, CuStream::NULL))] cuMemcpy2D(copy: *const CudaMemcpy2dV1);
+        [gate(Shaped::of(copy, CuStream::NULL))] cuMemcpy2D_v2(copy: *const CudaMemcpy2d);
+        [gate(Shaped::of(copy, CuStream::NULL))] cuMemcpy2D_v2_ptds(copy: *const CudaMemcpy2d);
+        [gate(Shaped::of(copy, CuStream::NULL))] cuMemcpy2DUnaligned(copy: *const CudaMemcpy2dV1);
+        [gate(Shaped::of(copy, CuStream::NULL))] cuMemcpy2DUnaligned_v2(copy: *const CudaMemcpy2d);
+        [gate(Shaped::of(copy, CuStream::NULL))] cuMemcpy2DUnaligned_v2_ptds(copy: *const CudaMemcpy2d);
+        [gate(Shaped::of(copy, CuStream::NULL))] cuMemcpy3D(copy: *const CudaMemcpy3dV1);
+        [gate(Shaped::of(copy, CuStream::NULL))] cuMemcpy3D_v2(copy: *const CudaMemcpy3d);
+        [gate(Shaped::of(copy, CuStream::NULL))] cuMemcpy3D_v2_ptds(copy: *const CudaMemcpy3d);
+        [gate(Shaped::of(copy, CuStream::NULL))] cuMemcpy3DPeer(copy: *const CudaMemcpy3dPeer);
+        [gate(Shaped::of(copy, CuStream::NULL))] cuMemcpy3DPeer_ptds(copy: *const CudaMemcpy3dPeer);
+        [gate(Unified(dst, src, stream))] cuMemcpyAsync(
+            dst: CuDevicePtr, src: CuDevicePtr, byte_count: usize, stream: CuStream,
+        );
+        [gate(Unified(dst, src, stream))] cuMemcpyAsync_ptsz(
+            dst: CuDevicePtr, src: CuDevicePtr, byte_count: usize, stream: CuStream,
+        );
+        [gate(Inside(stream))] cuMemcpyPeerAsync(
             dst_device: CuDevicePtr, dst_context: CuContext, src_device: CuDevicePtr, src_context: CuContext,
             byte_count: usize, stream: CuStream,
         );
-        [pass] cuMemcpyPeerAsync_ptsz(
+        [gate(Inside(stream))] cuMemcpyPeerAsync_ptsz(
             dst_device: CuDevicePtr, dst_context: CuContext, src_device: CuDevicePtr, src_context: CuContext,
             byte_count: usize, stream: CuStream,
         );
-        [pass] cuMemcpyHtoDAsync(
+        [gate(Across(stream))] cuMemcpyHtoDAsync(
             dst_device: CuDevicePtrV1, src_host: *const c_void, byte_count: c_uint, stream: CuStream,
         );
-        [pass] cuMemcpyHtoDAsync_v2(
+        [gate(Across(stream))] cuMemcpyHtoDAsync_v2(
             dst_device: CuDevicePtr, src_host: *const c_void, byte_count: usize, stream: CuStream,
         );
-        [pass] cuMemcpyHtoDAsync_v2_ptsz(
+        [gate(Across(stream))] cuMemcpyHtoDAsync_v2_ptsz(
             dst_device: CuDevicePtr, src_host: *const c_void, byte_count: usize, stream: CuStream,
         );
-        [pass] cuMemcpyDtoHAsync(
+        [gate(Across(stream))] cuMemcpyDtoHAsync(
             dst_host: *mut c_void, src_device: CuDevicePtrV1, byte_count: c_uint, stream: CuStream,
         );
-        [pass] cuMemcpyDtoHAsync_v2(
+        [gate(Across(stream))] cuMemcpyDtoHAsync_v2(
             dst_host: *mut c_void, src_device: CuDevicePtr, byte_count: usize, stream: CuStream,
         );
-        [pass] cuMemcpyDtoHAsync_v2_ptsz(
+        [gate(Across(stream))] cuMemcpyDtoHAsync_v2_ptsz(
             dst_host: *mut c_void, src_device: CuDevicePtr, byte_count: usize, stream: CuStream,
         );
-        [pass] cuMemcpyDtoDAsync(
+        [gate(Inside(stream))] cuMemcpyDtoDAsync(
             dst_device: CuDevicePtrV1, src_device: CuDevicePtrV1, byte_count: c_uint, stream: CuStream,
         );
-        [pass] cuMemcpyDtoDAsync_v2(
+        [gate(Inside(stream))] cuMemcpyDtoDAsync_v2(
             dst_device: CuDevicePtr, src_device: CuDevicePtr, byte_count: usize, stream: CuStream,
         );
-        [pass] cuMemcpyDtoDAsync_v2_ptsz(
+        [gate(Inside(stream))] cuMemcpyDtoDAsync_v2_ptsz(
             dst_device: CuDevicePtr, src_device: CuDevicePtr, byte_count: usize, stream: CuStream,
         );
-        [pass] cuMemcpyHtoAAsync(
+        [gate(Across(stream))] cuMemcpyHtoAAsync(
             dst_array: CuArray, dst_offset: c_uint, src_host: *const c_void, byte_count: c_uint, stream: CuStream,
         );
-        [pass] cuMemcpyHtoAAsync_v2(
+        [gate(Across(stream))] cuMemcpyHtoAAsync_v2(
             dst_array: CuArray, dst_offset: usize, src_host: *const c_void, byte_count: usize, stream: CuStream,
         );
-        [pass] cuMemcpyHtoAAsync_v2_ptsz(
+        [gate(Across(stream))] cuMemcpyHtoAAsync_v2_ptsz(
             dst_array: CuArray, dst_offset: usize, src_host: *const c_void, byte_count: usize, stream: CuStream,
         );
-        [pass] cuMemcpyAtoHAsync(
+        [gate(Across(stream))] cuMemcpyAtoHAsync(
             dst_host: *mut c_void, src_array: CuArray, src_offset: c_uint, byte_count: c_uint, stream: CuStream,
         );
-        [pass] cuMemcpyAtoHAsync_v2(
+        [gate(Across(stream))] cuMemcpyAtoHAsync_v2(
             dst_host: *mut c_void, src_array: CuArray, src_offset: usize, byte_count: usize, stream: CuStream,
         );
-        [pass] cuMemcpyAtoHAsync_v2_ptsz(
+        [gate(Across(stream))] cuMemcpyAtoHAsync_v2_ptsz(
             dst_host: *mut c_void, src_array: CuArray, src_offset: usize, byte_count: usize, stream: CuStream,
         );
-        [pass] cuMemcpy2DAsync(copy: *const CudaMemcpy2dV1, stream: CuStream);
-        [pass] cuMemcpy2DAsync_v2(copy: *const CudaMemcpy2d, stream: CuStream);
-        [pass] cuMemcpy2DAsync_v2_ptsz(copy: *const CudaMemcpy2d, stream: CuStream);
-        [pass] cuMemcpy3DAsync(copy: *const CudaMemcpy3dV1, stream: CuStream);
-        [pass] cuMemcpy3DAsync_v2(copy: *const CudaMemcpy3d, stream: CuStream);
-        [pass] cuMemcpy3DAsync_v2_ptsz(copy: *const CudaMemcpy3d, stream: CuStream);
-        [pass] cuMemcpy3DPeerAsync(copy: *const CudaMemcpy3dPeer, stream: CuStream);
-        [pass] cuMemcpy3DPeerAsync_ptsz(copy: *const CudaMemcpy3dPeer, stream: CuStream);
-        [pass] cuMemcpyBatchAsync(
+        [gate(Shaped::of(copy, stream))] cuMemcpy2DAsync(copy: *const CudaMemcpy2dV1, stream: CuStream);
+        [gate(Shaped::of(copy, stream))] cuMemcpy2DAsync_v2(copy: *const CudaMemcpy2d, stream: CuStream);
+        [gate(Shaped::of(copy, stream))] cuMemcpy2DAsync_v2_ptsz(copy: *const CudaMemcpy2d, stream: CuStream);
+        [gate(Shaped::of(copy, stream))] cuMemcpy3DAsync(copy: *const CudaMemcpy3dV1, stream: CuStream);
+        [gate(Shaped::of(copy, stream))] cuMemcpy3DAsync_v2(copy: *const CudaMemcpy3d, stream: CuStream);
+        [gate(Shaped::of(copy, stream))] cuMemcpy3DAsync_v2_ptsz(copy: *const CudaMemcpy3d, stream: CuStream);
+        [gate(Shaped::of(copy, stream))] cuMemcpy3DPeerAsync(copy: *const CudaMemcpy3dPeer, stream: CuStream);
+        [gate(Shaped::of(copy, stream))] cuMemcpy3DPeerAsync_ptsz(copy: *const CudaMemcpy3dPeer, stream: CuStream);
+        [gate(Across(stream))] cuMemcpyBatchAsync(
             dsts: *mut CuDevicePtr, srcs: *mut CuDevicePtr, sizes: *mut usize, count: usize,
             attrs: *mut CuMemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, fail_idx: *mut usize,
             stream: CuStream,
         );
-        [pass] cuMemcpyBatchAsync_ptsz(
+        [gate(Across(stream))] cuMemcpyBatchAsync_ptsz(
             dsts: *mut CuDevicePtr, srcs: *mut CuDevicePtr, sizes: *mut usize, count: usize,
             attrs: *mut CuMemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, fail_idx: *mut usize,
             stream: CuStream,
         );
-        [pass] cuMemcpyBatchAsync_v2(
+        [gate(Across(stream))] cuMemcpyBatchAsync_v2(
             dsts: *mut CuDevicePtr, srcs: *mut CuDevicePtr, sizes: *mut usize, count: usize,
             attrs: *mut CuMemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, stream: CuStream,
         );
-        [pass] cuMemcpyBatchAsync_v2_ptsz(
+        [gate(Across(stream))] cuMemcpyBatchAsync_v2_ptsz(
             dsts: *mut CuDevicePtr, srcs: *mut CuDevicePtr, sizes: *mut usize, count: usize,
             attrs: *mut CuMemcpyAttributes, attrs_idxs: *mut usize, num_attrs: usize, stream: CuStream,
         );
-        [pass] cuMemcpy3DBatchAsync(
+        [gate(Across(stream))] cuMemcpy3DBatchAsync(
             num_ops: usize, op_list: *mut CudaMemcpy3dBatchOp, fail_idx: *mut usize, flags: c_ulonglong,
             stream: CuStream,
         );
-        [pass] cuMemcpy3DBatchAsync_ptsz(
+        [gate(Across(stream))] cuMemcpy3DBatchAsync_ptsz(
             num_ops: usize, op_list: *mut CudaMemcpy3dBatchOp, fail_idx: *mut usize, flags: c_ulonglong,
             stream: CuStream,
         );
-        [pass] cuMemcpy3DBatchAsync_v2(
+        [gate(Across(stream))] cuMemcpy3DBatchAsync_v2(
             num_ops: usize, op_list: *mut CudaMemcpy3dBatchOp, flags: c_ulonglong, stream: CuStream,
         );
-        [pass] cuMemcpy3DBatchAsync_v2_ptsz(
+        [gate(Across(stream))] cuMemcpy3DBatchAsync_v2_ptsz(
             num_ops: usize, op_list: *mut CudaMemcpy3dBatchOp, flags: c_ulonglong, stream: CuStream,
         );
-        [pass] cuMemcpyWithAttributesAsync(
+        [gate(Unified(dst, src, stream))] cuMemcpyWithAttributesAsync(
             dst: CuDevicePtr, src: CuDevicePtr, size: usize, attr: *mut CuMemcpyAttributes, stream: CuStream,
         );
-        [pass] cuMemcpyWithAttributesAsync_ptsz(
+        [gate(Unified(dst, src, stream))] cuMemcpyWithAttributesAsync_ptsz(
             dst: CuDevicePtr, src: CuDevicePtr, size: usize, attr: *mut CuMemcpyAttributes, stream: CuStream,
         );
-        [pass] cuMemcpy3DWithAttributesAsync(op: *mut CudaMemcpy3dBatchOp, flags: c_ulonglong, stream: CuStream);
-        [pass] cuMemcpy3DWithAttributesAsync_ptsz(op: *mut CudaMemcpy3dBatchOp, flags: c_ulonglong, stream: CuStream);
-        [pass] cuMemsetD8(dst_device: CuDevicePtrV1, uc: c_uchar, n: c_uint);
-        [pass] cuMemsetD8_v2(dst_device: CuDevicePtr, uc: c_uchar, n: usize);
-        [pass] cuMemsetD8_v2_ptds(dst_device: CuDevicePtr, uc: c_uchar, n: usize);
-        [pass] cuMemsetD16(dst_device: CuDevicePtrV1, us: c_ushort, n: c_uint);
-        [pass] cuMemsetD16_v2(dst_device: CuDevicePtr, us: c_ushort, n: usize);
-        [pass] cuMemsetD16_v2_ptds(dst_device: CuDevicePtr, us: c_ushort, n: usize);
-        [pass] cuMemsetD32(dst_device: CuDevicePtrV1, ui: c_uint, n: c_uint);
-        [pass] cuMemsetD32_v2(dst_device: CuDevicePtr, ui: c_uint, n: usize);
-        [pass] cuMemsetD32_v2_ptds(dst_device: CuDevicePtr, ui: c_uint, n: usize);
-        [pass] cuMemsetD2D8(dst_device: CuDevicePtrV1, dst_pitch: c_uint, uc: c_uchar, width: c_uint, height: c_uint);
-        [pass] cuMemsetD2D8_v2(dst_device: CuDevicePtr, dst_pitch: usize, uc: c_uchar, width: usize, height: usize);
-        [pass] cuMemsetD2D8_v2_ptds(
+        [gate(Across(stream))] cuMemcpy3DWithAttributesAsync(
+            op: *mut CudaMemcpy3dBatchOp, flags: c_ulonglong, stream: CuStream,
+        );
+        [gate(Across(stream))] cuMemcpy3DWithAttributesAsync_ptsz(
+            op: *mut CudaMemcpy3dBatchOp, flags: c_ulonglong, stream: CuStream,
+        );
+        [gate(Inside(CuStream::NULL))] cuMemsetD8(dst_device: CuDevicePtrV1, uc: c_uchar, n: c_uint);
+        [gate(Inside(CuStream::NULL))] cuMemsetD8_v2(dst_device: CuDevicePtr, uc: c_uchar, n: usize);
+        [gate(Inside(CuStream::NULL))] cuMemsetD8_v2_ptds(dst_device: CuDevicePtr, uc: c_uchar, n: usize);
+        [gate(Inside(CuStream::NULL))] cuMemsetD16(dst_device: CuDevicePtrV1, us: c_ushort, n: c_uint);
+        [gate(Inside(CuStream::NULL))] cuMemsetD16_v2(dst_device: CuDevicePtr, us: c_ushort, n: usize);
+        [gate(Inside(CuStream::NULL))] cuMemsetD16_v2_ptds(dst_device: CuDevicePtr, us: c_ushort, n: usize);
+        [gate(Inside(CuStream::NULL))] cuMemsetD32(dst_device: CuDevicePtrV1, ui: c_uint, n: c_uint);
+        [gate(Inside(CuStream::NULL))] cuMemsetD32_v2(dst_device: CuDevicePtr, ui: c_uint, n: usize);
+        [gate(Inside(CuStream::NULL))] cuMemsetD32_v2_ptds(dst_device: CuDevicePtr, ui: c_uint, n: usize);
+        [gate(Inside(CuStream::NULL))] cuMemsetD2D8(
+            dst_device: CuDevicePtrV1, dst_pitch: c_uint, uc: c_uchar, width: c_uint, height: c_uint,
+        );
+        [gate(Inside(CuStream::NULL))] cuMemsetD2D8_v2(
             dst_device: CuDevicePtr, dst_pitch: usize, uc: c_uchar, width: usize, height: usize,
         );
-        [pass] cuMemsetD2D16(dst_device: CuDevicePtrV1, dst_pitch: c_uint, us: c_ushort, width: c_uint, height: c_uint);
-        [pass] cuMemsetD2D16_v2(dst_device: CuDevicePtr, dst_pitch: usize, us: c_ushort, width: usize, height: usize);
-        [pass] cuMemsetD2D16_v2_ptds(
+        [gate(Inside(CuStream::NULL))] cuMemsetD2D8_v2_ptds(
+            dst_device: CuDevicePtr, dst_pitch: usize, uc: c_uchar, width: usize, height: usize,
+        );
+        [gate(Inside(CuStream::NULL))] cuMemsetD2D16(
+            dst_device: CuDevicePtrV1, dst_pitch: c_uint, us: c_ushort, width: c_uint, height: c_uint,
+        );
+        [gate(Inside(CuStream::NULL))] cuMemsetD2D16_v2(
             dst_device: CuDevicePtr, dst_pitch: usize, us: c_ushort, width: usize, height: usize,
         );
-        [pass] cuMemsetD2D32(dst_device: CuDevicePtrV1, dst_pitch: c_uint, ui: c_uint, width: c_uint, height: c_uint);
-        [pass] cuMemsetD2D32_v2(dst_device: CuDevicePtr, dst_pitch: usize, ui: c_uint, width: usize, height: usize);
-        [pass] cuMemsetD2D32_v2_ptds(
+        [gate(Inside(CuStream::NULL))] cuMemsetD2D16_v2_ptds(
+            dst_device: CuDevicePtr, dst_pitch: usize, us: c_ushort, width: usize, height: usize,
+        );
+        [gate(Inside(CuStream::NULL))] cuMemsetD2D32(
+            dst_device: CuDevicePtrV1, dst_pitch: c_uint, ui: c_uint, width: c_uint, height: c_uint,
+        );
+        [gate(Inside(CuStream::NULL))] cuMemsetD2D32_v2(
             dst_device: CuDevicePtr, dst_pitch: usize, ui: c_uint, width: usize, height: usize,
         );
-        [pass] cuMemsetD8Async(dst_device: CuDevicePtr, uc: c_uchar, n: usize, stream: CuStream);
-        [pass] cuMemsetD8Async_ptsz(dst_device: CuDevicePtr, uc: c_uchar, n: usize, stream: CuStream);
-        [pass] cuMemsetD16Async(dst_device: CuDevicePtr, us: c_ushort, n: usize, stream: CuStream);
-        [pass] cuMemsetD16Async_ptsz(dst_device: CuDevicePtr, us: c_ushort, n: usize, stream: CuStream);
-        [pass] cuMemsetD32Async(dst_device: CuDevicePtr, ui: c_uint, n: usize, stream: CuStream);
-        [pass] cuMemsetD32Async_ptsz(dst_device: CuDevicePtr, ui: c_uint, n: usize, stream: CuStream);
-        [pass] cuMemsetD2D8Async(
+        [gate(Inside(CuStream::NULL))] cuMemsetD2D32_v2_ptds(
+            dst_device: CuDevicePtr, dst_pitch: usize, ui: c_uint, width: usize, height: usize,
+        );
+        [gate(Inside(stream))] cuMemsetD8Async(dst_device: CuDevicePtr, uc: c_uchar, n: usize, stream: CuStream);
+        [gate(Inside(stream))] cuMemsetD8Async_ptsz(dst_device: CuDevicePtr, uc: c_uchar, n: usize, stream: CuStream);
+        [gate(Inside(stream))] cuMemsetD16Async(dst_device: CuDevicePtr, us: c_ushort, n: usize, stream: CuStream);
+        [gate(Inside(stream))] cuMemsetD16Async_ptsz(dst_device: CuDevicePtr, us: c_ushort, n: usize, stream: CuStream);
+        [gate(Inside(stream))] cuMemsetD32Async(dst_device: CuDevicePtr, ui: c_uint, n: usize, stream: CuStream);
+        [gate(Inside(stream))] cuMemsetD32Async_ptsz(dst_device: CuDevicePtr, ui: c_uint, n: usize, stream: CuStream);
+        [gate(Inside(stream))] cuMemsetD2D8Async(
             dst_device: CuDevicePtr, dst_pitch: usize, uc: c_uchar, width: usize, height: usize, stream: CuStream,
         );
-        [pass] cuMemsetD2D8Async_ptsz(
+        [gate(Inside(stream))] cuMemsetD2D8Async_ptsz(
             dst_device: CuDevicePtr, dst_pitch: usize, uc: c_uchar, width: usize, height: usize, stream: CuStream,
         );
-        [pass] cuMemsetD2D16Async(
+        [gate(Inside(stream))] cuMemsetD2D16Async(
             dst_device: CuDevicePtr, dst_pitch: usize, us: c_ushort, width: usize, height: usize, stream: CuStream,
         );
-        [pass] cuMemsetD2D16Async_ptsz(
+        [gate(Inside(stream))] cuMemsetD2D16Async_ptsz(
             dst_device: CuDevicePtr, dst_pitch: usize, us: c_ushort, width: usize, height: usize, stream: CuStream,
         );
-        [pass] cuMemsetD2D32Async(
+        [gate(Inside(stream))] cuMemsetD2D32Async(
             dst_device: CuDevicePtr, dst_pitch: usize, ui: c_uint, width: usize, height: usize, stream: CuStream,
         );
-        [pass] cuMemsetD2D32Async_ptsz(
+        [gate(Inside(stream))] cuMemsetD2D32Async_ptsz(
             dst_device: CuDevicePtr, dst_pitch: usize, ui: c_uint, width: usize, height: usize, stream: CuStream,
         );
         /// charged by format and extents; sparse and deferred ones cost nothing themselves
@@ -729,26 +803,30 @@ macro_rules! driver_chapters {
     "Unified addressing" {
         [pass] cuPointerGetAttribute(data: *mut c_void, attribute: c_int, ptr: CuDevicePtr);
         /// moves what is charged already
-        [pass] cuMemPrefetchAsync(dev_ptr: CuDevicePtr, count: usize, dst_device: CuDevice, stream: CuStream);
+        [gate(Inside(stream))] cuMemPrefetchAsync(
+            dev_ptr: CuDevicePtr, count: usize, dst_device: CuDevice, stream: CuStream,
+        );
         /// moves what is charged already
-        [pass] cuMemPrefetchAsync_ptsz(dev_ptr: CuDevicePtr, count: usize, dst_device: CuDevice, stream: CuStream);
+        [gate(Inside(stream))] cuMemPrefetchAsync_ptsz(
+            dev_ptr: CuDevicePtr, count: usize, dst_device: CuDevice, stream: CuStream,
+        );
         /// moves what is charged already
-        [pass] cuMemPrefetchAsync_v2(
+        [gate(Inside(stream))] cuMemPrefetchAsync_v2(
             dev_ptr: CuDevicePtr, count: usize, location: CuMemLocation, flags: c_uint, stream: CuStream,
         );
         /// moves what is charged already
-        [pass] cuMemPrefetchAsync_v2_ptsz(
+        [gate(Inside(stream))] cuMemPrefetchAsync_v2_ptsz(
             dev_ptr: CuDevicePtr, count: usize, location: CuMemLocation, flags: c_uint, stream: CuStream,
         );
         /// moves what is charged already
         [pass] cuMemAdvise(dev_ptr: CuDevicePtr, count: usize, advice: c_int, device: CuDevice);
         /// moves what is charged already
         [pass] cuMemAdvise_v2(dev_ptr: CuDevicePtr, count: usize, advice: c_int, location: CuMemLocation);
-        [pass] cuMemPrefetchBatchAsync(
+        [gate(Inside(stream))] cuMemPrefetchBatchAsync(
             dptrs: *mut CuDevicePtr, sizes: *mut usize, count: usize, prefetch_locs: *mut CuMemLocation,
             prefetch_loc_idxs: *mut usize, num_prefetch_locs: usize, flags: c_ulonglong, stream: CuStream,
         );
-        [pass] cuMemPrefetchBatchAsync_ptsz(
+        [gate(Inside(stream))] cuMemPrefetchBatchAsync_ptsz(
             dptrs: *mut CuDevicePtr, sizes: *mut usize, count: usize, prefetch_locs: *mut CuMemLocation,
             prefetch_loc_idxs: *mut usize, num_prefetch_locs: usize, flags: c_ulonglong, stream: CuStream,
         );
@@ -758,11 +836,11 @@ macro_rules! driver_chapters {
         [pass] cuMemDiscardBatchAsync_ptsz(
             dptrs: *mut CuDevicePtr, sizes: *mut usize, count: usize, flags: c_ulonglong, stream: CuStream,
         );
-        [pass] cuMemDiscardAndPrefetchBatchAsync(
+        [gate(Inside(stream))] cuMemDiscardAndPrefetchBatchAsync(
             dptrs: *mut CuDevicePtr, sizes: *mut usize, count: usize, prefetch_locs: *mut CuMemLocation,
             prefetch_loc_idxs: *mut usize, num_prefetch_locs: usize, flags: c_ulonglong, stream: CuStream,
         );
-        [pass] cuMemDiscardAndPrefetchBatchAsync_ptsz(
+        [gate(Inside(stream))] cuMemDiscardAndPrefetchBatchAsync_ptsz(
             dptrs: *mut CuDevicePtr, sizes: *mut usize, count: usize, prefetch_locs: *mut CuMemLocation,
             prefetch_loc_idxs: *mut usize, num_prefetch_locs: usize, flags: c_ulonglong, stream: CuStream,
         );

@@ -16,7 +16,7 @@ pub enum Treatment {
     Charge,
     /// `refund(pointer)`: call, and give back what was charged for the address.
     Refund,
-    /// `gate(stream)`: hold a lease before the call.
+    /// `gate(work)`, `gate(launch work)`: wait until the gate is open, then call.
     Gate,
     /// A blocking synchronisation: a quantum may end here.
     Settle,

@@ -344,6 +344,7 @@ static void churn(long rounds, size_t bytes, unsigned seed) {
 
 #include "client_pools.h"
 #include "client_mix.h"
+#include "client_gate.h"
 
 static int command(char *line) {
   char *save = NULL, *verb = strtok_r(line, " \n", &save);
@@ -351,7 +352,7 @@ static int command(char *line) {
   char *a = strtok_r(NULL, " \n", &save), *b = a ? strtok_r(NULL, " \n", &save) : NULL;
   char *c = b ? strtok_r(NULL, " \n", &save) : NULL, *d = c ? strtok_r(NULL, " \n", &save) : NULL;
   unsigned long long x = a ? strtoull(a, NULL, 0) : 0, y = b ? strtoull(b, NULL, 0) : 0;
-  if (pool_command(verb, a, b, c, d) || mix_command(verb, a, b, c, d)) {
+  if (pool_command(verb, a, b, c, d) || mix_command(verb, a, b, c, d) || gate_command(verb, a, b)) {
   } else if (!strcmp(verb, "init")) {
     printf("init %d\n", cu.cuInit(x));
   } else if (!strcmp(verb, "present")) {

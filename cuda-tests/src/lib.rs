@@ -9,6 +9,7 @@
 pub mod artefacts;
 pub mod cases;
 pub mod client;
+pub mod pages;
 pub mod rig;
 pub mod time_client;
 pub mod truth;

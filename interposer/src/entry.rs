@@ -2,9 +2,11 @@
 //! Expands the two tables into what the program calls: exported functions, and a second set for a driver that lives in
 //! a `dlmopen` namespace. With `dlsym` these are the library's only exports.
 //!
-//! A row that is not `pass` becomes a function; its treatment says which body. The bodies of `answer`, `track` and
-//! `resolve` rows are functions of the same name in [`hooks`](crate::hooks). That module must not see this one: a
-//! missing body would otherwise resolve to the export itself and call itself for ever.
+//! A row that is not `pass` becomes a function; its treatment says which body. A `gate` row's operand says what the work
+//! is ([`time`](crate::time)), after the word `launch` where programs call it all the time; the others have one body for
+//! both sets, which takes the library as its last argument. The bodies of `answer`, `track` and `resolve` rows are
+//! functions of the same name in [`hooks`](crate::hooks). That module must not see this one: a missing body would
+//! otherwise resolve to the export itself and call itself for ever.
 
 use partage_abi::{HOOKED, ROWS, Row, nvml};
 
@@ -78,6 +80,21 @@ macro_rules! row {
             }
         }
     };
+    ([$($attribute:tt)*] $real:ident gate (launch $work:expr) $symbol:ident($($arg:ident: $type:ty),*)) => {
+        $($attribute)*
+        pub unsafe extern "C" fn $symbol($($arg: $type),*) -> CuResult {
+            let outermost = guard::enter();
+            let is_per_thread = const { time::is_per_thread(stringify!($symbol)) };
+            time::around(&$real, outermost.is_some(), is_per_thread, || $work, || call!($real, $symbol($($arg),*)))
+        }
+    };
+    ([$($attribute:tt)*] $real:ident gate ($work:expr) $symbol:ident($($arg:ident: $type:ty),*)) => {
+        $($attribute)*
+        pub unsafe extern "C" fn $symbol($($arg: $type),*) -> CuResult {
+            // SAFETY: the program's arguments.
+            unsafe { super::shared::$symbol($($arg,)* &$real) }
+        }
+    };
     ([$($attribute:tt)*] $real:ident $body:ident () $symbol:ident($($arg:ident: $type:ty),*)) => {
         $($attribute)*
         pub unsafe extern "C" fn $symbol($($arg: $type),*) -> CuResult {
@@ -94,6 +111,29 @@ macro_rules! bodied {
     (answer $($call:tt)*) => { $($call)* };
     (track $($call:tt)*) => { $($call)* };
     (resolve $($call:tt)*) => { $($call)* };
+}
+
+/// The bodies that both sets share.
+macro_rules! shared_bodies {
+    ($( [$word:ident $(($($operand:tt)*))?] $symbol:ident ($($arg:ident: $type:ty),* $(,)?) $(-> $answer:ty)?; )*) => {
+        $( shared_body! { $word ($($($operand)*)?) $symbol($($arg: $type),*) } )*
+    };
+}
+
+macro_rules! shared_body {
+    (gate (launch $($rest:tt)*) $($row:tt)*) => {};
+    (gate ($work:expr) $symbol:ident($($arg:ident: $type:ty),*)) => {
+        #[inline(never)]
+        pub unsafe extern "C" fn $symbol($($arg: $type,)* real: &'static Library) -> CuResult {
+            let is_per_thread = const { time::is_per_thread(stringify!($symbol)) };
+            let (work, is_always) = time::read($work, is_per_thread);
+            let passage = time::begin(real, guard::here(), &work, is_always);
+            let result = call!(real, $symbol($($arg),*));
+            time::end(passage);
+            result
+        }
+    };
+    ($($rest:tt)*) => {};
 }
 
 macro_rules! exports {
@@ -151,6 +191,7 @@ impl Wide for usize {
 #[allow(non_snake_case, missing_docs)]
 mod exported {
     use super::{DRIVER, Wide};
+    use crate::time::{self, Configured, Kernel};
     use crate::{guard, hooks};
     use partage_abi::types::*;
     partage_abi::driver_table! { exports }
@@ -158,8 +199,19 @@ mod exported {
 
 // Functions bear the driver's own names, and its documentation is theirs.
 #[allow(non_snake_case, missing_docs)]
+mod shared {
+    use crate::guard;
+    use crate::real::Library;
+    use crate::time::{self, Across, Inside, Kernel, Shaped, Together, Unified};
+    use partage_abi::types::*;
+    partage_abi::driver_table! { shared_bodies }
+}
+
+// Functions bear the driver's own names, and its documentation is theirs.
+#[allow(non_snake_case, missing_docs)]
 mod second {
     use super::{SECOND_DRIVER, Wide};
+    use crate::time::{self, Configured, Kernel};
     use crate::{guard, hooks};
     use partage_abi::types::*;
     partage_abi::driver_table! { second_set }

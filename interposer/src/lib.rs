@@ -11,7 +11,8 @@
 //! 6. A broken invariant turns sharing off in this process, and says so.
 //!
 //! Where to look: what happens to a call is in the table (`partage_abi`), [`entry`] makes the exports of it,
-//! [`resolve`] is how programs get them, [`hooks`] what they do, [`account`] the bytes, [`session`] the broker.
+//! [`resolve`] is how programs get them, [`hooks`] what they do, [`account`] the bytes, [`time`] the gate, [`session`] the
+//! broker.
 #![no_std]
 
 mod account;
@@ -41,5 +42,6 @@ mod state;
 mod sys;
 mod text;
 mod thread;
+mod time;
 mod tracked;
 mod weak;

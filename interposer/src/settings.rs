@@ -35,6 +35,8 @@ pub struct Settings {
     pub device_count: usize,
     /// `PARTAGE_BROKER`: the program to start when a private broker is gone; empty on managed hosts.
     pub broker: Text<PATH_BYTES>,
+    /// `PARTAGE_TIME_FAIL=closed`: a closed gate stays closed while no broker looks after it.
+    pub time_fails_closed: bool,
     /// `PARTAGE_LOG`: `stderr`, a path, or empty for no log.
     pub log: Text<PATH_BYTES>,
 }
@@ -53,6 +55,7 @@ impl Settings {
             mig: 0,
             device_count: 0,
             broker: Text::new(),
+            time_fails_closed: variable(c"PARTAGE_TIME_FAIL") == b"closed",
             log: Text::new(),
         };
         settings.read_token(variable(c"PARTAGE_TOKEN"));

@@ -27,6 +27,7 @@ use crate::pools::Pools;
 use crate::session::Session;
 use crate::settings::Settings;
 use crate::sys;
+use crate::time::Time;
 
 /// Ordinals that a driver can show; CUDA addresses no more.
 pub const MAX_ORDINALS: usize = 64;
@@ -91,6 +92,8 @@ pub struct State {
     pub physicals: UnsafeCell<Physicals<Charge, SystemPages>>,
     /// Memory pools.
     pub pools: Pools,
+    /// The way through the gate.
+    pub time: Time,
     /// Set before `phase` becomes `Attached`, never changed after.
     pub job: UnsafeCell<Job>,
     /// The broker's page; null until attached.
@@ -141,6 +144,15 @@ pub fn get() -> Option<&'static State> {
         Some(state) => Some(check_process(state)),
         None => create(),
     }
+}
+
+/// [`get`] for the way of every launch: answers nothing instead of making a state or looking whether this is a forked
+/// child.
+#[inline(always)]
+pub fn at_hand() -> Option<&'static State> {
+    // SAFETY: as in `get`.
+    let state = unsafe { STATE.load(Ordering::Acquire).as_ref() };
+    state.filter(|_| WIPED_BY_KERNEL.load(Ordering::Relaxed))
 }
 
 #[cold]

@@ -173,6 +173,32 @@ pub fn wake_one(word: &core::sync::atomic::AtomicU32) {
     let _ = call!(SYS_futex, word.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1);
 }
 
+/// Sleeps while `*word == value`, at most so long; the word is shared with another process, which wakes. Also back when a
+/// signal was caught. The page need not be writable.
+pub fn wait_on_shared(word: &core::sync::atomic::AtomicU32, value: u32, timeout_ns: u64) {
+    let time = timespec(timeout_ns);
+    let _ = call!(SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, &raw const time);
+}
+
+/// The calling thread's id.
+pub fn thread_id() -> u32 {
+    call!(SYS_gettid) as u32
+}
+
+/// Is there a thread of that id in this process?
+pub fn has_thread(id: u32) -> bool {
+    call!(SYS_tgkill, pid(), id, 0) != -(libc::ESRCH as isize)
+}
+
+/// `MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED`, which the `libc` crate knows for one C library only.
+const REGISTER_GLOBAL_EXPEDITED: c_int = 1 << 2;
+
+/// Has this process take part in the barriers that others ask for with `MEMBARRIER_CMD_GLOBAL_EXPEDITED`; `false` where
+/// the kernel cannot.
+pub fn join_barriers() -> bool {
+    call!(SYS_membarrier, REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0
+}
+
 /// What a descriptor refers to: device and inode number. `None` for a closed descriptor.
 pub fn identity(fd: c_int) -> Option<(u64, u64)> {
     // SAFETY: `stat` is plain numbers; zero is a value of each.

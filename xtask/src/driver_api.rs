@@ -19,7 +19,7 @@ const MEANINGS: [(Treatment, &str); 9] = [
     ),
     (Treatment::Charge, "reserve, call, then commit or roll back"),
     (Treatment::Refund, "call, and give back what was charged"),
-    (Treatment::Gate, "hold a lease before the call"),
+    (Treatment::Gate, "wait until the gate of the device is open, then call"),
     (Treatment::Settle, "a blocking synchronisation: a quantum may end here"),
     (
         Treatment::Answer,

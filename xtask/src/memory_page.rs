@@ -65,7 +65,8 @@ fn is_wanted(row: &Row) -> bool {
         return false;
     }
     let makes = CHAPTERS.contains(&row.chapter) && MAKERS.iter().any(|word| name.contains(word));
-    row.treatment.is_hooked() || makes
+    // What only passes the gate moves or fills what is charged already.
+    (row.treatment.is_hooked() && row.treatment != Treatment::Gate) || makes
 }
 
 /// The name without `_v2`, `_ptsz`, `_ptds`.

@@ -11,6 +11,7 @@ mod death;
 mod devices;
 mod families;
 mod faults;
+mod gate;
 mod graphs;
 mod guest;
 mod launcher;
@@ -79,6 +80,7 @@ pub fn all() -> Vec<Case> {
         limits::cases(),
         pools::cases(),
         graphs::cases(),
+        gate::cases(),
         guest::cases(),
         ownership::cases(),
         clients::cases(),

@@ -20,6 +20,7 @@ use crate::pools::{self, Source, StreamName};
 use crate::real::Library;
 use crate::state::{self, State};
 use crate::sys;
+use crate::time;
 
 /// Child graphs in child graphs are looked at this deep.
 const DEEPEST: u32 = 16;
@@ -284,22 +285,38 @@ pub fn cuDeviceGraphMemTrim(real: &Library, device: CuDevice) -> CuResult {
 // ---- running -----------------------------------------------------------------------------------------------------
 
 pub fn cuGraphLaunch(real: &Library, graph: CuGraphExec, stream: CuStream) -> CuResult {
-    launch(
+    time::around(
         real,
-        graph,
-        StreamName::plain(stream),
-        || call!(real, cuGraphLaunch(graph, stream)),
-        || call!(real, cuGraphUpload(graph, stream)),
+        true,
+        false,
+        || time::Graph(stream),
+        || {
+            launch(
+                real,
+                graph,
+                StreamName::plain(stream),
+                || call!(real, cuGraphLaunch(graph, stream)),
+                || call!(real, cuGraphUpload(graph, stream)),
+            )
+        },
     )
 }
 
 pub fn cuGraphLaunch_ptsz(real: &Library, graph: CuGraphExec, stream: CuStream) -> CuResult {
-    launch(
+    time::around(
         real,
-        graph,
-        StreamName::per_thread(stream),
-        || call!(real, cuGraphLaunch_ptsz(graph, stream)),
-        || call!(real, cuGraphUpload_ptsz(graph, stream)),
+        true,
+        true,
+        || time::Graph(stream),
+        || {
+            launch(
+                real,
+                graph,
+                StreamName::per_thread(stream),
+                || call!(real, cuGraphLaunch_ptsz(graph, stream)),
+                || call!(real, cuGraphUpload_ptsz(graph, stream)),
+            )
+        },
     )
 }
 

@@ -21,14 +21,14 @@ use crate::session;
 use crate::state::{self, Phase, State};
 
 impl StreamName {
-    pub(super) fn plain(handle: CuStream) -> Self {
+    pub fn plain(handle: CuStream) -> Self {
         Self {
             handle,
             is_per_thread: false,
         }
     }
 
-    pub(super) fn per_thread(handle: CuStream) -> Self {
+    pub fn per_thread(handle: CuStream) -> Self {
         Self {
             handle,
             is_per_thread: true,
@@ -160,7 +160,7 @@ fn undo(real: &Library, address: CuDevicePtr, stream: StreamName) {
 
 /// Is what is called on this stream going into a graph? Also where the driver will refuse the call because another
 /// stream is captured.
-pub(super) fn is_captured(state: &State, real: &Library, stream: StreamName) -> bool {
+pub fn is_captured(state: &State, real: &Library, stream: StreamName) -> bool {
     state.pools.captures.load(Ordering::Relaxed) != 0 && ask_whether_captured(real, stream)
 }
 
@@ -176,7 +176,7 @@ fn ask_whether_captured(real: &Library, stream: StreamName) -> bool {
 }
 
 /// The ordinal of a stream's device.
-fn device_of(state: &State, real: &Library, stream: StreamName) -> Option<CuDevice> {
+pub fn device_of(state: &State, real: &Library, stream: StreamName) -> Option<CuDevice> {
     // One more than the devices that the program sees.
     if state.ordinals_known.load(Ordering::Acquire) == 2 {
         return Some(0);

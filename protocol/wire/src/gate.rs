@@ -176,7 +176,7 @@ pub struct TimePage {
     pub waiting: AtomicU32,
     /// Contexts of the process on the device.
     pub contexts: AtomicU32,
-    /// Nanoseconds that threads have stood there, all together, ended waits only.
+    /// Nanoseconds that threads have stood there, all together; of waits under way all but the last tenth of a second.
     pub waited_ns: AtomicU64,
     /// Exact device time of retired work from timing events, in nanoseconds; 0 while none was measured.
     pub busy_ns: AtomicU64,
@@ -184,7 +184,7 @@ pub struct TimePage {
     pub unit_ns: AtomicU64,
     /// Predicted nanoseconds of work that has not retired.
     pub outstanding_ns: AtomicU64,
-    /// Waits that ended because no broker's heartbeat was seen.
+    /// Launches that met a closed gate while no broker's heartbeat was seen.
     pub failed_open: AtomicU64,
     /// Launches that no lane was free for, and the synchronisations after them: unequal means work without marks.
     pub unlaned: AtomicU64,

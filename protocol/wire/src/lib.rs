@@ -11,4 +11,5 @@ pub mod message;
 pub mod page;
 pub mod pool;
 pub mod reservation;
+pub mod threads;
 pub mod units;

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The client's side of time: every launch passes the gate that the broker opens and closes.
+//!
+//! ```text
+//!   launch ── way at hand? ── no ──────────────────────────────┐
+//!               │ yes                                          ▼
+//!             gate open? ── no ──► [`stand`]: attached? shared? captured? ── wait on the word ── open, or nobody there
+//!               │ yes                                          │                                     │
+//!             driver ◄─────────────────────────────────────────┴─────────────────────────────────────┘
+//!               │
+//!             slot := 0
+//! ```
+//! The *way* is what a launch needs while nothing is amiss: this process's thread slots and the broker's line of its only
+//! device, with no system call, lock or full fence between the program and the driver ([`pass`]). A process that sees
+//! several devices has no way and asks the driver each time which one a launch is for.
+//!
+//! Never waited for here: work that is captured into a graph (it runs with the graph's launch), host functions, what
+//! synchronises, asks or frees, and everything while no broker ever was there or sharing is off. The calling thread
+//! waits, so that errors, order and default streams are what they would be. It holds no lock of ours meanwhile: the gate
+//! is the first thing a hook does.
+
+mod pass;
+mod stand;
+mod work;
+
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
+
+use partage_protocol::gate::{THREADS, ThreadSlot};
+use partage_protocol::page::GrantLine;
+
+pub use pass::{around, begin, end, is_per_thread};
+pub use work::{Across, Configured, Graph, Inside, Kernel, Shaped, Together, Unified, read};
+
+/// This process's way and what it remembers of its broker. All-zero memory is "no way yet".
+pub struct Time {
+    /// The line of the only device that the program sees; null while there is no way.
+    line: AtomicPtr<GrantLine>,
+    /// The slots of this process's threads, set with `line`.
+    threads: AtomicPtr<[ThreadSlot; THREADS]>,
+    /// Distinguishes this process from the one it was forked from, whose thread had a slot too; 0 before the first launch.
+    generation: AtomicU32,
+    /// The slot of the only device.
+    device: AtomicU32,
+    /// The kernel gave us no part in others' barriers.
+    is_fenced: AtomicBool,
+    /// The broker's heartbeat when a gate was last passed because that stood still, plus one; 0: never.
+    dead_heartbeat: AtomicU64,
+}

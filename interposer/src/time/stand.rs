@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The long way: finds out where a launch stands, and waits with it while the gate is closed.
+//!
+//! A closed gate is waited for as a futex in the broker's page, a step at a time, so that a broker that died is noticed:
+//! one that has not looked at its gates for [`HEARTBEAT_NS`] at two looks in a row lets everybody pass, until it looks
+//! again (`PARTAGE_TIME_FAIL=closed` waits on). A signal that ends the process ends it here too; after a caught one the
+//! wait goes on.
+
+use core::sync::atomic::Ordering;
+
+use partage_protocol::gate::{self, Entered, GATES_COPIES, HEARTBEAT_NS, NEEDS_FENCE, OPEN, ThreadSlot, TimePage};
+use partage_protocol::message::MAX_DEVICES;
+use partage_protocol::page::{BrokerPage, ClientFile, GrantLine};
+use partage_protocol::threads;
+
+use super::Time;
+use super::pass::Passage;
+use super::work::{Kind, Work};
+use crate::devices;
+use crate::errno;
+use crate::guard;
+use crate::hooks;
+use crate::pools::StreamName;
+use crate::real::Library;
+use crate::session;
+use crate::state::{self, Phase, State};
+use crate::sys;
+
+/// Longest wait without a look at the broker's heartbeat, in nanoseconds.
+const STEP_NS: u64 = 100_000_000;
+/// In a thread's word: it has no slot, and tries again after so many launches.
+const CROWDED: u32 = 0xff;
+const TRIES: u32 = 1024;
+/// In a thread's word, above the slot: it waits for the device of that slot, plus one.
+const WAITING: u32 = 8;
+/// Above that: launches without a slot.
+const COUNT: u32 = 16;
+
+/// Lets a launch pass when it may.
+#[cold]
+#[inline(never)]
+pub fn enter(real: &Library, work: Work) -> Passage {
+    errno::preserving(|| stand(real, &work).unwrap_or(Passage::FREE))
+}
+
+/// The driver was called for devices in whose crowds the call counted.
+#[cold]
+#[inline(never)]
+pub fn leave(crowds: u32) {
+    let file = state::get().and_then(State::client_file);
+    for crowd in file.into_iter().flat_map(|file| in_mask(&file.time.crowd, crowds)) {
+        crowd.fetch_sub(1, Ordering::Release);
+    }
+}
+
+fn in_mask<T>(all: &[T], mask: u32) -> impl Iterator<Item = &T> {
+    all.iter()
+        .enumerate()
+        .filter(move |(index, _)| mask.checked_shr(*index as u32).unwrap_or(0) & 1 != 0)
+        .map(|(_, item)| item)
+}
+
+/// What a launch has to do with.
+struct Place<'a> {
+    state: &'static State,
+    broker: &'a BrokerPage,
+    file: &'a ClientFile,
+}
+
+/// `None`: nothing holds this launch.
+fn stand(real: &Library, work: &Work) -> Option<Passage> {
+    let state = state::get()?;
+    if state.phase() == Phase::Fresh {
+        // A forked child, or a program whose cuInit we did not see.
+        session::ensure(state, false);
+    }
+    if state.phase() != Phase::Attached {
+        return None;
+    }
+    let place = Place {
+        state,
+        broker: state.broker_page()?,
+        file: state.client_file()?,
+    };
+    place.arrive();
+    if let Kind::Together(params, count) = work.kind
+        && count > 1
+    {
+        return place.stand_together(real, work.stream.is_per_thread, params, count);
+    }
+    let device = place.device_of(real, work.stream)?;
+    place.find_way(device);
+    let line = place.broker.devices.get(device)?;
+    let gates_copies = line.gate_flags.load(Ordering::Relaxed) & GATES_COPIES != 0;
+    if !gates_copies && matches!(work.kind, Kind::Across) {
+        return None;
+    }
+    let slot = place.slot();
+    let mut wait = Wait::new(&place, device)?;
+    let mut is_judged = false;
+    loop {
+        match place.step(slot, line, device) {
+            (Entered::Passed, passage) => return Some(passage),
+            (Entered::Closed(word), _) => {
+                if !is_judged && (!gates_copies && !work.kind.is_inside(real) || is_captured(state, real, work.stream))
+                {
+                    return None;
+                }
+                is_judged = true;
+                if wait.step(line, word) == Waited::InVain {
+                    return None;
+                }
+            }
+        }
+    }
+}
+
+fn is_captured(state: &State, real: &Library, stream: StreamName) -> bool {
+    hooks::is_captured(state, real, stream)
+}
+
+impl Place<'_> {
+    /// The first launch of this process: what is done once.
+    fn arrive(&self) {
+        let time = &self.state.time;
+        if time.generation.load(Ordering::Acquire) == 0 {
+            if !sys::join_barriers() {
+                time.is_fenced.store(true, Ordering::Relaxed);
+            }
+            // Differs from that of the process we were forked from, whose thread's word we may have.
+            let now = (sys::now_ns() >> 10) as u32;
+            let generation = (now ^ sys::pid().rotate_left(16)).max(1);
+            let _ = time
+                .generation
+                .compare_exchange(0, generation, Ordering::AcqRel, Ordering::Acquire);
+        }
+        // A signal's handler left a wait by a long jump: this thread waits no more.
+        let word = guard::time_word();
+        let waited_for = (word as u32 >> WAITING) & 0xff;
+        if (word >> 32) as u32 == time.generation.load(Ordering::Relaxed) && waited_for != 0 {
+            if let Some(page) = self.file.time.devices.get(waited_for as usize - 1) {
+                page.waiting.fetch_sub(1, Ordering::Release);
+            }
+            guard::set_time_word(word & !(0xff << WAITING));
+        }
+    }
+
+    /// From now on launches of a process with one device need not come here.
+    fn find_way(&self, device: usize) {
+        let time = &self.state.time;
+        let is_only = self.state.ordinals_known.load(Ordering::Acquire) == 2;
+        if !is_only || time.is_fenced.load(Ordering::Relaxed) || !time.line.load(Ordering::Relaxed).is_null() {
+            return;
+        }
+        if let Some(line) = self.broker.devices.get(device) {
+            time.device.store(device as u32, Ordering::Relaxed);
+            let threads = &raw const self.file.time.threads;
+            time.threads.store(threads.cast_mut(), Ordering::Relaxed);
+            time.line.store(core::ptr::from_ref(line).cast_mut(), Ordering::Release);
+        }
+    }
+
+    /// The slot of the device on which a stream's work runs. `None`: not shared.
+    fn device_of(&self, real: &Library, stream: StreamName) -> Option<usize> {
+        if self.state.ordinals_known.load(Ordering::Acquire) == 0 {
+            devices::learn(self.state, real);
+        }
+        let ordinal = hooks::device_of(self.state, real, stream)?;
+        devices::slot_of_device(self.state, real, ordinal)
+    }
+
+    /// This thread's slot. `None`: living threads have them all.
+    fn slot(&self) -> Option<&ThreadSlot> {
+        let slots = &self.file.time.threads;
+        let generation = self.state.time.generation.load(Ordering::Relaxed);
+        let word = guard::time_word();
+        let mut tried = 0;
+        if (word >> 32) as u32 == generation {
+            let own = word as u32 & 0xff;
+            if own != CROWDED && own != 0 {
+                return slots.get(own as usize - 1);
+            }
+            tried = word as u32 >> COUNT;
+        }
+        let mut own = CROWDED;
+        if tried.is_multiple_of(TRIES)
+            && let Some(index) = threads::claim(slots, sys::thread_id(), sys::has_thread)
+        {
+            own = index as u32 + 1;
+            tried = 0;
+        } else {
+            tried = (tried + 1) % TRIES;
+        }
+        guard::set_time_word(u64::from(generation) << 32 | u64::from(tried << COUNT | own));
+        slots.get(own as usize - 1)
+    }
+
+    /// One look at the gate.
+    fn step(&self, slot: Option<&ThreadSlot>, line: &GrantLine, device: usize) -> (Entered, Passage) {
+        match slot {
+            Some(slot) => {
+                let needs_fence = line.gate_flags.load(Ordering::Relaxed) & NEEDS_FENCE != 0;
+                let is_fenced = needs_fence || self.state.time.is_fenced.load(Ordering::Relaxed);
+                let entered = gate::enter(&slot.word, &line.gate, device as u32, is_fenced);
+                if entered == Entered::Passed {
+                    slot.launches.fetch_add(1, Ordering::Relaxed);
+                }
+                (entered, Passage::through(&slot.word))
+            }
+            None => match self.join_crowds(1_u32.wrapping_shl(device as u32)) {
+                Ok(passage) => (Entered::Passed, passage),
+                Err((word, _)) => (Entered::Closed(word), Passage::FREE),
+            },
+        }
+    }
+
+    /// Passes several gates at once, counted in the crowd of each; or none, and answers which is closed.
+    fn join_crowds(&self, devices: u32) -> Result<Passage, (u32, usize)> {
+        for crowd in in_mask(&self.file.time.crowd, devices) {
+            // Read before written by the broker, after its barrier: this order needs no other side.
+            crowd.fetch_add(1, Ordering::SeqCst);
+        }
+        core::sync::atomic::fence(Ordering::SeqCst);
+        let lines = self.broker.devices.iter().enumerate();
+        let closed = lines
+            .filter(|(index, _)| devices >> (index & 31) & 1 != 0)
+            .find_map(|(index, line)| {
+                let word = line.gate.load(Ordering::Acquire);
+                (word & OPEN == 0).then_some((word, index))
+            });
+        match closed {
+            None => Ok(Passage {
+                word: core::ptr::null(),
+                crowds: devices,
+            }),
+            Some(closed) => {
+                leave(devices);
+                Err(closed)
+            }
+        }
+    }
+
+    /// Kernels that wait for each other on several devices: all gates have to be open at the same time.
+    fn stand_together(
+        &self,
+        real: &Library,
+        is_per_thread: bool,
+        params: *const partage_abi::types::CudaLaunchParams,
+        count: u32,
+    ) -> Option<Passage> {
+        let mut mask = 0_u32;
+        for index in 0..(count as usize).min(state::MAX_ORDINALS) {
+            // SAFETY: by the contract of the entry point there are `count` of them.
+            let handle = unsafe { (&raw const (*params.add(index)).hStream).read() };
+            if let Some(device) = self.device_of(real, StreamName { handle, is_per_thread }) {
+                mask |= 1_u32.wrapping_shl(device as u32);
+            }
+        }
+        if mask == 0 {
+            return None;
+        }
+        loop {
+            let (word, device) = match self.join_crowds(mask) {
+                Ok(passage) => return Some(passage),
+                Err(closed) => closed,
+            };
+            let line = self.broker.devices.get(device)?;
+            if Wait::new(self, device)?.step(line, word) == Waited::InVain {
+                return None;
+            }
+        }
+    }
+}
+
+/// How one step of a wait ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Waited {
+    /// Look again.
+    Enough,
+    /// Nobody is there to open: pass.
+    InVain,
+}
+
+/// A thread that waits for a gate. Nothing is counted before its first step.
+struct Wait<'a> {
+    state: &'static State,
+    broker: &'a BrokerPage,
+    page: &'a TimePage,
+    device: usize,
+    /// When the last step ended, in monotonic nanoseconds; 0 before the first.
+    since_ns: u64,
+    /// Looks in a row that found no heartbeat.
+    dead_looks: u32,
+}
+
+impl<'a> Wait<'a> {
+    fn new(place: &Place<'a>, device: usize) -> Option<Self> {
+        Some(Self {
+            state: place.state,
+            broker: place.broker,
+            page: place.file.time.devices.get(device)?,
+            device,
+            since_ns: 0,
+            dead_looks: 0,
+        })
+    }
+
+    /// Waits until the word changes, or a step long.
+    fn step(&mut self, line: &GrantLine, word: u32) -> Waited {
+        let time = &self.state.time;
+        let heartbeat = self.broker.head.heartbeat_ns.load(Ordering::Relaxed);
+        let fails_open = !self.state.settings().time_fails_closed;
+        if self.state.phase() != Phase::Attached {
+            return Waited::InVain;
+        }
+        if fails_open && heartbeat.wrapping_add(1) == time.dead_heartbeat.load(Ordering::Relaxed) {
+            // Nobody has looked since the last thread waited in vain.
+            self.page.failed_open.fetch_add(1, Ordering::Relaxed);
+            return Waited::InVain;
+        }
+        if self.since_ns == 0 {
+            self.since_ns = sys::now_ns();
+            self.page.waiting.fetch_add(1, Ordering::AcqRel);
+            self.note(self.device as u32 + 1);
+        }
+        sys::wait_on_shared(&line.gate, word, STEP_NS);
+        let now = sys::now_ns();
+        let waited = now.saturating_sub(self.since_ns);
+        self.page.waited_ns.fetch_add(waited, Ordering::Relaxed);
+        self.since_ns = now;
+        if now.saturating_sub(heartbeat) <= HEARTBEAT_NS || line.gate.load(Ordering::Acquire) != word {
+            self.dead_looks = 0;
+            return Waited::Enough;
+        }
+        // One look may fall into a moment when everybody was stopped.
+        self.dead_looks = self.dead_looks.saturating_add(1);
+        if self.dead_looks == 2 {
+            self.page.failed_open.fetch_add(1, Ordering::Relaxed);
+        }
+        if self.dead_looks >= 2 && fails_open {
+            time.dead_heartbeat.store(heartbeat.wrapping_add(1), Ordering::Relaxed);
+            return Waited::InVain;
+        }
+        Waited::Enough
+    }
+
+    /// Leaves a note in the thread's word: a signal's handler may jump out of this wait.
+    fn note(&self, device: u32) {
+        let word = guard::time_word() & !(0xff << WAITING);
+        guard::set_time_word(word | u64::from(device << WAITING));
+    }
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        if self.since_ns != 0 {
+            self.page.waiting.fetch_sub(1, Ordering::Release);
+            self.note(0);
+        }
+    }
+}
+
+impl Time {
+    /// Launches take the long way again.
+    #[cold]
+    pub fn forget_way(&self) {
+        self.line.store(core::ptr::null_mut(), Ordering::Release);
+    }
+}
+
+const _: () = assert!(MAX_DEVICES <= 16 && gate::THREADS < CROWDED as usize);

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which thread of a client has which of its [slots](crate::gate::ThreadSlot).
+//!
+//! A thread takes a slot at its first launch and keeps it. Nobody says when a thread ends, so places are taken back only
+//! when none is free. A place is one thread's from the exchange of its id until that thread is dead, so its word has one
+//! writer.
+
+use core::sync::atomic::Ordering;
+
+use crate::gate::ThreadSlot;
+
+/// Finds a place for a thread; `None` when living threads have them all.
+pub fn claim(slots: &[ThreadSlot], thread: u32, is_alive: impl Fn(u32) -> bool) -> Option<usize> {
+    let take = |slot: &ThreadSlot, from: u32| {
+        let is_taken = slot
+            .thread
+            .compare_exchange(from, thread, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok();
+        if is_taken {
+            // Its last owner may have died on the way through the driver.
+            slot.word.store(0, Ordering::Release);
+        }
+        is_taken
+    };
+    // An id that comes again is a new thread's: the one that had it is dead.
+    let own = slots
+        .iter()
+        .position(|slot| slot.thread.load(Ordering::Relaxed) == thread && take(slot, thread));
+    own.or_else(|| {
+        slots
+            .iter()
+            .position(|slot| slot.thread.load(Ordering::Relaxed) == 0 && take(slot, 0))
+    })
+    .or_else(|| {
+        slots.iter().position(|slot| {
+            let owner = slot.thread.load(Ordering::Relaxed);
+            !is_alive(owner) && take(slot, owner)
+        })
+    })
+}
