@@ -8,7 +8,7 @@
 //   threads N NS                  the same in N threads, each with a stream
 //   contexts N NS                 the same in N contexts, each with a thread
 //   graph NS NODES                graphs of NODES kernels behind each other
-//   burst GPU_NS CPU_NS           a kernel, a wait for its end, a sleep
+//   burst GPU_NS CPU_NS           a kernel, a wait for its end, a sleep if CPU_NS is not 0
 //   hang                          a kernel that never ends
 //   collective NS DEVICE...       rounds of a kernel on each device and a wait of each device for all others
 //   rank NS FILE RANK RANKS DEVICE   the same with a process for each device; they meet in the words of FILE
@@ -216,7 +216,7 @@ static void burst(struct worker *w, uint64_t cpu_ns) {
     CALL(cuEventElapsedTime, &ms, w->first, w->ring[0]);
     w->elapsed_ms = ms;
     if (limit_ms > 0 && ms >= limit_ms) break;
-    nanosleep(&pause, NULL);
+    if (cpu_ns) nanosleep(&pause, NULL);
   }
 }
 

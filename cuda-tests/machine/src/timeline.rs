@@ -51,7 +51,7 @@ unsafe impl Sync for Layout {}
 // SAFETY: `repr(C)`, integers only, no pointers; zero bytes are a device that nobody may use before `reset`, which
 // `Shared::open` runs first. What the lock protects is repaired when `is_torn` is found set.
 unsafe impl SharedLayout for Layout {
-    const MAGIC: u64 = u64::from_le_bytes(*b"timelin2");
+    const MAGIC: u64 = u64::from_le_bytes(*b"timelin3");
 }
 
 /// The timelines of a machine's devices.
@@ -207,12 +207,16 @@ impl Seat {
         self.timeline.clock(self.device)
     }
 
-    /// Hands in a request. While all of the context's places are taken it waits for one.
-    pub fn begin(&self, ask: Ask) -> Pending {
+    /// Hands in a request. While all of the context's places are taken it waits for one. `is_awake` says that the caller
+    /// holds a wake, which ends.
+    pub fn begin(&self, ask: Ask, is_awake: bool) -> Pending {
         loop {
             let news = {
                 let mut view = self.timeline.view(self.device);
                 if let Ok(index) = view.device().begin(self.index, ask) {
+                    if is_awake {
+                        view.device().woken(self.index);
+                    }
                     return Pending {
                         index,
                         serial: view.device().serial(self.index, index),
@@ -233,12 +237,29 @@ impl Seat {
             .announce(self.index, pending.index, pending.serial);
     }
 
-    /// Says that what was announced does not come now, because the context waits for something else.
-    pub fn settle(&self) {
-        self.timeline.view(self.device).device().settle(self.index);
+    /// A thread of this process is to run, for something that takes no time on a real device; whoever then runs holds the
+    /// wake, until the next [`Seat::begin`] or [`Seat::settle`] of its.
+    pub fn wake(&self) {
+        self.timeline.view(self.device).device().wake(self.index);
     }
 
-    /// The effects are done: sleeps until the request was served. `need_ns` gives the length if it was not known.
+    /// Another thread holds a wake of this seat already: one of the two ends.
+    pub fn woken(&self) {
+        self.timeline.view(self.device).device().woken(self.index);
+    }
+
+    /// Ends the wake that the caller holds. What was announced to follow, if it `is_announced`, does not come now, because
+    /// the context waits for something else.
+    pub fn settle(&self, is_announced: bool) {
+        let mut view = self.timeline.view(self.device);
+        view.device().woken(self.index);
+        if is_announced {
+            view.device().settle(self.index);
+        }
+    }
+
+    /// The effects are done: sleeps until the request was served. `need_ns` gives the length if it was not known. The
+    /// caller then holds a wake.
     pub fn finish(&self, pending: Pending, need_ns: Option<u64>) -> Span {
         let mut is_first = true;
         loop {

@@ -14,6 +14,7 @@ pub fn cases() -> Vec<Case> {
         simulated("time_bare::short_and_long_kernels_get_half_each", unlike),
         simulated("time_bare::three_contexts_get_three_slices", contexts),
         simulated("time_bare::one_client_keeps_the_device_busy", alone),
+        simulated("time_bare::waiting_for_every_kernel_loses_little", waits),
         simulated("time_bare::every_pattern_runs_to_its_end", patterns),
         simulated("time_bare::collectives_of_two_devices_end", collectives),
         simulated("time_bare::crossing_collectives_end_by_native_slicing", crossing),
@@ -86,6 +87,15 @@ fn alone(rig: &Rig) {
     assert_eq!(truth.sample(0).busy_ns(pid), done.launches * 500_000, "{all}");
     assert!(done.elapsed_ns >= 500 * MILLISECOND, "{done:?}");
     assert_eq!(span.handovers(), 0, "{all}");
+}
+
+fn waits(rig: &Rig) {
+    // The time between a kernel's end and the next launch is the program's own, not that of a simulator's thread which
+    // waits for its turn on a busy machine.
+    let done = TimeClient::bare(rig, "0.2", "burst 200000 0").finish();
+    let busy = done.launches * 200_000;
+    rig.note(format!("{busy} of {} ns", done.elapsed_ns));
+    assert!(busy * 100 >= done.elapsed_ns * 95, "{done:?}");
 }
 
 fn patterns(rig: &Rig) {

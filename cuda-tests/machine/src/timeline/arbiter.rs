@@ -12,6 +12,9 @@
 //!   effects are not done, or the owner has not yet handed in the request that follows directly (*transit*).
 //!   A real device would not have waited for either, so the clock stands still; a limit ends stalls of owners
 //!   that are stopped.
+//! - *wake*: a thread of an owner that is to run for the simulator's sake, and may not have yet: to learn of a
+//!   completion, to hand in what was submitted, to return from a wait. The multiprocessors do not become idle before all
+//!   such threads have run, because on a real device none of this takes a thread's turn on a busy CPU: the clock stalls.
 //!
 //! Everything is derived lazily: `advance` replays what happened since the last call, so completion times are
 //! exact however late the processes wake. The structure lives in memory shared by processes that may die at any
@@ -60,6 +63,8 @@ pub struct Settings {
     pub transit_limit_ns: u64,
     /// Longest stall for effects that take longer than the service (wall time).
     pub effects_limit_ns: u64,
+    /// Longest stall for threads that are to run (wall time); 0: none.
+    pub wake_limit_ns: u64,
 }
 
 impl Default for Settings {
@@ -69,6 +74,7 @@ impl Default for Settings {
             switch_tax_ns: 20_000,
             transit_limit_ns: 20_000_000,
             effects_limit_ns: 2_000_000_000,
+            wake_limit_ns: 20_000_000,
         }
     }
 }
@@ -224,7 +230,9 @@ struct Seat<const R: usize> {
     transit: u32,
     transit_wall: u64,
     active: [u32; ENGINES],
-    padding: u32,
+    /// Wakes under way, and the wall time of the last one's beginning.
+    wakes: u32,
+    wake_wall: u64,
     busy: [u64; ENGINES],
     last_slice: u64,
     meter: Meter,
@@ -279,7 +287,8 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
             transit: 0,
             transit_wall: 0,
             active: [0; ENGINES],
-            padding: 0,
+            wakes: 0,
+            wake_wall: 0,
             busy: [0; ENGINES],
             last_slice: 0,
             meter: Meter::default(),
@@ -332,7 +341,8 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
             transit: 0,
             transit_wall: 0,
             active: [0; ENGINES],
-            padding: 0,
+            wakes: 0,
+            wake_wall: 0,
             busy: [0; ENGINES],
             last_slice: 0,
             meter: Meter::default(),
@@ -356,6 +366,7 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
         }
         gone.taken = 0;
         gone.transit = 0;
+        gone.wakes = 0;
         gone.active = [0; ENGINES];
         gone.requests = [Request::default(); R];
         while self.high > 0 && self.seats[self.high as usize - 1].taken == 0 {
@@ -438,7 +449,22 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
         self.assign();
     }
 
-    /// The span of a complete request, whose place is then free; `None` while it is not complete.
+    /// A thread of the seat's owner is to run; [`Arbiter::woken`] says that it has.
+    pub fn wake(&mut self, seat: usize) {
+        if self.settings.wake_limit_ns > 0 && self.seats[seat].taken != 0 {
+            self.seats[seat].wakes += 1;
+            self.seats[seat].wake_wall = self.wall;
+        }
+    }
+
+    /// A thread that was to run has done what it was to do.
+    pub fn woken(&mut self, seat: usize) {
+        let place = &mut self.seats[seat];
+        place.wakes = place.wakes.saturating_sub(1);
+    }
+
+    /// The span of a complete request, whose place is then free; `None` while it is not complete. The caller is the thread
+    /// that the completion woke: [`Arbiter::woken`] is for it to say.
     pub fn take(&mut self, seat: usize, request: usize) -> Option<Span> {
         let entry = &mut self.seats[seat].requests[request];
         if entry.state != DONE {
@@ -457,8 +483,10 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
     pub fn cancel(&mut self, seat: usize, request: usize) {
         let place = &mut self.seats[seat];
         let entry = &mut place.requests[request];
-        if entry.state == ACTIVE {
-            place.active[entry.engine as usize] -= 1;
+        match entry.state {
+            ACTIVE => place.active[entry.engine as usize] -= 1,
+            DONE => place.wakes = place.wakes.saturating_sub(1),
+            _ => {}
         }
         *entry = Request::default();
         self.assign();
@@ -507,6 +535,10 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
                 seat.transit = 0;
             }
             seat.transit_wall = seat.transit_wall.min(self.wall);
+            if seat.taken == 0 || self.settings.wake_limit_ns == 0 {
+                seat.wakes = 0;
+            }
+            seat.wake_wall = seat.wake_wall.min(self.wall);
             for request in &mut seat.requests {
                 let is_known = matches!(request.state, ACTIVE | OVERDUE | DONE) && (request.engine as usize) < ENGINES;
                 if seat.taken == 0 || !is_known {

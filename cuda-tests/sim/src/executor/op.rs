@@ -2,8 +2,8 @@
 //! What an operation does, and how long it takes on the device.
 //!
 //! An operation of a context that has failed does nothing and takes no time, but completes: whoever waits for it
-//! then learns the context's error. *Transit*: the seat that a request was announced for and that this thread has
-//! not handed in yet (see the timeline).
+//! then learns the context's error. *Transit*: the wake that this thread holds, and whose seat a request may have been
+//! announced for that it has not handed in yet (see the timeline).
 
 pub mod copy;
 mod fill;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use partage_machine::timeline::{Ask, Engine, FULL, Seat};
 
 use super::order::OpId;
-use super::pool;
+use super::pool::{self, Hold};
 use crate::event::Event;
 use crate::memory::{Allocation, Binding};
 use crate::state::{Context, driver};
@@ -57,6 +57,13 @@ pub enum Op {
     Map(Arc<[Binding]>),
 }
 
+impl Op {
+    /// Whether the multiprocessors carry it out.
+    pub fn computes(&self) -> bool {
+        matches!(self, Self::Kernel(_) | Self::Fill(_))
+    }
+}
+
 /// Where an operation runs.
 pub struct Place<'a> {
     /// Whose it is.
@@ -67,20 +74,13 @@ pub struct Place<'a> {
     pub op: OpId,
     /// Priority of its stream.
     pub priority: i32,
-    /// The seat in transit.
-    pub transit: &'a mut Option<Arc<Seat>>,
+    /// The wake in transit.
+    pub transit: &'a mut Option<Hold>,
 }
 
 impl Op {
     /// Carries it out and returns the device time at which it ended; `time` is when what it waited for had ended.
-    pub fn run(
-        &self,
-        context: &Arc<Context>,
-        op: OpId,
-        priority: i32,
-        time: u64,
-        transit: &mut Option<Arc<Seat>>,
-    ) -> u64 {
+    pub fn run(&self, context: &Arc<Context>, op: OpId, priority: i32, time: u64, transit: &mut Option<Hold>) -> u64 {
         let Ok(lanes) = context.queue.lanes(context) else {
             match self {
                 Self::Record { event, recording } => event.complete(*recording, time),
@@ -151,19 +151,13 @@ impl Place<'_> {
         demand: u64,
         effects: impl FnOnce() -> Option<u64>,
     ) -> u64 {
-        if self.transit.as_ref().is_some_and(|seat| !Arc::ptr_eq(seat, self.seat)) {
-            pool::settle(self.transit);
-        }
-        // Handing the request in is what ends a transit.
-        *self.transit = None;
+        pool::settle_others(self.transit, self.seat);
         let ask = Ask {
             engine,
             need_ns,
             demand: demand.clamp(1, FULL) as u32,
             priority: self.priority,
         };
-        let (span, is_announced) = pool::occupy(self.op, self.seat, ask, effects);
-        *self.transit = is_announced.then(|| Arc::clone(self.seat));
-        span.ended
+        pool::occupy(self.op, self.seat, ask, self.transit, effects).ended
     }
 }

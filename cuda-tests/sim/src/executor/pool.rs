@@ -6,7 +6,7 @@
 //! to the program's threads, and are never joined: the process may end at any time.
 
 use std::cell::Cell;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use partage_machine::timeline::{Ask, Pending, Seat, Span};
@@ -53,15 +53,33 @@ struct Running {
     is_announced: bool,
 }
 
+/// A wake that a thread holds: the device's clock waits for what the thread does next (see the timeline).
+pub struct Hold {
+    seat: Arc<Seat>,
+    /// Another request was announced to follow the last one.
+    is_announced: bool,
+}
+
+/// A thread of the program that waits.
+struct Waiter {
+    number: u64,
+    ops: Vec<OpId>,
+    /// Handed on by the thread whose work it waited for, when nothing else follows.
+    hold: Option<Hold>,
+}
+
 #[derive(Default)]
 struct State {
     order: Order<Task>,
     ready: BinaryHeap<Ready>,
     running: HashMap<OpId, Running>,
+    /// Ready operations for which their seat was told of a wake.
+    awaited: HashSet<OpId>,
     /// Threads that look for something ready, or are about to: at least as many as there is, up to [`MOST_THREADS`].
     free: usize,
     threads: usize,
-    waiting: usize,
+    waiters: Vec<Waiter>,
+    last_waiter: u64,
 }
 
 #[derive(Default)]
@@ -135,27 +153,50 @@ pub fn are_complete(ops: &[OpId]) -> bool {
 /// Sleeps until all these operations are complete.
 pub fn wait_for(ops: &[OpId]) {
     let mut state = pool().lock();
-    state.waiting += 1;
-    while !ops.iter().all(|&op| state.order.is_complete(op)) {
+    let are_over = |state: &State| ops.iter().all(|&op| state.order.is_complete(op));
+    if are_over(&state) {
+        return;
+    }
+    state.last_waiter += 1;
+    let number = state.last_waiter;
+    state.waiters.push(Waiter {
+        number,
+        ops: ops.to_vec(),
+        hold: None,
+    });
+    while !are_over(&state) {
         state = pool().progress.wait(state).unwrap_or_else(PoisonError::into_inner);
     }
-    state.waiting -= 1;
+    let place = state.waiters.iter().position(|waiter| waiter.number == number);
+    let mut hold = place.and_then(|place| state.waiters.swap_remove(place).hold);
+    drop(state);
+    settle(&mut hold);
 }
 
 /// Appends an operation to a lane; it also waits for `after`.
 pub fn submit(lane: LaneId, task: Task, after: &[OpId]) -> OpId {
+    let seat = seat_for(&task, task.op.computes());
     let mut state = pool().lock();
     let priority = task.priority;
     let submitted = state.order.submit(lane, task, after);
+    state.await_start(submitted, seat.as_deref());
     state.entered(submitted, priority);
     submitted.id
+}
+
+/// The seat of a task that `computes`.
+fn seat_for(task: &Task, computes: bool) -> Option<Arc<Seat>> {
+    let lanes = computes.then(|| task.context.queue.existing()).flatten()?;
+    Some(Arc::clone(&lanes.seat))
 }
 
 /// Appends a whole graph to a lane as if it were one operation that begins after `after`. Returns the
 /// operations of the nodes and the one that ends it.
 pub fn submit_graph(lane: LaneId, first: Task, nodes: Vec<GraphTask>, last: Task, after: &[OpId]) -> (Vec<OpId>, OpId) {
+    let seat = seat_for(&first, nodes.iter().any(|node| node.task.op.computes()));
     let mut state = pool().lock();
     let begin = state.order.submit(lane, first, after);
+    state.await_start(begin, seat.as_deref());
     let mut ops: Vec<OpId> = Vec::with_capacity(nodes.len());
     for node in nodes {
         let mut waits_for = node.outside;
@@ -172,6 +213,24 @@ pub fn submit_graph(lane: LaneId, first: Task, nodes: Vec<GraphTask>, last: Task
 }
 
 impl State {
+    /// What is ready begins at once on a device: the thread that is to hand it in is waited for.
+    fn await_start(&mut self, submitted: Submitted, seat: Option<&Seat>) {
+        if let Some(seat) = seat.filter(|_| submitted.is_ready) {
+            seat.wake();
+            self.awaited.insert(submitted.id);
+        }
+    }
+
+    /// Hands a wake on to a thread that waited for what is complete now and nothing else.
+    fn hand_on(&mut self, hold: &mut Option<Hold>) {
+        let order = &self.order;
+        let is_over =
+            |waiter: &&mut Waiter| waiter.hold.is_none() && waiter.ops.iter().all(|&op| order.is_complete(op));
+        if let Some(waiter) = self.waiters.iter_mut().find(is_over) {
+            waiter.hold = hold.take();
+        }
+    }
+
     fn entered(&mut self, submitted: Submitted, priority: i32) {
         if submitted.is_ready {
             self.offer(submitted.id, priority);
@@ -204,9 +263,15 @@ impl Running {
 }
 
 /// Carries out an operation's part on the device: `effects` runs on this thread while the request is served, and
-/// gives the length where `ask` does not. True if another operation of the context was announced to follow directly.
-pub fn occupy(op: OpId, seat: &Arc<Seat>, ask: Ask, effects: impl FnOnce() -> Option<u64>) -> (Span, bool) {
-    let pending = seat.begin(ask);
+/// gives the length where `ask` does not. `hold` is the caller's wake for this seat; it then holds another one.
+pub fn occupy(
+    op: OpId,
+    seat: &Arc<Seat>,
+    ask: Ask,
+    hold: &mut Option<Hold>,
+    effects: impl FnOnce() -> Option<u64>,
+) -> Span {
+    let pending = seat.begin(ask, hold.take().is_some());
     {
         let mut state = pool().lock();
         let mut running = Running {
@@ -222,7 +287,11 @@ pub fn occupy(op: OpId, seat: &Arc<Seat>, ask: Ask, effects: impl FnOnce() -> Op
     let need = effects();
     let span = seat.finish(pending, need);
     let over = pool().lock().running.remove(&op);
-    (span, over.is_some_and(|running| running.is_announced))
+    *hold = Some(Hold {
+        seat: Arc::clone(seat),
+        is_announced: over.is_some_and(|running| running.is_announced),
+    });
+    span
 }
 
 fn start_worker() -> bool {
@@ -244,27 +313,58 @@ fn work() {
     IS_WORKER.set(true);
     // SAFETY: no memory involved. Sleeps end when they are told to, not 50 microseconds later.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
-    let mut transit: Option<Arc<Seat>> = None;
+    let mut transit: Option<Hold> = None;
     let mut next = None;
     loop {
         let op = next.take().unwrap_or_else(|| {
             settle(&mut transit);
             take_ready()
         });
-        let Some((task, time)) = pool().lock().order.take(op) else {
+        let (taken, is_awaited) = {
+            let mut state = pool().lock();
+            (state.order.take(op), state.awaited.remove(&op))
+        };
+        let Some((task, time)) = taken else {
             continue;
         };
+        if is_awaited {
+            awake(&task.context, &mut transit);
+        }
         let ended = task.op.run(&task.context, op, task.priority, time, &mut transit);
         let device = task.context.device;
         drop(task);
-        next = finish(op, device, ended);
+        next = finish(op, device, ended, &mut transit);
+    }
+}
+
+/// Takes over the wake that was made for an operation of a context.
+fn awake(context: &Context, transit: &mut Option<Hold>) {
+    let Some(lanes) = context.queue.existing() else {
+        return;
+    };
+    match transit {
+        Some(hold) if Arc::ptr_eq(&hold.seat, &lanes.seat) => lanes.seat.woken(),
+        other => {
+            settle(other);
+            *other = Some(Hold {
+                seat: Arc::clone(&lanes.seat),
+                is_announced: false,
+            });
+        }
     }
 }
 
 /// The context has nothing to hand in now after all.
-pub fn settle(transit: &mut Option<Arc<Seat>>) {
-    if let Some(seat) = transit.take() {
-        seat.settle();
+pub fn settle(transit: &mut Option<Hold>) {
+    if let Some(hold) = transit.take() {
+        hold.seat.settle(hold.is_announced);
+    }
+}
+
+/// The same, unless the wake is this seat's.
+pub fn settle_others(transit: &mut Option<Hold>, seat: &Arc<Seat>) {
+    if transit.as_ref().is_some_and(|hold| !Arc::ptr_eq(&hold.seat, seat)) {
+        settle(transit);
     }
 }
 
@@ -280,7 +380,7 @@ fn take_ready() -> OpId {
 }
 
 /// Completes an operation. Returns one that became ready, for the same thread to go on with.
-fn finish(op: OpId, device: usize, ended: u64) -> Option<OpId> {
+fn finish(op: OpId, device: usize, ended: u64, transit: &mut Option<Hold>) -> Option<OpId> {
     let mut state = pool().lock();
     // Every device has a clock of its own: what another one waited for ended on that clock now.
     let time = |follower: &Task| match follower.context.device {
@@ -300,7 +400,10 @@ fn finish(op: OpId, device: usize, ended: u64) -> Option<OpId> {
         state.offer(op, priority);
     }
     state.free += usize::from(next.is_none());
-    if state.waiting > 0 {
+    if !state.waiters.is_empty() {
+        if next.is_none() {
+            state.hand_on(transit);
+        }
         pool().progress.notify_all();
     }
     next

@@ -111,6 +111,10 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
             place.transit = entry.engine + 1;
             place.transit_wall = wall;
         }
+        if self.settings.wake_limit_ns > 0 {
+            place.wakes += 1;
+            place.wake_wall = wall;
+        }
     }
 
     pub(super) fn is_runnable(&self, seat: usize, engine: usize) -> bool {
@@ -237,7 +241,17 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
 
     /// The wall time at which the present stall ends at the latest; `None` if the clock runs.
     fn stall_ends(&self) -> Option<u64> {
-        (0..ENGINES).filter_map(|engine| self.stall_of(engine)).min()
+        let engines = (0..ENGINES).filter_map(|engine| self.stall_of(engine));
+        engines.chain(self.wakes_end()).min()
+    }
+
+    /// As [`Arbiter::stall_ends`], for threads that are to run before the multiprocessors are idle.
+    fn wakes_end(&self) -> Option<u64> {
+        if self.engines[Engine::Compute as usize].holder != 0 {
+            return None;
+        }
+        let seats = self.seats[..self.high as usize].iter().filter(|seat| seat.wakes > 0);
+        seats.map(|seat| seat.wake_wall + self.settings.wake_limit_ns).min()
     }
 
     fn stall_of(&self, engine: usize) -> Option<u64> {
@@ -255,6 +269,12 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
 
     /// Gives up waiting for owners that are late beyond their limit.
     fn end_stalls(&mut self) {
+        let limit = self.settings.wake_limit_ns;
+        for seat in &mut self.seats[..self.high as usize] {
+            if seat.wakes > 0 && seat.wake_wall + limit <= self.wall {
+                seat.wakes = 0;
+            }
+        }
         for engine in 0..ENGINES {
             let Some(seat) = (self.engines[engine].holder as usize).checked_sub(1) else {
                 continue;

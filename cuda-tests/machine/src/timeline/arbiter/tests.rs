@@ -14,6 +14,7 @@ const SETTINGS: Settings = Settings {
     switch_tax_ns: 0,
     transit_limit_ns: 50,
     effects_limit_ns: 200,
+    wake_limit_ns: 0,
 };
 
 fn owner(pid: u64) -> Owner {
@@ -281,6 +282,44 @@ fn successor_that_does_not_come_stalls_until_settled_or_the_limit() {
 }
 
 #[test]
+fn device_is_not_idle_before_those_who_are_to_run_have() {
+    let settings = Settings {
+        wake_limit_ns: 50,
+        ..SETTINGS
+    };
+    let mut arbiter = with_seats(settings, 2);
+    let first = known(&mut arbiter, 0, 4);
+    arbiter.advance(30);
+    assert_eq!(arbiter.clock(), 4, "until the owner has learnt of the end");
+    assert!(arbiter.take(0, first).is_some());
+    arbiter.advance(40);
+    assert_eq!(arbiter.clock(), 4, "until it has handed in the next or has none");
+    let second = known(&mut arbiter, 0, 4);
+    arbiter.woken(0);
+    arbiter.advance(50);
+    assert_eq!(arbiter.take(0, second).expect("complete").ended, 8);
+    arbiter.woken(0);
+    arbiter.advance(60);
+    assert_eq!(arbiter.clock(), 18, "from here on it is idle");
+    // A submission is waited for, but neither while others work nor beyond the limit.
+    arbiter.wake(0);
+    arbiter.advance(70);
+    assert_eq!(arbiter.clock(), 18);
+    let other = known(&mut arbiter, 1, 20);
+    arbiter.advance(90);
+    assert_eq!(arbiter.clock(), 38);
+    assert!(arbiter.take(1, other).is_some());
+    arbiter.woken(1);
+    arbiter.advance(90 + 1000);
+    assert_eq!(arbiter.clock(), 38 + 1000 - 20, "the wake began at 60 and may take 50");
+    check(&arbiter);
+    arbiter.wake(1);
+    arbiter.reap(|_| true);
+    arbiter.advance(2000);
+    assert!(!arbiter.is_stalled());
+}
+
+#[test]
 fn unknown_length_takes_turns_until_the_effects_tell_it() {
     let mut arbiter = with_seats(SETTINGS, 2);
     let measured = arbiter.begin(0, compute(None)).expect("a place is free");
@@ -447,21 +486,16 @@ fn every_short_history_keeps_the_invariants() {
             search(&next, wall, steps, depth - 1, count);
         }
     }
-    let mut count = 0;
-    search(
-        &with_seats(
-            Settings {
-                switch_tax_ns: 2,
-                ..SETTINGS
-            },
-            2,
-        ),
-        0,
-        &steps,
-        4,
-        &mut count,
-    );
-    assert_eq!(count, (0..=4).map(|depth| steps.len().pow(depth)).sum::<usize>());
+    for wake_limit_ns in [0, 30] {
+        let settings = Settings {
+            switch_tax_ns: 2,
+            wake_limit_ns,
+            ..SETTINGS
+        };
+        let mut count = 0;
+        search(&with_seats(settings, 2), 0, &steps, 4, &mut count);
+        assert_eq!(count, (0..=4).map(|depth| steps.len().pow(depth)).sum::<usize>());
+    }
 }
 
 fn any_step() -> impl Strategy<Value = Step> {
