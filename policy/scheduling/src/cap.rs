@@ -63,6 +63,11 @@ impl Server {
         self.is_exhausted |= self.budget <= 0;
     }
 
+    /// Drops a debt; the period is over for the job all the same.
+    pub fn forgive(&mut self) {
+        self.budget = self.budget.max(0);
+    }
+
     /// Whether the job has to wait for the end of the period.
     pub fn is_exhausted(&self) -> bool {
         self.is_exhausted

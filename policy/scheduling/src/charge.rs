@@ -6,15 +6,33 @@
 //! was busy at its beginning and its second half to who is busy at its end. While one client runs alone (always so in
 //! Turns) this is exact up to half an interval at each end, without bias. Several streams of a client count once.
 //!
+//! Who comes while others run waits for the end of their slice. Where the client's units are short this shows: nothing of
+//! it retires. Until something does (or for two slices) the time is the others', and then half a slice is its own, as
+//! long as nothing of the others retires: from there on an even split is as often too little as too much.
+//!
 //! Where the client's device time is known (`busy_ns`), it replaces what was charged since it was known last; it is taken
 //! for at most the time for which the client was seen busy.
 
 use crate::event::Observation;
 
+/// Units no longer than this show by what retires whether their client's work runs.
+const SHORT_NS: u64 = 1_000_000;
+
 /// What is remembered of a client between two observations of a device.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Meter {
-    was_busy: bool,
+    is_busy: bool,
+    /// It is taken to run at times: it was busy, and not only waiting for the slices of others, at the last observation
+    /// and at the one before.
+    counts: bool,
+    counted: bool,
+    /// When it came while others ran, until its first work retires.
+    arrived_ns: Option<u64>,
+    /// Its first slice lasts until then.
+    leads_ns: Option<u64>,
+    progressed: bool,
+    /// One unit that was its own although the interval was charged to others.
+    first_ns: u64,
     retired: Option<u64>,
     /// Last known device time.
     exact: Option<u64>,
@@ -24,17 +42,19 @@ pub(crate) struct Meter {
     seen: i64,
 }
 
-/// How many clients were busy at both ends of an interval, uncontrolled processes included.
-#[derive(Clone, Copy, Debug)]
+/// How many clients counted at both ends of an interval, uncontrolled processes included.
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Crowd {
     pub before: u32,
     pub after: u32,
+    /// What was within the interval the own time of clients that were not seen as busy.
+    pub first_ns: u64,
 }
 
 impl Meter {
-    /// Whether the client was busy at the last observation.
-    pub fn was_busy(&self) -> bool {
-        self.was_busy
+    /// Whether it is charged for the half interval before the last observation.
+    pub fn counts(&self) -> bool {
+        self.counts
     }
 
     /// Whether work retired since the last observation (false at the first).
@@ -42,36 +62,88 @@ impl Meter {
         self.retired.is_some_and(|retired| retired != seen.retired)
     }
 
-    /// The charge for the `dt` nanoseconds up to this observation; negative where too much was charged before.
-    pub fn observe(&mut self, seen: &Observation, dt: u64, crowd: Crowd) -> i64 {
-        let share = |is_busy: bool, crowd: u32| if is_busy { dt / 2 / u64::from(crowd.max(1)) } else { 0 };
-        let mut charge = share(self.was_busy, crowd.before) + share(seen.is_busy, crowd.after);
-        if !self.was_busy && !seen.is_busy && self.has_progressed(seen) {
-            // It came and went between two looks: one unit, as far as it fits beside the others.
-            charge = (dt / 2).min(seen.unit_ns) / u64::from(crowd.before.max(crowd.after) + 1);
+    /// Takes over an observation, and says whether the client counts among those whose work runs. `is_crowded`: others
+    /// have work, too.
+    pub fn look(&mut self, seen: &Observation, now: u64, is_crowded: bool, slice_ns: u64) {
+        let progressed = self.has_progressed(seen);
+        self.progressed = progressed;
+        self.counted = self.counts;
+        self.first_ns = 0;
+        if seen.is_busy && !self.is_busy && is_crowded && (1..=SHORT_NS).contains(&seen.unit_ns) && !progressed {
+            self.arrived_ns = Some(now);
         }
-        let mut charge = signed(charge);
+        if let Some(arrived) = self.arrived_ns {
+            if progressed {
+                self.first_ns = seen.unit_ns.min(now.saturating_sub(arrived));
+                self.leads_ns = Some(now + (slice_ns / 2).saturating_sub(seen.unit_ns));
+            }
+            if progressed || !seen.is_busy || !is_crowded || now.saturating_sub(arrived) >= 2 * slice_ns {
+                self.arrived_ns = None;
+            }
+        } else if !self.is_busy && !seen.is_busy && progressed {
+            // It came and went between two looks.
+            self.first_ns = seen.unit_ns;
+        }
+        if !seen.is_busy || !is_crowded || self.leads_ns.is_some_and(|until| now >= until) {
+            self.leads_ns = None;
+        }
+        self.is_busy = seen.is_busy;
+        self.counts = seen.is_busy && self.arrived_ns.is_none();
+        self.retired = Some(seen.retired);
+    }
+
+    /// Whether its first slice lasts.
+    pub fn leads(&self) -> bool {
+        self.leads_ns.is_some()
+    }
+
+    /// Another leads: this client's work does not run, unless something of it retired now, which ends the other's slice
+    /// (false).
+    pub fn yields(&mut self, has_just_begun: bool) -> bool {
+        if self.progressed && !has_just_begun {
+            return false;
+        }
+        self.counts = false;
+        true
+    }
+
+    /// Its first slice is over before its time.
+    pub fn follow(&mut self) {
+        self.leads_ns = None;
+    }
+
+    /// Whether it began to lead at the last observation.
+    pub fn has_just_begun(&self) -> bool {
+        self.leads_ns.is_some() && self.first_ns > 0
+    }
+
+    /// What was not seen as busy and is its own all the same, as far as it fits into half the interval.
+    pub fn first_ns(&self, dt: u64) -> u64 {
+        self.first_ns.min(dt / 2)
+    }
+
+    /// The charge for the `dt` nanoseconds up to this observation; negative where too much was charged before.
+    pub fn charge(&mut self, seen: &Observation, dt: u64, crowd: Crowd) -> i64 {
+        let share = |counts: bool, crowd: u32| if counts { dt / 2 / u64::from(crowd.max(1)) } else { 0 };
+        let split = signed(share(self.counted, crowd.before) + share(self.counts, crowd.after));
+        let counted = u64::from(self.counted) + u64::from(self.counts);
+        // What others had within the interval is not his who was seen.
+        let taken = signed(crowd.first_ns * counted / u64::from((crowd.before + crowd.after).max(1))).min(split);
+        let mut charge = split - taken + signed(self.first_ns(dt));
         self.sampled += charge;
-        if self.was_busy || seen.is_busy || charge > 0 {
+        if self.counted || self.counts || charge > 0 || self.is_busy {
             self.seen += signed(dt);
         }
         if let Some(exact) = seen.busy_ns {
-            match self.exact {
-                Some(before) if exact > before => {
-                    let known = signed(exact - before).min(self.seen + signed(dt));
-                    charge += known - self.sampled;
-                    (self.sampled, self.seen) = (0, 0);
-                    self.exact = Some(exact);
-                }
-                Some(_) => {}
-                None => {
-                    (self.sampled, self.seen) = (0, 0);
-                    self.exact = Some(exact);
-                }
+            if let Some(before) = self.exact.filter(|before| exact > *before) {
+                let known = signed(exact - before).min(self.seen + signed(dt));
+                charge += known - self.sampled;
+            }
+            if self.exact.is_none_or(|before| exact > before) {
+                (self.sampled, self.seen) = (0, 0);
+                self.exact = Some(exact);
             }
         }
-        self.was_busy = seen.is_busy;
-        self.retired = Some(seen.retired);
         charge
     }
 }
@@ -85,49 +157,85 @@ mod tests {
     use super::*;
     use crate::event::ClientKey;
 
-    fn busy(is_busy: bool, busy_ns: Option<u64>) -> Observation {
-        Observation {
-            is_busy,
-            busy_ns,
-            ..Observation::idle(ClientKey(1))
-        }
+    struct Case {
+        meter: Meter,
+        now: u64,
+        seen: Observation,
     }
 
-    fn crowd(before: u32, after: u32) -> Crowd {
-        Crowd { before, after }
+    impl Case {
+        fn new(unit_ns: u64) -> Self {
+            let mut seen = Observation::idle(ClientKey(1));
+            seen.unit_ns = unit_ns;
+            Self {
+                meter: Meter::default(),
+                now: 0,
+                seen,
+            }
+        }
+
+        /// The charge after `dt` beside so many others (before, after).
+        fn look(&mut self, is_busy: bool, retires: bool, dt: u64, others: (u32, u32)) -> i64 {
+            self.now += dt;
+            self.seen.is_busy = is_busy;
+            self.seen.retired += u64::from(retires);
+            let before = others.0 + u32::from(self.meter.counts());
+            self.meter.look(&self.seen, self.now, others.1 > 0, 2_000_000);
+            let crowd = Crowd {
+                before,
+                after: others.1 + u32::from(self.meter.counts()),
+                first_ns: self.meter.first_ns(dt),
+            };
+            self.meter.charge(&self.seen, dt, crowd)
+        }
     }
 
     #[test]
     fn busy_clients_split_an_interval_evenly() {
-        let mut meter = Meter::default();
-        assert_eq!(meter.observe(&busy(true, None), 0, crowd(0, 1)), 0);
-        assert_eq!(meter.observe(&busy(true, None), 1000, crowd(1, 2)), 750);
-        assert_eq!(meter.observe(&busy(true, None), 1000, crowd(4, 4)), 250);
-        assert_eq!(meter.observe(&busy(false, None), 1000, crowd(1, 0)), 500);
-        assert_eq!(meter.observe(&busy(false, None), 1000, crowd(0, 0)), 0);
+        let mut case = Case::new(0);
+        assert_eq!(case.look(true, false, 0, (0, 0)), 0);
+        assert_eq!(case.look(true, true, 1000, (0, 1)), 750);
+        assert_eq!(case.look(true, true, 1000, (3, 3)), 250);
+        assert_eq!(case.look(false, true, 1000, (0, 0)), 500);
+        assert_eq!(case.look(false, false, 1000, (0, 0)), 0);
     }
 
     #[test]
     fn a_burst_between_two_looks_costs_at_most_a_unit() {
-        let mut meter = Meter::default();
-        meter.observe(&busy(false, None), 0, crowd(0, 0));
-        let mut seen = busy(false, None);
-        (seen.retired, seen.unit_ns) = (1, 300);
-        assert_eq!(meter.observe(&seen, 1000, crowd(0, 0)), 300);
-        seen.retired = 2;
-        assert_eq!(meter.observe(&seen, 1000, crowd(1, 1)), 150);
-        assert_eq!(meter.observe(&seen, 1000, crowd(0, 0)), 0);
+        let mut case = Case::new(300);
+        case.look(false, false, 0, (0, 0));
+        assert_eq!(case.look(false, true, 1000, (0, 0)), 300);
+        assert_eq!(case.look(false, true, 1000, (1, 1)), 300);
+        assert_eq!(case.look(false, false, 1000, (0, 0)), 0);
+    }
+
+    #[test]
+    fn short_units_cost_nothing_before_the_first_retires() {
+        let mut case = Case::new(20_000);
+        case.look(false, false, 0, (1, 1));
+        assert_eq!(case.look(true, false, 100_000, (1, 1)), 0);
+        assert_eq!(case.look(true, false, 100_000, (1, 1)), 0);
+        let first = case.look(true, true, 100_000, (1, 1));
+        assert!((20_000..=45_000).contains(&first), "{first}");
+        assert_eq!(case.look(true, true, 100_000, (1, 1)), 50_000);
+        // Not for ever: what never retires is charged after two slices.
+        let mut case = Case::new(20_000);
+        case.look(false, false, 0, (1, 1));
+        let charges: Vec<i64> = (0..60).map(|_| case.look(true, false, 100_000, (1, 1))).collect();
+        assert_eq!((charges[39], charges[59]), (0, 50_000));
     }
 
     #[test]
     fn what_is_known_replaces_what_was_sampled() {
-        let mut meter = Meter::default();
-        meter.observe(&busy(true, Some(5_000)), 0, crowd(0, 1));
-        let sampled = meter.observe(&busy(true, Some(5_000)), 1000, crowd(1, 1));
-        let corrected = meter.observe(&busy(true, Some(5_900)), 1000, crowd(1, 1));
+        let mut case = Case::new(0);
+        case.seen.busy_ns = Some(5_000);
+        case.look(true, false, 0, (0, 0));
+        let sampled = case.look(true, false, 1000, (0, 0));
+        case.seen.busy_ns = Some(5_900);
+        let corrected = case.look(true, false, 1000, (0, 0));
         assert_eq!((sampled, sampled + corrected), (1000, 900));
         // A figure beyond the time seen is not believed.
-        let charge = meter.observe(&busy(true, Some(1_000_000)), 1000, crowd(1, 1));
-        assert_eq!(charge, 2000);
+        case.seen.busy_ns = Some(1_000_000);
+        assert_eq!(case.look(true, false, 1000, (0, 0)), 2000);
     }
 }

@@ -11,12 +11,17 @@ pub struct Config {
     pub quantum_min_ns: u64,
     /// Longest: half a percentage point of one second.
     pub quantum_max_ns: u64,
-    /// In Overlap a job is closed when it is further ahead of its share than this: two slices of the device's own.
+    /// In Overlap a job is closed when it is further ahead of its share than this (or a quarter of the longest unit): two
+    /// slices of the device's own.
     pub slack_ns: u64,
     /// Period of a cap's budget.
     pub period_ns: u64,
     /// Work in flight while another job wants the device.
     pub depth_contended_ns: u64,
+    /// The device's own slice: bounds the work in flight for units that are longer than the depth.
+    pub slice_ns: u64,
+    /// Work in flight while other jobs are there and want nothing: what one that wakes finds before it.
+    pub depth_present_ns: u64,
     /// Work in flight of a job beside one of a higher class.
     pub depth_beside_higher_ns: u64,
     /// What all jobs of lower classes get together, however much higher classes want; and what is left for jobs
@@ -60,6 +65,8 @@ impl Default for Config {
             slack_ns: 4 * MS,
             period_ns: 100 * MS,
             depth_contended_ns: 500 * US,
+            slice_ns: 2 * MS,
+            depth_present_ns: 10 * MS,
             depth_beside_higher_ns: 200 * US,
             floor_ppm: 20_000,
             drain_timeout_ns: 50 * MS,

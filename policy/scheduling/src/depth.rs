@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Depth: how much predicted device time of a client may be in flight.
 //!
-//! What is in flight cannot be taken back, so it is the time by which a hand-over, a cap or a higher class waits. Alone
-//! there is nobody to wait, and no bound.
+//! What is in flight cannot be taken back, so it is the time by which a hand-over, a cap or a higher class waits. Beside
+//! jobs that want nothing the bound is wide: none that a program would feel, and none that a job that wakes would have to
+//! wait for during seconds; the same for a job whose cap is the whole device, which may be lowered. Alone there is nobody to wait, and no bound.
 
 use crate::config::Config;
 use crate::device::Device;
@@ -23,11 +24,18 @@ pub(crate) fn depth(
     } else if device.is_beside_higher(member.terms.class) {
         (Some(config.depth_beside_higher_ns), "a job of a higher class is there")
     } else if member.server.is_some() || device.rule.is_forced || device.is_contended(config, now) {
-        (
-            Some(config.depth_contended_ns),
-            "the device is contended or the job is capped",
-        )
+        // A client whose units are longer than the bound has one of them in flight, and the device waits for the next
+        // after each. Within a slice of the device's own this can be spared.
+        let is_longer = (config.depth_contended_ns..=config.slice_ns).contains(&member.unit_ns());
+        let depth_ns = if is_longer {
+            config.slice_ns
+        } else {
+            config.depth_contended_ns
+        };
+        (Some(depth_ns), "the device is contended or the job is capped")
+    } else if member.terms.cap_ppm.is_some() || device.present().nth(1).is_some() {
+        (Some(config.depth_present_ns), "other jobs are there or a cap may come")
     } else {
-        (None, "nobody else wants the device")
+        (None, "nobody else is there")
     }
 }

@@ -8,10 +8,14 @@ use crate::charge::Crowd;
 use crate::class::weights;
 use crate::command::{HeldBy, Regime};
 use crate::config::Config;
-use crate::event::{Class, DeviceKey, JobKey, Observation, Terms};
-use crate::member::Member;
+use crate::event::{Class, ClientKey, DeviceKey, JobKey, Observation, Terms};
+use crate::member::{Gate, Member, Seat};
 use crate::regime::{Evidence, Rule};
 use crate::share::Contest;
+
+/// A client says itself how long its units are; beyond this they do not make anybody else wait longer.
+const LONGEST_SLACK_NS: u64 = 25_000_000;
+const LONGEST_UNIT_NS: u64 = 200_000_000;
 
 /// Who has the turn, in Turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +59,7 @@ impl Device {
             observed_ns: None,
             is_unmanaged: false,
             quantum_ns: config.quantum_max_ns,
-            handover_ns: config.quantum_max_ns / 50,
+            handover_ns: config.quantum_max_ns / 60,
             idle_since_ns: None,
         }
     }
@@ -113,7 +117,7 @@ impl Device {
         self.present().filter(|(_, member)| member.is_candidate())
     }
 
-    /// Whether several jobs wanted the device of late: then the work in flight is bounded.
+    /// Whether several jobs wanted the device of late: then the work in flight is bounded tightly.
     pub fn is_contended(&self, config: &Config, now: u64) -> bool {
         let recent = |member: &Member| member.wanted_within(config.hysteresis_ns, now);
         self.present().filter(|(_, member)| recent(member)).count() >= 2
@@ -126,6 +130,13 @@ impl Device {
             .all(|member| member.is_drained(self.rule.is_forced))
     }
 
+    /// By how much a job may be ahead before it is kept away: as configured, but where units are long, a quarter of the
+    /// longest. Service cannot be finer than the units, and each time that a gate opens and closes costs some accuracy.
+    pub fn slack_ns(&self, config: &Config) -> u64 {
+        let unit = self.candidates().map(|(_, member)| member.unit_ns()).max().unwrap_or(0);
+        config.slack_ns.max((unit / 4).min(LONGEST_SLACK_NS))
+    }
+
     /// How long this device may take to drain: as configured, at least three quanta, and no shorter than the longest
     /// unit takes (as far as that is reasonable: a client says itself how long its units are).
     pub fn drain_timeout_ns(&self, config: &Config) -> u64 {
@@ -135,7 +146,7 @@ impl Device {
             .map(Member::unit_ns)
             .max()
             .unwrap_or(0)
-            .min(200_000_000);
+            .min(LONGEST_UNIT_NS);
         config.drain_timeout_ns.max(3 * self.quantum_ns).max(unit + unit / 2)
     }
 
@@ -151,8 +162,8 @@ impl Device {
     pub fn account(&mut self, seen: &[Observation], gangs: &[JobKey], config: &Config, now: u64) {
         let dt = self.observed_ns.map_or(0, |at| now.saturating_sub(at));
         self.observed_ns = Some(now);
-        let wanted_before: Vec<bool> = self.members.values().map(Member::is_candidate).collect();
-        let crowd = self.take(seen, now);
+        let wanted_before: Vec<bool> = self.members.values().map(Member::wants).collect();
+        let (crowd, is_busy) = self.take(seen, dt, config.slice_ns, now);
         self.advance_caps(now);
         // Who wants is in before the charges are shared, who does not leaves after.
         let mut charges = Vec::new();
@@ -162,14 +173,14 @@ impl Device {
             }
             let mut charge = 0;
             for seat in &mut member.seats {
-                charge += seat.meter.observe(&seat.seen, dt, crowd);
+                charge += seat.meter.charge(&seat.seen, dt, crowd);
             }
             charges.push((*job, charge));
         }
         self.weigh(config);
         self.contest.serve(&charges);
         for ((member, (_, charge)), wanted) in self.members.values_mut().zip(&charges).zip(wanted_before) {
-            member.book(now, dt, *charge, wanted);
+            member.book(now, dt, *charge, wanted, config);
         }
         for job in gangs {
             self.contest.limit_claim(*job, self.quantum_ns);
@@ -181,34 +192,60 @@ impl Device {
             }
         }
         self.weigh(config);
-        let is_busy = crowd.after > 0;
         if self.is_turns() && self.candidates().next().is_some() {
             self.rule.book(dt, is_busy);
         }
         self.time_handover(is_busy, config, now);
     }
 
-    /// Takes over what was seen; returns how many clients were busy before and are now.
-    fn take(&mut self, seen: &[Observation], now: u64) -> Crowd {
+    /// Takes over what was seen; returns among how many the interval is shared, and whether anybody has work now.
+    fn take(&mut self, seen: &[Observation], dt: u64, slice_ns: u64, now: u64) -> (Crowd, bool) {
+        let seen: BTreeMap<ClientKey, &Observation> = seen.iter().map(|seen| (seen.client, seen)).collect();
         let unmanaged = u32::from(self.is_unmanaged);
+        let is_busy = |seat: &Seat| seen.get(&seat.client).map_or(seat.seen.is_busy, |seen| seen.is_busy);
+        let busy = seats(&self.members).filter(|seat| is_busy(seat)).count() + unmanaged as usize;
         let mut crowd = Crowd {
             before: unmanaged,
             after: unmanaged,
+            first_ns: 0,
         };
-        let seats = || BTreeMap::from_iter(seen.iter().map(|seen| (seen.client, seen)));
-        let seen = seats();
         for seat in self.members.values_mut().flat_map(|member| &mut member.seats) {
-            crowd.before += u32::from(seat.meter.was_busy());
+            crowd.before += u32::from(seat.meter.counts());
             if let Some(seen) = seen.get(&seat.client) {
                 if !seen.is_busy || seat.meter.has_progressed(seen) || seat.seen_ns.is_none() {
                     seat.progressed_ns = now;
                 }
                 seat.seen = **seen;
                 seat.seen_ns = Some(now);
+                seat.is_shallow |= !seen.is_busy && seat.gate != Gate::Open { depth_ns: None };
             }
-            crowd.after += u32::from(seat.seen.is_busy);
+            let others = busy - usize::from(seat.seen.is_busy);
+            seat.meter.look(&seat.seen, now, others > 0, slice_ns);
+            crowd.first_ns += seat.meter.first_ns(dt);
         }
-        crowd
+        self.lead();
+        crowd.after += seats(&self.members).filter(|seat| seat.meter.counts()).count() as u32;
+        (crowd, busy > 0)
+    }
+
+    /// While a client that came is in its first slice, the others do not run.
+    fn lead(&mut self) {
+        let seats = || self.members.values().flat_map(|member| &member.seats);
+        if !seats().any(|seat| seat.meter.leads()) {
+            return;
+        }
+        let has_just_begun = seats().any(|seat| seat.meter.has_just_begun());
+        let mut is_over = false;
+        let mut seats: Vec<&mut Seat> = self.members.values_mut().flat_map(|member| &mut member.seats).collect();
+        for seat in seats
+            .iter_mut()
+            .filter(|seat| seat.meter.counts() && !seat.meter.leads())
+        {
+            is_over |= !seat.meter.yields(has_just_begun);
+        }
+        if is_over {
+            seats.iter_mut().for_each(|seat| seat.meter.follow());
+        }
     }
 
     /// Weights depend on who wants the device.
@@ -252,11 +289,19 @@ impl Device {
         u32::try_from(ppm).unwrap_or(1_000_000).min(cap)
     }
 
-    /// The class and key of the most urgent job above `class` that wants the device and is not ahead of its share.
+    /// The most urgent job above `class` that wants the device and is not ahead of its share by the slack: its request is
+    /// not cut short for a fraction of a millisecond.
     pub fn outranked_by(&self, class: Class) -> Option<JobKey> {
         self.candidates()
-            .filter(|(job, member)| member.terms.class > class && self.contest.lag(*job) >= 0)
+            .filter(|(_, member)| member.terms.class > class && !member.is_ahead)
             .max_by_key(|(_, member)| member.terms.class)
+            .map(|(job, _)| job)
+    }
+
+    /// The same among the jobs that do not want the device all the time: these interrupt a turn, the others get turns.
+    pub fn interrupted_by(&self, class: Class) -> Option<JobKey> {
+        self.candidates()
+            .find(|(_, member)| member.terms.class > class && member.saturated_ns.is_none() && !member.is_ahead)
             .map(|(job, _)| job)
     }
 
@@ -273,12 +318,16 @@ impl Device {
             unit_ns: 0,
             is_stuck: self.members.values().any(Member::is_stuck),
             is_unmanaged: self.is_unmanaged,
+            deep: None,
         };
-        for (_, member) in self.present() {
+        for (job, member) in self.present() {
             if let Some(since) = member.saturated_ns {
                 evidence.saturated += 1;
                 evidence.proven += usize::from(now.saturating_sub(since) >= config.evidence_ns);
                 evidence.unit_ns = evidence.unit_ns.max(member.unit_ns());
+            }
+            if !member.is_shallow() && member.is_busy() {
+                evidence.deep = evidence.deep.or(Some(job));
             }
         }
         evidence
@@ -297,8 +346,8 @@ impl Device {
         }
     }
 
-    /// Times hand-overs: from the last sight of the old holder's work to the first of the new one's. A quantum is fifty
-    /// times as long, so that at most 2 % are lost.
+    /// Times hand-overs: from the last sight of the old holder's work to the first of the new one's. A quantum is sixty
+    /// times as long, so that less than 2 % are lost.
     fn time_handover(&mut self, is_busy: bool, config: &Config, now: u64) {
         if !self.is_turns() {
             self.idle_since_ns = None;
@@ -309,7 +358,7 @@ impl Device {
             (Some(since), true) => {
                 let took = now.saturating_sub(since).min(config.quantum_max_ns / 10);
                 self.handover_ns = (7 * self.handover_ns + took) / 8;
-                let quantum = (self.handover_ns * 50).clamp(config.quantum_min_ns, config.quantum_max_ns);
+                let quantum = (self.handover_ns * 60).clamp(config.quantum_min_ns, config.quantum_max_ns);
                 self.idle_since_ns = None;
                 if quantum.abs_diff(self.quantum_ns) * 10 > self.quantum_ns {
                     self.quantum_ns = quantum;
@@ -321,4 +370,8 @@ impl Device {
             _ => {}
         }
     }
+}
+
+fn seats(members: &BTreeMap<JobKey, Member>) -> impl Iterator<Item = &Seat> {
+    members.values().flat_map(|member| &member.seats)
 }

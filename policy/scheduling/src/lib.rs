@@ -27,7 +27,7 @@
 //!   who is ahead by the slack is closed                                   drain, then the next
 //!      ▲                                                                                    │
 //!      └────────────────────────────────────────────────────────────────────────────────────┘
-//!        after 1 s: fewer than two such jobs, or turns leave the device idle; at once: a drain does not end
+//!        fewer than two such jobs (after 1 s), turns leave the device idle (0.25 s), a drain does not end (at once)
 //! ```
 //! The service-error bound. For every job that wants the device without pause over an interval, the device time that it is
 //! charged differs from its share of what is charged to all by at most
@@ -36,6 +36,7 @@
 //!   Turns:    quantum + depth + one unit + one observation interval      (5 ms + 0.5 ms + unit + 0.1 ms)
 //!   Overlap:  slack   + depth + one unit + one observation interval      (4 ms + 0.5 ms + unit + 0.2 ms)
 //! ```
+//! (slack: a quarter of the longest unit, at most 25 ms, where that is more)
 //! at each end of the interval, and what it is charged differs from what it used by half an observation interval for each
 //! hand-over (Turns), or by what samples of overlapping work can tell (Overlap, see `charge`). A job's cap is exceeded in
 //! no period by more than depth + one unit + one observation interval, and what was exceeded is paid by the next periods.

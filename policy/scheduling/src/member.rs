@@ -31,6 +31,8 @@ pub(crate) struct Seat {
     pub meter: Meter,
     /// When work last retired, or the client was last seen idle.
     pub progressed_ns: u64,
+    /// It was seen idle since its work in flight is bounded: what it has on the device is within the bound.
+    pub is_shallow: bool,
     /// `NotDraining` was said.
     pub is_stuck: bool,
 }
@@ -45,6 +47,7 @@ impl Seat {
             seen: Observation::idle(client),
             meter: Meter::default(),
             progressed_ns: now,
+            is_shallow: false,
             is_stuck: false,
         }
     }
@@ -66,13 +69,6 @@ impl Seat {
     }
 }
 
-/// A time for which a job that was kept waiting too long is let in, whatever its share and class.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Relief {
-    pub left_ns: i64,
-    pub until_ns: u64,
-}
-
 /// One job on one device.
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
@@ -89,9 +85,10 @@ pub(crate) struct Member {
     pub held_by: Option<HeldBy>,
     /// In Overlap it was ahead by more than the slack and has not been owed anything since.
     pub is_ahead: bool,
-    /// Since when a thread of it stands at its closed gate for other reasons than its cap.
-    pub waiting_ns: Option<u64>,
-    pub relief: Option<Relief>,
+    /// What the floor owes it: grows while it is kept waiting, shrinks by what it is charged.
+    pub floor_ns: i64,
+    /// It is let in until then, whatever its share and class.
+    pub relief_ns: Option<u64>,
     pub waited_ns: u64,
     pub second: Window,
     pub minute: Window,
@@ -108,8 +105,8 @@ impl Member {
             saturated_ns: None,
             held_by: Some(HeldBy::None),
             is_ahead: false,
-            waiting_ns: None,
-            relief: None,
+            floor_ns: 0,
+            relief_ns: None,
             waited_ns: 0,
             second: Window::new(100_000_000, now),
             minute: Window::new(6_000_000_000, now),
@@ -142,6 +139,11 @@ impl Member {
         self.server.as_ref().is_some_and(Server::is_exhausted)
     }
 
+    /// Whether something else than its cap keeps it from a device that it wants.
+    pub fn is_kept(&self) -> bool {
+        self.wants() && self.held_by.is_some_and(|by| by != HeldBy::Cap)
+    }
+
     /// Whether work of it is on the device.
     pub fn is_busy(&self) -> bool {
         self.seats.iter().any(|seat| seat.seen.is_busy)
@@ -167,26 +169,39 @@ impl Member {
         self.seats.iter().all(|seat| seat.is_drained(is_strict))
     }
 
+    /// Whether its work in flight is known to be within the bounds that its clients were given.
+    pub fn is_shallow(&self) -> bool {
+        self.seats.iter().all(|seat| seat.is_shallow)
+    }
+
     /// Whether a client of it was said not to drain.
     pub fn is_stuck(&self) -> bool {
         self.seats.iter().any(|seat| seat.is_stuck)
     }
 
     /// Books an interval: what it was charged, whether it wanted the device, for how long it waited.
-    pub fn book(&mut self, now: u64, dt: u64, charge: i64, wanted_before: bool) {
+    pub fn book(&mut self, now: u64, dt: u64, charge: i64, wanted_before: bool, config: &Config) {
         self.second.add(now, charge);
         self.minute.add(now, charge);
+        // What it had on the device before there was a cap is not held against it.
+        let is_shallow = self.is_shallow();
         if let Some(server) = &mut self.server {
             server.charge(charge);
+            if !is_shallow {
+                server.forgive();
+            }
         }
-        if let Some(relief) = &mut self.relief {
-            relief.left_ns -= charge;
+        // Long service is not held against it for longer than one unit takes to be owed.
+        let least = signed(self.unit_ns().max(config.quantum_min_ns));
+        self.floor_ns = (self.floor_ns - charge).max(-least);
+        if self.is_kept() {
+            self.floor_ns += signed(dt) * i64::from(config.floor_ppm) / PPM;
         }
-        let wants = self.is_candidate();
-        if self.held_by.is_some() && self.wants() && !self.is_busy() {
+        let wants = self.wants();
+        if self.held_by.is_some() && wants && !self.is_busy() {
             self.waited_ns += dt;
         }
-        let dt = i64::try_from(dt).unwrap_or(i64::MAX).min(DUTY_NS);
+        let dt = signed(dt).min(DUTY_NS);
         let target = (i64::from(wanted_before) + i64::from(wants)) * PPM / 2;
         self.duty_ppm += (target - self.duty_ppm) * dt / (DUTY_NS + dt);
         if self.duty_ppm >= 900_000 {
@@ -194,8 +209,12 @@ impl Member {
         } else if self.duty_ppm < 800_000 {
             self.saturated_ns = None;
         }
-        if self.wants() {
+        if wants {
             self.wanted_ns = Some(now);
         }
     }
+}
+
+fn signed(ns: u64) -> i64 {
+    i64::try_from(ns).unwrap_or(i64::MAX)
 }

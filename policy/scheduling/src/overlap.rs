@@ -3,19 +3,14 @@
 //!
 //! In this order: a job whose cap is used up; one beside a higher class that wants the device and is not ahead of its
 //! share; one that is ahead of its share by more than the slack while somebody who is owed time wants the device (until it
-//! is owed time itself). Who is kept waiting for longer than the floor allows is let in for a moment, whatever the reason
-//! but its own cap.
+//! is owed time itself). Who waits is owed the floor meanwhile, and is let in for a short quantum whenever that has come
+//! together, whatever the reason but its own cap.
 
 use crate::command::HeldBy;
 use crate::config::Config;
 use crate::device::Device;
 use crate::event::JobKey;
-use crate::member::{Relief, Seat};
-
-/// For how long a job may wait until the floor is due: with a relief of one short quantum.
-fn starvation_ns(config: &Config) -> u64 {
-    config.quantum_min_ns * 1_000_000 / u64::from(config.floor_ppm.max(1))
-}
+use crate::member::{Gate, Seat};
 
 /// How long a relief may last if it is not used.
 const RELIEF_NS: u64 = 20_000_000;
@@ -23,8 +18,19 @@ const RELIEF_NS: u64 = 20_000_000;
 /// Says for each member what keeps it from the device.
 pub(crate) fn judge(device: &mut Device, config: &Config, now: u64) {
     let jobs: Vec<JobKey> = device.members.keys().copied().collect();
+    let evidence = device.evidence(config, now);
+    let shallows = evidence.deep.filter(|_| device.rule.is_wanted(now, &evidence, config));
     for job in jobs {
-        let (held_by, is_ahead) = verdict(device, job, config);
+        let (mut held_by, is_ahead) = verdict(device, job, config);
+        if held_by.is_none() && shallows == Some(job) {
+            // Its gate closes until what it has on the device is done: that is how it becomes known to be within the
+            // bound, and costs it nothing as long as there is more than that.
+            held_by = device
+                .candidates()
+                .map(|(other, _)| other)
+                .find(|other| *other != job)
+                .map(HeldBy::Neighbour);
+        }
         if let Some(member) = device.members.get_mut(&job) {
             member.held_by = held_by;
             member.is_ahead = is_ahead;
@@ -39,7 +45,7 @@ pub(crate) fn verdict(device: &Device, job: JobKey, config: &Config) -> (Option<
         return (None, false);
     };
     let lag = device.contest.lag(job);
-    let slack = i64::try_from(config.slack_ns).unwrap_or(i64::MAX);
+    let slack = i64::try_from(device.slack_ns(config)).unwrap_or(i64::MAX);
     let is_ahead = device.contest.is_in(job) && (lag < -slack || (member.is_ahead && lag < 0));
     let owed = || {
         let others = device.candidates().filter(|(other, _)| *other != job);
@@ -58,45 +64,42 @@ pub(crate) fn verdict(device: &Device, job: JobKey, config: &Config) -> (Option<
     (held_by, is_ahead)
 }
 
-/// Keeps the clock of a job that waits, and lets it in when that has been long enough.
+/// Lets a job in that is owed the floor, or whose work in flight does not end and may wait for what its gate keeps out.
 pub(crate) fn relieve(device: &mut Device, job: JobKey, config: &Config, now: u64) {
+    let timeout = device.drain_timeout_ns(config);
     let Some(member) = device.members.get_mut(&job) else {
         return;
     };
-    let is_kept = member.wants() && member.held_by.is_some_and(|by| by != HeldBy::Cap);
-    if let Some(relief) = member.relief {
-        let is_over = relief.left_ns <= 0 || now >= relief.until_ns || !member.wanted_within(config.think_ns, now);
-        if is_over {
-            member.relief = None;
-            member.waiting_ns = None;
-        }
+    let owed = i64::try_from(config.quantum_min_ns).unwrap_or(i64::MAX);
+    let stalls = |seat: &Seat| {
+        let since = seat.progressed_ns.max(seat.changed_ns);
+        seat.gate == Gate::Closed && seat.seen.is_busy && seat.seen.is_waiting && now.saturating_sub(since) >= timeout
+    };
+    if !member.is_kept() {
+        member.relief_ns = None;
+        return;
     }
-    // Who has work on the device that retires is served, if slowly.
-    let retires = |seat: &Seat| seat.seen.is_busy && now.saturating_sub(seat.progressed_ns) < starvation_ns(config) / 2;
-    if !is_kept || member.seats.iter().any(retires) {
-        if member.relief.is_none() {
-            member.waiting_ns = None;
-        }
-    } else if member.relief.is_none() {
-        let since = *member.waiting_ns.get_or_insert(now);
-        if now.saturating_sub(since) >= starvation_ns(config) {
-            member.relief = Some(Relief {
-                left_ns: i64::try_from(config.quantum_min_ns).unwrap_or(i64::MAX),
-                until_ns: now + RELIEF_NS,
-            });
-        }
+    let is_due = member.floor_ns >= owed || member.seats.iter().any(stalls);
+    if is_due {
+        member.relief_ns.get_or_insert(now + RELIEF_NS);
+    } else if member.floor_ns <= 0 || member.relief_ns.is_some_and(|until| now >= until) {
+        member.relief_ns = None;
     }
-    if member.relief.is_some() && member.held_by != Some(HeldBy::Cap) {
+    if member.relief_ns.is_some() {
         member.held_by = None;
     }
 }
 
 /// When a job that waits is due to be let in.
-pub(crate) fn relief_due_ns(device: &Device, config: &Config) -> Option<u64> {
+pub(crate) fn relief_due_ns(device: &Device, config: &Config, now: u64) -> Option<u64> {
+    let owed = i64::try_from(config.quantum_min_ns).unwrap_or(i64::MAX);
     device
         .members
         .values()
-        .filter(|member| member.relief.is_none())
-        .filter_map(|member| Some(member.waiting_ns? + starvation_ns(config)))
+        .filter(|member| member.is_kept())
+        .map(|member| {
+            let missing = u64::try_from(owed - member.floor_ns).unwrap_or(0);
+            now + missing * 1_000_000 / u64::from(config.floor_ppm.max(1))
+        })
         .min()
 }

@@ -7,10 +7,11 @@
 
 use crate::command::Regime;
 use crate::config::Config;
+use crate::event::JobKey;
 
 const PPM: i64 = 1_000_000;
 /// Time constant of the measured efficiency.
-const EFFICIENCY_NS: i64 = 250_000_000;
+const EFFICIENCY_NS: i64 = 100_000_000;
 /// Longest time for which turns that did not pay are not tried again.
 const LONGEST_NS: u64 = 60_000_000_000;
 
@@ -27,6 +28,8 @@ pub(crate) struct Evidence {
     pub is_stuck: bool,
     /// Processes that nobody controls use the device.
     pub is_unmanaged: bool,
+    /// A job that may have more on the device than its clients are allowed now, from a time when it was alone.
+    pub deep: Option<JobKey>,
 }
 
 /// The regime of a device and why it is not another.
@@ -38,6 +41,8 @@ pub(crate) struct Rule {
     /// Turns are not tried before.
     not_before_ns: u64,
     backoff_ns: u64,
+    /// A drain did not end, with these jobs.
+    has_failed: bool,
     efficiency_ppm: i64,
 }
 
@@ -49,6 +54,7 @@ impl Rule {
             is_forced: false,
             not_before_ns: 0,
             backoff_ns: config.hysteresis_ns,
+            has_failed: false,
             efficiency_ppm: PPM,
         }
     }
@@ -59,6 +65,7 @@ impl Rule {
 
     /// Other jobs are there: turns may be tried again.
     pub fn forget(&mut self, config: &Config) {
+        self.has_failed = false;
         self.backoff_ns = config.hysteresis_ns;
         self.not_before_ns = self.not_before_ns.min(self.since_ns + config.hysteresis_ns);
     }
@@ -70,21 +77,26 @@ impl Rule {
         self.efficiency_ppm += (target - self.efficiency_ppm) * dt / (EFFICIENCY_NS + dt);
     }
 
+    /// Whether jobs are to take turns, as soon as nothing is in flight that would make the first drain long.
+    pub fn is_wanted(&self, now: u64, evidence: &Evidence, config: &Config) -> bool {
+        let pays = evidence.proven >= 2 && evidence.unit_ns <= config.turns_unit_ns && !evidence.is_unmanaged;
+        self.regime == Regime::Overlap && now >= self.not_before_ns && !evidence.is_stuck && (self.is_forced || pays)
+    }
+
     /// The other regime and why, if it is time.
     pub fn judge(&mut self, now: u64, evidence: &Evidence, config: &Config) -> Option<(Regime, &'static str)> {
         let held = now.saturating_sub(self.since_ns) >= config.hysteresis_ns;
+        let is_proven = now.saturating_sub(self.since_ns) >= config.evidence_ns;
         match self.regime {
-            Regime::Overlap => {
-                if now < self.not_before_ns || evidence.is_stuck {
-                    None
-                } else if self.is_forced {
-                    self.change(Regime::Turns, now, "the device must be one job's alone")
-                } else if evidence.proven >= 2 && evidence.unit_ns <= config.turns_unit_ns && !evidence.is_unmanaged {
-                    self.change(Regime::Turns, now, "several jobs want the device without pause")
-                } else {
-                    None
-                }
+            Regime::Overlap if !self.is_wanted(now, evidence, config) => None,
+            // The first time, what is in flight has to be drained anyway.
+            Regime::Overlap if self.is_forced && (evidence.deep.is_none() || !self.has_failed) => {
+                self.change(Regime::Turns, now, "the device must be one job's alone")
             }
+            Regime::Overlap if !self.is_forced && evidence.deep.is_none() => {
+                self.change(Regime::Turns, now, "several jobs want the device without pause")
+            }
+            Regime::Overlap => None,
             Regime::Turns if self.is_forced => None,
             Regime::Turns if held && evidence.saturated < 2 => {
                 self.backoff_ns = config.hysteresis_ns;
@@ -96,8 +108,8 @@ impl Rule {
             Regime::Turns if held && evidence.unit_ns > config.turns_unit_ns => {
                 self.leave(now, "units are too long to wait for in turns")
             }
-            Regime::Turns if held && self.efficiency_ppm < i64::from(config.turns_efficiency_ppm) => {
-                self.backoff_ns = (self.backoff_ns * 2).min(LONGEST_NS);
+            Regime::Turns if is_proven && self.efficiency_ppm < i64::from(config.turns_efficiency_ppm) => {
+                self.backoff_ns = (self.backoff_ns * 4).min(LONGEST_NS);
                 self.leave(now, "turns left the device idle")
             }
             Regime::Turns => None,
@@ -106,6 +118,10 @@ impl Rule {
 
     /// A drain did not end.
     pub fn give_up(&mut self, now: u64) -> Option<(Regime, &'static str)> {
+        self.has_failed = true;
+        if !self.is_forced {
+            self.backoff_ns = (self.backoff_ns * 2).min(LONGEST_NS);
+        }
         self.leave(now, "the device did not drain in time")
     }
 

@@ -106,7 +106,7 @@ impl Scheduler {
                 }
                 _ => None,
             };
-            [caps, drain, overlap::relief_due_ns(device, &self.config)]
+            [caps, drain, overlap::relief_due_ns(device, &self.config, self.now)]
         });
         let gangs = self.gangs.values().map(Gang::due_ns);
         // What is due already and did not happen waits for an observation, not for a tick.
@@ -122,6 +122,8 @@ impl Scheduler {
         if let Some(member) = device.members.get_mut(&job) {
             member.seats.retain(|seat| seat.client != client);
             member.seats.push(Seat::new(client, now));
+            // Who comes is taken to want something soon: it must not find seconds of work before its own.
+            member.wanted_ns = Some(now);
         }
         device.rule.forget(&config);
         gang::refresh(&mut self.gangs, &self.devices);
@@ -223,6 +225,7 @@ impl Scheduler {
                 if seat.gate == Gate::Closed {
                     seat.changed_ns = now;
                 }
+                seat.is_shallow &= depth_ns.is_some();
                 seat.gate = Gate::Open { depth_ns };
                 out.push(command);
             }

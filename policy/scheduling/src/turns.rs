@@ -9,8 +9,8 @@
 //!              revoke: somebody else wants it, and the holder had its request, is idle, capped or outranked
 //! ```
 //! A holder that nobody waits for keeps its turn. Unless the device must be one job's alone, a job of a higher class than
-//! the holder that is not ahead of its share passes without a turn, and the holder is closed as long as that job wants
-//! the device.
+//! the holder that neither wants the device all the time nor is ahead of its share passes without a turn, and the holder is
+//! closed as long as that job wants the device.
 
 use crate::command::{Action, Command, HeldBy};
 use crate::device::Turn;
@@ -82,7 +82,7 @@ impl Scheduler {
             return Some((job, "the holder is idle"));
         }
         let is_alone = device.rule.is_forced || self.gangs.contains_key(&job);
-        if is_alone && device.outranked_by(member.terms.class).is_some() {
+        if is_alone && device.interrupted_by(member.terms.class).is_some() {
             return Some((job, "a higher class wants the device"));
         }
         let request = member.terms.class.request_ns(device.quantum_ns);
@@ -265,12 +265,12 @@ impl Scheduler {
             let (verdict, is_ahead) = overlap::verdict(device, job, &config);
             let is_gang = self.gangs.contains_key(&job);
             let class = device.members[&job].terms.class;
-            let passes = !device.rule.is_forced && !is_gang && !is_ahead && holder_class.is_some_and(|low| class > low);
+            let is_light = device.members[&job].saturated_ns.is_none() && !is_ahead && !is_gang;
+            let passes = is_light && !device.rule.is_forced && holder_class.is_some_and(|low| class > low);
             let held_by = match verdict {
                 Some(HeldBy::Cap) => Some(HeldBy::Cap),
-                // Only a class above the holder's closes the holder.
-                Some(HeldBy::Priority(higher)) if holder == Some(job) && !device.rule.is_forced && !is_gang => {
-                    Some(HeldBy::Priority(higher))
+                _ if holder == Some(job) && !device.rule.is_forced && !is_gang => {
+                    device.interrupted_by(class).map(HeldBy::Priority)
                 }
                 _ if holder == Some(job) || passes => None,
                 _ => Some(device.held_by_turn(job)),
@@ -282,7 +282,8 @@ impl Scheduler {
             if holder == Some(job) {
                 overlap::relieve(device, job, &config, now);
             } else if let Some(member) = device.members.get_mut(&job) {
-                (member.waiting_ns, member.relief) = (None, None);
+                // Turns come round; nobody needs another way in.
+                (member.floor_ns, member.relief_ns) = (0, None);
             }
         }
     }

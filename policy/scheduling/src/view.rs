@@ -4,11 +4,13 @@
 use crate::command::{HeldBy, JobState, JobView};
 use crate::device::{Device, Turn};
 use crate::event::{DeviceKey, JobKey};
-use crate::member::Member;
+use crate::member::{Gate, Member};
 use crate::scheduler::Scheduler;
 
 /// A budget with less than this left may end before the next look at the ordinary interval.
 const NEAR_NS: i64 = 2_000_000;
+/// For so long after a gate changed its client's work is expected to begin or to end.
+const SETTLING_NS: u64 = 2_000_000;
 
 impl Scheduler {
     /// Every job on every device, in the order of their keys.
@@ -68,14 +70,22 @@ impl Scheduler {
                 .map(|server| (server.is_exhausted(), server.budget_ns()));
             member.wants() && budget.is_some_and(|(is_out, left)| !is_out && left < NEAR_NS)
         });
+        // What begins and ends at a gate that has just changed is measured finely: it is not seen again.
+        let is_settling = present.iter().flat_map(|(_, member)| &member.seats).any(|seat| {
+            let changed = self.now.saturating_sub(seat.changed_ns);
+            let is_awaited = seat.gate != Gate::Closed && seat.seen.is_waiting && !seat.seen.is_busy;
+            let is_ending = seat.gate == Gate::Closed && seat.seen.is_busy;
+            changed < SETTLING_NS && (is_awaited || is_ending)
+        });
         match present.as_slice() {
             [] => None,
+            [(_, only)] if only.server.is_none() && !device.is_unmanaged && !device.rule.is_forced => {
+                Some(config.watch_alone_ns)
+            }
+            _ if is_settling => Some(config.watch_drain_ns),
             _ if is_near_cap => Some(config.watch_turns_ns),
-            [(_, only)] if !device.rule.is_forced => Some(match (&only.server, device.is_unmanaged) {
-                (None, false) => config.watch_alone_ns,
-                _ if only.wants() => config.watch_light_ns / 2,
-                _ => config.watch_light_ns,
-            }),
+            [(_, only)] if only.wants() => Some(config.watch_light_ns / 2),
+            [_] => Some(config.watch_light_ns),
             _ => Some(self.watch_shared(device, &present)),
         }
     }

@@ -1,0 +1,533 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A node in virtual time: GPUs, client processes with gates and depth limits, and a broker that drives the real
+//! scheduler with observations.
+//!
+//! Latencies: a launch call takes 3 µs; a thread that waits for its gate runs again 30 to 60 µs after it opens; one at its
+//! depth limit or in a synchronisation 5 to 20 µs after work retired; commands take effect 2 to 5 µs after the observation
+//! on which they rest; observations come up to 10 µs late. Everything follows from the seed.
+#![allow(dead_code)] // Each test binary uses its own part.
+
+pub mod client;
+pub mod gpu;
+pub mod measure;
+pub mod programs;
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BTreeMap, BinaryHeap};
+
+use client::{Client, Program, State, Step};
+use gpu::{Gpu, Kind, Rendezvous, Unit};
+use partage_scheduling::{Action, ClientKey, Command, Config, DeviceKey, Event, JobKey, Observation, Scheduler, Terms};
+
+pub const US: u64 = 1_000;
+pub const MS: u64 = 1_000_000;
+pub const S: u64 = 1_000_000_000;
+
+/// Work that fits into the queue of a stream, by count.
+const QUEUE: usize = 1024;
+
+/// SplitMix64: small, and the same everywhere.
+#[derive(Clone, Debug)]
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn between(&mut self, from: u64, to: u64) -> u64 {
+        from + self.next() % (to - from + 1)
+    }
+
+    pub fn one_in(&mut self, n: u64) -> bool {
+        self.next().is_multiple_of(n)
+    }
+}
+
+#[derive(Debug)]
+enum Due {
+    /// The client's thread goes on, if its epoch is still this one.
+    Wake(usize, u64),
+    /// The launch call of the client lands.
+    Land(usize, u32, Unit),
+    /// The device is looked at, if nothing else was decided since.
+    Look(DeviceKey, u64),
+    /// At this instant, unless an earlier one was planned since.
+    Tick(u64, u64),
+    Apply(Vec<Command>, u64),
+    Restarted,
+}
+
+/// In the order of time, then of planning.
+struct Planned {
+    at_ns: u64,
+    order: u64,
+    due: Due,
+}
+
+impl PartialEq for Planned {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Planned {}
+
+impl PartialOrd for Planned {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Planned {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.at_ns, self.order).cmp(&(other.at_ns, other.order))
+    }
+}
+
+/// The node.
+pub struct World {
+    pub now: u64,
+    pub random: Random,
+    pub gpus: Vec<Gpu>,
+    pub clients: Vec<Client>,
+    pub jobs: BTreeMap<JobKey, Terms>,
+    pub scheduler: Option<Scheduler>,
+    pub is_governed: bool,
+    /// Clients tell their device time exactly.
+    pub is_exact: bool,
+    pub config: Config,
+    pub commands: u64,
+    pub looks: u64,
+    pub log: Option<Vec<(u64, Command)>>,
+    pub not_draining: u64,
+    rendezvous: Rendezvous,
+    queue: BinaryHeap<Reverse<Planned>>,
+    numbers: u64,
+    looked: Vec<(u64, u64)>,
+    tick_ns: Option<u64>,
+    epoch: u64,
+}
+
+impl World {
+    pub fn new(seed: u64, gpus: usize, is_governed: bool) -> Self {
+        Self::with(seed, gpus, is_governed.then(Config::default))
+    }
+
+    pub fn with(seed: u64, gpus: usize, config: Option<Config>) -> Self {
+        Self {
+            now: 0,
+            random: Random(seed),
+            gpus: (0..gpus).map(|_| Gpu::new()).collect(),
+            clients: Vec::new(),
+            jobs: BTreeMap::new(),
+            scheduler: config.map(Scheduler::new),
+            is_governed: config.is_some(),
+            is_exact: false,
+            config: config.unwrap_or_default(),
+            commands: 0,
+            looks: 0,
+            log: None,
+            not_draining: 0,
+            rendezvous: Rendezvous::default(),
+            queue: BinaryHeap::new(),
+            numbers: 0,
+            looked: vec![(0, 0); gpus],
+            tick_ns: None,
+            epoch: 0,
+        }
+    }
+
+    /// A job with these terms on every device.
+    pub fn job(&mut self, terms: Terms) -> JobKey {
+        let job = JobKey(self.jobs.len() as u64 + 1);
+        self.set(job, terms);
+        job
+    }
+
+    pub fn set(&mut self, job: JobKey, terms: Terms) {
+        self.jobs.insert(job, terms);
+        for device in self.devices() {
+            self.step(Event::JobTerms { job, device, terms });
+        }
+    }
+
+    /// A process of the job on a device, which runs this program.
+    pub fn client(&mut self, job: JobKey, gpu: usize, program: Program) -> usize {
+        let at = self.clients.len();
+        self.clients.push(Client::new(job, gpu, program, !self.is_governed));
+        self.join(at);
+        let delay = self.random.between(0, 200 * US);
+        self.wake(at, delay);
+        at
+    }
+
+    /// A job of default terms but for its weight, with one process on device 0.
+    pub fn weighted(&mut self, weight: u32, program: Program) -> usize {
+        let terms = Terms {
+            weight,
+            ..Terms::default()
+        };
+        let job = self.job(terms);
+        self.client(job, 0, program)
+    }
+
+    pub fn stop(&mut self, at: usize) {
+        self.clients[at].is_stopped = true;
+    }
+
+    pub fn go_on(&mut self, at: usize) {
+        let client = &mut self.clients[at];
+        client.is_stopped = false;
+        if std::mem::take(&mut client.is_wake_pending) {
+            self.wake(at, 0);
+        }
+    }
+
+    /// Dies with its work; the broker learns of it a millisecond later.
+    pub fn kill(&mut self, at: usize) {
+        let client = &mut self.clients[at];
+        if client.state == State::Gone {
+            return;
+        }
+        client.state = State::Gone;
+        client.epoch += 1;
+        let gpu = client.gpu;
+        self.gpus[gpu].destroy(at, &mut self.rendezvous);
+        self.step(Event::ClientLeft {
+            client: ClientKey(at as u64),
+        });
+    }
+
+    /// The broker dies; after a while gates fail open, and a new one adopts the clients.
+    pub fn restart(&mut self, down_ns: u64) {
+        if self.scheduler.take().is_some() {
+            self.epoch += 1;
+            self.tick_ns = None;
+            let number = self.number();
+            self.plan(down_ns, number, Due::Restarted);
+            if down_ns > 10 * MS {
+                for at in 0..self.clients.len() {
+                    self.set_gate(at, true, None);
+                }
+            }
+        }
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.clients
+            .iter()
+            .all(|client| matches!(client.state, State::Done | State::Gone))
+    }
+
+    /// Truth: device time that the client's units have occupied.
+    pub fn busy_ns(&self, at: usize) -> u64 {
+        let client = &self.clients[at];
+        self.gpus[client.gpu]
+            .contexts
+            .get(&at)
+            .map_or(0, |context| context.busy_ns)
+    }
+
+    /// Runs to this instant, or until every program has ended.
+    pub fn run_until(&mut self, to: u64) {
+        while self.now < to {
+            let planned = self.queue.peek().map(|Reverse(planned)| planned.at_ns);
+            let gpus = self.gpus.iter().filter_map(|gpu| gpu.next_ns(&self.rendezvous)).min();
+            let next = [planned, gpus].into_iter().flatten().min().unwrap_or(to).min(to);
+            self.now = next;
+            for gpu in 0..self.gpus.len() {
+                for ended in self.gpus[gpu].advance(next, &mut self.rendezvous) {
+                    self.ended(ended);
+                }
+            }
+            while self
+                .queue
+                .peek()
+                .is_some_and(|Reverse(planned)| planned.at_ns <= self.now)
+            {
+                if let Some(Reverse(planned)) = self.queue.pop() {
+                    self.happen(planned.due);
+                }
+            }
+        }
+    }
+
+    fn happen(&mut self, due: Due) {
+        match due {
+            Due::Wake(at, epoch) if self.clients[at].epoch == epoch => self.proceed(at),
+            Due::Wake(..) => {}
+            Due::Land(at, stream, unit) => {
+                let client = &mut self.clients[at];
+                if client.state == State::Gone {
+                    return;
+                }
+                let gpu = client.gpu;
+                self.gpus[gpu].submit(at, stream, unit, &mut self.rendezvous);
+                self.clients[at].state = State::Running;
+                self.clients[at].next = None;
+                self.proceed(at);
+            }
+            Due::Look(device, number) => {
+                if self.looked[device.0 as usize].1 == number {
+                    self.look(device);
+                }
+            }
+            Due::Tick(at_ns, epoch) => {
+                if epoch == self.epoch && self.tick_ns == Some(at_ns) {
+                    self.tick_ns = None;
+                    self.step(Event::Tick);
+                }
+            }
+            Due::Apply(commands, epoch) => {
+                if epoch == self.epoch {
+                    commands.into_iter().for_each(|command| self.apply(command));
+                }
+            }
+            Due::Restarted => self.adopt(),
+        }
+    }
+
+    /// The client's thread runs until it blocks.
+    fn proceed(&mut self, at: usize) {
+        loop {
+            let client = &mut self.clients[at];
+            if client.is_stopped {
+                client.is_wake_pending = true;
+                return;
+            }
+            let step = match client.next.take() {
+                Some(step) => step,
+                None => (client.program)(self.now, &mut self.random),
+            };
+            client.next = Some(step);
+            match step {
+                Step::Launch {
+                    stream,
+                    length_ns,
+                    kind,
+                } => {
+                    let client = &mut self.clients[at];
+                    client.asked_ns.get_or_insert(self.now);
+                    let (count, in_flight) = self.gpus[client.gpu]
+                        .contexts
+                        .get(&at)
+                        .map_or((0, 0), |context| (context.count, context.in_flight_ns));
+                    let is_deep =
+                        count > 0 && (client.depth_ns.is_some_and(|depth| in_flight > depth) || count >= QUEUE);
+                    if !client.is_open || is_deep {
+                        client.state = if client.is_open { State::AtDepth } else { State::AtGate };
+                        return;
+                    }
+                    client.state = State::Entering;
+                    let asked_ns = client.asked_ns.take().unwrap_or(self.now);
+                    let number = self.number();
+                    self.clients[at].launched(number, asked_ns);
+                    self.plan(
+                        3 * US,
+                        number,
+                        Due::Land(at, stream, Unit::new(number, length_ns, kind)),
+                    );
+                    return;
+                }
+                Step::Sync => {
+                    let gpu = self.clients[at].gpu;
+                    let is_busy = self.gpus[gpu]
+                        .contexts
+                        .get(&at)
+                        .is_some_and(|context| context.is_busy());
+                    if is_busy {
+                        self.clients[at].state = State::Syncing;
+                        return;
+                    }
+                    self.clients[at].next = None;
+                }
+                Step::Cpu(ns) => {
+                    self.clients[at].next = None;
+                    self.clients[at].state = State::Running;
+                    return self.wake(at, ns);
+                }
+                Step::Begin => {
+                    self.clients[at].begun_ns = Some(self.now);
+                    self.clients[at].next = None;
+                }
+                Step::End => {
+                    let client = &mut self.clients[at];
+                    client.next = None;
+                    if let Some(begun) = client.begun_ns.take() {
+                        client.requests.push(self.now - begun);
+                    }
+                }
+                Step::Done => {
+                    let client = &mut self.clients[at];
+                    client.state = State::Done;
+                    client.done_ns = Some(self.now);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn ended(&mut self, ended: gpu::Ended) {
+        let at = ended.client;
+        let delay = self.random.between(5 * US, 20 * US);
+        let client = &mut self.clients[at];
+        client.ended(&ended);
+        let is_idle = !self.gpus[client.gpu].contexts[&at].is_busy();
+        let is_awaited = match client.state {
+            State::AtDepth => true,
+            State::Syncing => is_idle,
+            _ => false,
+        };
+        if is_awaited {
+            self.wake(at, delay);
+        }
+    }
+
+    fn wake(&mut self, at: usize, delay: u64) {
+        self.clients[at].epoch += 1;
+        let number = self.number();
+        self.plan(delay, number, Due::Wake(at, self.clients[at].epoch));
+    }
+
+    fn set_gate(&mut self, at: usize, is_open: bool, depth_ns: Option<u64>) {
+        let delay = self.random.between(30 * US, 60 * US);
+        let client = &mut self.clients[at];
+        let is_wider = depth_ns.is_none_or(|depth| client.depth_ns.is_some_and(|before| depth > before));
+        let is_awaited = match client.state {
+            State::AtGate => is_open && !client.is_open,
+            State::AtDepth => is_open && is_wider,
+            _ => false,
+        };
+        client.is_open = is_open;
+        client.depth_ns = depth_ns;
+        if is_awaited {
+            self.wake(at, delay);
+        }
+    }
+
+    fn apply(&mut self, command: Command) {
+        match command.action {
+            Action::Open { client, depth_ns, .. } => self.set_gate(client.0 as usize, true, depth_ns),
+            Action::Close { client, .. } => self.set_gate(client.0 as usize, false, None),
+            Action::Depth { client, depth_ns, .. } => {
+                let is_open = self.clients[client.0 as usize].is_open;
+                self.set_gate(client.0 as usize, is_open, depth_ns);
+            }
+            Action::NotDraining { .. } => self.not_draining += 1,
+            Action::Regime { .. } | Action::Draining { .. } => {}
+        }
+    }
+
+    /// An event for the scheduler; its commands take effect a little later.
+    pub fn step(&mut self, event: Event<'_>) {
+        let Some(scheduler) = &mut self.scheduler else { return };
+        let mut out = Vec::new();
+        scheduler.step(self.now, event, &mut out);
+        self.commands += out.len() as u64;
+        if let Some(log) = &mut self.log {
+            log.extend(out.iter().map(|command| (self.now, *command)));
+        }
+        let delay = self.random.between(2 * US, 5 * US);
+        if !out.is_empty() {
+            let number = self.number();
+            self.plan(delay, number, Due::Apply(out, self.epoch));
+        }
+        self.watch();
+    }
+
+    /// Plans the next look at each device and the next tick, as the scheduler wants them now.
+    fn watch(&mut self) {
+        let Some(scheduler) = &self.scheduler else { return };
+        let tick = scheduler.next_deadline();
+        let wants: Vec<Option<u64>> = self
+            .devices()
+            .iter()
+            .map(|device| scheduler.wants_observation(*device))
+            .collect();
+        for (at, interval) in wants.into_iter().enumerate() {
+            let late = self.random.between(0, 10 * US);
+            let Some(interval) = interval else { continue };
+            let number = self.number();
+            let due = (self.looked[at].0 + interval).max(self.now) + late;
+            self.looked[at].1 = number;
+            self.plan(due - self.now, number, Due::Look(DeviceKey(at as u32), number));
+        }
+        if let Some(tick) = tick.map(|tick| tick.max(self.now))
+            && self.tick_ns.is_none_or(|planned| tick < planned)
+        {
+            let number = self.number();
+            self.tick_ns = Some(tick);
+            self.plan(tick - self.now, number, Due::Tick(tick, self.epoch));
+        }
+    }
+
+    fn look(&mut self, device: DeviceKey) {
+        self.looked[device.0 as usize].0 = self.now;
+        self.looks += 1;
+        let seen: Vec<Observation> = (0..self.clients.len())
+            .filter(|at| self.clients[*at].gpu == device.0 as usize && self.clients[*at].state != State::Gone)
+            .map(|at| {
+                let context = self.gpus[device.0 as usize].contexts.get(&at);
+                let busy_ns = self.is_exact.then(|| context.map_or(0, |context| context.busy_ns));
+                self.clients[at].observe(at, context.is_some_and(|context| context.is_busy()), busy_ns)
+            })
+            .collect();
+        self.step(Event::Observe { device, seen: &seen });
+    }
+
+    fn join(&mut self, at: usize) {
+        let client = &self.clients[at];
+        self.step(Event::ClientJoined {
+            client: ClientKey(at as u64),
+            job: client.job,
+            device: DeviceKey(client.gpu as u32),
+        });
+    }
+
+    fn adopt(&mut self) {
+        self.scheduler = Some(Scheduler::new(self.config));
+        for (job, terms) in self.jobs.clone() {
+            for device in self.devices() {
+                self.step(Event::JobTerms { job, device, terms });
+            }
+        }
+        for at in 0..self.clients.len() {
+            if self.clients[at].state != State::Gone {
+                self.set_gate(at, false, None);
+                self.join(at);
+            }
+        }
+    }
+
+    fn devices(&self) -> Vec<DeviceKey> {
+        (0..self.gpus.len() as u32).map(DeviceKey).collect()
+    }
+
+    fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    fn plan(&mut self, delay: u64, number: u64, due: Due) {
+        let at_ns = self.now + delay;
+        self.queue.push(Reverse(Planned {
+            at_ns,
+            order: number,
+            due,
+        }));
+    }
+}
+
+/// A plain kernel on stream 0.
+pub fn kernel(length_ns: u64) -> Step {
+    Step::Launch {
+        stream: 0,
+        length_ns,
+        kind: Kind::Plain,
+    }
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Programs that clients run.
+
+use super::client::{Program, Step};
+use super::{MS, kernel};
+
+/// Launches kernels of one length without pause.
+pub fn saturating(length_ns: u64) -> Program {
+    Box::new(move |_, _| kernel(length_ns))
+}
+
+/// A fixed amount of work without pause.
+pub fn amount(length_ns: u64, count: u64) -> Program {
+    bursts(length_ns, count, 0, 1)
+}
+
+/// So many times: a burst of kernels, a synchronisation, a pause of the processor (±10 %).
+pub fn bursts(length_ns: u64, kernels: u64, pause_ns: u64, times: u64) -> Program {
+    let (mut launched, mut done, mut is_synced) = (0, 0, false);
+    Box::new(move |_, random| {
+        if done == times {
+            Step::Done
+        } else if launched < kernels {
+            launched += 1;
+            kernel(length_ns)
+        } else if !is_synced {
+            is_synced = true;
+            Step::Sync
+        } else {
+            (launched, is_synced) = (0, false);
+            done += 1;
+            Step::Cpu(random.between(pause_ns * 9 / 10, pause_ns * 11 / 10))
+        }
+    })
+}
+
+/// A request of some kernels every `every_ns`, one after another with a synchronisation; latencies are kept.
+pub fn requests(every_ns: u64, length_ns: u64, kernels: u64, times: u64) -> Program {
+    let (mut at, mut done, mut due) = (0, 0, 10 * MS);
+    Box::new(move |now, random| {
+        at += 1;
+        match at - 1 {
+            0 if done == times => Step::Done,
+            0 => Step::Cpu(due.saturating_sub(now) + random.between(0, 300_000)),
+            1 => Step::Begin,
+            n if n < kernels + 2 => kernel(length_ns),
+            n if n == kernels + 2 => Step::Sync,
+            _ => {
+                (at, done, due) = (0, done + 1, due + every_ns);
+                Step::End
+            }
+        }
+    })
+}
+
+/// Sleeps first.
+pub fn after(delay_ns: u64, mut program: Program) -> Program {
+    let mut has_slept = false;
+    Box::new(move |now, random| {
+        if !has_slept {
+            has_slept = true;
+            return Step::Cpu(delay_ns);
+        }
+        program(now, random)
+    })
+}
