@@ -5,10 +5,16 @@ use std::process::Command;
 
 use super::{Case, seed, tenth};
 use crate::artefacts::{package_dir, program};
-use crate::rig::Rig;
+use crate::client::PATIENCE;
+use crate::rig::{Driver, Rig};
+use crate::time_client::TimeClient;
+use crate::truth::Truth;
 
 pub fn cases() -> Vec<Case> {
-    vec![Case::new("time::same_results_with_and_without", same)]
+    vec![
+        Case::new("time::same_results_with_and_without", same),
+        Case::new("time::same_results_beside_a_saturating_neighbour", contended),
+    ]
 }
 
 /// Threads of a random program, and their steps.
@@ -18,8 +24,24 @@ const STEPS: &str = "120";
 /// Random programs over streams, events, captures in all modes, graphs, every form of launch, host functions and default
 /// streams print the same codes and results with the library preloaded and without.
 fn same(rig: &Rig) {
+    compare(rig, 100 / tenth() as u64);
+}
+
+/// The same while another job wants the device all the time, so that the gate closes, depth is bounded and marks are put
+/// into the streams.
+fn contended(rig: &Rig) {
+    let neighbour = TimeClient::under(rig, &[], "0", "kernel 500000");
+    match rig.driver {
+        Driver::Simulated => drop(Truth::of(rig).wait_for_work_of(0, &[neighbour.pid()])),
+        Driver::Real => drop(rig.eventually(PATIENCE, "the neighbour is there", || !rig.jobs().is_empty())),
+    }
+    compare(rig, 30 / tenth() as u64);
+    let done = neighbour.stop();
+    assert!(done.units > 0, "{done:?}");
+}
+
+fn compare(rig: &Rig, rounds: u64) {
     let path = program("random_program", "random_program.c", &["-ldl", "-lpthread"]);
-    let rounds = 100 / tenth() as u64;
     let mut lines = 0;
     for round in 0..rounds {
         for mode in ["free", "turns"] {
