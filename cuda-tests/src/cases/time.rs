@@ -6,14 +6,21 @@ use std::process::Command;
 use super::{Case, seed, tenth};
 use crate::artefacts::{package_dir, program};
 use crate::client::PATIENCE;
-use crate::rig::{Driver, Rig};
+use crate::rig::{Driver, Rig, Spec};
 use crate::time_client::TimeClient;
 use crate::truth::Truth;
 
 pub fn cases() -> Vec<Case> {
+    let on_one_device = |name, body| Case {
+        spec: Spec {
+            gpus: 1,
+            ..Spec::default()
+        },
+        ..Case::new(name, body)
+    };
     vec![
         Case::new("time::same_results_with_and_without", same),
-        Case::new("time::same_results_beside_a_saturating_neighbour", contended),
+        on_one_device("time::same_results_beside_a_saturating_neighbour", contended),
     ]
 }
 
