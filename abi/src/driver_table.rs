@@ -260,10 +260,10 @@ macro_rules! driver_chapters {
             block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, stream: CuStream,
             kernel_params: *mut *mut c_void, extra: *mut *mut c_void,
         );
-        [gate(launch Configured(config))] cuLaunchKernelEx(
+        [gate(launch Configured(config, f))] cuLaunchKernelEx(
             config: *const CuLaunchConfig, f: CuFunction, kernel_params: *mut *mut c_void, extra: *mut *mut c_void,
         );
-        [gate(launch Configured(config))] cuLaunchKernelEx_ptsz(
+        [gate(launch Configured(config, f))] cuLaunchKernelEx_ptsz(
             config: *const CuLaunchConfig, f: CuFunction, kernel_params: *mut *mut c_void, extra: *mut *mut c_void,
         );
         [gate(Kernel::of(
@@ -889,8 +889,8 @@ macro_rules! driver_chapters {
         [pass] cuStreamGetCtx_ptsz(stream: CuStream, ctx: *mut CuContext);
         [pass] cuStreamGetCtx_v2(stream: CuStream, ctx: *mut CuContext, green_ctx: *mut CuGreenCtx);
         [pass] cuStreamGetCtx_v2_ptsz(stream: CuStream, ctx: *mut CuContext, green_ctx: *mut CuGreenCtx);
-        [pass] cuStreamWaitEvent(stream: CuStream, event: CuEvent, flags: c_uint);
-        [pass] cuStreamWaitEvent_ptsz(stream: CuStream, event: CuEvent, flags: c_uint);
+        [settle(stream)] cuStreamWaitEvent(stream: CuStream, event: CuEvent, flags: c_uint);
+        [settle(stream)] cuStreamWaitEvent_ptsz(stream: CuStream, event: CuEvent, flags: c_uint);
         [pass] cuStreamAddCallback(stream: CuStream, callback: CuStreamCallback, user_data: *mut c_void, flags: c_uint);
         [pass] cuStreamAddCallback_ptsz(
             stream: CuStream, callback: CuStreamCallback, user_data: *mut c_void, flags: c_uint,
@@ -964,14 +964,14 @@ macro_rules! driver_chapters {
         );
         [pass] cuStreamAttachMemAsync(stream: CuStream, dptr: CuDevicePtr, length: usize, flags: c_uint);
         [pass] cuStreamAttachMemAsync_ptsz(stream: CuStream, dptr: CuDevicePtr, length: usize, flags: c_uint);
-        [pass] cuStreamQuery(stream: CuStream);
-        [pass] cuStreamQuery_ptsz(stream: CuStream);
+        [settle(stream)] cuStreamQuery(stream: CuStream);
+        [settle(stream)] cuStreamQuery_ptsz(stream: CuStream);
         /// pools may have shrunk
         [track] cuStreamSynchronize(stream: CuStream);
         /// pools may have shrunk
         [track] cuStreamSynchronize_ptsz(stream: CuStream);
-        [pass] cuStreamDestroy(stream: CuStream);
-        [pass] cuStreamDestroy_v2(stream: CuStream);
+        [track] cuStreamDestroy(stream: CuStream);
+        [track] cuStreamDestroy_v2(stream: CuStream);
         [pass] cuStreamCopyAttributes(dst_stream: CuStream, src_stream: CuStream);
         [pass] cuStreamCopyAttributes_ptsz(dst_stream: CuStream, src_stream: CuStream);
         [pass] cuStreamGetAttribute(stream: CuStream, attr: c_int, value: *mut CuLaunchAttributeValue);
@@ -981,10 +981,10 @@ macro_rules! driver_chapters {
     }
     "Event management" {
         [pass] cuEventCreate(event: *mut CuEvent, flags: c_uint);
-        [pass] cuEventRecord(event: CuEvent, stream: CuStream);
-        [pass] cuEventRecord_ptsz(event: CuEvent, stream: CuStream);
-        [pass] cuEventRecordWithFlags(event: CuEvent, stream: CuStream, flags: c_uint);
-        [pass] cuEventRecordWithFlags_ptsz(event: CuEvent, stream: CuStream, flags: c_uint);
+        [settle(stream)] cuEventRecord(event: CuEvent, stream: CuStream);
+        [settle(stream)] cuEventRecord_ptsz(event: CuEvent, stream: CuStream);
+        [settle(stream)] cuEventRecordWithFlags(event: CuEvent, stream: CuStream, flags: c_uint);
+        [settle(stream)] cuEventRecordWithFlags_ptsz(event: CuEvent, stream: CuStream, flags: c_uint);
         [pass] cuEventQuery(event: CuEvent);
         /// pools may have shrunk
         [track] cuEventSynchronize(event: CuEvent);

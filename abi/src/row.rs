@@ -18,7 +18,7 @@ pub enum Treatment {
     Refund,
     /// `gate(work)`, `gate(launch work)`: wait until the gate is open, then call.
     Gate,
-    /// A blocking synchronisation: a quantum may end here.
+    /// `settle(stream)`: what was launched in the stream gets its mark, then the call.
     Settle,
     /// A body of its own rewrites what the program sees, or decides by what the driver answered.
     Answer,

@@ -110,7 +110,7 @@ fn operand_of_a_treatment_names_an_argument_of_the_row() {
     for row in ROWS {
         let takes_operand = matches!(
             row.treatment,
-            Treatment::Charge | Treatment::Refund | Treatment::Gate | Treatment::Refuse
+            Treatment::Charge | Treatment::Refund | Treatment::Gate | Treatment::Settle | Treatment::Refuse
         );
         assert_eq!(takes_operand, !row.operand.is_empty(), "{}", row.name());
         if takes_operand && row.treatment != Treatment::Refuse {

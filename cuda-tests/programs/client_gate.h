@@ -7,6 +7,9 @@
 //   capturebegin MODE / captureend    the same in two steps, in the stream of `do`
 //   doing NAME / done       the call in a thread; waits for the thread and answers the result
 //   gatethreads THREADS ROUNDS        threads that each add up by kernels; answers how many sums are wrong
+//   many STREAMS            a kernel in each of so many new streams, behind the event; they stay
+//   spins COUNT NS          so many kernels that take so long, in the stream of `do`
+//   eventin S / behind S    the event in this stream; the stream of `do` behind this stream
 //   caught SIGNAL / handled           counts a signal instead of its default action; answers the count
 struct copy2d {
   size_t src_x, src_y; int src_type; const void *src_host; CUdeviceptr src; void *src_array; size_t src_pitch;
@@ -15,7 +18,7 @@ struct copy2d {
 struct launch_config { unsigned grid[3], block[3], shared; CUhandle stream; void *attributes; unsigned count; };
 enum { GATE_WORDS = 4096 };
 static struct {
-  CUhandle stream, other, event, fill, exec; CUdeviceptr a, b; uint32_t *host; CUcontext context;
+  CUhandle stream, other, event, fill, spin, exec; CUdeviceptr a, b; uint32_t *host; CUcontext context;
 } gated;
 
 static CUresult gate_kernel_on(CUhandle stream, CUdeviceptr where, uint32_t value) {
@@ -47,6 +50,7 @@ static CUresult gate_ready(const char *file) {
   CUresult r = cu.cuModuleLoadData(&module, text);
   free(text);
   if (!r) r = cu.cuModuleGetFunction(&gated.fill, module, "fill_u32");
+  if (!r) r = cu.cuModuleGetFunction(&gated.spin, module, "spin_ns");
   if (!r) r = CALL(cuStreamCreate, (CUhandle *, unsigned), &gated.stream, 1);
   if (!r) r = CALL(cuStreamCreate, (CUhandle *, unsigned), &gated.other, 1);
   if (!r) r = CALL(cuEventCreate, (CUhandle *, unsigned), &gated.event, 0);
@@ -79,6 +83,12 @@ static CUresult gate_do(const char *name) {
   if (IS("kernel_ptsz")) return CALL(cuLaunchKernel_ptsz, (void *, DIMENSIONS, void *, void **, void **),
     gated.fill, 1, 1, 1, 64, 1, 1, 0, NULL, arguments, NULL);
   if (IS("kernel_ex")) return CALL(cuLaunchKernelEx, (struct launch_config *, void *, void **, void **), &config, gated.fill, arguments, NULL);
+  if (IS("kernel_ex_overlapping")) {
+    // Programmatic stream serialisation: may begin before what is ahead ends.
+    struct { int id; char pad[4]; int value; char rest[60]; } attribute = {.id = 6, .value = 1};
+    config.attributes = &attribute; config.count = 1;
+    return CALL(cuLaunchKernelEx, (struct launch_config *, void *, void **, void **), &config, gated.fill, arguments, NULL);
+  }
   if (IS("cooperative")) return CALL(cuLaunchCooperativeKernel, (void *, DIMENSIONS, void *, void **), gated.fill, 1, 1, 1, 64, 1, 1, 0, s, arguments);
   if (IS("grid")) return CALL(cuLaunchGrid, (void *, int, int), NULL, 1, 1);
   if (IS("grid_async")) return CALL(cuLaunchGridAsync, (void *, int, int, CUhandle), NULL, 1, 1, s);
@@ -186,6 +196,27 @@ static int gate_command(const char *verb, char *a, char *b) {
   } else if (!strcmp(verb, "done")) {
     pthread_join(doing.thread, NULL);
     printf("done %d\n", doing.result);
+  } else if (!strcmp(verb, "spins")) {
+    CUresult r = 0;
+    void *arguments[] = {&y};
+    for (unsigned long long i = 0; !r && i < x; i++)
+      r = cu.cuLaunchKernel(gated.spin, 1, 1, 1, 1, 1, 1, 0, gated.stream, arguments, NULL);
+    printf("spins %d\n", r);
+  } else if (!strcmp(verb, "eventin")) {
+    printf("eventin %d\n", CALL(cuEventRecord, (CUhandle, CUhandle), gated.event, stream_named(a)));
+  } else if (!strcmp(verb, "behind")) {
+    CUresult r = CALL(cuEventRecord, (CUhandle, CUhandle), gated.event, stream_named(a));
+    if (!r) r = CALL(cuStreamWaitEvent, (CUhandle, CUhandle, unsigned), gated.stream, gated.event, 0);
+    printf("behind %d\n", r);
+  } else if (!strcmp(verb, "many")) {
+    CUresult r = 0;
+    for (unsigned long long i = 0; !r && i < x; i++) {
+      CUhandle stream = NULL;
+      r = CALL(cuStreamCreate, (CUhandle *, unsigned), &stream, 1);
+      if (!r) r = CALL(cuStreamWaitEvent, (CUhandle, CUhandle, unsigned), stream, gated.event, 0);
+      if (!r) r = gate_kernel_on(stream, gated.a, 3);
+    }
+    printf("many %d\n", r);
   } else if (!strcmp(verb, "gatethreads")) {
     struct gate_worker *workers = calloc(x, sizeof *workers);
     long wrong = 0;

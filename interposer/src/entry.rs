@@ -95,6 +95,13 @@ macro_rules! row {
             unsafe { super::shared::$symbol($($arg,)* &$real) }
         }
     };
+    ([$($attribute:tt)*] $real:ident settle ($stream:expr) $symbol:ident($($arg:ident: $type:ty),*)) => {
+        $($attribute)*
+        pub unsafe extern "C" fn $symbol($($arg: $type),*) -> CuResult {
+            // SAFETY: the program's arguments.
+            unsafe { super::shared::$symbol($($arg,)* &$real) }
+        }
+    };
     ([$($attribute:tt)*] $real:ident $body:ident () $symbol:ident($($arg:ident: $type:ty),*)) => {
         $($attribute)*
         pub unsafe extern "C" fn $symbol($($arg: $type),*) -> CuResult {
@@ -129,8 +136,15 @@ macro_rules! shared_body {
             let (work, is_always) = time::read($work, is_per_thread);
             let passage = time::begin(real, guard::here(), &work, is_always);
             let result = call!(real, $symbol($($arg),*));
-            time::end(passage);
+            time::end(real, passage);
             result
+        }
+    };
+    (settle ($stream:expr) $symbol:ident($($arg:ident: $type:ty),*)) => {
+        #[inline(never)]
+        pub unsafe extern "C" fn $symbol($($arg: $type,)* real: &'static Library) -> CuResult {
+            time::settle(real, $stream, const { time::is_per_thread(stringify!($symbol)) });
+            call!(real, $symbol($($arg),*))
         }
     };
     ($($rest:tt)*) => {};

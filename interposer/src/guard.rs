@@ -134,6 +134,11 @@ pub fn set_time_word(word: u64) {
     unsafe { time_place().write(word) }
 }
 
+/// A number that no other thread has now: where its word is. Even, and greater than any small number.
+pub fn thread_key() -> u64 {
+    time_place() as u64
+}
+
 #[inline(always)]
 fn time_place() -> *mut u64 {
     address_of!("partage_time").cast()

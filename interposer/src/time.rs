@@ -19,15 +19,29 @@
 //! waits, so that errors, order and default streams are what they would be. It holds no lock of ours meanwhile: the gate
 //! is the first thing a hook does.
 
+mod depth;
+mod marks;
 mod pass;
 mod stand;
+mod timers;
 mod work;
 
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+use partage_abi::types::{CuGraphExec, CuStream};
 use partage_protocol::gate::{THREADS, ThreadSlot};
+use partage_protocol::message::MAX_DEVICES;
 use partage_protocol::page::GrantLine;
+use partage_records::length::Lengths;
 
+use crate::errno;
+use crate::guard;
+use crate::hooks;
+use crate::pools::StreamName;
+use crate::real::Library;
+use crate::state::{self, State};
+
+pub use marks::{Settled, context_ended, orphan};
 pub use pass::{around, begin, end, is_per_thread};
 pub use work::{Across, Configured, Graph, Inside, Kernel, Shaped, Together, Unified, read};
 
@@ -45,4 +59,32 @@ pub struct Time {
     is_fenced: AtomicBool,
     /// The broker's heartbeat when a gate was last passed because that stood still, plus one; 0: never.
     dead_heartbeat: AtomicU64,
+    /// A launch was marked once.
+    is_marking: AtomicBool,
+    marks: [marks::Book; MAX_DEVICES],
+    /// How long units take.
+    lengths: Lengths,
+}
+
+/// Is what is called on this stream going into a graph?
+fn is_captured(state: &State, real: &Library, stream: StreamName) -> bool {
+    hooks::is_captured(state, real, stream)
+}
+
+/// An executable graph does something else from now on, or is gone.
+pub fn graph_changed(exec: CuGraphExec) {
+    if let Some(state) = state::at_hand() {
+        state.time.lengths.forget(work::graph_name(exec));
+    }
+}
+
+/// Ends the batch of marks in a stream that the program is about to wait for, ask for, or have others wait for.
+#[inline]
+pub fn settle(real: &Library, handle: CuStream, is_per_thread: bool) {
+    if let Some(state) = state::at_hand()
+        && state.time.is_marking.load(Ordering::Relaxed)
+        && !guard::is_inside()
+    {
+        errno::preserving(|| marks::settle(state, real, StreamName { handle, is_per_thread }));
+    }
 }

@@ -20,7 +20,10 @@ const MEANINGS: [(Treatment, &str); 9] = [
     (Treatment::Charge, "reserve, call, then commit or roll back"),
     (Treatment::Refund, "call, and give back what was charged"),
     (Treatment::Gate, "wait until the gate of the device is open, then call"),
-    (Treatment::Settle, "a blocking synchronisation: a quantum may end here"),
+    (
+        Treatment::Settle,
+        "mark the end of what was launched in the stream, then call",
+    ),
     (
         Treatment::Answer,
         "rewrite what the program sees, or decide by what the driver answered",

@@ -12,7 +12,7 @@ use partage_abi::{ROWS, Row, Treatment};
 
 const PAGE: &str = "docs/memory.md";
 /// Hooked for other reasons than memory.
-const OTHER_REASONS: [&str; 1] = ["cuInit"];
+const OTHER_REASONS: [&str; 2] = ["cuInit", "cuStreamDestroy"];
 /// Words in the names of functions that make memory; matched against `pass` rows of the chapters below.
 const MAKERS: [&str; 6] = ["Alloc", "Create", "Import", "OpenMem", "Register", "Reserve"];
 /// What these chapters make is memory, or leads to it.
@@ -65,8 +65,9 @@ fn is_wanted(row: &Row) -> bool {
         return false;
     }
     let makes = CHAPTERS.contains(&row.chapter) && MAKERS.iter().any(|word| name.contains(word));
-    // What only passes the gate moves or fills what is charged already.
-    (row.treatment.is_hooked() && row.treatment != Treatment::Gate) || makes
+    // What only passes the gate or is marked moves or fills what is charged already.
+    let is_about_time = matches!(row.treatment, Treatment::Gate | Treatment::Settle);
+    (row.treatment.is_hooked() && !is_about_time) || makes
 }
 
 /// The name without `_v2`, `_ptsz`, `_ptds`.

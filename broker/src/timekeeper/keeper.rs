@@ -346,7 +346,7 @@ impl<K: Kernel> Keeper<K> {
                 continue;
             };
             let is_entering = pages.is_entering(slot.index);
-            let is_busy = page.is_busy();
+            let is_busy = page.is_busy(now);
             let retired = page.retired();
             if retired != slot.retired || !(is_busy || is_entering) {
                 (slot.retired, slot.since_ns, slot.is_stopped) = (retired, now, false);

@@ -79,7 +79,7 @@ const NEVER: [&str; 13] = [
     "context_sync",
 ];
 
-fn ready(rig: &Rig) -> Client {
+pub fn ready(rig: &Rig) -> Client {
     prepare(rig.client(&["-m", "1GiB"]))
 }
 

@@ -16,6 +16,7 @@ mod graphs;
 mod guest;
 mod launcher;
 mod limits;
+mod marks;
 mod matrix;
 mod overhead;
 mod ownership;
@@ -81,6 +82,7 @@ pub fn all() -> Vec<Case> {
         pools::cases(),
         graphs::cases(),
         gate::cases(),
+        marks::cases(),
         guest::cases(),
         ownership::cases(),
         clients::cases(),

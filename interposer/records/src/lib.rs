@@ -9,6 +9,7 @@
 
 pub mod array;
 pub mod graph;
+pub mod length;
 pub mod physical;
 mod table;
 

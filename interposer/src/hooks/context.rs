@@ -20,6 +20,7 @@ use crate::measured;
 use crate::pools;
 use crate::real::Library;
 use crate::state::{self, State};
+use crate::time;
 
 /// Makes names for ending contexts: a high half that no user-space address has.
 static ENDING: AtomicU64 = AtomicU64::new(1);
@@ -35,6 +36,7 @@ fn ending(context: u64, end: impl FnOnce() -> (CuResult, bool)) -> CuResult {
     let (result, is_gone) = end();
     if is_gone {
         give_back(state, name);
+        time::context_ended(state, context);
         pools::context_ended(state);
     } else {
         rename(state, name, context);

@@ -247,6 +247,7 @@ pub fn cuGraphExecUpdate_v2(
 }
 
 fn updated(real: &Library, exec: CuGraphExec, graph: CuGraph, result: CuResult) -> CuResult {
+    time::graph_changed(exec);
     if result.is_success()
         && let Some(state) = with_graph_memory()
     {
@@ -257,6 +258,7 @@ fn updated(real: &Library, exec: CuGraphExec, graph: CuGraph, result: CuResult) 
 }
 
 pub fn cuGraphExecDestroy(real: &Library, graph_exec: CuGraphExec) -> CuResult {
+    time::graph_changed(graph_exec);
     let state = state::get().filter(|state| state.pools.execs.load(Ordering::Relaxed) != 0);
     // Before the driver is called: the handle may be another thread's the moment it is free.
     let Some((state, exec)) = state.and_then(|state| Some((state, pools::forget_exec(state, graph_exec.0 as u64)?)))
@@ -289,7 +291,7 @@ pub fn cuGraphLaunch(real: &Library, graph: CuGraphExec, stream: CuStream) -> Cu
         real,
         true,
         false,
-        || time::Graph(stream),
+        || time::Graph(graph, stream),
         || {
             launch(
                 real,
@@ -307,7 +309,7 @@ pub fn cuGraphLaunch_ptsz(real: &Library, graph: CuGraphExec, stream: CuStream) 
         real,
         true,
         true,
-        || time::Graph(stream),
+        || time::Graph(graph, stream),
         || {
             launch(
                 real,

@@ -19,6 +19,7 @@ use crate::pools::{self, End, Kind, Reuse, Source, Start, StreamName};
 use crate::real::{self, Library};
 use crate::session;
 use crate::state::{self, Phase, State};
+use crate::time;
 
 impl StreamName {
     pub fn plain(handle: CuStream) -> Self {
@@ -369,16 +370,19 @@ fn set_current(set: impl FnOnce() -> CuResult) -> CuResult {
 // ---- captures --------------------------------------------------------------------------------------------------
 
 /// From now on streams are asked whether they are captured.
-fn capture_begins() {
+fn capture_begins(real: &Library, handle: CuStream, is_per_thread: bool) {
+    time::orphan(real, StreamName { handle, is_per_thread });
     if let Some(state) = state::get() {
         state.pools.captures.store(1, Ordering::Relaxed);
     }
 }
 
 macro_rules! capture_beginnings {
+    (first $stream:ident $($rest:ident)*) => { $stream };
     ($( $symbol:ident($($argument:ident: $type:ty),*); )*) => { $(
         pub fn $symbol(real: &Library, $($argument: $type),*) -> CuResult {
-            capture_begins();
+            let is_per_thread = const { time::is_per_thread(stringify!($symbol)) };
+            capture_begins(real, capture_beginnings!(first $($argument)*), is_per_thread);
             call!(real, $symbol($($argument),*))
         }
     )* };

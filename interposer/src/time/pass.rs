@@ -7,7 +7,7 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use partage_abi::types::CuResult;
-use partage_protocol::gate::{self, Entered};
+use partage_protocol::gate::{self, Entered, GATES_COPIES, MEASURED};
 
 use super::stand;
 use super::work::{Gated, Work};
@@ -15,35 +15,39 @@ use crate::guard;
 use crate::real::Library;
 use crate::state;
 
+/// The part of a passage's rest that says in which crowds it counts.
+pub const CROWDS: u32 = 0xffff;
+
 /// Leave to call the driver, and what has to be undone after.
 #[derive(Clone, Copy)]
 pub struct Passage {
     /// The thread's slot word, to be cleared; null when the call does not stand in the slots.
     pub word: *const AtomicU32,
-    /// Devices in whose crowd the call counts, a bit each.
-    pub crowds: u32,
+    /// What else is to be done after the call: the devices in whose crowd it counts, a bit each, and above
+    /// [`CROWDS`] how it was marked ([`marks`](super::marks)).
+    pub rest: u32,
 }
 
 impl Passage {
     /// Nothing to undo.
     pub const FREE: Self = Self {
         word: core::ptr::null(),
-        crowds: 0,
+        rest: 0,
     };
     /// No passage on the short way.
     const LONG_WAY: Self = Self {
         word: core::ptr::null(),
-        crowds: u32::MAX,
+        rest: u32::MAX,
     };
     /// A call from inside another hook.
     const NESTED: Self = Self {
         word: core::ptr::null(),
-        crowds: 1 << 31,
+        rest: 1 << 31,
     };
 
     /// With the slot of this thread, which says so.
     pub fn through(word: &AtomicU32) -> Self {
-        Self { word, crowds: 0 }
+        Self { word, rest: 0 }
     }
 }
 
@@ -68,17 +72,17 @@ pub fn around<G: Gated>(
     let mut passage = Passage::FREE;
     if is_outermost {
         passage = short_way();
-        if passage.crowds == Passage::LONG_WAY.crowds {
+        if passage.rest == Passage::LONG_WAY.rest {
             passage = stand::enter(real, work().work(is_per_thread));
         }
     }
     let result = call();
+    if passage.rest != 0 {
+        stand::leave(real, passage.rest);
+    }
     // SAFETY: null, or a slot of the client's file, which stays mapped as long as the process.
     if let Some(word) = unsafe { passage.word.as_ref() } {
         gate::leave(word);
-    }
-    if passage.crowds != 0 {
-        stand::leave(passage.crowds);
     }
     result
 }
@@ -90,7 +94,7 @@ pub fn begin(real: &Library, here: usize, work: &Work, is_always: bool) -> Passa
         return Passage::NESTED;
     }
     let passage = if is_always { short_way() } else { bypass() };
-    if passage.crowds == Passage::LONG_WAY.crowds {
+    if passage.rest == Passage::LONG_WAY.rest {
         return stand::enter(real, *work);
     }
     passage
@@ -98,16 +102,16 @@ pub fn begin(real: &Library, here: usize, work: &Work, is_always: bool) -> Passa
 
 /// The other half.
 #[inline(never)]
-pub fn end(passage: Passage) {
-    if passage.crowds == Passage::NESTED.crowds {
+pub fn end(real: &Library, passage: Passage) {
+    if passage.rest == Passage::NESTED.rest {
         return;
+    }
+    if passage.rest != 0 {
+        stand::leave(real, passage.rest);
     }
     // SAFETY: null, or a slot of the client's file, which stays mapped as long as the process.
     if let Some(word) = unsafe { passage.word.as_ref() } {
         gate::leave(word);
-    }
-    if passage.crowds != 0 {
-        stand::leave(passage.crowds);
     }
     guard::leave();
 }
@@ -118,7 +122,7 @@ fn bypass() -> Passage {
     let passage = || {
         // SAFETY: null or a line of the broker's page, which stays mapped.
         let line = unsafe { state::at_hand()?.time.line.load(Ordering::Acquire).as_ref() }?;
-        (line.gate_flags.load(Ordering::Relaxed) & gate::GATES_COPIES == 0).then_some(Passage::FREE)
+        (line.gate_flags.load(Ordering::Relaxed) & (GATES_COPIES | MEASURED) == 0).then_some(Passage::FREE)
     };
     passage().unwrap_or(Passage::LONG_WAY)
 }

@@ -8,14 +8,18 @@
 
 use core::sync::atomic::Ordering;
 
-use partage_protocol::gate::{self, Entered, GATES_COPIES, HEARTBEAT_NS, NEEDS_FENCE, OPEN, ThreadSlot, TimePage};
+use partage_protocol::gate::{
+    self, Entered, GATES_COPIES, HEARTBEAT_NS, MEASURED, NEEDS_FENCE, OPEN, ThreadSlot, TimePage, UNBOUNDED,
+};
 use partage_protocol::message::MAX_DEVICES;
 use partage_protocol::page::{BrokerPage, ClientFile, GrantLine};
 use partage_protocol::threads;
 
-use super::Time;
-use super::pass::Passage;
+use super::depth;
+use super::marks::{self, Marked};
+use super::pass::{CROWDS, Passage};
 use super::work::{Kind, Work};
+use super::{Time, is_captured};
 use crate::devices;
 use crate::errno;
 use crate::guard;
@@ -43,12 +47,24 @@ pub fn enter(real: &Library, work: Work) -> Passage {
     errno::preserving(|| stand(real, &work).unwrap_or(Passage::FREE))
 }
 
-/// The driver was called for devices in whose crowds the call counted.
+/// The driver was called: what the passage left to be done.
 #[cold]
 #[inline(never)]
-pub fn leave(crowds: u32) {
-    let file = state::get().and_then(State::client_file);
-    for crowd in file.into_iter().flat_map(|file| in_mask(&file.time.crowd, crowds)) {
+pub fn leave(real: &Library, rest: u32) {
+    errno::preserving(|| {
+        let Some(state) = state::get() else { return };
+        let Some(file) = state.client_file() else { return };
+        if let Some(marked) = Marked::of(rest)
+            && let Some(page) = file.time.devices.get(marked.device)
+        {
+            marks::after(state, page, real, marked);
+        }
+        leave_crowds(file, rest & CROWDS);
+    });
+}
+
+fn leave_crowds(file: &ClientFile, devices: u32) {
+    for crowd in in_mask(&file.time.crowd, devices) {
         crowd.fetch_sub(1, Ordering::Release);
     }
 }
@@ -91,16 +107,40 @@ fn stand(real: &Library, work: &Work) -> Option<Passage> {
     let device = place.device_of(real, work.stream)?;
     place.find_way(device);
     let line = place.broker.devices.get(device)?;
-    let gates_copies = line.gate_flags.load(Ordering::Relaxed) & GATES_COPIES != 0;
-    if !gates_copies && matches!(work.kind, Kind::Across) {
+    let flags = line.gate_flags.load(Ordering::Relaxed);
+    let (gates_copies, is_measured) = (flags & GATES_COPIES != 0, flags & MEASURED != 0);
+    let may_be_across = matches!(work.kind, Kind::Across | Kind::Unified(..));
+    let is_inside = !(may_be_across && is_measured) || work.kind.is_inside(real);
+    if is_measured && !is_inside {
+        // What waits for a copy engine does not occupy the device.
+        marks::settle(state, real, work.stream);
+    }
+    if !gates_copies && (!is_inside || matches!(work.kind, Kind::Across)) {
         return None;
+    }
+    if is_measured && is_inside && line.depth_ns.load(Ordering::Relaxed) != UNBOUNDED {
+        depth::wait(
+            state,
+            line,
+            place.file.time.devices.get(device)?,
+            device,
+            real,
+            work.stream,
+        );
     }
     let slot = place.slot();
     let mut wait = Wait::new(&place, device)?;
     let mut is_judged = false;
     loop {
         match place.step(slot, line, device) {
-            (Entered::Passed, passage) => return Some(passage),
+            (Entered::Passed, mut passage) => {
+                drop(wait);
+                if is_measured && is_inside {
+                    let page = place.file.time.devices.get(device)?;
+                    passage.rest |= marks::before(state, page, device, real, work).map_or(0, Marked::bits);
+                }
+                return Some(passage);
+            }
             (Entered::Closed(word), _) => {
                 if !is_judged && (!gates_copies && !work.kind.is_inside(real) || is_captured(state, real, work.stream))
                 {
@@ -113,10 +153,6 @@ fn stand(real: &Library, work: &Work) -> Option<Passage> {
             }
         }
     }
-}
-
-fn is_captured(state: &State, real: &Library, stream: StreamName) -> bool {
-    hooks::is_captured(state, real, stream)
 }
 
 impl Place<'_> {
@@ -231,10 +267,10 @@ impl Place<'_> {
         match closed {
             None => Ok(Passage {
                 word: core::ptr::null(),
-                crowds: devices,
+                rest: devices,
             }),
             Some(closed) => {
-                leave(devices);
+                leave_crowds(self.file, devices);
                 Err(closed)
             }
         }
@@ -261,7 +297,15 @@ impl Place<'_> {
         }
         loop {
             let (word, device) = match self.join_crowds(mask) {
-                Ok(passage) => return Some(passage),
+                Ok(passage) => {
+                    for (line, page) in in_mask(&self.broker.devices, mask).zip(in_mask(&self.file.time.devices, mask))
+                    {
+                        if line.gate_flags.load(Ordering::Relaxed) & MEASURED != 0 {
+                            marks::unlaned(page);
+                        }
+                    }
+                    return Some(passage);
+                }
                 Err(closed) => closed,
             };
             let line = self.broker.devices.get(device)?;
@@ -281,14 +325,54 @@ enum Waited {
     InVain,
 }
 
-/// A thread that waits for a gate. Nothing is counted before its first step.
+/// A thread that stands at the gate or at the bound on work in flight, and is counted there.
+pub struct Standing<'a> {
+    page: &'a TimePage,
+    /// Up to when its time is counted, in monotonic nanoseconds.
+    until_ns: u64,
+}
+
+impl<'a> Standing<'a> {
+    /// From now on.
+    pub fn begin(page: &'a TimePage, device: usize) -> Self {
+        page.waiting.fetch_add(1, Ordering::AcqRel);
+        note(device as u32 + 1);
+        Self {
+            page,
+            until_ns: sys::now_ns(),
+        }
+    }
+
+    /// Counts the time until now, which it answers.
+    pub fn count(&mut self) -> u64 {
+        let now = sys::now_ns();
+        let waited = now.saturating_sub(self.until_ns);
+        self.page.waited_ns.fetch_add(waited, Ordering::Relaxed);
+        self.until_ns = now;
+        now
+    }
+}
+
+impl Drop for Standing<'_> {
+    fn drop(&mut self) {
+        self.page.waiting.fetch_sub(1, Ordering::Release);
+        note(0);
+    }
+}
+
+/// Leaves a note in the thread's word: a signal's handler may jump out of a wait.
+fn note(device: u32) {
+    let word = guard::time_word() & !(0xff << WAITING);
+    guard::set_time_word(word | u64::from(device << WAITING));
+}
+
+/// A thread that may have to wait for a gate. Nothing is counted before its first step.
 struct Wait<'a> {
     state: &'static State,
     broker: &'a BrokerPage,
     page: &'a TimePage,
     device: usize,
-    /// When the last step ended, in monotonic nanoseconds; 0 before the first.
-    since_ns: u64,
+    standing: Option<Standing<'a>>,
     /// Looks in a row that found no heartbeat.
     dead_looks: u32,
 }
@@ -300,7 +384,7 @@ impl<'a> Wait<'a> {
             broker: place.broker,
             page: place.file.time.devices.get(device)?,
             device,
-            since_ns: 0,
+            standing: None,
             dead_looks: 0,
         })
     }
@@ -318,16 +402,10 @@ impl<'a> Wait<'a> {
             self.page.failed_open.fetch_add(1, Ordering::Relaxed);
             return Waited::InVain;
         }
-        if self.since_ns == 0 {
-            self.since_ns = sys::now_ns();
-            self.page.waiting.fetch_add(1, Ordering::AcqRel);
-            self.note(self.device as u32 + 1);
-        }
+        let (page, device) = (self.page, self.device);
+        let standing = self.standing.get_or_insert_with(|| Standing::begin(page, device));
         sys::wait_on_shared(&line.gate, word, STEP_NS);
-        let now = sys::now_ns();
-        let waited = now.saturating_sub(self.since_ns);
-        self.page.waited_ns.fetch_add(waited, Ordering::Relaxed);
-        self.since_ns = now;
+        let now = standing.count();
         if now.saturating_sub(heartbeat) <= HEARTBEAT_NS || line.gate.load(Ordering::Acquire) != word {
             self.dead_looks = 0;
             return Waited::Enough;
@@ -342,21 +420,6 @@ impl<'a> Wait<'a> {
             return Waited::InVain;
         }
         Waited::Enough
-    }
-
-    /// Leaves a note in the thread's word: a signal's handler may jump out of this wait.
-    fn note(&self, device: u32) {
-        let word = guard::time_word() & !(0xff << WAITING);
-        guard::set_time_word(word | u64::from(device << WAITING));
-    }
-}
-
-impl Drop for Wait<'_> {
-    fn drop(&mut self) {
-        if self.since_ns != 0 {
-            self.page.waiting.fetch_sub(1, Ordering::Release);
-            self.note(0);
-        }
     }
 }
 

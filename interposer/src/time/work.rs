@@ -9,6 +9,8 @@ use core::ffi::{c_int, c_uint};
 use partage_abi::types::*;
 use partage_abi::values::*;
 
+use partage_records::length;
+
 use crate::entry::call;
 use crate::pools::StreamName;
 use crate::real::Library;
@@ -25,7 +27,16 @@ pub struct Work {
 /// What the work is.
 #[derive(Clone, Copy)]
 pub enum Kind {
-    /// It occupies the device.
+    /// A kernel.
+    Kernel {
+        /// Its name among the measured units.
+        unit: u64,
+        /// It may begin before what is ahead of it has ended.
+        overlaps: bool,
+    },
+    /// A graph, by its name among the measured units.
+    Graph(u64),
+    /// Anything else that occupies the device.
     Inside,
     /// A copy between the device and something else.
     Across,
@@ -58,38 +69,66 @@ fn on(handle: CuStream, is_per_thread: bool, kind: Kind) -> Work {
 
 /// A kernel.
 pub struct Kernel {
+    unit: u64,
     stream: CuStream,
 }
 
 impl Kernel {
     /// With its grid, its block and its shared memory.
-    pub fn of(_function: CuFunction, _shape: [c_uint; 7], stream: CuStream) -> Self {
-        Self { stream }
+    #[inline(never)]
+    pub fn of(function: CuFunction, shape: [c_uint; 7], stream: CuStream) -> Self {
+        Self {
+            unit: length::name(function.0 as u64, &shape),
+            stream,
+        }
     }
 
     /// Of the interface before CUDA 4: the function knows its block.
-    pub fn shaped(_function: CuFunction, _width: c_int, _height: c_int, stream: CuStream) -> Self {
-        Self { stream }
+    pub fn shaped(function: CuFunction, width: c_int, height: c_int, stream: CuStream) -> Self {
+        Self {
+            unit: length::name(function.0 as u64, &[width as u32, height as u32]),
+            stream,
+        }
     }
 }
 
 impl Gated for Kernel {
     fn work(self, is_per_thread: bool) -> Work {
-        on(self.stream, is_per_thread, Kind::Inside)
+        let (unit, overlaps) = (self.unit, false);
+        on(self.stream, is_per_thread, Kind::Kernel { unit, overlaps })
     }
 }
 
 /// A kernel whose launch is described in a structure.
-pub struct Configured(pub *const CuLaunchConfig);
+pub struct Configured(pub *const CuLaunchConfig, pub CuFunction);
 
 impl Gated for Configured {
     fn work(self, is_per_thread: bool) -> Work {
-        let mut stream = CuStream::NULL;
-        if !self.0.is_null() {
-            // SAFETY: by the contract of the entry point a configuration; it need not be aligned.
-            stream = unsafe { (&raw const (*self.0).hStream).read_unaligned() };
+        if self.0.is_null() {
+            return on(CuStream::NULL, is_per_thread, Kind::Inside);
         }
-        on(stream, is_per_thread, Kind::Inside)
+        // SAFETY: by the contract of the entry point a configuration; it need not be aligned.
+        let config = unsafe { self.0.read_unaligned() };
+        let overlaps = (0..config.numAttrs as usize).any(|index| {
+            // SAFETY: by the contract so many attributes stand there.
+            let attribute = unsafe { config.attrs.add(index).read_unaligned() };
+            // SAFETY: the attribute's identity says which member is meant; all are plain data.
+            attribute.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+                && unsafe { attribute.value.programmaticStreamSerializationAllowed } != 0
+        });
+        let grid = [config.gridDimX, config.gridDimY, config.gridDimZ];
+        let [x, y, z] = grid;
+        let shape = [
+            x,
+            y,
+            z,
+            config.blockDimX,
+            config.blockDimY,
+            config.blockDimZ,
+            config.sharedMemBytes,
+        ];
+        let unit = length::name(self.1.0 as u64, &shape);
+        on(config.hStream, is_per_thread, Kind::Kernel { unit, overlaps })
     }
 }
 
@@ -107,12 +146,17 @@ impl Gated for Together {
 }
 
 /// A graph: one unit, whatever it holds.
-pub struct Graph(pub CuStream);
+pub struct Graph(pub CuGraphExec, pub CuStream);
 
 impl Gated for Graph {
     fn work(self, is_per_thread: bool) -> Work {
-        on(self.0, is_per_thread, Kind::Inside)
+        on(self.1, is_per_thread, Kind::Graph(graph_name(self.0)))
     }
+}
+
+/// The name of an executable graph among the measured units.
+pub fn graph_name(exec: CuGraphExec) -> u64 {
+    length::name(exec.0 as u64, &[])
 }
 
 /// A fill, or a copy inside a device or between devices.
@@ -210,7 +254,7 @@ impl Kind {
     /// Does the work occupy the device itself? Asks the driver where only it knows.
     pub fn is_inside(self, real: &Library) -> bool {
         match self {
-            Self::Inside | Self::Together(..) => true,
+            Self::Kernel { .. } | Self::Graph(_) | Self::Inside | Self::Together(..) => true,
             Self::Across => false,
             Self::Unified(to, from) => is_device_memory(real, to) && is_device_memory(real, from),
         }

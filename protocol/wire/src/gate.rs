@@ -145,7 +145,10 @@ pub struct Lane {
     pub unmarked: AtomicU64,
     /// The stream's handle plus one, 0 for a free lane: the client's own note.
     pub stream: AtomicU64,
-    padding: [u64; 5],
+    /// When, in monotonic nanoseconds, launches without a mark are expected to have ended at the latest: the program may
+    /// fall silent before they get one.
+    pub unmarked_until_ns: AtomicU64,
+    padding: [u64; 4],
     /// Written by the device before the first operation of a batch.
     pub begun: AtomicU64,
     /// Written by the device after the last operation of a batch.
@@ -153,13 +156,21 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// Is there work that has begun, or may have, and is not known to have ended?
-    pub fn is_busy(&self) -> bool {
+    /// Is there work that has begun, or may have, and is not known to have ended? `now_ns` is monotonic.
+    pub fn is_busy(&self, now_ns: u64) -> bool {
         let submitted = self.submitted.load(Ordering::Acquire);
         let ended = self.ended.load(Ordering::Acquire);
-        // What waits for a copy or for another stream does not occupy the multiprocessors.
         let has_begun = self.begun.load(Ordering::Acquire) > ended;
-        (submitted != ended && has_begun) || self.unmarked.load(Ordering::Relaxed) != 0
+        // What waits for a copy or for another stream does not occupy the multiprocessors.
+        if submitted != ended && !has_begun {
+            return false;
+        }
+        // Launches without a mark are the last, and their batch, if they have one, has no end in the stream yet.
+        let is_silent = self.unmarked.load(Ordering::Relaxed) != 0;
+        if is_silent && ended.wrapping_add(1) >= submitted {
+            return now_ns <= self.unmarked_until_ns.load(Ordering::Relaxed);
+        }
+        submitted != ended
     }
 
     /// Is there work that is not known to have ended, whether it has begun or not?
@@ -202,9 +213,9 @@ impl TimePage {
         self.lanes.iter().fold(unlaned, ended)
     }
 
-    /// Does the device work for the client, as far as marks tell?
-    pub fn is_busy(&self) -> bool {
-        self.lanes.iter().any(Lane::is_busy)
+    /// Does the device work for the client, as far as marks tell? `now_ns` is monotonic.
+    pub fn is_busy(&self, now_ns: u64) -> bool {
+        self.lanes.iter().any(|lane| lane.is_busy(now_ns))
             || self.unlaned.load(Ordering::Relaxed) != self.unlaned_ended.load(Ordering::Relaxed)
     }
 }

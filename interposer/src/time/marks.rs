@@ -1,0 +1,714 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Marks: sequence numbers that the device itself writes into the shared page, so that the broker sees when work runs and
+//! when it has ended, whatever has become of this process. Only while the broker asks for them.
+//!
+//! ```text
+//!   stream ──► begun := n ─► unit ─► unit ─► … ─► ended := n ──► begun := n + 1 ─► unit …
+//!              └───────────── batch n ──────────────┘
+//! ```
+//! A *batch* is what runs between two marks of a *lane*, which a stream has from its first marked launch until another
+//! needs it. A batch ends after [`MOST_UNITS`], after [`MOST_NS`], at once when nothing older is in flight in its lane, and
+//! before whatever the program waits, asks or synchronises by. A mark is put only
+//!
+//! - into a stream that is not captured (it would become a node and be replayed),
+//! - next to a launch in the same stream; for the legacy default stream immediately before and after it. There a mark is
+//!   ordered with the other streams exactly as that launch is, and a late one would order work that the program left
+//!   unordered;
+//! - never before a kernel that may begin before the one ahead of it ends (programmatic dependent launch), and in a lane
+//!   that saw one no sooner than before another kind of work: what stands between the two would undo the overlap.
+//!
+//! Whoever puts marks into a lane holds its flag, so that numbers are in the stream in their order; who does not get it
+//! leaves the mark to the next. What the driver refuses to write counts as written: nobody could say better.
+
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use partage_abi::types::{CuContext, CuDevicePtr, CuResult, CuStream};
+use partage_abi::values::{CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE, CU_STREAM_CAPTURE_MODE_RELAXED};
+use partage_protocol::gate::{LANES, Lane, TimePage};
+
+use super::timers::{self, TIMERS, Timer};
+use super::work::{Kind, Work};
+use crate::devices;
+use crate::entry::call;
+use crate::errno;
+use crate::guard;
+use crate::hooks;
+use crate::lock::Lock;
+use crate::pools::StreamName;
+use crate::real::Library;
+use crate::state::{self, State};
+use crate::sys;
+
+/// Launches in a batch.
+const MOST_UNITS: u64 = 32;
+/// Nanoseconds of this thread's clock from a batch's first launch to its last.
+const MOST_NS: u64 = 200_000;
+/// A batch whose launches are expected to take so long ends, in nanoseconds of the device.
+const LONG_NS: u64 = 100_000;
+/// Ended batches of a lane that are told apart.
+const KEPT: usize = 64;
+/// A program that falls silent with unmarked launches counts as busy for so many times what they are expected to take,
+/// because others have their slices meanwhile, and for one slice of each of a few others.
+const SILENT_TIMES: u64 = 8;
+const SILENT_NS: u64 = 4_000_000;
+/// Of so many launches of a lane one is timed, and each whose length is not known.
+const TIMED: u64 = 32;
+/// The handles that name default streams.
+const LEGACY: usize = 1;
+const PER_THREAD: usize = 2;
+/// The owner of a lane whose stream is gone, or will be captured: it belongs to nobody once its work has retired.
+const ORPHAN: u64 = u64::MAX;
+
+/// What this process knows of the marks on one device. All-zero memory is "none yet".
+pub struct Book {
+    /// Guards who owns which lane; never held over a call of the driver.
+    turn: Lock,
+    /// One of the constants below, or where the device sees the page.
+    address: AtomicU64,
+    /// The context in which the page was registered.
+    registered_in: AtomicU64,
+    /// The stream of all launches without a lane since the last synchronisation; 0: none, [`ORPHAN`]: several.
+    unlaned: AtomicU64,
+    lanes: [LaneBook; LANES],
+    timers: [Timer; TIMERS],
+}
+
+/// In [`Book::address`]: not registered yet; somebody is at it; the driver will not.
+const UNKNOWN: u64 = 0;
+const BUSY: u64 = 1;
+const REFUSED: u64 = 2;
+
+/// The client's own side of a lane.
+struct LaneBook {
+    /// Which stream has the lane; 0: none.
+    owner: AtomicU64,
+    /// Its context.
+    context: AtomicU64,
+    /// Its handle, as this thread names it.
+    handle: AtomicU64,
+    is_per_thread: AtomicBool,
+    /// The thread that puts marks into it now; 0: none.
+    marker: AtomicU64,
+    /// The thread that launched last.
+    launcher: AtomicU64,
+    /// The batch has begun and not ended.
+    is_open: AtomicBool,
+    /// Programmatic dependent launches were seen.
+    overlaps: AtomicBool,
+    /// Launches that were counted before the driver was called, that came back, and that lie before an end mark.
+    entered: AtomicU64,
+    launched: AtomicU64,
+    covered: AtomicU64,
+    /// When the batch began, in nanoseconds.
+    opened_ns: AtomicU64,
+    /// Expected nanoseconds, and launches, of everything given to the lane.
+    total: Sum,
+    /// The same up to the end of each of the last batches, by its number.
+    ends: [Sum; KEPT],
+}
+
+/// An amount of work.
+struct Sum {
+    ns: AtomicU64,
+    units: AtomicU64,
+}
+
+impl Sum {
+    fn read(&self) -> (u64, u64) {
+        (self.ns.load(Ordering::Relaxed), self.units.load(Ordering::Relaxed))
+    }
+
+    fn write(&self, (ns, units): (u64, u64)) {
+        self.ns.store(ns, Ordering::Relaxed);
+        self.units.store(units, Ordering::Relaxed);
+    }
+}
+
+/// How a launch is marked: what [`before`] says to [`after`].
+#[derive(Clone, Copy)]
+pub struct Marked {
+    /// The device's slot.
+    pub device: usize,
+    /// The lane.
+    pub lane: usize,
+    /// The batch ends after this launch.
+    pub is_long: bool,
+    /// The timer around it.
+    pub timer: Option<usize>,
+}
+
+impl Marked {
+    /// In the bits that a passage has for it.
+    pub fn bits(self) -> u32 {
+        let timer = self.timer.map_or(0, |timer| timer as u32 + 1);
+        let is_long = if self.is_long { IS_LONG } else { 0 };
+        IS_MARKED | is_long | (self.device as u32 & 15) << DEVICE | (self.lane as u32 & 15) << LANE | timer << TIMER
+    }
+
+    /// From those bits.
+    pub fn of(bits: u32) -> Option<Self> {
+        (bits & IS_MARKED != 0).then_some(Self {
+            device: (bits >> DEVICE & 15) as usize,
+            lane: (bits >> LANE & 15) as usize,
+            is_long: bits & IS_LONG != 0,
+            timer: (bits >> TIMER & 15).checked_sub(1).map(|timer| timer as usize),
+        })
+    }
+}
+
+const DEVICE: u32 = 16;
+const LANE: u32 = 20;
+const TIMER: u32 = 24;
+const IS_LONG: u32 = 1 << 28;
+const IS_MARKED: u32 = 1 << 30;
+const _: () = assert!(TIMERS < 15 && LANES <= 16);
+
+/// Counts a launch in, and marks where it begins.
+pub fn before(state: &'static State, page: &TimePage, device: usize, real: &Library, work: &Work) -> Option<Marked> {
+    let book = state.time.marks.get(device)?;
+    if hooks::is_captured(state, real, work.stream) {
+        return None;
+    }
+    let name = Name::of(real, work.stream);
+    let address = book.address(state, real, page, name.context);
+    let lane = address.and_then(|_| book.enter(page, &name));
+    state.time.is_marking.store(true, Ordering::Relaxed);
+    let (Some(lane), Some(address)) = (lane, address) else {
+        unlaned(page);
+        book.unlaned_by(name.key);
+        return None;
+    };
+    let side = book.side(page, lane, address)?;
+    let lengths = &state.time.lengths;
+    let (unit, overlaps) = match work.kind {
+        Kind::Kernel { unit, overlaps } => (Some(unit), overlaps),
+        Kind::Graph(unit) => (Some(unit), false),
+        _ => (None, false),
+    };
+    let expected = unit.and_then(|unit| lengths.expected(unit));
+    let (ns, units) = side.own.total.read();
+    let ns = ns.wrapping_add(expected.unwrap_or_else(|| lengths.mean()));
+    side.own.total.write((ns, units.wrapping_add(1)));
+    let mut marked = Marked {
+        device,
+        lane,
+        is_long: false,
+        timer: None,
+    };
+    if overlaps {
+        side.own.overlaps.store(true, Ordering::Relaxed);
+        side.expect_silence();
+        return Some(marked);
+    }
+    let overlapped = side.own.overlaps.load(Ordering::Relaxed);
+    if overlapped {
+        // Nothing may begin before what is in flight ends: here a mark stands in nobody's way.
+        side.end(real);
+    }
+    side.begin(real);
+    let before = side.lane.submitted.load(Ordering::Relaxed).wrapping_sub(1);
+    let batch_ns = ns.saturating_sub(side.own.end_of(before).0);
+    marked.is_long = expected.is_none() || batch_ns >= LONG_NS;
+    if !marked.is_long {
+        side.expect_silence();
+    }
+    if let Some(unit) = unit
+        && (expected.is_none() || units.is_multiple_of(TIMED))
+        && !overlapped
+        && !side.is_legacy()
+    {
+        timers::read(&book.timers, &page.lanes, page, lengths, real);
+        let timer = relaxed(state, real, || timers::take(&book.timers, name.context, real));
+        let timer = timer.filter(|timer| timer.start(real, work.stream, unit));
+        marked.timer = timer.and_then(|timer| book.timers.iter().position(|other| core::ptr::eq(other, timer)));
+    }
+    Some(marked)
+}
+
+/// A launch that leaves no marks.
+pub fn unlaned(page: &TimePage) {
+    page.unlaned.fetch_add(1, Ordering::AcqRel);
+}
+
+/// The driver has the launch: marks where the batch ends, if it is time.
+pub fn after(state: &'static State, page: &TimePage, real: &Library, marked: Marked) {
+    let found = || {
+        let book = state.time.marks.get(marked.device)?;
+        let address = book.address.load(Ordering::Acquire);
+        (address > REFUSED).then_some(())?;
+        book.side(page, marked.lane, address)
+    };
+    let Some(side) = found() else { return };
+    side.own.launched.fetch_add(1, Ordering::AcqRel);
+    let timer = || state.time.marks.get(marked.device)?.timers.get(marked.timer?);
+    if let Some(timer) = timer() {
+        // The batch has this number as long as nobody ends it; then the next mark is later still.
+        let number = side.lane.submitted.load(Ordering::Relaxed);
+        let ahead = u64::from(!side.own.is_open.load(Ordering::Relaxed));
+        timer.stop(real, side.stream(), marked.lane, number.wrapping_add(ahead));
+    }
+    if side.own.overlaps.load(Ordering::Relaxed) && !side.is_legacy() {
+        return;
+    }
+    if marked.is_long || side.is_time() {
+        side.end(real);
+    }
+}
+
+/// Expected nanoseconds, and launches, that have not retired on a device, those in open batches left out.
+pub fn outstanding(state: &State, page: &TimePage, device: usize) -> (u64, u64) {
+    let Some(book) = state.time.marks.get(device) else {
+        return (0, 0);
+    };
+    let mut sum = (0_u64, 0_u64);
+    for (own, lane) in book.lanes.iter().zip(&page.lanes) {
+        if own.owner.load(Ordering::Relaxed) == 0 {
+            continue;
+        }
+        let ended = lane.ended.load(Ordering::Acquire);
+        let open = u64::from(own.is_open.load(Ordering::Acquire));
+        let closed = lane.submitted.load(Ordering::Acquire).wrapping_sub(open);
+        if closed > ended {
+            // Of a longer queue only the last batches are known, which is enough to be too long.
+            let ended = ended.max(closed.saturating_sub(KEPT as u64 - 2));
+            let (until, from) = (own.end_of(closed), own.end_of(ended));
+            sum.0 = sum.0.saturating_add(until.0.saturating_sub(from.0));
+            sum.1 = sum.1.saturating_add(until.1.saturating_sub(from.1));
+        }
+    }
+    page.outstanding_ns.store(sum.0, Ordering::Relaxed);
+    sum
+}
+
+/// The program is about to wait for a stream, to ask for it, or to have others wait: what was launched there so far gets
+/// its mark.
+#[cold]
+#[inline(never)]
+pub fn settle(state: &'static State, real: &Library, stream: StreamName) {
+    if hooks::is_captured(state, real, stream) {
+        return;
+    }
+    let name = Name::of(real, stream);
+    each_side(state, |side| {
+        if side.own.owner.load(Ordering::Relaxed) == name.key {
+            side.end(real);
+        }
+    });
+}
+
+/// As [`settle`], for every stream that this thread may mark: while nothing was captured in this process, any; later only
+/// those into which it launched last itself, because another thread may be capturing its own.
+#[cold]
+#[inline(never)]
+pub fn settle_all(state: &'static State, real: &Library) {
+    let was_captured = state.pools.captures.load(Ordering::Relaxed) != 0;
+    each_side(state, |side| {
+        let own = side.own;
+        let is_mine = own.launcher.load(Ordering::Relaxed) == guard::thread_key();
+        // Another thread's default stream cannot be named here.
+        let is_nameable = is_mine || !(was_captured || side.is_per_thread());
+        if is_nameable && !(was_captured && hooks::is_captured(state, real, side.stream())) {
+            side.end(real);
+        }
+    });
+}
+
+/// What a synchronisation waits for, between its two moments.
+pub struct Settled {
+    /// The launches without a lane that had been counted before, and on which device.
+    unlaned: Option<(&'static State, usize, u64)>,
+}
+
+impl Settled {
+    /// Before the driver is called: ends the batches in what it waits for, a stream or the current context.
+    #[inline]
+    pub fn begin(real: &Library, waited_for: Option<StreamName>) -> Self {
+        match state::at_hand().filter(|state| state.time.is_marking.load(Ordering::Relaxed)) {
+            Some(state) => errno::preserving(|| Self::settle(state, real, waited_for)),
+            None => Self { unlaned: None },
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn settle(state: &'static State, real: &Library, waited_for: Option<StreamName>) -> Self {
+        match waited_for {
+            Some(stream) => settle(state, real, stream),
+            None => settle_all(state, real),
+        }
+        let unlaned = || {
+            let stream = waited_for.unwrap_or(StreamName::plain(CuStream::NULL));
+            let device = devices::slot_of_device(state, real, hooks::device_of(state, real, stream)?)?;
+            let key = state.time.marks.get(device)?.unlaned.load(Ordering::Relaxed);
+            let waits_for_all = waited_for.is_none_or(|stream| Name::of(real, stream).key == key);
+            let count = state
+                .client_file()?
+                .time
+                .devices
+                .get(device)?
+                .unlaned
+                .load(Ordering::Acquire);
+            (key != 0 && waits_for_all).then_some((state, device, count))
+        };
+        Self { unlaned: unlaned() }
+    }
+
+    /// It has waited.
+    #[inline]
+    pub fn end(self, result: CuResult) {
+        if let Some((state, device, count)) = self.unlaned.filter(|_| result.is_success())
+            && let (Some(file), Some(book)) = (state.client_file(), state.time.marks.get(device))
+            && let Some(page) = file.time.devices.get(device)
+        {
+            page.unlaned_ended.fetch_max(count, Ordering::AcqRel);
+            if page.unlaned.load(Ordering::Acquire) == count {
+                book.unlaned.store(0, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// A stream is about to be destroyed or captured: its lane ends with what is in it.
+pub fn orphan(real: &Library, stream: StreamName) {
+    if let Some(state) = state::at_hand().filter(|state| state.time.is_marking.load(Ordering::Relaxed)) {
+        errno::preserving(|| leave_lane(state, real, stream));
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn leave_lane(state: &'static State, real: &Library, stream: StreamName) {
+    let name = Name::of(real, stream);
+    each_side(state, |side| {
+        if side.own.owner.load(Ordering::Relaxed) == name.key {
+            if !hooks::is_captured(state, real, stream) {
+                side.end(real);
+            }
+            side.own.owner.store(ORPHAN, Ordering::Release);
+        }
+    });
+}
+
+/// A context is gone, and with it its work and perhaps the registration of the page.
+pub fn context_ended(state: &State, context: u64) {
+    let Some(file) = state.client_file() else { return };
+    for (book, page) in state.time.marks.iter().zip(&file.time.devices) {
+        if book.registered_in.load(Ordering::Relaxed) == context {
+            book.registered_in.store(0, Ordering::Relaxed);
+            book.address.store(UNKNOWN, Ordering::Release);
+        }
+        timers::forget(&book.timers, context);
+        for (own, lane) in book.lanes.iter().zip(&page.lanes) {
+            if own.owner.load(Ordering::Relaxed) != 0 && own.context.load(Ordering::Relaxed) == context {
+                Side { own, lane, address: 0 }.write_off();
+                own.owner.store(ORPHAN, Ordering::Release);
+            }
+        }
+    }
+}
+
+/// Shows every lane that somebody has on a device whose page is registered.
+fn each_side(state: &'static State, mut show: impl FnMut(Side<'_>)) {
+    let Some(file) = state.client_file() else { return };
+    for (book, page) in state.time.marks.iter().zip(&file.time.devices) {
+        let address = book.address.load(Ordering::Acquire);
+        if address <= REFUSED {
+            continue;
+        }
+        for lane in 0..LANES {
+            if let Some(side) = book.side(page, lane, address)
+                && side.own.owner.load(Ordering::Relaxed) != 0
+            {
+                show(side);
+            }
+        }
+    }
+}
+
+/// A stream as lanes know it.
+struct Name {
+    key: u64,
+    context: u64,
+    stream: StreamName,
+}
+
+impl Name {
+    /// Default streams are a context's, or a context's and a thread's; other handles are unique.
+    fn of(real: &Library, stream: StreamName) -> Self {
+        let mut context = CuContext::NULL;
+        let _ = call!(real, cuCtxGetCurrent(&raw mut context));
+        let context = context.0 as u64;
+        let handle = stream.handle.0 as usize;
+        let key = match (handle, stream.is_per_thread) {
+            (PER_THREAD, _) | (0, true) => context.rotate_left(8) ^ guard::thread_key() | PER_THREAD as u64,
+            (LEGACY, _) | (0, false) => context.wrapping_add(LEGACY as u64),
+            _ => handle as u64,
+        };
+        Self { key, context, stream }
+    }
+}
+
+impl Book {
+    fn unlaned_by(&self, key: u64) {
+        let former = self.unlaned.load(Ordering::Relaxed);
+        let now = if former == 0 || former == key { key } else { ORPHAN };
+        self.unlaned.store(now, Ordering::Relaxed);
+    }
+
+    /// Where the device sees the page; registers it at the first need.
+    fn address(&self, state: &State, real: &Library, page: &TimePage, context: u64) -> Option<u64> {
+        let known = self.address.load(Ordering::Acquire);
+        if known == UNKNOWN
+            && self
+                .address
+                .compare_exchange(UNKNOWN, BUSY, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
+        {
+            let found = relaxed(state, real, || register(real, page));
+            self.registered_in.store(context, Ordering::Relaxed);
+            self.address.store(found.unwrap_or(REFUSED), Ordering::Release);
+            return found;
+        }
+        (known > REFUSED).then_some(known)
+    }
+
+    /// Finds the lane of a stream, or gives it one, and counts a launch into it. `None`: work is in flight in all.
+    fn enter(&self, page: &TimePage, name: &Name) -> Option<usize> {
+        let _turn = self.turn.hold();
+        let owner = |lane: &LaneBook| lane.owner.load(Ordering::Relaxed);
+        let own = self.lanes.iter().position(|lane| owner(lane) == name.key);
+        let index = own.or_else(|| {
+            let index = self.lanes.iter().zip(&page.lanes).position(|(own, lane)| {
+                owner(own) == 0 || !lane.is_in_flight() && own.marker.load(Ordering::Acquire) == 0
+            })?;
+            let ended = page.lanes.get(index)?.ended.load(Ordering::Acquire);
+            self.lanes.get(index)?.give(name, ended);
+            Some(index)
+        })?;
+        let (own, lane) = (self.lanes.get(index)?, page.lanes.get(index)?);
+        lane.stream
+            .store((name.stream.handle.0 as u64).wrapping_add(1), Ordering::Relaxed);
+        lane.unmarked.fetch_add(1, Ordering::AcqRel);
+        own.entered.fetch_add(1, Ordering::AcqRel);
+        own.launcher.store(guard::thread_key(), Ordering::Relaxed);
+        Some(index)
+    }
+
+    fn side<'a>(&'a self, page: &'a TimePage, index: usize, address: u64) -> Option<Side<'a>> {
+        let (own, lane) = (self.lanes.get(index)?, page.lanes.get(index)?);
+        let offset = (core::ptr::from_ref(lane) as u64).wrapping_sub(core::ptr::from_ref(page) as u64);
+        Some(Side {
+            own,
+            lane,
+            address: address.wrapping_add(offset),
+        })
+    }
+}
+
+fn register(real: &Library, page: &TimePage) -> Option<u64> {
+    let memory = core::ptr::from_ref(page).cast_mut().cast();
+    let flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+    let mut address: CuDevicePtr = 0;
+    let result = call!(real, cuMemHostRegister_v2(memory, size_of::<TimePage>(), flags));
+    // An earlier context may have left it registered.
+    if !result.is_success() && result != CuResult::HOST_MEMORY_ALREADY_REGISTERED {
+        return None;
+    }
+    call!(real, cuMemHostGetDevicePointer_v2(&raw mut address, memory, 0))
+        .is_success()
+        .then_some(address)
+        .filter(|address| *address > REFUSED)
+}
+
+/// Calls the driver without spoiling a capture of another thread.
+pub fn relaxed<R>(state: &State, real: &Library, act: impl FnOnce() -> R) -> R {
+    if state.pools.captures.load(Ordering::Relaxed) == 0 {
+        return act();
+    }
+    let mut mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    let is_exchanged = call!(real, cuThreadExchangeStreamCaptureMode(&raw mut mode)).is_success();
+    let result = act();
+    if is_exchanged {
+        let _ = call!(real, cuThreadExchangeStreamCaptureMode(&raw mut mode));
+    }
+    result
+}
+
+impl LaneBook {
+    /// What had been given to the lane by the end of a batch.
+    fn end_of(&self, number: u64) -> (u64, u64) {
+        self.ends.get(number as usize % KEPT).map_or((0, 0), Sum::read)
+    }
+
+    /// Another stream has the lane from now on. The caller holds the turn; nothing is in flight in it.
+    fn give(&self, name: &Name, ended: u64) {
+        self.total.write((0, 0));
+        if let Some(end) = self.ends.get(ended as usize % KEPT) {
+            end.write((0, 0));
+        }
+        self.context.store(name.context, Ordering::Relaxed);
+        self.handle.store(name.stream.handle.0 as u64, Ordering::Relaxed);
+        self.is_per_thread.store(name.stream.is_per_thread, Ordering::Relaxed);
+        self.is_open.store(false, Ordering::Relaxed);
+        self.overlaps.store(false, Ordering::Relaxed);
+        for count in [&self.entered, &self.launched, &self.covered] {
+            count.store(0, Ordering::Relaxed);
+        }
+        self.owner.store(name.key, Ordering::Release);
+    }
+}
+
+/// A lane, both sides of it.
+struct Side<'a> {
+    own: &'a LaneBook,
+    lane: &'a Lane,
+    /// Where the device sees the lane.
+    address: u64,
+}
+
+impl Side<'_> {
+    fn stream(&self) -> StreamName {
+        StreamName {
+            handle: CuStream(self.own.handle.load(Ordering::Relaxed) as *mut _),
+            is_per_thread: self.is_per_thread_entry(),
+        }
+    }
+
+    fn is_per_thread_entry(&self) -> bool {
+        self.own.is_per_thread.load(Ordering::Relaxed)
+    }
+
+    fn is_per_thread(&self) -> bool {
+        let handle = self.own.handle.load(Ordering::Relaxed) as usize;
+        handle == PER_THREAD || handle == 0 && self.is_per_thread_entry()
+    }
+
+    fn is_legacy(&self) -> bool {
+        let handle = self.own.handle.load(Ordering::Relaxed) as usize;
+        handle == LEGACY || handle == 0 && !self.is_per_thread_entry()
+    }
+
+    /// Marks the beginning of a batch, unless one is under way.
+    fn begin(&self, real: &Library) {
+        if self.own.is_open.load(Ordering::Acquire) {
+            return;
+        }
+        let Some(_marking) = self.mark() else { return };
+        if !self.own.is_open.load(Ordering::Acquire) {
+            let number = self.lane.submitted.load(Ordering::Relaxed).wrapping_add(1);
+            self.lane.submitted.store(number, Ordering::Release);
+            self.put(real, &self.lane.begun, number);
+            self.own.opened_ns.store(sys::now_ns(), Ordering::Relaxed);
+            self.own.is_open.store(true, Ordering::Release);
+        }
+    }
+
+    /// Is the batch to end after the launch that just came back?
+    fn is_time(&self) -> bool {
+        let own = self.own;
+        let batch = own
+            .launched
+            .load(Ordering::Acquire)
+            .wrapping_sub(own.covered.load(Ordering::Relaxed));
+        let submitted = self.lane.submitted.load(Ordering::Relaxed);
+        let is_first_in_flight = self.lane.ended.load(Ordering::Acquire).wrapping_add(1) >= submitted;
+        is_first_in_flight
+            || self.is_legacy()
+            || batch >= MOST_UNITS
+            || sys::now_ns().wrapping_sub(own.opened_ns.load(Ordering::Relaxed)) >= MOST_NS
+    }
+
+    /// Marks the end of what was launched, if anything has none.
+    fn end(&self, real: &Library) {
+        let own = self.own;
+        let is_covered = || own.launched.load(Ordering::Acquire) == own.covered.load(Ordering::Acquire);
+        if is_covered() {
+            return;
+        }
+        let Some(_marking) = self.mark() else { return };
+        // Read before the mark is put: what comes back meanwhile may lie behind it.
+        let (launched, covered) = (
+            own.launched.load(Ordering::Acquire),
+            own.covered.load(Ordering::Relaxed),
+        );
+        if launched == covered {
+            return;
+        }
+        let mut number = self.lane.submitted.load(Ordering::Relaxed);
+        if !own.is_open.load(Ordering::Acquire) {
+            number = number.wrapping_add(1);
+            self.lane.submitted.store(number, Ordering::Release);
+            self.put(real, &self.lane.begun, number);
+        }
+        if let Some(end) = own.ends.get(number as usize % KEPT) {
+            end.write(own.total.read());
+        }
+        own.is_open.store(false, Ordering::Release);
+        self.put(real, &self.lane.ended, number);
+        own.covered.store(launched, Ordering::Release);
+        self.lane
+            .unmarked
+            .fetch_sub(launched.wrapping_sub(covered), Ordering::AcqRel);
+    }
+
+    /// What is launched now may be the last for long, and has no mark: says until when it is expected to run.
+    fn expect_silence(&self) {
+        let own = self.own;
+        let ended = own.end_of(self.lane.ended.load(Ordering::Relaxed)).0;
+        let ns = own.total.read().0.saturating_sub(ended).saturating_mul(SILENT_TIMES);
+        let until = sys::now_ns().saturating_add(ns).saturating_add(SILENT_NS);
+        self.lane.unmarked_until_ns.store(until, Ordering::Relaxed);
+    }
+
+    /// The work is gone and nobody writes its marks.
+    fn write_off(&self) {
+        let submitted = self.lane.submitted.load(Ordering::Acquire);
+        self.lane.begun.store(submitted, Ordering::Release);
+        self.lane.ended.store(submitted, Ordering::Release);
+        let own = self.own;
+        let entered = own.entered.load(Ordering::Relaxed);
+        let covered = own.covered.swap(entered, Ordering::Relaxed);
+        own.launched.store(entered, Ordering::Relaxed);
+        own.is_open.store(false, Ordering::Relaxed);
+        self.lane
+            .unmarked
+            .fetch_sub(entered.wrapping_sub(covered), Ordering::AcqRel);
+    }
+
+    /// Has the device write a number when it gets there.
+    fn put(&self, real: &Library, word: &AtomicU64, number: u64) {
+        let offset = (core::ptr::from_ref(word) as u64).wrapping_sub(core::ptr::from_ref(self.lane) as u64);
+        let (stream, address) = (self.stream(), self.address.wrapping_add(offset));
+        let result = if stream.is_per_thread {
+            call!(real, cuStreamWriteValue64_v2_ptsz(stream.handle, address, number, 0))
+        } else {
+            call!(real, cuStreamWriteValue64_v2(stream.handle, address, number, 0))
+        };
+        if !result.is_success() {
+            word.store(number, Ordering::Release);
+        }
+    }
+
+    /// The right to put marks, if nobody else has it.
+    fn mark(&self) -> Option<Marking<'_>> {
+        let me = guard::thread_key();
+        match self
+            .own
+            .marker
+            .compare_exchange(0, me, Ordering::Acquire, Ordering::Acquire)
+        {
+            Ok(_) => Some(Marking(&self.own.marker)),
+            // A signal's handler left the driver by a long jump.
+            Err(holder) if holder == me => Some(Marking(&self.own.marker)),
+            Err(_) => None,
+        }
+    }
+}
+
+struct Marking<'a>(&'a AtomicU64);
+
+impl Drop for Marking<'_> {
+    fn drop(&mut self) {
+        self.0.store(0, Ordering::Release);
+    }
+}
