@@ -93,3 +93,6 @@ impl Server {
         i64::try_from(ns).unwrap_or(i64::MAX).max(1)
     }
 }
+
+#[cfg(test)]
+mod tests;

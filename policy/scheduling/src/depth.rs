@@ -7,7 +7,7 @@
 
 use crate::config::Config;
 use crate::device::Device;
-use crate::member::{Gate, Member, Seat};
+use crate::member::{Member, Seat};
 
 /// The bound for a seat of the member, and why.
 pub(crate) fn depth(
@@ -17,10 +17,14 @@ pub(crate) fn depth(
     config: &Config,
     now: u64,
 ) -> (Option<u64>, &'static str) {
-    let stalled = now.saturating_sub(seat.progressed_ns) >= device.drain_timeout_ns(config);
-    if seat.gate != Gate::Closed && seat.seen.is_busy && seat.seen.is_waiting && stalled {
-        // What is in flight may wait for what the bound keeps out.
-        (None, "work in flight does not end; what it may wait for is let in")
+    if let Some(had_ns) = seat.stalled_for_ns(config.drain_timeout_ns) {
+        // What is in flight may wait for what the bound keeps out. How long its units are taken to be is not known, so
+        // the bound grows with the time; at once without a bound, a mere long unit would draw seconds of work after it.
+        let depth_ns = (2 * had_ns).next_power_of_two();
+        (
+            Some(depth_ns),
+            "work in flight does not end; what it may wait for is let in",
+        )
     } else if device.is_beside_higher(member.terms.class) {
         (Some(config.depth_beside_higher_ns), "a job of a higher class is there")
     } else if member.server.is_some() || device.rule.is_forced || device.is_contended(config, now) {

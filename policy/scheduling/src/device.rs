@@ -173,9 +173,13 @@ impl Device {
             }
             let mut charge = 0;
             for seat in &mut member.seats {
-                charge += seat.meter.charge(&seat.seen, dt, crowd);
+                let part = seat.meter.charge(&seat.seen, dt, crowd);
+                seat.book(now, part);
+                charge += part;
             }
             charges.push((*job, charge));
+            let mut busy = member.seats.iter().filter(|seat| seat.seen.is_busy).peekable();
+            member.is_stalled = busy.peek().is_some() && busy.all(|seat| seat.stalls(config.drain_timeout_ns));
         }
         self.weigh(config);
         self.contest.serve(&charges);
@@ -293,7 +297,7 @@ impl Device {
     /// not cut short for a fraction of a millisecond.
     pub fn outranked_by(&self, class: Class) -> Option<JobKey> {
         self.candidates()
-            .filter(|(_, member)| member.terms.class > class && !member.is_ahead)
+            .filter(|(_, member)| member.terms.class > class && !member.is_ahead && !member.is_stalled)
             .max_by_key(|(_, member)| member.terms.class)
             .map(|(job, _)| job)
     }
@@ -301,7 +305,9 @@ impl Device {
     /// The same among the jobs that do not want the device all the time: these interrupt a turn, the others get turns.
     pub fn interrupted_by(&self, class: Class) -> Option<JobKey> {
         self.candidates()
-            .find(|(_, member)| member.terms.class > class && member.saturated_ns.is_none() && !member.is_ahead)
+            .find(|(_, member)| {
+                member.terms.class > class && member.saturated_ns.is_none() && !member.is_ahead && !member.is_stalled
+            })
             .map(|(job, _)| job)
     }
 
@@ -313,6 +319,7 @@ impl Device {
     /// What is judged to choose the regime.
     pub fn evidence(&self, config: &Config, now: u64) -> Evidence {
         let mut evidence = Evidence {
+            present: self.present().count(),
             saturated: 0,
             proven: 0,
             unit_ns: 0,

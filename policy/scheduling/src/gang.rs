@@ -69,26 +69,34 @@ impl Gang {
         self.ahead_until_ns
     }
 
-    /// Whether the gang may have a turn: on every device of it, it is not ahead of its share while others want the
-    /// device, and nothing else keeps it away. One that has been kept for long may anyway.
+    /// What the gang is owed over all its devices.
+    pub fn lag(&self, job: JobKey, devices: &BTreeMap<DeviceKey, Device>) -> i64 {
+        let devices = self.devices.iter().filter_map(|key| devices.get(key));
+        let wanted = devices.filter(|device| device.contest.is_in(job));
+        wanted.map(|device| device.contest.lag(job)).sum()
+    }
+
+    /// Whether the gang may have a turn: over all its devices together it is not ahead of its share, and nothing else keeps
+    /// it away from any. (Each device by itself would not do: two gangs may each be ahead on one.) One that has been kept
+    /// for as long as a drain may take may in any case.
     pub fn may_run(&self, job: JobKey, devices: &BTreeMap<DeviceKey, Device>, config: &Config, now: u64) -> bool {
         let is_due = self
             .kept_ns
-            .is_some_and(|since| now.saturating_sub(since) >= 4 * config.drain_timeout_ns);
-        self.devices.iter().filter_map(|key| devices.get(key)).all(|device| {
+            .is_some_and(|since| now.saturating_sub(since) >= config.drain_timeout_ns);
+        let mut lag = 0;
+        for device in self.devices.iter().filter_map(|key| devices.get(key)) {
             let Some(member) = device.members.get(&job) else {
-                return true;
+                continue;
             };
-            if member.is_capped() {
+            let is_kept = !device.is_turns() && member.held_by.is_some() && !is_due;
+            if member.is_capped() || is_kept {
                 return false;
             }
-            let is_wanted = || device.candidates().any(|(other, _)| other != job);
-            if device.is_turns() {
-                is_due || device.contest.lag(job) >= 0 || !is_wanted()
-            } else {
-                is_due || member.held_by.is_none()
+            if device.is_turns() && device.candidates().any(|(other, _)| other != job) {
+                lag += device.contest.lag(job);
             }
-        })
+        }
+        is_due || lag >= 0
     }
 
     /// Whether the gang that has its turn may keep it: nothing keeps it away where devices overlap, and it has its turn on
@@ -105,6 +113,15 @@ impl Gang {
                     member.held_by.is_none() || self.ahead_until_ns.is_some()
                 }
         })
+    }
+
+    /// Whether this holds for the gang on any of its devices.
+    pub fn any(&self, job: JobKey, devices: &BTreeMap<DeviceKey, Device>, holds: impl Fn(&Member) -> bool) -> bool {
+        let members = self
+            .devices
+            .iter()
+            .filter_map(|key| devices.get(key)?.members.get(&job));
+        members.into_iter().any(holds)
     }
 
     /// Whether nothing of the gang is on any of its devices that take turns.
@@ -165,7 +182,12 @@ impl Gang {
 fn is_torn<'a>(members: impl Iterator<Item = &'a Member> + Clone, since: u64, now: u64, config: &Config) -> bool {
     let spins = members.clone().flat_map(|member| &member.seats).find(|seat| {
         let idle_ns = now.saturating_sub(seat.progressed_ns.max(since));
-        seat.seen.is_busy && idle_ns >= config.run_ahead_ns
+        // A long unit is none that spins, at least as long as a drain has half of its time left.
+        let unit = seat.seen.unit_ns;
+        let enough = config
+            .run_ahead_ns
+            .max((unit + unit / 2).min(config.drain_timeout_ns / 2));
+        seat.seen.is_busy && idle_ns >= enough
     });
     let Some(spins) = spins else { return false };
     members.flat_map(|member| &member.seats).any(|seat| {

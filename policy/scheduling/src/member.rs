@@ -11,6 +11,8 @@ use crate::record::Window;
 /// Time constant of a job's duty.
 const DUTY_NS: i64 = 100_000_000;
 const PPM: i64 = 1_000_000;
+/// Nothing is taken for a unit that has had more than one and a half of this.
+const LONGEST_UNIT_NS: u64 = 10_000_000_000;
 
 /// A gate as it was last commanded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +33,8 @@ pub(crate) struct Seat {
     pub meter: Meter,
     /// When work last retired, or the client was last seen idle.
     pub progressed_ns: u64,
+    /// What it was charged since, while it had work: what a unit has had that did not end.
+    unretired_ns: i64,
     /// It was seen idle since its work in flight is bounded: what it has on the device is within the bound.
     pub is_shallow: bool,
     /// `NotDraining` was said.
@@ -47,6 +51,7 @@ impl Seat {
             seen: Observation::idle(client),
             meter: Meter::default(),
             progressed_ns: now,
+            unretired_ns: 0,
             is_shallow: false,
             is_stuck: false,
         }
@@ -55,6 +60,29 @@ impl Seat {
     /// Whether the client has work on the device or a thread that wants to bring some and can.
     pub fn wants(&self) -> bool {
         self.seen.is_busy || (!self.seen.is_stopped && (self.seen.is_waiting || self.seen.is_entering))
+    }
+
+    /// Books what it was charged.
+    pub fn book(&mut self, now: u64, charge: i64) {
+        let has_moved = !self.seen.is_busy || self.progressed_ns == now;
+        self.unretired_ns = if has_moved {
+            0
+        } else {
+            self.unretired_ns + charge.max(0)
+        };
+    }
+
+    /// The device time that its work has had without ending, if that is as much as a drain may take, or half as much again
+    /// as its longest unit takes. By the clock a unit may take any time beside others.
+    pub fn stalled_for_ns(&self, drain_timeout_ns: u64) -> Option<u64> {
+        let unit = self.seen.unit_ns.min(LONGEST_UNIT_NS);
+        let had = u64::try_from(self.unretired_ns).unwrap_or(0);
+        (self.seen.is_busy && had >= drain_timeout_ns.max(unit + unit / 2)).then_some(had)
+    }
+
+    /// Whether its work does not end.
+    pub fn stalls(&self, drain_timeout_ns: u64) -> bool {
+        self.stalled_for_ns(drain_timeout_ns).is_some()
     }
 
     /// Whether its gate is closed and nothing of it is on the device or on its way, seen after the gate closed. A stopped
@@ -67,6 +95,14 @@ impl Seat {
             && !self.seen.is_busy
             && !is_entering
     }
+}
+
+/// A time for which a job is let in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Relief {
+    pub until_ns: u64,
+    /// Because the floor owed it that; otherwise because its work in flight does not end.
+    pub is_owed: bool,
 }
 
 /// One job on one device.
@@ -85,10 +121,13 @@ pub(crate) struct Member {
     pub held_by: Option<HeldBy>,
     /// In Overlap it was ahead by more than the slack and has not been owed anything since.
     pub is_ahead: bool,
+    /// It has work on the device, none of which has retired for as long as a drain may take: others are not kept away for
+    /// its sake.
+    pub is_stalled: bool,
     /// What the floor owes it: grows while it is kept waiting, shrinks by what it is charged.
     pub floor_ns: i64,
-    /// It is let in until then, whatever its share and class.
-    pub relief_ns: Option<u64>,
+    /// It is let in for a while, whatever its share and class.
+    pub relief: Option<Relief>,
     pub waited_ns: u64,
     pub second: Window,
     pub minute: Window,
@@ -105,8 +144,9 @@ impl Member {
             saturated_ns: None,
             held_by: Some(HeldBy::None),
             is_ahead: false,
+            is_stalled: false,
             floor_ns: 0,
-            relief_ns: None,
+            relief: None,
             waited_ns: 0,
             second: Window::new(100_000_000, now),
             minute: Window::new(6_000_000_000, now),

@@ -4,88 +4,108 @@
 //! In this order: a job whose cap is used up; one beside a higher class that wants the device and is not ahead of its
 //! share; one that is ahead of its share by more than the slack while somebody who is owed time wants the device (until it
 //! is owed time itself). Who waits is owed the floor meanwhile, and is let in for a short quantum whenever that has come
-//! together, whatever the reason but its own cap.
+//! together, whatever the reason but its own cap. Whose work on the device has not retired for as long as a drain may take
+//! while a thread of it waits is let in for a moment even so: the one may wait for the other.
+
+use std::collections::BTreeMap;
 
 use crate::command::HeldBy;
 use crate::config::Config;
 use crate::device::Device;
 use crate::event::JobKey;
-use crate::member::{Gate, Seat};
+use crate::member::{Gate, Relief, Seat};
 
 /// How long a relief may last if it is not used.
 const RELIEF_NS: u64 = 20_000_000;
 
-/// Says for each member what keeps it from the device.
+/// Says for each member what keeps it from the device. Precondition: who is ahead was found.
 pub(crate) fn judge(device: &mut Device, config: &Config, now: u64) {
     let jobs: Vec<JobKey> = device.members.keys().copied().collect();
     let evidence = device.evidence(config, now);
     let shallows = evidence.deep.filter(|_| device.rule.is_wanted(now, &evidence, config));
-    for job in jobs {
-        let (mut held_by, is_ahead) = verdict(device, job, config);
-        if held_by.is_none() && shallows == Some(job) {
-            // Its gate closes until what it has on the device is done: that is how it becomes known to be within the
-            // bound, and costs it nothing as long as there is more than that.
-            held_by = device
-                .candidates()
-                .map(|(other, _)| other)
-                .find(|other| *other != job)
-                .map(HeldBy::Neighbour);
-        }
-        if let Some(member) = device.members.get_mut(&job) {
+    for job in &jobs {
+        let held_by = verdict(device, *job);
+        if let Some(member) = device.members.get_mut(job) {
             member.held_by = held_by;
-            member.is_ahead = is_ahead;
         }
+    }
+    // Its gate closes until what it has on the device is done: that is how it becomes known to be within the bound, and
+    // costs it nothing as long as there is more than that.
+    let other = device
+        .candidates()
+        .find(|(job, member)| shallows != Some(*job) && member.held_by.is_none());
+    if let (Some(job), Some((other, _))) = (shallows, other)
+        && let Some(member) = device.members.get_mut(&job)
+    {
+        member.held_by = member.held_by.or(Some(HeldBy::Neighbour(other)));
+    }
+    for job in jobs {
         relieve(device, job, config, now);
     }
 }
 
-/// What keeps the job away in Overlap, and whether it is ahead of its share.
-pub(crate) fn verdict(device: &Device, job: JobKey, config: &Config) -> (Option<HeldBy>, bool) {
-    let Some(member) = device.members.get(&job) else {
-        return (None, false);
-    };
-    let lag = device.contest.lag(job);
+/// Says for each member whether it is ahead of its share: of a gang, over all its devices together, so that it is ahead on
+/// all of them or on none. All at once: each verdict rests on those of the others.
+pub(crate) fn find_ahead(device: &mut Device, gangs: &BTreeMap<JobKey, i64>, config: &Config) {
     let slack = i64::try_from(device.slack_ns(config)).unwrap_or(i64::MAX);
-    let is_ahead = device.contest.is_in(job) && (lag < -slack || (member.is_ahead && lag < 0));
+    let Device { members, contest, .. } = device;
+    for (job, member) in members {
+        let own = contest.is_in(*job).then(|| contest.lag(*job));
+        let lag = gangs.get(job).copied().or(own).unwrap_or(0);
+        member.is_ahead = lag < -slack || (member.is_ahead && lag < 0);
+    }
+}
+
+/// What keeps the job away in Overlap.
+pub(crate) fn verdict(device: &Device, job: JobKey) -> Option<HeldBy> {
+    let member = device.members.get(&job)?;
     let owed = || {
-        let others = device.candidates().filter(|(other, _)| *other != job);
+        // Whose work does not end has what the device itself gives it; more cannot be given by keeping others away.
+        let others = device
+            .candidates()
+            .filter(|(other, member)| *other != job && !member.is_stalled && !member.is_ahead);
         let owed = others.map(|(other, _)| (device.contest.lag(other), other));
         owed.filter(|(lag, _)| *lag > 0).max().map(|(_, other)| other)
     };
-    let held_by = if member.is_capped() {
+    if member.is_capped() {
         Some(HeldBy::Cap)
     } else if let Some(higher) = device.outranked_by(member.terms.class) {
         Some(HeldBy::Priority(higher))
-    } else if is_ahead {
+    } else if member.is_ahead {
         owed().map(HeldBy::Neighbour)
     } else {
         None
-    };
-    (held_by, is_ahead)
+    }
 }
 
 /// Lets a job in that is owed the floor, or whose work in flight does not end and may wait for what its gate keeps out.
 pub(crate) fn relieve(device: &mut Device, job: JobKey, config: &Config, now: u64) {
-    let timeout = device.drain_timeout_ns(config);
+    let timeout = config.drain_timeout_ns;
     let Some(member) = device.members.get_mut(&job) else {
         return;
     };
     let owed = i64::try_from(config.quantum_min_ns).unwrap_or(i64::MAX);
     let stalls = |seat: &Seat| {
-        let since = seat.progressed_ns.max(seat.changed_ns);
-        seat.gate == Gate::Closed && seat.seen.is_busy && seat.seen.is_waiting && now.saturating_sub(since) >= timeout
+        let closed_for = now.saturating_sub(seat.changed_ns);
+        seat.gate == Gate::Closed && closed_for >= timeout && seat.seen.is_waiting && seat.stalls(timeout)
     };
-    if !member.is_kept() {
-        member.relief_ns = None;
+    if !member.wants() || member.held_by.is_none() {
+        member.relief = None;
         return;
     }
-    let is_due = member.floor_ns >= owed || member.seats.iter().any(stalls);
-    if is_due {
-        member.relief_ns.get_or_insert(now + RELIEF_NS);
-    } else if member.floor_ns <= 0 || member.relief_ns.is_some_and(|until| now >= until) {
-        member.relief_ns = None;
+    // A cap keeps the floor away, but not the end of a stall: the work that stalls is charged all the time.
+    let is_owed = member.is_kept() && member.floor_ns >= owed;
+    if member.relief.is_none() && (is_owed || member.seats.iter().any(stalls)) {
+        let until_ns = now + RELIEF_NS;
+        member.relief = Some(Relief { until_ns, is_owed });
     }
-    if member.relief_ns.is_some() {
+    // What is owed ends when it was had; what was let in to end a stall is charged, but not ended, by that.
+    let is_over = |relief: Relief| now >= relief.until_ns || (relief.is_owed && member.floor_ns <= 0);
+    if member.relief.is_some_and(is_over) {
+        member.relief = None;
+    }
+    let may_pass = |relief: Relief| !relief.is_owed || member.held_by != Some(HeldBy::Cap);
+    if member.relief.is_some_and(may_pass) {
         member.held_by = None;
     }
 }

@@ -18,6 +18,8 @@ const LONGEST_NS: u64 = 60_000_000_000;
 /// What a regime is judged by.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Evidence {
+    /// Jobs with a client on the device.
+    pub present: usize,
     /// Jobs that have wanted the device nearly all the time.
     pub saturated: usize,
     /// Of these, how many for long enough to begin turns.
@@ -80,7 +82,8 @@ impl Rule {
     /// Whether jobs are to take turns, as soon as nothing is in flight that would make the first drain long.
     pub fn is_wanted(&self, now: u64, evidence: &Evidence, config: &Config) -> bool {
         let pays = evidence.proven >= 2 && evidence.unit_ns <= config.turns_unit_ns && !evidence.is_unmanaged;
-        self.regime == Regime::Overlap && now >= self.not_before_ns && !evidence.is_stuck && (self.is_forced || pays)
+        let may = now >= self.not_before_ns || (self.is_forced && !self.has_failed);
+        self.regime == Regime::Overlap && may && !evidence.is_stuck && (self.is_forced || pays)
     }
 
     /// The other regime and why, if it is time.
@@ -98,6 +101,7 @@ impl Rule {
             }
             Regime::Overlap => None,
             Regime::Turns if self.is_forced => None,
+            Regime::Turns if evidence.present < 2 => self.leave(now, "one job is alone"),
             Regime::Turns if held && evidence.saturated < 2 => {
                 self.backoff_ns = config.hysteresis_ns;
                 self.leave(now, "fewer than two jobs want the device without pause")

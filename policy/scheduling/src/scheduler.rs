@@ -133,11 +133,17 @@ impl Scheduler {
     fn settle(&mut self, key: DeviceKey, out: &mut Vec<Command>) {
         let (config, now) = (self.config, self.now);
         let keys = gang::connected(&self.gangs, key);
+        let gangs = self
+            .gangs
+            .iter()
+            .map(|(job, gang)| (*job, gang.lag(*job, &self.devices)))
+            .collect();
         for key in &keys {
             let Some(device) = self.devices.get_mut(key) else {
                 continue;
             };
             device.advance_caps(now);
+            overlap::find_ahead(device, &gangs, &config);
             let evidence = device.evidence(&config, now);
             if let Some((regime, reason)) = device.rule.judge(now, &evidence, &config) {
                 device.turn = Turn::Free { since_ns: now };
@@ -225,7 +231,7 @@ impl Scheduler {
                 if seat.gate == Gate::Closed {
                     seat.changed_ns = now;
                 }
-                seat.is_shallow &= depth_ns.is_some();
+                seat.is_shallow &= depth_ns.is_some_and(|depth| depth <= config.depth_present_ns);
                 seat.gate = Gate::Open { depth_ns };
                 out.push(command);
             }
@@ -238,18 +244,17 @@ impl Scheduler {
         let Some(device) = self.devices.get_mut(&key) else {
             return;
         };
-        let timeout = device.drain_timeout_ns(&self.config);
+        let timeout = self.config.drain_timeout_ns;
         for seat in device.members.values_mut().flat_map(|member| &mut member.seats) {
             let client = seat.client;
             let is_moving = !seat.seen.is_busy || seat.progressed_ns == now;
-            let closed_for = now.saturating_sub(seat.changed_ns.max(seat.progressed_ns));
             if seat.is_stuck && is_moving {
                 seat.is_stuck = false;
                 out.push(Command {
                     action: Action::Draining { device: key, client },
                     reason: "its work retires again",
                 });
-            } else if !seat.is_stuck && !is_moving && seat.gate == Gate::Closed && closed_for >= timeout {
+            } else if !seat.is_stuck && seat.gate == Gate::Closed && seat.stalls(timeout) {
                 seat.is_stuck = true;
                 out.push(Command {
                     action: Action::NotDraining { device: key, client },

@@ -15,6 +15,7 @@
 use crate::command::{Action, Command, HeldBy};
 use crate::device::Turn;
 use crate::event::{DeviceKey, JobKey};
+use crate::member::Member;
 use crate::overlap;
 use crate::scheduler::Scheduler;
 
@@ -53,11 +54,7 @@ impl Scheduler {
             return Some((job, "the holder is gone"));
         };
         let is_claimed = device.claim.is_some_and(|claim| claim != job);
-        let others: Vec<JobKey> = device
-            .candidates()
-            .map(|(other, _)| other)
-            .filter(|other| *other != job)
-            .collect();
+        let has_others = self.wanting(key).iter().any(|other| *other != job);
         if member.is_capped() {
             return Some((job, "the cap is used up"));
         }
@@ -72,13 +69,13 @@ impl Scheduler {
         if is_claimed {
             return Some((job, "a gang gets all its devices at once"));
         }
-        if others.is_empty() {
+        if !has_others {
             if is_served {
                 self.begin(key, job);
             }
             return None;
         }
-        if !member.wanted_within(config.release_ns, now) {
+        if !self.wanted_within(key, job, config.release_ns) {
             return Some((job, "the holder is idle"));
         }
         let is_alone = device.rule.is_forced || self.gangs.contains_key(&job);
@@ -146,7 +143,9 @@ impl Scheduler {
         let Some(device) = self.devices.get(&key) else { return };
         let Turn::Free { since_ns } = device.turn else { return };
         let is_late = self.now.saturating_sub(since_ns) >= device.drain_timeout_ns(&self.config);
-        if !device.is_turns() || !is_late || device.candidates().next().is_none() || self.is_settled(key) {
+        // A capped job waits, too, if what it has on the device is waiting for what its gate keeps out.
+        let is_awaited = device.members.values().any(Member::wants) || !self.wanting(key).is_empty();
+        if !device.is_turns() || !is_late || !is_awaited || self.is_settled(key) {
             return;
         }
         let mut keys = vec![key];
@@ -166,6 +165,33 @@ impl Scheduler {
         }
     }
 
+    /// Jobs that would use the device if they were let. A gang wants all its devices if it wants one.
+    fn wanting(&self, key: DeviceKey) -> Vec<JobKey> {
+        let Some(device) = self.devices.get(&key) else {
+            return Vec::new();
+        };
+        let wants = |(job, member): &(JobKey, &Member)| match self.gangs.get(job) {
+            Some(gang) if gang.devices.contains(&key) => {
+                !member.is_capped() && gang.any(*job, &self.devices, Member::wants)
+            }
+            _ => member.is_candidate(),
+        };
+        device.present().filter(wants).map(|(job, _)| job).collect()
+    }
+
+    /// Whether the job wanted the device, or as a gang any of its devices, within this time.
+    fn wanted_within(&self, key: DeviceKey, job: JobKey, ns: u64) -> bool {
+        let wanted = |member: &Member| member.wanted_within(ns, self.now);
+        match self.gangs.get(&job) {
+            Some(gang) => gang.any(job, &self.devices, wanted),
+            None => self
+                .devices
+                .get(&key)
+                .and_then(|device| device.members.get(&job))
+                .is_some_and(wanted),
+        }
+    }
+
     /// Candidates in the order in which they are to have the device: those that are not ahead first, among these the
     /// higher class, then the earlier deadline.
     fn order(&self, key: DeviceKey) -> Vec<JobKey> {
@@ -177,7 +203,7 @@ impl Scheduler {
                 .get(job)
                 .is_none_or(|gang| gang.may_run(*job, &self.devices, &self.config, self.now))
         };
-        let mut left: Vec<JobKey> = device.candidates().map(|(job, _)| job).filter(may).collect();
+        let mut left: Vec<JobKey> = self.wanting(key).into_iter().filter(may).collect();
         let mut order = Vec::with_capacity(left.len());
         while !left.is_empty() {
             let class = |job: &JobKey| device.members[job].terms.class;
@@ -262,10 +288,10 @@ impl Scheduler {
         let holder_class = holder.and_then(|job| Some(device.members.get(&job)?.terms.class));
         let jobs: Vec<JobKey> = device.members.keys().copied().collect();
         for job in jobs {
-            let (verdict, is_ahead) = overlap::verdict(device, job, &config);
+            let verdict = overlap::verdict(device, job);
             let is_gang = self.gangs.contains_key(&job);
             let class = device.members[&job].terms.class;
-            let is_light = device.members[&job].saturated_ns.is_none() && !is_ahead && !is_gang;
+            let is_light = device.members[&job].saturated_ns.is_none() && !device.members[&job].is_ahead && !is_gang;
             let passes = is_light && !device.rule.is_forced && holder_class.is_some_and(|low| class > low);
             let held_by = match verdict {
                 Some(HeldBy::Cap) => Some(HeldBy::Cap),
@@ -277,13 +303,12 @@ impl Scheduler {
             };
             if let Some(member) = device.members.get_mut(&job) {
                 member.held_by = held_by;
-                member.is_ahead = is_ahead;
             }
             if holder == Some(job) {
                 overlap::relieve(device, job, &config, now);
             } else if let Some(member) = device.members.get_mut(&job) {
                 // Turns come round; nobody needs another way in.
-                (member.floor_ns, member.relief_ns) = (0, None);
+                (member.floor_ns, member.relief) = (0, None);
             }
         }
     }

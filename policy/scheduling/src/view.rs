@@ -79,7 +79,7 @@ impl Scheduler {
         });
         match present.as_slice() {
             [] => None,
-            [(_, only)] if only.server.is_none() && !device.is_unmanaged && !device.rule.is_forced => {
+            [(_, only)] if only.server.is_none() && !device.is_unmanaged && !device.is_turns() => {
                 Some(config.watch_alone_ns)
             }
             _ if is_settling => Some(config.watch_drain_ns),

@@ -42,7 +42,7 @@ fn run(class: Class, kernels: u64, others: &[(Class, u64)]) -> Measured {
         world.clients[urgent].wake_to_run.len(),
     );
     let before: u64 = others.iter().map(|at| world.busy_ns(*at)).sum();
-    world.run_until(10 * S);
+    world.run_until(7 * S);
     let after: u64 = others.iter().map(|at| world.busy_ns(*at)).sum();
     // Of each request, the first kernel is the one that wakes.
     let client = &world.clients[urgent];
@@ -53,7 +53,7 @@ fn run(class: Class, kernels: u64, others: &[(Class, u64)]) -> Measured {
             .copied()
             .collect(),
         requests: client.requests[skip.0..].to_vec(),
-        rest: (after - before) as f64 / (8 * S) as f64,
+        rest: (after - before) as f64 / (5 * S) as f64,
     }
 }
 
@@ -123,8 +123,8 @@ fn a_job_that_never_sleeps_leaves_the_lower_classes_the_floor() {
         let low = world.client(job, 0, saturating(200 * US));
         world.run_until(2 * S);
         let before = world.busy_ns(low);
-        world.run_until(12 * S);
-        let got = (world.busy_ns(low) - before) as f64 / (10 * S) as f64;
+        world.run_until(8 * S);
+        let got = (world.busy_ns(low) - before) as f64 / (6 * S) as f64;
         println!(
             "low beside a saturating {class:?} of weight 10000: {:.2} %",
             got * 100.0

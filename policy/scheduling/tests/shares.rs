@@ -44,7 +44,9 @@ fn judge(name: &str, jobs: &[(u32, u64)]) {
     );
     assert!(measured.worst_pp <= ERROR_PP + unit_pp, "{name}: {measured:?}");
     for (got, wanted) in measured.mean.iter().zip(&wanted) {
-        assert!((got - wanted).abs() * 100.0 <= ERROR_PP, "{name}: {measured:?}");
+        // One unit more or less in all of this time.
+        let allowed = ERROR_PP + unit_pp / SECONDS as f64;
+        assert!((got - wanted).abs() * 100.0 <= allowed, "{name}: {measured:?}");
     }
     assert!(measured.used >= 0.97, "{name}: {measured:?}");
     assert!(accounting <= 0.5, "{name}: {accounting}");

@@ -258,9 +258,11 @@ impl Gpu {
         self.slice_end_ns = self.ready_ns.max(self.now) + self.slice_ns;
     }
 
-    /// Whether nothing is to be done.
-    pub fn is_idle(&self) -> bool {
-        !self.contexts.values().any(Context::is_busy)
+    /// Whether work runs that comes to an end, or a switch to some is under way.
+    pub fn is_useful(&self, rendezvous: &Rendezvous) -> bool {
+        let Some(current) = self.current else { return false };
+        let mut heads = self.contexts[&current].streams.values().filter_map(VecDeque::front);
+        self.now < self.ready_ns || heads.any(|unit| can_end(unit, rendezvous))
     }
 }
 

@@ -105,11 +105,18 @@ pub struct World {
     pub looks: u64,
     pub log: Option<Vec<(u64, Command)>>,
     pub not_draining: u64,
+    pub regimes: u64,
+    /// Longest time for which a device did nothing of use while somebody that could go on stood at a closed gate.
+    pub worst_stall_ns: u64,
+    /// Longest time that a client without a cap stood at a closed gate.
+    pub worst_wait_ns: u64,
+    useless_ns: Vec<Option<u64>>,
     rendezvous: Rendezvous,
     queue: BinaryHeap<Reverse<Planned>>,
     numbers: u64,
     looked: Vec<(u64, u64)>,
     tick_ns: Option<u64>,
+    applied_ns: u64,
     epoch: u64,
 }
 
@@ -133,11 +140,16 @@ impl World {
             looks: 0,
             log: None,
             not_draining: 0,
+            regimes: 0,
+            worst_stall_ns: 0,
+            worst_wait_ns: 0,
+            useless_ns: vec![None; gpus],
             rendezvous: Rendezvous::default(),
             queue: BinaryHeap::new(),
             numbers: 0,
             looked: vec![(0, 0); gpus],
             tick_ns: None,
+            applied_ns: 0,
             epoch: 0,
         }
     }
@@ -203,6 +215,12 @@ impl World {
         });
     }
 
+    /// Memory must be swapped on the device, or no longer.
+    pub fn isolate(&mut self, gpu: usize, exclusive: bool) {
+        let device = DeviceKey(gpu as u32);
+        self.step(Event::Residency { device, exclusive });
+    }
+
     /// The broker dies; after a while gates fail open, and a new one adopts the clients.
     pub fn restart(&mut self, down_ns: u64) {
         if self.scheduler.take().is_some() {
@@ -254,12 +272,50 @@ impl World {
                     self.happen(planned.due);
                 }
             }
+            self.watch_stalls();
+        }
+    }
+
+    /// Keeps the time for which a device is of no use to somebody that waits for it. While no broker answers nobody can be
+    /// blamed.
+    fn watch_stalls(&mut self) {
+        let now = self.now;
+        let useful: Vec<bool> = self.gpus.iter().map(|gpu| gpu.is_useful(&self.rendezvous)).collect();
+        for (at, is_useful) in useful.iter().copied().enumerate() {
+            let is_wanted = || {
+                let can_go_on = |client: &Client| !client.is_stopped && self.jobs[&client.job].cap_ppm.is_none();
+                // A gang may be kept away for another device's sake.
+                let is_free = |client: &Client| {
+                    let mut all = self.clients.iter().filter(|other| other.job == client.job);
+                    !self.jobs[&client.job].is_gang || all.all(|other| !useful[other.gpu])
+                };
+                let stands = |client: &Client| {
+                    client.gpu == at && client.state == State::AtGate && can_go_on(client) && is_free(client)
+                };
+                self.scheduler.is_some() && self.clients.iter().any(stands)
+            };
+            if is_useful || !is_wanted() {
+                self.useless_ns[at] = None;
+            } else {
+                let since = *self.useless_ns[at].get_or_insert(now);
+                self.worst_stall_ns = self.worst_stall_ns.max(now - since);
+            }
+        }
+        for client in &mut self.clients {
+            if client.state != State::AtGate || client.is_stopped || self.jobs[&client.job].cap_ppm.is_some() {
+                client.at_gate_ns = None;
+            } else {
+                let since = *client.at_gate_ns.get_or_insert(now);
+                self.worst_wait_ns = self.worst_wait_ns.max(now - since);
+            }
         }
     }
 
     fn happen(&mut self, due: Due) {
         match due {
-            Due::Wake(at, epoch) if self.clients[at].epoch == epoch => self.proceed(at),
+            Due::Wake(at, epoch) if self.clients[at].epoch == epoch && self.clients[at].state != State::Gone => {
+                self.proceed(at);
+            }
             Due::Wake(..) => {}
             Due::Land(at, stream, unit) => {
                 let client = &mut self.clients[at];
@@ -400,7 +456,7 @@ impl World {
         let is_wider = depth_ns.is_none_or(|depth| client.depth_ns.is_some_and(|before| depth > before));
         let is_awaited = match client.state {
             State::AtGate => is_open && !client.is_open,
-            State::AtDepth => is_open && is_wider,
+            State::AtDepth => is_open && (is_wider || !client.is_open),
             _ => false,
         };
         client.is_open = is_open;
@@ -419,7 +475,8 @@ impl World {
                 self.set_gate(client.0 as usize, is_open, depth_ns);
             }
             Action::NotDraining { .. } => self.not_draining += 1,
-            Action::Regime { .. } | Action::Draining { .. } => {}
+            Action::Regime { .. } => self.regimes += 1,
+            Action::Draining { .. } => {}
         }
     }
 
@@ -434,8 +491,10 @@ impl World {
         }
         let delay = self.random.between(2 * US, 5 * US);
         if !out.is_empty() {
+            // Later commands never overtake earlier ones.
+            self.applied_ns = self.applied_ns.max(self.now + delay);
             let number = self.number();
-            self.plan(delay, number, Due::Apply(out, self.epoch));
+            self.plan(self.applied_ns - self.now, number, Due::Apply(out, self.epoch));
         }
         self.watch();
     }

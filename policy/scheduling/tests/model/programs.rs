@@ -2,6 +2,7 @@
 //! Programs that clients run.
 
 use super::client::{Program, Step};
+use super::gpu::Kind;
 use super::{MS, kernel};
 
 /// Launches kernels of one length without pause.
@@ -49,6 +50,67 @@ pub fn requests(every_ns: u64, length_ns: u64, kernels: u64, times: u64) -> Prog
                 (at, done, due) = (0, done + 1, due + every_ns);
                 Step::End
             }
+        }
+    })
+}
+
+/// One rank of a job: so many collectives with the peers of the same base number, each after a pause of the processor.
+pub fn rank(base: u64, parts: u32, length_ns: u64, pauses: Vec<u64>) -> Program {
+    let (mut at, mut has_paused) = (0, false);
+    Box::new(move |_, _| {
+        let Some(pause) = pauses.get(at) else {
+            // The last collective is waited for.
+            at += 1;
+            return if at == pauses.len() + 1 { Step::Sync } else { Step::Done };
+        };
+        if !has_paused && *pause > 0 {
+            has_paused = true;
+            return Step::Cpu(*pause);
+        }
+        has_paused = false;
+        let collective = base + at as u64;
+        at += 1;
+        Step::Launch {
+            stream: 0,
+            length_ns,
+            kind: Kind::Part { collective, parts },
+        }
+    })
+}
+
+/// So many times: a kernel on one stream that spins until one that is launched later on another stream has ended.
+pub fn crossed_streams(base: u64, length_ns: u64, times: u64) -> Program {
+    let mut at = 0;
+    Box::new(move |_, _| {
+        let (round, step) = (at / 3, at % 3);
+        at += 1;
+        let tag = base + round;
+        match step {
+            _ if round == times => Step::Done,
+            0 => Step::Launch {
+                stream: 0,
+                length_ns,
+                kind: Kind::Waiter { tag },
+            },
+            1 => Step::Launch {
+                stream: 1,
+                length_ns,
+                kind: Kind::Signal { tag },
+            },
+            _ => Step::Sync,
+        }
+    })
+}
+
+/// A few kernels, then one that never ends, then more.
+pub fn hanging(length_ns: u64, before: u64) -> Program {
+    let mut at = 0;
+    Box::new(move |_, _| {
+        at += 1;
+        Step::Launch {
+            stream: 0,
+            length_ns,
+            kind: if at == before { Kind::Hung } else { Kind::Plain },
         }
     })
 }
