@@ -5,6 +5,7 @@ import datetime
 import json
 import os
 import pathlib
+import platform
 import re
 import statistics
 import subprocess
@@ -28,11 +29,11 @@ def run(prefix, arguments, environment):
     return [float(word) for word in done.stdout.split()]
 
 
-def side_by_side(name, arguments, environment, under, unit="ns", scale=1.0, column=1):
+def side_by_side(name, arguments, environment, under, unit="ns", scale=1.0, column=1, alone=None):
     """Alternates the two sides so that a noisy neighbour meets both; takes the median of the medians."""
     bare, with_partage = [], []
     for _ in range(ROUNDS):
-        bare.append(run([], arguments, environment)[column] * scale)
+        bare.append(run([], alone or arguments, environment)[column] * scale)
         with_partage.append(run(under, arguments, environment)[column] * scale)
     b, w = statistics.median(bare), statistics.median(with_partage)
     rows.append((name, f"{b:.1f} {unit}", f"{w:.1f} {unit}", f"+{w - b:.1f} {unit}", f"{w / b:.2f}"))
@@ -75,6 +76,14 @@ with tempfile.TemporaryDirectory(prefix="ptb") as work:
 
         side_by_side("`pass` call (cuDriverGetVersion)", ["pass", "2000000"], machine, job)
         side_by_side("hooked call (cuMemFree of NULL)", ["hooked", "2000000"], machine, job)
+        for threads in (1, 8):
+            # A function that the driver refuses at once, beside one that any library in between forwards: the gate is added.
+            name = f"gate: cuLaunchKernel, refused, against forwarded, {threads} thread{'s' if threads > 1 else ''}"
+            calls = ["2000000", str(threads)]
+            for figure, column in (("p50", 0), ("p99", 1)):
+                side_by_side(f"{name}, {figure}", ["launch"] + calls, machine, job, column=column, alone=["forward"] + calls)
+        if platform.machine() == "x86_64":
+            side_by_side("gate: instructions of that call", ["steps", "1"], machine, job, unit="", alone=["steps-forward", "1"])
         for kind, (name, count) in FAMILIES.items():
             side_by_side(name, [kind, str(count)], machine, job)
         side_by_side("cuMemAllocAsync, 4 KiB, p50", ["async", "20000"], machine, job, column=0)

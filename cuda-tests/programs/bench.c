@@ -13,6 +13,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -141,6 +142,72 @@ static const struct { const char *name; int (*pair)(void); } FAMILIES[] = {
   {"physical", physical_pair}, {"graph", graph_launch},
 };
 
+// The call that a launch is, up to the point where the driver looks at the function: what stands before it is the gate.
+typedef int (*launch_fn)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
+static launch_fn launch, forward_to;
+
+// What any function in between costs, whatever it does: the arguments go through the stack once more.
+__attribute__((noinline)) static int forward(void *f, unsigned a, unsigned b, unsigned c, unsigned d, unsigned e, unsigned g,
+                                             unsigned shared, void *stream, void **parameters, void **extra) {
+  int result = forward_to(f, a, b, c, d, e, g, shared, stream, parameters, extra);
+  __asm__ volatile("" ::: "memory");
+  return result;
+}
+
+static void *bench_context;
+enum { SAMPLES = 2000 };
+struct launcher { pthread_t thread; pthread_barrier_t *barrier; long calls; double sample[SAMPLES]; };
+
+static void *launch_often(void *argument) {
+  struct launcher *l = argument;
+  int (*use)(void *) = need(library, "cuCtxSetCurrent");
+  use(bench_context);
+  pthread_barrier_wait(l->barrier);
+  for (int s = 0; s < SAMPLES; s++) {
+    double start = now();
+    for (long i = 0; i < l->calls; i++) launch(NULL, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
+    l->sample[s] = now() - start;
+  }
+  return NULL;
+}
+
+// Median and 99th percentile of one thread's calls, by the mean of short runs of them, while `threads` do the same.
+static int launches(long calls, int threads, int is_forwarded) {
+  pthread_barrier_t barrier;
+  pthread_barrier_init(&barrier, NULL, threads);
+  static struct launcher all[64];
+  launch = forward_to = need(library, "cuLaunchKernel");
+  if (is_forwarded) launch = forward;
+  for (int i = 0; i < threads; i++) {
+    all[i].barrier = &barrier;
+    all[i].calls = calls / SAMPLES;
+    if (pthread_create(&all[i].thread, NULL, launch_often, &all[i])) return 65;
+  }
+  for (int i = 0; i < threads; i++) pthread_join(all[i].thread, NULL);
+  qsort(all[0].sample, SAMPLES, sizeof *all[0].sample, ascending);
+  double of_call = calls / SAMPLES;
+  printf("%.2f %.2f\n", all[0].sample[SAMPLES / 2] / of_call, all[0].sample[SAMPLES * 99 / 100] / of_call);
+  return 0;
+}
+
+static volatile long steps;
+static void on_step(int unused) { (void)unused; steps++; }
+
+// Instructions of one call: the processor traps after each. Only where it can be told to.
+static int count_instructions(void) {
+#if defined(__x86_64__)
+  for (int i = 0; i < 100; i++) launch(NULL, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
+  signal(SIGTRAP, on_step);
+  __asm__ volatile("pushfq; orq $0x100, (%%rsp); popfq" ::: "memory", "cc");
+  launch(NULL, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
+  __asm__ volatile("pushfq; andq $~0x100, (%%rsp); popfq" ::: "memory", "cc");
+  printf("%ld %ld\n", steps, steps);
+  return 0;
+#else
+  return 69;
+#endif
+}
+
 int main(int argc, char **argv) {
   if (argc < 3) return 64;
   long calls = atol(argv[2]);
@@ -200,6 +267,14 @@ int main(int argc, char **argv) {
   if (!strcmp(argv[1], "init")) { printf("%.2f %.2f\n", attached, attached); return 0; }
   if (!strcmp(argv[1], "async")) return pairs_in_order(h, calls);
   library = h;
+  bench_context = context;
+  int is_forwarded = !strcmp(argv[1], "forward");
+  if (!strncmp(argv[1], "steps", 5)) {
+    launch = forward_to = need(h, "cuLaunchKernel");
+    if (strcmp(argv[1], "steps")) launch = forward;
+    return count_instructions();
+  }
+  if (is_forwarded || !strcmp(argv[1], "launch")) return launches(calls, argc > 3 ? atoi(argv[3]) : 1, is_forwarded);
   for (size_t f = 0; f < sizeof FAMILIES / sizeof *FAMILIES; f++) {
     if (strcmp(argv[1], FAMILIES[f].name)) continue;
     for (int b = 0; b < BATCHES; b++) {

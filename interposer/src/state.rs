@@ -129,6 +129,8 @@ pub struct State {
 }
 
 static STATE: AtomicPtr<State> = AtomicPtr::new(core::ptr::null_mut());
+/// The state where the kernel wipes it at a fork; null elsewhere.
+static AT_HAND: AtomicPtr<State> = AtomicPtr::new(core::ptr::null_mut());
 static WIPED_BY_KERNEL: AtomicBool = AtomicBool::new(false);
 
 // SAFETY: every cell is guarded by the lock its doc names, or written once before the word that publishes it.
@@ -150,9 +152,8 @@ pub fn get() -> Option<&'static State> {
 /// child.
 #[inline(always)]
 pub fn at_hand() -> Option<&'static State> {
-    // SAFETY: as in `get`.
-    let state = unsafe { STATE.load(Ordering::Acquire).as_ref() };
-    state.filter(|_| WIPED_BY_KERNEL.load(Ordering::Relaxed))
+    // SAFETY: null or what `STATE` holds.
+    unsafe { AT_HAND.load(Ordering::Acquire).as_ref() }
 }
 
 #[cold]
@@ -166,6 +167,9 @@ fn create() -> Option<&'static State> {
     match STATE.compare_exchange(core::ptr::null_mut(), state, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => {
             WIPED_BY_KERNEL.store(wipes, Ordering::Relaxed);
+            if wipes {
+                AT_HAND.store(state, Ordering::Release);
+            }
             // SAFETY: as above; published for the rest of the process's life.
             Some(unsafe { &*state })
         }

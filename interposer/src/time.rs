@@ -53,8 +53,10 @@ pub struct Time {
     threads: AtomicPtr<[ThreadSlot; THREADS]>,
     /// Distinguishes this process from the one it was forked from, whose thread had a slot too; 0 before the first launch.
     generation: AtomicU32,
-    /// The slot of the only device.
-    device: AtomicU32,
+    /// The word of a thread that has the first slot, and what a thread with a slot writes there: the only device's slot
+    /// plus one. Both set before `line`.
+    first_word: AtomicU64,
+    slot_word: AtomicU32,
     /// The kernel gave us no part in others' barriers.
     is_fenced: AtomicBool,
     /// The broker's heartbeat when a gate was last passed because that stood still, plus one; 0: never.

@@ -278,7 +278,7 @@ impl<K: Kernel> Keeper<K> {
         let is_turns = self.looks.get(&device).is_some_and(|look| look.regime == Regime::Turns);
         let mut flags = 0;
         for (is_set, flag) in [
-            (self.scheduler.wants_observation(device).is_some(), MEASURED),
+            (self.scheduler.wants_marks(device), MEASURED),
             (self.needs_fence, NEEDS_FENCE),
             (is_turns, GATES_COPIES),
         ] {

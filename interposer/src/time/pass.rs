@@ -132,19 +132,18 @@ fn bypass() -> Passage {
 fn short_way() -> Passage {
     let passage = || {
         let time = &state::at_hand()?.time;
-        // SAFETY: null or a line of the broker's page, which stays mapped; the slots were published before it.
-        let (line, threads) = unsafe {
-            let line = time.line.load(Ordering::Acquire).as_ref()?;
-            (line, time.threads.load(Ordering::Relaxed).as_ref()?)
-        };
-        let word = guard::time_word();
-        let is_ours = (word >> 32) as u32 == time.generation.load(Ordering::Relaxed);
-        if !is_ours || line.gate_flags.load(Ordering::Relaxed) != 0 {
+        // SAFETY: null or a line of the broker's page, which stays mapped.
+        let line = unsafe { time.line.load(Ordering::Acquire).as_ref() }?;
+        if line.gate_flags.load(Ordering::Relaxed) != 0 {
             return None;
         }
-        // A thread without a slot, or one that was lost while it waited, has no small number here.
-        let slot = threads.get((word as u32).wrapping_sub(1) as usize)?;
-        match gate::enter(&slot.word, &line.gate, time.device.load(Ordering::Relaxed), false) {
+        // SAFETY: set before the line, to the slots of the client's file, which stays mapped.
+        let threads = unsafe { &*time.threads.load(Ordering::Relaxed) };
+        // Not so small in a thread that has no slot, lost it in a wait, or has it from the process this was forked from.
+        let index = guard::time_word().wrapping_sub(time.first_word.load(Ordering::Relaxed));
+        let slot = threads.get(usize::try_from(index).ok()?)?;
+        let device = time.slot_word.load(Ordering::Relaxed).wrapping_sub(1);
+        match gate::enter(&slot.word, &line.gate, device, false) {
             Entered::Passed => {
                 let launches = slot.launches.load(Ordering::Relaxed);
                 slot.launches.store(launches.wrapping_add(1), Ordering::Relaxed);

@@ -189,7 +189,10 @@ impl Place<'_> {
             return;
         }
         if let Some(line) = self.broker.devices.get(device) {
-            time.device.store(device as u32, Ordering::Relaxed);
+            let generation = time.generation.load(Ordering::Relaxed);
+            time.first_word
+                .store(u64::from(generation) << 32 | 1, Ordering::Relaxed);
+            time.slot_word.store(device as u32 + 1, Ordering::Relaxed);
             let threads = &raw const self.file.time.threads;
             time.threads.store(threads.cast_mut(), Ordering::Relaxed);
             time.line.store(core::ptr::from_ref(line).cast_mut(), Ordering::Release);

@@ -90,6 +90,13 @@ impl Scheduler {
         }
     }
 
+    /// Is an observation of the device worth that its clients mark their work? Not for a job that is alone on it without a
+    /// cap: nobody's share depends on what it uses, and a launch costs it no more than the gate.
+    pub fn wants_marks(&self, device: DeviceKey) -> bool {
+        self.wants_observation(device)
+            .is_some_and(|interval| interval < self.config.watch_alone_ns)
+    }
+
     fn watch_shared(&self, device: &Device, present: &[(JobKey, &Member)]) -> u64 {
         let config = &self.config;
         let wanting = present.iter().filter(|(_, member)| member.is_candidate());
