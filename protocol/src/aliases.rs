@@ -183,7 +183,7 @@ fn lower<'a>(said: impl Iterator<Item = &'a Said>) -> Option<&'a Said> {
 }
 
 /// `NAME=value` for a line of text: control characters escaped, at most 80 characters of the value.
-fn shown(name: &str, value: &str) -> String {
+pub(crate) fn shown(name: &str, value: &str) -> String {
     let clean: String = value.chars().take(80).flat_map(char::escape_debug).collect();
     let mark = if value.chars().nth(80).is_some() { "…" } else { "" };
     format!("{name}={clean}{mark}")

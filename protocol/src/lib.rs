@@ -13,3 +13,5 @@ pub mod aliases;
 pub mod frame;
 pub mod job_ledger;
 pub mod size;
+pub mod terms;
+pub mod time_aliases;

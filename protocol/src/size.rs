@@ -450,7 +450,7 @@ fn size_unit(unit: &str) -> Option<u64> {
 }
 
 /// What was written, safe for a terminal: control characters escaped, at most 40 characters.
-fn quote(text: &str) -> String {
+pub(crate) fn quote(text: &str) -> String {
     format!("{:?}", clip(text))
 }
 

@@ -94,6 +94,44 @@ impl Variable {
     }
 }
 
+/// Other tools' variables about device time; the order of the variants is their precedence. Only their names are read
+/// here: the library passes them on, and the broker reads the values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TimeVariable {
+    /// `CUDA_DEVICE_SM_LIMIT`.
+    SmLimit,
+    /// `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`.
+    ActiveThreads,
+    /// `CUDA_TASK_PRIORITY`.
+    TaskPriority,
+}
+
+impl TimeVariable {
+    /// Every variable.
+    pub const ALL: [Self; 3] = [Self::SmLimit, Self::ActiveThreads, Self::TaskPriority];
+
+    /// Reads a variable's name; `None` for every other one.
+    #[must_use]
+    pub fn of(name: &[u8]) -> Option<Self> {
+        match name {
+            b"CUDA_DEVICE_SM_LIMIT" => Some(Self::SmLimit),
+            b"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" => Some(Self::ActiveThreads),
+            b"CUDA_TASK_PRIORITY" => Some(Self::TaskPriority),
+            _ => None,
+        }
+    }
+
+    /// The key that switches it in the configuration's `[aliases]`.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::SmLimit => "cuda_device_sm_limit",
+            Self::ActiveThreads => "cuda_mps_active_thread_percentage",
+            Self::TaskPriority => "cuda_task_priority",
+        }
+    }
+}
+
 /// A device as the list of [`Variable::Pinned`] names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gpu<'a> {
