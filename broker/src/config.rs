@@ -7,14 +7,20 @@
 //! reserve = "512MiB"     # kept out of what jobs can share; at least what the driver keeps for itself
 //! [admission]
 //! overcommit = 1.0       # how much of a device may be promised; above 1 a promise may be denied as "card full"
+//! compute_overcommit = 1.0   # how much of a device's time may be promised
+//! [time]
+//! max_class = "normal"   # the highest priority that everybody may ask for
 //! [audit]                # clients that contradict NVML, GPU processes of no job: report, deny-new or kill
 //! drift = "report"
 //! unmanaged = "report"
 //! tolerance = "64MiB"    # by how much a client and NVML may differ
-//! [aliases]              # other tools' variables that ask for memory; all are on
+//! [aliases]              # other tools' variables that ask for memory or time; all are on
 //! nvidia_gpu_memory = true
 //! cuda_device_memory_limit = true
 //! cuda_mps_pinned_device_mem_limit = true
+//! cuda_device_sm_limit = true
+//! cuda_mps_active_thread_percentage = true
+//! cuda_task_priority = true
 //! [broker]
 //! log_level = "info"
 //! log_size = "8MiB"
@@ -30,8 +36,12 @@ use std::path::{Path, PathBuf};
 use partage_policy::{Audit, Response};
 use partage_protocol::aliases::Family;
 use partage_protocol::size::{Amount, parse_amount, parse_duration};
+use partage_protocol::terms::{Class, parse_class};
+use partage_protocol::time_aliases::TimeVariable;
 use partage_protocol::units::{MIB, SECOND_NS};
 use serde::Deserialize;
+
+use crate::directory::Kind;
 
 /// The file that makes a host managed.
 pub const SYSTEM_FILE: &str = "/etc/partage/partage.toml";
@@ -82,8 +92,14 @@ pub struct Config {
     pub clients_per_user: usize,
     /// How much of what jobs can share on a device may be promised, in millionths of it.
     pub overcommit_millionths: u64,
-    /// Other tools' variables that count for nothing.
+    /// How much of a device's time may be promised, in millionths of it.
+    pub compute_overcommit_millionths: u64,
+    /// The highest class that everybody may ask for on a managed host.
+    pub max_class: Class,
+    /// Other tools' memory variables that count for nothing.
     pub aliases_off: Vec<Family>,
+    /// Their variables about time that count for nothing.
+    pub time_aliases_off: Vec<TimeVariable>,
     /// What the auditor does.
     pub audit: Audit,
 }
@@ -97,7 +113,10 @@ impl Default for Config {
             poll_ns: SECOND_NS / 2,
             clients_per_user: 4096,
             overcommit_millionths: partage_policy::Config::ALL_ONCE,
+            compute_overcommit_millionths: partage_policy::Config::ALL_ONCE,
+            max_class: Class::Normal,
             aliases_off: Vec::new(),
+            time_aliases_off: Vec::new(),
             audit: Audit::default(),
         }
     }
@@ -114,6 +133,8 @@ struct File {
     #[serde(default)]
     audit: AuditTable,
     #[serde(default)]
+    time: TimeTable,
+    #[serde(default)]
     aliases: AliasTable,
     #[serde(default)]
     broker: BrokerTable,
@@ -123,6 +144,13 @@ struct File {
 #[serde(deny_unknown_fields)]
 struct AdmissionTable {
     overcommit: Option<f64>,
+    compute_overcommit: Option<f64>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TimeTable {
+    max_class: Option<String>,
 }
 
 #[derive(Default, Deserialize)]
@@ -139,6 +167,9 @@ struct AliasTable {
     nvidia_gpu_memory: Option<bool>,
     cuda_device_memory_limit: Option<bool>,
     cuda_mps_pinned_device_mem_limit: Option<bool>,
+    cuda_device_sm_limit: Option<bool>,
+    cuda_mps_active_thread_percentage: Option<bool>,
+    cuda_task_priority: Option<bool>,
 }
 
 #[derive(Default, Deserialize)]
@@ -215,15 +246,26 @@ impl Config {
                 self.reserves.insert(gpu, amount);
             }
         }
-        if let Some(ratio) = file.admission.overcommit {
-            // A ratio below 1 would be a reserve, which has a key of its own.
+        for (key, ratio, place) in [
+            ("overcommit", file.admission.overcommit, &mut self.overcommit_millionths),
+            (
+                "compute_overcommit",
+                file.admission.compute_overcommit,
+                &mut self.compute_overcommit_millionths,
+            ),
+        ] {
+            let Some(ratio) = ratio else { continue };
+            // A ratio below 1 would be a reserve, which has a key of its own for memory and no use for time.
             if !(1.0..=16.0).contains(&ratio) {
                 return Err(wrong(
-                    "admission.overcommit",
+                    &format!("admission.{key}"),
                     format!("{ratio} is not between 1.0 (promise what there is) and 16.0"),
                 ));
             }
-            self.overcommit_millionths = (ratio * partage_policy::Config::ALL_ONCE as f64).round() as u64;
+            *place = (ratio * partage_policy::Config::ALL_ONCE as f64).round() as u64;
+        }
+        if let Some(text) = file.time.max_class {
+            self.max_class = parse_class(&text).map_err(|error| wrong("time.max_class", error.to_string()))?;
         }
         for (key, text) in [("drift", file.audit.drift), ("unmanaged", file.audit.unmanaged)] {
             let Some(text) = text else { continue };
@@ -257,6 +299,19 @@ impl Config {
                 }
             }
         }
+        for variable in TimeVariable::ALL {
+            let is_on = match variable {
+                TimeVariable::SmLimit => file.aliases.cuda_device_sm_limit,
+                TimeVariable::ActiveThreads => file.aliases.cuda_mps_active_thread_percentage,
+                TimeVariable::TaskPriority => file.aliases.cuda_task_priority,
+            };
+            if let Some(is_on) = is_on {
+                self.time_aliases_off.retain(|off| *off != variable);
+                if !is_on {
+                    self.time_aliases_off.push(variable);
+                }
+            }
+        }
         let broker = file.broker;
         if let Some(level) = broker.log_level {
             tracing_subscriber::EnvFilter::try_new(&level)
@@ -285,6 +340,15 @@ impl Config {
             self.clients_per_user = clients;
         }
         Ok(())
+    }
+
+    /// The highest class that everybody may ask for. A private broker's user decides alone.
+    #[must_use]
+    pub fn class_rule(&self, kind: Kind) -> Class {
+        match kind {
+            Kind::Private => Class::Realtime,
+            Kind::Managed => self.max_class,
+        }
     }
 
     /// What jobs cannot share on a device, in bytes: the most specific configured reserve, and at least what the driver
@@ -410,6 +474,36 @@ mod tests {
         for family in Family::ALL {
             let config = load(&format!("schema = 1\n[aliases]\n{} = false\n", family.key()), None);
             assert_eq!(config.expect("valid").aliases_off, [family]);
+        }
+    }
+
+    #[test]
+    fn rules_about_time_are_read_and_a_later_file_wins() {
+        let main = "schema = 1\n[admission]\ncompute_overcommit = 1.5\n[time]\nmax_class = \"high\"\n\
+                    [aliases]\ncuda_task_priority = false\n";
+        let config = load(main, Some("schema = 1\n[time]\nmax_class = \"low\"\n")).expect("valid");
+        assert_eq!(config.compute_overcommit_millionths, 1_500_000);
+        assert_eq!(
+            config.overcommit_millionths,
+            partage_policy::Config::ALL_ONCE,
+            "memory is another matter"
+        );
+        assert_eq!(config.class_rule(Kind::Managed), Class::Low);
+        assert_eq!(config.class_rule(Kind::Private), Class::Realtime);
+        assert_eq!(Config::default().class_rule(Kind::Managed), Class::Normal);
+        assert_eq!(config.time_aliases_off, [TimeVariable::TaskPriority]);
+        let message = |text: &str| load(text, None).expect_err("wrong").to_string();
+        let class = message("schema = 1\n[time]\nmax_class = \"urgent\"\n");
+        assert!(
+            class.contains("time.max_class") && class.contains("realtime"),
+            "{class}"
+        );
+        assert!(message("schema = 1\n[admission]\ncompute_overcommit = 0.5\n").contains("compute_overcommit"));
+        assert!(message("schema = 1\n[time]\nmax_clas = \"low\"\n").contains("did you mean `max_class`"));
+        // The file's keys are the variables' own.
+        for variable in TimeVariable::ALL {
+            let config = load(&format!("schema = 1\n[aliases]\n{} = false\n", variable.key()), None);
+            assert_eq!(config.expect("valid").time_aliases_off, [variable]);
         }
     }
 

@@ -129,6 +129,7 @@ mod tests {
                 environment: String::new(),
                 is_strict: false,
                 devices: Vec::new(),
+                terms: partage_policy::Terms::default(),
                 started_unix_ns: 9,
             },
             ended_unix_ns: unix_ns,

@@ -142,6 +142,7 @@ mod tests {
                     request: String::new(),
                 },
             }],
+            terms: partage_policy::Terms::default(),
             started_unix_ns: 9,
         }
     }

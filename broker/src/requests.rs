@@ -48,7 +48,7 @@ impl StateDriver {
                 let seen_since_ns = now.ns;
                 let run = HeldRun {
                     peer,
-                    request,
+                    request: *request,
                     seen_since_ns,
                 };
                 if self.devices.is_seen_since(seen_since_ns) {
@@ -78,9 +78,14 @@ impl StateDriver {
                 target,
                 mem,
                 mem_request,
+                terms,
             } => {
                 let (ticket, target) = (self.ticket(to), self.target(target));
-                let change = Change { mem, mem_request };
+                let change = Change {
+                    mem,
+                    mem_request,
+                    terms,
+                };
                 let event = Event::Set {
                     ticket,
                     caller,
@@ -187,11 +192,16 @@ impl StateDriver {
             clients: 0,
             uptime_ns: now.ns.saturating_sub(self.started.ns),
             overcommit_percent: self.config.overcommit_millionths * 100 / partage_policy::Config::ALL_ONCE,
+            compute_overcommit_percent: self.config.compute_overcommit_millionths * 100
+                / partage_policy::Config::ALL_ONCE,
+            max_class: self.config.class_rule(self.directory.kind()).word().to_owned(),
             aliases_off: self
                 .config
                 .aliases_off
                 .iter()
-                .map(|family| family.key().to_owned())
+                .map(|family| family.key())
+                .chain(self.config.time_aliases_off.iter().map(|variable| variable.key()))
+                .map(str::to_owned)
                 .collect(),
             audit: AuditView {
                 drift: self.config.audit.drift.word().to_owned(),

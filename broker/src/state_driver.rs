@@ -164,7 +164,10 @@ impl StateDriver {
             is_private: parts.directory.kind() == Kind::Private,
             first_job: ledger.next_job(),
             overcommit_millionths: parts.config.overcommit_millionths,
+            compute_overcommit_millionths: parts.config.compute_overcommit_millionths,
+            max_class: parts.config.class_rule(parts.directory.kind()),
             aliases_off: parts.config.aliases_off.clone(),
+            time_aliases_off: parts.config.time_aliases_off.clone(),
             audit: partage_policy::Audit {
                 uid: nix::unistd::geteuid().as_raw(),
                 ..parts.config.audit
@@ -330,6 +333,8 @@ impl StateDriver {
                 }
             }
             Action::SaveJob(record) => self.save_job(*record),
+            // For the timekeeper.
+            Action::ShowTerms { job, devices, terms } => trace!(%job, ?devices, ?terms, "terms"),
             Action::ForgetJob(job) => self.forget_job(job),
             Action::RememberJob(ended) => {
                 if let Err(error) = self.ended_jobs.add(&ended) {

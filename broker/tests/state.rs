@@ -2,7 +2,9 @@
 //! The state driver with devices that misbehave as real ones do: memory that outlives its process, hangs, late drivers.
 //! Time is the test's; processes are real (`sleep`).
 
-use std::process::{Child, Command};
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Stdio};
 
 use partage_broker::config::Config;
 use partage_broker::connection::ConnectionId;
@@ -37,6 +39,29 @@ struct Sleeper(Child);
 impl Sleeper {
     fn start() -> Self {
         Self(Command::new("sleep").arg("600").spawn().expect("sleep runs"))
+    }
+
+    /// One that ignores SIGTERM.
+    fn deaf() -> Self {
+        let script = "trap '' TERM; echo; exec sleep 600";
+        let mut child = Command::new("sh")
+            .args(["-c", script])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("sh runs");
+        let mut ready = [0];
+        let stdout = child.stdout.as_mut().expect("piped");
+        stdout.read_exact(&mut ready).expect("it is deaf now");
+        Self(child)
+    }
+
+    /// The signal that it dies of.
+    fn signal(&mut self) -> Option<i32> {
+        self.0.wait().expect("reaped").signal()
+    }
+
+    fn is_alive(&mut self) -> bool {
+        self.0.try_wait().expect("asked").is_none()
     }
 
     fn kill(&mut self) {
@@ -371,6 +396,40 @@ fn without_a_driver_the_answer_comes_at_once_and_an_idle_broker_leaves_on_time()
     assert!(!is_leaving(&bench));
     bench.pass(3 * SECOND_NS);
     assert!(is_leaving(&bench));
+}
+
+#[test]
+fn a_time_limit_ends_real_processes_with_a_grace_for_those_that_are_deaf() {
+    let mut bench = Bench::new(FakeGpu::with_devices(1, 16 * GIB));
+    let (mut polite, mut deaf) = (Sleeper::start(), Sleeper::deaf());
+    let mut job = |sleeper: &Sleeper, seconds: u64| {
+        let limit_ns = seconds * SECOND_NS;
+        let request = format!(r#"{{"verb":"run","time_limit_ns":{limit_ns},"compute":"30%"}}"#);
+        match bench.ask(sleeper.0.id(), &request) {
+            Some(Reply::Admitted(admitted)) => admitted.job,
+            other => panic!("{other:?}"),
+        }
+    };
+    let (polite_job, deaf_job) = (job(&polite, 60), job(&deaf, 90));
+    assert_eq!(bench.view(&polite_job).terms.time_limit_ns, Some(60 * SECOND_NS));
+    assert_eq!(bench.view(&polite_job).terms.promise, 0.3);
+    bench.pass(59 * SECOND_NS);
+    assert!(polite.is_alive());
+    bench.pass(SECOND_NS);
+    assert_eq!(polite.signal(), Some(libc::SIGTERM));
+    bench.turn();
+    let view = bench.view(&polite_job);
+    assert_eq!(
+        view.end_reason.as_deref(),
+        Some("its time limit of 60s was over (--time-limit 60s)")
+    );
+    bench.pass(30 * SECOND_NS);
+    bench.pass(9 * SECOND_NS);
+    assert!(deaf.is_alive() && bench.view(&deaf_job).state == "running");
+    bench.pass(SECOND_NS);
+    assert_eq!(deaf.signal(), Some(libc::SIGKILL));
+    bench.turn();
+    assert_eq!(bench.view(&deaf_job).state, "ended");
 }
 
 #[test]

@@ -68,7 +68,8 @@ mod tests {
 
 | variable | meaning |
 |---|---|
-| `PARTAGE_MEM`, `PARTAGE_MEM_REQUEST`, `PARTAGE_GPU`, `PARTAGE_ON_FULL`, `PARTAGE_WAIT_TIMEOUT`, `PARTAGE_NAME`, \
+| `PARTAGE_MEM`, `PARTAGE_MEM_REQUEST`, `PARTAGE_COMPUTE`, `PARTAGE_COMPUTE_MAX`, `PARTAGE_WEIGHT`, \
+`PARTAGE_PRIORITY`, `PARTAGE_TIME_LIMIT`, `PARTAGE_GPU`, `PARTAGE_ON_FULL`, `PARTAGE_WAIT_TIMEOUT`, `PARTAGE_NAME`, \
 `PARTAGE_LABEL`, `PARTAGE_STRICT`, `PARTAGE_QUIET` | options of `run`; the option wins; COMMAND does not get them |
 | `CUDA_VISIBLE_DEVICES` | narrows the GPUs that `run` may choose from; COMMAND does not get it |
 | `PARTAGE_SOCKET_DIR` | `--socket-dir`; else `/run/partage` on a managed host, `/tmp/partage-UID` elsewhere |
@@ -77,6 +78,7 @@ mod tests {
 of a build tree and a package |
 | `NVIDIA_GPU_MEMORY_LIMIT`, `NVIDIA_GPU_MEMORY_REQUEST`, `CUDA_DEVICE_MEMORY_LIMIT`, `CUDA_DEVICE_MEMORY_LIMIT_<i>`, \
 `CUDA_MPS_PINNED_DEVICE_MEM_LIMIT` | other tools' limits, below |
+| `CUDA_DEVICE_SM_LIMIT`, `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`, `CUDA_TASK_PRIORITY` | other tools' caps and priorities, below |
 | `NO_COLOR`, `LC_ALL`, `LC_CTYPE`, `LANG` | no colour; ASCII where the locale is not UTF-8 |
 
 COMMAND gets `LD_PRELOAD` with the library first, `PARTAGE_TOKEN`, `PARTAGE_SOCKET_DIR`, `PARTAGE_DEVICES` and \
@@ -103,13 +105,42 @@ administrator switches each line off under `[aliases]` in `partage.toml` (`nvidi
 `cuda_mps_pinned_device_mem_limit` = false); while no broker answers they count all the same. Inside a job they count for \
 nothing: its limit is set. `CUDA_DISABLE_CONTROL`, which switches another tool's limits off, is ignored.
 
+## Other tools' variables about time
+
+| variable | value | means | counts where |
+|---|---|---|---|
+| `CUDA_DEVICE_SM_LIMIT` | whole percent; 0 is none | `--compute-max` | neither `-c` nor `--compute-max` is given |
+| `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE` | percent, such as `12.5` | `--compute-max` | likewise, and the one above says nothing |
+| `CUDA_TASK_PRIORITY` | 0 is high, 1 normal, more is low | `--priority` | no `--priority` is given |
+
+`run` refuses a value that cannot be read. A program without `run` is only lowered: it gets the cap, never more than \
+priority normal, and a cap of 1 % where the value cannot be read, which `partage why` says. The keys in `[aliases]` are the \
+names in small letters.
+
+## Time
+
+*Promise* (`-c`): the part of each GPU's time that a job gets whenever it wants it; promises on a GPU add up to 100 % at most, \
+unless the administrator allows more, and one that does not fit waits as memory does. *Weight*: jobs without a promise split what \
+is not promised in proportion to their weights. *Priority*: of two such jobs of equal weight the one a class higher gets four times \
+the time, and its turn comes sooner; lower classes keep a floor. What a job leaves idle goes to those that want it, in the same \
+proportions. *Cap* (`--compute-max`): never exceeded, even on an idle GPU; without one a job alone on a GPU has all of it. All hold for \
+the processes of a job together, on each of its GPUs.
+
+`ps` shows beside these what a job may have now (asked), what it got in the last second and the last minute, how long it \
+waited in the last minute, and what it does: `open`, `waiting` and for whom, `capped`, `idle`, or `not draining`, when its work does \
+not end and others no longer wait for it. `why` says in a sentence what makes it slow: its cap, a neighbour, a higher priority, \
+processes without Partage, or its own CPU side.
+
+`--time-limit` counts from the admission by the clock on the wall. When it is over, the job's processes get SIGTERM and ten \
+seconds later SIGKILL; its terminal, `events` and `why` say so.
+
 ## Jobs
 
 A job lives while its first process or any process that uses CUDA lives, and five seconds longer; then its promise is free \
 for others. A process of it that first uses CUDA later than that keeps the GPUs and the limit, and has no promise.
 
 A `partage run` inside a job stays in that job, on its GPUs and under its limit. A lower limit asked there is not \
-enforced while a broker answers; `run` says so, and `--strict` refuses it.
+enforced while a broker answers, and terms of time asked there are not either; `run` says so, and `--strict` refuses it.
 ";
 
     #[test]

@@ -10,7 +10,7 @@ use clap_complete::Shell;
 
 use crate::terminal::ColorChoice;
 
-/// Share a GPU between programs, each with the memory it was given.
+/// Share a GPU between programs, each with the memory and the time it was given.
 #[derive(Debug, Parser)]
 #[command(
     name = "partage",
@@ -19,8 +19,9 @@ use crate::terminal::ColorChoice;
     disable_help_subcommand = true,
     after_help = "Examples:
   partage run -m 25% -- python train.py     under a quarter of a GPU's memory
+  partage run -c 30% -- python train.py     promised 30 % of a GPU's time
   partage ps                                who runs, with how much
-  partage set j3 mem=8GiB                   change a running job's limit
+  partage set j3 mem=8GiB compute=50%       change a running job's numbers
   partage sim -- partage run -m 25% -- CMD  the same on a simulated GPU
 
 Exit codes: 0 done, 1 the answer is no, 2 usage, 3 not allowed, 4 no such
@@ -81,19 +82,25 @@ pub enum Command {
     Version(Version),
 }
 
-/// Run COMMAND with a limit on the GPU memory that it and its children use
+/// Run COMMAND with limits on the GPU memory and time that it and its children use
 #[derive(Args, Clone, Debug, Default)]
 #[command(
     after_help = "COMMAND replaces this process: signals, job control and the exit code are its
 own. Without -m it may use the whole card and is promised nothing.
 
+-c promises a part of each GPU's time: the job gets it whenever it wants it, and
+what it leaves goes to others. Without -c it shares what is not promised, by
+--weight. Only --compute-max holds a job back on an idle GPU.
+
 Sizes are 8GiB, 8192M or 25%; durations 90s, 10m or 1h30m. Options can be given
 as variables: PARTAGE_MEM=25%, PARTAGE_ON_FULL=fail, PARTAGE_STRICT=1.
-Without a size the memory variables of other tools count (docs/cli.md).
+Without an option the variables of other tools count (docs/cli.md).
 
 Examples:
   partage run -m 25% -- python train.py
   partage run -m 8GiB -g 1 --name eval --on-full fail -- ./eval --all
+  partage run -c 30% --compute-max 50% --time-limit 2h -- python train.py
+  partage run --priority low -- python sweep.py     behind the others' work
   partage run -m 8GiB -g auto:2 -- torchrun --nproc-per-node 2 train.py
   partage run -m 50% --dry-run -- true       say what would happen"
 )]
@@ -117,6 +124,46 @@ pub struct Run {
         allow_hyphen_values = true
     )]
     pub mem_request: Option<String>,
+    /// Promise of each GPU's time, for all processes of the job together
+    #[arg(
+        short,
+        long,
+        value_name = "PCT",
+        env = "PARTAGE_COMPUTE",
+        hide_env = true,
+        allow_hyphen_values = true
+    )]
+    pub compute: Option<String>,
+    /// Cap: never more than this part of each GPU's time, even if it is idle
+    #[arg(
+        long,
+        value_name = "PCT",
+        env = "PARTAGE_COMPUTE_MAX",
+        hide_env = true,
+        allow_hyphen_values = true
+    )]
+    pub compute_max: Option<String>,
+    /// Weight beside other jobs without a promise, 1 to 10000 (100)
+    #[arg(
+        long,
+        value_name = "N",
+        env = "PARTAGE_WEIGHT",
+        hide_env = true,
+        allow_hyphen_values = true
+    )]
+    pub weight: Option<String>,
+    /// Class beside other jobs: low, normal (the default), high or realtime
+    #[arg(long, value_name = "CLASS", env = "PARTAGE_PRIORITY", hide_env = true)]
+    pub priority: Option<String>,
+    /// End the job after this time: SIGTERM, and SIGKILL 10 s later
+    #[arg(
+        long,
+        value_name = "DUR",
+        env = "PARTAGE_TIME_LIMIT",
+        hide_env = true,
+        allow_hyphen_values = true
+    )]
+    pub time_limit: Option<String>,
     /// auto (one GPU), auto:N, nvidia-smi's index, or a UUID; several with commas
     #[arg(short, long, value_name = "GPU", env = "PARTAGE_GPU", hide_env = true)]
     pub gpu: Option<String>,
@@ -193,16 +240,19 @@ pub struct Status {}
 #[derive(Args, Debug)]
 #[command(
     after_help = "A limit below what the job uses denies new allocations; nothing is killed.
-A promise (mem-request) that equals the limit follows it.
+A promise (mem-request) that equals the limit follows it. Shares of time change
+at once; a promise that does not fit is refused. All changes, or none.
 
 Examples:
   partage set j3 mem=8GiB
+  partage set j3 compute=30% compute-max=none priority=low
   partage set train mem=50% mem-request=25%"
 )]
 pub struct Set {
     /// Job id (j3), name, or the pid of one of its processes
     pub target: String,
-    /// What to change: mem=SIZE|PCT, mem-request=SIZE|PCT
+    /// What to change: mem=SIZE|PCT, mem-request=SIZE|PCT, compute=PCT|none, compute-max=PCT|none, weight=N,
+    /// priority=CLASS
     #[arg(required = true, value_name = "KEY=VALUE")]
     pub settings: Vec<String>,
 }
@@ -214,7 +264,7 @@ pub struct Get {
     pub target: String,
 }
 
-/// Say what was denied to a job, who held it, and what set its limits
+/// Say what was denied to a job, who held it, why it is slow, and what set its limits
 #[derive(Args, Debug)]
 #[command(after_help = "Worst first. Jobs that ended in the last 24 hours answer too.")]
 pub struct Why {

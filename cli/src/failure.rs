@@ -7,6 +7,7 @@
 
 use partage_protocol::admin::{ErrorCode, ErrorView, Holder};
 use partage_protocol::size::format_bytes;
+use partage_protocol::terms::{format_part, ppm};
 
 use crate::terminal::clean;
 
@@ -165,9 +166,16 @@ impl From<ErrorView> for Failure {
     }
 }
 
-/// `j41 20 GiB on GPU 0, pid 7 1 GiB on GPU 1`.
+/// `j41 20 GiB on GPU 0, j42 60 % of the time on GPU 1, pid 7 1 GiB on GPU 1`.
 pub fn holders(holders: &[Holder]) -> String {
-    let one = |holder: &Holder| format!("{} {} on GPU {}", holder.who, format_bytes(holder.bytes), holder.gpu);
+    let one = |holder: &Holder| {
+        let memory = Some(format_bytes(holder.bytes)).filter(|_| holder.bytes > 0 || holder.compute.is_none());
+        let time = holder
+            .compute
+            .map(|part| format!("{} of the time", format_part(ppm(part))));
+        let held: Vec<String> = memory.into_iter().chain(time).collect();
+        format!("{} {} on GPU {}", holder.who, held.join(" and "), holder.gpu)
+    };
     holders.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
@@ -185,6 +193,7 @@ mod tests {
                 who: "j41".to_owned(),
                 gpu: 0,
                 bytes: 128 << 30,
+                compute: None,
             }],
         });
         assert_eq!(
@@ -192,6 +201,24 @@ mod tests {
             "64 GiB asked, 12 GiB free of 140 GiB on GPU 0; held by j41 128 GiB on GPU 0; wait: partage run --on-full wait"
         );
         assert_eq!((failure.exit_code(true), failure.exit_code(false)), (124, 1));
+    }
+
+    #[test]
+    fn holders_are_named_with_what_is_short() {
+        let holder = |bytes, compute| Holder {
+            who: "j41".to_owned(),
+            gpu: 0,
+            bytes,
+            compute,
+        };
+        for (bytes, compute, text) in [
+            (0, Some(0.6), "j41 60 % of the time on GPU 0"),
+            (1 << 30, Some(0.125), "j41 1 GiB and 12.5 % of the time on GPU 0"),
+            (1 << 30, None, "j41 1 GiB on GPU 0"),
+            (0, None, "j41 0 B on GPU 0"),
+        ] {
+            assert_eq!(holders(&[holder(bytes, compute)]), text);
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use partage_protocol::admin::{JobDeviceView, JobView, Reply, Request, UnmanagedView};
+use partage_protocol::admin::{JobDeviceView, JobView, Reply, Request, TermsChange, UnmanagedView};
 use partage_protocol::size::{format_bytes, format_duration, parse_amount, parse_duration};
 use serde_json::json;
 
@@ -14,6 +14,7 @@ use crate::launch_broker;
 use crate::place::{Place, Rule};
 use crate::report::{Report, command_line, table, timestamp};
 use crate::terminal::{Style, model};
+use crate::time;
 
 /// How long a broker may take for an answer that needs no waiting.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -107,6 +108,7 @@ fn ps_text(style: &Style, jobs: &[JobView], unmanaged: &[UnmanagedView]) -> Stri
             &rows,
         )
     };
+    text.push_str(&time::table(style, jobs));
     for process in unmanaged {
         text.push_str(&unmanaged_text(process));
     }
@@ -143,7 +145,7 @@ fn unmanaged_text(process: &UnmanagedView) -> String {
 }
 
 /// The device's number; a job that ended may have had one that is not here any more.
-fn gpu(device: &JobDeviceView) -> String {
+pub fn gpu(device: &JobDeviceView) -> String {
     match device.index {
         u32::MAX => "?".to_owned(),
         index => index.to_string(),
@@ -168,7 +170,7 @@ pub fn get(arguments: &Get, place: &Place, report: &Report) -> Outcome<u8> {
 
 /// `partage set`.
 pub fn set(arguments: &Set, place: &Place, report: &Report) -> Outcome<u8> {
-    let (mut mem, mut mem_request) = (None, None);
+    let (mut mem, mut mem_request, mut terms) = (None, None, TermsChange::default());
     for setting in &arguments.settings {
         let (key, value) = setting
             .split_once('=')
@@ -176,18 +178,24 @@ pub fn set(arguments: &Set, place: &Place, report: &Report) -> Outcome<u8> {
         let place = match key {
             "mem" => &mut mem,
             "mem-request" => &mut mem_request,
-            _ => {
-                let hint = "what can: mem=SIZE, mem=PCT, mem-request=SIZE, mem-request=PCT";
-                return Err(Failure::new(Kind::Invalid, format!("{key} cannot be set")).hint(hint));
-            }
+            _ => time::place_of(&mut terms, key).ok_or_else(|| {
+                let hint = "what can: mem=SIZE|PCT, mem-request=SIZE|PCT, compute=PCT, compute-max=PCT, weight=N, \
+                            priority=low|normal|high|realtime";
+                Failure::new(Kind::Invalid, format!("{key} cannot be set")).hint(hint)
+            })?,
         };
-        parse_amount(value).map_err(|e| Failure::new(Kind::Invalid, format!("{key}: {e}")))?;
+        let checked = match key {
+            "mem" | "mem-request" => parse_amount(value).map(drop).map_err(|e| e.to_string()),
+            _ => time::check(key, value).map_err(|e| e.to_string()),
+        };
+        checked.map_err(|why| Failure::new(Kind::Invalid, format!("{key}: {why}")))?;
         *place = Some(value.to_owned());
     }
     let request = Request::Set {
         target: arguments.target.clone(),
         mem,
         mem_request,
+        terms,
     };
     show_job(place, report, &request, |_, job| {
         let one = |d: &JobDeviceView| {
@@ -203,11 +211,12 @@ pub fn set(arguments: &Set, place: &Place, report: &Report) -> Outcome<u8> {
                 bytes => format!(", promised {}", format_bytes(bytes)),
             };
             format!(
-                "{}: limit {} on GPU {}{promised}, in use {}{note}\n",
+                "{}: limit {} on GPU {}{promised}, in use {}{}{note}\n",
                 job.job,
                 limit(d),
                 gpu(d),
-                format_bytes(d.used_bytes)
+                format_bytes(d.used_bytes),
+                time::terms_text(&job.terms)
             )
         };
         job.devices.iter().map(one).collect()
@@ -246,6 +255,7 @@ fn job_text(style: &Style, job: &JobView) -> String {
             style.text(&job.labels.iter().map(one).collect::<Vec<_>>().join(" ")),
         ));
     }
+    lines.extend(time::terms_lines(style, &job.terms));
     for device in &job.devices {
         lines.push((
             "gpu",
@@ -267,6 +277,7 @@ fn job_text(style: &Style, job: &JobView) -> String {
             ),
         ));
         lines.push(("  granted", format_bytes(device.granted_bytes)));
+        lines.extend(time::time_lines(style, device));
     }
     let denied = &job.denied;
     lines.push((

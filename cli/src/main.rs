@@ -29,6 +29,7 @@ mod sim;
 mod status;
 mod supervise;
 mod terminal;
+mod time;
 mod why;
 
 use std::ffi::{OsStr, OsString};

@@ -3,8 +3,9 @@
 //!
 //! A job's environment can only lower what the job has, so a `run` inside stays in the job, on its devices, under its
 //! limit. A lower limit goes to COMMAND in `PARTAGE_MEM_BYTES`, where it holds while no broker answers; the broker keeps
-//! one limit per job, so that is said, and refused with `--strict`. Whether we are inside is asked of the broker, not of
-//! the environment: a terminal multiplexer that was started in a job keeps the job's variables for ever.
+//! one limit per job, so that is said, and refused with `--strict`. So are terms of time: they are the job's. Whether we
+//! are inside is asked of the broker, not of the environment: a terminal multiplexer that was started in a job keeps the
+//! job's variables for ever.
 
 use std::env;
 use std::io::IsTerminal;
@@ -88,8 +89,13 @@ pub fn run(arguments: &Run, job: &JobView, command: Command, place: &Place, repo
     let outer = lowest(held, job.devices.iter().filter_map(|d| d.limit_bytes).max());
     let limit = lowest(asked.map(|amount| amount.on(usable)), outer);
     let is_lower = asked.is_some_and(|amount| outer.is_none_or(|outer| amount.on(usable) < outer));
-    let text = sentence(job, outer, asked, limit.filter(|_| is_lower));
-    if is_lower && arguments.strict {
+    let mut text = sentence(job, outer, asked, limit.filter(|_| is_lower));
+    let terms = terms_asked(arguments);
+    if !terms.is_empty() {
+        text.push_str(&format!("; {} does not hold inside a job", terms.join(", ")));
+    }
+    let is_unenforced = is_lower || !terms.is_empty();
+    if is_unenforced && arguments.strict {
         let hint = "start it outside the job for a limit of its own";
         return Err(Failure::new(Kind::Unmanageable, format!("--strict: {text}")).hint(hint));
     }
@@ -106,7 +112,7 @@ pub fn run(arguments: &Run, job: &JobView, command: Command, place: &Place, repo
         return Ok(0);
     }
     // What is not enforced is said in any case.
-    if is_lower || (!arguments.quiet && (asked.is_some() || std::io::stderr().is_terminal())) {
+    if is_unenforced || (!arguments.quiet && (asked.is_some() || std::io::stderr().is_terminal())) {
         report.say(&text);
     }
     let Command {
@@ -130,6 +136,19 @@ fn lowest(a: Option<u64>, b: Option<u64>) -> Option<u64> {
         (Some(a), Some(b)) => Some(a.min(b)),
         (a, b) => a.or(b),
     }
+}
+
+/// The terms of time that were asked, as options.
+fn terms_asked(arguments: &Run) -> Vec<String> {
+    let terms = [
+        ("--compute", &arguments.compute),
+        ("--compute-max", &arguments.compute_max),
+        ("--weight", &arguments.weight),
+        ("--priority", &arguments.priority),
+        ("--time-limit", &arguments.time_limit),
+    ];
+    let said = |(option, value): (&str, &Option<String>)| Some(format!("{option} {}", value.as_ref()?));
+    terms.into_iter().filter_map(said).collect()
 }
 
 /// `lower` is the limit that was asked, where it is lower than the job's.
@@ -171,6 +190,25 @@ fn usable_bytes(place: &Place, job: &JobView) -> Outcome<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_term_of_time_is_said_not_to_hold() {
+        let value = Some("x".to_owned());
+        let arguments = Run {
+            compute: value.clone(),
+            compute_max: value.clone(),
+            weight: value.clone(),
+            priority: value.clone(),
+            time_limit: value,
+            ..Run::default()
+        };
+        let said = terms_asked(&arguments).join(", ");
+        assert_eq!(
+            said,
+            "--compute x, --compute-max x, --weight x, --priority x, --time-limit x"
+        );
+        assert!(terms_asked(&Run::default()).is_empty());
+    }
 
     #[test]
     fn of_two_limits_the_lower_holds() {

@@ -22,13 +22,18 @@ use crate::judge::verdict::{Caller, Unmanaged, judge, own_program};
 use crate::place::Place;
 use crate::report::Report;
 use crate::run_settings::read_settings;
-use crate::{installed, launch_broker, library_copy, nested, terminal};
+use crate::{installed, launch_broker, library_copy, nested, terminal, time};
 
 /// Variables that `run` reads instead of options. They have done their work: COMMAND does not get them, or a `run`
 /// inside would read them again.
 const TWINS: &[&str] = &[
     "PARTAGE_MEM",
     "PARTAGE_MEM_REQUEST",
+    "PARTAGE_COMPUTE",
+    "PARTAGE_COMPUTE_MAX",
+    "PARTAGE_WEIGHT",
+    "PARTAGE_PRIORITY",
+    "PARTAGE_TIME_LIMIT",
     "PARTAGE_GPU",
     "PARTAGE_ON_FULL",
     "PARTAGE_WAIT_TIMEOUT",
@@ -159,7 +164,7 @@ type Said = Option<(Instant, String)>;
 
 /// What the broker said in the end.
 enum Answer {
-    Admitted(Admitted),
+    Admitted(Box<Admitted>),
     Said(String),
 }
 
@@ -202,7 +207,7 @@ impl Admission<'_> {
         let fail = |error: ConnectionError| error.into_failure(&self.place.dir);
         let began = Instant::now();
         let mut connection = launch_broker::reach(self.place)?;
-        match connection.say(&Request::Run(request.clone())) {
+        match connection.say(&Request::Run(Box::new(request.clone()))) {
             Ok(()) => {}
             Err(ConnectionError::Ended) => return Ok(Err(ConnectionError::Ended)),
             Err(other) => return Err(fail(other)),
@@ -215,7 +220,7 @@ impl Admission<'_> {
                     return Ok(Ok(Answer::Said(format!("would wait: {}", wait_text(&waiting)))));
                 }
                 Ok(Reply::Waiting(waiting)) => self.say_waiting(&waiting, said),
-                Ok(Reply::Admitted(admitted)) => return Ok(Ok(Answer::Admitted(admitted))),
+                Ok(Reply::Admitted(admitted)) => return Ok(Ok(Answer::Admitted(Box::new(admitted)))),
                 Ok(Reply::Done { message }) if request.dry_run => return Ok(Ok(Answer::Said(message))),
                 Ok(Reply::Error(error)) => return Err(error.into()),
                 Ok(other) => return Err(fail(ConnectionError::Unreadable(format!("{other:?}")))),
@@ -303,11 +308,15 @@ pub fn remove_twins(environment: &mut Environment) {
     TWINS.iter().for_each(|name| environment.remove(name));
 }
 
-/// `on GPU 3 (H200), limit 35.2 GiB`, and how far a private broker's word goes.
+/// `on GPU 3 (H200), limit 35.2 GiB, promise 30 %`, and how far a private broker's word goes.
 fn on_devices(admitted: &Admitted) -> String {
-    let mut text = format!("on {}", devices_text(&admitted.devices));
+    let mut text = format!(
+        "on {}{}",
+        devices_text(&admitted.devices),
+        time::terms_text(&admitted.terms)
+    );
     let has_limit = admitted.devices.iter().any(|device| device.limit_bytes.is_some());
-    if admitted.is_private && has_limit {
+    if admitted.is_private && (has_limit || admitted.terms.promise > 0.0) {
         text.push_str("; promised among your own jobs only");
     }
     text
@@ -367,6 +376,7 @@ fn without_token(admitted: &Admitted) -> Value {
         "devices": admitted.devices,
         "is_private": admitted.is_private,
         "notes": admitted.notes,
+        "terms": admitted.terms,
     })
 }
 
@@ -393,6 +403,7 @@ mod tests {
             request_from: String::new(),
             overhead_bytes: 0,
             managed_bytes: 0,
+            time: None,
         }
     }
 

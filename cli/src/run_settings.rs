@@ -5,6 +5,10 @@ use clap::parser::ValueSource;
 use partage_protocol::admin::RunRequest;
 use partage_protocol::aliases::Variable;
 use partage_protocol::size::{Amount, SizeError, parse_amount, parse_duration};
+use partage_protocol::terms::{
+    TermError, format_part, parse_cap, parse_class, parse_promise, parse_time_limit, parse_weight,
+};
+use partage_protocol::time_aliases::TimeVariable;
 
 use crate::arguments::{OnFull, Run};
 use crate::failure::{Failure, Kind, Outcome};
@@ -42,6 +46,7 @@ pub fn read_settings(arguments: &Run, sources: &clap::ArgMatches) -> Outcome<Run
         .as_deref()
         .map(|t| parse_duration(t).map_err(|e| bad("wait_timeout", e.to_string())))
         .transpose()?;
+    let terms = read_terms(arguments, &bad)?;
     let mut labels = Vec::new();
     for label in &arguments.label {
         match label.split_once('=') {
@@ -54,6 +59,12 @@ pub fn read_settings(arguments: &Run, sources: &clap::ArgMatches) -> Outcome<Run
         mem_request: arguments.mem_request.clone(),
         mem_from: from_variable(sources, "mem"),
         mem_request_from: from_variable(sources, "mem_request"),
+        compute: arguments.compute.clone(),
+        compute_max: arguments.compute_max.clone(),
+        weight: arguments.weight.clone(),
+        priority: arguments.priority.clone(),
+        time_limit_ns: terms,
+        from_variables: TERMS.iter().filter_map(|id| from_variable(sources, id)).collect(),
         aliases: aliases_here(),
         gpu: arguments.gpu.clone(),
         name: arguments.name.clone(),
@@ -66,15 +77,49 @@ pub fn read_settings(arguments: &Run, sources: &clap::ArgMatches) -> Outcome<Run
     })
 }
 
-/// Other tools' memory variables of this process, by name. The broker reads them: it knows which ones count.
+/// The terms of time, by their ids here.
+const TERMS: [&str; 5] = ["compute", "compute_max", "weight", "priority", "time_limit"];
+
+/// Checks the terms of time; answers the time limit in nanoseconds.
+fn read_terms(arguments: &Run, bad: &dyn Fn(&str, String) -> Failure) -> Outcome<Option<u64>> {
+    fn read<T>(
+        (id, text): (&str, &Option<String>),
+        parse: fn(&str) -> Result<T, TermError>,
+        bad: &dyn Fn(&str, String) -> Failure,
+    ) -> Outcome<Option<T>> {
+        let parsed = text.as_deref().map(parse).transpose();
+        parsed.map_err(|why| bad(id, why.to_string()))
+    }
+    let promise = read(("compute", &arguments.compute), parse_promise, bad)?;
+    let cap = read(("compute_max", &arguments.compute_max), parse_cap, bad)?.flatten();
+    if let (Some(promise), Some(cap)) = (promise, cap)
+        && promise > cap
+    {
+        let why = format!(
+            "{} is more than the cap of {}: promise at most the cap",
+            format_part(promise),
+            format_part(cap)
+        );
+        return Err(bad("compute", why));
+    }
+    read(("weight", &arguments.weight), parse_weight, bad)?;
+    read(("priority", &arguments.priority), parse_class, bad)?;
+    read(("time_limit", &arguments.time_limit), parse_time_limit, bad)
+}
+
+/// Other tools' variables of this process about memory and time, by name. The broker reads them: it knows which ones count.
 pub fn aliases_here() -> Vec<(String, String)> {
     let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
     let mut found: Vec<(String, String)> = std::env::vars_os()
         .map(|(name, value)| (text(name), text(value)))
-        .filter(|(name, value)| Variable::of(name.as_bytes()).is_some() && !value.is_empty())
+        .filter(|(name, value)| is_alias(name) && !value.is_empty())
         .collect();
     found.sort();
     found
+}
+
+fn is_alias(name: &str) -> bool {
+    Variable::of(name.as_bytes()).is_some() || TimeVariable::of(name.as_bytes()).is_some()
 }
 
 /// The variable that an option's value came from, if it did.

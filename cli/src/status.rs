@@ -12,6 +12,7 @@ use crate::jobs::{ask as ask_broker, unexpected};
 use crate::place::Place;
 use crate::report::{Report, count, table, wrapped};
 use crate::terminal::{Style, model};
+use crate::time;
 
 /// What the broker says of itself and its devices.
 ///
@@ -35,6 +36,7 @@ pub fn status(place: &Place, report: &Report) -> Outcome<u8> {
 fn text(style: &Style, status: &StatusView) -> String {
     let mut text = devices(style, &status.devices);
     for device in &status.devices {
+        text.push_str(&time::device_line(device));
         for note in &device.notes {
             text.push_str(&wrapped(&style.text(note), style.width, 0));
         }
@@ -98,6 +100,17 @@ fn devices(style: &Style, devices: &[DeviceView]) -> String {
     )
 }
 
+/// `25%`, `25% 30% time`, `30% time`, `-`.
+fn asks(job: &QueuedView) -> String {
+    let time = job.compute.as_ref().map(|part| format!("{part} time"));
+    let parts: Vec<String> = job.mem.iter().cloned().chain(time).collect();
+    if parts.is_empty() {
+        "-".to_owned()
+    } else {
+        parts.join(" ")
+    }
+}
+
 fn queue(style: &Style, queue: &[QueuedView]) -> String {
     let rows: Vec<Vec<String>> = queue
         .iter()
@@ -105,7 +118,7 @@ fn queue(style: &Style, queue: &[QueuedView]) -> String {
             vec![
                 job.job.clone(),
                 style.fit(&job.user, 10),
-                job.mem.clone().unwrap_or_else(|| "-".to_owned()),
+                asks(job),
                 format_duration(job.waited_ns),
                 job.reason.clone(),
             ]

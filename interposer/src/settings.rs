@@ -3,7 +3,7 @@
 
 use core::ffi::CStr;
 
-use partage_protocol::aliases::{self, Variable};
+use partage_protocol::aliases::{self, TimeVariable, Variable};
 use partage_protocol::message::{ENVIRONMENT_BYTES, MAX_DEVICES, TOKEN_BYTES};
 
 use crate::sys;
@@ -96,17 +96,23 @@ impl Settings {
         if self.has_token || self.memory_limit.is_some() {
             return;
         }
-        let mut is_any = false;
+        let (mut is_any, mut is_memory) = (false, false);
         sys::each_variable(|entry| {
             let name = entry.split(|byte| *byte == b'=').next().unwrap_or(&[]);
-            let is_alias = Variable::of(name).is_some() && entry.len() > name.len() + 1;
+            let is_set = entry.len() > name.len() + 1;
+            let limits_memory = is_set && Variable::of(name).is_some();
+            // The broker reads those about time; without one, time is open.
+            let is_alias = limits_memory || (is_set && TimeVariable::of(name).is_some());
             if is_alias || name == b"CUDA_VISIBLE_DEVICES" {
                 is_any |= is_alias;
+                is_memory |= limits_memory;
                 self.environment.push(entry).push([0]);
             }
         });
         if !is_any {
             self.environment.clear();
+        }
+        if !is_memory {
             return;
         }
         self.memory_limit = match aliases::lowest(self.environment.as_bytes()) {

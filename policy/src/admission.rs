@@ -19,14 +19,23 @@ use crate::job::{Job, JobRecord, Phase, Placement, Queued, Slot};
 use crate::placement::Unplaced;
 use crate::policy::{Machine, Policy};
 use crate::request::RunSpec;
+use crate::terms::Terms;
+
+/// `, promise 30 %, cap 50 %`; empty for the usual terms.
+fn after(terms: &Terms) -> String {
+    match terms.shown() {
+        text if text.is_empty() => text,
+        text => format!(", {text}"),
+    }
+}
 
 /// A waiting `run` hears again after this long.
 const REMIND_NS: u64 = 60 * SECOND_NS;
 
 impl Policy {
     pub(crate) fn run<M: Machine>(&mut self, run: Run, machine: &M, now_ns: u64) {
-        let is_on = |family| self.config.is_on(family);
-        let spec = match RunSpec::from_request(&run.request, is_on).and_then(|spec| {
+        let spec = match RunSpec::from_request(&run.request, &self.config).and_then(|spec| {
+            self.check_class(&spec.terms, &run.caller)?;
             self.check_name_is_free(&run, machine, now_ns)?;
             Ok(spec)
         }) {
@@ -53,6 +62,7 @@ impl Policy {
             environment: String::new(),
             is_strict: request.strict,
             devices: Vec::new(),
+            terms: spec.terms.clone(),
             started_unix_ns: run.unix_ns,
         };
         let queued = Queued {
@@ -99,7 +109,7 @@ impl Policy {
             }
         }
         let message = match self.place(spec, &claimed, machine) {
-            Ok(places) => format!("would start now on {}", self.describe(&places)),
+            Ok(places) => format!("would start now on {}{}", self.describe(&places), after(&spec.terms)),
             Err(Unplaced::NoRoom { reason, .. }) => format!("would wait: {reason}"),
             Err(Unplaced::Refused(why)) => return self.refuse(ticket, why),
         };
@@ -197,10 +207,13 @@ impl Policy {
                 Slot::new(JobLedger::new(limit, place.request.min(limit)))
             })
             .collect();
+        let started_unix_ns = self.unix_ns(now_ns);
         let Some(job) = self.jobs.get_mut(&id) else {
             return Ok(());
         };
         let waiting = std::mem::replace(&mut job.phase, Phase::Live);
+        let asked_unix_ns = std::mem::replace(&mut job.record.started_unix_ns, started_unix_ns);
+        job.time_limit_at_ns = job.record.terms.time_limit_ns.map(|limit| now_ns.saturating_add(limit));
         job.record.devices.clone_from(&places);
         job.slots = slots;
         for place in &places {
@@ -215,6 +228,8 @@ impl Policy {
         if let Some(short) = places.iter().find(|place| !is_kept(place)).map(|place| place.device) {
             if let Some(job) = self.jobs.get_mut(&id) {
                 job.phase = waiting;
+                job.record.started_unix_ns = asked_unix_ns;
+                job.time_limit_at_ns = None;
                 job.record.devices.clear();
                 job.slots.clear();
             }
@@ -240,11 +255,12 @@ impl Policy {
     fn announce_admission<M: Machine>(&mut self, id: JobId, waited: Phase, machine: &M, now_ns: u64) {
         let Some(job) = self.jobs.get(&id) else { return };
         let record = job.record.clone();
-        let on = self.describe(&record.devices);
+        let on = self.describe(&record.devices) + &after(&record.terms);
         self.command(
             Action::SaveJob(Box::new(record.clone())),
             "the next broker must know the job",
         );
+        self.show_terms(id, "the job was admitted");
         if let Some(process) = record.first {
             self.command(
                 Action::Watch { job: id, process },
@@ -269,7 +285,11 @@ impl Policy {
                 token,
                 devices,
                 is_private: self.config.is_private,
-                notes: pictures.filter_map(|picture| picture.overcommit_note()).collect(),
+                notes: pictures
+                    .filter_map(|picture| picture.overcommit_note())
+                    .chain(record.devices.iter().filter_map(|place| self.time_note(place.device)))
+                    .collect(),
+                terms: record.terms.view(Some(record.started_unix_ns), true),
             });
             self.reply(
                 queued.ticket,

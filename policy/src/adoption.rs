@@ -34,6 +34,8 @@ impl Policy {
         for record in adoption.jobs {
             self.next_job = self.next_job.max(record.id.saturating_add(1));
             let mut job = Job::new(record, Phase::Live);
+            let limit_ns = job.record.terms.time_limit_ns;
+            job.time_limit_at_ns = self.adopted_time_limit(limit_ns, job.record.started_unix_ns, now_ns);
             let clients = adoption.clients.iter().filter(|known| known.job == job.id());
             let clients: Vec<ClientId> = clients.map(|known| known.client).collect();
             for (slot, place) in job.record.devices.iter().enumerate() {
@@ -51,7 +53,9 @@ impl Policy {
                 let reason = "adopted: is its first process still there?";
                 self.command(Action::Watch { job: job.id(), process }, reason);
             }
-            self.jobs.insert(job.id(), job);
+            let id = job.id();
+            self.jobs.insert(id, job);
+            self.show_terms(id, "the job was adopted");
         }
         for known in adoption.clients {
             let Some(job) = self.jobs.get_mut(&known.job) else {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Changing a live job: its memory limit and promise, and its end.
+//! Changing a live job: its memory limit and promise, its terms of time, and its end.
 //!
 //! A promise that equals the limit follows it. A raised promise is admitted again like a new one, but against the room
 //! of the moment: it does not queue, and it may pass waiting requests, because the job already runs. A limit below use
@@ -74,17 +74,18 @@ impl Policy {
         machine: &M,
         now_ns: u64,
     ) {
-        match self.change_memory(caller, target, change, machine, now_ns) {
+        match self.change_job(caller, target, change, machine, now_ns) {
             Ok(id) => {
                 if let Some(view) = self.job_view(id, caller, machine) {
-                    self.reply(ticket, Reply::Job(view), "the limit is changed");
+                    self.reply(ticket, Reply::Job(view), "it is changed");
                 }
             }
             Err(why) => self.refuse(ticket, why),
         }
     }
 
-    fn change_memory<M: Machine>(
+    /// All that is named changes, or nothing.
+    fn change_job<M: Machine>(
         &mut self,
         caller: &Caller,
         target: &TargetQuery,
@@ -93,24 +94,59 @@ impl Policy {
         now_ns: u64,
     ) -> Result<JobId, ErrorView> {
         let id = self.resolve(target, caller, Access::Change)?;
-        let wanted = Wanted::read(change, caller)?.ok_or_else(|| {
-            invalid(
-                "nothing to set".into(),
-                Some(format!("partage set {id} mem=8GiB, or mem-request=4GiB")),
-            )
-        })?;
+        let wanted = Wanted::read(change, caller)?;
+        let terms = match self.jobs.get(&id) {
+            Some(job) => job.record.terms.changed(&change.terms, caller)?,
+            None => None,
+        };
+        if wanted.is_none() && terms.is_none() {
+            let hint = format!("partage set {id} mem=8GiB, mem-request=4GiB, compute=30%, weight=300, …");
+            return Err(invalid("nothing to set".into(), Some(hint)));
+        }
         if let Some(Phase::Waiting(queued)) = self.jobs.get(&id).map(|job| &job.phase) {
-            let spec = wanted.in_queue(&queued.spec);
+            let mut spec = wanted.map_or_else(|| queued.spec.clone(), |wanted| wanted.in_queue(&queued.spec));
+            if let Some(terms) = terms {
+                if terms.class != spec.terms.class {
+                    self.check_class(&terms, caller)?;
+                }
+                spec.terms = terms;
+            }
             // Judged before it replaces what was valid; its turn comes at the end of this step.
             if let Err(Unplaced::Refused(why)) = self.place(&spec, &[], machine) {
                 return Err(why);
             }
-            if let Some(Phase::Waiting(queued)) = self.jobs.get_mut(&id).map(|job| &mut job.phase) {
-                queued.mem_text = spec.shown();
-                queued.spec = spec;
+            if let Some(job) = self.jobs.get_mut(&id) {
+                job.record.terms.clone_from(&spec.terms);
+                if let Phase::Waiting(queued) = &mut job.phase {
+                    queued.mem_text = spec.shown();
+                    queued.spec = spec;
+                }
             }
             return Ok(id);
         }
+        if let Some(terms) = &terms {
+            self.check_terms(id, terms, caller, machine)?;
+        }
+        if let Some(wanted) = wanted {
+            self.change_memory(id, &wanted, machine, now_ns)?;
+        }
+        if let Some(terms) = terms {
+            self.take_terms(id, terms);
+        }
+        if let Some(record) = self.jobs.get(&id).map(|job| job.record.clone()) {
+            self.command(Action::SaveJob(Box::new(record)), "what it may have changed");
+        }
+        Ok(id)
+    }
+
+    /// A live job's limits and promises of memory change. The caller saves the record.
+    fn change_memory<M: Machine>(
+        &mut self,
+        id: JobId,
+        wanted: &Wanted,
+        machine: &M,
+        now_ns: u64,
+    ) -> Result<(), ErrorView> {
         let old = self
             .jobs
             .get(&id)
@@ -118,7 +154,7 @@ impl Policy {
             .unwrap_or_default();
         let new = old
             .iter()
-            .map(|place| self.replaced(place, &wanted))
+            .map(|place| self.replaced(place, wanted))
             .collect::<Result<Vec<_>, _>>()?;
         for (old, new) in old.iter().zip(&new) {
             self.check_raise(id, old, new, machine)?;
@@ -132,9 +168,6 @@ impl Policy {
             return Err(why);
         }
         let now = self.describe(&new);
-        if let Some(record) = self.jobs.get(&id).map(|job| job.record.clone()) {
-            self.command(Action::SaveJob(Box::new(record)), "its limits changed");
-        }
         self.show_pages(id);
         let is_over = self
             .jobs
@@ -146,7 +179,7 @@ impl Policy {
             ""
         };
         self.publish("limit-changed", Some(id), None, format!("{id} has {now} now{over}"));
-        Ok(id)
+        Ok(())
     }
 
     /// A placement under new amounts.
@@ -313,6 +346,7 @@ impl Policy {
                     tickets: vec![ticket],
                     kill_at_ns,
                     is_killed: false,
+                    reason: "it was stopped".to_owned(),
                 })
             }
         }

@@ -10,6 +10,7 @@ use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 
 use crate::event::Ticket;
 use crate::job::{EndedJob, JobRecord, Process};
+use crate::terms::Terms;
 
 /// One thing to do and why.
 #[derive(Clone, Debug, PartialEq)]
@@ -105,6 +106,16 @@ pub enum Action {
     },
     /// Write the job's record, so that the next broker finds it.
     SaveJob(Box<JobRecord>),
+    /// These are the job's terms of time on these devices from now on: it was admitted or adopted, or they changed. Its
+    /// clients come with [`Action::Welcome`] and go with [`Action::ForgetClient`], the job with [`Action::ForgetJob`].
+    ShowTerms {
+        /// Whose.
+        job: JobId,
+        /// Its devices, slot 0 first.
+        devices: Vec<DeviceUuid>,
+        /// What it may have on each.
+        terms: Terms,
+    },
     /// The job ended: remove its record.
     ForgetJob(JobId),
     /// Write down what is remembered of a job that ended, so that the next broker can tell of it.

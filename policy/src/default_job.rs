@@ -11,6 +11,8 @@ use partage_protocol::aliases::{Asked, Variable, asked};
 use partage_protocol::job_ledger::JobLedger;
 use partage_protocol::message::MAX_DEVICES;
 use partage_protocol::size::format_bytes;
+use partage_protocol::terms::{cap_of, format_part};
+use partage_protocol::time_aliases::{self, TimeVariable};
 use partage_protocol::units::{DeviceUuid, JobId};
 
 use crate::command::Action;
@@ -19,9 +21,13 @@ use crate::event::{Attaching, Membership};
 use crate::job::{Job, JobRecord, Origin, Phase, Placement, Slot};
 use crate::placement::visible;
 use crate::policy::{Machine, Policy};
+use crate::terms::Terms;
 
 /// The limit where variables cannot be read: a limit of 0 would read as none.
 const NOTHING: u64 = 1;
+
+/// The cap where variables cannot be read, in millionths.
+const UNREADABLE_CAP_PPM: u32 = 10_000;
 
 /// What an environment asks for.
 enum Environment {
@@ -60,6 +66,7 @@ impl Policy {
         if devices.is_empty() {
             return Err("the broker sees no device".into());
         }
+        let (terms, terms_note) = self.default_terms(&attaching.membership);
         let id = JobId(self.next_job);
         self.next_job = self.next_job.saturating_add(1);
         let record = JobRecord {
@@ -76,6 +83,7 @@ impl Policy {
             environment: key(&attaching.membership),
             is_strict: false,
             devices: devices.clone(),
+            terms,
             started_unix_ns: attaching.unix_ns,
         };
         let mut job = Job::new(record.clone(), Phase::Live);
@@ -83,7 +91,7 @@ impl Policy {
             .iter()
             .map(|place| Slot::new(JobLedger::new(self.limit_of(place.device, place.limit), 0)))
             .collect();
-        if let Some(note) = &note {
+        for note in note.iter().chain(&terms_note) {
             job.note(note.clone());
         }
         self.jobs.insert(id, job);
@@ -94,6 +102,7 @@ impl Policy {
             Action::SaveJob(Box::new(record)),
             "the next broker must know the default job",
         );
+        self.show_terms(id, "a default job began");
         let pid = attaching.process.pid;
         let text = match devices.iter().find(|place| place.limit.is_some()) {
             None => format!("{id} is the default job of pid {pid}"),
@@ -104,10 +113,35 @@ impl Policy {
             ),
         };
         self.publish("job-admitted", Some(id), Some(pid), text);
-        if let Some(note) = note {
+        for note in note.into_iter().chain(terms_note) {
             self.publish("notice", Some(id), Some(pid), note);
         }
         Ok(id)
+    }
+
+    /// What other tools' variables leave a default job of time: they can only lower. A cap that cannot be read is a
+    /// small one, never none.
+    fn default_terms(&self, membership: &Membership) -> (Terms, Option<String>) {
+        let mut terms = Terms::default();
+        let asked = match time_aliases::asked(&membership.environment, |variable| self.config.is_time_on(variable)) {
+            Ok(asked) => asked,
+            Err(why) => {
+                terms.cap_ppm = Some(UNREADABLE_CAP_PPM);
+                terms.origin.cap.clone_from(&why.text);
+                let cap = format_part(UNREADABLE_CAP_PPM);
+                let note = format!("{why}; what it allows cannot be known, so the cap is {cap}: mend or unset it");
+                return (terms, Some(note));
+            }
+        };
+        if let Some(cap) = asked.cap {
+            terms.cap_ppm = cap_of(cap.value);
+            terms.origin.cap = cap.text;
+        }
+        if let Some(class) = asked.class.filter(|class| class.value < terms.class) {
+            terms.class = class.value;
+            terms.origin.class = class.text;
+        }
+        (terms, None)
     }
 
     /// Every device with what the environment leaves of it, and what is worth a note.
@@ -206,11 +240,16 @@ fn key(membership: &Membership) -> String {
     if membership.is_environment_cut {
         return "cut".into();
     }
-    if says_anything(&membership.environment) {
+    let is_time = |name: &str| TimeVariable::of(name.as_bytes()).is_some();
+    let says_time = membership
+        .environment
+        .iter()
+        .any(|(name, value)| is_time(name) && !value.is_empty());
+    if says_anything(&membership.environment) || says_time {
         let mut entries: Vec<String> = membership
             .environment
             .iter()
-            .filter(|(name, _)| name == VISIBLE || Variable::of(name.as_bytes()).is_some())
+            .filter(|(name, _)| name == VISIBLE || is_time(name) || Variable::of(name.as_bytes()).is_some())
             .map(|(name, value)| format!("{name}={value}"))
             .collect();
         entries.sort();

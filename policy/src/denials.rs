@@ -188,6 +188,7 @@ impl Policy {
             who: self.holder_name(&held.who, caller),
             gpu,
             bytes: held.bytes,
+            compute: None,
         };
         DenialView {
             time_ns: denial.unix_ns,

@@ -4,11 +4,12 @@
 //! Every event is a fact or a request with everything that the decision needs; the policy asks nobody. Bytes are `u64`,
 //! times nanoseconds of the broker's monotonic clock unless a field says Unix time.
 
-use partage_protocol::admin::RunRequest;
+use partage_protocol::admin::{RunRequest, TermsChange};
 use partage_protocol::message::TOKEN_BYTES;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 
 use crate::job::{EndedJob, JobRecord, Process};
+use crate::measured_time::JobTime;
 
 /// A connection of the command line on which a reply is owed; chosen by the broker, never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -170,6 +171,8 @@ pub struct Change {
     pub mem: Option<String>,
     /// New promise.
     pub mem_request: Option<String>,
+    /// New terms of time.
+    pub terms: TermsChange,
 }
 
 /// A target as a caller wrote it.
@@ -295,6 +298,9 @@ pub enum Event {
         /// Its number.
         value: u64,
     },
+    /// What jobs got of their devices' time: everything that is measured now, once a second while anything is. Who is
+    /// not in it is not measured any more.
+    Time(Vec<JobTime>),
     /// Time passed: due at [`Policy::next_deadline`](crate::Policy::next_deadline).
     Tick,
 }

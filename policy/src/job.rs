@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::denials::Denial;
 use crate::event::Ticket;
 use crate::request::RunSpec;
+use crate::terms::Terms;
 
 /// A job outlives its last process by this much, for a child that has not met the driver yet.
 pub const LINGER_NS: u64 = 5 * SECOND_NS;
@@ -104,7 +105,10 @@ pub struct JobRecord {
     pub is_strict: bool,
     /// Its devices, slot 0 first; empty while it waits.
     pub devices: Vec<Placement>,
-    /// Unix time of admission in nanoseconds.
+    /// What it may have of their time; the usual for a job of a broker that knew none.
+    #[serde(default)]
+    pub terms: Terms,
+    /// Unix time of admission in nanoseconds; of the request while it waits.
     pub started_unix_ns: u64,
 }
 
@@ -214,6 +218,8 @@ pub(crate) struct Stopping {
     pub tickets: Vec<Ticket>,
     pub kill_at_ns: u64,
     pub is_killed: bool,
+    /// Why, for the job's end.
+    pub reason: String,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -236,6 +242,8 @@ pub(crate) struct Job {
     pub is_first_alive: bool,
     pub linger_until_ns: Option<u64>,
     pub stopping: Option<Stopping>,
+    /// When its time limit is over; none without one, and once it was acted on.
+    pub time_limit_at_ns: Option<u64>,
     pub denied: DeniedView,
     /// Sentences worth a user's attention, without repetition.
     pub notes: Vec<String>,
@@ -289,6 +297,7 @@ impl Job {
             is_first_alive,
             linger_until_ns: None,
             stopping: None,
+            time_limit_at_ns: None,
             denied: DeniedView::default(),
             notes: Vec::new(),
             strangers: BTreeMap::new(),

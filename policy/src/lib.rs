@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Admission, quota, queue and placement as pure functions: `Policy::step(now, event, machine) -> commands`.
+//! Admission, quota, terms of time, queue and placement as pure functions: `Policy::step(now, event, machine) -> commands`.
 //!
 //! No clock, no I/O, no threads, no logging, no `unsafe`; `clippy.toml` refuses the calls. Time is an argument, what
 //! happened is an [`Event`], what to do is a [`Command`] with its reason. The only things touched outside are the
@@ -15,7 +15,8 @@
 //!    or an overhead grew, a limit was lowered below use, or a promise beyond what is usable was admitted; then only
 //!    falling use. *Firm* is the promise, or where the promises on a device add up to more than it has, its part of what
 //!    there is (`room.rs`).
-//! 3. The queue is first come, first served among requests that could use a common device.
+//! 3. Σ promised parts of its time ≤ 1 × compute overcommit (1 unless configured).
+//! 4. The queue is first come, first served among requests that could use a common device.
 #![forbid(unsafe_code)]
 
 mod admission;
@@ -30,12 +31,16 @@ mod device;
 mod event;
 mod job;
 mod life;
+mod measured_time;
 mod overhead;
 mod placement;
 mod policy;
 mod request;
 mod room;
+mod slow;
 mod target;
+mod terms;
+mod time_limit;
 mod view;
 mod why;
 
@@ -54,7 +59,10 @@ pub use job::{
     REMEMBER_NS,
 };
 pub use life::STRICT_NS;
+pub use measured_time::{Cause, JobTime, Regime, TimeState};
 pub use overhead::{MEASURE_NS, Reading, UNAUDITED_NS};
 pub use policy::{Config, Machine, Policy};
 pub use request::{GpuChoice, GpuName, RunSpec, check_name, job_number};
 pub use target::Access;
+pub use terms::{Terms, TermsOrigin};
+pub use time_limit::TIME_LIMIT_GRACE_NS;

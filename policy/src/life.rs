@@ -215,6 +215,7 @@ impl Policy {
     }
 
     fn expire_job<M: Machine>(&mut self, id: JobId, machine: &M, now_ns: u64) {
+        self.expire_time_limit(id, now_ns);
         let Some(job) = self.jobs.get_mut(&id).filter(|job| job.is_live()) else {
             return;
         };
@@ -228,7 +229,7 @@ impl Policy {
                 job: id,
                 signal: Signal::Kill,
             };
-            actions.push((action, "the grace of stop is over".to_owned()));
+            actions.push((action, format!("{}, and the grace is over", stopping.reason)));
         }
         if job.record.is_strict {
             for (pid, since_ns) in &mut job.strangers {
@@ -278,6 +279,7 @@ impl Policy {
                 }
                 Phase::Live => {
                     due.extend(job.linger_until_ns);
+                    due.extend(job.time_limit_at_ns);
                     due.extend(
                         job.stopping
                             .iter()
@@ -306,8 +308,9 @@ impl Policy {
         if job.is_first_alive || !job.clients.is_empty() {
             return;
         }
-        if job.stopping.is_some() {
-            self.end(id, "it was stopped", machine, now_ns);
+        if let Some(stopping) = &job.stopping {
+            let reason = stopping.reason.clone();
+            self.end(id, &reason, machine, now_ns);
         } else if job.linger_until_ns.is_none() {
             job.linger_until_ns = Some(now_ns.saturating_add(LINGER_NS));
         }
@@ -330,6 +333,7 @@ impl Policy {
         let ended = job.remembered();
         let stopping = job.stopping.take();
         let devices: Vec<DeviceUuid> = job.record.devices.iter().map(|place| place.device).collect();
+        self.forget_times(id);
         self.command(Action::ForgetJob(id), why);
         if let Some(ended) = ended {
             self.command(Action::RememberJob(Box::new(ended)), "ended jobs answer for a day");

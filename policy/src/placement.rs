@@ -3,12 +3,14 @@
 //!
 //! Candidates come from `--gpu` narrowed by the caller's `CUDA_VISIBLE_DEVICES`, which is read as the driver reads it:
 //! indices and UUID beginnings, a list that ends at its first invalid entry. `auto` takes the least committed ones with
-//! room; ties go to the device with fewer jobs, then to the lower index.
+//! room, by the greater of the committed part of their memory and the promised part of their time; ties go to the
+//! smaller sum of both, then to the device with fewer jobs, then to the lower index.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use partage_protocol::admin::{ErrorCode, ErrorView, Holder};
 use partage_protocol::size::format_bytes;
+use partage_protocol::terms::format_part;
 use partage_protocol::units::{DeviceUuid, JobId};
 
 use crate::device::{Device, DeviceState};
@@ -16,6 +18,7 @@ use crate::event::DriverState;
 use crate::job::{Origin, Placement};
 use crate::policy::{Machine, Policy};
 use crate::request::{Amounts, GpuChoice, GpuName, RunSpec, unusable_alias};
+use crate::terms::{part, sort_holders};
 
 /// Why a request has no place.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,7 +47,11 @@ struct Candidate<'a> {
 /// What stands against a candidate at the moment.
 enum Obstacle {
     State(String),
-    Short { left: u64 },
+    /// What is short of memory (bytes) and of time (millionths) has that much left.
+    Short {
+        bytes: Option<u64>,
+        ppm: Option<u64>,
+    },
 }
 
 impl Policy {
@@ -64,7 +71,7 @@ impl Policy {
         let mut free = Vec::new();
         let mut obstacles = Vec::new();
         for (order, candidate) in possible.iter().enumerate() {
-            match self.obstacle(candidate, claimed, machine) {
+            match self.obstacle(candidate, spec, claimed, machine) {
                 Some(obstacle) => obstacles.push((candidate, obstacle)),
                 None => free.push((order, candidate)),
             }
@@ -114,7 +121,8 @@ impl Policy {
         };
         if let Some(aliases) = &spec.aliases {
             let uuids: Vec<String> = visible.iter().map(|device| device.seen.uuid.to_string()).collect();
-            aliases.check_devices(&uuids).map_err(|why| unusable_alias(&why))?;
+            let checked = aliases.check_devices(&uuids);
+            checked.map_err(|why| unusable_alias(&why, "--mem SIZE"))?;
         }
         let GpuChoice::Named(names) = &spec.gpu else {
             return Ok(visible);
@@ -232,6 +240,7 @@ impl Policy {
     fn obstacle<M: Machine>(
         &self,
         candidate: &Candidate<'_>,
+        spec: &RunSpec,
         claimed: &[(DeviceUuid, JobId)],
         machine: &M,
     ) -> Option<Obstacle> {
@@ -258,8 +267,11 @@ impl Policy {
         let left = self
             .picture(seen.uuid, machine)
             .map_or(0, |picture| picture.promisable(None));
+        let time_left = self.time_left(seen.uuid, None);
         // A job that is promised nothing needs no room.
-        (candidate.request > left).then_some(Obstacle::Short { left })
+        let bytes = (candidate.request > left).then_some(left);
+        let ppm = (u64::from(spec.terms.promise_ppm) > time_left).then_some(time_left);
+        (bytes.is_some() || ppm.is_some()).then_some(Obstacle::Short { bytes, ppm })
     }
 
     fn no_room<M: Machine>(
@@ -275,12 +287,13 @@ impl Policy {
             .take(4)
             .map(|(candidate, obstacle)| match obstacle {
                 Obstacle::State(text) => text.clone(),
-                Obstacle::Short { left } => format!(
-                    "GPU {} has {} of {} left",
-                    candidate.device.seen.index,
-                    format_bytes(*left),
-                    format_bytes(candidate.device.usable())
-                ),
+                Obstacle::Short { bytes, ppm } => {
+                    let usable = format_bytes(candidate.device.usable());
+                    let memory = bytes.map(|left| format!("{} of {usable} left", format_bytes(left)));
+                    let time = ppm.map(|left| format!("{} of its time left to promise", part(left)));
+                    let short: Vec<String> = memory.into_iter().chain(time).collect();
+                    format!("GPU {} has {}", candidate.device.seen.index, short.join(" and "))
+                }
             })
             .collect();
         if obstacles.len() > parts.len() {
@@ -293,18 +306,29 @@ impl Policy {
             (GpuChoice::Named(_), 1) => "there".to_owned(),
             (GpuChoice::Named(_), count) => format!("on each of these {count} devices"),
         };
-        let need = if request == 0 {
-            format!("needs a place {on}")
-        } else {
-            format!("needs {} {on}", format_bytes(request))
+        let promise = spec.terms.promise_ppm;
+        let need = match (request, promise) {
+            (0, 0) => format!("needs a place {on}"),
+            (request, 0) => format!("needs {} {on}", format_bytes(request)),
+            (0, promise) => format!("needs {} of the time {on}", format_part(promise)),
+            (request, promise) => {
+                let time = format_part(promise);
+                format!("needs {} and {time} of the time {on}", format_bytes(request))
+            }
         };
-        let blocking: BTreeSet<DeviceUuid> = obstacles
+        let short = |obstacle: &Obstacle| match obstacle {
+            Obstacle::State(_) => (true, false),
+            Obstacle::Short { bytes, ppm } => (bytes.is_some(), ppm.is_some()),
+        };
+        let blocking: BTreeMap<DeviceUuid, (bool, bool)> = obstacles
             .iter()
-            .map(|(candidate, _)| candidate.device.seen.uuid)
+            .map(|(candidate, obstacle)| (candidate.device.seen.uuid, short(obstacle)))
             .collect();
-        let pictures = blocking.iter().filter_map(|device| self.picture(*device, machine));
-        let mut holders: Vec<Holder> = pictures.flat_map(|picture| picture.holders()).collect();
-        holders.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.who.cmp(&b.who)));
+        let mut holders: Vec<Holder> = blocking
+            .into_iter()
+            .flat_map(|(device, short)| self.holders(device, short, machine))
+            .collect();
+        sort_holders(&mut holders);
         holders.truncate(32);
         Unplaced::NoRoom {
             reason: format!("{need}: {}", parts.join(", ")),
@@ -313,14 +337,17 @@ impl Policy {
         }
     }
 
-    /// How loaded a device is: committed part in millionths, then jobs.
-    fn load<M: Machine>(&self, device: &Device, machine: &M) -> (u64, usize) {
+    /// How loaded a device is: the greater of the committed part of its memory and the promised part of its time, in
+    /// millionths, then both, then jobs.
+    fn load<M: Machine>(&self, device: &Device, machine: &M) -> (u64, u64, usize) {
         let Some(picture) = self.picture(device.seen.uuid, machine) else {
-            return (u64::MAX, usize::MAX);
+            return (u64::MAX, u64::MAX, usize::MAX);
         };
         let taken = u128::from(picture.committed().saturating_add(picture.unmanaged()));
         let part = taken * 1_000_000 / u128::from(device.usable().max(1));
-        (u64::try_from(part).unwrap_or(u64::MAX), picture.holds.len())
+        let part = u64::try_from(part).unwrap_or(u64::MAX);
+        let time = self.promised_time(device.seen.uuid, None);
+        (part.max(time), part.saturating_add(time), picture.holds.len())
     }
 }
 

@@ -7,6 +7,8 @@ use partage_protocol::admin::Reply;
 use partage_protocol::aliases::Family;
 use partage_protocol::job_ledger::{Pages, Words};
 use partage_protocol::reservation::Word;
+use partage_protocol::terms::Class;
+use partage_protocol::time_aliases::TimeVariable;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 
 use crate::audit::Audit;
@@ -14,6 +16,7 @@ use crate::command::{Action, Command};
 use crate::device::Device;
 use crate::event::{DriverState, Event, Ticket};
 use crate::job::{Client, Job, Presence};
+use crate::measured_time::Measured;
 use crate::overhead::{Gauge, Measuring, Reading};
 
 /// Where clients' reservation words are: the broker's ledger file and pages, or a model.
@@ -48,8 +51,14 @@ pub struct Config {
     pub first_job: u64,
     /// How much of what jobs can share on a device may be promised, in millionths; [`Config::ALL_ONCE`] and more.
     pub overcommit_millionths: u64,
-    /// Other tools' variables that count for nothing.
+    /// How much of a device's time may be promised, in millionths; [`Config::ALL_ONCE`] and more.
+    pub compute_overcommit_millionths: u64,
+    /// The highest class that everybody may ask for; administrators may ask for any.
+    pub max_class: Class,
+    /// Other tools' memory variables that count for nothing.
     pub aliases_off: Vec<Family>,
+    /// Their variables about time that count for nothing.
+    pub time_aliases_off: Vec<TimeVariable>,
     /// What is done about clients that contradict NVML, and about GPU processes of no job.
     pub audit: Audit,
 }
@@ -75,7 +84,10 @@ impl Default for Config {
             is_private: true,
             first_job: 1,
             overcommit_millionths: Self::ALL_ONCE,
+            compute_overcommit_millionths: Self::ALL_ONCE,
+            max_class: Class::Realtime,
             aliases_off: Vec::new(),
+            time_aliases_off: Vec::new(),
             audit: Audit::default(),
         }
     }
@@ -99,6 +111,8 @@ pub struct Policy {
     pub(crate) gauges: BTreeMap<(ClientId, usize), Gauge>,
     /// Clients that wait for a measurement.
     pub(crate) measures: Vec<Measuring>,
+    /// What was measured of the jobs' time, by job and device.
+    pub(crate) times: BTreeMap<(JobId, DeviceUuid), Measured>,
     /// When something is due; kept so that asks need not look at every job.
     pub(crate) due_ns: Option<u64>,
     /// Unix time less the monotonic time, in nanoseconds and modulo 2^64; see [`Policy::set_clock`].
@@ -124,6 +138,7 @@ impl Policy {
             adoption_until_ns: None,
             gauges: BTreeMap::new(),
             measures: Vec::new(),
+            times: BTreeMap::new(),
             due_ns: None,
             unix_offset_ns: 0,
             out: Vec::new(),
@@ -170,6 +185,10 @@ impl Policy {
             } => {
                 self.measure_client((client, slot, sequence), stage, machine, now_ns);
                 self.due_ns = self.next_due();
+                return std::mem::take(&mut self.out);
+            }
+            Event::Time(times) => {
+                self.take_times(times, now_ns);
                 return std::mem::take(&mut self.out);
             }
             Event::Asking(device) => {

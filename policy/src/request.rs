@@ -2,11 +2,13 @@
 //! What `partage run` asks, judged: amounts with units, devices, names.
 
 use partage_protocol::admin::{ErrorCode, ErrorView, RunRequest};
-use partage_protocol::aliases::{Asked, Family, asked};
+use partage_protocol::aliases::{Asked, asked};
 use partage_protocol::message::MAX_DEVICES;
 use partage_protocol::size::{Amount, parse_amount};
 
 use crate::job::Origin;
+use crate::policy::Config;
+use crate::terms::Terms;
 
 /// A valid request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +27,8 @@ pub struct RunSpec {
     pub visible_devices: Option<String>,
     /// Wait when there is no room.
     pub wait: bool,
+    /// What it may have of the devices' time.
+    pub terms: Terms,
 }
 
 /// A request on one device.
@@ -61,7 +65,7 @@ impl RunSpec {
     ///
     /// # Errors
     /// What is wrong with it, code `Invalid`.
-    pub fn from_request(request: &RunRequest, is_on: impl Fn(Family) -> bool) -> Result<Self, ErrorView> {
+    pub fn from_request(request: &RunRequest, config: &Config) -> Result<Self, ErrorView> {
         let amount = |flag: &str, text: &Option<String>| match text {
             None => Ok(None),
             Some(text) => parse_amount(text)
@@ -71,7 +75,8 @@ impl RunSpec {
         let mem = amount("--mem", &request.mem)?;
         let mem_request = amount("--mem-request", &request.mem_request)?;
         let aliases = if mem.is_none() && mem_request.is_none() {
-            asked(&request.aliases, is_on).map_err(|why| unusable_alias(&why))?
+            let is_on = |family| config.is_on(family);
+            asked(&request.aliases, is_on).map_err(|why| unusable_alias(&why, "--mem SIZE"))?
         } else {
             None
         };
@@ -96,6 +101,7 @@ impl RunSpec {
             gpu,
             visible_devices,
             wait: request.wait,
+            terms: Terms::from_request(request, |variable| config.is_time_on(variable))?,
         })
     }
 
@@ -156,10 +162,11 @@ fn written(flag: &str, twin: &str, from: Option<&str>, amount: Option<Amount>) -
     }
 }
 
-pub(crate) fn unusable_alias(why: &partage_protocol::aliases::AliasError) -> ErrorView {
+/// `instead` is the option that makes the variable count for nothing.
+pub(crate) fn unusable_alias(why: &partage_protocol::aliases::AliasError, instead: &str) -> ErrorView {
     invalid(
         why.to_string(),
-        Some("unset it, or give the limit yourself: --mem SIZE".into()),
+        Some(format!("unset it, or give the limit yourself: {instead}")),
     )
 }
 

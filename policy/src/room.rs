@@ -165,6 +165,7 @@ impl Picture {
             who,
             gpu: self.index,
             bytes,
+            compute: None,
         };
         let jobs = self
             .holds

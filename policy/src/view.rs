@@ -8,6 +8,7 @@ use partage_protocol::admin::{
     UnmanagedView,
 };
 use partage_protocol::reservation::Word;
+use partage_protocol::terms::{WHOLE_PPM, format_part};
 use partage_protocol::units::JobId;
 
 use crate::event::{Caller, TargetQuery};
@@ -57,6 +58,9 @@ impl Policy {
                 job: job.id().to_string(),
                 user: job.record.user.clone(),
                 mem: queued.mem_text.clone(),
+                compute: Some(queued.spec.terms.promise_ppm)
+                    .filter(|ppm| *ppm > 0)
+                    .map(|ppm| format_part(ppm).replace(' ', "")),
                 waited_ns: now_ns.saturating_sub(queued.since_ns),
                 reason: queued.reason.clone(),
             })
@@ -121,6 +125,7 @@ impl Policy {
                 overhead_bytes,
             })
         });
+        let started_unix_ns = Some(record.started_unix_ns).filter(|_| !matches!(job.phase, Phase::Waiting(_)));
         let mut notes = job.notes.clone();
         notes.extend(self.drift_notes(job));
         notes.extend(self.overhead_notes(job));
@@ -140,6 +145,7 @@ impl Policy {
             is_strict: record.is_strict,
             notes: if sees { notes } else { Vec::new() },
             ended_ns: job.end.as_ref().map(|end| end.unix_ns),
+            terms: record.terms.view(started_unix_ns, sees),
             end_reason: job.end.as_ref().map(|end| end.reason.clone()),
         }
     }
@@ -167,6 +173,7 @@ impl Policy {
             request_from: origin.request,
             overhead_bytes: 0,
             managed_bytes: 0,
+            time: place.and_then(|place| self.time_view(id, place.device)),
         }
     }
 
@@ -192,7 +199,14 @@ impl Policy {
             jobs: picture.holds.iter().map(|hold| hold.job.to_string()).collect(),
             promised_bytes: picture.promised(),
             denied: self.denied_on(&picture),
-            notes: picture.overcommit_note().into_iter().collect(),
+            notes: picture
+                .overcommit_note()
+                .into_iter()
+                .chain(self.time_note(device))
+                .collect(),
+            // As a ratio, which 53 bits hold exactly enough.
+            promised_time: self.promised_time(device, None) as f64 / f64::from(WHOLE_PPM),
+            regime: self.regime(device).map(|regime| regime.word().to_owned()),
         })
     }
 

@@ -2,11 +2,12 @@
 //! `partage why`: one job in sentences, worst first.
 //!
 //! The order: what is wrong now (a lost device, processes that cannot die, a limit below use, notes), how it ended, what
-//! it waits for, what was denied and who held the card, which words set each number, and what it uses. Only the owner
-//! and administrators read them; everyone else gets the state.
+//! it waits for, what was denied and who held the card, why it is slow, which words set each number, and what it uses.
+//! Only the owner and administrators read them; everyone else gets the state.
 
 use partage_protocol::admin::{DeniedView, ErrorView, Holder, JobDeviceView, JobView, Reply, WhyView};
 use partage_protocol::size::{Amount, format_bytes, format_duration, raised_limit};
+use partage_protocol::terms::{format_part, ppm};
 use partage_protocol::units::DeviceUuid;
 
 use crate::denials::{Denial, Reason};
@@ -15,6 +16,7 @@ use crate::event::{Caller, TargetQuery};
 use crate::job::{Job, JobState, Phase, Presence};
 use crate::placement::Unplaced;
 use crate::policy::{Machine, Policy};
+use crate::slow::terms_rule;
 use crate::target::{Access, may_see};
 
 impl Policy {
@@ -53,10 +55,12 @@ impl Policy {
         }
         sentences.extend(counts(&view));
         sentences.extend(self.overcommit_notes(job, machine));
+        sentences.extend(self.slowness(job, caller));
         if sentences.is_empty() {
             sentences.push(format!("{id} runs within its limits, and nothing was denied to it"));
         }
         sentences.extend(rules(job, &view));
+        sentences.extend(terms_rule(job, &view));
         sentences.extend(view.devices.iter().filter_map(|device| use_text(device, &view)));
         let denials = denials
             .iter()
@@ -175,7 +179,12 @@ impl Policy {
     fn holders_text(&self, holders: &[Holder], caller: &Caller) -> String {
         let one = |holder: &Holder| {
             let who = self.holder_name(&holder.who, caller);
-            format!("{who} {} on GPU {}", format_bytes(holder.bytes), holder.gpu)
+            let memory = Some(format_bytes(holder.bytes)).filter(|_| holder.bytes > 0 || holder.compute.is_none());
+            let time = holder
+                .compute
+                .map(|part| format!("{} of the time", format_part(ppm(part))));
+            let held: Vec<String> = memory.into_iter().chain(time).collect();
+            format!("{who} {} on GPU {}", held.join(" and "), holder.gpu)
         };
         holders.iter().map(one).collect::<Vec<_>>().join(", ")
     }
@@ -232,7 +241,11 @@ impl Policy {
     fn overcommit_notes<M: Machine>(&self, job: &Job, machine: &M) -> Vec<String> {
         let live = job.record.devices.iter().filter(|_| job.is_live());
         let pictures = live.filter_map(|place| self.picture(place.device, machine));
-        pictures.filter_map(|picture| picture.overcommit_note()).collect()
+        let time = job.record.devices.iter().filter(|_| job.is_live());
+        let memory = pictures.filter_map(|picture| picture.overcommit_note());
+        memory
+            .chain(time.filter_map(|place| self.time_note(place.device)))
+            .collect()
     }
 }
 

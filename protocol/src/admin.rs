@@ -7,6 +7,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::terms::{Class, DEFAULT_WEIGHT};
+
 /// Value of `schema` in every document that a user sees.
 pub const SCHEMA: &str = "partage/v1";
 
@@ -15,7 +17,7 @@ pub const SCHEMA: &str = "partage/v1";
 #[serde(tag = "verb", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
     /// Admit a job whose first process is the caller; answered by `Waiting`* then `Admitted` or `Error`.
-    Run(RunRequest),
+    Run(Box<RunRequest>),
     /// The jobs the caller may see.
     Ps {
         /// Ended jobs of the last 24 hours too.
@@ -32,6 +34,9 @@ pub enum Request {
         /// New promise, as the user wrote it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         mem_request: Option<String>,
+        /// New terms of device time.
+        #[serde(default, skip_serializing_if = "TermsChange::is_empty")]
+        terms: TermsChange,
     },
     /// One job's numbers.
     Get {
@@ -59,6 +64,32 @@ pub enum Request {
     StopBroker,
 }
 
+/// Changes of a job's terms of device time, as the user wrote them; what is not named stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TermsChange {
+    /// `30%`, or `none`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compute: Option<String>,
+    /// `50%`, or `none`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compute_max: Option<String>,
+    /// `1` to `10000`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<String>,
+    /// `low`, `normal`, `high`, `realtime`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<String>,
+}
+
+impl TermsChange {
+    /// Nothing is to change.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// What `partage run` asks. Amounts travel as the user wrote them, checked by the command line and again by the broker.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -73,8 +104,27 @@ pub struct RunRequest {
     /// Where `mem_request` was written: `--mem-request` (the default) or `PARTAGE_MEM_REQUEST`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mem_request_from: Option<String>,
-    /// Other tools' memory variables of the caller (see [`crate::aliases`]); they count where neither `mem` nor
-    /// `mem_request` is given and the configuration does not switch them off.
+    /// Promised part of each device's time: `30%`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compute: Option<String>,
+    /// Part of each device's time that is never exceeded: `50%`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compute_max: Option<String>,
+    /// Weight beyond promises: `1` to `10000`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<String>,
+    /// `low`, `normal`, `high`, `realtime`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<String>,
+    /// How long the job may run from its admission on, in nanoseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_limit_ns: Option<u64>,
+    /// Which of these terms came from variables and not from options: `PARTAGE_COMPUTE`, `PARTAGE_WEIGHT`, …
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub from_variables: Vec<String>,
+    /// Other tools' variables of the caller (see [`crate::aliases`], [`crate::time_aliases`]); those of memory count
+    /// where neither `mem` nor `mem_request` is given, caps where neither `compute` nor `compute_max` is, the class where
+    /// no `priority` is; and none that the configuration switches off.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub aliases: Vec<(String, String)>,
     /// `auto`, `auto:N`, `2`, `0,1`, `GPU-…`.
@@ -147,8 +197,11 @@ pub struct Holder {
     pub who: String,
     /// Device index.
     pub gpu: u32,
-    /// The greater of promised and used, in bytes.
+    /// The greater of promised and used, in bytes; 0 where only time is short.
     pub bytes: u64,
+    /// The part of the device's time that is promised to it, 0-1, where time is short.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compute: Option<f64>,
 }
 
 /// An admitted job.
@@ -165,6 +218,78 @@ pub struct Admitted {
     /// What its promise is worth where that is less than usual (overcommitted devices).
     #[serde(default)]
     pub notes: Vec<String>,
+    /// Its terms of device time.
+    #[serde(default)]
+    pub terms: TermsView,
+}
+
+/// What a job may have of the time of each of its devices.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TermsView {
+    /// Promised part, 0-1; 0 for none.
+    pub promise: f64,
+    /// Part never exceeded, 0-1; none where there is no cap.
+    pub cap: Option<f64>,
+    /// Weight beside other jobs without a promise.
+    pub weight: u32,
+    /// `low`, `normal`, `high`, `realtime`.
+    pub priority: String,
+    /// How long it may run, in nanoseconds.
+    pub time_limit_ns: Option<u64>,
+    /// Unix time at which it is ended, in nanoseconds; none while it waits.
+    pub ends_ns: Option<u64>,
+    /// What set the promise, such as `--compute 30%`; empty where nothing did, and for callers who may not see it.
+    pub promise_from: String,
+    /// Likewise the cap.
+    pub cap_from: String,
+    /// Likewise the weight.
+    pub weight_from: String,
+    /// Likewise the priority.
+    pub priority_from: String,
+}
+
+impl Default for TermsView {
+    fn default() -> Self {
+        Self {
+            promise: 0.0,
+            cap: None,
+            weight: DEFAULT_WEIGHT,
+            priority: Class::default().word().to_owned(),
+            time_limit_ns: None,
+            ends_ns: None,
+            promise_from: String::new(),
+            cap_from: String::new(),
+            weight_from: String::new(),
+            priority_from: String::new(),
+        }
+    }
+}
+
+/// What a job got of a device's time, as measured. Parts are 0-1.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TimeView {
+    /// What it is entitled to now: its share among those that want the device, within its cap.
+    pub asked: f64,
+    /// What it got in the last second.
+    pub got_1s: f64,
+    /// What it got in the last minute.
+    pub got_60s: f64,
+    /// Nanoseconds that it wanted the device and stood at its closed gate, since it came.
+    pub waited_ns: u64,
+    /// Of these, in the last minute.
+    pub waited_60s_ns: u64,
+    /// `open`, `waiting`, `capped`, `idle`, `not draining`.
+    pub state: String,
+    /// What holds it back: `cap`, a job (`j41`), `unmanaged`; none where nothing does.
+    pub held_by: Option<String>,
+    /// The job that holds it back has a higher priority.
+    pub is_held_by_priority: bool,
+    /// Its longest recent piece of work that cannot be interrupted, in nanoseconds; 0 unknown.
+    pub unit_ns: u64,
+    /// `overlap` or `turns`.
+    pub regime: String,
 }
 
 /// One job on one device.
@@ -202,6 +327,9 @@ pub struct JobDeviceView {
     /// Of `used_bytes`, managed memory, which need not be on the device.
     #[serde(default)]
     pub managed_bytes: u64,
+    /// What it got of the device's time; none where nothing is measured at the moment.
+    #[serde(default)]
+    pub time: Option<TimeView>,
 }
 
 /// One job.
@@ -238,6 +366,9 @@ pub struct JobView {
     /// Unix time of its end in nanoseconds; none while it lives.
     #[serde(default)]
     pub ended_ns: Option<u64>,
+    /// Its terms of device time.
+    #[serde(default)]
+    pub terms: TermsView,
     /// Why it ended.
     #[serde(default)]
     pub end_reason: Option<String>,
@@ -357,7 +488,13 @@ pub struct BrokerView {
     /// How much of what jobs can share on a device may be promised, in percent; 100 unless configured.
     #[serde(default = "all_once")]
     pub overcommit_percent: u64,
-    /// Other tools' memory variables that the configuration switches off, by their keys in `[aliases]`.
+    /// How much of a device's time may be promised, in percent; 100 unless configured.
+    #[serde(default = "all_once")]
+    pub compute_overcommit_percent: u64,
+    /// The highest priority that everybody may ask for.
+    #[serde(default = "every_class")]
+    pub max_class: String,
+    /// Other tools' variables that the configuration switches off, by their keys in `[aliases]`.
     #[serde(default)]
     pub aliases_off: Vec<String>,
     /// The auditor's rules.
@@ -378,6 +515,10 @@ pub struct AuditView {
 
 const fn all_once() -> u64 {
     100
+}
+
+fn every_class() -> String {
+    Class::Realtime.word().to_owned()
 }
 
 /// One device.
@@ -412,6 +553,12 @@ pub struct DeviceView {
     /// Sentences worth attention.
     #[serde(default)]
     pub notes: Vec<String>,
+    /// Σ of the parts of its time that are promised; more than 1 only where the configuration overcommits.
+    #[serde(default)]
+    pub promised_time: f64,
+    /// `overlap` or `turns`; none where no job's time is measured at the moment.
+    #[serde(default)]
+    pub regime: Option<String>,
 }
 
 /// One waiting job.
@@ -423,6 +570,9 @@ pub struct QueuedView {
     pub user: String,
     /// What it asks, as written.
     pub mem: Option<String>,
+    /// The part of a device's time that it asks to be promised, as written.
+    #[serde(default)]
+    pub compute: Option<String>,
     /// Nanoseconds since it asked.
     pub waited_ns: u64,
     /// What it waits for.
@@ -434,7 +584,8 @@ pub struct QueuedView {
 pub struct EventView {
     /// Unix time in nanoseconds.
     pub time_ns: u64,
-    /// `job-admitted`, `job-ended`, `client-attached`, `client-died`, `denied`, `unmanaged`, `limit-changed`, `adopted`, …
+    /// `job-admitted`, `job-ended`, `client-attached`, `client-died`, `denied`, `unmanaged`, `limit-changed`, `terms-changed`,
+    /// `time-limit`, `not-draining`, `adopted`, …
     pub kind: String,
     /// The job, where one is meant.
     pub job: Option<String>,

@@ -189,7 +189,7 @@ proptest! {
         labels in prop::collection::vec(any::<(String, String)>(), 0..4), wait in any::<bool>(), wait_timeout_ns in any::<Option<u64>>(),
     ) {
         let run = RunRequest { mem, name, command, labels, wait, wait_timeout_ns, ..RunRequest::default() };
-        let text = serde_json::to_string(&Request::Run(run.clone())).expect("a document");
-        prop_assert_eq!(serde_json::from_str::<Request>(&text).expect("our own"), Request::Run(run));
+        let text = serde_json::to_string(&Request::Run(Box::new(run.clone()))).expect("a document");
+        prop_assert_eq!(serde_json::from_str::<Request>(&text).expect("our own"), Request::Run(Box::new(run)));
     }
 }

@@ -145,6 +145,7 @@ fn a_limit_changes_live() {
             target: job.clone(),
             mem: Some(mem.to_owned()),
             mem_request: None,
+            terms: Default::default(),
         })
     };
     assert_eq!(client.call(&format!("reserve 0 {}", 5 * GIB)), "Limit");

@@ -4,7 +4,7 @@
 use serde::Serialize;
 use serde_json::json;
 
-use super::{driver, library, memory, system};
+use super::{driver, library, memory, system, time};
 use crate::failure::Outcome;
 use crate::place::Place;
 use crate::report::{Report, count, wrapped};
@@ -73,6 +73,7 @@ pub fn doctor(place: &Place, report: &Report) -> Outcome<u8> {
     checks.extend(library::checks(place));
     checks.extend(system::checks(place));
     checks.extend(memory::checks(place));
+    checks.extend(time::checks(place));
     let failed = checks.iter().filter(|c| c.state == State::Fail).count();
     let body = json!({ "is_ok": failed == 0, "checks": checks });
     report.data("doctor", body, |style| text(style, &checks));

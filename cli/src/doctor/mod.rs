@@ -11,5 +11,6 @@ mod driver;
 mod library;
 mod memory;
 mod system;
+mod time;
 
 pub use check::doctor;

@@ -10,7 +10,7 @@ use nix::sys::socket::{
 };
 use partage_protocol::admin::{
     Admitted, AuditView, BrokerView, ClientView, DeniedView, DeviceView, ErrorCode, ErrorView, JobDeviceView, JobView,
-    Reply, Request, StatusView, UnmanagedView,
+    Reply, Request, StatusView, TermsView, UnmanagedView,
 };
 use partage_protocol::frame::{Assembler, packets};
 use partage_protocol::message::MAX_PACKET;
@@ -94,6 +94,7 @@ pub fn job_device(index: u32, limit_bytes: Option<u64>) -> JobDeviceView {
         request_from: String::new(),
         overhead_bytes: 0,
         managed_bytes: 0,
+        time: None,
     }
 }
 
@@ -105,6 +106,7 @@ pub fn admitted() -> Admitted {
         devices: vec![job_device(3, Some(8 << 30))],
         is_private: true,
         notes: Vec::new(),
+        terms: TermsView::default(),
     }
 }
 
@@ -143,6 +145,7 @@ pub fn job(name: &str) -> JobView {
         is_strict: false,
         notes: vec!["pid 4130 uses a GPU without the limit".to_owned()],
         ended_ns: None,
+        terms: TermsView::default(),
         end_reason: None,
     }
 }
@@ -173,6 +176,8 @@ pub fn status(socket_dir: &Path) -> StatusView {
             clients: 2,
             uptime_ns: 90_000_000_000,
             overcommit_percent: 100,
+            compute_overcommit_percent: 100,
+            max_class: "realtime".to_owned(),
             aliases_off: vec![],
             audit: AuditView {
                 drift: "report".to_owned(),
@@ -194,6 +199,8 @@ pub fn status(socket_dir: &Path) -> StatusView {
             promised_bytes: 8 << 30,
             denied: DeniedView::default(),
             notes: vec![],
+            promised_time: 0.0,
+            regime: None,
         }],
         queue: vec![],
     }

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What `ps`, `status`, `get`, `set`, `stop`, `events`, `broker`, `doctor`, `version` and `completions` write.
 
-use partage_protocol::admin::{DenialView, ErrorCode, EventView, Holder, QueuedView, Reply, Request, WhyView};
+use partage_protocol::admin::{
+    DenialView, ErrorCode, EventView, Holder, JobView, QueuedView, Reply, Request, TermsChange, TermsView, TimeView,
+    WhyView,
+};
 
 use crate::bench::{Bench, result};
 use crate::played_broker::{job, play, refusal, status, unmanaged};
@@ -68,6 +71,7 @@ fn status_shows_devices_queue_and_broker() {
         job: "j44".to_owned(),
         user: "bob".to_owned(),
         mem: Some("25%".to_owned()),
+        compute: None,
         waited_ns: 61_000_000_000,
         reason: "35 GiB asked, 2 GiB free of 140 GiB on GPU 3, held by others".to_owned(),
     });
@@ -127,7 +131,8 @@ fn get_and_set_show_the_job() {
         Request::Set {
             target: "j42".to_owned(),
             mem: Some("2GiB".to_owned()),
-            mem_request: None
+            mem_request: None,
+            terms: TermsChange::default(),
         }
     );
 }
@@ -150,18 +155,171 @@ fn set_takes_limit_and_promise() {
         Request::Set {
             target: "train".to_owned(),
             mem: Some("8GiB".to_owned()),
-            mem_request: Some("25%".to_owned())
+            mem_request: Some("25%".to_owned()),
+            terms: TermsChange::default(),
         }
     );
     for (bad, part) in [
         ("mem-request=8", "mem-request: "),
-        ("memory=8GiB", "mem-request=SIZE"),
+        ("memory=8GiB", "mem-request=SIZE|PCT, compute=PCT"),
+        ("compute=30", "compute: \"30\" has no unit: did you mean 30%?"),
+        ("compute-max=0.5", "compute-max: \"0.5\" has no unit: did you mean 50%?"),
+        ("weight=0", "weight: \"0\" is no weight"),
+        ("priority=urgent", "priority: \"urgent\" is no priority"),
         ("mem", "mem=8GiB"),
     ] {
         let (code, _, err) = result(bench.partage(&["set", "train", bad]));
         assert_eq!(code, 2, "{bad}");
         assert!(err.contains(part), "{err}");
     }
+}
+
+/// A job with terms, measured on its first GPU.
+fn timed() -> JobView {
+    let mut view = job("train");
+    view.terms = TermsView {
+        promise: 0.3,
+        cap: Some(0.5),
+        weight: 300,
+        priority: "high".to_owned(),
+        time_limit_ns: Some(7_200_000_000_000),
+        ends_ns: Some(1_795_220_760_000_000_000),
+        promise_from: "--compute 30%".to_owned(),
+        ..TermsView::default()
+    };
+    view.devices[0].time = Some(TimeView {
+        asked: 0.5,
+        got_1s: 0.4984,
+        got_60s: 0.5001,
+        waited_ns: 95_000_000_000,
+        waited_60s_ns: 12_300_000_000,
+        state: "waiting".to_owned(),
+        held_by: Some("j41".to_owned()),
+        is_held_by_priority: false,
+        unit_ns: 5_200_000,
+        regime: "overlap".to_owned(),
+    });
+    view.notes.clear();
+    view
+}
+
+#[test]
+fn ps_has_a_second_table_where_there_is_something_to_say_about_time() {
+    let bench = Bench::new();
+    let mut ended = timed();
+    ended.ended_ns = Some(1);
+    let mut measured = timed();
+    measured.job = "j43".to_owned();
+    measured.terms = TermsView::default();
+    if let Some(time) = &mut measured.devices[0].time {
+        time.state = "not draining".to_owned();
+        time.held_by = None;
+    }
+    let reply = Reply::Ps {
+        jobs: vec![timed(), measured, job("plain"), ended],
+        unmanaged: Vec::new(),
+    };
+    let _requests = play(&bench.socket_dir(), vec![vec![reply]; 2]);
+    let (code, out, _) = result(bench.partage(&["ps"]));
+    assert_eq!(code, 0);
+    let (_, table) = out.split_once("\n\n").expect("a second table");
+    assert_eq!(
+        table,
+        "\
+TIME  GPU  PRIORITY  PROMISE  CAP   ASKED   GOT 1s  60s     WAITED  STATE
+j42   0    high      30 %     50 %  50.0 %  49.8 %  50.0 %  12s     waiting j41
+      1    high      30 %     50 %  -       -       -       -       -
+j43   0    normal    -        -     50.0 %  49.8 %  50.0 %  12s     not draining
+j42: pid 4130 uses a GPU without the limit
+"
+    );
+    fits(&out);
+    let document = schema::judge("ps", &result(bench.partage(&["ps", "--json"])).1);
+    assert_eq!(document["jobs"][0]["devices"][0]["time"]["got_1s"], 0.4984);
+    assert_eq!(document["jobs"][0]["terms"]["cap"], 0.5);
+}
+
+#[test]
+fn get_shows_terms_and_what_was_got() {
+    let bench = Bench::new();
+    let _requests = play(&bench.socket_dir(), vec![vec![Reply::Job(timed())]; 2]);
+    let (_, out, _) = result(bench.partage(&["get", "train"]));
+    for part in [
+        "promise    30 %, by --compute 30%\n",
+        "cap        50 %\n",
+        "weight     300\n",
+        "priority   high\n",
+        "time limit 2h, until 2026-11-21T00:26:00.000Z\n",
+        "  time     49.8 % in the last second, 50.0 % in the last minute, of 50.0 % that it may have\n",
+        "  waited   12s in the last minute, 95s in all\n",
+        "  turn     waiting j41, overlap, longest piece of work 5.2ms\n",
+    ] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+    schema::judge("job", &result(bench.partage(&["get", "train", "--json"])).1);
+}
+
+#[test]
+fn set_takes_terms_of_time() {
+    let bench = Bench::new();
+    let mut view = timed();
+    view.devices.truncate(1);
+    let requests = play(&bench.socket_dir(), vec![vec![Reply::Job(view)]; 2]);
+    let settings = [
+        "compute=30%",
+        "compute-max=none",
+        "weight=300",
+        "priority=high",
+        "mem=8GiB",
+    ];
+    let (code, out, err) = result(bench.partage(&[&["set", "train"], &settings[..]].concat()));
+    assert_eq!(
+        (code, out.as_str(), err.as_str()),
+        (
+            0,
+            "j42: limit 8 GiB on GPU 0, in use 3 GiB, promise 30 %, cap 50 %, weight 300, priority high, at most 2h\n",
+            ""
+        )
+    );
+    let asked: Vec<Request> = requests.try_iter().collect();
+    let said = |text: &str| Some(text.to_owned());
+    assert_eq!(
+        asked[0],
+        Request::Set {
+            target: "train".to_owned(),
+            mem: said("8GiB"),
+            mem_request: None,
+            terms: TermsChange {
+                compute: said("30%"),
+                compute_max: said("none"),
+                weight: said("300"),
+                priority: said("high"),
+            },
+        }
+    );
+}
+
+#[test]
+fn status_shows_promises_of_time_and_the_regime() {
+    let bench = Bench::new();
+    let mut view = status(&bench.socket_dir());
+    view.devices[0].promised_time = 0.8;
+    view.devices[0].regime = Some("turns".to_owned());
+    view.queue.push(QueuedView {
+        job: "j44".to_owned(),
+        user: "bob".to_owned(),
+        mem: None,
+        compute: Some("30%".to_owned()),
+        waited_ns: 61_000_000_000,
+        reason: "needs 30 % of the time".to_owned(),
+    });
+    let _requests = play(&bench.socket_dir(), vec![vec![Reply::Status(view)]; 2]);
+    let (_, out, _) = result(bench.partage(&["status"]));
+    assert!(out.contains("\ntime on GPU 3: 80 % promised, turns\n"), "{out}");
+    assert!(out.contains("j44     bob   30% time  61s"), "{out}");
+    fits(&out);
+    let document = schema::judge("status", &result(bench.partage(&["status", "--json"])).1);
+    assert_eq!(document["devices"][0]["promised_time"], 0.8);
 }
 
 #[test]
@@ -187,6 +345,7 @@ fn why_is_sentences() {
                 who: "j41 (alice/eval)".to_owned(),
                 gpu: 0,
                 bytes: 9 << 30,
+                compute: None,
             }],
         }],
     });

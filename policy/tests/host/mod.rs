@@ -12,10 +12,11 @@ use partage_policy::{
     Action, Adoption, Attaching, Caller, Change, Command, Config, DeviceSeen, DriverState, Event, Machine, Measurement,
     Membership, Policy, Process, ProcessUse, Reading, Run, TargetQuery, Ticket,
 };
-use partage_protocol::admin::{ErrorView, Reply, RunRequest};
+use partage_protocol::admin::{ErrorView, Reply, RunRequest, TermsChange};
 use partage_protocol::job_ledger::{Shared, Words};
 use partage_protocol::message::{MAX_DEVICES, MEASURE_AFTER, MEASURE_BEFORE, VERDICT_GRANTED};
 use partage_protocol::reservation::{Charged, charge, refund, settle};
+use partage_protocol::terms::ppm;
 use partage_protocol::units::{ClientId, DeviceUuid, GIB, JobId, SECOND_NS};
 
 /// L, G, U, settled, O, managed, started and finished of one slot.
@@ -113,6 +114,8 @@ pub struct Host {
     pub is_excused: bool,
     /// The broker may promise more than there is: then grants are within the device, and promises are not.
     pub is_overcommitted: bool,
+    /// How much of a device's time the broker may promise.
+    pub promisable_time: f64,
     next: u64,
 }
 
@@ -129,6 +132,7 @@ impl Clone for Host {
             commands: self.commands.clone(),
             is_excused: self.is_excused,
             is_overcommitted: self.is_overcommitted,
+            promisable_time: self.promisable_time,
             next: self.next,
         }
     }
@@ -178,6 +182,7 @@ impl Host {
             commands: Vec::new(),
             is_excused: false,
             is_overcommitted: false,
+            promisable_time: 1.0,
             next: 100,
         };
         for (index, gib) in gib.iter().enumerate() {
@@ -241,6 +246,15 @@ impl Host {
                 .iter()
                 .flat_map(|job| &job.devices)
                 .filter(|device| device.uuid == view.uuid);
+            let time = jobs
+                .iter()
+                .filter(|job| job.devices.iter().any(|device| device.uuid == view.uuid));
+            let time: u64 = time.map(|job| u64::from(ppm(job.terms.promise))).sum();
+            assert!(
+                time as f64 <= self.promisable_time * 1e6,
+                "{time} millionths of the time are promised: {jobs:#?}"
+            );
+            assert_eq!((view.promised_time * 1e6).round() as u64, time);
             let (mut promised, mut held) = (0, 0);
             for place in places {
                 promised += place.request_bytes;
@@ -577,18 +591,40 @@ impl Host {
 
     /// `partage set` of a limit, a promise or both.
     pub fn change(&mut self, uid: u32, target: &str, (mem, request): (Option<&str>, Option<&str>)) -> Reply {
+        let change = Change {
+            mem: mem.map(str::to_owned),
+            mem_request: request.map(str::to_owned),
+            terms: TermsChange::default(),
+        };
+        self.ask_change(caller(uid), target, change)
+    }
+
+    /// `partage set` of terms: `compute`, `compute-max`, `weight`, `priority`.
+    pub fn set_terms(&mut self, who: Caller, target: &str, settings: &[(&str, &str)]) -> Reply {
+        let mut change = Change::default();
+        for (key, value) in settings {
+            let place = match *key {
+                "compute" => &mut change.terms.compute,
+                "compute-max" => &mut change.terms.compute_max,
+                "weight" => &mut change.terms.weight,
+                "priority" => &mut change.terms.priority,
+                "mem" => &mut change.mem,
+                other => panic!("{other}"),
+            };
+            *place = Some((*value).to_owned());
+        }
+        self.ask_change(who, target, change)
+    }
+
+    fn ask_change(&mut self, caller: Caller, target: &str, change: Change) -> Reply {
         let ticket = Ticket(self.fresh());
         let target = TargetQuery {
             text: target.into(),
             descends_from: None,
         };
-        let change = Change {
-            mem: mem.map(str::to_owned),
-            mem_request: request.map(str::to_owned),
-        };
         self.step(Event::Set {
             ticket,
-            caller: caller(uid),
+            caller,
             target,
             change,
         });
@@ -670,5 +706,7 @@ pub fn broker_view() -> partage_protocol::admin::BrokerView {
         audit: Default::default(),
         overcommit_percent: 100,
         aliases_off: Vec::new(),
+        compute_overcommit_percent: 100,
+        max_class: "realtime".into(),
     }
 }

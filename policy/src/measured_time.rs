@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What jobs got of their devices' time, as the one who shares it out measured it: kept for `ps`, `status` and `why`.
+//!
+//! *Asked*: what a job is entitled to now. *Got*: what it had, over a second and over a minute. *Waited*: time that it
+//! wanted the device and stood at its closed gate, cumulative; the last minute's part of it is what `why` judges by. Parts are millionths
+//! ("ppm"), times nanoseconds. A view is whole: who is not in the newest one is not measured any more.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use partage_protocol::admin::TimeView;
+use partage_protocol::terms::ratio;
+use partage_protocol::units::{DeviceUuid, JobId, SECOND_NS};
+
+use crate::policy::Policy;
+
+/// What is called recent.
+pub(crate) const WINDOW_NS: u64 = 60 * SECOND_NS;
+/// Least distance of two samples of the waiting time; some sixty are kept.
+const STEP_NS: u64 = SECOND_NS;
+
+/// One job on one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JobTime {
+    /// Whose.
+    pub job: JobId,
+    /// Of which device.
+    pub device: DeviceUuid,
+    /// What it is entitled to now.
+    pub asked_ppm: u32,
+    /// What it got in the last second.
+    pub got_1s_ppm: u32,
+    /// What it got in the last minute.
+    pub got_60s_ppm: u32,
+    /// How long it wanted the device and stood at its closed gate, since it came.
+    pub waited_ns: u64,
+    /// What it does now.
+    pub state: TimeState,
+    /// What holds it back.
+    pub cause: Cause,
+    /// Its longest recent piece of work that cannot be interrupted; 0 unknown.
+    pub unit_ns: u64,
+    /// How its device is shared.
+    pub regime: Regime,
+    /// Its work did not end when its turn was over.
+    pub is_not_draining: bool,
+}
+
+/// What a job does on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeState {
+    /// Its gate is open.
+    Open,
+    /// It stands at a closed gate.
+    Waiting,
+    /// Likewise, because it had all that its cap allows.
+    Capped,
+    /// It wants nothing.
+    Idle,
+    /// Its work does not end, and nobody waits for it any more.
+    NotDraining,
+}
+
+impl TimeState {
+    /// The word that users see.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Waiting => "waiting",
+            Self::Capped => "capped",
+            Self::Idle => "idle",
+            Self::NotDraining => "not draining",
+        }
+    }
+}
+
+/// What holds a job back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// Nothing.
+    None,
+    /// Its own cap.
+    Cap,
+    /// Another job's share.
+    Neighbour(JobId),
+    /// Another job's higher class.
+    Priority(JobId),
+    /// Processes that nobody controls.
+    Unmanaged,
+}
+
+/// How a device is shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Regime {
+    /// Several jobs at once, whoever is ahead of its share waits.
+    Overlap,
+    /// One job at a time.
+    Turns,
+}
+
+impl Regime {
+    /// The word that users see.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Overlap => "overlap",
+            Self::Turns => "turns",
+        }
+    }
+}
+
+/// The newest view of one job on one device, and samples of its waiting time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Measured {
+    pub now: JobTime,
+    /// When, and how long it had waited then; at most a window and a step old, the newest last.
+    samples: VecDeque<(u64, u64)>,
+}
+
+impl Measured {
+    fn new(now: JobTime, now_ns: u64) -> Self {
+        Self {
+            now,
+            samples: VecDeque::from([(now_ns, now.waited_ns)]),
+        }
+    }
+
+    fn update(&mut self, now: JobTime, now_ns: u64) {
+        self.now = now;
+        if self
+            .samples
+            .back()
+            .is_none_or(|(at, _)| now_ns >= at.saturating_add(STEP_NS))
+        {
+            self.samples.push_back((now_ns, now.waited_ns));
+        }
+        // The oldest kept is the last one that is a whole window old.
+        while self
+            .samples
+            .get(1)
+            .is_some_and(|(at, _)| now_ns >= at.saturating_add(WINDOW_NS))
+        {
+            self.samples.pop_front();
+        }
+    }
+
+    /// How long it waited in the last minute, or since it is measured.
+    pub(crate) fn waited_recently_ns(&self) -> u64 {
+        let oldest = self.samples.front().map_or(0, |(_, waited)| *waited);
+        self.now.waited_ns.saturating_sub(oldest)
+    }
+
+    /// How long the time is in which [`Measured::waited_recently_ns`] passed.
+    pub(crate) fn window_ns(&self) -> u64 {
+        match (self.samples.front(), self.samples.back()) {
+            (Some((first, _)), Some((last, _))) => last.saturating_sub(*first),
+            _ => 0,
+        }
+    }
+
+    fn view(&self) -> TimeView {
+        let now = &self.now;
+        let held_by = match now.cause {
+            Cause::None => None,
+            Cause::Cap => Some("cap".to_owned()),
+            Cause::Neighbour(job) | Cause::Priority(job) => Some(job.to_string()),
+            Cause::Unmanaged => Some("unmanaged".to_owned()),
+        };
+        let state = if now.is_not_draining {
+            TimeState::NotDraining
+        } else {
+            now.state
+        };
+        TimeView {
+            asked: ratio(now.asked_ppm),
+            got_1s: ratio(now.got_1s_ppm),
+            got_60s: ratio(now.got_60s_ppm),
+            waited_ns: now.waited_ns,
+            waited_60s_ns: self.waited_recently_ns(),
+            state: state.word().to_owned(),
+            held_by,
+            is_held_by_priority: matches!(now.cause, Cause::Priority(_)),
+            unit_ns: now.unit_ns,
+            regime: now.regime.word().to_owned(),
+        }
+    }
+}
+
+impl Policy {
+    /// A new view replaces the one before. Says who stopped draining.
+    pub(crate) fn take_times(&mut self, times: Vec<JobTime>, now_ns: u64) {
+        let mut old = std::mem::take(&mut self.times);
+        let mut kept = BTreeMap::new();
+        for now in times {
+            let is_there = |job: &crate::job::Job| job.is_live() && job.slot_of(now.device).is_some();
+            if !self.jobs.get(&now.job).is_some_and(is_there) {
+                // It ended while this was on its way.
+                continue;
+            }
+            let key = (now.job, now.device);
+            let before = old.remove(&key);
+            let was_not_draining = before.as_ref().is_some_and(|measured| measured.now.is_not_draining);
+            let measured = match before {
+                None => Measured::new(now, now_ns),
+                Some(mut measured) => {
+                    measured.update(now, now_ns);
+                    measured
+                }
+            };
+            kept.insert(key, measured);
+            if now.is_not_draining && !was_not_draining {
+                let index = self.devices.get(&now.device).map_or(u32::MAX, |known| known.seen.index);
+                let text = format!(
+                    "{} has work on GPU {index} that does not end: others do not wait for it",
+                    now.job
+                );
+                self.publish("not-draining", Some(now.job), None, text);
+            }
+        }
+        self.times = kept;
+    }
+
+    /// What a job got of a device's time, for users.
+    pub(crate) fn time_view(&self, job: JobId, device: DeviceUuid) -> Option<TimeView> {
+        self.times.get(&(job, device)).map(Measured::view)
+    }
+
+    /// How a device is shared, where anything is measured on it.
+    pub(crate) fn regime(&self, device: DeviceUuid) -> Option<Regime> {
+        let mut here = self.times.iter().filter(|((_, other), _)| *other == device);
+        here.next().map(|(_, measured)| measured.now.regime)
+    }
+
+    /// Nothing is measured of a job that ended.
+    pub(crate) fn forget_times(&mut self, job: JobId) {
+        self.times.retain(|(other, _), _| *other != job);
+    }
+}

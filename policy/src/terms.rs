@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A job's terms of device time: what it said, what a device can still promise, and who may say what.
+//!
+//! *Promise*, *cap*, *weight*, *class* and *time limit* as in [`partage_protocol::terms`]; parts are millionths of a
+//! device's time ("ppm") and hold on each of the job's devices. Nothing here measures or schedules: the terms are kept,
+//! admitted, shown ([`Action::ShowTerms`](crate::Action::ShowTerms)) and changed.
+//!
+//! Invariants: on every device Σ promises of live jobs ≤ 1,000,000 × `compute_overcommit`, unless a broker before allowed
+//! more; a promise is at most its job's cap; on a managed host no job has a class above `max_class` that an
+//! administrator did not give it.
+
+use partage_protocol::admin::{ErrorCode, ErrorView, Holder, RunRequest, TermsChange, TermsView};
+use partage_protocol::size::format_duration;
+use partage_protocol::terms::{
+    Class, DEFAULT_WEIGHT, TermError, WHOLE_PPM, cap_of, format_part, parse_cap, parse_class, parse_promise,
+    parse_weight, ratio,
+};
+use partage_protocol::time_aliases::{TimeVariable, asked};
+use partage_protocol::units::{DeviceUuid, JobId};
+use serde::{Deserialize, Serialize};
+
+use crate::command::Action;
+use crate::event::Caller;
+use crate::job::Job;
+use crate::policy::{Config, Machine, Policy};
+use crate::request::{invalid, unusable_alias};
+
+/// What a job may have of the time of each of its devices; part of its record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Terms {
+    /// Promised part; 0 for none.
+    pub promise_ppm: u32,
+    /// Part never exceeded.
+    pub cap_ppm: Option<u32>,
+    /// Weight beside other jobs without a promise.
+    pub weight: u32,
+    /// Whose work goes first.
+    pub class: Class,
+    /// How long the job may run from its admission on.
+    pub time_limit_ns: Option<u64>,
+    /// What set them.
+    pub origin: TermsOrigin,
+}
+
+/// Which words set a job's terms, for `why`; each empty where nothing did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TermsOrigin {
+    /// `--compute 30%`, …
+    pub promise: String,
+    /// `CUDA_DEVICE_SM_LIMIT=50`, …
+    pub cap: String,
+    /// `--weight 300`, …
+    pub weight: String,
+    /// `PARTAGE_PRIORITY=low`, …
+    pub class: String,
+    /// `--time-limit 1h`, …
+    pub time_limit: String,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self {
+            promise_ppm: 0,
+            cap_ppm: None,
+            weight: DEFAULT_WEIGHT,
+            class: Class::default(),
+            time_limit_ns: None,
+            origin: TermsOrigin::default(),
+        }
+    }
+}
+
+/// `--compute 30%: …`.
+fn wrong(name: &str, why: &TermError) -> ErrorView {
+    invalid(format!("{name}: {why}"), None)
+}
+
+impl Terms {
+    /// Judges what `run` asks.
+    ///
+    /// # Errors
+    /// `Invalid`, naming what is wrong.
+    pub fn from_request(request: &RunRequest, is_on: impl Fn(TimeVariable) -> bool) -> Result<Self, ErrorView> {
+        let written = |flag: &str, value: &str| {
+            let twin = format!("PARTAGE_{}", flag[2..].replace('-', "_").to_ascii_uppercase());
+            match request.from_variables.contains(&twin) {
+                true => format!("{twin}={value}"),
+                false => format!("{flag} {value}"),
+            }
+        };
+        let mut terms = Self::default();
+        let said = &mut terms.origin;
+        if let Some(text) = &request.compute {
+            terms.promise_ppm = parse_promise(text).map_err(|why| wrong("--compute", &why))?;
+            said.promise = written("--compute", text);
+        }
+        if let Some(text) = &request.compute_max {
+            terms.cap_ppm = parse_cap(text).map_err(|why| wrong("--compute-max", &why))?;
+            said.cap = written("--compute-max", text);
+        }
+        if let Some(text) = &request.weight {
+            terms.weight = parse_weight(text).map_err(|why| wrong("--weight", &why))?;
+            said.weight = written("--weight", text);
+        }
+        if let Some(text) = &request.priority {
+            terms.class = parse_class(text).map_err(|why| wrong("--priority", &why))?;
+            said.class = written("--priority", text);
+        }
+        if let Some(limit_ns) = request.time_limit_ns {
+            if limit_ns == 0 {
+                return Err(invalid("--time-limit 0s is no time to run in".into(), None));
+            }
+            terms.time_limit_ns = Some(limit_ns);
+            said.time_limit = written("--time-limit", &format_duration(limit_ns));
+        }
+        let is_silent = request.compute.is_none() && request.compute_max.is_none();
+        let counts = |variable| match variable {
+            TimeVariable::TaskPriority => request.priority.is_none() && is_on(variable),
+            TimeVariable::SmLimit | TimeVariable::ActiveThreads => is_silent && is_on(variable),
+        };
+        let aliases = asked(&request.aliases, counts).map_err(|why| unusable_alias(&why, "--compute-max PCT"))?;
+        if let Some(cap) = aliases.cap {
+            terms.cap_ppm = cap_of(cap.value);
+            terms.origin.cap = cap.text;
+        }
+        if let Some(class) = aliases.class {
+            terms.class = class.value;
+            terms.origin.class = class.text;
+        }
+        terms.check_cap()?;
+        Ok(terms)
+    }
+
+    /// A promise within the cap.
+    fn check_cap(&self) -> Result<(), ErrorView> {
+        match self.cap_ppm {
+            Some(cap) if self.promise_ppm > cap => Err(invalid(
+                format!(
+                    "a promise of {} is more than the cap of {}",
+                    format_part(self.promise_ppm),
+                    format_part(cap)
+                ),
+                Some("promise at most the cap: lower compute, or raise compute-max".into()),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// These terms after `partage set`; `None` where the change says nothing about them.
+    pub(crate) fn changed(&self, change: &TermsChange, caller: &Caller) -> Result<Option<Self>, ErrorView> {
+        if change.is_empty() {
+            return Ok(None);
+        }
+        const NONE: &str = "none";
+        let mut terms = self.clone();
+        let written = |key: &str, value: &str| format!("partage set {key}={value} by {}", caller.user);
+        if let Some(text) = &change.compute {
+            terms.promise_ppm = match text.as_str() {
+                NONE => 0,
+                text => parse_promise(text).map_err(|why| wrong("compute", &why))?,
+            };
+            terms.origin.promise = written("compute", text);
+        }
+        if let Some(text) = &change.compute_max {
+            terms.cap_ppm = match text.as_str() {
+                NONE => None,
+                text => parse_cap(text).map_err(|why| wrong("compute-max", &why))?,
+            };
+            terms.origin.cap = written("compute-max", text);
+        }
+        if let Some(text) = &change.weight {
+            terms.weight = parse_weight(text).map_err(|why| wrong("weight", &why))?;
+            terms.origin.weight = written("weight", text);
+        }
+        if let Some(text) = &change.priority {
+            terms.class = parse_class(text).map_err(|why| wrong("priority", &why))?;
+            terms.origin.class = written("priority", text);
+        }
+        terms.check_cap()?;
+        Ok(Some(terms))
+    }
+
+    /// `promise 30 %, cap 50 %, weight 300, priority low`: what differs from the usual; empty where nothing does.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        let mut parts = Vec::new();
+        if self.promise_ppm > 0 {
+            parts.push(format!("promise {}", format_part(self.promise_ppm)));
+        }
+        if let Some(cap) = self.cap_ppm {
+            parts.push(format!("cap {}", format_part(cap)));
+        }
+        if self.weight != DEFAULT_WEIGHT {
+            parts.push(format!("weight {}", self.weight));
+        }
+        if self.class != Class::default() {
+            parts.push(format!("priority {}", self.class));
+        }
+        if let Some(limit_ns) = self.time_limit_ns {
+            parts.push(format!("at most {}", format_duration(limit_ns)));
+        }
+        parts.join(", ")
+    }
+
+    /// As users see them. `started_unix_ns` is none while the job waits.
+    pub(crate) fn view(&self, started_unix_ns: Option<u64>, sees: bool) -> TermsView {
+        let from = |text: &String| if sees { text.clone() } else { String::new() };
+        let ends_ns = |limit_ns| Some(started_unix_ns?.saturating_add(limit_ns));
+        TermsView {
+            promise: ratio(self.promise_ppm),
+            cap: self.cap_ppm.map(ratio),
+            weight: self.weight,
+            priority: self.class.word().to_owned(),
+            time_limit_ns: self.time_limit_ns,
+            ends_ns: self.time_limit_ns.and_then(ends_ns),
+            promise_from: from(&self.origin.promise),
+            cap_from: from(&self.origin.cap),
+            weight_from: from(&self.origin.weight),
+            priority_from: from(&self.origin.class),
+        }
+    }
+}
+
+impl Config {
+    /// Millionths of a device's time that may be promised.
+    pub(crate) fn promisable_time(&self) -> u64 {
+        self.compute_overcommit_millionths.max(u64::from(WHOLE_PPM))
+    }
+
+    pub(crate) fn is_time_on(&self, variable: TimeVariable) -> bool {
+        !self.time_aliases_off.contains(&variable)
+    }
+}
+
+impl Policy {
+    /// May the caller ask for this class?
+    pub(crate) fn check_class(&self, terms: &Terms, caller: &Caller) -> Result<(), ErrorView> {
+        let most = self.config.max_class;
+        if terms.class <= most || caller.is_admin {
+            return Ok(());
+        }
+        let asked = match terms.origin.class.as_str() {
+            "" => format!("priority {}", terms.class),
+            text if text.contains(terms.class.word()) => text.to_owned(),
+            text => format!("{text} ({})", terms.class),
+        };
+        Err(ErrorView {
+            code: ErrorCode::NotAllowed,
+            message: format!("{asked} is not allowed here: the rule [time] max_class = \"{most}\" holds"),
+            hint: Some(format!("ask for at most priority {most}, or ask an administrator")),
+            holders: Vec::new(),
+        })
+    }
+
+    /// Live jobs with a promise of this device's time, and the promise.
+    fn time_promises(&self, device: DeviceUuid) -> impl Iterator<Item = (&Job, u32)> {
+        let on_it = move |job: &&Job| job.is_live() && job.slot_of(device).is_some();
+        let promises = self.jobs.values().filter(on_it);
+        promises
+            .map(|job| (job, job.record.terms.promise_ppm))
+            .filter(|(_, ppm)| *ppm > 0)
+    }
+
+    /// Σ of what is promised of a device's time to jobs other than `except`.
+    pub(crate) fn promised_time(&self, device: DeviceUuid, except: Option<JobId>) -> u64 {
+        let others = self.time_promises(device).filter(|(job, _)| Some(job.id()) != except);
+        others.map(|(_, ppm)| u64::from(ppm)).sum()
+    }
+
+    /// What can still be promised of a device's time, leaving `except` out of account.
+    pub(crate) fn time_left(&self, device: DeviceUuid, except: Option<JobId>) -> u64 {
+        let promised = self.promised_time(device, except);
+        self.config.promisable_time().saturating_sub(promised)
+    }
+
+    /// Who holds what of a device, where these are short.
+    pub(crate) fn holders<M: Machine>(
+        &self,
+        device: DeviceUuid,
+        (is_memory_short, is_time_short): (bool, bool),
+        machine: &M,
+    ) -> Vec<Holder> {
+        let mut holders = Vec::new();
+        if is_memory_short {
+            holders = self
+                .picture(device, machine)
+                .map(|picture| picture.holders())
+                .unwrap_or_default();
+        }
+        if is_time_short {
+            let gpu = self.devices.get(&device).map_or(u32::MAX, |known| known.seen.index);
+            for (job, ppm) in self.time_promises(device) {
+                let who = job.id().to_string();
+                let compute = Some(ratio(ppm));
+                match holders.iter_mut().find(|holder| holder.who == who) {
+                    Some(holder) => holder.compute = compute,
+                    None => holders.push(Holder {
+                        who,
+                        gpu,
+                        bytes: 0,
+                        compute,
+                    }),
+                }
+            }
+        }
+        sort_holders(&mut holders);
+        holders
+    }
+
+    /// A raised promise must fit on each device, and the caller may have the class. Precondition: the job is live.
+    pub(crate) fn check_terms<M: Machine>(
+        &self,
+        id: JobId,
+        new: &Terms,
+        caller: &Caller,
+        machine: &M,
+    ) -> Result<(), ErrorView> {
+        let Some(job) = self.jobs.get(&id) else { return Ok(()) };
+        let old = &job.record.terms;
+        if new.class != old.class {
+            self.check_class(new, caller)?;
+        }
+        if new.promise_ppm <= old.promise_ppm {
+            return Ok(());
+        }
+        for place in &job.record.devices {
+            let left = self.time_left(place.device, Some(id));
+            if u64::from(new.promise_ppm) > left {
+                let index = self
+                    .devices
+                    .get(&place.device)
+                    .map_or(u32::MAX, |known| known.seen.index);
+                let mut holders = self.holders(place.device, (false, true), machine);
+                holders.retain(|holder| holder.who != id.to_string());
+                return Err(ErrorView {
+                    code: ErrorCode::NoRoom,
+                    message: format!(
+                        "{} cannot be promised to {id}: GPU {index} has {} of its time left for it",
+                        format_part(new.promise_ppm),
+                        part(left)
+                    ),
+                    hint: Some("nothing was changed; partage ps shows who was promised what".into()),
+                    holders,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The job has these terms from now on. The caller saves the record.
+    pub(crate) fn take_terms(&mut self, id: JobId, terms: Terms) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        job.record.terms = terms;
+        let shown = match job.record.terms.shown() {
+            text if text.is_empty() => "no promise and no cap, usual weight and priority".to_owned(),
+            text => text,
+        };
+        self.show_terms(id, "its terms were changed");
+        self.publish("terms-changed", Some(id), None, format!("{id} has {shown} now"));
+    }
+
+    /// Tells whoever shares out time what the job may have.
+    pub(crate) fn show_terms(&mut self, id: JobId, reason: &str) {
+        let Some(job) = self.jobs.get(&id) else { return };
+        let action = Action::ShowTerms {
+            job: id,
+            devices: job.record.devices.iter().map(|place| place.device).collect(),
+            terms: job.record.terms.clone(),
+        };
+        self.command(action, reason);
+    }
+}
+
+/// The greatest holders first: of time, then of memory.
+pub(crate) fn sort_holders(holders: &mut [Holder]) {
+    let time = |holder: &Holder| partage_protocol::terms::ppm(holder.compute.unwrap_or(0.0));
+    holders.sort_by(|a, b| {
+        time(b)
+            .cmp(&time(a))
+            .then_with(|| b.bytes.cmp(&a.bytes))
+            .then_with(|| a.who.cmp(&b.who))
+    });
+}
+
+/// Millionths for people; more than the whole where the configuration overcommits.
+pub(crate) fn part(ppm: u64) -> String {
+    let whole = u64::from(WHOLE_PPM);
+    match u32::try_from(ppm) {
+        Ok(ppm) if ppm <= WHOLE_PPM => format_part(ppm),
+        _ => format!("{} %", ppm.saturating_mul(100) / whole),
+    }
+}
