@@ -27,4 +27,5 @@ pub mod socket;
 pub mod state_driver;
 pub mod testing;
 pub mod timekeeper;
+mod times;
 pub mod users;

@@ -172,6 +172,9 @@ impl Server {
     /// What is due now, whether or not a descriptor said so.
     fn turn(&mut self, now: Now) {
         self.driver.tick(now);
+        if self.driver.wants_times(now) {
+            self.driver.times(&self.timekeeper.published(), now);
+        }
         self.serve_devices(now);
         // An event may have asked for another look (a client died): ask at once, its answer is awaited.
         self.serve_devices(now);

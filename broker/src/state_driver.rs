@@ -142,6 +142,9 @@ pub struct StateDriver {
     last_watch: u64,
     idle_exit_ns: Option<u64>,
     idle_since_ns: Option<u64>,
+    /// When the timekeeper's view is wanted again, and whether the last one held anything.
+    pub(crate) times_at_ns: u64,
+    pub(crate) has_times: bool,
     todo: VecDeque<Event>,
 }
 
@@ -196,6 +199,8 @@ impl StateDriver {
             last_watch: 0,
             idle_exit_ns: parts.idle_exit_ns,
             idle_since_ns: None,
+            times_at_ns: 0,
+            has_times: false,
             todo: VecDeque::new(),
         };
         driver.adopt(found.jobs, ended, &lines, now);
@@ -333,8 +338,7 @@ impl StateDriver {
                 }
             }
             Action::SaveJob(record) => self.save_job(*record),
-            // For the timekeeper.
-            Action::ShowTerms { job, devices, terms } => trace!(%job, ?devices, ?terms, "terms"),
+            Action::ShowTerms { job, devices, terms } => self.show_terms(job, devices, &terms),
             Action::ForgetJob(job) => self.forget_job(job),
             Action::RememberJob(ended) => {
                 if let Err(error) = self.ended_jobs.add(&ended) {

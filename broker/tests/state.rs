@@ -15,11 +15,13 @@ use partage_broker::host::pidfd::PidFd;
 use partage_broker::host::proc::Proc;
 use partage_broker::state_driver::{Effect, Now, Parts, Peer, StateDriver, WatchId};
 use partage_broker::testing::Scratch;
+use partage_broker::timekeeper::{HeldBy, JobTime, Message, Published};
 use partage_protocol::admin::{JobView, Reply, StatusView};
 use partage_protocol::message::{
     ENVIRONMENT_BYTES, Hello, MEASURE_AFTER, Measure, ToBroker, ToClient, VERDICT_GRANTED,
 };
 use partage_protocol::units::{GIB, SECOND_NS};
+use partage_scheduling::{Class, JobState, Regime, Terms};
 
 /// A state driver, its devices, and what it wanted done.
 struct Bench {
@@ -396,6 +398,70 @@ fn without_a_driver_the_answer_comes_at_once_and_an_idle_broker_leaves_on_time()
     assert!(!is_leaving(&bench));
     bench.pass(3 * SECOND_NS);
     assert!(is_leaving(&bench));
+}
+
+#[test]
+fn the_timekeeper_hears_terms_and_what_it_measured_is_shown() {
+    let mut bench = Bench::new(FakeGpu::with_devices(2, 16 * GIB));
+    let sleeper = Sleeper::start();
+    let request = r#"{"verb":"run","gpu":"0,1","compute":"30%","compute_max":"50%","weight":"7","priority":"high"}"#;
+    let job = match bench.ask(sleeper.0.id(), request) {
+        Some(Reply::Admitted(admitted)) => admitted.job,
+        other => panic!("{other:?}"),
+    };
+    let told = |bench: &Bench| {
+        let terms = bench.effects.iter().rev().find_map(|effect| match effect {
+            Effect::Time(Message::Terms { job, devices, terms }) => Some((*job, devices.clone(), *terms)),
+            _ => None,
+        });
+        terms.expect("told")
+    };
+    let (id, devices, terms) = told(&bench);
+    let expected = Terms {
+        promise_ppm: 300_000,
+        weight: 7,
+        class: Class::High,
+        cap_ppm: Some(500_000),
+        is_gang: true,
+    };
+    assert_eq!((id.to_string(), devices.len(), terms), (job.clone(), 2, expected));
+    let set = format!(r#"{{"verb":"set","target":"{job}","terms":{{"compute":"none","weight":"9"}}}}"#);
+    assert!(matches!(bench.ask(sleeper.0.id(), &set), Some(Reply::Job(_))));
+    assert_eq!((told(&bench).2.promise_ppm, told(&bench).2.weight), (0, 9));
+
+    let time = JobTime {
+        job: id,
+        device: devices[0],
+        asked_ppm: 500_000,
+        got_ppm_1s: 250_000,
+        got_ppm_60s: 400_000,
+        waited_ns: 3,
+        state: JobState::Capped,
+        regime: Regime::Turns,
+        unit_ns: 4,
+        held_by: HeldBy::Cap,
+    };
+    let published = Published {
+        times: vec![time],
+        not_draining: Vec::new(),
+    };
+    assert!(bench.driver.wants_times(bench.now));
+    bench.driver.times(&published, bench.now);
+    assert!(!bench.driver.wants_times(bench.now), "once a second");
+    let view = bench.view(&job);
+    let time = view.devices[0].time.clone().expect("measured");
+    assert_eq!(
+        (time.asked, time.got_1s, time.got_60s, time.unit_ns),
+        (0.5, 0.25, 0.4, 4)
+    );
+    assert_eq!(
+        (time.state.as_str(), time.held_by.as_deref(), time.regime.as_str()),
+        ("capped", Some("cap"), "turns")
+    );
+    assert!(view.devices[1].time.is_none());
+    bench.pass(SECOND_NS);
+    bench.driver.times(&Published::default(), bench.now);
+    assert!(bench.view(&job).devices[0].time.is_none(), "measured no more");
 }
 
 #[test]

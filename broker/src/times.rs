@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Between the policy and the timekeeper: terms of time go there, what was measured comes back.
+
+use partage_policy::{Cause, Event, JobTime, Regime, Terms, TimeState};
+use partage_protocol::terms;
+use partage_protocol::units::{DeviceUuid, JobId, SECOND_NS};
+use partage_scheduling as scheduling;
+
+use crate::state_driver::{Effect, Now, StateDriver};
+use crate::timekeeper::{HeldBy, Message, Published};
+
+/// Between two views that the policy is given: what it shows is a second's and a minute's.
+const LOOK_NS: u64 = SECOND_NS;
+
+impl StateDriver {
+    /// A job's terms, for the timekeeper.
+    pub(crate) fn show_terms(&mut self, job: JobId, devices: Vec<DeviceUuid>, terms: &Terms) {
+        // A default job is many programs on every device, which know nothing of one another.
+        let is_one_program = self.jobs.get(&job).is_some_and(|record| record.default_scope.is_none());
+        let terms = scheduling::Terms {
+            promise_ppm: terms.promise_ppm,
+            weight: terms.weight,
+            class: class(terms.class),
+            cap_ppm: terms.cap_ppm,
+            // Its work on several devices waits for one another more often than not.
+            is_gang: is_one_program && devices.len() > 1,
+        };
+        self.effects.push(Effect::Time(Message::Terms { job, devices, terms }));
+    }
+
+    /// Is a new view of what the timekeeper measured wanted?
+    #[must_use]
+    pub fn wants_times(&self, now: Now) -> bool {
+        self.times_at_ns <= now.ns
+    }
+
+    /// What the timekeeper measured.
+    pub fn times(&mut self, published: &Published, now: Now) {
+        self.times_at_ns = now.ns.saturating_add(LOOK_NS);
+        if published.times.is_empty() && !self.has_times {
+            return;
+        }
+        self.has_times = !published.times.is_empty();
+        let stuck: Vec<(JobId, DeviceUuid)> = published
+            .not_draining
+            .iter()
+            .filter_map(|(client, device)| Some((self.clients.get(*client)?.job, *device)))
+            .collect();
+        let time = |time: &crate::timekeeper::JobTime| JobTime {
+            job: time.job,
+            device: time.device,
+            asked_ppm: time.asked_ppm,
+            got_1s_ppm: time.got_ppm_1s,
+            got_60s_ppm: time.got_ppm_60s,
+            waited_ns: time.waited_ns,
+            state: match time.state {
+                scheduling::JobState::Open => TimeState::Open,
+                scheduling::JobState::Waiting => TimeState::Waiting,
+                scheduling::JobState::Capped => TimeState::Capped,
+                scheduling::JobState::Idle => TimeState::Idle,
+                scheduling::JobState::NotDraining => TimeState::NotDraining,
+            },
+            cause: match time.held_by {
+                HeldBy::Nothing => Cause::None,
+                HeldBy::Cap => Cause::Cap,
+                HeldBy::Neighbour(job) => Cause::Neighbour(job),
+                HeldBy::Priority(job) => Cause::Priority(job),
+                HeldBy::Unmanaged => Cause::Unmanaged,
+            },
+            unit_ns: time.unit_ns,
+            regime: match time.regime {
+                scheduling::Regime::Overlap => Regime::Overlap,
+                scheduling::Regime::Turns => Regime::Turns,
+            },
+            is_not_draining: stuck.contains(&(time.job, time.device))
+                || time.state == scheduling::JobState::NotDraining,
+        };
+        let times = published.times.iter().map(time).collect();
+        self.step(now, Event::Time(times));
+    }
+}
+
+fn class(class: terms::Class) -> scheduling::Class {
+    match class {
+        terms::Class::Low => scheduling::Class::Low,
+        terms::Class::Normal => scheduling::Class::Normal,
+        terms::Class::High => scheduling::Class::High,
+        terms::Class::Realtime => scheduling::Class::Realtime,
+    }
+}
