@@ -15,6 +15,29 @@ pub struct TimeClient {
     what: String,
 }
 
+/// Several clients of one job, started by a shell. They are killed when dropped.
+pub struct Several {
+    shell: Child,
+    pids: Vec<u32>,
+}
+
+impl Several {
+    /// Their process ids.
+    pub fn pids(&self) -> &[u32] {
+        &self.pids
+    }
+}
+
+impl Drop for Several {
+    fn drop(&mut self) {
+        for pid in &self.pids {
+            // SAFETY: the shell, which lives, has not reaped it while it waits for all: it cannot be another process.
+            unsafe { libc::kill(*pid as libc::pid_t, libc::SIGKILL) };
+        }
+        let _ = self.shell.wait();
+    }
+}
+
 /// What it said at its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
@@ -44,6 +67,28 @@ impl TimeClient {
         let mut arguments = vec![device_seconds];
         arguments.extend(words(pattern));
         Self::start(rig.run(options, &path(), &arguments), pattern)
+    }
+
+    /// Starts several as processes of one job.
+    ///
+    /// # Panics
+    /// When they cannot be started.
+    pub fn several(rig: &Rig, options: &[&str], count: usize, device_seconds: &str, pattern: &str) -> Several {
+        let one = format!("\"$0\" {device_seconds} {pattern} >&2 & echo $!; ");
+        let script = format!("{}exec >&-; wait", one.repeat(count));
+        let path = path().display().to_string();
+        let mut command = rig.run(options, std::path::Path::new("/bin/sh"), &["-c", &script, &path]);
+        let mut shell = command
+            .env("TIME_CLIENT_KERNELS", package_dir().join("kernels"))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let mut text = String::new();
+        let stdout = shell.stdout.as_mut().expect("piped");
+        stdout.read_to_string(&mut text).expect("numbers");
+        let pids: Vec<u32> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        assert_eq!(pids.len(), count, "{text}");
+        Several { shell, pids }
     }
 
     fn start(mut command: Command, pattern: &str) -> Self {

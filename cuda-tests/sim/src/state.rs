@@ -93,7 +93,6 @@ const DESTROYED: i32 = CuResult::CONTEXT_IS_DESTROYED.0;
 impl Context {
     /// Ends the context's usefulness, as a fault in a kernel does: from now on its calls answer `code`. The first
     /// error stays.
-    #[allow(dead_code)] // called by the execution of kernels and copies
     pub fn stick(&self, code: CuResult) {
         let _ = self
             .sticky

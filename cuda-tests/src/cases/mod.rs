@@ -23,6 +23,7 @@ mod ownership;
 mod pools;
 mod proc_address;
 mod races;
+mod shares;
 mod sizes;
 mod storm;
 mod time;
@@ -88,6 +89,7 @@ pub fn all() -> Vec<Case> {
         clients::cases(),
         faults::cases(),
         storm::cases(),
+        shares::cases(),
         time::cases(),
         time_bare::cases(),
     ]

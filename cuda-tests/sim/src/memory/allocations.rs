@@ -345,7 +345,6 @@ impl Memory {
 
     /// Where the driver reaches `bytes` bytes at an address of device, managed or host memory of ours; INVALID_VALUE
     /// unless one allocation holds all of them, or mappings that follow each other do.
-    #[allow(dead_code)] // used by copies and memory sets
     pub fn resolve(&self, address: u64, bytes: u64) -> Answer<*mut u8> {
         self.resolve_live(address, bytes).or_else(|code| {
             let found = self.find_leaving(address, bytes).ok_or(code)?;
@@ -377,7 +376,6 @@ impl Memory {
 
     /// As [`resolve`](Self::resolve), but memory that the driver does not know is taken to be the program's own and
     /// reached where it is. INVALID_VALUE for an address in our windows that is not allocated.
-    #[allow(dead_code)] // used by copies between addresses of any kind
     pub fn resolve_any(&self, address: u64, bytes: u64) -> Answer<*mut u8> {
         let is_known = self
             .find_live(address)
@@ -393,7 +391,6 @@ impl Memory {
     }
 
     /// What kernels of a context may reach now.
-    #[allow(dead_code)] // used by launches
     pub fn view(&self, context: &Context) -> View {
         let version = self.version.load(Ordering::Acquire);
         let mut pieces = lock(&self.pieces);

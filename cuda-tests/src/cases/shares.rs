@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Sharing a device's time under Partage, judged by the simulated device's own account of device time: weights, promises,
+//! caps, what is left to a job alone, and that nobody stands still because of somebody else.
+
+use std::time::Duration;
+
+use super::Case;
+use crate::rig::Rig;
+use crate::time_client::TimeClient;
+use crate::truth::{Span, Truth};
+
+pub fn cases() -> Vec<Case> {
+    let simulated = |name, body| Case::new(name, body).simulated("judged by the simulator's account of device time");
+    vec![
+        simulated("shares::weights_decide_between_jobs_that_always_want_the_device", weights),
+        simulated("shares::kernels_of_unlike_length_do_not_change_the_shares", unlike),
+        simulated("shares::four_jobs_get_five_fifteen_thirty_and_fifty_percent", four),
+        simulated("shares::a_long_graph_and_small_kernels_get_half_each", graph),
+        simulated("shares::a_job_of_many_streams_gets_the_share_of_one", streams),
+        simulated("shares::a_cap_holds_for_a_job_alone", caps),
+        simulated("shares::a_cap_changes_while_the_job_runs", live),
+        simulated("shares::processes_of_one_job_share_its_cap", processes),
+        simulated("shares::a_job_alone_is_never_held_up", alone),
+        simulated("shares::a_kernel_that_never_ends_holds_up_nobody_else", hung),
+        simulated("shares::a_stopped_job_holds_up_nobody_else", stopped),
+        simulated("shares::who_was_held_goes_on_when_the_other_is_killed", killed),
+        simulated("shares::jobs_go_on_without_a_broker_and_get_their_shares_from_the_next", broker_killed),
+    ]
+}
+
+const MILLISECOND: u64 = 1_000_000;
+/// One percentage point, in ppm.
+const POINT: u64 = 10_000;
+/// Device time after which jobs take turns if they always want the device, and their first debts are paid.
+const WARM_UP: u64 = 1_500 * MILLISECOND;
+/// What shares are judged over.
+const WINDOW: u64 = 1_000 * MILLISECOND;
+
+/// Runs endless jobs, each with options and a pattern.
+fn start(rig: &Rig, jobs: &[(&[&str], &str)]) -> (Vec<TimeClient>, Vec<u32>) {
+    let running: Vec<TimeClient> = jobs
+        .iter()
+        .map(|(options, pattern)| TimeClient::under(rig, &[&["-g", "0"], *options].concat(), "0", pattern))
+        .collect();
+    let pids = running.iter().map(TimeClient::pid).collect();
+    (running, pids)
+}
+
+/// Holds shares of the work against what is expected: over a second, a percentage point beside what one unit is.
+#[track_caller]
+fn judge(rig: &Rig, span: &Span, pids: &[u32], expected: &[u64], unit_ns: u64) {
+    let all = span.describe(pids);
+    rig.note(&all);
+    let unit = unit_ns * 1_000_000 / span.elapsed_ns;
+    for (pid, expected) in pids.iter().zip(expected) {
+        let found = span.share_ppm(*pid);
+        assert!(
+            found.abs_diff(*expected) <= POINT + unit,
+            "{found} ppm, expected {expected} ± {} and a unit of {unit}; {all}",
+            POINT
+        );
+    }
+}
+
+fn shares(rig: &Rig, jobs: &[(&[&str], &str)], expected: &[u64], unit_ns: u64) {
+    let truth = Truth::of(rig);
+    let (running, pids) = start(rig, jobs);
+    truth.wait_for_work_of(0, &pids);
+    truth.watch(0, WARM_UP);
+    let span = truth.watch(0, WINDOW.max(10 * unit_ns));
+    judge(rig, &span, &pids, expected, unit_ns);
+    // Two saturating jobs leave nothing idle, and turns cost less than slices do.
+    assert!(span.idle_ppm() + span.switching_ppm() <= 3 * POINT, "{}", span.describe(&pids));
+    for client in running {
+        client.stop();
+    }
+}
+
+fn weights(rig: &Rig) {
+    for (weight, expected) in [("100", 500_000), ("300", 750_000), ("900", 900_000)] {
+        let jobs: [(&[&str], &str); 2] = [(&["--weight", weight], "kernel 500000"), (&[], "kernel 500000")];
+        shares(rig, &jobs, &[expected, 1_000_000 - expected], MILLISECOND / 2);
+    }
+}
+
+fn unlike(rig: &Rig) {
+    let jobs: [(&[&str], &str); 2] = [(&[], "kernel 100000"), (&[], "kernel 5000000")];
+    shares(rig, &jobs, &[500_000, 500_000], 5 * MILLISECOND);
+}
+
+fn four(rig: &Rig) {
+    let jobs: [(&[&str], &str); 4] = [
+        (&["-c", "5%"], "kernel 500000"),
+        (&["-c", "15%"], "kernel 1000000"),
+        (&["-c", "30%"], "kernel 250000"),
+        (&["-c", "50%"], "kernel 2000000"),
+    ];
+    shares(rig, &jobs, &[50_000, 150_000, 300_000, 500_000], 2 * MILLISECOND);
+}
+
+fn graph(rig: &Rig) {
+    let jobs: [(&[&str], &str); 2] = [(&[], "graph 1000000 100"), (&[], "kernel 200000")];
+    shares(rig, &jobs, &[500_000, 500_000], 100 * MILLISECOND);
+}
+
+fn streams(rig: &Rig) {
+    let jobs: [(&[&str], &str); 2] = [(&[], "streams 4 500000"), (&[], "ptds 500000")];
+    shares(rig, &jobs, &[500_000, 500_000], 2 * MILLISECOND);
+}
+
+fn capped(percent: u64) -> String {
+    format!("{percent}%")
+}
+
+fn caps(rig: &Rig) {
+    for percent in [10, 25, 50, 75] {
+        let truth = Truth::of(rig);
+        let cap = capped(percent);
+        let (running, pids) = start(rig, &[(&["--compute-max", &cap], "kernel 500000")]);
+        truth.wait_for_work_of(0, &pids);
+        truth.watch(0, 500 * MILLISECOND);
+        let span = truth.watch(0, 2_000 * MILLISECOND);
+        near_cap(rig, &span, &pids, percent * POINT);
+        for client in running {
+            client.stop();
+        }
+    }
+}
+
+/// The part of the device's time that jobs got, together.
+#[track_caller]
+fn near_cap(rig: &Rig, span: &Span, pids: &[u32], expected: u64) {
+    let all = span.describe(pids);
+    rig.note(&all);
+    let found: u64 = pids.iter().map(|pid| span.part_ppm(*pid)).sum();
+    assert!(found.abs_diff(expected) <= POINT, "{found} ppm, expected {expected} ± {POINT}; {all}");
+}
+
+fn live(rig: &Rig) {
+    let truth = Truth::of(rig);
+    let options: &[&str] = &["--name", "live"];
+    let (running, pids) = start(rig, &[(options, "kernel 500000")]);
+    truth.wait_for_work_of(0, &pids);
+    for percent in [20, 80] {
+        let change = format!("compute-max={}", capped(percent));
+        let set = rig.output(rig.partage(&["set", "live", &change]));
+        assert!(set.status.success(), "{}", String::from_utf8_lossy(&set.stderr));
+        // Two periods, and the one that the change fell into.
+        truth.watch(0, 300 * MILLISECOND);
+        let span = truth.watch(0, 1_000 * MILLISECOND);
+        near_cap(rig, &span, &pids, percent * POINT);
+    }
+    for client in running {
+        client.stop();
+    }
+}
+
+fn processes(rig: &Rig) {
+    let truth = Truth::of(rig);
+    let many = TimeClient::several(rig, &["-g", "0", "--compute-max", "30%"], 3, "0", "kernel 500000");
+    truth.wait_for_work_of(0, many.pids());
+    truth.watch(0, 500 * MILLISECOND);
+    let span = truth.watch(0, 1_000 * MILLISECOND);
+    near_cap(rig, &span, many.pids(), 300_000);
+}
+
+fn alone(rig: &Rig) {
+    let truth = Truth::of(rig);
+    let client = TimeClient::under(rig, &["-g", "0"], "0.5", "kernel 200000");
+    let pid = client.pid();
+    let before = truth.wait_for_work_of(0, &[pid]);
+    let done = client.finish();
+    let span = before.until(truth.sample(0));
+    rig.note(span.describe(&[pid]));
+    assert_eq!(truth.sample(0).busy_ns(pid), done.launches * 200_000);
+    let bare = TimeClient::bare(rig, "0.5", "kernel 200000").finish();
+    // What is launched in half a second of device time is what fits into it, both times.
+    assert!(done.launches.abs_diff(bare.launches) <= bare.launches / 50, "{done:?}, bare {bare:?}");
+}
+
+/// The part of the work that a job gets beside one that does not let go.
+#[track_caller]
+fn goes_on(truth: &Truth, pid: u32, others: &[u32], least_ppm: u64) {
+    truth.watch(0, 500 * MILLISECOND);
+    let span = truth.watch(0, 500 * MILLISECOND);
+    assert!(span.part_ppm(pid) >= least_ppm, "{} of {pid}; {}", span.part_ppm(pid), span.describe(others));
+}
+
+fn hung(rig: &Rig) {
+    let truth = Truth::of(rig);
+    let (mut hung, pids) = start(rig, &[(&[], "hang")]);
+    truth.wait_for_work_of(0, &pids);
+    let (running, others) = start(rig, &[(&[], "kernel 500000")]);
+    truth.wait_for_work_of(0, &others);
+    // The device's own slicing gives it half: nothing takes work off a device again.
+    goes_on(&truth, others[0], &pids, 450_000);
+    hung.iter_mut().for_each(TimeClient::kill);
+    goes_on(&truth, others[0], &pids, 900_000);
+    for client in running {
+        client.stop();
+    }
+}
+
+fn stopped(rig: &Rig) {
+    let truth = Truth::of(rig);
+    let (running, pids) = start(rig, &[(&[], "kernel 500000"), (&[], "kernel 500000")]);
+    truth.wait_for_work_of(0, &pids);
+    truth.watch(0, WARM_UP);
+    for _ in 0..3 {
+        running[0].signal(libc::SIGSTOP);
+        goes_on(&truth, pids[1], &pids, 400_000);
+        running[0].signal(libc::SIGCONT);
+        truth.watch(0, 500 * MILLISECOND);
+    }
+    let span = truth.watch(0, WINDOW);
+    judge(rig, &span, &pids, &[500_000, 500_000], MILLISECOND);
+    for client in running {
+        client.stop();
+    }
+}
+
+fn killed(rig: &Rig) {
+    let truth = Truth::of(rig);
+    for _ in 0..3 {
+        let (mut running, pids) = start(rig, &[(&["--weight", "900"], "kernel 500000"), (&[], "kernel 500000")]);
+        truth.wait_for_work_of(0, &pids);
+        truth.watch(0, 300 * MILLISECOND);
+        running[0].kill();
+        goes_on(&truth, pids[1], &pids, 900_000);
+        running.drain(1..).for_each(|client| {
+            client.stop();
+        });
+    }
+}
+
+fn broker_killed(rig: &Rig) {
+    let truth = Truth::of(rig);
+    let (running, pids) = start(rig, &[(&["--weight", "300"], "kernel 500000"), (&[], "kernel 500000")]);
+    truth.wait_for_work_of(0, &pids);
+    truth.watch(0, WARM_UP);
+    let broker = rig.broker_pid().expect("a broker");
+    // SAFETY: the broker of this rig, which is alive.
+    unsafe { libc::kill(broker as libc::pid_t, libc::SIGKILL) };
+    // Whichever gates were closed: they open at the latest when the heartbeat is missed.
+    rig.eventually(Duration::from_secs(10), "both go on", || {
+        let span = truth.watch(0, 100 * MILLISECOND);
+        pids.iter().all(|pid| span.busy_ns(*pid) > 0)
+    });
+    rig.eventually(Duration::from_secs(30), "the next broker keeps their shares", || {
+        let span = truth.watch(0, WINDOW);
+        rig.note(span.describe(&pids));
+        span.share_ppm(pids[0]).abs_diff(750_000) <= 2 * POINT
+    });
+    for client in running {
+        client.stop();
+    }
+}
