@@ -146,6 +146,10 @@ fn stand(real: &Library, work: &Work) -> Option<Passage> {
                 {
                     return None;
                 }
+                if is_measured && !is_judged {
+                    // What has no mark would count as work for as long as this thread stands here.
+                    marks::settle_all(state, real);
+                }
                 is_judged = true;
                 if wait.step(line, word) == Waited::InVain {
                     return None;
