@@ -297,7 +297,7 @@ impl Device {
     /// not cut short for a fraction of a millisecond.
     pub fn outranked_by(&self, class: Class) -> Option<JobKey> {
         self.candidates()
-            .filter(|(_, member)| member.terms.class > class && !member.is_ahead && !member.is_stalled)
+            .filter(|(_, member)| member.terms.class > class && member.has_claim())
             .max_by_key(|(_, member)| member.terms.class)
             .map(|(job, _)| job)
     }
@@ -305,9 +305,7 @@ impl Device {
     /// The same among the jobs that do not want the device all the time: these interrupt a turn, the others get turns.
     pub fn interrupted_by(&self, class: Class) -> Option<JobKey> {
         self.candidates()
-            .find(|(_, member)| {
-                member.terms.class > class && member.saturated_ns.is_none() && !member.is_ahead && !member.is_stalled
-            })
+            .find(|(_, member)| member.terms.class > class && member.saturated_ns.is_none() && member.has_claim())
             .map(|(job, _)| job)
     }
 

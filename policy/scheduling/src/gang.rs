@@ -172,6 +172,7 @@ impl Gang {
         }
         for key in &keys {
             if let Some(member) = devices.get_mut(key).and_then(|device| device.members.get_mut(&job)) {
+                member.is_barred = member.held_by.is_none() && held_by.is_some();
                 member.held_by = held_by;
             }
         }

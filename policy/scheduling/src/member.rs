@@ -121,6 +121,8 @@ pub(crate) struct Member {
     pub held_by: Option<HeldBy>,
     /// In Overlap it was ahead by more than the slack and has not been owed anything since.
     pub is_ahead: bool,
+    /// As a gang it is kept away for another device's sake: others are not kept away for its.
+    pub is_barred: bool,
     /// It has work on the device, none of which has retired for as long as a drain may take: others are not kept away for
     /// its sake.
     pub is_stalled: bool,
@@ -144,6 +146,7 @@ impl Member {
             saturated_ns: None,
             held_by: Some(HeldBy::None),
             is_ahead: false,
+            is_barred: false,
             is_stalled: false,
             floor_ns: 0,
             relief: None,
@@ -177,6 +180,11 @@ impl Member {
     /// Whether its cap keeps it from the device now.
     pub fn is_capped(&self) -> bool {
         self.server.as_ref().is_some_and(Server::is_exhausted)
+    }
+
+    /// Whether others may be kept away for its sake: not if it had too much, does not end, or cannot come.
+    pub fn has_claim(&self) -> bool {
+        !self.is_ahead && !self.is_stalled && !self.is_barred
     }
 
     /// Whether something else than its cap keeps it from a device that it wants.

@@ -52,6 +52,7 @@ pub(crate) fn find_ahead(device: &mut Device, gangs: &BTreeMap<JobKey, i64>, con
     for (job, member) in members {
         let own = contest.is_in(*job).then(|| contest.lag(*job));
         let lag = gangs.get(job).copied().or(own).unwrap_or(0);
+        member.is_barred &= gangs.contains_key(job);
         member.is_ahead = lag < -slack || (member.is_ahead && lag < 0);
     }
 }
@@ -63,7 +64,7 @@ pub(crate) fn verdict(device: &Device, job: JobKey) -> Option<HeldBy> {
         // Whose work does not end has what the device itself gives it; more cannot be given by keeping others away.
         let others = device
             .candidates()
-            .filter(|(other, member)| *other != job && !member.is_stalled && !member.is_ahead);
+            .filter(|(other, member)| *other != job && member.has_claim());
         let owed = others.map(|(other, _)| (device.contest.lag(other), other));
         owed.filter(|(lag, _)| *lag > 0).max().map(|(_, other)| other)
     };
