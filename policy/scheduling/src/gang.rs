@@ -141,6 +141,7 @@ impl Gang {
         let keys: Vec<DeviceKey> = self.devices.iter().copied().collect();
         let members = || keys.iter().filter_map(|key| devices.get(key)?.members.get(&job));
         let mut held_by = members().find_map(|member| member.held_by);
+        let stalls = members().any(|member| member.relief.is_some_and(|relief| !relief.is_owed));
         let wants = members().any(Member::wants);
         self.kept_ns = if held_by.is_some() && wants {
             self.kept_ns.or(Some(now))
@@ -165,7 +166,8 @@ impl Gang {
             }
         }
         // What is in flight for a capped gang is its debt in any case; ending it is cheaper than letting it spin.
-        if self.ahead_until_ns.is_some() {
+        // So is what a thread of it may have to bring on another device.
+        if self.ahead_until_ns.is_some() || stalls {
             held_by = None;
         } else if is_capped {
             held_by = Some(HeldBy::Cap);

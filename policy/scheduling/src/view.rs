@@ -79,7 +79,10 @@ impl Scheduler {
         });
         match present.as_slice() {
             [] => None,
-            [(_, only)] if only.server.is_none() && !device.is_unmanaged && !device.is_turns() => {
+            // A gang may be kept away from here for another device's sake, and must be seen to want.
+            [(_, only)]
+                if only.server.is_none() && only.held_by.is_none() && !device.is_unmanaged && !device.is_turns() =>
+            {
                 Some(config.watch_alone_ns)
             }
             _ if is_settling => Some(config.watch_drain_ns),
