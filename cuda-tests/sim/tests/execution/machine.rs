@@ -278,6 +278,8 @@ impl Driver {
         let mut address = 0;
         call!(self, cuMemAlloc_v2(&mut address, bytes));
         call!(self, cuMemsetD8_v2(address, 0, bytes));
+        // Fills are not waited for, and streams that do not block do not wait for them.
+        call!(self, cuCtxSynchronize());
         address
     }
 
