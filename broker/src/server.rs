@@ -172,9 +172,7 @@ impl Server {
     /// What is due now, whether or not a descriptor said so.
     fn turn(&mut self, now: Now) {
         self.driver.tick(now);
-        if self.driver.wants_times(now) {
-            self.driver.times(&self.timekeeper.published(), now);
-        }
+        self.refresh_times(now);
         self.serve_devices(now);
         // An event may have asked for another look (a client died): ask at once, its answer is awaited.
         self.serve_devices(now);
@@ -195,6 +193,12 @@ impl Server {
         }
         // What the clients said was noted when the looks were announced: now they may begin.
         self.gpu.begin(now.ns);
+    }
+
+    fn refresh_times(&mut self, now: Now) {
+        if self.driver.wants_times(now) {
+            self.driver.times(self.timekeeper.published(), now);
+        }
     }
 
     fn timeout(&self, now: Now) -> EpollTimeout {
@@ -358,6 +362,8 @@ impl Server {
                     return Err("too many commands of this user".to_owned());
                 }
                 self.set_role(id, Role::Command);
+                // It may be about what was measured, and nothing else need have happened for long.
+                self.refresh_times(now);
                 if let Some(peer) = self.peer(id) {
                     self.driver.request(peer, &document, now);
                 }

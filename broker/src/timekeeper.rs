@@ -24,8 +24,9 @@ use std::thread::JoinHandle;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
+use partage_policy::JobTime;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
-use partage_scheduling::{JobState, Regime, Terms};
+use partage_scheduling::Terms;
 
 use crate::error::Error;
 use crate::pages::PagePair;
@@ -71,61 +72,12 @@ pub struct Joined {
     pub pages: Arc<PagePair>,
 }
 
-/// What holds a job up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HeldBy {
-    /// Nothing.
-    Nothing,
-    /// Its own cap.
-    Cap,
-    /// A job that is owed time first.
-    Neighbour(JobId),
-    /// A job of a higher class.
-    Priority(JobId),
-    /// Processes of no job.
-    Unmanaged,
-}
-
-/// A job's time on a device as last measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct JobTime {
-    /// Whose.
-    pub job: JobId,
-    /// Where.
-    pub device: DeviceUuid,
-    /// The share it is entitled to now, parts per million.
-    pub asked_ppm: u32,
-    /// What it got over the last second, parts per million.
-    pub got_ppm_1s: u32,
-    /// What it got over the last minute.
-    pub got_ppm_60s: u32,
-    /// Nanoseconds that it wanted the device and was held at the gate.
-    pub waited_ns: u64,
-    /// What it does.
-    pub state: JobState,
-    /// How the device is shared.
-    pub regime: Regime,
-    /// Its longest recent unit in nanoseconds, 0 unknown.
-    pub unit_ns: u64,
-    /// Why it waits.
-    pub held_by: HeldBy,
-}
-
-/// What the thread last said.
-#[derive(Clone, Debug, Default)]
-pub struct Published {
-    /// All jobs on all devices.
-    pub times: Vec<JobTime>,
-    /// Clients whose work does not end (`partage ps` names them).
-    pub not_draining: Vec<(ClientId, DeviceUuid)>,
-}
-
 /// The thread.
 #[derive(Debug)]
 pub struct Timekeeper {
     sender: Option<Sender<Message>>,
     bell: Arc<EventFd>,
-    published: Arc<Mutex<Published>>,
+    published: Arc<Mutex<Vec<JobTime>>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -138,7 +90,7 @@ impl Timekeeper {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let bell = EventFd::from_flags(flags).map_err(Error::system("make the timekeeper's bell"))?;
         let bell = Arc::new(bell);
-        let published = Arc::new(Mutex::new(Published::default()));
+        let published = Arc::new(Mutex::new(Vec::new()));
         let (sender, receiver) = mpsc::channel();
         let thread = {
             let (bell, published) = (Arc::clone(&bell), Arc::clone(&published));
@@ -167,9 +119,9 @@ impl Timekeeper {
         }
     }
 
-    /// What it last measured.
+    /// What it last measured, of all jobs that it measures.
     #[must_use]
-    pub fn published(&self) -> Published {
+    pub fn published(&self) -> Vec<JobTime> {
         self.published.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -187,13 +139,17 @@ impl Drop for Timekeeper {
 /// How often the views are written down while anything changes, in nanoseconds.
 const PUBLISH_NS: u64 = 100_000_000;
 
-fn run(receiver: &Receiver<Message>, bell: &EventFd, published: &Mutex<Published>) {
+fn run(receiver: &Receiver<Message>, bell: &EventFd, published: &Mutex<Vec<JobTime>>) {
     let mut keeper = Keeper::new(kernel::Linux::new());
     let mut publish_at = 0;
     loop {
         loop {
             match receiver.try_recv() {
-                Ok(message) => keeper.take(now().ns, message),
+                Ok(message) => {
+                    keeper.take(now().ns, message);
+                    // Perhaps the last change for long: what was said before it is not to stand until the next.
+                    publish_at = 0;
+                }
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => {
                     keeper.open_all();

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Between the policy and the timekeeper: terms of time go there, what was measured comes back.
 
-use partage_policy::{Cause, Event, JobTime, Regime, Terms, TimeState};
+use partage_policy::{Event, JobTime, Terms};
 use partage_protocol::terms;
 use partage_protocol::units::{DeviceUuid, JobId, SECOND_NS};
 use partage_scheduling as scheduling;
 
 use crate::state_driver::{Effect, Now, StateDriver};
-use crate::timekeeper::{HeldBy, Message, Published};
+use crate::timekeeper::Message;
 
 /// Between two views that the policy is given: what it shows is a second's and a minute's.
 const LOOK_NS: u64 = SECOND_NS;
@@ -35,47 +35,12 @@ impl StateDriver {
     }
 
     /// What the timekeeper measured.
-    pub fn times(&mut self, published: &Published, now: Now) {
+    pub fn times(&mut self, times: Vec<JobTime>, now: Now) {
         self.times_at_ns = now.ns.saturating_add(LOOK_NS);
-        if published.times.is_empty() && !self.has_times {
+        if times.is_empty() && !self.has_times {
             return;
         }
-        self.has_times = !published.times.is_empty();
-        let stuck: Vec<(JobId, DeviceUuid)> = published
-            .not_draining
-            .iter()
-            .filter_map(|(client, device)| Some((self.clients.get(*client)?.job, *device)))
-            .collect();
-        let time = |time: &crate::timekeeper::JobTime| JobTime {
-            job: time.job,
-            device: time.device,
-            asked_ppm: time.asked_ppm,
-            got_1s_ppm: time.got_ppm_1s,
-            got_60s_ppm: time.got_ppm_60s,
-            waited_ns: time.waited_ns,
-            state: match time.state {
-                scheduling::JobState::Open => TimeState::Open,
-                scheduling::JobState::Waiting => TimeState::Waiting,
-                scheduling::JobState::Capped => TimeState::Capped,
-                scheduling::JobState::Idle => TimeState::Idle,
-                scheduling::JobState::NotDraining => TimeState::NotDraining,
-            },
-            cause: match time.held_by {
-                HeldBy::Nothing => Cause::None,
-                HeldBy::Cap => Cause::Cap,
-                HeldBy::Neighbour(job) => Cause::Neighbour(job),
-                HeldBy::Priority(job) => Cause::Priority(job),
-                HeldBy::Unmanaged => Cause::Unmanaged,
-            },
-            unit_ns: time.unit_ns,
-            regime: match time.regime {
-                scheduling::Regime::Overlap => Regime::Overlap,
-                scheduling::Regime::Turns => Regime::Turns,
-            },
-            is_not_draining: stuck.contains(&(time.job, time.device))
-                || time.state == scheduling::JobState::NotDraining,
-        };
-        let times = published.times.iter().map(time).collect();
+        self.has_times = !times.is_empty();
         self.step(now, Event::Time(times));
     }
 }

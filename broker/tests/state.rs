@@ -15,13 +15,14 @@ use partage_broker::host::pidfd::PidFd;
 use partage_broker::host::proc::Proc;
 use partage_broker::state_driver::{Effect, Now, Parts, Peer, StateDriver, WatchId};
 use partage_broker::testing::Scratch;
-use partage_broker::timekeeper::{HeldBy, JobTime, Message, Published};
+use partage_broker::timekeeper::Message;
+use partage_policy::{Cause, JobTime, Regime, TimeState};
 use partage_protocol::admin::{JobView, Reply, StatusView};
 use partage_protocol::message::{
     ENVIRONMENT_BYTES, Hello, MEASURE_AFTER, Measure, ToBroker, ToClient, VERDICT_GRANTED,
 };
 use partage_protocol::units::{GIB, SECOND_NS};
-use partage_scheduling::{Class, JobState, Regime, Terms};
+use partage_scheduling::{Class, Terms};
 
 /// A state driver, its devices, and what it wanted done.
 struct Bench {
@@ -433,20 +434,17 @@ fn the_timekeeper_hears_terms_and_what_it_measured_is_shown() {
         job: id,
         device: devices[0],
         asked_ppm: 500_000,
-        got_ppm_1s: 250_000,
-        got_ppm_60s: 400_000,
+        got_1s_ppm: 250_000,
+        got_60s_ppm: 400_000,
         waited_ns: 3,
-        state: JobState::Capped,
-        regime: Regime::Turns,
+        state: TimeState::Capped,
+        cause: Cause::Cap,
         unit_ns: 4,
-        held_by: HeldBy::Cap,
-    };
-    let published = Published {
-        times: vec![time],
-        not_draining: Vec::new(),
+        regime: Regime::Turns,
+        is_not_draining: false,
     };
     assert!(bench.driver.wants_times(bench.now));
-    bench.driver.times(&published, bench.now);
+    bench.driver.times(vec![time], bench.now);
     assert!(!bench.driver.wants_times(bench.now), "once a second");
     let view = bench.view(&job);
     let time = view.devices[0].time.clone().expect("measured");
@@ -460,7 +458,7 @@ fn the_timekeeper_hears_terms_and_what_it_measured_is_shown() {
     );
     assert!(view.devices[1].time.is_none());
     bench.pass(SECOND_NS);
-    bench.driver.times(&Published::default(), bench.now);
+    bench.driver.times(Vec::new(), bench.now);
     assert!(bench.view(&job).devices[0].time.is_none(), "measured no more");
 }
 

@@ -20,6 +20,7 @@
 //! is the first thing a hook does.
 
 mod depth;
+mod lane;
 mod marks;
 mod pass;
 mod stand;

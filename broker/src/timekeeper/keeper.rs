@@ -5,14 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
+use partage_policy::{Cause, JobTime, TimeState};
 use partage_protocol::gate::{self, GATES_COPIES, HEARTBEAT_NS, MEASURED, NEEDS_FENCE, OPEN, UNBOUNDED};
 use partage_protocol::page::GrantLine;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 use partage_scheduling::{
-    Action, ClientKey, Command, Config, DeviceKey, Event, HeldBy as Holder, JobKey, Observation, Regime, Scheduler,
+    Action, ClientKey, Command, Config, DeviceKey, Event, HeldBy, JobKey, JobState, JobView, Observation, Regime,
+    Scheduler,
 };
 
-use super::{HeldBy, JobTime, Joined, Kernel, Message, Published};
+use super::{Joined, Kernel, Message};
 use crate::pages::PagePair;
 
 /// A client that shows no progress for this long is asked of the kernel: it may be stopped.
@@ -53,12 +55,16 @@ pub struct Keeper<K> {
     not_draining: BTreeSet<(ClientId, DeviceKey)>,
     commands: Vec<Command>,
     heartbeat_ns: u64,
+    /// A gate may be closed, or work in flight bounded: looked at with each heartbeat, because it takes a look at everybody.
+    holds_somebody: bool,
     needs_fence: bool,
 }
 
 struct Look {
     last_ns: u64,
     regime: Regime,
+    /// What the clients of the device were told last.
+    flags: u32,
 }
 
 impl<K: Kernel> Keeper<K> {
@@ -74,6 +80,7 @@ impl<K: Kernel> Keeper<K> {
             not_draining: BTreeSet::new(),
             commands: Vec::new(),
             heartbeat_ns: 0,
+            holds_somebody: false,
             needs_fence,
         }
     }
@@ -155,6 +162,10 @@ impl<K: Kernel> Keeper<K> {
                 line.depth_ns.store(UNBOUNDED, Ordering::Relaxed);
             }
             self.write_flags(device);
+            let flags = self.look(device).flags;
+            if let Some(line) = self.line(joined.client, device) {
+                line.gate_flags.store(flags, Ordering::Relaxed);
+            }
             let (client, job) = (ClientKey(joined.client.0), JobKey(joined.job.0));
             self.step(now, Event::ClientJoined { client, job, device });
         }
@@ -205,6 +216,7 @@ impl<K: Kernel> Keeper<K> {
 
     fn carry_out(&mut self, commands: &[Command]) {
         let mut has_closed = false;
+        self.holds_somebody |= !commands.is_empty();
         for command in commands {
             tracing::trace!(?command, "time");
             match command.action {
@@ -266,30 +278,39 @@ impl<K: Kernel> Keeper<K> {
         }
     }
 
+    /// When a device is to be looked at next. `None`: there is nobody to judge.
+    fn due(&mut self, device: DeviceKey) -> Option<u64> {
+        let interval = self.scheduler.wants_observation(device)?;
+        Some(self.look(device).last_ns.saturating_add(interval))
+    }
+
     fn look(&mut self, device: DeviceKey) -> &mut Look {
         self.looks.entry(device).or_insert(Look {
             last_ns: 0,
             regime: Regime::Overlap,
+            flags: 0,
         })
     }
 
-    /// Tells the clients of a device what is wanted of them.
-    fn write_flags(&self, device: DeviceKey) {
-        let is_turns = self.looks.get(&device).is_some_and(|look| look.regime == Regime::Turns);
+    /// Tells the clients of a device what is wanted of them, if that has changed.
+    fn write_flags(&mut self, device: DeviceKey) {
+        let is_marked = self.scheduler.wants_marks(device);
+        let needs_fence = self.needs_fence;
+        let look = self.look(device);
         let mut flags = 0;
         for (is_set, flag) in [
-            (self.scheduler.wants_marks(device), MEASURED),
-            (self.needs_fence, NEEDS_FENCE),
-            (is_turns, GATES_COPIES),
+            (is_marked, MEASURED),
+            (needs_fence, NEEDS_FENCE),
+            (look.regime == Regime::Turns, GATES_COPIES),
         ] {
             flags |= if is_set { flag } else { 0 };
         }
-        for client in self.clients.values() {
-            if let Some(line) = client.line(device)
-                && line.gate_flags.load(Ordering::Relaxed) != flags
-            {
-                line.gate_flags.store(flags, Ordering::Relaxed);
-            }
+        if look.flags == flags {
+            return;
+        }
+        look.flags = flags;
+        for line in self.clients.values().filter_map(|client| client.line(device)) {
+            line.gate_flags.store(flags, Ordering::Relaxed);
         }
     }
 
@@ -298,16 +319,11 @@ impl<K: Kernel> Keeper<K> {
         let mut next: Option<u64> = None;
         let mut soonest = |at: u64| next = Some(next.map_or(at, |other| other.min(at)));
         for device in (0..self.devices.len() as u32).map(DeviceKey) {
-            let Some(interval) = self.scheduler.wants_observation(device) else {
-                continue;
-            };
-            let due = self.look(device).last_ns.saturating_add(interval);
-            if now >= due {
+            if self.due(device).is_some_and(|at| now >= at) {
                 self.observe(now, device);
             }
-            if let Some(interval) = self.scheduler.wants_observation(device) {
-                let last = self.look(device).last_ns;
-                soonest(last.saturating_add(interval));
+            if let Some(at) = self.due(device) {
+                soonest(at);
             }
             self.write_flags(device);
         }
@@ -320,7 +336,7 @@ impl<K: Kernel> Keeper<K> {
         if now >= self.heartbeat_ns.saturating_add(HEARTBEAT_NS / 10) {
             self.beat(now);
         }
-        if self.clients.values().any(is_held) {
+        if self.holds_somebody {
             soonest(self.heartbeat_ns.saturating_add(HEARTBEAT_NS / 10));
         }
         next
@@ -328,6 +344,7 @@ impl<K: Kernel> Keeper<K> {
 
     fn beat(&mut self, now: u64) {
         self.heartbeat_ns = now;
+        self.holds_somebody = self.clients.values().any(is_held);
         for client in self.clients.values() {
             client.pages.broker().head.heartbeat_ns.store(now, Ordering::Relaxed);
         }
@@ -369,35 +386,46 @@ impl<K: Kernel> Keeper<K> {
         self.step(now, Event::Observe { device, seen: &seen });
     }
 
-    /// What is known of every job.
-    pub fn view(&self, now: u64) -> Published {
-        let times = self.scheduler.view(now).into_iter().filter_map(|view| {
-            Some(JobTime {
-                job: JobId(view.job.0),
-                device: self.uuid(view.device)?,
-                asked_ppm: view.asked_ppm,
-                got_ppm_1s: view.got_ppm_1s,
-                got_ppm_60s: view.got_ppm_60s,
-                waited_ns: view.waited_ns,
-                state: view.state,
-                regime: view.regime,
-                unit_ns: view.unit_ns,
-                held_by: match view.held_by {
-                    Holder::None => HeldBy::Nothing,
-                    Holder::Cap => HeldBy::Cap,
-                    Holder::Neighbour(job) => HeldBy::Neighbour(JobId(job.0)),
-                    Holder::Priority(job) => HeldBy::Priority(JobId(job.0)),
-                    Holder::Unmanaged => HeldBy::Unmanaged,
-                },
-            })
-        });
-        let names = self.not_draining.iter();
-        Published {
-            times: times.collect(),
-            not_draining: names
-                .filter_map(|(client, device)| Some((*client, self.uuid(*device)?)))
-                .collect(),
-        }
+    /// What is known of every job that is measured. One that is alone without a cap is not: its clients mark nothing.
+    pub fn view(&self, now: u64) -> Vec<JobTime> {
+        let views = self.scheduler.view(now).into_iter();
+        let measured = views.filter(|view| self.scheduler.wants_marks(view.device));
+        measured.filter_map(|view| self.job_time(&view)).collect()
+    }
+
+    fn job_time(&self, view: &JobView) -> Option<JobTime> {
+        let job = JobId(view.job.0);
+        let is_stuck = |(client, device): &(ClientId, DeviceKey)| {
+            *device == view.device && self.clients.get(client).is_some_and(|client| client.job == job)
+        };
+        Some(JobTime {
+            job,
+            device: self.uuid(view.device)?,
+            asked_ppm: view.asked_ppm,
+            got_1s_ppm: view.got_ppm_1s,
+            got_60s_ppm: view.got_ppm_60s,
+            waited_ns: view.waited_ns,
+            state: match view.state {
+                JobState::Open => TimeState::Open,
+                JobState::Waiting => TimeState::Waiting,
+                JobState::Capped => TimeState::Capped,
+                JobState::Idle => TimeState::Idle,
+                JobState::NotDraining => TimeState::NotDraining,
+            },
+            cause: match view.held_by {
+                HeldBy::None => Cause::None,
+                HeldBy::Cap => Cause::Cap,
+                HeldBy::Neighbour(job) => Cause::Neighbour(JobId(job.0)),
+                HeldBy::Priority(job) => Cause::Priority(JobId(job.0)),
+                HeldBy::Unmanaged => Cause::Unmanaged,
+            },
+            unit_ns: view.unit_ns,
+            regime: match view.regime {
+                Regime::Overlap => partage_policy::Regime::Overlap,
+                Regime::Turns => partage_policy::Regime::Turns,
+            },
+            is_not_draining: view.state == JobState::NotDraining || self.not_draining.iter().any(is_stuck),
+        })
     }
 }
 

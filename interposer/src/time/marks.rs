@@ -7,8 +7,8 @@
 //!              └───────────── batch n ──────────────┘
 //! ```
 //! A *batch* is what runs between two marks of a *lane*, which a stream has from its first marked launch until another
-//! needs it. A batch ends after [`MOST_UNITS`], after [`MOST_NS`], at once when nothing older is in flight in its lane, and
-//! before whatever the program waits, asks or synchronises by. A mark is put only
+//! needs it. A batch ends after so many launches or so much time ([`lane`](super::lane)), at once when nothing older is in
+//! flight in its lane, and before whatever the program waits, asks or synchronises by. A mark is put only
 //!
 //! - into a stream that is not captured (it would become a node and be replayed),
 //! - next to a launch in the same stream; for the legacy default stream immediately before and after it. There a mark is
@@ -20,12 +20,13 @@
 //! Whoever puts marks into a lane holds its flag, so that numbers are in the stream in their order; who does not get it
 //! leaves the mark to the next. What the driver refuses to write counts as written: nobody could say better.
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use partage_abi::types::{CuContext, CuDevicePtr, CuResult, CuStream};
 use partage_abi::values::{CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE, CU_STREAM_CAPTURE_MODE_RELAXED};
-use partage_protocol::gate::{LANES, Lane, TimePage};
+use partage_protocol::gate::{LANES, TimePage};
 
+use super::lane::{KEPT, LEGACY, LaneBook, PER_THREAD, Side};
 use super::timers::{self, TIMERS, Timer};
 use super::work::{Kind, Work};
 use crate::devices;
@@ -37,25 +38,11 @@ use crate::lock::Lock;
 use crate::pools::StreamName;
 use crate::real::Library;
 use crate::state::{self, State};
-use crate::sys;
 
-/// Launches in a batch.
-const MOST_UNITS: u64 = 32;
-/// Nanoseconds of this thread's clock from a batch's first launch to its last.
-const MOST_NS: u64 = 200_000;
 /// A batch whose launches are expected to take so long ends, in nanoseconds of the device.
 const LONG_NS: u64 = 100_000;
-/// Ended batches of a lane that are told apart.
-const KEPT: usize = 64;
-/// A program that falls silent with unmarked launches counts as busy for so many times what they are expected to take,
-/// because others have their slices meanwhile, and for one slice of each of a few others.
-const SILENT_TIMES: u64 = 8;
-const SILENT_NS: u64 = 4_000_000;
 /// Of so many launches of a lane one is timed, and each whose length is not known.
 const TIMED: u64 = 32;
-/// The handles that name default streams.
-const LEGACY: usize = 1;
-const PER_THREAD: usize = 2;
 /// The owner of a lane whose stream is gone, or will be captured: it belongs to nobody once its work has retired.
 const ORPHAN: u64 = u64::MAX;
 
@@ -77,52 +64,6 @@ pub struct Book {
 const UNKNOWN: u64 = 0;
 const BUSY: u64 = 1;
 const REFUSED: u64 = 2;
-
-/// The client's own side of a lane.
-struct LaneBook {
-    /// Which stream has the lane; 0: none.
-    owner: AtomicU64,
-    /// Its context.
-    context: AtomicU64,
-    /// Its handle, as this thread names it.
-    handle: AtomicU64,
-    is_per_thread: AtomicBool,
-    /// The thread that puts marks into it now; 0: none.
-    marker: AtomicU64,
-    /// The thread that launched last.
-    launcher: AtomicU64,
-    /// The batch has begun and not ended.
-    is_open: AtomicBool,
-    /// Programmatic dependent launches were seen.
-    overlaps: AtomicBool,
-    /// Launches that were counted before the driver was called, that came back, and that lie before an end mark.
-    entered: AtomicU64,
-    launched: AtomicU64,
-    covered: AtomicU64,
-    /// When the batch began, in nanoseconds.
-    opened_ns: AtomicU64,
-    /// Expected nanoseconds, and launches, of everything given to the lane.
-    total: Sum,
-    /// The same up to the end of each of the last batches, by its number.
-    ends: [Sum; KEPT],
-}
-
-/// An amount of work.
-struct Sum {
-    ns: AtomicU64,
-    units: AtomicU64,
-}
-
-impl Sum {
-    fn read(&self) -> (u64, u64) {
-        (self.ns.load(Ordering::Relaxed), self.units.load(Ordering::Relaxed))
-    }
-
-    fn write(&self, (ns, units): (u64, u64)) {
-        self.ns.store(ns, Ordering::Relaxed);
-        self.units.store(units, Ordering::Relaxed);
-    }
-}
 
 /// How a launch is marked: what [`before`] says to [`after`].
 #[derive(Clone, Copy)]
@@ -276,7 +217,6 @@ pub fn outstanding(state: &State, page: &TimePage, device: usize) -> (u64, u64) 
             sum.1 = sum.1.saturating_add(until.1.saturating_sub(from.1));
         }
     }
-    page.outstanding_ns.store(sum.0, Ordering::Relaxed);
     sum
 }
 
@@ -426,10 +366,13 @@ fn each_side(state: &'static State, mut show: impl FnMut(Side<'_>)) {
 }
 
 /// A stream as lanes know it.
-struct Name {
-    key: u64,
-    context: u64,
-    stream: StreamName,
+pub struct Name {
+    /// Differs from that of every other stream.
+    pub key: u64,
+    /// Its context.
+    pub context: u64,
+    /// How the driver is to be told of it.
+    pub stream: StreamName,
 }
 
 impl Name {
@@ -532,183 +475,4 @@ pub fn relaxed<R>(state: &State, real: &Library, act: impl FnOnce() -> R) -> R {
         let _ = call!(real, cuThreadExchangeStreamCaptureMode(&raw mut mode));
     }
     result
-}
-
-impl LaneBook {
-    /// What had been given to the lane by the end of a batch.
-    fn end_of(&self, number: u64) -> (u64, u64) {
-        self.ends.get(number as usize % KEPT).map_or((0, 0), Sum::read)
-    }
-
-    /// Another stream has the lane from now on. The caller holds the turn; nothing is in flight in it.
-    fn give(&self, name: &Name, ended: u64) {
-        self.total.write((0, 0));
-        if let Some(end) = self.ends.get(ended as usize % KEPT) {
-            end.write((0, 0));
-        }
-        self.context.store(name.context, Ordering::Relaxed);
-        self.handle.store(name.stream.handle.0 as u64, Ordering::Relaxed);
-        self.is_per_thread.store(name.stream.is_per_thread, Ordering::Relaxed);
-        self.is_open.store(false, Ordering::Relaxed);
-        self.overlaps.store(false, Ordering::Relaxed);
-        for count in [&self.entered, &self.launched, &self.covered] {
-            count.store(0, Ordering::Relaxed);
-        }
-        self.owner.store(name.key, Ordering::Release);
-    }
-}
-
-/// A lane, both sides of it.
-struct Side<'a> {
-    own: &'a LaneBook,
-    lane: &'a Lane,
-    /// Where the device sees the lane.
-    address: u64,
-}
-
-impl Side<'_> {
-    fn stream(&self) -> StreamName {
-        StreamName {
-            handle: CuStream(self.own.handle.load(Ordering::Relaxed) as *mut _),
-            is_per_thread: self.is_per_thread_entry(),
-        }
-    }
-
-    fn is_per_thread_entry(&self) -> bool {
-        self.own.is_per_thread.load(Ordering::Relaxed)
-    }
-
-    fn is_per_thread(&self) -> bool {
-        let handle = self.own.handle.load(Ordering::Relaxed) as usize;
-        handle == PER_THREAD || handle == 0 && self.is_per_thread_entry()
-    }
-
-    fn is_legacy(&self) -> bool {
-        let handle = self.own.handle.load(Ordering::Relaxed) as usize;
-        handle == LEGACY || handle == 0 && !self.is_per_thread_entry()
-    }
-
-    /// Marks the beginning of a batch, unless one is under way.
-    fn begin(&self, real: &Library) {
-        if self.own.is_open.load(Ordering::Acquire) {
-            return;
-        }
-        let Some(_marking) = self.mark() else { return };
-        if !self.own.is_open.load(Ordering::Acquire) {
-            let number = self.lane.submitted.load(Ordering::Relaxed).wrapping_add(1);
-            self.lane.submitted.store(number, Ordering::Release);
-            self.put(real, &self.lane.begun, number);
-            self.own.opened_ns.store(sys::now_ns(), Ordering::Relaxed);
-            self.own.is_open.store(true, Ordering::Release);
-        }
-    }
-
-    /// Is the batch to end after the launch that just came back?
-    fn is_time(&self) -> bool {
-        let own = self.own;
-        let batch = own
-            .launched
-            .load(Ordering::Acquire)
-            .wrapping_sub(own.covered.load(Ordering::Relaxed));
-        let submitted = self.lane.submitted.load(Ordering::Relaxed);
-        let is_first_in_flight = self.lane.ended.load(Ordering::Acquire).wrapping_add(1) >= submitted;
-        is_first_in_flight
-            || self.is_legacy()
-            || batch >= MOST_UNITS
-            || sys::now_ns().wrapping_sub(own.opened_ns.load(Ordering::Relaxed)) >= MOST_NS
-    }
-
-    /// Marks the end of what was launched, if anything has none.
-    fn end(&self, real: &Library) {
-        let own = self.own;
-        let is_covered = || own.launched.load(Ordering::Acquire) == own.covered.load(Ordering::Acquire);
-        if is_covered() {
-            return;
-        }
-        let Some(_marking) = self.mark() else { return };
-        // Read before the mark is put: what comes back meanwhile may lie behind it.
-        let (launched, covered) = (
-            own.launched.load(Ordering::Acquire),
-            own.covered.load(Ordering::Relaxed),
-        );
-        if launched == covered {
-            return;
-        }
-        let mut number = self.lane.submitted.load(Ordering::Relaxed);
-        if !own.is_open.load(Ordering::Acquire) {
-            number = number.wrapping_add(1);
-            self.lane.submitted.store(number, Ordering::Release);
-            self.put(real, &self.lane.begun, number);
-        }
-        if let Some(end) = own.ends.get(number as usize % KEPT) {
-            end.write(own.total.read());
-        }
-        own.is_open.store(false, Ordering::Release);
-        self.put(real, &self.lane.ended, number);
-        own.covered.store(launched, Ordering::Release);
-        self.lane
-            .unmarked
-            .fetch_sub(launched.wrapping_sub(covered), Ordering::AcqRel);
-    }
-
-    /// What is launched now may be the last for long, and has no mark: says until when it is expected to run.
-    fn expect_silence(&self) {
-        let own = self.own;
-        let ended = own.end_of(self.lane.ended.load(Ordering::Relaxed)).0;
-        let ns = own.total.read().0.saturating_sub(ended).saturating_mul(SILENT_TIMES);
-        let until = sys::now_ns().saturating_add(ns).saturating_add(SILENT_NS);
-        self.lane.unmarked_until_ns.store(until, Ordering::Relaxed);
-    }
-
-    /// The work is gone and nobody writes its marks.
-    fn write_off(&self) {
-        let submitted = self.lane.submitted.load(Ordering::Acquire);
-        self.lane.begun.store(submitted, Ordering::Release);
-        self.lane.ended.store(submitted, Ordering::Release);
-        let own = self.own;
-        let entered = own.entered.load(Ordering::Relaxed);
-        let covered = own.covered.swap(entered, Ordering::Relaxed);
-        own.launched.store(entered, Ordering::Relaxed);
-        own.is_open.store(false, Ordering::Relaxed);
-        self.lane
-            .unmarked
-            .fetch_sub(entered.wrapping_sub(covered), Ordering::AcqRel);
-    }
-
-    /// Has the device write a number when it gets there.
-    fn put(&self, real: &Library, word: &AtomicU64, number: u64) {
-        let offset = (core::ptr::from_ref(word) as u64).wrapping_sub(core::ptr::from_ref(self.lane) as u64);
-        let (stream, address) = (self.stream(), self.address.wrapping_add(offset));
-        let result = if stream.is_per_thread {
-            call!(real, cuStreamWriteValue64_v2_ptsz(stream.handle, address, number, 0))
-        } else {
-            call!(real, cuStreamWriteValue64_v2(stream.handle, address, number, 0))
-        };
-        if !result.is_success() {
-            word.store(number, Ordering::Release);
-        }
-    }
-
-    /// The right to put marks, if nobody else has it.
-    fn mark(&self) -> Option<Marking<'_>> {
-        let me = guard::thread_key();
-        match self
-            .own
-            .marker
-            .compare_exchange(0, me, Ordering::Acquire, Ordering::Acquire)
-        {
-            Ok(_) => Some(Marking(&self.own.marker)),
-            // A signal's handler left the driver by a long jump.
-            Err(holder) if holder == me => Some(Marking(&self.own.marker)),
-            Err(_) => None,
-        }
-    }
-}
-
-struct Marking<'a>(&'a AtomicU64);
-
-impl Drop for Marking<'_> {
-    fn drop(&mut self) {
-        self.0.store(0, Ordering::Release);
-    }
 }

@@ -185,16 +185,10 @@ impl Lane {
 pub struct TimePage {
     /// Threads that stand at the gate or at the depth limit now.
     pub waiting: AtomicU32,
-    /// Contexts of the process on the device.
-    pub contexts: AtomicU32,
     /// Nanoseconds that threads have stood there, all together; of waits under way all but the last tenth of a second.
     pub waited_ns: AtomicU64,
-    /// Exact device time of retired work from timing events, in nanoseconds; 0 while none was measured.
-    pub busy_ns: AtomicU64,
     /// The longest unit (kernel or graph) among the last measured ones, in nanoseconds.
     pub unit_ns: AtomicU64,
-    /// Predicted nanoseconds of work that has not retired.
-    pub outstanding_ns: AtomicU64,
     /// Launches that met a closed gate while no broker's heartbeat was seen.
     pub failed_open: AtomicU64,
     /// Launches that no lane was free for, and the synchronisations after them: unequal means work without marks.

@@ -89,6 +89,28 @@ fn a_job_alone_has_its_gate_open_and_no_bound() {
     keeper.turn(0);
     assert!(is_open(&pages));
     assert_eq!(pages.broker().devices[0].depth_ns.load(Ordering::SeqCst), UNBOUNDED);
+    assert_eq!(
+        pages.broker().devices[0].gate_flags.load(Ordering::SeqCst) & MEASURED,
+        0
+    );
+    assert_eq!(keeper.view(0), [], "nothing is measured, so nothing is said");
+}
+
+#[test]
+fn work_is_marked_for_as_long_as_a_neighbour_is_there() {
+    let mut keeper = Keeper::new(Bench::default());
+    for job in [1, 2] {
+        terms(&mut keeper, 0, job, Terms::default());
+    }
+    let pages = [join(&mut keeper, 0, 1, 1), join(&mut keeper, 0, 2, 2)];
+    let is_marked = |pages: &PagePair| pages.broker().devices[0].gate_flags.load(Ordering::SeqCst) & MEASURED != 0;
+    keeper.turn(0);
+    assert!(pages.iter().all(|pages| is_marked(pages)));
+    assert_eq!(keeper.view(0).len(), 2);
+    keeper.take(MS, Message::Left(ClientId(2)));
+    keeper.take(MS, Message::JobGone(JobId(2)));
+    keeper.turn(MS);
+    assert!(!is_marked(&pages[0]) && is_open(&pages[0]));
 }
 
 #[test]
@@ -114,9 +136,9 @@ fn a_cap_closes_the_gate_for_the_rest_of_each_period_and_wakes_who_waits() {
     let barriers = bench.0.barriers.get() - before;
     assert!(barriers >= 15, "{barriers} closings with a barrier");
     assert!(bench.0.wakes.get() >= barriers, "each opening wakes");
-    let shown = keeper.view(2_000 * MS).times;
+    let shown = keeper.view(2_000 * MS);
     assert_eq!(shown.len(), 1);
-    assert!((shown[0].got_ppm_60s as i64 - 250_000).abs() < 15_000, "{shown:?}");
+    assert!((shown[0].got_60s_ppm as i64 - 250_000).abs() < 15_000, "{shown:?}");
 }
 
 #[test]

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One lane of marks, the client's side and the shared one: batches begin and end here (see [`marks`](super::marks)).
+
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use partage_abi::types::CuStream;
+use partage_protocol::gate::Lane;
+
+use super::marks::Name;
+use crate::entry::call;
+use crate::guard;
+use crate::pools::StreamName;
+use crate::real::Library;
+use crate::sys;
+
+/// Launches in a batch.
+const MOST_UNITS: u64 = 32;
+/// Nanoseconds of this thread's clock from a batch's first launch to its last.
+const MOST_NS: u64 = 200_000;
+/// Ended batches of a lane that are told apart.
+pub const KEPT: usize = 64;
+/// A program that falls silent with unmarked launches counts as busy for so many times what they are expected to take,
+/// because others have their slices meanwhile, and for one slice of each of a few others.
+const SILENT_TIMES: u64 = 8;
+const SILENT_NS: u64 = 4_000_000;
+/// The handles that name default streams.
+pub const LEGACY: usize = 1;
+pub const PER_THREAD: usize = 2;
+
+/// The client's own side of a lane.
+pub struct LaneBook {
+    /// Which stream has the lane; 0: none.
+    pub owner: AtomicU64,
+    /// Its context.
+    pub context: AtomicU64,
+    /// Its handle, as this thread names it.
+    pub handle: AtomicU64,
+    pub is_per_thread: AtomicBool,
+    /// The thread that puts marks into it now; 0: none.
+    pub marker: AtomicU64,
+    /// The thread that launched last.
+    pub launcher: AtomicU64,
+    /// The batch has begun and not ended.
+    pub is_open: AtomicBool,
+    /// Programmatic dependent launches were seen.
+    pub overlaps: AtomicBool,
+    /// Launches that were counted before the driver was called, that came back, and that lie before an end mark.
+    pub entered: AtomicU64,
+    pub launched: AtomicU64,
+    pub covered: AtomicU64,
+    /// When the batch began, in nanoseconds.
+    pub opened_ns: AtomicU64,
+    /// Expected nanoseconds, and launches, of everything given to the lane.
+    pub total: Sum,
+    /// The same up to the end of each of the last batches, by its number.
+    pub ends: [Sum; KEPT],
+}
+
+/// An amount of work.
+pub struct Sum {
+    ns: AtomicU64,
+    units: AtomicU64,
+}
+
+impl Sum {
+    pub fn read(&self) -> (u64, u64) {
+        (self.ns.load(Ordering::Relaxed), self.units.load(Ordering::Relaxed))
+    }
+
+    pub fn write(&self, (ns, units): (u64, u64)) {
+        self.ns.store(ns, Ordering::Relaxed);
+        self.units.store(units, Ordering::Relaxed);
+    }
+}
+
+impl LaneBook {
+    /// What had been given to the lane by the end of a batch.
+    pub fn end_of(&self, number: u64) -> (u64, u64) {
+        self.ends.get(number as usize % KEPT).map_or((0, 0), Sum::read)
+    }
+
+    /// Another stream has the lane from now on. The caller holds the turn; nothing is in flight in it.
+    pub fn give(&self, name: &Name, ended: u64) {
+        self.total.write((0, 0));
+        if let Some(end) = self.ends.get(ended as usize % KEPT) {
+            end.write((0, 0));
+        }
+        self.context.store(name.context, Ordering::Relaxed);
+        self.handle.store(name.stream.handle.0 as u64, Ordering::Relaxed);
+        self.is_per_thread.store(name.stream.is_per_thread, Ordering::Relaxed);
+        self.is_open.store(false, Ordering::Relaxed);
+        self.overlaps.store(false, Ordering::Relaxed);
+        for count in [&self.entered, &self.launched, &self.covered] {
+            count.store(0, Ordering::Relaxed);
+        }
+        self.owner.store(name.key, Ordering::Release);
+    }
+}
+
+/// A lane, both sides of it.
+pub struct Side<'a> {
+    pub own: &'a LaneBook,
+    pub lane: &'a Lane,
+    /// Where the device sees the lane.
+    pub address: u64,
+}
+
+impl Side<'_> {
+    pub fn stream(&self) -> StreamName {
+        StreamName {
+            handle: CuStream(self.own.handle.load(Ordering::Relaxed) as *mut _),
+            is_per_thread: self.is_per_thread_entry(),
+        }
+    }
+
+    pub fn is_per_thread_entry(&self) -> bool {
+        self.own.is_per_thread.load(Ordering::Relaxed)
+    }
+
+    pub fn is_per_thread(&self) -> bool {
+        let handle = self.own.handle.load(Ordering::Relaxed) as usize;
+        handle == PER_THREAD || handle == 0 && self.is_per_thread_entry()
+    }
+
+    pub fn is_legacy(&self) -> bool {
+        let handle = self.own.handle.load(Ordering::Relaxed) as usize;
+        handle == LEGACY || handle == 0 && !self.is_per_thread_entry()
+    }
+
+    /// Marks the beginning of a batch, unless one is under way.
+    pub fn begin(&self, real: &Library) {
+        if self.own.is_open.load(Ordering::Acquire) {
+            return;
+        }
+        let Some(_marking) = self.mark() else { return };
+        if !self.own.is_open.load(Ordering::Acquire) {
+            let number = self.lane.submitted.load(Ordering::Relaxed).wrapping_add(1);
+            self.lane.submitted.store(number, Ordering::Release);
+            self.put(real, &self.lane.begun, number);
+            self.own.opened_ns.store(sys::now_ns(), Ordering::Relaxed);
+            self.own.is_open.store(true, Ordering::Release);
+        }
+    }
+
+    /// Is the batch to end after the launch that just came back?
+    pub fn is_time(&self) -> bool {
+        let own = self.own;
+        let batch = own
+            .launched
+            .load(Ordering::Acquire)
+            .wrapping_sub(own.covered.load(Ordering::Relaxed));
+        let submitted = self.lane.submitted.load(Ordering::Relaxed);
+        let is_first_in_flight = self.lane.ended.load(Ordering::Acquire).wrapping_add(1) >= submitted;
+        is_first_in_flight
+            || self.is_legacy()
+            || batch >= MOST_UNITS
+            || sys::now_ns().wrapping_sub(own.opened_ns.load(Ordering::Relaxed)) >= MOST_NS
+    }
+
+    /// Marks the end of what was launched, if anything has none.
+    pub fn end(&self, real: &Library) {
+        let own = self.own;
+        let is_covered = || own.launched.load(Ordering::Acquire) == own.covered.load(Ordering::Acquire);
+        if is_covered() {
+            return;
+        }
+        let Some(_marking) = self.mark() else { return };
+        // Read before the mark is put: what comes back meanwhile may lie behind it.
+        let (launched, covered) = (
+            own.launched.load(Ordering::Acquire),
+            own.covered.load(Ordering::Relaxed),
+        );
+        if launched == covered {
+            return;
+        }
+        let mut number = self.lane.submitted.load(Ordering::Relaxed);
+        if !own.is_open.load(Ordering::Acquire) {
+            number = number.wrapping_add(1);
+            self.lane.submitted.store(number, Ordering::Release);
+            self.put(real, &self.lane.begun, number);
+        }
+        if let Some(end) = own.ends.get(number as usize % KEPT) {
+            end.write(own.total.read());
+        }
+        own.is_open.store(false, Ordering::Release);
+        self.put(real, &self.lane.ended, number);
+        own.covered.store(launched, Ordering::Release);
+        self.lane
+            .unmarked
+            .fetch_sub(launched.wrapping_sub(covered), Ordering::AcqRel);
+    }
+
+    /// What is launched now may be the last for long, and has no mark: says until when it is expected to run.
+    pub fn expect_silence(&self) {
+        let own = self.own;
+        let ended = own.end_of(self.lane.ended.load(Ordering::Relaxed)).0;
+        let ns = own.total.read().0.saturating_sub(ended).saturating_mul(SILENT_TIMES);
+        let until = sys::now_ns().saturating_add(ns).saturating_add(SILENT_NS);
+        self.lane.unmarked_until_ns.store(until, Ordering::Relaxed);
+    }
+
+    /// The work is gone and nobody writes its marks.
+    pub fn write_off(&self) {
+        let submitted = self.lane.submitted.load(Ordering::Acquire);
+        self.lane.begun.store(submitted, Ordering::Release);
+        self.lane.ended.store(submitted, Ordering::Release);
+        let own = self.own;
+        let entered = own.entered.load(Ordering::Relaxed);
+        let covered = own.covered.swap(entered, Ordering::Relaxed);
+        own.launched.store(entered, Ordering::Relaxed);
+        own.is_open.store(false, Ordering::Relaxed);
+        self.lane
+            .unmarked
+            .fetch_sub(entered.wrapping_sub(covered), Ordering::AcqRel);
+    }
+
+    /// Has the device write a number when it gets there.
+    pub fn put(&self, real: &Library, word: &AtomicU64, number: u64) {
+        let offset = (core::ptr::from_ref(word) as u64).wrapping_sub(core::ptr::from_ref(self.lane) as u64);
+        let (stream, address) = (self.stream(), self.address.wrapping_add(offset));
+        let result = if stream.is_per_thread {
+            call!(real, cuStreamWriteValue64_v2_ptsz(stream.handle, address, number, 0))
+        } else {
+            call!(real, cuStreamWriteValue64_v2(stream.handle, address, number, 0))
+        };
+        if !result.is_success() {
+            word.store(number, Ordering::Release);
+        }
+    }
+
+    /// The right to put marks, if nobody else has it.
+    pub fn mark(&self) -> Option<Marking<'_>> {
+        let me = guard::thread_key();
+        match self
+            .own
+            .marker
+            .compare_exchange(0, me, Ordering::Acquire, Ordering::Acquire)
+        {
+            Ok(_) => Some(Marking(&self.own.marker)),
+            // A signal's handler left the driver by a long jump.
+            Err(holder) if holder == me => Some(Marking(&self.own.marker)),
+            Err(_) => None,
+        }
+    }
+}
+
+pub struct Marking<'a>(&'a AtomicU64);
+
+impl Drop for Marking<'_> {
+    fn drop(&mut self) {
+        self.0.store(0, Ordering::Release);
+    }
+}
