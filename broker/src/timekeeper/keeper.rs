@@ -17,8 +17,10 @@ use partage_scheduling::{
 use super::{Joined, Kernel, Message};
 use crate::pages::PagePair;
 
-/// A client that shows no progress for this long is asked of the kernel: it may be stopped.
+/// A client that could move and does not for this long is asked of the kernel: it may be stopped.
 const SUSPECT_NS: u64 = 20_000_000;
+/// One that is stopped is asked of again after as long.
+const STOPPED_NS: u64 = 80_000_000;
 
 /// One client.
 struct Client {
@@ -32,8 +34,9 @@ struct Client {
 /// One client on one device.
 struct Slot {
     index: usize,
-    /// The last sign of progress, and when it changed.
-    retired: u64,
+    /// What moves while the client does: what has retired, and for how long its threads have waited.
+    signs: (u64, u64),
+    /// When they last moved, or need not have, or the kernel was asked.
     since_ns: u64,
     is_stopped: bool,
 }
@@ -140,7 +143,7 @@ impl<K: Kernel> Keeper<K> {
         for (index, device) in joined.devices.iter().enumerate() {
             let slot = Slot {
                 index,
-                retired: 0,
+                signs: (0, 0),
                 since_ns: now,
                 is_stopped: false,
             };
@@ -364,17 +367,24 @@ impl<K: Kernel> Keeper<K> {
             };
             let is_entering = pages.is_entering(slot.index);
             let is_busy = page.is_busy(now);
+            let is_waiting = page.waiting.load(Ordering::Relaxed) != 0;
             let retired = page.retired();
-            if retired != slot.retired || !(is_busy || is_entering) {
-                (slot.retired, slot.since_ns, slot.is_stopped) = (retired, now, false);
-            } else if now >= slot.since_ns.saturating_add(SUSPECT_NS) {
-                // Asked again after as long: a look into /proc costs more than all the rest.
+            let signs = (retired, page.waited_ns.load(Ordering::Relaxed));
+            // Who waits at a closed gate stands still by rights. Before an open one nobody does, unless he cannot move.
+            let is_open = |line: &GrantLine| line.gate.load(Ordering::Relaxed) & OPEN != 0;
+            let is_before_open = || client.pages.broker().devices.get(slot.index).is_some_and(is_open);
+            let is_suspect = is_busy || is_entering || is_waiting && (slot.is_stopped || is_before_open());
+            let patience = if slot.is_stopped { STOPPED_NS } else { SUSPECT_NS };
+            if signs != slot.signs || !is_suspect {
+                (slot.signs, slot.since_ns, slot.is_stopped) = (signs, now, false);
+            } else if now >= slot.since_ns.saturating_add(patience) {
+                // Not with every look: one into /proc costs more than all the rest.
                 slot.since_ns = now;
                 slot.is_stopped = kernel.is_stopped(client.pid);
             }
             seen.push(Observation {
                 client: ClientKey(id.0),
-                is_waiting: page.waiting.load(Ordering::Relaxed) != 0,
+                is_waiting,
                 is_entering,
                 is_busy,
                 busy_ns: None,

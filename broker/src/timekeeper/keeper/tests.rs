@@ -234,3 +234,49 @@ fn the_kernel_is_asked_about_a_client_only_when_nothing_of_it_moves() {
     }
     assert!((1..=20).contains(&bench.0.looks.get()), "{} looks", bench.0.looks.get());
 }
+
+#[test]
+fn who_is_stopped_at_the_gate_holds_up_nobody() {
+    let bench = Bench::default();
+    let mut keeper = Keeper::new(bench.clone());
+    for job in [1, 2] {
+        terms(&mut keeper, 0, job, Terms::default());
+    }
+    let pages = [join(&mut keeper, 0, 1, 1), join(&mut keeper, 0, 2, 2)];
+    let line = |index: usize| &pages[index].time().devices[0];
+    let mut now = 0;
+    // For so long each works while its gate is open; the first stands still while it is stopped. What the second got.
+    let mut work = |ns: u64, is_stopped: bool| {
+        let (until, mut got) = (now + ns, 0);
+        while now < until {
+            let mut busy = Vec::new();
+            for (index, pages) in pages.iter().enumerate().skip(usize::from(is_stopped)) {
+                let is_open = is_open(pages);
+                line(index).waiting.store(u32::from(!is_open), Ordering::SeqCst);
+                show_busy(pages, false);
+                show_busy(pages, is_open);
+                busy.extend(is_open.then_some(index));
+            }
+            if busy.contains(&1) {
+                got += MS / 20 / busy.len() as u64;
+            }
+            keeper.turn(now);
+            now += MS / 20;
+        }
+        got * 100 / ns
+    };
+    work(2_000 * MS, false);
+    for _ in 0..3 {
+        // Caught where it waits, with nothing on the device.
+        while line(0).waiting.load(Ordering::SeqCst) == 0 {
+            work(MS / 20, false);
+        }
+        bench.0.stopped.borrow_mut().insert(1);
+        let got = work(500 * MS, true);
+        assert!(got >= 90, "the other got {got} % of half a second");
+        bench.0.stopped.borrow_mut().clear();
+        work(200 * MS, false);
+        let got = work(1_000 * MS, false);
+        assert!((45..=55).contains(&got), "{got} % when both run again");
+    }
+}
