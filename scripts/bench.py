@@ -114,6 +114,10 @@ with tempfile.TemporaryDirectory(prefix="ptb") as work:
         keeper.terminate()
         keeper.wait()
 
+# Hand-overs, shares and the broker's processor time: machines of its own, one after another.
+done = subprocess.run([str(BIN / "examples/time_bench")], env=base, stdout=subprocess.PIPE, text=True, timeout=900, check=True)
+rows += [tuple(line.split("\t")) for line in done.stdout.splitlines() if line.count("\t") == 4]
+
 widths = [max(len(row[i]) for row in rows + [("what", "without", "with Partage", "added", "ratio")]) for i in range(5)]
 lines = [" | ".join(cell.ljust(width) for cell, width in zip(row, widths)) for row in
          [("what", "without", "with Partage", "added", "ratio"), tuple("-" * width for width in widths)] + rows]

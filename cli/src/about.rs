@@ -79,6 +79,8 @@ of a build tree and a package |
 | `NVIDIA_GPU_MEMORY_LIMIT`, `NVIDIA_GPU_MEMORY_REQUEST`, `CUDA_DEVICE_MEMORY_LIMIT`, `CUDA_DEVICE_MEMORY_LIMIT_<i>`, \
 `CUDA_MPS_PINNED_DEVICE_MEM_LIMIT` | other tools' limits, below |
 | `CUDA_DEVICE_SM_LIMIT`, `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`, `CUDA_TASK_PRIORITY` | other tools' caps and priorities, below |
+| `PARTAGE_TIME_FAIL` | `closed`: launches of COMMAND wait on at a closed gate while no broker answers; else they go on after \
+two seconds without one |
 | `NO_COLOR`, `LC_ALL`, `LC_CTYPE`, `LANG` | no colour; ASCII where the locale is not UTF-8 |
 
 COMMAND gets `LD_PRELOAD` with the library first, `PARTAGE_TOKEN`, `PARTAGE_SOCKET_DIR`, `PARTAGE_DEVICES` and \

@@ -2,7 +2,9 @@
 //! The search itself: every successor of every state, and what must hold in each.
 
 use std::collections::HashSet;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
+
+use xxhash_rust::xxh3::xxh3_128;
 
 use crate::replay::{CLIENTS, GRANTED, LEDGER, Message, Next, OVERHEAD, USED, WORDS};
 use crate::state::{Broker, Client, Job, Mail, Op, Overhead, Programs, State};
@@ -81,7 +83,8 @@ pub fn search(scenario: &Scenario, at_rest: impl Fn(&State) -> Result<(), String
         words_of: scenario.words_of,
     };
     let first = initial(scenario, &programs);
-    let mut seen = HashSet::from([fingerprint(&first)]);
+    let mut bytes = Bytes::default();
+    let mut seen = Seen::from_iter([bytes.fingerprint(&first)]);
     let mut traces: Vec<Trace> = vec![None];
     let mut stack: Vec<(State, usize)> = vec![(first, 0)];
     let (mut transitions, mut rests) = (0u64, 0u64);
@@ -97,7 +100,7 @@ pub fn search(scenario: &Scenario, at_rest: impl Fn(&State) -> Result<(), String
         }
         for (step, after) in next {
             transitions += 1;
-            if !seen.insert(fingerprint(&after)) {
+            if !seen.insert(bytes.fingerprint(&after)) {
                 continue;
             }
             let judged = judge(&state, &after);
@@ -337,13 +340,43 @@ fn report(scenario: &Scenario, why: &str, state: &State, traces: &[Trace], mut a
     )
 }
 
-/// 128 bits: with a million states a chance of 10^-27 that two share one.
-fn fingerprint(state: &State) -> (u64, u64) {
-    let hash = |salt: u64| {
-        let mut hasher = DefaultHasher::new();
-        salt.hash(&mut hasher);
-        state.hash(&mut hasher);
-        hasher.finish()
-    };
-    (hash(1), hash(2))
+/// The states that were reached, by their fingerprints.
+type Seen = HashSet<u128, BuildHasherDefault<Low>>;
+
+/// What a state feeds into a hasher, in order: hashed as a whole, which is most of the search's time otherwise.
+#[derive(Default)]
+struct Bytes(Vec<u8>);
+
+impl Bytes {
+    /// 128 bits: with a million states a chance of 10^-27 that two share one.
+    fn fingerprint(&mut self, state: &State) -> u128 {
+        self.0.clear();
+        state.hash(self);
+        xxh3_128(&self.0)
+    }
+}
+
+impl Hasher for Bytes {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+    fn finish(&self) -> u64 {
+        unreachable!("the bytes are asked for")
+    }
+}
+
+/// The low half of a fingerprint, which is as good a hash as any.
+#[derive(Default)]
+struct Low(u64);
+
+impl Hasher for Low {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("fingerprints are numbers")
+    }
+    fn write_u128(&mut self, fingerprint: u128) {
+        self.0 = fingerprint as u64;
+    }
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
