@@ -22,6 +22,9 @@ const SUSPECT_NS: u64 = 20_000_000;
 /// One that is stopped is asked of again after as long.
 const STOPPED_NS: u64 = 80_000_000;
 
+/// Looking at a device takes at most one part of so many of a processor: who has very many clients looks less often.
+const LOOKING: u64 = 5;
+
 /// One client.
 struct Client {
     job: JobId,
@@ -65,6 +68,8 @@ pub struct Keeper<K> {
 
 struct Look {
     last_ns: u64,
+    /// Processor time that a look takes, smoothed.
+    cost_ns: u64,
     regime: Regime,
     /// What the clients of the device were told last.
     flags: u32,
@@ -284,12 +289,15 @@ impl<K: Kernel> Keeper<K> {
     /// When a device is to be looked at next. `None`: there is nobody to judge.
     fn due(&mut self, device: DeviceKey) -> Option<u64> {
         let interval = self.scheduler.wants_observation(device)?;
-        Some(self.look(device).last_ns.saturating_add(interval))
+        let look = self.look(device);
+        let least = look.cost_ns * LOOKING;
+        Some(look.last_ns.saturating_add(interval.max(least)))
     }
 
     fn look(&mut self, device: DeviceKey) -> &mut Look {
         self.looks.entry(device).or_insert(Look {
             last_ns: 0,
+            cost_ns: 0,
             regime: Regime::Overlap,
             flags: 0,
         })
@@ -354,6 +362,7 @@ impl<K: Kernel> Keeper<K> {
     }
 
     fn observe(&mut self, now: u64, device: DeviceKey) {
+        let begun = self.kernel.spent_ns();
         self.look(device).last_ns = now;
         let Self { clients, kernel, .. } = self;
         let mut seen = Vec::new();
@@ -394,6 +403,9 @@ impl<K: Kernel> Keeper<K> {
             });
         }
         self.step(now, Event::Observe { device, seen: &seen });
+        let cost = self.kernel.spent_ns().saturating_sub(begun);
+        let look = self.look(device);
+        look.cost_ns = (7 * look.cost_ns + cost) / 8;
     }
 
     /// What is known of every job that is measured. One that is alone without a cap is not: its clients mark nothing.

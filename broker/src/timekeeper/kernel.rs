@@ -3,6 +3,8 @@
 
 use std::sync::atomic::AtomicU32;
 
+use nix::sys::time::TimeValLike;
+
 /// The kernel, or a test's.
 pub trait Kernel {
     /// A full barrier on every processor that runs a process registered for it. `false`: there is none.
@@ -11,6 +13,8 @@ pub trait Kernel {
     fn wake(&self, word: &AtomicU32);
     /// Is the process stopped by a signal or a tracer?
     fn is_stopped(&self, pid: u32) -> bool;
+    /// Processor time of this thread so far, in nanoseconds.
+    fn spent_ns(&self) -> u64;
 }
 
 /// The kernel itself.
@@ -58,5 +62,10 @@ impl Kernel for Linux {
         // The name before it may hold anything but is followed by the last closing bracket.
         let state = text.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
         matches!(state, Some('T' | 't'))
+    }
+
+    fn spent_ns(&self) -> u64 {
+        let spent = nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID);
+        spent.map_or(0, |spent| u64::try_from(spent.num_nanoseconds()).unwrap_or(0))
     }
 }

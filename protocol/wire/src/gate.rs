@@ -130,7 +130,7 @@ fn next(word: u32) -> u32 {
 pub struct ThreadSlot {
     /// 0, or the slot of a device plus one while a launch on it is between its look at the gate and its end.
     pub word: AtomicU32,
-    /// The thread that has this place; 0 while it is free.
+    /// The thread that has this place; 0 until one has. Places are taken in order.
     pub thread: AtomicU32,
     /// Launches of the thread, all devices.
     pub launches: AtomicU64,
@@ -143,7 +143,7 @@ pub struct Lane {
     pub submitted: AtomicU64,
     /// Launches after that one that have no mark yet.
     pub unmarked: AtomicU64,
-    /// The stream's handle plus one, 0 for a free lane: the client's own note.
+    /// The stream's handle plus one, 0 until a stream has the lane. Lanes are taken in order.
     pub stream: AtomicU64,
     /// When, in monotonic nanoseconds, launches without a mark are expected to have ended at the latest: the program may
     /// fall silent before they get one.
@@ -204,12 +204,18 @@ impl TimePage {
     pub fn retired(&self) -> u64 {
         let ended = |sum: u64, lane: &Lane| sum.wrapping_add(lane.ended.load(Ordering::Relaxed));
         let unlaned = self.unlaned_ended.load(Ordering::Relaxed);
-        self.lanes.iter().fold(unlaned, ended)
+        self.used().fold(unlaned, ended)
+    }
+
+    /// The lanes that a stream has or had. Whoever looks often looks at no others.
+    fn used(&self) -> impl Iterator<Item = &Lane> {
+        let is_used = |lane: &&Lane| lane.stream.load(Ordering::Acquire) != 0;
+        self.lanes.iter().take_while(is_used)
     }
 
     /// Does the device work for the client, as far as marks tell? `now_ns` is monotonic.
     pub fn is_busy(&self, now_ns: u64) -> bool {
-        self.lanes.iter().any(|lane| lane.is_busy(now_ns))
+        self.used().any(|lane| lane.is_busy(now_ns))
             || self.unlaned.load(Ordering::Relaxed) != self.unlaned_ended.load(Ordering::Relaxed)
     }
 }
@@ -230,11 +236,10 @@ impl TimePages {
     /// Is a launch on a device between its look at the gate and its end?
     pub fn is_entering(&self, device: usize) -> bool {
         let crowd = |crowd: &AtomicU32| crowd.load(Ordering::Acquire) != 0;
+        let is_taken = |slot: &&ThreadSlot| slot.thread.load(Ordering::Acquire) != 0;
+        let mut taken = self.threads.iter().take_while(is_taken);
         self.crowd.get(device).is_some_and(crowd)
-            || self
-                .threads
-                .iter()
-                .any(|slot| slot.word.load(Ordering::Acquire) == device as u32 + 1)
+            || taken.any(|slot| slot.word.load(Ordering::Acquire) == device as u32 + 1)
     }
 }
 

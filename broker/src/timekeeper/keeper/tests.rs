@@ -25,6 +25,9 @@ struct Inner {
     has_no_barrier: Cell<bool>,
     stopped: RefCell<BTreeSet<u32>>,
     looks: Cell<u32>,
+    /// What each question for the time spent adds to it.
+    cost_ns: Cell<u64>,
+    spent_ns: Cell<u64>,
 }
 
 impl Kernel for Bench {
@@ -38,6 +41,10 @@ impl Kernel for Bench {
     fn is_stopped(&self, pid: u32) -> bool {
         self.0.looks.set(self.0.looks.get() + 1);
         self.0.stopped.borrow().contains(&pid)
+    }
+    fn spent_ns(&self) -> u64 {
+        self.0.spent_ns.set(self.0.spent_ns.get() + self.0.cost_ns.get());
+        self.0.spent_ns.get()
     }
 }
 
@@ -69,6 +76,7 @@ fn is_open(pages: &PagePair) -> bool {
 /// Shows work in flight that has begun, or none.
 fn show_busy(pages: &PagePair, is_busy: bool) {
     let lane = &pages.time().devices[0].lanes[0];
+    lane.stream.store(1, Ordering::SeqCst);
     let submitted = lane.submitted.load(Ordering::SeqCst);
     if is_busy {
         if lane.ended.load(Ordering::SeqCst) == submitted {
@@ -279,4 +287,25 @@ fn who_is_stopped_at_the_gate_holds_up_nobody() {
         let got = work(1_000 * MS, false);
         assert!((45..=55).contains(&got), "{got} % when both run again");
     }
+}
+
+#[test]
+fn looks_that_take_long_are_fewer() {
+    let bench = Bench::default();
+    let mut keeper = Keeper::new(bench.clone());
+    for job in [1, 2] {
+        terms(&mut keeper, 0, job, Terms::default());
+    }
+    let pages = [join(&mut keeper, 0, 1, 1), join(&mut keeper, 0, 2, 2)];
+    bench.0.cost_ns.set(MS);
+    for now in (0..2_000 * MS).step_by(MS as usize / 20) {
+        for pages in &pages {
+            show_busy(pages, false);
+            show_busy(pages, is_open(pages));
+        }
+        keeper.turn(now);
+    }
+    // Two questions for each look: the time between them is one, of 2 s a fifth is 400 looks of 1 ms.
+    let looks = bench.0.spent_ns.get() / MS / 2;
+    assert!((300..=450).contains(&looks), "{looks} looks");
 }
