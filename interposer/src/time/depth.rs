@@ -2,8 +2,9 @@
 //! The bound on work in flight, in the time that it is expected to take: while the broker sets one, a launch waits until
 //! enough of what is ahead of it has retired.
 //!
-//! At least [`LEAST`] launches may be in flight, so that the device has something to do while the program comes back; of
-//! unknown length at most [`UNKNOWN`]. Work in flight may wait for the very launch that waits here (a kernel that spins for
+//! At least [`LEAST`] launches may be in flight, so that the device has something to do while the program comes back, unless
+//! the bound is 0: then one at a time, because somebody more urgent is about to come. Of unknown length there may be
+//! [`UNKNOWN`]. Work in flight may wait for the very launch that waits here (a kernel that spins for
 //! a later one, a stream that waits for a word): when nothing retires for a while, the launch goes on.
 
 use core::sync::atomic::Ordering;
@@ -42,7 +43,8 @@ pub fn wait(
             return false;
         }
         let (ns, units) = marks::outstanding(state, page, device);
-        units > LEAST && ns > depth_ns || units > UNKNOWN && state.time.lengths.mean() == 0
+        let least = if depth_ns == 0 { 0 } else { LEAST };
+        units > least && ns > depth_ns || units > UNKNOWN && state.time.lengths.mean() == 0
     };
     if !is_deep() || super::is_captured(state, real, stream) {
         return;

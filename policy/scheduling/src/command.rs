@@ -23,7 +23,7 @@ pub enum Action {
         device: DeviceKey,
         /// Whose.
         client: ClientKey,
-        /// Predicted device time that may be in flight; `None`: no bound.
+        /// Predicted device time that may be in flight; 0: one unit at a time; `None`: no bound.
         depth_ns: Option<u64>,
     },
     /// Close the client's gate.

@@ -24,6 +24,13 @@ pub struct Config {
     pub depth_present_ns: u64,
     /// Work in flight of a job beside one of a higher class.
     pub depth_beside_higher_ns: u64,
+    /// The same shortly before one of a higher class is expected: none beyond a unit that runs.
+    pub depth_before_wake_ns: u64,
+    /// How long jobs of lower classes are kept away after a higher one was last seen to want the device, if its pauses are
+    /// no longer than that as a rule: two or three looks.
+    pub linger_ns: u64,
+    /// For so long of a pause its end is expected, if pauses end within that time as a rule.
+    pub pause_ns: u64,
     /// What all jobs of lower classes get together, however much higher classes want; and what is left for jobs
     /// without a promise when everything is promised.
     pub floor_ppm: u32,
@@ -68,6 +75,9 @@ impl Default for Config {
             slice_ns: 2 * MS,
             depth_present_ns: 10 * MS,
             depth_beside_higher_ns: 200 * US,
+            depth_before_wake_ns: 0,
+            linger_ns: 150 * US,
+            pause_ns: MS,
             floor_ppm: 20_000,
             drain_timeout_ns: 50 * MS,
             hysteresis_ns: 1_000 * MS,

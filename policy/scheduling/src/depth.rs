@@ -3,7 +3,10 @@
 //!
 //! What is in flight cannot be taken back, so it is the time by which a hand-over, a cap or a higher class waits. Beside
 //! jobs that want nothing the bound is wide: none that a program would feel, and none that a job that wakes would have to
-//! wait for during seconds; the same for a job whose cap is the whole device, which may be lowered. Alone there is nobody to wait, and no bound.
+//! wait for during seconds; the same for a job whose cap is the whole device, which may be lowered. Shortly before a job of
+//! a higher class is expected there is one unit at a time: the job waits for that and nothing else, however late its wake
+//! is seen, and what the device idles between two units is little beside its sleep. Alone there is nobody to wait, and no
+//! bound.
 
 use crate::config::Config;
 use crate::device::Device;
@@ -25,6 +28,11 @@ pub(crate) fn depth(
             Some(depth_ns),
             "work in flight does not end; what it may wait for is let in",
         )
+    } else if device.expects_higher(member.terms.class, lead_ns(member, config), config, now) {
+        (
+            Some(config.depth_before_wake_ns),
+            "a job of a higher class is about to want the device",
+        )
     } else if device.is_beside_higher(member.terms.class) {
         (Some(config.depth_beside_higher_ns), "a job of a higher class is there")
     } else if member.server.is_some() || device.rule.is_forced || device.is_contended(config, now) {
@@ -42,4 +50,11 @@ pub(crate) fn depth(
     } else {
         (None, "nobody else is there")
     }
+}
+
+/// How long before a job of a higher class is expected the bound on this member's work has to fall: until what it may have
+/// on the device is done, and two looks.
+fn lead_ns(member: &Member, config: &Config) -> u64 {
+    let depth = config.depth_beside_higher_ns;
+    depth + member.unit_ns().min(depth) + 2 * config.watch_drain_ns
 }

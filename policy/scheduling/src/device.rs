@@ -196,7 +196,9 @@ impl Device {
             }
         }
         self.weigh(config);
-        if self.is_turns() && self.candidates().next().is_some() {
+        // What the device idles for the sake of a higher class is not the turns' fault.
+        let is_spared = seats(&self.members).any(|seat| seat.is_spared(config));
+        if self.is_turns() && !is_spared && self.candidates().next().is_some() {
             self.rule.book(dt, is_busy);
         }
         self.time_handover(is_busy, config, now);
@@ -295,16 +297,18 @@ impl Device {
 
     /// The most urgent job above `class` that wants the device and is not ahead of its share by the slack: its request is
     /// not cut short for a fraction of a millisecond.
-    pub fn outranked_by(&self, class: Class) -> Option<JobKey> {
-        self.candidates()
+    pub fn outranked_by(&self, class: Class, config: &Config, now: u64) -> Option<JobKey> {
+        self.present()
+            .filter(|(_, member)| member.is_pressing(config, now))
             .filter(|(_, member)| member.terms.class > class && member.has_claim())
             .max_by_key(|(_, member)| member.terms.class)
             .map(|(job, _)| job)
     }
 
     /// The same among the jobs that do not want the device all the time: these interrupt a turn, the others get turns.
-    pub fn interrupted_by(&self, class: Class) -> Option<JobKey> {
-        self.candidates()
+    pub fn interrupted_by(&self, class: Class, config: &Config, now: u64) -> Option<JobKey> {
+        self.present()
+            .filter(|(_, member)| member.is_pressing(config, now))
             .find(|(_, member)| member.terms.class > class && member.saturated_ns.is_none() && member.has_claim())
             .map(|(job, _)| job)
     }
@@ -312,6 +316,12 @@ impl Device {
     /// Whether a job of a higher class has a client here.
     pub fn is_beside_higher(&self, class: Class) -> bool {
         self.present().any(|(_, member)| member.terms.class > class)
+    }
+
+    /// Whether a job of a higher class is likely to want the device within `lead_ns` from now.
+    pub fn expects_higher(&self, class: Class, lead_ns: u64, config: &Config, now: u64) -> bool {
+        self.present()
+            .any(|(_, member)| member.terms.class > class && member.has_claim() && member.is_due(now, lead_ns, config))
     }
 
     /// What is judged to choose the regime.

@@ -57,6 +57,7 @@ mod member;
 mod overlap;
 mod record;
 mod regime;
+mod rhythm;
 mod scheduler;
 mod share;
 mod turns;

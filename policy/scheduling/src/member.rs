@@ -7,6 +7,7 @@ use crate::command::HeldBy;
 use crate::config::Config;
 use crate::event::{ClientKey, Observation, Terms};
 use crate::record::Window;
+use crate::rhythm::Rhythm;
 
 /// Time constant of a job's duty.
 const DUTY_NS: i64 = 100_000_000;
@@ -85,6 +86,12 @@ impl Seat {
         self.stalled_for_ns(drain_timeout_ns).is_some()
     }
 
+    /// Whether it may have no more than one unit on the device, because a job of a higher class is about to want it.
+    pub fn is_spared(&self, config: &Config) -> bool {
+        let depth_ns = Some(config.depth_before_wake_ns);
+        self.gate == Gate::Open { depth_ns }
+    }
+
     /// Whether its gate is closed and nothing of it is on the device or on its way, seen after the gate closed. A stopped
     /// thread inside a launch call brings at most one unit, later: nobody is made to wait for it unless the device must
     /// be somebody's alone.
@@ -130,6 +137,7 @@ pub(crate) struct Member {
     pub floor_ns: i64,
     /// It is let in for a while, whatever its share and class.
     pub relief: Option<Relief>,
+    rhythm: Rhythm,
     pub waited_ns: u64,
     pub second: Window,
     pub minute: Window,
@@ -150,6 +158,7 @@ impl Member {
             is_stalled: false,
             floor_ns: 0,
             relief: None,
+            rhythm: Rhythm::default(),
             waited_ns: 0,
             second: Window::new(100_000_000, now),
             minute: Window::new(6_000_000_000, now),
@@ -207,6 +216,17 @@ impl Member {
         self.wanted_ns.is_some_and(|at| now.saturating_sub(at) < ns)
     }
 
+    /// Whether it wants the device, or just did and is about to want it again: lower classes are not let in meanwhile.
+    pub fn is_pressing(&self, config: &Config, now: u64) -> bool {
+        !self.is_capped() && (self.wants() || self.rhythm.is_in_pause(now, config.linger_ns))
+    }
+
+    /// Whether it wants nothing and is likely to want the device within `lead_ns` from now.
+    pub fn is_due(&self, now: u64, lead_ns: u64, config: &Config) -> bool {
+        let is_due = self.rhythm.is_due(now, lead_ns, config) || self.rhythm.is_in_pause(now, config.pause_ns);
+        !self.wants() && !self.is_capped() && is_due
+    }
+
     /// Longest recent unit of its clients.
     pub fn unit_ns(&self) -> u64 {
         self.seats.iter().map(|seat| seat.seen.unit_ns).max().unwrap_or(0)
@@ -246,6 +266,7 @@ impl Member {
             self.floor_ns += signed(dt) * i64::from(config.floor_ppm) / PPM;
         }
         let wants = self.wants();
+        self.rhythm.book(now, dt, wants);
         if self.held_by.is_some() && wants && !self.is_busy() {
             self.waited_ns += dt;
         }

@@ -24,7 +24,7 @@ pub(crate) fn judge(device: &mut Device, config: &Config, now: u64) {
     let evidence = device.evidence(config, now);
     let shallows = evidence.deep.filter(|_| device.rule.is_wanted(now, &evidence, config));
     for job in &jobs {
-        let held_by = verdict(device, *job);
+        let held_by = verdict(device, *job, config, now);
         if let Some(member) = device.members.get_mut(job) {
             member.held_by = held_by;
         }
@@ -58,7 +58,7 @@ pub(crate) fn find_ahead(device: &mut Device, gangs: &BTreeMap<JobKey, i64>, con
 }
 
 /// What keeps the job away in Overlap.
-pub(crate) fn verdict(device: &Device, job: JobKey) -> Option<HeldBy> {
+pub(crate) fn verdict(device: &Device, job: JobKey, config: &Config, now: u64) -> Option<HeldBy> {
     let member = device.members.get(&job)?;
     let owed = || {
         // Whose work does not end has what the device itself gives it; more cannot be given by keeping others away.
@@ -70,7 +70,7 @@ pub(crate) fn verdict(device: &Device, job: JobKey) -> Option<HeldBy> {
     };
     if member.is_capped() {
         Some(HeldBy::Cap)
-    } else if let Some(higher) = device.outranked_by(member.terms.class) {
+    } else if let Some(higher) = device.outranked_by(member.terms.class, config, now) {
         Some(HeldBy::Priority(higher))
     } else if member.is_ahead {
         owed().map(HeldBy::Neighbour)

@@ -79,7 +79,7 @@ impl Scheduler {
             return Some((job, "the holder is idle"));
         }
         let is_alone = device.rule.is_forced || self.gangs.contains_key(&job);
-        if is_alone && device.interrupted_by(member.terms.class).is_some() {
+        if is_alone && device.interrupted_by(member.terms.class, &config, now).is_some() {
             return Some((job, "a higher class wants the device"));
         }
         let request = member.terms.class.request_ns(device.quantum_ns);
@@ -288,7 +288,7 @@ impl Scheduler {
         let holder_class = holder.and_then(|job| Some(device.members.get(&job)?.terms.class));
         let jobs: Vec<JobKey> = device.members.keys().copied().collect();
         for job in jobs {
-            let verdict = overlap::verdict(device, job);
+            let verdict = overlap::verdict(device, job, &config, now);
             let is_gang = self.gangs.contains_key(&job);
             let class = device.members[&job].terms.class;
             let is_light = device.members[&job].saturated_ns.is_none() && !device.members[&job].is_ahead && !is_gang;
@@ -296,7 +296,7 @@ impl Scheduler {
             let held_by = match verdict {
                 Some(HeldBy::Cap) => Some(HeldBy::Cap),
                 _ if holder == Some(job) && !device.rule.is_forced && !is_gang => {
-                    device.interrupted_by(class).map(HeldBy::Priority)
+                    device.interrupted_by(class, &config, now).map(HeldBy::Priority)
                 }
                 _ if holder == Some(job) || passes => None,
                 _ => Some(device.held_by_turn(job)),

@@ -64,7 +64,8 @@ pub struct GrantLine {
     /// **O**: bytes that the driver holds for this client's process beyond what its calls charged (contexts, modules,
     /// local memory, rounding), as last measured. What the job uses is Σ U + Σ O.
     pub overhead: AtomicU64,
-    /// Work in flight that is allowed, in predicted nanoseconds; [`UNBOUNDED`](crate::gate::UNBOUNDED).
+    /// Work in flight that is allowed, in predicted nanoseconds; 0: one launch at a time;
+    /// [`UNBOUNDED`](crate::gate::UNBOUNDED).
     pub depth_ns: AtomicU64,
     /// The gate word: [`OPEN`](crate::gate::OPEN) and an epoch. Whoever waits for the gate waits on it as a futex.
     pub gate: AtomicU32,

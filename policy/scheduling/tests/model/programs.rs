@@ -54,6 +54,27 @@ pub fn requests(every_ns: u64, length_ns: u64, kernels: u64, times: u64) -> Prog
     })
 }
 
+/// The same at times that nobody can foresee, every `every_ns` in the mean, and with a pause after each kernel.
+pub fn random_requests(every_ns: u64, length_ns: u64, kernels: u64, pause_ns: u64) -> Program {
+    let mut at = 0;
+    Box::new(move |_, random| {
+        at += 1;
+        match at - 1 {
+            0 => Step::Cpu(random.between(every_ns / 10, every_ns * 19 / 10)),
+            1 => Step::Begin,
+            n if n < 3 * kernels + 2 => match n % 3 {
+                2 => kernel(length_ns),
+                0 => Step::Sync,
+                _ => Step::Cpu(pause_ns),
+            },
+            _ => {
+                at = 0;
+                Step::End
+            }
+        }
+    })
+}
+
 /// One rank of a job: so many collectives with the peers of the same base number, each after a pause of the processor.
 pub fn rank(base: u64, parts: u32, length_ns: u64, pauses: Vec<u64>) -> Program {
     let (mut at, mut has_paused) = (0, false);
