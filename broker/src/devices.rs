@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
 use partage_policy::{DeviceSeen, DriverState, Event, Measurement, ProcessUse};
+use partage_protocol::terms::WHOLE_PPM;
 use partage_protocol::units::{DeviceUuid, SECOND_NS};
 use tracing::warn;
 
@@ -240,6 +241,7 @@ impl StateDriver {
                 descends_from: stat.and_then(|stat| self.job_by_ancestry(stat.id)),
                 start: stat.map(|stat| stat.id.start),
                 is_graphics_only: process.is_graphics_only,
+                busy_ppm: process.busy_percent.map(|percent| percent.min(100) * (WHOLE_PPM / 100)),
             }
         });
         let measurement = Measurement {

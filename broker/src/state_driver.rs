@@ -339,6 +339,9 @@ impl StateDriver {
             }
             Action::SaveJob(record) => self.save_job(*record),
             Action::ShowTerms { job, devices, terms } => self.show_terms(job, devices, &terms),
+            Action::ShowUnmanaged { device, is_busy } => {
+                self.effects.push(Effect::Time(Message::Unmanaged(device, is_busy)));
+            }
             Action::ForgetJob(job) => self.forget_job(job),
             Action::RememberJob(ended) => {
                 if let Err(error) = self.ended_jobs.add(&ended) {

@@ -53,7 +53,7 @@ pub enum Message {
     Joined(Joined),
     /// The client is gone.
     Left(ClientId),
-    /// Processes of no job were seen on a device, or no longer.
+    /// Processes of no job use as much of a device's time as one more job would, or no longer.
     Unmanaged(DeviceUuid, bool),
 }
 

@@ -136,8 +136,11 @@ fn unmanaged_text(process: &UnmanagedView) -> String {
         .job
         .as_ref()
         .map_or(String::new(), |job| format!(", started in {job}"));
+    let time = process.busy.filter(|part| *part > 0.0).map_or(String::new(), |part| {
+        format!(" and {} of its time", time::percent(part))
+    });
     format!(
-        "unmanaged: pid {}{command}{user} uses {} on GPU {}{job}\n",
+        "unmanaged: pid {}{command}{user} uses {} on GPU {}{time}{job}\n",
         process.pid,
         format_bytes(process.used_bytes),
         process.gpu

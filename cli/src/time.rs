@@ -169,10 +169,16 @@ pub fn table(style: &Style, jobs: &[JobView]) -> String {
     String::from("\n") + &report::table(style, &headings, &rows)
 }
 
-/// `time on GPU 3: 30 % promised, overlap`; nothing where there is nothing to say.
+/// `time on GPU 3: 30 % promised, overlap, 12 % used without Partage`; nothing where there is nothing to say.
 pub fn device_line(device: &DeviceView) -> String {
     let promised = (device.promised_time > 0.0).then(|| format!("{} promised", percent(device.promised_time)));
-    let parts: Vec<String> = promised.into_iter().chain(device.regime.clone()).collect();
+    let unmanaged = device.unmanaged_time.filter(|part| *part > 0.0);
+    let unmanaged = unmanaged.map(|part| format!("{} used without Partage", percent(part)));
+    let parts: Vec<String> = promised
+        .into_iter()
+        .chain(device.regime.clone())
+        .chain(unmanaged)
+        .collect();
     match parts.as_slice() {
         [] => String::new(),
         parts => format!("time on GPU {}: {}\n", device.index, parts.join(", ")),
@@ -195,8 +201,8 @@ fn measured(ratio: f64) -> String {
     format_measured(ppm(ratio))
 }
 
-/// A sum of promises, which may be more than the whole.
-fn percent(ratio: f64) -> String {
+/// A part, or a sum of promises, which may be more than the whole.
+pub fn percent(ratio: f64) -> String {
     if ratio <= 1.0 {
         exact(ratio)
     } else {

@@ -19,7 +19,9 @@ pub fn why(arguments: &Why, place: &Place, report: &Report) -> Outcome<u8> {
     let target = arguments.target.clone();
     match ask_remembering(place, &Request::Why { target }, PATIENCE)? {
         Reply::Why(why) => {
-            let body = json!({ "job": why.job, "sentences": why.sentences, "denials": why.denials });
+            let body = json!({
+                "job": why.job, "sentences": why.sentences, "denials": why.denials, "causes": why.causes,
+            });
             report.data("why", body, |style| text(style, &why));
             Ok(0)
         }

@@ -116,6 +116,13 @@ pub enum Action {
         /// What it may have on each.
         terms: Terms,
     },
+    /// Processes of no job use as much of a device's time as one more job would, or no longer.
+    ShowUnmanaged {
+        /// Where.
+        device: DeviceUuid,
+        /// Whether they do.
+        is_busy: bool,
+    },
     /// The job ended: remove its record.
     ForgetJob(JobId),
     /// Write down what is remembered of a job that ended, so that the next broker can tell of it.

@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::event::{DeviceSeen, Measurement};
+use crate::strangers::Stranger;
 
 /// Whether a device can be promised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +50,12 @@ pub(crate) struct Device {
     pub learned: BTreeMap<u32, u64>,
     /// Unmanaged processes to be killed, by pid and start: since when they are seen; none once that is done.
     pub condemned: BTreeMap<(u32, u64), Option<u64>>,
+    /// What the newest looks say of the time that unmanaged processes use, by pid.
+    pub strangers: BTreeMap<u32, Stranger>,
+    /// When they were last seen to use as much as one more job would.
+    pub crowded_ns: Option<u64>,
+    /// Whoever shares the device out was told so.
+    pub is_crowded: bool,
 }
 
 impl Device {
@@ -62,6 +69,9 @@ impl Device {
             announced: BTreeSet::new(),
             learned: BTreeMap::new(),
             condemned: BTreeMap::new(),
+            strangers: BTreeMap::new(),
+            crowded_ns: None,
+            is_crowded: false,
         }
     }
 

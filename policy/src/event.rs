@@ -69,6 +69,8 @@ pub struct ProcessUse {
     pub start: Option<u64>,
     /// It draws and does not compute.
     pub is_graphics_only: bool,
+    /// The part of the last second or so in which the device worked for it; none where NVML does not say.
+    pub busy_ppm: Option<u32>,
 }
 
 /// What NVML shows of one device at one instant.

@@ -38,6 +38,7 @@ mod policy;
 mod request;
 mod room;
 mod slow;
+mod strangers;
 mod target;
 mod terms;
 mod time_limit;

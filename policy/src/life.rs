@@ -72,12 +72,14 @@ impl Policy {
             job.note(text.clone());
         }
         self.publish("device-lost", None, None, text);
+        self.forget_strangers_time(device, now_ns);
         self.give_up_measuring(device, machine, now_ns);
     }
 
     pub(crate) fn measure<M: Machine>(&mut self, measured: Measurement, machine: &M, now_ns: u64) {
         let device = measured.device;
         self.note_strangers(&measured, now_ns);
+        self.note_strangers_time(&measured, now_ns);
         let Some(known) = self
             .devices
             .get_mut(&device)

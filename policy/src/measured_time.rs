@@ -12,6 +12,7 @@ use partage_protocol::terms::ratio;
 use partage_protocol::units::{DeviceUuid, JobId, SECOND_NS};
 
 use crate::policy::Policy;
+use crate::slow::Slowness;
 
 /// What is called recent.
 pub(crate) const WINDOW_NS: u64 = 60 * SECOND_NS;
@@ -35,8 +36,10 @@ pub struct JobTime {
     pub waited_ns: u64,
     /// What it does now.
     pub state: TimeState,
-    /// What holds it back.
-    pub cause: Cause,
+    /// For what it waited most, of late.
+    pub waits_for: Cause,
+    /// The part of the last minute for which it wanted the device: had work on it or a thread at its gate.
+    pub wanted_60s_ppm: u32,
     /// Its longest recent piece of work that cannot be interrupted; 0 unknown.
     pub unit_ns: u64,
     /// How its device is shared.
@@ -74,7 +77,7 @@ impl TimeState {
     }
 }
 
-/// What holds a job back.
+/// What a job waits for at its gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// Nothing.
@@ -85,8 +88,6 @@ pub enum Cause {
     Neighbour(JobId),
     /// Another job's higher class.
     Priority(JobId),
-    /// Processes that nobody controls.
-    Unmanaged,
 }
 
 /// How a device is shared.
@@ -158,13 +159,13 @@ impl Measured {
         }
     }
 
-    fn view(&self) -> TimeView {
+    fn view(&self, slowness: &Slowness) -> TimeView {
         let now = &self.now;
-        let held_by = match now.cause {
-            Cause::None => None,
-            Cause::Cap => Some("cap".to_owned()),
-            Cause::Neighbour(job) | Cause::Priority(job) => Some(job.to_string()),
-            Cause::Unmanaged => Some("unmanaged".to_owned()),
+        let held_by = match slowness {
+            Slowness::None | Slowness::Program | Slowness::NotDraining => None,
+            Slowness::Cap => Some("cap".to_owned()),
+            Slowness::Neighbour(job) | Slowness::Priority(job) => Some(job.to_string()),
+            Slowness::Unmanaged => Some("unmanaged".to_owned()),
         };
         let state = if now.is_not_draining {
             TimeState::NotDraining
@@ -179,7 +180,7 @@ impl Measured {
             waited_60s_ns: self.waited_recently_ns(),
             state: state.word().to_owned(),
             held_by,
-            is_held_by_priority: matches!(now.cause, Cause::Priority(_)),
+            is_held_by_priority: matches!(slowness, Slowness::Priority(_)),
             unit_ns: now.unit_ns,
             regime: now.regime.word().to_owned(),
         }
@@ -222,7 +223,8 @@ impl Policy {
 
     /// What a job got of a device's time, for users.
     pub(crate) fn time_view(&self, job: JobId, device: DeviceUuid) -> Option<TimeView> {
-        self.times.get(&(job, device)).map(Measured::view)
+        let measured = self.times.get(&(job, device))?;
+        Some(measured.view(&self.judge(measured)))
     }
 
     /// How a device is shared, where anything is measured on it.

@@ -1,65 +1,188 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Why a job is slow, in sentences: its cap, a neighbour, a higher priority, processes that nobody controls, work that
-//! does not end, or its own CPU side.
+//! Why a job is slow, as one cause and in sentences: its cap, a neighbour, a higher priority, processes that nobody
+//! controls, work that does not end, or its own CPU side.
 //!
-//! The job waited: whoever shares out the time says for what. It got less than it may have and hardly waited: then
-//! nothing of ours held it back, and the GPU was idle because it was given nothing to do. *Hardly* is 1 % of the last
-//! minute, *less* is under nine tenths.
+//! ```text
+//!   its work does not end ─────────────────────────────────────────────► itself
+//!   got under 9/10 of what it may have, and the greater part of the
+//!   time in which it had not the device it wanted none of it ──────────► the program
+//!   it waited at its gate ─────────────────────────────────────────────► for what it waited most
+//!   got under 9/10, and strangers use the device ──────────────────────► unmanaged
+//!   others want the device, so that it may not have all of it ─────────► the neighbour that had most
+//! ```
+//! *Waited* is more than 1 % of the last minute, or now. A job that is alone without a cap is not measured: of it NVML's
+//! figures say whether the device works for it, or for whom else.
 
-use partage_protocol::admin::JobView;
+use partage_protocol::admin::{CauseView, JobView};
 use partage_protocol::size::format_duration;
-use partage_protocol::terms::{DEFAULT_WEIGHT, format_measured, format_part};
+use partage_protocol::terms::{DEFAULT_WEIGHT, WHOLE_PPM, format_measured, format_part};
 use partage_protocol::units::{DeviceUuid, JobId};
 
 use crate::event::Caller;
 use crate::job::Job;
-use crate::measured_time::{Cause, Measured, WINDOW_NS};
+use crate::measured_time::{Cause, JobTime, Measured, TimeState, WINDOW_NS};
 use crate::policy::Policy;
 
 /// Waiting that is worth a word, as a part of the time it is measured over.
 const HARDLY: u64 = 100;
+/// A neighbour that had less did not slow anybody down.
+const LEAST_PPM: u32 = WHOLE_PPM / 20;
+
+/// NVML shows so much more of a job than what was measured of it: it has work that was never marked.
+const UNSEEN_PPM: u32 = WHOLE_PPM / 4;
+
+/// What slows a job down on one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Slowness {
+    /// Nothing.
+    None,
+    /// Its own cap.
+    Cap,
+    /// Another job's share.
+    Neighbour(JobId),
+    /// Another job's higher class.
+    Priority(JobId),
+    /// Processes that nobody controls.
+    Unmanaged,
+    /// Its own work does not end.
+    NotDraining,
+    /// It gives the device too little to do.
+    Program,
+}
+
+impl Slowness {
+    /// The word in documents.
+    const fn word(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Cap => "cap",
+            Self::Neighbour(_) => "neighbour",
+            Self::Priority(_) => "priority",
+            Self::Unmanaged => "unmanaged",
+            Self::NotDraining => "not-draining",
+            Self::Program => "program",
+        }
+    }
+}
+
+/// Nine tenths of what it may have is all of it.
+fn is_short(got_ppm: u32, asked_ppm: u32) -> bool {
+    u64::from(got_ppm) * 10 < u64::from(asked_ppm) * 9
+}
 
 impl Policy {
-    /// One sentence for each device that the job uses, where its time is measured.
-    pub(crate) fn slowness(&self, job: &Job, caller: &Caller) -> Vec<String> {
-        let places = job.record.devices.iter().filter(|_| job.is_live());
-        let measured = places.filter_map(|place| self.times.get(&(job.id(), place.device)));
-        let is_used = |measured: &&Measured| {
-            let now = &measured.now;
-            now.got_60s_ppm > 0 || now.waited_ns > 0 || now.is_not_draining
-        };
-        let used = measured.filter(is_used);
-        used.map(|measured| self.slow_text(job, measured, caller)).collect()
+    /// The cause and a sentence for each device that the job uses, where something is known of its time.
+    pub(crate) fn slowness(&self, job: &Job, caller: &Caller) -> (Vec<CauseView>, Vec<String>) {
+        let mut found = (Vec::new(), Vec::new());
+        for place in job.record.devices.iter().filter(|_| job.is_live()) {
+            let device = place.device;
+            let said = match self.times.get(&(job.id(), device)) {
+                Some(measured) => {
+                    let now = &measured.now;
+                    let is_used = now.got_60s_ppm > 0 || now.waited_ns > 0 || now.is_not_draining;
+                    is_used.then(|| {
+                        let slowness = self.judge(measured);
+                        (slowness, self.slow_text(job, measured, slowness, caller))
+                    })
+                }
+                None => self.alone_text(job, device),
+            };
+            let Some((slowness, text)) = said else { continue };
+            let by = match slowness {
+                Slowness::Neighbour(job) | Slowness::Priority(job) => vec![job.to_string()],
+                Slowness::Unmanaged => {
+                    let busy = self.busy_strangers(device).into_iter();
+                    busy.map(|(pid, _)| format!("pid {pid}")).collect()
+                }
+                _ => Vec::new(),
+            };
+            found.0.push(CauseView {
+                gpu: self.index_of(device),
+                cause: slowness.word().to_owned(),
+                by,
+            });
+            found.1.push(text);
+        }
+        found
     }
 
-    fn slow_text(&self, job: &Job, measured: &Measured, caller: &Caller) -> String {
+    fn index_of(&self, device: DeviceUuid) -> u32 {
+        self.devices.get(&device).map_or(u32::MAX, |known| known.seen.index)
+    }
+
+    /// What slows a job down where its time is measured.
+    pub(crate) fn judge(&self, measured: &Measured) -> Slowness {
+        let now = &measured.now;
+        if now.is_not_draining {
+            return Slowness::NotDraining;
+        }
+        let had_not = WHOLE_PPM.saturating_sub(now.got_60s_ppm);
+        let wanted_none = WHOLE_PPM.saturating_sub(now.wanted_60s_ppm);
+        if is_short(now.got_60s_ppm, now.asked_ppm) && wanted_none >= had_not / 2 {
+            return Slowness::Program;
+        }
+        let waits = matches!(now.state, TimeState::Waiting | TimeState::Capped);
+        if waits || !hardly_waited(measured) {
+            match now.waits_for {
+                Cause::Cap => return Slowness::Cap,
+                Cause::Neighbour(job) => return Slowness::Neighbour(job),
+                Cause::Priority(job) => return Slowness::Priority(job),
+                Cause::None => {}
+            }
+        }
+        if is_short(now.got_1s_ppm, now.asked_ppm) && !self.busy_strangers(now.device).is_empty() {
+            return Slowness::Unmanaged;
+        }
+        if let Some((other, _)) = self.unseen_neighbour(now) {
+            return Slowness::Neighbour(other);
+        }
+        let whole = self.jobs.get(&now.job).and_then(|job| job.record.terms.cap_ppm);
+        if is_short(now.asked_ppm, whole.unwrap_or(WHOLE_PPM)) {
+            return self.greatest_neighbour(now.job, now.device);
+        }
+        Slowness::None
+    }
+
+    /// The other job that had most of a device of late.
+    fn greatest_neighbour(&self, job: JobId, device: DeviceUuid) -> Slowness {
+        let here = self.times.values().map(|measured| &measured.now);
+        let others = here.filter(|now| now.device == device && now.job != job);
+        let had = others.filter(|now| now.is_not_draining || now.got_60s_ppm >= LEAST_PPM);
+        had.max_by_key(|now| now.got_60s_ppm)
+            .map_or(Slowness::None, |now| Slowness::Neighbour(now.job))
+    }
+
+    /// Another job with work that began before anybody measured and has not ended, and the part of the device that NVML
+    /// shows for it: its clients marked nothing then.
+    fn unseen_neighbour(&self, now: &JobTime) -> Option<(JobId, u32)> {
+        let own = self.shown_part(now.job, now.device)?;
+        let others = self.jobs.values().filter(|job| job.is_live() && job.id() != now.job);
+        let unseen = others.filter_map(|job| {
+            let shown = self.shown_part(job.id(), now.device)?;
+            let measured = self.times.get(&(job.id(), now.device));
+            let got = measured.map_or(0, |measured| measured.now.got_1s_ppm);
+            (shown >= got.saturating_add(UNSEEN_PPM)).then_some((job.id(), shown))
+        });
+        let found = unseen.max_by_key(|(_, shown)| *shown);
+        found.filter(|_| is_short(own, now.asked_ppm))
+    }
+
+    fn slow_text(&self, job: &Job, measured: &Measured, slowness: Slowness, caller: &Caller) -> String {
         let (id, terms, now) = (job.id(), &job.record.terms, &measured.now);
-        let gpu = self.devices.get(&now.device).map_or(u32::MAX, |known| known.seen.index);
-        let waited_ns = measured.waited_recently_ns();
+        let gpu = self.index_of(now.device);
         let got = format!(
             "it got {} of GPU {gpu} in the last second and {} in the last minute",
             format_measured(now.got_1s_ppm),
             format_measured(now.got_60s_ppm)
         );
         let asked = format_measured(now.asked_ppm);
-        let window_ns = measured.window_ns().min(WINDOW_NS);
-        let waited = match window_ns {
-            0 => format!("it waited {}", format_duration(waited_ns)),
-            window_ns => format!(
-                "it waited {} in the last {}",
-                format_duration(waited_ns),
-                format_duration(window_ns)
-            ),
-        };
-        if now.is_not_draining {
-            return format!(
+        let waited = waited_text(measured);
+        match slowness {
+            Slowness::NotDraining => format!(
                 "GPU {gpu}: its work does not end (a kernel that waits for another job, or for ever), so others do not \
                  wait for it to; {got}"
-            );
-        }
-        let hardly_waited = waited_ns.saturating_mul(HARDLY) <= window_ns;
-        match now.cause {
-            Cause::Cap => {
+            ),
+            Slowness::Cap => {
                 let cap = terms.cap_ppm.map_or_else(|| asked.clone(), format_part);
                 let by = match terms.origin.cap.as_str() {
                     "" => String::new(),
@@ -70,7 +193,26 @@ impl Policy {
                      compute-max=PCT, or none"
                 )
             }
-            Cause::Neighbour(other) => {
+            Slowness::Neighbour(other) if self.is_not_draining(other, now.device) => {
+                let who = self.holder_name(&other.to_string(), caller);
+                format!(
+                    "GPU {gpu}: the work of {who} does not end (a kernel that waits for another job, or for ever), and \
+                     the device itself divides its time between it and this job, whose share is {asked}: {got}; \
+                     {waited}; its owner ends it with: partage stop {other}"
+                )
+            }
+            Slowness::Neighbour(other)
+                if let Some((_, shown)) = self.unseen_neighbour(now).filter(|(job, _)| *job == other) =>
+            {
+                let who = self.holder_name(&other.to_string(), caller);
+                format!(
+                    "GPU {gpu}: {who} has work there from before this job came that has not ended, and NVML shows the \
+                     device at work for it for {} of the last second: the device itself divides its time; where that \
+                     does not end, its owner ends it with: partage stop {other}",
+                    format_part(shown)
+                )
+            }
+            Slowness::Neighbour(other) => {
                 let who = self.holder_name(&other.to_string(), caller);
                 format!(
                     "GPU {gpu}: it shares the device with {who}{}: its share is {asked}, {got}; {waited}; a greater \
@@ -78,28 +220,70 @@ impl Policy {
                     self.unlike(terms.weight, other)
                 )
             }
-            Cause::Priority(other) => {
+            Slowness::Priority(other) => {
                 let who = self.holder_name(&other.to_string(), caller);
                 let class = self
                     .jobs
                     .get(&other)
                     .map_or("higher", |job| job.record.terms.class.word());
                 format!(
-                    "GPU {gpu}: {who} has priority {class}, this job {}, so that one's work goes first: {got}; {waited}",
+                    "GPU {gpu}: {who} has priority {class}, this job {}, so that one's work goes first: its share is \
+                     {asked}, {got}; {waited}; to go no later: partage set {id} priority={class}",
                     terms.class
                 )
             }
-            Cause::Unmanaged => format!(
-                "GPU {gpu}: {} without Partage, whose time nobody can share out: {got}; {waited}",
-                self.strangers_text(now.device)
+            Slowness::Unmanaged => {
+                let who = self.strangers_text(now.device).unwrap_or_default();
+                format!(
+                    "GPU {gpu}: {who} without Partage, which cannot share that out: of {asked} that this job may have \
+                     beside other jobs, {got}; start that program with `partage run` as well, or end it"
+                )
+            }
+            Slowness::Program => format!(
+                "GPU {gpu}: nothing of Partage holds it back: it may have {asked}, {got}, and it wanted the GPU for {} \
+                 of that minute; {waited}. The GPU waits for the program: look at its CPU side (input, Python, \
+                 synchronisation)",
+                format_measured(now.wanted_60s_ppm)
             ),
-            Cause::None if u64::from(now.got_60s_ppm) * 10 < u64::from(now.asked_ppm) * 9 && hardly_waited => format!(
-                "GPU {gpu}: nothing of Partage holds it back: it may have {asked}, {got}, and it hardly waited; the GPU \
-                 was idle because the program gave it no work: look at its CPU side (input, Python, synchronisation)"
-            ),
-            Cause::None if hardly_waited => format!("GPU {gpu}: {got}, of {asked} that it may have, and hardly waited"),
-            Cause::None => format!("GPU {gpu}: {got}, of {asked} that it may have; {waited}, and not at the moment"),
+            Slowness::None if hardly_waited(measured) => {
+                format!("GPU {gpu}: {got}, of {asked} that it may have, and hardly waited")
+            }
+            Slowness::None => format!("GPU {gpu}: {got}, of {asked} that it may have; {waited}, and not at the moment"),
         }
+    }
+
+    fn is_not_draining(&self, job: JobId, device: DeviceUuid) -> bool {
+        self.times
+            .get(&(job, device))
+            .is_some_and(|measured| measured.now.is_not_draining)
+    }
+
+    /// Of a job that is alone without a cap, as far as NVML tells.
+    fn alone_text(&self, job: &Job, device: DeviceUuid) -> Option<(Slowness, String)> {
+        let gpu = self.index_of(device);
+        let part = self.shown_part(job.id(), device)?;
+        let shown = format!(
+            "NVML shows it at work for this job for {} of the last second",
+            format_part(part)
+        );
+        let is_short = is_short(part, WHOLE_PPM);
+        if let Some(who) = self.strangers_text(device).filter(|_| is_short) {
+            let text = format!(
+                "GPU {gpu}: {who} without Partage, which cannot share that out; {shown}; start that program with \
+                 `partage run` as well, or end it"
+            );
+            return Some((Slowness::Unmanaged, text));
+        }
+        Some(if is_short {
+            let text = format!(
+                "GPU {gpu}: nothing of Partage holds it back: no other job has a program there, and {shown}. The GPU \
+                 waits for the program: look at its CPU side (input, Python, synchronisation)"
+            );
+            (Slowness::Program, text)
+        } else {
+            let text = format!("GPU {gpu}: no other job has a program there, and {shown}");
+            (Slowness::None, text)
+        })
     }
 
     /// What makes shares unlike, where it is a weight.
@@ -114,34 +298,36 @@ impl Policy {
         }
     }
 
-    /// `pid 77 uses it`, as far as processes are known.
-    fn strangers_text(&self, device: DeviceUuid) -> String {
-        let managed = self.managed_pids();
-        let processes = self.devices.get(&device).and_then(|known| known.measured.as_ref());
-        let pids: Vec<String> = processes
-            .into_iter()
-            .flat_map(|measured| &measured.processes)
-            .filter(|process| !managed.contains_key(&process.pid))
-            .take(4)
-            .map(|process| process.pid.to_string())
-            .collect();
-        match pids.as_slice() {
-            [] => "processes that cannot be seen here use it".to_owned(),
-            [pid] => format!("pid {pid} uses it"),
-            pids => format!("pids {} use it", pids.join(", ")),
-        }
+    /// Who uses a device's time without anybody's leave.
+    pub(crate) fn strangers_note(&self, device: DeviceUuid) -> Option<String> {
+        let (gpu, who) = (self.index_of(device), self.strangers_text(device)?);
+        Some(format!("GPU {gpu}: {who} without Partage, which cannot share that out"))
     }
 
     /// Promises of a device's time that add up to more than there is, and what that means.
     pub(crate) fn time_note(&self, device: DeviceUuid) -> Option<String> {
         let promised = self.promised_time(device, None);
         let index = self.devices.get(&device)?.seen.index;
-        (promised > u64::from(partage_protocol::terms::WHOLE_PPM)).then(|| {
+        (promised > u64::from(WHOLE_PPM)).then(|| {
             format!(
                 "promises on GPU {index} add up to {} of its time: each is worth its proportion",
                 crate::terms::part(promised)
             )
         })
+    }
+}
+
+fn hardly_waited(measured: &Measured) -> bool {
+    let window_ns = measured.window_ns().min(WINDOW_NS);
+    measured.waited_recently_ns().saturating_mul(HARDLY) <= window_ns
+}
+
+/// `it waited 7s in the last 10s`.
+fn waited_text(measured: &Measured) -> String {
+    let recently = format_duration(measured.waited_recently_ns());
+    match measured.window_ns().min(WINDOW_NS) {
+        0 => format!("it waited {} since it came", format_duration(measured.now.waited_ns)),
+        window_ns => format!("it waited {recently} in the last {}", format_duration(window_ns)),
     }
 }
 

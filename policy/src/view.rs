@@ -8,7 +8,7 @@ use partage_protocol::admin::{
     UnmanagedView,
 };
 use partage_protocol::reservation::Word;
-use partage_protocol::terms::{WHOLE_PPM, format_part};
+use partage_protocol::terms::{WHOLE_PPM, format_part, ratio};
 use partage_protocol::units::JobId;
 
 use crate::event::{Caller, TargetQuery};
@@ -196,6 +196,7 @@ impl Policy {
             committed_bytes: picture.committed().saturating_add(picture.unmanaged()),
             used_bytes: known.measured.as_ref().map_or(0, |measured| measured.used_bytes),
             unmanaged_bytes: picture.unmanaged(),
+            unmanaged_time: self.strangers_part(device).map(ratio),
             jobs: picture.holds.iter().map(|hold| hold.job.to_string()).collect(),
             promised_bytes: picture.promised(),
             denied: self.denied_on(&picture),
@@ -203,6 +204,7 @@ impl Policy {
                 .overcommit_note()
                 .into_iter()
                 .chain(self.time_note(device))
+                .chain(self.strangers_note(device))
                 .collect(),
             // As a ratio, which 53 bits hold exactly enough.
             promised_time: self.promised_time(device, None) as f64 / f64::from(WHOLE_PPM),
@@ -238,6 +240,7 @@ impl Policy {
                         job: process.descends_from.map(|job| job.to_string()),
                         user: None,
                         command: None,
+                        busy: process.busy_ppm.map(ratio),
                     });
                 }
             }

@@ -44,6 +44,7 @@ impl Policy {
                 job: view,
                 sentences: vec![text],
                 denials: Vec::new(),
+                causes: Vec::new(),
             }));
         }
         let denials = denials(job, &view);
@@ -55,7 +56,8 @@ impl Policy {
         }
         sentences.extend(counts(&view));
         sentences.extend(self.overcommit_notes(job, machine));
-        sentences.extend(self.slowness(job, caller));
+        let (causes, slowness) = self.slowness(job, caller);
+        sentences.extend(slowness);
         if sentences.is_empty() {
             sentences.push(format!("{id} runs within its limits, and nothing was denied to it"));
         }
@@ -70,6 +72,7 @@ impl Policy {
             job: view,
             sentences,
             denials,
+            causes,
         }))
     }
 

@@ -18,7 +18,8 @@ fn measured(job: JobId) -> JobTime {
         got_60s_ppm: 500_100,
         waited_ns: 0,
         state: TimeState::Open,
-        cause: Cause::None,
+        waits_for: Cause::None,
+        wanted_60s_ppm: 1_000_000,
         unit_ns: 20_000,
         regime: Regime::Overlap,
         is_not_draining: false,
@@ -39,7 +40,7 @@ fn slow(host: &Host, uid: u32, job: JobId) -> String {
     let Ok(Reply::Why(why)) = host.policy.why(&caller(uid), &target, host.now_ns, &host.board) else {
         panic!("it answers")
     };
-    let found = why.sentences.iter().find(|text| text.contains("in the last second"));
+    let found = why.sentences.iter().find(|text| text.contains("last second"));
     found.unwrap_or_else(|| panic!("{:#?}", why.sentences)).clone()
 }
 
@@ -67,7 +68,7 @@ fn what_was_measured_is_shown_until_it_is_measured_no_more() {
     assert_eq!(time_of(&host, first), None);
     let held = JobTime {
         state: TimeState::Waiting,
-        cause: Cause::Neighbour(second),
+        waits_for: Cause::Neighbour(second),
         waited_ns: 7,
         regime: Regime::Turns,
         ..measured(first)
@@ -146,7 +147,7 @@ fn a_cap_is_named_as_the_cause() {
         got_1s_ppm: 249_000,
         got_60s_ppm: 250_000,
         state: TimeState::Capped,
-        cause: Cause::Cap,
+        waits_for: Cause::Cap,
         ..measured(job)
     };
     ten_seconds(&mut host, time, 7 * SECOND_NS);
@@ -162,7 +163,7 @@ fn a_neighbour_is_named_as_far_as_the_caller_may_know_it() {
     let (mut host, first, second) = two_jobs();
     let time = JobTime {
         state: TimeState::Waiting,
-        cause: Cause::Neighbour(first),
+        waits_for: Cause::Neighbour(first),
         ..measured(second)
     };
     ten_seconds(&mut host, time, 5 * SECOND_NS);
@@ -179,7 +180,7 @@ fn a_higher_priority_is_named_as_the_cause() {
     let (mut host, first, second) = two_jobs();
     host.set_terms(caller(1), "j1", &[("priority", "high")]);
     let time = JobTime {
-        cause: Cause::Priority(first),
+        waits_for: Cause::Priority(first),
         state: TimeState::Waiting,
         ..measured(second)
     };
@@ -190,27 +191,170 @@ fn a_higher_priority_is_named_as_the_cause() {
     assert!(time_of(&host, second).expect("measured").is_held_by_priority);
 }
 
+/// The cause that `why` names on the job's first device, and who it is.
+fn cause(host: &Host, job: JobId) -> Option<(String, Vec<String>)> {
+    let target = TargetQuery {
+        text: job.to_string(),
+        descends_from: None,
+    };
+    let Ok(Reply::Why(why)) = host.policy.why(&caller(0), &target, host.now_ns, &host.board) else {
+        panic!("it answers")
+    };
+    why.causes.into_iter().next().map(|found| (found.cause, found.by))
+}
+
+fn named(cause: &str, by: &[&str]) -> Option<(String, Vec<String>)> {
+    Some((cause.to_owned(), by.iter().map(|who| (*who).to_owned()).collect()))
+}
+
+/// What the timekeeper was told last of processes of no job.
+fn crowded(host: &Host) -> Option<bool> {
+    host.commands.iter().rev().find_map(|command| match command.action {
+        Action::ShowUnmanaged { is_busy, .. } => Some(is_busy),
+        _ => None,
+    })
+}
+
 #[test]
 fn processes_that_nobody_controls_are_named_as_the_cause() {
     let (mut host, first, _) = two_jobs();
     let time = JobTime {
-        cause: Cause::Unmanaged,
+        asked_ppm: 1_000_000,
         ..measured(first)
     };
     ten_seconds(&mut host, time, 0);
-    assert!(slow(&host, 1, first).starts_with("GPU 0: processes that cannot be seen here use it without Partage"));
-    host.strangers.insert(77, (uuid(1), GIB, None));
+    assert_eq!(cause(&host, first), named("none", &[]));
+    // A context alone takes no time, and where NVML does not say nobody is taken to be busy.
+    for part in [None, Some(0), Some(40_000)] {
+        host.strangers.insert(77, (uuid(1), GIB, None));
+        part.map(|part| host.busy.insert(77, part));
+        host.measure();
+        assert_eq!(cause(&host, first), named("none", &[]), "{part:?}");
+    }
+    host.busy.insert(77, 510_000);
     host.measure();
-    assert!(slow(&host, 1, first).starts_with("GPU 0: pid 77 uses it without Partage"));
+    assert_eq!(cause(&host, first), named("unmanaged", &["pid 77"]));
+    assert_eq!(
+        slow(&host, 1, first),
+        "GPU 0: pid 77 uses 51 % of its time without Partage, which cannot share that out: of 100.0 % that this job may \
+         have beside other jobs, it got 49.8 % of GPU 0 in the last second and 50.0 % in the last minute; start that \
+         program with `partage run` as well, or end it"
+    );
+    assert_eq!(
+        time_of(&host, first).expect("measured").held_by.as_deref(),
+        Some("unmanaged")
+    );
+    let status = host.policy.status(broker_view(), host.now_ns, &host.board);
+    assert_eq!(status.devices[0].unmanaged_time, Some(0.51));
+    assert_eq!(
+        status.devices[0].notes,
+        ["GPU 0: pid 77 uses 51 % of its time without Partage, which cannot share that out"]
+    );
+    // Whoever has all that it may have is not slowed down.
+    host.step(Event::Time(vec![measured(first)]));
+    assert_ne!(cause(&host, first), named("unmanaged", &["pid 77"]));
 }
 
 #[test]
-fn a_job_that_got_less_and_hardly_waited_is_told_of_its_own_cpu_side() {
+fn whoever_shares_a_device_out_is_told_of_strangers_that_use_as_much_as_a_job() {
+    let (mut host, first, _) = two_jobs();
+    let (_, process) = host.admitted(1, host::mem(""));
+    let records = host.records();
+    let here = JobId(records.last().expect("three").id);
+    host.attach(here, process);
+    host.strangers.insert(77, (uuid(1), GIB, None));
+    host.strangers.insert(78, (uuid(1), GIB, None));
+    let look = |host: &mut Host, parts: [u32; 2]| {
+        host.busy.insert(77, parts[0]);
+        host.busy.insert(78, parts[1]);
+        host.now_ns += SECOND_NS / 2;
+        host.measure();
+    };
+    // One job has a program there: half of an even part is a quarter.
+    look(&mut host, [200_000, 0]);
+    assert_eq!(crowded(&host), None);
+    look(&mut host, [200_000, 60_000]);
+    assert_eq!(crowded(&host), Some(true), "together");
+    // Two seconds of looks without are needed.
+    for _ in 0..3 {
+        look(&mut host, [30_000, 0]);
+        assert_eq!(crowded(&host), Some(true));
+    }
+    look(&mut host, [30_000, 0]);
+    assert_eq!(crowded(&host), Some(false));
+    look(&mut host, [0, 900_000]);
+    assert_eq!(crowded(&host), Some(true));
+    // Who is gone is not waited for.
+    host.strangers.clear();
+    host.measure();
+    assert_eq!(crowded(&host), Some(false));
+    host.strangers.insert(78, (uuid(1), GIB, None));
+    host.measure();
+    assert_eq!(crowded(&host), Some(true));
+    let why = "off the bus".to_owned();
+    host.step(Event::DeviceLost { device: uuid(1), why });
+    assert_eq!((crowded(&host), cause(&host, first)), (Some(false), None));
+}
+
+#[test]
+fn a_stranger_that_uses_time_is_an_event_once_a_minute() {
+    let mut host = Host::new(&[8]);
+    host.strangers.insert(77, (uuid(1), GIB, None));
+    let told = |host: &Host| {
+        let texts = host.commands.iter().filter_map(|command| match &command.action {
+            Action::Publish {
+                kind: "unmanaged-busy",
+                text,
+                ..
+            } => Some(text.clone()),
+            _ => None,
+        });
+        texts.collect::<Vec<_>>()
+    };
+    for second in 0..90 {
+        host.busy.insert(77, if second % 5 == 0 { 300_000 } else { 0 });
+        host.measure();
+        host.now_ns += SECOND_NS;
+    }
+    let text = "pid 77 uses 30 % of the time of GPU 0 without Partage, which cannot share it out";
+    assert_eq!(told(&host), [text, text]);
+}
+
+#[test]
+fn a_job_that_is_alone_is_told_what_nvml_shows_of_it() {
+    let mut host = Host::new(&[8]);
+    let (job, process) = host.admitted(1, host::mem(""));
+    let client = host.attach(job, process);
+    host.measure();
+    assert_eq!(cause(&host, job), None, "it has nothing there");
+    assert!(host.allocate(client, 0, GIB));
+    host.measure();
+    assert_eq!(cause(&host, job), None, "NVML does not say");
+    host.busy.insert(process.pid, 120_000);
+    host.measure();
+    assert_eq!(cause(&host, job), named("program", &[]));
+    assert_eq!(
+        slow(&host, 1, job),
+        "GPU 0: nothing of Partage holds it back: no other job has a program there, and NVML shows it at work for this job \
+         for 12 % of the last second. The GPU waits for the program: look at its CPU side (input, Python, synchronisation)"
+    );
+    host.strangers.insert(77, (uuid(1), GIB, None));
+    host.busy.insert(77, 200_000);
+    host.measure();
+    assert_eq!(cause(&host, job), named("unmanaged", &["pid 77"]));
+    host.busy.insert(process.pid, 990_000);
+    host.measure();
+    assert_eq!(cause(&host, job), named("none", &[]));
+}
+
+#[test]
+fn a_job_that_asks_for_little_is_told_of_its_own_cpu_side() {
     let (mut host, first, _) = two_jobs();
     let idle = JobTime {
         asked_ppm: 1_000_000,
         got_1s_ppm: 120_000,
         got_60s_ppm: 120_000,
+        wanted_60s_ppm: 145_000,
         state: TimeState::Idle,
         ..measured(first)
     };
@@ -218,11 +362,17 @@ fn a_job_that_got_less_and_hardly_waited_is_told_of_its_own_cpu_side() {
     assert_eq!(
         slow(&host, 1, first),
         "GPU 0: nothing of Partage holds it back: it may have 100.0 %, it got 12.0 % of GPU 0 in the last second and 12.0 % \
-         in the last minute, and it hardly waited; the GPU was idle because the program gave it no work: look at its CPU \
-         side (input, Python, synchronisation)"
+         in the last minute, and it wanted the GPU for 14.5 % of that minute; it waited 10ms in the last 10s. The GPU waits \
+         for the program: look at its CPU side (input, Python, synchronisation)"
     );
+    assert_eq!(cause(&host, first), named("program", &[]));
+    // One that wants the GPU always has other reasons.
     let (mut host, first, _) = two_jobs();
-    ten_seconds(&mut host, idle, SECOND_NS);
+    let wants = JobTime {
+        wanted_60s_ppm: 1_000_000,
+        ..idle
+    };
+    ten_seconds(&mut host, wants, SECOND_NS);
     assert!(slow(&host, 1, first).ends_with("it waited 1s in the last 10s, and not at the moment"));
     let (mut host, first, _) = two_jobs();
     ten_seconds(&mut host, measured(first), 0);
@@ -230,6 +380,25 @@ fn a_job_that_got_less_and_hardly_waited_is_told_of_its_own_cpu_side() {
         slow(&host, 1, first).ends_with("of 50.0 % that it may have, and hardly waited"),
         "nothing is wrong"
     );
+}
+
+#[test]
+fn a_neighbour_is_named_without_any_wait_where_the_device_itself_divides_its_time() {
+    let (mut host, first, second) = two_jobs();
+    let stuck = JobTime {
+        is_not_draining: true,
+        ..measured(second)
+    };
+    host.step(Event::Time(vec![measured(first), measured(second)]));
+    assert_eq!(cause(&host, first), named("neighbour", &["j2"]));
+    assert!(slow(&host, 1, first).starts_with("GPU 0: it shares the device with j2 (bob): its share is 50.0 %"));
+    host.step(Event::Time(vec![measured(first), stuck]));
+    let text = slow(&host, 1, first);
+    assert!(
+        text.starts_with("GPU 0: the work of j2 (bob) does not end") && text.ends_with("partage stop j2"),
+        "{text}"
+    );
+    assert_eq!(cause(&host, second), named("not-draining", &[]));
 }
 
 #[test]
@@ -288,4 +457,45 @@ fn work_that_does_not_end_is_named_and_announced_once() {
     host.step(Event::Time(vec![measured(first)]));
     host.step(Event::Time(vec![stuck]));
     assert_eq!(announced(&host), 2, "again when it happened again");
+}
+
+#[test]
+fn a_neighbour_with_work_from_before_it_was_measured_is_seen_by_nvml_alone() {
+    let (mut host, first, second) = two_jobs();
+    let pids: Vec<u32> = [first, second]
+        .map(|job| {
+            let view = host.policy.job_view(job, &caller(0), &host.board).expect("known");
+            let start = u64::from(view.pid);
+            let client = host.attach(job, Process { pid: view.pid, start });
+            assert!(host.allocate(client, 0, GIB));
+            view.pid
+        })
+        .to_vec();
+    let alone = JobTime {
+        asked_ppm: 1_000_000,
+        got_1s_ppm: 1_000_000,
+        got_60s_ppm: 1_000_000,
+        ..measured(first)
+    };
+    let unseen = JobTime {
+        got_1s_ppm: 0,
+        got_60s_ppm: 0,
+        state: TimeState::Idle,
+        ..measured(second)
+    };
+    host.step(Event::Time(vec![alone, unseen]));
+    host.measure();
+    assert_eq!(cause(&host, first), named("none", &[]), "NVML does not say");
+    host.busy.extend([(pids[0], 990_000), (pids[1], 0)]);
+    host.measure();
+    assert_eq!(cause(&host, first), named("none", &[]));
+    host.busy.extend([(pids[0], 500_000), (pids[1], 490_000)]);
+    host.measure();
+    assert_eq!(cause(&host, first), named("neighbour", &["j2"]));
+    assert_eq!(
+        slow(&host, 1, first),
+        "GPU 0: j2 (bob) has work there from before this job came that has not ended, and NVML shows the device at work for \
+         it for 49 % of the last second: the device itself divides its time; where that does not end, its owner ends it \
+         with: partage stop j2"
+    );
 }

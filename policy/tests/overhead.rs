@@ -181,6 +181,7 @@ fn whatever_a_client_writes_the_total_is_at_least_what_nvml_shows() {
             descends_from: None,
             start: None,
             is_graphics_only: false,
+            busy_ppm: None,
         };
         let free_bytes = 16 * GIB - truth;
         let measured = Measurement {
@@ -216,6 +217,7 @@ fn a_driver_without_figures_per_process_is_said_to_measure_nothing() {
             descends_from: None,
             start: None,
             is_graphics_only: false,
+            busy_ppm: None,
         };
         let (used_bytes, free_bytes) = (2 * GIB, 14 * GIB);
         host.step(Event::Measured(Measurement {

@@ -282,7 +282,7 @@ pub struct TimeView {
     pub waited_60s_ns: u64,
     /// `open`, `waiting`, `capped`, `idle`, `not draining`.
     pub state: String,
-    /// What holds it back: `cap`, a job (`j41`), `unmanaged`; none where nothing does.
+    /// What held it back of late: `cap`, a job (`j41`), `unmanaged`; none where nothing did.
     pub held_by: Option<String>,
     /// The job that holds it back has a higher priority.
     pub is_held_by_priority: bool,
@@ -383,6 +383,21 @@ pub struct WhyView {
     pub sentences: Vec<String>,
     /// The last denial on each device that has one, the newest first; empty for callers who may not see it.
     pub denials: Vec<DenialView>,
+    /// What slows it down on each device that it uses, where that is known; empty for callers who may not see it.
+    #[serde(default)]
+    pub causes: Vec<CauseView>,
+}
+
+/// What slows a job down on one device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CauseView {
+    /// Device index.
+    pub gpu: u32,
+    /// `cap`, `neighbour`, `priority`, `unmanaged`, `not-draining` (its own work does not end), `program` (it gives the
+    /// device too little to do), `none`.
+    pub cause: String,
+    /// Who: a job (`j41`), or processes of no job (`pid 1234`); empty otherwise.
+    pub by: Vec<String>,
 }
 
 /// An allocation that was denied.
@@ -453,6 +468,9 @@ pub struct UnmanagedView {
     /// Its program's name, for its owner and administrators.
     #[serde(default)]
     pub command: Option<String>,
+    /// The part of the last second or so in which the device worked for it; none where NVML does not say.
+    #[serde(default)]
+    pub busy: Option<f64>,
 }
 
 /// Answer to `status`.
@@ -559,6 +577,9 @@ pub struct DeviceView {
     /// `overlap` or `turns`; none where no job's time is measured at the moment.
     #[serde(default)]
     pub regime: Option<String>,
+    /// The part of its time that processes of no job use; none where NVML does not say.
+    #[serde(default)]
+    pub unmanaged_time: Option<f64>,
 }
 
 /// One waiting job.
@@ -585,7 +606,7 @@ pub struct EventView {
     /// Unix time in nanoseconds.
     pub time_ns: u64,
     /// `job-admitted`, `job-ended`, `client-attached`, `client-died`, `denied`, `unmanaged`, `limit-changed`, `terms-changed`,
-    /// `time-limit`, `not-draining`, `adopted`, …
+    /// `time-limit`, `not-draining`, `unmanaged-busy`, `adopted`, …
     pub kind: String,
     /// The job, where one is meant.
     pub job: Option<String>,

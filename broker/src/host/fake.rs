@@ -17,6 +17,7 @@ pub struct FakeGpu {
 struct FakeDevice {
     facts: DeviceFacts,
     used: BTreeMap<u32, u64>,
+    busy: BTreeMap<u32, u32>,
     is_hung: bool,
     was_hung: bool,
     /// It answers a look after so many turns, and is said to be slow meanwhile.
@@ -49,6 +50,7 @@ impl FakeGpu {
                 reserved: 0,
             },
             used: BTreeMap::new(),
+            busy: BTreeMap::new(),
             is_hung: false,
             was_hung: false,
             turns: 0,
@@ -83,6 +85,11 @@ impl FakeGpu {
         } else {
             used.insert(pid, bytes);
         }
+    }
+
+    /// The device works for a process for so many percent of the time.
+    pub fn set_busy(&mut self, index: usize, pid: u32, percent: u32) {
+        self.devices[index].busy.insert(pid, percent);
     }
 
     /// The device takes so many turns for an answer from now on.
@@ -159,6 +166,7 @@ impl Gpu for FakeGpu {
                     pid: *pid,
                     used: Some(*used),
                     is_graphics_only: false,
+                    busy_percent: Some(device.busy.get(pid).copied().unwrap_or(0)),
                 });
                 let sample = Sample {
                     used,

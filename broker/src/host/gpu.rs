@@ -56,6 +56,9 @@ pub struct GpuProcess {
     /// It draws and does not compute.
     #[serde(default)]
     pub is_graphics_only: bool,
+    /// For how much of the last second or so the device worked for it, in percent, where the driver tells.
+    #[serde(default)]
+    pub busy_percent: Option<u32>,
 }
 
 /// One device at one instant.

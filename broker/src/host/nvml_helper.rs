@@ -9,13 +9,18 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::struct_wrappers::device::ProcessUtilizationSample;
 use nvml_wrapper::{Device, Nvml};
 use serde::{Deserialize, Serialize};
 
 use super::gpu::{DeviceFacts, Driver, GpuProcess, Sample};
+
+/// The driver samples several times a second and keeps some seconds: the newest sample of the last second counts.
+const UTILISATION: Duration = Duration::from_secs(1);
 
 /// What the broker asks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -185,7 +190,22 @@ fn sample(device: &Device<'static>) -> Result<Sample, NvmlError> {
                 pid: process.pid,
                 used,
                 is_graphics_only,
+                busy_percent: None,
             }),
+        }
+    }
+    if !processes.is_empty() {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since = now.saturating_sub(UTILISATION);
+        let since = u64::try_from(since.as_micros()).unwrap_or(0);
+        let samples = match device.process_utilization_stats(since) {
+            // No process did anything since.
+            Err(NvmlError::NotFound) => Some(Vec::new()),
+            // A driver that does not say (MIG instances, some vGPU guests) says nothing of anybody; all else is known.
+            answer => answer.ok(),
+        };
+        if let Some(samples) = samples {
+            set_busy(&mut processes, &samples, since);
         }
     }
     Ok(Sample {
@@ -193,4 +213,50 @@ fn sample(device: &Device<'static>) -> Result<Sample, NvmlError> {
         free: memory.free,
         processes,
     })
+}
+
+/// Each process's newest sample; one without has done nothing. Buffers of the driver also hold what is older than asked
+/// for, rows of nobody, and figures beyond the whole, which mean nothing.
+fn set_busy(processes: &mut [GpuProcess], samples: &[ProcessUtilizationSample], since: u64) {
+    for process in processes {
+        let own = samples
+            .iter()
+            .filter(|sample| sample.pid == process.pid && sample.timestamp > since && sample.sm_util <= 100);
+        let newest = own.max_by_key(|sample| (sample.timestamp, sample.sm_util));
+        process.busy_percent = Some(newest.map_or(0, |sample| sample.sm_util));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_sample_of_a_process_is_its_part() {
+        let sample = |pid, timestamp, sm_util| ProcessUtilizationSample {
+            pid,
+            timestamp,
+            sm_util,
+            mem_util: 0,
+            enc_util: 0,
+            dec_util: 0,
+        };
+        let process = |pid| GpuProcess {
+            pid,
+            used: None,
+            is_graphics_only: false,
+            busy_percent: None,
+        };
+        let mut processes = [process(1), process(2), process(3), process(4)];
+        let samples = [
+            sample(1, 150, 90),
+            sample(1, 200, 40),
+            sample(2, 90, 80),
+            sample(3, 200, 101),
+            sample(0, 0, 7),
+        ];
+        set_busy(&mut processes, &samples, 100);
+        let parts = processes.map(|process| process.busy_percent);
+        assert_eq!(parts, [Some(40), Some(0), Some(0), Some(0)]);
+    }
 }

@@ -73,6 +73,8 @@ struct Look {
     regime: Regime,
     /// What the clients of the device were told last.
     flags: u32,
+    /// The scheduler knows that what it sees is a measure.
+    is_measured: bool,
 }
 
 impl<K: Kernel> Keeper<K> {
@@ -300,6 +302,7 @@ impl<K: Kernel> Keeper<K> {
             cost_ns: 0,
             regime: Regime::Overlap,
             flags: 0,
+            is_measured: false,
         })
     }
 
@@ -337,6 +340,12 @@ impl<K: Kernel> Keeper<K> {
                 soonest(at);
             }
             self.write_flags(device);
+            let look = self.look(device);
+            let is_measured = look.flags & MEASURED != 0;
+            let was_measured = std::mem::replace(&mut look.is_measured, is_measured);
+            if is_measured && !was_measured {
+                self.step(now, Event::Marked { device });
+            }
         }
         if self.scheduler.next_deadline().is_some_and(|at| now >= at) {
             self.step(now, Event::Tick);
@@ -434,13 +443,14 @@ impl<K: Kernel> Keeper<K> {
                 JobState::Idle => TimeState::Idle,
                 JobState::NotDraining => TimeState::NotDraining,
             },
-            cause: match view.held_by {
-                HeldBy::None => Cause::None,
+            waits_for: match view.waits_for {
+                // An open gate is nothing to wait at; who else has the device is known to whoever looks at it.
+                HeldBy::None | HeldBy::Unmanaged => Cause::None,
                 HeldBy::Cap => Cause::Cap,
                 HeldBy::Neighbour(job) => Cause::Neighbour(JobId(job.0)),
                 HeldBy::Priority(job) => Cause::Priority(JobId(job.0)),
-                HeldBy::Unmanaged => Cause::Unmanaged,
             },
+            wanted_60s_ppm: view.wanted_ppm_60s,
             unit_ns: view.unit_ns,
             regime: match view.regime {
                 Regime::Overlap => partage_policy::Regime::Overlap,

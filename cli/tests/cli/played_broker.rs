@@ -160,6 +160,7 @@ pub fn unmanaged() -> UnmanagedView {
         job: None,
         user: Some("carol".to_owned()),
         command: None,
+        busy: Some(0.48),
     }
 }
 
@@ -201,6 +202,7 @@ pub fn status(socket_dir: &Path) -> StatusView {
             notes: vec![],
             promised_time: 0.0,
             regime: None,
+            unmanaged_time: Some(0.0),
         }],
         queue: vec![],
     }

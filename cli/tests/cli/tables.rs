@@ -2,8 +2,8 @@
 //! What `ps`, `status`, `get`, `set`, `stop`, `events`, `broker`, `doctor`, `version` and `completions` write.
 
 use partage_protocol::admin::{
-    DenialView, ErrorCode, EventView, Holder, JobView, QueuedView, Reply, Request, TermsChange, TermsView, TimeView,
-    WhyView,
+    CauseView, DenialView, ErrorCode, EventView, Holder, JobView, QueuedView, Reply, Request, TermsChange, TermsView,
+    TimeView, WhyView,
 };
 
 use crate::bench::{Bench, result};
@@ -42,7 +42,7 @@ j42  train      alice  running     0    3 GiB  8 GiB  1        python train.py â
                                    1    3 GiB  none
 j43  evil?[2J\u{e9}  alice  over limit  0    3 GiB  8 GiB  1        python train.py â€¦
                                    1    3 GiB  none
-unmanaged: pid 77 of carol uses 5 GiB on GPU 1
+unmanaged: pid 77 of carol uses 5 GiB on GPU 1 and 48 % of its time
 j42: pid 4130 uses a GPU without the limit
 "
     );
@@ -305,6 +305,7 @@ fn status_shows_promises_of_time_and_the_regime() {
     let mut view = status(&bench.socket_dir());
     view.devices[0].promised_time = 0.8;
     view.devices[0].regime = Some("turns".to_owned());
+    view.devices[0].unmanaged_time = Some(0.12);
     view.queue.push(QueuedView {
         job: "j44".to_owned(),
         user: "bob".to_owned(),
@@ -315,7 +316,10 @@ fn status_shows_promises_of_time_and_the_regime() {
     });
     let _requests = play(&bench.socket_dir(), vec![vec![Reply::Status(view)]; 2]);
     let (_, out, _) = result(bench.partage(&["status"]));
-    assert!(out.contains("\ntime on GPU 3: 80 % promised, turns\n"), "{out}");
+    assert!(
+        out.contains("\ntime on GPU 3: 80 % promised, turns, 12 % used without Partage\n"),
+        "{out}"
+    );
     assert!(out.contains("j44     bob   30% time  61s"), "{out}");
     fits(&out);
     let document = schema::judge("status", &result(bench.partage(&["status", "--json"])).1);
@@ -348,6 +352,11 @@ fn why_is_sentences() {
                 compute: None,
             }],
         }],
+        causes: vec![CauseView {
+            gpu: 0,
+            cause: "neighbour".to_owned(),
+            by: vec!["j41".to_owned()],
+        }],
     });
     let requests = play(&bench.socket_dir(), vec![vec![why]; 2]);
     let (code, out, err) = result(bench.partage(&["why", "train"]));
@@ -363,6 +372,7 @@ j42 (train): running
     );
     let document = schema::judge("why", &result(bench.partage(&["why", "j42", "--json"])).1);
     assert_eq!(document["denials"][0]["reason"], "card full");
+    assert_eq!(document["causes"][0]["cause"], "neighbour");
     let asked: Vec<Request> = requests.try_iter().collect();
     let target = "train".to_owned();
     assert_eq!(asked[0], Request::Why { target });

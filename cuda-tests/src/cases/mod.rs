@@ -29,6 +29,7 @@ mod storm;
 mod time;
 mod time_bare;
 mod views;
+mod why;
 
 /// One test.
 pub struct Case {
@@ -90,6 +91,7 @@ pub fn all() -> Vec<Case> {
         faults::cases(),
         storm::cases(),
         shares::cases(),
+        why::cases(),
         time::cases(),
         time_bare::cases(),
     ]

@@ -125,6 +125,10 @@ pub struct JobView {
     pub regime: Regime,
     /// Longest recent unit of its clients; 0: unknown.
     pub unit_ns: u64,
-    /// What it waits for.
+    /// What it waits for at this instant.
     pub held_by: HeldBy,
+    /// What it waited for most, of late.
+    pub waits_for: HeldBy,
+    /// For what part of the last minute it wanted the device: had work on it or a thread at its gate.
+    pub wanted_ppm_60s: u32,
 }

@@ -146,6 +146,11 @@ pub enum Event<'a> {
         /// Whether they do.
         busy: bool,
     },
+    /// The clients of a device mark their work from now on: what was seen of them before was no measure of what they got.
+    Marked {
+        /// Where.
+        device: DeviceKey,
+    },
     /// Time has passed.
     Tick,
 }

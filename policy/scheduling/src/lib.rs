@@ -62,6 +62,7 @@ mod scheduler;
 mod share;
 mod turns;
 mod view;
+mod waits;
 
 pub use command::{Action, Command, HeldBy, JobState, JobView, Regime};
 pub use config::Config;

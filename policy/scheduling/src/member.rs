@@ -8,10 +8,16 @@ use crate::config::Config;
 use crate::event::{ClientKey, Observation, Terms};
 use crate::record::Window;
 use crate::rhythm::Rhythm;
+use crate::waits::Waits;
 
 /// Time constant of a job's duty.
 const DUTY_NS: i64 = 100_000_000;
 const PPM: i64 = 1_000_000;
+/// Whoever was not looked at for longer was not seen to want anything in between.
+const LONGEST_INTERVAL_NS: i64 = 1_000_000_000;
+/// Tenths of a second and of a minute.
+const SECOND_BUCKET_NS: u64 = 100_000_000;
+const MINUTE_BUCKET_NS: u64 = 6_000_000_000;
 /// Nothing is taken for a unit that has had more than one and a half of this.
 const LONGEST_UNIT_NS: u64 = 10_000_000_000;
 
@@ -139,8 +145,12 @@ pub(crate) struct Member {
     pub relief: Option<Relief>,
     rhythm: Rhythm,
     pub waited_ns: u64,
+    /// For what.
+    pub waits: Waits,
     pub second: Window,
     pub minute: Window,
+    /// For how long it wanted the device, since it did first.
+    pub wanted: Option<Window>,
 }
 
 impl Member {
@@ -160,8 +170,10 @@ impl Member {
             relief: None,
             rhythm: Rhythm::default(),
             waited_ns: 0,
-            second: Window::new(100_000_000, now),
-            minute: Window::new(6_000_000_000, now),
+            waits: Waits::default(),
+            second: Window::new(SECOND_BUCKET_NS, now),
+            minute: Window::new(MINUTE_BUCKET_NS, now),
+            wanted: None,
         };
         member.set_terms(terms, config, now);
         member
@@ -247,6 +259,14 @@ impl Member {
         self.seats.iter().any(|seat| seat.is_stuck)
     }
 
+    /// What was booked up to now was no measure of anything.
+    pub fn begin_measuring(&mut self, now: u64) {
+        self.waits = Waits::default();
+        self.second = Window::new(SECOND_BUCKET_NS, now);
+        self.minute = Window::new(MINUTE_BUCKET_NS, now);
+        self.wanted = None;
+    }
+
     /// Books an interval: what it was charged, whether it wanted the device, for how long it waited.
     pub fn book(&mut self, now: u64, dt: u64, charge: i64, wanted_before: bool, config: &Config) {
         self.second.add(now, charge);
@@ -267,8 +287,17 @@ impl Member {
         }
         let wants = self.wants();
         self.rhythm.book(now, dt, wants);
-        if self.held_by.is_some() && wants && !self.is_busy() {
+        if let Some(by) = self.held_by
+            && wants
+            && !self.is_busy()
+        {
             self.waited_ns += dt;
+            self.waits.add(by, dt, now);
+        }
+        if wants || self.wanted.is_some() {
+            let wanted = self.wanted.get_or_insert_with(|| Window::new(MINUTE_BUCKET_NS, now));
+            let dt = signed(dt).min(LONGEST_INTERVAL_NS);
+            wanted.add(now, dt * (i64::from(wanted_before) + i64::from(wants)) / 2);
         }
         let dt = signed(dt).min(DUTY_NS);
         let target = (i64::from(wanted_before) + i64::from(wants)) * PPM / 2;

@@ -85,6 +85,11 @@ impl Scheduler {
                 self.device(device).is_unmanaged = busy;
                 self.settle(device, out);
             }
+            Event::Marked { device } => {
+                for member in self.device(device).members.values_mut() {
+                    member.begin_measuring(now);
+                }
+            }
             Event::Tick => {
                 for key in self.keys(|_| true) {
                     self.settle(key, out);

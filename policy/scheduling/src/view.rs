@@ -55,6 +55,8 @@ impl Scheduler {
             regime: device.rule.regime(),
             unit_ns: member.unit_ns(),
             held_by,
+            waits_for: member.waits.mostly(now),
+            wanted_ppm_60s: member.wanted.as_ref().map_or(0, |wanted| wanted.ppm(now)),
         }
     }
 

@@ -20,6 +20,7 @@ enum Act {
     Observe(u32, Vec<u8>, u64),
     Residency(u32, bool),
     Unmanaged(u32, bool),
+    Marked(u32),
     Tick(u64),
 }
 
@@ -54,6 +55,7 @@ fn act() -> impl Strategy<Value = Act> {
             .prop_map(|(device, bits, after)| Act::Observe(device, bits, after)),
         1 => (device(), any::<bool>()).prop_map(|(device, is_forced)| Act::Residency(device, is_forced)),
         1 => (device(), any::<bool>()).prop_map(|(device, busy)| Act::Unmanaged(device, busy)),
+        1 => device().prop_map(Act::Marked),
         2 => after.prop_map(Act::Tick),
     ]
 }
@@ -155,6 +157,7 @@ impl Mirror {
                     prop_assert_eq!(gates[0], other[0], "the gates of a gang differ: {:?}", row);
                 }
                 prop_assert!(row.got_ppm_1s <= 1_000_000 && row.asked_ppm <= 1_000_000);
+                prop_assert!(row.wanted_ppm_60s <= 1_000_000);
             }
             let opened = present.iter().filter(|row| open(row.job, device)[0]).count();
             if is_turns && self.forced.get(&device) == Some(&true) {
@@ -273,6 +276,9 @@ impl Mirror {
                 let (device, busy) = (DeviceKey(*device), *busy);
                 self.step(Event::Unmanaged { device, busy })
             }
+            Act::Marked(device) => self.step(Event::Marked {
+                device: DeviceKey(*device),
+            }),
             Act::Tick(after) => {
                 self.now += after;
                 self.step(Event::Tick)

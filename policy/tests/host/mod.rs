@@ -108,6 +108,8 @@ pub struct Host {
     pub programs: BTreeMap<ClientId, Program>,
     /// Unmanaged: pid to device and bytes.
     pub strangers: BTreeMap<u32, (DeviceUuid, u64, Option<JobId>)>,
+    /// What NVML shows of the time that processes use, in ppm; nothing of who is not in here.
+    pub busy: BTreeMap<u32, u32>,
     pub replies: BTreeMap<Ticket, Vec<Reply>>,
     pub commands: Vec<Command>,
     /// Unmanaged use grew, or a limit was lowered: invariant 2 holds again only after use fell.
@@ -128,6 +130,7 @@ impl Clone for Host {
             devices: self.devices.clone(),
             programs: self.programs.clone(),
             strangers: self.strangers.clone(),
+            busy: self.busy.clone(),
             replies: self.replies.clone(),
             commands: self.commands.clone(),
             is_excused: self.is_excused,
@@ -178,6 +181,7 @@ impl Host {
             devices: Vec::new(),
             programs: BTreeMap::new(),
             strangers: BTreeMap::new(),
+            busy: BTreeMap::new(),
             replies: BTreeMap::new(),
             commands: Vec::new(),
             is_excused: false,
@@ -532,6 +536,7 @@ impl Host {
                         bytes: Some(bytes),
                         start: Some(program.process.start),
                         is_graphics_only: false,
+                        busy_ppm: self.busy.get(&pid).copied(),
                         descends_from: Some(program.job),
                     });
                 }
@@ -545,6 +550,7 @@ impl Host {
                         bytes: Some(*bytes),
                         start: Some(u64::from(*pid)),
                         is_graphics_only: false,
+                        busy_ppm: self.busy.get(pid).copied(),
                         descends_from,
                     });
                 }

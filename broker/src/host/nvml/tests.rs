@@ -167,6 +167,7 @@ fn a_helper_that_crashes_at_a_device_loses_that_device_and_one_that_recovers_com
         pid: 7,
         used: Some(2),
         is_graphics_only: false,
+        busy_percent: None,
     };
     assert_eq!((sample.used, &sample.processes[..]), (2, &[expected][..]));
     // From now on the main helper looks at it again.

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//! For what a job waits, in virtual time: what is shown holds at any instant, however often its gate moves, and a job that
+//! asks for little is told from one that is kept waiting.
+
+mod model;
+
+use model::measure::row;
+use model::programs::{bursts, saturating};
+use model::{MS, S, US, World};
+use partage_scheduling::{Class, HeldBy, JobKey, JobView, Terms};
+
+/// Views of a job at instants that no period of anything divides, after two seconds.
+fn views(world: &mut World, job: JobKey) -> Vec<JobView> {
+    world.run_until(2 * S);
+    let next = |_| {
+        world.run_until(world.now + 37 * MS + 113 * US);
+        let view = world.scheduler.as_ref().map(|scheduler| scheduler.view(world.now));
+        *row(&view.unwrap_or_default(), job)
+    };
+    (0..60).map(next).collect()
+}
+
+#[test]
+fn what_holds_a_job_back_is_shown_at_every_instant() {
+    let mut world = World::new(11, 1, true);
+    let capped = world.job(Terms {
+        cap_ppm: Some(250_000),
+        ..Terms::default()
+    });
+    world.client(capped, 0, saturating(200 * US));
+    for view in views(&mut world, capped) {
+        assert_eq!(view.waits_for, HeldBy::Cap, "{view:?}");
+        assert!(view.wanted_ppm_60s > 980_000, "{view:?}");
+    }
+
+    let mut world = World::new(12, 1, true);
+    let jobs = [0, 1].map(|_| world.job(Terms::default()));
+    for job in jobs {
+        world.client(job, 0, saturating(500 * US));
+    }
+    for view in views(&mut world, jobs[0]) {
+        assert_eq!(view.waits_for, HeldBy::Neighbour(jobs[1]), "{view:?}");
+    }
+
+    let mut world = World::new(13, 1, true);
+    let [low, high] = [Class::Low, Class::High].map(|class| {
+        world.job(Terms {
+            class,
+            ..Terms::default()
+        })
+    });
+    for job in [low, high] {
+        world.client(job, 0, saturating(500 * US));
+    }
+    for view in views(&mut world, low) {
+        assert_eq!(view.waits_for, HeldBy::Priority(high), "{view:?}");
+    }
+}
+
+#[test]
+fn a_job_that_asks_for_little_waits_for_nothing_and_is_seen_to_want_little() {
+    let mut world = World::new(14, 1, true);
+    let job = world.job(Terms {
+        cap_ppm: Some(900_000),
+        ..Terms::default()
+    });
+    world.client(job, 0, bursts(MS, 1, 9 * MS, u64::MAX));
+    for view in views(&mut world, job) {
+        assert_eq!(view.waits_for, HeldBy::None, "{view:?}");
+        // A tenth, and what two looks miss of each burst at most.
+        assert!((80_000..200_000).contains(&view.wanted_ppm_60s), "{view:?}");
+    }
+}
