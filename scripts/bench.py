@@ -39,6 +39,15 @@ def side_by_side(name, arguments, environment, under, unit="ns", scale=1.0, colu
     rows.append((name, f"{b:.1f} {unit}", f"{w:.1f} {unit}", f"+{w - b:.1f} {unit}", f"{w / b:.2f}"))
 
 
+def gate_rows(threads):
+    """A launch that the driver refuses at once, forwarded and through the open gate, in turns in one process."""
+    rounds = [run(job, ["gate", "200000", str(threads)], machine) for _ in range(ROUNDS)]
+    figures = [statistics.median(column) for column in zip(*rounds)]
+    name = f"launch, gate open, against forwarded, {threads} thread{'s' if threads > 1 else ''}"
+    for figure, forwarded, found in (("p50 in runs", *figures[:2]), ("p50 one by one", *figures[2:4]), ("p99 one by one", *figures[4:])):
+        rows.append((f"{name}, {figure}", f"{forwarded:.1f} ns", f"{found:.1f} ns", f"{found - forwarded:+.1f} ns", f"{found / forwarded:.2f}"))
+
+
 # What each family's kind of the benchmark does, and how often it is done for a figure.
 FAMILIES = {
     "alloc": ("cuMemAlloc + cuMemFree, 4 KiB", 20000),
@@ -76,14 +85,11 @@ with tempfile.TemporaryDirectory(prefix="ptb") as work:
 
         side_by_side("`pass` call (cuDriverGetVersion)", ["pass", "2000000"], machine, job)
         side_by_side("hooked call (cuMemFree of NULL)", ["hooked", "2000000"], machine, job)
-        for threads in (1, 8):
-            # A function that the driver refuses at once, beside one that any library in between forwards: the gate is added.
-            name = f"gate: cuLaunchKernel, refused, against forwarded, {threads} thread{'s' if threads > 1 else ''}"
-            calls = ["2000000", str(threads)]
-            for figure, column in (("p50", 0), ("p99", 1)):
-                side_by_side(f"{name}, {figure}", ["launch"] + calls, machine, job, column=column, alone=["forward"] + calls)
         if platform.machine() == "x86_64":
-            side_by_side("gate: instructions of that call", ["steps", "1"], machine, job, unit="", alone=["steps-forward", "1"])
+            straight, forwarded, found = (int(count) for count in run(job, ["steps", "1"], machine))
+            rows.append(("launch, gate open: instructions (straight: %d)" % straight, str(forwarded), str(found), f"+{found - forwarded}", ""))
+        for threads in (1, 8):
+            gate_rows(threads)
         for kind, (name, count) in FAMILIES.items():
             side_by_side(name, [kind, str(count)], machine, job)
         side_by_side("cuMemAllocAsync, 4 KiB, p50", ["async", "20000"], machine, job, column=0)

@@ -2,16 +2,22 @@
 // Times one kind of driver call and prints nanoseconds per call, best and median of several batches.
 //
 // usage: bench pass|hooked|alloc|managed|pitch|array|mipmap|physical|graph|async|info CALLS
-//             bench spawn COUNT COMMAND [ARG...]      bench attach COUNT
+//             bench spawn COUNT COMMAND [ARG...]      bench attach COUNT      bench gate CALLS THREADS      bench steps 1
 // pass: cuDriverGetVersion (not exported by the library); hooked: cuMemFree of NULL (the shortest hook that forwards);
 // alloc: cuMemAlloc + cuMemFree of 4 KiB; async: cuMemAllocAsync and cuMemFreeAsync of 4 KiB on one stream, from a pool
 // that has them (nanoseconds of the allocation, median and 99th percentile, and the free's median, the clock's own cost left
 // out); info: cuMemGetInfo;
+// gate: cuLaunchKernel of no function, which the driver refuses at once, through a function that only forwards to the
+// driver and as the program finds it, in turns: nanoseconds of a call in runs of calls (median of both), and of calls
+// timed one by one (median of both, 99th percentile of both); steps: instructions of that call, straight, forwarded and as
+// found;
 // spawn: vfork+exec+wait of a command; attach: COUNT child processes call cuInit at once, time until the last has
 // returned.
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <elf.h>
 #include <errno.h>
+#include <link.h>
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
@@ -144,64 +150,133 @@ static const struct { const char *name; int (*pair)(void); } FAMILIES[] = {
 
 // The call that a launch is, up to the point where the driver looks at the function: what stands before it is the gate.
 typedef int (*launch_fn)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
-static launch_fn launch, forward_to;
+static launch_fn found, driver;
+
+// The library's own function of that name, whatever dlsym says.
+static void *own(void *handle, const char *name) {
+  struct link_map *map = handle;
+  const ElfW(Sym) *symbols = NULL;
+  const char *strings = NULL;
+  const uint32_t *hash = NULL;
+  for (const ElfW(Dyn) *d = map->l_ld; d->d_tag != DT_NULL; d++) {
+    if (d->d_tag == DT_SYMTAB) symbols = (const void *)d->d_un.d_ptr;
+    if (d->d_tag == DT_STRTAB) strings = (const char *)d->d_un.d_ptr;
+    if (d->d_tag == DT_GNU_HASH) hash = (const uint32_t *)d->d_un.d_ptr;
+  }
+  if (!symbols || !strings || !hash) exit(65);
+  uint32_t h = 5381, buckets = hash[0], first = hash[1], bloom = hash[2];
+  for (const char *c = name; *c; c++) h = h * 33 + (unsigned char)*c;
+  const uint32_t *bucket = hash + 4 + bloom * (sizeof(ElfW(Addr)) / 4), *chain = bucket + buckets;
+  uint32_t i = bucket[h % buckets];
+  if (i < first) exit(65);
+  for (;; i++) {
+    if (!strcmp(strings + symbols[i].st_name, name)) return (void *)(map->l_addr + symbols[i].st_value);
+    if (chain[i - first] & 1) exit(65);
+  }
+}
 
 // What any function in between costs, whatever it does: the arguments go through the stack once more.
 __attribute__((noinline)) static int forward(void *f, unsigned a, unsigned b, unsigned c, unsigned d, unsigned e, unsigned g,
                                              unsigned shared, void *stream, void **parameters, void **extra) {
-  int result = forward_to(f, a, b, c, d, e, g, shared, stream, parameters, extra);
+  int result = driver(f, a, b, c, d, e, g, shared, stream, parameters, extra);
   __asm__ volatile("" ::: "memory");
   return result;
 }
 
+static int refused(launch_fn launch) { return launch(NULL, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL); }
+
+// A clock that waits for what is before it and is not overtaken by what is after.
+#if defined(__x86_64__)
+static inline uint64_t tick(void) {
+  uint32_t low, high;
+  __asm__ volatile("lfence; rdtsc; lfence" : "=a"(low), "=d"(high)::"memory");
+  return (uint64_t)high << 32 | low;
+}
+#else
+static inline uint64_t tick(void) { return (uint64_t)now(); }
+#endif
+
 static void *bench_context;
-enum { SAMPLES = 2000 };
-struct launcher { pthread_t thread; pthread_barrier_t *barrier; long calls; double sample[SAMPLES]; };
+enum { SAMPLES = 1000, SINGLES = 20000, MOST_THREADS = 64 };
+// By kind: forwarded, found.
+struct launcher { pthread_t thread; pthread_barrier_t *barrier; long calls; double run[2][SAMPLES], single[2][SINGLES]; };
 
 static void *launch_often(void *argument) {
   struct launcher *l = argument;
+  const launch_fn kinds[2] = {forward, found};
   int (*use)(void *) = need(library, "cuCtxSetCurrent");
   use(bench_context);
+  for (int i = 0; i < 1000; i++) refused(found);
   pthread_barrier_wait(l->barrier);
+  double begin = now();
+  uint64_t first = tick();
   for (int s = 0; s < SAMPLES; s++) {
-    double start = now();
-    for (long i = 0; i < l->calls; i++) launch(NULL, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
-    l->sample[s] = now() - start;
+    for (int kind = 0; kind < 2; kind++) {
+      double start = now();
+      for (long i = 0; i < l->calls; i++) refused(kinds[kind]);
+      l->run[kind][s] = (now() - start) / l->calls;
+    }
+  }
+  double ns_of_tick = (now() - begin) / (tick() - first);
+  for (int s = 0; s < SINGLES; s++) {
+    for (int kind = 0; kind < 2; kind++) {
+      uint64_t start = tick();
+      refused(kinds[kind]);
+      l->single[kind][s] = (tick() - start) * ns_of_tick;
+    }
   }
   return NULL;
 }
 
-// Median and 99th percentile of one thread's calls, by the mean of short runs of them, while `threads` do the same.
-static int launches(long calls, int threads, int is_forwarded) {
+// Forwarded and found, in turns, by `threads` threads at once.
+static int launches(long calls, int threads) {
   pthread_barrier_t barrier;
+  struct launcher *all = calloc(MOST_THREADS, sizeof *all);
+  double *samples = malloc(sizeof(double) * MOST_THREADS * SINGLES);
+  if (!all || !samples || threads < 1 || threads > MOST_THREADS || calls < SAMPLES) return 64;
   pthread_barrier_init(&barrier, NULL, threads);
-  static struct launcher all[64];
-  launch = forward_to = need(library, "cuLaunchKernel");
-  if (is_forwarded) launch = forward;
   for (int i = 0; i < threads; i++) {
     all[i].barrier = &barrier;
     all[i].calls = calls / SAMPLES;
     if (pthread_create(&all[i].thread, NULL, launch_often, &all[i])) return 65;
   }
   for (int i = 0; i < threads; i++) pthread_join(all[i].thread, NULL);
-  qsort(all[0].sample, SAMPLES, sizeof *all[0].sample, ascending);
-  double of_call = calls / SAMPLES;
-  printf("%.2f %.2f\n", all[0].sample[SAMPLES / 2] / of_call, all[0].sample[SAMPLES * 99 / 100] / of_call);
+  double half[2], single[2], most[2];
+  for (int kind = 0; kind < 2; kind++) {
+    for (int i = 0; i < threads; i++) memcpy(samples + i * SAMPLES, all[i].run[kind], sizeof all[i].run[kind]);
+    qsort(samples, threads * SAMPLES, sizeof *samples, ascending);
+    half[kind] = samples[threads * SAMPLES / 2];
+    for (int i = 0; i < threads; i++) memcpy(samples + i * SINGLES, all[i].single[kind], sizeof all[i].single[kind]);
+    qsort(samples, threads * SINGLES, sizeof *samples, ascending);
+    single[kind] = samples[threads * SINGLES / 2];
+    most[kind] = samples[(long)threads * SINGLES * 99 / 100];
+  }
+  printf("%.2f %.2f %.2f %.2f %.2f %.2f\n", half[0], half[1], single[0], single[1], most[0], most[1]);
   return 0;
 }
 
 static volatile long steps;
 static void on_step(int unused) { (void)unused; steps++; }
 
-// Instructions of one call: the processor traps after each. Only where it can be told to.
+// Instructions of one call: the processor traps after each. Only where it can be told to. The smallest of several counts:
+// a driver does more in some calls than in others.
 static int count_instructions(void) {
 #if defined(__x86_64__)
-  for (int i = 0; i < 100; i++) launch(NULL, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
+  const launch_fn kinds[3] = {driver, forward, found};
+  long counted[3];
   signal(SIGTRAP, on_step);
-  __asm__ volatile("pushfq; orq $0x100, (%%rsp); popfq" ::: "memory", "cc");
-  launch(NULL, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
-  __asm__ volatile("pushfq; andq $~0x100, (%%rsp); popfq" ::: "memory", "cc");
-  printf("%ld %ld\n", steps, steps);
+  for (int kind = 0; kind < 3; kind++) {
+    for (int i = 0; i < 100; i++) refused(kinds[kind]);
+    for (int again = 0; again < 9; again++) {
+      steps = 0;
+      launch_fn launch = kinds[kind];
+      __asm__ volatile("pushfq; orq $0x100, (%%rsp); popfq" ::: "memory", "cc");
+      launch(NULL, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL);
+      __asm__ volatile("pushfq; andq $~0x100, (%%rsp); popfq" ::: "memory", "cc");
+      if (again == 0 || steps < counted[kind]) counted[kind] = steps;
+    }
+  }
+  printf("%ld %ld %ld\n", counted[0], counted[1], counted[2]);
   return 0;
 #else
   return 69;
@@ -268,13 +343,10 @@ int main(int argc, char **argv) {
   if (!strcmp(argv[1], "async")) return pairs_in_order(h, calls);
   library = h;
   bench_context = context;
-  int is_forwarded = !strcmp(argv[1], "forward");
-  if (!strncmp(argv[1], "steps", 5)) {
-    launch = forward_to = need(h, "cuLaunchKernel");
-    if (strcmp(argv[1], "steps")) launch = forward;
-    return count_instructions();
-  }
-  if (is_forwarded || !strcmp(argv[1], "launch")) return launches(calls, argc > 3 ? atoi(argv[3]) : 1, is_forwarded);
+  found = need(h, "cuLaunchKernel");
+  driver = own(h, "cuLaunchKernel");
+  if (!strcmp(argv[1], "steps")) return count_instructions();
+  if (!strcmp(argv[1], "gate")) return launches(calls, argc > 3 ? atoi(argv[3]) : 1);
   for (size_t f = 0; f < sizeof FAMILIES / sizeof *FAMILIES; f++) {
     if (strcmp(argv[1], FAMILIES[f].name)) continue;
     for (int b = 0; b < BATCHES; b++) {

@@ -3,10 +3,11 @@
 //! a `dlmopen` namespace. With `dlsym` these are the library's only exports.
 //!
 //! A row that is not `pass` becomes a function; its treatment says which body. A `gate` row's operand says what the work
-//! is ([`time`](crate::time)), after the word `launch` where programs call it all the time; the others have one body for
-//! both sets, which takes the library as its last argument. The bodies of `answer`, `track` and `resolve` rows are
-//! functions of the same name in [`hooks`](crate::hooks). That module must not see this one: a missing body would
-//! otherwise resolve to the export itself and call itself for ever.
+//! is ([`time`](crate::time)). Such rows have one body for both sets, which takes the library as its last argument; where
+//! programs call them all the time (the word `launch`), each set has two of its own, for an open gate and for everything
+//! else, and the hook jumps to one. The bodies of `answer`, `track` and `resolve` rows are functions of the same name in
+//! [`hooks`](crate::hooks). That module must not see this one: a missing body would otherwise resolve to the export itself
+//! and call itself for ever.
 
 use partage_abi::{HOOKED, ROWS, Row, nvml};
 
@@ -83,9 +84,14 @@ macro_rules! row {
     ([$($attribute:tt)*] $real:ident gate (launch $work:expr) $symbol:ident($($arg:ident: $type:ty),*)) => {
         $($attribute)*
         pub unsafe extern "C" fn $symbol($($arg: $type),*) -> CuResult {
-            let outermost = guard::enter();
-            let is_per_thread = const { time::is_per_thread(stringify!($symbol)) };
-            time::around(&$real, outermost.is_some(), is_per_thread, || $work, || call!($real, $symbol($($arg),*)))
+            let body: partage_abi::signatures::$symbol = if time::pass() {
+                short::$symbol::body
+            } else {
+                long::$symbol
+            };
+            // A jump, with the arguments where they are.
+            // SAFETY: the program's arguments.
+            unsafe { body($($arg),*) }
         }
     };
     ([$($attribute:tt)*] $real:ident gate ($work:expr) $symbol:ident($($arg:ident: $type:ty),*)) => {
@@ -120,6 +126,125 @@ macro_rules! bodied {
     (resolve $($call:tt)*) => { $($call)* };
 }
 
+/// What the hooks of an often called row jump to when the gate was open: a set's own.
+macro_rules! short_bodies {
+    ($( [$word:ident $(($($operand:tt)*))?] $symbol:ident ($($arg:ident: $type:ty),* $(,)?) $(-> $answer:ty)?; )*) => {
+        $( short_body! { $word ($($($operand)*)?) $symbol($($arg: $type),*) } )*
+    };
+}
+
+macro_rules! short_body {
+    (gate (launch $work:expr) $symbol:ident($($arg:ident: $type:ty),*)) => {
+        pub mod $symbol {
+            use super::*;
+
+            /// The driver's function, once it is known: one load, and never null.
+            static FUNCTION: AtomicPtr<()> = AtomicPtr::new(find as *const () as *mut ());
+
+            #[cold]
+            unsafe extern "C" fn find($($arg: $type),*) -> CuResult {
+                let row = partage_abi::Symbol::$symbol as usize;
+                if let Some(address) = REAL.address(row, crate::entry::c_name!($symbol)) {
+                    FUNCTION.store(address.cast_mut(), Ordering::Release);
+                }
+                call!(REAL, $symbol($($arg),*))
+            }
+
+            forwards! { FUNCTION $symbol($($arg: $type),*) }
+        }
+    };
+    ($($rest:tt)*) => {};
+}
+
+/// Calls the driver with the arguments it was called with, then does what `time::passed` does elsewhere. Compilers copy the arguments that
+/// lie on the stack in pairs through wide registers, of which the processor then waits until both halves have been written:
+/// more time than all the rest takes.
+#[cfg(target_arch = "x86_64")]
+macro_rules! forwards {
+    ($function:ident $symbol:ident($($arg:ident: $type:ty),*)) => {
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn body($($arg: $type),*) -> CuResult {
+            /// How many arguments lie on the stack, a word each, and what keeps it aligned with them.
+            const WORDS: usize = [$(size_of::<$type>()),*].len().saturating_sub(6);
+            const REST: usize = if WORDS % 2 == 0 { 8 } else { 16 };
+            core::arch::naked_asm!(
+                ".cfi_startproc",
+                "sub rsp, {rest}",
+                ".cfi_adjust_cfa_offset {rest}",
+                ".rept {words}",
+                "push qword ptr [rsp + {from}]",
+                ".cfi_adjust_cfa_offset 8",
+                ".endr",
+                "call qword ptr [rip + {function}]",
+                "add rsp, {taken}",
+                ".cfi_adjust_cfa_offset -{taken}",
+                "mov rcx, qword ptr [rip + partage_thread@GOTTPOFF]",
+                "mov rdx, qword ptr fs:[rcx + {slot}]",
+                "mov dword ptr [rdx + {word}], 0",
+                "mov rdx, qword ptr fs:[rcx + {time}]",
+                "mov qword ptr fs:[rcx + {now}], rdx",
+                "ret",
+                ".cfi_endproc",
+                rest = const REST,
+                words = const WORDS,
+                from = const REST + WORDS * 8,
+                taken = const REST + WORDS * 8,
+                function = sym $function,
+                slot = const guard::SLOT,
+                word = const core::mem::offset_of!(ThreadSlot, word),
+                time = const guard::TIME,
+                now = const guard::NOW,
+            )
+        }
+    };
+}
+
+/// Calls the driver with the arguments it was called with.
+#[cfg(not(target_arch = "x86_64"))]
+macro_rules! forwards {
+    ($function:ident $symbol:ident($($arg:ident: $type:ty),*)) => {
+        pub unsafe extern "C" fn body($($arg: $type),*) -> CuResult {
+            let function = $function.load(Ordering::Relaxed);
+            // SAFETY: `find`, or as in `call`.
+            let result = unsafe {
+                core::mem::transmute::<*mut (), partage_abi::signatures::$symbol>(function)($($arg),*)
+            };
+            time::passed();
+            result
+        }
+    };
+}
+
+/// What they jump to otherwise.
+macro_rules! long_bodies {
+    ($( [$word:ident $(($($operand:tt)*))?] $symbol:ident ($($arg:ident: $type:ty),* $(,)?) $(-> $answer:ty)?; )*) => {
+        $( long_body! { $word ($($($operand)*)?) $symbol($($arg: $type),*) } )*
+    };
+}
+
+macro_rules! long_body {
+    (gate (launch $work:expr) $symbol:ident($($arg:ident: $type:ty),*)) => {
+        #[cold]
+        #[inline(never)]
+        pub unsafe extern "C" fn $symbol($($arg: $type),*) -> CuResult {
+            gated!(&REAL, $work, |_| time::Look::Nothing, $symbol($($arg),*))
+        }
+    };
+    ($($rest:tt)*) => {};
+}
+
+/// What a `gate` row does, where `$first` says where to look first.
+macro_rules! gated {
+    ($real:expr, $work:expr, $first:expr, $symbol:ident($($arg:ident),*)) => {{
+        let is_per_thread = const { time::is_per_thread(stringify!($symbol)) };
+        let (work, look) = time::read($work, is_per_thread);
+        let passage = time::begin($real, guard::here(), &work, $first(look));
+        let result = call!($real, $symbol($($arg),*));
+        time::end($real, passage);
+        result
+    }};
+}
+
 /// The bodies that both sets share.
 macro_rules! shared_bodies {
     ($( [$word:ident $(($($operand:tt)*))?] $symbol:ident ($($arg:ident: $type:ty),* $(,)?) $(-> $answer:ty)?; )*) => {
@@ -132,12 +257,7 @@ macro_rules! shared_body {
     (gate ($work:expr) $symbol:ident($($arg:ident: $type:ty),*)) => {
         #[inline(never)]
         pub unsafe extern "C" fn $symbol($($arg: $type,)* real: &'static Library) -> CuResult {
-            let is_per_thread = const { time::is_per_thread(stringify!($symbol)) };
-            let (work, is_always) = time::read($work, is_per_thread);
-            let passage = time::begin(real, guard::here(), &work, is_always);
-            let result = call!(real, $symbol($($arg),*));
-            time::end(real, passage);
-            result
+            gated!(real, $work, |look| look, $symbol($($arg),*))
         }
     };
     (settle ($stream:expr) $symbol:ident($($arg:ident: $type:ty),*)) => {
@@ -205,10 +325,25 @@ impl Wide for usize {
 #[allow(non_snake_case, missing_docs)]
 mod exported {
     use super::{DRIVER, Wide};
-    use crate::time::{self, Configured, Kernel};
+    use crate::time;
     use crate::{guard, hooks};
     use partage_abi::types::*;
     partage_abi::driver_table! { exports }
+
+    mod short {
+        use super::*;
+        use crate::real::DRIVER as REAL;
+        use core::sync::atomic::{AtomicPtr, Ordering};
+        use partage_protocol::gate::ThreadSlot;
+        partage_abi::driver_table! { short_bodies }
+    }
+
+    mod long {
+        use super::*;
+        use crate::real::DRIVER as REAL;
+        use crate::time::{Configured, Kernel};
+        partage_abi::driver_table! { long_bodies }
+    }
 }
 
 // Functions bear the driver's own names, and its documentation is theirs.
@@ -225,10 +360,25 @@ mod shared {
 #[allow(non_snake_case, missing_docs)]
 mod second {
     use super::{SECOND_DRIVER, Wide};
-    use crate::time::{self, Configured, Kernel};
+    use crate::time;
     use crate::{guard, hooks};
     use partage_abi::types::*;
     partage_abi::driver_table! { second_set }
+
+    mod short {
+        use super::*;
+        use crate::real::SECOND_DRIVER as REAL;
+        use core::sync::atomic::{AtomicPtr, Ordering};
+        use partage_protocol::gate::ThreadSlot;
+        partage_abi::driver_table! { short_bodies }
+    }
+
+    mod long {
+        use super::*;
+        use crate::real::SECOND_DRIVER as REAL;
+        use crate::time::{Configured, Kernel};
+        partage_abi::driver_table! { long_bodies }
+    }
 }
 
 // Functions bear the driver's own names, and its documentation is theirs.

@@ -1,38 +1,112 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which calls come from the program, and which from inside the driver.
 //!
-//! A driver whose own calls bind to our exports would otherwise have them charged twice. Each thread keeps eight bytes:
-//! the stack address of the outermost hook it is in, 0 outside. The address rather than a flag, because a program may
-//! leave a driver call by `longjmp`: a later hook that is entered *above* the recorded frame proves that frame gone.
+//! A driver whose own calls bind to our exports would otherwise have them charged twice. Each thread keeps the stack
+//! address of the outermost hook it is in. The address rather than a flag, because a program may leave a driver call by
+//! `longjmp`: a later hook that is entered *above* the recorded frame proves that frame gone.
 //!
-//! The second word is [`time`](crate::time)'s: which slot of the shared pages the thread has.
+//! Outside of hooks the same place holds what [`time`](crate::time) wants to find there, which says which slot of the
+//! shared pages the thread has: one look tells a launch that it comes from the program, and where its slot is.
 //!
-//! Both words are initial-exec thread-local storage written in assembly: `thread_local!` in a shared object calls
-//! `__tls_get_addr`, which costs more and allocates on a thread's first use.
+//! All of it is one piece of initial-exec thread-local storage written in assembly: `thread_local!` in a shared object
+//! calls `__tls_get_addr`, which costs more and allocates on a thread's first use.
 
 use core::arch::{asm, global_asm};
+use core::mem::offset_of;
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 global_asm!(
-    ".pushsection .tbss.partage_outermost,\"awT\",%nobits",
-    ".balign 8",
-    ".globl partage_outermost",
-    ".hidden partage_outermost",
-    ".type partage_outermost, %object",
-    ".size partage_outermost, 8",
-    "partage_outermost:",
-    ".zero 8",
-    ".globl partage_time",
-    ".hidden partage_time",
-    ".type partage_time, %object",
-    ".size partage_time, 8",
-    "partage_time:",
-    ".zero 8",
+    ".pushsection .tbss.partage_thread,\"awT\",%nobits",
+    ".balign 16",
+    ".globl partage_thread",
+    ".hidden partage_thread",
+    ".type partage_thread, %object",
+    ".size partage_thread, 32",
+    "partage_thread:",
+    ".zero 32",
     ".popsection",
 );
 
+const _: () = assert!(size_of::<Thread>() <= 32);
+
+/// What each thread keeps.
+#[repr(C)]
+struct Thread {
+    /// In a hook the stack address of the outermost one, outside what `time` says. As signed numbers the one is positive,
+    /// the other zero or so far below that no address brings their difference round.
+    now: u64,
+    /// See [`time_word`].
+    time: u64,
+    /// See [`Mine::slot`].
+    slot: u64,
+}
+
+/// Where they are: what [`Mine::now_and`] adds.
+pub const NOW: usize = offset_of!(Thread, now);
+/// Where they are: [`time_word`].
+pub const TIME: usize = offset_of!(Thread, time);
+/// Where they are: [`Mine::set_slot`]'s.
+pub const SLOT: usize = offset_of!(Thread, slot);
+
+/// This thread's words, by what the processor needs to reach them.
+#[derive(Clone, Copy)]
+pub struct Mine(place::Place);
+
+impl Mine {
+    /// Is the thread inside a hook that stands above `here`?
+    #[inline(always)]
+    fn is_inside(self, here: usize) -> bool {
+        place::load::<NOW>(self.0) as i64 > here as i64
+    }
+
+    /// The outermost hook is the one that stands `here`.
+    #[inline(always)]
+    fn set_inside_at(self, here: usize) {
+        place::store::<NOW>(self.0, here as u64);
+    }
+
+    /// The outermost hook is this one.
+    #[inline(always)]
+    pub fn set_inside(self) {
+        place::store_stack_pointer::<NOW>(self.0);
+    }
+
+    /// Whatever hook said that it is the outermost is not if it does not stand above this one.
+    #[inline(always)]
+    pub fn set_outside_if_here(self) {
+        if place::load_above_stack_pointer::<NOW>(self.0) <= 0 {
+            self.set_outside();
+        }
+    }
+
+    /// The outermost hook ends.
+    #[inline(always)]
+    pub fn set_outside(self) {
+        place::store::<NOW>(self.0, place::load::<TIME>(self.0));
+    }
+
+    /// The sum of a number and, outside of hooks, the thread's [`time_word`].
+    #[inline(always)]
+    pub fn now_and(self, number: u64) -> u64 {
+        place::add::<NOW>(self.0, number)
+    }
+
+    /// What [`set_slot`](Self::set_slot) left for the rest of a hook.
+    #[cfg(not(target_arch = "x86_64"))]
+    #[inline(always)]
+    pub fn slot(self) -> usize {
+        place::load::<SLOT>(self.0) as usize
+    }
+
+    /// An address that the rest of a hook finds again, without a register that lives over the driver's call.
+    #[inline(always)]
+    pub fn set_slot(self, slot: usize) {
+        place::store::<SLOT>(self.0, slot as u64);
+    }
+}
+
 /// Proof that this thread is in the outermost hook; dropping it says that the hook ends.
-pub struct Outermost(*mut usize);
+pub struct Outermost(Mine);
 
 /// Where a hook stands, for [`enter_at`].
 #[inline(always)]
@@ -42,106 +116,195 @@ pub fn here() -> usize {
 
 /// [`enter`] for a hook whose frame is its caller's; [`leave`] says that it ends. `false`: inside another hook.
 pub fn enter_at(here: usize) -> bool {
-    let word = word();
-    // SAFETY: the word belongs to this thread.
-    let is_outermost = unsafe { word.read() } <= here;
+    let mine = mine();
+    let is_outermost = !mine.is_inside(here);
     if is_outermost {
-        // SAFETY: as above.
-        unsafe { word.write(here) };
+        mine.set_inside_at(here);
     }
     is_outermost
 }
 
 /// The hook that [`enter_at`] said is the outermost ends.
 pub fn leave() {
-    // SAFETY: the word belongs to this thread.
-    unsafe { word().write(0) };
+    mine().set_outside();
 }
 
 impl Drop for Outermost {
     fn drop(&mut self) {
-        // SAFETY: the word belongs to this thread, and the guard never leaves it (it is not Send).
-        unsafe { self.0.write(0) }
+        // Of the thread that made it: the guard is not Send.
+        self.0.set_outside();
     }
 }
 
 /// Says that a hook begins. `None` when this call comes from inside another hook: it must go straight to the driver.
 #[inline(always)]
 pub fn enter() -> Option<Outermost> {
-    let word = word();
+    let mine = mine();
     let here = stack_pointer();
-    // SAFETY: the word belongs to this thread.
-    let outer = unsafe { word.read() };
-    if outer > here {
+    if mine.is_inside(here) {
         return None;
     }
-    // SAFETY: as above.
-    unsafe { word.write(here) };
-    Some(Outermost(word))
+    mine.set_inside_at(here);
+    Some(Outermost(mine))
 }
 
 /// Is this thread inside a hook?
 #[inline]
 pub fn is_inside() -> bool {
-    // SAFETY: the word belongs to this thread.
-    unsafe { word().read() > stack_pointer() }
+    mine().is_inside(stack_pointer())
 }
 
-/// The address of a word in this thread.
+/// The words are reached by their distance from this thread's base, which the processor adds by itself.
 #[cfg(target_arch = "x86_64")]
-macro_rules! address_of {
-    ($symbol:literal) => {{
-        let word: *mut usize;
-        // SAFETY: reads the offset that the dynamic linker stored and this thread's base; touches no stack.
-        unsafe {
-            asm!(concat!("mov {0}, qword ptr [rip + ", $symbol, "@GOTTPOFF]"), "add {0}, qword ptr fs:[0]",
-                out(reg) word, options(nostack, pure, readonly));
-        }
-        word
-    }};
-}
+mod place {
+    use core::arch::asm;
 
-/// The address of a word in this thread.
-#[cfg(target_arch = "aarch64")]
-macro_rules! address_of {
-    ($symbol:literal) => {{
-        let word: *mut usize;
-        // SAFETY: reads the offset that the dynamic linker stored and this thread's base; touches no stack.
+    pub type Place = u64;
+
+    #[inline(always)]
+    pub fn find() -> Place {
+        let place: Place;
+        // SAFETY: reads the distance that the dynamic linker stored; touches no stack.
         unsafe {
-            asm!(concat!("adrp {0}, :gottprel:", $symbol), concat!("ldr {0}, [{0}, :gottprel_lo12:", $symbol, "]"),
-                "mrs {1}, tpidr_el0", "add {0}, {0}, {1}", out(reg) word, out(reg) _,
+            asm!("mov {}, qword ptr [rip + partage_thread@GOTTPOFF]", out(reg) place,
+                options(nostack, pure, readonly, preserves_flags));
+        }
+        place
+    }
+
+    #[inline(always)]
+    pub fn load<const AT: usize>(place: Place) -> u64 {
+        let value: u64;
+        // SAFETY: reads a word that belongs to this thread.
+        unsafe {
+            asm!("mov {}, qword ptr fs:[{} + {}]", out(reg) value, in(reg) place, const AT,
+                options(nostack, pure, readonly, preserves_flags));
+        }
+        value
+    }
+
+    #[inline(always)]
+    pub fn store<const AT: usize>(place: Place, value: u64) {
+        // SAFETY: writes a word that belongs to this thread.
+        unsafe {
+            asm!("mov qword ptr fs:[{} + {}], {}", in(reg) place, const AT, in(reg) value,
+                options(nostack, preserves_flags));
+        }
+    }
+
+    /// The sum of a number and a word.
+    #[inline(always)]
+    pub fn add<const AT: usize>(place: Place, mut number: u64) -> u64 {
+        // SAFETY: reads a word that belongs to this thread.
+        unsafe {
+            asm!("add {}, qword ptr fs:[{} + {}]", inout(reg) number, in(reg) place, const AT,
                 options(nostack, pure, readonly));
         }
-        word
-    }};
+        number
+    }
+
+    /// How far a word is above the stack pointer, as signed numbers. In one register: a launch has few to spare.
+    #[inline(always)]
+    pub fn load_above_stack_pointer<const AT: usize>(place: Place) -> i64 {
+        let distance: i64;
+        // SAFETY: reads a word that belongs to this thread, and a register.
+        unsafe {
+            asm!("mov {0}, qword ptr fs:[{1} + {2}]", "sub {0}, rsp", out(reg) distance, in(reg) place, const AT,
+                options(nostack, pure, readonly));
+        }
+        distance
+    }
+
+    #[inline(always)]
+    pub fn store_stack_pointer<const AT: usize>(place: Place) {
+        // SAFETY: writes a word that belongs to this thread.
+        unsafe {
+            asm!("mov qword ptr fs:[{} + {}], rsp", in(reg) place, const AT, options(nostack, preserves_flags));
+        }
+    }
+
+    /// Where the words are.
+    pub fn address(place: Place) -> u64 {
+        let base: u64;
+        // SAFETY: by the ABI of thread-local storage the base's first word is its own address.
+        unsafe { asm!("mov {}, qword ptr fs:[0]", out(reg) base, options(nostack, pure, readonly, preserves_flags)) };
+        base.wrapping_add(place)
+    }
 }
 
+/// The words are reached by their address.
+#[cfg(target_arch = "aarch64")]
+mod place {
+    use core::arch::asm;
+
+    pub type Place = *mut u8;
+
+    #[inline(always)]
+    pub fn find() -> Place {
+        let place: Place;
+        // SAFETY: reads the distance that the dynamic linker stored and this thread's base; touches no stack.
+        unsafe {
+            asm!("adrp {0}, :gottprel:partage_thread", "ldr {0}, [{0}, :gottprel_lo12:partage_thread]",
+                "mrs {1}, tpidr_el0", "add {0}, {0}, {1}", out(reg) place, out(reg) _,
+                options(nostack, pure, readonly, preserves_flags));
+        }
+        place
+    }
+
+    #[inline(always)]
+    pub fn load<const AT: usize>(place: Place) -> u64 {
+        // SAFETY: a word that belongs to this thread.
+        unsafe { place.add(AT).cast::<u64>().read() }
+    }
+
+    #[inline(always)]
+    pub fn store<const AT: usize>(place: Place, value: u64) {
+        // SAFETY: a word that belongs to this thread.
+        unsafe { place.add(AT).cast::<u64>().write(value) }
+    }
+
+    /// The sum of a number and a word.
+    #[inline(always)]
+    pub fn add<const AT: usize>(place: Place, number: u64) -> u64 {
+        load::<AT>(place).wrapping_add(number)
+    }
+
+    /// How far a word is above the stack pointer, as signed numbers.
+    #[inline(always)]
+    pub fn load_above_stack_pointer<const AT: usize>(place: Place) -> i64 {
+        (load::<AT>(place) as i64).wrapping_sub(super::stack_pointer() as i64)
+    }
+
+    #[inline(always)]
+    pub fn store_stack_pointer<const AT: usize>(place: Place) {
+        store::<AT>(place, super::stack_pointer() as u64);
+    }
+
+    /// Where the words are.
+    pub fn address(place: Place) -> u64 {
+        place as u64
+    }
+}
+
+/// The words of this thread.
 #[inline(always)]
-fn word() -> *mut usize {
-    address_of!("partage_outermost")
+pub fn mine() -> Mine {
+    Mine(place::find())
 }
 
 /// What [`set_time_word`] last wrote in this thread; 0 at first. A forked child inherits it.
-#[inline(always)]
 pub fn time_word() -> u64 {
-    // SAFETY: the word belongs to this thread.
-    unsafe { time_place().read() }
+    place::load::<TIME>(mine().0)
 }
 
-/// Changes this thread's word.
+/// Changes this thread's word, to one with its two highest bits set. Only inside a hook: its end shows it outside.
 pub fn set_time_word(word: u64) {
-    // SAFETY: the word belongs to this thread.
-    unsafe { time_place().write(word) }
+    place::store::<TIME>(mine().0, word);
 }
 
-/// A number that no other thread has now: where its word is. Even, and greater than any small number.
+/// A number that no other thread has now: where its words are. Even, and greater than any small number.
 pub fn thread_key() -> u64 {
-    time_place() as u64
-}
-
-#[inline(always)]
-fn time_place() -> *mut u64 {
-    address_of!("partage_time").cast()
+    place::address(mine().0)
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -149,7 +312,7 @@ fn time_place() -> *mut u64 {
 fn stack_pointer() -> usize {
     let here: usize;
     // SAFETY: reads a register.
-    unsafe { asm!("mov {}, rsp", out(reg) here, options(nostack, nomem, preserves_flags)) };
+    unsafe { asm!("mov {}, rsp", out(reg) here, options(nostack, pure, nomem, preserves_flags)) };
     here
 }
 
@@ -158,6 +321,6 @@ fn stack_pointer() -> usize {
 fn stack_pointer() -> usize {
     let here: usize;
     // SAFETY: reads a register.
-    unsafe { asm!("mov {}, sp", out(reg) here, options(nostack, nomem, preserves_flags)) };
+    unsafe { asm!("mov {}, sp", out(reg) here, options(nostack, pure, nomem, preserves_flags)) };
     here
 }

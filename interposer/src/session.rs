@@ -496,7 +496,7 @@ pub fn turn_off(state: &State, place: u64) {
         return;
     }
     state.set_phase(Phase::Off);
-    state.time.forget_way();
+    state.time.way.forget();
     note::write(
         state,
         note::line()

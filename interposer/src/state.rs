@@ -148,8 +148,7 @@ pub fn get() -> Option<&'static State> {
     }
 }
 
-/// [`get`] for the way of every launch: answers nothing instead of making a state or looking whether this is a forked
-/// child.
+/// [`get`] for what is called often: answers nothing instead of making a state or looking whether this is a forked child.
 #[inline(always)]
 pub fn at_hand() -> Option<&'static State> {
     // SAFETY: null or what `STATE` holds.
@@ -169,6 +168,8 @@ fn create() -> Option<&'static State> {
             WIPED_BY_KERNEL.store(wipes, Ordering::Relaxed);
             if wipes {
                 AT_HAND.store(state, Ordering::Release);
+                // SAFETY: the mapping is never unmapped once it is published.
+                unsafe { &*state }.time.way.publish();
             }
             // SAFETY: as above; published for the rest of the process's life.
             Some(unsafe { &*state })

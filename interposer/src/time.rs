@@ -11,7 +11,7 @@
 //!             slot := 0
 //! ```
 //! The *way* is what a launch needs while nothing is amiss: this process's thread slots and the broker's line of its only
-//! device, with no system call, lock or full fence between the program and the driver ([`pass`]). A process that sees
+//! device, with no system call, lock or full fence between the program and the driver ([`Way`]). A process that sees
 //! several devices has no way and asks the driver each time which one a launch is for.
 //!
 //! Never waited for here: work that is captured into a graph (it runs with the graph's launch), host functions, what
@@ -25,14 +25,13 @@ mod marks;
 mod pass;
 mod stand;
 mod timers;
+mod word;
 mod work;
 
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use partage_abi::types::{CuGraphExec, CuStream};
-use partage_protocol::gate::{THREADS, ThreadSlot};
 use partage_protocol::message::MAX_DEVICES;
-use partage_protocol::page::GrantLine;
 use partage_records::length::Lengths;
 
 use crate::errno;
@@ -43,21 +42,17 @@ use crate::real::Library;
 use crate::state::{self, State};
 
 pub use marks::{Settled, context_ended, orphan};
-pub use pass::{around, begin, end, is_per_thread};
+#[cfg(not(target_arch = "x86_64"))]
+pub use pass::passed;
+pub use pass::{Look, Way, around, begin, end, is_per_thread, pass};
 pub use work::{Across, Configured, Graph, Inside, Kernel, Shaped, Together, Unified, read};
 
 /// This process's way and what it remembers of its broker. All-zero memory is "no way yet".
 pub struct Time {
-    /// The line of the only device that the program sees; null while there is no way.
-    line: AtomicPtr<GrantLine>,
-    /// The slots of this process's threads, set with `line`.
-    threads: AtomicPtr<[ThreadSlot; THREADS]>,
+    /// What a launch looks at while nothing is amiss.
+    pub way: Way,
     /// Distinguishes this process from the one it was forked from, whose thread had a slot too; 0 before the first launch.
     generation: AtomicU32,
-    /// The word of a thread that has the first slot, and what a thread with a slot writes there: the only device's slot
-    /// plus one. Both set before `line`.
-    first_word: AtomicU64,
-    slot_word: AtomicU32,
     /// The kernel gave us no part in others' barriers.
     is_fenced: AtomicBool,
     /// The broker's heartbeat when a gate was last passed because that stood still, plus one; 0: never.

@@ -8,7 +8,7 @@
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use loom::thread;
-use partage_protocol::gate::{Entered, OPEN, Word, close, enter, leave, open};
+use partage_protocol::gate::{Entered, MEASURED, OPEN, Word, close, enter, enter_shortly, leave, name, open};
 
 struct LoomWord(AtomicU32);
 
@@ -29,6 +29,7 @@ impl Word for LoomWord {
 
 struct Line {
     gate: LoomWord,
+    flags: LoomWord,
     slots: [LoomWord; 2],
     /// The driver has a launch of this thread.
     has_launched: [AtomicBool; 2],
@@ -38,9 +39,20 @@ impl Line {
     fn new(word: u32) -> Arc<Self> {
         Arc::new(Self {
             gate: LoomWord(AtomicU32::new(word)),
+            flags: LoomWord(AtomicU32::new(0)),
             slots: [LoomWord(AtomicU32::new(0)), LoomWord(AtomicU32::new(0))],
             has_launched: [AtomicBool::new(false), AtomicBool::new(false)],
         })
+    }
+
+    /// The usual way of a launch. `false`: it has to take the other.
+    fn launch_shortly(&self, thread: usize) -> bool {
+        let has_passed = enter_shortly(&self.slots[thread], &self.gate, &self.flags, name(0));
+        if has_passed {
+            self.has_launched[thread].store(true, Ordering::Relaxed);
+            leave(&self.slots[thread]);
+        }
+        has_passed
     }
 
     fn launch(&self, thread: usize, is_fenced: bool) -> bool {
@@ -58,33 +70,52 @@ impl Line {
     }
 }
 
+/// Launches of so many threads against a broker that keeps them out by `act`: what it does not see in a slot has launched,
+/// or never will.
+fn nothing_passes_unseen(threads: usize, launch: fn(&Line, usize) -> bool, act: fn(&Line)) {
+    loom::model(move || {
+        let line = Line::new(OPEN);
+        let clients: Vec<_> = (0..threads)
+            .map(|thread| {
+                let line = line.clone();
+                thread::spawn(move || launch(&line, thread))
+            })
+            .collect();
+        act(&line);
+        LoomWord::full();
+        // What the broker sees clear now stays as it is: launched before, or never.
+        let seen: Vec<_> = (0..threads)
+            .map(|thread| {
+                let is_clear = line.slots[thread].load() == 0;
+                (is_clear, line.has_launched[thread].load(Ordering::Relaxed))
+            })
+            .collect();
+        for (thread, client) in clients.into_iter().enumerate() {
+            let has_passed = client.join().expect("the client");
+            let (is_clear, had_launched) = seen[thread];
+            assert!(!is_clear || had_launched == has_passed, "a launch that nobody saw");
+        }
+    });
+}
+
+fn closes(line: &Line) {
+    close(&line.gate);
+}
+
 #[test]
 fn after_closing_what_passed_shows_or_has_launched() {
-    for is_fenced in [false, true] {
-        loom::model(move || {
-            let line = Line::new(OPEN);
-            let clients: Vec<_> = (0..2)
-                .map(|thread| {
-                    let line = line.clone();
-                    thread::spawn(move || line.launch(thread, is_fenced))
-                })
-                .collect();
-            close(&line.gate);
-            LoomWord::full();
-            // What the broker sees clear now stays as it is: launched before, or never.
-            let seen: Vec<_> = (0..2)
-                .map(|thread| {
-                    let is_clear = line.slots[thread].load() == 0;
-                    (is_clear, line.has_launched[thread].load(Ordering::Relaxed))
-                })
-                .collect();
-            for (thread, client) in clients.into_iter().enumerate() {
-                let has_passed = client.join().expect("the client");
-                let (is_clear, had_launched) = seen[thread];
-                assert!(!is_clear || had_launched == has_passed, "a launch that nobody saw");
-            }
-        });
-    }
+    nothing_passes_unseen(2, |line, thread| line.launch(thread, false), closes);
+    nothing_passes_unseen(2, |line, thread| line.launch(thread, true), closes);
+}
+
+#[test]
+fn after_closing_what_passed_shortly_shows_or_has_launched() {
+    nothing_passes_unseen(1, Line::launch_shortly, closes);
+}
+
+#[test]
+fn after_a_flag_what_passed_shortly_shows_or_has_launched() {
+    nothing_passes_unseen(1, Line::launch_shortly, |line| line.flags.store(MEASURED));
 }
 
 #[test]

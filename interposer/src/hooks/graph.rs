@@ -287,39 +287,27 @@ pub fn cuDeviceGraphMemTrim(real: &Library, device: CuDevice) -> CuResult {
 // ---- running -----------------------------------------------------------------------------------------------------
 
 pub fn cuGraphLaunch(real: &Library, graph: CuGraphExec, stream: CuStream) -> CuResult {
-    time::around(
-        real,
-        true,
-        false,
-        || time::Graph(graph, stream),
-        || {
-            launch(
-                real,
-                graph,
-                StreamName::plain(stream),
-                || call!(real, cuGraphLaunch(graph, stream)),
-                || call!(real, cuGraphUpload(graph, stream)),
-            )
-        },
-    )
+    time::around(real, time::read(time::Graph(graph, stream), false), || {
+        launch(
+            real,
+            graph,
+            StreamName::plain(stream),
+            || call!(real, cuGraphLaunch(graph, stream)),
+            || call!(real, cuGraphUpload(graph, stream)),
+        )
+    })
 }
 
 pub fn cuGraphLaunch_ptsz(real: &Library, graph: CuGraphExec, stream: CuStream) -> CuResult {
-    time::around(
-        real,
-        true,
-        true,
-        || time::Graph(graph, stream),
-        || {
-            launch(
-                real,
-                graph,
-                StreamName::per_thread(stream),
-                || call!(real, cuGraphLaunch_ptsz(graph, stream)),
-                || call!(real, cuGraphUpload_ptsz(graph, stream)),
-            )
-        },
-    )
+    time::around(real, time::read(time::Graph(graph, stream), true), || {
+        launch(
+            real,
+            graph,
+            StreamName::per_thread(stream),
+            || call!(real, cuGraphLaunch_ptsz(graph, stream)),
+            || call!(real, cuGraphUpload_ptsz(graph, stream)),
+        )
+    })
 }
 
 fn launch(

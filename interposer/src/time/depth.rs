@@ -51,7 +51,7 @@ pub fn wait(
     }
     // What this stream holds without a mark would never be seen to retire.
     marks::settle(state, real, stream);
-    let mut standing = Standing::begin(page, device);
+    let mut standing = Standing::begin(state, page, device);
     let (mut retired, mut since_ns) = (page.retired(), sys::now_ns());
     while is_deep() && state.phase() == Phase::Attached {
         sys::sleep_ns(NAP_NS);

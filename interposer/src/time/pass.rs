@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The way of a launch while the gate is open: a few nanoseconds.
 //!
-//! What is loaded: the state, the way, the thread's word, the broker's flags and gate. What is stored: the thread's slot,
-//! before the look at the gate and after the driver's call. Everything else is [`stand`](super::stand)'s.
+//! What is loaded: the thread's words (one line of its own memory), the [`Way`] (one line), the broker's gate and flags
+//! (one line). What is stored: the thread's slot and its frame, before the driver's call and after. There is one answer
+//! to everything that is amiss, the hook's longer body, so that the short one has nothing to carry over the call but
+//! where its two stores went. Everything else is [`stand`](super::stand)'s.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::arch::asm;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use partage_abi::types::CuResult;
-use partage_protocol::gate::{self, Entered, GATES_COPIES, MEASURED};
+use partage_protocol::gate::{self, GATES_COPIES, MEASURED, ThreadSlot};
+use partage_protocol::page::GrantLine;
 
 use super::stand;
-use super::work::{Gated, Work};
+use super::word;
+use super::work::Work;
 use crate::guard;
 use crate::real::Library;
-use crate::state;
 
 /// The part of a passage's rest that says in which crowds it counts.
 pub const CROWDS: u32 = 0xffff;
@@ -34,11 +38,6 @@ impl Passage {
         word: core::ptr::null(),
         rest: 0,
     };
-    /// No passage on the short way.
-    const LONG_WAY: Self = Self {
-        word: core::ptr::null(),
-        rest: u32::MAX,
-    };
     /// A call from inside another hook.
     const NESTED: Self = Self {
         word: core::ptr::null(),
@@ -51,6 +50,83 @@ impl Passage {
     }
 }
 
+/// What a launch needs to know of its process while nothing is amiss. All-zero memory: there is no way (yet).
+#[repr(C, align(64))]
+pub struct Way {
+    /// [`word::key`] for this process; 0 while there is no way. Written last: once it has been seen, the others may be
+    /// used, even when the way is forgotten meanwhile, because what they lead to stays mapped.
+    key: AtomicU64,
+    /// The end of the slots of this process's threads.
+    slots_end: AtomicPtr<ThreadSlot>,
+    /// The broker's line of the only device that the program sees.
+    line: AtomicPtr<GrantLine>,
+    /// What a thread with a slot writes there: the name of that device.
+    name: AtomicU32,
+}
+
+impl Way {
+    /// Is there one?
+    pub fn is_known(&self) -> bool {
+        self.key.load(Ordering::Relaxed) != 0
+    }
+
+    /// From now on launches may take it. Called again with the same only.
+    pub fn set(&self, generation: u32, slots: &[ThreadSlot; gate::THREADS], line: &GrantLine, device: usize) {
+        self.slots_end
+            .store(slots.as_ptr_range().end.cast_mut(), Ordering::Relaxed);
+        self.line.store(core::ptr::from_ref(line).cast_mut(), Ordering::Relaxed);
+        self.name.store(gate::name(device as u32), Ordering::Relaxed);
+        self.key.store(word::key(generation), Ordering::Release);
+    }
+
+    /// Launches take the long way again.
+    pub fn forget(&self) {
+        self.key.store(0, Ordering::Release);
+    }
+
+    /// The slot that is so far from the end of all, as [`word::below_end`] said for this way.
+    #[inline(always)]
+    fn slot(&self, offset: isize) -> &'static ThreadSlot {
+        // SAFETY: an offset exists only where there is a way and the thread has a slot: so far below the end of the slots
+        // of the client's file, which stays mapped.
+        unsafe { &*in_one_register(self.slots_end.load(Ordering::Relaxed).byte_offset(offset)) }
+    }
+
+    /// Passes the gate with that slot if nothing is amiss.
+    #[inline(always)]
+    fn is_open_for(&self, slot: &ThreadSlot) -> bool {
+        // SAFETY: whoever has a slot from `slot` has seen a way, so this is a line of the broker's page, which stays mapped.
+        let line = unsafe { &*self.line.load(Ordering::Relaxed) };
+        let name = self.name.load(Ordering::Relaxed);
+        let has_passed = gate::enter_shortly(&slot.word, &line.gate, &line.gate_flags, name);
+        if has_passed {
+            let launches = slot.launches.load(Ordering::Relaxed);
+            slot.launches.store(launches.wrapping_add(1), Ordering::Relaxed);
+        }
+        has_passed
+    }
+
+    /// Makes it the one that launches look at. It lies in memory that the kernel wipes when the process forks.
+    pub fn publish(&'static self) {
+        WAY.store(core::ptr::from_ref(self).cast_mut(), Ordering::Release);
+    }
+}
+
+static NO_WAY: Way = Way {
+    key: AtomicU64::new(0),
+    slots_end: AtomicPtr::new(core::ptr::null_mut()),
+    line: AtomicPtr::new(core::ptr::null_mut()),
+    name: AtomicU32::new(0),
+};
+/// The way of this process; never null, so that nobody has to ask.
+static WAY: AtomicPtr<Way> = AtomicPtr::new((&raw const NO_WAY).cast_mut());
+
+#[inline(always)]
+fn way() -> &'static Way {
+    // SAFETY: `NO_WAY`, or what `publish` stored, which lives as long as the process.
+    unsafe { &*WAY.load(Ordering::Acquire) }
+}
+
 /// Is a symbol one whose default stream is the thread's own?
 pub const fn is_per_thread(symbol: &str) -> bool {
     matches!(
@@ -59,53 +135,97 @@ pub const fn is_per_thread(symbol: &str) -> bool {
     )
 }
 
-/// Calls the driver when the gate lets the work pass, with a way of its own in each hook that is called often. A call
-/// from inside another hook goes straight through.
+/// The first half of a short hook: passes the gate if nothing is amiss. After the driver's call the second half clears the
+/// slot that the thread's words name, and lets them say what they say outside of hooks.
 #[inline(always)]
-pub fn around<G: Gated>(
-    real: &Library,
-    is_outermost: bool,
-    is_per_thread: bool,
-    work: impl FnOnce() -> G,
-    call: impl FnOnce() -> CuResult,
-) -> CuResult {
-    let mut passage = Passage::FREE;
-    if is_outermost {
-        passage = short_way();
-        if passage.rest == Passage::LONG_WAY.rest {
-            passage = stand::enter(real, work().work(is_per_thread));
+pub fn pass() -> bool {
+    let mine = guard::mine();
+    let way = way();
+    // An address instead of a word, if this is inside another hook.
+    if let Some(offset) = word::below_end(mine.now_and(way.key.load(Ordering::Acquire))) {
+        // Before the slot says anything: a signal's handler that launches, too, must not clear it.
+        mine.set_inside();
+        let slot = way.slot(offset);
+        mine.set_slot(core::ptr::from_ref(slot) as usize);
+        if way.is_open_for(slot) {
+            return true;
         }
     }
-    let result = call();
-    if passage.rest != 0 {
-        stand::leave(real, passage.rest);
-    }
-    // SAFETY: null, or a slot of the client's file, which stays mapped as long as the process.
-    if let Some(word) = unsafe { passage.word.as_ref() } {
-        gate::leave(word);
-    }
-    result
+    guard::mine().set_outside_if_here();
+    false
 }
 
-/// [`around`] for what is called less often, in two halves that many hooks share. `here` is where the hook stands.
+/// The second half, where it is not written by hand. Everything is found again: what lives over the call costs a register
+/// that has to be saved and restored.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+pub fn passed() {
+    let mine = guard::mine();
+    let slot = mine.slot() as *const ThreadSlot;
+    // SAFETY: left there by `pass`; the slots stay mapped as long as the process.
+    gate::leave(unsafe { &(*slot).word });
+    mine.set_outside();
+}
+
+/// Where to look before all else.
+#[derive(Clone, Copy)]
+pub enum Look {
+    /// The work passes the gate in every regime.
+    Gate,
+    /// It does only while the broker asks for that.
+    Flags,
+    /// That was done, and something was amiss.
+    Nothing,
+}
+
+/// The longer body of a hook that gives the device work, in two halves that many hooks share. `here` is where the hook
+/// stands. A call from inside another hook goes straight through.
 #[inline(never)]
-pub fn begin(real: &Library, here: usize, work: &Work, is_always: bool) -> Passage {
+pub fn begin(real: &Library, here: usize, work: &Work, look: Look) -> Passage {
     if !guard::enter_at(here) {
         return Passage::NESTED;
     }
-    let passage = if is_always { short_way() } else { bypass() };
-    if passage.rest == Passage::LONG_WAY.rest {
-        return stand::enter(real, *work);
-    }
-    passage
+    enter(real, work, look)
 }
 
 /// The other half.
 #[inline(never)]
 pub fn end(real: &Library, passage: Passage) {
-    if passage.rest == Passage::NESTED.rest {
-        return;
+    if passage.rest != Passage::NESTED.rest {
+        leave(real, passage);
+        guard::leave();
     }
+}
+
+/// Calls the driver when the gate lets the work pass, in a hook that is known to be the outermost.
+pub fn around(real: &Library, (work, look): (Work, Look), call: impl FnOnce() -> CuResult) -> CuResult {
+    let passage = enter(real, &work, look);
+    let result = call();
+    leave(real, passage);
+    result
+}
+
+#[inline(always)]
+fn enter(real: &Library, work: &Work, look: Look) -> Passage {
+    let at_once = match look {
+        Look::Gate => {
+            let way = way();
+            word::below_end(guard::time_word().wrapping_add(way.key.load(Ordering::Acquire)))
+                .map(|offset| way.slot(offset))
+                .filter(|slot| way.is_open_for(slot))
+                .map(|slot| Passage::through(&slot.word))
+        }
+        Look::Flags => bypass(),
+        Look::Nothing => None,
+    };
+    match at_once {
+        Some(passage) => passage,
+        None => stand::enter(real, *work),
+    }
+}
+
+#[inline(always)]
+fn leave(real: &Library, passage: Passage) {
     if passage.rest != 0 {
         stand::leave(real, passage.rest);
     }
@@ -113,44 +233,24 @@ pub fn end(real: &Library, passage: Passage) {
     if let Some(word) = unsafe { passage.word.as_ref() } {
         gate::leave(word);
     }
-    guard::leave();
 }
 
 /// Work that passes a gate only while the broker asks for that.
 #[inline(always)]
-fn bypass() -> Passage {
-    let passage = || {
-        // SAFETY: null or a line of the broker's page, which stays mapped.
-        let line = unsafe { state::at_hand()?.time.line.load(Ordering::Acquire).as_ref() }?;
-        (line.gate_flags.load(Ordering::Relaxed) & (GATES_COPIES | MEASURED) == 0).then_some(Passage::FREE)
-    };
-    passage().unwrap_or(Passage::LONG_WAY)
+fn bypass() -> Option<Passage> {
+    let way = way();
+    if way.key.load(Ordering::Acquire) == 0 {
+        return None;
+    }
+    // SAFETY: there is a way, so this is a line of the broker's page, which stays mapped.
+    let line = unsafe { &*way.line.load(Ordering::Relaxed) };
+    (line.gate_flags.load(Ordering::Relaxed) & (GATES_COPIES | MEASURED) == 0).then_some(Passage::FREE)
 }
 
-/// Passes the gate if nothing is amiss.
+/// Has the compiler keep one address, and not the two parts of it in a register each.
 #[inline(always)]
-fn short_way() -> Passage {
-    let passage = || {
-        let time = &state::at_hand()?.time;
-        // SAFETY: null or a line of the broker's page, which stays mapped.
-        let line = unsafe { time.line.load(Ordering::Acquire).as_ref() }?;
-        if line.gate_flags.load(Ordering::Relaxed) != 0 {
-            return None;
-        }
-        // SAFETY: set before the line, to the slots of the client's file, which stays mapped.
-        let threads = unsafe { &*time.threads.load(Ordering::Relaxed) };
-        // Not so small in a thread that has no slot, lost it in a wait, or has it from the process this was forked from.
-        let index = guard::time_word().wrapping_sub(time.first_word.load(Ordering::Relaxed));
-        let slot = threads.get(usize::try_from(index).ok()?)?;
-        let device = time.slot_word.load(Ordering::Relaxed).wrapping_sub(1);
-        match gate::enter(&slot.word, &line.gate, device, false) {
-            Entered::Passed => {
-                let launches = slot.launches.load(Ordering::Relaxed);
-                slot.launches.store(launches.wrapping_add(1), Ordering::Relaxed);
-                Some(Passage::through(&slot.word))
-            }
-            Entered::Closed(_) => None,
-        }
-    };
-    passage().unwrap_or(Passage::LONG_WAY)
+fn in_one_register<T>(mut address: *mut T) -> *mut T {
+    // SAFETY: does nothing.
+    unsafe { asm!("/* {} */", inout(reg) address, options(nostack, pure, readonly, preserves_flags)) };
+    address
 }

@@ -16,13 +16,13 @@ use partage_protocol::page::{BrokerPage, ClientFile, GrantLine};
 use partage_protocol::threads;
 
 use super::depth;
+use super::is_captured;
 use super::marks::{self, Marked};
 use super::pass::{CROWDS, Passage};
+use super::word::{self, Own, Word};
 use super::work::{Kind, Work};
-use super::{Time, is_captured};
 use crate::devices;
 use crate::errno;
-use crate::guard;
 use crate::hooks;
 use crate::pools::StreamName;
 use crate::real::Library;
@@ -32,13 +32,6 @@ use crate::sys;
 
 /// Longest wait without a look at the broker's heartbeat, in nanoseconds.
 const STEP_NS: u64 = 100_000_000;
-/// In a thread's word: it has no slot, and tries again after so many launches.
-const CROWDED: u32 = 0xff;
-const TRIES: u32 = 1024;
-/// In a thread's word, above the slot: it waits for the device of that slot, plus one.
-const WAITING: u32 = 8;
-/// Above that: launches without a slot.
-const COUNT: u32 = 16;
 
 /// Lets a launch pass when it may.
 #[cold]
@@ -169,37 +162,37 @@ impl Place<'_> {
             }
             // Differs from that of the process we were forked from, whose thread's word we may have.
             let now = (sys::now_ns() >> 10) as u32;
-            let generation = (now ^ sys::pid().rotate_left(16)).max(1);
+            let generation = word::generation(now ^ sys::pid().rotate_left(16));
             let _ = time
                 .generation
                 .compare_exchange(0, generation, Ordering::AcqRel, Ordering::Acquire);
         }
         // A signal's handler left a wait by a long jump: this thread waits no more.
-        let word = guard::time_word();
-        let waited_for = (word as u32 >> WAITING) & 0xff;
-        if (word >> 32) as u32 == time.generation.load(Ordering::Relaxed) && waited_for != 0 {
-            if let Some(page) = self.file.time.devices.get(waited_for as usize - 1) {
+        let mut word = self.word();
+        if let Some(device) = word.waits_for() {
+            if let Some(page) = self.file.time.devices.get(device) {
                 page.waiting.fetch_sub(1, Ordering::Release);
             }
-            guard::set_time_word(word & !(0xff << WAITING));
+            word.set_waits_for(None);
+            word.keep();
         }
+    }
+
+    /// This thread's word.
+    fn word(&self) -> Word {
+        Word::read(self.state.time.generation.load(Ordering::Relaxed))
     }
 
     /// From now on launches of a process with one device need not come here.
     fn find_way(&self, device: usize) {
         let time = &self.state.time;
         let is_only = self.state.ordinals_known.load(Ordering::Acquire) == 2;
-        if !is_only || time.is_fenced.load(Ordering::Relaxed) || !time.line.load(Ordering::Relaxed).is_null() {
+        if !is_only || time.is_fenced.load(Ordering::Relaxed) || time.way.is_known() {
             return;
         }
         if let Some(line) = self.broker.devices.get(device) {
             let generation = time.generation.load(Ordering::Relaxed);
-            time.first_word
-                .store(u64::from(generation) << 32 | 1, Ordering::Relaxed);
-            time.slot_word.store(device as u32 + 1, Ordering::Relaxed);
-            let threads = &raw const self.file.time.threads;
-            time.threads.store(threads.cast_mut(), Ordering::Relaxed);
-            time.line.store(core::ptr::from_ref(line).cast_mut(), Ordering::Release);
+            time.way.set(generation, &self.file.time.threads, line, device);
         }
     }
 
@@ -215,27 +208,18 @@ impl Place<'_> {
     /// This thread's slot. `None`: living threads have them all.
     fn slot(&self) -> Option<&ThreadSlot> {
         let slots = &self.file.time.threads;
-        let generation = self.state.time.generation.load(Ordering::Relaxed);
-        let word = guard::time_word();
-        let mut tried = 0;
-        if (word >> 32) as u32 == generation {
-            let own = word as u32 & 0xff;
-            if own != CROWDED && own != 0 {
-                return slots.get(own as usize - 1);
+        let mut word = self.word();
+        let index = match word.own() {
+            Own::Slot(index) => return slots.get(index),
+            Own::Crowded => None,
+            Own::Unknown => {
+                let index = threads::claim(slots, sys::thread_id(), sys::has_thread);
+                word.set_own(index);
+                index
             }
-            tried = word as u32 >> COUNT;
-        }
-        let mut own = CROWDED;
-        if tried.is_multiple_of(TRIES)
-            && let Some(index) = threads::claim(slots, sys::thread_id(), sys::has_thread)
-        {
-            own = index as u32 + 1;
-            tried = 0;
-        } else {
-            tried = (tried + 1) % TRIES;
-        }
-        guard::set_time_word(u64::from(generation) << 32 | u64::from(tried << COUNT | own));
-        slots.get(own as usize - 1)
+        };
+        word.keep();
+        slots.get(index?)
     }
 
     /// One look at the gate.
@@ -335,17 +319,21 @@ enum Waited {
 /// A thread that stands at the gate or at the bound on work in flight, and is counted there.
 pub struct Standing<'a> {
     page: &'a TimePage,
+    /// Distinguishes the process in the thread's word.
+    generation: u32,
     /// Up to when its time is counted, in monotonic nanoseconds.
     until_ns: u64,
 }
 
 impl<'a> Standing<'a> {
     /// From now on.
-    pub fn begin(page: &'a TimePage, device: usize) -> Self {
+    pub fn begin(state: &State, page: &'a TimePage, device: usize) -> Self {
         page.waiting.fetch_add(1, Ordering::AcqRel);
-        note(device as u32 + 1);
+        let generation = state.time.generation.load(Ordering::Relaxed);
+        note(generation, Some(device));
         Self {
             page,
+            generation,
             until_ns: sys::now_ns(),
         }
     }
@@ -363,14 +351,15 @@ impl<'a> Standing<'a> {
 impl Drop for Standing<'_> {
     fn drop(&mut self) {
         self.page.waiting.fetch_sub(1, Ordering::Release);
-        note(0);
+        note(self.generation, None);
     }
 }
 
 /// Leaves a note in the thread's word: a signal's handler may jump out of a wait.
-fn note(device: u32) {
-    let word = guard::time_word() & !(0xff << WAITING);
-    guard::set_time_word(word | u64::from(device << WAITING));
+fn note(generation: u32, device: Option<usize>) {
+    let mut word = Word::read(generation);
+    word.set_waits_for(device);
+    word.keep();
 }
 
 /// A thread that may have to wait for a gate. Nothing is counted before its first step.
@@ -409,8 +398,10 @@ impl<'a> Wait<'a> {
             self.page.failed_open.fetch_add(1, Ordering::Relaxed);
             return Waited::InVain;
         }
-        let (page, device) = (self.page, self.device);
-        let standing = self.standing.get_or_insert_with(|| Standing::begin(page, device));
+        let (state, page, device) = (self.state, self.page, self.device);
+        let standing = self
+            .standing
+            .get_or_insert_with(|| Standing::begin(state, page, device));
         sys::wait_on_shared(&line.gate, word, STEP_NS);
         let now = standing.count();
         if now.saturating_sub(heartbeat) <= HEARTBEAT_NS || line.gate.load(Ordering::Acquire) != word {
@@ -430,12 +421,4 @@ impl<'a> Wait<'a> {
     }
 }
 
-impl Time {
-    /// Launches take the long way again.
-    #[cold]
-    pub fn forget_way(&self) {
-        self.line.store(core::ptr::null_mut(), Ordering::Release);
-    }
-}
-
-const _: () = assert!(MAX_DEVICES <= 16 && gate::THREADS < CROWDED as usize);
+const _: () = assert!(MAX_DEVICES <= 16);

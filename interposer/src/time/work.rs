@@ -11,6 +11,7 @@ use partage_abi::values::*;
 
 use partage_records::length;
 
+use super::pass::Look;
 use crate::entry::call;
 use crate::pools::StreamName;
 use crate::real::Library;
@@ -54,10 +55,13 @@ pub trait Gated {
     fn work(self, is_per_thread: bool) -> Work;
 }
 
-/// The call as data, and whether it may pass the gate in every regime.
+/// The call as data, and where to look first.
 #[inline(always)]
-pub fn read<G: Gated>(gated: G, is_per_thread: bool) -> (Work, bool) {
-    (gated.work(is_per_thread), G::ALWAYS)
+pub fn read<G: Gated>(gated: G, is_per_thread: bool) -> (Work, Look) {
+    (
+        gated.work(is_per_thread),
+        if G::ALWAYS { Look::Gate } else { Look::Flags },
+    )
 }
 
 fn on(handle: CuStream, is_per_thread: bool, kind: Kind) -> Work {

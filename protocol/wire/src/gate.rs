@@ -15,10 +15,12 @@
 //! The light barrier is a compiler fence: the broker's heavy barrier is `membarrier(GLOBAL_EXPEDITED)`, which runs a full
 //! barrier on every processor that executes a registered process, so the store to the slot and the load of the gate are
 //! ordered there as by a fence of their own. A client that could not register uses a full fence; so does everyone when the
-//! broker may not call membarrier ([`NEEDS_FENCE`]).
+//! broker may not call membarrier ([`NEEDS_FENCE`]). A client's usual way is [`enter_shortly`]: it asks the flags beside
+//! the gate as well, and only when one is set, or the gate closed, does the longer way begin.
 //!
 //! Invariant (checked by loom, `protocol/tests/gate_loom.rs`): once [`close`] and its heavy barrier are done, each launch
-//! that passed the gate shows in its slot or has ended, and no other launch passes until the gate opens again.
+//! that passed the gate shows in its slot or has ended, and no other launch passes until the gate opens again. The same
+//! holds of a flag that is set, for launches on the short way.
 //!
 //! *Marks* say when work has ended without the client's help: the device itself writes sequence numbers into a *lane*, one
 //! lane for each stream that has work in flight. *begun* is written before the first operation of a batch, *ended* after
@@ -74,6 +76,12 @@ impl Word for AtomicU32 {
     }
 }
 
+/// What a slot word says while a launch on a device is on its way.
+#[inline(always)]
+pub const fn name(device: u32) -> u32 {
+    device.wrapping_add(1)
+}
+
 /// What a launch found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
@@ -87,7 +95,7 @@ pub enum Entered {
 /// Client: stands before the gate with a thread's own slot.
 #[inline(always)]
 pub fn enter<W: Word>(slot: &W, gate: &W, device: u32, is_fenced: bool) -> Entered {
-    slot.store(device + 1);
+    slot.store(name(device));
     if is_fenced {
         W::full();
     } else {
@@ -99,6 +107,19 @@ pub fn enter<W: Word>(slot: &W, gate: &W, device: u32, is_fenced: bool) -> Enter
     }
     slot.store(0);
     Entered::Closed(word)
+}
+
+/// Client: stands before the gate, and passes only if it is open and no flag asks for more than that. `name` is the
+/// device's ([`name`]). Otherwise the slot is clear: [`enter`] finds out why.
+#[inline(always)]
+pub fn enter_shortly<W: Word>(slot: &W, gate: &W, flags: &W, name: u32) -> bool {
+    slot.store(name);
+    W::light();
+    if gate.load() & OPEN != 0 && flags.load() == 0 {
+        return true;
+    }
+    slot.store(0);
+    false
 }
 
 /// Client: the driver has the launch.
@@ -239,7 +260,7 @@ impl TimePages {
         let is_taken = |slot: &&ThreadSlot| slot.thread.load(Ordering::Acquire) != 0;
         let mut taken = self.threads.iter().take_while(is_taken);
         self.crowd.get(device).is_some_and(crowd)
-            || taken.any(|slot| slot.word.load(Ordering::Acquire) == device as u32 + 1)
+            || taken.any(|slot| slot.word.load(Ordering::Acquire) == name(device as u32))
     }
 }
 
