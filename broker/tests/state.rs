@@ -464,6 +464,38 @@ fn the_timekeeper_hears_terms_and_what_it_measured_is_shown() {
 }
 
 #[test]
+fn the_timekeeper_hears_of_strangers_that_use_time_and_of_their_rest() {
+    let mut bench = Bench::new(FakeGpu::with_devices(1, 16 * GIB));
+    let (sleeper, stranger) = (Sleeper::start(), Sleeper::start());
+    let reply = bench.ask(sleeper.0.id(), r#"{"verb":"run","mem":"1GiB"}"#);
+    assert!(matches!(reply, Some(Reply::Admitted(_))), "{reply:?}");
+    let told = |bench: &Bench| {
+        let told = bench.effects.iter().filter_map(|effect| match effect {
+            Effect::Time(Message::Unmanaged(_, is_busy)) => Some(*is_busy),
+            _ => None,
+        });
+        told.collect::<Vec<bool>>()
+    };
+    let pid = stranger.0.id();
+    bench.gpu.set_use(0, pid, GIB);
+    bench.pass(SECOND_NS);
+    assert_eq!(told(&bench), Vec::<bool>::new(), "memory alone is no time");
+    bench.gpu.set_busy(0, pid, 60);
+    bench.pass(SECOND_NS);
+    assert_eq!(told(&bench), [true]);
+    let Some(Reply::Ps { unmanaged, .. }) = bench.ask(sleeper.0.id(), r#"{"verb":"ps","all":false}"#) else {
+        panic!("ps answers")
+    };
+    assert_eq!((unmanaged[0].pid, unmanaged[0].busy), (pid, Some(0.6)));
+    bench.gpu.set_busy(0, pid, 0);
+    bench.pass(SECOND_NS);
+    assert_eq!(told(&bench), [true], "a pause");
+    bench.pass(SECOND_NS);
+    bench.pass(SECOND_NS);
+    assert_eq!(told(&bench), [true, false]);
+}
+
+#[test]
 fn a_time_limit_ends_real_processes_with_a_grace_for_those_that_are_deaf() {
     let mut bench = Bench::new(FakeGpu::with_devices(1, 16 * GIB));
     let (mut polite, mut deaf) = (Sleeper::start(), Sleeper::deaf());

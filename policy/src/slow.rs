@@ -102,6 +102,8 @@ impl Policy {
                 by,
             });
             found.1.push(text);
+            let also = self.strangers_note(device).filter(|_| slowness != Slowness::Unmanaged);
+            found.1.extend(also);
         }
         found
     }

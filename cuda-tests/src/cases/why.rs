@@ -153,6 +153,15 @@ fn unmanaged(rig: &Rig) {
     assert!(device["notes"].to_string().contains(&who), "{device}");
     let events = rig.output(rig.partage(&["events", "--json"])).stdout;
     assert!(String::from_utf8_lossy(&events).contains("unmanaged-busy"));
+    // Beside another job it is named, whatever else there is to say.
+    let other = start(rig, "other", &[], SATURATE);
+    truth.wait_for_work_of(0, &[other.pid()]);
+    rig.eventually(PATIENCE, "a stranger beside two jobs", || {
+        let answers = ["slow", "other"].map(|name| ask(rig, name).2);
+        let is_named = |text: &String| text.contains(&who) && text.contains("of its time without Partage");
+        answers.iter().all(is_named)
+    });
+    drop(other);
     stranger.kill();
     rig.eventually(PATIENCE, "nobody is named any more", || {
         let (cause, _, text) = ask(rig, "slow");

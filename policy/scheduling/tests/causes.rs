@@ -7,7 +7,7 @@ mod model;
 use model::measure::row;
 use model::programs::{bursts, saturating};
 use model::{MS, S, US, World};
-use partage_scheduling::{Class, HeldBy, JobKey, JobView, Terms};
+use partage_scheduling::{Class, DeviceKey, Event, HeldBy, JobKey, JobView, Terms};
 
 /// Views of a job at instants that no period of anything divides, after two seconds.
 fn views(world: &mut World, job: JobKey) -> Vec<JobView> {
@@ -70,4 +70,24 @@ fn a_job_that_asks_for_little_waits_for_nothing_and_is_seen_to_want_little() {
         // A tenth, and what two looks miss of each burst at most.
         assert!((80_000..200_000).contains(&view.wanted_ppm_60s), "{view:?}");
     }
+}
+
+#[test]
+fn what_was_seen_before_clients_mark_their_work_is_no_measure() {
+    let mut world = World::new(15, 1, true);
+    let terms = Terms {
+        cap_ppm: Some(100_000),
+        ..Terms::default()
+    };
+    let job = world.job(terms);
+    world.client(job, 0, saturating(200 * US));
+    let last = views(&mut world, job)[59];
+    assert!(last.got_ppm_60s < 110_000 && last.waits_for == HeldBy::Cap, "{last:?}");
+    let cap_ppm = Some(900_000);
+    world.set(job, Terms { cap_ppm, ..terms });
+    world.run_until(world.now + 200 * MS);
+    world.step(Event::Marked { device: DeviceKey(0) });
+    let view = views(&mut world, job)[30];
+    assert!(view.got_ppm_60s > 850_000 && view.wanted_ppm_60s > 950_000, "{view:?}");
+    assert!(view.waited_ns >= last.waited_ns, "that is of all its time: {view:?}");
 }
