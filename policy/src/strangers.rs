@@ -9,8 +9,9 @@
 //! some vGPU guests) nobody is taken to be: a wrong name would be worse than none.
 //!
 //! Whoever shares the device out splits the time of everybody who has work evenly, and is told to count one more while the
-//! strangers together use at least half of an even part: what they leave is the jobs' own then. Less than that is theirs
-//! within the error of what is charged, and would, counted as a whole part, let a cap be exceeded.
+//! strangers together use at least half of an even part and nothing of the device is idle: then they always have work. Whom
+//! a device with idle time could have served at once did not stand in a job's way all the time: counted all the same, he
+//! would let a cap be exceeded. Not counted, his time is charged to the jobs, which then have too little of a cap.
 
 use std::collections::BTreeSet;
 
@@ -23,6 +24,8 @@ use crate::policy::Policy;
 
 /// A process that uses less is not worth a word: NVML's figure is a whole percentage, and drawing a desktop takes one or two.
 pub(crate) const BUSY_PPM: u32 = WHOLE_PPM / 20;
+/// A device with less idle time than this has none: whole percentages are cut off, and passing it on costs something.
+const FULL_PPM: u32 = WHOLE_PPM / 10 * 9;
 /// Whoever was busy is until there was no sign of it for so long.
 const QUIET_NS: u64 = 2 * SECOND_NS;
 /// An event says it of a process again after this, if it is so again.
@@ -59,6 +62,8 @@ impl Policy {
         let here: Vec<&ProcessUse> = measured.processes.iter().filter(is_stranger).collect();
         let pids: BTreeSet<u32> = here.iter().map(|process| process.pid).collect();
         known.strangers.retain(|pid, _| pids.contains(pid));
+        let parts = measured.processes.iter().filter_map(|process| process.busy_ppm);
+        let all = parts.fold(0, u32::saturating_add);
         let mut sum: u32 = 0;
         let mut told = Vec::new();
         for process in here {
@@ -78,7 +83,7 @@ impl Policy {
                 told.push((process.pid, process.descends_from, part));
             }
         }
-        if sum >= (even / 2).max(BUSY_PPM) {
+        if sum >= (even / 2).max(BUSY_PPM) && all >= FULL_PPM {
             known.crowded_ns = Some(now_ns);
         }
         for (pid, job, part) in told {

@@ -261,7 +261,9 @@ fn whoever_shares_a_device_out_is_told_of_strangers_that_use_as_much_as_a_job() 
     let (_, process) = host.admitted(1, host::mem(""));
     let records = host.records();
     let here = JobId(records.last().expect("three").id);
-    host.attach(here, process);
+    let client = host.attach(here, process);
+    assert!(host.allocate(client, 0, GIB));
+    host.busy.insert(process.pid, 700_000);
     host.strangers.insert(77, (uuid(1), GIB, None));
     host.strangers.insert(78, (uuid(1), GIB, None));
     let look = |host: &mut Host, parts: [u32; 2]| {
@@ -282,7 +284,11 @@ fn whoever_shares_a_device_out_is_told_of_strangers_that_use_as_much_as_a_job() 
     }
     look(&mut host, [30_000, 0]);
     assert_eq!(crowded(&host), Some(false));
-    look(&mut host, [0, 900_000]);
+    // A device that is idle at times is not always wanted by them.
+    host.busy.insert(process.pid, 250_000);
+    look(&mut host, [0, 600_000]);
+    assert_eq!(crowded(&host), Some(false));
+    look(&mut host, [0, 750_000]);
     assert_eq!(crowded(&host), Some(true));
     // Who is gone is not waited for.
     host.strangers.clear();
