@@ -19,6 +19,7 @@ pub fn cases() -> Vec<Case> {
         simulated("why::neighbours_name_each_other", neighbour),
         simulated("why::a_higher_priority_is_named", priority),
         simulated("why::a_program_without_partage_is_named", unmanaged),
+        simulated("why::a_program_without_partage_is_counted_beside_a_cap", counted),
         simulated("why::a_program_that_asks_for_little_is_told_so", program),
         simulated("why::a_neighbour_whose_work_does_not_end_is_named", hung),
         simulated("why::a_denial_comes_before_what_is_slow", denial),
@@ -168,6 +169,28 @@ fn unmanaged(rig: &Rig) {
         cause != "unmanaged" && text.contains("no other job has a program there")
     });
     drop(client);
+}
+
+fn counted(rig: &Rig) {
+    let truth = Truth::of(rig);
+    let stranger = TimeClient::bare(rig, "0", SATURATE);
+    let client = start(rig, "capped", &["--compute-max", "25%"], "kernel 500000");
+    truth.wait_for_work_of(0, &[client.pid(), stranger.pid()]);
+    // Charged for what the stranger had, it would get half of its cap. It hardly gets more in any case.
+    let mut in_a_row = 0;
+    rig.eventually(PATIENCE, "all of a cap", || {
+        let span = truth.watch(0, LATER);
+        rig.note(span.describe(&[client.pid(), stranger.pid()]));
+        let part = span.part_ppm(client.pid());
+        assert!(part < 350_000, "more than a cap: {part} ppm");
+        in_a_row = if (220_000..270_000).contains(&part) {
+            in_a_row + 1
+        } else {
+            0
+        };
+        in_a_row == 2
+    });
+    assert_eq!(ask(rig, "capped").0, "cap");
 }
 
 fn program(rig: &Rig) {
