@@ -14,12 +14,14 @@ import tempfile
 parser = argparse.ArgumentParser()
 parser.add_argument("--bin", required=True, type=pathlib.Path)
 parser.add_argument("--write", action="store_true", help="write docs/results/<date>-bench-sim.md")
+parser.add_argument("--launches", action="store_true", help="only what a launch costs; writes docs/results/<date>-launch-sim.md")
 options = parser.parse_args()
 
 BIN = options.bin
 PARTAGE, BENCH = BIN / "partage", BIN / "programs/bench"
 ROUNDS = 5
 rows = []
+busy_before = os.getloadavg()[0]
 
 
 def run(prefix, arguments, environment):
@@ -36,16 +38,18 @@ def side_by_side(name, arguments, environment, under, unit="ns", scale=1.0, colu
         bare.append(run([], alone or arguments, environment)[column] * scale)
         with_partage.append(run(under, arguments, environment)[column] * scale)
     b, w = statistics.median(bare), statistics.median(with_partage)
-    rows.append((name, f"{b:.1f} {unit}", f"{w:.1f} {unit}", f"+{w - b:.1f} {unit}", f"{w / b:.2f}"))
+    rows.append((name, f"{b:.1f} {unit}", f"{w:.1f} {unit}", f"{w - b:+.1f} {unit}", f"{w / b:.2f}"))
 
 
 def gate_rows(threads):
     """A launch that the driver refuses at once, forwarded and through the open gate, in turns in one process."""
-    rounds = [run(job, ["gate", "200000", str(threads)], machine) for _ in range(ROUNDS)]
-    figures = [statistics.median(column) for column in zip(*rounds)]
+    rounds = [run(job, ["gate", "200000", str(threads)], machine) for _ in range(3 * ROUNDS)]
     name = f"launch, gate open, against forwarded, {threads} thread{'s' if threads > 1 else ''}"
-    for figure, forwarded, found in (("p50 in runs", *figures[:2]), ("p50 one by one", *figures[2:4]), ("p99 one by one", *figures[4:])):
-        rows.append((f"{name}, {figure}", f"{forwarded:.1f} ns", f"{found:.1f} ns", f"{found - forwarded:+.1f} ns", f"{found / forwarded:.2f}"))
+    for column, figure in ((0, "p50 in runs"), (2, "p50 one by one"), (4, "p99 one by one")):
+        forwarded, found = (statistics.median(one[column + side] for one in rounds) for side in (0, 1))
+        # Both sides of a round met the same neighbours.
+        added = statistics.median(one[column + 1] - one[column] for one in rounds)
+        rows.append((f"{name}, {figure}", f"{forwarded:.1f} ns", f"{found:.1f} ns", f"{added:+.1f} ns", f"{found / forwarded:.2f}"))
 
 
 # What each family's kind of the benchmark does, and how often it is done for a figure.
@@ -71,6 +75,38 @@ def system_calls(prefix, kind, count, environment):
         return int(re.findall(r"\d+", total[-1].split("total")[0])[-1])
 
 
+def other_rows():
+    """Everything else that a program of the simulated machine sees."""
+    side_by_side("`pass` call (cuDriverGetVersion)", ["pass", "2000000"], machine, job)
+    side_by_side("hooked call (cuMemFree of NULL)", ["hooked", "2000000"], machine, job)
+    for kind, (name, count) in FAMILIES.items():
+        side_by_side(name, [kind, str(count)], machine, job)
+    side_by_side("cuMemAllocAsync, 4 KiB, p50", ["async", "20000"], machine, job, column=0)
+    side_by_side("cuMemAllocAsync, 4 KiB, p99", ["async", "20000"], machine, job)
+    side_by_side("cuMemFreeAsync, 4 KiB, p50", ["async", "20000"], machine, job, column=2)
+    side_by_side("cuMemGetInfo", ["info", "20000"], machine, job)
+    side_by_side("cuInit (attach included)", ["init", "1"], machine, job, "µs", 1e-3)
+    side_by_side("300 cuInit at once", ["attach", "300"], machine, job, "ms", 1.0, 0)
+
+    plain, ours, empty = [], [], []
+    for _ in range(ROUNDS):
+        plain.append(run([], ["spawn", "200", "/bin/true"], base)[1] / 1e3)
+        ours.append(run([], ["spawn", "200", "/bin/true"], base | {"LD_PRELOAD": library})[1] / 1e3)
+        empty.append(run([], ["spawn", "200", "/bin/true"], base | {"LD_PRELOAD": str(BIN / "programs/empty.so")})[1] / 1e3)
+    p, o, e = (statistics.median(x) for x in (plain, ours, empty))
+    rows.append(("exec of /bin/true, empty C library preloaded", f"{p:.1f} µs", f"{e:.1f} µs", f"+{e - p:.1f} µs", f"{e / p:.2f}"))
+    rows.append(("exec of /bin/true, libpartage.so preloaded", f"{p:.1f} µs", f"{o:.1f} µs", f"+{o - p:.1f} µs", f"{o / p:.2f}"))
+
+    # A family's calls run in batches, the pairs in stream order once each.
+    for kind, name, batches in [(kind, FAMILIES[kind][0], 15) for kind in FAMILIES if kind != "graph"] + [("async", "cuMemAllocAsync + cuMemFreeAsync", 1)]:
+        per_call = []
+        for prefix in ([], job):
+            few, many = (system_calls(prefix, kind, count, machine) for count in (512, 1536))
+            per_call.append((many - few) / (1024 * batches))
+        added = per_call[1] - per_call[0]
+        rows.append((f"system calls: {name.split(',')[0]}", f"{per_call[0]:.3f}", f"{per_call[1]:.3f}", f"{added:+.3f}", ""))
+
+
 with tempfile.TemporaryDirectory(prefix="ptb") as work:
     base = {k: v for k, v in os.environ.items() if k in ("PATH", "HOME", "LANG")}
     sim = [str(PARTAGE), "sim", "--gpus", "1", "--memory", "16GiB", "--machine", f"bench{os.getpid()}", "--"]
@@ -83,46 +119,23 @@ with tempfile.TemporaryDirectory(prefix="ptb") as work:
         inner = subprocess.run(job + ["env", "-0"], env=machine, capture_output=True, text=True, check=True).stdout
         library = dict(line.split("=", 1) for line in inner.split("\0") if "=" in line)["LD_PRELOAD"]
 
-        side_by_side("`pass` call (cuDriverGetVersion)", ["pass", "2000000"], machine, job)
-        side_by_side("hooked call (cuMemFree of NULL)", ["hooked", "2000000"], machine, job)
         if platform.machine() == "x86_64":
             straight, forwarded, found = (int(count) for count in run(job, ["steps", "1"], machine))
             rows.append(("launch, gate open: instructions (straight: %d)" % straight, str(forwarded), str(found), f"+{found - forwarded}", ""))
         for threads in (1, 8):
             gate_rows(threads)
-        for kind, (name, count) in FAMILIES.items():
-            side_by_side(name, [kind, str(count)], machine, job)
-        side_by_side("cuMemAllocAsync, 4 KiB, p50", ["async", "20000"], machine, job, column=0)
-        side_by_side("cuMemAllocAsync, 4 KiB, p99", ["async", "20000"], machine, job)
-        side_by_side("cuMemFreeAsync, 4 KiB, p50", ["async", "20000"], machine, job, column=2)
-        side_by_side("cuMemGetInfo", ["info", "20000"], machine, job)
-        side_by_side("cuInit (attach included)", ["init", "1"], machine, job, "µs", 1e-3)
-        side_by_side("300 cuInit at once", ["attach", "300"], machine, job, "ms", 1.0, 0)
-
-        plain, ours, empty = [], [], []
-        for _ in range(ROUNDS):
-            plain.append(run([], ["spawn", "200", "/bin/true"], base)[1] / 1e3)
-            ours.append(run([], ["spawn", "200", "/bin/true"], base | {"LD_PRELOAD": library})[1] / 1e3)
-            empty.append(run([], ["spawn", "200", "/bin/true"], base | {"LD_PRELOAD": str(BIN / "programs/empty.so")})[1] / 1e3)
-        p, o, e = (statistics.median(x) for x in (plain, ours, empty))
-        rows.append(("exec of /bin/true, empty C library preloaded", f"{p:.1f} µs", f"{e:.1f} µs", f"+{e - p:.1f} µs", f"{e / p:.2f}"))
-        rows.append(("exec of /bin/true, libpartage.so preloaded", f"{p:.1f} µs", f"{o:.1f} µs", f"+{o - p:.1f} µs", f"{o / p:.2f}"))
-
-        # A family's calls run in batches, the pairs in stream order once each.
-        for kind, name, batches in [(kind, FAMILIES[kind][0], 15) for kind in FAMILIES if kind != "graph"] + [("async", "cuMemAllocAsync + cuMemFreeAsync", 1)]:
-            per_call = []
-            for prefix in ([], job):
-                few, many = (system_calls(prefix, kind, count, machine) for count in (512, 1536))
-                per_call.append((many - few) / (1024 * batches))
-            added = per_call[1] - per_call[0]
-            rows.append((f"system calls: {name.split(',')[0]}", f"{per_call[0]:.3f}", f"{per_call[1]:.3f}", f"{added:+.3f}", ""))
+        if not options.launches:
+            other_rows()
     finally:
         keeper.terminate()
         keeper.wait()
 
 # Hand-overs, shares and the broker's processor time: machines of its own, one after another.
-done = subprocess.run([str(BIN / "examples/time_bench")], env=base, stdout=subprocess.PIPE, text=True, timeout=900, check=True)
-rows += [tuple(line.split("\t")) for line in done.stdout.splitlines() if line.count("\t") == 4]
+if not options.launches:
+    done = subprocess.run([str(BIN / "examples/time_bench")], env=base, stdout=subprocess.PIPE, text=True, timeout=900)
+    rows += [tuple(line.split("\t")) for line in done.stdout.splitlines() if line.count("\t") == 4]
+    if done.returncode:
+        rows.append(("what follows was not measured: time_bench failed", f"exit {done.returncode}", "", "", ""))
 
 widths = [max(len(row[i]) for row in rows + [("what", "without", "with Partage", "added", "ratio")]) for i in range(5)]
 lines = [" | ".join(cell.ljust(width) for cell, width in zip(row, widths)) for row in
@@ -133,11 +146,12 @@ if options.write:
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     date = datetime.date.today().isoformat()
     cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "unknown")
-    path = pathlib.Path("docs/results") / f"{date}-bench-sim.md"
+    path = pathlib.Path("docs/results") / f"{date}-{'launch' if options.launches else 'bench'}-sim.md"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(
-        f"# Costs on the simulated driver, {date}\n\nCommit {commit}, {os.cpu_count()} cores, {cpu}. Medians of {ROUNDS} "
-        f"alternating rounds, from `scripts/bench --write`. No figure here is of a GPU.\n\n{table}\n"
+        f"# Costs on the simulated driver, {date}\n\nCommit {commit}, {os.cpu_count()} cores, {cpu}, load {busy_before:.1f} before and "
+        f"{os.getloadavg()[0]:.1f} after. Medians of {ROUNDS} alternating rounds, from `scripts/bench --write`. No figure here is of a "
+        f"GPU.\n\n{table}\n"
     )
     path.with_suffix(".json").write_text(json.dumps({"date": date, "commit": commit, "rows": rows}, indent=1, ensure_ascii=False) + "\n")
     print(f"written to {path}")

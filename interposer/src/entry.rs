@@ -191,7 +191,7 @@ macro_rules! forwards {
                 taken = const REST + WORDS * 8,
                 function = sym $function,
                 slot = const guard::SLOT,
-                word = const core::mem::offset_of!(ThreadSlot, word),
+                word = const core::mem::offset_of!(partage_protocol::gate::ThreadSlot, word),
                 time = const guard::TIME,
                 now = const guard::NOW,
             )
@@ -334,7 +334,6 @@ mod exported {
         use super::*;
         use crate::real::DRIVER as REAL;
         use core::sync::atomic::{AtomicPtr, Ordering};
-        use partage_protocol::gate::ThreadSlot;
         partage_abi::driver_table! { short_bodies }
     }
 
@@ -369,7 +368,6 @@ mod second {
         use super::*;
         use crate::real::SECOND_DRIVER as REAL;
         use core::sync::atomic::{AtomicPtr, Ordering};
-        use partage_protocol::gate::ThreadSlot;
         partage_abi::driver_table! { short_bodies }
     }
 
