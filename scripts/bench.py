@@ -150,8 +150,8 @@ if options.write:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(
         f"# Costs on the simulated driver, {date}\n\nCommit {commit}, {os.cpu_count()} cores, {cpu}, load {busy_before:.1f} before and "
-        f"{os.getloadavg()[0]:.1f} after. Medians of {ROUNDS} alternating rounds, from `scripts/bench --write`. No figure here is of a "
-        f"GPU.\n\n{table}\n"
+        f"{os.getloadavg()[0]:.1f} after. Medians of {ROUNDS} alternating rounds ({3 * ROUNDS} of launches; one by one: the processor is "
+        f"drained around each call), from `scripts/bench --write`. No figure here is of a GPU.\n\n{table}\n"
     )
     path.with_suffix(".json").write_text(json.dumps({"date": date, "commit": commit, "rows": rows}, indent=1, ensure_ascii=False) + "\n")
     print(f"written to {path}")
