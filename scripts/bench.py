@@ -130,12 +130,12 @@ with tempfile.TemporaryDirectory(prefix="ptb") as work:
         keeper.terminate()
         keeper.wait()
 
-# Hand-overs, shares and the broker's processor time: machines of its own, one after another.
-if not options.launches:
-    done = subprocess.run([str(BIN / "examples/time_bench")], env=base, stdout=subprocess.PIPE, text=True, timeout=900)
+# Hand-overs, shares and the broker's processor time: machines of its own, one after another. Shares in virtual time.
+for program in () if options.launches else ("time_bench", "fairness"):
+    done = subprocess.run([str(BIN / "examples" / program)], env=base, stdout=subprocess.PIPE, text=True, timeout=900)
     rows += [tuple(line.split("\t")) for line in done.stdout.splitlines() if line.count("\t") == 4]
     if done.returncode:
-        rows.append(("what follows was not measured: time_bench failed", f"exit {done.returncode}", "", "", ""))
+        rows.append((f"what follows was not measured: {program} failed", f"exit {done.returncode}", "", "", ""))
 
 widths = [max(len(row[i]) for row in rows + [("what", "without", "with Partage", "added", "ratio")]) for i in range(5)]
 lines = [" | ".join(cell.ljust(width) for cell, width in zip(row, widths)) for row in

@@ -41,11 +41,9 @@ pub fn shares(world: &mut World, clients: &[usize], wanted: &[f64], seconds: u64
             worst = worst.max((got / sum - wanted).abs() * 100.0);
         }
         before = after;
-        let view = world
-            .scheduler
-            .as_ref()
-            .map(|scheduler| scheduler.view(world.now))
-            .unwrap_or_default();
+        // Without a scheduler nothing is charged.
+        let Some(scheduler) = &world.scheduler else { continue };
+        let view = scheduler.view(world.now);
         for (charged, at) in charged.iter_mut().zip(clients) {
             *charged += f64::from(row(&view, world.clients[*at].job).got_ppm_1s) / 1e6;
         }
