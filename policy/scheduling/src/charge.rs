@@ -7,8 +7,9 @@
 //! Turns) this is exact up to half an interval at each end, without bias. Several streams of a client count once.
 //!
 //! Who comes while others run waits for the end of their slice. Where the client's units are short this shows: nothing of
-//! it retires. Until something does (or for two slices) the time is the others', and then half a slice is its own, as
-//! long as nothing of the others retires: from there on an even split is as often too little as too much.
+//! it retires. Until something does (or for two slices) the time is the others'; the unit that then retires was its own
+//! from its beginning, whatever was charged to whom meanwhile, and so is the rest of half a slice, as long as nothing of
+//! the others retires: from there on an even split is as often too little as too much.
 //!
 //! Where the client's device time is known (`busy_ns`), it replaces what was charged since it was known last; it is taken
 //! for at most the time for which the client was seen busy.
@@ -31,8 +32,9 @@ pub(crate) struct Meter {
     /// Its first slice lasts until then.
     leads_ns: Option<u64>,
     progressed: bool,
-    /// One unit that was its own although the interval was charged to others.
+    /// One unit that was its own although the time was charged to others.
     first_ns: u64,
+    looked_ns: u64,
     retired: Option<u64>,
     /// Last known device time.
     exact: Option<u64>,
@@ -82,11 +84,12 @@ impl Meter {
             }
         } else if !self.is_busy && !seen.is_busy && progressed {
             // It came and went between two looks.
-            self.first_ns = seen.unit_ns;
+            self.first_ns = seen.unit_ns.min(now.saturating_sub(self.looked_ns));
         }
         if !seen.is_busy || !is_crowded || self.leads_ns.is_some_and(|until| now >= until) {
             self.leads_ns = None;
         }
+        self.looked_ns = now;
         self.is_busy = seen.is_busy;
         self.counts = seen.is_busy && self.arrived_ns.is_none();
         self.retired = Some(seen.retired);
@@ -117,9 +120,10 @@ impl Meter {
         self.leads_ns.is_some() && self.first_ns > 0
     }
 
-    /// What was not seen as busy and is its own all the same, as far as it fits into half the interval.
-    pub fn first_ns(&self, dt: u64) -> u64 {
-        self.first_ns.min(dt / 2)
+    /// What was not seen as its own and is its own all the same: the unit that has now retired, however many looks ago it
+    /// began.
+    pub fn first_ns(&self) -> u64 {
+        self.first_ns
     }
 
     /// The charge for the `dt` nanoseconds up to this observation; negative where too much was charged before.
@@ -128,8 +132,8 @@ impl Meter {
         let split = signed(share(self.counted, crowd.before) + share(self.counts, crowd.after));
         let counted = u64::from(self.counted) + u64::from(self.counts);
         // What others had within the interval is not his who was seen.
-        let taken = signed(crowd.first_ns * counted / u64::from((crowd.before + crowd.after).max(1))).min(split);
-        let mut charge = split - taken + signed(self.first_ns(dt));
+        let taken = signed(crowd.first_ns * counted / u64::from((crowd.before + crowd.after).max(1)));
+        let mut charge = split - taken + signed(self.first_ns);
         self.sampled += charge;
         if self.counted || self.counts || charge > 0 || self.is_busy {
             self.seen += signed(dt);
@@ -184,7 +188,7 @@ mod tests {
             let crowd = Crowd {
                 before,
                 after: others.1 + u32::from(self.meter.counts()),
-                first_ns: self.meter.first_ns(dt),
+                first_ns: self.meter.first_ns(),
             };
             self.meter.charge(&self.seen, dt, crowd)
         }
@@ -223,6 +227,32 @@ mod tests {
         case.look(false, false, 0, (1, 1));
         let charges: Vec<i64> = (0..60).map(|_| case.look(true, false, 100_000, (1, 1))).collect();
         assert_eq!((charges[39], charges[59]), (0, 50_000));
+    }
+
+    #[test]
+    fn a_unit_that_lasts_for_several_looks_is_charged_whole_to_him_whose_it_was() {
+        let mut case = Case::new(1_000_000);
+        case.look(false, false, 0, (1, 1));
+        let charges: Vec<i64> = (0..8).map(|at| case.look(at < 7, at == 7, 200_000, (1, 1))).collect();
+        assert_eq!(charges, [0, 0, 0, 0, 0, 0, 0, 1_000_000]);
+        // No longer than it was there for.
+        let mut case = Case::new(1_000_000);
+        case.look(false, false, 0, (1, 1));
+        case.look(true, false, 200_000, (1, 1));
+        case.look(true, false, 200_000, (1, 1));
+        assert_eq!(case.look(false, true, 200_000, (1, 1)), 400_000);
+        // The other gives it back.
+        let mut other = Case::new(200_000);
+        other.look(true, true, 0, (0, 0));
+        other.seen.retired += 1;
+        other.now += 200_000;
+        other.meter.look(&other.seen, other.now, true, 2_000_000);
+        let crowd = Crowd {
+            before: 1,
+            after: 1,
+            first_ns: 1_000_000,
+        };
+        assert_eq!(other.meter.charge(&other.seen, 200_000, crowd), -800_000);
     }
 
     #[test]

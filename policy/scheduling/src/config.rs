@@ -56,9 +56,9 @@ pub struct Config {
     pub watch_turns_ns: u64,
     /// Interval in Overlap while several jobs want the device.
     pub watch_overlap_ns: u64,
-    /// Interval while one of several jobs wants it, or a capped job is alone.
+    /// Interval while one of several jobs wants it, or a capped job is alone. Up to the next, if no other has for seconds.
     pub watch_light_ns: u64,
-    /// Interval while none of several jobs wants it.
+    /// Interval while none of several jobs wants it. Up to ten times as long, if none has for seconds.
     pub watch_idle_ns: u64,
     /// Interval for a job alone: only to show what it got.
     pub watch_alone_ns: u64,

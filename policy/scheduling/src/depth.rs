@@ -11,14 +11,15 @@
 use crate::config::Config;
 use crate::device::Device;
 use crate::member::{Member, Seat};
+use crate::outlook::Outlook;
 
 /// The bound for a seat of the member, and why.
 pub(crate) fn depth(
     device: &Device,
     member: &Member,
     seat: &Seat,
+    outlook: &Outlook,
     config: &Config,
-    now: u64,
 ) -> (Option<u64>, &'static str) {
     if let Some(had_ns) = seat.stalled_for_ns(config.drain_timeout_ns) {
         // What is in flight may wait for what the bound keeps out. How long its units are taken to be is not known, so
@@ -28,14 +29,14 @@ pub(crate) fn depth(
             Some(depth_ns),
             "work in flight does not end; what it may wait for is let in",
         )
-    } else if device.expects_higher(member.terms.class, lead_ns(member, config), config, now) {
+    } else if outlook.expects_higher(member.terms.class, lead_ns(member, config)) {
         (
             Some(config.depth_before_wake_ns),
             "a job of a higher class is about to want the device",
         )
-    } else if device.is_beside_higher(member.terms.class) {
+    } else if outlook.is_beside_higher(member.terms.class) {
         (Some(config.depth_beside_higher_ns), "a job of a higher class is there")
-    } else if member.server.is_some() || device.rule.is_forced || device.is_contended(config, now) {
+    } else if member.server.is_some() || device.rule.is_forced || outlook.is_contended {
         // A client whose units are longer than the bound has one of them in flight, and the device waits for the next
         // after each. Within a slice of the device's own this can be spared.
         let is_longer = (config.depth_contended_ns..=config.slice_ns).contains(&member.unit_ns());
@@ -45,7 +46,7 @@ pub(crate) fn depth(
             config.depth_contended_ns
         };
         (Some(depth_ns), "the device is contended or the job is capped")
-    } else if member.terms.cap_ppm.is_some() || device.present().nth(1).is_some() {
+    } else if member.terms.cap_ppm.is_some() || outlook.is_shared {
         (Some(config.depth_present_ns), "other jobs are there or a cap may come")
     } else {
         (None, "nobody else is there")

@@ -44,6 +44,8 @@ pub(crate) struct Device {
     pub quantum_ns: u64,
     handover_ns: u64,
     idle_since_ns: Option<u64>,
+    /// Since when there is work and none of it retires, whoever's it is.
+    still_since_ns: Option<u64>,
 }
 
 impl Device {
@@ -61,6 +63,7 @@ impl Device {
             quantum_ns: config.quantum_max_ns,
             handover_ns: config.quantum_max_ns / 60,
             idle_since_ns: None,
+            still_since_ns: None,
         }
     }
 
@@ -117,17 +120,16 @@ impl Device {
         self.present().filter(|(_, member)| member.is_candidate())
     }
 
-    /// Whether several jobs wanted the device of late: then the work in flight is bounded tightly.
-    pub fn is_contended(&self, config: &Config, now: u64) -> bool {
-        let recent = |member: &Member| member.wanted_within(config.hysteresis_ns, now);
-        self.present().filter(|(_, member)| recent(member)).count() >= 2
-    }
-
     /// Whether nothing is on the device or on its way, and no gate is open.
     pub fn is_quiet(&self) -> bool {
         self.members
             .values()
             .all(|member| member.is_drained(self.rule.is_forced))
+    }
+
+    /// Whether work is on the device that has not ended for as long as a drain may take.
+    pub fn is_hopeless(&self, config: &Config) -> bool {
+        seats(&self.members).any(|seat| seat.stalls(config.drain_timeout_ns))
     }
 
     /// By how much a job may be ahead before it is kept away: as configured, but where units are long, a quarter of the
@@ -163,8 +165,9 @@ impl Device {
         let dt = self.observed_ns.map_or(0, |at| now.saturating_sub(at));
         self.observed_ns = Some(now);
         let wanted_before: Vec<bool> = self.members.values().map(Member::wants).collect();
-        let (crowd, is_busy) = self.take(seen, dt, config.slice_ns, now);
+        let (crowd, is_busy) = self.take(seen, config.slice_ns, now);
         self.advance_caps(now);
+        let is_still = self.stands_still(config, now);
         // Who wants is in before the charges are shared, who does not leaves after.
         let mut charges = Vec::new();
         for (job, member) in &mut self.members {
@@ -174,7 +177,7 @@ impl Device {
             let mut charge = 0;
             for seat in &mut member.seats {
                 let part = seat.meter.charge(&seat.seen, dt, crowd);
-                seat.book(now, part);
+                seat.book(now, part, is_still);
                 charge += part;
             }
             charges.push((*job, charge));
@@ -205,7 +208,7 @@ impl Device {
     }
 
     /// Takes over what was seen; returns among how many the interval is shared, and whether anybody has work now.
-    fn take(&mut self, seen: &[Observation], dt: u64, slice_ns: u64, now: u64) -> (Crowd, bool) {
+    fn take(&mut self, seen: &[Observation], slice_ns: u64, now: u64) -> (Crowd, bool) {
         let seen: BTreeMap<ClientKey, &Observation> = seen.iter().map(|seen| (seen.client, seen)).collect();
         let unmanaged = u32::from(self.is_unmanaged);
         let is_busy = |seat: &Seat| seen.get(&seat.client).map_or(seat.seen.is_busy, |seen| seen.is_busy);
@@ -217,8 +220,10 @@ impl Device {
         };
         for seat in self.members.values_mut().flat_map(|member| &mut member.seats) {
             crowd.before += u32::from(seat.meter.counts());
+            seat.retires = false;
             if let Some(seen) = seen.get(&seat.client) {
-                if !seen.is_busy || seat.meter.has_progressed(seen) || seat.seen_ns.is_none() {
+                seat.retires = seat.meter.has_progressed(seen);
+                if !seen.is_busy || seat.retires || seat.seen_ns.is_none() {
                     seat.progressed_ns = now;
                 }
                 seat.seen = **seen;
@@ -227,11 +232,24 @@ impl Device {
             }
             let others = busy - usize::from(seat.seen.is_busy);
             seat.meter.look(&seat.seen, now, others > 0, slice_ns);
-            crowd.first_ns += seat.meter.first_ns(dt);
+            crowd.first_ns += seat.meter.first_ns();
         }
         self.lead();
         crowd.after += seats(&self.members).filter(|seat| seat.meter.counts()).count() as u32;
         (crowd, busy > 0)
+    }
+
+    /// Whether nothing on the device has retired for as long as a drain may take, and as all that is there could take with
+    /// half of the device. Then what came meanwhile is not waited for in turn: one that spins after another would add up.
+    fn stands_still(&mut self, config: &Config, now: u64) -> bool {
+        let busy = || seats(&self.members).filter(|seat| seat.seen.is_busy);
+        if busy().next().is_none() || seats(&self.members).any(|seat| seat.retires) {
+            self.still_since_ns = None;
+            return false;
+        }
+        let units: u64 = busy().map(|seat| seat.seen.unit_ns.min(LONGEST_UNIT_NS)).sum();
+        let since = *self.still_since_ns.get_or_insert(now);
+        now.saturating_sub(since) >= config.drain_timeout_ns.max(2 * units)
     }
 
     /// While a client that came is in its first slice, the others do not run.
@@ -295,33 +313,13 @@ impl Device {
         u32::try_from(ppm).unwrap_or(1_000_000).min(cap)
     }
 
-    /// The most urgent job above `class` that wants the device and is not ahead of its share by the slack: its request is
-    /// not cut short for a fraction of a millisecond.
-    pub fn outranked_by(&self, class: Class, config: &Config, now: u64) -> Option<JobKey> {
-        self.present()
-            .filter(|(_, member)| member.is_pressing(config, now))
-            .filter(|(_, member)| member.terms.class > class && member.has_claim())
-            .max_by_key(|(_, member)| member.terms.class)
-            .map(|(job, _)| job)
-    }
-
-    /// The same among the jobs that do not want the device all the time: these interrupt a turn, the others get turns.
+    /// A job above `class` that presses and does not want the device all the time: these interrupt a turn, the others get
+    /// turns.
     pub fn interrupted_by(&self, class: Class, config: &Config, now: u64) -> Option<JobKey> {
         self.present()
             .filter(|(_, member)| member.is_pressing(config, now))
             .find(|(_, member)| member.terms.class > class && member.saturated_ns.is_none() && member.has_claim())
             .map(|(job, _)| job)
-    }
-
-    /// Whether a job of a higher class has a client here.
-    pub fn is_beside_higher(&self, class: Class) -> bool {
-        self.present().any(|(_, member)| member.terms.class > class)
-    }
-
-    /// Whether a job of a higher class is likely to want the device within `lead_ns` from now.
-    pub fn expects_higher(&self, class: Class, lead_ns: u64, config: &Config, now: u64) -> bool {
-        self.present()
-            .any(|(_, member)| member.terms.class > class && member.has_claim() && member.is_due(now, lead_ns, config))
     }
 
     /// What is judged to choose the regime.

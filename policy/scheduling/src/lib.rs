@@ -54,6 +54,7 @@ mod device;
 mod event;
 mod gang;
 mod member;
+mod outlook;
 mod overlap;
 mod record;
 mod regime;

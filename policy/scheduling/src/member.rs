@@ -38,10 +38,14 @@ pub(crate) struct Seat {
     pub seen_ns: Option<u64>,
     pub seen: Observation,
     pub meter: Meter,
+    /// Work retired between the last two looks.
+    pub retires: bool,
     /// When work last retired, or the client was last seen idle.
     pub progressed_ns: u64,
     /// What it was charged since, while it had work: what a unit has had that did not end.
     unretired_ns: i64,
+    /// Nothing on the device retires.
+    is_still: bool,
     /// It was seen idle since its work in flight is bounded: what it has on the device is within the bound.
     pub is_shallow: bool,
     /// `NotDraining` was said.
@@ -57,8 +61,10 @@ impl Seat {
             seen_ns: None,
             seen: Observation::idle(client),
             meter: Meter::default(),
+            retires: false,
             progressed_ns: now,
             unretired_ns: 0,
+            is_still: false,
             is_shallow: false,
             is_stuck: false,
         }
@@ -69,9 +75,10 @@ impl Seat {
         self.seen.is_busy || (!self.seen.is_stopped && (self.seen.is_waiting || self.seen.is_entering))
     }
 
-    /// Books what it was charged.
-    pub fn book(&mut self, now: u64, charge: i64) {
+    /// Books what it was charged. `is_still`: nothing on the device has retired for longer than it could take.
+    pub fn book(&mut self, now: u64, charge: i64, is_still: bool) {
         let has_moved = !self.seen.is_busy || self.progressed_ns == now;
+        self.is_still = is_still && !has_moved;
         self.unretired_ns = if has_moved {
             0
         } else {
@@ -80,11 +87,12 @@ impl Seat {
     }
 
     /// The device time that its work has had without ending, if that is as much as a drain may take, or half as much again
-    /// as its longest unit takes. By the clock a unit may take any time beside others.
+    /// as its longest unit takes. By the clock a unit may take any time beside others, unless nothing of them retires either.
     pub fn stalled_for_ns(&self, drain_timeout_ns: u64) -> Option<u64> {
         let unit = self.seen.unit_ns.min(LONGEST_UNIT_NS);
         let had = u64::try_from(self.unretired_ns).unwrap_or(0);
-        (self.seen.is_busy && had >= drain_timeout_ns.max(unit + unit / 2)).then_some(had)
+        let is_long = had >= drain_timeout_ns.max(unit + unit / 2);
+        (self.seen.is_busy && (is_long || self.is_still)).then_some(had.max(drain_timeout_ns))
     }
 
     /// Whether its work does not end.
@@ -233,10 +241,17 @@ impl Member {
         !self.is_capped() && (self.wants() || self.rhythm.is_in_pause(now, config.linger_ns))
     }
 
-    /// Whether it wants nothing and is likely to want the device within `lead_ns` from now.
-    pub fn is_due(&self, now: u64, lead_ns: u64, config: &Config) -> bool {
-        let is_due = self.rhythm.is_due(now, lead_ns, config) || self.rhythm.is_in_pause(now, config.pause_ns);
-        !self.wants() && !self.is_capped() && is_due
+    /// In how long it may want the device again at the earliest, where that is known; only of one that wants nothing.
+    pub fn due_in_ns(&self, now: u64, config: &Config) -> Option<u64> {
+        if self.wants() || self.is_capped() {
+            return None;
+        }
+        let is_in_pause = self.rhythm.is_in_pause(now, config.pause_ns);
+        if is_in_pause {
+            Some(0)
+        } else {
+            self.rhythm.due_in_ns(now, config)
+        }
     }
 
     /// Longest recent unit of its clients.

@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::device::Device;
 use crate::event::JobKey;
 use crate::member::{Gate, Relief, Seat};
+use crate::outlook::Outlook;
 
 /// How long a relief may last if it is not used.
 const RELIEF_NS: u64 = 20_000_000;
@@ -23,8 +24,9 @@ pub(crate) fn judge(device: &mut Device, config: &Config, now: u64) {
     let jobs: Vec<JobKey> = device.members.keys().copied().collect();
     let evidence = device.evidence(config, now);
     let shallows = evidence.deep.filter(|_| device.rule.is_wanted(now, &evidence, config));
+    let outlook = Outlook::of(device, config, now);
     for job in &jobs {
-        let held_by = verdict(device, *job, config, now);
+        let held_by = verdict(device, *job, &outlook);
         if let Some(member) = device.members.get_mut(job) {
             member.held_by = held_by;
         }
@@ -58,22 +60,15 @@ pub(crate) fn find_ahead(device: &mut Device, gangs: &BTreeMap<JobKey, i64>, con
 }
 
 /// What keeps the job away in Overlap.
-pub(crate) fn verdict(device: &Device, job: JobKey, config: &Config, now: u64) -> Option<HeldBy> {
+pub(crate) fn verdict(device: &Device, job: JobKey, outlook: &Outlook) -> Option<HeldBy> {
     let member = device.members.get(&job)?;
-    let owed = || {
-        // Whose work does not end has what the device itself gives it; more cannot be given by keeping others away.
-        let others = device
-            .candidates()
-            .filter(|(other, member)| *other != job && member.has_claim());
-        let owed = others.map(|(other, _)| (device.contest.lag(other), other));
-        owed.filter(|(lag, _)| *lag > 0).max().map(|(_, other)| other)
-    };
     if member.is_capped() {
         Some(HeldBy::Cap)
-    } else if let Some(higher) = device.outranked_by(member.terms.class, config, now) {
+    } else if let Some(higher) = outlook.outranked_by(member.terms.class) {
         Some(HeldBy::Priority(higher))
     } else if member.is_ahead {
-        owed().map(HeldBy::Neighbour)
+        // Whose work does not end has what the device itself gives it; more cannot be given by keeping others away.
+        outlook.owed.filter(|other| *other != job).map(HeldBy::Neighbour)
     } else {
         None
     }

@@ -108,22 +108,19 @@ impl Rhythm {
         (width <= between / NARROW).then_some(next)
     }
 
-    /// Whether it sleeps and may wake within `lead_ns` from now.
-    pub fn is_due(&self, now: u64, lead_ns: u64, config: &Config) -> bool {
-        let (Some(next), false) = (self.next, self.wants) else {
-            return false;
-        };
+    /// In how long it may wake at the earliest, if it sleeps; 0: at any moment.
+    pub fn due_in_ns(&self, now: u64, config: &Config) -> Option<u64> {
         // The next wake lies outside of what the last ones span once in a while, by a little.
         let margin = |width: u64| width / KEPT as u64 * 2 + config.watch_drain_ns;
-        match next {
+        match self.next.filter(|_| !self.wants)? {
             Next::Clock { from, until, period } => {
                 let margin = margin(until - from);
                 let beat = now.saturating_sub(until + margin).div_ceil(period.max(1));
-                beat < MISSED && now + lead_ns + margin >= from + beat * period
+                (beat < MISSED).then(|| (from + beat * period).saturating_sub(now + margin))
             }
             Next::Sleep { least, most } => {
                 let (slept, margin) = (now.saturating_sub(self.ended_ns), margin(most - least));
-                slept + lead_ns + margin >= least && slept <= most + margin
+                (slept <= most + margin).then(|| least.saturating_sub(slept + margin))
             }
         }
     }
@@ -199,7 +196,7 @@ mod tests {
         let config = Config::default();
         let mut due = (end..end + 9 * MS)
             .step_by(10_000)
-            .filter(|now| rhythm.is_due(*now, LEAD, &config));
+            .filter(|now| rhythm.due_in_ns(*now, &config).is_some_and(|due| due <= LEAD));
         let first = due.next()?;
         Some((first - end, due.last().unwrap_or(first) - end))
     }

@@ -10,6 +10,7 @@ use crate::device::{Device, Turn};
 use crate::event::{ClientKey, DeviceKey, Event, JobKey, Terms};
 use crate::gang::{self, Gang};
 use crate::member::{Gate, Seat};
+use crate::outlook::Outlook;
 use crate::overlap;
 
 /// Shares, caps, classes, regimes and gangs of all devices of a node.
@@ -204,13 +205,14 @@ impl Scheduler {
     fn open_gates(&mut self, key: DeviceKey, out: &mut Vec<Command>) {
         let (config, now) = (self.config, self.now);
         let Some(device) = self.devices.get(&key) else { return };
+        let outlook = Outlook::of(device, &config, now);
         let mut changes = Vec::new();
         for (job, member) in &device.members {
             if member.held_by.is_some() {
                 continue;
             }
             for (at, seat) in member.seats.iter().enumerate() {
-                let (depth_ns, reason) = depth(device, member, seat, &config, now);
+                let (depth_ns, reason) = depth(device, member, seat, &outlook, &config);
                 let client = seat.client;
                 let action = match seat.gate {
                     Gate::Closed => Action::Open {

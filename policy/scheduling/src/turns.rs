@@ -16,6 +16,7 @@ use crate::command::{Action, Command, HeldBy};
 use crate::device::Turn;
 use crate::event::{DeviceKey, JobKey};
 use crate::member::Member;
+use crate::outlook::Outlook;
 use crate::overlap;
 use crate::scheduler::Scheduler;
 
@@ -77,6 +78,9 @@ impl Scheduler {
         }
         if !self.wanted_within(key, job, config.release_ns) {
             return Some((job, "the holder is idle"));
+        }
+        if self.is_stalled(key, job) {
+            return Some((job, "its work does not end"));
         }
         let is_alone = device.rule.is_forced || self.gangs.contains_key(&job);
         if is_alone && device.interrupted_by(member.terms.class, &config, now).is_some() {
@@ -142,7 +146,9 @@ impl Scheduler {
     fn fall_back_if_late(&mut self, key: DeviceKey, out: &mut Vec<Command>) {
         let Some(device) = self.devices.get(&key) else { return };
         let Turn::Free { since_ns } = device.turn else { return };
-        let is_late = self.now.saturating_sub(since_ns) >= device.drain_timeout_ns(&self.config);
+        // What has stood still for as long as a drain may take, before this one began or in it, will not end it either.
+        let is_late = self.now.saturating_sub(since_ns) >= device.drain_timeout_ns(&self.config)
+            || device.is_hopeless(&self.config);
         // A capped job waits, too, if what it has on the device is waiting for what its gate keeps out.
         let is_awaited = device.members.values().any(Member::wants) || !self.wanting(key).is_empty();
         if !device.is_turns() || !is_late || !is_awaited || self.is_settled(key) {
@@ -192,8 +198,20 @@ impl Scheduler {
         }
     }
 
+    /// Whether work of the job does not end; of a gang, on any of its devices.
+    fn is_stalled(&self, key: DeviceKey, job: JobKey) -> bool {
+        match self.gangs.get(&job) {
+            Some(gang) => gang.any(job, &self.devices, |member| member.is_stalled),
+            None => self
+                .devices
+                .get(&key)
+                .and_then(|device| device.members.get(&job))
+                .is_some_and(|member| member.is_stalled),
+        }
+    }
+
     /// Candidates in the order in which they are to have the device: those that are not ahead first, among these the
-    /// higher class, then the earlier deadline.
+    /// higher class, then the earlier deadline. Whose work does not end comes last.
     fn order(&self, key: DeviceKey) -> Vec<JobKey> {
         let Some(device) = self.devices.get(&key) else {
             return Vec::new();
@@ -207,7 +225,8 @@ impl Scheduler {
         let mut order = Vec::with_capacity(left.len());
         while !left.is_empty() {
             let class = |job: &JobKey| device.members[job].terms.class;
-            let is_eligible = |job: &&JobKey| device.contest.lag(**job) >= 0;
+            let moves = |job: &&JobKey| !self.is_stalled(key, **job);
+            let is_eligible = |job: &&JobKey| device.contest.lag(**job) >= 0 && moves(job);
             let top = left.iter().filter(is_eligible).map(class).max();
             let pool: Vec<JobKey> = match top {
                 Some(top) => left
@@ -216,6 +235,7 @@ impl Scheduler {
                     .filter(|job| class(job) == top)
                     .copied()
                     .collect(),
+                None if left.iter().any(|job| moves(&job)) => left.iter().filter(moves).copied().collect(),
                 None => left.clone(),
             };
             let Some(best) = device.contest.best(&pool) else { break };
@@ -287,8 +307,9 @@ impl Scheduler {
         let holder = device.holder();
         let holder_class = holder.and_then(|job| Some(device.members.get(&job)?.terms.class));
         let jobs: Vec<JobKey> = device.members.keys().copied().collect();
+        let outlook = Outlook::of(device, &config, now);
         for job in jobs {
-            let verdict = overlap::verdict(device, job, &config, now);
+            let verdict = overlap::verdict(device, job, &outlook);
             let is_gang = self.gangs.contains_key(&job);
             let class = device.members[&job].terms.class;
             let is_light = device.members[&job].saturated_ns.is_none() && !device.members[&job].is_ahead && !is_gang;

@@ -9,6 +9,9 @@ use crate::scheduler::Scheduler;
 
 /// A budget with less than this left may end before the next look at the ordinary interval.
 const NEAR_NS: i64 = 2_000_000;
+/// A look may come later by this part of the time for which nobody, or only one job, has wanted the device.
+const IDLE_PARTS: u64 = 200;
+const BUSY_PARTS: u64 = 1_000;
 /// For so long after a gate changed its client's work is expected to begin or to end.
 const SETTLING_NS: u64 = 2_000_000;
 
@@ -102,19 +105,36 @@ impl Scheduler {
             .is_some_and(|interval| interval < self.config.watch_alone_ns)
     }
 
+    /// Several jobs are there. The longer nobody but who is busy has wanted the device, the less often it is looked at:
+    /// what is seen later by so much is little beside a sleep of that length.
     fn watch_shared(&self, device: &Device, present: &[(JobKey, &Member)]) -> u64 {
-        let config = &self.config;
-        let wanting = present.iter().filter(|(_, member)| member.is_candidate());
-        let lowest = wanting.clone().map(|(_, member)| member.terms.class).min();
-        let Some(lowest) = lowest else {
-            // Nobody wants anything; in Turns every gate is closed and whoever wakes waits for the next look.
-            let is_recent = present
+        let (config, now) = (&self.config, self.now);
+        let wanting = || {
+            present
                 .iter()
-                .any(|(_, member)| member.wanted_within(config.hysteresis_ns, self.now));
-            return if device.is_turns() || is_recent {
+                .map(|(_, member)| *member)
+                .filter(|member| member.is_candidate())
+        };
+        let slept_ns = |members: &mut dyn Iterator<Item = &Member>| {
+            let last = members.filter_map(|member| member.wanted_ns).max().unwrap_or(0);
+            now.saturating_sub(last)
+        };
+        let idle = || {
+            present
+                .iter()
+                .map(|(_, member)| *member)
+                .filter(|member| !member.is_candidate())
+        };
+        let idle_ns = slept_ns(&mut idle());
+        let is_recent = idle_ns < config.hysteresis_ns;
+        let Some(lowest) = wanting().map(|member| member.terms.class).min() else {
+            // Nobody wants anything; in Turns every gate is closed and whoever wakes waits for the next look.
+            return if is_recent {
                 config.watch_light_ns / 4
+            } else if device.is_turns() {
+                config.watch_light_ns
             } else {
-                config.watch_idle_ns
+                (idle_ns / IDLE_PARTS).clamp(config.watch_idle_ns, 10 * config.watch_idle_ns)
             };
         };
         let is_draining = device.is_turns() && matches!(device.turn, Turn::Free { .. });
@@ -122,15 +142,24 @@ impl Scheduler {
             .holder()
             .and_then(|job| device.members.get(&job))
             .is_some_and(|member| !member.wants());
-        let others_want = wanting.clone().count() >= 2;
-        if is_draining || is_holder_idle || device.is_beside_higher(lowest) {
+        let others_want = wanting().nth(1).is_some();
+        let mut higher = present
+            .iter()
+            .map(|(_, member)| *member)
+            .filter(|member| member.terms.class > lowest)
+            .peekable();
+        let has_higher = higher.peek().is_some();
+        let expects_higher = has_higher && slept_ns(&mut higher) < config.hysteresis_ns;
+        if is_draining || is_holder_idle || expects_higher {
             config.watch_drain_ns
-        } else if device.is_turns() {
+        } else if device.is_turns() && (others_want || is_recent) {
             config.watch_turns_ns
-        } else if others_want {
+        } else if others_want || has_higher {
             config.watch_overlap_ns
+        } else if device.is_turns() {
+            config.watch_light_ns / 2
         } else {
-            config.watch_light_ns
+            (idle_ns / BUSY_PARTS).clamp(config.watch_light_ns, config.watch_idle_ns)
         }
     }
 }

@@ -52,12 +52,9 @@ fn search(is_gang: bool, must_take_turns: bool, choices: usize) {
         worst as f64 / 1e6,
         worst_stall as f64 / 1e6
     );
-    // A rank may spin for its turn, and then for the drain.
+    // What spins for its turn is not waited for again in the drain.
     let config = Config::default();
-    assert!(
-        worst_stall <= config.drain_timeout_ns + 2 * config.quantum_max_ns,
-        "{worst_stall}"
-    );
+    assert!(worst_stall <= config.drain_timeout_ns + 5 * MS, "{worst_stall}");
     // With gangs nothing has to time out.
     assert!(!is_gang || fallbacks == 0, "{fallbacks}");
 }

@@ -139,8 +139,8 @@ fn judge(seed: u64) -> (u64, u64) {
             panic!("schedule {seed} does not end: {states:?} {view:#?}; replay: PARTAGE_SEED={seed}");
         }
     }
-    // A drain that begins late in another's: two timeouts follow one another at most.
-    let allowed = 2 * Config::default().drain_timeout_ns + 5 * MS;
+    // Seen to stand still, then the others' gates open, threads run, a launch lands, two slices go by.
+    let allowed = Config::default().drain_timeout_ns + 5 * MS;
     assert!(
         world.worst_stall_ns <= allowed,
         "schedule {seed}: a device was useless to a waiter for {} ms; replay: PARTAGE_SEED={seed}",

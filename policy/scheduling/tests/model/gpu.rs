@@ -75,6 +75,8 @@ pub struct Context {
     pub in_flight_ns: u64,
     /// Truth: device time that its units occupied.
     pub busy_ns: u64,
+    /// Truth: time for which the device did nothing but switch to it.
+    pub tax_ns: u64,
 }
 
 impl Context {
@@ -156,6 +158,7 @@ impl Gpu {
         let before = to - dt;
         if before < self.ready_ns {
             self.tax_ns += dt;
+            self.contexts.get_mut(&current).expect("current").tax_ns += dt;
         } else {
             let context = self.contexts.get_mut(&current).expect("current");
             context.busy_ns += dt;

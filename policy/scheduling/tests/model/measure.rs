@@ -16,6 +16,10 @@ pub struct Shares {
     pub used: f64,
     /// Largest difference between what a job was charged and what it used over the whole time, as a part of the time.
     pub accounting: f64,
+    /// The same against what it occupied: its work, and switching to it.
+    pub charging: f64,
+    /// What each was charged, as a part of the time.
+    pub charged: Vec<f64>,
 }
 
 /// Runs for so many seconds and compares what the clients had in each with the shares that they should have had.
@@ -29,7 +33,8 @@ pub fn shares(world: &mut World, clients: &[usize], wanted: &[f64], seconds: u64
             .map(|(after, before)| (after - before) as f64)
             .collect()
     };
-    let begin = busy(world);
+    let occupied = |world: &World| clients.iter().map(|at| world.occupied_ns(*at)).collect::<Vec<u64>>();
+    let (begin, switched) = (busy(world), occupied(world));
     let (mut before, mut worst) = (begin.clone(), 0f64);
     let mut charged = vec![0f64; clients.len()];
     for _ in 0..seconds {
@@ -50,15 +55,18 @@ pub fn shares(world: &mut World, clients: &[usize], wanted: &[f64], seconds: u64
     }
     let got = difference(&before, &begin);
     let sum: f64 = got.iter().sum();
-    let errors = charged
-        .iter()
-        .zip(&got)
-        .map(|(charged, got)| (charged / seconds as f64 - got / (S * seconds) as f64).abs());
+    let worst_error = |of: &[f64]| {
+        let errors = charged.iter().zip(of);
+        let errors = errors.map(|(charged, of)| (charged / seconds as f64 - of / (S * seconds) as f64).abs());
+        errors.fold(0.0, f64::max)
+    };
     Shares {
         mean: got.iter().map(|got| got / sum).collect(),
         worst_pp: worst,
         used: sum / (S * seconds) as f64,
-        accounting: errors.fold(0.0, f64::max),
+        accounting: worst_error(&got),
+        charging: worst_error(&difference(&occupied(world), &switched)),
+        charged: charged.iter().map(|charged| charged / seconds as f64).collect(),
     }
 }
 

@@ -251,6 +251,12 @@ impl World {
             .map_or(0, |context| context.busy_ns)
     }
 
+    /// Truth: the same, and the time for which the device did nothing but switch to the client.
+    pub fn occupied_ns(&self, at: usize) -> u64 {
+        let contexts = &self.gpus[self.clients[at].gpu].contexts;
+        self.busy_ns(at) + contexts.get(&at).map_or(0, |context| context.tax_ns)
+    }
+
     /// Runs to this instant, or until every program has ended.
     pub fn run_until(&mut self, to: u64) {
         while self.now < to {

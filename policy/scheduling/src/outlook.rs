@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What every member of a device has to reckon with, found once for all of them: a device may have a thousand members, and
+//! each decision about one must not ask all the others.
+
+use crate::config::Config;
+use crate::device::Device;
+use crate::event::{Class, JobKey};
+use crate::member::Member;
+
+/// The other members of a device, in short.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outlook {
+    /// Several jobs are there.
+    pub is_shared: bool,
+    /// Several jobs wanted the device of late: then the work in flight is bounded tightly.
+    pub is_contended: bool,
+    /// Who among those that want the device and have a claim is owed most.
+    pub owed: Option<JobKey>,
+    /// The highest class that is there.
+    top: Option<Class>,
+    /// The most urgent job that wants the device, or is in a short pause, and is not ahead of its share by the slack: its
+    /// request is not cut short for a fraction of a millisecond.
+    pressing: Option<(Class, JobKey)>,
+    /// In how long a sleeping job of each class may want the device again, from the highest class down.
+    due_in_ns: [Option<u64>; CLASSES.len()],
+}
+
+const CLASSES: [Class; 4] = [Class::Realtime, Class::High, Class::Normal, Class::Low];
+
+impl Outlook {
+    pub fn of(device: &Device, config: &Config, now: u64) -> Self {
+        let mut outlook = Self {
+            is_shared: device.present().nth(1).is_some(),
+            is_contended: false,
+            owed: None,
+            top: None,
+            pressing: None,
+            due_in_ns: [None; CLASSES.len()],
+        };
+        let (mut recent, mut most) = (0, 0);
+        for (job, member) in device.present() {
+            let class = member.terms.class;
+            recent += usize::from(member.wanted_within(config.hysteresis_ns, now));
+            outlook.top = outlook.top.max(Some(class));
+            if !member.has_claim() {
+                continue;
+            }
+            let lag = device.contest.lag(job);
+            if member.is_candidate() && lag > 0 && lag >= most {
+                (most, outlook.owed) = (lag, Some(job));
+            }
+            if member.is_pressing(config, now) && outlook.pressing.is_none_or(|(top, _)| class >= top) {
+                outlook.pressing = Some((class, job));
+            }
+            outlook.expect(member, config, now);
+        }
+        outlook.is_contended = recent >= 2;
+        outlook
+    }
+
+    fn expect(&mut self, member: &Member, config: &Config, now: u64) {
+        let due = CLASSES.iter().position(|class| *class == member.terms.class);
+        let Some(due) = due.and_then(|at| self.due_in_ns.get_mut(at)) else {
+            return;
+        };
+        if let Some(in_ns) = member.due_in_ns(now, config) {
+            *due = Some(due.map_or(in_ns, |other| other.min(in_ns)));
+        }
+    }
+
+    /// Whether a job of a higher class has a client on the device.
+    pub fn is_beside_higher(&self, class: Class) -> bool {
+        self.top > Some(class)
+    }
+
+    /// The job of a higher class that keeps this one away.
+    pub fn outranked_by(&self, class: Class) -> Option<JobKey> {
+        self.pressing.filter(|(top, _)| *top > class).map(|(_, job)| job)
+    }
+
+    /// Whether a job of a higher class is likely to want the device within `lead_ns` from now.
+    pub fn expects_higher(&self, class: Class, lead_ns: u64) -> bool {
+        let higher = CLASSES
+            .iter()
+            .zip(self.due_in_ns)
+            .take_while(|(other, _)| **other > class);
+        higher.into_iter().any(|(_, due)| due.is_some_and(|due| due <= lead_ns))
+    }
+}
