@@ -326,12 +326,13 @@ impl JobLedger {
             floors = seen.iter().fold(0, |sum: u64, member| sum.saturating_add(member.floor));
         }
         let slack = self.share_slack(pages, &seen, floors);
+        // Both sums are of words that only the broker writes: counted once, however many members there are.
+        let mut free = self.effective(pages).saturating_sub(self.granted_sum(pages));
         for member in &seen {
             let Some(words) = pages.words(member.client) else {
                 continue;
             };
             let Some(shared) = words.shared else { continue };
-            let free = self.effective(pages).saturating_sub(self.granted_sum(pages));
             let held = words.ledger.load();
             // A lone member gets the division's remainder too: it is to have everything.
             let target = if seen.len() == 1 {
@@ -343,6 +344,7 @@ impl JobLedger {
             // Below L: it was frozen while the job was over its limit.
             if to > held || shared.granted.load() < held {
                 reservation::raise(words.ledger, shared.granted, to);
+                free = free.saturating_sub(to - held);
             }
         }
     }

@@ -199,19 +199,24 @@ fn processes(rig: &Rig) {
 
 fn alone(rig: &Rig) {
     let truth = Truth::of(rig);
-    let client = TimeClient::under(rig, &["-g", "0"], "0.5", "kernel 200000");
-    let pid = client.pid();
-    let before = truth.wait_for_work_of(0, &[pid]);
-    let done = client.finish();
-    let span = before.until(truth.sample(0));
-    rig.note(span.describe(&[pid]));
-    assert_eq!(truth.sample(0).busy_ns(pid), done.launches * 200_000);
-    let bare = TimeClient::bare(rig, "0.5", "kernel 200000").finish();
-    // What is launched in half a second of device time is what fits into it, both times.
-    assert!(
-        done.launches.abs_diff(bare.launches) <= bare.launches / 10,
-        "{done:?}, bare {bare:?}"
-    );
+    let mut tries = Vec::new();
+    // A processor that is taken away in one of the two runs idles the device there: it can only disturb.
+    for _ in 0..WINDOWS {
+        let client = TimeClient::under(rig, &["-g", "0"], "0.5", "kernel 200000");
+        let pid = client.pid();
+        let before = truth.wait_for_work_of(0, &[pid]);
+        let done = client.finish();
+        let span = before.until(truth.sample(0));
+        rig.note(span.describe(&[pid]));
+        assert_eq!(truth.sample(0).busy_ns(pid), done.launches * 200_000);
+        let bare = TimeClient::bare(rig, "0.5", "kernel 200000").finish();
+        // What is launched in half a second of device time is what fits into it, both times.
+        if done.launches.abs_diff(bare.launches) <= bare.launches / 10 {
+            return;
+        }
+        tries.push(format!("{done:?}, bare {bare:?}"));
+    }
+    panic!("never the same work in the same time:\n{}", tries.join("\n"));
 }
 
 /// The part of the work that a job gets beside one that does not let go.
