@@ -48,6 +48,10 @@ pub const TIME: usize = offset_of!(Thread, time);
 /// Where they are: [`Mine::set_slot`]'s.
 pub const SLOT: usize = offset_of!(Thread, slot);
 
+/// A short hook says that it stands so far below its entry, as deep as any other hook's frame: whatever hook its caller
+/// calls after a jump out of it must not look as if it were called from inside. (The deepest has 184 bytes.)
+const DEEPEST: usize = 192;
+
 /// This thread's words, by what the processor needs to reach them.
 #[derive(Clone, Copy)]
 pub struct Mine(place::Place);
@@ -68,7 +72,7 @@ impl Mine {
     /// The outermost hook is this one.
     #[inline(always)]
     pub fn set_inside(self) {
-        place::store_stack_pointer::<NOW>(self.0);
+        place::store_stack_pointer::<NOW, DEEPEST>(self.0);
     }
 
     /// Whatever hook said that it is the outermost is not if it does not stand above this one.
@@ -215,11 +219,13 @@ mod place {
         distance
     }
 
+    /// What is `below` the stack pointer.
     #[inline(always)]
-    pub fn store_stack_pointer<const AT: usize>(place: Place) {
+    pub fn store_stack_pointer<const AT: usize, const BELOW: usize>(place: Place) {
         // SAFETY: writes a word that belongs to this thread.
         unsafe {
-            asm!("mov qword ptr fs:[{} + {}], rsp", in(reg) place, const AT, options(nostack, preserves_flags));
+            asm!("lea {0}, [rsp - {1}]", "mov qword ptr fs:[{2} + {3}], {0}", out(reg) _, const BELOW, in(reg) place,
+                const AT, options(nostack, preserves_flags));
         }
     }
 
@@ -276,8 +282,8 @@ mod place {
     }
 
     #[inline(always)]
-    pub fn store_stack_pointer<const AT: usize>(place: Place) {
-        store::<AT>(place, super::stack_pointer() as u64);
+    pub fn store_stack_pointer<const AT: usize, const BELOW: usize>(place: Place) {
+        store::<AT>(place, super::stack_pointer().wrapping_sub(BELOW) as u64);
     }
 
     /// Where the words are.

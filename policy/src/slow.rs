@@ -125,11 +125,22 @@ impl Policy {
         }
         let waits = matches!(now.state, TimeState::Waiting | TimeState::Capped);
         if waits || !hardly_waited(measured) {
+            // What it waited for of late may be no more: other terms, a job that ended.
+            let terms = |job: JobId| {
+                self.jobs
+                    .get(&job)
+                    .filter(|job| job.is_live())
+                    .map(|job| &job.record.terms)
+            };
+            let own = terms(now.job);
             match now.waits_for {
-                Cause::Cap => return Slowness::Cap,
-                Cause::Neighbour(job) => return Slowness::Neighbour(job),
-                Cause::Priority(job) => return Slowness::Priority(job),
-                Cause::None => {}
+                Cause::Cap if own.is_some_and(|own| own.cap_ppm.is_some()) => return Slowness::Cap,
+                Cause::Neighbour(job) | Cause::Priority(job) => match (own, terms(job)) {
+                    (Some(own), Some(other)) if other.class > own.class => return Slowness::Priority(job),
+                    (_, Some(_)) => return Slowness::Neighbour(job),
+                    _ => {}
+                },
+                Cause::Cap | Cause::None => {}
             }
         }
         if is_short(now.got_1s_ppm, now.asked_ppm) && !self.busy_strangers(now.device).is_empty() {

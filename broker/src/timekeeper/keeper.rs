@@ -22,6 +22,10 @@ const SUSPECT_NS: u64 = 20_000_000;
 /// One that is stopped is asked of again after as long.
 const STOPPED_NS: u64 = 80_000_000;
 
+/// Who is on the way through the driver, or stands before an open gate, and shows no sign for this long is no reason to keep
+/// others away until he does: a compiler inside a launch, a full queue, a thread that left by a jump, a lie.
+const STILL_NS: u64 = 50_000_000;
+
 /// Looking at a device takes at most one part of so many of a processor: who has very many clients looks less often.
 const LOOKING: u64 = 5;
 
@@ -41,6 +45,8 @@ struct Slot {
     signs: (u64, u64),
     /// When they last moved, or need not have, or the kernel was asked.
     since_ns: u64,
+    /// When they last moved, or need not have.
+    moved_ns: u64,
     is_stopped: bool,
 }
 
@@ -152,6 +158,7 @@ impl<K: Kernel> Keeper<K> {
                 index,
                 signs: (0, 0),
                 since_ns: now,
+                moved_ns: now,
                 is_stopped: false,
             };
             slots.insert(self.key(*device), slot);
@@ -395,11 +402,13 @@ impl<K: Kernel> Keeper<K> {
             let patience = if slot.is_stopped { STOPPED_NS } else { SUSPECT_NS };
             if signs != slot.signs || !is_suspect {
                 (slot.signs, slot.since_ns, slot.is_stopped) = (signs, now, false);
+                slot.moved_ns = now;
             } else if now >= slot.since_ns.saturating_add(patience) {
                 // Not with every look: one into /proc costs more than all the rest.
                 slot.since_ns = now;
                 slot.is_stopped = kernel.is_stopped(client.pid);
             }
+            let is_still = !is_busy && now >= slot.moved_ns.saturating_add(STILL_NS);
             seen.push(Observation {
                 client: ClientKey(id.0),
                 is_waiting,
@@ -408,7 +417,7 @@ impl<K: Kernel> Keeper<K> {
                 busy_ns: None,
                 retired,
                 unit_ns: page.unit_ns.load(Ordering::Relaxed),
-                is_stopped: slot.is_stopped,
+                is_stopped: slot.is_stopped || is_still,
             });
         }
         self.step(now, Event::Observe { device, seen: &seen });

@@ -2,6 +2,7 @@
 //! Guest rules: what the library must not do to the program it is in.
 
 use super::Case;
+use crate::artefacts::program;
 use crate::rig::{GIB, Rig};
 
 pub fn cases() -> Vec<Case> {
@@ -12,7 +13,16 @@ pub fn cases() -> Vec<Case> {
         Case::new("guest::no_child_of_ours", no_child),
         Case::new("guest::fork_and_exec", fork_and_exec),
         Case::new("guest::program_closes_every_descriptor", closed_descriptors),
+        Case::new("guest::a_jump_out_of_a_launch_leaves_the_limit_in_force", jump_out),
     ]
+}
+
+/// Calls of the same caller after the jump lie where the driver's own would.
+fn jump_out(rig: &Rig) {
+    let path = program("jump_out", "jump_out.c", &["-ldl"]);
+    let beyond = (2 * GIB).to_string();
+    let output = rig.output(rig.run(&["-m", "1GiB"], &path, &[&beyond]));
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "rounds 20 given 0");
 }
 
 fn before_init(rig: &Rig) {

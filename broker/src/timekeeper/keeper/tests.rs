@@ -168,6 +168,8 @@ fn two_jobs_that_always_want_the_device_get_their_weights() {
             pages.time().devices[0]
                 .waiting
                 .store(u32::from(!open[index]), Ordering::SeqCst);
+            // What was there has retired by now.
+            show_busy(pages, false);
             show_busy(pages, open[index]);
             got[index] += if open[index] { step / busy } else { 0 };
         }
@@ -308,4 +310,28 @@ fn looks_that_take_long_are_fewer() {
     // Two questions for each look: the time between them is one, of 2 s a fifth is 400 looks of 1 ms.
     let looks = bench.0.spent_ns.get() / MS / 2;
     assert!((300..=450).contains(&looks), "{looks} looks");
+}
+
+#[test]
+fn who_stays_inside_a_launch_without_work_holds_up_nobody() {
+    let mut keeper = Keeper::new(Bench::default());
+    for job in [1, 2] {
+        terms(&mut keeper, 0, job, Terms::default());
+    }
+    let pages = [join(&mut keeper, 0, 1, 1), join(&mut keeper, 0, 2, 2)];
+    let slot = &pages[0].time().threads[0];
+    slot.thread.store(1, Ordering::SeqCst);
+    slot.word.store(gate::name(0), Ordering::SeqCst);
+    let mut got = 0;
+    for now in (0..2_000 * MS).step_by(MS as usize / 20) {
+        let is_open = is_open(&pages[1]);
+        pages[1].time().devices[0]
+            .waiting
+            .store(u32::from(!is_open), Ordering::SeqCst);
+        show_busy(&pages[1], false);
+        show_busy(&pages[1], is_open);
+        got += u64::from(is_open && now >= 500 * MS) * MS / 20;
+        keeper.turn(now);
+    }
+    assert!(got >= 1_400 * MS, "the other got {got} ns of 1.5 s");
 }
