@@ -482,11 +482,14 @@ fn the_timekeeper_hears_of_strangers_that_use_time_and_of_their_rest() {
     assert_eq!(told(&bench), Vec::<bool>::new(), "memory alone is no time");
     bench.gpu.set_busy(0, pid, 60);
     bench.pass(SECOND_NS);
+    assert_eq!(told(&bench), Vec::<bool>::new(), "there is idle time for the job");
+    bench.gpu.set_busy(0, pid, 95);
+    bench.pass(SECOND_NS);
     assert_eq!(told(&bench), [true]);
     let Some(Reply::Ps { unmanaged, .. }) = bench.ask(sleeper.0.id(), r#"{"verb":"ps","all":false}"#) else {
         panic!("ps answers")
     };
-    assert_eq!((unmanaged[0].pid, unmanaged[0].busy), (pid, Some(0.6)));
+    assert_eq!((unmanaged[0].pid, unmanaged[0].busy), (pid, Some(0.95)));
     bench.gpu.set_busy(0, pid, 0);
     bench.pass(SECOND_NS);
     assert_eq!(told(&bench), [true], "a pause");
