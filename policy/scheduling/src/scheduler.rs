@@ -45,9 +45,13 @@ impl Scheduler {
         self.why = None;
         match event {
             Event::JobTerms { job, device, terms } => {
+                // What was a gang and is none now is judged anew on its other devices, too.
+                let before = gang::connected(&self.gangs, device);
                 self.device(device).set_terms(job, terms, &config, now);
                 gang::refresh(&mut self.gangs, &self.devices);
                 self.settle(device, out);
+                let others = before.into_iter().filter(|key| *key != device);
+                others.for_each(|key| self.settle(key, out));
             }
             Event::JobGone { job } => {
                 let keys = self.keys(|device| device.members.contains_key(&job));
