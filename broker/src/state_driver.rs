@@ -339,8 +339,8 @@ impl StateDriver {
             }
             Action::SaveJob(record) => self.save_job(*record),
             Action::ShowTerms { job, devices, terms } => self.show_terms(job, devices, &terms),
-            Action::ShowUnmanaged { device, is_busy } => {
-                self.effects.push(Effect::Time(Message::Unmanaged(device, is_busy)));
+            Action::ShowUnmanaged { device, strangers } => {
+                self.effects.push(Effect::Time(Message::Unmanaged(device, strangers)));
             }
             Action::ForgetJob(job) => self.forget_job(job),
             Action::RememberJob(ended) => {

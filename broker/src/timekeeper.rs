@@ -15,6 +15,7 @@
 
 mod keeper;
 mod kernel;
+mod spent;
 
 use std::os::fd::AsFd;
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
@@ -24,7 +25,7 @@ use std::thread::JoinHandle;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
-use partage_policy::JobTime;
+use partage_policy::{JobTime, Strangers};
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 use partage_scheduling::Terms;
 
@@ -53,8 +54,8 @@ pub enum Message {
     Joined(Joined),
     /// The client is gone.
     Left(ClientId),
-    /// Processes of no job use as much of a device's time as one more job would, or no longer.
-    Unmanaged(DeviceUuid, bool),
+    /// Processes of no job use so much of a device's time from now on.
+    Unmanaged(DeviceUuid, Strangers),
 }
 
 /// A client that came, or came back.

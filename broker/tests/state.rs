@@ -16,7 +16,7 @@ use partage_broker::host::proc::Proc;
 use partage_broker::state_driver::{Effect, Now, Parts, Peer, StateDriver, WatchId};
 use partage_broker::testing::Scratch;
 use partage_broker::timekeeper::Message;
-use partage_policy::{Cause, JobTime, Regime, TimeState};
+use partage_policy::{Cause, JobTime, Regime, Strangers, TimeState};
 use partage_protocol::admin::{JobView, Reply, StatusView};
 use partage_protocol::message::{
     ENVIRONMENT_BYTES, Hello, MEASURE_AFTER, Measure, ToBroker, ToClient, VERDICT_GRANTED,
@@ -436,6 +436,7 @@ fn the_timekeeper_hears_terms_and_what_it_measured_is_shown() {
         asked_ppm: 500_000,
         got_1s_ppm: 250_000,
         got_60s_ppm: 400_000,
+        used_ns: 5,
         waited_ns: 3,
         state: TimeState::Capped,
         waits_for: Cause::Cap,
@@ -450,8 +451,8 @@ fn the_timekeeper_hears_terms_and_what_it_measured_is_shown() {
     let view = bench.view(&job);
     let time = view.devices[0].time.clone().expect("measured");
     assert_eq!(
-        (time.asked, time.got_1s, time.got_60s, time.unit_ns),
-        (0.5, 0.25, 0.4, 4)
+        (time.asked, time.got_1s, time.got_60s, time.used_ns, time.unit_ns),
+        (0.5, 0.25, 0.4, 5, 4)
     );
     assert_eq!(
         (time.state.as_str(), time.held_by.as_deref(), time.regime.as_str()),
@@ -471,31 +472,31 @@ fn the_timekeeper_hears_of_strangers_that_use_time_and_of_their_rest() {
     assert!(matches!(reply, Some(Reply::Admitted(_))), "{reply:?}");
     let told = |bench: &Bench| {
         let told = bench.effects.iter().filter_map(|effect| match effect {
-            Effect::Time(Message::Unmanaged(_, is_busy)) => Some(*is_busy),
+            Effect::Time(Message::Unmanaged(_, strangers)) => Some(*strangers),
             _ => None,
         });
-        told.collect::<Vec<bool>>()
+        told.collect::<Vec<Strangers>>()
     };
     let pid = stranger.0.id();
     bench.gpu.set_use(0, pid, GIB);
     bench.pass(SECOND_NS);
-    assert_eq!(told(&bench), Vec::<bool>::new(), "memory alone is no time");
+    assert_eq!(told(&bench), [], "memory alone is no time");
     bench.gpu.set_busy(0, pid, 60);
     bench.pass(SECOND_NS);
-    assert_eq!(told(&bench), Vec::<bool>::new(), "there is idle time for the job");
+    assert_eq!(told(&bench), [Strangers::Felt], "there is idle time for the job");
     bench.gpu.set_busy(0, pid, 95);
     bench.pass(SECOND_NS);
-    assert_eq!(told(&bench), [true]);
+    assert_eq!(told(&bench), [Strangers::Felt, Strangers::Crowding]);
     let Some(Reply::Ps { unmanaged, .. }) = bench.ask(sleeper.0.id(), r#"{"verb":"ps","all":false}"#) else {
         panic!("ps answers")
     };
     assert_eq!((unmanaged[0].pid, unmanaged[0].busy), (pid, Some(0.95)));
     bench.gpu.set_busy(0, pid, 0);
     bench.pass(SECOND_NS);
-    assert_eq!(told(&bench), [true], "a pause");
+    assert_eq!(told(&bench).len(), 2, "a pause");
     bench.pass(SECOND_NS);
     bench.pass(SECOND_NS);
-    assert_eq!(told(&bench), [true, false]);
+    assert_eq!(told(&bench)[2..], [Strangers::Quiet]);
 }
 
 #[test]

@@ -122,6 +122,10 @@ pub fn time_lines(style: &Style, device: &JobDeviceView) -> Vec<(&'static str, S
     };
     vec![
         ("  time", got),
+        (
+            "  used",
+            format!("{} of this GPU's time", format_duration(time.used_ns)),
+        ),
         ("  waited", waited),
         (
             "  turn",

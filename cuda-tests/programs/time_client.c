@@ -13,7 +13,8 @@
 //   collective NS DEVICE...       rounds of a kernel on each device and a wait of each device for all others
 //   rank NS FILE RANK RANKS DEVICE   the same with a process for each device; they meet in the words of FILE
 //
-// DEVICE_SECONDS may have decimals; 0 is until SIGTERM, which ends every pattern. Time is measured with events: it is the
+// DEVICE_SECONDS may have decimals; 0 is until SIGTERM, which ends every pattern. SIGUSR1 makes it launch nothing, and the
+// next one go on (not where it waits for others: hang, collective, rank). Time is measured with events: it is the
 // device's, and it passes for everybody on it. Ranks end together, when the first one says so. What is in flight is bounded
 // (four batches of half a millisecond, or four units), and the program blocks for it; it never spins. At the end one line:
 //
@@ -70,12 +71,23 @@ static struct { DRIVER(FIELD) } cu;
 
 enum { RING = 4, BATCH_NS = 500000, BLOCKING_SYNC = 1, NON_BLOCKING = 1, THREAD_LOCAL = 1, MOST = 64, PAGE = 4096 };
 
-static volatile sig_atomic_t is_over;
+static volatile sig_atomic_t is_over, is_held;
 static double limit_ms;
 
 static void stop(int signal) {
   (void)signal;
   is_over = 1;
+}
+
+static void hold_or_go_on(int signal) {
+  (void)signal;
+  is_held = !is_held;
+}
+
+// What is in flight ends, nothing is launched: until told to go on, or to end.
+static void stand(void) {
+  struct timespec moment = {0, 2000000};
+  while (is_held && !is_over) nanosleep(&moment, NULL);
 }
 
 static void reach_driver(void) {
@@ -151,6 +163,7 @@ static void make_room(struct worker *w) {
 }
 
 static void add_batch(struct worker *w) {
+  stand();
   if (!w->batches) record(w, w->first);
   make_room(w);
   for (uint64_t i = 0, n = batch_of(w); i < n; i++, w->units++) {
@@ -208,6 +221,7 @@ static void burst(struct worker *w, uint64_t cpu_ns) {
   struct timespec pause = {cpu_ns / 1000000000, cpu_ns % 1000000000};
   record(w, w->first);
   while (!is_over) {
+    stand();
     spin(w);
     w->units++;
     record(w, w->ring[0]);
@@ -358,6 +372,8 @@ int main(int argc, char **argv) {
   const char *pattern = argv[2];
   struct sigaction action = {.sa_handler = stop, .sa_flags = SA_RESTART};
   sigaction(SIGTERM, &action, NULL);
+  action.sa_handler = hold_or_go_on;
+  sigaction(SIGUSR1, &action, NULL);
   reach_driver();
   CALL(cuInit, 0);
   static struct worker workers[MOST];

@@ -3,13 +3,15 @@
 //! instants.
 //!
 //! Everything is device time in nanoseconds (see `partage_machine::timeline`), so nothing here depends on how busy the
-//! machine is that runs the tests. *Compute* means the multiprocessors. A *part* is in ppm of the device time that passed.
+//! machine is that runs the tests. *Compute* means the multiprocessors. A *part* is in ppm of the device time that passed;
+//! of the *wall* time only where a promise is about that: the device's clock stands still while a busy machine keeps its
+//! clients from running.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use partage_machine::Machine;
-use partage_machine::timeline::{DeviceTruth, Engine, Timeline};
+use partage_machine::timeline::{self, DeviceTruth, Engine, Timeline};
 
 use crate::client::PATIENCE;
 use crate::rig::Rig;
@@ -23,13 +25,18 @@ pub struct Truth(Arc<Timeline>);
 
 /// What a device had done at an instant.
 #[derive(Clone, Debug)]
-pub struct Sample(DeviceTruth);
+pub struct Sample {
+    truth: DeviceTruth,
+    wall_ns: u64,
+}
 
 /// What a device did between two instants.
 #[derive(Clone, Debug)]
 pub struct Span {
     /// Device time that passed.
     pub elapsed_ns: u64,
+    /// The same by the clock of the machine that runs this.
+    wall_ns: u64,
     before: DeviceTruth,
     after: DeviceTruth,
 }
@@ -46,7 +53,11 @@ impl Truth {
 
     /// A device as of now.
     pub fn sample(&self, device: usize) -> Sample {
-        Sample(self.0.truth(device))
+        let truth = self.0.truth(device);
+        Sample {
+            truth,
+            wall_ns: timeline::wall(),
+        }
     }
 
     /// Waits until a device did what is asked for.
@@ -88,26 +99,27 @@ impl Truth {
 impl Sample {
     /// Device time.
     pub fn clock(&self) -> u64 {
-        self.0.clock
+        self.truth.clock
     }
 
     /// Compute time of a process since the machine was made.
     pub fn busy_ns(&self, pid: u32) -> u64 {
-        self.0.busy_of(pid)[COMPUTE]
+        self.truth.busy_of(pid)[COMPUTE]
     }
 
     /// Contexts of a process that live.
     pub fn contexts(&self, pid: u32) -> usize {
-        let own = self.0.seats.iter().filter(|seat| seat.owner.pid == u64::from(pid));
+        let own = self.truth.seats.iter().filter(|seat| seat.owner.pid == u64::from(pid));
         own.count()
     }
 
     /// What happened from here to a later sample of the same device.
     pub fn until(&self, later: Self) -> Span {
         Span {
-            elapsed_ns: later.0.clock - self.0.clock,
-            before: self.0.clone(),
-            after: later.0,
+            elapsed_ns: later.truth.clock - self.truth.clock,
+            wall_ns: later.wall_ns - self.wall_ns,
+            before: self.truth.clone(),
+            after: later.truth,
         }
     }
 }
@@ -125,6 +137,11 @@ impl Span {
     /// Part of the device time that the multiprocessors worked for a process.
     pub fn part_ppm(&self, pid: u32) -> u64 {
         self.part(self.busy_ns(pid))
+    }
+
+    /// Part of the wall time that the multiprocessors worked for a process.
+    pub fn wall_part_ppm(&self, pid: u32) -> u64 {
+        (u128::from(self.busy_ns(pid)) * u128::from(WHOLE_PPM) / u128::from(self.wall_ns.max(1))) as u64
     }
 
     /// Part of the multiprocessors' work, idle time and switching left out, that a process was given.

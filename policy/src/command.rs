@@ -10,6 +10,7 @@ use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 
 use crate::event::Ticket;
 use crate::job::{EndedJob, JobRecord, Process};
+use crate::strangers::Strangers;
 use crate::terms::Terms;
 
 /// One thing to do and why.
@@ -116,12 +117,12 @@ pub enum Action {
         /// What it may have on each.
         terms: Terms,
     },
-    /// Processes of no job use as much of a device's time as one more job would, or no longer.
+    /// Processes of no job use so much of a device's time from now on.
     ShowUnmanaged {
         /// Where.
         device: DeviceUuid,
-        /// Whether they do.
-        is_busy: bool,
+        /// How much.
+        strangers: Strangers,
     },
     /// The job ended: remove its record.
     ForgetJob(JobId),

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::event::{DeviceSeen, Measurement};
-use crate::strangers::Stranger;
+use crate::strangers::{Stranger, Strangers};
 
 /// Whether a device can be promised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub(crate) struct Device {
     /// When they were last seen to use as much as one more job would.
     pub crowded_ns: Option<u64>,
     /// Whoever shares the device out was told so.
-    pub is_crowded: bool,
+    pub shown_strangers: Strangers,
 }
 
 impl Device {
@@ -71,7 +71,7 @@ impl Device {
             condemned: BTreeMap::new(),
             strangers: BTreeMap::new(),
             crowded_ns: None,
-            is_crowded: false,
+            shown_strangers: Strangers::default(),
         }
     }
 

@@ -64,6 +64,7 @@ pub use measured_time::{Cause, JobTime, Regime, TimeState};
 pub use overhead::{MEASURE_NS, Reading, UNAUDITED_NS};
 pub use policy::{Config, Machine, Policy};
 pub use request::{GpuChoice, GpuName, RunSpec, check_name, job_number};
+pub use strangers::Strangers;
 pub use target::Access;
 pub use terms::{Terms, TermsOrigin};
 pub use time_limit::TIME_LIMIT_GRACE_NS;

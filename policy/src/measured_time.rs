@@ -32,6 +32,8 @@ pub struct JobTime {
     pub got_1s_ppm: u32,
     /// What it got in the last minute.
     pub got_60s_ppm: u32,
+    /// What it got since it came, or since its broker began to measure it.
+    pub used_ns: u64,
     /// How long it wanted the device and stood at its closed gate, since it came.
     pub waited_ns: u64,
     /// What it does now.
@@ -176,6 +178,7 @@ impl Measured {
             asked: ratio(now.asked_ppm),
             got_1s: ratio(now.got_1s_ppm),
             got_60s: ratio(now.got_60s_ppm),
+            used_ns: now.used_ns,
             waited_ns: now.waited_ns,
             waited_60s_ns: self.waited_recently_ns(),
             state: state.word().to_owned(),

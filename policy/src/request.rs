@@ -166,7 +166,7 @@ fn written(flag: &str, twin: &str, from: Option<&str>, amount: Option<Amount>) -
 pub(crate) fn unusable_alias(why: &partage_protocol::aliases::AliasError, instead: &str) -> ErrorView {
     invalid(
         why.to_string(),
-        Some(format!("unset it, or give the limit yourself: {instead}")),
+        Some(format!("unset it, or say it yourself: {instead}")),
     )
 }
 

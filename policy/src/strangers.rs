@@ -11,7 +11,8 @@
 //! Whoever shares the device out splits the time of everybody who has work evenly, and is told to count one more while the
 //! strangers together use at least half of an even part and nothing of the device is idle: then they always have work. Whom
 //! a device with idle time could have served at once did not stand in a job's way all the time: counted all the same, he
-//! would let a cap be exceeded. Not counted, his time is charged to the jobs, which then have too little of a cap.
+//! would let a cap be exceeded. Not counted, his time is charged to the jobs, which then have too little of a cap. Whoever
+//! uses any time to speak of, or may, is told of as well: what a job's events tell has his slices in it.
 
 use std::collections::BTreeSet;
 
@@ -24,12 +25,26 @@ use crate::policy::Policy;
 
 /// A process that uses less is not worth a word: NVML's figure is a whole percentage, and drawing a desktop takes one or two.
 pub(crate) const BUSY_PPM: u32 = WHOLE_PPM / 20;
+/// Who uses less is not felt.
+const FELT_PPM: u32 = WHOLE_PPM / 50;
 /// A device with less idle time than this has none: whole percentages are cut off, and passing it on costs something.
 const FULL_PPM: u32 = WHOLE_PPM / 10 * 9;
 /// Whoever was busy is until there was no sign of it for so long.
 const QUIET_NS: u64 = 2 * SECOND_NS;
 /// An event says it of a process again after this, if it is so again.
 const TELL_NS: u64 = 60 * SECOND_NS;
+
+/// What processes of no job mean for those who share a device's time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Strangers {
+    /// Nothing.
+    #[default]
+    Quiet,
+    /// Their slices are felt: they use 2 % of the time or more, or the driver does not say what they use.
+    Felt,
+    /// They use as much of it as one more job would.
+    Crowding,
+}
 
 /// What is remembered of one unmanaged process on one device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,7 +55,9 @@ pub(crate) struct Stranger {
     is_busy: bool,
     /// When that was last seen.
     busy_ns: Option<u64>,
-    /// When that was last told.
+    /// When it was last seen to be felt.
+    felt_ns: Option<u64>,
+    /// When its use was last told.
     told_ns: Option<u64>,
 }
 
@@ -73,6 +90,9 @@ impl Policy {
             sum = sum.saturating_add(part);
             if part >= BUSY_PPM {
                 stranger.busy_ns = Some(now_ns);
+            }
+            if process.busy_ppm.is_none_or(|part| part >= FELT_PPM) {
+                stranger.felt_ns = Some(now_ns);
             }
             stranger.is_busy = is_recent(stranger.busy_ns, now_ns);
             if part < BUSY_PPM {
@@ -108,14 +128,16 @@ impl Policy {
         let Some(known) = self.devices.get_mut(&device) else {
             return;
         };
-        let is_busy = !known.strangers.is_empty() && is_recent(known.crowded_ns, now_ns);
-        if std::mem::replace(&mut known.is_crowded, is_busy) != is_busy {
-            let reason = if is_busy {
-                "processes of no job use the device's time"
-            } else {
-                "processes of no job use the device's time no longer"
-            };
-            self.command(Action::ShowUnmanaged { device, is_busy }, reason);
+        let is_felt = |stranger: &Stranger| is_recent(stranger.felt_ns, now_ns);
+        let (strangers, reason) = if !known.strangers.values().any(is_felt) {
+            (Strangers::Quiet, "processes of no job use the device's time no longer")
+        } else if is_recent(known.crowded_ns, now_ns) {
+            (Strangers::Crowding, "processes of no job use the device's time")
+        } else {
+            (Strangers::Felt, "processes of no job may use some of the device's time")
+        };
+        if std::mem::replace(&mut known.shown_strangers, strangers) != strangers {
+            self.command(Action::ShowUnmanaged { device, strangers }, reason);
         }
     }
 

@@ -120,7 +120,15 @@ impl Terms {
             TimeVariable::TaskPriority => request.priority.is_none() && is_on(variable),
             TimeVariable::SmLimit | TimeVariable::ActiveThreads => is_silent && is_on(variable),
         };
-        let aliases = asked(&request.aliases, counts).map_err(|why| unusable_alias(&why, "--compute-max PCT"))?;
+        let aliases = asked(&request.aliases, counts).map_err(|why| {
+            let is_class = TimeVariable::of(why.name().as_bytes()) == Some(TimeVariable::TaskPriority);
+            let instead = if is_class {
+                "--priority CLASS"
+            } else {
+                "--compute-max PCT"
+            };
+            unusable_alias(&why, instead)
+        })?;
         if let Some(cap) = aliases.cap {
             terms.cap_ppm = cap_of(cap.value);
             terms.origin.cap = cap.text;

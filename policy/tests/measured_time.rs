@@ -4,7 +4,7 @@
 mod host;
 
 use host::{Host, broker_view, caller, uuid};
-use partage_policy::{Action, Cause, Event, JobTime, Process, Regime, TargetQuery, TimeState};
+use partage_policy::{Action, Cause, Event, JobTime, Process, Regime, Strangers, TargetQuery, TimeState};
 use partage_protocol::admin::{Reply, RunRequest, TimeView};
 use partage_protocol::units::{GIB, JobId, SECOND_NS};
 
@@ -16,6 +16,7 @@ fn measured(job: JobId) -> JobTime {
         asked_ppm: 500_000,
         got_1s_ppm: 498_400,
         got_60s_ppm: 500_100,
+        used_ns: 0,
         waited_ns: 0,
         state: TimeState::Open,
         waits_for: Cause::None,
@@ -69,6 +70,7 @@ fn what_was_measured_is_shown_until_it_is_measured_no_more() {
     let held = JobTime {
         state: TimeState::Waiting,
         waits_for: Cause::Neighbour(second),
+        used_ns: 9,
         waited_ns: 7,
         regime: Regime::Turns,
         ..measured(first)
@@ -76,8 +78,8 @@ fn what_was_measured_is_shown_until_it_is_measured_no_more() {
     host.step(Event::Time(vec![held, measured(second)]));
     let view = time_of(&host, first).expect("measured");
     assert_eq!(
-        (view.asked, view.got_1s, view.got_60s, view.waited_ns),
-        (0.5, 0.4984, 0.5001, 7)
+        (view.asked, view.got_1s, view.got_60s, view.used_ns, view.waited_ns),
+        (0.5, 0.4984, 0.5001, 9, 7)
     );
     assert_eq!(
         (view.state.as_str(), view.held_by.as_deref(), view.regime.as_str()),
@@ -208,9 +210,9 @@ fn named(cause: &str, by: &[&str]) -> Option<(String, Vec<String>)> {
 }
 
 /// What the timekeeper was told last of processes of no job.
-fn crowded(host: &Host) -> Option<bool> {
+fn shown_strangers(host: &Host) -> Option<Strangers> {
     host.commands.iter().rev().find_map(|command| match command.action {
-        Action::ShowUnmanaged { is_busy, .. } => Some(is_busy),
+        Action::ShowUnmanaged { strangers, .. } => Some(strangers),
         _ => None,
     })
 }
@@ -272,34 +274,39 @@ fn whoever_shares_a_device_out_is_told_of_strangers_that_use_as_much_as_a_job() 
         host.now_ns += SECOND_NS / 2;
         host.measure();
     };
+    look(&mut host, [10_000, 0]);
+    assert_eq!(shown_strangers(&host), None);
     // One job has a program there: half of an even part is a quarter.
     look(&mut host, [200_000, 0]);
-    assert_eq!(crowded(&host), None);
+    assert_eq!(shown_strangers(&host), Some(Strangers::Felt));
     look(&mut host, [200_000, 60_000]);
-    assert_eq!(crowded(&host), Some(true), "together");
+    assert_eq!(shown_strangers(&host), Some(Strangers::Crowding), "together");
     // Two seconds of looks without are needed.
     for _ in 0..3 {
         look(&mut host, [30_000, 0]);
-        assert_eq!(crowded(&host), Some(true));
+        assert_eq!(shown_strangers(&host), Some(Strangers::Crowding));
     }
     look(&mut host, [30_000, 0]);
-    assert_eq!(crowded(&host), Some(false));
+    assert_eq!(shown_strangers(&host), Some(Strangers::Felt));
     // A device that is idle at times is not always wanted by them.
     host.busy.insert(process.pid, 250_000);
     look(&mut host, [0, 600_000]);
-    assert_eq!(crowded(&host), Some(false));
+    assert_eq!(shown_strangers(&host), Some(Strangers::Felt));
     look(&mut host, [0, 750_000]);
-    assert_eq!(crowded(&host), Some(true));
+    assert_eq!(shown_strangers(&host), Some(Strangers::Crowding));
     // Who is gone is not waited for.
     host.strangers.clear();
     host.measure();
-    assert_eq!(crowded(&host), Some(false));
+    assert_eq!(shown_strangers(&host), Some(Strangers::Quiet));
     host.strangers.insert(78, (uuid(1), GIB, None));
     host.measure();
-    assert_eq!(crowded(&host), Some(true));
+    assert_eq!(shown_strangers(&host), Some(Strangers::Crowding));
     let why = "off the bus".to_owned();
     host.step(Event::DeviceLost { device: uuid(1), why });
-    assert_eq!((crowded(&host), cause(&host, first)), (Some(false), None));
+    assert_eq!(
+        (shown_strangers(&host), cause(&host, first)),
+        (Some(Strangers::Quiet), None)
+    );
 }
 
 #[test]

@@ -40,6 +40,14 @@ pub struct AliasError {
     pub why: String,
 }
 
+impl AliasError {
+    /// The variable.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.text.split('=').next().unwrap_or_default()
+    }
+}
+
 impl fmt::Display for AliasError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{} {}", self.text, self.why)

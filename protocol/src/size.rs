@@ -116,7 +116,8 @@ impl fmt::Display for SizeError {
         match self {
             Self::Empty => write!(out, "the value is empty"),
             Self::NoUnit { value, meant } => write!(out, "{value} has no unit: did you mean {meant}?"),
-            Self::Zero { value } => write!(out, "{value} is nothing: give at least one byte or a part above 0%"),
+            Self::Zero { value } if value.contains('%') => write!(out, "{value} is nothing: give a part above 0%"),
+            Self::Zero { value } => write!(out, "{value} is nothing: give at least one byte"),
             Self::Negative { value } => write!(out, "{value} is negative: give an amount above 0"),
             Self::OverWhole { value } => write!(out, "{value} is more than the whole: at most 100%"),
             Self::TooFine { value } => {

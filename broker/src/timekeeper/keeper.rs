@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
-use partage_policy::{Cause, JobTime, TimeState};
-use partage_protocol::gate::{self, GATES_COPIES, HEARTBEAT_NS, MEASURED, NEEDS_FENCE, OPEN, UNBOUNDED};
+use partage_policy::{Cause, JobTime, Strangers, TimeState};
+use partage_protocol::gate::{self, GATES_COPIES, HEARTBEAT_NS, MEASURED, NEEDS_FENCE, OPEN, UNBOUNDED, UNSHARED};
 use partage_protocol::page::GrantLine;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 use partage_scheduling::{
@@ -14,6 +14,7 @@ use partage_scheduling::{
     Scheduler,
 };
 
+use super::spent::Spent;
 use super::{Joined, Kernel, Message};
 use crate::pages::PagePair;
 
@@ -48,6 +49,7 @@ struct Slot {
     /// When they last moved, or need not have.
     moved_ns: u64,
     is_stopped: bool,
+    spent: Spent,
 }
 
 impl Client {
@@ -79,6 +81,10 @@ struct Look {
     regime: Regime,
     /// What the clients of the device were told last.
     flags: u32,
+    /// Whose gate alone is open, with nothing of others on the device.
+    unshared: Option<ClientId>,
+    /// Processes of no job may have work on it.
+    has_strangers: bool,
     /// The scheduler knows that what it sees is a measure.
     is_measured: bool,
 }
@@ -136,8 +142,14 @@ impl<K: Kernel> Keeper<K> {
             }
             Message::Joined(joined) => self.join(now, joined),
             Message::Left(client) => self.leave(now, client),
-            Message::Unmanaged(device, busy) => {
+            Message::Unmanaged(device, strangers) => {
                 let device = self.key(device);
+                let look = self.look(device);
+                look.has_strangers = strangers != Strangers::Quiet;
+                if look.has_strangers {
+                    self.tell_unshared(device, None);
+                }
+                let busy = strangers == Strangers::Crowding;
                 self.step(now, Event::Unmanaged { device, busy });
             }
         }
@@ -160,6 +172,7 @@ impl<K: Kernel> Keeper<K> {
                 since_ns: now,
                 moved_ns: now,
                 is_stopped: false,
+                spent: Spent::default(),
             };
             slots.insert(self.key(*device), slot);
         }
@@ -179,10 +192,7 @@ impl<K: Kernel> Keeper<K> {
                 line.depth_ns.store(UNBOUNDED, Ordering::Relaxed);
             }
             self.write_flags(device);
-            let flags = self.look(device).flags;
-            if let Some(line) = self.line(joined.client, device) {
-                line.gate_flags.store(flags, Ordering::Relaxed);
-            }
+            self.tell_flags(joined.client, device);
             let (client, job) = (ClientKey(joined.client.0), JobKey(joined.job.0));
             self.step(now, Event::ClientJoined { client, job, device });
         }
@@ -309,6 +319,8 @@ impl<K: Kernel> Keeper<K> {
             cost_ns: 0,
             regime: Regime::Overlap,
             flags: 0,
+            unshared: None,
+            has_strangers: false,
             is_measured: false,
         })
     }
@@ -330,8 +342,49 @@ impl<K: Kernel> Keeper<K> {
             return;
         }
         look.flags = flags;
-        for line in self.clients.values().filter_map(|client| client.line(device)) {
-            line.gate_flags.store(flags, Ordering::Relaxed);
+        for client in self.clients.keys() {
+            self.tell_flags(*client, device);
+        }
+    }
+
+    /// Writes a client's flags on a device.
+    fn tell_flags(&self, id: ClientId, device: DeviceKey) {
+        let (Some(look), Some(line)) = (self.looks.get(&device), self.line(id, device)) else {
+            return;
+        };
+        // Without a measure there is nothing to say, and a launch on the short way finds no flag.
+        let is_told = look.flags & MEASURED != 0 && look.unshared == Some(id);
+        let own = if is_told { UNSHARED } else { 0 };
+        line.gate_flags.store(look.flags | own, Ordering::Relaxed);
+    }
+
+    /// Finds out whether one client has the device for itself, for as long as its gate is open: because it is the only one,
+    /// or in Turns. In Overlap the gates of others may open at any moment.
+    fn find_unshared(&mut self, device: DeviceKey, seen: &[Observation]) {
+        let look = self.look(device);
+        if look.has_strangers {
+            return;
+        }
+        let is_turns = look.regime == Regime::Turns;
+        let is_away = |seen: &&Observation| {
+            let line = self.line(ClientId(seen.client.0), device);
+            let is_closed = line.is_some_and(|line| line.gate.load(Ordering::Relaxed) & OPEN == 0);
+            is_turns && is_closed && !seen.is_busy && !seen.is_entering
+        };
+        let mut there = seen.iter().filter(|seen| !is_away(seen));
+        let unshared = match (there.next(), there.next()) {
+            (Some(only), None) => Some(ClientId(only.client.0)),
+            _ => None,
+        };
+        self.tell_unshared(device, unshared);
+    }
+
+    fn tell_unshared(&mut self, device: DeviceKey, unshared: Option<ClientId>) {
+        let before = std::mem::replace(&mut self.look(device).unshared, unshared);
+        if before != unshared {
+            for client in before.into_iter().chain(unshared) {
+                self.tell_flags(client, device);
+            }
         }
     }
 
@@ -414,13 +467,14 @@ impl<K: Kernel> Keeper<K> {
                 is_waiting,
                 is_entering,
                 is_busy,
-                busy_ns: None,
+                busy_ns: slot.spent.look(page, now),
                 retired,
                 unit_ns: page.unit_ns.load(Ordering::Relaxed),
                 is_stopped: slot.is_stopped || is_still,
             });
         }
         self.step(now, Event::Observe { device, seen: &seen });
+        self.find_unshared(device, &seen);
         let cost = self.kernel.spent_ns().saturating_sub(begun);
         let look = self.look(device);
         look.cost_ns = (7 * look.cost_ns + cost) / 8;
@@ -444,6 +498,7 @@ impl<K: Kernel> Keeper<K> {
             asked_ppm: view.asked_ppm,
             got_1s_ppm: view.got_ppm_1s,
             got_60s_ppm: view.got_ppm_60s,
+            used_ns: view.used_ns,
             waited_ns: view.waited_ns,
             state: match view.state {
                 JobState::Open => TimeState::Open,

@@ -9,7 +9,7 @@
 
 use core::sync::atomic::Ordering;
 
-use partage_protocol::gate::{MEASURED, TimePage, UNBOUNDED};
+use partage_protocol::gate::{self, MEASURED, TimePage, UNBOUNDED};
 use partage_protocol::page::GrantLine;
 
 use super::marks;
@@ -42,7 +42,7 @@ pub fn wait(
         if depth_ns == UNBOUNDED || line.gate_flags.load(Ordering::Relaxed) & MEASURED == 0 {
             return false;
         }
-        let (ns, units) = marks::outstanding(state, page, device);
+        let gate::Work { ns, units, .. } = marks::outstanding(state, page, device);
         let least = if depth_ns == 0 { 0 } else { LEAST };
         units > least && ns > depth_ns || units > UNKNOWN && state.time.lengths.mean() == 0
     };

@@ -4,7 +4,7 @@
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use partage_abi::types::CuStream;
-use partage_protocol::gate::Lane;
+use partage_protocol::gate::{Ends, Lane, WorkCell};
 
 use super::marks::Name;
 use crate::entry::call;
@@ -17,8 +17,6 @@ use crate::sys;
 const MOST_UNITS: u64 = 32;
 /// Nanoseconds of this thread's clock from a batch's first launch to its last.
 const MOST_NS: u64 = 200_000;
-/// Ended batches of a lane that are told apart.
-pub const KEPT: usize = 64;
 /// A program that falls silent with unmarked launches counts as busy for so many times what they are expected to take,
 /// because others have their slices meanwhile, and for one slice of each of a few others.
 const SILENT_TIMES: u64 = 8;
@@ -50,41 +48,13 @@ pub struct LaneBook {
     pub covered: AtomicU64,
     /// When the batch began, in nanoseconds.
     pub opened_ns: AtomicU64,
-    /// Expected nanoseconds, and launches, of everything given to the lane.
-    pub total: Sum,
-    /// The same up to the end of each of the last batches, by its number.
-    pub ends: [Sum; KEPT],
-}
-
-/// An amount of work.
-pub struct Sum {
-    ns: AtomicU64,
-    units: AtomicU64,
-}
-
-impl Sum {
-    pub fn read(&self) -> (u64, u64) {
-        (self.ns.load(Ordering::Relaxed), self.units.load(Ordering::Relaxed))
-    }
-
-    pub fn write(&self, (ns, units): (u64, u64)) {
-        self.ns.store(ns, Ordering::Relaxed);
-        self.units.store(units, Ordering::Relaxed);
-    }
+    /// Everything that was given to the lane, by whatever stream.
+    pub total: WorkCell,
 }
 
 impl LaneBook {
-    /// What had been given to the lane by the end of a batch.
-    pub fn end_of(&self, number: u64) -> (u64, u64) {
-        self.ends.get(number as usize % KEPT).map_or((0, 0), Sum::read)
-    }
-
     /// Another stream has the lane from now on. The caller holds the turn; nothing is in flight in it.
-    pub fn give(&self, name: &Name, ended: u64) {
-        self.total.write((0, 0));
-        if let Some(end) = self.ends.get(ended as usize % KEPT) {
-            end.write((0, 0));
-        }
+    pub fn give(&self, name: &Name) {
         self.context.store(name.context, Ordering::Relaxed);
         self.handle.store(name.stream.handle.0 as u64, Ordering::Relaxed);
         self.is_per_thread.store(name.stream.is_per_thread, Ordering::Relaxed);
@@ -101,6 +71,8 @@ impl LaneBook {
 pub struct Side<'a> {
     pub own: &'a LaneBook,
     pub lane: &'a Lane,
+    /// What the batches of the lane were.
+    pub ends: &'a Ends,
     /// Where the device sees the lane.
     pub address: u64,
 }
@@ -142,6 +114,17 @@ impl Side<'_> {
         }
     }
 
+    /// The number of the next end mark, at the earliest: as long as nobody ends the batch that is under way.
+    pub fn next_mark(&self) -> u64 {
+        let ahead = u64::from(!self.own.is_open.load(Ordering::Relaxed));
+        self.lane.submitted.load(Ordering::Relaxed).wrapping_add(ahead)
+    }
+
+    /// Has an earlier batch than this one not ended yet?
+    pub fn is_behind(&self, number: u64) -> bool {
+        self.lane.ended.load(Ordering::Acquire).wrapping_add(1) < number
+    }
+
     /// Is the batch to end after the launch that just came back?
     pub fn is_time(&self) -> bool {
         let own = self.own;
@@ -179,9 +162,7 @@ impl Side<'_> {
             self.lane.submitted.store(number, Ordering::Release);
             self.put(real, &self.lane.begun, number);
         }
-        if let Some(end) = own.ends.get(number as usize % KEPT) {
-            end.write(own.total.read());
-        }
+        self.ends.write(number, own.total.read());
         own.is_open.store(false, Ordering::Release);
         self.put(real, &self.lane.ended, number);
         own.covered.store(launched, Ordering::Release);
@@ -193,8 +174,8 @@ impl Side<'_> {
     /// What is launched now may be the last for long, and has no mark: says until when it is expected to run.
     pub fn expect_silence(&self) {
         let own = self.own;
-        let ended = own.end_of(self.lane.ended.load(Ordering::Relaxed)).0;
-        let ns = own.total.read().0.saturating_sub(ended).saturating_mul(SILENT_TIMES);
+        let ended = self.ends.of(self.lane.ended.load(Ordering::Relaxed));
+        let ns = own.total.read().since(ended).ns.saturating_mul(SILENT_TIMES);
         let until = sys::now_ns().saturating_add(ns).saturating_add(SILENT_NS);
         self.lane.unmarked_until_ns.store(until, Ordering::Relaxed);
     }
@@ -202,6 +183,7 @@ impl Side<'_> {
     /// The work is gone and nobody writes its marks.
     pub fn write_off(&self) {
         let submitted = self.lane.submitted.load(Ordering::Acquire);
+        self.ends.write(submitted, self.own.total.read());
         self.lane.begun.store(submitted, Ordering::Release);
         self.lane.ended.store(submitted, Ordering::Release);
         let own = self.own;

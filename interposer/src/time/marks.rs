@@ -24,9 +24,12 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use partage_abi::types::{CuContext, CuDevicePtr, CuResult, CuStream};
 use partage_abi::values::{CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE, CU_STREAM_CAPTURE_MODE_RELAXED};
-use partage_protocol::gate::{LANES, TimePage};
+use partage_protocol::gate::{self, KEPT, LANES, MARKS_BYTES, TimePage, UNSHARED};
 
-use super::lane::{KEPT, LEGACY, LaneBook, PER_THREAD, Side};
+use partage_protocol::page::GrantLine;
+use partage_records::length::Length;
+
+use super::lane::{LEGACY, LaneBook, PER_THREAD, Side};
 use super::timers::{self, TIMERS, Timer};
 use super::work::{Kind, Work};
 use crate::devices;
@@ -41,8 +44,10 @@ use crate::state::{self, State};
 
 /// A batch whose launches are expected to take so long ends, in nanoseconds of the device.
 const LONG_NS: u64 = 100_000;
-/// Of so many launches of a lane one is timed, and each whose length is not known.
-const TIMED: u64 = 32;
+/// Of so many launches of a lane one is timed, of those whose length is not sure more, and each of which nothing is known.
+/// Primes: programs repeat themselves, and slices fit so many units, often in powers of two.
+const TIMED: u64 = 31;
+const TIMED_UNSURE: u64 = 7;
 /// The owner of a lane whose stream is gone, or will be captured: it belongs to nobody once its work has retired.
 const ORPHAN: u64 = u64::MAX;
 
@@ -105,7 +110,13 @@ const IS_MARKED: u32 = 1 << 30;
 const _: () = assert!(TIMERS < 15 && LANES <= 16);
 
 /// Counts a launch in, and marks where it begins.
-pub fn before(state: &'static State, page: &TimePage, device: usize, real: &Library, work: &Work) -> Option<Marked> {
+pub fn before(
+    state: &'static State,
+    (line, page): (&GrantLine, &TimePage),
+    device: usize,
+    real: &Library,
+    work: &Work,
+) -> Option<Marked> {
     let book = state.time.marks.get(device)?;
     if hooks::is_captured(state, real, work.stream) {
         return None;
@@ -127,9 +138,13 @@ pub fn before(state: &'static State, page: &TimePage, device: usize, real: &Libr
         _ => (None, false),
     };
     let expected = unit.and_then(|unit| lengths.expected(unit));
-    let (ns, units) = side.own.total.read();
-    let ns = ns.wrapping_add(expected.unwrap_or_else(|| lengths.mean()));
-    side.own.total.write((ns, units.wrapping_add(1)));
+    let before = side.own.total.read();
+    let ns = expected.map_or_else(|| lengths.mean(), |length| length.ns);
+    // A length of 0 is nobody's; what is not known is never nothing.
+    let is_vague = overlaps || !expected.is_some_and(|length| length.is_sure);
+    let vague_ns = if is_vague { ns.max(1) } else { 0 };
+    let total = before.plus(gate::Work { ns, vague_ns, units: 1 });
+    side.own.total.write(total);
     let mut marked = Marked {
         device,
         lane,
@@ -147,23 +162,36 @@ pub fn before(state: &'static State, page: &TimePage, device: usize, real: &Libr
         side.end(real);
     }
     side.begin(real);
-    let before = side.lane.submitted.load(Ordering::Relaxed).wrapping_sub(1);
-    let batch_ns = ns.saturating_sub(side.own.end_of(before).0);
+    let ahead = side.lane.submitted.load(Ordering::Relaxed).wrapping_sub(1);
+    let batch_ns = total.since(side.ends.of(ahead)).ns;
     marked.is_long = expected.is_none() || batch_ns >= LONG_NS;
     if !marked.is_long {
         side.expect_silence();
     }
     if let Some(unit) = unit
-        && (expected.is_none() || units.is_multiple_of(TIMED))
+        && is_timed(expected, before.units)
         && !overlapped
         && !side.is_legacy()
     {
         timers::read(&book.timers, &page.lanes, page, lengths, real);
+        if !lengths.has_overhead() || before.units.is_multiple_of(TIMED * TIMED) {
+            let next = (lane, side.next_mark());
+            let is_behind = || side.is_behind(next.1);
+            relaxed(state, real, || {
+                timers::time_nothing(&book.timers, name.context, real, work.stream, next, is_behind);
+            });
+        }
+        let is_unshared = line.gate_flags.load(Ordering::Relaxed) & UNSHARED != 0;
         let timer = relaxed(state, real, || timers::take(&book.timers, name.context, real));
-        let timer = timer.filter(|timer| timer.start(real, work.stream, unit));
+        let timer = timer.filter(|timer| timer.start(real, work.stream, unit, is_unshared));
         marked.timer = timer.and_then(|timer| book.timers.iter().position(|other| core::ptr::eq(other, timer)));
     }
     Some(marked)
+}
+
+/// Is the next launch of a lane timed, after so many?
+fn is_timed(expected: Option<Length>, units: u64) -> bool {
+    expected.is_none_or(|length| units.is_multiple_of(if length.is_sure { TIMED } else { TIMED_UNSURE }))
 }
 
 /// A launch that leaves no marks.
@@ -183,10 +211,8 @@ pub fn after(state: &'static State, page: &TimePage, real: &Library, marked: Mar
     side.own.launched.fetch_add(1, Ordering::AcqRel);
     let timer = || state.time.marks.get(marked.device)?.timers.get(marked.timer?);
     if let Some(timer) = timer() {
-        // The batch has this number as long as nobody ends it; then the next mark is later still.
-        let number = side.lane.submitted.load(Ordering::Relaxed);
-        let ahead = u64::from(!side.own.is_open.load(Ordering::Relaxed));
-        timer.stop(real, side.stream(), marked.lane, number.wrapping_add(ahead));
+        let number = side.next_mark();
+        timer.stop(real, side.stream(), (marked.lane, number), || side.is_behind(number));
     }
     if side.own.overlaps.load(Ordering::Relaxed) && !side.is_legacy() {
         return;
@@ -197,12 +223,12 @@ pub fn after(state: &'static State, page: &TimePage, real: &Library, marked: Mar
 }
 
 /// Expected nanoseconds, and launches, that have not retired on a device, those in open batches left out.
-pub fn outstanding(state: &State, page: &TimePage, device: usize) -> (u64, u64) {
+pub fn outstanding(state: &State, page: &TimePage, device: usize) -> gate::Work {
+    let mut sum = gate::Work::default();
     let Some(book) = state.time.marks.get(device) else {
-        return (0, 0);
+        return sum;
     };
-    let mut sum = (0_u64, 0_u64);
-    for (own, lane) in book.lanes.iter().zip(&page.lanes) {
+    for ((own, lane), ends) in book.lanes.iter().zip(&page.lanes).zip(&page.ends) {
         if own.owner.load(Ordering::Relaxed) == 0 {
             continue;
         }
@@ -212,9 +238,7 @@ pub fn outstanding(state: &State, page: &TimePage, device: usize) -> (u64, u64) 
         if closed > ended {
             // Of a longer queue only the last batches are known, which is enough to be too long.
             let ended = ended.max(closed.saturating_sub(KEPT as u64 - 2));
-            let (until, from) = (own.end_of(closed), own.end_of(ended));
-            sum.0 = sum.0.saturating_add(until.0.saturating_sub(from.0));
-            sum.1 = sum.1.saturating_add(until.1.saturating_sub(from.1));
+            sum = sum.plus(ends.of(closed).since(ends.of(ended)));
         }
     }
     sum
@@ -338,9 +362,16 @@ pub fn context_ended(state: &State, context: u64) {
             book.address.store(UNKNOWN, Ordering::Release);
         }
         timers::forget(&book.timers, context);
-        for (own, lane) in book.lanes.iter().zip(&page.lanes) {
+        for ((own, lane), ends) in book.lanes.iter().zip(&page.lanes).zip(&page.ends) {
             if own.owner.load(Ordering::Relaxed) != 0 && own.context.load(Ordering::Relaxed) == context {
-                Side { own, lane, address: 0 }.write_off();
+                let address = 0;
+                Side {
+                    own,
+                    lane,
+                    ends,
+                    address,
+                }
+                .write_off();
                 own.owner.store(ORPHAN, Ordering::Release);
             }
         }
@@ -424,8 +455,7 @@ impl Book {
             let index = self.lanes.iter().zip(&page.lanes).position(|(own, lane)| {
                 owner(own) == 0 || !lane.is_in_flight() && own.marker.load(Ordering::Acquire) == 0
             })?;
-            let ended = page.lanes.get(index)?.ended.load(Ordering::Acquire);
-            self.lanes.get(index)?.give(name, ended);
+            self.lanes.get(index)?.give(name);
             Some(index)
         })?;
         let (own, lane) = (self.lanes.get(index)?, page.lanes.get(index)?);
@@ -438,11 +468,12 @@ impl Book {
     }
 
     fn side<'a>(&'a self, page: &'a TimePage, index: usize, address: u64) -> Option<Side<'a>> {
-        let (own, lane) = (self.lanes.get(index)?, page.lanes.get(index)?);
+        let (own, lane, ends) = (self.lanes.get(index)?, page.lanes.get(index)?, page.ends.get(index)?);
         let offset = (core::ptr::from_ref(lane) as u64).wrapping_sub(core::ptr::from_ref(page) as u64);
         Some(Side {
             own,
             lane,
+            ends,
             address: address.wrapping_add(offset),
         })
     }
@@ -452,7 +483,7 @@ fn register(real: &Library, page: &TimePage) -> Option<u64> {
     let memory = core::ptr::from_ref(page).cast_mut().cast();
     let flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
     let mut address: CuDevicePtr = 0;
-    let result = call!(real, cuMemHostRegister_v2(memory, size_of::<TimePage>(), flags));
+    let result = call!(real, cuMemHostRegister_v2(memory, MARKS_BYTES, flags));
     // An earlier context may have left it registered.
     if !result.is_success() && result != CuResult::HOST_MEMORY_ALREADY_REGISTERED {
         return None;

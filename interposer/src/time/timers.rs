@@ -3,17 +3,19 @@
 //!
 //! A timer is a pair of events around one launch, made once per context and used again. It is read when the mark behind it
 //! has been written, so nothing is asked of the driver before there is an answer. No unit is timed in the legacy default
-//! stream, in a lane with overlapping kernels, or while it is captured.
+//! stream, in a lane with overlapping kernels, or while it is captured. A pair around nothing tells what the events
+//! themselves take.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use partage_abi::types::{CuEvent, CuResult};
 use partage_protocol::gate::{Lane, TimePage};
-use partage_records::length::Lengths;
+use partage_records::length::{Lengths, Sample};
 
 use crate::entry::call;
 use crate::pools::StreamName;
 use crate::real::Library;
+use crate::sys;
 
 /// Units of a device that are timed at the same time.
 pub const TIMERS: usize = 8;
@@ -27,9 +29,19 @@ pub struct Timer {
     context: AtomicU64,
     first: AtomicU64,
     second: AtomicU64,
-    /// What is timed.
+    /// What is timed; [`NOTHING`].
     unit: AtomicU64,
+    /// When the first event was recorded; then for how long by the clock the unit may have been late for it, in
+    /// nanoseconds. With [`SHARED`] the work of others may lie between the two events.
+    late_ns: AtomicU64,
 }
+
+/// In [`Timer::unit`], which is no unit's name.
+const NOTHING: u64 = 0;
+/// In [`Timer::late_ns`].
+const SHARED: u64 = 1 << 63;
+/// A unit was not late for its sample if that is so many times as long.
+const PUNCTUAL: u64 = 128;
 
 const EMPTY: u32 = 0;
 const FREE: u32 = 1;
@@ -73,8 +85,10 @@ pub fn take<'a>(timers: &'a [Timer; TIMERS], context: u64, real: &Library) -> Op
 
 impl Timer {
     /// Before the launch.
-    pub fn start(&self, real: &Library, stream: StreamName, unit: u64) -> bool {
+    pub fn start(&self, real: &Library, stream: StreamName, unit: u64, is_unshared: bool) -> bool {
         self.unit.store(unit, Ordering::Relaxed);
+        let shared = if is_unshared { 0 } else { SHARED };
+        self.late_ns.store(sys::now_ns() | shared, Ordering::Relaxed);
         let is_started = record(real, self.first.load(Ordering::Relaxed), stream).is_success();
         if !is_started {
             self.state.store(FREE, Ordering::Release);
@@ -82,9 +96,23 @@ impl Timer {
         is_started
     }
 
-    /// After it: the mark with this number in this lane comes next.
-    pub fn stop(&self, real: &Library, stream: StreamName, lane: usize, number: u64) {
+    /// After it: the mark with this number in this lane comes next. `is_behind`: what was launched before it has not ended
+    /// yet, so it was not late.
+    pub fn stop(
+        &self,
+        real: &Library,
+        stream: StreamName,
+        (lane, number): (usize, u64),
+        is_behind: impl FnOnce() -> bool,
+    ) {
+        let launched_ns = sys::now_ns();
         let is_stopped = record(real, self.second.load(Ordering::Relaxed), stream).is_success();
+        let started = self.late_ns.load(Ordering::Relaxed);
+        let late_ns = match is_behind() {
+            true => 0,
+            false => launched_ns.saturating_sub(started & !SHARED).max(1),
+        };
+        self.late_ns.store(late_ns | started & SHARED, Ordering::Relaxed);
         self.lane.store(lane as u32, Ordering::Relaxed);
         self.number.store(number, Ordering::Relaxed);
         self.state
@@ -126,12 +154,48 @@ pub fn read(timers: &[Timer; TIMERS], lanes: &[Lane], page: &TimePage, lengths: 
         }
         if result.is_success() && milliseconds >= 0.0 {
             let ns = (milliseconds * 1e6) as u64;
-            lengths.learn(timer.unit.load(Ordering::Relaxed), ns);
-            // The longest of late: others' shorter ones let it fall slowly.
-            let longest = page.unit_ns.load(Ordering::Relaxed);
-            page.unit_ns.store(ns.max(longest - longest / 64), Ordering::Relaxed);
+            match timer.unit.load(Ordering::Relaxed) {
+                NOTHING if timer.late_ns.load(Ordering::Relaxed) == 0 => lengths.learn_overhead(ns),
+                NOTHING => {}
+                unit => {
+                    let late_ns = timer.late_ns.load(Ordering::Relaxed);
+                    let is_late = (late_ns & !SHARED).saturating_mul(PUNCTUAL) > ns;
+                    let sample = match late_ns & SHARED {
+                        _ if is_late => Sample::Late,
+                        0 => Sample::Alone,
+                        _ => Sample::Shared,
+                    };
+                    lengths.learn(unit, ns, sample);
+                    // The longest of late: others' shorter ones let it fall slowly.
+                    let longest = page.unit_ns.load(Ordering::Relaxed);
+                    page.unit_ns.store(ns.max(longest - longest / 64), Ordering::Relaxed);
+                }
+            }
         }
         timer.state.store(FREE, Ordering::Release);
+    }
+}
+
+/// Times nothing, between two events that are the next in a lane, unless that is under way. `is_behind`: what was launched
+/// before it has not ended yet; asked once the events are in the stream, it says that the device met them together.
+pub fn time_nothing(
+    timers: &[Timer; TIMERS],
+    context: u64,
+    real: &Library,
+    stream: StreamName,
+    next: (usize, u64),
+    is_behind: impl FnOnce() -> bool,
+) {
+    let is_under_way = |timer: &Timer| {
+        timer.unit.load(Ordering::Relaxed) == NOTHING && timer.state.load(Ordering::Relaxed) == RECORDED
+    };
+    if timers.iter().any(is_under_way) {
+        return;
+    }
+    if let Some(timer) = take(timers, context, real)
+        && timer.start(real, stream, NOTHING, true)
+    {
+        timer.stop(real, stream, next, is_behind);
     }
 }
 

@@ -11,8 +11,8 @@
 //! from its beginning, whatever was charged to whom meanwhile, and so is the rest of half a slice, as long as nothing of
 //! the others retires: from there on an even split is as often too little as too much.
 //!
-//! Where the client's device time is known (`busy_ns`), it replaces what was charged since it was known last; it is taken
-//! for at most the time for which the client was seen busy.
+//! Where the device time of what has retired is known (`busy_ns`), it replaces what was charged since it was known last; it
+//! is taken for at most the time for which the client was seen busy.
 
 use crate::event::Observation;
 
@@ -147,6 +147,8 @@ impl Meter {
                 (self.sampled, self.seen) = (0, 0);
                 self.exact = Some(exact);
             }
+        } else {
+            self.exact = None;
         }
         charge
     }

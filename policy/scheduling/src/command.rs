@@ -117,6 +117,8 @@ pub struct JobView {
     pub got_ppm_1s: u32,
     /// The same over the last minute.
     pub got_ppm_60s: u32,
+    /// What it was charged since it came, in nanoseconds of device time.
+    pub used_ns: u64,
     /// For how long it wanted the device with its gates closed, since it came.
     pub waited_ns: u64,
     /// What it does.

@@ -172,7 +172,7 @@ impl Device {
         let mut charges = Vec::new();
         for (job, member) in &mut self.members {
             if member.is_candidate() || member.is_busy() {
-                self.contest.join(*job);
+                self.contest.join(*job, !member.wanted_within(config.nap_ns, now));
             }
             let mut charge = 0;
             for seat in &mut member.seats {
@@ -210,6 +210,8 @@ impl Device {
     /// Takes over what was seen; returns among how many the interval is shared, and whether anybody has work now.
     fn take(&mut self, seen: &[Observation], slice_ns: u64, now: u64) -> (Crowd, bool) {
         let seen: BTreeMap<ClientKey, &Observation> = seen.iter().map(|seen| (seen.client, seen)).collect();
+        // Known beside sampled would not be compared with its like.
+        let is_known = seen.values().all(|seen| !seen.is_busy || seen.busy_ns.is_some());
         let unmanaged = u32::from(self.is_unmanaged);
         let is_busy = |seat: &Seat| seen.get(&seat.client).map_or(seat.seen.is_busy, |seen| seen.is_busy);
         let busy = seats(&self.members).filter(|seat| is_busy(seat)).count() + unmanaged as usize;
@@ -227,6 +229,7 @@ impl Device {
                     seat.progressed_ns = now;
                 }
                 seat.seen = **seen;
+                seat.seen.busy_ns = seen.busy_ns.filter(|_| is_known);
                 seat.seen_ns = Some(now);
                 seat.is_shallow |= !seen.is_busy && seat.gate != Gate::Open { depth_ns: None };
             }

@@ -67,8 +67,9 @@ pub struct Observation {
     pub is_entering: bool,
     /// Submitted compute work has not retired.
     pub is_busy: bool,
-    /// Cumulative device time that the client's work occupied, where it is known for all of its work. Not the time
-    /// between two events while others ran in between. Replaces what was charged from samples.
+    /// Cumulative device time of what has retired, where it is known for all of that. Not the time between two events while
+    /// others ran in between. Replaces what was charged from samples; not used while anybody else's, who has work on the
+    /// device, is not known.
     pub busy_ns: Option<u64>,
     /// Changes whenever work retires.
     pub retired: u64,

@@ -37,8 +37,9 @@
 //!   Overlap:  slack   + depth + one unit + one observation interval      (4 ms + 0.5 ms + unit + 0.2 ms)
 //! ```
 //! (slack: a quarter of the longest unit, at most 25 ms, where that is more)
-//! at each end of the interval, and what it is charged differs from what it used by half an observation interval for each
-//! hand-over (Turns), or by what samples of overlapping work can tell (Overlap, see `charge`). A job's cap is exceeded in
+//! at each end of the interval, and what it is charged differs from what it used by what has not retired yet, where the
+//! device time of retired work is known; otherwise by half an observation interval for each hand-over (Turns), or by what
+//! samples of overlapping work can tell (Overlap, see `charge`). A job's cap is exceeded in
 //! no period by more than depth + one unit + one observation interval, and what was exceeded is paid by the next periods.
 //! Nothing waits for ever: a drain ends after its timeout, a job of a lower class gets the floor, a gang that is torn goes
 //! on for a moment, a bound on the work in flight that keeps that work from ending is lifted.

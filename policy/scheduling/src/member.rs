@@ -152,6 +152,8 @@ pub(crate) struct Member {
     /// It is let in for a while, whatever its share and class.
     pub relief: Option<Relief>,
     rhythm: Rhythm,
+    /// What it was charged since it came; for moments negative, where too much was charged before.
+    pub used_ns: i64,
     pub waited_ns: u64,
     /// For what.
     pub waits: Waits,
@@ -177,6 +179,7 @@ impl Member {
             floor_ns: 0,
             relief: None,
             rhythm: Rhythm::default(),
+            used_ns: 0,
             waited_ns: 0,
             waits: Waits::default(),
             second: Window::new(SECOND_BUCKET_NS, now),
@@ -284,6 +287,7 @@ impl Member {
 
     /// Books an interval: what it was charged, whether it wanted the device, for how long it waited.
     pub fn book(&mut self, now: u64, dt: u64, charge: i64, wanted_before: bool, config: &Config) {
+        self.used_ns += charge;
         self.second.add(now, charge);
         self.minute.add(now, charge);
         // What it had on the device before there was a cap is not held against it.

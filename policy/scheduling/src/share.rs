@@ -13,8 +13,8 @@
 //! (remaining_i − lag_i) / w_i: no virtual clock is kept, and a changed weight changes neither lag nor remaining.
 //!
 //! Invariants: Σ lag over the jobs that are in is 0, to the nanosecond. A job that leaves hands what it was owed to the
-//! others and keeps a claim of at most one request, which it takes back when it comes again. A job that is ahead does not
-//! leave: it pays by waiting or by sleeping (the caller keeps it in until its lag is not negative).
+//! others and keeps a claim, which it takes back when it comes again: of at most one request if it slept. A job that is ahead
+//! does not leave: it pays by waiting or by sleeping (the caller keeps it in until its lag is not negative).
 
 use std::collections::BTreeMap;
 
@@ -69,15 +69,16 @@ impl Contest {
         }
     }
 
-    /// The job wants the device from now on: it takes up its claim at the cost of the others.
-    pub fn join(&mut self, job: JobKey) {
+    /// The job wants the device from now on: it takes up its claim at the cost of the others. Who `has_slept` claims no more
+    /// than one request: sleeping saves nothing.
+    pub fn join(&mut self, job: JobKey, has_slept: bool) {
         let Some(row) = self.rows.get_mut(&job) else { return };
         if row.is_in {
             return;
         }
         row.is_in = true;
         row.remaining = row.request;
-        let claim = row.lag.min(row.request);
+        let claim = if has_slept { row.lag.min(row.request) } else { row.lag };
         row.lag = 0;
         let others = self.spread(-claim, Some(job));
         if let (Some(row), true) = (self.rows.get_mut(&job), others) {
@@ -85,7 +86,7 @@ impl Contest {
         }
     }
 
-    /// The job wants nothing any more. It keeps a claim of at most one request.
+    /// The job wants nothing any more. What it is owed becomes its claim.
     pub fn leave(&mut self, job: JobKey) {
         let Some(row) = self.rows.get_mut(&job) else { return };
         if !row.is_in {
@@ -93,7 +94,6 @@ impl Contest {
         }
         row.is_in = false;
         let lag = row.lag;
-        row.lag = lag.min(row.request);
         self.spread(lag, None);
     }
 

@@ -53,6 +53,7 @@ impl Scheduler {
             asked_ppm: device.entitled_ppm(job, &self.config),
             got_ppm_1s: member.second.ppm(now),
             got_ppm_60s: member.minute.ppm(now),
+            used_ns: u64::try_from(member.used_ns).unwrap_or(0),
             waited_ns: member.waited_ns,
             state,
             regime: device.rule.regime(),

@@ -36,6 +36,9 @@ pub const MEASURED: u32 = 1;
 pub const NEEDS_FENCE: u32 = 2;
 /// In `GrantLine::gate_flags`: copies and memsets pass the gate too (the regime is Turns).
 pub const GATES_COPIES: u32 = 4;
+/// In `GrantLine::gate_flags`: while this client's gate is open, nobody else's work runs on the device, so what events tell
+/// of its units is their own time.
+pub const UNSHARED: u32 = 8;
 /// `GrantLine::depth_ns` when work in flight is not bounded.
 pub const UNBOUNDED: u64 = u64::MAX;
 /// A gate that stays closed while the broker's heartbeat is older than this opens by itself (time fails open).
@@ -45,6 +48,8 @@ pub const HEARTBEAT_NS: u64 = 2_000_000_000;
 pub const THREADS: usize = 128;
 /// Streams of one device that are marked at the same time.
 pub const LANES: usize = 16;
+/// Ended batches of a lane that are told apart.
+pub const KEPT: usize = 64;
 
 /// One shared 32-bit word. The machine's is [`AtomicU32`]; loom brings its own.
 pub trait Word {
@@ -181,7 +186,7 @@ impl Lane {
     pub fn is_busy(&self, now_ns: u64) -> bool {
         let submitted = self.submitted.load(Ordering::Acquire);
         let ended = self.ended.load(Ordering::Acquire);
-        let has_begun = self.begun.load(Ordering::Acquire) > ended;
+        let has_begun = self.has_begun();
         // What waits for a copy or for another stream does not occupy the multiprocessors.
         if submitted != ended && !has_begun {
             return false;
@@ -194,6 +199,12 @@ impl Lane {
         submitted != ended
     }
 
+    /// Is there a batch that has begun and not ended?
+    fn has_begun(&self) -> bool {
+        let ended = self.ended.load(Ordering::Acquire);
+        self.begun.load(Ordering::Acquire) > ended
+    }
+
     /// Is there work that is not known to have ended, whether it has begun or not?
     pub fn is_in_flight(&self) -> bool {
         self.submitted.load(Ordering::Acquire) != self.ended.load(Ordering::Acquire)
@@ -201,7 +212,87 @@ impl Lane {
     }
 }
 
-/// What a client says about its time on one device. A page of its own, so that it can be registered with the driver.
+/// An amount of work, counted from the beginning of the client: what was given to a lane by some moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// What it is expected to take, in nanoseconds of the device's time.
+    pub ns: u64,
+    /// The part of `ns` that is of units whose own time is not known for sure.
+    pub vague_ns: u64,
+    /// Launches.
+    pub units: u64,
+}
+
+impl Work {
+    /// Both together.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            ns: self.ns.wrapping_add(other.ns),
+            vague_ns: self.vague_ns.wrapping_add(other.vague_ns),
+            units: self.units.wrapping_add(other.units),
+        }
+    }
+
+    /// What has come since an earlier moment.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Self {
+        Self {
+            ns: self.ns.wrapping_sub(earlier.ns),
+            vague_ns: self.vague_ns.wrapping_sub(earlier.vague_ns),
+            units: self.units.wrapping_sub(earlier.units),
+        }
+    }
+}
+
+/// A [`Work`] in shared memory. One thread writes it at a time.
+#[repr(C)]
+pub struct WorkCell {
+    ns: AtomicU64,
+    vague_ns: AtomicU64,
+    units: AtomicU64,
+}
+
+impl WorkCell {
+    /// What it says.
+    pub fn read(&self) -> Work {
+        Work {
+            ns: self.ns.load(Ordering::Relaxed),
+            vague_ns: self.vague_ns.load(Ordering::Relaxed),
+            units: self.units.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Says something else.
+    pub fn write(&self, work: Work) {
+        self.ns.store(work.ns, Ordering::Relaxed);
+        self.vague_ns.store(work.vague_ns, Ordering::Relaxed);
+        self.units.store(work.units, Ordering::Relaxed);
+    }
+}
+
+/// Of a lane, what had been given to it by the end of each of its last batches, by the batch's number.
+#[repr(C)]
+pub struct Ends([WorkCell; KEPT]);
+
+impl Ends {
+    /// By the end of this batch; of an older one than the last [`KEPT`] this is another's.
+    pub fn of(&self, number: u64) -> Work {
+        self.0
+            .get(number as usize % KEPT)
+            .map_or(Work::default(), WorkCell::read)
+    }
+
+    /// Says so, before the device is told to write the number.
+    pub fn write(&self, number: u64, work: Work) {
+        if let Some(cell) = self.0.get(number as usize % KEPT) {
+            cell.write(work);
+        }
+    }
+}
+
+/// What a client says about its time on one device. Its first [`MARKS_BYTES`] are a page of their own, so that they can be
+/// registered with the driver.
 #[repr(C, align(4096))]
 pub struct TimePage {
     /// Threads that stand at the gate or at the depth limit now.
@@ -218,7 +309,13 @@ pub struct TimePage {
     pub unlaned_ended: AtomicU64,
     /// The lanes.
     pub lanes: [Lane; LANES],
+    padding: [u64; 240],
+    /// What was in them.
+    pub ends: [Ends; LANES],
 }
+
+/// The part of a [`TimePage`] into which devices write.
+pub const MARKS_BYTES: usize = core::mem::offset_of!(TimePage, ends);
 
 impl TimePage {
     /// A number that changes when work retires.
@@ -232,6 +329,25 @@ impl TimePage {
     fn used(&self) -> impl Iterator<Item = &Lane> {
         let is_used = |lane: &&Lane| lane.stream.load(Ordering::Acquire) != 0;
         self.lanes.iter().take_while(is_used)
+    }
+
+    /// What has retired since the client began. `None`: a queue is too long to tell.
+    pub fn done(&self) -> Option<Work> {
+        self.used()
+            .zip(&self.ends)
+            .try_fold(Work::default(), |sum, (lane, ends)| {
+                let ended = lane.ended.load(Ordering::Acquire);
+                let done = ends.of(ended);
+                // Read after it: another batch may have taken its place meanwhile.
+                fence(Ordering::Acquire);
+                let ahead = lane.submitted.load(Ordering::Acquire).wrapping_sub(ended);
+                (ahead < KEPT as u64).then(|| sum.plus(done))
+            })
+    }
+
+    /// In how many lanes work has begun that has not ended.
+    pub fn running(&self) -> u64 {
+        self.used().filter(|lane| lane.has_begun()).count() as u64
     }
 
     /// Does the device work for the client, as far as marks tell? `now_ns` is monotonic.
@@ -264,4 +380,5 @@ impl TimePages {
     }
 }
 
-const _: () = assert!(size_of::<TimePage>() == 4096 && size_of::<TimePages>() == 4096 * 19);
+const _: () =
+    assert!(MARKS_BYTES == 4096 && size_of::<TimePage>() == 4096 * 7 && size_of::<TimePages>() == 4096 * (3 + 7 * 16));

@@ -121,6 +121,95 @@ fn work_is_marked_for_as_long_as_a_neighbour_is_there() {
     assert!(!is_marked(&pages[0]) && is_open(&pages[0]));
 }
 
+/// A client's flags.
+fn flags(pages: &PagePair) -> u32 {
+    pages.broker().devices[0].gate_flags.load(Ordering::SeqCst)
+}
+
+#[test]
+fn who_has_the_device_for_itself_is_told_so() {
+    let mut keeper = Keeper::new(Bench::default());
+    terms(&mut keeper, 0, 1, Terms::default());
+    let first = join(&mut keeper, 0, 1, 1);
+    keeper.turn(0);
+    assert_eq!(flags(&first), 0, "alone it is not measured");
+    let capped = Terms {
+        cap_ppm: Some(500_000),
+        ..Terms::default()
+    };
+    terms(&mut keeper, MS, 1, capped);
+    keeper.turn(MS);
+    keeper.turn(2 * MS);
+    assert_eq!(flags(&first) & (MEASURED | UNSHARED), MEASURED | UNSHARED);
+    // Processes of no job have slices, too.
+    for (now, strangers, is_told) in [(10 * MS, Strangers::Felt, false), (20 * MS, Strangers::Quiet, true)] {
+        keeper.take(now, Message::Unmanaged(DEVICE, strangers));
+        keeper.turn(now + 5 * MS);
+        assert_eq!(flags(&first) & UNSHARED != 0, is_told, "{strangers:?}");
+    }
+    // Two in Overlap: each may have the other's slices in its own time. In Turns the one whose turn it is has not.
+    terms(&mut keeper, 30 * MS, 1, Terms::default());
+    terms(&mut keeper, 30 * MS, 2, Terms::default());
+    let second = join(&mut keeper, 30 * MS, 2, 2);
+    let both = [first, second];
+    let (mut told, mut turns) = ([0; 2], 0);
+    for now in (31 * MS..1_500 * MS).step_by(MS as usize / 20) {
+        for pages in &both {
+            show_busy(pages, is_open(pages));
+            pages.time().devices[0]
+                .waiting
+                .store(u32::from(!is_open(pages)), Ordering::SeqCst);
+        }
+        keeper.turn(now);
+        let is_turns = keeper.looks.values().any(|look| look.regime == Regime::Turns);
+        turns += u32::from(is_turns);
+        let alone: Vec<usize> = (0..2).filter(|at| flags(&both[*at]) & UNSHARED != 0).collect();
+        assert!(
+            alone.len() <= 1 && (is_turns || alone.is_empty() || now < 32 * MS),
+            "{alone:?} at {now}"
+        );
+        alone.iter().for_each(|at| told[*at] += 1);
+    }
+    assert!(
+        turns > 1_000 && told.iter().all(|told| *told > 1_000),
+        "{turns} {told:?}"
+    );
+}
+
+#[test]
+fn what_retired_work_took_is_what_is_charged() {
+    let mut keeper = Keeper::new(Bench::default());
+    let capped = Terms {
+        cap_ppm: Some(900_000),
+        ..Terms::default()
+    };
+    terms(&mut keeper, 0, 1, capped);
+    let pages = join(&mut keeper, 0, 1, 1);
+    let page = &pages.time().devices[0];
+    let mut done = gate::Work::default();
+    let mut used = Vec::new();
+    // It seems to be busy all the time; each millisecond a unit of 0.4 ms retires.
+    for now in (0..400 * MS).step_by(MS as usize / 10) {
+        if now % MS == 0 {
+            let ns = 400_000;
+            done = done.plus(gate::Work {
+                ns,
+                vague_ns: 0,
+                units: 1,
+            });
+            page.ends[0].write(page.lanes[0].submitted.load(Ordering::SeqCst), done);
+            show_busy(&pages, false);
+        }
+        show_busy(&pages, true);
+        keeper.turn(now);
+        if now % (200 * MS) == 0 {
+            used.push(keeper.view(now)[0].used_ns);
+        }
+    }
+    let part = (keeper.view(400 * MS)[0].used_ns - used[1]) as f64 / (200 * MS) as f64;
+    assert!((part - 0.4).abs() < 0.01, "{part}");
+}
+
 #[test]
 fn a_cap_closes_the_gate_for_the_rest_of_each_period_and_wakes_who_waits() {
     let bench = Bench::default();

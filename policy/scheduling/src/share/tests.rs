@@ -17,7 +17,7 @@ fn contest(weights: &[u64], request_ns: u64) -> (Contest, Vec<JobKey>) {
     for (job, weight) in jobs.iter().zip(weights) {
         contest.add(*job, request_ns);
         contest.set_weight(*job, *weight);
-        contest.join(*job);
+        contest.join(*job, true);
     }
     (contest, jobs)
 }
@@ -122,20 +122,33 @@ fn sleeping_saves_no_more_than_one_request_and_forgives_no_debt() {
     contest.leave(jobs[1]);
     assert_eq!(contest.lag(jobs[0]), 0);
     contest.serve(&[(jobs[0], 500 * MS)]);
-    contest.join(jobs[1]);
+    contest.join(jobs[1], true);
     assert_eq!((contest.lag(jobs[0]), contest.lag(jobs[1])), (-5 * MS, 5 * MS));
     // One that leaves while it owes (its job's end) leaves the debt where it was.
     contest.serve(&[(jobs[1], 30 * MS)]);
     let debt = contest.lag(jobs[1]);
     assert!(debt < 0);
     contest.leave(jobs[1]);
-    contest.join(jobs[1]);
+    contest.join(jobs[1], true);
     assert_eq!(contest.lag(jobs[1]), debt);
+}
+
+#[test]
+fn a_pause_that_is_no_sleep_loses_nothing() {
+    let (mut contest, jobs) = contest(&[9, 1], 5 * MS as u64);
+    contest.serve(&[(jobs[1], 30 * MS)]);
+    let owed = contest.lag(jobs[0]);
+    assert_eq!(owed, 27 * MS);
+    for _ in 0..10 {
+        contest.leave(jobs[0]);
+        contest.join(jobs[0], false);
+        assert_eq!(contest.lag(jobs[0]), owed);
+    }
 }
 
 #[derive(Clone, Debug)]
 enum Act {
-    Join(usize),
+    Join(usize, bool),
     Leave(usize),
     Weight(usize, u64),
     Request(usize, u64),
@@ -147,7 +160,7 @@ enum Act {
 fn act() -> impl Strategy<Value = Act> {
     let at = || 0..5usize;
     prop_oneof![
-        at().prop_map(Act::Join),
+        (at(), any::<bool>()).prop_map(|(i, has_slept)| Act::Join(i, has_slept)),
         at().prop_map(Act::Leave),
         (at(), 1..1_000_000_000_000u64).prop_map(|(i, weight)| Act::Weight(i, weight)),
         (at(), 1..20_000_000u64).prop_map(|(i, ns)| Act::Request(i, ns)),
@@ -169,12 +182,12 @@ proptest! {
         for act in acts {
             let key = |i: usize| JobKey(i as u64);
             match act {
-                Act::Join(i) => contest.join(key(i)),
+                Act::Join(i, has_slept) => contest.join(key(i), has_slept),
                 Act::Leave(i) => contest.leave(key(i)),
                 Act::Weight(i, weight) => contest.set_weight(key(i), weight),
                 Act::Request(i, ns) => contest.set_request(key(i), ns),
                 Act::Serve(i, ns) | Act::Correct(i, ns) => {
-                    contest.join(key(i));
+                    contest.join(key(i), true);
                     contest.serve(&[(key(i), ns)]);
                 }
                 Act::Limit(i, ns) => contest.limit_claim(key(i), ns),

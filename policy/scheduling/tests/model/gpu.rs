@@ -75,6 +75,8 @@ pub struct Context {
     pub in_flight_ns: u64,
     /// Truth: device time that its units occupied.
     pub busy_ns: u64,
+    /// Device time of the units that have ended.
+    pub retired_ns: u64,
     /// Truth: time for which the device did nothing but switch to it.
     pub tax_ns: u64,
 }
@@ -194,6 +196,7 @@ impl Gpu {
                 }
                 context.count -= 1;
                 context.in_flight_ns -= unit.length_ns;
+                context.retired_ns += unit.length_ns;
                 ended.push(Ended {
                     client: current,
                     unit,

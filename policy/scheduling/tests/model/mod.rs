@@ -98,8 +98,8 @@ pub struct World {
     pub jobs: BTreeMap<JobKey, Terms>,
     pub scheduler: Option<Scheduler>,
     pub is_governed: bool,
-    /// Clients tell their device time exactly.
-    pub is_exact: bool,
+    /// The lengths of all units are known: clients tell the device time of what has retired. Precondition: one stream each.
+    pub is_known: bool,
     pub config: Config,
     pub commands: u64,
     pub looks: u64,
@@ -134,7 +134,7 @@ impl World {
             jobs: BTreeMap::new(),
             scheduler: config.map(Scheduler::new),
             is_governed: config.is_some(),
-            is_exact: false,
+            is_known: false,
             config: config.unwrap_or_default(),
             commands: 0,
             looks: 0,
@@ -538,7 +538,7 @@ impl World {
             .filter(|at| self.clients[*at].gpu == device.0 as usize && self.clients[*at].state != State::Gone)
             .map(|at| {
                 let context = self.gpus[device.0 as usize].contexts.get(&at);
-                let busy_ns = self.is_exact.then(|| context.map_or(0, |context| context.busy_ns));
+                let busy_ns = self.is_known.then(|| context.map_or(0, |context| context.retired_ns));
                 self.clients[at].observe(at, context.is_some_and(|context| context.is_busy()), busy_ns)
             })
             .collect();
