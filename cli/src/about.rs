@@ -129,7 +129,7 @@ proportions. *Cap* (`--compute-max`): never exceeded, even on an idle GPU; witho
 the processes of a job together, on each of its GPUs.
 
 `ps` shows beside these what a job may have now (asked), what it got in the last second and the last minute, how long it \
-waited in the last minute (`get` also: how much device time it has used), and what it does: `open`, `waiting` \
+waited in the last minute (`get` also: how much device time it was charged while it shared its GPU or had a cap), and what it does: `open`, `waiting` \
 and for whom, `capped`, `idle`, or `not draining`, when its work does \
 not end and others no longer wait for it. `why` says in a sentence what makes it slow: its cap, a neighbour, a higher priority, \
 processes without Partage, or its own CPU side.

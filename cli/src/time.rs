@@ -124,7 +124,10 @@ pub fn time_lines(style: &Style, device: &JobDeviceView) -> Vec<(&'static str, S
         ("  time", got),
         (
             "  used",
-            format!("{} of this GPU's time", format_duration(time.used_ns)),
+            format!(
+                "{} of this GPU's time, while it was measured",
+                format_duration(time.used_ns)
+            ),
         ),
         ("  waited", waited),
         (

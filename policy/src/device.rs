@@ -54,6 +54,8 @@ pub(crate) struct Device {
     pub strangers: BTreeMap<u32, Stranger>,
     /// When they were last seen to use as much as one more job would.
     pub crowded_ns: Option<u64>,
+    /// When they were last seen to use any time to speak of, or may have.
+    pub felt_ns: Option<u64>,
     /// Whoever shares the device out was told so.
     pub shown_strangers: Strangers,
 }
@@ -71,6 +73,7 @@ impl Device {
             condemned: BTreeMap::new(),
             strangers: BTreeMap::new(),
             crowded_ns: None,
+            felt_ns: None,
             shown_strangers: Strangers::default(),
         }
     }

@@ -32,7 +32,7 @@ pub struct JobTime {
     pub got_1s_ppm: u32,
     /// What it got in the last minute.
     pub got_60s_ppm: u32,
-    /// What it got since it came, or since its broker began to measure it.
+    /// What it was charged while it was measured: while it shared its device or had a cap.
     pub used_ns: u64,
     /// How long it wanted the device and stood at its closed gate, since it came.
     pub waited_ns: u64,

@@ -55,8 +55,6 @@ pub(crate) struct Stranger {
     is_busy: bool,
     /// When that was last seen.
     busy_ns: Option<u64>,
-    /// When it was last seen to be felt.
-    felt_ns: Option<u64>,
     /// When its use was last told.
     told_ns: Option<u64>,
 }
@@ -82,6 +80,7 @@ impl Policy {
         let parts = measured.processes.iter().filter_map(|process| process.busy_ppm);
         let all = parts.fold(0, u32::saturating_add);
         let mut sum: u32 = 0;
+        let mut is_felt = false;
         let mut told = Vec::new();
         for process in here {
             let stranger = known.strangers.entry(process.pid).or_default();
@@ -91,9 +90,7 @@ impl Policy {
             if part >= BUSY_PPM {
                 stranger.busy_ns = Some(now_ns);
             }
-            if process.busy_ppm.is_none_or(|part| part >= FELT_PPM) {
-                stranger.felt_ns = Some(now_ns);
-            }
+            is_felt |= process.busy_ppm.is_none();
             stranger.is_busy = is_recent(stranger.busy_ns, now_ns);
             if part < BUSY_PPM {
                 continue;
@@ -102,6 +99,9 @@ impl Policy {
                 stranger.told_ns = Some(now_ns);
                 told.push((process.pid, process.descends_from, part));
             }
+        }
+        if is_felt || sum >= FELT_PPM {
+            known.felt_ns = Some(now_ns);
         }
         if sum >= (even / 2).max(BUSY_PPM) && all >= FULL_PPM {
             known.crowded_ns = Some(now_ns);
@@ -119,7 +119,7 @@ impl Policy {
     pub(crate) fn forget_strangers_time(&mut self, device: DeviceUuid, now_ns: u64) {
         if let Some(known) = self.devices.get_mut(&device) {
             known.strangers.clear();
-            known.crowded_ns = None;
+            (known.crowded_ns, known.felt_ns) = (None, None);
         }
         self.show_crowd(device, now_ns);
     }
@@ -128,8 +128,8 @@ impl Policy {
         let Some(known) = self.devices.get_mut(&device) else {
             return;
         };
-        let is_felt = |stranger: &Stranger| is_recent(stranger.felt_ns, now_ns);
-        let (strangers, reason) = if !known.strangers.values().any(is_felt) {
+        let is_there = !known.strangers.is_empty();
+        let (strangers, reason) = if !(is_there && is_recent(known.felt_ns, now_ns)) {
             (Strangers::Quiet, "processes of no job use the device's time no longer")
         } else if is_recent(known.crowded_ns, now_ns) {
             (Strangers::Crowding, "processes of no job use the device's time")

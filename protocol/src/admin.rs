@@ -276,7 +276,7 @@ pub struct TimeView {
     pub got_1s: f64,
     /// What it got in the last minute.
     pub got_60s: f64,
-    /// Nanoseconds of the device's time that it got since it came, or since its broker began to measure it.
+    /// Nanoseconds of the device's time that it was charged while it was measured: while it shared its GPU or had a cap.
     pub used_ns: u64,
     /// Nanoseconds that it wanted the device and stood at its closed gate, since it came.
     pub waited_ns: u64,

@@ -211,6 +211,7 @@ impl<K: Kernel> Keeper<K> {
     }
 
     fn let_through(&self, line: &GrantLine) {
+        line.gate_flags.fetch_and(!UNSHARED, Ordering::Relaxed);
         line.depth_ns.store(UNBOUNDED, Ordering::Relaxed);
         if line.gate.load(Ordering::Relaxed) & OPEN == 0 {
             gate::open(&line.gate);
@@ -252,6 +253,9 @@ impl<K: Kernel> Keeper<K> {
                     client,
                     depth_ns,
                 } => {
+                    if self.look(device).unshared.is_some_and(|other| other.0 != client.0) {
+                        self.tell_unshared(device, None);
+                    }
                     if let Some(line) = self.line(ClientId(client.0), device) {
                         line.depth_ns.store(depth_ns.unwrap_or(UNBOUNDED), Ordering::Relaxed);
                         gate::open(&line.gate);
@@ -341,9 +345,15 @@ impl<K: Kernel> Keeper<K> {
         if look.flags == flags {
             return;
         }
+        let is_new = flags & !look.flags & MEASURED != 0;
         look.flags = flags;
         for client in self.clients.keys() {
             self.tell_flags(*client, device);
+        }
+        if is_new {
+            // After this every launch that leaves no marks shows in its slot: what is seen from now on is a measure.
+            fence(Ordering::SeqCst);
+            self.needs_fence = !self.kernel.heavy_barrier();
         }
     }
 
@@ -366,11 +376,11 @@ impl<K: Kernel> Keeper<K> {
             return;
         }
         let is_turns = look.regime == Regime::Turns;
-        let is_away = |seen: &&Observation| {
-            let line = self.line(ClientId(seen.client.0), device);
-            let is_closed = line.is_some_and(|line| line.gate.load(Ordering::Relaxed) & OPEN == 0);
-            is_turns && is_closed && !seen.is_busy && !seen.is_entering
+        let is_closed = |client: ClientKey| {
+            let line = self.line(ClientId(client.0), device);
+            line.is_some_and(|line| line.gate.load(Ordering::Relaxed) & OPEN == 0)
         };
+        let is_away = |seen: &&Observation| is_turns && !seen.is_busy && !seen.is_entering && is_closed(seen.client);
         let mut there = seen.iter().filter(|seen| !is_away(seen));
         let unshared = match (there.next(), there.next()) {
             (Some(only), None) => Some(ClientId(only.client.0)),
@@ -381,10 +391,22 @@ impl<K: Kernel> Keeper<K> {
 
     fn tell_unshared(&mut self, device: DeviceKey, unshared: Option<ClientId>) {
         let before = std::mem::replace(&mut self.look(device).unshared, unshared);
-        if before != unshared {
-            for client in before.into_iter().chain(unshared) {
-                self.tell_flags(client, device);
+        if before == unshared {
+            return;
+        }
+        if let Some(client) = before.and_then(|before| self.clients.get(&before)) {
+            // In Turns what it has on the device was done before; otherwise somebody else's work comes between.
+            let slot = client.slots.get(&device).map(|slot| slot.index);
+            let page = slot.and_then(|index| client.pages.time().devices.get(index));
+            let is_done = page.is_some_and(|page| page.running() == 0);
+            if let Some(line) = client.line(device)
+                && (!is_done || line.gate.load(Ordering::Relaxed) & OPEN != 0)
+            {
+                line.spoiled.fetch_add(1, Ordering::Release);
             }
+        }
+        for client in before.into_iter().chain(unshared) {
+            self.tell_flags(client, device);
         }
     }
 

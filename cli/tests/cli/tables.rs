@@ -252,7 +252,7 @@ fn get_shows_terms_and_what_was_got() {
         "priority   high\n",
         "time limit 2h, until 2026-11-21T00:26:00.000Z\n",
         "  time     49.8 % in the last second, 50.0 % in the last minute, of 50.0 % that it may have\n",
-        "  used     62s of this GPU's time\n",
+        "  used     62s of this GPU's time, while it was measured\n",
         "  waited   12s in the last minute, 95s in all\n",
         "  turn     waiting j41, overlap, longest piece of work 5.2ms\n",
     ] {

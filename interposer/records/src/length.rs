@@ -8,8 +8,8 @@
 //! - once there was a sample of the unit alone: it is the mean of such samples, later ones an eighth each; or
 //! - once nearly all of the samples beside others agree with the shortest: then most lie between two slices.
 //!
-//! Otherwise a shorter sample counts at once. A sure length is undone by a much shorter sample, or by many, one after the
-//! other, that do not agree with it.
+//! Otherwise a shorter sample counts at once. A sure length is undone by a much shorter sample, or once many more do not
+//! agree with it than do.
 //!
 //! What two events tell when nothing lies between them, the *overhead*, is in each sample. It is measured, too, and taken
 //! off; no sample of a unit that is not much longer than it makes a length sure.
@@ -33,7 +33,7 @@ pub struct Lengths {
 struct Entry {
     name: AtomicU64,
     ns: AtomicU64,
-    /// Below [`SURE`]: how far samples agree. From there on: how many in a row do not, above [`SURE`].
+    /// Below [`SURE`]: how far samples agree. From there on: how many more do not than do, above [`SURE`].
     trust: AtomicU64,
     /// Samples of it alone, up to [`MEMORY`].
     alone: AtomicU64,
@@ -66,46 +66,88 @@ const MEMORY: u64 = 8;
 /// So far do samples agree that the length is sure. One that does counts 1, one that does not takes [`DISAGREES`].
 const SURE: u64 = 8;
 const DISAGREES: u64 = 4;
-/// Another's slice is at least so long (the GPU's own are 2 ms): a shorter unit that took so much longer says nothing.
+/// So much takes one that is longer by a slice.
+const CUT: u64 = 2;
+/// Another's slice is at least so long (the GPU's own are 2 ms).
 const SLICE_NS: u64 = 1_000_000;
-/// A sure length with which so many samples in a row do not agree is none.
+/// A sure length with which so many more samples do not agree than do is none.
 const DOUBTED: u64 = SURE + 16;
 
 impl Entry {
     fn learn(&self, ns: u64, sample: Sample) {
         let (old, trust) = (self.ns.load(Ordering::Relaxed), self.trust.load(Ordering::Relaxed));
-        let is_near = |part: u64| ns.abs_diff(old) <= old / part;
-        let toward = |parts: u64| old.saturating_mul(parts - 1).saturating_add(ns) / parts;
-        let alone = match sample {
-            Sample::Alone if trust < SURE => 1,
-            Sample::Alone => (self.alone.load(Ordering::Relaxed) + 1).min(MEMORY),
-            _ => self.alone.load(Ordering::Relaxed),
-        };
-        let (ns, trust) = match (sample, trust) {
-            (Sample::Alone, SURE..) => (toward(alone), SURE),
-            (Sample::Alone, _) => (ns, SURE),
-            // It has become another: no delay makes it shorter.
-            (_, SURE..) if ns < old - old / 4 => (ns, 0),
-            (Sample::Shared, SURE..) if is_near(16) => (toward(MEMORY), SURE),
-            (Sample::Late, SURE..) if is_near(16) => (old, SURE),
-            (Sample::Late, SURE..) if ns > old && is_near(4) => (old, trust),
-            // It has slices of others in it, as it has each time if it is as long as one.
-            (Sample::Shared, SURE..) if old >= SLICE_NS || ns >= old + SLICE_NS => (old, trust),
-            (_, SURE..DOUBTED) => (old, trust + 1),
-            (_, DOUBTED..) => (ns, 0),
-            (Sample::Shared, _) if ns >= SLICE_NS && old >= SLICE_NS => (blend(old, ns), 0),
-            (Sample::Shared, _) if is_near(16) => (toward(MEMORY), trust + 1),
-            (Sample::Shared, _) if ns < old => (ns, 0),
-            (Sample::Shared, 1..) if old < SLICE_NS && ns - old >= SLICE_NS => (old, trust),
-            (Sample::Shared, DISAGREES..) => (old, trust - DISAGREES),
-            (Sample::Shared, _) if old != 0 => (old + (old / 64).max(1), 0),
-            (Sample::Late, 1..) if ns >= old => (old, trust),
-            (_, _) => (blend(old, ns), 0),
+        // Nothing is known of one that is being forgotten.
+        let is_sure = trust >= SURE && old != 0;
+        if sample == Sample::Alone {
+            let before = if is_sure { self.alone.load(Ordering::Relaxed) } else { 0 };
+            self.alone.store((before + 1).min(MEMORY), Ordering::Relaxed);
+        }
+        let (ns, trust) = match (sample, is_sure) {
+            (Sample::Alone, true) => (mean(old, ns, self.alone.load(Ordering::Relaxed)), SURE),
+            (Sample::Alone, false) => (ns, SURE),
+            (Sample::Shared, true) => sure_beside_others(old, trust, ns),
+            (Sample::Late, true) => sure_and_late(old, trust, ns),
+            (Sample::Shared, false) => unsure_beside_others(old, trust, ns),
+            // What nearly agrees is not spoiled by what may be too long.
+            (Sample::Late, false) if trust > 0 && ns >= old => (old, trust),
+            (Sample::Late, false) => (blend(old, ns), 0),
         };
         self.ns.store(ns.max(1), Ordering::Relaxed);
         self.trust.store(trust, Ordering::Relaxed);
-        self.alone.store(alone, Ordering::Relaxed);
     }
+}
+
+fn is_near(old: u64, ns: u64, part: u64) -> bool {
+    ns.abs_diff(old) <= old / part
+}
+
+/// A sample that does not agree with a sure length: none makes a unit shorter than it is, so a much shorter one says that it
+/// has become another; of the others many have to say so.
+fn doubt(old: u64, trust: u64, ns: u64) -> (u64, u64) {
+    if ns < old - old / 4 || trust >= DOUBTED {
+        (ns, 0)
+    } else {
+        (old, trust + 1)
+    }
+}
+
+fn sure_beside_others(old: u64, trust: u64, ns: u64) -> (u64, u64) {
+    // It has slices of others in it, as it has each time if it is as long as one, and often if it is half as long. Of
+    // shorter ones that is rare, and many say that the unit has become longer.
+    let is_cut = ns >= old && (old >= SLICE_NS || old >= SLICE_NS / 2 && ns - old >= SLICE_NS);
+    match ns {
+        _ if is_cut => (old, trust),
+        _ if is_near(old, ns, 16) => (mean(old, ns, MEMORY), SURE.max(trust - 1)),
+        _ => doubt(old, trust, ns),
+    }
+}
+
+fn sure_and_late(old: u64, trust: u64, ns: u64) -> (u64, u64) {
+    match ns {
+        _ if is_near(old, ns, 16) => (old, SURE.max(trust - 1)),
+        _ if ns > old && is_near(old, ns, 4) => (old, trust),
+        _ => doubt(old, trust, ns),
+    }
+}
+
+/// The shortest of late, and how far the others agree with it.
+fn unsure_beside_others(old: u64, trust: u64, ns: u64) -> (u64, u64) {
+    if old == 0 || ns.min(old) >= SLICE_NS {
+        return (blend(old, ns), 0);
+    }
+    match ns {
+        _ if is_near(old, ns, 16) => (mean(old, ns, MEMORY), trust + 1),
+        _ if ns < old => (ns, 0),
+        _ if trust > 0 && ns - old >= SLICE_NS => (old, trust.saturating_sub(CUT)),
+        _ if trust >= DISAGREES => (old, trust - DISAGREES),
+        _ => (old + (old / 64).max(1), 0),
+    }
+}
+
+/// A mean with one more sample, which is one of so many.
+fn mean(old: u64, ns: u64, parts: u64) -> u64 {
+    let parts = parts.max(1);
+    old.saturating_mul(parts - 1).saturating_add(ns) / parts
 }
 
 /// With samples that may be too long.
@@ -145,10 +187,14 @@ impl Lengths {
         self.overhead.load(Ordering::Relaxed) != 0
     }
 
-    /// Two events with nothing between them were so far apart.
+    /// Two events with nothing between them were so far apart. Of several the least counts: the others have something else
+    /// in them.
     pub fn learn_overhead(&self, ns: u64) {
+        let new = ns.saturating_add(1);
         let old = self.overhead.load(Ordering::Relaxed);
-        self.overhead.store(blend(old, ns.saturating_add(1)), Ordering::Relaxed);
+        if old == 0 || new < old {
+            self.overhead.store(new, Ordering::Relaxed);
+        }
     }
 
     /// A unit took so long.
@@ -274,6 +320,13 @@ mod tests {
             lengths.learn(unit, 700, Sample::Shared);
         }
         assert_eq!(lengths.expected(unit), unsure(700));
+        // Longer by more than a slice: cut each time, or another unit.
+        lengths.learn(unit, 50_000, Sample::Alone);
+        (SURE..=DOUBTED).for_each(|_| lengths.learn(unit, 3_000_000, Sample::Shared));
+        assert!(lengths.expected(unit).is_some_and(|it| !it.is_sure));
+        // Others' slices do not lengthen a unit that always has some.
+        (0..100).for_each(|_| lengths.learn(long, 5_100_000, Sample::Shared));
+        assert_eq!(lengths.expected(long), sure(5_000_000));
     }
 
     #[test]
@@ -287,8 +340,8 @@ mod tests {
         let sliced = |own_ns: u64| {
             move |index: u64| own_ns + index % 7 + u64::from(index * 791_900 % 2_000_000 < own_ns) * 2_000_000
         };
-        for own_ns in [20_000, 200_000, 500_000, 900_000] {
-            let known = known_after(&mut (0..200).map(sliced(own_ns)));
+        for own_ns in [20_000, 200_000, 500_000] {
+            let known = known_after(&mut (0..400).map(sliced(own_ns)));
             assert!(
                 known.is_sure && known.ns.abs_diff(own_ns) < 1000,
                 "{known:?} of {own_ns}"
@@ -300,6 +353,8 @@ mod tests {
         assert!(!known_after(&mut (0..300).map(|index| 4_000_000 + index)).is_sure);
         let two = |index: u64| if index % 10 < 7 { 100_000 } else { 200_000 };
         assert!(!known_after(&mut (0..300).map(two)).is_sure);
+        let far = |index: u64| if index.is_multiple_of(2) { 100_000 } else { 1_500_000 };
+        assert!(!known_after(&mut (0..300).map(far)).is_sure);
         let any = |index: u64| 100_000 + index * 7919 % 200_000;
         assert!(!known_after(&mut (0..300).map(any)).is_sure);
     }

@@ -120,9 +120,10 @@ impl Side<'_> {
         self.lane.submitted.load(Ordering::Relaxed).wrapping_add(ahead)
     }
 
-    /// Has an earlier batch than this one not ended yet?
-    pub fn is_behind(&self, number: u64) -> bool {
+    /// Has an earlier batch than this one not ended yet, and is the launch still the last of so many?
+    pub fn is_behind(&self, number: u64, entered: u64) -> bool {
         self.lane.ended.load(Ordering::Acquire).wrapping_add(1) < number
+            && self.own.entered.load(Ordering::Relaxed) == entered
     }
 
     /// Is the batch to end after the launch that just came back?

@@ -24,13 +24,13 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use partage_abi::types::{CuContext, CuDevicePtr, CuResult, CuStream};
 use partage_abi::values::{CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE, CU_STREAM_CAPTURE_MODE_RELAXED};
-use partage_protocol::gate::{self, KEPT, LANES, MARKS_BYTES, TimePage, UNSHARED};
+use partage_protocol::gate::{self, HEARTBEAT_NS, KEPT, LANES, MARKS_BYTES, TimePage, UNSHARED};
 
-use partage_protocol::page::GrantLine;
+use partage_protocol::page::BrokerPage;
 use partage_records::length::Length;
 
 use super::lane::{LEGACY, LaneBook, PER_THREAD, Side};
-use super::timers::{self, TIMERS, Timer};
+use super::timers::{self, Around, TIMERS, Timer};
 use super::work::{Kind, Work};
 use crate::devices;
 use crate::entry::call;
@@ -41,6 +41,7 @@ use crate::lock::Lock;
 use crate::pools::StreamName;
 use crate::real::Library;
 use crate::state::{self, State};
+use crate::sys;
 
 /// A batch whose launches are expected to take so long ends, in nanoseconds of the device.
 const LONG_NS: u64 = 100_000;
@@ -48,6 +49,8 @@ const LONG_NS: u64 = 100_000;
 /// Primes: programs repeat themselves, and slices fit so many units, often in powers of two.
 const TIMED: u64 = 31;
 const TIMED_UNSURE: u64 = 7;
+/// What is not known of a unit that was never timed counts as at least so much, in nanoseconds.
+const UNKNOWN_NS: u64 = 1_000_000;
 /// The owner of a lane whose stream is gone, or will be captured: it belongs to nobody once its work has retired.
 const ORPHAN: u64 = u64::MAX;
 
@@ -112,16 +115,17 @@ const _: () = assert!(TIMERS < 15 && LANES <= 16);
 /// Counts a launch in, and marks where it begins.
 pub fn before(
     state: &'static State,
-    (line, page): (&GrantLine, &TimePage),
+    (broker, page): (&BrokerPage, &TimePage),
     device: usize,
     real: &Library,
-    work: &Work,
+    &Work { stream, kind }: &Work,
 ) -> Option<Marked> {
+    let line = broker.devices.get(device)?;
     let book = state.time.marks.get(device)?;
-    if hooks::is_captured(state, real, work.stream) {
+    if hooks::is_captured(state, real, stream) {
         return None;
     }
-    let name = Name::of(real, work.stream);
+    let name = Name::of(real, stream);
     let address = book.address(state, real, page, name.context);
     let lane = address.and_then(|_| book.enter(page, &name));
     state.time.is_marking.store(true, Ordering::Relaxed);
@@ -132,19 +136,21 @@ pub fn before(
     };
     let side = book.side(page, lane, address)?;
     let lengths = &state.time.lengths;
-    let (unit, overlaps) = match work.kind {
+    let (unit, overlaps) = match kind {
         Kind::Kernel { unit, overlaps } => (Some(unit), overlaps),
         Kind::Graph(unit) => (Some(unit), false),
         _ => (None, false),
     };
     let expected = unit.and_then(|unit| lengths.expected(unit));
-    let before = side.own.total.read();
     let ns = expected.map_or_else(|| lengths.mean(), |length| length.ns);
-    // A length of 0 is nobody's; what is not known is never nothing.
-    let is_vague = overlaps || !expected.is_some_and(|length| length.is_sure);
-    let vague_ns = if is_vague { ns.max(1) } else { 0 };
-    let total = before.plus(gate::Work { ns, vague_ns, units: 1 });
-    side.own.total.write(total);
+    let vague_ns = match expected {
+        Some(length) if length.is_sure && !overlaps => 0,
+        Some(_) => ns,
+        // It may take anything.
+        None => ns.max(UNKNOWN_NS),
+    };
+    let work = gate::Work { ns, vague_ns, units: 1 };
+    let before = book.count(&side, work);
     let mut marked = Marked {
         device,
         lane,
@@ -163,7 +169,7 @@ pub fn before(
     }
     side.begin(real);
     let ahead = side.lane.submitted.load(Ordering::Relaxed).wrapping_sub(1);
-    let batch_ns = total.since(side.ends.of(ahead)).ns;
+    let batch_ns = before.plus(work).since(side.ends.of(ahead)).ns;
     marked.is_long = expected.is_none() || batch_ns >= LONG_NS;
     if !marked.is_long {
         side.expect_silence();
@@ -173,20 +179,31 @@ pub fn before(
         && !overlapped
         && !side.is_legacy()
     {
-        timers::read(&book.timers, &page.lanes, page, lengths, real);
+        let spoiled = line.spoiled.load(Ordering::Acquire);
+        timers::read(&book.timers, page, spoiled, lengths, real);
+        let around = Around {
+            is_unshared: line.gate_flags.load(Ordering::Relaxed) & UNSHARED != 0 && is_broker_there(broker),
+            spoiled,
+            entered: side.own.entered.load(Ordering::Relaxed),
+        };
         if !lengths.has_overhead() || before.units.is_multiple_of(TIMED * TIMED) {
             let next = (lane, side.next_mark());
-            let is_behind = || side.is_behind(next.1);
+            let is_behind = |entered| side.is_behind(next.1, entered);
             relaxed(state, real, || {
-                timers::time_nothing(&book.timers, name.context, real, work.stream, next, is_behind);
+                timers::time_nothing(&book.timers, name.context, real, stream, next, around, is_behind);
             });
         }
-        let is_unshared = line.gate_flags.load(Ordering::Relaxed) & UNSHARED != 0;
         let timer = relaxed(state, real, || timers::take(&book.timers, name.context, real));
-        let timer = timer.filter(|timer| timer.start(real, work.stream, unit, is_unshared));
+        let timer = timer.filter(|timer| timer.start(real, stream, unit, around));
         marked.timer = timer.and_then(|timer| book.timers.iter().position(|other| core::ptr::eq(other, timer)));
     }
     Some(marked)
+}
+
+/// Does the broker look at its gates? What a dead one said of the device need not be so.
+fn is_broker_there(broker: &BrokerPage) -> bool {
+    let heartbeat = broker.head.heartbeat_ns.load(Ordering::Relaxed);
+    sys::now_ns().saturating_sub(heartbeat) < HEARTBEAT_NS
 }
 
 /// Is the next launch of a lane timed, after so many?
@@ -212,7 +229,9 @@ pub fn after(state: &'static State, page: &TimePage, real: &Library, marked: Mar
     let timer = || state.time.marks.get(marked.device)?.timers.get(marked.timer?);
     if let Some(timer) = timer() {
         let number = side.next_mark();
-        timer.stop(real, side.stream(), (marked.lane, number), || side.is_behind(number));
+        timer.stop(real, side.stream(), (marked.lane, number), |entered| {
+            side.is_behind(number, entered)
+        });
     }
     if side.own.overlaps.load(Ordering::Relaxed) && !side.is_legacy() {
         return;
@@ -465,6 +484,15 @@ impl Book {
         own.entered.fetch_add(1, Ordering::AcqRel);
         own.launcher.store(guard::thread_key(), Ordering::Relaxed);
         Some(index)
+    }
+
+    /// Adds work to what was given to a lane. Answers what had been given before. Threads that launch into one stream take
+    /// turns.
+    fn count(&self, side: &Side<'_>, work: gate::Work) -> gate::Work {
+        let _turn = self.turn.hold();
+        let before = side.own.total.read();
+        side.own.total.write(before.plus(work));
+        before
     }
 
     fn side<'a>(&'a self, page: &'a TimePage, index: usize, address: u64) -> Option<Side<'a>> {

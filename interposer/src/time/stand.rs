@@ -130,7 +130,8 @@ fn stand(real: &Library, work: &Work) -> Option<Passage> {
                 drop(wait);
                 if is_measured && is_inside {
                     let page = place.file.time.devices.get(device)?;
-                    passage.rest |= marks::before(state, (line, page), device, real, work).map_or(0, Marked::bits);
+                    passage.rest |=
+                        marks::before(state, (place.broker, page), device, real, work).map_or(0, Marked::bits);
                 }
                 return Some(passage);
             }

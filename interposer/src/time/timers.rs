@@ -9,7 +9,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use partage_abi::types::{CuEvent, CuResult};
-use partage_protocol::gate::{Lane, TimePage};
+use partage_protocol::gate::TimePage;
 use partage_records::length::{Lengths, Sample};
 
 use crate::entry::call;
@@ -34,6 +34,21 @@ pub struct Timer {
     /// When the first event was recorded; then for how long by the clock the unit may have been late for it, in
     /// nanoseconds. With [`SHARED`] the work of others may lie between the two events.
     late_ns: AtomicU64,
+    /// Launches into the lane up to this one.
+    entered: AtomicU64,
+    /// `GrantLine::spoiled` at the launch.
+    spoiled: AtomicU32,
+}
+
+/// What is around a launch that is timed.
+#[derive(Clone, Copy)]
+pub struct Around {
+    /// Nobody else's work is on the device.
+    pub is_unshared: bool,
+    /// See `GrantLine::spoiled`.
+    pub spoiled: u32,
+    /// Launches into the lane up to this one.
+    pub entered: u64,
 }
 
 /// In [`Timer::unit`], which is no unit's name.
@@ -85,9 +100,11 @@ pub fn take<'a>(timers: &'a [Timer; TIMERS], context: u64, real: &Library) -> Op
 
 impl Timer {
     /// Before the launch.
-    pub fn start(&self, real: &Library, stream: StreamName, unit: u64, is_unshared: bool) -> bool {
+    pub fn start(&self, real: &Library, stream: StreamName, unit: u64, around: Around) -> bool {
         self.unit.store(unit, Ordering::Relaxed);
-        let shared = if is_unshared { 0 } else { SHARED };
+        self.entered.store(around.entered, Ordering::Relaxed);
+        self.spoiled.store(around.spoiled, Ordering::Relaxed);
+        let shared = if around.is_unshared { 0 } else { SHARED };
         self.late_ns.store(sys::now_ns() | shared, Ordering::Relaxed);
         let is_started = record(real, self.first.load(Ordering::Relaxed), stream).is_success();
         if !is_started {
@@ -96,19 +113,19 @@ impl Timer {
         is_started
     }
 
-    /// After it: the mark with this number in this lane comes next. `is_behind`: what was launched before it has not ended
-    /// yet, so it was not late.
+    /// After it: the mark with this number in this lane comes next. `is_behind`, told how many launches there had been: what
+    /// was launched before it has not ended yet, and nothing came between, so it was not late.
     pub fn stop(
         &self,
         real: &Library,
         stream: StreamName,
         (lane, number): (usize, u64),
-        is_behind: impl FnOnce() -> bool,
+        is_behind: impl FnOnce(u64) -> bool,
     ) {
         let launched_ns = sys::now_ns();
         let is_stopped = record(real, self.second.load(Ordering::Relaxed), stream).is_success();
         let started = self.late_ns.load(Ordering::Relaxed);
-        let late_ns = match is_behind() {
+        let late_ns = match is_behind(self.entered.load(Ordering::Relaxed)) {
             true => 0,
             false => launched_ns.saturating_sub(started & !SHARED).max(1),
         };
@@ -117,6 +134,21 @@ impl Timer {
         self.number.store(number, Ordering::Relaxed);
         self.state
             .store(if is_stopped { RECORDED } else { FREE }, Ordering::Release);
+    }
+}
+
+impl Timer {
+    /// What kind of sample it has become.
+    fn sample(&self, ns: u64, spoiled: u32) -> Sample {
+        let late_ns = self.late_ns.load(Ordering::Relaxed);
+        let is_unshared = late_ns & SHARED == 0 && self.spoiled.load(Ordering::Relaxed) == spoiled;
+        if (late_ns & !SHARED).saturating_mul(PUNCTUAL) > ns {
+            Sample::Late
+        } else if is_unshared {
+            Sample::Alone
+        } else {
+            Sample::Shared
+        }
     }
 }
 
@@ -130,10 +162,11 @@ fn record(real: &Library, event: u64, stream: StreamName) -> CuResult {
 }
 
 /// Reads the timers whose marks have been written.
-pub fn read(timers: &[Timer; TIMERS], lanes: &[Lane], page: &TimePage, lengths: &Lengths, real: &Library) {
+pub fn read(timers: &[Timer; TIMERS], page: &TimePage, spoiled: u32, lengths: &Lengths, real: &Library) {
     for timer in timers {
         let is_due = timer.state.load(Ordering::Acquire) == RECORDED
-            && lanes
+            && page
+                .lanes
                 .get(timer.lane.load(Ordering::Relaxed) as usize)
                 .is_some_and(|lane| lane.ended.load(Ordering::Acquire) >= timer.number.load(Ordering::Relaxed));
         let is_mine = is_due
@@ -155,17 +188,10 @@ pub fn read(timers: &[Timer; TIMERS], lanes: &[Lane], page: &TimePage, lengths: 
         if result.is_success() && milliseconds >= 0.0 {
             let ns = (milliseconds * 1e6) as u64;
             match timer.unit.load(Ordering::Relaxed) {
-                NOTHING if timer.late_ns.load(Ordering::Relaxed) == 0 => lengths.learn_overhead(ns),
+                NOTHING if timer.late_ns.load(Ordering::Relaxed) & !SHARED == 0 => lengths.learn_overhead(ns),
                 NOTHING => {}
                 unit => {
-                    let late_ns = timer.late_ns.load(Ordering::Relaxed);
-                    let is_late = (late_ns & !SHARED).saturating_mul(PUNCTUAL) > ns;
-                    let sample = match late_ns & SHARED {
-                        _ if is_late => Sample::Late,
-                        0 => Sample::Alone,
-                        _ => Sample::Shared,
-                    };
-                    lengths.learn(unit, ns, sample);
+                    lengths.learn(unit, ns, timer.sample(ns, spoiled));
                     // The longest of late: others' shorter ones let it fall slowly.
                     let longest = page.unit_ns.load(Ordering::Relaxed);
                     page.unit_ns.store(ns.max(longest - longest / 64), Ordering::Relaxed);
@@ -184,7 +210,8 @@ pub fn time_nothing(
     real: &Library,
     stream: StreamName,
     next: (usize, u64),
-    is_behind: impl FnOnce() -> bool,
+    around: Around,
+    is_behind: impl FnOnce(u64) -> bool,
 ) {
     let is_under_way = |timer: &Timer| {
         timer.unit.load(Ordering::Relaxed) == NOTHING && timer.state.load(Ordering::Relaxed) == RECORDED
@@ -193,7 +220,7 @@ pub fn time_nothing(
         return;
     }
     if let Some(timer) = take(timers, context, real)
-        && timer.start(real, stream, NOTHING, true)
+        && timer.start(real, stream, NOTHING, around)
     {
         timer.stop(real, stream, next, is_behind);
     }

@@ -12,7 +12,8 @@
 //! the others retires: from there on an even split is as often too little as too much.
 //!
 //! Where the device time of what has retired is known (`busy_ns`), it replaces what was charged since it was known last; it
-//! is taken for at most the time for which the client was seen busy.
+//! is taken for at most the time for which the client was seen busy. What retires first after it was not known is left as it
+//! was charged.
 
 use crate::event::Observation;
 
@@ -38,6 +39,8 @@ pub(crate) struct Meter {
     retired: Option<u64>,
     /// Last known device time.
     exact: Option<u64>,
+    /// It has not risen since it became known: of what retires next a part may have been charged before.
+    is_fresh: bool,
     /// Charged from samples since.
     sampled: i64,
     /// Seen busy since, with an interval at each end.
@@ -138,17 +141,18 @@ impl Meter {
         if self.counted || self.counts || charge > 0 || self.is_busy {
             self.seen += signed(dt);
         }
-        if let Some(exact) = seen.busy_ns {
-            if let Some(before) = self.exact.filter(|before| exact > *before) {
-                let known = signed(exact - before).min(self.seen + signed(dt));
-                charge += known - self.sampled;
-            }
-            if self.exact.is_none_or(|before| exact > before) {
+        match (self.exact, seen.busy_ns) {
+            (Some(before), Some(exact)) if exact > before => {
+                if !std::mem::take(&mut self.is_fresh) {
+                    let known = signed(exact - before).min(self.seen + signed(dt));
+                    charge += known - self.sampled;
+                }
                 (self.sampled, self.seen) = (0, 0);
                 self.exact = Some(exact);
             }
-        } else {
-            self.exact = None;
+            (None, Some(exact)) => (self.exact, self.is_fresh) = (Some(exact), true),
+            (_, None) => self.exact = None,
+            _ => {}
         }
         charge
     }
@@ -260,8 +264,11 @@ mod tests {
     #[test]
     fn what_is_known_replaces_what_was_sampled() {
         let mut case = Case::new(0);
-        case.seen.busy_ns = Some(5_000);
+        case.seen.busy_ns = Some(4_500);
         case.look(true, false, 0, (0, 0));
+        // What retires first was charged before it was known, in part.
+        case.seen.busy_ns = Some(5_000);
+        assert_eq!(case.look(true, false, 700, (0, 0)), 700);
         let sampled = case.look(true, false, 1000, (0, 0));
         case.seen.busy_ns = Some(5_900);
         let corrected = case.look(true, false, 1000, (0, 0));

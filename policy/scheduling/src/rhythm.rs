@@ -22,6 +22,9 @@ const LEAST: usize = 8;
 const SHORTEST_NS: u64 = 200_000;
 /// A window is at most this part of the time between two wakes.
 const NARROW: u64 = 8;
+/// Who wakes more often is not expected: what others are spared before each wake (half a millisecond) would be more than a
+/// quarter of the time.
+const SHORTEST_PERIOD_NS: u64 = 2_000_000;
 /// So many wakes in a row may fail to come before nothing is expected any more.
 const MISSED: u64 = 4;
 /// Pauses by which it is judged whether they are short as a rule: six of eight.
@@ -105,7 +108,7 @@ impl Rhythm {
             }
             _ => (most - least, Next::Sleep { least, most }),
         };
-        (width <= between / NARROW).then_some(next)
+        (between >= SHORTEST_PERIOD_NS && width <= between / NARROW).then_some(next)
     }
 
     /// In how long it may wake at the earliest, if it sleeps; 0: at any moment.
@@ -251,6 +254,15 @@ mod tests {
             .collect();
         let (rhythm, end) = lived(&wakes, MS);
         assert!(due(&rhythm, end).is_none());
+    }
+
+    #[test]
+    fn who_wakes_all_the_time_is_not_expected() {
+        let every = |period: u64| (1..60u64).map(|n| n * period).collect::<Vec<u64>>();
+        for (period, is_expected) in [(500 * US, false), (MS, false), (2 * MS, true), (3 * MS, true)] {
+            let (rhythm, end) = lived(&every(period), 100 * US);
+            assert_eq!(due(&rhythm, end).is_some(), is_expected, "{period}");
+        }
     }
 
     #[test]

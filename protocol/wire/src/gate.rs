@@ -228,19 +228,19 @@ impl Work {
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self {
-            ns: self.ns.wrapping_add(other.ns),
-            vague_ns: self.vague_ns.wrapping_add(other.vague_ns),
-            units: self.units.wrapping_add(other.units),
+            ns: self.ns.saturating_add(other.ns),
+            vague_ns: self.vague_ns.saturating_add(other.vague_ns),
+            units: self.units.saturating_add(other.units),
         }
     }
 
-    /// What has come since an earlier moment.
+    /// What has come since an earlier moment. Two threads that count at once may lose some: never less than nothing.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Self {
         Self {
-            ns: self.ns.wrapping_sub(earlier.ns),
-            vague_ns: self.vague_ns.wrapping_sub(earlier.vague_ns),
-            units: self.units.wrapping_sub(earlier.units),
+            ns: self.ns.saturating_sub(earlier.ns),
+            vague_ns: self.vague_ns.saturating_sub(earlier.vague_ns),
+            units: self.units.saturating_sub(earlier.units),
         }
     }
 }
@@ -285,6 +285,8 @@ impl Ends {
 
     /// Says so, before the device is told to write the number.
     pub fn write(&self, number: u64, work: Work) {
+        // Whoever reads it meanwhile sees that the number was handed out (see `TimePage::done`).
+        fence(Ordering::Release);
         if let Some(cell) = self.0.get(number as usize % KEPT) {
             cell.write(work);
         }

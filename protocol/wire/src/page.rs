@@ -71,6 +71,9 @@ pub struct GrantLine {
     pub gate: AtomicU32,
     /// [`MEASURED`](crate::gate::MEASURED) and the other flags beside it.
     pub gate_flags: AtomicU32,
+    /// Changes when somebody else came to the device before work that began with [`UNSHARED`](crate::gate::UNSHARED) was
+    /// done.
+    pub spoiled: AtomicU32,
 }
 
 /// The page that the client writes.
