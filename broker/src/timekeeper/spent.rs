@@ -54,7 +54,11 @@ impl Spent {
             (self.any_ns, self.each_ns) = (self.any_ns / 2, self.each_ns / 2);
         }
         let before = std::mem::replace(&mut self.done, done);
-        let retired = done?.since(before?);
+        let Some((done, before)) = done.zip(before) else {
+            self.trusted_ns = 0;
+            return None;
+        };
+        let retired = done.since(before);
         // The numbers are the client's: they may be anything.
         if retired.vague_ns > retired.ns / VAGUE {
             self.trusted_ns = 0;

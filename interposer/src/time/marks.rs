@@ -24,7 +24,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use partage_abi::types::{CuContext, CuDevicePtr, CuResult, CuStream};
 use partage_abi::values::{CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE, CU_STREAM_CAPTURE_MODE_RELAXED};
-use partage_protocol::gate::{self, HEARTBEAT_NS, KEPT, LANES, MARKS_BYTES, TimePage, UNSHARED};
+use partage_protocol::gate::{self, HEARTBEAT_NS, KEPT, LANES, MARKS_BYTES, TimePage, UNKNOWN_NS, UNSHARED};
 
 use partage_protocol::page::BrokerPage;
 use partage_records::length::Length;
@@ -49,8 +49,6 @@ const LONG_NS: u64 = 100_000;
 /// Primes: programs repeat themselves, and slices fit so many units, often in powers of two.
 const TIMED: u64 = 31;
 const TIMED_UNSURE: u64 = 7;
-/// What is not known of a unit that was never timed counts as at least so much, in nanoseconds.
-const UNKNOWN_NS: u64 = 1_000_000;
 /// The owner of a lane whose stream is gone, or will be captured: it belongs to nobody once its work has retired.
 const ORPHAN: u64 = u64::MAX;
 
@@ -146,7 +144,6 @@ pub fn before(
     let vague_ns = match expected {
         Some(length) if length.is_sure && !overlaps => 0,
         Some(_) => ns,
-        // It may take anything.
         None => ns.max(UNKNOWN_NS),
     };
     let work = gate::Work { ns, vague_ns, units: 1 };

@@ -212,6 +212,9 @@ impl Lane {
     }
 }
 
+/// What is not known of a unit that was never timed counts as at least so much, in nanoseconds: it may take anything.
+pub const UNKNOWN_NS: u64 = 1_000_000;
+
 /// An amount of work, counted from the beginning of the client: what was given to a lane by some moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Work {
@@ -333,18 +336,25 @@ impl TimePage {
         self.lanes.iter().take_while(is_used)
     }
 
-    /// What has retired since the client began. `None`: a queue is too long to tell.
+    /// What has retired since the client began. `None`: a queue is too long to tell, or work without a lane may be under way.
     pub fn done(&self) -> Option<Work> {
-        self.used()
-            .zip(&self.ends)
-            .try_fold(Work::default(), |sum, (lane, ends)| {
-                let ended = lane.ended.load(Ordering::Acquire);
-                let done = ends.of(ended);
-                // Read after it: another batch may have taken its place meanwhile.
-                fence(Ordering::Acquire);
-                let ahead = lane.submitted.load(Ordering::Acquire).wrapping_sub(ended);
-                (ahead < KEPT as u64).then(|| sum.plus(done))
-            })
+        let unlaned = self.unlaned.load(Ordering::Acquire);
+        if unlaned != self.unlaned_ended.load(Ordering::Acquire) {
+            return None;
+        }
+        // Of what came and went without a lane nobody knows what it took.
+        let without = Work {
+            vague_ns: unlaned.saturating_mul(UNKNOWN_NS),
+            ..Work::default()
+        };
+        self.used().zip(&self.ends).try_fold(without, |sum, (lane, ends)| {
+            let ended = lane.ended.load(Ordering::Acquire);
+            let done = ends.of(ended);
+            // Read after it: another batch may have taken its place meanwhile.
+            fence(Ordering::Acquire);
+            let ahead = lane.submitted.load(Ordering::Acquire).wrapping_sub(ended);
+            (ahead < KEPT as u64).then(|| sum.plus(done))
+        })
     }
 
     /// In how many lanes work has begun that has not ended.

@@ -208,6 +208,31 @@ fn what_retired_work_took_is_what_is_charged() {
 }
 
 #[test]
+fn launches_without_a_lane_are_nothing_that_is_known() {
+    let (pages, _descriptors) = PagePair::create(ClientId(1), 1).expect("pages");
+    let page = &pages.time().devices[0];
+    show_busy(&pages, true);
+    let mut spent = Spent::default();
+    let mut done = gate::Work::default();
+    let mut look = |now: u64, launched: u64, ended: u64| {
+        done = done.plus(gate::Work {
+            ns: 4 * MS,
+            vague_ns: 0,
+            units: 1,
+        });
+        page.ends[0].write(page.lanes[0].ended.load(Ordering::SeqCst), done);
+        page.unlaned.store(launched, Ordering::SeqCst);
+        page.unlaned_ended.store(ended, Ordering::SeqCst);
+        spent.look(page, now * MS).is_some()
+    };
+    assert!(!look(0, 0, 0) && look(4, 0, 0));
+    assert!(!look(8, 1, 0), "under way");
+    assert!(!look(12, 1, 1) && look(16, 1, 1), "over");
+    // It came and went between two looks.
+    assert!(!look(20, 2, 2) && look(24, 2, 2));
+}
+
+#[test]
 fn a_cap_closes_the_gate_for_the_rest_of_each_period_and_wakes_who_waits() {
     let bench = Bench::default();
     let mut keeper = Keeper::new(bench.clone());
