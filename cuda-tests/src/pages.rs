@@ -60,10 +60,15 @@ impl Pages {
         &self.client().time.devices[device]
     }
 
-    /// Closes the gate; the broker counts as alive for the hour.
-    pub fn close(&self, device: usize) {
+    /// Has a broker that is stopped count as alive for the hour, however long this machine takes.
+    pub fn keep_alive(&self) {
         let heartbeat = now_ns() + 3_600_000_000_000;
         self.broker().head.heartbeat_ns.store(heartbeat, Ordering::Relaxed);
+    }
+
+    /// Closes the gate, and keeps the broker alive.
+    pub fn close(&self, device: usize) {
+        self.keep_alive();
         gate::close(&self.line(device).gate);
         self.barrier();
     }
@@ -154,6 +159,18 @@ fn map(file: &File, length: usize) -> *mut libc::c_void {
     memory
 }
 
+/// Whether every thread of a process is stopped.
+fn stands_still(pid: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+    let state = |thread: std::fs::DirEntry| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit(')')
+            .next()
+            .is_some_and(|rest| rest.trim_start().starts_with('T'))
+    };
+    threads.flatten().all(state)
+}
+
 /// A broker that is stopped; it goes on when this goes.
 pub struct Stopped(u32);
 
@@ -166,6 +183,8 @@ impl Stopped {
         let pid = rig.broker_pid_quick().expect("a broker runs");
         // SAFETY: the pid of this rig's broker, which does not end while it has a client.
         unsafe { libc::kill(pid as libc::pid_t, libc::SIGSTOP) };
+        // The signal is only sent: what a thread of it still writes would come after what the test does.
+        rig.eventually(SOON, "the broker stops", || stands_still(pid));
         Self(pid)
     }
 }

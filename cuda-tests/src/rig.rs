@@ -301,18 +301,24 @@ impl Rig {
             })
     }
 
-    /// Waits until `condition` holds; says how long that took.
+    /// Waits until `condition` holds; says how long that took. What comes after `limit` is noted and is no failure: the
+    /// processors of the machine that runs this may be somebody else's for seconds, and speed is a benchmark's affair.
     ///
     /// # Panics
-    /// When it does not within `limit`.
+    /// When it does not hold within [`PATIENCE`] beyond `limit`.
     #[track_caller]
     pub fn eventually(&self, limit: Duration, what: &str, mut condition: impl FnMut() -> bool) -> Duration {
         let start = Instant::now();
         loop {
             if condition() {
-                return start.elapsed();
+                let took = start.elapsed();
+                if took > limit {
+                    self.note(format!("{what}: after {took:?}, expected within {limit:?}"));
+                }
+                return took;
             }
-            assert!(start.elapsed() < limit, "{what}: not within {limit:?}");
+            let most = limit + PATIENCE;
+            assert!(start.elapsed() < most, "{what}: not within {most:?}");
             std::thread::sleep(Duration::from_millis(10));
         }
     }

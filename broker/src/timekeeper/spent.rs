@@ -4,71 +4,149 @@
 //! The client knows by events how long its units take when they have the device for themselves, and says with each batch
 //! what it gave to the device ([`Work`]). What has retired took that, whoever had slices in between, and however late the
 //! broker or the client came: the one measure that neither a busy processor nor a neighbour changes. Batches of one lane
-//! run one after the other. Where several lanes run, what each took is laid over the others as often as lanes were seen to
-//! run together:
+//! run one after the other. Where n lanes ran together, each counts for an n-th:
 //!
 //! ```text
-//!   time += Σ retired · (time in which any lane ran) / Σ (time in which each ran)
+//!   time += Σ over lanes: retired · mean of 1/n over the looks that found the lane running since it last retired
 //! ```
-//! Nothing is said while a part of what retires is of units that are not known ([`VAGUE`]), and until some time after.
+//! A look finds a lane the more often the longer it runs, so this is without bias however far looks are apart. Nothing is
+//! said while a part of what retires is of units that are not known ([`VAGUE`]), and until some time after.
 
-use partage_protocol::gate::{TimePage, Work};
+use partage_protocol::gate::{LANES, Progress, TimePage, Work};
 
 /// What retired is known if at most one part of so many is of units that are not.
 const VAGUE: u64 = 64;
 /// After something unknown retired, so much has to retire that is known, in nanoseconds.
 const TRUST_NS: u64 = 2_000_000;
-/// For so long it is remembered how many lanes ran together, in nanoseconds.
+/// Of so much work, in nanoseconds, it is remembered what part was its own; and the longest time that a look speaks for.
 const MEMORY_NS: u64 = 20_000_000;
+/// A whole lane, in the unit of parts.
+const WHOLE: u128 = 1 << 20;
 
 /// What is known of one client on one device.
 #[derive(Clone, Debug, Default)]
 pub struct Spent {
-    /// What had retired at the last look.
-    done: Option<Work>,
+    lanes: [Lane; LANES],
+    /// The client was looked at before.
+    is_known: bool,
+    /// What had retired of work without a lane. `None`: some was under way.
+    unlaned: Option<Work>,
+    /// Lanes that ran at the last look.
+    running: usize,
+    last_ns: u64,
     /// Device time of what retired, since the client is known.
     busy_ns: u64,
     /// What retired and was known since something was not.
     trusted_ns: u64,
-    last_ns: u64,
-    /// Time in which any lane ran, and the sum over the lanes.
-    any_ns: u64,
-    each_ns: u64,
+    /// What was its own of the work that retired of late, for what came and went between two looks: where nothing followed
+    /// in its lane, and where something did.
+    recent: [Parts; 2],
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Lane {
+    /// What had retired at the last look. `None`: nobody could say.
+    done: Option<Work>,
+    is_running: bool,
+    /// Since it last retired.
+    parts: Parts,
+}
+
+/// What part of the time in which a lane ran, or of its work, was its own.
+#[derive(Clone, Copy, Debug, Default)]
+struct Parts {
+    ran_ns: u128,
+    own: u128,
+}
+
+impl Default for Lane {
+    fn default() -> Self {
+        Self {
+            // Nothing, before the first.
+            done: Some(Work::default()),
+            is_running: false,
+            parts: Parts::default(),
+        }
+    }
+}
+
+impl Parts {
+    fn add(&mut self, ns: u64, running: usize) {
+        self.ran_ns += u128::from(ns);
+        self.own += u128::from(ns) * WHOLE / running.max(1) as u128;
+    }
+
+    /// So much of the work that retired was its own.
+    fn learn(&mut self, ns: u64, own_ns: u64) {
+        self.ran_ns += u128::from(ns);
+        self.own += u128::from(own_ns) * WHOLE;
+        if self.ran_ns > u128::from(MEMORY_NS) {
+            (self.ran_ns, self.own) = (self.ran_ns / 2, self.own / 2);
+        }
+    }
+
+    fn of(&self, ns: u64) -> Option<u64> {
+        let own = u128::from(ns).checked_mul(self.own)? / (self.ran_ns * WHOLE).max(1);
+        (self.ran_ns > 0).then(|| u64::try_from(own).unwrap_or(ns).min(ns))
+    }
 }
 
 impl Spent {
     /// Looks at the client's page. Answers the device time that its work took since it is known, if that is known of all
     /// that has retired of late.
     pub fn look(&mut self, page: &TimePage, now: u64) -> Option<u64> {
-        self.book(page.done(), page.running(), now)
+        let unlaned = page.done_unlaned();
+        let mut seen = [Progress::default(); LANES];
+        let mut used = 0;
+        for (seen, progress) in seen.iter_mut().zip(page.progress()) {
+            *seen = progress;
+            used += 1;
+        }
+        self.book(&seen[..used], unlaned, now)
     }
 
-    fn book(&mut self, done: Option<Work>, running: u64, now: u64) -> Option<u64> {
-        let dt = now.saturating_sub(self.last_ns).min(MEMORY_NS);
+    fn book(&mut self, seen: &[Progress], unlaned: Option<Work>, now: u64) -> Option<u64> {
+        let half = now.saturating_sub(self.last_ns).min(MEMORY_NS) / 2;
         self.last_ns = now;
-        if running > 0 {
-            self.any_ns += dt;
-            self.each_ns += dt * running;
+        let before = self.running;
+        self.running = seen.iter().filter(|progress| progress.is_running).count();
+        let was_known = std::mem::replace(&mut self.is_known, true);
+        let retired_unlaned = unlaned.zip(std::mem::replace(&mut self.unlaned, unlaned));
+        let mut retired = retired_unlaned.map(|(now, before)| now.since(before));
+        let mut own_ns = 0_u64;
+        for (lane, progress) in self.lanes.iter_mut().zip(seen) {
+            // Half the time since the last look was as that one found it, the other half as this one does.
+            if lane.is_running {
+                lane.parts.add(half, before);
+            }
+            let new = progress.done.zip(std::mem::replace(&mut lane.done, progress.done));
+            let new = new.filter(|_| was_known).map(|(now, before)| now.since(before));
+            if let Some(new) = new.filter(|new| new.ns > 0) {
+                let recent = &mut self.recent[usize::from(progress.is_running)];
+                let own = match lane.parts.of(new.ns) {
+                    Some(own) => {
+                        recent.learn(new.ns, own);
+                        own
+                    }
+                    None => recent.of(new.ns).unwrap_or(new.ns),
+                };
+                own_ns = own_ns.saturating_add(own);
+                lane.parts = Parts::default();
+            }
+            if progress.is_running {
+                lane.parts.add(half, self.running);
+            }
+            lane.is_running = progress.is_running;
+            retired = retired.zip(new).map(|(sum, new)| sum.plus(new));
         }
-        if self.any_ns > MEMORY_NS {
-            (self.any_ns, self.each_ns) = (self.any_ns / 2, self.each_ns / 2);
-        }
-        let before = std::mem::replace(&mut self.done, done);
-        let Some((done, before)) = done.zip(before) else {
-            self.trusted_ns = 0;
-            return None;
-        };
-        let retired = done.since(before);
+        self.busy_ns = self.busy_ns.saturating_add(own_ns);
         // The numbers are the client's: they may be anything.
-        if retired.vague_ns > retired.ns / VAGUE {
-            self.trusted_ns = 0;
-        } else {
-            self.trusted_ns = self.trusted_ns.saturating_add(retired.ns);
+        match retired {
+            Some(retired) if retired.vague_ns <= retired.ns / VAGUE => {
+                self.trusted_ns = self.trusted_ns.saturating_add(retired.ns);
+            }
+            _ => self.trusted_ns = 0,
         }
-        let part = u128::from(retired.ns) * u128::from(self.any_ns.max(1)) / u128::from(self.each_ns.max(1));
-        self.busy_ns = self
-            .busy_ns
-            .saturating_add(u64::try_from(part).unwrap_or(retired.ns).min(retired.ns));
         (self.trusted_ns >= TRUST_NS).then_some(self.busy_ns)
     }
 }
@@ -79,29 +157,49 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
+    #[derive(Default)]
     struct Case {
         spent: Spent,
         now: u64,
-        done: Work,
+        done: [Work; 4],
     }
 
     impl Case {
         fn new() -> Self {
-            let mut case = Self {
-                spent: Spent::default(),
-                now: 0,
-                done: Work::default(),
-            };
-            assert_eq!(case.look(0, 0, 0), None, "nothing is known before the second look");
+            let mut case = Self::default();
+            assert_eq!(
+                case.look([0; 4], 0, [false; 4]),
+                None,
+                "nothing is known before the second look"
+            );
             case
         }
 
-        /// A tenth of a millisecond later so much has retired.
-        fn look(&mut self, ns: u64, vague_ns: u64, running: u64) -> Option<u64> {
+        /// A tenth of a millisecond later so much has retired in each lane, and those run.
+        fn look(&mut self, ns: [u64; 4], vague_ns: u64, is_running: [bool; 4]) -> Option<u64> {
             self.now += MS / 10;
-            let units = u64::from(ns > 0);
-            self.done = self.done.plus(Work { ns, vague_ns, units });
-            self.spent.book(Some(self.done), running, self.now)
+            for (done, ns) in self.done.iter_mut().zip(ns) {
+                let (vague_ns, units) = (vague_ns.min(ns), u64::from(ns > 0));
+                *done = done.plus(Work { ns, vague_ns, units });
+            }
+            self.show(is_running)
+        }
+
+        fn show(&mut self, is_running: [bool; 4]) -> Option<u64> {
+            let seen: Vec<Progress> = self
+                .done
+                .iter()
+                .zip(is_running)
+                .map(|(done, is_running)| Progress {
+                    done: Some(*done),
+                    is_running,
+                })
+                .collect();
+            self.spent.book(&seen, Some(Work::default()), self.now)
+        }
+
+        fn one(&mut self, ns: u64, vague_ns: u64) -> Option<u64> {
+            self.look([ns, 0, 0, 0], vague_ns, [true, false, false, false])
         }
     }
 
@@ -109,52 +207,151 @@ mod tests {
     fn what_one_lane_retires_is_what_it_took() {
         let mut case = Case::new();
         for _ in 0..20 {
-            case.look(MS / 8, 0, 1);
+            case.one(MS / 8, 0);
         }
-        assert_eq!(case.look(0, 0, 1), Some(20 * MS / 8));
-        assert_eq!(case.look(7, 0, 0), Some(20 * MS / 8 + 7));
+        assert_eq!(case.one(0, 0), Some(20 * MS / 8));
+        assert_eq!(case.look([7, 0, 0, 0], 0, [false; 4]), Some(20 * MS / 8 + 7));
     }
 
     #[test]
     fn lanes_that_run_together_took_the_time_once() {
         let mut case = Case::new();
         for _ in 0..1_000 {
-            case.look(4 * MS / 10, 0, 4);
+            case.look([MS / 10; 4], 0, [true; 4]);
         }
-        let busy = case.look(0, 0, 4).expect("known");
-        assert!((99 * MS..=100 * MS).contains(&busy), "{busy}");
-        // One after the other, soon each counts for itself.
-        for _ in 0..5_000 {
-            case.look(MS / 10, 0, 1);
+        let busy = case.look([0; 4], 0, [true; 4]).expect("known");
+        assert!((99 * MS..=101 * MS).contains(&busy), "{busy}");
+        // One after the other each counts for itself at once.
+        case.look([MS / 10; 4], 0, [true, false, false, false]);
+        let busy = case.one(0, 0).expect("known");
+        for _ in 0..1_000 {
+            case.one(MS / 10, 0);
         }
-        let later = case.look(0, 0, 1).expect("known") - busy;
-        assert!((475 * MS..=500 * MS).contains(&later), "{later}");
+        assert_eq!(case.one(0, 0), Some(busy + 100 * MS));
     }
 
     #[test]
     fn what_is_not_known_says_nothing_until_enough_is() {
         let mut case = Case::new();
         for _ in 0..30 {
-            case.look(MS / 10, 0, 1);
+            case.one(MS / 10, 0);
         }
-        assert!(case.look(0, 0, 1).is_some());
-        assert_eq!(case.look(MS, MS / 10, 1), None);
+        assert!(case.one(0, 0).is_some());
+        assert_eq!(case.one(MS, MS / 10), None);
         for _ in 0..19 {
-            assert_eq!(case.look(MS / 10, 0, 1), None);
+            assert_eq!(case.one(MS / 10, 0), None);
         }
-        assert!(case.look(MS / 10, 0, 1).is_some());
+        assert!(case.one(MS / 10, 0).is_some());
         // A queue that is too long to tell.
         case.now += 1;
-        assert_eq!(case.spent.book(None, 1, case.now), None);
-        assert_eq!(case.look(MS, 0, 1), None);
+        let unclear = [Progress {
+            done: None,
+            is_running: true,
+        }];
+        assert_eq!(case.spent.book(&unclear, Some(Work::default()), case.now), None);
+        assert_eq!(case.one(MS, 0), None);
+        for _ in 0..3 {
+            case.one(MS, 0);
+        }
+        assert!(case.one(0, 0).is_some());
+        // Work without a lane.
+        assert_eq!(case.spent.book(&[], None, case.now + 1), None);
     }
 
     #[test]
     fn numbers_that_cannot_be_break_nothing() {
         let mut case = Case::new();
         for ns in [u64::MAX, 1, u64::MAX / 2, 0, u64::MAX] {
-            case.look(ns, 0, u64::from(ns % 3 == 0) * 16);
+            case.look([ns; 4], 0, [ns % 3 == 0; 4]);
         }
-        assert!(case.look(u64::MAX, 0, 1).is_some_and(|busy| busy > MS));
+        assert!(case.one(u64::MAX, 0).is_some_and(|busy| busy > MS));
+        case.now = 0;
+        case.one(MS, 0);
+    }
+
+    /// A small random source.
+    struct Random(u64);
+
+    impl Random {
+        fn between(&mut self, least: u64, most: u64) -> u64 {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            least + (self.0 >> 33) % (most - least + 1)
+        }
+    }
+
+    /// A stream on a device that runs those of a client beside each other: when each of its units begins and ends.
+    fn units(random: &mut Random, turns: u64, unit_ns: u64, gap_ns: u64) -> Vec<(u64, u64)> {
+        let mut units = Vec::new();
+        for turn in 0..turns {
+            // A turn of 4 ms in every 10 ms; streams begin and end as their launches come.
+            let mut at = turn * 10 * MS + random.between(0, 300_000);
+            while at < turn * 10 * MS + 4 * MS {
+                units.push((at, at + unit_ns));
+                at += unit_ns + random.between(0, gap_ns);
+            }
+        }
+        units
+    }
+
+    fn error_ppm(seed: u64, streams: usize, unit_ns: u64, gap_ns: u64, looks_ns: (u64, u64)) -> u64 {
+        const TURNS: u64 = 400;
+        let mut random = Random(seed);
+        let lanes: Vec<_> = (0..streams)
+            .map(|_| units(&mut random, TURNS, unit_ns, gap_ns))
+            .collect();
+        let mut all: Vec<(u64, u64)> = lanes.iter().flatten().copied().collect();
+        all.sort_unstable();
+        let mut reached = 0;
+        let union: u64 = all
+            .iter()
+            .map(|&(begin, end)| {
+                let own = end.saturating_sub(begin.max(reached));
+                reached = reached.max(end);
+                own
+            })
+            .sum();
+        let mut case = Case::new();
+        case.now = 0;
+        while case.now < TURNS * 10 * MS {
+            case.now += random.between(looks_ns.0, looks_ns.1);
+            let mut is_running = [false; 4];
+            for (lane, units) in lanes.iter().enumerate() {
+                let ended = units.partition_point(|unit| unit.1 <= case.now);
+                case.done[lane] = Work {
+                    ns: ended as u64 * unit_ns,
+                    vague_ns: 0,
+                    units: ended as u64,
+                };
+                is_running[lane] = units.get(ended).is_some_and(|unit| unit.0 <= case.now);
+            }
+            case.show(is_running);
+        }
+        let busy = case.show([false; 4]).expect("known");
+        busy.abs_diff(union) * 1_000_000 / union
+    }
+
+    /// Four seconds of the device, of which its streams have two fifths.
+    #[test]
+    fn streams_beside_each_other_are_charged_what_they_took_together() {
+        const LENGTHS: [(u64, u64); 5] = [
+            (20_000, 2_000),
+            (200_000, 0),
+            (200_000, 20_000),
+            (500_000, 100_000),
+            (MS, 0),
+        ];
+        // Looks as often as they are to be, and as late as a busy machine makes them.
+        for (looks, most_ppm) in [((50_000, 150_000), 5_000), ((100_000, 500_000), 20_000)] {
+            for (unit_ns, gap_ns) in LENGTHS {
+                for (streams, seed) in [1, 2, 4].into_iter().zip(1..) {
+                    let error = error_ppm(seed, streams, unit_ns, gap_ns, looks);
+                    let most_ppm = if streams == 1 { 0 } else { most_ppm };
+                    assert!(
+                        error <= most_ppm,
+                        "{streams} streams of {unit_ns} and {gap_ns} ns, looks {looks:?}: {error} ppm"
+                    );
+                }
+            }
+        }
     }
 }

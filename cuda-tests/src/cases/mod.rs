@@ -2,6 +2,7 @@
 //! The bodies: one file per chapter.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::RwLock;
 
 use crate::rig::{Driver, Rig, Spec};
 
@@ -39,6 +40,9 @@ pub struct Case {
     pub spec: Spec,
     /// Runs on the simulated driver only, and why.
     pub simulated_only: Option<&'static str>,
+    /// Runs while no other case does: it holds device time against promises, and who else wants the processors of this
+    /// machine can only disturb.
+    pub is_alone: bool,
     /// The body; it panics when the promise does not hold.
     pub body: fn(&Rig),
 }
@@ -54,6 +58,7 @@ impl Case {
                 idle_exit: 60,
             },
             simulated_only: None,
+            is_alone: false,
             body,
         }
     }
@@ -62,6 +67,13 @@ impl Case {
     #[must_use]
     pub const fn simulated(mut self, why: &'static str) -> Self {
         self.simulated_only = Some(why);
+        self
+    }
+
+    /// Wants this machine for itself.
+    #[must_use]
+    pub const fn alone(mut self) -> Self {
+        self.is_alone = true;
         self
     }
 }
@@ -163,7 +175,15 @@ pub fn main() -> std::process::ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
+/// Held by every case that runs: alone by those that want this machine for themselves.
+static TURN: RwLock<()> = RwLock::new(());
+
 fn run(case: &Case) -> Result<(), libtest_mimic::Failed> {
+    // A case that panics is caught below, so that nothing is poisoned.
+    let (_alone, _beside) = match case.is_alone {
+        true => (TURN.write().ok(), None),
+        false => (None, TURN.read().ok()),
+    };
     std::panic::catch_unwind(AssertUnwindSafe(|| (case.body)(&Rig::new(case.spec)))).map_err(|panic| {
         let text = panic
             .downcast_ref::<String>()

@@ -296,6 +296,15 @@ impl Ends {
     }
 }
 
+/// How far a lane has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// What has retired since the client began. `None`: the queue is too long to tell.
+    pub done: Option<Work>,
+    /// Work has begun that has not ended.
+    pub is_running: bool,
+}
+
 /// What a client says about its time on one device. Its first [`MARKS_BYTES`] are a page of their own, so that they can be
 /// registered with the driver.
 #[repr(C, align(4096))]
@@ -336,24 +345,29 @@ impl TimePage {
         self.lanes.iter().take_while(is_used)
     }
 
-    /// What has retired since the client began. `None`: a queue is too long to tell, or work without a lane may be under way.
-    pub fn done(&self) -> Option<Work> {
+    /// What has retired of work without a lane, since the client began. `None`: some may be under way.
+    pub fn done_unlaned(&self) -> Option<Work> {
         let unlaned = self.unlaned.load(Ordering::Acquire);
-        if unlaned != self.unlaned_ended.load(Ordering::Acquire) {
-            return None;
-        }
         // Of what came and went without a lane nobody knows what it took.
-        let without = Work {
+        let work = Work {
             vague_ns: unlaned.saturating_mul(UNKNOWN_NS),
             ..Work::default()
         };
-        self.used().zip(&self.ends).try_fold(without, |sum, (lane, ends)| {
+        (unlaned == self.unlaned_ended.load(Ordering::Acquire)).then_some(work)
+    }
+
+    /// Each lane that was ever used.
+    pub fn progress(&self) -> impl Iterator<Item = Progress> {
+        self.used().zip(&self.ends).map(|(lane, ends)| {
+            // First: what ends meanwhile has retired and is told.
+            let is_running = lane.has_begun();
             let ended = lane.ended.load(Ordering::Acquire);
             let done = ends.of(ended);
             // Read after it: another batch may have taken its place meanwhile.
             fence(Ordering::Acquire);
             let ahead = lane.submitted.load(Ordering::Acquire).wrapping_sub(ended);
-            (ahead < KEPT as u64).then(|| sum.plus(done))
+            let done = (ahead < KEPT as u64).then_some(done);
+            Progress { done, is_running }
         })
     }
 
