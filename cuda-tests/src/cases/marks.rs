@@ -303,11 +303,19 @@ fn depth(rig: &Rig) {
         if let Some(answer) = client.try_answer() {
             break answer;
         }
-        let lanes = page.lanes.iter().map(|lane| {
-            let ended = lane.ended.load(Ordering::Acquire);
-            lane.submitted.load(Ordering::Acquire).saturating_sub(ended)
-        });
-        deepest = lanes.sum::<u64>().max(deepest);
+        let ended = || {
+            page.lanes
+                .iter()
+                .map(|lane| lane.ended.load(Ordering::Acquire))
+                .sum::<u64>()
+        };
+        let before = ended();
+        let lanes = page.lanes.iter();
+        let submitted = lanes.map(|lane| lane.submitted.load(Ordering::Acquire)).sum::<u64>();
+        // What ended between the two looks was not in flight beside the rest.
+        if ended() == before {
+            deepest = submitted.saturating_sub(before).max(deepest);
+        }
         std::thread::yield_now();
     };
     assert_eq!(answer, "spins 0");
