@@ -47,6 +47,7 @@ pub struct Config {
     /// A job that was idle for less than this still wants the device: gaps between two launches are no end of work.
     pub think_ns: u64,
     /// A job that was idle for less than this and comes back has all that it was owed; after longer sleep one request of it.
+    /// In Turns it wants the device all the while: a processor that is taken away costs no share.
     pub nap_ns: u64,
     /// Who has the turn and is idle for this long gives it up.
     pub release_ns: u64,
@@ -87,7 +88,7 @@ impl Default for Config {
             turns_efficiency_ppm: 950_000,
             turns_unit_ns: 20 * MS,
             think_ns: 200 * US,
-            nap_ns: 2 * MS,
+            nap_ns: 5 * MS,
             release_ns: 100 * US,
             run_ahead_ns: 2 * MS,
             watch_drain_ns: 50 * US,

@@ -192,8 +192,14 @@ impl Device {
         for job in gangs {
             self.contest.limit_claim(*job, self.quantum_ns);
         }
+        // Who takes turns wanted the device without pause until now: that its next launch is late is no end of work.
+        let think_ns = if self.is_turns() {
+            config.nap_ns
+        } else {
+            config.think_ns
+        };
         for (job, member) in &self.members {
-            let is_over = !member.is_busy() && (member.is_capped() || !member.wanted_within(config.think_ns, now));
+            let is_over = !member.is_busy() && (member.is_capped() || !member.wanted_within(think_ns, now));
             if is_over && self.contest.lag(*job) >= 0 {
                 self.contest.leave(*job);
             }

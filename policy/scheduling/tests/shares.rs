@@ -5,7 +5,7 @@ mod model;
 
 use model::client::Program;
 use model::measure::shares;
-use model::programs::{bursts, saturating};
+use model::programs::{bursts, late, saturating};
 use model::{MS, S, US, World};
 
 /// The longest part of a percentage point that shares may be off over a second, beside the units.
@@ -119,6 +119,22 @@ fn weights_of_four_unlike_jobs_hold_over_every_second() {
         let weights = [5, 15, 30, 50].iter().enumerate();
         let jobs: Vec<(u32, u64)> = weights.map(|(i, weight)| (*weight, lengths[(i + turn) % 4])).collect();
         judge(&format!("5/15/30/50, mixed {turn}"), &jobs);
+    }
+}
+
+/// A program whose processor is taken away for some milliseconds at times launches late, and wants the device all the same.
+#[test]
+fn late_launches_cost_no_share() {
+    heading();
+    for (weights, wanted) in [([900, 100], 0.9), ([300, 100], 0.75)] {
+        let mut world = World::new(5, 1, true);
+        let heavy = world.weighted(weights[0], late(500 * US, 80, (MS, 4 * MS)));
+        let light = world.weighted(weights[1], saturating(500 * US));
+        world.run_until(2 * S);
+        let measured = shares(&mut world, &[heavy, light], &[wanted, 1.0 - wanted], SECONDS);
+        println!("late launches, {weights:?}: {measured:?}");
+        assert!((measured.mean[0] - wanted).abs() <= 0.003, "{weights:?}: {measured:?}");
+        assert!(measured.used >= 0.97, "{measured:?}");
     }
 }
 

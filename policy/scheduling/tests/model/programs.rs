@@ -10,6 +10,19 @@ pub fn saturating(length_ns: u64) -> Program {
     Box::new(move |_, _| kernel(length_ns))
 }
 
+/// The same, but after so many kernels, more or less, the next launch is late by some time.
+pub fn late(length_ns: u64, kernels: u64, by_ns: (u64, u64)) -> Program {
+    let mut left = kernels;
+    Box::new(move |_, random| {
+        if left > 0 {
+            left -= 1;
+            return kernel(length_ns);
+        }
+        left = random.between(kernels / 2, kernels * 3 / 2);
+        Step::Cpu(random.between(by_ns.0, by_ns.1))
+    })
+}
+
 /// A fixed amount of work without pause.
 pub fn amount(length_ns: u64, count: u64) -> Program {
     bursts(length_ns, count, 0, 1)
