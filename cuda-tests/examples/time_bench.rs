@@ -18,6 +18,9 @@ use partage_tests::truth::Truth;
 const MILLISECOND: u64 = 1_000_000;
 /// Device time before anything is measured: jobs that saturate a device take turns after a quarter of a second.
 const WARM_UP: u64 = 1_500 * MILLISECOND;
+/// After which clients that have attached are idle: their memory is measured, and the broker looks less and less often at
+/// devices on which nobody wants anything.
+const SETTLE: Duration = Duration::from_secs(8);
 /// For how long the broker's processor time is measured.
 const WINDOW: Duration = Duration::from_secs(4);
 
@@ -129,6 +132,7 @@ fn broker(clients: usize) {
     {
         // Of two jobs where there are two: a job alone has nobody to be judged against.
         let _crowds = [crowd(clients.div_ceil(2)), crowd(clients / 2)];
+        std::thread::sleep(SETTLE);
         report(&rig, &format!("broker, {clients} client(s), idle"));
     }
     if clients < 2 {
