@@ -27,6 +27,7 @@ pub fn cases() -> Vec<Case> {
         Case::new("marks::threads_and_streams_come_and_go", threads).simulated(PAGES),
         Case::new("marks::lengths_of_units_are_learnt", lengths).simulated(PAGES),
         Case::new("marks::work_in_flight_is_bounded_in_time", depth).simulated(PAGES),
+        Case::new("marks::long_units_wait_behind_one_and_not_behind_eight", long_units).simulated(PAGES),
         Case::new("marks::a_bound_never_holds_work_for_ever", stall).simulated(PAGES),
         Case::new("marks::a_context_takes_its_marks_with_it", contexts).simulated(PAGES),
     ]
@@ -284,34 +285,28 @@ fn lengths(rig: &Rig) {
     wait_until_idle(rig, &pages);
 }
 
-/// Has the client learn that its kernels take two tenths of a millisecond, and bounds what it may have in flight.
-fn bounded(client: &mut Client, pages: &Pages) {
+/// Has the client learn how long its kernels take, and bounds what it may have in flight.
+fn bounded(client: &mut Client, pages: &Pages, length_ns: u64) {
     for _ in 0..4 {
-        client.expect("spins 4 200000", "spins 0");
+        client.expect(&format!("spins 4 {length_ns}"), "spins 0");
         client.expect("do stream_sync", "do 0");
     }
     pages.line(0).depth_ns.store(500_000, Ordering::Relaxed);
 }
 
-fn depth(rig: &Rig) {
-    let (mut client, pages, _stopped) = measured(rig);
-    bounded(&mut client, &pages);
+/// Lets so many kernels of one length through the bound; answers how many were in flight at most.
+fn deepest(client: &mut Client, pages: &Pages, kernels: u64, length_ns: u64) -> u64 {
     let page = pages.time(0);
-    client.tell("spins 400 200000");
     let mut deepest = 0;
+    client.tell(&format!("spins {kernels} {length_ns}"));
     let answer = loop {
         if let Some(answer) = client.try_answer() {
             break answer;
         }
-        let ended = || {
-            page.lanes
-                .iter()
-                .map(|lane| lane.ended.load(Ordering::Acquire))
-                .sum::<u64>()
-        };
+        let ended = || -> u64 { page.lanes.iter().map(|lane| lane.ended.load(Ordering::Acquire)).sum() };
         let before = ended();
         let lanes = page.lanes.iter();
-        let submitted = lanes.map(|lane| lane.submitted.load(Ordering::Acquire)).sum::<u64>();
+        let submitted: u64 = lanes.map(|lane| lane.submitted.load(Ordering::Acquire)).sum();
         // What ended between the two looks was not in flight beside the rest.
         if ended() == before {
             deepest = submitted.saturating_sub(before).max(deepest);
@@ -319,12 +314,18 @@ fn depth(rig: &Rig) {
         std::thread::yield_now();
     };
     assert_eq!(answer, "spins 0");
-    assert!(
-        (2..=10).contains(&deepest),
-        "{deepest} batches of one kernel were in flight"
-    );
-    assert!(page.waited_ns.load(Ordering::Relaxed) > 0);
     client.expect("do stream_sync", "do 0");
+    deepest
+}
+
+fn depth(rig: &Rig) {
+    let (mut client, pages, _stopped) = measured(rig);
+    bounded(&mut client, &pages, 200_000);
+    let page = pages.time(0);
+    // Twice the bound, and one that is being launched.
+    let short = deepest(&mut client, &pages, 400, 200_000);
+    assert!((2..=7).contains(&short), "{short} of 0.2 ms");
+    assert!(page.waited_ns.load(Ordering::Relaxed) > 0);
     wait_until_idle(rig, &pages);
     // Without a bound nothing waits.
     pages.line(0).depth_ns.store(UNBOUNDED, Ordering::Relaxed);
@@ -334,9 +335,18 @@ fn depth(rig: &Rig) {
     assert_eq!(page.waited_ns.load(Ordering::Relaxed), waited);
 }
 
+/// The next behind the one that runs; beside somebody more urgent that one alone.
+fn long_units(rig: &Rig) {
+    let (mut client, pages, _stopped) = measured(rig);
+    bounded(&mut client, &pages, 3_000_000);
+    assert_eq!(deepest(&mut client, &pages, 40, 3_000_000), 2);
+    pages.line(0).depth_ns.store(200_000, Ordering::Relaxed);
+    assert_eq!(deepest(&mut client, &pages, 20, 3_000_000), 1);
+}
+
 fn stall(rig: &Rig) {
     let (mut client, pages, _stopped) = measured(rig);
-    bounded(&mut client, &pages);
+    bounded(&mut client, &pages, 200_000);
     client.expect("stream s", "stream 0");
     client.expect("hold s", "hold 0");
     client.expect("behind s", "behind 0");

@@ -8,6 +8,7 @@
 #![no_std]
 
 pub mod array;
+pub mod depth;
 pub mod graph;
 pub mod length;
 pub mod physical;

@@ -2,25 +2,23 @@
 //! The bound on work in flight, in the time that it is expected to take: while the broker sets one, a launch waits until
 //! enough of what is ahead of it has retired.
 //!
-//! At least [`LEAST`] launches may be in flight, so that the device has something to do while the program comes back, unless
-//! the bound is 0: then one at a time, because somebody more urgent is about to come. Of unknown length there may be
-//! [`UNKNOWN`]. Work in flight may wait for the very launch that waits here (a kernel that spins for
-//! a later one, a stream that waits for a word): when nothing retires for a while, the launch goes on.
+//! What may be in flight, see [`depth`](partage_records::depth); of unknown length there may be [`UNKNOWN`] launches. Work in
+//! flight may wait for the very launch that waits here (a kernel that spins for a later one, a stream that waits for a
+//! word): when nothing retires for a while, the launch goes on.
 
 use core::sync::atomic::Ordering;
 
-use partage_protocol::gate::{self, MEASURED, TimePage, UNBOUNDED};
+use partage_protocol::gate::{MEASURED, TimePage, UNBOUNDED};
 use partage_protocol::page::GrantLine;
+use partage_records::depth::is_beyond;
 
-use super::marks;
+use super::marks::{self, Name};
 use super::stand::Standing;
 use crate::pools::StreamName;
 use crate::real::Library;
 use crate::state::{Phase, State};
 use crate::sys;
 
-/// Launches that may be in flight whatever they take.
-const LEAST: u64 = 8;
 /// Launches in flight while the length of none is known.
 const UNKNOWN: u64 = 64;
 /// Between two looks at what has retired, in nanoseconds.
@@ -37,14 +35,14 @@ pub fn wait(
     real: &Library,
     stream: StreamName,
 ) {
+    let key = Name::of(real, stream).key;
     let is_deep = || {
         let depth_ns = line.depth_ns.load(Ordering::Relaxed);
         if depth_ns == UNBOUNDED || line.gate_flags.load(Ordering::Relaxed) & MEASURED == 0 {
             return false;
         }
-        let gate::Work { ns, units, .. } = marks::outstanding(state, page, device);
-        let least = if depth_ns == 0 { 0 } else { LEAST };
-        units > least && ns > depth_ns || units > UNKNOWN && state.time.lengths.mean() == 0
+        let (all, own) = marks::outstanding(state, page, device, key);
+        is_beyond(depth_ns, all.ns, all.units, own.units) || all.units > UNKNOWN && state.time.lengths.mean() == 0
     };
     if !is_deep() || super::is_captured(state, real, stream) {
         return;

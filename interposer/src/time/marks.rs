@@ -238,11 +238,12 @@ pub fn after(state: &'static State, page: &TimePage, real: &Library, marked: Mar
     }
 }
 
-/// Expected nanoseconds, and launches, that have not retired on a device, those in open batches left out.
-pub fn outstanding(state: &State, page: &TimePage, device: usize) -> gate::Work {
-    let mut sum = gate::Work::default();
+/// Expected nanoseconds, and launches, that have not retired on a device, those in open batches left out: in all streams,
+/// and in the one with this key.
+pub fn outstanding(state: &State, page: &TimePage, device: usize, key: u64) -> (gate::Work, gate::Work) {
+    let (mut sum, mut of_key) = (gate::Work::default(), gate::Work::default());
     let Some(book) = state.time.marks.get(device) else {
-        return sum;
+        return (sum, of_key);
     };
     for ((own, lane), ends) in book.lanes.iter().zip(&page.lanes).zip(&page.ends) {
         if own.owner.load(Ordering::Relaxed) == 0 {
@@ -254,10 +255,14 @@ pub fn outstanding(state: &State, page: &TimePage, device: usize) -> gate::Work 
         if closed > ended {
             // Of a longer queue only the last batches are known, which is enough to be too long.
             let ended = ended.max(closed.saturating_sub(KEPT as u64 - 2));
-            sum = sum.plus(ends.of(closed).since(ends.of(ended)));
+            let ahead = ends.of(closed).since(ends.of(ended));
+            sum = sum.plus(ahead);
+            if own.owner.load(Ordering::Relaxed) == key {
+                of_key = ahead;
+            }
         }
     }
-    sum
+    (sum, of_key)
 }
 
 /// The program is about to wait for a stream, to ask for it, or to have others wait: what was launched there so far gets
@@ -424,7 +429,7 @@ pub struct Name {
 
 impl Name {
     /// Default streams are a context's, or a context's and a thread's; other handles are unique.
-    fn of(real: &Library, stream: StreamName) -> Self {
+    pub fn of(real: &Library, stream: StreamName) -> Self {
         let mut context = CuContext::NULL;
         let _ = call!(real, cuCtxGetCurrent(&raw mut context));
         let context = context.0 as u64;
