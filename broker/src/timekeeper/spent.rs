@@ -9,7 +9,8 @@
 //! ```text
 //!   time += Σ over lanes: retired · mean of 1/n over the looks that found the lane running since it last retired
 //! ```
-//! A look finds a lane the more often the longer it runs, so this is without bias however far looks are apart. Nothing is
+//! A look finds a lane the more often the longer it runs. What no look finds counts as work like it did of late, which is a
+//! little too few where streams begin and end: 0.3 % at most with looks each 0.1 ms, 0.9 % with looks each 0.3 ms. Nothing is
 //! said while a part of what retires is of units that are not known ([`VAGUE`]), and until some time after.
 
 use partage_protocol::gate::{LANES, Progress, TimePage, Work};
@@ -341,7 +342,7 @@ mod tests {
             (MS, 0),
         ];
         // Looks as often as they are to be, and as late as a busy machine makes them.
-        for (looks, most_ppm) in [((50_000, 150_000), 5_000), ((100_000, 500_000), 20_000)] {
+        for (looks, most_ppm) in [((50_000, 150_000), 5_000), ((100_000, 500_000), 10_000)] {
             for (unit_ns, gap_ns) in LENGTHS {
                 for (streams, seed) in [1, 2, 4].into_iter().zip(1..) {
                     let error = error_ppm(seed, streams, unit_ns, gap_ns, looks);

@@ -46,7 +46,7 @@ const POINT: u64 = 10_000;
 /// that runs this, which can only disturb: what none of [`WINDOWS`] shows, is not kept.
 const TOLERANCE: u64 = POINT;
 /// Windows that are judged, one after the other, until one is right.
-const WINDOWS: usize = 40;
+const WINDOWS: usize = 20;
 /// Device time after which jobs take turns if they always want the device, and their first debts are paid.
 const WARM_UP: u64 = 1_500 * MILLISECOND;
 /// What shares are judged over.
