@@ -137,6 +137,12 @@ impl Faults {
         })
     }
 
+    /// Whether a rule speaks of kernels.
+    pub fn concern_kernels(&self) -> bool {
+        self.recheck();
+        self.rules().any(|rule| matches!(rule.kind, Kind::Kernel { .. }))
+    }
+
     /// Whether a device has fallen off the bus.
     pub fn is_lost(&self, device: usize) -> bool {
         self.recheck();

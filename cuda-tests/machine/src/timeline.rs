@@ -26,7 +26,7 @@ pub use arbiter::{Ask, Departed, DeviceTruth, ENGINES, Engine, FULL, Owner, Seat
 
 /// Contexts of all processes on one device, and simultaneous requests of one context.
 const SEATS: usize = 512;
-const REQUESTS: usize = 24;
+const REQUESTS: usize = 32;
 /// How far a device may run ahead of the wall clock, so that short operations do not each cost a sleep.
 const LEAD: u64 = 100_000;
 /// Shortest and longest sleep before looking again: the first bounds what a stalled device costs its waiters, the
@@ -51,7 +51,7 @@ unsafe impl Sync for Layout {}
 // SAFETY: `repr(C)`, integers only, no pointers; zero bytes are a device that nobody may use before `reset`, which
 // `Shared::open` runs first. What the lock protects is repaired when `is_torn` is found set.
 unsafe impl SharedLayout for Layout {
-    const MAGIC: u64 = u64::from_le_bytes(*b"timelin3");
+    const MAGIC: u64 = u64::from_le_bytes(*b"timelin4");
 }
 
 /// The timelines of a machine's devices.
@@ -226,6 +226,15 @@ impl Seat {
             };
             self.timeline.sleep(self.device, news, wall() + NAP.0);
         }
+    }
+
+    /// Hands in a request without effects that begins when `after` is complete, whatever this process does meanwhile. `None`
+    /// if it has to be handed in when its turn has come: see [`arbiter::Arbiter::chain`].
+    pub fn chain(&self, ask: Ask, after: Pending) -> Option<Pending> {
+        let mut view = self.timeline.view(self.device);
+        let index = view.device().chain(self.index, ask, after.index, after.serial)?;
+        let serial = view.device().serial(self.index, index);
+        Some(Pending { index, serial })
     }
 
     /// Announces that another request of this context follows `pending` directly: the device then does not go idle,

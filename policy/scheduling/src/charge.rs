@@ -12,13 +12,17 @@
 //! the others retires: from there on an even split is as often too little as too much.
 //!
 //! Where the device time of what has retired is known (`busy_ns`), it replaces what was charged since it was known last; it
-//! is taken for at most the time for which the client was seen busy. What retires first after it was not known is left as it
+//! is taken for at most the time for which the client was seen busy so far. What retires first after it was not known is left as it
 //! was charged.
 
 use crate::event::Observation;
 
 /// Units no longer than this show by what retires whether their client's work runs.
 const SHORT_NS: u64 = 1_000_000;
+
+/// So much of the time for which a client was seen busy, and nothing was known, is left for what becomes known later: where
+/// its streams run beside each other, a part of their work retires in one look and the rest in the next. Nanoseconds.
+const CARRIED_NS: i64 = 100_000_000;
 
 /// What is remembered of a client between two observations of a device.
 #[derive(Clone, Debug, Default)]
@@ -43,7 +47,7 @@ pub(crate) struct Meter {
     is_fresh: bool,
     /// Charged from samples since.
     sampled: i64,
-    /// Seen busy since, with an interval at each end.
+    /// Seen busy, with an interval at each end, for which nothing known was charged yet.
     seen: i64,
 }
 
@@ -143,11 +147,14 @@ impl Meter {
         }
         match (self.exact, seen.busy_ns) {
             (Some(before), Some(exact)) if exact > before => {
-                if !std::mem::take(&mut self.is_fresh) {
+                if std::mem::take(&mut self.is_fresh) {
+                    self.seen = 0;
+                } else {
                     let known = signed(exact - before).min(self.seen + signed(dt));
                     charge += known - self.sampled;
+                    self.seen = (self.seen - known).clamp(0, CARRIED_NS);
                 }
-                (self.sampled, self.seen) = (0, 0);
+                self.sampled = 0;
                 self.exact = Some(exact);
             }
             (None, Some(exact)) => (self.exact, self.is_fresh) = (Some(exact), true),
@@ -273,8 +280,26 @@ mod tests {
         case.seen.busy_ns = Some(5_900);
         let corrected = case.look(true, false, 1000, (0, 0));
         assert_eq!((sampled, sampled + corrected), (1000, 900));
-        // A figure beyond the time seen is not believed.
+        // A figure beyond the time seen so far, of which 900 are charged, is not believed.
         case.seen.busy_ns = Some(1_000_000);
-        assert_eq!(case.look(true, false, 1000, (0, 0)), 2000);
+        assert_eq!(case.look(true, false, 1000, (0, 0)), 3100);
+    }
+
+    /// Streams beside each other retire what they did in the same time one after the other.
+    #[test]
+    fn what_retires_right_after_something_else_is_believed() {
+        let mut case = Case::new(0);
+        let (mut busy, mut charged) = (0, 0);
+        case.seen.busy_ns = Some(busy);
+        case.look(true, false, 0, (0, 0));
+        for round in 1..=200 {
+            for (after, retired) in [(500, 125), (20, 375), (80, 0)] {
+                busy += retired;
+                case.seen.busy_ns = Some(busy);
+                charged += case.look(true, false, after, (1, 1));
+            }
+            let own = 500 * round;
+            assert!(charged.abs_diff(own) <= 600, "{charged} of {own}");
+        }
     }
 }

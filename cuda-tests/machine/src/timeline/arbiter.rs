@@ -12,6 +12,7 @@
 //!   effects are not done, or the owner has not yet handed in the request that follows directly (*transit*).
 //!   A real device would not have waited for either, so the clock stands still; a limit ends stalls of owners
 //!   that are stopped.
+//! - *chained*: handed in before its turn; it begins when another request of its seat is complete.
 //! - *wake*: a thread of an owner that is to run for the simulator's sake, and may not have yet: to learn of a
 //!   completion, to hand in what was submitted, to return from a wait. The multiprocessors do not become idle before all
 //!   such threads have run, because on a real device none of this takes a thread's turn on a busy CPU: the clock stalls.
@@ -21,8 +22,10 @@
 //! instruction; `repair` turns whatever they left into a state that satisfies the invariants:
 //! 1. a seat counts as many active requests per engine as it has; 2. an engine's holder is a live seat;
 //! 3. an engine is idle only if no seat has anything runnable on it; 4. served work never exceeds what is needed;
-//! 5. busy time of an engine is the sum of its seats' busy time plus that of seats that left.
+//! 5. busy time of an engine is the sum of its seats' busy time plus that of seats that left;
+//! 6. a chained request follows an older one of its seat that is not over.
 
+mod chain;
 mod meter;
 mod service;
 
@@ -190,6 +193,7 @@ const FREE: u32 = 0;
 const ACTIVE: u32 = 1;
 const OVERDUE: u32 = 2;
 const DONE: u32 = 3;
+const CHAINED: u32 = 4;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -203,6 +207,8 @@ struct Request {
     effects_done: u32,
     /// Never given twice: tells a request from the next one in its place.
     serial: u64,
+    /// While it is chained: the number of the request that it follows.
+    follows: u64,
     /// Work units.
     need: u64,
     served: u64,
@@ -389,34 +395,38 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
 
     /// Hands in a request; ends the seat's transit. Precondition: `advance` was called with the present wall time.
     pub fn begin(&mut self, seat: usize, ask: Ask) -> Result<usize, Full> {
-        let (clock, serial) = (self.clock, self.last_serial + 1);
         let place = &mut self.seats[seat];
         let index = place
             .requests
             .iter()
             .position(|request| request.state == FREE)
             .ok_or(Full)?;
-        self.last_serial = serial;
         place.transit = 0;
-        let engine = ask.engine as usize;
-        place.requests[index] = Request {
+        place.active[ask.engine as usize] += 1;
+        self.seats[seat].requests[index] = self.numbered(ask);
+        self.assign();
+        Ok(index)
+    }
+
+    /// A new request whose turn it is.
+    fn numbered(&mut self, ask: Ask) -> Request {
+        self.last_serial += 1;
+        Request {
             state: ACTIVE,
-            engine: engine as u32,
+            engine: ask.engine as u32,
             priority: ask.priority,
             demand: ask.demand.clamp(1, FULL as u32),
             has_successor: 0,
             effects_done: 0,
-            serial,
+            serial: self.last_serial,
+            follows: 0,
             need: ask.need_ns.map_or(UNKNOWN, |need| need.min(LONGEST) * FULL),
             served: 0,
             satisfied_wall: 0,
-            queued: clock,
+            queued: self.clock,
             started: UNKNOWN,
             ended: 0,
-        };
-        place.active[engine] += 1;
-        self.assign();
-        Ok(index)
+        }
     }
 
     /// The number of the request in a place.
@@ -479,16 +489,16 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
         Some(span)
     }
 
-    /// Drops a request whatever its state.
+    /// Drops a request whatever its state; what is chained to it begins.
     pub fn cancel(&mut self, seat: usize, request: usize) {
         let place = &mut self.seats[seat];
-        let entry = &mut place.requests[request];
+        let entry = std::mem::take(&mut place.requests[request]);
         match entry.state {
             ACTIVE => place.active[entry.engine as usize] -= 1,
             DONE => place.wakes = place.wakes.saturating_sub(1),
             _ => {}
         }
-        *entry = Request::default();
+        self.release(seat, entry.serial);
         self.assign();
     }
 
@@ -540,22 +550,19 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
             }
             seat.wake_wall = seat.wake_wall.min(self.wall);
             for request in &mut seat.requests {
-                let is_known = matches!(request.state, ACTIVE | OVERDUE | DONE) && (request.engine as usize) < ENGINES;
-                if seat.taken == 0 || !is_known {
+                let is_known = request.state == DONE || chain::is_under_way(request);
+                if seat.taken == 0 || !is_known || request.engine as usize >= ENGINES {
                     *request = Request::default();
                     continue;
                 }
                 request.demand = request.demand.clamp(1, FULL as u32);
                 request.served = request.served.min(request.need);
                 request.satisfied_wall = request.satisfied_wall.min(self.wall);
-                if request.state == ACTIVE && request.is_satisfied() && request.effects_done != 0 {
-                    request.state = DONE;
-                    request.ended = self.clock;
-                }
-                if request.state == ACTIVE {
-                    seat.active[request.engine as usize] += 1;
+                if request.state == CHAINED {
+                    request.served = 0;
                 }
             }
+            Self::repair_requests(seat, self.clock);
         }
         while self.high > 0 && self.seats[self.high as usize - 1].taken == 0 {
             self.high -= 1;
@@ -569,6 +576,34 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
             }
         }
         self.assign();
+    }
+
+    /// What has all it needs is complete, and what follows nothing that is under way begins; then counts the active ones.
+    fn repair_requests(seat: &mut Seat<R>, clock: u64) {
+        loop {
+            let mut is_changed = false;
+            for index in 0..R {
+                let entry = seat.requests[index];
+                let is_ahead = |other: &Request| chain::is_under_way(other) && other.serial == entry.follows;
+                let follows = entry.follows < entry.serial && seat.requests.iter().any(is_ahead);
+                let entry = &mut seat.requests[index];
+                if entry.state == CHAINED && !follows {
+                    (entry.state, entry.follows) = (ACTIVE, 0);
+                    is_changed = true;
+                }
+                if entry.state == ACTIVE && entry.is_satisfied() && entry.effects_done != 0 {
+                    entry.state = DONE;
+                    entry.ended = clock;
+                    is_changed = true;
+                }
+            }
+            if !is_changed {
+                break;
+            }
+        }
+        for request in seat.requests.iter().filter(|request| request.state == ACTIVE) {
+            seat.active[request.engine as usize] += 1;
+        }
     }
 }
 

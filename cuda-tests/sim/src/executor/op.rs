@@ -62,6 +62,23 @@ impl Op {
     pub fn computes(&self) -> bool {
         matches!(self, Self::Kernel(_) | Self::Fill(_))
     }
+
+    /// Whether it takes no time on the device and waits for nobody.
+    pub fn is_instant(&self) -> bool {
+        match self {
+            Self::Nothing | Self::Record { .. } => true,
+            Self::Words(steps) => !steps.iter().any(|step| matches!(step, WordStep::Wait { .. })),
+            _ => false,
+        }
+    }
+
+    /// What it will ask of the device, if it only takes time there.
+    pub fn ask(&self, priority: i32) -> Option<Ask> {
+        match self {
+            Self::Kernel(launch) => launch.ask(priority),
+            _ => None,
+        }
+    }
 }
 
 /// Where an operation runs.
@@ -158,6 +175,6 @@ impl Place<'_> {
             demand: demand.clamp(1, FULL) as u32,
             priority: self.priority,
         };
-        pool::occupy(self.op, self.seat, ask, self.transit, effects).ended
+        pool::occupy(self, ask, effects).ended
     }
 }

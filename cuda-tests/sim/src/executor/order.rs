@@ -72,8 +72,6 @@ pub struct Submitted {
     pub id: OpId,
     /// It waits for nothing: run it.
     pub is_ready: bool,
-    /// The one operation it waits for, if it is exactly one.
-    pub behind: Option<OpId>,
 }
 
 impl<T> Default for Order<T> {
@@ -156,7 +154,6 @@ impl<T> Order<T> {
         let submitted = Submitted {
             id,
             is_ready: waits_for.is_empty(),
-            behind: (waits_for.len() == 1).then(|| waits_for[0]),
         };
         self.nodes.insert(
             id,
@@ -181,8 +178,8 @@ impl<T> Order<T> {
         self.nodes.get(&op)?.payload.as_ref()
     }
 
-    /// The operation ended; `time` gives when, on the clock of the follower that it is shown. Returns those that are ready now, oldest first, and those that
-    /// wait for exactly one other now, with that one.
+    /// The operation ended; `time` gives when, on the clock of the follower that it is shown. Returns those that are ready
+    /// now, oldest first, and those that wait for exactly one other now.
     pub fn complete(&mut self, op: OpId, time: impl Fn(&T) -> u64) -> Completed {
         let mut completed = Completed::default();
         let Some(node) = self.nodes.remove(&op) else {
@@ -197,19 +194,26 @@ impl<T> Order<T> {
             follower.time = follower.time.max(ended);
             match follower.waits_for[..] {
                 [] => completed.ready.push(id),
-                [ahead] => completed.behind.push((id, ahead)),
+                [_] => completed.behind.push(id),
                 _ => {}
             }
         }
         completed
     }
 
-    /// Whether an operation waits for this one and for nothing else.
-    pub fn has_direct_follower(&self, op: OpId) -> bool {
-        let Some(node) = self.nodes.get(&op) else { return false };
-        node.followers
-            .iter()
-            .any(|id| self.nodes.get(id).is_some_and(|follower| follower.waits_for.len() == 1))
+    /// The oldest operation that waits for this one and for nothing else.
+    pub fn direct_follower(&self, op: OpId) -> Option<OpId> {
+        let followers = &self.nodes.get(&op)?.followers;
+        let is_direct = |id: &&OpId| self.nodes.get(id).is_some_and(|follower| follower.waits_for.len() == 1);
+        followers.iter().find(is_direct).copied()
+    }
+
+    /// The one operation that this one waits for, if it is exactly one.
+    pub fn directly_ahead(&self, op: OpId) -> Option<OpId> {
+        match self.nodes.get(&op)?.waits_for[..] {
+            [ahead] => Some(ahead),
+            _ => None,
+        }
     }
 
     /// Whether the operation is complete.
@@ -279,8 +283,8 @@ impl<T> Order<T> {
 pub struct Completed {
     /// Run these.
     pub ready: Vec<OpId>,
-    /// Operations that wait for exactly one other now, and that one.
-    pub behind: Vec<(OpId, OpId)>,
+    /// Operations that wait for exactly one other now.
+    pub behind: Vec<OpId>,
 }
 
 #[cfg(test)]

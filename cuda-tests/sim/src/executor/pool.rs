@@ -5,13 +5,16 @@
 //! for its turn on the device, for a host function) never holds up another one. They block all signals, which belong
 //! to the program's threads, and are never joined: the process may end at any time.
 
+mod chain;
+
 use std::cell::Cell;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use partage_machine::timeline::{Ask, Pending, Seat, Span};
+use partage_machine::timeline::{Ask, Seat, Span};
 
-use super::op::Op;
+use self::chain::Running;
+use super::op::{Op, Place};
 use super::order::{Kind, LaneId, OpId, Order, Submitted};
 use super::queue::timeline;
 use crate::state::Context;
@@ -44,13 +47,6 @@ struct Ready {
     /// Negated, so that the heap's greatest is the most urgent.
     urgency: i32,
     op: std::cmp::Reverse<OpId>,
-}
-
-/// A request on the timeline that is not over, and whether another was announced to follow it.
-struct Running {
-    seat: Arc<Seat>,
-    pending: Pending,
-    is_announced: bool,
 }
 
 /// A wake that a thread holds: the device's clock waits for what the thread does next (see the timeline).
@@ -213,6 +209,23 @@ pub fn submit_graph(lane: LaneId, first: Task, nodes: Vec<GraphTask>, last: Task
 }
 
 impl State {
+    /// Takes what a ready operation runs, with its time; and, if that takes no time on the device, what directly follows it
+    /// and takes none either: marks that a device would write one after the other do not wait for the processor in between.
+    fn take_run(&mut self, op: OpId) -> Vec<(OpId, Task, u64)> {
+        let mut run = Vec::new();
+        let mut at = Some(op);
+        while let Some(op) = at {
+            let Some((task, time)) = self.order.take(op) else { break };
+            let next = self.order.direct_follower(op).filter(|_| task.op.is_instant());
+            at = next.filter(|&next| {
+                let follower = self.order.payload(next);
+                follower.is_some_and(|next| next.op.is_instant() && Arc::ptr_eq(&next.context, &task.context))
+            });
+            run.push((op, task, time));
+        }
+        run
+    }
+
     /// What is ready begins at once on a device: the thread that is to hand it in is waited for.
     fn await_start(&mut self, submitted: Submitted, seat: Option<&Seat>) {
         if let Some(seat) = seat.filter(|_| submitted.is_ready) {
@@ -234,8 +247,8 @@ impl State {
     fn entered(&mut self, submitted: Submitted, priority: i32) {
         if submitted.is_ready {
             self.offer(submitted.id, priority);
-        } else if let Some(running) = submitted.behind.and_then(|ahead| self.running.get_mut(&ahead)) {
-            running.announce();
+        } else {
+            self.prepare(submitted.id);
         }
     }
 
@@ -254,42 +267,31 @@ impl State {
     }
 }
 
-impl Running {
-    fn announce(&mut self) {
-        if !std::mem::replace(&mut self.is_announced, true) {
-            self.seat.announce(self.pending);
-        }
-    }
-}
-
 /// Carries out an operation's part on the device: `effects` runs on this thread while the request is served, and
-/// gives the length where `ask` does not. `hold` is the caller's wake for this seat; it then holds another one.
-pub fn occupy(
-    op: OpId,
-    seat: &Arc<Seat>,
-    ask: Ask,
-    hold: &mut Option<Hold>,
-    effects: impl FnOnce() -> Option<u64>,
-) -> Span {
-    let pending = seat.begin(ask, hold.take().is_some());
-    {
-        let mut state = pool().lock();
-        let mut running = Running {
-            seat: Arc::clone(seat),
-            pending,
-            is_announced: false,
-        };
-        if state.order.has_direct_follower(op) {
-            running.announce();
+/// gives the length where `ask` does not. The wake that the caller holds is for this seat; it then holds another one.
+pub fn occupy(place: &mut Place<'_>, ask: Ask, effects: impl FnOnce() -> Option<u64>) -> Span {
+    let (op, seat) = (place.op, place.seat);
+    let is_awake = place.transit.take().is_some();
+    let claimed = pool().lock().claim(op, ask);
+    let pending = match claimed {
+        Some(pending) => {
+            if is_awake {
+                seat.woken();
+            }
+            pending
         }
-        state.running.insert(op, running);
-    }
+        None => {
+            let pending = seat.begin(ask, is_awake);
+            pool().lock().begun(op, Running::begun(place, pending));
+            pending
+        }
+    };
     let need = effects();
     let span = seat.finish(pending, need);
     let over = pool().lock().running.remove(&op);
-    *hold = Some(Hold {
+    *place.transit = Some(Hold {
         seat: Arc::clone(seat),
-        is_announced: over.is_some_and(|running| running.is_announced),
+        is_announced: over.is_some_and(|running| running.is_announced()),
     });
     span
 }
@@ -320,20 +322,24 @@ fn work() {
             settle(&mut transit);
             take_ready()
         });
-        let (taken, is_awaited) = {
+        let (run, is_awaited) = {
             let mut state = pool().lock();
-            (state.order.take(op), state.awaited.remove(&op))
+            (state.take_run(op), state.awaited.remove(&op))
         };
-        let Some((task, time)) = taken else {
+        let Some((_, first, mut ended)) = run.first().map(|(op, task, time)| (*op, task, *time)) else {
             continue;
         };
         if is_awaited {
-            awake(&task.context, &mut transit);
+            awake(&first.context, &mut transit);
         }
-        let ended = task.op.run(&task.context, op, task.priority, time, &mut transit);
-        let device = task.context.device;
-        drop(task);
-        next = finish(op, device, ended, &mut transit);
+        let device = first.context.device;
+        let mut over = Vec::with_capacity(run.len());
+        for (op, task, _) in &run {
+            ended = task.op.run(&task.context, *op, task.priority, ended, &mut transit);
+            over.push((*op, ended));
+        }
+        drop(run);
+        next = finish(&over, device, &mut transit);
     }
 }
 
@@ -379,21 +385,27 @@ fn take_ready() -> OpId {
     }
 }
 
-/// Completes an operation. Returns one that became ready, for the same thread to go on with.
-fn finish(op: OpId, device: usize, ended: u64, transit: &mut Option<Hold>) -> Option<OpId> {
+/// Completes operations, each of which directly follows the one before. Returns one that became ready, for the same thread
+/// to go on with.
+fn finish(over: &[(OpId, u64)], device: usize, transit: &mut Option<Hold>) -> Option<OpId> {
     let mut state = pool().lock();
-    // Every device has a clock of its own: what another one waited for ended on that clock now.
-    let time = |follower: &Task| match follower.context.device {
-        same if same == device => ended,
-        other => timeline().map_or(0, |timeline| timeline.clock(other)),
-    };
-    let completed = state.order.complete(op, time);
-    for (_, ahead) in completed.behind {
-        if let Some(running) = state.running.get_mut(&ahead) {
-            running.announce();
+    let mut ready = Vec::new();
+    for &(op, ended) in over {
+        // Every device has a clock of its own: what another one waited for ended on that clock now.
+        let time = |follower: &Task| match follower.context.device {
+            same if same == device => ended,
+            other => timeline().map_or(0, |timeline| timeline.clock(other)),
+        };
+        state.forget(op);
+        let completed = state.order.complete(op, time);
+        for follower in completed.behind {
+            state.prepare(follower);
         }
+        ready.extend(completed.ready);
     }
-    let mut ready = completed.ready.into_iter();
+    // What was carried out with what it followed is not ready again.
+    ready.retain(|&op| state.order.payload(op).is_some());
+    let mut ready = ready.into_iter();
     let next = ready.next();
     for op in ready {
         let priority = state.order.payload(op).map_or(0, |task| task.priority);

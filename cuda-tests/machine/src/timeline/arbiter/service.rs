@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The passage of time: who is served, how fast, until when, and when the clock stands still.
 
-use super::{ACTIVE, Arbiter, DONE, ENGINES, Engine, FULL, OVERDUE, Request, UNKNOWN};
+use super::{ACTIVE, Arbiter, CHAINED, DONE, ENGINES, Engine, FULL, OVERDUE, Request, UNKNOWN};
 
 impl<const S: usize, const R: usize> Arbiter<S, R> {
     /// Replays what happened until `wall`. An earlier wall time than the last changes nothing.
@@ -38,6 +38,10 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
     /// exact when the request can finish in its seat's present turn. `None` if the length is not known.
     pub fn earliest_completion(&self, seat: usize, request: usize) -> Option<u64> {
         let entry = &self.seats[seat].requests[request];
+        if entry.state == CHAINED {
+            let ahead = self.ahead_of(seat, request)?;
+            return Some(self.earliest_completion(seat, ahead)? + entry.need / FULL);
+        }
         if entry.state != ACTIVE || entry.need == UNKNOWN {
             return (entry.state == DONE).then_some(0);
         }
@@ -107,13 +111,16 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
         }
         entry.state = DONE;
         entry.ended = clock;
-        if entry.has_successor != 0 {
-            place.transit = entry.engine + 1;
-            place.transit_wall = wall;
-        }
+        let (serial, transit) = (entry.serial, (entry.has_successor != 0).then_some(entry.engine + 1));
         if self.settings.wake_limit_ns > 0 {
             place.wakes += 1;
             place.wake_wall = wall;
+        }
+        let is_followed = self.release(seat, serial);
+        if let Some(transit) = transit.filter(|_| !is_followed) {
+            let place = &mut self.seats[seat];
+            place.transit = transit;
+            place.transit_wall = wall;
         }
     }
 

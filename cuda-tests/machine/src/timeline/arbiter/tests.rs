@@ -68,6 +68,12 @@ fn check(arbiter: &Small) {
         assert!(seats <= arbiter.engines[engine].busy);
         assert!(arbiter.engines[engine].busy + arbiter.engines[engine].switching <= arbiter.clock);
     }
+    for (seat, place) in arbiter.seats.iter().enumerate() {
+        for (index, request) in place.requests.iter().enumerate() {
+            let is_behind_something = arbiter.ahead_of(seat, index).is_some();
+            assert_eq!(request.state == CHAINED, is_behind_something && request.follows != 0);
+        }
+    }
     for request in arbiter.seats.iter().flat_map(|seat| &seat.requests) {
         assert!(request.served <= request.need);
         assert!(request.state != DONE || request.ended <= arbiter.clock);
@@ -281,6 +287,75 @@ fn successor_that_does_not_come_stalls_until_settled_or_the_limit() {
     }
 }
 
+fn chain(arbiter: &mut Small, seat: usize, need: u64, after: usize) -> Option<usize> {
+    arbiter.chain(seat, compute(Some(need)), after, arbiter.serial(seat, after))
+}
+
+#[test]
+fn what_is_chained_is_served_without_a_gap_and_without_its_owner() {
+    let mut arbiter = with_seats(SETTINGS, 2);
+    let first = known(&mut arbiter, 0, 4);
+    announce(&mut arbiter, 0, first);
+    let second = chain(&mut arbiter, 0, 3, first).expect("half of the places are free");
+    let other = known(&mut arbiter, 1, 4);
+    check(&arbiter);
+    assert_eq!(arbiter.earliest_completion(0, second), Some(7));
+    arbiter.advance(100);
+    assert_eq!(arbiter.clock(), 100, "nobody is waited for");
+    let ends = [(0, first), (0, second), (1, other)].map(|(seat, request)| {
+        let span = arbiter.take(seat, request).expect("complete");
+        (span.queued, span.started, span.ended)
+    });
+    assert_eq!(ends, [(0, 0, 4), (0, 4, 7), (0, 7, 11)]);
+    check(&arbiter);
+}
+
+#[test]
+fn a_chained_request_begins_at_once_behind_one_that_is_over() {
+    let mut arbiter = with_seats(SETTINGS, 1);
+    let first = known(&mut arbiter, 0, 4);
+    announce(&mut arbiter, 0, first);
+    arbiter.advance(10);
+    let second = chain(&mut arbiter, 0, 3, first).expect("complete, and not taken");
+    arbiter.settle(0);
+    arbiter.advance(100);
+    assert_eq!(arbiter.take(0, second).expect("complete").ended, 7);
+    // Nothing is chained to what was taken, late, or of another place in the order.
+    arbiter.take(0, first);
+    assert_eq!(chain(&mut arbiter, 0, 3, first), None);
+    let late = arbiter.begin(0, compute(Some(5))).expect("a place is free");
+    assert_eq!(
+        arbiter.chain(0, compute(Some(3)), late, arbiter.serial(0, late) - 1),
+        None
+    );
+    assert_eq!(arbiter.chain(0, compute(None), late, arbiter.serial(0, late)), None);
+    assert_eq!(chain(&mut arbiter, 0, 0, late), None);
+    arbiter.advance(100 + 5 + SETTINGS.effects_limit_ns);
+    assert_eq!(chain(&mut arbiter, 0, 3, late), None);
+}
+
+#[test]
+fn chained_requests_leave_half_of_the_places_and_wait_for_late_effects() {
+    let mut arbiter = with_seats(SETTINGS, 1);
+    let late = arbiter.begin(0, compute(Some(5))).expect("a place is free");
+    let second = chain(&mut arbiter, 0, 3, late).expect("two of three are free");
+    assert_eq!(chain(&mut arbiter, 0, 3, second), None);
+    arbiter.advance(5 + SETTINGS.effects_limit_ns + 10);
+    check(&arbiter);
+    assert_eq!(arbiter.take(0, second), None, "what it follows is not over");
+    arbiter.finish(0, late, None);
+    arbiter.advance(arbiter.wall() + 3);
+    assert_eq!(arbiter.take(0, second).expect("complete").started, arbiter.clock() - 3);
+    // What follows a request that is dropped does not wait for it.
+    let first = known(&mut arbiter, 0, 50);
+    arbiter.cancel(0, late);
+    let second = chain(&mut arbiter, 0, 3, first).expect("two of three are free");
+    arbiter.cancel(0, first);
+    check(&arbiter);
+    arbiter.advance(arbiter.wall() + 3);
+    assert!(arbiter.take(0, second).is_some());
+}
+
 #[test]
 fn device_is_not_idle_before_those_who_are_to_run_have() {
     let settings = Settings {
@@ -372,6 +447,11 @@ enum Step {
         demand: u32,
         priority: i32,
     },
+    Chain {
+        seat: usize,
+        need: u64,
+        after: usize,
+    },
     Successor {
         seat: usize,
         request: usize,
@@ -422,6 +502,7 @@ fn apply(arbiter: &mut Small, wall: u64, step: Step, leap: bool) -> u64 {
                 },
             );
         }
+        Step::Chain { seat, need, after } => drop(chain(arbiter, seat, need, after)),
         Step::Successor { seat, request } if arbiter.seats[seat].requests[request].state == ACTIVE => {
             announce(arbiter, seat, request);
         }
@@ -463,6 +544,11 @@ fn every_short_history_keeps_the_invariants() {
             ask(seat, Some(4), Engine::Compute),
             ask(seat, None, Engine::Compute),
             ask(seat, Some(4), Engine::Upload),
+            Step::Chain {
+                seat,
+                need: 4,
+                after: 0,
+            },
             Step::Successor { seat, request: 0 },
             Step::Finish {
                 seat,
@@ -505,6 +591,8 @@ fn any_step() -> impl Strategy<Value = Step> {
         4 => (seat.clone(), proptest::option::of(0..40u64), engine, 0..1025u32, -2..2i32).prop_map(
             |(seat, need, engine, demand, priority)| Step::Begin { seat, need, engine, demand, priority }
         ),
+        2 => (seat.clone(), 0..40u64, request.clone())
+            .prop_map(|(seat, need, after)| Step::Chain { seat, need, after }),
         1 => (seat.clone(), request.clone()).prop_map(|(seat, request)| Step::Successor { seat, request }),
         3 => (seat.clone(), request.clone(), 0..40u64)
             .prop_map(|(seat, request, need)| Step::Finish { seat, request, need }),
@@ -600,7 +688,7 @@ proptest! {
                 0 => place.taken ^= 1,
                 1 => place.active[0] = value,
                 2 => place.transit = value,
-                3 => place.requests[request].state = value % 5,
+                3 => place.requests[request].state = value % 6,
                 4 => place.requests[request].served = u64::from(value),
                 5 => arbiter.engines[request % ENGINES].holder = value,
                 6 => arbiter.engines[request % ENGINES].last = value,

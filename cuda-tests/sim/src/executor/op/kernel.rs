@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use partage_abi::types::CuResult;
 use partage_machine::faults::KernelFault;
-use partage_machine::timeline::{Engine, FULL};
+use partage_machine::timeline::{Ask, Engine, FULL};
 use partage_ptx::{Fault, FaultKind, Launch, Stats};
 
 use super::Place;
@@ -75,6 +75,21 @@ impl KernelLaunch {
                 Some(Spin::ForEver) => hang(&context),
                 None => self.carry_out(need.is_none()),
             },
+        })
+    }
+
+    /// What it will ask of the device in a stream of a priority, if it takes a known time, does nothing there, and no fault
+    /// may befall it.
+    pub fn ask(&self, priority: i32) -> Option<Ask> {
+        let Some(Spin::For(length)) = self.spin() else {
+            return None;
+        };
+        let is_safe = !driver().ok()?.faults.concern_kernels();
+        is_safe.then(|| Ask {
+            engine: Engine::Compute,
+            need_ns: Some(length),
+            demand: self.demand().unwrap_or(FULL) as u32,
+            priority: self.priority.unwrap_or(priority),
         })
     }
 

@@ -134,16 +134,19 @@ fn follower_starts_when_the_last_of_several_ends() {
     program.submit(4, &[]);
     let both = program.ops.clone();
     let joined = program.order.submit_free(2, &both);
-    assert_eq!((joined.is_ready, joined.behind), (false, None));
+    assert_eq!(
+        (joined.is_ready, program.order.directly_ahead(joined.id)),
+        (false, None)
+    );
     let first = program.order.complete(both[0], |_| 70);
     assert_eq!(
         first,
         Completed {
             ready: vec![],
-            behind: vec![(joined.id, both[1])]
+            behind: vec![joined.id]
         }
     );
-    assert!(program.order.has_direct_follower(both[1]));
+    assert_eq!(program.order.direct_follower(both[1]), Some(joined.id));
     assert_eq!(program.order.complete(both[1], |_| 40).ready, [joined.id]);
     assert_eq!(
         program.order.take(joined.id),

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is on the device's timeline, and what was handed in there before its turn.
+//!
+//! Between two kernels of a stream a real device waits for nobody. Here a thread carries out what stands between them, and
+//! would have to run before the next one can begin. A kernel that only takes time is therefore handed in as soon as
+//! nothing but marks and records stands between it and one that is on the timeline: it begins when that one ends, and its
+//! thread takes it over when it gets there ([`State::claim`]).
+
+use std::sync::Arc;
+
+use partage_machine::timeline::{Ask, Pending, Seat};
+
+use super::State;
+use crate::executor::op::Place;
+use crate::executor::order::OpId;
+use crate::state::Context;
+
+/// As many requests are handed in before the turn of the first of them: what a late thread takes fits into them.
+const DEPTH: usize = 8;
+/// As many marks and records may stand between two of them.
+const MOST_BETWEEN: usize = 8;
+
+/// A request on the timeline that is not over.
+pub struct Running {
+    seat: Arc<Seat>,
+    /// Whose it is, compared with those of operations that are not complete.
+    context: *const Context,
+    pending: Pending,
+    /// Another was announced to follow it.
+    is_announced: bool,
+    /// What was asked for before its turn. `None`: a thread is at it.
+    chained: Option<Ask>,
+    /// As many were handed in before it that no thread was at.
+    depth: usize,
+}
+
+// SAFETY: the context is never reached through the pointer.
+unsafe impl Send for Running {}
+
+impl Running {
+    /// One that a thread handed in when its turn had come.
+    pub fn begun(place: &Place<'_>, pending: Pending) -> Self {
+        Self {
+            seat: Arc::clone(place.seat),
+            context: Arc::as_ptr(place.context),
+            pending,
+            is_announced: false,
+            chained: None,
+            depth: 0,
+        }
+    }
+
+    /// Whether another was announced to follow it.
+    pub fn is_announced(&self) -> bool {
+        self.is_announced
+    }
+
+    fn announce(&mut self) {
+        if !std::mem::replace(&mut self.is_announced, true) {
+            self.seat.announce(self.pending);
+        }
+    }
+}
+
+impl State {
+    /// The caller has handed in the request of an operation.
+    pub fn begun(&mut self, op: OpId, running: Running) {
+        self.running.insert(op, running);
+        self.extend(op);
+    }
+
+    /// The request of an operation, if it was handed in before its turn and is what the caller asks for: it is the
+    /// caller's now.
+    pub fn claim(&mut self, op: OpId, ask: Ask) -> Option<Pending> {
+        let running = self.running.get_mut(&op)?;
+        if running.chained.take() != Some(ask) {
+            // A fault that came in between.
+            self.drop_request(op);
+            return None;
+        }
+        running.depth = 0;
+        let pending = running.pending;
+        self.extend(op);
+        Some(pending)
+    }
+
+    /// The operation is over: what it handed in before its turn and never claimed is dropped.
+    pub fn forget(&mut self, op: OpId) {
+        if self.running.contains_key(&op) {
+            self.drop_request(op);
+        }
+    }
+
+    fn drop_request(&mut self, op: OpId) {
+        if let Some(running) = self.running.remove(&op) {
+            running.seat.cancel(running.pending);
+        }
+    }
+
+    /// An operation waits for exactly one other now, or was submitted so: hands it in if it can be, or announces it.
+    pub fn prepare(&mut self, op: OpId) {
+        let mut at = op;
+        for _ in 0..=MOST_BETWEEN {
+            let Some(ahead) = self.order.directly_ahead(at) else {
+                return;
+            };
+            if self.running.contains_key(&ahead) {
+                return self.extend(ahead);
+            }
+            if !self.is_between(ahead) {
+                return;
+            }
+            at = ahead;
+        }
+    }
+
+    /// Hands in what follows a request on the timeline, as far as it can be, and announces what cannot.
+    fn extend(&mut self, op: OpId) {
+        let mut last = op;
+        let depth = |state: &Self, op| state.running.get(op).map_or(DEPTH, |running| running.depth);
+        let mut at = depth(self, &op);
+        while at < DEPTH {
+            let Some(next) = self.next_behind(last) else { break };
+            if !self.running.contains_key(&next) && !self.chain(next, last) {
+                break;
+            }
+            at += 1;
+            if let Some(next) = self.running.get_mut(&next) {
+                next.depth = at;
+            }
+            last = next;
+        }
+        if self.order.direct_follower(last).is_some()
+            && let Some(last) = self.running.get_mut(&last)
+        {
+            last.announce();
+        }
+    }
+
+    /// The next operation that is to be on the timeline.
+    fn next_behind(&self, op: OpId) -> Option<OpId> {
+        let mut at = op;
+        for _ in 0..=MOST_BETWEEN {
+            at = self.order.direct_follower(at)?;
+            if !self.is_between(at) {
+                return Some(at);
+            }
+        }
+        None
+    }
+
+    /// Whether it is not begun, takes no time and waits for nobody.
+    fn is_between(&self, op: OpId) -> bool {
+        self.order.payload(op).is_some_and(|task| task.op.is_instant())
+    }
+
+    /// Hands in an operation behind one that is on the timeline. Returns whether it is there now.
+    fn chain(&mut self, op: OpId, behind: OpId) -> bool {
+        let Some(ahead) = self.running.get(&behind) else {
+            return false;
+        };
+        let Some(task) = self.order.payload(op) else {
+            return false;
+        };
+        let is_same = std::ptr::eq(ahead.context, Arc::as_ptr(&task.context));
+        let Some(ask) = task.op.ask(task.priority).filter(|_| is_same) else {
+            return false;
+        };
+        let Some(pending) = ahead.seat.chain(ask, ahead.pending) else {
+            return false;
+        };
+        let running = Running {
+            seat: Arc::clone(&ahead.seat),
+            context: ahead.context,
+            pending,
+            is_announced: false,
+            chained: Some(ask),
+            depth: ahead.depth + 1,
+        };
+        self.running.insert(op, running);
+        true
+    }
+}
