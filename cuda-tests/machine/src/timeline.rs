@@ -237,6 +237,12 @@ impl Seat {
         Some(Pending { index, serial })
     }
 
+    /// Whether a request was served, whether or not its thread has learnt of it.
+    pub fn is_over(&self, pending: Pending) -> bool {
+        let mut view = self.timeline.view(self.device);
+        view.device().is_over(self.index, pending.index, pending.serial)
+    }
+
     /// Announces that another request of this context follows `pending` directly: the device then does not go idle,
     /// nor to another context, for the time this process needs to hand it in.
     pub fn announce(&self, pending: Pending) {

@@ -434,6 +434,12 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
         self.seats[seat].requests[request].serial
     }
 
+    /// Whether the request is complete, and perhaps taken.
+    pub fn is_over(&self, seat: usize, request: usize, serial: u64) -> bool {
+        let entry = &self.seats[seat].requests[request];
+        entry.serial != serial || entry.state == DONE
+    }
+
     /// Announces that another request of the seat follows this one directly. Nothing happens if it is over.
     pub fn announce(&mut self, seat: usize, request: usize, serial: u64) {
         let entry = &mut self.seats[seat].requests[request];

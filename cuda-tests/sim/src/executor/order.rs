@@ -6,8 +6,8 @@
 //! - *group*: the lanes of one context. Its first lane is the legacy default stream. An operation there waits for
 //!   all *blocking* lanes of the group, and operations of blocking lanes submitted later wait for it; a lane of
 //!   another kind ([`Kind::NonBlocking`]) takes no part in that.
-//! - *time*: when the last of the operations it waited for ended, on the clock of its own device; 0 if it waited for
-//!   none.
+//! - *time*: when the last of the operations it waited for ended, on the clock of its own device, or when it was submitted,
+//!   if that is known and was later; 0 if it waited for none.
 //!
 //! Invariants: an operation is ready exactly once, when everything it waits for is complete; an operation waits only
 //! for operations submitted before it, so there is always one that can run.
@@ -165,6 +165,13 @@ impl<T> Order<T> {
             },
         );
         submitted
+    }
+
+    /// An operation was submitted at a time of its device's clock: what it waits for may have ended before.
+    pub fn not_before(&mut self, op: OpId, time: u64) {
+        if let Some(node) = self.nodes.get_mut(&op) {
+            node.time = node.time.max(time);
+        }
     }
 
     /// Takes what a ready operation runs, with its time.

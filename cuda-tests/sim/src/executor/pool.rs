@@ -169,14 +169,30 @@ pub fn wait_for(ops: &[OpId]) {
     settle(&mut hold);
 }
 
-/// Appends an operation to a lane; it also waits for `after`.
+/// Appends an operation to a lane; it also waits for `after`. A record comes back only when the marks before it are written,
+/// if the device has come so far: who measures with events looks at them to know what the device was doing.
 pub fn submit(lane: LaneId, task: Task, after: &[OpId]) -> OpId {
-    let seat = seat_for(&task, task.op.computes());
+    let is_record = matches!(task.op, Op::Record { .. });
+    let seat = seat_for(&task, is_record || task.op.computes());
+    let now = seat.as_ref().filter(|_| is_record).map_or(0, |seat| seat.clock());
     let mut state = pool().lock();
     let priority = task.priority;
     let submitted = state.order.submit(lane, task, after);
-    state.await_start(submitted, seat.as_deref());
+    if is_record && !submitted.is_ready {
+        // What is ahead may be over on the device, and its thread late.
+        state.order.not_before(submitted.id, now);
+    }
+    state.await_start(submitted, seat.as_deref().filter(|_| !is_record));
     state.entered(submitted, priority);
+    let overdue = if is_record {
+        state.overdue_before(submitted.id)
+    } else {
+        None
+    };
+    drop(state);
+    if let Some(op) = overdue {
+        wait_for(&[op]);
+    }
     submitted.id
 }
 

@@ -105,6 +105,41 @@ fn short_kernels_get_as_much_time_as_long_ones() {
 }
 
 #[test]
+fn queued_kernels_run_while_their_process_is_stopped() {
+    const LENGTH: u64 = 50_000_000;
+    const QUEUED: u64 = 6;
+    let test = "sharing::queued_kernels_run_while_their_process_is_stopped";
+    if role().is_some() {
+        let driver = Driver::open();
+        let stream = driver.stream(0);
+        let event = driver.event();
+        for _ in 0..QUEUED {
+            driver.launch("spin_ns", stream, &[Value::Long(LENGTH)]);
+            // What is between two kernels and takes no time does not keep the second.
+            call!(driver, cuEventRecord(event, stream));
+        }
+        println!("begun");
+        std::io::stdin().read_to_end(&mut Vec::new()).expect("readable");
+        return call!(driver, cuCtxSynchronize());
+    }
+    let folder = make(1);
+    let mut child = start(test, &folder.0, "body");
+    wait_begun(&mut child);
+    let pid = child.id() as libc::pid_t;
+    let timeline = timeline(&folder.0);
+    let busy = || of(&timeline, &child).map_or(0, |seat| seat.busy_ns[COMPUTE]);
+    until("the first of its kernels runs", || busy() > 0);
+    // SAFETY: a child of ours that was not waited for.
+    unsafe { libc::kill(pid, libc::SIGSTOP) };
+    until("all of its kernels have run", || busy() == QUEUED * LENGTH);
+    // SAFETY: as above.
+    unsafe { libc::kill(pid, libc::SIGCONT) };
+    drop(child.stdin.take());
+    finish(child, test);
+    assert_eq!(timeline.truth(0).busy_of(pid as u32)[COMPUTE], QUEUED * LENGTH);
+}
+
+#[test]
 fn killed_holder_gives_the_device_back() {
     let test = "sharing::killed_holder_gives_the_device_back";
     if let Some(role) = role() {

@@ -114,6 +114,23 @@ impl State {
         }
     }
 
+    /// What comes directly before an operation, if a kernel on the timeline from which only marks and records separate it was
+    /// served already: a thread is about to carry out all of it, and a device would have by now.
+    pub fn overdue_before(&self, op: OpId) -> Option<OpId> {
+        let before = self.order.directly_ahead(op)?;
+        let mut at = before;
+        for _ in 0..=MOST_BETWEEN {
+            if let Some(running) = self.running.get(&at) {
+                return running.seat.is_over(running.pending).then_some(before);
+            }
+            if !self.is_between(at) {
+                return None;
+            }
+            at = self.order.directly_ahead(at)?;
+        }
+        None
+    }
+
     /// Hands in what follows a request on the timeline, as far as it can be, and announces what cannot.
     fn extend(&mut self, op: OpId) {
         let mut last = op;
