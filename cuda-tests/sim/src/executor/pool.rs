@@ -350,8 +350,9 @@ fn work() {
         }
         let device = first.context.device;
         let mut over = Vec::with_capacity(run.len());
-        for (op, task, _) in &run {
-            ended = task.op.run(&task.context, *op, task.priority, ended, &mut transit);
+        for (op, task, time) in &run {
+            let time = ended.max(*time);
+            ended = task.op.run(&task.context, *op, task.priority, time, &mut transit);
             over.push((*op, ended));
         }
         drop(run);
