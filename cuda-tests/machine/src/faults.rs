@@ -137,9 +137,8 @@ impl Faults {
         })
     }
 
-    /// Whether a rule speaks of kernels.
+    /// Whether a rule speaks of kernels, of those that were there when somebody last looked for new ones.
     pub fn concern_kernels(&self) -> bool {
-        self.recheck();
         self.rules().any(|rule| matches!(rule.kind, Kind::Kernel { .. }))
     }
 

@@ -12,8 +12,8 @@
 //! the others retires: from there on an even split is as often too little as too much.
 //!
 //! Where the device time of what has retired is known (`busy_ns`), it replaces what was charged since it was known last; it
-//! is taken for at most the time for which the client was seen busy so far. What retires first after it was not known is left as it
-//! was charged.
+//! is taken for at most the time for which the client was seen busy so far. What retires first after it was not known is
+//! left as it was charged.
 
 use crate::event::Observation;
 
@@ -283,6 +283,19 @@ mod tests {
         // A figure beyond the time seen so far, of which 900 are charged, is not believed.
         case.seen.busy_ns = Some(1_000_000);
         assert_eq!(case.look(true, false, 1000, (0, 0)), 3100);
+    }
+
+    #[test]
+    fn time_seen_long_ago_makes_no_figure_right() {
+        let mut case = Case::new(0);
+        case.seen.busy_ns = Some(0);
+        case.look(true, false, 0, (0, 0));
+        for busy in [1, 2] {
+            case.seen.busy_ns = Some(busy);
+            case.look(true, false, 1_000_000_000, (1, 1));
+        }
+        case.seen.busy_ns = Some(u64::MAX);
+        assert_eq!(case.look(true, false, 1000, (1, 1)), CARRIED_NS + 2000);
     }
 
     /// Streams beside each other retire what they did in the same time one after the other.

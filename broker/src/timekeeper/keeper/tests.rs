@@ -424,6 +424,74 @@ fn looks_that_take_long_are_fewer() {
     assert!((300..=450).contains(&looks), "{looks} looks");
 }
 
+/// Two jobs that always want the device, and how often it is looked at between two instants.
+struct Looked {
+    bench: Bench,
+    keeper: Keeper<Bench>,
+    pages: [Arc<PagePair>; 2],
+    now: u64,
+}
+
+impl Looked {
+    fn new() -> Self {
+        let bench = Bench::default();
+        let mut keeper = Keeper::new(bench.clone());
+        for job in [1, 2] {
+            terms(&mut keeper, 0, job, Terms::default());
+        }
+        let pages = [join(&mut keeper, 0, 1, 1), join(&mut keeper, 0, 2, 2)];
+        Self {
+            bench,
+            keeper,
+            pages,
+            now: 0,
+        }
+    }
+
+    /// Goes on for so long while each look costs `cost_ns`; returns how many there were.
+    fn pass(&mut self, ns: u64, cost_ns: u64) -> u64 {
+        self.bench.0.cost_ns.set(cost_ns);
+        let before = self.bench.0.spent_ns.get();
+        let end = self.now + ns;
+        while self.now < end {
+            for pages in &self.pages {
+                show_busy(pages, false);
+                show_busy(pages, is_open(pages));
+            }
+            self.keeper.turn(self.now);
+            self.now += MS / 100;
+        }
+        // Two questions for each look.
+        (self.bench.0.spent_ns.get() - before) / cost_ns / 2
+    }
+}
+
+#[test]
+fn one_costly_look_does_not_keep_the_next_ones_away() {
+    let mut looked = Looked::new();
+    let usual = looked.pass(100 * MS, MS / 100) / 100;
+    assert!(usual >= 3, "{usual} looks in a millisecond");
+    let costly = looked.pass(MS / usual, MS / 2);
+    assert!((1..=2).contains(&costly), "{costly}");
+    let next = looked.pass(MS, MS / 100);
+    assert!(
+        next + 1 >= usual,
+        "{next} looks in the next millisecond, {usual} before"
+    );
+}
+
+#[test]
+fn looks_of_unlike_cost_take_no_more_of_a_processor() {
+    let mut looked = Looked::new();
+    let mut spent = 0;
+    for _ in 0..400 {
+        spent += looked.pass(5 * MS, MS / 100) * (MS / 100);
+        spent += looked.pass(MS / 10, 3 * MS) * 3 * MS;
+    }
+    let most = looked.now / LOOKING + CREDIT_NS.unsigned_abs() + 3 * MS;
+    assert!(spent > looked.now / 20 && spent <= most, "{spent} ns of {}", looked.now);
+}
+
 #[test]
 fn who_stays_inside_a_launch_without_work_holds_up_nobody() {
     let mut keeper = Keeper::new(Bench::default());

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The worker threads: each takes a ready operation, carries it out and passes on what became ready by it.
+//! The worker threads: each takes a ready operation, carries it out and passes on what became ready by it. What takes no
+//! time on the device is carried out together with what directly follows it and takes none either.
+//!
+//! Lock order: the pool's lock, then a device's of the timeline. A context's queue is locked before the pool or not at all.
 //!
 //! Threads start when something is ready and nobody is idle, so that an operation that waits (for a word in memory,
 //! for its turn on the device, for a host function) never holds up another one. They block all signals, which belong

@@ -32,6 +32,8 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
             ..own
         };
         if !is_under_way(&ahead) {
+            // What was announced to follow is this one.
+            self.seats[seat].transit = 0;
             self.release(seat, serial);
         }
         self.assign();

@@ -128,6 +128,21 @@ fn destroyed_stream_still_holds_up_the_legacy_stream() {
 }
 
 #[test]
+fn what_is_submitted_late_has_no_earlier_time() {
+    for (submitted, ended, time) in [(50, 70, 70), (90, 70, 90)] {
+        let mut program = Program::new();
+        program.submit(1, &[]);
+        program.submit(1, &[]);
+        let [first, second] = program.ops[..] else {
+            panic!("two")
+        };
+        program.order.not_before(second, submitted);
+        program.order.complete(first, |_| ended);
+        assert_eq!(program.order.take(second).expect("ready").1, time);
+    }
+}
+
+#[test]
 fn follower_starts_when_the_last_of_several_ends() {
     let mut program = Program::new();
     program.submit(3, &[]);

@@ -114,8 +114,8 @@ impl State {
         }
     }
 
-    /// What comes directly before an operation, if a kernel on the timeline from which only marks and records separate it was
-    /// served already: a thread is about to carry out all of it, and a device would have by now.
+    /// What comes directly before an operation, if a kernel on the timeline from which only marks and records separate it
+    /// was served already: a thread is about to carry out all of it, and a device would have by now.
     pub fn overdue_before(&self, op: OpId) -> Option<OpId> {
         let before = self.order.directly_ahead(op)?;
         let mut at = before;
