@@ -31,7 +31,7 @@ const STILL_NS: u64 = 50_000_000;
 const LOOKING: u64 = 5;
 /// So much of that may be taken at once, in nanoseconds: a look that also moves gates costs many times as much as the next
 /// ones, which are to show how the streams of who has got the device begin.
-const CREDIT_NS: i64 = 2_000_000;
+const CREDIT_NS: u64 = 2_000_000;
 
 /// One client.
 struct Client {
@@ -79,8 +79,8 @@ pub struct Keeper<K> {
 
 struct Look {
     last_ns: u64,
-    /// Processor time that looks may take at the time of the last one; what they took beyond it is negative.
-    credit_ns: i64,
+    /// Until when what looks took is no more than they may. At most [`CREDIT_NS`] is saved up.
+    paid_ns: u64,
     regime: Regime,
     /// What the clients of the device were told last.
     flags: u32,
@@ -316,14 +316,13 @@ impl<K: Kernel> Keeper<K> {
     fn due(&mut self, device: DeviceKey) -> Option<u64> {
         let interval = self.scheduler.wants_observation(device)?;
         let look = self.look(device);
-        let least = look.credit_ns.min(0).unsigned_abs().saturating_mul(LOOKING);
-        Some(look.last_ns.saturating_add(interval.max(least)))
+        Some(look.last_ns.saturating_add(interval).max(look.paid_ns))
     }
 
     fn look(&mut self, device: DeviceKey) -> &mut Look {
         self.looks.entry(device).or_insert(Look {
             last_ns: 0,
-            credit_ns: 0,
+            paid_ns: 0,
             regime: Regime::Overlap,
             flags: 0,
             unshared: None,
@@ -457,10 +456,7 @@ impl<K: Kernel> Keeper<K> {
 
     fn observe(&mut self, now: u64, device: DeviceKey) {
         let begun = self.kernel.spent_ns();
-        let look = self.look(device);
-        let earned = now.saturating_sub(look.last_ns) / LOOKING;
-        look.credit_ns = look.credit_ns.saturating_add(signed(earned)).min(CREDIT_NS);
-        look.last_ns = now;
+        self.look(device).last_ns = now;
         let Self { clients, kernel, .. } = self;
         let mut seen = Vec::new();
         for (id, client) in clients.iter_mut() {
@@ -505,7 +501,11 @@ impl<K: Kernel> Keeper<K> {
         self.find_unshared(device, &seen);
         let cost = self.kernel.spent_ns().saturating_sub(begun);
         let look = self.look(device);
-        look.credit_ns = look.credit_ns.saturating_sub(signed(cost));
+        let saved_since = now.saturating_sub(CREDIT_NS * LOOKING);
+        look.paid_ns = look
+            .paid_ns
+            .max(saved_since)
+            .saturating_add(cost.saturating_mul(LOOKING));
     }
 
     /// What is known of every job that is measured. One that is alone without a cap is not: its clients mark nothing.
@@ -551,10 +551,6 @@ impl<K: Kernel> Keeper<K> {
             is_not_draining: view.state == JobState::NotDraining || self.not_draining.iter().any(is_stuck),
         })
     }
-}
-
-fn signed(ns: u64) -> i64 {
-    i64::try_from(ns).unwrap_or(i64::MAX)
 }
 
 /// Does a gate hold this client, or a bound on its work in flight?

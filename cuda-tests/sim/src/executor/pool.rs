@@ -301,7 +301,7 @@ pub fn occupy(place: &mut Place<'_>, ask: Ask, effects: impl FnOnce() -> Option<
         }
         None => {
             let pending = seat.begin(ask, is_awake);
-            pool().lock().begun(op, Running::begun(place, pending));
+            pool().lock().begun(place, pending);
             pending
         }
     };

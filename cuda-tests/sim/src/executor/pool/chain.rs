@@ -38,18 +38,6 @@ pub struct Running {
 unsafe impl Send for Running {}
 
 impl Running {
-    /// One that a thread handed in when its turn had come.
-    pub fn begun(place: &Place<'_>, pending: Pending) -> Self {
-        Self {
-            seat: Arc::clone(place.seat),
-            context: Arc::as_ptr(place.context),
-            pending,
-            is_announced: false,
-            chained: None,
-            depth: 0,
-        }
-    }
-
     /// Whether another was announced to follow it.
     pub fn is_announced(&self) -> bool {
         self.is_announced
@@ -63,10 +51,18 @@ impl Running {
 }
 
 impl State {
-    /// The caller has handed in the request of an operation.
-    pub fn begun(&mut self, op: OpId, running: Running) {
-        self.running.insert(op, running);
-        self.extend(op);
+    /// The caller has handed in the request of its operation, whose turn had come.
+    pub fn begun(&mut self, place: &Place<'_>, pending: Pending) {
+        let running = Running {
+            seat: Arc::clone(place.seat),
+            context: Arc::as_ptr(place.context),
+            pending,
+            is_announced: false,
+            chained: None,
+            depth: 0,
+        };
+        self.running.insert(place.op, running);
+        self.extend(place.op);
     }
 
     /// The request of an operation, if it was handed in before its turn and is what the caller asks for: it is the
@@ -75,7 +71,7 @@ impl State {
         let running = self.running.get_mut(&op)?;
         if running.chained.take() != Some(ask) {
             // A fault that came in between.
-            self.drop_request(op);
+            self.forget(op);
             return None;
         }
         running.depth = 0;
@@ -84,14 +80,8 @@ impl State {
         Some(pending)
     }
 
-    /// The operation is over: what it handed in before its turn and never claimed is dropped.
+    /// Drops what was handed in for an operation before its turn, and nobody claimed.
     pub fn forget(&mut self, op: OpId) {
-        if self.running.contains_key(&op) {
-            self.drop_request(op);
-        }
-    }
-
-    fn drop_request(&mut self, op: OpId) {
         if let Some(running) = self.running.remove(&op) {
             running.seat.cancel(running.pending);
         }
@@ -134,16 +124,15 @@ impl State {
     /// Hands in what follows a request on the timeline, as far as it can be, and announces what cannot.
     fn extend(&mut self, op: OpId) {
         let mut last = op;
-        let depth = |state: &Self, op| state.running.get(op).map_or(DEPTH, |running| running.depth);
-        let mut at = depth(self, &op);
-        while at < DEPTH {
+        let first = self.running.get(&op).map_or(DEPTH, |running| running.depth);
+        for depth in first + 1..=DEPTH {
             let Some(next) = self.next_behind(last) else { break };
             if !self.running.contains_key(&next) && !self.chain(next, last) {
                 break;
             }
-            at += 1;
+            // Less than it was if the first of them has been claimed since.
             if let Some(next) = self.running.get_mut(&next) {
-                next.depth = at;
+                next.depth = depth;
             }
             last = next;
         }
