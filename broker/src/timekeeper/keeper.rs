@@ -152,8 +152,8 @@ impl<K: Kernel> Keeper<K> {
                 if look.has_strangers {
                     self.tell_unshared(device, None);
                 }
-                let busy = strangers == Strangers::Crowding;
-                self.step(now, Event::Unmanaged { device, busy });
+                let (busy, felt) = (strangers == Strangers::Crowding, strangers != Strangers::Quiet);
+                self.step(now, Event::Unmanaged { device, busy, felt });
             }
         }
     }
@@ -492,6 +492,7 @@ impl<K: Kernel> Keeper<K> {
                 is_entering,
                 is_busy,
                 busy_ns: slot.spent.look(page, now),
+                is_rough: slot.spent.is_rough(),
                 retired,
                 unit_ns: page.unit_ns.load(Ordering::Relaxed),
                 is_stopped: slot.is_stopped || is_still,

@@ -14,11 +14,16 @@
 //! Where the device time of what has retired is known (`busy_ns`), it replaces what was charged since it was known last; it
 //! is taken for at most the time for which the client was seen busy so far. What retires first after it was not known is
 //! left as it was charged.
+//!
+//! Who is only sampled beside others whose time is known is charged what is left. While always the same number of clients
+//! has work, each has slices as often as the others: samples are worth as much less than their length as those of the
+//! others are (`efficiency`). Otherwise slices are uneven, and what one had less than its samples say the others had more.
 
+use crate::efficiency::{Compared, Efficiency};
 use crate::event::Observation;
 
 /// Units no longer than this show by what retires whether their client's work runs.
-const SHORT_NS: u64 = 1_000_000;
+pub(crate) const SHORT_NS: u64 = 1_000_000;
 
 /// So much of the time for which a client was seen busy, and nothing was known, is left for what becomes known later: where
 /// its streams run beside each other, a part of their work retires in one look and the rest in the next. Nanoseconds.
@@ -47,6 +52,8 @@ pub(crate) struct Meter {
     is_fresh: bool,
     /// Charged from samples since.
     sampled: i64,
+    /// What retired since some work did, while always as many counted as at that time.
+    steady: Option<Compared>,
     /// Seen busy, with an interval at each end, for which nothing known was charged yet.
     seen: i64,
 }
@@ -58,6 +65,28 @@ pub(crate) struct Crowd {
     pub after: u32,
     /// What was within the interval the own time of clients that were not seen as busy.
     pub first_ns: u64,
+    /// What is known of the time of retired work replaces samples.
+    pub is_known: bool,
+    /// In slices beside others samples are worth this.
+    pub efficiency: Efficiency,
+}
+
+impl Crowd {
+    /// As many count at the end as at the beginning, more than one, and all of them were seen.
+    fn is_steady(&self) -> bool {
+        self.before == self.after && self.after > 1 && self.first_ns == 0
+    }
+}
+
+/// What a client is charged for an interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Charge {
+    /// Negative where too much was charged before.
+    pub ns: i64,
+    /// The part of `ns` that corrects samples by what is known.
+    pub corrected_ns: i64,
+    /// Some of its work, beside always as many others.
+    pub compared: Option<Compared>,
 }
 
 impl Meter {
@@ -102,6 +131,11 @@ impl Meter {
         self.retired = Some(seen.retired);
     }
 
+    /// How many of the ends of the last interval it is charged for.
+    pub fn ends(&self) -> i64 {
+        i64::from(self.counted) + i64::from(self.counts)
+    }
+
     /// Whether its first slice lasts.
     pub fn leads(&self) -> bool {
         self.leads_ns.is_some()
@@ -133,33 +167,67 @@ impl Meter {
         self.first_ns
     }
 
-    /// The charge for the `dt` nanoseconds up to this observation; negative where too much was charged before.
-    pub fn charge(&mut self, seen: &Observation, dt: u64, crowd: Crowd) -> i64 {
+    /// The charge for the `dt` nanoseconds up to this observation.
+    pub fn charge(&mut self, seen: &Observation, dt: u64, crowd: &Crowd) -> Charge {
         let share = |counts: bool, crowd: u32| if counts { dt / 2 / u64::from(crowd.max(1)) } else { 0 };
-        let split = signed(share(self.counted, crowd.before) + share(self.counts, crowd.after));
+        let halves = [(self.counted, crowd.before), (self.counts, crowd.after)];
         let counted = u64::from(self.counted) + u64::from(self.counts);
         // What others had within the interval is not his who was seen.
         let taken = signed(crowd.first_ns * counted / u64::from((crowd.before + crowd.after).max(1)));
-        let mut charge = split - taken + signed(self.first_ns);
-        self.sampled += charge;
-        if self.counted || self.counts || charge > 0 || self.is_busy {
+        let own = signed(self.first_ns) - taken;
+        let parts = halves.map(|(counts, n)| {
+            let part = signed(share(counts, n));
+            if seen.busy_ns.is_none() && n > 1 {
+                crowd.efficiency.of(part)
+            } else {
+                part
+            }
+        });
+        let mut charge = Charge {
+            ns: own + parts.iter().sum::<i64>(),
+            ..Charge::default()
+        };
+        if self.counted || self.counts || charge.ns > 0 || self.is_busy {
             self.seen += signed(dt);
         }
-        match (self.exact, seen.busy_ns) {
-            (Some(before), Some(exact)) if exact > before => {
-                if std::mem::take(&mut self.is_fresh) {
-                    self.seen = 0;
-                } else {
-                    let known = signed(exact - before).min(self.seen + signed(dt));
-                    charge += known - self.sampled;
-                    self.seen = (self.seen - known).clamp(0, CARRIED_NS);
-                }
-                self.sampled = 0;
-                self.exact = Some(exact);
-            }
-            (None, Some(exact)) => (self.exact, self.is_fresh) = (Some(exact), true),
-            (_, None) => self.exact = None,
-            _ => {}
+        if counted < 2 || !crowd.is_steady() {
+            self.steady = None;
+        }
+        let Some(exact) = seen.busy_ns else {
+            (self.exact, self.steady) = (None, None);
+            return charge;
+        };
+        self.sampled += charge.ns;
+        let Some(before) = self.exact else {
+            (self.exact, self.is_fresh) = (Some(exact), true);
+            return charge;
+        };
+        if exact <= before {
+            return charge;
+        }
+        let sampled_ns = std::mem::take(&mut self.sampled);
+        self.exact = Some(exact);
+        if std::mem::take(&mut self.is_fresh) {
+            self.seen = 0;
+            return charge;
+        }
+        let most = self.seen + signed(dt);
+        let known_ns = signed(exact - before).min(most);
+        if known_ns < most
+            && !seen.is_rough
+            && let Some(steady) = &mut self.steady
+        {
+            steady.add(Compared { known_ns, sampled_ns });
+            charge.compared = steady.take_enough();
+        } else {
+            self.steady = Some(Compared::default());
+        }
+        if crowd.is_known {
+            charge.corrected_ns = known_ns - sampled_ns;
+            charge.ns += charge.corrected_ns;
+            self.seen = (self.seen - known_ns).clamp(0, CARRIED_NS);
+        } else {
+            self.seen = 0;
         }
         charge
     }
@@ -178,6 +246,8 @@ mod tests {
         meter: Meter,
         now: u64,
         seen: Observation,
+        is_known: bool,
+        efficiency: Efficiency,
     }
 
     impl Case {
@@ -188,11 +258,17 @@ mod tests {
                 meter: Meter::default(),
                 now: 0,
                 seen,
+                is_known: true,
+                efficiency: Efficiency::default(),
             }
         }
 
-        /// The charge after `dt` beside so many others (before, after).
+        /// Nanoseconds charged after `dt` beside so many others (before, after).
         fn look(&mut self, is_busy: bool, retires: bool, dt: u64, others: (u32, u32)) -> i64 {
+            self.charge(is_busy, retires, dt, others).ns
+        }
+
+        fn charge(&mut self, is_busy: bool, retires: bool, dt: u64, others: (u32, u32)) -> Charge {
             self.now += dt;
             self.seen.is_busy = is_busy;
             self.seen.retired += u64::from(retires);
@@ -202,8 +278,10 @@ mod tests {
                 before,
                 after: others.1 + u32::from(self.meter.counts()),
                 first_ns: self.meter.first_ns(),
+                is_known: self.is_known,
+                efficiency: self.efficiency,
             };
-            self.meter.charge(&self.seen, dt, crowd)
+            self.meter.charge(&self.seen, dt, &crowd)
         }
     }
 
@@ -264,8 +342,10 @@ mod tests {
             before: 1,
             after: 1,
             first_ns: 1_000_000,
+            is_known: true,
+            efficiency: Efficiency::default(),
         };
-        assert_eq!(other.meter.charge(&other.seen, 200_000, crowd), -800_000);
+        assert_eq!(other.meter.charge(&other.seen, 200_000, &crowd).ns, -800_000);
     }
 
     #[test]
@@ -283,6 +363,70 @@ mod tests {
         // A figure beyond the time seen so far, of which 900 are charged, is not believed.
         case.seen.busy_ns = Some(1_000_000);
         assert_eq!(case.look(true, false, 1000, (0, 0)), 3100);
+    }
+
+    /// As if it was sampled beside another, of whom slices of 2 ms are known, 20 µs apart.
+    #[test]
+    fn what_samples_are_worth_is_told_by_steady_slices_only() {
+        let compared = |others: fn(u64) -> u32| {
+            let mut case = Case::new(0);
+            let (mut busy, mut found) = (0, Vec::new());
+            for look in 0..505u64 {
+                let at = look * 200_000;
+                busy = at / 4_040_000 * 2_000_000 + (at % 4_040_000).min(2_000_000);
+                case.seen.busy_ns = Some(busy);
+                let n = others(look);
+                found.extend(case.charge(true, true, 200_000, (n, n)).compared);
+            }
+            (
+                busy,
+                found.iter().fold(Compared::default(), |mut sum, more| {
+                    sum.add(*more);
+                    sum
+                }),
+            )
+        };
+        let (busy, sum) = compared(|_| 1);
+        assert!(sum.known_ns > signed(busy) * 9 / 10, "{sum:?} of {busy}");
+        let ppm = sum.known_ns * 1_000_000 / sum.sampled_ns;
+        assert!((970_000..=1_000_000).contains(&ppm), "{ppm}");
+        // The other pauses in each second slice, or is not there.
+        assert_eq!(compared(|look| u32::from(look % 20 < 18)).1, Compared::default());
+        assert_eq!(compared(|_| 0).1, Compared::default());
+    }
+
+    #[test]
+    fn who_is_only_sampled_is_charged_what_samples_are_worth_beside_others() {
+        let mut case = Case::new(0);
+        case.efficiency.learn(
+            Compared {
+                known_ns: 99_000_000,
+                sampled_ns: 100_000_000,
+            },
+            0,
+        );
+        case.look(true, false, 0, (1, 1));
+        assert_eq!(case.look(true, false, 2_000, (1, 1)), 990);
+        assert_eq!(case.look(true, false, 2_000, (0, 0)), 2_000);
+        // What is known needs no help, until it is.
+        case.seen.busy_ns = Some(0);
+        assert_eq!(case.look(true, false, 2_000, (1, 1)), 1_000);
+    }
+
+    #[test]
+    fn what_is_known_is_left_where_others_are_only_sampled() {
+        let mut case = Case::new(0);
+        case.is_known = false;
+        case.seen.busy_ns = Some(0);
+        case.look(true, false, 0, (1, 1));
+        for busy in [100, 200, 300] {
+            case.seen.busy_ns = Some(busy);
+            assert_eq!(case.look(true, true, 1_000, (1, 1)), 500);
+        }
+        // Nothing of that time is made up for.
+        case.is_known = true;
+        case.seen.busy_ns = Some(10_000);
+        assert_eq!(case.look(true, true, 1_000, (1, 1)), 2_000);
     }
 
     #[test]

@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 
 use crate::cap::Server;
-use crate::charge::Crowd;
+use crate::charge::{Crowd, SHORT_NS};
 use crate::class::weights;
 use crate::command::{HeldBy, Regime};
 use crate::config::Config;
+use crate::efficiency::Efficiency;
 use crate::event::{Class, ClientKey, DeviceKey, JobKey, Observation, Terms};
 use crate::member::{Gate, Member, Seat};
 use crate::regime::{Evidence, Rule};
@@ -16,6 +17,9 @@ use crate::share::Contest;
 /// A client says itself how long its units are; beyond this they do not make anybody else wait longer.
 const LONGEST_SLACK_NS: u64 = 25_000_000;
 const LONGEST_UNIT_NS: u64 = 200_000_000;
+
+/// Who is charged by samples and pauses is soon back.
+const MIXED_NS: u64 = 50_000_000;
 
 /// Who has the turn, in Turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +43,13 @@ pub(crate) struct Device {
     /// Who had the turn last, for the hand-over's length and for who is shown as the cause of waiting.
     pub last_holder: Option<JobKey>,
     pub observed_ns: Option<u64>,
+    /// Of what is only sampled.
+    efficiency: Efficiency,
+    /// When somebody was last busy whose time is only sampled although its units are short.
+    guessed_ns: Option<u64>,
     pub is_unmanaged: bool,
+    /// What is left of the time may be that of processes outside.
+    pub is_felt: bool,
     /// Length of a turn of class normal; follows the measured length of a hand-over.
     pub quantum_ns: u64,
     handover_ns: u64,
@@ -59,7 +69,10 @@ impl Device {
             claim: None,
             last_holder: None,
             observed_ns: None,
+            efficiency: Efficiency::default(),
+            guessed_ns: None,
             is_unmanaged: false,
+            is_felt: false,
             quantum_ns: config.quantum_max_ns,
             handover_ns: config.quantum_max_ns / 60,
             idle_since_ns: None,
@@ -168,6 +181,7 @@ impl Device {
         let (crowd, is_busy) = self.take(seen, config.slice_ns, now);
         self.advance_caps(now);
         let is_still = self.stands_still(config, now);
+        let parts = self.charge(dt, &crowd, now);
         // Who wants is in before the charges are shared, who does not leaves after.
         let mut charges = Vec::new();
         for (job, member) in &mut self.members {
@@ -176,7 +190,7 @@ impl Device {
             }
             let mut charge = 0;
             for seat in &mut member.seats {
-                let part = seat.meter.charge(&seat.seen, dt, crowd);
+                let part = parts.get(&seat.client).copied().unwrap_or(0);
                 seat.book(now, part, is_still);
                 charge += part;
             }
@@ -213,11 +227,41 @@ impl Device {
         self.time_handover(is_busy, config, now);
     }
 
+    /// What each client is charged for the last `dt` nanoseconds.
+    fn charge(&mut self, dt: u64, crowd: &Crowd, now: u64) -> BTreeMap<ClientKey, i64> {
+        let mut charges = BTreeMap::new();
+        let (mut corrected, mut ends) = (0, 0);
+        for seat in self.members.values_mut().flat_map(|member| &mut member.seats) {
+            let charge = seat.meter.charge(&seat.seen, dt, crowd);
+            if let Some(compared) = charge.compared {
+                self.efficiency.learn(compared, now);
+            }
+            corrected += charge.corrected_ns;
+            if seat.seen.busy_ns.is_none() {
+                ends += seat.meter.ends();
+            }
+            charges.insert(seat.client, charge.ns);
+        }
+        if ends > 0 && !self.is_felt && !crowd.efficiency.is_known() {
+            // Slices are not even: what one had less, or more, the others had more, or less.
+            for seat in seats(&self.members).filter(|seat| seat.seen.busy_ns.is_none()) {
+                *charges.entry(seat.client).or_default() -= corrected * seat.meter.ends() / ends;
+            }
+        }
+        charges
+    }
+
     /// Takes over what was seen; returns among how many the interval is shared, and whether anybody has work now.
     fn take(&mut self, seen: &[Observation], slice_ns: u64, now: u64) -> (Crowd, bool) {
         let seen: BTreeMap<ClientKey, &Observation> = seen.iter().map(|seen| (seen.client, seen)).collect();
-        // Known beside sampled would not be compared with its like.
-        let is_known = seen.values().all(|seen| !seen.is_busy || seen.busy_ns.is_some());
+        self.efficiency.expire(now);
+        // Known beside sampled would not be compared with its like, where what samples take for work is switching; until the
+        // lengths of short units are known, which is soon.
+        let is_short = |seen: &&Observation| seen.busy_ns.is_none() && seen.unit_ns <= SHORT_NS;
+        if seen.values().any(|seen| seen.is_busy && is_short(seen)) {
+            self.guessed_ns = Some(now);
+        }
+        let is_guessed = self.guessed_ns.is_some_and(|at| now.saturating_sub(at) < MIXED_NS);
         let unmanaged = u32::from(self.is_unmanaged);
         let is_busy = |seat: &Seat| seen.get(&seat.client).map_or(seat.seen.is_busy, |seen| seen.is_busy);
         let busy = seats(&self.members).filter(|seat| is_busy(seat)).count() + unmanaged as usize;
@@ -225,6 +269,8 @@ impl Device {
             before: unmanaged,
             after: unmanaged,
             first_ns: 0,
+            is_known: !is_guessed || self.efficiency.is_known(),
+            efficiency: self.efficiency,
         };
         for seat in self.members.values_mut().flat_map(|member| &mut member.seats) {
             crowd.before += u32::from(seat.meter.counts());
@@ -235,7 +281,6 @@ impl Device {
                     seat.progressed_ns = now;
                 }
                 seat.seen = **seen;
-                seat.seen.busy_ns = seen.busy_ns.filter(|_| is_known);
                 seat.seen_ns = Some(now);
                 seat.is_shallow |= !seen.is_busy && seat.gate != Gate::Open { depth_ns: None };
             }

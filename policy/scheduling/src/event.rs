@@ -68,9 +68,11 @@ pub struct Observation {
     /// Submitted compute work has not retired.
     pub is_busy: bool,
     /// Cumulative device time of what has retired, where it is known for all of that. Not the time between two events while
-    /// others ran in between. Replaces what was charged from samples; not used while anybody else's, who has work on the
-    /// device, is not known.
+    /// others ran in between. Replaces what was charged from samples; not used beside short units of others that are not
+    /// known, unless it is known what samples are worth.
     pub busy_ns: Option<u64>,
+    /// `busy_ns` is of streams that ran together: looks divided the time among them, which says nothing about samples.
+    pub is_rough: bool,
     /// Changes whenever work retires.
     pub retired: u64,
     /// Longest recent unit (kernel or graph); 0: unknown.
@@ -88,6 +90,7 @@ impl Observation {
             is_entering: false,
             is_busy: false,
             busy_ns: None,
+            is_rough: false,
             retired: 0,
             unit_ns: 0,
             is_stopped: false,
@@ -144,8 +147,10 @@ pub enum Event<'a> {
     Unmanaged {
         /// Where.
         device: DeviceKey,
-        /// Whether they do.
+        /// Whether they do, as much as one more client that always has work.
         busy: bool,
+        /// Whether what nobody else can be told to have had may be theirs: they use some of it, or nobody knows.
+        felt: bool,
     },
     /// The clients of a device mark their work from now on: what was seen of them before was no measure of what they got.
     Marked {

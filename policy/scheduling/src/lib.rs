@@ -52,6 +52,7 @@ mod command;
 mod config;
 mod depth;
 mod device;
+mod efficiency;
 mod event;
 mod gang;
 mod member;

@@ -86,8 +86,9 @@ impl Scheduler {
                 self.device(device).rule.is_forced = exclusive;
                 self.settle(device, out);
             }
-            Event::Unmanaged { device, busy } => {
-                self.device(device).is_unmanaged = busy;
+            Event::Unmanaged { device, busy, felt } => {
+                let there = self.device(device);
+                (there.is_unmanaged, there.is_felt) = (busy, busy || felt);
                 self.settle(device, out);
             }
             Event::Marked { device } => {

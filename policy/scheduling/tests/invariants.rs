@@ -258,6 +258,7 @@ impl Mirror {
                         is_busy: bits & 4 != 0,
                         is_stopped: bits & 0x38 == 0x38,
                         retired: before.retired + u64::from(bits & 0x40 != 0),
+                        is_rough: bits & 0x48 == 0x48,
                         busy_ns: (bits & 0x80 != 0).then(|| before.busy_ns.unwrap_or(0) + after / 2),
                         unit_ns: u64::from(bits) * 20_000,
                     };
@@ -274,7 +275,11 @@ impl Mirror {
             }
             Act::Unmanaged(device, busy) => {
                 let (device, busy) = (DeviceKey(*device), *busy);
-                self.step(Event::Unmanaged { device, busy })
+                self.step(Event::Unmanaged {
+                    device,
+                    busy,
+                    felt: busy,
+                })
             }
             Act::Marked(device) => self.step(Event::Marked {
                 device: DeviceKey(*device),

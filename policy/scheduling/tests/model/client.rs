@@ -48,6 +48,7 @@ pub struct Client {
     pub is_open: bool,
     pub depth_ns: Option<u64>,
     pub is_stopped: bool,
+    pub is_known: bool,
     pub is_wake_pending: bool,
     /// Later wake-ups only.
     pub epoch: u64,
@@ -76,6 +77,7 @@ impl Client {
             is_open,
             depth_ns: None,
             is_stopped: false,
+            is_known: false,
             is_wake_pending: false,
             epoch: 0,
             next: None,
@@ -116,6 +118,7 @@ impl Client {
             is_entering: self.state == State::Entering,
             is_busy,
             busy_ns,
+            is_rough: false,
             retired: self.retired,
             unit_ns: self.recent.iter().copied().max().unwrap_or(0),
             is_stopped: self.is_stopped,

@@ -98,8 +98,6 @@ pub struct World {
     pub jobs: BTreeMap<JobKey, Terms>,
     pub scheduler: Option<Scheduler>,
     pub is_governed: bool,
-    /// The lengths of all units are known: clients tell the device time of what has retired. Precondition: one stream each.
-    pub is_known: bool,
     pub config: Config,
     pub commands: u64,
     pub looks: u64,
@@ -134,7 +132,6 @@ impl World {
             jobs: BTreeMap::new(),
             scheduler: config.map(Scheduler::new),
             is_governed: config.is_some(),
-            is_known: false,
             config: config.unwrap_or_default(),
             commands: 0,
             looks: 0,
@@ -186,6 +183,14 @@ impl World {
         };
         let job = self.job(terms);
         self.client(job, 0, program)
+    }
+
+    /// The lengths of these clients' units are known: they tell the device time of what has retired. Precondition: one
+    /// stream each.
+    pub fn know(&mut self, clients: impl IntoIterator<Item = usize>) {
+        for at in clients {
+            self.clients[at].is_known = true;
+        }
     }
 
     pub fn stop(&mut self, at: usize) {
@@ -538,7 +543,9 @@ impl World {
             .filter(|at| self.clients[*at].gpu == device.0 as usize && self.clients[*at].state != State::Gone)
             .map(|at| {
                 let context = self.gpus[device.0 as usize].contexts.get(&at);
-                let busy_ns = self.is_known.then(|| context.map_or(0, |context| context.retired_ns));
+                let busy_ns = self.clients[at]
+                    .is_known
+                    .then(|| context.map_or(0, |context| context.retired_ns));
                 self.clients[at].observe(at, context.is_some_and(|context| context.is_busy()), busy_ns)
             })
             .collect();
