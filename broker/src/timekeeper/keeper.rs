@@ -52,6 +52,8 @@ struct Slot {
     /// When they last moved, or need not have.
     moved_ns: u64,
     is_stopped: bool,
+    /// It had work on the device at the last look.
+    was_busy: bool,
     spent: Spent,
 }
 
@@ -88,6 +90,8 @@ struct Look {
     unshared: Option<ClientId>,
     /// Processes of no job may have work on it.
     has_strangers: bool,
+    /// How many clients had work on it when it was last looked at.
+    busy: usize,
     /// The scheduler knows that what it sees is a measure.
     is_measured: bool,
 }
@@ -175,6 +179,7 @@ impl<K: Kernel> Keeper<K> {
                 since_ns: now,
                 moved_ns: now,
                 is_stopped: false,
+                was_busy: false,
                 spent: Spent::default(),
             };
             slots.insert(self.key(*device), slot);
@@ -327,6 +332,7 @@ impl<K: Kernel> Keeper<K> {
             flags: 0,
             unshared: None,
             has_strangers: false,
+            busy: 0,
             is_measured: false,
         })
     }
@@ -456,7 +462,9 @@ impl<K: Kernel> Keeper<K> {
 
     fn observe(&mut self, now: u64, device: DeviceKey) {
         let begun = self.kernel.spent_ns();
-        self.look(device).last_ns = now;
+        let look = self.look(device);
+        look.last_ns = now;
+        let (has_strangers, busy) = (look.has_strangers, look.busy);
         let Self { clients, kernel, .. } = self;
         let mut seen = Vec::new();
         for (id, client) in clients.iter_mut() {
@@ -485,19 +493,22 @@ impl<K: Kernel> Keeper<K> {
                 slot.since_ns = now;
                 slot.is_stopped = kernel.is_stopped(client.pid);
             }
+            let was_busy = std::mem::replace(&mut slot.was_busy, is_busy);
+            let is_alone = !has_strangers && busy == usize::from(was_busy);
             let is_still = !is_busy && now >= slot.moved_ns.saturating_add(STILL_NS);
             seen.push(Observation {
                 client: ClientKey(id.0),
                 is_waiting,
                 is_entering,
                 is_busy,
-                busy_ns: slot.spent.look(page, now),
+                busy_ns: slot.spent.look(page, is_alone, now),
                 is_rough: slot.spent.is_rough(),
                 retired,
                 unit_ns: page.unit_ns.load(Ordering::Relaxed),
                 is_stopped: slot.is_stopped || is_still,
             });
         }
+        self.look(device).busy = seen.iter().filter(|seen| seen.is_busy).count();
         self.step(now, Event::Observe { device, seen: &seen });
         self.find_unshared(device, &seen);
         let cost = self.kernel.spent_ns().saturating_sub(begun);

@@ -18,8 +18,8 @@ use crate::share::Contest;
 const LONGEST_SLACK_NS: u64 = 25_000_000;
 const LONGEST_UNIT_NS: u64 = 200_000_000;
 
-/// Who is charged by samples and pauses is soon back.
-const MIXED_NS: u64 = 50_000_000;
+/// Whose short units are not known and pauses is soon back.
+const GUESSED_NS: u64 = 50_000_000;
 
 /// Who has the turn, in Turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub(crate) struct Device {
     /// Who had the turn last, for the hand-over's length and for who is shown as the cause of waiting.
     pub last_holder: Option<JobKey>,
     pub observed_ns: Option<u64>,
-    /// Of what is only sampled.
+    /// What of the time in which clients are seen to have work is work of theirs.
     efficiency: Efficiency,
     /// When somebody was last busy whose time is only sampled although its units are short.
     guessed_ns: Option<u64>,
@@ -230,22 +230,22 @@ impl Device {
     /// What each client is charged for the last `dt` nanoseconds.
     fn charge(&mut self, dt: u64, crowd: &Crowd, now: u64) -> BTreeMap<ClientKey, i64> {
         let mut charges = BTreeMap::new();
-        let (mut corrected, mut ends) = (0, 0);
+        let (mut left, mut ends) = (0, 0);
         for seat in self.members.values_mut().flat_map(|member| &mut member.seats) {
             let charge = seat.meter.charge(&seat.seen, dt, crowd);
             if let Some(compared) = charge.compared {
                 self.efficiency.learn(compared, now);
             }
-            corrected += charge.corrected_ns;
+            left += charge.left_ns;
             if seat.seen.busy_ns.is_none() {
                 ends += seat.meter.ends();
             }
             charges.insert(seat.client, charge.ns);
         }
-        if ends > 0 && !self.is_felt && !crowd.efficiency.is_known() {
-            // Slices are not even: what one had less, or more, the others had more, or less.
+        // What is left may be that of processes outside.
+        if ends > 0 && !self.is_felt {
             for seat in seats(&self.members).filter(|seat| seat.seen.busy_ns.is_none()) {
-                *charges.entry(seat.client).or_default() -= corrected * seat.meter.ends() / ends;
+                *charges.entry(seat.client).or_default() += left * seat.meter.ends() / ends;
             }
         }
         charges
@@ -255,13 +255,13 @@ impl Device {
     fn take(&mut self, seen: &[Observation], slice_ns: u64, now: u64) -> (Crowd, bool) {
         let seen: BTreeMap<ClientKey, &Observation> = seen.iter().map(|seen| (seen.client, seen)).collect();
         self.efficiency.expire(now);
-        // Known beside sampled would not be compared with its like, where what samples take for work is switching; until the
-        // lengths of short units are known, which is soon.
+        // Known beside sampled would not be compared with its like where samples of short gaps take switching for work. The
+        // lengths of most short units are soon known.
         let is_short = |seen: &&Observation| seen.busy_ns.is_none() && seen.unit_ns <= SHORT_NS;
         if seen.values().any(|seen| seen.is_busy && is_short(seen)) {
             self.guessed_ns = Some(now);
         }
-        let is_guessed = self.guessed_ns.is_some_and(|at| now.saturating_sub(at) < MIXED_NS);
+        let is_guessed = self.guessed_ns.is_some_and(|at| now.saturating_sub(at) < GUESSED_NS);
         let unmanaged = u32::from(self.is_unmanaged);
         let is_busy = |seat: &Seat| seen.get(&seat.client).map_or(seat.seen.is_busy, |seen| seen.is_busy);
         let busy = seats(&self.members).filter(|seat| is_busy(seat)).count() + unmanaged as usize;
@@ -271,9 +271,12 @@ impl Device {
             first_ns: 0,
             is_known: !is_guessed || self.efficiency.is_known(),
             efficiency: self.efficiency,
+            has_sampled: false,
         };
+        let is_sampled = |seat: &Seat| seat.seen.is_busy && seat.seen.busy_ns.is_none();
         for seat in self.members.values_mut().flat_map(|member| &mut member.seats) {
             crowd.before += u32::from(seat.meter.counts());
+            crowd.has_sampled |= is_sampled(seat);
             seat.retires = false;
             if let Some(seen) = seen.get(&seat.client) {
                 seat.retires = seat.meter.has_progressed(seen);
@@ -290,6 +293,7 @@ impl Device {
         }
         self.lead();
         crowd.after += seats(&self.members).filter(|seat| seat.meter.counts()).count() as u32;
+        crowd.has_sampled |= seats(&self.members).any(is_sampled);
         (crowd, busy > 0)
     }
 

@@ -3,7 +3,7 @@
 //! contexts, to processes that nobody sees, to a device that is slower than the clock.
 //!
 //! Samples cannot tell. But where the time of one client is known, and that of another beside it is not, the first was
-//! sampled, too: the second is charged by as much less than its samples as the first.
+//! sampled, too: the samples of the second hold as much that was no work.
 
 /// So much of a client's work is compared at once, or none: two of the device's slices. Of less it would matter at which
 /// place of a slice it began and ended.
@@ -11,11 +11,12 @@ const ENOUGH_NS: i64 = 4_000_000;
 /// Half of what was compared is forgotten whenever it is so much: a slice more or less is half a percent of it, and what the
 /// device's clock lags behind the broker's changes from one second to the next.
 const MOST_NS: i64 = 400_000_000;
-/// What was compared longer ago was beside others. Who pauses for a while finds it again.
+/// What was compared longer ago was beside others. Who pauses for a while finds it again: it is what the device takes to
+/// switch, whoever has it.
 const LASTS_NS: u64 = 10_000_000_000;
 /// Switching takes no more of the time than this. Where samples are further off, slices are not even: who has nothing to do
 /// for a moment gives his up, and the others have so much more, not less.
-const MOST_OFF_PPM: i64 = 50_000;
+const MOST_OFF_PPM: i64 = 20_000;
 const PPM: i64 = 1_000_000;
 
 /// Device time of one client's work: what is known of it, and as samples had it.
@@ -40,18 +41,19 @@ impl Compared {
 /// Of one device, now.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Efficiency {
-    of: Compared,
+    /// Of the last [`MOST_NS`] of such work.
+    lately: Compared,
     learnt_ns: u64,
 }
 
 impl Efficiency {
     /// Takes over what was compared up to `now`.
     pub fn learn(&mut self, compared: Compared, now: u64) {
-        self.of.add(compared);
+        self.lately.add(compared);
         self.learnt_ns = now;
-        if self.of.sampled_ns > MOST_NS {
-            self.of.known_ns /= 2;
-            self.of.sampled_ns /= 2;
+        if self.lately.sampled_ns > MOST_NS {
+            self.lately.known_ns /= 2;
+            self.lately.sampled_ns /= 2;
         }
     }
 
@@ -75,10 +77,10 @@ impl Efficiency {
     }
 
     fn ppm(&self) -> Option<i64> {
-        if self.of.sampled_ns <= 0 {
+        if self.lately.sampled_ns <= 0 {
             return None;
         }
-        let ppm = i128::from(self.of.known_ns) * i128::from(PPM) / i128::from(self.of.sampled_ns);
+        let ppm = i128::from(self.lately.known_ns) * i128::from(PPM) / i128::from(self.lately.sampled_ns);
         let ppm = i64::try_from(ppm).ok()?;
         (PPM - MOST_OFF_PPM..=PPM + MOST_OFF_PPM).contains(&ppm).then_some(ppm)
     }
@@ -112,11 +114,11 @@ mod tests {
     fn nothing_is_worth_more_than_itself_and_uneven_slices_say_nothing() {
         for (known, of_thousand) in [
             (0, None),
-            (94, None),
-            (95, Some(950)),
+            (97, None),
+            (98, Some(980)),
             (100, Some(1_000)),
-            (105, Some(1_000)),
-            (106, None),
+            (102, Some(1_000)),
+            (103, None),
         ] {
             let mut efficiency = Efficiency::default();
             efficiency.learn(compared(known, 100), 0);
@@ -133,9 +135,9 @@ mod tests {
     fn what_was_compared_last_counts_most_and_not_for_ever() {
         let mut efficiency = Efficiency::default();
         (0..100).for_each(|at| efficiency.learn(compared(10, 10), at));
-        (0..100).for_each(|at| efficiency.learn(compared(96, 100), at));
+        (0..100).for_each(|at| efficiency.learn(compared(98, 100), at));
         let worth = efficiency.of(1_000);
-        assert!((960..=961).contains(&worth), "{worth}");
+        assert!((980..=981).contains(&worth), "{worth}");
         efficiency.expire(99 + LASTS_NS);
         assert_eq!(efficiency.of(1_000), worth);
         efficiency.expire(100 + LASTS_NS);

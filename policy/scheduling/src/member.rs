@@ -82,7 +82,7 @@ impl Seat {
         self.unretired_ns = if has_moved {
             0
         } else {
-            self.unretired_ns + charge.max(0)
+            (self.unretired_ns + charge).max(0)
         };
     }
 
@@ -334,4 +334,28 @@ impl Member {
 
 fn signed(ns: u64) -> i64 {
     i64::try_from(ns).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: i64 = 1_000_000;
+
+    /// What others leave comes and goes: only what is left of it in the end was the unit's.
+    #[test]
+    fn corrections_do_not_make_a_long_unit_look_as_if_it_never_ended() {
+        let mut seat = Seat::new(ClientKey(1), 0);
+        seat.seen.is_busy = true;
+        seat.seen.unit_ns = 100_000_000;
+        let mut book = |charge: i64, times: usize| {
+            (0..times).for_each(|_| {
+                seat.book(1, charge, false);
+                seat.book(1, 2 * MS - charge, false);
+            });
+            seat.stalls(50_000_000)
+        };
+        assert!(!book(12 * MS, 74));
+        assert!(book(12 * MS, 2));
+    }
 }

@@ -242,11 +242,36 @@ fn jobs_with_gaps_are_charged_what_they_occupy() {
             measured.accounting * 100.0,
             measured.charging * 100.0
         );
-        // Samples of short gaps call the device's switches work; all are charged so as long as anybody's is.
+        // Samples of short gaps call the device's switches work; all are charged so as long as anybody's short units are.
         let error = match known {
             Known::Everybodys => measured.accounting,
             _ => measured.charging,
         };
         assert!(error <= allowed, "{name}: {measured:?}");
     }
+}
+
+/// What a graph of 100 ms beside kernels with gaps, which are known, is charged, as a part of what it has.
+fn beside_gaps(prepare: impl Fn(&mut World)) -> f64 {
+    let mut world = World::new(3, 1, true);
+    let graph = world.weighted(100, saturating(100 * MS));
+    let other = world.weighted(100, bursts(200 * US, 1, 20 * US, u64::MAX));
+    world.know([other]);
+    prepare(&mut world);
+    world.run_until(2 * S);
+    let measured = shares(&mut world, &[graph], &[1.0], 4);
+    println!(
+        "beside gaps a graph has {:.3} and is charged {:.3}",
+        measured.used, measured.charged[0]
+    );
+    measured.charged[0] / measured.used
+}
+
+#[test]
+fn what_known_neighbours_leave_is_who_is_sampled_has() {
+    let charged = beside_gaps(|_| {});
+    assert!((charged - 1.0).abs() <= 0.02, "{charged}");
+    // It may be theirs who are felt.
+    let charged = beside_gaps(|world| world.felt(0));
+    assert!(charged <= 0.8, "{charged}");
 }

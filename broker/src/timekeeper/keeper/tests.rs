@@ -223,7 +223,7 @@ fn launches_without_a_lane_are_nothing_that_is_known() {
         page.ends[0].write(page.lanes[0].ended.load(Ordering::SeqCst), done);
         page.unlaned.store(launched, Ordering::SeqCst);
         page.unlaned_ended.store(ended, Ordering::SeqCst);
-        spent.look(page, now * MS).is_some()
+        spent.look(page, true, now * MS).is_some()
     };
     assert!(!look(0, 0, 0) && look(4, 0, 0));
     assert!(!look(8, 1, 0), "under way");

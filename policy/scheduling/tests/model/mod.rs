@@ -220,6 +220,15 @@ impl World {
         });
     }
 
+    /// Processes outside are felt on the device.
+    pub fn felt(&mut self, gpu: usize) {
+        self.step(Event::Unmanaged {
+            device: DeviceKey(gpu as u32),
+            busy: false,
+            felt: true,
+        });
+    }
+
     /// Memory must be swapped on the device, or no longer.
     pub fn isolate(&mut self, gpu: usize, exclusive: bool) {
         let device = DeviceKey(gpu as u32);
