@@ -144,6 +144,11 @@ impl Span {
         (u128::from(self.busy_ns(pid)) * u128::from(WHOLE_PPM) / u128::from(self.wall_ns.max(1))) as u64
     }
 
+    /// By how much the wall clock went faster than the device's, which waits for clients that do not get a processor.
+    pub fn late_ppm(&self) -> u64 {
+        self.wall_ns.saturating_sub(self.elapsed_ns) * WHOLE_PPM / self.elapsed_ns.max(1)
+    }
+
     /// Part of the multiprocessors' work, idle time and switching left out, that a process was given.
     pub fn share_ppm(&self, pid: u32) -> u64 {
         let busy = self.after.busy_ns[COMPUTE] - self.before.busy_ns[COMPUTE];
