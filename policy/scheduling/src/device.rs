@@ -181,7 +181,7 @@ impl Device {
         let (crowd, is_busy) = self.take(seen, config.slice_ns, now);
         self.advance_caps(now);
         let is_still = self.stands_still(config, now);
-        let parts = self.charge(dt, &crowd, now);
+        self.charge(dt, &crowd, now);
         // Who wants is in before the charges are shared, who does not leaves after.
         let mut charges = Vec::new();
         for (job, member) in &mut self.members {
@@ -190,9 +190,8 @@ impl Device {
             }
             let mut charge = 0;
             for seat in &mut member.seats {
-                let part = parts.get(&seat.client).copied().unwrap_or(0);
-                seat.book(now, part, is_still);
-                charge += part;
+                seat.book(now, is_still);
+                charge += seat.charge_ns;
             }
             charges.push((*job, charge));
             let mut busy = member.seats.iter().filter(|seat| seat.seen.is_busy).peekable();
@@ -227,9 +226,8 @@ impl Device {
         self.time_handover(is_busy, config, now);
     }
 
-    /// What each client is charged for the last `dt` nanoseconds.
-    fn charge(&mut self, dt: u64, crowd: &Crowd, now: u64) -> BTreeMap<ClientKey, i64> {
-        let mut charges = BTreeMap::new();
+    /// Finds out what each client is charged for the last `dt` nanoseconds.
+    fn charge(&mut self, dt: u64, crowd: &Crowd, now: u64) {
         let (mut left, mut ends) = (0, 0);
         for seat in self.members.values_mut().flat_map(|member| &mut member.seats) {
             let charge = seat.meter.charge(&seat.seen, dt, crowd);
@@ -240,15 +238,15 @@ impl Device {
             if seat.seen.busy_ns.is_none() {
                 ends += seat.meter.ends();
             }
-            charges.insert(seat.client, charge.ns);
+            seat.charge_ns = charge.ns;
         }
         // What is left may be that of processes outside.
         if ends > 0 && !self.is_felt {
-            for seat in seats(&self.members).filter(|seat| seat.seen.busy_ns.is_none()) {
-                *charges.entry(seat.client).or_default() += left * seat.meter.ends() / ends;
+            let seats = self.members.values_mut().flat_map(|member| &mut member.seats);
+            for seat in seats.filter(|seat| seat.seen.busy_ns.is_none()) {
+                seat.charge_ns += left * seat.meter.ends() / ends;
             }
         }
-        charges
     }
 
     /// Takes over what was seen; returns among how many the interval is shared, and whether anybody has work now.

@@ -38,6 +38,8 @@ pub(crate) struct Seat {
     pub seen_ns: Option<u64>,
     pub seen: Observation,
     pub meter: Meter,
+    /// What it is charged for the time between the last two looks, in nanoseconds; negative where it was too much before.
+    pub charge_ns: i64,
     /// Work retired between the last two looks.
     pub retires: bool,
     /// When work last retired, or the client was last seen idle.
@@ -61,6 +63,7 @@ impl Seat {
             seen_ns: None,
             seen: Observation::idle(client),
             meter: Meter::default(),
+            charge_ns: 0,
             retires: false,
             progressed_ns: now,
             unretired_ns: 0,
@@ -75,14 +78,14 @@ impl Seat {
         self.seen.is_busy || (!self.seen.is_stopped && (self.seen.is_waiting || self.seen.is_entering))
     }
 
-    /// Books what it was charged. `is_still`: nothing on the device has retired for longer than it could take.
-    pub fn book(&mut self, now: u64, charge: i64, is_still: bool) {
+    /// Books what it is charged. `is_still`: nothing on the device has retired for longer than it could take.
+    pub fn book(&mut self, now: u64, is_still: bool) {
         let has_moved = !self.seen.is_busy || self.progressed_ns == now;
         self.is_still = is_still && !has_moved;
         self.unretired_ns = if has_moved {
             0
         } else {
-            (self.unretired_ns + charge).max(0)
+            (self.unretired_ns + self.charge_ns).max(0)
         };
     }
 
@@ -350,8 +353,10 @@ mod tests {
         seat.seen.unit_ns = 100_000_000;
         let mut book = |charge: i64, times: usize| {
             (0..times).for_each(|_| {
-                seat.book(1, charge, false);
-                seat.book(1, 2 * MS - charge, false);
+                for charge_ns in [charge, 2 * MS - charge] {
+                    seat.charge_ns = charge_ns;
+                    seat.book(1, false);
+                }
             });
             seat.stalls(50_000_000)
         };

@@ -19,7 +19,7 @@ enum Act {
     /// Bits of a client: waiting, entering, busy, stopped, retires, tells its time.
     Observe(u32, Vec<u8>, u64),
     Residency(u32, bool),
-    Unmanaged(u32, bool),
+    Unmanaged(u32, bool, bool),
     Marked(u32),
     Tick(u64),
 }
@@ -54,7 +54,7 @@ fn act() -> impl Strategy<Value = Act> {
         24 => (device(), prop::collection::vec(any::<u8>(), 6), after.clone())
             .prop_map(|(device, bits, after)| Act::Observe(device, bits, after)),
         1 => (device(), any::<bool>()).prop_map(|(device, is_forced)| Act::Residency(device, is_forced)),
-        1 => (device(), any::<bool>()).prop_map(|(device, busy)| Act::Unmanaged(device, busy)),
+        1 => (device(), any::<bool>(), any::<bool>()).prop_map(|(device, busy, felt)| Act::Unmanaged(device, busy, felt)),
         1 => device().prop_map(Act::Marked),
         2 => after.prop_map(Act::Tick),
     ]
@@ -273,13 +273,9 @@ impl Mirror {
                 self.forced.insert(device, exclusive);
                 self.step(Event::Residency { device, exclusive })
             }
-            Act::Unmanaged(device, busy) => {
-                let (device, busy) = (DeviceKey(*device), *busy);
-                self.step(Event::Unmanaged {
-                    device,
-                    busy,
-                    felt: busy,
-                })
+            Act::Unmanaged(device, busy, felt) => {
+                let (device, busy, felt) = (DeviceKey(*device), *busy, *felt);
+                self.step(Event::Unmanaged { device, busy, felt })
             }
             Act::Marked(device) => self.step(Event::Marked {
                 device: DeviceKey(*device),

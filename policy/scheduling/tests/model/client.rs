@@ -48,6 +48,7 @@ pub struct Client {
     pub is_open: bool,
     pub depth_ns: Option<u64>,
     pub is_stopped: bool,
+    /// It tells the device time of what has retired.
     pub is_known: bool,
     pub is_wake_pending: bool,
     /// Later wake-ups only.
