@@ -51,7 +51,7 @@ unsafe impl Sync for Layout {}
 // SAFETY: `repr(C)`, integers only, no pointers; zero bytes are a device that nobody may use before `reset`, which
 // `Shared::open` runs first. What the lock protects is repaired when `is_torn` is found set.
 unsafe impl SharedLayout for Layout {
-    const MAGIC: u64 = u64::from_le_bytes(*b"timelin4");
+    const MAGIC: u64 = u64::from_le_bytes(*b"timelin5");
 }
 
 /// The timelines of a machine's devices.

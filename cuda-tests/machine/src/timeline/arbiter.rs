@@ -14,8 +14,10 @@
 //!   that are stopped.
 //! - *chained*: handed in before its turn; it begins when another request of its seat is complete.
 //! - *wake*: a thread of an owner that is to run for the simulator's sake, and may not have yet: to learn of a
-//!   completion, to hand in what was submitted, to return from a wait. The multiprocessors do not become idle before all
-//!   such threads have run, because on a real device none of this takes a thread's turn on a busy CPU: the clock stalls.
+//!   completion and write the marks behind it, to hand in what was submitted, to return from a wait. On a real device none of
+//!   this takes a thread's turn on a busy CPU: the clock stalls while the holder of the multiprocessors has such threads, or
+//!   its streams would run beside each other for less time than they do and marks say so late, and they do not become idle
+//!   before all such threads have run. An owner that lets the limit pass is *late*: nobody waits for it until it has run.
 //!
 //! Everything is derived lazily: `advance` replays what happened since the last call, so completion times are
 //! exact however late the processes wake. The structure lives in memory shared by processes that may die at any
@@ -238,6 +240,8 @@ struct Seat<const R: usize> {
     active: [u32; ENGINES],
     /// Wakes under way, and the wall time of the last one's beginning.
     wakes: u32,
+    /// 1: a wake's limit passed, and no thread of the owner has run since.
+    is_late: u32,
     wake_wall: u64,
     busy: [u64; ENGINES],
     last_slice: u64,
@@ -294,6 +298,7 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
             transit_wall: 0,
             active: [0; ENGINES],
             wakes: 0,
+            is_late: 0,
             wake_wall: 0,
             busy: [0; ENGINES],
             last_slice: 0,
@@ -348,6 +353,7 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
             transit_wall: 0,
             active: [0; ENGINES],
             wakes: 0,
+            is_late: 0,
             wake_wall: 0,
             busy: [0; ENGINES],
             last_slice: 0,
@@ -373,6 +379,7 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
         gone.taken = 0;
         gone.transit = 0;
         gone.wakes = 0;
+        gone.is_late = 0;
         gone.active = [0; ENGINES];
         gone.requests = [Request::default(); R];
         while self.high > 0 && self.seats[self.high as usize - 1].taken == 0 {
@@ -477,6 +484,7 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
     pub fn woken(&mut self, seat: usize) {
         let place = &mut self.seats[seat];
         place.wakes = place.wakes.saturating_sub(1);
+        place.is_late = 0;
     }
 
     /// The span of a complete request, whose place is then free; `None` while it is not complete. The caller is the thread
@@ -552,8 +560,9 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
             }
             seat.transit_wall = seat.transit_wall.min(self.wall);
             if seat.taken == 0 || self.settings.wake_limit_ns == 0 {
-                seat.wakes = 0;
+                (seat.wakes, seat.is_late) = (0, 0);
             }
+            seat.is_late = seat.is_late.min(1);
             seat.wake_wall = seat.wake_wall.min(self.wall);
             for request in &mut seat.requests {
                 let is_known = request.state == DONE || chain::is_under_way(request);

@@ -252,13 +252,15 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
         engines.chain(self.wakes_end()).min()
     }
 
-    /// As [`Arbiter::stall_ends`], for threads that are to run before the multiprocessors are idle.
+    /// As [`Arbiter::stall_ends`], for threads that are to run: those of the seat that holds the multiprocessors, and before
+    /// these are idle anybody's.
     fn wakes_end(&self) -> Option<u64> {
-        if self.engines[Engine::Compute as usize].holder != 0 {
-            return None;
-        }
-        let seats = self.seats[..self.high as usize].iter().filter(|seat| seat.wakes > 0);
-        seats.map(|seat| seat.wake_wall + self.settings.wake_limit_ns).min()
+        let seats = match (self.engines[Engine::Compute as usize].holder as usize).checked_sub(1) {
+            Some(holder) => &self.seats[holder..=holder],
+            None => &self.seats[..self.high as usize],
+        };
+        let awaited = seats.iter().filter(|seat| seat.wakes > 0 && seat.is_late == 0);
+        awaited.map(|seat| seat.wake_wall + self.settings.wake_limit_ns).min()
     }
 
     fn stall_of(&self, engine: usize) -> Option<u64> {
@@ -279,7 +281,7 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
         let limit = self.settings.wake_limit_ns;
         for seat in &mut self.seats[..self.high as usize] {
             if seat.wakes > 0 && seat.wake_wall + limit <= self.wall {
-                seat.wakes = 0;
+                (seat.wakes, seat.is_late) = (0, 1);
             }
         }
         for engine in 0..ENGINES {

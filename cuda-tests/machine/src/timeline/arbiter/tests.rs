@@ -396,6 +396,81 @@ fn device_is_not_idle_before_those_who_are_to_run_have() {
 }
 
 #[test]
+fn streams_of_the_holder_stand_still_until_its_threads_have_run() {
+    let settings = Settings {
+        slice_ns: 100,
+        wake_limit_ns: 50,
+        ..SETTINGS
+    };
+    let half = |need| Ask {
+        demand: FULL as u32 / 2,
+        ..compute(Some(need))
+    };
+    let mut arbiter = with_seats(settings, 2);
+    let [short, long] = [4, 20].map(|need| {
+        let request = arbiter.begin(0, half(need)).expect("a place is free");
+        arbiter.finish(0, request, None);
+        request
+    });
+    arbiter.advance(30);
+    assert_eq!(
+        arbiter.clock(),
+        4,
+        "until the mark behind the short one can have been written"
+    );
+    assert!(arbiter.take(0, short).is_some());
+    arbiter.woken(0);
+    arbiter.advance(40);
+    assert_eq!(arbiter.clock(), 14);
+    // A launch is in the other stream at once, however late the thread that hands it in.
+    arbiter.wake(0);
+    arbiter.advance(60);
+    assert_eq!(arbiter.clock(), 14);
+    let next = arbiter.begin(0, half(2)).expect("a place is free");
+    arbiter.finish(0, next, None);
+    arbiter.woken(0);
+    arbiter.advance(62);
+    assert_eq!(arbiter.take(0, next).expect("complete").started, 14);
+    arbiter.woken(0);
+    arbiter.advance(66);
+    assert_eq!(arbiter.take(0, long).expect("complete").ended, 20);
+    arbiter.woken(0);
+    // Who holds nothing stalls nobody.
+    let other = known(&mut arbiter, 1, 30);
+    arbiter.wake(0);
+    arbiter.advance(96);
+    assert_eq!(arbiter.take(1, other).expect("complete").ended, 50);
+    arbiter.woken(1);
+    check(&arbiter);
+}
+
+/// A stopped process: its queue goes on as a device's would, but for one limit.
+#[test]
+fn who_let_the_limit_pass_is_not_waited_for_until_it_runs() {
+    let settings = Settings {
+        wake_limit_ns: 50,
+        ..SETTINGS
+    };
+    let mut arbiter = with_seats(settings, 1);
+    let first = known(&mut arbiter, 0, 4);
+    let second = chain(&mut arbiter, 0, 4, first).expect("two of three are free");
+    arbiter.advance(54);
+    assert_eq!(arbiter.clock(), 4);
+    arbiter.advance(70);
+    assert_eq!(arbiter.clock(), 20, "waited for once");
+    arbiter.wake(0);
+    arbiter.advance(80);
+    assert_eq!(arbiter.clock(), 30);
+    check(&arbiter);
+    assert_eq!(arbiter.take(0, first).expect("complete").ended, 4);
+    assert_eq!(arbiter.take(0, second).expect("complete").ended, 8);
+    arbiter.woken(0);
+    arbiter.wake(0);
+    arbiter.advance(90);
+    assert_eq!(arbiter.clock(), 30, "it runs again");
+}
+
+#[test]
 fn unknown_length_takes_turns_until_the_effects_tell_it() {
     let mut arbiter = with_seats(SETTINGS, 2);
     let measured = arbiter.begin(0, compute(None)).expect("a place is free");
@@ -473,6 +548,12 @@ enum Step {
     Settle {
         seat: usize,
     },
+    Wake {
+        seat: usize,
+    },
+    Woken {
+        seat: usize,
+    },
     Leave {
         seat: usize,
     },
@@ -511,6 +592,8 @@ fn apply(arbiter: &mut Small, wall: u64, step: Step, leap: bool) -> u64 {
         Step::Take { seat, request } => drop(arbiter.take(seat, request)),
         Step::Cancel { seat, request } => arbiter.cancel(seat, request),
         Step::Settle { seat } => arbiter.settle(seat),
+        Step::Wake { seat } => arbiter.wake(seat),
+        Step::Woken { seat } => arbiter.woken(seat),
         Step::Leave { seat } if is_taken(arbiter, seat) => arbiter.leave(seat),
         Step::Join => drop(arbiter.join(owner(9), 1)),
         Step::Pass { wall: length } => {
@@ -600,6 +683,8 @@ fn any_step() -> impl Strategy<Value = Step> {
         2 => (seat.clone(), request.clone()).prop_map(|(seat, request)| Step::Take { seat, request }),
         1 => (seat.clone(), request).prop_map(|(seat, request)| Step::Cancel { seat, request }),
         1 => seat.clone().prop_map(|seat| Step::Settle { seat }),
+        1 => seat.clone().prop_map(|seat| Step::Wake { seat }),
+        2 => seat.clone().prop_map(|seat| Step::Woken { seat }),
         1 => seat.prop_map(|seat| Step::Leave { seat }),
         1 => Just(Step::Join),
         5 => (1..80u64).prop_map(|wall| Step::Pass { wall }),
@@ -609,8 +694,12 @@ fn any_step() -> impl Strategy<Value = Step> {
 proptest! {
     /// Looking often or rarely makes no difference: this is what makes lazy replay exact.
     #[test]
-    fn looking_more_often_changes_nothing(steps in proptest::collection::vec(any_step(), 1..60), tax in 0..5u64) {
-        let settings = Settings { switch_tax_ns: tax, ..SETTINGS };
+    fn looking_more_often_changes_nothing(
+        steps in proptest::collection::vec(any_step(), 1..60),
+        tax in 0..5u64,
+        wake_limit_ns in prop_oneof![Just(0), 1..80u64],
+    ) {
+        let settings = Settings { switch_tax_ns: tax, wake_limit_ns, ..SETTINGS };
         let (mut rare, mut often) = (with_seats(settings, 2), with_seats(settings, 2));
         let mut wall = 0;
         for step in steps {
