@@ -180,8 +180,9 @@ impl Span {
     pub fn describe(&self, pids: &[u32]) -> String {
         let parts: Vec<String> = pids.iter().map(|&pid| format!("{}", self.part_ppm(pid))).collect();
         format!(
-            "{} ns of device time; parts {} ppm, idle {} ppm, switching {} ppm, {} hand-overs",
+            "{} ns of device time ({} ppm more on the wall); parts {} ppm, idle {} ppm, switching {} ppm, {} hand-overs",
             self.elapsed_ns,
+            self.late_ppm(),
             parts.join(" + "),
             self.idle_ppm(),
             self.switching_ppm(),

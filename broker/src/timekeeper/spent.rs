@@ -10,8 +10,8 @@
 //!   time += Σ over lanes: retired · mean of 1/n over the looks that found the lane running since it last retired
 //! ```
 //! While others have slices nothing of the client runs, for longer than it does: before anything of it retires only the last
-//! time counts, as much of it as is left of the shortest batch where a slice ends: half, in the mean. A look finds a lane
-//! the more often the longer it runs. What no look finds counts as work like it did of late, which is a little too few where
+//! time counts, as much of it as between half of the shortest batch and all takes: what is left of one where a slice ends. A
+//! look finds a lane the more often the longer it runs. What no look finds counts as work like it did of late, which is a little too few where
 //! streams begin and end. Nothing is said while a part of what retires is of units that are not known ([`VAGUE`]), and until
 //! some time after.
 

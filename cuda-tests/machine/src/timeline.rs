@@ -189,6 +189,15 @@ pub struct Seat {
     index: usize,
 }
 
+/// What a thread that holds a wake was woken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// A request is complete.
+    End,
+    /// A request is to be handed in.
+    Start,
+}
+
 /// A request that was handed in and not completed yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pending {
@@ -207,16 +216,16 @@ impl Seat {
         self.timeline.clock(self.device)
     }
 
-    /// Hands in a request. While all of the context's places are taken it waits for one. `is_awake` says that the caller
-    /// holds a wake, which ends.
-    pub fn begin(&self, ask: Ask, is_awake: bool) -> Pending {
+    /// Hands in a request. While all of the context's places are taken it waits for one. The `wake` that the caller holds
+    /// ends.
+    pub fn begin(&self, ask: Ask, mut wake: Option<Wake>) -> Pending {
         loop {
             let news = {
                 let mut view = self.timeline.view(self.device);
-                if let Ok(index) = view.device().begin(self.index, ask) {
-                    if is_awake {
-                        view.device().woken(self.index);
-                    }
+                let begun = view.device().begin(self.index, ask);
+                // Nobody waits for who waits for the device.
+                end_wake(&mut view, self.index, wake.take());
+                if let Ok(index) = begun {
                     return Pending {
                         index,
                         serial: view.device().serial(self.index, index),
@@ -252,29 +261,29 @@ impl Seat {
             .announce(self.index, pending.index, pending.serial);
     }
 
-    /// A thread of this process is to run, for something that takes no time on a real device; whoever then runs holds the
-    /// wake, until the next [`Seat::begin`] or [`Seat::settle`] of its.
+    /// A thread of this process is to hand in a request, which takes no time on a real device; whoever then runs holds the
+    /// wake ([`Wake::Start`]), until the next [`Seat::begin`] or [`Seat::settle`] of its.
     pub fn wake(&self) {
         self.timeline.view(self.device).device().wake(self.index);
     }
 
-    /// Another thread holds a wake of this seat already: one of the two ends.
-    pub fn woken(&self) {
-        self.timeline.view(self.device).device().woken(self.index);
+    /// A wake that the caller holds ends: what it was for is done.
+    pub fn woken(&self, wake: Wake) {
+        end_wake(&mut self.timeline.view(self.device), self.index, Some(wake));
     }
 
     /// Ends the wake that the caller holds. What was announced to follow, if it `is_announced`, does not come now, because
     /// the context waits for something else.
-    pub fn settle(&self, is_announced: bool) {
+    pub fn settle(&self, wake: Wake, is_announced: bool) {
         let mut view = self.timeline.view(self.device);
-        view.device().woken(self.index);
+        end_wake(&mut view, self.index, Some(wake));
         if is_announced {
             view.device().settle(self.index);
         }
     }
 
     /// The effects are done: sleeps until the request was served. `need_ns` gives the length if it was not known. The
-    /// caller then holds a wake.
+    /// caller then holds a wake ([`Wake::End`]).
     pub fn finish(&self, pending: Pending, need_ns: Option<u64>) -> Span {
         let mut is_first = true;
         loop {
@@ -288,7 +297,7 @@ impl Seat {
                     }
                 }
                 let ahead = self.lead(&mut view, pending);
-                view.device().advance(ahead);
+                view.device().run_ahead(ahead);
                 if let Some(span) = view.device().take(self.index, pending.index) {
                     return span;
                 }
@@ -337,6 +346,14 @@ impl Drop for Seat {
         let mut view = self.timeline.view(self.device);
         view.device().leave(self.index);
         view.wake_waiters();
+    }
+}
+
+fn end_wake(view: &mut View<'_>, seat: usize, wake: Option<Wake>) {
+    match wake {
+        Some(Wake::End) => view.device().woken(seat),
+        Some(Wake::Start) => view.device().started(seat),
+        None => {}
     }
 }
 

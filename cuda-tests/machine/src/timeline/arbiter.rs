@@ -8,16 +8,17 @@
 //!   nanoseconds of service, known at once or only when its effects are done.
 //! - *effects*: what an operation does to memory, computed on the CPU by its owner, beside the service.
 //! - *holder*: the seat an engine serves now. Seats with runnable requests hold an engine in turn, a slice each.
-//! - *stall*: the holder has had all the service it needs, but the CPU of the simulating machine is late: the
-//!   effects are not done, or the owner has not yet handed in the request that follows directly (*transit*).
-//!   A real device would not have waited for either, so the clock stands still; a limit ends stalls of owners
-//!   that are stopped.
+//! - *stall*: the CPU of the simulating machine is late: the holder has had all the service it needs and the
+//!   effects are not done, or the owner has not yet handed in the request that follows directly (*transit*), or a
+//!   thread is to run (*wake*). A real device would not have waited for any of it, so the clock stands still; a limit
+//!   ends stalls of owners that are stopped.
 //! - *chained*: handed in before its turn; it begins when another request of its seat is complete.
 //! - *wake*: a thread of an owner that is to run for the simulator's sake, and may not have yet: to learn of a
-//!   completion and write the marks behind it, to hand in what was submitted, to return from a wait. On a real device none of
-//!   this takes a thread's turn on a busy CPU: the clock stalls while the holder of the multiprocessors has such threads, or
-//!   its streams would run beside each other for less time than they do and marks say so late, and they do not become idle
-//!   before all such threads have run. An owner that lets the limit pass is *late*: nobody waits for it until it has run.
+//!   completion, to hand in what was submitted, to return from a wait. On a real device none of this takes a thread's
+//!   turn on a busy CPU. So the multiprocessors do not become idle before all such threads have run: the clock stalls.
+//! - *awaited*: of the holder of the multiprocessors, a wake that tells how many of its streams run: of a request that is to
+//!   be handed in now, and of a complete one that nothing follows, whose end is to be told. The clock stalls for these
+//!   while other streams of the holder have work, too.
 //!
 //! Everything is derived lazily: `advance` replays what happened since the last call, so completion times are
 //! exact however late the processes wake. The structure lives in memory shared by processes that may die at any
@@ -216,6 +217,8 @@ struct Request {
     served: u64,
     /// Wall time at which it had all it needed; 0 before.
     satisfied_wall: u64,
+    /// Wall time at which it was complete, if nothing follows it; 0 otherwise, and when its thread is awaited no more.
+    awaited_wall: u64,
     queued: u64,
     started: u64,
     ended: u64,
@@ -240,9 +243,10 @@ struct Seat<const R: usize> {
     active: [u32; ENGINES],
     /// Wakes under way, and the wall time of the last one's beginning.
     wakes: u32,
-    /// 1: a wake's limit passed, and no thread of the owner has run since.
-    is_late: u32,
+    /// Of them, those to hand in a request whose turn has come, and the wall time of the last one's beginning.
+    starts: u32,
     wake_wall: u64,
+    start_wall: u64,
     busy: [u64; ENGINES],
     last_slice: u64,
     meter: Meter,
@@ -298,8 +302,9 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
             transit_wall: 0,
             active: [0; ENGINES],
             wakes: 0,
-            is_late: 0,
+            starts: 0,
             wake_wall: 0,
+            start_wall: 0,
             busy: [0; ENGINES],
             last_slice: 0,
             meter: Meter::default(),
@@ -353,8 +358,9 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
             transit_wall: 0,
             active: [0; ENGINES],
             wakes: 0,
-            is_late: 0,
+            starts: 0,
             wake_wall: 0,
+            start_wall: 0,
             busy: [0; ENGINES],
             last_slice: 0,
             meter: Meter::default(),
@@ -379,7 +385,7 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
         gone.taken = 0;
         gone.transit = 0;
         gone.wakes = 0;
-        gone.is_late = 0;
+        gone.starts = 0;
         gone.active = [0; ENGINES];
         gone.requests = [Request::default(); R];
         while self.high > 0 && self.seats[self.high as usize - 1].taken == 0 {
@@ -430,6 +436,7 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
             need: ask.need_ns.map_or(UNKNOWN, |need| need.min(LONGEST) * FULL),
             served: 0,
             satisfied_wall: 0,
+            awaited_wall: 0,
             queued: self.clock,
             started: UNKNOWN,
             ended: 0,
@@ -472,11 +479,13 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
         self.assign();
     }
 
-    /// A thread of the seat's owner is to run; [`Arbiter::woken`] says that it has.
+    /// A thread of the seat's owner is to hand in a request whose turn has come; [`Arbiter::started`] says that it has.
     pub fn wake(&mut self, seat: usize) {
-        if self.settings.wake_limit_ns > 0 && self.seats[seat].taken != 0 {
-            self.seats[seat].wakes += 1;
-            self.seats[seat].wake_wall = self.wall;
+        let place = &mut self.seats[seat];
+        if self.settings.wake_limit_ns > 0 && place.taken != 0 {
+            place.wakes += 1;
+            place.starts += 1;
+            (place.wake_wall, place.start_wall) = (self.wall, self.wall);
         }
     }
 
@@ -484,7 +493,13 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
     pub fn woken(&mut self, seat: usize) {
         let place = &mut self.seats[seat];
         place.wakes = place.wakes.saturating_sub(1);
-        place.is_late = 0;
+    }
+
+    /// The thread that [`Arbiter::wake`] was for has handed in its request, or has none to hand in now.
+    pub fn started(&mut self, seat: usize) {
+        let place = &mut self.seats[seat];
+        place.starts = place.starts.saturating_sub(1);
+        self.woken(seat);
     }
 
     /// The span of a complete request, whose place is then free; `None` while it is not complete. The caller is the thread
@@ -560,10 +575,10 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
             }
             seat.transit_wall = seat.transit_wall.min(self.wall);
             if seat.taken == 0 || self.settings.wake_limit_ns == 0 {
-                (seat.wakes, seat.is_late) = (0, 0);
+                (seat.wakes, seat.starts) = (0, 0);
             }
-            seat.is_late = seat.is_late.min(1);
             seat.wake_wall = seat.wake_wall.min(self.wall);
+            seat.start_wall = seat.start_wall.min(self.wall);
             for request in &mut seat.requests {
                 let is_known = request.state == DONE || chain::is_under_way(request);
                 if seat.taken == 0 || !is_known || request.engine as usize >= ENGINES {
@@ -573,6 +588,7 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
                 request.demand = request.demand.clamp(1, FULL as u32);
                 request.served = request.served.min(request.need);
                 request.satisfied_wall = request.satisfied_wall.min(self.wall);
+                request.awaited_wall = request.awaited_wall.min(self.wall);
                 if request.state == CHAINED {
                     request.served = 0;
                 }

@@ -14,7 +14,7 @@ use std::cell::Cell;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use partage_machine::timeline::{Ask, Seat, Span};
+use partage_machine::timeline::{Ask, Seat, Span, Wake};
 
 use self::chain::Running;
 use super::op::{Op, Place};
@@ -55,6 +55,7 @@ struct Ready {
 /// A wake that a thread holds: the device's clock waits for what the thread does next (see the timeline).
 pub struct Hold {
     seat: Arc<Seat>,
+    wake: Wake,
     /// Another request was announced to follow the last one.
     is_announced: bool,
 }
@@ -290,17 +291,17 @@ impl State {
 /// gives the length where `ask` does not. The wake that the caller holds is for this seat; it then holds another one.
 pub fn occupy(place: &mut Place<'_>, ask: Ask, effects: impl FnOnce() -> Option<u64>) -> Span {
     let (op, seat) = (place.op, place.seat);
-    let is_awake = place.transit.take().is_some();
+    let wake = place.transit.take().map(|hold| hold.wake);
     let claimed = pool().lock().claim(op, ask);
     let pending = match claimed {
         Some(pending) => {
-            if is_awake {
-                seat.woken();
+            if let Some(wake) = wake {
+                seat.woken(wake);
             }
             pending
         }
         None => {
-            let pending = seat.begin(ask, is_awake);
+            let pending = seat.begin(ask, wake);
             pool().lock().begun(place, pending);
             pending
         }
@@ -310,6 +311,7 @@ pub fn occupy(place: &mut Place<'_>, ask: Ask, effects: impl FnOnce() -> Option<
     let over = pool().lock().running.remove(&op);
     *place.transit = Some(Hold {
         seat: Arc::clone(seat),
+        wake: Wake::End,
         is_announced: over.is_some_and(|running| running.is_announced()),
     });
     span
@@ -369,11 +371,15 @@ fn awake(context: &Context, transit: &mut Option<Hold>) {
         return;
     };
     match transit {
-        Some(hold) if Arc::ptr_eq(&hold.seat, &lanes.seat) => lanes.seat.woken(),
+        // One of the two ends.
+        Some(hold) if Arc::ptr_eq(&hold.seat, &lanes.seat) => {
+            lanes.seat.woken(std::mem::replace(&mut hold.wake, Wake::Start));
+        }
         other => {
             settle(other);
             *other = Some(Hold {
                 seat: Arc::clone(&lanes.seat),
+                wake: Wake::Start,
                 is_announced: false,
             });
         }
@@ -383,7 +389,7 @@ fn awake(context: &Context, transit: &mut Option<Hold>) {
 /// The context has nothing to hand in now after all.
 pub fn settle(transit: &mut Option<Hold>) {
     if let Some(hold) = transit.take() {
-        hold.seat.settle(hold.is_announced);
+        hold.seat.settle(hold.wake, hold.is_announced);
     }
 }
 
@@ -428,7 +434,11 @@ fn finish(over: &[(OpId, u64)], device: usize, transit: &mut Option<Hold>) -> Op
     let mut ready = ready.into_iter();
     let next = ready.next();
     for op in ready {
-        let priority = state.order.payload(op).map_or(0, |task| task.priority);
+        let (priority, seat) = match state.order.payload(op) {
+            Some(task) => (task.priority, seat_for(task, task.op.computes())),
+            None => (0, None),
+        };
+        state.await_start(Submitted { id: op, is_ready: true }, seat.as_deref());
         state.offer(op, priority);
     }
     state.free += usize::from(next.is_none());

@@ -17,15 +17,28 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
                 self.assign();
                 continue;
             }
-            let step = (0..ENGINES)
-                .filter_map(|engine| self.next_change(engine))
-                .fold(left, u64::min);
-            for engine in 0..ENGINES {
-                self.serve(engine, step);
-            }
-            self.clock += step;
-            self.wall += step;
-            self.assign();
+            self.step(left);
+        }
+    }
+
+    /// Time passes, at most so much, until the service of an engine changes.
+    fn step(&mut self, left: u64) {
+        let step = (0..ENGINES)
+            .filter_map(|engine| self.next_change(engine))
+            .fold(left, u64::min);
+        for engine in 0..ENGINES {
+            self.serve(engine, step);
+        }
+        self.clock += step;
+        self.wall += step;
+        self.assign();
+    }
+
+    /// As [`Arbiter::advance`], to a wall time that has not come yet: not beyond the first stall, for which nobody can be
+    /// late yet.
+    pub fn run_ahead(&mut self, wall: u64) {
+        while self.wall < wall && !self.is_stalled() {
+            self.step(wall - self.wall);
         }
     }
 
@@ -117,6 +130,9 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
             place.wake_wall = wall;
         }
         let is_followed = self.release(seat, serial);
+        if !is_followed && self.settings.wake_limit_ns > 0 {
+            self.seats[seat].requests[request].awaited_wall = wall;
+        }
         if let Some(transit) = transit.filter(|_| !is_followed) {
             let place = &mut self.seats[seat];
             place.transit = transit;
@@ -252,15 +268,21 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
         engines.chain(self.wakes_end()).min()
     }
 
-    /// As [`Arbiter::stall_ends`], for threads that are to run: those of the seat that holds the multiprocessors, and before
-    /// these are idle anybody's.
+    /// As [`Arbiter::stall_ends`], for threads that are to run: those that are *awaited* of the seat that holds the
+    /// multiprocessors, and before these are idle anybody's.
     fn wakes_end(&self) -> Option<u64> {
-        let seats = match (self.engines[Engine::Compute as usize].holder as usize).checked_sub(1) {
-            Some(holder) => &self.seats[holder..=holder],
-            None => &self.seats[..self.high as usize],
+        let limit = self.settings.wake_limit_ns;
+        let Some(holder) = (self.engines[Engine::Compute as usize].holder as usize).checked_sub(1) else {
+            let seats = self.seats[..self.high as usize].iter().filter(|seat| seat.wakes > 0);
+            return seats.map(|seat| seat.wake_wall + limit).min();
         };
-        let awaited = seats.iter().filter(|seat| seat.wakes > 0 && seat.is_late == 0);
-        awaited.map(|seat| seat.wake_wall + self.settings.wake_limit_ns).min()
+        let seat = &self.seats[holder];
+        let starts = (seat.starts > 0).then_some(seat.start_wall + limit);
+        let ends = seat.requests.iter().filter(|request| is_awaited(request));
+        starts
+            .into_iter()
+            .chain(ends.map(|request| request.awaited_wall + limit))
+            .min()
     }
 
     fn stall_of(&self, engine: usize) -> Option<u64> {
@@ -281,7 +303,14 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
         let limit = self.settings.wake_limit_ns;
         for seat in &mut self.seats[..self.high as usize] {
             if seat.wakes > 0 && seat.wake_wall + limit <= self.wall {
-                (seat.wakes, seat.is_late) = (0, 1);
+                seat.wakes = 0;
+            }
+            if seat.starts > 0 && seat.start_wall + limit <= self.wall {
+                seat.starts = 0;
+            }
+            let late = seat.requests.iter_mut().filter(|request| is_awaited(request));
+            for request in late.filter(|request| request.awaited_wall + limit <= self.wall) {
+                request.awaited_wall = 0;
             }
         }
         for engine in 0..ENGINES {
@@ -304,4 +333,9 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
             }
         }
     }
+}
+
+/// Whether it is complete, nothing follows it, and its thread is to tell.
+fn is_awaited(request: &Request) -> bool {
+    request.state == DONE && request.engine == Engine::Compute as u32 && request.awaited_wall != 0
 }

@@ -303,7 +303,7 @@ fn what_is_chained_is_served_without_a_gap_and_without_its_owner() {
     check(&arbiter);
     assert_eq!(arbiter.earliest_completion(0, second), Some(7));
     arbiter.advance(100);
-    assert_eq!(arbiter.clock(), 100, "nobody is waited for");
+    assert_eq!(arbiter.clock(), 100, "nobody is waited for where wakes have no limit");
     let ends = [(0, first), (0, second), (1, other)].map(|(seat, request)| {
         let span = arbiter.take(seat, request).expect("complete");
         (span.queued, span.started, span.ended)
@@ -442,6 +442,7 @@ enum Step {
     },
     Woken {
         seat: usize,
+        is_start: bool,
     },
     Leave {
         seat: usize,
@@ -482,7 +483,8 @@ fn apply(arbiter: &mut Small, wall: u64, step: Step, leap: bool) -> u64 {
         Step::Cancel { seat, request } => arbiter.cancel(seat, request),
         Step::Settle { seat } => arbiter.settle(seat),
         Step::Wake { seat } => arbiter.wake(seat),
-        Step::Woken { seat } => arbiter.woken(seat),
+        Step::Woken { seat, is_start: false } => arbiter.woken(seat),
+        Step::Woken { seat, is_start: true } => arbiter.started(seat),
         Step::Leave { seat } if is_taken(arbiter, seat) => arbiter.leave(seat),
         Step::Join => drop(arbiter.join(owner(9), 1)),
         Step::Pass { wall: length } => {
@@ -573,7 +575,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         1 => (seat.clone(), request).prop_map(|(seat, request)| Step::Cancel { seat, request }),
         1 => seat.clone().prop_map(|seat| Step::Settle { seat }),
         1 => seat.clone().prop_map(|seat| Step::Wake { seat }),
-        2 => seat.clone().prop_map(|seat| Step::Woken { seat }),
+        2 => (seat.clone(), any::<bool>()).prop_map(|(seat, is_start)| Step::Woken { seat, is_start }),
         1 => seat.prop_map(|seat| Step::Leave { seat }),
         1 => Just(Step::Join),
         5 => (1..80u64).prop_map(|wall| Step::Pass { wall }),
@@ -597,6 +599,12 @@ proptest! {
             check(&rare);
             prop_assert_eq!(&rare, &often);
         }
+        // Nobody is waited for beyond his limit.
+        for _ in 0..4 * SEATS * REQUESTS {
+            wall += settings.effects_limit_ns;
+            rare.advance(wall);
+        }
+        prop_assert!(!rare.is_stalled());
     }
 
     /// Whoever always has work gets the same time as any other, up to a slice, whatever the lengths.

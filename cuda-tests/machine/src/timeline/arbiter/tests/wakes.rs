@@ -41,42 +41,51 @@ fn device_is_not_idle_before_those_who_are_to_run_have() {
     assert!(!arbiter.is_stalled());
 }
 
-#[test]
-fn streams_of_the_holder_stand_still_until_its_threads_have_run() {
+/// Two requests of the first seat that run beside each other, of 4 and 20 ns.
+fn two_streams() -> (Small, [usize; 2]) {
     let settings = Settings {
         slice_ns: 100,
         wake_limit_ns: 50,
         ..SETTINGS
     };
-    let half = |need| Ask {
+    let mut arbiter = with_seats(settings, 2);
+    let requests = [4, 20].map(|need| beside(&mut arbiter, need));
+    (arbiter, requests)
+}
+
+/// A request of the first seat that leaves half of the device to others.
+fn beside(arbiter: &mut Small, need: u64) -> usize {
+    let half = Ask {
         demand: FULL as u32 / 2,
         ..compute(Some(need))
     };
-    let mut arbiter = with_seats(settings, 2);
-    let [short, long] = [4, 20].map(|need| {
-        let request = arbiter.begin(0, half(need)).expect("a place is free");
-        arbiter.finish(0, request, None);
-        request
-    });
+    let request = arbiter.begin(0, half).expect("a place is free");
+    arbiter.finish(0, request, None);
+    request
+}
+
+#[test]
+fn streams_of_the_holder_stand_still_while_one_is_to_end_or_to_begin() {
+    let (mut arbiter, [short, long]) = two_streams();
     arbiter.advance(30);
     assert_eq!(
         arbiter.clock(),
         4,
-        "until the mark behind the short one can have been written"
+        "until somebody has learnt that the short one is over"
     );
     assert!(arbiter.take(0, short).is_some());
-    arbiter.woken(0);
     arbiter.advance(40);
     assert_eq!(arbiter.clock(), 14);
-    // A launch is in the other stream at once, however late the thread that hands it in.
+    arbiter.woken(0);
+    // What was launched into an idle stream runs at once, however late the thread that hands it in.
     arbiter.wake(0);
     arbiter.advance(60);
     assert_eq!(arbiter.clock(), 14);
-    let next = arbiter.begin(0, half(2)).expect("a place is free");
-    arbiter.finish(0, next, None);
-    arbiter.woken(0);
+    let next = beside(&mut arbiter, 2);
+    arbiter.started(0);
     arbiter.advance(62);
-    assert_eq!(arbiter.take(0, next).expect("complete").started, 14);
+    let span = arbiter.take(0, next).expect("complete");
+    assert_eq!((span.started, span.ended), (14, 16));
     arbiter.woken(0);
     arbiter.advance(66);
     assert_eq!(arbiter.take(0, long).expect("complete").ended, 20);
@@ -90,28 +99,57 @@ fn streams_of_the_holder_stand_still_until_its_threads_have_run() {
     check(&arbiter);
 }
 
-/// A stopped process: its queue goes on as a device's would, but for one limit.
 #[test]
-fn who_let_the_limit_pass_is_not_waited_for_until_it_runs() {
+fn what_is_followed_is_not_waited_for() {
     let settings = Settings {
         wake_limit_ns: 50,
         ..SETTINGS
     };
     let mut arbiter = with_seats(settings, 1);
     let first = known(&mut arbiter, 0, 4);
-    let second = chain(&mut arbiter, 0, 4, first).expect("two of three are free");
+    let second = chain(&mut arbiter, 0, 6, first).expect("two of three are free");
+    arbiter.advance(8);
+    assert_eq!(arbiter.clock(), 8, "the second began as the first ended");
+    arbiter.advance(40);
+    assert_eq!(arbiter.clock(), 10, "here the device would be idle");
+    assert_eq!(arbiter.take(0, first).expect("complete").ended, 4);
+    assert_eq!(arbiter.take(0, second).expect("complete").ended, 10);
+    check(&arbiter);
+}
+
+/// As of a stopped process: each end, each launch and the idle device wait for it once.
+#[test]
+fn nobody_is_waited_for_beyond_the_limit() {
+    let (mut arbiter, [short, long]) = two_streams();
     arbiter.advance(54);
     assert_eq!(arbiter.clock(), 4);
-    arbiter.advance(70);
-    assert_eq!(arbiter.clock(), 20, "waited for once");
+    arbiter.advance(64);
+    assert_eq!(arbiter.clock(), 14);
     arbiter.wake(0);
-    arbiter.advance(80);
+    arbiter.advance(114);
+    assert_eq!(arbiter.clock(), 14);
+    arbiter.advance(120);
+    assert_eq!(arbiter.clock(), 20);
+    arbiter.advance(170);
+    assert_eq!(arbiter.clock(), 20, "the device would be idle");
+    arbiter.advance(180);
     assert_eq!(arbiter.clock(), 30);
+    assert!(!arbiter.is_stalled());
     check(&arbiter);
-    assert_eq!(arbiter.take(0, first).expect("complete").ended, 4);
-    assert_eq!(arbiter.take(0, second).expect("complete").ended, 8);
-    arbiter.woken(0);
-    arbiter.wake(0);
-    arbiter.advance(90);
-    assert_eq!(arbiter.clock(), 30, "it runs again");
+    assert_eq!(arbiter.take(0, short).expect("complete").ended, 4);
+    assert_eq!(arbiter.take(0, long).expect("complete").ended, 20);
+}
+
+#[test]
+fn running_ahead_of_the_clock_on_the_wall_stops_where_somebody_is_to_run() {
+    let (mut arbiter, [short, _]) = two_streams();
+    arbiter.run_ahead(10);
+    assert_eq!(
+        (arbiter.clock(), arbiter.wall()),
+        (4, 4),
+        "nobody is late before it is that late"
+    );
+    assert!(arbiter.take(0, short).is_some());
+    arbiter.run_ahead(10);
+    assert_eq!((arbiter.clock(), arbiter.wall()), (10, 10));
 }
