@@ -10,10 +10,10 @@
 //!   time += Σ over lanes: retired · mean of 1/n over the looks that found the lane running since it last retired
 //! ```
 //! While others have slices nothing of the client runs, for longer than it does: before anything of it retires only the last
-//! time counts, as much of it as between half of the shortest batch and all takes: what is left of one where a slice ends. A
-//! look finds a lane the more often the longer it runs. What no look finds counts as work like it did of late, which is a little too few where
-//! streams begin and end. Nothing is said while a part of what retires is of units that are not known ([`VAGUE`]), and until
-//! some time after.
+//! time counts, between half and all of what the shortest batch takes: what is left of one where a slice ends. A look finds
+//! a lane the more often the longer it runs. What no look finds counts as work like it did of late, which is a little too few
+//! where streams begin and end. Nothing is said while a part of what retires is of units that are not known ([`VAGUE`]), and
+//! until some time after.
 
 use partage_protocol::gate::{LANES, Progress, TimePage, Work};
 
