@@ -144,9 +144,9 @@ impl Span {
         (u128::from(self.busy_ns(pid)) * u128::from(WHOLE_PPM) / u128::from(self.wall_ns.max(1))) as u64
     }
 
-    /// By how much the wall clock went faster than the device's, which waits for clients that do not get a processor.
-    pub fn late_ppm(&self) -> u64 {
-        self.wall_ns.saturating_sub(self.elapsed_ns) * WHOLE_PPM / self.elapsed_ns.max(1)
+    /// By how much the device's clock, which waits for clients that do not get a processor, is late behind the wall's.
+    pub fn late_ns(&self) -> u64 {
+        self.wall_ns.saturating_sub(self.elapsed_ns)
     }
 
     /// Part of the multiprocessors' work, idle time and switching left out, that a process was given.
@@ -180,9 +180,9 @@ impl Span {
     pub fn describe(&self, pids: &[u32]) -> String {
         let parts: Vec<String> = pids.iter().map(|&pid| format!("{}", self.part_ppm(pid))).collect();
         format!(
-            "{} ns of device time ({} ppm more on the wall); parts {} ppm, idle {} ppm, switching {} ppm, {} hand-overs",
+            "{} ns of device time ({} ns more on the wall); parts {} ppm, idle {} ppm, switching {} ppm, {} hand-overs",
             self.elapsed_ns,
-            self.late_ppm(),
+            self.late_ns(),
             parts.join(" + "),
             self.idle_ppm(),
             self.switching_ppm(),

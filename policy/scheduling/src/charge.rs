@@ -17,10 +17,11 @@
 //! left as it was charged.
 //!
 //! Who is only sampled beside others whose time is known is charged what they leave: what one of them had less than its
-//! samples say the sampled ones had more. What the device took to switch is nobody's (`efficiency`): while always the same
-//! number of clients has work, each has slices as often as the others, and what is missing in what one had went there.
+//! samples say the sampled ones had more, slice by slice. What the device took to switch is nobody's (`efficiency`): while
+//! always the same number of clients has work, each has slices as often as the others, and what is missing in what one had
+//! went there.
 
-use crate::efficiency::{Compared, Efficiency};
+use crate::efficiency::{Compared, Efficiency, Rounds};
 use crate::event::Observation;
 
 /// Units no longer than this show by what retires whether their client's work runs.
@@ -58,8 +59,10 @@ pub(crate) struct Meter {
     /// For how long it was there since, and of that beside clients that are only sampled.
     passed: i64,
     beside: i64,
-    /// What retired since some work did, while always as many counted as at that time.
-    steady: Option<Compared>,
+    /// Since one of its slices began, while as many count at each look as at that one.
+    rounds: Option<Rounds>,
+    /// For how long nothing of it retired, while its time is known.
+    still_ns: u64,
     /// Seen busy, with an interval at each end, for which nothing known was charged yet.
     seen: i64,
 }
@@ -77,6 +80,8 @@ pub(crate) struct Crowd {
     pub efficiency: Efficiency,
     /// Somebody whose time is only sampled was busy at one end.
     pub has_sampled: bool,
+    /// The device's own slice.
+    pub slice_ns: u64,
 }
 
 impl Crowd {
@@ -94,7 +99,7 @@ pub(crate) struct Charge {
     /// Of what was sampled beside clients that are only sampled, what it did not have, and no switch, but they. Nanoseconds;
     /// negative where it had more.
     pub left_ns: i64,
-    /// Some of its work, beside always as many others.
+    /// Its work in whole rounds beside always as many others.
     pub compared: Option<Compared>,
 }
 
@@ -196,16 +201,18 @@ impl Meter {
         if is_there {
             self.seen += signed(dt);
         }
-        if counted < 2 || !crowd.is_steady() {
-            self.steady = None;
+        let is_steady = counted == 2 && crowd.is_steady();
+        if !is_steady {
+            self.rounds = None;
         }
         let Some(exact) = seen.busy_ns else {
-            (self.exact, self.steady) = (None, None);
+            (self.exact, self.rounds) = (None, None);
             return Charge {
                 ns: worth,
                 ..Charge::default()
             };
         };
+        self.still_ns = self.still_ns.saturating_add(dt);
         self.sampled += sampled;
         self.worth += worth;
         if is_there {
@@ -223,6 +230,7 @@ impl Meter {
         if exact <= before {
             return charge;
         }
+        let still_ns = std::mem::take(&mut self.still_ns);
         let [sampled_ns, worth_ns, passed_ns, beside_ns] =
             [&mut self.sampled, &mut self.worth, &mut self.passed, &mut self.beside].map(std::mem::take);
         self.exact = Some(exact);
@@ -232,22 +240,19 @@ impl Meter {
         }
         let most = self.seen + signed(dt);
         let known_ns = signed(exact - before).min(most);
-        let is_even = self.steady.is_some() && crowd.efficiency.is_known();
-        if known_ns < most
-            && !seen.is_rough
-            && let Some(steady) = &mut self.steady
-        {
-            steady.add(Compared { known_ns, sampled_ns });
-            charge.compared = steady.take_enough();
-        } else {
-            self.steady = Some(Compared::default());
+        // It took longer than alone, and had work all the while (or no rounds are kept): others had slices, and now it has
+        // another.
+        let is_next = signed(still_ns) > known_ns + signed(crowd.slice_ns / 4 * 3);
+        if known_ns == most || seen.is_rough || !is_steady {
+            self.rounds = None;
+        } else if let Some(rounds) = &mut self.rounds {
+            charge.compared = rounds.add(Compared { known_ns, sampled_ns }, is_next);
+        } else if is_next {
+            self.rounds = Some(Rounds::new(known_ns));
         }
         if crowd.is_known {
             charge.ns += known_ns - sampled_ns;
-            // In even slices nothing is left in the long run; which slice was whose is not worth a correction.
-            if !is_even {
-                charge.left_ns = part(worth_ns - known_ns, beside_ns, passed_ns);
-            }
+            charge.left_ns = part(worth_ns - known_ns, beside_ns, passed_ns);
             self.seen = (self.seen - known_ns).clamp(0, CARRIED_NS);
         } else {
             self.seen = 0;
@@ -269,6 +274,8 @@ fn signed(ns: u64) -> i64 {
 mod tests {
     use super::*;
     use crate::event::ClientKey;
+
+    const SLICE_NS: u64 = 2_000_000;
 
     struct Case {
         meter: Meter,
@@ -303,7 +310,7 @@ mod tests {
             self.seen.is_busy = is_busy;
             self.seen.retired += u64::from(retires);
             let before = others.0 + u32::from(self.meter.counts());
-            self.meter.look(&self.seen, self.now, others.1 > 0, 2_000_000);
+            self.meter.look(&self.seen, self.now, others.1 > 0, SLICE_NS);
             let crowd = Crowd {
                 before,
                 after: others.1 + u32::from(self.meter.counts()),
@@ -311,6 +318,7 @@ mod tests {
                 is_known: self.is_known,
                 efficiency: self.efficiency,
                 has_sampled: self.has_sampled,
+                slice_ns: SLICE_NS,
             };
             self.meter.charge(&self.seen, dt, &crowd)
         }
@@ -376,6 +384,7 @@ mod tests {
             is_known: true,
             efficiency: Efficiency::default(),
             has_sampled: false,
+            slice_ns: SLICE_NS,
         };
         assert_eq!(other.meter.charge(&other.seen, 200_000, &crowd).ns, -800_000);
     }
@@ -419,7 +428,7 @@ mod tests {
             )
         };
         let (busy, sum) = compared(|_| 1);
-        assert!(sum.known_ns > signed(busy) * 9 / 10, "{sum:?} of {busy}");
+        assert!(sum.known_ns >= signed(busy) * 3 / 4, "{sum:?} of {busy}");
         let ppm = sum.known_ns * 1_000_000 / sum.sampled_ns;
         assert!((985_000..=995_000).contains(&ppm), "{ppm}");
         // The other pauses in each second slice, or is not there.
@@ -491,8 +500,9 @@ mod tests {
             let mut case = Case::new(0);
             let mut found = 0;
             case.seen.is_rough = is_rough;
-            for look in 0..200 {
-                case.seen.busy_ns = Some(look * 99_000);
+            for look in 0..200_u64 {
+                // Ten looks of work, ten of nothing.
+                case.seen.busy_ns = Some((look / 20 * 10 + (look % 20).min(10)) * 198_000);
                 found += usize::from(case.charge(true, true, 200_000, (1, 1)).compared.is_some());
             }
             assert_eq!(found > 0, !is_rough, "{found}");

@@ -270,6 +270,7 @@ impl Device {
             is_known: !is_guessed || self.efficiency.is_known(),
             efficiency: self.efficiency,
             has_sampled: false,
+            slice_ns,
         };
         let is_sampled = |seat: &Seat| seat.seen.is_busy && seat.seen.busy_ns.is_none();
         for seat in self.members.values_mut().flat_map(|member| &mut member.seats) {

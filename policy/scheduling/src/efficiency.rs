@@ -4,18 +4,32 @@
 //!
 //! Samples cannot tell. But where the time of one client is known, and that of another beside it is not, the first was
 //! sampled, too: the samples of the second hold as much that was no work.
+//!
+//! The device serves those who have work in rounds: a slice of each, and switches between. Compared are whole rounds, from
+//! the beginning of one slice of the client whose time is known to that of a later one: elsewhere one of the two would
+//! have a slice more than the other. Rounds that differ from the others say nothing of what switching takes: in them
+//! somebody had nothing to do for a moment and gave his slice up, and what he did not have the others had.
+//!
+//! That a slice began is seen as the unit retires that the one before cut, of which any part may have been in that. Units
+//! and slices can be of such lengths that it is always the same part. So that this is never taken for a difference, as many
+//! rounds are compared at once as make it little.
 
-/// So much of a client's work is compared at once, or none: two of the device's slices. Of less it would matter at which
-/// place of a slice it began and ended.
-const ENOUGH_NS: i64 = 4_000_000;
-/// Half of what was compared is forgotten whenever it is so much: a slice more or less is half a percent of it, and what the
-/// device's clock lags behind the broker's changes from one second to the next.
-const MOST_NS: i64 = 400_000_000;
+/// At least so many rounds are compared at once: what a look sees too late at the beginning of the first and at the end of
+/// the last is little beside four slices.
+const ROUNDS: u32 = 4;
+/// And at least so many times the longest unit that a slice cut: half of one is less than [`LIKE_PPM`] of these.
+const UNITS: i64 = 20;
+/// Where enough was compared, rounds say something if they differ by no more than this from it.
+const LIKE_PPM: i64 = 30_000;
+/// So much compared is enough, in sampled nanoseconds. If so much is unlike it, but could be right, it begins anew.
+const FEW_NS: i64 = 100_000_000;
+/// Half of what was compared is forgotten whenever it is so much, sampled.
+const MOST_NS: i64 = 1_000_000_000;
 /// What was compared longer ago was beside others. Who pauses for a while finds it again: it is what the device takes to
 /// switch, whoever has it.
 const LASTS_NS: u64 = 10_000_000_000;
 /// Switching, and a device that is slower than the clock, take no more of the time than this. Where samples are further off,
-/// slices are not even: who has nothing to do for a moment gives his up, and the others have so much more, not less.
+/// slices are not even.
 const MOST_OFF_PPM: i64 = 50_000;
 const PPM: i64 = 1_000_000;
 
@@ -32,9 +46,46 @@ impl Compared {
         self.sampled_ns = self.sampled_ns.saturating_add(more.sampled_ns);
     }
 
-    /// All of it, if that is enough.
-    pub fn take_enough(&mut self) -> Option<Self> {
-        (self.sampled_ns >= ENOUGH_NS).then(|| std::mem::take(self))
+    /// What is known in ppm of what was sampled.
+    fn ppm(&self) -> Option<i64> {
+        if self.sampled_ns <= 0 {
+            return None;
+        }
+        let ppm = i128::from(self.known_ns) * i128::from(PPM) / i128::from(self.sampled_ns);
+        i64::try_from(ppm).ok()
+    }
+}
+
+/// A client's work in the rounds since one of its slices began, while always as many clients have work.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rounds {
+    compared: Compared,
+    ended: u32,
+    /// The most that retired as a slice began.
+    unit_ns: i64,
+}
+
+impl Rounds {
+    /// From the beginning of a slice on, at which so much retired.
+    pub fn new(unit_ns: i64) -> Self {
+        Self {
+            compared: Compared::default(),
+            ended: 0,
+            unit_ns,
+        }
+    }
+
+    /// Takes over what retired since something last did. `is_next`: with it another slice of the client began. Answers what
+    /// was compared in whole rounds, if those are enough.
+    pub fn add(&mut self, more: Compared, is_next: bool) -> Option<Compared> {
+        self.compared.add(more);
+        if !is_next {
+            return None;
+        }
+        self.ended += 1;
+        self.unit_ns = self.unit_ns.max(more.known_ns);
+        let is_enough = self.ended >= ROUNDS && self.compared.known_ns >= self.unit_ns.saturating_mul(UNITS);
+        is_enough.then(|| std::mem::replace(self, Self::new(more.known_ns)).compared)
     }
 }
 
@@ -43,12 +94,27 @@ impl Compared {
 pub(crate) struct Efficiency {
     /// Of the last [`MOST_NS`] of such work.
     lately: Compared,
+    /// What was unlike that and could be right, less what was like it since, in sampled nanoseconds.
+    unlike_ns: i64,
     learnt_ns: u64,
 }
 
 impl Efficiency {
-    /// Takes over what was compared up to `now`.
+    /// Takes over what was compared up to `now`, if it is like what was compared before.
     pub fn learn(&mut self, compared: Compared, now: u64) {
+        let differs = |ppm: i64, by: i64| compared.ppm().is_none_or(|own| own.abs_diff(ppm) > by.unsigned_abs());
+        if differs(PPM, MOST_OFF_PPM) {
+            return;
+        }
+        let usual = self.lately.ppm().filter(|_| self.lately.sampled_ns >= FEW_NS);
+        if usual.is_some_and(|usual| differs(usual, LIKE_PPM)) {
+            self.unlike_ns = self.unlike_ns.saturating_add(compared.sampled_ns);
+            if self.unlike_ns <= FEW_NS {
+                return;
+            }
+            *self = Self::default();
+        }
+        self.unlike_ns = self.unlike_ns.saturating_sub(compared.sampled_ns).max(0);
         self.lately.add(compared);
         self.learnt_ns = now;
         if self.lately.sampled_ns > MOST_NS {
@@ -77,12 +143,8 @@ impl Efficiency {
     }
 
     fn ppm(&self) -> Option<i64> {
-        if self.lately.sampled_ns <= 0 {
-            return None;
-        }
-        let ppm = i128::from(self.lately.known_ns) * i128::from(PPM) / i128::from(self.lately.sampled_ns);
-        let ppm = i64::try_from(ppm).ok()?;
-        (PPM - MOST_OFF_PPM..=PPM + MOST_OFF_PPM).contains(&ppm).then_some(ppm)
+        let is_meant = |ppm: &i64| (PPM - MOST_OFF_PPM..=PPM + MOST_OFF_PPM).contains(ppm);
+        self.lately.ppm().filter(is_meant)
     }
 }
 
@@ -131,6 +193,52 @@ mod tests {
         }
     }
 
+    /// Ten milliseconds of which so many thousandths were work.
+    fn rounds(known: i64) -> Compared {
+        Compared {
+            known_ns: known * 10_000,
+            sampled_ns: 10 * MS,
+        }
+    }
+
+    #[test]
+    fn rounds_unlike_the_others_change_nothing() {
+        let mut efficiency = Efficiency::default();
+        efficiency.learn(compared(98, 100), 0);
+        for known in [0, 900, 949, 1_011, 10_000] {
+            efficiency.learn(rounds(known), 1);
+            assert_eq!(efficiency.of(1_000), 980, "{known}");
+        }
+        efficiency.learn(compared(96, 100), 1);
+        assert_eq!(efficiency.of(1_000), 970);
+        // Of the first few it is not known which are like the others.
+        let mut efficiency = Efficiency::default();
+        for known in [960, 1_040, 960, 1_040, 960, 1_040, 960, 1_040, 960, 1_040] {
+            efficiency.learn(rounds(known), 0);
+        }
+        assert_eq!(efficiency.lately, compared(100, 100));
+        efficiency.learn(rounds(1_040), 0);
+        assert_eq!(efficiency.lately, compared(100, 100));
+    }
+
+    #[test]
+    fn what_was_wrong_does_not_stay() {
+        for first in [955, 1_045] {
+            let mut efficiency = Efficiency::default();
+            (0..20).for_each(|_| efficiency.learn(rounds(first), 0));
+            // Ten are forgotten, one makes it begin anew.
+            (0..12).for_each(|_| efficiency.learn(rounds(990), 1));
+            assert_eq!(efficiency.of(1_000), 990);
+        }
+        // What is unlike the most is not more than that.
+        let mut efficiency = Efficiency::default();
+        for at in 0..1_000 {
+            efficiency.learn(rounds(if at % 3 == 2 && at > 20 { 955 } else { 990 }), at);
+            let worth = efficiency.of(1_000);
+            assert!((989..=990).contains(&worth), "{worth}");
+        }
+    }
+
     #[test]
     fn what_was_compared_last_counts_most_and_not_for_ever() {
         let mut efficiency = Efficiency::default();
@@ -145,12 +253,21 @@ mod tests {
     }
 
     #[test]
-    fn enough_is_taken_at_once() {
-        let mut some = Compared::default();
-        some.add(compared(2, 3));
-        assert_eq!(some.take_enough(), None);
-        some.add(compared(2, 3));
-        assert_eq!(some.take_enough(), Some(compared(4, 6)));
-        assert_eq!(some, Compared::default());
+    fn whole_rounds_are_taken_at_once_if_they_are_enough() {
+        for (at_next, rounds) in [(1, 4), (2, 4), (3, 6), (10, 20)] {
+            let mut sum = Rounds::new(0);
+            for at in 1..=60 {
+                // A slice of ten, of which so much retires at its beginning.
+                let found = sum.add(compared(10 - at_next, 8), false);
+                assert_eq!(found, None);
+                let found = sum.add(compared(at_next, 2), true);
+                let is_enough = at % rounds == 0;
+                assert_eq!(
+                    found,
+                    is_enough.then(|| compared(10 * rounds, 10 * rounds)),
+                    "{at_next}: {at}"
+                );
+            }
+        }
     }
 }

@@ -32,8 +32,9 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
             ..own
         };
         if !is_under_way(&ahead) {
-            // What was announced to follow is this one.
+            // What was announced to follow is this one, and nobody has to learn of the end before it begins.
             self.seats[seat].transit = 0;
+            self.seats[seat].requests[after].awaited_wall = 0;
             self.release(seat, serial);
         }
         self.assign();

@@ -3,13 +3,15 @@
 
 use super::*;
 
+/// Threads are waited for.
+const WAITING: Settings = Settings {
+    wake_limit_ns: 50,
+    ..SETTINGS
+};
+
 #[test]
 fn device_is_not_idle_before_those_who_are_to_run_have() {
-    let settings = Settings {
-        wake_limit_ns: 50,
-        ..SETTINGS
-    };
-    let mut arbiter = with_seats(settings, 2);
+    let mut arbiter = with_seats(WAITING, 2);
     let first = known(&mut arbiter, 0, 4);
     arbiter.advance(30);
     assert_eq!(arbiter.clock(), 4, "until the owner has learnt of the end");
@@ -45,8 +47,7 @@ fn device_is_not_idle_before_those_who_are_to_run_have() {
 fn two_streams() -> (Small, [usize; 2]) {
     let settings = Settings {
         slice_ns: 100,
-        wake_limit_ns: 50,
-        ..SETTINGS
+        ..WAITING
     };
     let mut arbiter = with_seats(settings, 2);
     let requests = [4, 20].map(|need| beside(&mut arbiter, need));
@@ -101,11 +102,7 @@ fn streams_of_the_holder_stand_still_while_one_is_to_end_or_to_begin() {
 
 #[test]
 fn what_is_followed_is_not_waited_for() {
-    let settings = Settings {
-        wake_limit_ns: 50,
-        ..SETTINGS
-    };
-    let mut arbiter = with_seats(settings, 1);
+    let mut arbiter = with_seats(WAITING, 1);
     let first = known(&mut arbiter, 0, 4);
     let second = chain(&mut arbiter, 0, 6, first).expect("two of three are free");
     arbiter.advance(8);
@@ -114,6 +111,23 @@ fn what_is_followed_is_not_waited_for() {
     assert_eq!(arbiter.clock(), 10, "here the device would be idle");
     assert_eq!(arbiter.take(0, first).expect("complete").ended, 4);
     assert_eq!(arbiter.take(0, second).expect("complete").ended, 10);
+    check(&arbiter);
+}
+
+#[test]
+fn what_comes_to_be_followed_is_no_longer_waited_for() {
+    let mut arbiter = with_seats(WAITING, 1);
+    let first = known(&mut arbiter, 0, 4);
+    arbiter.advance(10);
+    assert_eq!(arbiter.clock(), 4);
+    let second = chain(&mut arbiter, 0, 6, first).expect("two of three are free");
+    arbiter.advance(14);
+    assert_eq!(arbiter.clock(), 8);
+    assert_eq!(arbiter.take(0, first).expect("complete").ended, 4);
+    arbiter.woken(0);
+    arbiter.advance(40);
+    let span = arbiter.take(0, second).expect("complete");
+    assert_eq!((span.started, span.ended), (4, 10));
     check(&arbiter);
 }
 
