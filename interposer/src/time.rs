@@ -23,6 +23,7 @@ mod depth;
 mod lane;
 mod marks;
 mod pass;
+mod spans;
 mod stand;
 mod timers;
 mod word;

@@ -4,7 +4,14 @@
 //! The client knows by events how long its units take when they have the device for themselves, and says with each batch
 //! what it gave to the device ([`Work`]). What has retired took that, whoever had slices in between, and however late the
 //! broker or the client came: the one measure that neither a busy processor nor a neighbour changes. Batches of one lane
-//! run one after the other. Where n lanes ran together, each counts for an n-th:
+//! run one after the other. Where lanes run together the client has the GPU time their batches, and says what those took
+//! together ([`Settled`]) once it has read its events. Until then they count for the part that the last ones did:
+//!
+//! ```text
+//!   time = settled + (retired − what is settled) · what of the last settled work was its own
+//! ```
+//! Batches that were not timed (the first ones beside others, the legacy default stream, overlapping kernels, more at once
+//! than there are events for) are judged by looks. Where n lanes ran, each counts for an n-th:
 //!
 //! ```text
 //!   time += Σ over lanes: retired · mean of 1/n over the looks that found the lane running since it last retired
@@ -15,7 +22,7 @@
 //! where streams begin and end. Nothing is said while a part of what retires is of units that are not known ([`VAGUE`]), and
 //! until some time after.
 
-use partage_protocol::gate::{LANES, Progress, TimePage, Work};
+use partage_protocol::gate::{LANES, Progress, Settled, TimePage, Work};
 
 /// What retired is known if at most one part of so many is of units that are not.
 const VAGUE: u64 = 64;
@@ -25,6 +32,8 @@ const TRUST_NS: u64 = 2_000_000;
 const MEMORY_NS: u64 = 20_000_000;
 /// Lanes that ran together do so again soon.
 const TOGETHER_NS: u64 = 50_000_000;
+/// A timed batch takes at most so much more than it was expected to: one part of so many.
+const LONGER: u64 = 8;
 /// A whole lane, in the unit of parts.
 const WHOLE: u128 = 1 << 20;
 
@@ -41,13 +50,30 @@ pub struct Spent {
     last_ns: u64,
     /// When lanes were last seen to run together.
     together_ns: Option<u64>,
-    /// Device time of what retired, since the client is known.
+    /// Device time of what retired and is not timed, since the client is known.
     busy_ns: u64,
     /// What retired and was known since something was not.
     trusted_ns: u64,
+    /// Batches that the GPU times.
+    timed: Timed,
+    /// What was answered last.
+    told_ns: u64,
     /// What was its own of the work that retired of late, for what came and went between two looks: where nothing followed
     /// in its lane, and where something did.
     recent: [Parts; 2],
+}
+
+/// Batches that the GPU times.
+#[derive(Clone, Debug, Default)]
+struct Timed {
+    /// What retired of them.
+    retired_ns: u64,
+    /// What of that is settled, and its time.
+    settled: Settled,
+    /// What the client said last.
+    said: Settled,
+    /// What part of the last settled work was the client's own.
+    share: Parts,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -120,10 +146,44 @@ impl Parts {
     }
 }
 
+impl Timed {
+    /// So much retired. `guess_ns` would it have taken as far as looks tell.
+    fn retire(&mut self, ns: u64, guess_ns: u64) {
+        self.retired_ns = self.retired_ns.saturating_add(ns);
+        if self.share.ran_ns == 0 {
+            self.share.learn(ns, guess_ns);
+        }
+    }
+
+    /// The client says more. The numbers are its own: they may be anything.
+    fn settle(&mut self, said: Settled) {
+        let timed_ns = said.timed_ns.saturating_sub(self.said.timed_ns);
+        let own_ns = said.own_ns.saturating_sub(self.said.own_ns);
+        self.said = said;
+        let timed_ns = timed_ns.min(self.retired_ns.saturating_sub(self.settled.timed_ns));
+        // A batch may take a little more than it was expected to.
+        let own_ns = own_ns.min(timed_ns.saturating_add(timed_ns / LONGER));
+        if timed_ns > 0 {
+            self.share.learn(timed_ns, own_ns);
+        }
+        self.settled.timed_ns = self.settled.timed_ns.saturating_add(timed_ns);
+        self.settled.own_ns = self.settled.own_ns.saturating_add(own_ns);
+    }
+
+    /// The time of all that retired.
+    fn own_ns(&self) -> u64 {
+        let ahead_ns = self.retired_ns.saturating_sub(self.settled.timed_ns);
+        let own_ns = self.share.of(ahead_ns).unwrap_or(ahead_ns);
+        self.settled.own_ns.saturating_add(own_ns)
+    }
+}
+
 impl Spent {
     /// Looks at the client's page. `is_alone`: nobody else had work on the device since the last look. Answers the device
     /// time that its work took since it is known, if that is known of all that has retired of late.
     pub fn look(&mut self, page: &TimePage, is_alone: bool, now: u64) -> Option<u64> {
+        // First: what is settled retired before.
+        let settled = page.settled.read();
         let unlaned = page.done_unlaned();
         let mut seen = [Progress::default(); LANES];
         let mut used = 0;
@@ -131,7 +191,7 @@ impl Spent {
             *seen = progress;
             used += 1;
         }
-        self.book(&seen[..used], unlaned, is_alone, now)
+        self.book(&seen[..used], unlaned, settled, is_alone, now)
     }
 
     /// Whether that is of lanes that ran together, of late.
@@ -140,7 +200,14 @@ impl Spent {
         since.is_some_and(|since| since < TOGETHER_NS)
     }
 
-    fn book(&mut self, seen: &[Progress], unlaned: Option<Work>, is_alone: bool, now: u64) -> Option<u64> {
+    fn book(
+        &mut self,
+        seen: &[Progress],
+        unlaned: Option<Work>,
+        settled: Option<Settled>,
+        is_alone: bool,
+        now: u64,
+    ) -> Option<u64> {
         let was_known = std::mem::replace(&mut self.is_known, true);
         let retired_unlaned = unlaned.zip(std::mem::replace(&mut self.unlaned, unlaned));
         let mut retired = retired_unlaned.map(|(now, before)| now.since(before));
@@ -180,7 +247,12 @@ impl Spent {
                     }
                     None => recent.of(new.ns).unwrap_or(new.ns),
                 };
-                own_ns = own_ns.saturating_add(own);
+                let timed_ns = new.timed_ns.min(new.ns);
+                let part = |ns: u64| (u128::from(own) * u128::from(ns) / u128::from(new.ns)) as u64;
+                own_ns = own_ns.saturating_add(part(new.ns - timed_ns));
+                if timed_ns > 0 {
+                    self.timed.retire(timed_ns, part(timed_ns));
+                }
                 let faded = if lane.batch_ns == u64::MAX {
                     0
                 } else {
@@ -195,6 +267,12 @@ impl Spent {
             lane.is_running = progress.is_running;
         }
         self.busy_ns = self.busy_ns.saturating_add(own_ns);
+        if let Some(settled) = settled {
+            self.timed.settle(settled);
+        }
+        // What turns out to be less than it seemed is made up for by what comes.
+        let busy_ns = self.busy_ns.saturating_add(self.timed.own_ns());
+        self.told_ns = self.told_ns.max(busy_ns);
         // The numbers are the client's: they may be anything.
         match retired {
             Some(retired) if retired.vague_ns <= retired.ns / VAGUE => {
@@ -202,7 +280,7 @@ impl Spent {
             }
             _ => self.trusted_ns = 0,
         }
-        (self.trusted_ns >= TRUST_NS).then_some(self.busy_ns)
+        (self.trusted_ns >= TRUST_NS).then_some(self.told_ns)
     }
 }
 
@@ -218,6 +296,8 @@ mod tests {
         now: u64,
         done: [Work; 4],
         is_alone: bool,
+        is_timed: bool,
+        settled: Settled,
     }
 
     impl Case {
@@ -238,8 +318,12 @@ mod tests {
         fn look(&mut self, ns: [u64; 4], vague_ns: u64, is_running: [bool; 4]) -> Option<u64> {
             self.now += MS / 10;
             for (done, ns) in self.done.iter_mut().zip(ns) {
-                let (vague_ns, units) = (vague_ns.min(ns), u64::from(ns > 0));
-                *done = done.plus(Work { ns, vague_ns, units });
+                *done = done.plus(Work {
+                    ns,
+                    vague_ns: vague_ns.min(ns),
+                    units: u64::from(ns > 0),
+                    timed_ns: if self.is_timed { ns } else { 0 },
+                });
             }
             self.show(is_running)
         }
@@ -254,7 +338,13 @@ mod tests {
                     is_running,
                 })
                 .collect();
-            self.spent.book(&seen, Some(Work::default()), self.is_alone, self.now)
+            self.spent.book(
+                &seen,
+                Some(Work::default()),
+                Some(self.settled),
+                self.is_alone,
+                self.now,
+            )
         }
 
         fn one(&mut self, ns: u64, vague_ns: u64) -> Option<u64> {
@@ -290,6 +380,47 @@ mod tests {
     }
 
     #[test]
+    fn what_events_tell_of_lanes_that_run_together_is_what_they_took() {
+        let mut case = Case::new();
+        case.is_timed = true;
+        // Two lanes, of which looks find both running; events tell that they ran one after the other half of the time.
+        for _ in 0..100 {
+            case.look([MS / 10, MS / 10, 0, 0], 0, [true, true, false, false]);
+            case.settled.timed_ns += MS / 5;
+            case.settled.own_ns += MS * 3 / 20;
+        }
+        let is_near = |busy: Option<u64>, ns: u64| busy.is_some_and(|busy| busy.abs_diff(ns) < 1_000);
+        let busy = case.look([0; 4], 0, [true, true, false, false]);
+        assert!(is_near(busy, 15 * MS), "{busy:?}");
+        // What is not settled yet counts for as much.
+        let busy = case.look([MS / 10, MS / 10, 0, 0], 0, [true, true, false, false]);
+        assert!(is_near(busy, 15 * MS + MS * 3 / 20), "{busy:?}");
+        // It turns out to be less, and is made up for.
+        case.settled.timed_ns += MS / 5;
+        case.settled.own_ns += MS / 10;
+        assert_eq!(case.look([0; 4], 0, [true; 4]), busy);
+        case.look([MS / 10, 0, 0, 0], 0, [true; 4]);
+        case.settled.timed_ns += MS / 10;
+        case.settled.own_ns += MS / 10;
+        let busy = case.look([0; 4], 0, [true; 4]);
+        assert!(is_near(busy, 15 * MS + MS / 5), "{busy:?}");
+    }
+
+    #[test]
+    fn a_client_that_tells_too_much_is_believed_what_retired() {
+        let mut case = Case::new();
+        case.is_timed = true;
+        case.settled = Settled {
+            timed_ns: u64::MAX,
+            own_ns: u64::MAX,
+        };
+        for _ in 0..30 {
+            case.one(MS / 10, 0);
+        }
+        assert_eq!(case.one(0, 0), Some(3 * MS + MS / 10 / LONGER));
+    }
+
+    #[test]
     fn what_is_not_known_says_nothing_until_enough_is() {
         let mut case = Case::new();
         for _ in 0..30 {
@@ -307,14 +438,17 @@ mod tests {
             done: None,
             is_running: true,
         }];
-        assert_eq!(case.spent.book(&unclear, Some(Work::default()), true, case.now), None);
+        assert_eq!(
+            case.spent.book(&unclear, Some(Work::default()), None, true, case.now),
+            None
+        );
         assert_eq!(case.one(MS, 0), None);
         for _ in 0..3 {
             case.one(MS, 0);
         }
         assert!(case.one(0, 0).is_some());
         // Work without a lane.
-        assert_eq!(case.spent.book(&[], None, true, case.now + 1), None);
+        assert_eq!(case.spent.book(&[], None, None, true, case.now + 1), None);
     }
 
     /// A long kernel after many short ones, beside a shorter one of another stream: most of it runs alone.
@@ -422,6 +556,7 @@ mod tests {
                     ns: ended as u64 * unit_ns,
                     vague_ns: 0,
                     units: ended as u64,
+                    timed_ns: 0,
                 };
                 is_running[lane] = units.get(ended).is_some_and(|unit| unit.0 <= device(case.now));
             }

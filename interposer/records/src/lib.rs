@@ -13,5 +13,6 @@ pub mod graph;
 pub mod length;
 pub mod physical;
 mod table;
+pub mod together;
 
 pub use table::{Entry, Pages, Table};

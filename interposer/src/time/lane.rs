@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One lane of marks, the client's side and the shared one: batches begin and end here (see [`marks`](super::marks)).
 
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use partage_abi::types::CuStream;
-use partage_protocol::gate::{Ends, Lane, WorkCell};
+use partage_protocol::gate::{self, Ends, Lane, WorkCell};
 
 use super::marks::Name;
+use super::spans::Spans;
 use crate::entry::call;
 use crate::guard;
 use crate::pools::StreamName;
@@ -50,6 +51,10 @@ pub struct LaneBook {
     pub opened_ns: AtomicU64,
     /// Everything that was given to the lane, by whatever stream.
     pub total: WorkCell,
+    /// The part of it that is timed beside other lanes, in nanoseconds.
+    pub timed_ns: AtomicU64,
+    /// What times the batch that is open; 0: nothing.
+    pub span: AtomicU32,
 }
 
 impl LaneBook {
@@ -60,6 +65,7 @@ impl LaneBook {
         self.is_per_thread.store(name.stream.is_per_thread, Ordering::Relaxed);
         self.is_open.store(false, Ordering::Relaxed);
         self.overlaps.store(false, Ordering::Relaxed);
+        self.span.store(0, Ordering::Relaxed);
         for count in [&self.entered, &self.launched, &self.covered] {
             count.store(0, Ordering::Relaxed);
         }
@@ -69,10 +75,14 @@ impl LaneBook {
 
 /// A lane, both sides of it.
 pub struct Side<'a> {
+    /// Its number.
+    pub index: usize,
     pub own: &'a LaneBook,
     pub lane: &'a Lane,
     /// What the batches of the lane were.
     pub ends: &'a Ends,
+    /// What times batches of all lanes.
+    pub spans: &'a Spans,
     /// Where the device sees the lane.
     pub address: u64,
 }
@@ -99,8 +109,8 @@ impl Side<'_> {
         handle == LEGACY || handle == 0 && !self.is_per_thread_entry()
     }
 
-    /// Marks the beginning of a batch, unless one is under way.
-    pub fn begin(&self, real: &Library) {
+    /// Marks the beginning of a batch, unless one is under way. `time`, told its number, says what times it.
+    pub fn begin(&self, real: &Library, time: impl FnOnce(u64) -> Option<u32>) {
         if self.own.is_open.load(Ordering::Acquire) {
             return;
         }
@@ -108,6 +118,7 @@ impl Side<'_> {
         if !self.own.is_open.load(Ordering::Acquire) {
             let number = self.lane.submitted.load(Ordering::Relaxed).wrapping_add(1);
             self.lane.submitted.store(number, Ordering::Release);
+            self.own.span.store(time(number).unwrap_or(0), Ordering::Relaxed);
             self.put(real, &self.lane.begun, number);
             self.own.opened_ns.store(sys::now_ns(), Ordering::Relaxed);
             self.own.is_open.store(true, Ordering::Release);
@@ -163,13 +174,38 @@ impl Side<'_> {
             self.lane.submitted.store(number, Ordering::Release);
             self.put(real, &self.lane.begun, number);
         }
-        self.ends.write(number, own.total.read());
+        self.ends.write(number, self.told(real, number));
         own.is_open.store(false, Ordering::Release);
         self.put(real, &self.lane.ended, number);
         own.covered.store(launched, Ordering::Release);
         self.lane
             .unmarked
             .fetch_sub(launched.wrapping_sub(covered), Ordering::AcqRel);
+    }
+
+    /// A launch has come back.
+    pub fn launched(&self) {
+        let before = self.own.launched.fetch_add(1, Ordering::AcqRel);
+        let span = self.own.span.load(Ordering::Relaxed);
+        if span != 0 && before == self.own.covered.load(Ordering::Relaxed) {
+            let number = self.lane.submitted.load(Ordering::Relaxed);
+            let is_behind = self.lane.ended.load(Ordering::Acquire).wrapping_add(1) < number;
+            self.spans.launched(span, is_behind);
+        }
+    }
+
+    /// What was given to the lane by the end of a batch that ends now.
+    fn told(&self, real: &Library, number: u64) -> gate::Work {
+        let (own, mut work) = (self.own, self.own.total.read());
+        let mut timed_ns = own.timed_ns.load(Ordering::Relaxed);
+        let span = own.span.swap(0, Ordering::Relaxed);
+        let ns = work.since(self.ends.of(number.wrapping_sub(1))).ns;
+        if span != 0 && self.spans.end(real, self, span, ns) {
+            timed_ns = timed_ns.saturating_add(ns);
+            own.timed_ns.store(timed_ns, Ordering::Relaxed);
+        }
+        work.timed_ns = timed_ns;
+        work
     }
 
     /// What is launched now may be the last for long, and has no mark: says until when it is expected to run.
@@ -184,7 +220,13 @@ impl Side<'_> {
     /// The work is gone and nobody writes its marks.
     pub fn write_off(&self) {
         let submitted = self.lane.submitted.load(Ordering::Acquire);
-        self.ends.write(submitted, self.own.total.read());
+        let timed_ns = self.own.timed_ns.load(Ordering::Relaxed);
+        let work = gate::Work {
+            timed_ns,
+            ..self.own.total.read()
+        };
+        self.ends.write(submitted, work);
+        self.own.span.store(0, Ordering::Relaxed);
         self.lane.begun.store(submitted, Ordering::Release);
         self.lane.ended.store(submitted, Ordering::Release);
         let own = self.own;

@@ -30,6 +30,7 @@ use partage_protocol::page::BrokerPage;
 use partage_records::length::Length;
 
 use super::lane::{LEGACY, LaneBook, PER_THREAD, Side};
+use super::spans::Spans;
 use super::timers::{self, Around, TIMERS, Timer};
 use super::work::{Kind, Work};
 use crate::devices;
@@ -64,6 +65,7 @@ pub struct Book {
     unlaned: AtomicU64,
     lanes: [LaneBook; LANES],
     timers: [Timer; TIMERS],
+    spans: Spans,
 }
 
 /// In [`Book::address`]: not registered yet; somebody is at it; the driver will not.
@@ -146,8 +148,14 @@ pub fn before(
         Some(_) => ns,
         None => ns.max(UNKNOWN_NS),
     };
-    let work = gate::Work { ns, vague_ns, units: 1 };
+    let work = gate::Work {
+        ns,
+        vague_ns,
+        units: 1,
+        timed_ns: 0,
+    };
     let before = book.count(&side, work);
+    book.spans.read(page, real);
     let mut marked = Marked {
         device,
         lane,
@@ -164,7 +172,11 @@ pub fn before(
         // Nothing may begin before what is in flight ends: here a mark stands in nobody's way.
         side.end(real);
     }
-    side.begin(real);
+    side.begin(real, |number| {
+        let others = (0..LANES).map_while(|lane| book.side(page, lane, address));
+        let others = others.take_while(|side| side.own.owner.load(Ordering::Relaxed) != 0);
+        relaxed(state, real, || book.spans.begin(real, &side, number, others))
+    });
     let ahead = side.lane.submitted.load(Ordering::Relaxed).wrapping_sub(1);
     let batch_ns = before.plus(work).since(side.ends.of(ahead)).ns;
     marked.is_long = expected.is_none() || batch_ns >= LONG_NS;
@@ -222,7 +234,7 @@ pub fn after(state: &'static State, page: &TimePage, real: &Library, marked: Mar
         book.side(page, marked.lane, address)
     };
     let Some(side) = found() else { return };
-    side.own.launched.fetch_add(1, Ordering::AcqRel);
+    side.launched();
     let timer = || state.time.marks.get(marked.device)?.timers.get(marked.timer?);
     if let Some(timer) = timer() {
         let number = side.next_mark();
@@ -263,6 +275,13 @@ pub fn outstanding(state: &State, page: &TimePage, device: usize, key: u64) -> (
         }
     }
     (sum, of_key)
+}
+
+/// Says what those batches took together that have ended and were timed.
+pub fn read_spans(state: &State, page: &TimePage, device: usize, real: &Library) {
+    if let Some(book) = state.time.marks.get(device) {
+        book.spans.read(page, real);
+    }
 }
 
 /// The program is about to wait for a stream, to ask for it, or to have others wait: what was launched there so far gets
@@ -383,19 +402,14 @@ pub fn context_ended(state: &State, context: u64) {
             book.address.store(UNKNOWN, Ordering::Release);
         }
         timers::forget(&book.timers, context);
-        for ((own, lane), ends) in book.lanes.iter().zip(&page.lanes).zip(&page.ends) {
+        for side in (0..LANES).filter_map(|lane| book.side(page, lane, 0)) {
+            let own = side.own;
             if own.owner.load(Ordering::Relaxed) != 0 && own.context.load(Ordering::Relaxed) == context {
-                let address = 0;
-                Side {
-                    own,
-                    lane,
-                    ends,
-                    address,
-                }
-                .write_off();
+                side.write_off();
                 own.owner.store(ORPHAN, Ordering::Release);
             }
         }
+        book.spans.forget(page, context);
     }
 }
 
@@ -476,7 +490,9 @@ impl Book {
             let index = self.lanes.iter().zip(&page.lanes).position(|(own, lane)| {
                 owner(own) == 0 || !lane.is_in_flight() && own.marker.load(Ordering::Acquire) == 0
             })?;
-            self.lanes.get(index)?.give(name);
+            let lane = self.lanes.get(index)?;
+            self.spans.abandon(lane.span.load(Ordering::Relaxed));
+            lane.give(name);
             Some(index)
         })?;
         let (own, lane) = (self.lanes.get(index)?, page.lanes.get(index)?);
@@ -501,9 +517,11 @@ impl Book {
         let (own, lane, ends) = (self.lanes.get(index)?, page.lanes.get(index)?, page.ends.get(index)?);
         let offset = (core::ptr::from_ref(lane) as u64).wrapping_sub(core::ptr::from_ref(page) as u64);
         Some(Side {
+            index,
             own,
             lane,
             ends,
+            spans: &self.spans,
             address: address.wrapping_add(offset),
         })
     }

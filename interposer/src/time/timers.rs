@@ -82,20 +82,25 @@ pub fn take<'a>(timers: &'a [Timer; TIMERS], context: u64, real: &Library) -> Op
     let timer = timers
         .iter()
         .find(|timer| timer.state.load(Ordering::Relaxed) == EMPTY && take(timer, EMPTY))?;
+    let Some([first, second]) = make_pair(real) else {
+        timer.state.store(EMPTY, Ordering::Release);
+        return None;
+    };
+    timer.context.store(context, Ordering::Relaxed);
+    timer.first.store(first, Ordering::Relaxed);
+    timer.second.store(second, Ordering::Relaxed);
+    Some(timer)
+}
+
+/// Two events that tell time, of the current context.
+pub fn make_pair(real: &Library) -> Option<[u64; 2]> {
     let (mut first, mut second) = (CuEvent::NULL, CuEvent::NULL);
     let is_made = call!(real, cuEventCreate(&raw mut first, 0)).is_success()
         && call!(real, cuEventCreate(&raw mut second, 0)).is_success();
-    if !is_made {
-        if !first.is_null() {
-            let _ = call!(real, cuEventDestroy_v2(first));
-        }
-        timer.state.store(EMPTY, Ordering::Release);
-        return None;
+    if !is_made && !first.is_null() {
+        let _ = call!(real, cuEventDestroy_v2(first));
     }
-    timer.context.store(context, Ordering::Relaxed);
-    timer.first.store(first.0 as u64, Ordering::Relaxed);
-    timer.second.store(second.0 as u64, Ordering::Relaxed);
-    Some(timer)
+    is_made.then_some([first.0 as u64, second.0 as u64])
 }
 
 impl Timer {
@@ -152,7 +157,8 @@ impl Timer {
     }
 }
 
-fn record(real: &Library, event: u64, stream: StreamName) -> CuResult {
+/// Records an event in a stream.
+pub fn record(real: &Library, event: u64, stream: StreamName) -> CuResult {
     let event = CuEvent(event as *mut _);
     if stream.is_per_thread {
         call!(real, cuEventRecord_ptsz(event, stream.handle))

@@ -224,6 +224,8 @@ pub struct Work {
     pub vague_ns: u64,
     /// Launches.
     pub units: u64,
+    /// The part of `ns` of which [`Settled`] tells, now or later, what time it took together with other streams.
+    pub timed_ns: u64,
 }
 
 impl Work {
@@ -234,6 +236,7 @@ impl Work {
             ns: self.ns.saturating_add(other.ns),
             vague_ns: self.vague_ns.saturating_add(other.vague_ns),
             units: self.units.saturating_add(other.units),
+            timed_ns: self.timed_ns.saturating_add(other.timed_ns),
         }
     }
 
@@ -244,6 +247,7 @@ impl Work {
             ns: self.ns.saturating_sub(earlier.ns),
             vague_ns: self.vague_ns.saturating_sub(earlier.vague_ns),
             units: self.units.saturating_sub(earlier.units),
+            timed_ns: self.timed_ns.saturating_sub(earlier.timed_ns),
         }
     }
 }
@@ -254,6 +258,7 @@ pub struct WorkCell {
     ns: AtomicU64,
     vague_ns: AtomicU64,
     units: AtomicU64,
+    timed_ns: AtomicU64,
 }
 
 impl WorkCell {
@@ -263,6 +268,7 @@ impl WorkCell {
             ns: self.ns.load(Ordering::Relaxed),
             vague_ns: self.vague_ns.load(Ordering::Relaxed),
             units: self.units.load(Ordering::Relaxed),
+            timed_ns: self.timed_ns.load(Ordering::Relaxed),
         }
     }
 
@@ -271,6 +277,76 @@ impl WorkCell {
         self.ns.store(work.ns, Ordering::Relaxed);
         self.vague_ns.store(work.vague_ns, Ordering::Relaxed);
         self.units.store(work.units, Ordering::Relaxed);
+        self.timed_ns.store(work.timed_ns, Ordering::Relaxed);
+    }
+}
+
+/// What events told of batches that ran beside those of other lanes, summed up since the client began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settled {
+    /// What they were expected to take, each by itself, in nanoseconds: of [`Work::timed_ns`] what is known now.
+    pub timed_ns: u64,
+    /// Nanoseconds in which at least one of them ran.
+    pub own_ns: u64,
+}
+
+/// One shared 64-bit word. The machine's is [`AtomicU64`]; loom brings its own.
+pub trait Count {
+    /// Reads.
+    fn load(&self, order: Ordering) -> u64;
+    /// Writes.
+    fn store(&self, value: u64, order: Ordering);
+    /// Orders what is before it and what is after.
+    fn fence(order: Ordering);
+}
+
+impl Count for AtomicU64 {
+    fn load(&self, order: Ordering) -> u64 {
+        Self::load(self, order)
+    }
+    fn store(&self, value: u64, order: Ordering) {
+        Self::store(self, value, order);
+    }
+    fn fence(order: Ordering) {
+        fence(order);
+    }
+}
+
+/// A [`Settled`] in shared memory, of which both numbers are read as they were written together. One thread writes it at a
+/// time. Checked by loom, `protocol/tests/gate_loom.rs`.
+#[derive(Default)]
+#[repr(C)]
+pub struct SettledCell<C = AtomicU64> {
+    /// Odd while the other two are written.
+    version: C,
+    timed_ns: C,
+    own_ns: C,
+}
+
+impl<C: Count> SettledCell<C> {
+    /// What it says. `None`: it is being written.
+    pub fn read(&self) -> Option<Settled> {
+        let version = self.version.load(Ordering::Acquire);
+        let settled = Settled {
+            timed_ns: self.timed_ns.load(Ordering::Relaxed),
+            own_ns: self.own_ns.load(Ordering::Relaxed),
+        };
+        C::fence(Ordering::Acquire);
+        let is_whole = version.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == version;
+        is_whole.then_some(settled)
+    }
+
+    /// Adds to both.
+    pub fn add(&self, more: Settled) {
+        // A writer that went away by a long jump left it odd.
+        let writing = self.version.load(Ordering::Relaxed) | 1;
+        self.version.store(writing, Ordering::Relaxed);
+        C::fence(Ordering::Release);
+        for (number, more) in [(&self.timed_ns, more.timed_ns), (&self.own_ns, more.own_ns)] {
+            let before = number.load(Ordering::Relaxed);
+            number.store(before.wrapping_add(more), Ordering::Relaxed);
+        }
+        self.version.store(writing.wrapping_add(1), Ordering::Release);
     }
 }
 
@@ -321,6 +397,8 @@ pub struct TimePage {
     pub unlaned: AtomicU64,
     /// See `unlaned`.
     pub unlaned_ended: AtomicU64,
+    /// What events told of lanes that ran together.
+    pub settled: SettledCell,
     /// The lanes.
     pub lanes: [Lane; LANES],
     padding: [u64; 240],
@@ -407,4 +485,4 @@ impl TimePages {
 }
 
 const _: () =
-    assert!(MARKS_BYTES == 4096 && size_of::<TimePage>() == 4096 * 7 && size_of::<TimePages>() == 4096 * (3 + 7 * 16));
+    assert!(MARKS_BYTES == 4096 && size_of::<TimePage>() == 4096 * 9 && size_of::<TimePages>() == 4096 * (3 + 9 * 16));

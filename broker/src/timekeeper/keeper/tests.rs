@@ -193,6 +193,7 @@ fn what_retired_work_took_is_what_is_charged() {
                 ns,
                 vague_ns: 0,
                 units: 1,
+                timed_ns: 0,
             });
             page.ends[0].write(page.lanes[0].submitted.load(Ordering::SeqCst), done);
             show_busy(&pages, false);
@@ -219,6 +220,7 @@ fn launches_without_a_lane_are_nothing_that_is_known() {
             ns: 4 * MS,
             vague_ns: 0,
             units: 1,
+            timed_ns: 0,
         });
         page.ends[0].write(page.lanes[0].ended.load(Ordering::SeqCst), done);
         page.unlaned.store(launched, Ordering::SeqCst);
