@@ -258,16 +258,16 @@ static int launches(long calls, int threads) {
 static volatile long steps;
 static void on_step(int unused) { (void)unused; steps++; }
 
-// Instructions of one call: the processor traps after each. Only where it can be told to. The smallest of several counts:
-// a driver does more in some calls than in others.
+// Instructions of one call: the processor traps after each. Only where it can be told to. The smallest of many counts, of
+// the three in turns: a driver does more in some calls than in others, sometimes for a while.
 static int count_instructions(void) {
 #if defined(__x86_64__)
   const launch_fn kinds[3] = {driver, forward, found};
   long counted[3];
   signal(SIGTRAP, on_step);
-  for (int kind = 0; kind < 3; kind++) {
-    for (int i = 0; i < 100; i++) refused(kinds[kind]);
-    for (int again = 0; again < 9; again++) {
+  for (int i = 0; i < 300; i++) refused(kinds[i % 3]);
+  for (int again = 0; again < 100; again++) {
+    for (int kind = 0; kind < 3; kind++) {
       steps = 0;
       launch_fn launch = kinds[kind];
       __asm__ volatile("pushfq; orq $0x100, (%%rsp); popfq" ::: "memory", "cc");

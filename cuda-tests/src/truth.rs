@@ -165,12 +165,6 @@ impl Span {
         self.part(self.after.switching_ns[COMPUTE] - self.before.switching_ns[COMPUTE])
     }
 
-    /// Whether contexts kept the multiprocessors for longer than the device's own slices of 2 ms, as in turns.
-    pub fn has_turns(&self) -> bool {
-        let busy = self.after.busy_ns[COMPUTE] - self.before.busy_ns[COMPUTE];
-        busy / self.handovers().max(1) >= 4_000_000
-    }
-
     /// How often the multiprocessors passed from one context to another.
     pub fn handovers(&self) -> u64 {
         self.after.handovers[COMPUTE] - self.before.handovers[COMPUTE]

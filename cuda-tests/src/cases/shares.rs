@@ -194,33 +194,22 @@ fn charged(rig: &Rig, pids: &[u32]) -> Vec<u64> {
 /// clients from running, the device's clock stands still: what is known does not depend on that, what looks say does.
 #[derive(Clone, Copy)]
 enum Allowed {
-    /// Of one stream, where lengths are known.
+    /// Where lengths are known.
     Known(u64),
-    /// Of streams that run together, where lengths are known, while jobs take turns, and while they do not. Looks divide the
-    /// time among the streams: more by a tenth of the part of the time for which the device stood still, which was fitted to
-    /// what one machine measured whose processors were taken away, and follows from nothing.
-    Divided(u64, u64),
     /// Of units whose length is not known, beside others that are. What those leave of the clock's time is its: it may be too
     /// much by all the time for which the device stood still.
     Sampled(u64),
 }
 
-/// If the device stands still for longer than this, looks say nothing about streams that run together.
-const MOST_LATE_DIVIDED_NS: u64 = 2 * WINDOW / 3;
-/// And for longer than this, nothing about units whose length is not known.
+/// If the device stands still for longer than this, looks say nothing about units whose length is not known.
 const MOST_LATE_SAMPLED_NS: u64 = 2 * WINDOW / 20;
 
 impl Allowed {
     /// Between what and what of so much work the charge has to be, in nanoseconds.
-    fn range(self, has_turns: bool, busy_ns: u64, late_ns: u64) -> Option<RangeInclusive<u64>> {
+    fn range(self, busy_ns: u64, late_ns: u64) -> Option<RangeInclusive<u64>> {
         let (ppm, late_ns) = match self {
             Self::Known(ppm) => (ppm, 0),
-            Self::Divided(..) if late_ns > MOST_LATE_DIVIDED_NS => return None,
             Self::Sampled(_) if late_ns > MOST_LATE_SAMPLED_NS => return None,
-            Self::Divided(ppm, otherwise) => {
-                let late_ppm = late_ns * 1_000_000 / (2 * WINDOW);
-                (if has_turns { ppm } else { otherwise } + late_ppm / 10, 0)
-            }
             Self::Sampled(ppm) => (ppm, late_ns),
         };
         let off = busy_ns * ppm / 1_000_000;
@@ -250,7 +239,7 @@ fn account(rig: &Rig, jobs: &[(&[&str], &str)], allowed: &[Allowed]) {
         let found: Vec<String> = (0..pids.len())
             .map(|at| {
                 let (charged, busy) = (after.0[at] - before.0[at], span.busy_ns(pids[at]));
-                let range = allowed[at].range(span.has_turns(), busy, late);
+                let range = allowed[at].range(busy, late);
                 is_right &= range.as_ref().is_some_and(|range| range.contains(&charged));
                 let off = (i128::from(charged) - i128::from(busy)) * 1_000_000 / i128::from(busy.max(1));
                 format!("charged {charged} ns of {busy} ({off:+} ppm, {late} ns late, {range:?} allowed)")
@@ -279,9 +268,10 @@ fn accounting(rig: &Rig) {
         (&["--weight", "100"], "ptds 500000"),
         (&["--weight", "100"], "kernel 20000"),
     ];
-    // One stream's work is known as soon as it has retired; how many streams run at once is known from looks.
+    // One stream's work is known as soon as it has retired; of what runs together, events tell where slices of others lie only
+    // nearly.
     let one = Allowed::Known(1_000);
-    account(rig, &jobs, &[one, Allowed::Divided(5_000, 5_000), one, one]);
+    account(rig, &jobs, &[one, Allowed::Known(5_000), one, one]);
 }
 
 /// The graph's length is never seen, since slices of the other are always in it: it is charged by samples, less what is too
@@ -291,8 +281,7 @@ fn graph_account(rig: &Rig) {
     account(rig, &jobs, &[Allowed::Sampled(5_000), Allowed::Known(1_000)]);
 }
 
-/// The shorter the kernels, the more of what streams do begins and ends between two looks, which come half as often where jobs
-/// do not take turns, and late on a busy machine.
+/// The shorter the kernels, the more of what streams do begins and ends between two looks of the broker.
 fn streams_account(rig: &Rig) {
     let jobs: [(&[&str], &str); 3] = [
         (&["--weight", "300"], "kernel 500000"),
@@ -300,7 +289,7 @@ fn streams_account(rig: &Rig) {
         (&["--weight", "100"], "kernel 20000"),
     ];
     let one = Allowed::Known(1_000);
-    account(rig, &jobs, &[one, Allowed::Divided(10_000, 20_000), one]);
+    account(rig, &jobs, &[one, Allowed::Known(5_000), one]);
 }
 
 fn capped(percent: u64) -> String {
