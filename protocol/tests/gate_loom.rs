@@ -9,7 +9,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use loom::thread;
 use partage_protocol::gate::{
-    Count, Entered, MEASURED, OPEN, Settled, SettledCell, Word, close, enter, enter_shortly, leave, name, open,
+    Count, Entered, MEASURED, OPEN, SpanSum, SpanSumCell, Word, close, enter, enter_shortly, leave, name, open,
 };
 
 struct LoomWord(AtomicU32);
@@ -168,24 +168,24 @@ impl Count for LoomCount {
 }
 
 #[test]
-fn what_is_settled_is_read_as_it_was_written() {
+fn what_spans_took_is_read_as_it_was_written() {
     loom::model(|| {
-        let cell = Arc::new(SettledCell::<LoomCount>::default());
+        let cell = Arc::new(SpanSumCell::<LoomCount>::default());
         let writer = {
             let cell = cell.clone();
             thread::spawn(move || {
                 for _ in 0..2 {
-                    cell.add(Settled { timed_ns: 5, own_ns: 3 });
+                    cell.add(SpanSum { timed_ns: 5, own_ns: 3 });
                 }
             })
         };
-        let after = |times: u64| Settled {
+        let after = |times: u64| SpanSum {
             timed_ns: 5 * times,
             own_ns: 3 * times,
         };
-        let seen: Vec<Settled> = (0..2).filter_map(|_| cell.read()).collect();
-        assert!(seen.iter().all(|settled| (0..=2).any(|times| *settled == after(times))));
-        assert!(seen.is_sorted_by_key(|settled| settled.timed_ns));
+        let seen: Vec<SpanSum> = (0..2).filter_map(|_| cell.read()).collect();
+        assert!(seen.iter().all(|sum| (0..=2).any(|times| *sum == after(times))));
+        assert!(seen.is_sorted_by_key(|sum| sum.timed_ns));
         writer.join().expect("the writer");
         assert_eq!(cell.read(), Some(after(2)));
     });

@@ -5,7 +5,7 @@
 //! what it gave to the device ([`Work`]). What has retired took that, whoever had slices in between, and however late the
 //! broker or the client came: the one measure that neither a busy processor nor a neighbour changes. Batches of one lane
 //! run one after the other. Where lanes run together the client has the GPU time their batches, and says what those took
-//! together ([`Settled`]) once it has read its events. Until then they count for the part that the last ones did:
+//! together ([`SpanSum`]) once it has read its events. Until then they count for the part that the last ones did:
 //!
 //! ```text
 //!   time = settled + (retired − what is settled) · what of the last settled work was its own
@@ -22,7 +22,7 @@
 //! where streams begin and end. Nothing is said while a part of what retires is of units that are not known ([`VAGUE`]), and
 //! until some time after.
 
-use partage_protocol::gate::{LANES, Progress, Settled, TimePage, Work};
+use partage_protocol::gate::{LANES, Progress, SpanSum, TimePage, Work};
 
 /// What retired is known if at most one part of so many is of units that are not.
 const VAGUE: u64 = 64;
@@ -32,8 +32,6 @@ const TRUST_NS: u64 = 2_000_000;
 const MEMORY_NS: u64 = 20_000_000;
 /// Lanes that ran together do so again soon.
 const TOGETHER_NS: u64 = 50_000_000;
-/// A timed batch takes at most so much more than it was expected to: one part of so many.
-const LONGER: u64 = 8;
 /// A whole lane, in the unit of parts.
 const WHOLE: u128 = 1 << 20;
 
@@ -69,9 +67,9 @@ struct Timed {
     /// What retired of them.
     retired_ns: u64,
     /// What of that is settled, and its time.
-    settled: Settled,
+    settled: SpanSum,
     /// What the client said last.
-    said: Settled,
+    said: SpanSum,
     /// What part of the last settled work was the client's own.
     share: Parts,
 }
@@ -156,13 +154,13 @@ impl Timed {
     }
 
     /// The client says more. The numbers are its own: they may be anything.
-    fn settle(&mut self, said: Settled) {
+    fn settle(&mut self, said: SpanSum) {
         let timed_ns = said.timed_ns.saturating_sub(self.said.timed_ns);
         let own_ns = said.own_ns.saturating_sub(self.said.own_ns);
         self.said = said;
         let timed_ns = timed_ns.min(self.retired_ns.saturating_sub(self.settled.timed_ns));
-        // A batch may take a little more than it was expected to.
-        let own_ns = own_ns.min(timed_ns.saturating_add(timed_ns / LONGER));
+        // Batches that wait for each other take longer than each by itself.
+        let own_ns = own_ns.min(timed_ns.saturating_mul(LANES as u64));
         if timed_ns > 0 {
             self.share.learn(timed_ns, own_ns);
         }
@@ -183,7 +181,7 @@ impl Spent {
     /// time that its work took since it is known, if that is known of all that has retired of late.
     pub fn look(&mut self, page: &TimePage, is_alone: bool, now: u64) -> Option<u64> {
         // First: what is settled retired before.
-        let settled = page.settled.read();
+        let settled = page.spans.read();
         let unlaned = page.done_unlaned();
         let mut seen = [Progress::default(); LANES];
         let mut used = 0;
@@ -204,7 +202,7 @@ impl Spent {
         &mut self,
         seen: &[Progress],
         unlaned: Option<Work>,
-        settled: Option<Settled>,
+        settled: Option<SpanSum>,
         is_alone: bool,
         now: u64,
     ) -> Option<u64> {
@@ -297,7 +295,7 @@ mod tests {
         done: [Work; 4],
         is_alone: bool,
         is_timed: bool,
-        settled: Settled,
+        settled: SpanSum,
     }
 
     impl Case {
@@ -410,14 +408,14 @@ mod tests {
     fn a_client_that_tells_too_much_is_believed_what_retired() {
         let mut case = Case::new();
         case.is_timed = true;
-        case.settled = Settled {
+        case.settled = SpanSum {
             timed_ns: u64::MAX,
             own_ns: u64::MAX,
         };
         for _ in 0..30 {
             case.one(MS / 10, 0);
         }
-        assert_eq!(case.one(0, 0), Some(3 * MS + MS / 10 / LONGER));
+        assert_eq!(case.one(0, 0), Some(29 * MS / 10 + LANES as u64 * MS / 10));
     }
 
     #[test]

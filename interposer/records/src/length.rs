@@ -69,7 +69,7 @@ const DISAGREES: u64 = 4;
 /// So much takes one that is longer by a slice.
 const CUT: u64 = 2;
 /// Another's slice is at least so long (the GPU's own are 2 ms).
-const SLICE_NS: u64 = 1_000_000;
+pub const SLICE_NS: u64 = 1_000_000;
 /// A sure length with which so many more samples do not agree than do is none.
 const DOUBTED: u64 = SURE + 16;
 
@@ -185,6 +185,11 @@ impl Lengths {
     /// Is the overhead known?
     pub fn has_overhead(&self) -> bool {
         self.overhead.load(Ordering::Relaxed) != 0
+    }
+
+    /// What two events with nothing between them take, in nanoseconds; 0 while that is not known.
+    pub fn overhead(&self) -> u64 {
+        self.overhead.load(Ordering::Relaxed).saturating_sub(1)
     }
 
     /// Two events with nothing between them were so far apart. Of several the least counts: the others have something else

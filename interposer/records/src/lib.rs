@@ -12,7 +12,7 @@ pub mod depth;
 pub mod graph;
 pub mod length;
 pub mod physical;
+pub mod stream_union;
 mod table;
-pub mod together;
 
 pub use table::{Entry, Pages, Table};

@@ -55,7 +55,7 @@ pub fn wait(
         sys::sleep_ns(NAP_NS);
         let now = standing.count();
         let now_retired = page.retired();
-        marks::read_spans(state, page, device, real);
+        marks::read_spans(state, (line, page), device, real);
         let patience = STALL_NS.max(page.unit_ns.load(Ordering::Relaxed).saturating_mul(2));
         if now_retired != retired {
             (retired, since_ns) = (now_retired, now);

@@ -118,9 +118,9 @@ impl Side<'_> {
         if !self.own.is_open.load(Ordering::Acquire) {
             let number = self.lane.submitted.load(Ordering::Relaxed).wrapping_add(1);
             self.lane.submitted.store(number, Ordering::Release);
-            self.own.span.store(time(number).unwrap_or(0), Ordering::Relaxed);
             self.put(real, &self.lane.begun, number);
             self.own.opened_ns.store(sys::now_ns(), Ordering::Relaxed);
+            self.own.span.store(time(number).unwrap_or(0), Ordering::Relaxed);
             self.own.is_open.store(true, Ordering::Release);
         }
     }
@@ -153,6 +153,7 @@ impl Side<'_> {
     }
 
     /// Marks the end of what was launched, if anything has none.
+    #[inline(never)]
     pub fn end(&self, real: &Library) {
         let own = self.own;
         let is_covered = || own.launched.load(Ordering::Acquire) == own.covered.load(Ordering::Acquire);
@@ -190,7 +191,7 @@ impl Side<'_> {
         if span != 0 && before == self.own.covered.load(Ordering::Relaxed) {
             let number = self.lane.submitted.load(Ordering::Relaxed);
             let is_behind = self.lane.ended.load(Ordering::Acquire).wrapping_add(1) < number;
-            self.spans.launched(span, is_behind);
+            self.spans.launched(span, (self.index, number), is_behind);
         }
     }
 
@@ -209,6 +210,7 @@ impl Side<'_> {
     }
 
     /// What is launched now may be the last for long, and has no mark: says until when it is expected to run.
+    #[inline(never)]
     pub fn expect_silence(&self) {
         let own = self.own;
         let ended = self.ends.of(self.lane.ended.load(Ordering::Relaxed));
@@ -218,6 +220,7 @@ impl Side<'_> {
     }
 
     /// The work is gone and nobody writes its marks.
+    #[inline(never)]
     pub fn write_off(&self) {
         let submitted = self.lane.submitted.load(Ordering::Acquire);
         let timed_ns = self.own.timed_ns.load(Ordering::Relaxed);
@@ -240,6 +243,7 @@ impl Side<'_> {
     }
 
     /// Has the device write a number when it gets there.
+    #[inline(never)]
     pub fn put(&self, real: &Library, word: &AtomicU64, number: u64) {
         let offset = (core::ptr::from_ref(word) as u64).wrapping_sub(core::ptr::from_ref(self.lane) as u64);
         let (stream, address) = (self.stream(), self.address.wrapping_add(offset));

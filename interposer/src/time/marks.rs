@@ -26,7 +26,7 @@ use partage_abi::types::{CuContext, CuDevicePtr, CuResult, CuStream};
 use partage_abi::values::{CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE, CU_STREAM_CAPTURE_MODE_RELAXED};
 use partage_protocol::gate::{self, HEARTBEAT_NS, KEPT, LANES, MARKS_BYTES, TimePage, UNKNOWN_NS, UNSHARED};
 
-use partage_protocol::page::BrokerPage;
+use partage_protocol::page::{BrokerPage, GrantLine};
 use partage_records::length::Length;
 
 use super::lane::{LEGACY, LaneBook, PER_THREAD, Side};
@@ -155,7 +155,7 @@ pub fn before(
         timed_ns: 0,
     };
     let before = book.count(&side, work);
-    book.spans.read(page, real);
+    read_spans(state, (line, page), device, real);
     let mut marked = Marked {
         device,
         lane,
@@ -172,10 +172,14 @@ pub fn before(
         // Nothing may begin before what is in flight ends: here a mark stands in nobody's way.
         side.end(real);
     }
+    let spoiled = line.spoiled.load(Ordering::Acquire);
+    let is_unshared = line.gate_flags.load(Ordering::Relaxed) & UNSHARED != 0 && is_broker_there(broker);
     side.begin(real, |number| {
         let others = (0..LANES).map_while(|lane| book.side(page, lane, address));
         let others = others.take_while(|side| side.own.owner.load(Ordering::Relaxed) != 0);
-        relaxed(state, real, || book.spans.begin(real, &side, number, others))
+        let is_timed = side.own.context.load(Ordering::Relaxed) == name.context && book.spans.wants(&side, others);
+        let begin = || book.spans.begin(real, &side, number, (is_unshared, spoiled));
+        is_timed.then(|| relaxed(state, real, begin)).flatten()
     });
     let ahead = side.lane.submitted.load(Ordering::Relaxed).wrapping_sub(1);
     let batch_ns = before.plus(work).since(side.ends.of(ahead)).ns;
@@ -188,10 +192,9 @@ pub fn before(
         && !overlapped
         && !side.is_legacy()
     {
-        let spoiled = line.spoiled.load(Ordering::Acquire);
         timers::read(&book.timers, page, spoiled, lengths, real);
         let around = Around {
-            is_unshared: line.gate_flags.load(Ordering::Relaxed) & UNSHARED != 0 && is_broker_there(broker),
+            is_unshared,
             spoiled,
             entered: side.own.entered.load(Ordering::Relaxed),
         };
@@ -278,9 +281,15 @@ pub fn outstanding(state: &State, page: &TimePage, device: usize, key: u64) -> (
 }
 
 /// Says what those batches took together that have ended and were timed.
-pub fn read_spans(state: &State, page: &TimePage, device: usize, real: &Library) {
-    if let Some(book) = state.time.marks.get(device) {
-        book.spans.read(page, real);
+#[inline(never)]
+pub fn read_spans(state: &State, (line, page): (&GrantLine, &TimePage), device: usize, real: &Library) {
+    let Some(book) = state.time.marks.get(device) else {
+        return;
+    };
+    if book.spans.is_due(page) {
+        let spoiled = line.spoiled.load(Ordering::Acquire);
+        let overhead_ns = state.time.lengths.overhead();
+        relaxed(state, real, || book.spans.read(page, spoiled, overhead_ns, real));
     }
 }
 
@@ -402,6 +411,8 @@ pub fn context_ended(state: &State, context: u64) {
             book.address.store(UNKNOWN, Ordering::Release);
         }
         timers::forget(&book.timers, context);
+        // Before the marks say that everything has ended: nobody is to ask for what is gone.
+        book.spans.forget(page, context);
         for side in (0..LANES).filter_map(|lane| book.side(page, lane, 0)) {
             let own = side.own;
             if own.owner.load(Ordering::Relaxed) != 0 && own.context.load(Ordering::Relaxed) == context {
@@ -409,7 +420,6 @@ pub fn context_ended(state: &State, context: u64) {
                 own.owner.store(ORPHAN, Ordering::Release);
             }
         }
-        book.spans.forget(page, context);
     }
 }
 
@@ -490,9 +500,7 @@ impl Book {
             let index = self.lanes.iter().zip(&page.lanes).position(|(own, lane)| {
                 owner(own) == 0 || !lane.is_in_flight() && own.marker.load(Ordering::Acquire) == 0
             })?;
-            let lane = self.lanes.get(index)?;
-            self.spans.abandon(lane.span.load(Ordering::Relaxed));
-            lane.give(name);
+            self.lanes.get(index)?.give(name);
             Some(index)
         })?;
         let (own, lane) = (self.lanes.get(index)?, page.lanes.get(index)?);

@@ -93,6 +93,7 @@ pub fn take<'a>(timers: &'a [Timer; TIMERS], context: u64, real: &Library) -> Op
 }
 
 /// Two events that tell time, of the current context.
+#[inline(never)]
 pub fn make_pair(real: &Library) -> Option<[u64; 2]> {
     let (mut first, mut second) = (CuEvent::NULL, CuEvent::NULL);
     let is_made = call!(real, cuEventCreate(&raw mut first, 0)).is_success()
@@ -158,6 +159,7 @@ impl Timer {
 }
 
 /// Records an event in a stream.
+#[inline(never)]
 pub fn record(real: &Library, event: u64, stream: StreamName) -> CuResult {
     let event = CuEvent(event as *mut _);
     if stream.is_per_thread {

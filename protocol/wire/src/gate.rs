@@ -224,7 +224,7 @@ pub struct Work {
     pub vague_ns: u64,
     /// Launches.
     pub units: u64,
-    /// The part of `ns` of which [`Settled`] tells, now or later, what time it took together with other streams.
+    /// The part of `ns` of which [`SpanSum`] tells, now or later, what time it took together with other streams.
     pub timed_ns: u64,
 }
 
@@ -283,7 +283,7 @@ impl WorkCell {
 
 /// What events told of batches that ran beside those of other lanes, summed up since the client began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Settled {
+pub struct SpanSum {
     /// What they were expected to take, each by itself, in nanoseconds: of [`Work::timed_ns`] what is known now.
     pub timed_ns: u64,
     /// Nanoseconds in which at least one of them ran.
@@ -312,22 +312,22 @@ impl Count for AtomicU64 {
     }
 }
 
-/// A [`Settled`] in shared memory, of which both numbers are read as they were written together. One thread writes it at a
+/// A [`SpanSum`] in shared memory, of which both numbers are read as they were written together. One thread writes it at a
 /// time. Checked by loom, `protocol/tests/gate_loom.rs`.
 #[derive(Default)]
 #[repr(C)]
-pub struct SettledCell<C = AtomicU64> {
+pub struct SpanSumCell<C = AtomicU64> {
     /// Odd while the other two are written.
     version: C,
     timed_ns: C,
     own_ns: C,
 }
 
-impl<C: Count> SettledCell<C> {
+impl<C: Count> SpanSumCell<C> {
     /// What it says. `None`: it is being written.
-    pub fn read(&self) -> Option<Settled> {
+    pub fn read(&self) -> Option<SpanSum> {
         let version = self.version.load(Ordering::Acquire);
-        let settled = Settled {
+        let settled = SpanSum {
             timed_ns: self.timed_ns.load(Ordering::Relaxed),
             own_ns: self.own_ns.load(Ordering::Relaxed),
         };
@@ -337,7 +337,7 @@ impl<C: Count> SettledCell<C> {
     }
 
     /// Adds to both.
-    pub fn add(&self, more: Settled) {
+    pub fn add(&self, more: SpanSum) {
         // A writer that went away by a long jump left it odd.
         let writing = self.version.load(Ordering::Relaxed) | 1;
         self.version.store(writing, Ordering::Relaxed);
@@ -398,7 +398,7 @@ pub struct TimePage {
     /// See `unlaned`.
     pub unlaned_ended: AtomicU64,
     /// What events told of lanes that ran together.
-    pub settled: SettledCell,
+    pub spans: SpanSumCell,
     /// The lanes.
     pub lanes: [Lane; LANES],
     padding: [u64; 240],

@@ -10,22 +10,31 @@
 //!                          ├─ B ──┤                   ├─ B ────────┤  idle
 //!   B grows the union by                                     ├─────┤
 //! ```
-//! Whenever anything of the client runs, everything of it that has begun runs. So a batch that began as soon as it could,
-//! because it was queued behind another, grows the union by its own time less what the others took from there to its end.
-//! One that was launched into an empty stream may have begun later than it could: because its launch came late, or because
-//! others had the device. It ran until its end, so its own time is followed back from there. The union does not depend on
-//! the order in which batches are taken in.
+//! A batch that took its own length ran from its begin to its end. Of one that took a slice longer nobody says where that
+//! lay, which mostly need not be known: when anything of the client runs, what of it has begun runs, too. A batch that began
+//! as soon as it could, because it was queued behind another of its stream or others of the client ran then, grows the union
+//! by its own time less what the others took from there to its end. One that was launched into an empty stream may have
+//! begun later than it could: because its launch came late, or because others had the device. It ran until its end, so its
+//! own time is followed back from there. So is that of a batch that would have been done long before, had it run with the
+//! others of its client: it had to wait for them, because one of them filled the device.
 
-/// Stretches that are told apart. Of more, those with the least between them become one.
-const STRETCHES: usize = 64;
+use crate::length::SLICE_NS;
+
+/// Stretches that are kept.
+const STRETCHES: usize = 256;
+/// So many are left when another batch comes: it adds one for each gap between them, and a few.
+const BEFORE: usize = STRETCHES / 2 - 8;
 /// What lies further back than this is forgotten if there is no room, in nanoseconds.
 const MEMORY_NS: i64 = 100_000_000;
-/// Others' slices are longer than this, in nanoseconds (the GPU's own are 2 ms).
-const SLICE_NS: i64 = 1_000_000;
+/// See [`SLICE_NS`].
+const SLICE: i64 = SLICE_NS as i64;
 /// What two events or two batches may lie apart for no reason, in nanoseconds.
 const SLACK_NS: i64 = 2_000;
 /// A queued batch is its own for all its time if it took at most one part of so many more than it is expected to.
 const ALIKE: i64 = 16;
+
+/// No moment is further from 0 and no time longer, in nanoseconds (36 years): sums of a few are numbers.
+const FAR: i64 = 1 << 60;
 
 /// A batch that has ended. Times are the GPU's clock, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +50,8 @@ pub struct Batch {
     pub late_ns: u64,
     /// The event behind it may have come when it had ended.
     pub is_loose: bool,
+    /// Nobody else's work was on the device meanwhile.
+    pub is_unshared: bool,
 }
 
 /// From one moment of the GPU to another, and what the client's work took there.
@@ -52,13 +63,13 @@ struct Stretch {
 }
 
 /// What the streams of one context did of late. All-zero memory is "nothing yet".
-pub struct Together {
+pub struct StreamUnion {
     /// In their order, apart from each other.
     stretches: [Stretch; STRETCHES],
     count: usize,
 }
 
-impl Default for Together {
+impl Default for StreamUnion {
     fn default() -> Self {
         Self {
             stretches: [Stretch::default(); STRETCHES],
@@ -68,88 +79,112 @@ impl Default for Together {
 }
 
 impl Stretch {
+    fn length(&self) -> i64 {
+        self.to - self.from
+    }
+
     /// Others had no slice in it.
     fn is_whole(&self) -> bool {
-        self.own >= self.to.saturating_sub(self.from)
+        self.own >= self.length()
     }
 
     /// The part before a moment in it, and the part after that. Others' slices in it lie where there is room for them.
     fn split(self, at: i64) -> (Self, Self) {
-        let (before, after) = (at.saturating_sub(self.from), self.to.saturating_sub(at));
-        let missing = before.saturating_add(after).saturating_sub(self.own).max(0);
+        let (before, after) = (at - self.from, self.to - at);
+        let missing = (before + after - self.own).max(0);
         let most = before.min(self.own);
-        let least = self.own.saturating_sub(after).max(0).min(most);
+        let least = (self.own - after).max(0).min(most);
         let slack = SLACK_NS.min(missing / 2);
-        let own = match (
-            before.saturating_add(slack) >= missing,
-            after.saturating_add(slack) >= missing,
-        ) {
+        let own = match (before + slack >= missing, after + slack >= missing) {
             (true, false) => least,
             (false, true) => most,
-            _ => least.saturating_add((most - least) / 2),
+            _ => least + (most - least) / 2,
         };
         let part = |from, to, own| Self { from, to, own };
-        (
-            part(self.from, at, own),
-            part(at, self.to, self.own.saturating_sub(own)),
-        )
+        (part(self.from, at, own), part(at, self.to, self.own - own))
     }
 }
 
-impl Together {
+/// What lies between two moments.
+struct Found {
+    /// The client's time in stretches, and in those without slices of others.
+    covered: i64,
+    sure: i64,
+    /// Gaps between them in which no slice has room, and others.
+    narrow: i64,
+    wide: i64,
+    /// The last gap, up to the later moment.
+    last: i64,
+}
+
+impl StreamUnion {
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.count = 0;
+    }
+
     /// Takes in a batch, and answers by how much, in nanoseconds, the union grows.
     pub fn add(&mut self, batch: Batch) -> u64 {
-        let (begin, end) = (batch.begin_ns, batch.end_ns);
-        let took = end.saturating_sub(begin);
-        let work = i64::try_from(batch.work_ns).unwrap_or(i64::MAX);
+        let work = batch.work_ns.min(FAR as u64) as i64;
+        let late = batch.late_ns.min(FAR as u64) as i64;
+        let [begin, end] = [batch.begin_ns, batch.end_ns].map(|ns| ns.clamp(-FAR, FAR));
+        let took = end - begin;
         if took <= 0 || work <= 0 {
             return 0;
         }
-        let over = took.saturating_sub(work);
-        let is_queued = batch.late_ns == 0;
-        let at_once =
-            is_queued || over > SLICE_NS && self.ran_until(begin) > begin.saturating_add_unsigned(batch.late_ns);
+        let over = took - work;
+        let is_queued = late == 0;
         // What ended before its second event came is followed back from where it ended if it began at once.
-        let end = if batch.is_loose && (0..=SLICE_NS).contains(&over) {
-            end.saturating_sub(over)
-        } else {
-            end
-        };
+        let is_early = batch.is_loose && (0..=SLICE).contains(&over);
+        let end = if is_early { end - over } else { end };
+        let is_exact = over <= 0 || is_queued && over <= work / ALIKE;
+        // Without others' slices what is too long is its launch that came late, or a wait for others of its own client.
+        let began = begin + late.min(over.max(0));
+        let ran_at_once = || self.ran_until(begin) > begin + late;
+        let is_cut = over > SLICE && !batch.is_unshared && (is_queued || ran_at_once());
+        self.make_room(end);
         self.split_at(end);
-        let grown = if at_once && over > SLICE_NS {
+        let grown = if is_exact {
+            self.cover(begin, end)
+        } else if batch.is_unshared && (is_queued || over > SLICE) {
+            self.cover(began, end)
+        } else if is_cut {
             self.split_at(begin);
-            self.fill(begin, end, work)
-        } else if over <= 0 || is_queued && over <= work / ALIKE {
-            self.follow(begin, end, took)
+            let found = self.find(begin, end);
+            // Had it run with them, it would have been done. (The length of a shorter one tells: samples undo it.)
+            let has_waited = work >= SLICE && found.sure >= work && found.last >= work - work / ALIKE;
+            if has_waited {
+                self.follow(begin, end, work)
+            } else {
+                self.fill(begin, end, work - found.covered, &found)
+            }
         } else {
             self.follow(begin, end, work)
         };
-        grown.unsigned_abs()
+        grown.max(0).unsigned_abs()
     }
 
+    #[inline(never)]
     fn get(&self, index: usize) -> Option<Stretch> {
         self.stretches.get(index).filter(|_| index < self.count).copied()
     }
 
     /// The first stretch that ends after a moment.
+    #[inline(never)]
     fn first_after(&self, at: i64) -> usize {
-        let mut index = 0;
-        while self.get(index).is_some_and(|stretch| stretch.to <= at) {
-            index += 1;
-        }
-        index
+        let kept = self.stretches.get(..self.count).unwrap_or_default();
+        kept.partition_point(|stretch| stretch.to <= at)
     }
 
     /// The first stretch that begins at a moment or later.
+    #[inline(never)]
     fn first_from(&self, at: i64) -> usize {
-        let mut index = 0;
-        while self.get(index).is_some_and(|stretch| stretch.from < at) {
-            index += 1;
-        }
-        index
+        let kept = self.stretches.get(..self.count).unwrap_or_default();
+        kept.partition_point(|stretch| stretch.from < at)
     }
 
     /// So that no stretch has this moment in it.
+    #[inline(never)]
     fn split_at(&mut self, at: i64) {
         let index = self.first_after(at);
         if let Some(stretch) = self.get(index).filter(|stretch| stretch.from < at) {
@@ -167,69 +202,102 @@ impl Together {
         stretch.filter(Stretch::is_whole).map_or(at, |stretch| stretch.to)
     }
 
+    /// The gap that begins at a moment or in the stretch there, up to an end, and where to go on.
+    #[inline(never)]
+    fn gap_at(&self, at: i64, end: i64) -> (Stretch, Option<Stretch>) {
+        let next = self.get(self.first_after(at)).filter(|next| next.from < end);
+        let to = next.map_or(end, |next| next.from).max(at);
+        (Stretch { from: at, to, own: 0 }, next)
+    }
+
+    #[inline(never)]
+    fn find(&self, begin: i64, end: i64) -> Found {
+        let mut found = Found {
+            covered: 0,
+            sure: 0,
+            narrow: 0,
+            wide: 0,
+            last: 0,
+        };
+        let mut at = begin;
+        while at < end {
+            let (gap, next) = self.gap_at(at, end);
+            found.last = gap.length();
+            let sum = if found.last > SLICE {
+                &mut found.wide
+            } else {
+                &mut found.narrow
+            };
+            *sum += found.last;
+            let Some(next) = next else { return found };
+            found.covered += next.own;
+            if next.is_whole() {
+                found.sure += next.own;
+            }
+            at = next.to;
+        }
+        found.last = 0;
+        found
+    }
+
+    /// Work that ran from one moment to another, all the time.
+    fn cover(&mut self, begin: i64, end: i64) -> i64 {
+        self.split_at(begin);
+        let covered = self.find(begin, end).covered;
+        let (from, to) = (self.first_from(begin), self.first_from(end));
+        self.remove(from, to.saturating_sub(from));
+        let own = end - begin;
+        self.insert(Stretch {
+            from: begin,
+            to: end,
+            own,
+        });
+        own - covered
+    }
+
     /// Work that ended, followed back from its end for as long as it took: it ran wherever anything else did, and between.
+    #[inline(never)]
     fn follow(&mut self, begin: i64, end: i64, work: i64) -> i64 {
         let (mut at, mut left, mut grown) = (end, work, 0_i64);
         while left > 0 && at > begin {
             // The last stretch that begins before this moment: none has it in it.
             let last = self.first_from(at).checked_sub(1).and_then(|index| self.get(index));
             let until = last.map_or(begin, |last| last.to.max(begin));
-            let own = at.saturating_sub(until).min(left);
-            let (from, to) = (at.saturating_sub(own), at);
+            let own = (at - until).max(0).min(left);
+            let (from, to) = (at - own, at);
             self.insert(Stretch { from, to, own });
-            (left, grown) = (left.saturating_sub(own), grown.saturating_add(own));
+            (left, grown) = (left - own, grown + own);
             let Some(last) = last else { break };
-            left = left.saturating_sub(last.own);
+            left -= last.own;
             at = last.from;
         }
         grown
     }
 
-    /// Work that ran from one moment to another, with others' slices in between: wherever anything else did, in each gap
-    /// too short for a slice, and for the rest of its time in the others.
-    fn fill(&mut self, begin: i64, end: i64, work: i64) -> i64 {
-        let mut left = work;
-        let mut wide = 0_i64;
-        let mut at = begin;
-        let gap_at = |together: &Self, at: i64| {
-            let next = together.get(together.first_after(at)).filter(|next| next.from < end);
-            (next.map_or(end, |next| next.from), next)
-        };
+    /// Work with others' slices in it, of which so much is left beside what else ran between two moments: in each gap too
+    /// short for a slice, and for the rest of its time in the others.
+    fn fill(&mut self, begin: i64, end: i64, left: i64, found: &Found) -> i64 {
+        let mut in_narrow = left.min(found.narrow);
+        let mut in_wide = (left - in_narrow).min(found.wide);
+        let (mut at, mut grown) = (begin, 0);
         while at < end {
-            let (until, next) = gap_at(self, at);
-            let gap = until.saturating_sub(at);
-            if gap > SLICE_NS {
-                wide = wide.saturating_add(gap);
-            } else {
-                left = left.saturating_sub(gap);
-            }
-            left = left.saturating_sub(next.map_or(0, |next| next.own));
-            at = next.map_or(end, |next| next.to);
-        }
-        let (in_wide, mut grown) = (left.clamp(0, wide), 0_i64);
-        at = begin;
-        while at < end {
-            let (until, next) = gap_at(self, at);
-            let gap = until.saturating_sub(at);
-            let part = i128::from(gap) * i128::from(in_wide) / i128::from(wide.max(1));
-            let own = if gap > SLICE_NS { part as i64 } else { gap };
-            if gap > 0 {
-                let (from, to) = (at, until);
-                self.insert(Stretch { from, to, own });
-                grown = grown.saturating_add(own);
-            }
+            let (gap, next) = self.gap_at(at, end);
+            let length = gap.length();
+            let left = if length > SLICE { &mut in_wide } else { &mut in_narrow };
+            let own = length.min(*left).max(0);
+            *left -= own;
+            self.insert(Stretch { own, ..gap });
+            grown += own;
             at = next.map_or(end, |next| next.to);
         }
         grown
     }
 
     /// Puts a stretch where there is none.
+    #[inline(never)]
     fn insert(&mut self, new: Stretch) {
         if new.to <= new.from {
             return;
-        }
-        if self.count >= STRETCHES {
-            self.make_room(new.to);
         }
         let index = self.first_after(new.from);
         // It continues the one before where neither has others' slices in it.
@@ -239,47 +307,60 @@ impl Together {
             && new.is_whole()
         {
             before.to = new.to;
-            before.own = before.own.saturating_add(new.own);
+            before.own += new.own;
             return;
         }
         if self.count < STRETCHES {
-            self.count += 1;
-            if let Some(rest) = self.stretches.get_mut(index..self.count) {
-                rest.rotate_right(1);
+            for to in (index + 1..=self.count).rev() {
+                self.copy(to - 1, to);
             }
+            self.count += 1;
             if let Some(place) = self.stretches.get_mut(index) {
                 *place = new;
             }
         }
     }
 
-    /// Forgets the oldest stretch, or makes one of two.
+    /// Forgets the oldest stretches, or makes one of two, until there are few enough.
     fn make_room(&mut self, now: i64) {
-        let gap = |index: usize| {
-            let (this, next) = (self.get(index)?, self.get(index + 1)?);
-            Some(next.from.saturating_sub(this.to))
-        };
-        let is_old = self
-            .get(0)
-            .is_some_and(|first| first.to < now.saturating_sub(MEMORY_NS));
-        let index = (0..self.count)
-            .filter(|_| !is_old)
-            .filter_map(|index| Some((gap(index)?, index)))
-            .min();
-        let index = index.map_or(0, |(_, index)| index);
-        if !is_old && let (Some(this), Some(next)) = (self.get(index), self.get(index + 1)) {
-            let merged = Stretch {
-                from: this.from,
-                to: next.to,
-                own: this.own.saturating_add(next.own),
+        while self.count > BEFORE {
+            let is_old = |first: Stretch| first.to < now - MEMORY_NS;
+            let gap = |index: usize| {
+                let (this, next) = (self.get(index)?, self.get(index + 1)?);
+                Some((next.from - this.to, index))
             };
-            if let Some(place) = self.stretches.get_mut(index + 1) {
-                *place = merged;
+            // Of the older half: what comes next lies among the others.
+            let narrowest = (0..self.count / 2).filter_map(gap).min();
+            let index = match narrowest {
+                Some((_, index)) if !self.get(0).is_some_and(is_old) => index,
+                _ => 0,
+            };
+            if let (Some(this), Some(next)) = (self.get(index), self.get(index + 1))
+                && !is_old(this)
+                && let Some(place) = self.stretches.get_mut(index + 1)
+            {
+                place.from = this.from;
+                place.own = this.own + next.own;
             }
+            self.remove(index, 1);
         }
-        if let Some(rest) = self.stretches.get_mut(index..self.count) {
-            rest.rotate_left(1);
-            self.count -= 1;
+    }
+
+    /// Takes so many stretches out.
+    #[inline(never)]
+    fn remove(&mut self, index: usize, gone: usize) {
+        let gone = gone.min(self.count.saturating_sub(index));
+        for from in index + gone..self.count {
+            self.copy(from, from - gone);
+        }
+        self.count -= gone;
+    }
+
+    fn copy(&mut self, from: usize, to: usize) {
+        if let Some(stretch) = self.stretches.get(from).copied()
+            && let Some(place) = self.stretches.get_mut(to)
+        {
+            *place = stretch;
         }
     }
 }
@@ -306,12 +387,13 @@ mod tests {
             work_ns: work_ns.unsigned_abs(),
             late_ns: 0,
             is_loose: false,
+            is_unshared: false,
         }
     }
 
     #[test]
     fn one_after_the_other_each_counts_for_itself() {
-        let mut all = Together::default();
+        let mut all = StreamUnion::default();
         assert_eq!(all.add(batch(0, MS, MS)), MS as u64);
         assert_eq!(all.add(batch(MS, 2 * MS, MS)), MS as u64);
         assert_eq!(all.add(batch(9 * MS, 10 * MS, MS)), MS as u64);
@@ -319,7 +401,7 @@ mod tests {
 
     #[test]
     fn what_lies_in_another_counts_for_nothing() {
-        let mut all = Together::default();
+        let mut all = StreamUnion::default();
         assert_eq!(all.add(batch(0, MS, MS)), MS as u64);
         assert_eq!(all.add(batch(MS / 4, MS / 2, MS / 4)), 0);
         assert_eq!(all.add(batch(MS / 2, 3 * MS / 2, MS)), MS as u64 / 2);
@@ -327,7 +409,7 @@ mod tests {
 
     #[test]
     fn the_slices_of_others_count_for_nothing() {
-        let mut all = Together::default();
+        let mut all = StreamUnion::default();
         // A begins, B begins, 6 ms of others, both end.
         assert_eq!(all.add(batch(0, 7 * MS, MS)), MS as u64);
         assert_eq!(all.add(batch(300 * US, 7 * MS + 300 * US, MS)), 300 * US as u64);
@@ -340,7 +422,7 @@ mod tests {
 
     #[test]
     fn what_was_launched_late_began_late() {
-        let mut all = Together::default();
+        let mut all = StreamUnion::default();
         let late = Batch {
             late_ns: 1,
             ..batch(0, 3 * MS, MS)
@@ -348,6 +430,45 @@ mod tests {
         assert_eq!(all.add(late), MS as u64);
         // It ran in the last millisecond.
         assert_eq!(all.add(batch(MS, 2 * MS, MS)), MS as u64);
+    }
+
+    #[test]
+    fn a_long_batch_covers_any_number_of_gaps_between_short_ones() {
+        let mut all = StreamUnion::default();
+        let short: u64 = (0..1_000)
+            .map(|index| all.add(batch(index * 100 * US, index * 100 * US + 50 * US, 50 * US)))
+            .sum();
+        assert_eq!(short, 50 * MS as u64);
+        assert_eq!(all.add(batch(0, 100 * MS, 100 * MS)), 50 * MS as u64);
+        assert_eq!(all.add(batch(0, 100 * MS, 100 * MS)), 0);
+    }
+
+    /// Each fills the device, so that the next has to wait, longer than a slice of others would take.
+    #[test]
+    fn batches_that_wait_for_each_other_count_for_all_their_time() {
+        for is_unshared in [false, true] {
+            let mut all = StreamUnion::default();
+            let wait = |begin: i64, end: i64| Batch {
+                is_unshared,
+                ..batch(begin * MS, end * MS, 5 * MS)
+            };
+            assert_eq!(all.add(wait(0, 5)), 5 * MS as u64);
+            for turn in 0..10 {
+                assert_eq!(all.add(wait(turn * 5, turn * 5 + 10)), 5 * MS as u64);
+            }
+        }
+    }
+
+    /// Nobody else was there: the two took twice as long because they shared the multiprocessors.
+    #[test]
+    fn what_takes_longer_alone_on_the_device_has_nothing_of_others_in_it() {
+        let mut all = StreamUnion::default();
+        let slowed = Batch {
+            is_unshared: true,
+            ..batch(0, 10 * MS, 5 * MS)
+        };
+        assert_eq!(all.add(slowed), 10 * MS as u64);
+        assert_eq!(all.add(slowed), 0);
     }
 
     /// A device in whose time slices of this client and of others follow each other.
@@ -402,10 +523,10 @@ mod tests {
             }
         }
         all.sort_unstable_by_key(|batch| batch.2);
-        let mut together = Together::default();
+        let mut union_of = StreamUnion::default();
         let mut told = 0;
         for (event, begun, ended, is_queued) in &all {
-            told += together.add(Batch {
+            told += union_of.add(Batch {
                 late_ns: u64::from(!is_queued),
                 ..batch(*event, device.gpu(*ended), ended - begun)
             }) as i64;
@@ -466,12 +587,24 @@ mod tests {
 
         #[test]
         fn no_numbers_break_it(batches in proptest::collection::vec(
-            (any::<i64>(), any::<i64>(), any::<u64>(), any::<u64>(), any::<bool>()), 0..200,
+            (number(), number(), number(), number(), any::<bool>(), any::<bool>()), 0..400,
         )) {
-            let mut all = Together::default();
-            for (begin_ns, end_ns, work_ns, late_ns, is_loose) in batches {
-                all.add(Batch { begin_ns, end_ns, work_ns, late_ns, is_loose });
+            let mut all = StreamUnion::default();
+            for (begin_ns, end_ns, work_ns, late_ns, is_loose, is_unshared) in batches {
+                let (work_ns, late_ns) = (work_ns.unsigned_abs(), late_ns.unsigned_abs());
+                let grown = all.add(Batch { begin_ns, end_ns, work_ns, late_ns, is_loose, is_unshared });
+                prop_assert!(grown <= end_ns.saturating_sub(begin_ns).max(0).unsigned_abs());
+                let kept = &all.stretches[..all.count];
+                for stretch in kept {
+                    prop_assert!(stretch.from < stretch.to && (0..=stretch.length()).contains(&stretch.own));
+                }
+                prop_assert!(kept.windows(2).all(|pair| pair[0].to <= pair[1].from));
             }
         }
+    }
+
+    /// Any, but mostly some hundreds of milliseconds.
+    fn number() -> impl Strategy<Value = i64> {
+        prop_oneof![1 => any::<i64>(), 9 => 0..400 * MS, 9 => 0..3 * MS]
     }
 }
