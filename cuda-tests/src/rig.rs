@@ -31,15 +31,23 @@ pub struct Spec {
     pub memory: u64,
     /// Seconds after its last job that the private broker leaves.
     pub idle_exit: u32,
+    /// The simulated devices' clocks keep pace with the machine's.
+    pub keeps_pace: bool,
+}
+
+impl Spec {
+    /// What a case gets that asks for nothing.
+    pub const DEFAULT: Self = Self {
+        gpus: 2,
+        memory: 16 * GIB,
+        idle_exit: 60,
+        keeps_pace: false,
+    };
 }
 
 impl Default for Spec {
     fn default() -> Self {
-        Self {
-            gpus: 2,
-            memory: 16 * GIB,
-            idle_exit: 60,
-        }
+        Self::DEFAULT
     }
 }
 
@@ -101,6 +109,7 @@ impl Rig {
         let mut spec = partage_machine::Spec::new(self.spec.gpus as usize, "h200", Some(self.spec.memory));
         for device in &mut spec.devices {
             device.context_bytes = Some(CONTEXT_BYTES);
+            device.keeps_pace = self.spec.keeps_pace;
         }
         partage_machine::Machine::create(&self.sim_dir(), &spec).expect("a simulated machine");
         let (driver, nvml) = (built("libpartage_sim_cuda.so"), built("libpartage_sim_nvml.so"));

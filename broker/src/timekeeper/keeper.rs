@@ -463,7 +463,7 @@ impl<K: Kernel> Keeper<K> {
     fn observe(&mut self, now: u64, device: DeviceKey) {
         let begun = self.kernel.spent_ns();
         let look = self.look(device);
-        look.last_ns = now;
+        let last_ns = std::mem::replace(&mut look.last_ns, now);
         let (has_strangers, busy) = (look.has_strangers, look.busy);
         let Self { clients, kernel, .. } = self;
         let mut seen = Vec::new();
@@ -501,6 +501,7 @@ impl<K: Kernel> Keeper<K> {
                 is_waiting,
                 is_entering,
                 is_busy,
+                since_ns: page.since(last_ns, now).filter(|_| is_busy && !was_busy),
                 busy_ns: slot.spent.look(page, is_alone, now),
                 is_rough: slot.spent.is_rough(),
                 retired,

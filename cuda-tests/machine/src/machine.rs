@@ -41,6 +41,8 @@ pub struct Device {
     pub context_bytes: u64,
     /// How much a stream-ordered pool takes at once, in bytes: a multiple of 2 MiB.
     pub pool_growth_bytes: u64,
+    /// It waits for no client.
+    pub keeps_pace: bool,
     /// Its identity, as `cuDeviceGetUuid` gives it.
     pub uuid: [u8; 16],
     /// PCI bus number; domain, device and function are 0.
@@ -48,6 +50,19 @@ pub struct Device {
 }
 
 impl Device {
+    /// How its engines are shared.
+    fn settings(&self) -> Settings {
+        Settings {
+            slice_ns: self.profile.speed.quantum_ns,
+            switch_tax_ns: self.profile.speed.switch_ns,
+            ..if self.keeps_pace {
+                Settings::KEEPS_PACE
+            } else {
+                Settings::default()
+            }
+        }
+    }
+
     /// `GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`.
     pub fn uuid_text(&self) -> String {
         let hex: String = self.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -229,15 +244,7 @@ impl Machine {
 
     /// Opens the timelines of the devices, with the slices that their profiles say.
     pub fn timeline(&self) -> Result<Timeline, Error> {
-        let settings: Vec<Settings> = self
-            .devices
-            .iter()
-            .map(|Device { profile, .. }| Settings {
-                slice_ns: profile.speed.quantum_ns,
-                switch_tax_ns: profile.speed.switch_ns,
-                ..Settings::default()
-            })
-            .collect();
+        let settings: Vec<Settings> = self.devices.iter().map(Device::settings).collect();
         Timeline::open(&self.folder, &settings).map_err(Error::file("opening the timelines in", &self.folder))
     }
 
@@ -431,6 +438,7 @@ fn devices(spec: &Spec, folder: &Path) -> Result<Vec<Device>, Error> {
             memory,
             context_bytes,
             pool_growth_bytes: growth(given.pool_growth_bytes, profile.pool_growth_bytes, memory),
+            keeps_pace: given.keeps_pace,
             uuid: uuid(spec.id, index as u64),
             // Spread as in a server; 16 devices stay below 256.
             pci_bus: 0x10 + 0x0d * index as u32,
@@ -530,6 +538,17 @@ mod tests {
         machine.reserve(seat, 1, 5).expect("room");
         machine.leave_seat(seat);
         assert_eq!(machine.used(1), 0);
+    }
+
+    #[test]
+    fn only_a_device_that_is_to_keep_pace_does() {
+        let folder = Folder::new("pace");
+        let mut spec = Spec::new(2, "l4", Some(1 << 30));
+        spec.devices[1].keeps_pace = true;
+        Machine::create(&folder.0, &spec).expect("made");
+        let machine = Machine::open(&folder.0).expect("opened");
+        let limits = machine.devices().iter().map(|device| device.settings().wake_limit_ns);
+        assert_eq!(limits.collect::<Vec<_>>(), [Settings::default().wake_limit_ns, 0]);
     }
 
     #[test]

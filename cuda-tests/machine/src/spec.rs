@@ -40,6 +40,10 @@ pub struct DeviceSpec {
     /// profile's, but at most 1/64 of the memory and at least 2 MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool_growth_bytes: Option<u64>,
+    /// The device's clock keeps pace with the machine's, as a real device's does: where a client is late for want of a
+    /// processor the device idles or serves others. Otherwise, the default, it stands still.
+    #[serde(default)]
+    pub keeps_pace: bool,
 }
 
 impl Spec {
@@ -50,6 +54,7 @@ impl Spec {
             memory,
             context_bytes: None,
             pool_growth_bytes: None,
+            keeps_pace: false,
         };
         Self {
             id: 0,

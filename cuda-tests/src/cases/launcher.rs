@@ -25,6 +25,7 @@ pub fn cases() -> Vec<Case> {
                 gpus: 2,
                 memory: 16 * GIB,
                 idle_exit: 1,
+                ..Spec::DEFAULT
             },
             ..Case::new("launcher::idle_broker_leaves", idle_broker_leaves)
         },

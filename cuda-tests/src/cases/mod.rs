@@ -52,11 +52,7 @@ impl Case {
     pub const fn new(name: &'static str, body: fn(&Rig)) -> Self {
         Self {
             name,
-            spec: Spec {
-                gpus: 2,
-                memory: 16 << 30,
-                idle_exit: 60,
-            },
+            spec: Spec::DEFAULT,
             simulated_only: None,
             is_alone: false,
             body,
@@ -67,6 +63,13 @@ impl Case {
     #[must_use]
     pub const fn simulated(mut self, why: &'static str) -> Self {
         self.simulated_only = Some(why);
+        self
+    }
+
+    /// The simulated devices wait for no client, as real ones.
+    #[must_use]
+    pub const fn keeping_pace(mut self) -> Self {
+        self.spec.keeps_pace = true;
         self
     }
 

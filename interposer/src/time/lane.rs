@@ -116,10 +116,14 @@ impl Side<'_> {
         }
         let Some(_marking) = self.mark() else { return };
         if !self.own.is_open.load(Ordering::Acquire) {
-            let number = self.lane.submitted.load(Ordering::Relaxed).wrapping_add(1);
+            let before = self.lane.submitted.load(Ordering::Relaxed);
+            let (number, now) = (before.wrapping_add(1), sys::now_ns());
+            if self.lane.ended.load(Ordering::Relaxed) == before {
+                self.lane.since_ns.store(now, Ordering::Relaxed);
+            }
             self.lane.submitted.store(number, Ordering::Release);
             self.put(real, &self.lane.begun, number);
-            self.own.opened_ns.store(sys::now_ns(), Ordering::Relaxed);
+            self.own.opened_ns.store(now, Ordering::Relaxed);
             self.own.span.store(time(number).unwrap_or(0), Ordering::Relaxed);
             self.own.is_open.store(true, Ordering::Release);
         }

@@ -173,12 +173,13 @@ pub fn before(
         side.end(real);
     }
     let spoiled = line.spoiled.load(Ordering::Acquire);
-    let is_unshared = line.gate_flags.load(Ordering::Relaxed) & UNSHARED != 0 && is_broker_there(broker);
+    // Asked for only where something is timed: it reads the clock.
+    let is_unshared = || line.gate_flags.load(Ordering::Relaxed) & UNSHARED != 0 && is_broker_there(broker);
     side.begin(real, |number| {
         let others = (0..LANES).map_while(|lane| book.side(page, lane, address));
         let others = others.take_while(|side| side.own.owner.load(Ordering::Relaxed) != 0);
         let is_timed = side.own.context.load(Ordering::Relaxed) == name.context && book.spans.wants(&side, others);
-        let begin = || book.spans.begin(real, &side, number, (is_unshared, spoiled));
+        let begin = || book.spans.begin(real, &side, number, (is_unshared(), spoiled));
         is_timed.then(|| relaxed(state, real, begin)).flatten()
     });
     let ahead = side.lane.submitted.load(Ordering::Relaxed).wrapping_sub(1);
@@ -194,7 +195,7 @@ pub fn before(
     {
         timers::read(&book.timers, page, spoiled, lengths, real);
         let around = Around {
-            is_unshared,
+            is_unshared: is_unshared(),
             spoiled,
             entered: side.own.entered.load(Ordering::Relaxed),
         };

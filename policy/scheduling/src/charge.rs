@@ -4,7 +4,8 @@
 //! Samples say who had work that had not retired, not whose work ran. The device serves those who have work in turn and
 //! evenly, so each of n busy clients is charged dt / n; the interval is split in the middle, its first half belongs to who
 //! was busy at its beginning and its second half to who is busy at its end. While one client runs alone (always so in
-//! Turns) this is exact up to half an interval at each end, without bias. Several streams of a client count once.
+//! Turns) this is exact up to half an interval at each end, without bias. Several streams of a client count once. A device
+//! on which nobody had work is looked at seldom: there the work counts from when its clients say that it came.
 //!
 //! Who comes while others run waits for the end of their slice. Where the client's units are short this shows: nothing of
 //! it retires. Until something does (or for two slices) the time is the others'; the unit that then retires was its own
@@ -72,6 +73,8 @@ pub(crate) struct Meter {
 pub(crate) struct Crowd {
     pub before: u32,
     pub after: u32,
+    /// Nobody was there before, and somebody is for so long.
+    pub since_ns: Option<u64>,
     /// What was within the interval the own time of clients that were not seen as busy.
     pub first_ns: u64,
     /// What is known of the time of retired work replaces samples.
@@ -88,6 +91,11 @@ impl Crowd {
     /// As many count at the end as at the beginning, more than one, and all of them were seen.
     fn is_steady(&self) -> bool {
         self.before == self.after && self.after > 1 && self.first_ns == 0
+    }
+
+    /// What of an interval belongs to who counted at its beginning, and to who counts at its end.
+    fn parts(&self, dt: u64) -> [u64; 2] {
+        self.since_ns.map_or([dt / 2; 2], |since| [0, since.min(dt)])
     }
 }
 
@@ -183,14 +191,15 @@ impl Meter {
 
     /// The charge for the `dt` nanoseconds up to this observation.
     pub fn charge(&mut self, seen: &Observation, dt: u64, crowd: &Crowd) -> Charge {
-        let share = |counts: bool, crowd: u32| if counts { dt / 2 / u64::from(crowd.max(1)) } else { 0 };
-        let halves = [(self.counted, crowd.before), (self.counts, crowd.after)];
+        let share = |counts: bool, n: u32, part: u64| if counts { part / u64::from(n.max(1)) } else { 0 };
+        let [first, second] = crowd.parts(dt);
+        let parts = [(self.counted, crowd.before, first), (self.counts, crowd.after, second)];
         let counted = u64::from(self.counted) + u64::from(self.counts);
         // What others had within the interval is not his who was seen.
         let taken = signed(crowd.first_ns * counted / u64::from((crowd.before + crowd.after).max(1)));
         let own = signed(self.first_ns) - taken;
         let sum = |worth: &dyn Fn(i64) -> i64| -> i64 {
-            let parts = halves.map(|(counts, n)| (signed(share(counts, n)), n));
+            let parts = parts.map(|(counts, n, part)| (signed(share(counts, n, part)), n));
             parts
                 .iter()
                 .map(|&(part, n)| if n > 1 { worth(part) } else { part })
@@ -281,6 +290,7 @@ mod tests {
         meter: Meter,
         now: u64,
         seen: Observation,
+        since_ns: Option<u64>,
         is_known: bool,
         efficiency: Efficiency,
         has_sampled: bool,
@@ -294,6 +304,7 @@ mod tests {
                 meter: Meter::default(),
                 now: 0,
                 seen,
+                since_ns: None,
                 is_known: true,
                 efficiency: Efficiency::default(),
                 has_sampled: false,
@@ -314,6 +325,7 @@ mod tests {
             let crowd = Crowd {
                 before,
                 after: others.1 + u32::from(self.meter.counts()),
+                since_ns: self.since_ns,
                 first_ns: self.meter.first_ns(),
                 is_known: self.is_known,
                 efficiency: self.efficiency,
@@ -332,6 +344,21 @@ mod tests {
         assert_eq!(case.look(true, true, 1000, (3, 3)), 250);
         assert_eq!(case.look(false, true, 1000, (0, 0)), 500);
         assert_eq!(case.look(false, false, 1000, (0, 0)), 0);
+    }
+
+    #[test]
+    fn who_comes_to_an_idle_device_is_charged_from_then_on() {
+        let mut case = Case::new(0);
+        case.look(false, false, 0, (0, 0));
+        case.since_ns = Some(200);
+        assert_eq!(case.look(true, false, 10_000, (0, 1)), 100);
+        case.since_ns = None;
+        assert_eq!(case.look(true, false, 1_000, (1, 1)), 500);
+        // No longer than since the last look.
+        let mut case = Case::new(0);
+        case.look(false, false, 0, (0, 0));
+        case.since_ns = Some(u64::MAX);
+        assert_eq!(case.look(true, false, 10_000, (0, 0)), 10_000);
     }
 
     #[test]
@@ -380,6 +407,7 @@ mod tests {
         let crowd = Crowd {
             before: 1,
             after: 1,
+            since_ns: None,
             first_ns: 1_000_000,
             is_known: true,
             efficiency: Efficiency::default(),

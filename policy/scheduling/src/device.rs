@@ -266,6 +266,7 @@ impl Device {
         let mut crowd = Crowd {
             before: unmanaged,
             after: unmanaged,
+            since_ns: None,
             first_ns: 0,
             is_known: !is_guessed || self.efficiency.is_known(),
             efficiency: self.efficiency,
@@ -293,6 +294,11 @@ impl Device {
         self.lead();
         crowd.after += seats(&self.members).filter(|seat| seat.meter.counts()).count() as u32;
         crowd.has_sampled |= seats(&self.members).any(is_sampled);
+        if crowd.before == 0 {
+            let there = seats(&self.members).filter(|seat| seat.meter.counts());
+            let first = there.map(|seat| seat.seen.since_ns).min().flatten();
+            crowd.since_ns = first.map(|first| now.saturating_sub(first));
+        }
         (crowd, busy > 0)
     }
 

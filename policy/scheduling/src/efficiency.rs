@@ -24,7 +24,7 @@ const LIKE_PPM: i64 = 30_000;
 /// So much compared is enough, in sampled nanoseconds. If so much is unlike it, but could be right, it begins anew.
 const FEW_NS: i64 = 100_000_000;
 /// Half of what was compared is forgotten whenever it is so much, sampled.
-const MOST_NS: i64 = 1_000_000_000;
+const MOST_NS: i64 = 4_000_000_000;
 /// What was compared longer ago was beside others. Who pauses for a while finds it again: it is what the device takes to
 /// switch, whoever has it.
 const LASTS_NS: u64 = 10_000_000_000;

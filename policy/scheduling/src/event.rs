@@ -67,6 +67,8 @@ pub struct Observation {
     pub is_entering: bool,
     /// Submitted compute work has not retired.
     pub is_busy: bool,
+    /// Since when it is busy, if it was not at the last observation and somebody knows.
+    pub since_ns: Option<u64>,
     /// Cumulative device time of what has retired, where it is known for all of that. Not the time between two events while
     /// others ran in between. Replaces what was charged from samples; not used beside short units of others that are not
     /// known, unless it is known what samples are worth.
@@ -89,6 +91,7 @@ impl Observation {
             is_waiting: false,
             is_entering: false,
             is_busy: false,
+            since_ns: None,
             busy_ns: None,
             is_rough: false,
             retired: 0,

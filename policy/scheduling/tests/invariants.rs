@@ -256,6 +256,7 @@ impl Mirror {
                         is_waiting: bits & 1 != 0,
                         is_entering: bits & 2 != 0,
                         is_busy: bits & 4 != 0,
+                        since_ns: (bits & 0x14 == 0x14).then_some(self.now.saturating_sub(after / 3)),
                         is_stopped: bits & 0x38 == 0x38,
                         retired: before.retired + u64::from(bits & 0x40 != 0),
                         is_rough: bits & 0x48 == 0x48,

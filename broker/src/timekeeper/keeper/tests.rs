@@ -208,6 +208,30 @@ fn what_retired_work_took_is_what_is_charged() {
     assert!((part - 0.4).abs() < 0.01, "{part}");
 }
 
+/// A capped job alone, of whose work nothing is known, comes to an idle device that is seldom looked at.
+#[test]
+fn who_comes_between_two_looks_is_charged_from_then_on() {
+    let mut keeper = Keeper::new(Bench::default());
+    let capped = Terms {
+        cap_ppm: Some(900_000),
+        ..Terms::default()
+    };
+    terms(&mut keeper, 0, 1, capped);
+    let pages = join(&mut keeper, 0, 1, 1);
+    for (round, ahead_ns) in [0, MS, 2 * MS, 4 * MS].into_iter().enumerate() {
+        let now = (round as u64 + 1) * 4_000 * MS;
+        keeper.turn(now - 10 * MS);
+        let before = keeper.view(now - 10 * MS)[0].used_ns;
+        let lane = &pages.time().devices[0].lanes[0];
+        lane.since_ns.store(now - ahead_ns, Ordering::SeqCst);
+        show_busy(&pages, true);
+        keeper.turn(now);
+        assert_eq!(keeper.view(now)[0].used_ns - before, ahead_ns);
+        show_busy(&pages, false);
+        keeper.turn(now + 5 * MS);
+    }
+}
+
 #[test]
 fn launches_without_a_lane_are_nothing_that_is_known() {
     let (pages, _descriptors) = PagePair::create(ClientId(1), 1).expect("pages");

@@ -73,15 +73,25 @@ pub struct Settings {
     pub wake_limit_ns: u64,
 }
 
+impl Settings {
+    const DEFAULT: Self = Self {
+        slice_ns: 2_000_000,
+        switch_tax_ns: 20_000,
+        transit_limit_ns: 20_000_000,
+        effects_limit_ns: 2_000_000_000,
+        wake_limit_ns: 20_000_000,
+    };
+    /// The clock stalls for effects only: what a kernel does to memory takes longer to compute than the kernel may take.
+    pub const KEEPS_PACE: Self = Self {
+        transit_limit_ns: 0,
+        wake_limit_ns: 0,
+        ..Self::DEFAULT
+    };
+}
+
 impl Default for Settings {
     fn default() -> Self {
-        Self {
-            slice_ns: 2_000_000,
-            switch_tax_ns: 20_000,
-            transit_limit_ns: 20_000_000,
-            effects_limit_ns: 2_000_000_000,
-            wake_limit_ns: 20_000_000,
-        }
+        Self::DEFAULT
     }
 }
 

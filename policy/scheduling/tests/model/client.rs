@@ -112,12 +112,13 @@ impl Client {
         }
     }
 
-    pub fn observe(&self, at: usize, is_busy: bool, busy_ns: Option<u64>) -> Observation {
+    pub fn observe(&self, at: usize, is_busy: bool, since_ns: Option<u64>, busy_ns: Option<u64>) -> Observation {
         Observation {
             client: ClientKey(at as u64),
             is_waiting: matches!(self.state, State::AtGate | State::AtDepth),
             is_entering: self.state == State::Entering,
             is_busy,
+            since_ns,
             busy_ns,
             is_rough: false,
             retired: self.retired,

@@ -546,7 +546,7 @@ impl World {
     }
 
     fn look(&mut self, device: DeviceKey) {
-        self.looked[device.0 as usize].0 = self.now;
+        let last_ns = std::mem::replace(&mut self.looked[device.0 as usize].0, self.now);
         self.looks += 1;
         let seen: Vec<Observation> = (0..self.clients.len())
             .filter(|at| self.clients[*at].gpu == device.0 as usize && self.clients[*at].state != State::Gone)
@@ -555,7 +555,9 @@ impl World {
                 let busy_ns = self.clients[at]
                     .is_known
                     .then(|| context.map_or(0, |context| context.retired_ns));
-                self.clients[at].observe(at, context.is_some_and(|context| context.is_busy()), busy_ns)
+                let is_busy = context.is_some_and(|context| context.is_busy());
+                let since_ns = context.and_then(|context| context.since(last_ns));
+                self.clients[at].observe(at, is_busy, since_ns, busy_ns)
             })
             .collect();
         self.step(Event::Observe { device, seen: &seen });

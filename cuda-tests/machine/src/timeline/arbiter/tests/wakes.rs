@@ -43,6 +43,31 @@ fn device_is_not_idle_before_those_who_are_to_run_have() {
     assert!(!arbiter.is_stalled());
 }
 
+#[test]
+fn a_device_that_keeps_pace_waits_for_no_thread() {
+    let settings = Settings {
+        switch_tax_ns: 0,
+        ..Settings::KEEPS_PACE
+    };
+    let mut arbiter = with_seats(settings, 2);
+    let first = known(&mut arbiter, 0, 4);
+    arbiter.announce(0, first, arbiter.serial(0, first));
+    arbiter.wake(1);
+    for wall in [3, 4, 30, 40] {
+        arbiter.advance(wall);
+        assert_eq!(arbiter.clock(), wall);
+    }
+    assert_eq!(arbiter.take(0, first).expect("complete").ended, 4);
+    // What a kernel does to memory has to be computed all the same.
+    let late = arbiter.begin(1, compute(Some(4))).expect("a place is free");
+    arbiter.advance(100);
+    assert!(arbiter.is_stalled());
+    arbiter.finish(1, late, None);
+    arbiter.advance(120);
+    assert!(arbiter.take(1, late).is_some());
+    check(&arbiter);
+}
+
 /// Two requests of the first seat that run beside each other, of 4 and 20 ns.
 fn two_streams() -> (Small, [usize; 2]) {
     let settings = Settings {
