@@ -173,8 +173,8 @@ fn who_has_the_device_for_itself_is_told_so() {
     );
 }
 
-#[test]
-fn what_retired_work_took_is_what_is_charged() {
+/// A job alone with a cap that it does not reach: it is measured, and its gate is open.
+fn capped_alone() -> (Keeper<Bench>, Arc<PagePair>) {
     let mut keeper = Keeper::new(Bench::default());
     let capped = Terms {
         cap_ppm: Some(900_000),
@@ -182,6 +182,12 @@ fn what_retired_work_took_is_what_is_charged() {
     };
     terms(&mut keeper, 0, 1, capped);
     let pages = join(&mut keeper, 0, 1, 1);
+    (keeper, pages)
+}
+
+#[test]
+fn what_retired_work_took_is_what_is_charged() {
+    let (mut keeper, pages) = capped_alone();
     let page = &pages.time().devices[0];
     let mut done = gate::Work::default();
     let mut used = Vec::new();
@@ -211,13 +217,7 @@ fn what_retired_work_took_is_what_is_charged() {
 /// A capped job alone, of whose work nothing is known, comes to an idle device that is seldom looked at.
 #[test]
 fn who_comes_between_two_looks_is_charged_from_then_on() {
-    let mut keeper = Keeper::new(Bench::default());
-    let capped = Terms {
-        cap_ppm: Some(900_000),
-        ..Terms::default()
-    };
-    terms(&mut keeper, 0, 1, capped);
-    let pages = join(&mut keeper, 0, 1, 1);
+    let (mut keeper, pages) = capped_alone();
     for (round, ahead_ns) in [0, MS, 2 * MS, 4 * MS].into_iter().enumerate() {
         let now = (round as u64 + 1) * 4_000 * MS;
         keeper.turn(now - 10 * MS);
