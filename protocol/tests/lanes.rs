@@ -87,5 +87,16 @@ fn a_client_has_work_since_the_first_of_its_lanes_has_if_all_say_so() {
             lane.since_ns.store(since.unwrap_or(120), Ordering::Relaxed);
         }
         assert_eq!(page.since(100, 300), since, "{lanes:?}");
+        // Nor does anybody know of work without a lane, or of a lane whose last work has no marks.
+        page.unlaned.store(1, Ordering::Relaxed);
+        assert_eq!(page.since(100, 300), None, "{lanes:?}");
+        page.unlaned_ended.store(1, Ordering::Relaxed);
+        let unmarked = &page.lanes[3];
+        unmarked.stream.store(1, Ordering::Relaxed);
+        unmarked.unmarked.store(1, Ordering::Relaxed);
+        unmarked.unmarked_until_ns.store(300, Ordering::Relaxed);
+        unmarked.since_ns.store(200, Ordering::Relaxed);
+        let has_all = lanes.len() == 3;
+        assert_eq!(page.since(100, 300), since.filter(|_| !has_all), "{lanes:?}");
     }
 }

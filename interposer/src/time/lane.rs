@@ -176,6 +176,8 @@ impl Side<'_> {
         let mut number = self.lane.submitted.load(Ordering::Relaxed);
         if !own.is_open.load(Ordering::Acquire) {
             number = number.wrapping_add(1);
+            // What has no begin mark of its own may have begun at any time.
+            self.lane.since_ns.store(0, Ordering::Relaxed);
             self.lane.submitted.store(number, Ordering::Release);
             self.put(real, &self.lane.begun, number);
         }

@@ -5,7 +5,8 @@
 //! evenly, so each of n busy clients is charged dt / n; the interval is split in the middle, its first half belongs to who
 //! was busy at its beginning and its second half to who is busy at its end. While one client runs alone (always so in
 //! Turns) this is exact up to half an interval at each end, without bias. Several streams of a client count once. A device
-//! on which nobody had work is looked at seldom: there the work counts from when its clients say that it came.
+//! on which nobody had work is looked at seldom: there a unit that is still on it counts from when its client says that it
+//! came.
 //!
 //! Who comes while others run waits for the end of their slice. Where the client's units are short this shows: nothing of
 //! it retires. Until something does (or for two slices) the time is the others'; the unit that then retires was its own
@@ -73,7 +74,7 @@ pub(crate) struct Meter {
 pub(crate) struct Crowd {
     pub before: u32,
     pub after: u32,
-    /// Nobody was there before, and somebody is for so long.
+    /// Nobody was there before, and somebody is for so long (see `Device::since`).
     pub since_ns: Option<u64>,
     /// What was within the interval the own time of clients that were not seen as busy.
     pub first_ns: u64,

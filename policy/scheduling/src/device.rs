@@ -294,12 +294,25 @@ impl Device {
         self.lead();
         crowd.after += seats(&self.members).filter(|seat| seat.meter.counts()).count() as u32;
         crowd.has_sampled |= seats(&self.members).any(is_sampled);
-        if crowd.before == 0 {
-            let there = seats(&self.members).filter(|seat| seat.meter.counts());
-            let first = there.map(|seat| seat.seen.since_ns).min().flatten();
-            crowd.since_ns = first.map(|first| now.saturating_sub(first));
-        }
+        crowd.since_ns = self.since(&crowd).map(|since| now.saturating_sub(since));
         (crowd, busy > 0)
+    }
+
+    /// Since when there is work on a device that was idle at the last observation. `None` if nobody can say, or where half of
+    /// the interval is the better guess: something came and went within it, which is charged a unit at most, or two came of
+    /// whom nothing is known.
+    fn since(&self, crowd: &Crowd) -> Option<u64> {
+        if crowd.before > 0 || crowd.first_ns > 0 {
+            return None;
+        }
+        let there = || seats(&self.members).filter(|seat| seat.meter.counts());
+        let mut unknown = there().filter(|seat| seat.seen.busy_ns.is_none());
+        let is_sure = unknown.next().is_none_or(|seat| !seat.retires) && unknown.next().is_none();
+        there()
+            .map(|seat| seat.seen.since_ns)
+            .min()
+            .flatten()
+            .filter(|_| is_sure)
     }
 
     /// Whether nothing on the device has retired for as long as a drain may take, and as all that is there could take with

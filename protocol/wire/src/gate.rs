@@ -174,7 +174,7 @@ pub struct Lane {
     /// When, in monotonic nanoseconds, launches without a mark are expected to have ended at the latest: the program may
     /// fall silent before they get one.
     pub unmarked_until_ns: AtomicU64,
-    /// When, in monotonic nanoseconds, a batch was last begun while none was in flight; 0: never.
+    /// When, in monotonic nanoseconds, a batch was last begun while none was in flight; 0: nobody knows.
     pub since_ns: AtomicU64,
     padding: [u64; 3],
     /// Written by the device before the first operation of a batch.
@@ -465,10 +465,19 @@ impl TimePage {
     /// When the client came to have the work that it has, if that was after `last_ns`, when it had none. `None` if nobody can
     /// say. Monotonic nanoseconds.
     pub fn since(&self, last_ns: u64, now_ns: u64) -> Option<u64> {
-        let since = |lane: &Lane| lane.since_ns.load(Ordering::Relaxed);
+        // Work that marks do not show may have come at any time.
+        let since = |lane: &Lane| {
+            let has_begun = lane.has_begun();
+            if has_begun {
+                lane.since_ns.load(Ordering::Relaxed)
+            } else {
+                0
+            }
+        };
         // No lane's work is older, or what lanes say is of former work.
         let first = self.used().filter(|lane| lane.is_busy(now_ns)).map(since).min();
-        first.filter(|since| (last_ns..=now_ns).contains(since))
+        let is_laned = self.unlaned.load(Ordering::Relaxed) == self.unlaned_ended.load(Ordering::Relaxed);
+        first.filter(|since| is_laned && (last_ns..=now_ns).contains(since))
     }
 }
 
