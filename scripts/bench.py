@@ -9,17 +9,30 @@ import platform
 import re
 import statistics
 import subprocess
+import sys
 import tempfile
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--bin", required=True, type=pathlib.Path)
 parser.add_argument("--write", action="store_true", help="write docs/results/<date>-bench-sim.md")
+parser.add_argument("--check", action="store_true", help="fewer rounds; exit code 1 when a figure passes its bound")
 parser.add_argument("--launches", action="store_true", help="only what a launch costs; writes docs/results/<date>-launch-sim.md")
 options = parser.parse_args()
 
 BIN = options.bin
 PARTAGE, BENCH = BIN / "partage", BIN / "programs/bench"
-ROUNDS = 5
+ROUNDS = 3 if options.check else 5
+# What --check demands, by how a row's name begins: a ratio with and without Partage, or what is added in the row's unit. A third to
+# twice of room over what quiet machines show, because ratios of two medians of a busy one are some tenths off.
+MOST_RATIO = {
+    "launch, gate open, against forwarded": 1.8, "`pass` call": 1.25, "hooked call": 1.8, "cuMemAlloc + cuMemFree": 1.5, "cuMemAllocManaged": 1.5,
+    "cuMemAllocPitch": 1.5, "cuArray3DCreate": 1.5, "cuMipmappedArrayCreate": 1.5, "cuMemCreate": 1.5, "cuGraphLaunch": 1.3,
+    "cuMemAllocAsync, 4 KiB, p50": 1.6, "cuMemFreeAsync, 4 KiB, p50": 1.6, "cuMemGetInfo": 2.0, "cuInit": 6.0, "300 cuInit at once": 10.0,
+    "exec of /bin/true, libpartage.so": 1.25,
+}
+# Instructions of a launch; system calls of a thread that allocates: none, but what the broker's answers amount to over a thousand calls.
+MOST_ADDED = {"launch, gate open: instructions": 40, "system calls": 0.05}
+bounds = []
 rows = []
 busy_before = os.getloadavg()[0]
 
@@ -31,6 +44,15 @@ def run(prefix, arguments, environment):
     return [float(word) for word in done.stdout.split()]
 
 
+def add(name, without, under, added, ratio=None, number=None):
+    """A row, judged by its bound if it has one; `number` is what is added, without its unit."""
+    rows.append((name, without, under, added, "" if ratio is None else f"{ratio:.2f}"))
+    for of, value, most in (("ratio", ratio, MOST_RATIO), ("added", number, MOST_ADDED)):
+        bound = next((bound for begin, bound in most.items() if name.startswith(begin)), None)
+        if value is not None and bound is not None:
+            bounds.append((name, of, value, bound))
+
+
 def side_by_side(name, arguments, environment, under, unit="ns", scale=1.0, column=1, alone=None):
     """Alternates the two sides so that a noisy neighbour meets both; takes the median of the medians."""
     bare, with_partage = [], []
@@ -38,7 +60,7 @@ def side_by_side(name, arguments, environment, under, unit="ns", scale=1.0, colu
         bare.append(run([], alone or arguments, environment)[column] * scale)
         with_partage.append(run(under, arguments, environment)[column] * scale)
     b, w = statistics.median(bare), statistics.median(with_partage)
-    rows.append((name, f"{b:.1f} {unit}", f"{w:.1f} {unit}", f"{w - b:+.1f} {unit}", f"{w / b:.2f}"))
+    add(name, f"{b:.1f} {unit}", f"{w:.1f} {unit}", f"{w - b:+.1f} {unit}", w / b)
 
 
 def gate_rows(threads):
@@ -49,7 +71,7 @@ def gate_rows(threads):
         forwarded, found = (statistics.median(one[column + side] for one in rounds) for side in (0, 1))
         # Both sides of a round met the same neighbours.
         added = statistics.median(one[column + 1] - one[column] for one in rounds)
-        rows.append((f"{name}, {figure}", f"{forwarded:.1f} ns", f"{found:.1f} ns", f"{added:+.1f} ns", f"{found / forwarded:.2f}"))
+        add(f"{name}, {figure}", f"{forwarded:.1f} ns", f"{found:.1f} ns", f"{added:+.1f} ns", found / forwarded)
 
 
 # What each family's kind of the benchmark does, and how often it is done for a figure.
@@ -65,14 +87,15 @@ FAMILIES = {
 
 
 def system_calls(prefix, kind, count, environment):
-    """Total system calls of the traced bench process and its threads, by strace's own count."""
-    with tempfile.NamedTemporaryFile(mode="r") as out:
+    """System calls of the thread that allocates. What threads wait for each other (futex) is left out, and so are other threads: how
+    often they sleep is chance, and differences of it gave figures below zero."""
+    with tempfile.TemporaryDirectory() as out:
         subprocess.run(
-            prefix + ["strace", "-f", "-c", "-o", out.name, str(BENCH), kind, str(count)],
+            prefix + ["strace", "-ff", "-e", "trace=!futex,sched_yield", "-o", f"{out}/trace", str(BENCH), kind, str(count)],
             env=environment, check=True, capture_output=True, timeout=300,
         )
-        total = [line for line in out.read().splitlines() if line.rstrip().endswith("total")]
-        return int(re.findall(r"\d+", total[-1].split("total")[0])[-1])
+        first = min(pathlib.Path(out).iterdir(), key=lambda path: int(path.suffix[1:]))
+        return sum(1 for line in first.read_text(errors="replace").splitlines() if "(" in line)
 
 
 def other_rows():
@@ -95,7 +118,7 @@ def other_rows():
         empty.append(run([], ["spawn", "200", "/bin/true"], base | {"LD_PRELOAD": str(BIN / "programs/empty.so")})[1] / 1e3)
     p, o, e = (statistics.median(x) for x in (plain, ours, empty))
     rows.append(("exec of /bin/true, empty C library preloaded", f"{p:.1f} µs", f"{e:.1f} µs", f"+{e - p:.1f} µs", f"{e / p:.2f}"))
-    rows.append(("exec of /bin/true, libpartage.so preloaded", f"{p:.1f} µs", f"{o:.1f} µs", f"+{o - p:.1f} µs", f"{o / p:.2f}"))
+    add("exec of /bin/true, libpartage.so preloaded", f"{p:.1f} µs", f"{o:.1f} µs", f"{o - p:+.1f} µs", o / p)
 
     # A family's calls run in batches, the pairs in stream order once each.
     for kind, name, batches in [(kind, FAMILIES[kind][0], 15) for kind in FAMILIES if kind != "graph"] + [("async", "cuMemAllocAsync + cuMemFreeAsync", 1)]:
@@ -104,7 +127,7 @@ def other_rows():
             few, many = (system_calls(prefix, kind, count, machine) for count in (512, 1536))
             per_call.append((many - few) / (1024 * batches))
         added = per_call[1] - per_call[0]
-        rows.append((f"system calls: {name.split(',')[0]}", f"{per_call[0]:.3f}", f"{per_call[1]:.3f}", f"{added:+.3f}", ""))
+        add(f"system calls: {name.split(',')[0]}", f"{per_call[0]:.3f}", f"{per_call[1]:.3f}", f"{added:+.3f}", number=abs(added))
 
 
 with tempfile.TemporaryDirectory(prefix="ptb") as work:
@@ -121,7 +144,7 @@ with tempfile.TemporaryDirectory(prefix="ptb") as work:
 
         if platform.machine() == "x86_64":
             straight, forwarded, found = (int(count) for count in run(job, ["steps", "1"], machine))
-            rows.append(("launch, gate open: instructions (straight: %d)" % straight, str(forwarded), str(found), f"+{found - forwarded}", ""))
+            add(f"launch, gate open: instructions (straight: {straight})", str(forwarded), str(found), f"+{found - forwarded}", number=found - forwarded)
         for threads in (1, 8):
             gate_rows(threads)
         if not options.launches:
@@ -131,7 +154,7 @@ with tempfile.TemporaryDirectory(prefix="ptb") as work:
         keeper.wait()
 
 # Hand-overs, shares and the broker's processor time: machines of its own, one after another. Shares in virtual time.
-for program in () if options.launches else ("time_bench", "fairness"):
+for program in () if options.launches or options.check else ("time_bench", "fairness"):
     done = subprocess.run([str(BIN / "examples" / program)], env=base, stdout=subprocess.PIPE, text=True, timeout=900)
     rows += [tuple(line.split("\t")) for line in done.stdout.splitlines() if line.count("\t") == 4]
     if done.returncode:
@@ -155,3 +178,11 @@ if options.write:
     )
     path.with_suffix(".json").write_text(json.dumps({"date": date, "commit": commit, "rows": rows}, indent=1, ensure_ascii=False) + "\n")
     print(f"written to {path}")
+if options.check:
+    seen = {begin for begin in [*MOST_RATIO, *MOST_ADDED] if any(name.startswith(begin) for name, *_ in bounds)}
+    missing = ({*MOST_RATIO, *MOST_ADDED} - seen) if platform.machine() == "x86_64" and not options.launches else set()
+    bad = [f"FAILED: {name}: {of} {value:.3f}, at most {bound}" for name, of, value, bound in bounds if value > bound]
+    bad += [f"FAILED: {begin}: was not measured" for begin in sorted(missing)]
+    print("\n".join(bad))
+    print(f"checks: {len(bounds) + len(missing) - len(bad)} passed {len(bad)} failed")
+    sys.exit(1 if bad else 0)

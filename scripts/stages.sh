@@ -51,12 +51,16 @@ root_tools() {
   fi
 }
 
+# Rust, or the one command that installs it in the release that rust-toolchain.toml names.
 rust_is_here() {
+  local release
+  release=$(sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml)
   if ! command -v cargo >/dev/null 2>&1; then
     [ -r "$HOME/.cargo/env" ] && . "$HOME/.cargo/env"
   fi
   command -v cargo >/dev/null 2>&1 || {
-    echo "cargo is missing: install Rust $(sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml) with rustup, then run this again"
+    echo "Rust is missing. This installs Rust $release for your user; then run $0 again:" >&2
+    echo "  curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal --default-toolchain $release -c rustfmt -c clippy" >&2
     return 1
   }
 }

@@ -280,10 +280,10 @@ macro_rules! driver_chapters {
             block_dim_y: c_uint, block_dim_z: c_uint, shared_mem_bytes: c_uint, stream: CuStream,
             kernel_params: *mut *mut c_void,
         );
-        [pass] cuLaunchHostFunc(stream: CuStream, function: CuHostFn, user_data: *mut c_void);
-        [pass] cuLaunchHostFunc_ptsz(stream: CuStream, function: CuHostFn, user_data: *mut c_void);
-        [pass] cuLaunchHostFunc_v2(stream: CuStream, function: CuHostFn, user_data: *mut c_void, sync_mode: c_uint);
-        [pass] cuLaunchHostFunc_v2_ptsz(
+        [settle(stream)] cuLaunchHostFunc(stream: CuStream, function: CuHostFn, user_data: *mut c_void);
+        [settle(stream)] cuLaunchHostFunc_ptsz(stream: CuStream, function: CuHostFn, user_data: *mut c_void);
+        [settle(stream)] cuLaunchHostFunc_v2(stream: CuStream, function: CuHostFn, user_data: *mut c_void, sync_mode: c_uint);
+        [settle(stream)] cuLaunchHostFunc_v2_ptsz(
             stream: CuStream, function: CuHostFn, user_data: *mut c_void, sync_mode: c_uint,
         );
         [pass] cuFuncSetBlockShape(function: CuFunction, x: c_int, y: c_int, z: c_int);
@@ -891,8 +891,8 @@ macro_rules! driver_chapters {
         [pass] cuStreamGetCtx_v2_ptsz(stream: CuStream, ctx: *mut CuContext, green_ctx: *mut CuGreenCtx);
         [settle(stream)] cuStreamWaitEvent(stream: CuStream, event: CuEvent, flags: c_uint);
         [settle(stream)] cuStreamWaitEvent_ptsz(stream: CuStream, event: CuEvent, flags: c_uint);
-        [pass] cuStreamAddCallback(stream: CuStream, callback: CuStreamCallback, user_data: *mut c_void, flags: c_uint);
-        [pass] cuStreamAddCallback_ptsz(
+        [settle(stream)] cuStreamAddCallback(stream: CuStream, callback: CuStreamCallback, user_data: *mut c_void, flags: c_uint);
+        [settle(stream)] cuStreamAddCallback_ptsz(
             stream: CuStream, callback: CuStreamCallback, user_data: *mut c_void, flags: c_uint,
         );
         /// from then on streams are asked whether they are captured
@@ -994,14 +994,14 @@ macro_rules! driver_chapters {
         [pass] cuEventElapsedTime_v2(milliseconds: *mut f32, start: CuEvent, end: CuEvent);
     }
     "Stream memory operations" {
-        [pass] cuStreamWaitValue32(stream: CuStream, addr: CuDevicePtr, value: u32, flags: c_uint);
-        [pass] cuStreamWaitValue32_ptsz(stream: CuStream, addr: CuDevicePtr, value: u32, flags: c_uint);
-        [pass] cuStreamWaitValue32_v2(stream: CuStream, addr: CuDevicePtr, value: u32, flags: c_uint);
-        [pass] cuStreamWaitValue32_v2_ptsz(stream: CuStream, addr: CuDevicePtr, value: u32, flags: c_uint);
-        [pass] cuStreamWaitValue64(stream: CuStream, addr: CuDevicePtr, value: u64, flags: c_uint);
-        [pass] cuStreamWaitValue64_ptsz(stream: CuStream, addr: CuDevicePtr, value: u64, flags: c_uint);
-        [pass] cuStreamWaitValue64_v2(stream: CuStream, addr: CuDevicePtr, value: u64, flags: c_uint);
-        [pass] cuStreamWaitValue64_v2_ptsz(stream: CuStream, addr: CuDevicePtr, value: u64, flags: c_uint);
+        [settle(stream)] cuStreamWaitValue32(stream: CuStream, addr: CuDevicePtr, value: u32, flags: c_uint);
+        [settle(stream)] cuStreamWaitValue32_ptsz(stream: CuStream, addr: CuDevicePtr, value: u32, flags: c_uint);
+        [settle(stream)] cuStreamWaitValue32_v2(stream: CuStream, addr: CuDevicePtr, value: u32, flags: c_uint);
+        [settle(stream)] cuStreamWaitValue32_v2_ptsz(stream: CuStream, addr: CuDevicePtr, value: u32, flags: c_uint);
+        [settle(stream)] cuStreamWaitValue64(stream: CuStream, addr: CuDevicePtr, value: u64, flags: c_uint);
+        [settle(stream)] cuStreamWaitValue64_ptsz(stream: CuStream, addr: CuDevicePtr, value: u64, flags: c_uint);
+        [settle(stream)] cuStreamWaitValue64_v2(stream: CuStream, addr: CuDevicePtr, value: u64, flags: c_uint);
+        [settle(stream)] cuStreamWaitValue64_v2_ptsz(stream: CuStream, addr: CuDevicePtr, value: u64, flags: c_uint);
         [pass] cuStreamWriteValue32(stream: CuStream, addr: CuDevicePtr, value: u32, flags: c_uint);
         [pass] cuStreamWriteValue32_ptsz(stream: CuStream, addr: CuDevicePtr, value: u32, flags: c_uint);
         [pass] cuStreamWriteValue32_v2(stream: CuStream, addr: CuDevicePtr, value: u32, flags: c_uint);

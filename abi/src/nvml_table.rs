@@ -25,7 +25,8 @@ macro_rules! nvml_chapters {
         [pass] nvmlSystemGetCudaDriverVersion_v2(cuda_driver_version: *mut c_int);
         [pass] nvmlSystemGetProcessName(pid: c_uint, name: *mut c_char, length: c_uint);
         [pass] nvmlSystemGetHicVersion(hwbc_count: *mut c_uint, hwbc_entries: *mut c_void);
-        [pass] nvmlSystemGetTopologyGpuSet(cpu_number: c_uint, count: *mut c_uint, device_array: *mut NvmlDevice);
+        /// only the job's devices
+        [answer] nvmlSystemGetTopologyGpuSet(cpu_number: c_uint, count: *mut c_uint, device_array: *mut NvmlDevice);
         [pass] nvmlSystemGetDriverBranch(branch_info: *mut c_void, length: c_uint);
         [pass] nvmlSystemGetCPER_v1(cper: *mut c_void);
     }
@@ -81,7 +82,8 @@ macro_rules! nvml_chapters {
         [pass] nvmlDeviceGetRepairStatus(device: NvmlDevice, repair_status: *mut c_void);
         [pass] nvmlDeviceGetUnrepairableMemoryFlag_v1(device: NvmlDevice, unrepairable_memory_status: *mut c_void);
         [pass] nvmlDeviceGetTopologyCommonAncestor(device1: NvmlDevice, device2: NvmlDevice, path_info: *mut c_int);
-        [pass] nvmlDeviceGetTopologyNearestGpus(
+        /// only the job's devices
+        [answer] nvmlDeviceGetTopologyNearestGpus(
             device: NvmlDevice, level: c_int, count: *mut c_uint, device_array: *mut NvmlDevice,
         );
         [pass] nvmlDeviceGetP2PStatus(
@@ -103,8 +105,8 @@ macro_rules! nvml_chapters {
         [pass] nvmlDeviceGetDisplayActive(device: NvmlDevice, is_active: *mut c_int);
         [pass] nvmlDeviceGetPersistenceMode(device: NvmlDevice, mode: *mut c_int);
         [pass] nvmlDeviceGetPciInfoExt(device: NvmlDevice, pci: *mut NvmlPciInfoExt);
-        [pass] nvmlDeviceGetPciInfo(device: NvmlDevice, pci: *mut NvmlPciInfo);
-        [pass] nvmlDeviceGetPciInfo_v2(device: NvmlDevice, pci: *mut NvmlPciInfo);
+        [pass] nvmlDeviceGetPciInfo(device: NvmlDevice, pci: *mut NvmlPciInfoV1);
+        [pass] nvmlDeviceGetPciInfo_v2(device: NvmlDevice, pci: *mut NvmlPciInfoV2);
         [pass] nvmlDeviceGetPciInfo_v3(device: NvmlDevice, pci: *mut NvmlPciInfo);
         [pass] nvmlDeviceGetMaxPcieLinkGeneration(device: NvmlDevice, max_link_gen: *mut c_uint);
         [pass] nvmlDeviceGetGpuMaxPcieLinkGeneration(device: NvmlDevice, max_link_gen_device: *mut c_uint);
@@ -378,7 +380,7 @@ macro_rules! nvml_chapters {
         [pass] nvmlDeviceGetNvLinkCapability(
             device: NvmlDevice, link: c_uint, capability: c_int, cap_result: *mut c_uint,
         );
-        [pass] nvmlDeviceGetNvLinkRemotePciInfo(device: NvmlDevice, link: c_uint, pci: *mut NvmlPciInfo);
+        [pass] nvmlDeviceGetNvLinkRemotePciInfo(device: NvmlDevice, link: c_uint, pci: *mut NvmlPciInfoV2);
         [pass] nvmlDeviceGetNvLinkRemotePciInfo_v2(device: NvmlDevice, link: c_uint, pci: *mut NvmlPciInfo);
         [pass] nvmlDeviceGetNvLinkErrorCounter(
             device: NvmlDevice, link: c_uint, counter: c_int, counter_value: *mut c_ulonglong,
@@ -418,7 +420,7 @@ macro_rules! nvml_chapters {
         [pass] nvmlEventSetCreate(set: *mut NvmlEventSet);
         [pass] nvmlDeviceRegisterEvents(device: NvmlDevice, event_types: c_ulonglong, set: NvmlEventSet);
         [pass] nvmlDeviceGetSupportedEventTypes(device: NvmlDevice, event_types: *mut c_ulonglong);
-        [pass] nvmlEventSetWait(set: NvmlEventSet, data: *mut NvmlEventData, timeoutms: c_uint);
+        [pass] nvmlEventSetWait(set: NvmlEventSet, data: *mut NvmlEventDataV1, timeoutms: c_uint);
         [pass] nvmlEventSetWait_v2(set: NvmlEventSet, data: *mut NvmlEventData, timeoutms: c_uint);
         [pass] nvmlEventSetWait_v3(set: NvmlEventSet, params: *mut c_void);
         [pass] nvmlEventSetRegisterGpuOperationalEvents_v1(event_set: NvmlEventSet, config: *const c_void);
@@ -651,7 +653,9 @@ macro_rules! nvml_chapters {
         [pass] nvmlGpuInstanceGetComputeInstanceById(
             gpu_instance: NvmlGpuInstance, id: c_uint, compute_instance: *mut NvmlComputeInstance,
         );
-        [pass] nvmlComputeInstanceGetInfo(compute_instance: NvmlComputeInstance, info: *mut NvmlComputeInstanceInfo);
+        [pass] nvmlComputeInstanceGetInfo(
+            compute_instance: NvmlComputeInstance, info: *mut NvmlComputeInstanceInfoV1,
+        );
         [pass] nvmlComputeInstanceGetInfo_v2(compute_instance: NvmlComputeInstance, info: *mut NvmlComputeInstanceInfo);
         [pass] nvmlDeviceIsMigDeviceHandle(device: NvmlDevice, is_mig_device: *mut c_uint);
         [pass] nvmlDeviceGetGpuInstanceId(device: NvmlDevice, id: *mut c_uint);

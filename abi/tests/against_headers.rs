@@ -6,9 +6,10 @@ mod headers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use std::marker::PhantomData;
 use std::path::Path;
 
-use headers::{ALL_VERSIONS, arguments, functions, preprocess, run, value_type};
+use headers::{ALL_VERSIONS, arguments, functions, pointee_type, preprocess, run, value_type};
 use partage_abi::entry_points::PROC_ADDRESS;
 use partage_abi::types::{self, CuResult, Layout};
 use partage_abi::{nvml, values};
@@ -27,18 +28,141 @@ type Signatures = BTreeMap<String, Vec<usize>>;
 
 macro_rules! sizes {
     ($( [$($treatment:tt)*] $symbol:ident ($($arg:ident: $type:ty),* $(,)?) $(-> $answer:ty)?; )*) => {
-        Signatures::from([ $( (stringify!($symbol).to_owned(), vec![$(size_of::<$type>()),*]), )* ])
+        // One constant list: the compiler takes minutes to optimise as many calls in one function.
+        &[ $( (stringify!($symbol), &[$(size_of::<$type>()),*] as &[usize]), )* ]
     };
 }
 
-fn driver_sizes() -> Signatures {
+/// What each argument leads to: its size, `None` for what is no pointer or leads to bytes of no type.
+type Pointees = BTreeMap<&'static str, &'static [fn() -> Option<usize>]>;
+
+/// Tells pointers from values without naming their types.
+struct Probe<T>(PhantomData<T>);
+
+trait Value {
+    fn pointee(&self) -> Option<usize> {
+        None
+    }
+}
+
+impl<T> Value for &Probe<T> {}
+
+impl<T> Probe<*mut T> {
+    fn pointee(&self) -> Option<usize> {
+        (!std::any::type_name::<T>().ends_with("c_void")).then_some(size_of::<T>())
+    }
+}
+
+impl<T> Probe<*const T> {
+    fn pointee(&self) -> Option<usize> {
+        Probe::<*mut T>(PhantomData).pointee()
+    }
+}
+
+/// A function and its arguments' answers to what they lead to.
+type Row = (&'static str, &'static [fn() -> Option<usize>]);
+
+macro_rules! pointees {
+    ($( [$($treatment:tt)*] $symbol:ident ($($arg:ident: $type:ty),* $(,)?) $(-> $answer:ty)?; )*) => {
+        // Constant, as the sizes are: built at run time, it is one function of thousands of statements.
+        &[ $(
+            (
+                stringify!($symbol),
+                &[$((|| (&Probe::<$type>(PhantomData)).pointee()) as fn() -> Option<usize>),*]
+                    as &[fn() -> Option<usize>],
+            ),
+        )* ]
+    };
+}
+
+fn driver_pointees() -> &'static [Row] {
+    use partage_abi::types::*;
+    const ROWS: &[Row] = partage_abi::driver_table! { pointees };
+    ROWS
+}
+
+fn nvml_pointees() -> &'static [Row] {
+    use partage_abi::nvml::*;
+    const ROWS: &[Row] = partage_abi::nvml_table! { pointees };
+    ROWS
+}
+
+/// Old versions of NVML's functions, whose prototypes in the header take the newest structure although the function
+/// fills an older and shorter one: the size that it fills.
+const OLD_STRUCTURES: [(&str, usize); 5] = [
+    ("nvmlDeviceGetPciInfo", 32),
+    ("nvmlDeviceGetPciInfo_v2", 52),
+    ("nvmlDeviceGetNvLinkRemotePciInfo", 52),
+    ("nvmlEventSetWait", 24),
+    ("nvmlComputeInstanceGetInfo", 24),
+];
+
+/// Compares what pointers lead to with the header's types; returns how many were compared.
+fn compare_pointees(folder: &Path, flag: &str, include: &str, prefix: &str, ours: &[Row]) -> usize {
+    let ours: Pointees = ours.iter().copied().collect();
+    let declared = functions(&preprocess(folder, flag, include), prefix);
+    let mut program = format!("{include}#include <stdio.h>\nint main(void) {{\n");
+    let mut expected = Vec::new();
+    for (name, arguments) in &declared {
+        // Three functions of the profiler are declared elsewhere; they lead to text only.
+        let Some(own) = ours.get(name.as_str()) else { continue };
+        for (place, (argument, own)) in arguments.iter().zip(*own).enumerate() {
+            let (Some(own), Some(kind)) = (own(), pointee_type(argument)) else {
+                continue;
+            };
+            writeln!(program, "printf(\"{name} {place}:%zu\\n\", sizeof({kind}));").unwrap();
+            let old = OLD_STRUCTURES.iter().find(|(old, _)| old == name && own > 8);
+            if let Some((_, size)) = old {
+                assert_eq!(own, *size, "{name} fills {size} bytes");
+                expected.push(None);
+            } else {
+                expected.push(Some(format!("{name} {place}:{own}")));
+            }
+        }
+    }
+    program.push_str("return 0; }\n");
+    let printed = run(folder, flag, &program);
+    assert_eq!(printed.lines().count(), expected.len());
+    for (ours, theirs) in expected.iter().zip(printed.lines()) {
+        if let Some(ours) = ours {
+            assert_eq!(ours, theirs, "ours on the left, the header's on the right");
+        }
+    }
+    expected.len()
+}
+
+#[test]
+fn pointers_lead_to_what_each_version_of_a_function_takes() {
+    let Some(folder) = headers::folder("pointers_lead_to_what_each_version_of_a_function_takes") else {
+        return;
+    };
+    let driver = compare_pointees(&folder, ALL_VERSIONS, CUDA, "cu", driver_pointees());
+    let nvml = compare_pointees(&folder, NVML_ALL_VERSIONS, NVML, "nvml", nvml_pointees());
+    assert!(driver > 600 && nvml > 300, "only {driver} and {nvml} compared");
+}
+
+const fn driver_rows() -> &'static [(&'static str, &'static [usize])] {
     use partage_abi::types::*;
     partage_abi::driver_table! { sizes }
 }
 
-fn nvml_sizes() -> Signatures {
+const fn nvml_rows() -> &'static [(&'static str, &'static [usize])] {
     use partage_abi::nvml::*;
     partage_abi::nvml_table! { sizes }
+}
+
+fn signatures(rows: &[(&str, &[usize])]) -> Signatures {
+    rows.iter()
+        .map(|(name, sizes)| ((*name).to_owned(), sizes.to_vec()))
+        .collect()
+}
+
+fn driver_sizes() -> Signatures {
+    signatures(driver_rows())
+}
+
+fn nvml_sizes() -> Signatures {
+    signatures(nvml_rows())
 }
 
 /// Sizes of the arguments of declared functions, as the C compiler sees them.

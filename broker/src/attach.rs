@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How a process becomes a client: who it is by the kernel's word, which job it belongs to, and its pages.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use partage_policy::{Attaching, Event, Membership, Process};
@@ -11,18 +10,21 @@ use partage_protocol::message::{
     REFUSED_IDENTITY, REFUSED_VERSION, ToBroker, Usage,
 };
 use partage_protocol::units::{ClientId, JobId};
-use tracing::{info, warn};
+use tracing::{debug, warn};
 
 use crate::clients::Client;
 use crate::connection::ConnectionId;
 use crate::directory::Kind;
 use crate::host::proc::{ancestors, login_scope};
-use crate::pages::PagePair;
+use crate::pages::{PageError, PagePair};
 use crate::requests::HeldRun;
 use crate::state_driver::{Effect, Now, Peer, StateDriver};
 
 /// Clients that one process may be: one for each copy of the library that a program can load at a time.
 const CLIENTS_PER_PROCESS: usize = 8;
+
+/// The pages that came with a `Hello`, or why what came is none.
+pub type HandedBack = Result<PagePair, PageError>;
 
 /// Something that waits until the devices are known.
 #[derive(Debug)]
@@ -43,8 +45,8 @@ impl Hold {
 }
 
 impl StateDriver {
-    /// A connection's first binary packet.
-    pub fn hello(&mut self, peer: Peer, hello: Hello, descriptors: Vec<OwnedFd>, now: Now) {
+    /// A connection's first binary packet, and the pages that came with it.
+    pub fn hello(&mut self, peer: Peer, hello: Hello, pages: Option<HandedBack>, now: Now) {
         let me = nix::unistd::geteuid().as_raw();
         if self.directory.kind() == Kind::Private && peer.uid != me && peer.uid != 0 {
             return self.refuse(peer.connection, REFUSED_IDENTITY, "this broker serves another user");
@@ -54,7 +56,7 @@ impl StateDriver {
             return self.refuse(peer.connection, REFUSED_IDENTITY, text);
         };
         if hello.client != 0 {
-            return self.come_back(peer, process, &hello, descriptors, now);
+            return self.come_back(peer, process, &hello, pages, now);
         }
         if self.devices.is_ready() {
             self.attach(&peer, process, &hello, None, now);
@@ -118,8 +120,9 @@ impl StateDriver {
             return self.effects.push(Effect::Close(to));
         };
         let earlier = known.as_ref().map(|(client, _)| *client);
-        let Some((line, id)) = self.clients.ledger.add(earlier, process, stat.image, peer.uid) else {
-            return self.refuse(to, REFUSED_CAPACITY, "the broker has no room for another client");
+        let (line, id) = match self.clients.ledger.add(earlier, process, stat.image, peer.uid) {
+            Ok(added) => added,
+            Err(error) => return self.refuse(to, REFUSED_CAPACITY, &error.to_string()),
         };
         let (pages, gift) = match known {
             Some((_, pages)) => {
@@ -151,6 +154,8 @@ impl StateDriver {
             devices: Vec::new(),
             connection: Some(to),
             dying: None,
+            doubt_since_ns: None,
+            was_shown: false,
         };
         if self.jobs.is_empty() {
             // Nobody had a reason to look for a while.
@@ -208,10 +213,9 @@ impl StateDriver {
     }
 
     /// A client that an earlier connection, or an earlier broker, knew.
-    fn come_back(&mut self, peer: Peer, process: Process, hello: &Hello, descriptors: Vec<OwnedFd>, now: Now) {
+    fn come_back(&mut self, peer: Peer, process: Process, hello: &Hello, handed_back: Option<HandedBack>, now: Now) {
         let id = ClientId(hello.client);
         let to = peer.connection;
-        let handed_back: Option<[OwnedFd; 2]> = descriptors.try_into().ok();
         let Some(client) = self.clients.get(id) else {
             return self.come_back_unknown(&peer, process, hello, handed_back, now);
         };
@@ -219,22 +223,25 @@ impl StateDriver {
             return self.refuse(to, REFUSED_IDENTITY, "this client id belongs to another process");
         }
         let is_mapped = client.pages.is_some();
-        let pages = match (&client.pages, handed_back) {
-            (Some(pages), Some(fds)) if !pages.are_these(&fds) => {
+        let are_others =
+            |handed_back: &PagePair| client.pages.as_ref().is_some_and(|known| !known.are_these(handed_back));
+        let pages = match handed_back {
+            Some(Ok(pages)) if are_others(&pages) => {
                 return self.refuse(to, REFUSED_IDENTITY, "these are not the pages of this client");
             }
-            (None, Some(fds)) => match PagePair::take_back(fds, id) {
-                Ok(pages) => Some(Arc::new(pages)),
-                Err(error) => {
-                    warn!(%error, client = %id, "pages not taken back");
-                    None
-                }
-            },
-            _ => None,
+            Some(Err(_)) if is_mapped => {
+                return self.refuse(to, REFUSED_IDENTITY, "these are not the pages of this client");
+            }
+            Some(Ok(pages)) => Some(Arc::new(pages)),
+            Some(Err(error)) => {
+                debug!(%error, client = %id, "pages not taken back");
+                None
+            }
+            None => None,
         };
         let are_pages_lost = !is_mapped && pages.is_none();
         if are_pages_lost && hello.flags & HELLO_PAGES_LOST == 0 {
-            info!(client = %id, "came back without its pages");
+            debug!(client = %id, "came back without its pages");
         }
         if let Some(client) = self.clients.get_mut(id) {
             client.pages = client.pages.take().or(pages);
@@ -259,16 +266,16 @@ impl StateDriver {
         peer: &Peer,
         process: Process,
         hello: &Hello,
-        handed_back: Option<[OwnedFd; 2]>,
+        handed_back: Option<HandedBack>,
         now: Now,
     ) {
         let id = ClientId(hello.client);
-        match handed_back.map(|fds| PagePair::take_back(fds, id)) {
+        match handed_back {
             Some(Ok(pages)) => {
                 for line in &pages.broker().devices {
                     line.granted.store(0, std::sync::atomic::Ordering::SeqCst);
                 }
-                warn!(client = %id, "a client that the ledger does not know came back with its pages");
+                debug!(client = %id, "a client that the ledger does not know came back with its pages");
                 self.attach(peer, process, hello, Some((id, Arc::new(pages))), now);
             }
             Some(Err(error)) => self.refuse(peer.connection, REFUSED_IDENTITY, &error.to_string()),
@@ -290,12 +297,12 @@ impl StateDriver {
             ToBroker::Hello(_) => return Err("a second hello"),
             ToBroker::Devices(devices) => {
                 let count = (devices.count as usize).min(devices.uuids.len());
-                let seen = &devices.uuids[..count];
-                let stranger = seen
-                    .iter()
-                    .find(|uuid| client.devices.iter().all(|known| known.bytes != **uuid));
-                if let Some(stranger) = stranger.copied() {
-                    self.wrong_device(id, stranger, now);
+                // A device that the driver did not name is nobody's.
+                let seen = devices.uuids[..count].iter().filter(|uuid| **uuid != [0; 16]);
+                let is_own = |uuid: &&[u8; 16]| client.devices.iter().any(|known| known.bytes == **uuid);
+                let (own, strangers): (Vec<&[u8; 16]>, Vec<&[u8; 16]>) = seen.partition(is_own);
+                if let Some(stranger) = strangers.first().map(|uuid| **uuid) {
+                    self.wrong_device(id, stranger, !own.is_empty(), now);
                 }
             }
             ToBroker::Ask(Ask {
@@ -346,8 +353,9 @@ impl StateDriver {
     }
 
     /// The program sees a device that the broker did not give: another machine's driver (a simulated one and a real
-    /// broker, or the other way round), or a mask that does not mask.
-    fn wrong_device(&mut self, id: ClientId, uuid: [u8; 16], now: Now) {
+    /// broker, or the other way round), or a mask that does not mask. Where it sees the job's too, the library keeps it
+    /// off the others.
+    fn wrong_device(&mut self, id: ClientId, uuid: [u8; 16], has_own: bool, now: Now) {
         let Some(client) = self.clients.get(id) else { return };
         let seen = partage_protocol::units::DeviceUuid {
             bytes: uuid,
@@ -365,7 +373,7 @@ impl StateDriver {
         );
         let (job, pid, connection) = (client.job, client.process.pid, client.connection);
         self.publish(now, "wrong-device", Some(job), Some(pid), text.clone());
-        if let Some(connection) = connection {
+        if let Some(connection) = connection.filter(|_| !has_own) {
             self.refuse(connection, REFUSED_DEVICES, &text);
         }
     }

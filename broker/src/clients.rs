@@ -47,6 +47,11 @@ pub struct Client {
     pub connection: Option<ConnectionId>,
     /// It ended, and its memory may not be free yet.
     pub dying: Option<Dying>,
+    /// Since when its connection is gone while the kernel hides its program from us: whether it called `exec` shows in
+    /// what the devices show of it.
+    pub doubt_since_ns: Option<u64>,
+    /// A look at a device showed its process.
+    pub was_shown: bool,
 }
 
 /// An ended client that is still charged.
@@ -132,6 +137,15 @@ impl Clients {
         self.by_process.get(&process).into_iter().flatten().copied().collect()
     }
 
+    /// A look at a device showed this process.
+    pub fn note_shown(&mut self, process: Process) {
+        for id in self.by_process.get(&process).into_iter().flatten() {
+            if let Some(client) = self.map.get_mut(id) {
+                client.was_shown = true;
+            }
+        }
+    }
+
     /// The client of a connection.
     #[must_use]
     pub fn of_connection(&self, connection: ConnectionId) -> Option<ClientId> {
@@ -142,6 +156,9 @@ impl Clients {
     pub fn connect(&mut self, id: ClientId, connection: Option<ConnectionId>) -> Option<ConnectionId> {
         let client = self.map.get_mut(&id)?;
         let old = std::mem::replace(&mut client.connection, connection);
+        if connection.is_some() {
+            client.doubt_since_ns = None;
+        }
         if let Some(old) = old {
             self.by_connection.remove(&old);
         }

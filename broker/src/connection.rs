@@ -9,10 +9,14 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use partage_protocol::frame::{self, Assembler};
 
 use crate::socket::{self, Sent};
+
+/// A packet that several connections may wait to send.
+pub type Packet = Arc<[u8]>;
 
 /// A connection's number, never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,6 +34,8 @@ const MAX_UNSENT_COMMAND: usize = 2 * frame::MAX_DOCUMENT;
 pub enum Role {
     /// Nothing whole came yet.
     Silent,
+    /// Its first packet brought pages, which are being checked; nobody reads it meanwhile.
+    Checking,
     /// A client's; messages are taken.
     Client,
     /// A command's whose request is being answered.
@@ -53,11 +59,13 @@ pub struct Connection {
     pub is_admin: bool,
     /// What it is.
     pub role: Role,
-    /// When it was accepted.
+    /// When it was accepted, or its check began: what is awaited of it is to come soon after.
     pub since_ns: u64,
+    /// Of its unsent bytes, what is in the sum of its user.
+    pub counted_unread: usize,
     assembler: Assembler,
     received: usize,
-    unsent: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
+    unsent: VecDeque<(Packet, Vec<OwnedFd>)>,
     unsent_bytes: usize,
 }
 
@@ -83,6 +91,7 @@ impl Connection {
             is_admin,
             role: Role::Silent,
             since_ns: now_ns,
+            counted_unread: 0,
             assembler: Assembler::default(),
             received: 0,
             unsent: VecDeque::new(),
@@ -105,17 +114,28 @@ impl Connection {
     /// Queues a packet and sends what the peer takes.
     pub fn send(&mut self, packet: Vec<u8>, descriptors: Vec<OwnedFd>) -> Flow {
         self.unsent_bytes += packet.len();
-        self.unsent.push_back((packet, descriptors));
+        self.unsent.push_back((packet.into(), descriptors));
         self.flush()
     }
 
     /// Queues a document.
     pub fn send_document(&mut self, document: &[u8]) -> Flow {
-        for packet in frame::packets(document) {
+        self.send_packets(frame::packets(document).map(Packet::from))
+    }
+
+    /// Queues packets that others may send too.
+    pub fn send_packets(&mut self, packets: impl IntoIterator<Item = Packet>) -> Flow {
+        for packet in packets {
             self.unsent_bytes += packet.len();
             self.unsent.push_back((packet, Vec::new()));
         }
         self.flush()
+    }
+
+    /// Bytes that wait for the peer to read.
+    #[must_use]
+    pub fn unsent_bytes(&self) -> usize {
+        self.unsent_bytes
     }
 
     /// Sends what the peer takes.

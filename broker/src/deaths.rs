@@ -8,12 +8,16 @@
 use partage_policy::{Event, Process};
 use partage_protocol::units::{ClientId, SECOND_NS};
 
-use crate::clients::Dying;
+use crate::clients::{Client, Dying};
 use crate::state_driver::{Now, StateDriver};
 
 /// Pause between looks while an ended client's memory may still be held: the quota is to be whole within a second of
 /// the driver having freed it.
 pub const DYING_LOOK_NS: u64 = SECOND_NS / 20;
+
+/// How long a client whose program is hidden has for coming back before the devices are asked about it: a library that
+/// lost its connection tries again within a fraction of this.
+const DOUBT_NS: u64 = SECOND_NS;
 
 impl StateDriver {
     /// A watched process ended, or was found to be gone.
@@ -45,7 +49,40 @@ impl StateDriver {
                 self.dying(id, true, now);
                 self.settle_deaths(now);
             }
-            Some(_) => self.step(now, Event::ClientAway(id)),
+            Some(stat) => {
+                if is_hidden(image) || is_hidden(stat.image) {
+                    if let Some(client) = self.clients.get_mut(id) {
+                        client.doubt_since_ns = Some(now.ns);
+                    }
+                    self.devices.look_now();
+                }
+                self.step(now, Event::ClientAway(id));
+            }
+        }
+    }
+
+    /// A client whose program we may not see, and that has not come back, is gone when no device shows its process any
+    /// more: `exec` frees what it held. One that lives on without its connection is shown, and stays charged. Where its
+    /// process was never shown (a driver that names no processes), that it is not shown says nothing: its end will.
+    fn settle_doubts(&mut self, now: Now) {
+        let is_gone = |client: &Client| {
+            client.doubt_since_ns.is_some_and(|since_ns| {
+                let patience_ns = since_ns.saturating_add(DOUBT_NS);
+                let pid = Some(client.process.pid);
+                client.dying.is_none()
+                    && client.was_shown
+                    && now.ns >= patience_ns
+                    && self.devices.is_gone_since(patience_ns, pid, &client.devices)
+            })
+        };
+        let gone: Vec<ClientId> = self
+            .clients
+            .iter()
+            .filter(|(_, client)| is_gone(client))
+            .map(|(id, _)| id)
+            .collect();
+        for id in gone {
+            self.dying(id, true, now);
         }
     }
 
@@ -81,6 +118,7 @@ impl StateDriver {
 
     /// Tells the policy about the ended clients whose memory is free.
     pub(crate) fn settle_deaths(&mut self, now: Now) {
+        self.settle_doubts(now);
         let free: Vec<ClientId> = self
             .clients
             .iter()
@@ -102,7 +140,12 @@ impl StateDriver {
     }
 }
 
-/// Did the program change? Zeros are what the kernel shows to those who may not look.
+/// Did the program change, as far as we may see?
 fn is_other_program(then: (u64, u64), now: (u64, u64)) -> bool {
-    then != now && then != (0, 0) && now != (0, 0)
+    then != now && !is_hidden(then) && !is_hidden(now)
+}
+
+/// No program begins its stack at zero: that is what the kernel shows to those who may not look.
+fn is_hidden((_, stack): (u64, u64)) -> bool {
+    stack == 0
 }

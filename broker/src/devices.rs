@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
-use partage_policy::{DeviceSeen, DriverState, Event, Measurement, ProcessUse};
+use partage_policy::{DeviceSeen, DriverState, Event, Measurement, Process, ProcessUse};
 use partage_protocol::terms::WHOLE_PPM;
 use partage_protocol::units::{DeviceUuid, SECOND_NS};
 use tracing::warn;
@@ -250,6 +250,14 @@ impl StateDriver {
             free_bytes: sample.free,
             processes: processes.collect(),
         };
+        for process in &measurement.processes {
+            if let Some(start) = process.start {
+                self.clients.note_shown(Process {
+                    pid: process.pid,
+                    start,
+                });
+            }
+        }
         self.devices.samples.insert(device, (asked_ns, sample));
         self.step(now, Event::Measured(measurement));
     }

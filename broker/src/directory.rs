@@ -8,6 +8,8 @@
 //!     client/client.sock     private 0600, managed 0666: judged by credentials
 //!     log/partaged.log       JSON lines
 //!     state/                 0700: ledger, jobs/
+//!     driver                 private: where a command found the driver's libraries
+//!     jobs.alone             private: what jobs without a broker hold (the library's)
 //! ```
 
 use std::fs::{File, OpenOptions, Permissions};
@@ -101,6 +103,12 @@ impl SocketDir {
     #[must_use]
     pub fn log_file(&self) -> PathBuf {
         self.path.join("log/partaged.log")
+    }
+
+    /// Where a command found the driver's libraries, in its own words.
+    #[must_use]
+    pub fn driver_file(&self) -> PathBuf {
+        self.path.join(partage_protocol::driver_place::FILE)
     }
 
     /// The ledger file.

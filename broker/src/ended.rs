@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Jobs that ended within the last day, in one file: a JSON document a line, the newest last.
 //!
-//! A line is added with one write; a broker killed in the middle of it leaves a cut last line, which the next one leaves
-//! out. The file is written anew (beside its place, then renamed) when it is opened and when it holds twice as many lines
-//! as are remembered, so its size is bounded. Not synced, for the reason in `ledger.rs`.
+//! A job has a line from the moment that its last process was gone, and another once it no longer lingers: of several with
+//! its number and start the newest counts. A line is added with one write; a broker killed in the middle of it leaves a
+//! cut last line, which the next one leaves out. The file is written anew (beside its place, then renamed) when it is
+//! opened and when it holds twice as many lines as are remembered, so its size is bounded. Not synced, for the reason in
+//! `ledger.rs`.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use partage_policy::{EndedJob, REMEMBER_COUNT, REMEMBER_NS};
+
+use tracing::warn;
 
 use crate::error::Error;
 
@@ -26,7 +31,7 @@ impl EndedJobs {
     /// Reads the file; what is older than a day at `unix_ns`, or more than is remembered, is dropped.
     ///
     /// # Errors
-    /// [`Error::File`] when the file is there and cannot be read or written.
+    /// [`Error::File`] when the file is there and cannot be read.
     pub fn open(path: &Path, unix_ns: u64) -> Result<(Self, Vec<EndedJob>), Error> {
         let mut store = Self {
             path: path.to_owned(),
@@ -34,8 +39,13 @@ impl EndedJobs {
             is_torn: false,
         };
         let jobs = store.read(unix_ns).map_err(Error::file("read", path))?;
-        if path.exists() {
-            store.rewrite(&jobs).map_err(Error::file("write", path))?;
+        if path.exists()
+            && let Err(error) = store.rewrite(&jobs)
+        {
+            // A full disk. What stands there stays, perhaps with half a line at its end, and nothing depends on it.
+            warn!(%error, path = %path.display(), "the ended jobs are not written anew");
+            store.lines = jobs.len();
+            store.is_torn = true;
         }
         Ok((store, jobs))
     }
@@ -75,6 +85,10 @@ impl EndedJobs {
             .filter_map(|line| serde_json::from_slice(line).ok())
             .filter(is_fresh)
             .collect();
+        let mut known = BTreeSet::new();
+        jobs.reverse();
+        jobs.retain(|job| known.insert((job.job.id, job.job.started_unix_ns)));
+        jobs.reverse();
         let excess = jobs.len().saturating_sub(REMEMBER_COUNT);
         jobs.drain(..excess);
         Ok(jobs)
@@ -128,13 +142,18 @@ mod tests {
                 default_scope: None,
                 environment: String::new(),
                 is_strict: false,
+                is_quiet: false,
                 devices: Vec::new(),
                 terms: partage_policy::Terms::default(),
                 started_unix_ns: 9,
             },
             ended_unix_ns: unix_ns,
             reason: "its last process is gone".into(),
+            exit_code: Some(0),
+            strangers_seen: 2,
             slots: vec![EndedSlot {
+                index: Some(3),
+                model: "NVIDIA H200".into(),
                 peak: 7,
                 denied: DeniedView {
                     limit: 1,
@@ -179,6 +198,24 @@ mod tests {
         store.add(&ended(3, DAY)).expect("added");
         let (_, jobs) = EndedJobs::open(&path, DAY).expect("opened");
         assert_eq!(ids(&jobs), [1, 2, 3]);
+    }
+
+    #[test]
+    fn the_newest_line_of_a_job_counts() {
+        let scratch = Scratch::new("ended-twice");
+        let path = scratch.path().join("ended.jsonl");
+        let (mut store, _) = EndedJobs::open(&path, DAY).expect("opened");
+        let later = EndedJob {
+            exit_code: Some(3),
+            ..ended(1, DAY + 5)
+        };
+        let mut namesake = ended(1, DAY);
+        namesake.job.started_unix_ns = 10;
+        for job in [&ended(1, DAY), &ended(2, DAY), &namesake, &later] {
+            store.add(job).expect("added");
+        }
+        let (_, jobs) = EndedJobs::open(&path, DAY).expect("opened");
+        assert_eq!(jobs, [ended(2, DAY), namesake, later]);
     }
 
     #[test]

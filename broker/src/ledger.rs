@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The broker's memory that outlives it: one mapped file with a line per client and the words **L** and **O**.
 //!
+//! The file is as long as all lines, and its memory is asked for in steps ([`STEP`] lines), before it is touched: a page
+//! that a full file system has no room for is SIGBUS, while a step that is refused is an error with a sentence.
+//!
 //! Every change is a store to the mapping, so that a broker killed between two instructions leaves exactly what it had
 //! decided; the page cache keeps it. A machine that crashes loses all clients with it, so nothing is synced, and a file
 //! of another boot is void. A line is filled before its state says *used*, and its words are zero before it says *free*.
@@ -8,10 +11,11 @@
 use std::fs::{File, OpenOptions};
 use std::num::NonZeroUsize;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use nix::fcntl::posix_fallocate;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use partage_policy::Process;
 use partage_protocol::message::MAX_DEVICES;
@@ -22,6 +26,9 @@ use crate::error::Error;
 /// Most clients at a time. Each costs the broker two descriptors and two mappings, and the usual limits
 /// (`vm.max_map_count` 65530, 65536 descriptors or fewer) end before four times this number.
 pub const CAPACITY: usize = 16384;
+
+/// Lines that the file grows by: 64 KiB.
+pub const STEP: usize = 128;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"PTGLEDGR");
 const LAYOUT: u64 = 2;
@@ -36,7 +43,7 @@ struct Head {
     epoch: AtomicU64,
     next_client: AtomicU64,
     next_job: AtomicU64,
-    /// Lines below this number were used at some time; the others are holes in the file.
+    /// Lines below this number were used at some time; the others may be holes in the file.
     touched: AtomicU64,
 }
 
@@ -74,6 +81,22 @@ pub struct Entry {
     pub image: (u64, u64),
 }
 
+/// Why a client has no line.
+#[derive(Debug, thiserror::Error)]
+pub enum LineError {
+    /// All lines are in use.
+    #[error("the broker has {CAPACITY} clients, and room for no other")]
+    Full,
+    /// The file cannot grow.
+    #[error("the broker's ledger {} cannot grow for another client: {source}; free some space there", path.display())]
+    Space {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+}
+
 /// Place of a client's line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LineIndex(usize);
@@ -82,6 +105,11 @@ pub struct LineIndex(usize);
 #[derive(Debug)]
 pub struct Ledger {
     at: NonNull<Layout>,
+    path: PathBuf,
+    file: File,
+    /// Lines whose memory the file system has given: what lies beyond must not be touched.
+    backed: usize,
+    /// Lines below `backed` that are free, the lowest last.
     free: Vec<usize>,
     epoch: u64,
 }
@@ -102,9 +130,9 @@ impl Ledger {
             .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
             .open(path)
             .map_err(Error::file("open", path))?;
-        // Sparse: a line costs memory only once it was used.
         file.set_len(size_of::<Layout>() as u64)
             .map_err(Error::file("size", path))?;
+        posix_fallocate(&file, 0, size_of::<Head>() as i64).map_err(Error::file("find space for", path))?;
         let length = NonZeroUsize::new(size_of::<Layout>()).unwrap_or(NonZeroUsize::MIN);
         let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice; nothing of ours lies there.
@@ -112,13 +140,21 @@ impl Ledger {
             .map_err(Error::file("map", path))?;
         let mut ledger = Self {
             at: at.cast(),
+            path: path.to_owned(),
+            file,
+            backed: 0,
             free: Vec::new(),
             epoch: 0,
         };
-        ledger.begin(&file, boot).map_err(Error::file("begin", path))?;
+        ledger.begin(boot).map_err(Error::file("begin", path))?;
+        let touched = (ledger.layout().head.touched.load(Ordering::Relaxed) as usize).min(CAPACITY);
+        // What an earlier broker used has its memory already; only a hole among it could fail here.
+        while ledger.backed < touched {
+            ledger.grow().map_err(Error::file("find space for", path))?;
+        }
         let mut found = Vec::new();
-        let touched = ledger.layout().head.touched.load(Ordering::Relaxed) as usize;
-        for index in (0..CAPACITY).rev() {
+        ledger.free.clear();
+        for index in (0..ledger.backed).rev() {
             match (index < touched).then(|| ledger.entry(index)).flatten() {
                 Some(entry) => found.push((LineIndex(index), entry)),
                 None => ledger.free.push(index),
@@ -128,7 +164,17 @@ impl Ledger {
         Ok((ledger, found))
     }
 
-    fn begin(&mut self, file: &File, boot: [u8; 16]) -> std::io::Result<()> {
+    /// Asks for the memory of the next lines.
+    fn grow(&mut self) -> std::io::Result<()> {
+        let end = (self.backed + STEP).min(CAPACITY);
+        let at = |line: usize| (size_of::<Head>() + line * size_of::<Line>()) as i64;
+        posix_fallocate(&self.file, at(self.backed), at(end) - at(self.backed))?;
+        self.free.extend((self.backed..end).rev());
+        self.backed = end;
+        Ok(())
+    }
+
+    fn begin(&mut self, boot: [u8; 16]) -> std::io::Result<()> {
         let (low, high) = boot.split_at(8);
         let boot = [low, high].map(|half| half.try_into().map_or(0, u64::from_le_bytes));
         let head = &self.layout().head;
@@ -142,8 +188,9 @@ impl Ledger {
         if !is_ours {
             // The magic goes first and comes last: a broker killed in between leaves a file that is begun again.
             head.magic.store(0, Ordering::Release);
-            file.set_len(0)?;
-            file.set_len(size_of::<Layout>() as u64)?;
+            self.file.set_len(0)?;
+            self.file.set_len(size_of::<Layout>() as u64)?;
+            posix_fallocate(&self.file, 0, size_of::<Head>() as i64)?;
             head.layout.store(LAYOUT, Ordering::Relaxed);
             for (word, now) in head.boot.iter().zip(boot) {
                 word.store(now, Ordering::Relaxed);
@@ -158,7 +205,7 @@ impl Ledger {
 
     fn layout(&self) -> &Layout {
         // SAFETY: mapped for the life of `self`, as long as Layout (set_len above; the file lies in a directory that
-        // only we can write), and made of atomics, for which every bit pattern is a value.
+        // only we can write), its memory asked for as far as it is touched, and made of atomics, for which every bit pattern is a value.
         unsafe { self.at.as_ref() }
     }
 
@@ -171,7 +218,7 @@ impl Ledger {
     /// Lines in use.
     #[must_use]
     pub fn clients(&self) -> usize {
-        CAPACITY - self.free.len()
+        self.backed - self.free.len()
     }
 
     /// The lowest number that no job had yet.
@@ -185,15 +232,24 @@ impl Ledger {
         self.layout().head.next_job.fetch_max(job.0 + 1, Ordering::Relaxed);
     }
 
-    /// Adds a client of no job yet with all words zero; `None` when the file is full. `client` continues an earlier id.
+    /// Adds a client of no job yet with all words zero. `client` continues an earlier id.
+    ///
+    /// # Errors
+    /// [`LineError`] when there is no room.
     pub fn add(
         &mut self,
         client: Option<ClientId>,
         process: Process,
         image: (u64, u64),
         uid: u32,
-    ) -> Option<(LineIndex, ClientId)> {
-        let index = self.free.pop()?;
+    ) -> Result<(LineIndex, ClientId), LineError> {
+        if self.free.is_empty() && self.backed < CAPACITY {
+            self.grow().map_err(|source| LineError::Space {
+                path: self.path.clone(),
+                source,
+            })?;
+        }
+        let index = self.free.pop().ok_or(LineError::Full)?;
         let head = &self.layout().head;
         let client = match client {
             Some(client) => {
@@ -212,7 +268,7 @@ impl Ledger {
         line.image[1].store(image.1, Ordering::Relaxed);
         line.uid.store(u64::from(uid), Ordering::Relaxed);
         line.state.store(USED, Ordering::Release);
-        Some((LineIndex(index), client))
+        Ok((LineIndex(index), client))
     }
 
     /// The client's job, once it is decided.
@@ -327,7 +383,7 @@ mod tests {
         let lines: Vec<_> = (0..CAPACITY)
             .map(|_| ledger.add(None, PROCESS, (0, 0), 0).expect("room"))
             .collect();
-        assert_eq!(ledger.add(None, PROCESS, (0, 0), 0), None);
+        assert!(matches!(ledger.add(None, PROCESS, (0, 0), 0), Err(LineError::Full)));
         assert_eq!(ledger.clients(), CAPACITY);
         let (line, old) = lines[9];
         ledger.word(line, 0).store(5, Ordering::SeqCst);
@@ -338,5 +394,73 @@ mod tests {
         assert!(new > old);
         assert_eq!(ledger.word(again, 0).load(Ordering::SeqCst), 0);
         assert_eq!(ledger.overhead(again, 0).load(Ordering::SeqCst), 0);
+    }
+
+    /// A file system of its own with `bytes` of room.
+    struct Small(Scratch);
+
+    impl Small {
+        /// `None` where this user may not mount.
+        fn mount(bytes: usize) -> Option<Self> {
+            let scratch = Scratch::new("small");
+            let text = |text: &str| std::ffi::CString::new(text).expect("no zero byte");
+            let (at, kind) = (text(scratch.path().to_str().expect("UTF-8")), text("tmpfs"));
+            let options = text(&format!("size={bytes}"));
+            // SAFETY: four texts that live longer than the call, and no flags.
+            let mounted = unsafe { libc::mount(kind.as_ptr(), at.as_ptr(), kind.as_ptr(), 0, options.as_ptr().cast()) };
+            (mounted == 0).then_some(Self(scratch))
+        }
+
+        fn fill(&self) {
+            let mut file = File::create(self.0.path().join("fill")).expect("a name is left");
+            while std::io::Write::write_all(&mut file, &[1; 4096]).is_ok() {}
+        }
+    }
+
+    impl Drop for Small {
+        fn drop(&mut self) {
+            let at = std::ffi::CString::new(self.0.path().to_str().expect("UTF-8")).expect("no zero byte");
+            // SAFETY: a text that lives longer than the call.
+            unsafe { libc::umount2(at.as_ptr(), libc::MNT_DETACH) };
+        }
+    }
+
+    #[test]
+    fn a_full_file_system_is_a_sentence_and_what_was_written_is_found_again() {
+        let Some(small) = Small::mount(256 * 1024) else {
+            eprintln!("SKIPPED: a full file system needs a tmpfs of its own, and this user may not mount one");
+            return;
+        };
+        let path = small.0.path().join("ledger");
+        let (mut ledger, _) = Ledger::open(&path, [1; 16]).expect("opened");
+        let (line, client) = ledger.add(None, PROCESS, (8, 9), 1000).expect("room");
+        small.fill();
+        let mut refused = None;
+        for added in 1..CAPACITY {
+            match ledger.add(None, PROCESS, (8, 9), 1000) {
+                Ok((line, _)) => ledger.word(line, 0).store(added as u64, Ordering::SeqCst),
+                Err(error) => {
+                    refused = Some((added, error.to_string()));
+                    break;
+                }
+            }
+        }
+        let (added, why) = refused.expect("the file system is full");
+        assert_eq!(added, STEP, "a step was there");
+        assert!(why.contains("No space left") && why.contains("ledger"), "{why}");
+        ledger.remove(line);
+        let (again, _) = ledger.add(None, PROCESS, (8, 9), 1000).expect("its line is free");
+        assert_eq!(again, line);
+        drop(ledger);
+
+        let (ledger, found) = Ledger::open(&path, [1; 16]).expect("a full disk keeps no broker from starting");
+        assert_eq!(found.len(), STEP);
+        assert!(found.iter().all(|(_, entry)| entry.client > client));
+        assert_eq!(ledger.word(found[5].0, 0).load(Ordering::SeqCst), 5);
+        drop(ledger);
+        std::fs::remove_file(&path).expect("removed");
+        small.fill();
+        let error = Ledger::open(&path, [1; 16]).expect_err("no room for its head");
+        assert!(error.to_string().contains("ledger: No space left"), "{error}");
     }
 }

@@ -13,7 +13,7 @@ use partage_broker::host::nvml_helper;
 use partage_broker::host::proc::Proc;
 use partage_broker::server::{Server, now, raise_descriptor_limit};
 use partage_broker::state_driver::{Parts, StateDriver};
-use partage_broker::{log, notify};
+use partage_broker::{inherited, log, notify};
 use partage_protocol::units::SECOND_NS;
 use tracing::{info, warn};
 
@@ -49,12 +49,15 @@ struct Arguments {
     /// Talk to NVML for a broker at the other end of standard input
     #[arg(long, hide = true)]
     nvml_helper: bool,
+    /// With --nvml-helper: where a command found the driver's libraries
+    #[arg(long, hide = true, value_name = "FILE")]
+    driver_file: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if arguments.nvml_helper {
-        nvml_helper::serve();
+        nvml_helper::serve(arguments.driver_file.as_deref());
         return ExitCode::SUCCESS;
     }
     match serve(&arguments) {
@@ -79,6 +82,12 @@ fn serve(arguments: &Arguments) -> Result<(), Error> {
         Kind::Private => Config::default(),
     };
     let path = arguments.socket_dir.clone().unwrap_or_else(|| default_directory(kind));
+    // A service manager's limits are meant; the first shell's are not meant for all later jobs.
+    let notes = if kind == Kind::Private {
+        inherited::shed()
+    } else {
+        Vec::new()
+    };
     let directory = SocketDir::prepare(&path, kind)?;
     let Some(_lock) = directory.lock()? else {
         // Somebody else's broker serves here already: what the starter wanted.
@@ -90,20 +99,27 @@ fn serve(arguments: &Arguments) -> Result<(), Error> {
     let version = concat!(env!("PARTAGE_VERSION"), " (", env!("PARTAGE_COMMIT"), ")");
     info!(version, kind = kind.word(), directory = %directory.path().display(), descriptors, "starting");
 
+    for note in &notes {
+        warn!(note, "inherited");
+    }
+
     let private_exit = (kind == Kind::Private).then_some(IDLE_EXIT_SECONDS);
     let parts = Parts {
         directory: directory.clone(),
         config,
         processes: Box::new(Proc),
         random,
+        notes,
         idle_exit_ns: arguments
             .idle_exit
             .or(private_exit)
             .map(|seconds| seconds.saturating_mul(SECOND_NS)),
     };
     let driver = StateDriver::start(parts, now())?;
-    let gpu = Nvml::new(HelperCommand::own())?;
-    let mut server = Server::new(driver, gpu, &directory)?;
+    // A host's broker is told nothing by its users.
+    let driver_file = (kind == Kind::Private).then(|| directory.driver_file());
+    let gpu = Nvml::new(HelperCommand::own(driver_file.as_deref()))?;
+    let server = Server::new(driver, gpu, &directory)?;
     if let Err(error) = notify::notify(std::env::var_os("NOTIFY_SOCKET"), "READY=1") {
         warn!(%error, "the service manager was not told");
     }

@@ -6,14 +6,15 @@
 //! that no one can take mapped memory away (SIGBUS). What the client writes is a hint.
 
 use std::fs::{File, OpenOptions};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use nix::sys::stat::{FileStat, fstat};
 use partage_protocol::gate::{OPEN, TimePages, UNBOUNDED};
 use partage_protocol::page::{
     BROKER_MAGIC, BrokerPage, CLIENT_BYTES, CLIENT_MAGIC, ClientFile, ClientPage, LAYOUT, PAGE_BYTES,
@@ -105,7 +106,7 @@ impl PagePair {
         let pair = Self {
             broker: Mapped::new(&broker_file)?,
             client: Mapped::new(&client_file)?,
-            inodes: [inode(&broker_file)?, inode(&client_file)?],
+            inodes: [inode(broker_file.as_fd())?, inode(client_file.as_fd())?],
         };
         pair.client().head.layout.store(LAYOUT, Ordering::Relaxed);
         pair.client().head.magic.store(CLIENT_MAGIC, Ordering::Release);
@@ -119,7 +120,7 @@ impl PagePair {
         head.client.store(client.0, Ordering::Relaxed);
         head.epoch.store(epoch, Ordering::Relaxed);
         head.magic.store(BROKER_MAGIC, Ordering::Release);
-        let read_only = reopen(&broker_file, false)?;
+        let read_only = reopen(broker_file.as_fd(), false)?;
         Ok((pair, [read_only.into(), client_file.into()]))
     }
 
@@ -127,19 +128,17 @@ impl PagePair {
     ///
     /// # Errors
     /// [`PageError::Foreign`] when they are not those.
-    pub fn take_back(descriptors: [OwnedFd; 2], client: ClientId) -> Result<Self, PageError> {
-        let files = descriptors.map(File::from);
-        for (file, length) in files.iter().zip([PAGE_BYTES, CLIENT_BYTES]) {
-            verify(file, length)?;
-        }
-        if files[0].metadata().map_err(io("look at"))?.uid() != nix::unistd::geteuid().as_raw() {
+    pub fn take_back(descriptors: [BorrowedFd<'_>; 2], client: ClientId) -> Result<Self, PageError> {
+        let [broker, own] = descriptors;
+        if verify(broker, PAGE_BYTES)?.st_uid != nix::unistd::geteuid().as_raw() {
             return Err(PageError::Foreign("was not made by this broker's user"));
         }
-        let broker_file = reopen(&files[0], true)?;
+        verify(own, CLIENT_BYTES)?;
+        let broker_file = reopen(broker, true)?;
         let pair = Self {
             broker: Mapped::new(&broker_file)?,
-            client: Mapped::new(&files[1])?,
-            inodes: [inode(&files[0])?, inode(&files[1])?],
+            client: Mapped::new(&own)?,
+            inodes: [inode(broker)?, inode(own)?],
         };
         let head = &pair.broker().head;
         let is_ours = head.magic.load(Ordering::Acquire) == BROKER_MAGIC
@@ -155,13 +154,10 @@ impl PagePair {
         }
     }
 
-    /// Are these descriptors the very pages that are mapped here?
+    /// Are these the very files that are mapped here?
     #[must_use]
-    pub fn are_these(&self, descriptors: &[OwnedFd; 2]) -> bool {
-        descriptors
-            .iter()
-            .zip(&self.inodes)
-            .all(|(fd, known)| nix::sys::stat::fstat(fd).is_ok_and(|facts| (facts.st_dev, facts.st_ino) == *known))
+    pub fn are_these(&self, other: &Self) -> bool {
+        self.inodes == other.inodes
     }
 
     /// The page that only we write.
@@ -225,44 +221,50 @@ fn sealed_file(name: &str, length: usize) -> Result<File, PageError> {
     nix::sys::stat::fchmod(&fd, nix::sys::stat::Mode::S_IRUSR | nix::sys::stat::Mode::S_IWUSR)
         .map_err(system("protect"))?;
     nix::unistd::ftruncate(&fd, length as i64).map_err(system("size"))?;
+    // Of the words that every client has, the memory now. What is behind them is touched where time is measured alone, and
+    // memory files are on no file system that could be full.
+    let first = length.min(PAGE_BYTES) as i64;
+    nix::fcntl::posix_fallocate(&fd, 0, first).map_err(system("find memory for"))?;
     fcntl(&fd, FcntlArg::F_ADD_SEALS(SEALS)).map_err(system("seal"))?;
     Ok(File::from(fd))
 }
 
-fn verify(file: &File, length: usize) -> Result<(), PageError> {
-    let facts = file.metadata().map_err(io("look at"))?;
-    if facts.len() != length as u64 || !facts.is_file() {
-        return Err(PageError::Foreign("has another size"));
-    }
-    // Only memory files have seals at all; another file answers EINVAL.
+/// The seals come first: only memory files have them, and only of those is it known that nothing about them waits.
+fn verify(file: BorrowedFd<'_>, length: usize) -> Result<FileStat, PageError> {
+    // Another file answers EINVAL.
     let seals = fcntl(file, FcntlArg::F_GET_SEALS).map_err(|_| PageError::Foreign("is no memory file"))?;
     let seals = SealFlag::from_bits_retain(seals);
     if !seals.contains(SEALS) || seals.intersects(FATAL_SEALS) {
         return Err(PageError::Foreign("is not sealed as ours are"));
     }
-    Ok(())
+    let facts = fstat(file).map_err(system("look at"))?;
+    if facts.st_size != length as i64 || facts.st_mode & libc::S_IFMT != libc::S_IFREG {
+        return Err(PageError::Foreign("has another size"));
+    }
+    Ok(facts)
 }
 
-fn reopen(file: &File, writable: bool) -> Result<File, PageError> {
+/// By the calling thread's own table: the one that takes pages back is not the process's.
+fn reopen(file: BorrowedFd<'_>, writable: bool) -> Result<File, PageError> {
     OpenOptions::new()
         .read(true)
         .write(writable)
         .custom_flags(libc::O_CLOEXEC)
-        .open(format!("/proc/self/fd/{}", file.as_raw_fd()))
+        .open(format!("/proc/thread-self/fd/{}", file.as_raw_fd()))
         .map_err(io("reopen"))
 }
 
-fn inode(file: &File) -> Result<Inode, PageError> {
-    let facts = file.metadata().map_err(io("look at"))?;
-    Ok((facts.dev(), facts.ino()))
+fn inode(file: BorrowedFd<'_>) -> Result<Inode, PageError> {
+    let facts = fstat(file).map_err(system("look at"))?;
+    Ok((facts.st_dev, facts.st_ino))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn duplicate(fds: &[OwnedFd; 2]) -> [OwnedFd; 2] {
-        [fds[0].try_clone().expect("cloned"), fds[1].try_clone().expect("cloned")]
+    fn lent(fds: &[OwnedFd; 2]) -> [BorrowedFd<'_>; 2] {
+        [fds[0].as_fd(), fds[1].as_fd()]
     }
 
     #[test]
@@ -276,8 +278,8 @@ mod tests {
         assert_eq!(refused.err(), Some(nix::Error::EACCES));
         assert_eq!(nix::unistd::ftruncate(&fds[1], 0), Err(nix::Error::EPERM));
 
-        let again = PagePair::take_back(duplicate(&fds), ClientId(7)).expect("taken back");
-        assert!(again.are_these(&fds) && pair.are_these(&fds));
+        let again = PagePair::take_back(lent(&fds), ClientId(7)).expect("taken back");
+        assert!(again.are_these(&pair) && !again.are_these(&PagePair::create(ClientId(7), 1).expect("made").0));
         assert_eq!(again.granted(2).load(Ordering::SeqCst), 99);
         again.granted(2).store(5, Ordering::SeqCst);
         assert_eq!(pair.granted(2).load(Ordering::SeqCst), 5);
@@ -286,14 +288,14 @@ mod tests {
     #[test]
     fn foreign_files_and_other_clients_pages_are_refused() {
         let (_pair, fds) = PagePair::create(ClientId(7), 1).expect("made");
-        assert!(PagePair::take_back(duplicate(&fds), ClientId(8)).is_err());
-        let [a, b] = duplicate(&fds);
+        assert!(PagePair::take_back(lent(&fds), ClientId(8)).is_err());
+        let [a, b] = lent(&fds);
         assert!(PagePair::take_back([b, a], ClientId(7)).is_err(), "swapped");
-        let plain = || OwnedFd::from(File::open("/proc/self/exe").expect("there"));
-        assert!(PagePair::take_back([plain(), plain()], ClientId(7)).is_err());
+        let plain = File::open("/proc/self/exe").expect("there");
+        assert!(PagePair::take_back([plain.as_fd(), plain.as_fd()], ClientId(7)).is_err());
         let unsealed = memfd_create("x", MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING).expect("made");
         nix::unistd::ftruncate(&unsealed, PAGE_BYTES as i64).expect("sized");
-        let [a, _] = duplicate(&fds);
-        assert!(PagePair::take_back([a, unsealed], ClientId(7)).is_err());
+        let [a, _] = lent(&fds);
+        assert!(PagePair::take_back([a, unsealed.as_fd()], ClientId(7)).is_err());
     }
 }

@@ -133,6 +133,7 @@ mod tests {
             default_scope: None,
             environment: String::new(),
             is_strict: true,
+            is_quiet: false,
             devices: vec![Placement {
                 device: DeviceUuid::parse("GPU-00000000-0000-0000-0000-00000000000a").expect("a UUID"),
                 limit: Some(5),

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The command line's JSON requests: who asks, what the policy is told, and what is answered from the state.
 
-use partage_policy::{Caller, Change, Event, Process, Run, TargetQuery, Ticket};
-use partage_protocol::admin::{AuditView, BrokerView, ErrorCode, ErrorView, Reply, Request, RunRequest, UnmanagedView};
+use partage_policy::{Caller, Change, Event, Process, Run, TargetQuery, Ticket, job_number};
+use partage_protocol::admin::{
+    AuditView, BrokerView, ErrorCode, ErrorView, JobView, Reply, Request, RunRequest, UnmanagedView,
+};
+use partage_protocol::frame;
+use partage_protocol::units::JobId;
 use tracing::{debug, info};
 
 use crate::attach::Hold;
@@ -13,6 +17,11 @@ use crate::state_driver::{Effect, Now, Peer, StateDriver};
 
 /// Bytes of a command that a job's record keeps, for its owner's eyes in `ps`.
 const SHOWN_COMMAND: usize = 4096;
+
+/// Bytes of jobs in one answer to `ps`; more go into further ones. With the longest labels and commands a thousand jobs
+/// take four times what a document may hold, and one job with all the clients that it may have a fifth of it: there is
+/// always room for the processes of no job, which come with the first page.
+const PAGE: usize = frame::MAX_DOCUMENT / 4;
 
 /// A `run` that waits until the devices are known.
 #[derive(Debug)]
@@ -41,6 +50,9 @@ impl StateDriver {
         };
         debug!(uid = peer.uid, pid = peer.pid, ?request, "request");
         let caller = self.caller(&peer, process);
+        if matches!(request, Request::Ps { .. } | Request::Get { .. } | Request::Why { .. }) {
+            self.look_who_is_stopped(now);
+        }
         match request {
             Request::Run(request) => {
                 self.tickets.insert(to);
@@ -58,8 +70,20 @@ impl StateDriver {
                     self.held.push_back(Hold::Run(Box::new(run)));
                 }
             }
-            Request::Ps { all } => {
-                let mut reply = self.policy.ps(&caller, all, &self.clients);
+            Request::Ps { all, after } => {
+                let after = match after.as_deref().map(|text| job_number(text).ok_or(text)).transpose() {
+                    Ok(number) => number.map(JobId),
+                    Err(text) => {
+                        let message = format!("after: {text:?} is no job id, such as j42");
+                        return self.answer(to, Reply::Error(error_view(ErrorCode::Invalid, message, None)));
+                    }
+                };
+                let mut bytes = 0;
+                let fits = |view: &JobView| {
+                    bytes += serde_json::to_vec(view).map_or(0, |text| text.len());
+                    bytes <= PAGE
+                };
+                let mut reply = self.policy.ps_page(&caller, (all, after), &self.clients, fits);
                 if let Reply::Ps { unmanaged, .. } = &mut reply {
                     self.name_unmanaged(unmanaged, &caller);
                 }
@@ -77,6 +101,7 @@ impl StateDriver {
             Request::Set {
                 target,
                 mem,
+                name,
                 mem_request,
                 terms,
             } => {
@@ -84,6 +109,7 @@ impl StateDriver {
                 let change = Change {
                     mem,
                     mem_request,
+                    name,
                     terms,
                 };
                 let event = Event::Set {
@@ -208,18 +234,17 @@ impl StateDriver {
                 unmanaged: self.config.audit.unmanaged.word().to_owned(),
                 tolerance_bytes: self.config.audit.tolerance,
             },
+            notes: self.notes.clone(),
         }
     }
 
     fn send_events(&mut self, to: ConnectionId, caller: &Caller, follow: bool) {
-        for event in self.events.iter() {
-            let view = event.for_viewer(caller.uid, caller.is_admin);
-            self.effects.push(Effect::Document {
-                to,
-                reply: Box::new(Reply::Event(view)),
-                is_last: false,
-            });
-        }
+        let events = self.events.iter();
+        let packets = events
+            .flat_map(|event| event.packets(caller.uid, caller.is_admin))
+            .cloned()
+            .collect();
+        self.effects.push(Effect::Packets { to, packets });
         if follow {
             self.effects.push(Effect::Follow(to));
         } else {

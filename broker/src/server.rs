@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -17,17 +18,18 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::time::{ClockId, clock_gettime};
 use partage_protocol::admin::Reply;
 use partage_protocol::frame;
-use partage_protocol::message::{DecodeError, MAX_PACKET, ToBroker};
-use partage_protocol::units::SECOND_NS;
+use partage_protocol::message::{DecodeError, Hello, MAX_PACKET, ToBroker};
+use partage_protocol::units::{ClientId, SECOND_NS};
 use tracing::{debug, info, warn};
 
 use crate::connection::{Connection, ConnectionId, Flow, Role};
 use crate::directory::SocketDir;
 use crate::error::Error;
+use crate::foreign::Foreign;
 use crate::host::gpu::Gpu;
 use crate::host::nvml::Nvml;
 use crate::host::pidfd::PidFd;
-use crate::socket::{self, Received};
+use crate::socket::{self, Waiting};
 use crate::state_driver::{Effect, Now, Peer, StateDriver, WatchId};
 use crate::timekeeper::Timekeeper;
 
@@ -37,6 +39,9 @@ pub const HELLO_NS: u64 = 10 * SECOND_NS;
 pub const SILENT_PER_USER: usize = 512;
 /// Commands of one user that wait for replies or follow events.
 const COMMANDS_PER_USER: usize = 2048;
+/// Bytes of replies and events that one user's commands may leave unread, the longest document and some; beyond, the
+/// oldest of those connections goes.
+const UNREAD_PER_USER: usize = frame::MAX_DOCUMENT + frame::MAX_DOCUMENT / 4;
 /// Packets of one connection in one turn of the loop.
 const PACKETS_PER_TURN: usize = 32;
 /// Connections accepted in one turn.
@@ -50,6 +55,7 @@ const TOKEN_CLIENT: u64 = 1;
 const TOKEN_ADMIN: u64 = 2;
 const TOKEN_SIGNAL: u64 = 3;
 const TOKEN_GPU: u64 = 4;
+const TOKEN_FOREIGN: u64 = 5;
 /// Connections and watches count up from here; the lowest bit tells them apart.
 const TOKEN_FIRST: u64 = 16;
 
@@ -66,22 +72,43 @@ pub struct Server {
     /// Silent connections, oldest first.
     silent: BTreeSet<ConnectionId>,
     followers: BTreeSet<ConnectionId>,
+    foreign: Foreign,
+    /// What the connections said whose pages are being checked.
+    checking: BTreeMap<ConnectionId, Box<Hello>>,
+    /// What each user's commands leave unread, in bytes.
+    unread: BTreeMap<u32, usize>,
     last_connection: u64,
     accept_again_ns: Option<u64>,
     is_leaving: bool,
 }
 
-/// The time now.
+/// The time now, by the machine's clocks: clients may be in another time namespace.
 #[must_use]
 pub fn now() -> Now {
+    static AHEAD_NS: OnceLock<i64> = OnceLock::new();
+    let ahead_ns = *AHEAD_NS.get_or_init(|| clock_offset_ns().unwrap_or(0));
     let monotonic = clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |time| {
-        (time.tv_sec() as u64).saturating_mul(SECOND_NS) + time.tv_nsec() as u64
+        let own = (time.tv_sec() as u64).saturating_mul(SECOND_NS) + time.tv_nsec() as u64;
+        own.wrapping_sub(ahead_ns as u64)
     });
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Now {
         ns: monotonic,
         unix_ns: u64::try_from(unix.as_nanos()).unwrap_or(u64::MAX),
     }
+}
+
+/// By how much the monotonic clock of this process's time namespace is ahead of the machine's.
+fn clock_offset_ns() -> Option<i64> {
+    let offsets = std::fs::read_to_string("/proc/self/timens_offsets").ok()?;
+    let words = offsets.lines().find_map(|line| line.strip_prefix("monotonic"))?;
+    let (seconds, nanoseconds) = words.trim().split_once(char::is_whitespace)?;
+    let seconds: i64 = seconds.parse().ok()?;
+    let nanoseconds: i64 = nanoseconds.trim().parse().ok()?;
+    // The offsets are those of the children, which may be born into another namespace.
+    let is_same =
+        std::fs::read_link("/proc/self/ns/time").ok()? == std::fs::read_link("/proc/self/ns/time_for_children").ok()?;
+    is_same.then(|| seconds.saturating_mul(SECOND_NS as i64).saturating_add(nanoseconds))
 }
 
 /// Raises the limit of open descriptors as far as the hard limit lets. Answers the new limit.
@@ -102,7 +129,7 @@ impl Server {
     ///
     /// # Errors
     /// [`Error`] when a socket cannot be made.
-    pub fn new(driver: StateDriver, gpu: Nvml, directory: &SocketDir) -> Result<Self, Error> {
+    pub fn new(mut driver: StateDriver, gpu: Nvml, directory: &SocketDir) -> Result<Self, Error> {
         let is_managed = directory.kind() == crate::directory::Kind::Managed;
         let (client_mode, admin_mode) = if is_managed { (0o666, 0o660) } else { (0o600, 0o600) };
         let mut mask = SigSet::empty();
@@ -112,7 +139,15 @@ impl Server {
         mask.thread_block().map_err(Error::system("block signals"))?;
         let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
             .map_err(Error::system("watch signals"))?;
+        // Before anybody can connect.
+        let foreign = Foreign::start()?;
+        if let Some(note) = foreign.note() {
+            warn!(note, "refused");
+            driver.notes.push(note.to_owned());
+        }
         let admin_listener = socket::listen(&directory.admin_socket(), admin_mode)?;
+        // Its connections have it from there: no command sends descriptors.
+        socket::refuse_descriptors(admin_listener.as_fd());
         if is_managed {
             give_to_group(&directory.admin_socket());
         }
@@ -128,6 +163,7 @@ impl Server {
         add(admin_listener.as_fd(), TOKEN_ADMIN)?;
         add(signals.as_fd(), TOKEN_SIGNAL)?;
         add(gpu.descriptor(), TOKEN_GPU)?;
+        add(foreign.bell(), TOKEN_FOREIGN)?;
         Ok(Self {
             driver,
             gpu,
@@ -139,6 +175,9 @@ impl Server {
             connections: BTreeMap::new(),
             silent: BTreeSet::new(),
             followers: BTreeSet::new(),
+            foreign,
+            checking: BTreeMap::new(),
+            unread: BTreeMap::new(),
             last_connection: 0,
             accept_again_ns: None,
             is_leaving: false,
@@ -149,7 +188,7 @@ impl Server {
     ///
     /// # Errors
     /// [`Error::System`] when epoll itself fails.
-    pub fn run(&mut self) -> Result<(), Error> {
+    pub fn run(mut self) -> Result<(), Error> {
         let mut events = [EpollEvent::empty(); 128];
         while !self.is_leaving {
             let time = now();
@@ -206,7 +245,9 @@ impl Server {
         let silent = silent.map_or(u64::MAX, |connection| connection.since_ns + HELLO_NS);
         let gpu = self.gpu.deadline_ns().unwrap_or(u64::MAX);
         let accept = self.accept_again_ns.unwrap_or(u64::MAX);
-        let due = self.driver.deadline_ns().min(silent).min(gpu).min(accept);
+        let checking = self.checking.keys().filter_map(|id| self.connections.get(id));
+        let checking = checking.fold(u64::MAX, |due, connection| due.min(connection.since_ns + HELLO_NS));
+        let due = self.driver.deadline_ns().min(silent).min(checking).min(gpu).min(accept);
         // Rounded up: waking a millisecond early would spin until the time has come.
         let wait_ms = due.saturating_sub(now.ns).div_ceil(1_000_000).min(60_000);
         EpollTimeout::try_from(wait_ms as i32).unwrap_or(EpollTimeout::ZERO)
@@ -219,6 +260,7 @@ impl Server {
             TOKEN_SIGNAL => self.take_signals(),
             // Its events are taken at the start of the turn.
             TOKEN_GPU => {}
+            TOKEN_FOREIGN => self.take_checked(now),
             token if token % 2 == 0 => self.driver.ended(WatchId((token - TOKEN_FIRST) / 2), now),
             token => {
                 let id = ConnectionId((token - TOKEN_FIRST) / 2);
@@ -286,11 +328,11 @@ impl Server {
     }
 
     fn add_connection(&mut self, fd: OwnedFd, is_admin: bool, now: Now) {
-        let Ok((pid, uid)) = socket::credentials(&fd) else {
-            return;
-        };
         self.last_connection += 1;
         let id = ConnectionId(self.last_connection);
+        let Ok((pid, uid)) = socket::credentials(&fd) else {
+            return self.foreign.close(id, 0, fd);
+        };
         let of_user = self
             .silent
             .iter()
@@ -301,7 +343,7 @@ impl Server {
         }
         let event = EpollEvent::new(EpollFlags::EPOLLIN, TOKEN_FIRST + id.0 * 2 + 1);
         if self.epoll.add(&fd, event).is_err() {
-            return;
+            return self.foreign.close(id, uid, fd);
         }
         self.connections
             .insert(id, Connection::new(fd, pid, uid, is_admin, now.ns));
@@ -311,9 +353,18 @@ impl Server {
     fn close_the_silent(&mut self, now: Now) {
         while let Some(id) = self.silent.first().copied() {
             match self.connections.get(&id) {
-                Some(connection) if now.ns < connection.since_ns + HELLO_NS => return,
+                Some(connection) if now.ns < connection.since_ns + HELLO_NS => break,
                 _ => self.close(id, now),
             }
+        }
+        // The porter had no descriptor left for it, or its user's workers hang: nobody answers it.
+        let is_late = |id: &&ConnectionId| {
+            let connection = self.connections.get(id);
+            connection.is_none_or(|connection| now.ns >= connection.since_ns + HELLO_NS)
+        };
+        for id in self.checking.keys().filter(is_late).copied().collect::<Vec<_>>() {
+            debug!(connection = id.0, "closed: its pages were not checked in time");
+            self.close(id, now);
         }
     }
 
@@ -323,33 +374,74 @@ impl Server {
             let Some(connection) = self.connections.get(&id) else {
                 return;
             };
-            match socket::receive(connection.socket.as_fd(), &mut buffer) {
-                Received::Packet(length, descriptors) => {
-                    if let Err(why) = self.take_packet(id, &buffer[..length], descriptors, now) {
-                        debug!(connection = id.0, why, "closed");
-                        self.close(id, now);
-                        return;
-                    }
-                    self.perform(now);
-                }
-                Received::Nothing => return,
-                Received::Closed => return self.close(id, now),
+            if connection.role == Role::Checking {
+                return;
             }
+            let taken = match socket::receive_plain(connection.socket.as_fd(), &mut buffer) {
+                Waiting::Packet(length) => self.take_packet(id, &buffer[..length], now),
+                Waiting::WithDescriptors(length) => self.check_pages(id, &buffer[..length], now),
+                Waiting::Nothing => return,
+                Waiting::Closed => return self.close(id, now),
+            };
+            if let Err(why) = taken {
+                debug!(connection = id.0, why, "closed");
+                return self.close(id, now);
+            }
+            self.perform(now);
         }
     }
 
-    fn take_packet(
-        &mut self,
-        id: ConnectionId,
-        packet: &[u8],
-        descriptors: Vec<OwnedFd>,
-        now: Now,
-    ) -> Result<(), String> {
+    /// A packet that came with descriptors: only a client that comes back sends any, its pages, and first of all.
+    fn check_pages(&mut self, id: ConnectionId, packet: &[u8], now: Now) -> Result<(), String> {
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return Ok(());
+        };
+        let hello = match ToBroker::decode(packet) {
+            Ok(ToBroker::Hello(hello)) if connection.role == Role::Silent && hello.client != 0 => hello,
+            _ => return Err("descriptors that nobody asked for".to_owned()),
+        };
+        connection.since_ns = now.ns;
+        // Not even its end is told meanwhile: it would be told again and again.
+        let is_left = self.epoll.delete(&connection.socket).is_ok();
+        let client = ClientId(hello.client);
+        if !is_left
+            || !self
+                .foreign
+                .check(id, connection.uid, client, connection.socket.as_fd())
+        {
+            return Err("its pages cannot be checked".to_owned());
+        }
+        self.checking.insert(id, Box::new(hello));
+        self.set_role(id, Role::Checking);
+        Ok(())
+    }
+
+    /// Goes on with the clients whose pages were checked.
+    fn take_checked(&mut self, now: Now) {
+        for checked in self.foreign.checked() {
+            let id = checked.connection;
+            let (Some(hello), Some(connection)) = (self.checking.remove(&id), self.connections.get(&id)) else {
+                continue;
+            };
+            let event = EpollEvent::new(EpollFlags::EPOLLIN, TOKEN_FIRST + id.0 * 2 + 1);
+            if self.epoll.add(&connection.socket, event).is_err() {
+                self.close(id, now);
+                continue;
+            }
+            self.set_role(id, Role::Client);
+            if let Some(peer) = self.peer(id) {
+                self.driver.hello(peer, *hello, Some(checked.pages), now);
+            }
+            self.perform(now);
+        }
+    }
+
+    fn take_packet(&mut self, id: ConnectionId, packet: &[u8], now: Now) -> Result<(), String> {
         let Some(connection) = self.connections.get_mut(&id) else {
             return Ok(());
         };
         match connection.role {
-            Role::Closing => Ok(()),
+            Role::Closing | Role::Checking => Ok(()),
             Role::Command | Role::Follower => Err("a command spoke twice".to_owned()),
             Role::Silent if frame::is_json(packet) => {
                 let Some(document) = connection.assemble(packet)? else {
@@ -373,7 +465,7 @@ impl Server {
                 Ok(ToBroker::Hello(hello)) => {
                     self.set_role(id, Role::Client);
                     if let Some(peer) = self.peer(id) {
-                        self.driver.hello(peer, hello, descriptors, now);
+                        self.driver.hello(peer, hello, None, now);
                     }
                     Ok(())
                 }
@@ -395,6 +487,10 @@ impl Server {
     fn set_role(&mut self, id: ConnectionId, role: Role) {
         self.silent.remove(&id);
         if let Some(connection) = self.connections.get_mut(&id) {
+            if connection.role == Role::Silent && role != Role::Silent {
+                // All that it may have to send with descriptors was sent.
+                socket::refuse_descriptors(connection.socket.as_fd());
+            }
             connection.role = role;
         }
     }
@@ -413,8 +509,14 @@ impl Server {
     fn close(&mut self, id: ConnectionId, now: Now) {
         self.silent.remove(&id);
         self.followers.remove(&id);
-        // Closing the descriptor takes it out of the set.
-        if self.connections.remove(&id).is_some() {
+        let is_checking = self.checking.remove(&id).is_some();
+        if let Some(connection) = self.connections.remove(&id) {
+            if !is_checking {
+                // Closing would take it out too late: the porter has it open for a moment.
+                let _ = self.epoll.delete(&connection.socket);
+            }
+            self.count_unread(connection.uid, connection.counted_unread, 0);
+            self.foreign.close(id, connection.uid, connection.socket);
             self.driver.closed(id, now);
         }
     }
@@ -427,6 +529,16 @@ impl Server {
     }
 
     fn follow_flow(&mut self, id: ConnectionId, flow: Flow, now: Now) {
+        let Some(connection) = self.connections.get_mut(&id) else {
+            return;
+        };
+        let uid = connection.uid;
+        let unread = match connection.role {
+            Role::Client => 0,
+            _ => connection.unsent_bytes(),
+        };
+        let counted = std::mem::replace(&mut connection.counted_unread, unread);
+        self.count_unread(uid, counted, unread);
         let Some(connection) = self.connections.get(&id) else {
             return;
         };
@@ -439,6 +551,47 @@ impl Server {
         };
         let mut event = EpollEvent::new(flags, TOKEN_FIRST + id.0 * 2 + 1);
         if self.epoll.modify(&connection.socket, &mut event).is_err() {
+            self.close(id, now);
+        }
+        if flow == Flow::Waiting {
+            self.bound_unread(uid, now);
+        }
+    }
+
+    /// Of one connection of this user, so much was unread and now is.
+    fn count_unread(&mut self, uid: u32, was: usize, is: usize) {
+        let sum = self.unread.get(&uid).copied().unwrap_or(0).saturating_sub(was) + is;
+        if sum == 0 {
+            self.unread.remove(&uid);
+        } else {
+            self.unread.insert(uid, sum);
+        }
+    }
+
+    /// Closes the oldest of a user's commands that do not read, as long as together they leave too much unread. One alone
+    /// is bounded by itself.
+    fn bound_unread(&mut self, uid: u32, now: Now) {
+        // Asked for each event and follower: only what is too much is worth a walk through all connections.
+        if self.unread.get(&uid).is_none_or(|sum| *sum <= UNREAD_PER_USER) {
+            return;
+        }
+        let is_theirs = |connection: &Connection| connection.uid == uid && connection.role != Role::Client;
+        let theirs = self.connections.iter().filter(|(_, connection)| is_theirs(connection));
+        let mut unread: Vec<(ConnectionId, usize)> = theirs
+            .map(|(id, connection)| (*id, connection.unsent_bytes()))
+            .filter(|(_, bytes)| *bytes > 0)
+            .collect();
+        let mut sum: usize = unread.iter().map(|(_, bytes)| bytes).sum();
+        unread.pop();
+        for (id, bytes) in unread {
+            if sum <= UNREAD_PER_USER {
+                return;
+            }
+            sum -= bytes;
+            debug!(
+                connection = id.0,
+                uid, "closed: its user's commands leave too much unread"
+            );
             self.close(id, now);
         }
     }
@@ -468,6 +621,12 @@ impl Server {
                     self.follow_flow(to, flow, now);
                 }
             }
+            Effect::Packets { to, packets } => {
+                if let Some(connection) = self.connections.get_mut(&to) {
+                    let flow = connection.send_packets(packets);
+                    self.follow_flow(to, flow, now);
+                }
+            }
             Effect::Document { to, reply, is_last } => self.send_document(to, &reply, is_last, now),
             Effect::Follow(to) => {
                 self.set_role(to, Role::Follower);
@@ -489,9 +648,10 @@ impl Server {
             }
             Effect::Publish(event) => {
                 for to in self.followers.clone() {
-                    if let Some(connection) = self.connections.get(&to) {
-                        let view = event.for_viewer(connection.uid, connection.is_admin);
-                        self.send_document(to, &Reply::Event(view), false, now);
+                    if let Some(connection) = self.connections.get_mut(&to) {
+                        let packets = event.packets(connection.uid, connection.is_admin);
+                        let flow = connection.send_packets(packets.iter().cloned());
+                        self.follow_flow(to, flow, now);
                     }
                 }
             }
@@ -513,12 +673,18 @@ impl Server {
         }
     }
 
-    /// Lets go of the sockets; state, jobs and clients stay for the next broker.
-    fn finish(&mut self) {
+    /// Lets go of everything but the sockets, which end with the process: to close a connection here could wait for
+    /// whoever left descriptors in it. State, jobs and clients stay for the next broker.
+    fn finish(mut self) {
         for connection in self.connections.values_mut() {
             connection.flush();
         }
-        self.connections.clear();
+        std::mem::forget((
+            self.connections,
+            self.client_listener,
+            self.admin_listener,
+            self.foreign,
+        ));
     }
 }
 

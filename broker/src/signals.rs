@@ -7,6 +7,7 @@ use std::io::Write;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 
 use partage_policy::{Process, Signal};
+use partage_protocol::shown::shown;
 use partage_protocol::units::JobId;
 use tracing::{info, warn};
 
@@ -79,30 +80,40 @@ impl StateDriver {
         before.is_some()
             && before.map(|stat| stat.id) == self.processes.stat(pid).map(|stat| stat.id)
             && held.signal(signal)
+            // A stopped process takes SIGTERM only once it goes on.
+            && (signal != libc::SIGTERM || held.signal(libc::SIGCONT))
     }
 
     /// Writes a line to the terminal that the job's first process was started on, if that is still its owner's.
     pub(crate) fn tell(&mut self, job: JobId, text: &str) {
         let Some(record) = self.jobs.get(&job) else { return };
-        let Some(stat) = record
+        let alive = record
             .first
-            .and_then(|first| self.processes.stat(first.pid).filter(|stat| stat.id == first))
+            .and_then(|first| self.processes.stat(first.pid).filter(|stat| stat.id == first));
+        // One that has ended has no terminal any more; the one that it was started on may still be its owner's.
+        let remembered = || self.terminals.get(&job).copied();
+        let Some(number) = alive
+            .map(|stat| stat.terminal)
+            .filter(|number| *number != 0)
+            .or_else(remembered)
         else {
             return;
         };
-        let Some(path) = terminal_path(stat.terminal) else {
+        let Some(path) = terminal_path(number) else {
             return;
         };
         let flags = libc::O_NOCTTY | libc::O_NONBLOCK | libc::O_CLOEXEC | libc::O_NOFOLLOW;
         let opened = OpenOptions::new().write(true).custom_flags(flags).open(&path);
         let Ok(mut terminal) = opened else { return };
         let is_theirs = terminal.metadata().is_ok_and(|facts| {
-            facts.file_type().is_char_device() && facts.rdev() == stat.terminal && facts.uid() == record.uid
+            facts.file_type().is_char_device() && facts.rdev() == number && facts.uid() == record.uid
         });
         if !is_theirs {
             return;
         }
-        if let Err(error) = terminal.write_all(format!("partage: {text}\r\n").as_bytes()) {
+        let text = shown(text);
+        // From the line's beginning: a prompt may stand there already.
+        if let Err(error) = terminal.write_all(format!("\rpartage: {text}\r\n").as_bytes()) {
             warn!(%job, %error, "a line could not be said on the job's terminal");
         }
     }

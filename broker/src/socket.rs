@@ -67,7 +67,63 @@ pub enum Received {
     Closed,
 }
 
-/// Reads one packet into `buffer`.
+/// What waits at a connection, as the event loop reads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// A whole packet of this length was taken.
+    Packet(usize),
+    /// A whole packet of this length, which came with descriptors: it waits still, and its descriptors with it.
+    WithDescriptors(usize),
+    /// Nothing now.
+    Nothing,
+    /// The other end closed, or sent what cannot be a packet of ours.
+    Closed,
+}
+
+/// Reads one packet into `buffer` and takes it if no descriptor came with it. Looked at first: to take descriptors is to
+/// have to close them.
+pub fn receive_plain(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Waiting {
+    let look = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
+    let mut slices = [IoSliceMut::new(buffer)];
+    let (length, flags) = match socket::recvmsg::<()>(fd.as_raw_fd(), &mut slices, None, look) {
+        Ok(message) => (message.bytes, message.flags),
+        Err(nix::Error::EAGAIN | nix::Error::EINTR) => return Waiting::Nothing,
+        Err(_) => return Waiting::Closed,
+    };
+    if length == 0 || flags.contains(MsgFlags::MSG_TRUNC) {
+        return Waiting::Closed;
+    }
+    // Control data for which no room was given: only descriptors are sent unasked.
+    if flags.contains(MsgFlags::MSG_CTRUNC) {
+        return Waiting::WithDescriptors(length);
+    }
+    match socket::recv(fd.as_raw_fd(), &mut [], MsgFlags::MSG_DONTWAIT) {
+        Ok(_) => Waiting::Packet(length),
+        Err(_) => Waiting::Closed,
+    }
+}
+
+/// `SO_PASSRIGHTS` (Linux 6.16, `asm-generic/socket.h`): may the other end send descriptors?
+const SO_PASSRIGHTS: libc::c_int = 83;
+
+/// Lets the kernel refuse descriptors that are sent here from now on. A kernel that does not know how leaves it to
+/// [`receive_plain`].
+pub fn refuse_descriptors(fd: BorrowedFd<'_>) {
+    let no: libc::c_int = 0;
+    let length = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the pointer is to a live local of the given length.
+    let _ = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PASSRIGHTS,
+            (&raw const no).cast(),
+            length,
+        )
+    };
+}
+
+/// Reads one packet into `buffer` with its descriptors. Not for the event loop: see `foreign.rs`.
 pub fn receive(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Received {
     let mut control = nix::cmsg_space!([RawFd; MAX_DESCRIPTORS]);
     let mut slices = [IoSliceMut::new(buffer)];

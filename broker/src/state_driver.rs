@@ -19,18 +19,19 @@ use partage_policy::{Action, Adoption, Command, EndedJob, Event, JobRecord, Ledg
 use partage_protocol::admin::{EventView, Reply};
 use partage_protocol::message::{self, Answer, MAX_DEVICES, Refused, Welcome};
 use partage_protocol::units::{ClientId, JobId};
-use tracing::{error, info, trace, warn};
+use tracing::{debug, error, info, trace, warn};
 use zerocopy::IntoBytes;
 
 use crate::attach::Hold;
 use crate::clients::{Client, Clients};
 use crate::config::Config;
-use crate::connection::ConnectionId;
+use crate::connection::{ConnectionId, Packet};
 use crate::devices::Devices;
 use crate::directory::{Kind, SocketDir};
 use crate::ended::EndedJobs;
 use crate::error::Error;
 use crate::events::{EventLog, Recorded};
+use crate::flood::{FREE, Flood};
 use crate::host::pidfd::PidFd;
 use crate::host::proc::{Processes, boot_id};
 use crate::ledger::Ledger;
@@ -87,6 +88,13 @@ pub enum Effect {
         /// Nothing follows.
         is_last: bool,
     },
+    /// Send packets that others may be sent too.
+    Packets {
+        /// Where.
+        to: ConnectionId,
+        /// What.
+        packets: Vec<Packet>,
+    },
     /// Send every new event there from now on.
     Follow(ConnectionId),
     /// Close when everything is sent.
@@ -111,6 +119,8 @@ pub struct Parts {
     pub processes: Box<dyn Processes>,
     /// 32 unpredictable bytes.
     pub random: fn() -> [u8; 32],
+    /// Sentences about what the broker inherited and could not shed.
+    pub notes: Vec<String>,
     /// Nanoseconds without job, client or request after which the broker leaves.
     pub idle_exit_ns: Option<u64>,
 }
@@ -123,6 +133,8 @@ pub struct StateDriver {
     pub(crate) jobs: BTreeMap<JobId, JobRecord>,
     /// First processes of live jobs; of nested `run`s in one process the newest.
     pub(crate) first: BTreeMap<Process, JobId>,
+    /// The terminals that jobs were started on: their ends are told there when nothing of them is left to ask.
+    pub(crate) terminals: BTreeMap<JobId, u64>,
     pub(crate) store: Store,
     pub(crate) ended_jobs: EndedJobs,
     pub(crate) directory: SocketDir,
@@ -131,6 +143,9 @@ pub struct StateDriver {
     pub(crate) users: Users,
     pub(crate) random: fn() -> [u8; 32],
     pub(crate) events: EventLog,
+    flood: Flood,
+    /// What the broker inherited and could not shed, and what the system refuses it.
+    pub(crate) notes: Vec<String>,
     /// Connections on which a reply is owed.
     pub(crate) tickets: BTreeSet<ConnectionId>,
     /// What waits until the devices are known.
@@ -145,6 +160,8 @@ pub struct StateDriver {
     /// When the timekeeper's view is wanted again, and whether the last one held anything.
     pub(crate) times_at_ns: u64,
     pub(crate) has_times: bool,
+    /// Jobs whose processes are all stopped, as last told.
+    stopped: BTreeSet<JobId>,
     todo: VecDeque<Event>,
 }
 
@@ -182,6 +199,7 @@ impl StateDriver {
             devices: Devices::default(),
             jobs: BTreeMap::new(),
             first: BTreeMap::new(),
+            terminals: BTreeMap::new(),
             store,
             ended_jobs,
             directory: parts.directory,
@@ -190,6 +208,8 @@ impl StateDriver {
             users: Users::default(),
             random: parts.random,
             events: EventLog::default(),
+            flood: Flood::default(),
+            notes: parts.notes,
             tickets: BTreeSet::new(),
             held: VecDeque::new(),
             started: now,
@@ -201,6 +221,7 @@ impl StateDriver {
             idle_since_ns: None,
             times_at_ns: 0,
             has_times: false,
+            stopped: BTreeSet::new(),
             todo: VecDeque::new(),
         };
         driver.adopt(found.jobs, ended, &lines, now);
@@ -238,6 +259,8 @@ impl StateDriver {
                 devices: self.devices_of(entry.job),
                 connection: None,
                 dying: None,
+                doubt_since_ns: None,
+                was_shown: false,
             };
             self.clients.insert(entry.client, client);
             adoption.clients.push(LedgerClient {
@@ -265,6 +288,15 @@ impl StateDriver {
     /// Tells the policy and does what it says, until there is nothing more to tell.
     pub(crate) fn step(&mut self, now: Now, event: Event) {
         self.policy.set_clock(now.ns, now.unix_ns);
+        // What clients ask while they allocate admits nobody.
+        let is_frequent = matches!(
+            event,
+            Event::Ask { .. } | Event::Usage { .. } | Event::Time(_) | Event::Notice { .. }
+        );
+        if !is_frequent && self.policy.waiting_jobs() > 0 {
+            let waiting: Vec<JobId> = self.policy.queue().collect();
+            self.find_stopped(waiting);
+        }
         self.todo.push_back(event);
         while let Some(event) = self.todo.pop_front() {
             // Tokens are in these: not even a debug log has them.
@@ -273,6 +305,37 @@ impl StateDriver {
                 trace!(?command, "command");
                 self.apply(command, now);
             }
+        }
+    }
+
+    /// Tells the policy which of these jobs are stopped, where that has changed.
+    fn find_stopped(&mut self, jobs: Vec<JobId>) {
+        let is_stopped = |process: &Process| {
+            let stat = self.processes.stat(process.pid);
+            stat.is_some_and(|stat| stat.id == *process && stat.is_stopped)
+        };
+        let mut stopped = self.stopped.clone();
+        for job in jobs {
+            let processes = self.policy.processes(job);
+            match !processes.is_empty() && processes.iter().all(is_stopped) {
+                true => stopped.insert(job),
+                false => stopped.remove(&job),
+            };
+        }
+        if stopped != self.stopped {
+            self.stopped.clone_from(&stopped);
+            self.todo.push_back(Event::Stopped(stopped));
+        }
+    }
+
+    /// Looks which live jobs are stopped, for somebody who wants to know.
+    pub(crate) fn look_who_is_stopped(&mut self, now: Now) {
+        let live: Vec<JobId> = self.policy.live().collect();
+        self.stopped
+            .retain(|job| live.contains(job) || self.policy.queue().any(|waiting| waiting == *job));
+        self.find_stopped(live);
+        if let Some(event) = self.todo.pop_front() {
+            self.step(now, event);
         }
     }
 
@@ -342,6 +405,15 @@ impl StateDriver {
             Action::ShowUnmanaged { device, strangers } => {
                 self.effects.push(Effect::Time(Message::Unmanaged(device, strangers)));
             }
+            Action::CorrectTime {
+                device,
+                charges,
+                over_ns,
+            } => self.effects.push(Effect::Time(Message::Correct {
+                device,
+                charges,
+                over_ns,
+            })),
             Action::ForgetJob(job) => self.forget_job(job),
             Action::RememberJob(ended) => {
                 if let Err(error) = self.ended_jobs.add(&ended) {
@@ -366,12 +438,17 @@ impl StateDriver {
         }
         if let Some(first) = record.first {
             self.first.insert(first, id);
+            let stat = self.processes.stat(first.pid).filter(|stat| stat.id == first);
+            if let Some(stat) = stat.filter(|stat| stat.terminal != 0) {
+                self.terminals.insert(id, stat.terminal);
+            }
         }
         self.jobs.insert(id, record);
     }
 
     fn forget_job(&mut self, job: JobId) {
         self.store.remove(job);
+        self.terminals.remove(&job);
         self.effects.push(Effect::Time(Message::JobGone(job)));
         if let Some(record) = self.jobs.remove(&job)
             && let Some(first) = record.first
@@ -432,7 +509,8 @@ impl StateDriver {
 
     /// Sends `Refused`, after which the connection is of no use.
     pub(crate) fn refuse(&mut self, to: ConnectionId, code: u32, text: &str) {
-        info!(connection = to.0, code, text, "refused");
+        // Not for the usual log: whoever is refused may come again at once, for ever.
+        debug!(connection = to.0, code, text, "refused");
         let mut refused = Refused {
             header: Refused::header(0),
             code,
@@ -464,6 +542,12 @@ impl StateDriver {
     }
 
     pub(crate) fn publish(&mut self, now: Now, kind: &str, job: Option<JobId>, pid: Option<u32>, text: String) {
+        let uid = job.and_then(|job| self.policy.owner(job));
+        let text = match self.flood.count(uid, kind, now.ns) {
+            None => return,
+            Some(number) if number > FREE => format!("{text} (number {number} of this kind within a minute)"),
+            Some(_) => text,
+        };
         info!(kind, job = job.map(|job| job.to_string()), pid, text, "event");
         let view = EventView {
             time_ns: now.unix_ns,
@@ -472,8 +556,7 @@ impl StateDriver {
             pid,
             text,
         };
-        let uid = job.and_then(|job| self.jobs.get(&job)).map(|record| record.uid);
-        let event = Recorded { uid, view };
+        let event = Recorded::new(uid, view);
         self.events.push(event.clone());
         self.effects.push(Effect::Publish(Box::new(event)));
     }
@@ -525,6 +608,9 @@ impl StateDriver {
             return;
         }
         self.watch_of.remove(&process);
+        if let Some(code) = pidfd.exit_code(process) {
+            self.step(now, Event::Exited { process, code });
+        }
         self.process_gone(process, now);
     }
 

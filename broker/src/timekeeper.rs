@@ -56,6 +56,15 @@ pub enum Message {
     Left(ClientId),
     /// Processes of no job use so much of a device's time from now on.
     Unmanaged(DeviceUuid, Strangers),
+    /// Jobs had more of a device's time than they were charged, or less.
+    Correct {
+        /// Where.
+        device: DeviceUuid,
+        /// Whose, and by how much, in nanoseconds.
+        charges: Vec<(JobId, i64)>,
+        /// To be charged evenly over this time.
+        over_ns: u64,
+    },
 }
 
 /// A client that came, or came back.

@@ -5,14 +5,15 @@
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use partage_broker::config::Config;
 use partage_broker::connection::ConnectionId;
 use partage_broker::directory::{Kind, SocketDir};
 use partage_broker::host::fake::FakeGpu;
-use partage_broker::host::gpu::Gpu;
+use partage_broker::host::gpu::{Driver, Gpu, GpuEvent};
 use partage_broker::host::pidfd::PidFd;
-use partage_broker::host::proc::Proc;
+use partage_broker::host::proc::{Proc, Processes, Stat};
 use partage_broker::state_driver::{Effect, Now, Parts, Peer, StateDriver, WatchId};
 use partage_broker::testing::Scratch;
 use partage_broker::timekeeper::Message;
@@ -23,6 +24,12 @@ use partage_protocol::message::{
 };
 use partage_protocol::units::{GIB, SECOND_NS};
 use partage_scheduling::{Class, Terms};
+
+/// Tokens that are no secret, and unlike each other as real ones are.
+fn unlike() -> [u8; 32] {
+    static DRAWN: AtomicU8 = AtomicU8::new(1);
+    [DRAWN.fetch_add(1, Ordering::Relaxed); 32]
+}
 
 /// A state driver, its devices, and what it wanted done.
 struct Bench {
@@ -80,15 +87,46 @@ impl Drop for Sleeper {
     }
 }
 
+/// The machine's processes as a broker without rights sees them: no program's place is shown.
+struct Hidden;
+
+impl Processes for Hidden {
+    fn stat(&self, pid: u32) -> Option<Stat> {
+        let stat = Proc.stat(pid)?;
+        Some(Stat { image: (0, 0), ..stat })
+    }
+
+    fn uid(&self, pid: u32) -> Option<u32> {
+        Proc.uid(pid)
+    }
+
+    fn name(&self, pid: u32) -> Option<String> {
+        Proc.name(pid)
+    }
+
+    fn cgroup(&self, pid: u32) -> Option<String> {
+        Proc.cgroup(pid)
+    }
+
+    fn all(&self) -> Vec<u32> {
+        Proc.all()
+    }
+}
+
 impl Bench {
     fn new(gpu: FakeGpu) -> Self {
+        Self::seeing(gpu, Box::new(Proc))
+    }
+
+    fn seeing(gpu: FakeGpu, processes: Box<dyn Processes>) -> Self {
         let folder = Scratch::new("state");
         let directory = SocketDir::prepare(&folder.path().join("d"), Kind::Private).expect("prepared");
         let parts = Parts {
             directory,
             config: Config::default(),
-            processes: Box::new(Proc),
-            random: || [7; 32],
+            processes,
+            random: unlike,
+            notes: Vec::new(),
             idle_exit_ns: Some(60 * SECOND_NS),
         };
         let now = Now {
@@ -182,7 +220,7 @@ impl Bench {
             reserved: 0,
             environment: [0; ENVIRONMENT_BYTES],
         };
-        self.driver.hello(peer, hello, Vec::new(), self.now);
+        self.driver.hello(peer, hello, None, self.now);
         self.client = Some(connection);
         self.turn();
         connection
@@ -261,6 +299,78 @@ fn a_dead_client_stays_charged_until_the_device_shows_its_memory_freed() {
     bench.pass(6 * SECOND_NS);
     assert_eq!(bench.view(&job).state, "ended");
     assert_eq!(bench.status().devices[0].committed_bytes, 0);
+}
+
+#[test]
+fn a_client_whose_program_is_hidden_is_judged_by_what_the_device_shows_of_it() {
+    let mut bench = Bench::seeing(FakeGpu::with_devices(1, 16 * GIB), Box::new(Hidden));
+    let sleeper = Sleeper::start();
+    let pid = sleeper.0.id();
+    let job = bench.job(&sleeper);
+    bench.pass(SECOND_NS);
+    // It closed the descriptors that it does not know. Its memory is there, and so is its charge.
+    let connection = bench.client.expect("attached");
+    bench.driver.closed(connection, bench.now);
+    for _ in 0..10 {
+        bench.pass(SECOND_NS);
+    }
+    let view = bench.view(&job);
+    assert_eq!((view.clients.len(), view.devices[0].granted_bytes), (1, 8 * GIB));
+    // It became another program by exec: the driver freed what it held.
+    bench.gpu.set_use(0, pid, 0);
+    for _ in 0..3 {
+        bench.pass(SECOND_NS);
+    }
+    let view = bench.view(&job);
+    assert_eq!((view.clients.len(), view.devices[0].granted_bytes), (0, 0));
+    assert_eq!(view.state, "running", "its process lives");
+}
+
+#[test]
+fn a_hidden_client_that_is_away_stays_charged_where_nothing_shows_that_it_is_gone() {
+    // A driver that names no processes, as in a container of its own: nothing ever showed this one.
+    let mut bench = Bench::seeing(FakeGpu::with_devices(1, 16 * GIB), Box::new(Hidden));
+    let sleeper = Sleeper::start();
+    let job = bench.job(&sleeper);
+    bench.gpu.set_use(0, sleeper.0.id(), 0);
+    bench.pass(SECOND_NS);
+    let connection = bench.client.expect("attached");
+    bench.driver.closed(connection, bench.now);
+    for _ in 0..10 {
+        bench.pass(SECOND_NS);
+    }
+    let view = bench.view(&job);
+    assert_eq!((view.clients.len(), view.devices[0].granted_bytes), (1, 8 * GIB));
+
+    // A client that was shown has its second for coming back, also where the driver has just failed.
+    let mut bench = Bench::seeing(FakeGpu::with_devices(1, 16 * GIB), Box::new(Hidden));
+    let job = bench.job(&sleeper);
+    bench.pass(SECOND_NS);
+    let connection = bench.client.expect("attached");
+    let failed = GpuEvent::Driver(Driver::Failed("gone".into()));
+    bench.driver.closed(connection, bench.now);
+    bench.driver.gpu(failed, bench.now);
+    assert_eq!(bench.view(&job).clients.len(), 1);
+}
+
+#[test]
+fn the_end_of_one_process_is_not_subtracted_from_a_look_that_no_longer_saw_it() {
+    let mut bench = Bench::new(FakeGpu::with_devices(1, 16 * GIB));
+    let mut sleeper = Sleeper::start();
+    let pid = sleeper.0.id();
+    bench.job(&sleeper);
+    let stranger = Sleeper::start();
+    bench.gpu.set_use(0, stranger.0.id(), 4 * GIB);
+    bench.pass(SECOND_NS);
+    let before = bench.status().devices[0].used_bytes;
+    sleeper.kill();
+    bench.gpu.set_use(0, pid, 0);
+    for _ in 0..20 {
+        bench.pass(SECOND_NS / 100);
+        let used = bench.status().devices[0].used_bytes;
+        assert!(used == before || used == before - 5 * GIB, "{used} of {before}");
+    }
+    assert_eq!(bench.status().devices[0].used_bytes, before - 5 * GIB);
 }
 
 #[test]
@@ -437,6 +547,7 @@ fn the_timekeeper_hears_terms_and_what_it_measured_is_shown() {
         got_1s_ppm: 250_000,
         got_60s_ppm: 400_000,
         used_ns: 5,
+        corrected_ns: 0,
         waited_ns: 3,
         state: TimeState::Capped,
         waits_for: Cause::Cap,
@@ -444,6 +555,7 @@ fn the_timekeeper_hears_terms_and_what_it_measured_is_shown() {
         unit_ns: 4,
         regime: Regime::Turns,
         is_not_draining: false,
+        stretch: 0,
     };
     assert!(bench.driver.wants_times(bench.now));
     bench.driver.times(vec![time], bench.now);
@@ -451,7 +563,7 @@ fn the_timekeeper_hears_terms_and_what_it_measured_is_shown() {
     let view = bench.view(&job);
     let time = view.devices[0].time.clone().expect("measured");
     assert_eq!(
-        (time.asked, time.got_1s, time.got_60s, time.used_ns, time.unit_ns),
+        (time.share, time.got_1s, time.got_60s, time.used_ns, time.unit_ns),
         (0.5, 0.25, 0.4, 5, 4)
     );
     assert_eq!(

@@ -42,7 +42,8 @@ mod tests {
         let mut command = Arguments::command();
         command.build();
         let mut titles = vec!["partage".to_owned()];
-        for sub in command.get_subcommands() {
+        // clap's own `help` has every command below it once more.
+        for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
             titles.push(format!("partage {}", sub.get_name()));
             titles.extend(
                 sub.get_subcommands()
@@ -70,8 +71,9 @@ mod tests {
 |---|---|
 | `PARTAGE_MEM`, `PARTAGE_MEM_REQUEST`, `PARTAGE_COMPUTE`, `PARTAGE_COMPUTE_MAX`, `PARTAGE_WEIGHT`, \
 `PARTAGE_PRIORITY`, `PARTAGE_TIME_LIMIT`, `PARTAGE_GPU`, `PARTAGE_ON_FULL`, `PARTAGE_WAIT_TIMEOUT`, `PARTAGE_NAME`, \
-`PARTAGE_LABEL`, `PARTAGE_STRICT`, `PARTAGE_QUIET` | options of `run`; the option wins; COMMAND does not get them |
-| `CUDA_VISIBLE_DEVICES` | narrows the GPUs that `run` may choose from; COMMAND does not get it |
+`PARTAGE_LABEL`, `PARTAGE_STRICT`, `PARTAGE_SUMMARY`, `PARTAGE_LAZY`, `PARTAGE_QUIET` | options of `run`. The option wins. COMMAND does not get them |
+| `CUDA_VISIBLE_DEVICES` | limits the GPUs that `run` may choose from. COMMAND does not get it. If it hides every GPU (empty, or `-1`), \
+COMMAND keeps it and runs without a job |
 | `PARTAGE_SOCKET_DIR` | `--socket-dir`; else `/run/partage` on a managed host, `/tmp/partage-UID` elsewhere |
 | `PARTAGE_IDLE_EXIT` | seconds after its last job that a broker started by `run` leaves (60) |
 | `PARTAGE_LIB_DIR` | directory of `libpartage.so`, `partaged` and the simulated driver, looked at before the places \
@@ -79,13 +81,35 @@ of a build tree and a package |
 | `NVIDIA_GPU_MEMORY_LIMIT`, `NVIDIA_GPU_MEMORY_REQUEST`, `CUDA_DEVICE_MEMORY_LIMIT`, `CUDA_DEVICE_MEMORY_LIMIT_<i>`, \
 `CUDA_MPS_PINNED_DEVICE_MEM_LIMIT` | other tools' limits, below |
 | `CUDA_DEVICE_SM_LIMIT`, `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`, `CUDA_TASK_PRIORITY` | other tools' caps and priorities, below |
-| `PARTAGE_TIME_FAIL` | `closed`: launches of COMMAND wait on at a closed gate while no broker answers; else they go on after \
-two seconds without one |
+| `PARTAGE_TIME_FAIL` | `closed`: if the broker disappears, a job that was being held back stays paused. Default: it resumes after \
+two seconds |
 | `NO_COLOR`, `LC_ALL`, `LC_CTYPE`, `LANG` | no colour; ASCII where the locale is not UTF-8 |
 
+A job has at most 32 labels of 256 bytes each, key and value together.
+
+An empty `PARTAGE_*` variable is ignored. `run` and `doctor` name a `PARTAGE_*` variable that Partage does not know: \
+`PARTAGE_MEMORY=8GiB` sets no limit.
+
 COMMAND gets `LD_PRELOAD` with the library first, `PARTAGE_TOKEN`, `PARTAGE_SOCKET_DIR`, `PARTAGE_DEVICES` and \
-`PARTAGE_MEM_BYTES` (its GPUs and limit, while no broker answers) and `PARTAGE_BROKER` (where a private broker can be started again). `partage sim` sets \
+`PARTAGE_MEM_BYTES` (its GPUs and limit, while no broker answers), `PARTAGE_BROKER` (where a private broker can be started again) \
+and `PARTAGE_STDERR` (which file may be told of the first denial; `quiet` with `-q`). With `--lazy` it \
+gets `PARTAGE_LAZY_REQUEST` (what is asked at its first use of a GPU) in place of `PARTAGE_DEVICES` and `PARTAGE_MEM_BYTES`. `partage sim` sets \
 `PARTAGE_SIM_DIR`, `PARTAGE_SOCKET_DIR` and puts its driver first in `LD_LIBRARY_PATH`.
+
+## What `run` says
+
+On standard error, and nothing with `-q`:
+
+| when | line |
+|---|---|
+| the job waits for room | `partage: waiting: 8 GiB asked on GPU 0, ...`, at once and every minute |
+| the job starts | `partage: j19 on GPU 0 (H200), limit 2 GiB`, on a terminal, and anywhere if the job had to wait |
+| memory is denied | `partage: 3 GiB asked, limit 2 GiB, ...`: at most every ten seconds on a terminal, else the first denial of each process |
+| the job ends | `partage: j19 ended 0 after 13s, peak 1.5 of 2 GiB, denied 2 times`: from the broker on a terminal, if the job used a GPU; \
+with `--summary` from `run` itself, anywhere |
+| `--strict` kills a process | `partage: --strict killed pid 4130 of j19: ...`, on a terminal; `events` and `why` say it too |
+
+A broker that is there and does not answer is named with its process and what to do, after ten seconds.
 
 ## Other tools' memory variables
 
@@ -128,10 +152,16 @@ the time, and its turn comes sooner; lower classes keep a floor. What a job leav
 proportions. *Cap* (`--compute-max`): never exceeded, even on an idle GPU; without one a job alone on a GPU has all of it. All hold for \
 the processes of a job together, on each of its GPUs.
 
-`ps` shows beside these what a job may have now (asked), what it got in the last second and the last minute, how long it \
-waited in the last minute (`get` also: how much device time it was charged while it shared its GPU or had a cap), and what it does: `open`, `waiting` \
-and for whom, `capped`, `idle`, or `not draining`, when its work does \
-not end and others no longer wait for it. `why` says in a sentence what makes it slow: its cap, a neighbour, a higher priority, \
+The second table of `ps`:
+
+| column | meaning |
+|---|---|
+| SHARE | The part of the GPU's time that the job may have now. |
+| GOT 1s, 60s | The part that it got in the last second and in the last minute. |
+| WAITED | How long it was held back in the last minute. |
+| STATE | `open`, `waiting` and for whom, `capped`, `idle`, or `not draining` if its work does not end and others no longer wait for it. |
+
+`get` also shows how much device time the job was charged. `why` says in a sentence what makes it slow: its cap, a neighbour, a higher priority, \
 processes without Partage, or its own CPU side.
 
 `--time-limit` counts from the admission by the clock on the wall. When it is over, the job's processes get SIGTERM and ten \
@@ -139,8 +169,10 @@ seconds later SIGKILL; its terminal, `events` and `why` say so.
 
 ## Jobs
 
-A job lives while its first process or any process that uses CUDA lives, and five seconds longer; then its promise is free \
-for others. A process of it that first uses CUDA later than that keeps the GPUs and the limit, and has no promise.
+A job ends when its first process and every process of it that uses CUDA have ended; `ps -a`, `why` and `events` then show \
+its exit status, start, duration and peak. The exit status is that of the first process, or 128 and the number of the signal that ended it. \
+For five seconds more its reservation is kept for a child that has not used CUDA yet, unless another job needs the room. A process left behind \
+after that stays limited, but nothing is reserved for it.
 
 A `partage run` inside a job stays in that job, on its GPUs and under its limit. A lower limit asked there is not \
 enforced while a broker answers, and terms of time asked there are not either; `run` says so, and `--strict` refuses it.

@@ -8,25 +8,26 @@ use clap::builder::BoolishValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use crate::job_table::Column;
 use crate::terminal::ColorChoice;
 
-/// Share a GPU between programs, each with the memory and the time it was given.
+/// Share a GPU between programs: give each a limit on memory and a share of time.
 #[derive(Debug, Parser)]
 #[command(
     name = "partage",
     version = concat!(env!("PARTAGE_VERSION"), " (", env!("PARTAGE_COMMIT"), ")"),
     max_term_width = 80,
-    disable_help_subcommand = true,
     after_help = "Examples:
   partage run -m 25% -- python train.py     under a quarter of a GPU's memory
-  partage run -c 30% -- python train.py     promised 30 % of a GPU's time
-  partage ps                                who runs, with how much
-  partage set j3 mem=8GiB compute=50%       change a running job's numbers
-  partage sim -- partage run -m 25% -- CMD  the same on a simulated GPU
+  partage run -c 30% -- python train.py     guaranteed 30 % of a GPU's time
+  partage ps                                list the jobs
+  partage set j3 mem=8GiB compute=50%       change a running job
+  partage sim -- partage run -m 25% -- CMD  try it on a simulated GPU
 
-Exit codes: 0 done, 1 the answer is no, 2 usage, 3 not allowed, 4 no such
-target, 5 no broker. `run` and `sim` keep COMMAND's code; their own are
-124 no room, 125 failed, 126 not executable, 127 not found."
+Exit status: 0 success, 1 refused, 2 bad usage, 3 not permitted, 4 no such job,
+5 no broker running, or it does not answer. `run` and `sim` exit with COMMAND's
+status; their own are 124 no room, 125 failed, 126 not executable, 127 not
+found."
 )]
 pub struct Arguments {
     #[command(flatten)]
@@ -82,19 +83,23 @@ pub enum Command {
     Version(Version),
 }
 
-/// Run COMMAND with limits on the GPU memory and time that it and its children use
+/// Run COMMAND with a limit on the GPU memory and time that it and its children use
 #[derive(Args, Clone, Debug, Default)]
 #[command(
-    after_help = "COMMAND replaces this process: signals, job control and the exit code are its
-own. Without -m it may use the whole card and is promised nothing.
+    after_help = "`partage run` becomes COMMAND, so Ctrl-C, Ctrl-Z and the exit status work as
+usual. Without -m there is no memory limit and no reservation.
 
--c promises a part of each GPU's time: the job gets it whenever it wants it, and
-what it leaves goes to others. Without -c it shares what is not promised, by
---weight. Only --compute-max holds a job back on an idle GPU.
+-c guarantees a share of each GPU's time. Time that the job does not use goes to
+other jobs. Without -c the job shares what is left by --weight. Only
+--compute-max slows a job down on an idle GPU.
 
-Sizes are 8GiB, 8192M or 25%; durations 90s, 10m or 1h30m. Options can be given
-as variables: PARTAGE_MEM=25%, PARTAGE_ON_FULL=fail, PARTAGE_STRICT=1.
-Without an option the variables of other tools count (docs/cli.md).
+With --lazy nothing is asked or reserved before a process of COMMAND first calls
+cuInit. That call waits for room as `run` would, or fails (out of memory) with
+--on-full fail. Not with --summary.
+
+Sizes: 8GiB, 8192M or 25%. Durations: 90s, 10m or 1h30m. Every option can also
+be set in the environment: PARTAGE_MEM=25%, PARTAGE_STRICT=1. An empty variable
+is ignored. Without an option, other tools' variables are used (docs/cli.md).
 
 Examples:
   partage run -m 25% -- python train.py
@@ -105,7 +110,7 @@ Examples:
   partage run -m 50% --dry-run -- true       say what would happen"
 )]
 pub struct Run {
-    /// Limit per GPU for all processes of the job together, and its promise
+    /// Memory limit per GPU for the whole job, reserved for it
     #[arg(
         short,
         long,
@@ -115,7 +120,7 @@ pub struct Run {
         allow_hyphen_values = true
     )]
     pub mem: Option<String>,
-    /// Promise per GPU, if less than the limit
+    /// Memory to reserve per GPU, if less than the limit, or none
     #[arg(
         long,
         value_name = "SIZE|PCT",
@@ -124,7 +129,7 @@ pub struct Run {
         allow_hyphen_values = true
     )]
     pub mem_request: Option<String>,
-    /// Promise of each GPU's time, for all processes of the job together
+    /// Guaranteed share of each GPU's time for the whole job
     #[arg(
         short,
         long,
@@ -134,7 +139,7 @@ pub struct Run {
         allow_hyphen_values = true
     )]
     pub compute: Option<String>,
-    /// Cap: never more than this part of each GPU's time, even if it is idle
+    /// Cap on each GPU's time, even if the GPU is idle
     #[arg(
         long,
         value_name = "PCT",
@@ -143,7 +148,7 @@ pub struct Run {
         allow_hyphen_values = true
     )]
     pub compute_max: Option<String>,
-    /// Weight beside other jobs without a promise, 1 to 10000 (100)
+    /// Weight among jobs without -c, 1 to 10000 (default 100)
     #[arg(
         long,
         value_name = "N",
@@ -152,7 +157,7 @@ pub struct Run {
         allow_hyphen_values = true
     )]
     pub weight: Option<String>,
-    /// Class beside other jobs: low, normal (the default), high or realtime
+    /// Priority: low, normal (default), high or realtime
     #[arg(long, value_name = "CLASS", env = "PARTAGE_PRIORITY", hide_env = true)]
     pub priority: Option<String>,
     /// End the job after this time: SIGTERM, and SIGKILL 10 s later
@@ -167,7 +172,7 @@ pub struct Run {
     /// auto (one GPU), auto:N, nvidia-smi's index, or a UUID; several with commas
     #[arg(short, long, value_name = "GPU", env = "PARTAGE_GPU", hide_env = true)]
     pub gpu: Option<String>,
-    /// When there is no room: wait (the default), or fail with code 124
+    /// If there is no room: wait (default), or fail with exit status 124
     #[arg(
         long,
         value_name = "WHAT",
@@ -176,7 +181,7 @@ pub struct Run {
         hide_possible_values = true
     )]
     pub on_full: Option<OnFull>,
-    /// Longest wait; then code 124
+    /// Give up waiting after this time, with exit status 124
     #[arg(
         long,
         value_name = "DUR",
@@ -188,7 +193,7 @@ pub struct Run {
     /// Name of the job, unique among your live jobs
     #[arg(long, value_name = "NAME", env = "PARTAGE_NAME", hide_env = true)]
     pub name: Option<String>,
-    /// A label, may be repeated
+    /// Label for `ps --filter label=K`; can be repeated
     #[arg(
         long,
         value_name = "K=V",
@@ -197,13 +202,19 @@ pub struct Run {
         value_delimiter = ','
     )]
     pub label: Vec<String>,
-    /// Refuse a COMMAND that the limit cannot follow, and kill processes that use a GPU without the limit
+    /// Refuse a COMMAND that escapes the limit, and kill processes that use a GPU without it
     #[arg(long, env = "PARTAGE_STRICT", hide_env = true, value_parser = BoolishValueParser::new())]
     pub strict: bool,
-    /// Say what would happen; admit and run nothing
+    /// Become a job at the first use of a GPU, not at the start: what never uses one reserves nothing
+    #[arg(long, env = "PARTAGE_LAZY", hide_env = true, value_parser = BoolishValueParser::new())]
+    pub lazy: bool,
+    /// Say what would happen, and run nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// Say nothing about admission and waiting
+    /// Stay as COMMAND's parent and end with one line: exit status, time, peak memory, denials
+    #[arg(long, env = "PARTAGE_SUMMARY", hide_env = true, value_parser = BoolishValueParser::new())]
+    pub summary: bool,
+    /// Say nothing about admission, waiting, denials and the end of the job
     #[arg(short, long, env = "PARTAGE_QUIET", hide_env = true, value_parser = BoolishValueParser::new())]
     pub quiet: bool,
     /// The program and its arguments
@@ -221,27 +232,52 @@ pub enum OnFull {
     Fail,
 }
 
-/// List the jobs, and GPU processes that no job owns
+/// List the jobs, and GPU processes that belong to no job
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:
+#[command(
+    visible_alias = "ls",
+    after_help = "The second table shows GPU time, once jobs compete for it or asked for some.
+Columns for -o: job, name, user, state, pid, gpu, used, peak, limit, promised,
+clients, denied, exit, started, duration, labels, command.
+
+Examples:
   partage ps
-  partage ps --json | jq '.jobs[] | {job, name, devices}'")]
+  partage ps -a --filter state=ended
+  partage ps -o job,name,peak,limit --filter label=team=vision
+  partage ps --json | jq '.jobs[] | {job, name, devices}'"
+)]
 pub struct Ps {
-    /// Jobs that ended in the last 24 hours too
+    /// Show jobs that ended in the last 24 hours too, with exit status, start, duration and peak
     #[arg(short, long)]
     pub all: bool,
+    /// Show these columns only
+    #[arg(
+        short = 'o',
+        long,
+        value_name = "COLS",
+        value_delimiter = ',',
+        hide_possible_values = true
+    )]
+    pub columns: Vec<Column>,
+    /// Show jobs with label=KEY, label=KEY=VALUE, user=NAME or state=STATE; can be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub filter: Vec<String>,
+    /// Do not cut lines to the width of the terminal
+    #[arg(long)]
+    pub no_trunc: bool,
 }
 
-/// Show GPUs, what is promised on them, the queue and the broker
+/// Show the GPUs, how much of them is reserved, the queue and the broker
 #[derive(Args, Debug)]
 pub struct Status {}
 
 /// Change a running job
 #[derive(Args, Debug)]
 #[command(
-    after_help = "A limit below what the job uses denies new allocations; nothing is killed.
-A promise (mem-request) that equals the limit follows it. Shares of time change
-at once; a promise that does not fit is refused. All changes, or none.
+    after_help = "If the new limit is below current use, nothing is killed: new allocations fail
+until the job has freed enough. If the whole limit was reserved, the reservation
+(mem-request) changes with it. Shares of time change at once. A reservation that
+does not fit is refused, and then nothing is changed.
 
 Examples:
   partage set j3 mem=8GiB
@@ -251,43 +287,57 @@ Examples:
 pub struct Set {
     /// Job id (j3), name, or the pid of one of its processes
     pub target: String,
-    /// What to change: mem=SIZE|PCT, mem-request=SIZE|PCT, compute=PCT|none, compute-max=PCT|none, weight=N,
-    /// priority=CLASS
+    /// What to change: mem=SIZE|PCT|none, mem-request=SIZE|PCT|none, compute=PCT|none, compute-max=PCT|none,
+    /// weight=N, priority=CLASS, time-limit=DUR|none, name=NAME|none
     #[arg(required = true, value_name = "KEY=VALUE")]
     pub settings: Vec<String>,
 }
 
-/// Show one job's numbers
+/// Show everything about one job
 #[derive(Args, Debug)]
 pub struct Get {
     /// Job id (j3), name, or the pid of one of its processes
     pub target: String,
 }
 
-/// Say what was denied to a job, who held it, why it is slow, and what set its limits
+/// Explain a job: what was denied and why, what slows it down, where its limits come from
 #[derive(Args, Debug)]
-#[command(after_help = "Worst first. Jobs that ended in the last 24 hours answer too.")]
+#[command(
+    after_help = "The most serious point comes first. Works for jobs that ended in the last 24
+hours too."
+)]
 pub struct Why {
     /// Job id (j3), name, or the pid of one of its processes
     pub target: String,
 }
 
-/// End a job: SIGTERM to its processes, SIGKILL after the grace
+/// End jobs: SIGTERM to their processes, SIGKILL after the grace period
 #[derive(Args, Debug)]
+#[command(
+    visible_alias = "kill",
+    after_help = "Examples:
+  partage stop j3
+  partage stop j3 train --grace 1m
+  partage stop --all"
+)]
 pub struct Stop {
-    /// Job id (j3), name, or the pid of one of its processes
-    pub target: String,
+    /// Job id (j3), name, or the pid of one of its processes; several end together
+    #[arg(value_name = "TARGET", required_unless_present = "all", conflicts_with = "all")]
+    pub targets: Vec<String>,
+    /// End all of your jobs
+    #[arg(long)]
+    pub all: bool,
     /// Time between the two signals
     #[arg(long, value_name = "DUR", default_value = "10s", allow_hyphen_values = true)]
     pub grace: String,
 }
 
-/// Start, stop or look at the broker
+/// Start, stop or show the broker
 #[derive(Args, Debug)]
 #[command(
-    after_help = "`partage run` starts a broker of your own when none answers, and it leaves a
-minute after its last job. On a host whose administrator runs the broker
-(/etc/partage/partage.toml or /run/partage exists) none is ever started."
+    after_help = "`partage run` starts a broker for you when none is running. It exits a minute
+after your last job. On a host with a system-wide broker
+(/etc/partage/partage.toml or /run/partage exists) Partage never starts one."
 )]
 pub struct Broker {
     #[command(subcommand)]
@@ -297,23 +347,25 @@ pub struct Broker {
 /// What to do with the broker.
 #[derive(Clone, Copy, Debug, Subcommand)]
 pub enum BrokerAction {
-    /// Start a broker of your own, unless one answers
+    /// Start a broker for you, unless one is running
     Start,
-    /// End it; its jobs go on under their limits, and the next broker adopts them
+    /// Stop it; running jobs keep their limits, and the next broker takes them over
     Stop,
-    /// Say whether one answers (code 0) or not (code 1)
+    /// Show it (exit status 0), or say that none answers (exit status 5)
     Status,
 }
 
 /// Run COMMAND on a simulated machine, without a GPU
 #[derive(Args, Debug, Default)]
 #[command(
-    after_help = "COMMAND meets simulated GPUs as its CUDA driver and a broker of its own; nothing
-in it reaches a real device. Another `partage sim` joins the machine while it
-lives; the last one that ends removes it. Programs of the CUDA driver API run
-(tinygrad, Numba, plain cu* calls); those of the CUDA runtime (PyTorch) do not.
+    after_help = "COMMAND uses simulated GPUs through a simulated CUDA driver, and a broker of the
+simulated machine. Nothing reaches a real GPU. Without COMMAND a shell starts
+there. A second `partage sim` joins the machine; the last one to end removes it.
+Programs that use the CUDA driver API run (tinygrad, Numba, plain cu* calls).
+Programs that use the CUDA runtime (PyTorch) do not.
 
 Examples:
+  partage sim                                a shell on the simulated machine
   partage sim -- partage run -m 25% -- python train.py
   partage sim -- partage ps                  from a second terminal
   partage sim --gpus 4 --memory 16GiB --machine four -- bash"
@@ -328,24 +380,33 @@ pub struct Sim {
     /// Model of the GPUs: h200 (default), a100, l4, t4
     #[arg(long, value_name = "NAME")]
     pub profile: Option<String>,
-    /// Name of the machine to make or join
+    /// Name of the machine to create or join: letters, digits, . _ - (32 at most); its GPUs' UUIDs follow from it
     #[arg(long, value_name = "NAME", default_value = "default")]
     pub machine: String,
-    /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    /// Kernels that come as machine code: `refuse` says how to get PTX (default), `no-op` runs them without effect
+    #[arg(long, value_name = "WHAT", value_parser = ["refuse", "no-op"])]
+    pub machine_code: Option<String>,
+    /// Hand out PTX to programs that ask NVRTC for machine code
+    #[arg(long)]
+    pub nvrtc_ptx: bool,
+    /// The program and its arguments; without it, a shell
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }
 
-/// Check this machine and say what to mend; code 1 when a check fails
+/// Check this machine and suggest fixes (exit status 1 if something is wrong)
 #[derive(Args, Debug)]
 pub struct Doctor {}
 
-/// Show what happened: admissions, ends, denials, unmanaged processes
+/// Show what happened: jobs that started and ended, denials, processes without a limit
 #[derive(Args, Debug)]
 pub struct Events {
-    /// Go on with each new event
+    /// Keep running and show each new event
     #[arg(short, long)]
     pub follow: bool,
+    /// Show events of this last stretch of time only, e.g. 10m
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
+    pub since: Option<String>,
 }
 
 /// Print a completion script for a shell

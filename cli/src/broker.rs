@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `partage broker`: start, stop and look at the broker by hand. Nothing needs it: `run` starts what it needs.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use partage_protocol::admin::{Reply, Request};
+use partage_protocol::admin::{Reply, Request, StatusView};
 use serde_json::json;
 
 use crate::arguments::BrokerAction;
@@ -12,10 +12,8 @@ use crate::failure::{Failure, Kind, Outcome};
 use crate::launch_broker;
 use crate::place::{Place, Rule};
 use crate::report::Report;
+use crate::silence::PATIENCE;
 use crate::status::{ask, broker_text};
-
-/// How long a broker may take to end.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// `partage broker …`.
 pub fn broker(action: BrokerAction, place: &Place, report: &Report) -> Outcome<u8> {
@@ -41,20 +39,25 @@ fn start(place: &Place, report: &Report) -> Outcome<u8> {
         return Err(Failure::new(Kind::NotAllowed, message).hint("they start it: systemctl start partaged"));
     }
     drop(launch_broker::reach(place)?);
-    status(place, report)
+    show(&ask(place)?, report);
+    Ok(0)
+}
+
+fn show(status: &StatusView, report: &Report) {
+    let body = json!({ "is_running": true, "broker": status.broker });
+    report.data("broker", body, |style| broker_text(style, &status.broker));
 }
 
 fn status(place: &Place, report: &Report) -> Outcome<u8> {
     match ask(place) {
         Ok(status) => {
-            let body = json!({ "is_running": true, "broker": status.broker });
-            report.data("broker", body, |style| broker_text(style, &status.broker));
+            show(&status, report);
             Ok(0)
         }
-        Err(failure) if failure.kind == Kind::NoBroker => {
+        Err(failure) if matches!(failure.kind, Kind::NoBroker | Kind::NoAnswer) => {
             let body = json!({ "is_running": false, "socket_dir": place.dir, "reason": failure.message });
             report.data("broker", body, |style| style.text(&failure.sentence()) + "\n");
-            Ok(1)
+            Ok(failure.exit_code(false))
         }
         Err(failure) => Err(failure),
     }

@@ -10,14 +10,16 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, getsockopt, recv, send, socket, sockopt,
+    AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, getsockopt, recv, send, setsockopt, socket, sockopt,
 };
+use nix::sys::time::TimeVal;
 use nix::unistd::Uid;
 use partage_protocol::admin::{Reply, Request};
 use partage_protocol::frame::{Assembler, packets};
 use partage_protocol::message::MAX_PACKET;
 
 use crate::failure::{Failure, Kind};
+use crate::silence;
 
 /// Why a conversation did not go on.
 #[derive(Debug)]
@@ -26,8 +28,8 @@ pub enum ConnectionError {
     Absent(Errno),
     /// The broker went away before its last reply.
     Ended,
-    /// No reply in time.
-    Late,
+    /// Nothing in time; its process, where the connection told.
+    Late(Option<u32>),
     /// The socket belongs to somebody who is neither the caller nor root.
     Stranger(u32),
     /// The caller may not use the socket, or its path is too long, or the system refuses.
@@ -39,13 +41,12 @@ pub enum ConnectionError {
 impl ConnectionError {
     /// In words for the user, about the broker at `dir`.
     pub fn into_failure(self, dir: &Path) -> Failure {
+        let path = dir;
         let dir = dir.display();
         match self {
+            Self::Ended => silence::hung_up(path),
+            Self::Late(pid) => silence::failure(path, pid),
             Self::Absent(_) => Failure::new(Kind::NoBroker, format!("no broker at {dir}")),
-            Self::Ended => Failure::new(Kind::NoBroker, format!("the broker at {dir} ended before it answered"))
-                .hint(format!("its log: {dir}/log/partaged.log")),
-            Self::Late => Failure::new(Kind::NoBroker, format!("the broker at {dir} does not answer"))
-                .hint(format!("its log: {dir}/log/partaged.log")),
             Self::Stranger(uid) => Failure::new(
                 Kind::NotAllowed,
                 format!("the broker at {dir} runs as uid {uid}, which is neither you nor root"),
@@ -73,18 +74,24 @@ impl ConnectionError {
 pub struct Connection {
     socket: OwnedFd,
     assembler: Assembler,
+    /// The broker's process, where this namespace shows it.
+    pid: Option<u32>,
 }
 
 impl Connection {
     /// Connects to a socket.
     ///
     /// # Errors
-    /// [`ConnectionError`] `Absent`, `Stranger` or `Refused`.
+    /// [`ConnectionError`] `Absent`, `Stranger`, `Refused`, or `Late` where the broker does not take connections.
     pub fn open(path: &Path) -> Result<Self, ConnectionError> {
         let address = UnixAddr::new(path).map_err(ConnectionError::Refused)?;
         let socket = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)
             .map_err(ConnectionError::Refused)?;
+        // A full queue of connections would keep `connect` waiting for ever, a full buffer `send`.
+        let patience = TimeVal::new(silence::PATIENCE.as_secs().cast_signed(), 0);
+        setsockopt(&socket, sockopt::SendTimeout, &patience).map_err(ConnectionError::Refused)?;
         connect(socket.as_raw_fd(), &address).map_err(|errno| match errno {
+            Errno::EAGAIN => ConnectionError::Late(None),
             Errno::ENOENT | Errno::ECONNREFUSED | Errno::ENOTDIR => ConnectionError::Absent(errno),
             other => ConnectionError::Refused(other),
         })?;
@@ -96,13 +103,14 @@ impl Connection {
         Ok(Self {
             socket,
             assembler: Assembler::default(),
+            pid: u32::try_from(peer.pid()).ok().filter(|pid| *pid > 0),
         })
     }
 
     /// Says a request.
     ///
     /// # Errors
-    /// `Ended` when the broker is gone, `Refused` otherwise.
+    /// `Ended` when the broker is gone, `Late` when it takes nothing, `Refused` otherwise.
     pub fn say(&self, request: &Request) -> Result<(), ConnectionError> {
         let document = serde_json::to_vec(request).map_err(|e| ConnectionError::Unreadable(e.to_string()))?;
         for packet in packets(&document) {
@@ -111,6 +119,7 @@ impl Connection {
                     Ok(_) => break,
                     Err(Errno::EINTR) => {}
                     Err(Errno::EPIPE | Errno::ECONNRESET) => return Err(ConnectionError::Ended),
+                    Err(Errno::EAGAIN) => return Err(ConnectionError::Late(self.pid)),
                     Err(errno) => return Err(ConnectionError::Refused(errno)),
                 }
             }
@@ -154,7 +163,9 @@ impl Connection {
                 }
             };
             match poll(&mut [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)], timeout) {
-                Ok(0) if deadline.is_some_and(|d| Instant::now() >= d) => return Err(ConnectionError::Late),
+                Ok(0) if deadline.is_some_and(|d| Instant::now() >= d) => {
+                    return Err(ConnectionError::Late(self.pid));
+                }
                 Ok(0) | Err(Errno::EINTR) => {}
                 Ok(_) => return Ok(()),
                 Err(errno) => return Err(ConnectionError::Refused(errno)),

@@ -1,24 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `partage events`: what happened, and with `-f` what happens.
 
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use partage_protocol::admin::{EventView, Reply, Request};
+use partage_protocol::size::parse_duration;
 use serde_json::json;
 
 use crate::arguments::Events;
 use crate::connection::ConnectionError;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Kind, Outcome};
+use crate::idle;
 use crate::jobs::unexpected;
 use crate::launch_broker;
 use crate::place::Place;
 use crate::report::{Report, timestamp, write_out};
-
-const PATIENCE: Duration = Duration::from_secs(10);
+use crate::silence::PATIENCE;
+use crate::status;
 
 /// `partage events`: one line, or one JSON document, each.
 pub fn events(arguments: &Events, place: &Place, report: &Report) -> Outcome<u8> {
-    let mut connection = launch_broker::meet(place)?;
+    let since = arguments.since.as_deref().map(parse_duration).transpose();
+    let since = since.map_err(|why| Failure::new(Kind::Invalid, format!("--since: {why}")))?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let from_ns = since.map_or(0, |since| {
+        u64::try_from(now.as_nanos()).unwrap_or(u64::MAX).saturating_sub(since)
+    });
+    if arguments.follow {
+        // The first event may be long in coming; whether anybody will tell of it is known at once.
+        status::ask(place)?;
+    }
+    let mut connection = match launch_broker::meet(place) {
+        Ok(connection) => connection,
+        Err(failure) => {
+            let idle = idle::without_broker(place, failure)?;
+            report.say(&format!("no events: {idle}"));
+            return Ok(0);
+        }
+    };
     let fail = |error: ConnectionError| error.into_failure(&place.dir);
     connection
         .say(&Request::Events {
@@ -28,6 +47,7 @@ pub fn events(arguments: &Events, place: &Place, report: &Report) -> Outcome<u8>
     loop {
         let deadline = (!arguments.follow).then(|| Instant::now() + PATIENCE);
         match connection.hear(deadline) {
+            Ok(Reply::Event(event)) if event.time_ns < from_ns => {}
             Ok(Reply::Event(event)) => {
                 if report.is_json {
                     report.document("event", json!({ "event": event }));

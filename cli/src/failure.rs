@@ -27,8 +27,10 @@ pub enum Kind {
     NoTarget,
     /// Several jobs match.
     Ambiguous,
-    /// No broker answers.
+    /// No broker is there.
     NoBroker,
+    /// A broker is there and does not answer.
+    NoAnswer,
     /// No room now.
     NoRoom,
     /// Never any room on this machine.
@@ -57,6 +59,7 @@ impl Kind {
             Self::NoTarget => ("no-target", 4, 125),
             Self::Ambiguous => ("ambiguous", 4, 125),
             Self::NoBroker => ("no-broker", 5, 125),
+            Self::NoAnswer => ("no-answer", 5, 125),
             Self::NoRoom => ("no-room", 1, 124),
             Self::Impossible => ("impossible", 1, 125),
             Self::NoDevice => ("no-device", 4, 125),
@@ -174,7 +177,7 @@ pub fn holders(holders: &[Holder]) -> String {
             .compute
             .map(|part| format!("{} of the time", format_part(ppm(part))));
         let held: Vec<String> = memory.into_iter().chain(time).collect();
-        format!("{} {} on GPU {}", holder.who, held.join(" and "), holder.gpu)
+        format!("{} {} on {}", holder.who, held.join(" and "), holder.gpu())
     };
     holders.iter().map(one).collect::<Vec<_>>().join(", ")
 }

@@ -17,6 +17,8 @@ pub const BROKER: &str = "partaged";
 pub const SIM_DRIVER: &str = "libpartage_sim_cuda.so";
 /// The simulated NVML.
 pub const SIM_NVML: &str = "libpartage_sim_nvml.so";
+/// The preload that hands out PTX where a program asks NVRTC for machine code.
+pub const SIM_NVRTC: &str = "libpartage_sim_nvrtc.so";
 
 /// Absolute path of one of our files.
 ///

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `partage ps`, `get`, `set` and `stop`: looking at jobs and changing them.
 
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use partage_protocol::admin::{JobDeviceView, JobView, Reply, Request, TermsChange, UnmanagedView};
-use partage_protocol::size::{format_bytes, format_duration, parse_amount, parse_duration};
+use partage_protocol::message::NO_INDEX;
+use partage_protocol::size::{NONE, format_bytes, format_duration, parse_amount, parse_duration, parse_request};
 use serde_json::json;
 
 use crate::arguments::{Get, Ps, Set, Stop};
@@ -12,12 +13,11 @@ use crate::connection::{Connection, ConnectionError};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::launch_broker;
 use crate::place::{Place, Rule};
-use crate::report::{Report, command_line, table, timestamp};
+use crate::report::{Report, command_line, timestamp};
+use crate::run_settings::check_name;
+use crate::silence::PATIENCE;
 use crate::terminal::{Style, model};
-use crate::time;
-
-/// How long a broker may take for an answer that needs no waiting.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+use crate::{idle, job_table, time};
 
 /// One request and its answer from the broker that listens.
 ///
@@ -51,6 +51,39 @@ fn converse(mut connection: Connection, place: &Place, request: &Request, patien
     }
 }
 
+/// The jobs, page by page, with `all` those that ended too; and the processes of no job.
+fn listed(place: &Place, all: bool) -> Outcome<(Vec<JobView>, Vec<UnmanagedView>)> {
+    let (mut jobs, mut unmanaged): (Vec<JobView>, Vec<UnmanagedView>) = (Vec::new(), Vec::new());
+    loop {
+        let after = jobs.last().map(|job| job.job.clone());
+        let request = Request::Ps {
+            all,
+            after: after.clone(),
+        };
+        let reply = if all {
+            ask_remembering(place, &request, PATIENCE)
+        } else {
+            ask(place, &request, PATIENCE)
+        };
+        match reply? {
+            Reply::Ps {
+                jobs: page,
+                unmanaged: others,
+                more,
+            } => {
+                // A page that leads nowhere is the last one.
+                let more = more && page.last().is_some_and(|last| after.as_ref() != Some(&last.job));
+                jobs.extend(page);
+                unmanaged.extend(others);
+                if !more {
+                    return Ok((jobs, unmanaged));
+                }
+            }
+            other => return Err(unexpected(place, &other)),
+        }
+    }
+}
+
 /// A reply that answers another question.
 pub fn unexpected(place: &Place, reply: &Reply) -> Failure {
     ConnectionError::Unreadable(format!("{reply:?}")).into_failure(&place.dir)
@@ -58,59 +91,40 @@ pub fn unexpected(place: &Place, reply: &Reply) -> Failure {
 
 /// `partage ps`.
 pub fn ps(arguments: &Ps, place: &Place, report: &Report) -> Outcome<u8> {
-    let request = Request::Ps { all: arguments.all };
-    let reply = if arguments.all {
-        ask_remembering(place, &request, PATIENCE)?
-    } else {
-        ask(place, &request, PATIENCE)?
-    };
-    match reply {
-        Reply::Ps { jobs, unmanaged } => {
-            let body = json!({ "jobs": jobs, "unmanaged": unmanaged });
-            report.data("ps", body, |style| ps_text(style, &jobs, &unmanaged));
-            Ok(0)
+    let (jobs, unmanaged) = match listed(place, arguments.all) {
+        Ok(all) => all,
+        Err(failure) => {
+            let idle = idle::look(place, failure)?;
+            (Vec::new(), idle.unmanaged)
         }
-        other => Err(unexpected(place, &other)),
-    }
+    };
+    let jobs = job_table::filtered(jobs, &arguments.filter)?;
+    let body = json!({ "jobs": jobs, "unmanaged": unmanaged });
+    report.data("ps", body, |style| {
+        let style = &Style {
+            is_cut: style.is_cut && !arguments.no_trunc,
+            ..*style
+        };
+        ps_text(style, &jobs, &unmanaged, arguments)
+    });
+    Ok(0)
 }
 
-fn ps_text(style: &Style, jobs: &[JobView], unmanaged: &[UnmanagedView]) -> String {
-    let mut rows = Vec::new();
-    for job in jobs {
-        let first = job.devices.first();
-        rows.push(vec![
-            job.job.clone(),
-            style.fit(job.name.as_deref().unwrap_or("-"), 12),
-            style.fit(&job.user, 10),
-            style.state(&job.state),
-            first.map_or("-".to_owned(), gpu),
-            first.map_or("-".to_owned(), |d| format_bytes(d.used_bytes)),
-            first.map_or("-".to_owned(), limit),
-            job.clients.len().to_string(),
-            command_line(&job.command),
-        ]);
-        for device in job.devices.iter().skip(1) {
-            let mut row = vec![String::new(); 9];
-            row[4] = gpu(device);
-            row[5] = format_bytes(device.used_bytes);
-            row[6] = limit(device);
-            rows.push(row);
-        }
+fn ps_text(style: &Style, jobs: &[JobView], unmanaged: &[UnmanagedView], arguments: &Ps) -> String {
+    let columns = job_table::columns(&arguments.columns, arguments.all);
+    let now_ns = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_nanos();
+    let table = job_table::text(style, jobs, &columns, u64::try_from(now_ns).unwrap_or(u64::MAX));
+    if !arguments.columns.is_empty() {
+        return table;
     }
-    let mut text = if jobs.is_empty() {
-        "no jobs\n".to_owned()
-    } else {
-        table(
-            style,
-            &[
-                "JOB", "NAME", "USER", "STATE", "GPU", "USED", "LIMIT", "CLIENTS", "COMMAND",
-            ],
-            &rows,
-        )
-    };
+    let mut text = if jobs.is_empty() { "no jobs\n".to_owned() } else { table };
     text.push_str(&time::table(style, jobs));
     for process in unmanaged {
-        text.push_str(&unmanaged_text(process));
+        text.push_str(&style.text(&unmanaged_text(process)));
+        text.push('\n');
     }
     for (job, note) in jobs
         .iter()
@@ -140,7 +154,7 @@ fn unmanaged_text(process: &UnmanagedView) -> String {
         format!(" and {} of its time", time::percent(part))
     });
     format!(
-        "unmanaged: pid {}{command}{user} uses {} on GPU {}{time}{job}\n",
+        "unmanaged: pid {}{command}{user} uses {} on GPU {}{time}{job}",
         process.pid,
         format_bytes(process.used_bytes),
         process.gpu
@@ -150,7 +164,7 @@ fn unmanaged_text(process: &UnmanagedView) -> String {
 /// The device's number; a job that ended may have had one that is not here any more.
 pub fn gpu(device: &JobDeviceView) -> String {
     match device.index {
-        u32::MAX => "?".to_owned(),
+        NO_INDEX => "?".to_owned(),
         index => index.to_string(),
     }
 }
@@ -173,22 +187,25 @@ pub fn get(arguments: &Get, place: &Place, report: &Report) -> Outcome<u8> {
 
 /// `partage set`.
 pub fn set(arguments: &Set, place: &Place, report: &Report) -> Outcome<u8> {
-    let (mut mem, mut mem_request, mut terms) = (None, None, TermsChange::default());
+    let (mut mem, mut mem_request, mut name, mut terms) = (None, None, None, TermsChange::default());
     for setting in &arguments.settings {
-        let (key, value) = setting
-            .split_once('=')
-            .ok_or_else(|| Failure::new(Kind::Invalid, format!("{setting} is no setting")).hint("write mem=8GiB"))?;
+        let (key, value) = setting.split_once('=').ok_or_else(|| needs_a_value(setting))?;
         let place = match key {
             "mem" => &mut mem,
             "mem-request" => &mut mem_request,
+            "name" => &mut name,
             _ => time::place_of(&mut terms, key).ok_or_else(|| {
-                let hint = "what can: mem=SIZE|PCT, mem-request=SIZE|PCT, compute=PCT, compute-max=PCT, weight=N, \
-                            priority=low|normal|high|realtime";
-                Failure::new(Kind::Invalid, format!("{key} cannot be set")).hint(hint)
+                let hint = "what can be set: mem=SIZE|PCT|none, mem-request=SIZE|PCT|none, compute=PCT|none, \
+                            compute-max=PCT|none, weight=N, priority=low|normal|high|realtime, time-limit=DUR|none, \
+                            name=NAME|none";
+                Failure::new(Kind::Invalid, format!("unknown setting {key:?}")).hint(hint)
             })?,
         };
         let checked = match key {
-            "mem" | "mem-request" => parse_amount(value).map(drop).map_err(|e| e.to_string()),
+            "mem" | "name" if value == NONE => Ok(()),
+            "mem" => parse_amount(value).map(drop).map_err(|e| e.to_string()),
+            "mem-request" => parse_request(value).map(drop).map_err(|e| e.to_string()),
+            "name" => check_name(value),
             _ => time::check(key, value).map_err(|e| e.to_string()),
         };
         checked.map_err(|why| Failure::new(Kind::Invalid, format!("{key}: {why}")))?;
@@ -197,6 +214,7 @@ pub fn set(arguments: &Set, place: &Place, report: &Report) -> Outcome<u8> {
     let request = Request::Set {
         target: arguments.target.clone(),
         mem,
+        name,
         mem_request,
         terms,
     };
@@ -224,6 +242,18 @@ pub fn set(arguments: &Set, place: &Place, report: &Report) -> Outcome<u8> {
         };
         job.devices.iter().map(one).collect()
     })
+}
+
+/// What `set JOB mem` lacks.
+fn needs_a_value(key: &str) -> Failure {
+    let example = match key {
+        "compute" | "compute-max" => "30%",
+        "weight" => "200",
+        "priority" => "low",
+        "mem" | "mem-request" => "8GiB",
+        _ => return Failure::new(Kind::Invalid, format!("{key:?} needs a value")).hint("e.g. mem=8GiB"),
+    };
+    Failure::new(Kind::Invalid, format!("{key} needs a value, e.g. {key}={example}"))
 }
 
 fn show_job(
@@ -297,10 +327,16 @@ fn job_text(style: &Style, job: &JobView) -> String {
             format!("{} {}, {}", client.pid, style.state(&client.state), format_bytes(used)),
         ));
     }
+    if job.state != "waiting" {
+        lines.push(("started", timestamp(UNIX_EPOCH + Duration::from_nanos(job.started_ns))));
+    }
     if let Some(ended) = job.ended_ns {
         let why = job.end_reason.as_deref().unwrap_or_default();
         let at = timestamp(UNIX_EPOCH + Duration::from_nanos(ended));
-        lines.push(("ended", format!("{at}, {}", style.text(why))));
+        let ran = format_duration(ended.saturating_sub(job.started_ns));
+        lines.push(("ended", format!("{at}, after {ran}, {}", style.text(why))));
+        let code = job.exit_code.map_or("unknown".to_owned(), |code| code.to_string());
+        lines.push(("exit code", code));
     }
     for note in &job.notes {
         lines.push(("note", style.text(note)));
@@ -315,18 +351,63 @@ fn job_text(style: &Style, job: &JobView) -> String {
 pub fn stop(arguments: &Stop, place: &Place, report: &Report) -> Outcome<u8> {
     let grace_ns =
         parse_duration(&arguments.grace).map_err(|e| Failure::new(Kind::Invalid, format!("--grace: {e}")))?;
-    let request = Request::Stop {
-        target: arguments.target.clone(),
-        grace_ns,
+    let targets = if arguments.all {
+        own_jobs(place)?
+    } else {
+        arguments.targets.clone()
     };
-    // The broker may answer only when the job is gone.
+    // The broker may answer only when the job is gone: all are asked before the first answer is awaited.
     let patience = PATIENCE.saturating_add(Duration::from_nanos(grace_ns));
-    match ask(place, &request, patience)? {
-        Reply::Done { message } => {
-            let body = json!({ "message": message, "grace": format_duration(grace_ns), "grace_ns": grace_ns });
-            report.data("done", body, |style| style.text(&message) + "\n");
-            Ok(0)
+    let fail = |error: ConnectionError| error.into_failure(&place.dir);
+    let begin = |target: &String| {
+        let connection = launch_broker::meet(place)?;
+        let target = target.clone();
+        connection.say(&Request::Stop { target, grace_ns }).map_err(fail)?;
+        Ok(connection)
+    };
+    let begun: Vec<Outcome<Connection>> = targets.iter().map(begin).collect();
+    let deadline = Instant::now() + patience;
+    let mut messages = Vec::new();
+    let mut failures = Vec::new();
+    for connection in begun {
+        let answer = connection.and_then(|mut connection| connection.hear(Some(deadline)).map_err(fail));
+        match answer {
+            Ok(Reply::Done { message }) => messages.push(message),
+            Ok(Reply::Error(error)) => failures.push(Failure::from(error)),
+            Ok(other) => failures.push(unexpected(place, &other)),
+            Err(failure) => failures.push(failure),
         }
-        other => Err(unexpected(place, &other)),
+    }
+    if arguments.all && targets.is_empty() {
+        messages.push("no jobs".to_owned());
+    }
+    if !messages.is_empty() {
+        let message = messages.join("; ");
+        let body = json!({ "message": message, "grace": format_duration(grace_ns), "grace_ns": grace_ns });
+        report.data("done", body, |style| {
+            messages.iter().map(|message| style.text(message) + "\n").collect()
+        });
+    }
+    let mut failures = failures.into_iter();
+    let Some(first) = failures.next() else { return Ok(0) };
+    for other in failures {
+        report.say(&other.sentence());
+    }
+    Err(first)
+}
+
+/// The caller's own jobs that have not ended.
+fn own_jobs(place: &Place) -> Outcome<Vec<String>> {
+    match listed(place, false) {
+        Ok((jobs, _)) => {
+            let me = nix::unistd::Uid::effective().as_raw();
+            Ok(jobs
+                .into_iter()
+                .filter(|job| job.uid == me)
+                .map(|job| job.job)
+                .collect())
+        }
+        Err(failure) if failure.kind == Kind::NoBroker && place.rule == Rule::Private => Ok(Vec::new()),
+        Err(failure) => Err(failure),
     }
 }

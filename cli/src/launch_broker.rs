@@ -9,6 +9,7 @@
 use std::env;
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::{File, OpenOptions};
+use std::io::Write;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::OpenOptionsExt;
@@ -19,11 +20,13 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, fork, pipe2, read, setsid};
+use partage_protocol::driver_place;
 
 use crate::connection::{Connection, ConnectionError};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::installed;
 use crate::place::{Place, Rule, reason};
+use crate::silence;
 
 /// How long `run` waits for the broker of a managed host, and for a private one to come up.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -79,9 +82,41 @@ pub fn reach(place: &Place) -> Outcome<Connection> {
     }
 }
 
+/// Writes down for the broker where this process finds the driver, if the loader alone would not: the broker gets none of
+/// the caller's `LD_LIBRARY_PATH`. A broker that runs reads it when it looks for the driver again.
+pub fn remember_driver(place: &Place) -> Outcome<()> {
+    let Some(folder) = driver_folder().filter(|_| env::var_os("PARTAGE_SIM_DIR").is_none()) else {
+        return Ok(());
+    };
+    place.prepare()?;
+    let path = place.dir.join(driver_place::FILE);
+    let bytes = folder.as_os_str().as_bytes();
+    if std::fs::read(&path).is_ok_and(|now| now == bytes) {
+        return Ok(());
+    }
+    // In one piece: a broker may be reading.
+    let beside = place.dir.join(format!("{}.{}", driver_place::FILE, std::process::id()));
+    let result = open_own(&beside, true)?
+        .write_all(bytes)
+        .and_then(|()| std::fs::rename(&beside, &path));
+    result.map_err(|error| {
+        Failure::new(
+            Kind::Failed,
+            format!("cannot write {}: {}", path.display(), reason(&error)),
+        )
+    })
+}
+
+/// The folder of this process's `LD_LIBRARY_PATH` that has NVML.
+pub fn driver_folder() -> Option<std::path::PathBuf> {
+    let value = env::var_os("LD_LIBRARY_PATH")?;
+    driver_place::in_search_path(driver_place::NVML, &value, Path::is_file)
+}
+
 fn reach_private(place: &Place) -> Outcome<Connection> {
     let socket = place.client_socket();
     place.check()?;
+    remember_driver(place)?;
     match Connection::open(&socket) {
         Err(ConnectionError::Absent(_)) => {}
         other => return other.map_err(|error| error.into_failure(&place.dir)),
@@ -159,12 +194,12 @@ fn attempts(
     }
 }
 
+/// Longer than whoever has the lock waits for the broker that it starts.
+const LOCK_PATIENCE: Duration = Duration::from_secs(15);
+
 fn start_lock(dir: &Path) -> Outcome<Flock<File>> {
     let path = dir.join("start.lock");
-    Flock::lock(open_own(&path, false)?, FlockArg::LockExclusive).map_err(|(_, errno)| {
-        let what = errno.desc().to_lowercase();
-        Failure::new(Kind::Failed, format!("cannot lock {}: {what}", path.display()))
-    })
+    silence::lock(open_own(&path, false)?, &path, LOCK_PATIENCE, "starting the broker")
 }
 
 fn open_own(path: &Path, is_emptied: bool) -> Outcome<File> {

@@ -15,21 +15,26 @@ mod doctor;
 mod events;
 mod execute;
 mod failure;
+mod idle;
 mod installed;
+mod job_table;
 mod jobs;
 mod judge;
 mod launch_broker;
+mod lazy;
 mod library_copy;
 mod nested;
 mod place;
 mod report;
 mod run;
 mod run_settings;
+mod silence;
 mod sim;
 mod status;
 mod supervise;
 mod terminal;
 mod time;
+mod variables;
 mod why;
 
 use std::ffi::{OsStr, OsString};
@@ -56,6 +61,7 @@ pub unsafe extern "C" fn main(count: libc::c_int, words: *const *const libc::c_c
         .map(|i| OsStr::from_bytes(unsafe { std::ffi::CStr::from_ptr(*words.add(i)) }.to_bytes()).to_owned())
         .collect();
     execute::occupy_standard_descriptors();
+    variables::forget_empty();
     std::process::exit(i32::from(run_command_line(arguments)))
 }
 

@@ -10,9 +10,9 @@
 use std::env;
 use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use partage_protocol::admin::{ErrorCode, JobView, Reply, Request};
+use partage_protocol::admin::{ErrorCode, JobDeviceView, JobView, Reply, Request};
 use partage_protocol::size::{Amount, format_bytes, parse_amount};
 use serde_json::json;
 
@@ -22,9 +22,8 @@ use crate::failure::{Failure, Kind, Outcome};
 use crate::place::{Host, Place};
 use crate::report::Report;
 use crate::run::{self, Command};
+use crate::silence::PATIENCE;
 use crate::{launch_broker, library_copy, terminal};
-
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The living job that this process belongs to.
 ///
@@ -73,7 +72,7 @@ pub fn run(arguments: &Run, job: &JobView, command: Command, place: &Place, repo
         let devices = job
             .devices
             .iter()
-            .map(|d| d.index.to_string())
+            .map(JobDeviceView::place)
             .collect::<Vec<_>>()
             .join(",");
         let message = format!("-g {gpu} inside {}, which has GPU {devices}", job.job);
@@ -156,7 +155,7 @@ fn sentence(job: &JobView, outer: Option<u64>, asked: Option<Amount>, lower: Opt
     let devices = job
         .devices
         .iter()
-        .map(|d| d.index.to_string())
+        .map(JobDeviceView::place)
         .collect::<Vec<_>>()
         .join(",");
     let model = job.devices.first().map_or("", |d| terminal::model(&d.model));

@@ -135,10 +135,18 @@ fn civil(days: i64) -> (i64, i64, i64) {
     (year_of_era + era * 400 + i64::from(month <= 2), month, day)
 }
 
-/// Rows under headings, columns as wide as their widest cell, two blanks between; the last column is cut to the width.
+/// Rows under headings, columns as wide as their widest cell, two blanks between. Columns of numbers stand to the right;
+/// on a terminal the last column is cut to the width.
 pub fn table(style: &Style, headings: &[&str], rows: &[Vec<String>]) -> String {
     let columns = headings.len();
     let visible = |cell: &str| strip_color(cell).chars().count();
+    let is_number = |column: usize| {
+        let mut cells = rows.iter().filter_map(|row| row.get(column)).map(String::as_str);
+        let is_right =
+            |cell: &str| matches!(cell, "" | "-" | "?" | "none") || cell.starts_with(|c: char| c.is_ascii_digit());
+        column + 1 < columns && cells.all(is_right)
+    };
+    let numbers: Vec<bool> = (0..columns).map(is_number).collect();
     let mut widths: Vec<usize> = headings.iter().map(|h| h.len()).collect();
     for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {
@@ -151,13 +159,15 @@ pub fn table(style: &Style, headings: &[&str], rows: &[Vec<String>]) -> String {
         let mut line = String::new();
         let mut used = 0;
         for (i, cell) in row.iter().enumerate().take(columns) {
-            if i + 1 == columns {
+            let pad = " ".repeat(widths[i] - visible(cell));
+            if i + 1 == columns && style.is_cut {
                 line.push_str(&style.fit(cell, style.width.saturating_sub(used).max(8)));
+            } else if numbers[i] {
+                line.push_str(&format!("{pad}{cell}  "));
             } else {
-                line.push_str(cell);
-                line.push_str(&" ".repeat(widths[i] - visible(cell) + 2));
-                used += widths[i] + 2;
+                line.push_str(&format!("{cell}{pad}  "));
             }
+            used += widths[i] + 2;
         }
         text.push_str(line.trim_end());
         text.push('\n');
@@ -239,6 +249,7 @@ mod tests {
             has_color: true,
             is_utf8: true,
             width: 30,
+            is_cut: true,
         };
         let rows = vec![
             vec![
@@ -258,6 +269,12 @@ mod tests {
                 "j12  ended    true"
             ]
         );
+        let whole = Style { is_cut: false, ..style };
+        let text = table(&whole, &["JOB", "STATE", "COMMAND"], &rows);
+        assert!(text.contains("python train.py --epochs 100"), "{text}");
+        let amounts = [["8.0 GiB", "x"], ["10.5 GiB", "1"], ["none", "y"]].map(|row| row.map(str::to_owned).to_vec());
+        let text = table(&whole, &["USED", "COMMAND"], &amounts);
+        assert_eq!(text, "    USED  COMMAND\n 8.0 GiB  x\n10.5 GiB  1\n    none  y\n");
     }
 
     #[test]

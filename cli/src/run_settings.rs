@@ -4,7 +4,8 @@
 use clap::parser::ValueSource;
 use partage_protocol::admin::RunRequest;
 use partage_protocol::aliases::Variable;
-use partage_protocol::size::{Amount, SizeError, parse_amount, parse_duration};
+use partage_protocol::labels;
+use partage_protocol::size::{Amount, SizeError, parse_amount, parse_duration, parse_request};
 use partage_protocol::terms::{
     TermError, format_part, parse_cap, parse_class, parse_promise, parse_time_limit, parse_weight,
 };
@@ -19,13 +20,13 @@ use crate::failure::{Failure, Kind, Outcome};
 /// `Invalid`, naming where the value came from.
 pub fn read_settings(arguments: &Run, sources: &clap::ArgMatches) -> Outcome<RunRequest> {
     let bad = |id: &str, why: String| Failure::new(Kind::Invalid, format!("{}: {why}", origin(sources, id)));
-    let size = |id: &str, text: &Option<String>| {
+    let size = |id: &str, text: &Option<String>, parse: fn(&str) -> Result<Amount, SizeError>| {
         text.as_deref()
-            .map(|t| parse_amount(t).map_err(|e: SizeError| bad(id, e.to_string())))
+            .map(|t| parse(t).map_err(|e: SizeError| bad(id, e.to_string())))
             .transpose()
     };
-    let limit = size("mem", &arguments.mem)?;
-    let request = size("mem_request", &arguments.mem_request)?;
+    let limit = size("mem", &arguments.mem, parse_amount)?;
+    let request = size("mem_request", &arguments.mem_request, parse_request)?;
     let is_more = match (request, limit) {
         (Some(Amount::Bytes(request)), Some(Amount::Bytes(limit))) => request > limit,
         (Some(Amount::Share(request)), Some(Amount::Share(limit))) => request > limit,
@@ -51,9 +52,15 @@ pub fn read_settings(arguments: &Run, sources: &clap::ArgMatches) -> Outcome<Run
     for label in &arguments.label {
         match label.split_once('=') {
             Some((key, value)) if !key.is_empty() => labels.push((key.to_owned(), value.to_owned())),
-            _ => return Err(bad("label", format!("{label} is no label: write key=value"))),
+            _ => {
+                return Err(bad(
+                    "label",
+                    format!("{label:?} needs a value, e.g. --label team=vision"),
+                ));
+            }
         }
     }
+    labels::check(&labels).map_err(|why| bad("label", why))?;
     Ok(RunRequest {
         mem: arguments.mem.clone(),
         mem_request: arguments.mem_request.clone(),
@@ -154,16 +161,16 @@ fn check_gpu(text: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "unknown GPU {text:?}: write auto, auto:2, an index as nvidia-smi shows it (0 or 0,1), or GPU-UUID"
+        "unknown GPU {text:?} (use auto, auto:2, an index as nvidia-smi shows it such as 0 or 0,1, or GPU-UUID)"
     ))
 }
 
 /// `[A-Za-z][A-Za-z0-9._-]{0,63}`, and no job id.
-fn check_name(name: &str) -> Result<(), String> {
+pub fn check_name(name: &str) -> Result<(), String> {
     let is_inner = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     if !name.starts_with(|c: char| c.is_ascii_alphabetic()) || !name.chars().all(is_inner) || name.len() > 64 {
         return Err(format!(
-            "{name:?} is no name: a letter, then letters, digits, . _ - (64 at most)"
+            "bad name {name:?} (use a letter, then letters, digits, '.', '_' or '-'; at most 64)"
         ));
     }
     let is_job_id = name

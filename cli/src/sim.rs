@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
 use nix::unistd::Uid;
-use partage_machine::{Machine, Spec};
+use partage_machine::{Machine, MachineCode, Spec, id_of};
 use partage_protocol::size::{Amount, format_bytes, parse_amount};
 
 use crate::arguments::Sim;
@@ -21,13 +21,16 @@ use crate::judge::find::find;
 use crate::place::{self, Host, Place, Rule, reason};
 use crate::report::Report;
 use crate::run::Command;
-use crate::{broker, installed, library_copy, nested, supervise};
+use crate::{broker, installed, library_copy, nested, silence, supervise};
 
 /// `partage sim`: gives COMMAND's code.
 pub fn sim(arguments: &Sim, report: &Report) -> Outcome<u8> {
     check_name(&arguments.machine)?;
     let memory = memory(arguments)?;
-    let command = Command::find(&arguments.command)?;
+    let shell = std::env::var_os("SHELL").filter(|shell| !shell.is_empty());
+    let shell = vec![shell.unwrap_or_else(|| "/bin/sh".into())];
+    let is_shell = arguments.command.is_empty();
+    let command = Command::find(if is_shell { &shell } else { &arguments.command })?;
     let outside = Place::choose(
         std::env::var_os("PARTAGE_SOCKET_DIR").map(PathBuf::from).as_deref(),
         Host::here(),
@@ -41,7 +44,15 @@ pub fn sim(arguments: &Sim, report: &Report) -> Outcome<u8> {
     let root = PathBuf::from(format!("/tmp/partage-sim-{}", Uid::effective()));
     place::make_own_dir(&root)?;
     let seat = Seat::take(&root, arguments, memory, &driver, &nvml)?;
-    let environment = environment(command.environment.clone(), &root, &seat.dir);
+    let mut environment = environment(command.environment.clone(), &root, &seat.dir);
+    if arguments.nvrtc_ptx {
+        environment.put_first("LD_PRELOAD", &installed::find(installed::SIM_NVRTC)?, b": ", |entry| {
+            entry.ends_with(installed::SIM_NVRTC)
+        });
+    }
+    if is_shell {
+        report.say(&seat.welcome(&arguments.machine));
+    }
     let code = supervise::run(&command.file, &command.words, &environment);
     // COMMAND's code matters more than a folder that could not be removed.
     if let Err(failure) = seat.leave() {
@@ -87,6 +98,22 @@ impl Seat {
         })
     }
 
+    /// What a shell on the machine begins with.
+    fn welcome(&self, name: &str) -> String {
+        let gpus = Machine::open(&self.dir).map_or(String::new(), |machine| {
+            let devices = machine.devices();
+            let memory = devices.first().map_or(0, |device| device.memory);
+            let profile = machine
+                .spec()
+                .devices
+                .first()
+                .map_or("", |device| device.profile.as_str())
+                .to_owned();
+            format!(" with {} × {profile} of {}", devices.len(), format_bytes(memory))
+        });
+        format!("this is a shell on the simulated machine {name}{gpus}; `exit` leaves it")
+    }
+
     /// Removes the machine when nobody else is in it.
     fn leave(self) -> Outcome<()> {
         let _gate = gate(&self.gate_path)?;
@@ -104,15 +131,25 @@ impl Seat {
 }
 
 fn make(dir: &Path, arguments: &Sim, memory: Option<u64>, driver: &Path, nvml: &Path) -> Outcome<()> {
-    let spec = Spec::new(
+    let mut spec = Spec::new(
         arguments.gpus.unwrap_or(2) as usize,
         arguments.profile.as_deref().unwrap_or("h200"),
         memory,
     );
+    // The same UUIDs whenever a machine of this name is made.
+    spec.id = id_of(&arguments.machine);
+    spec.machine_code = asked_machine_code(arguments).unwrap_or_default();
     let made = Machine::create(dir, &spec).and_then(|_| Machine::link_libraries(dir, driver, nvml));
     made.map(drop).map_err(|error| {
         let _ = fs::remove_dir_all(dir);
         Failure::new(Kind::Failed, format!("cannot make the simulated machine: {error}"))
+    })
+}
+
+fn asked_machine_code(arguments: &Sim) -> Option<MachineCode> {
+    arguments.machine_code.as_deref().map(|asked| match asked {
+        "no-op" => MachineCode::NoOp,
+        _ => MachineCode::Refuse,
     })
 }
 
@@ -150,6 +187,14 @@ fn check_same(dir: &Path, arguments: &Sim, memory: Option<u64>) -> Outcome<()> {
         .profile
         .as_ref()
         .is_none_or(|asked| profiles.iter().all(|d| d.profile == *asked));
+    let has_code = asked_machine_code(arguments).is_none_or(|asked| machine.spec().machine_code == asked);
+    if !has_code {
+        let message = format!(
+            "the simulated machine {} is alive and treats machine code otherwise",
+            arguments.machine
+        );
+        return Err(Failure::new(Kind::Invalid, message).hint("join it without --machine-code, or give --machine NAME"));
+    }
     if has_count && has_memory && has_profile {
         return Ok(());
     }
@@ -177,6 +222,7 @@ fn environment(mut environment: Environment, root: &Path, dir: &Path) -> Environ
         "PARTAGE_DEVICES",
         "PARTAGE_MEM_BYTES",
         "PARTAGE_BROKER",
+        "PARTAGE_LAZY_REQUEST",
     ] {
         environment.remove(name);
     }
@@ -213,25 +259,37 @@ fn memory(arguments: &Sim) -> Outcome<Option<u64>> {
         Ok(Amount::Bytes(bytes)) => Ok(Some(bytes)),
         Ok(Amount::Share(_)) => Err(Failure::new(
             Kind::Invalid,
-            format!("--memory: {text} of what? give a size such as 16GiB"),
+            format!("--memory: {text} of what? use a size, e.g. --memory 16GiB"),
         )),
         Err(error) => Err(Failure::new(Kind::Invalid, format!("--memory: {error}"))),
     }
 }
 
+/// The socket of its broker must fit the 107 bytes of a unix address.
+const LONGEST_NAME: usize = 32;
+
 fn check_name(name: &str) -> Outcome<()> {
     let is_inner = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    // 32: the socket of its broker must fit the 107 bytes of a unix address.
-    if name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(is_inner) && name.len() <= 32 {
+    if name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(is_inner) && name.len() <= LONGEST_NAME
+    {
         return Ok(());
     }
-    let message = format!("--machine: {name:?} is no name: letters, digits, . _ - (32 at most)");
+    let message = match name.len() {
+        0..=LONGEST_NAME => {
+            format!("--machine: bad name {name:?} (use letters, digits, '.', '_' and '-'; at most {LONGEST_NAME})")
+        }
+        long => format!("--machine: a name has {LONGEST_NAME} characters at most, and this one {long}: {name}"),
+    };
     Err(Failure::new(Kind::Invalid, message))
 }
 
+/// Longer than ending a broker takes.
+const GATE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+
 fn gate(path: &Path) -> Outcome<Flock<File>> {
     loop {
-        let gate = Flock::lock(open_lock(path)?, FlockArg::LockExclusive).map_err(|(_, e)| lock_failure(path, e))?;
+        let doing = "making or removing the simulated machine";
+        let gate = silence::lock(open_lock(path)?, path, GATE_PATIENCE, doing)?;
         // The last one out may have removed the file while we waited for its lock.
         let inode = |data: std::io::Result<fs::Metadata>| data.map(|data| data.ino()).ok();
         if inode(path.symlink_metadata()) == inode(gate.metadata()) {
@@ -278,6 +336,8 @@ mod tests {
         for bad in ["", ".", "../x", "a/b", ".gate", &"a".repeat(33)] {
             assert!(check_name(bad).is_err(), "{bad}");
         }
+        let said = check_name(&"a".repeat(33)).expect_err("too long").sentence();
+        assert!(said.contains("32 characters at most") && said.contains("33"), "{said}");
     }
 
     #[test]

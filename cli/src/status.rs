@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `partage status`: the devices, what is promised on them, who waits, and the broker.
 
-use std::time::Duration;
-
 use partage_protocol::admin::{BrokerView, DeviceView, QueuedView, Reply, Request, StatusView};
-use partage_protocol::size::{format_bytes, format_duration};
+use partage_protocol::size::format_duration;
 use serde_json::json;
 
 use crate::failure::Outcome;
+use crate::job_table::in_one_unit;
 use crate::jobs::{ask as ask_broker, unexpected};
 use crate::place::Place;
 use crate::report::{Report, count, table, wrapped};
+use crate::silence::PATIENCE;
 use crate::terminal::{Style, model};
-use crate::time;
+use crate::{idle, time};
 
 /// What the broker says of itself and its devices.
 ///
 /// # Errors
 /// No broker, or none that answers.
 pub fn ask(place: &Place) -> Outcome<StatusView> {
-    match ask_broker(place, &Request::Status, Duration::from_secs(10))? {
+    match ask_broker(place, &Request::Status, PATIENCE)? {
         Reply::Status(status) => Ok(status),
         other => Err(unexpected(place, &other)),
     }
@@ -27,17 +27,47 @@ pub fn ask(place: &Place) -> Outcome<StatusView> {
 
 /// `partage status`.
 pub fn status(place: &Place, report: &Report) -> Outcome<u8> {
-    let status = ask(place)?;
-    let body = json!({ "broker": status.broker, "devices": status.devices, "queue": status.queue });
-    report.data("status", body, |style| text(style, &status));
+    let failure = match ask(place) {
+        Ok(status) => {
+            let body = json!({ "broker": status.broker, "devices": status.devices, "queue": status.queue });
+            report.data("status", body, |style| text(style, &status));
+            return Ok(0);
+        }
+        Err(failure) => failure,
+    };
+    let idle = idle::look(place, failure)?;
+    let body = json!({ "devices": idle.devices, "queue": [] });
+    report.data("status", body, |style| {
+        let driver = idle
+            .trouble
+            .as_deref()
+            .map_or(String::new(), |why| wrapped(&style.text(why), style.width, 0));
+        format!(
+            "{}{driver}\n{}\n",
+            devices_text(style, &idle.devices),
+            style.text(&idle.broker)
+        )
+    });
     Ok(0)
 }
 
 fn text(style: &Style, status: &StatusView) -> String {
-    let mut text = devices(style, &status.devices);
-    for device in &status.devices {
+    let mut text = devices_text(style, &status.devices);
+    if !status.queue.is_empty() {
+        text.push('\n');
+        text.push_str(&queue(style, &status.queue));
+    }
+    text.push('\n');
+    text.push_str(&broker_text(style, &status.broker));
+    text
+}
+
+/// The table of devices, and what is to be said of each.
+fn devices_text(style: &Style, views: &[DeviceView]) -> String {
+    let mut text = devices(style, views);
+    for device in views {
         text.push_str(&time::device_line(device));
-        for note in &device.notes {
+        for note in device.notes.iter().chain(&device.unmanaged_notes) {
             text.push_str(&wrapped(&style.text(note), style.width, 0));
         }
         let denied = &device.denied;
@@ -56,12 +86,6 @@ fn text(style: &Style, status: &StatusView) -> String {
             text.push_str(&format!("denied on GPU {}: {}\n", device.index, said.join(", ")));
         }
     }
-    if !status.queue.is_empty() {
-        text.push('\n');
-        text.push_str(&queue(style, &status.queue));
-    }
-    text.push('\n');
-    text.push_str(&broker_text(style, &status.broker));
     text
 }
 
@@ -69,17 +93,23 @@ fn devices(style: &Style, devices: &[DeviceView]) -> String {
     if devices.is_empty() {
         return "no GPUs\n".to_owned();
     }
+    let column = |value: fn(&DeviceView) -> u64| in_one_unit(&devices.iter().map(value).collect::<Vec<_>>());
+    let usable = column(|device| device.usable_bytes);
+    let committed = column(|device| device.committed_bytes);
+    let used = column(|device| device.used_bytes);
+    let unmanaged = column(|device| device.unmanaged_bytes);
     let rows: Vec<Vec<String>> = devices
         .iter()
-        .map(|device| {
+        .enumerate()
+        .map(|(row, device)| {
             vec![
                 device.index.to_string(),
-                style.fit(model(&device.model), 16),
+                style.text(model(&device.model)),
                 style.state(&device.state),
-                format_bytes(device.usable_bytes),
-                format_bytes(device.committed_bytes),
-                format_bytes(device.used_bytes),
-                format_bytes(device.unmanaged_bytes),
+                usable[row].clone(),
+                committed[row].clone(),
+                used[row].clone(),
+                unmanaged[row].clone(),
                 device.jobs.join(" "),
             ]
         })
@@ -117,7 +147,7 @@ fn queue(style: &Style, queue: &[QueuedView]) -> String {
         .map(|job| {
             vec![
                 job.job.clone(),
-                style.fit(&job.user, 10),
+                style.text(&job.user),
                 asks(job),
                 format_duration(job.waited_ns),
                 job.reason.clone(),
@@ -146,6 +176,9 @@ pub fn broker_text(style: &Style, broker: &BrokerView) -> String {
     }
     if broker.kind == "private" {
         text.push_str("a private broker: promises hold among your own jobs only\n");
+    }
+    for note in &broker.notes {
+        text.push_str(&wrapped(&style.text(note), style.width, 0));
     }
     text
 }

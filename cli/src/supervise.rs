@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Running COMMAND as a child and waiting for it, for `sim`, which has something to tidy up afterwards.
+//! Running COMMAND as a child and waiting for it: for `sim`, which has something to tidy up afterwards, and for
+//! `run --summary`.
 //!
 //! The child starts with the caller's signal mask and dispositions. Signals that somebody sends to us are passed on;
 //! those of the terminal reach the child by themselves (it is in our process group) and are only survived here.

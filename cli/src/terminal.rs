@@ -30,6 +30,8 @@ pub struct Style {
     pub is_utf8: bool,
     /// Columns of a line.
     pub width: usize,
+    /// Lines of a table are cut to the width; a pipe or a file gets them whole.
+    pub is_cut: bool,
 }
 
 impl Style {
@@ -50,6 +52,7 @@ impl Style {
             has_color,
             is_utf8: locale_is_utf8(|name| env::var(name).ok()),
             width: width(is_terminal),
+            is_cut: is_terminal,
         }
     }
 
@@ -119,9 +122,9 @@ fn width(is_terminal: bool) -> usize {
     }
 }
 
-/// Without control characters (they could move a reader's cursor or recolour other lines).
+/// Without what could move a reader's cursor, recolour other lines or hide what stands there.
 pub fn clean(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    partage_protocol::shown::shown(text)
 }
 
 /// The nearest ASCII.
@@ -169,6 +172,7 @@ mod tests {
             has_color: true,
             is_utf8: false,
             width: 80,
+            is_cut: true,
         };
         assert_eq!(style.text("a\x1b[2Jb\nc é…"), "a?[2Jb?c ?...");
         assert_eq!(style.fit("abcdefgh", 4), "abc~");

@@ -2,17 +2,16 @@
 //! Device time for people: a job's terms, what it got of each GPU, and what of a GPU's time is promised.
 
 use partage_protocol::admin::{DeviceView, JobDeviceView, JobView, TermsChange, TermsView, TimeView};
-use partage_protocol::size::format_duration;
+use partage_protocol::size::{NONE, format_duration};
 use partage_protocol::terms::{
-    DEFAULT_WEIGHT, TermError, format_measured, format_part, parse_cap, parse_class, parse_promise, parse_weight, ppm,
+    DEFAULT_WEIGHT, TermError, format_measured, format_part, parse_cap, parse_class, parse_promise, parse_time_limit,
+    parse_weight, ppm,
 };
 
 use crate::jobs::gpu;
 use crate::report;
 use crate::terminal::Style;
 
-/// How `set` says that there is no promise, or no cap.
-const NONE: &str = "none";
 const USUAL_PRIORITY: &str = "normal";
 
 /// `, promise 30 %, cap 50 %, weight 300, priority low, at most 2h`: what differs from the usual, each with a comma before.
@@ -56,6 +55,7 @@ pub fn place_of<'a>(terms: &'a mut TermsChange, key: &str) -> Option<&'a mut Opt
         "compute-max" => Some(&mut terms.compute_max),
         "weight" => Some(&mut terms.weight),
         "priority" => Some(&mut terms.priority),
+        "time-limit" => Some(&mut terms.time_limit),
         _ => None,
     }
 }
@@ -63,7 +63,8 @@ pub fn place_of<'a>(terms: &'a mut TermsChange, key: &str) -> Option<&'a mut Opt
 /// Is it a value for this key of `set`?
 pub fn check(key: &str, value: &str) -> Result<(), TermError> {
     match key {
-        "compute" | "compute-max" if value == NONE => Ok(()),
+        "compute" | "compute-max" | "time-limit" if value == NONE => Ok(()),
+        "time-limit" => parse_time_limit(value).map(drop),
         "compute" => parse_promise(value).map(drop),
         "compute-max" => parse_cap(value).map(drop),
         "weight" => parse_weight(value).map(drop),
@@ -109,7 +110,7 @@ pub fn time_lines(style: &Style, device: &JobDeviceView) -> Vec<(&'static str, S
         "{} in the last second, {} in the last minute, of {} that it may have",
         measured(time.got_1s),
         measured(time.got_60s),
-        measured(time.asked)
+        measured(time.share)
     );
     let waited = format!(
         "{} in the last minute, {} in all",
@@ -155,11 +156,16 @@ pub fn table(style: &Style, jobs: &[JobView]) -> String {
             };
             rows.push(vec![
                 if place == 0 { job.job.clone() } else { String::new() },
+                match (&job.name, place) {
+                    (Some(name), 0) => style.text(name),
+                    (None, 0) => "-".to_owned(),
+                    _ => String::new(),
+                },
                 gpu(device),
                 style.text(&job.terms.priority),
                 promise,
                 job.terms.cap.map_or("-".to_owned(), exact),
-                part(|time| time.asked),
+                part(|time| time.share),
                 part(|time| time.got_1s),
                 part(|time| time.got_60s),
                 time.map_or("-".to_owned(), |time| format_duration(time.waited_60s_ns)),
@@ -171,7 +177,7 @@ pub fn table(style: &Style, jobs: &[JobView]) -> String {
         return String::new();
     }
     let headings = [
-        "TIME", "GPU", "PRIORITY", "PROMISE", "CAP", "ASKED", "GOT 1s", "60s", "WAITED", "STATE",
+        "JOB", "NAME", "GPU", "PRIORITY", "PROMISE", "CAP", "SHARE", "GOT 1s", "60s", "WAITED", "STATE",
     ];
     String::from("\n") + &report::table(style, &headings, &rows)
 }

@@ -9,9 +9,10 @@ use serde_json::json;
 
 use crate::arguments::Why;
 use crate::failure::Outcome;
-use crate::jobs::{PATIENCE, ask_remembering, unexpected};
+use crate::jobs::{ask_remembering, unexpected};
 use crate::place::Place;
 use crate::report::{Report, wrapped};
+use crate::silence::PATIENCE;
 use crate::terminal::Style;
 
 /// `partage why`.

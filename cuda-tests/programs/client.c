@@ -325,7 +325,7 @@ static int alloc_free_loop(long rounds, size_t bytes, unsigned seed) {
 // As above, but what is alive stays alive for the next time. Denials and failures are told apart.
 static void churn(long rounds, size_t bytes, unsigned seed) {
   static CUdeviceptr alive[16];
-  long denied = 0, failed = 0;
+  long denied = 0, failed = 0, other = 0;
   for (long i = 0; i < rounds; i++) {
     int k = rand_r(&seed) % 16;
     CUresult r;
@@ -337,9 +337,10 @@ static void churn(long rounds, size_t bytes, unsigned seed) {
       if (r) alive[k] = 0;
     }
     denied += r == 2;
-    failed += r && r != 2;
+    failed += r == 999;
+    other += r && r != 2 && r != 999;
   }
-  printf("churn denied=%ld failed=%ld\n", denied, failed);
+  printf("churn denied=%ld failed=%ld other=%ld\n", denied, failed, other);
 }
 
 #include "client_pools.h"

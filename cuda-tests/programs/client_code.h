@@ -6,6 +6,7 @@
 //   librarymodule NAME                           cuLibraryGetModule: its code is needed now
 //   limit WHICH BYTES / getlimit WHICH           cuCtxSetLimit, cuCtxGetLimit
 //   refusedctx DEVICE                            a context that is denied: does its handle stay what it was?
+//   attach / ctxdetach INDEX                     cuCtxAttach to the current context, cuCtxDetach from one of ours
 //   current                                      is a context current, and which of ours
 #define CODE(X) \
   X(cuModuleUnload, (void *)) \
@@ -13,7 +14,9 @@
   X(cuLibraryUnload, (void *)) \
   X(cuLibraryGetModule, (void **, void *)) \
   X(cuCtxSetLimit, (int, size_t)) \
-  X(cuCtxGetLimit, (size_t *, int))
+  X(cuCtxGetLimit, (size_t *, int)) \
+  X(cuCtxAttach, (CUcontext *, unsigned)) \
+  X(cuCtxDetach, (CUcontext))
 
 #define CODE_FIELD(name, args) CUresult(*name) args;
 static struct { CODE(CODE_FIELD) } code;
@@ -67,6 +70,13 @@ static int code_command(const char *verb, char *a, char *b, char *c) {
     reach_code();
     size_t value = 0; CUresult r = code.cuCtxGetLimit(&value, x);
     printf("getlimit %d %zu\n", r, value);
+  } else if (!strcmp(verb, "attach")) {
+    reach_code();
+    CUcontext attached = NULL;
+    printf("attach %d\n", code.cuCtxAttach(&attached, 0));
+  } else if (!strcmp(verb, "ctxdetach")) {
+    reach_code();
+    printf("ctxdetach %d\n", code.cuCtxDetach(contexts[x % 16]));
   } else if (!strcmp(verb, "refusedctx")) {
     CUcontext made = (CUcontext)0x5a5a; CUresult r = cu.cuCtxCreate_v2(&made, 0, (CUdevice)x);
     printf("refusedctx %d %s\n", r, made == (CUcontext)0x5a5a ? "untouched" : "written");

@@ -9,6 +9,9 @@
 //   gatethreads THREADS ROUNDS        threads that each add up by kernels; answers how many sums are wrong
 //   many STREAMS            a kernel in each of so many new streams, behind the event; they stay
 //   spins COUNT NS          so many kernels that take so long, in the stream of `do`
+//   nullspins COUNT NS      the same in the legacy default stream
+//   overlappingspins COUNT NS   as spins, each of which may begin before the one ahead has ended
+//   standing                a host function in the stream of `do` that does not return before `unhold`
 //   eventin S / behind S    the event in this stream; the stream of `do` behind this stream
 //   caught SIGNAL / handled           counts a signal instead of its default action; answers the count
 struct copy2d {
@@ -65,6 +68,23 @@ static CUresult gate_ready(const char *file) {
 }
 
 static void gate_host_function(void *unused) { (void)unused; }
+static void gate_callback(CUhandle stream, CUresult result, void *unused) { (void)stream; (void)result; (void)unused; }
+
+// Kernels that take so long; `kind` is the verb.
+static CUresult gate_spins(const char *kind, unsigned long long count, unsigned long long ns) {
+  void *arguments[] = {&ns};
+  struct { int id; char pad[4]; int value; char rest[60]; } attribute = {.id = 6, .value = 1};
+  struct launch_config config = {{1, 1, 1}, {1, 1, 1}, 0, gated.stream, &attribute, 1};
+  CUhandle stream = strcmp(kind, "nullspins") ? gated.stream : NULL;
+  CUresult r = 0;
+  for (unsigned long long i = 0; !r && i < count; i++) {
+    if (!strcmp(kind, "overlappingspins"))
+      r = CALL(cuLaunchKernelEx, (struct launch_config *, void *, void **, void **), &config, gated.spin, arguments, NULL);
+    else
+      r = cu.cuLaunchKernel(gated.spin, 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL);
+  }
+  return r;
+}
 
 static CUresult gate_do(const char *name) {
   size_t bytes = GATE_WORDS * 4;
@@ -117,6 +137,8 @@ static CUresult gate_do(const char *name) {
   }
 
   if (IS("host_function")) return CALL(cuLaunchHostFunc, (CUhandle, void (*)(void *), void *), s, gate_host_function, NULL);
+  if (IS("callback")) return CALL(cuStreamAddCallback, (CUhandle, void (*)(CUhandle, CUresult, void *), void *, unsigned), s,
+    gate_callback, NULL, 0);
   if (IS("stream_sync")) return stream_sync(s);
   if (IS("context_sync")) return cu.cuCtxSynchronize();
   if (IS("event_record")) return CALL(cuEventRecord, (CUhandle, CUhandle), gated.event, s);
@@ -196,12 +218,12 @@ static int gate_command(const char *verb, char *a, char *b) {
   } else if (!strcmp(verb, "done")) {
     pthread_join(doing.thread, NULL);
     printf("done %d\n", doing.result);
-  } else if (!strcmp(verb, "spins")) {
-    CUresult r = 0;
-    void *arguments[] = {&y};
-    for (unsigned long long i = 0; !r && i < x; i++)
-      r = cu.cuLaunchKernel(gated.spin, 1, 1, 1, 1, 1, 1, 0, gated.stream, arguments, NULL);
-    printf("spins %d\n", r);
+  } else if (!strcmp(verb, "spins") || !strcmp(verb, "nullspins") || !strcmp(verb, "overlappingspins")) {
+    printf("%s %d\n", verb, gate_spins(verb, x, y));
+  } else if (!strcmp(verb, "standing")) {
+    pthread_mutex_trylock(&held);
+    printf("standing %d\n",
+           CALL(cuLaunchHostFunc, (CUhandle, void (*)(void *), void *), gated.stream, wait_for_release, NULL));
   } else if (!strcmp(verb, "eventin")) {
     printf("eventin %d\n", CALL(cuEventRecord, (CUhandle, CUhandle), gated.event, stream_named(a)));
   } else if (!strcmp(verb, "behind")) {

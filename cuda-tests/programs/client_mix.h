@@ -3,12 +3,15 @@
 //
 //   mix THREADS ROUNDS BYTES SEED     threads that allocate and free at random; everything is free at the end
 //   mixkeep ROUNDS BYTES SEED         one thread, and what is alive stays alive for the next time; `mixend` frees it
+//   mixerrno BYTES                    makes and frees one of each family; names those whose calls left a trace in errno
+//
+// Answers count the codes: `denied` is 2, `failed` is 999 (which a test injects), `other` is any other but 0.
 enum family { LINEAR, PITCHED, MANAGED, ARRAY, MIPMAP, PHYSICAL, DEFAULT_POOL, CUSTOM_POOL, FAMILIES };
 struct held_thing { enum family family; CUdeviceptr address; void *handle; vhandle physical; size_t bytes; };
 enum { ALIVE = 8 };
 struct mixer {
   CUcontext context; CUhandle stream, pool; struct held_thing alive[ALIVE]; unsigned char is_alive[ALIVE];
-  long rounds, denied, failed; size_t bytes; unsigned seed;
+  long rounds, denied, failed, other; size_t bytes; unsigned seed;
 };
 
 static CUresult mix_allocate(struct mixer *m, struct held_thing *t, enum family family, size_t bytes) {
@@ -69,7 +72,8 @@ static void mix_rounds(struct mixer *m) {
       m->is_alive[k] = r == 0;
     }
     m->denied += r == 2;
-    m->failed += r && r != 2;
+    m->failed += r == 999;
+    m->other += r && r != 2 && r != 999;
     if (rand_r(&m->seed) % 64 == 0) stream_sync(m->stream);
   }
 }
@@ -102,6 +106,27 @@ static void *mix_thread(void *argument) {
   return NULL;
 }
 
+// One of each family is made and freed, with a synchronisation; the first round finds the symbols. Twice, because what is
+// refunded later may be refunded by the next call.
+static void mix_errno(struct mixer *m, size_t bytes) {
+  static const char *names[] = {"linear", "pitched", "managed", "array", "mipmap", "physical", "default pool", "custom pool"};
+  enum { MARK = 77 };
+  CUresult codes = 0;
+  char said[512] = "";
+  for (int round = 0; round < 3; round++)
+    for (int family = 0; family < FAMILIES; family++) {
+      struct held_thing thing;
+      int after[3];
+      errno = MARK; codes |= mix_allocate(m, &thing, family, bytes); after[0] = errno;
+      errno = MARK; codes |= mix_free(m, &thing); after[1] = errno;
+      errno = MARK; codes |= stream_sync(m->stream); after[2] = errno;
+      for (int call = 0; round && call < 3; call++)
+        if (after[call] != MARK)
+          snprintf(said + strlen(said), sizeof said - strlen(said), " %s:%s", names[family], call == 0 ? "make" : call == 1 ? "free" : "sync");
+    }
+  printf("mixerrno %d%s\n", codes, said);
+}
+
 static int mix_command(const char *verb, char *a, char *b, char *c, char *d) {
   static struct mixer kept_mixer;
   unsigned long long x = a ? strtoull(a, NULL, 0) : 0, y = b ? strtoull(b, NULL, 0) : 0, z = c ? strtoull(c, NULL, 0) : 0;
@@ -112,19 +137,26 @@ static int mix_command(const char *verb, char *a, char *b, char *c, char *d) {
   if (!strcmp(verb, "mix")) {
     struct mixer *mixers = calloc(x, sizeof *mixers);
     pthread_t ids[64];
-    long denied = 0, failed = 0;
+    long denied = 0, failed = 0, other = 0;
     for (unsigned i = 0; i < x && i < 64; i++) {
       mixers[i] = (struct mixer){.context = current, .rounds = y, .bytes = z, .seed = (d ? strtoul(d, NULL, 0) : 1) + 977 * i};
       pthread_create(&ids[i], NULL, mix_thread, &mixers[i]);
     }
-    for (unsigned i = 0; i < x && i < 64; i++) pthread_join(ids[i], NULL), denied += mixers[i].denied, failed += mixers[i].failed;
+    for (unsigned i = 0; i < x && i < 64; i++) {
+      pthread_join(ids[i], NULL);
+      denied += mixers[i].denied, failed += mixers[i].failed, other += mixers[i].other;
+    }
     free(mixers);
-    printf("mix denied=%ld failed=%ld\n", denied, failed);
+    printf("mix denied=%ld failed=%ld other=%ld\n", denied, failed, other);
   } else if (!strcmp(verb, "mixkeep")) {
     if (!kept_mixer.stream) { kept_mixer.context = current; mix_begin(&kept_mixer); }
-    kept_mixer.rounds = x; kept_mixer.bytes = y; kept_mixer.seed = z; kept_mixer.denied = kept_mixer.failed = 0;
+    kept_mixer.rounds = x; kept_mixer.bytes = y; kept_mixer.seed = z; kept_mixer.denied = kept_mixer.failed = kept_mixer.other = 0;
     mix_rounds(&kept_mixer);
-    printf("mixkeep denied=%ld failed=%ld\n", kept_mixer.denied, kept_mixer.failed);
+    printf("mixkeep denied=%ld failed=%ld other=%ld\n", kept_mixer.denied, kept_mixer.failed, kept_mixer.other);
+  } else if (!strcmp(verb, "mixerrno")) {
+    struct mixer m = {.context = current};
+    mix_begin(&m);
+    mix_errno(&m, x);
   } else if (!strcmp(verb, "mixend")) {
     mix_end(&kept_mixer);
     printf("mixend\n");

@@ -9,6 +9,8 @@
 //   nvmlbusy INDEX              utilisation rates, then who is in the samples of both kinds
 //   nvmldevices                 of every device: do all look-ups lead back to it?
 //   nvmlother UUID PCI          what the look-ups of a device that is not the job's answer;  pci INDEX: a device's name
+//   nvmlnear INDEX ROOM         devices near this one, and those near a processor: code, count, who, with that much room (0: none)
+//   nvmlnearnull INDEX          what the same two answer to arguments that cannot be
 //   oldinfo / oldtotal DEVICE   the forms of the first ABI;  infonull: cuMemGetInfo with null pointers
 struct nvml_memory { unsigned long long total, free, used; };
 struct nvml_memory2 { unsigned version; unsigned long long total, reserved, free, used; };
@@ -31,6 +33,8 @@ struct nvml_pci { char legacy[16]; unsigned domain, bus, device, id, subsystem; 
   X(nvmlDeviceGetUUID, (void *, char *, unsigned)) \
   X(nvmlDeviceGetPciInfo_v3, (void *, struct nvml_pci *)) \
   X(nvmlDeviceGetIndex, (void *, unsigned *)) \
+  X(nvmlDeviceGetTopologyNearestGpus, (void *, int, unsigned *, void **)) \
+  X(nvmlSystemGetTopologyGpuSet, (unsigned, unsigned *, void **)) \
   X(nvmlDeviceGetMemoryInfo, (void *, struct nvml_memory *)) \
   X(nvmlDeviceGetMemoryInfo_v2, (void *, struct nvml_memory2 *)) \
   X(nvmlDeviceGetComputeRunningProcesses, (void *, unsigned *, void *)) \
@@ -134,6 +138,16 @@ static void print_devices(void) {
   printf("\n");
 }
 
+// The answer to a list of devices: in `place`, as long as `room`.
+static void print_near(int r, unsigned count, unsigned room, void **place) {
+  printf(" %d %u", r, count);
+  for (unsigned i = 0; !r && place && i < count; i++) {
+    char uuid[96] = {0};
+    printf(" %s", nv.nvmlDeviceGetUUID(place[i], uuid, sizeof uuid) ? "none" : uuid);
+  }
+  printf("%s", guards(place ? room * sizeof *place : 0));
+}
+
 static void print_refusals(unsigned index) {
   void *device = nvml_device(index);
   struct nvml_memory memory;
@@ -186,6 +200,25 @@ static int views_command(const char *verb, char *a, char *b, char *c) {
     reach_nvml(); print_list(a, y, c ? strtoul(c, NULL, 0) : 0);
   } else if (!strcmp(verb, "nvmlbusy")) {
     reach_nvml(); print_busy(x);
+  } else if (!strcmp(verb, "nvmlnear")) {
+    reach_nvml();
+    enum { HOST_BRIDGE = 30 };
+    unsigned count = y;
+    void **near = guard(), **place = y ? near : NULL;
+    int r = nv.nvmlDeviceGetTopologyNearestGpus(nvml_device(x), HOST_BRIDGE, &count, place);
+    printf("nvmlnear");
+    print_near(r, count, y, place);
+    guard(); count = y;
+    r = nv.nvmlSystemGetTopologyGpuSet(0, &count, place);
+    printf(" set");
+    print_near(r, count, y, place);
+    printf("\n");
+  } else if (!strcmp(verb, "nvmlnearnull")) {
+    reach_nvml();
+    void *device = nvml_device(x), *near[8];
+    unsigned count = 8;
+    printf("nvmlnearnull %d %d", nv.nvmlDeviceGetTopologyNearestGpus(device, 30, NULL, near), nv.nvmlDeviceGetTopologyNearestGpus(device, 31, &count, near));
+    printf(" %d %d\n", nv.nvmlDeviceGetTopologyNearestGpus(NULL, 30, &count, near), nv.nvmlSystemGetTopologyGpuSet(0, NULL, near));
   } else if (!strcmp(verb, "nvmldevices")) {
     reach_nvml(); print_devices();
   } else if (!strcmp(verb, "nvmlother")) {

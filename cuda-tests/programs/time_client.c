@@ -4,12 +4,18 @@
 // usage: time_client DEVICE_SECONDS PATTERN [ARGUMENT...]
 //   kernel NS                     kernels of so many nanoseconds behind each other in one stream
 //   ptds NS                       the same in the default stream of the thread
+//   queue N NS LEGACY             the same with N in flight, each waited for by an event; in the legacy default stream if
+//                                 LEGACY is 1
 //   streams N NS                  the same in N streams at once
 //   threads N NS                  the same in N threads, each with a stream
 //   contexts N NS                 the same in N contexts, each with a thread
 //   graph NS NODES                graphs of NODES kernels behind each other
 //   burst GPU_NS CPU_NS           a kernel, a wait for its end, a sleep if CPU_NS is not 0
 //   hang                          a kernel that never ends
+//   past NS                       as kernel, launched by the driver's own function, which nobody was asked for
+//   forge NS OFFSET BYTES         as kernel, and a thread writes zeros over so much of the page in which the program tells
+//                                 Partage what it has under way
+//   host NS CPU_NS                three kernels and behind them a host function in the same stream that waits so long
 //   collective NS DEVICE...       rounds of a kernel on each device and a wait of each device for all others
 //   rank NS FILE RANK RANKS DEVICE   the same with a process for each device; they meet in the words of FILE
 //
@@ -26,6 +32,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <link.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
@@ -56,6 +63,7 @@ typedef uint64_t deviceptr;
   X(cuEventSynchronize, (handle)) \
   X(cuEventElapsedTime, (float *, handle, handle)) \
   X(cuLaunchKernel, (handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, handle, void **, void **)) \
+  X(cuLaunchHostFunc, (handle, void (*)(void *), void *)) \
   X(cuLaunchKernel_ptsz, (handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, handle, void **, void **)) \
   X(cuMemHostRegister_v2, (void *, size_t, unsigned)) \
   X(cuMemHostGetDevicePointer_v2, (deviceptr *, void *, unsigned)) \
@@ -69,7 +77,7 @@ static struct { DRIVER(FIELD) } cu;
     if (answered) { fprintf(stderr, "time_client: %s: %d\n", #name, answered); _exit(70); } \
   } while (0)
 
-enum { RING = 4, BATCH_NS = 500000, BLOCKING_SYNC = 1, NON_BLOCKING = 1, THREAD_LOCAL = 1, MOST = 64, PAGE = 4096 };
+enum { RING = 4, DEEPEST = 512, BATCH_NS = 500000, BLOCKING_SYNC = 1, NON_BLOCKING = 1, THREAD_LOCAL = 1, MOST = 64, PAGE = 4096 };
 
 static volatile sig_atomic_t is_over, is_held;
 static double limit_ms;
@@ -97,6 +105,58 @@ static void reach_driver(void) {
   *(void **)&cu.name = dlsym(library, #name); \
   if (!cu.name) { fprintf(stderr, "time_client: %s\n", #name); exit(70); }
   DRIVER(LOAD)
+}
+
+// A function of a library as its own symbol table names it: what the C library's dlsym finds behind a preload.
+static void *own_symbol(void *library, const char *name) {
+  struct link_map *map = NULL;
+  if (dlinfo(library, RTLD_DI_LINKMAP, &map)) return NULL;
+  const ElfW(Sym) *symbol = NULL;
+  const char *names = NULL;
+  size_t length = 0;
+  for (const ElfW(Dyn) *entry = map->l_ld; entry->d_tag; entry++) {
+    if (entry->d_tag == DT_SYMTAB) symbol = (const void *)entry->d_un.d_ptr;
+    if (entry->d_tag == DT_STRTAB) names = (const void *)entry->d_un.d_ptr;
+    if (entry->d_tag == DT_STRSZ) length = entry->d_un.d_val;
+  }
+  // The names stand behind the symbols.
+  for (; (const char *)symbol < names; symbol++)
+    if (symbol->st_value && symbol->st_name < length && !strcmp(names + symbol->st_name, name))
+      return (void *)(map->l_addr + symbol->st_value);
+  return NULL;
+}
+
+static void go_past(void) {
+  *(void **)&cu.cuLaunchKernel = own_symbol(dlopen("libcuda.so.1", RTLD_NOW), "cuLaunchKernel");
+  if (!cu.cuLaunchKernel) { fprintf(stderr, "time_client: no own cuLaunchKernel\n"); exit(70); }
+}
+
+struct forgery { char *from; size_t bytes; };
+
+// Kernels are many times longer than its pauses: whatever a launch writes is gone before the kernel's end.
+static void *forge(void *argument) {
+  struct forgery *forgery = argument;
+  struct timespec pause = {0, 200000};
+  for (;; nanosleep(&pause, NULL)) memset(forgery->from, 0, forgery->bytes);
+  return NULL;
+}
+
+// Finds the page among this process's mappings by its first word, as any program could.
+static void begin_to_forge(size_t offset, size_t bytes) {
+  static struct forgery forgery;
+  char line[512];
+  FILE *maps = fopen("/proc/self/maps", "r");
+  if (!maps) { perror("/proc/self/maps"); exit(70); }
+  while (!forgery.from && fgets(line, sizeof line, maps)) {
+    unsigned long from, to;
+    char access[8];
+    if (sscanf(line, "%lx-%lx %7s", &from, &to, access) != 3 || strcmp(access, "rw-s") || !strstr(line, "/memfd:")) continue;
+    if (to - from >= offset + bytes && !memcmp((void *)from, "PTGC", 4)) forgery = (struct forgery){(char *)from + offset, bytes};
+  }
+  fclose(maps);
+  if (!forgery.from) { fprintf(stderr, "time_client: no page of Partage is mapped here\n"); exit(70); }
+  pthread_t id;
+  pthread_create(&id, NULL, forge, &forgery);
 }
 
 static handle kernel(const char *file, const char *name) {
@@ -232,6 +292,42 @@ static void burst(struct worker *w, uint64_t cpu_ns) {
     if (limit_ms > 0 && ms >= limit_ms) break;
     if (cpu_ns) nanosleep(&pause, NULL);
   }
+}
+
+static void wait_on_the_host(void *pause) { nanosleep(pause, NULL); }
+
+static void host(struct worker *w, uint64_t cpu_ns) {
+  static struct timespec pause;
+  pause = (struct timespec){cpu_ns / 1000000000, cpu_ns % 1000000000};
+  w->per_unit = 3;
+  for (record(w, w->first); !is_over; w->units++) {
+    stand();
+    make_room(w);
+    for (uint64_t i = 0; i < w->per_unit; i++) spin(w);
+    CALL(cuLaunchHostFunc, w->stream, wait_on_the_host, &pause);
+    record(w, w->ring[w->batches++ % RING]);
+  }
+  drain(w);
+}
+
+// So many kernels in flight, whatever the driver or who stands before it makes of that.
+static void queue(struct worker *w, uint64_t depth, int is_legacy) {
+  static handle ends[DEEPEST];
+  if (is_legacy) w->stream = NULL;
+  for (uint64_t i = 0; i < depth; i++) CALL(cuEventCreate, &ends[i], BLOCKING_SYNC);
+  record(w, w->first);
+  for (; !is_over; w->units++) {
+    stand();
+    handle oldest = ends[w->units % depth];
+    if (w->units >= depth) CALL(cuEventSynchronize, oldest);
+    spin(w);
+    record(w, oldest);
+    w->batches = w->units + 1;
+  }
+  if (w->batches) CALL(cuEventSynchronize, ends[(w->batches - 1) % depth]);
+  float ms = 0;
+  if (w->batches) CALL(cuEventElapsedTime, &ms, w->first, ends[(w->batches - 1) % depth]);
+  w->elapsed_ms = ms;
 }
 
 static void capture(struct worker *w, uint64_t nodes) {
@@ -386,7 +482,7 @@ int main(int argc, char **argv) {
     if (ranks > MOST) return 64;
     return rank(number(argc, argv, 3), argv[4], number(argc, argv, 5), ranks, device);
   }
-  int is_many = !strcmp(pattern, "streams") || !strcmp(pattern, "threads") || !strcmp(pattern, "contexts");
+  int is_many = !strcmp(pattern, "streams") || !strcmp(pattern, "threads") || !strcmp(pattern, "contexts"), is_queue = !strcmp(pattern, "queue");
   int count = is_many ? number(argc, argv, 3) : 1;
   if (count < 1 || count > MOST) return 64;
   for (int i = 0; i < count; i++) {
@@ -394,24 +490,32 @@ int main(int argc, char **argv) {
     else workers[i].context = workers[0].context;
   }
   if (!strcmp(pattern, "hang")) return hang();
-  uint64_t ns = number(argc, argv, is_many ? 4 : 3);
+  uint64_t ns = number(argc, argv, is_many || is_queue ? 4 : 3);
   for (int i = 0; i < count; i++) {
     CALL(cuCtxSetCurrent, workers[i].context);
     workers[i].is_per_thread = !strcmp(pattern, "ptds");
     prepare(&workers[i], ns);
   }
-  if (!strcmp(pattern, "kernel") || !strcmp(pattern, "ptds")) {
+  if (!strcmp(pattern, "past")) go_past();
+  if (!strcmp(pattern, "forge")) begin_to_forge(number(argc, argv, 4), number(argc, argv, 5));
+  if (!strcmp(pattern, "kernel") || !strcmp(pattern, "ptds") || !strcmp(pattern, "past") || !strcmp(pattern, "forge")) {
     saturate(&workers[0]);
   } else if (!strcmp(pattern, "threads") || !strcmp(pattern, "contexts")) {
     run_threads(workers, count, saturate);
   } else if (!strcmp(pattern, "streams")) {
     while (!is_over) for (int i = 0; i < count; i++) add_batch(&workers[i]);
     for (int i = 0; i < count; i++) drain(&workers[i]);
+  } else if (is_queue) {
+    uint64_t depth = number(argc, argv, 3);
+    if (depth < 1 || depth > DEEPEST) return 64;
+    queue(&workers[0], depth, number(argc, argv, 5) == 1);
   } else if (!strcmp(pattern, "graph")) {
     capture(&workers[0], number(argc, argv, 4));
     saturate(&workers[0]);
   } else if (!strcmp(pattern, "burst")) {
     burst(&workers[0], number(argc, argv, 4));
+  } else if (!strcmp(pattern, "host")) {
+    host(&workers[0], number(argc, argv, 4));
   } else {
     fprintf(stderr, "time_client: unknown pattern %s\n", pattern);
     return 64;

@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Longest a client may take for one answer. Generous: the machines that run this are small and shared; nothing is timed by
 /// it, it only turns a hang into a failure.
@@ -148,9 +148,19 @@ impl Client {
     }
 
     /// Ends the input and waits for the end.
+    ///
+    /// # Panics
+    /// When it does not end within [`PATIENCE`].
     pub fn finish(mut self) -> ExitStatus {
         self.input = None;
-        self.child.wait().expect("our own child")
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().expect("our own child") {
+                return status;
+            }
+            assert!(start.elapsed() < PATIENCE, "it does not end; stderr: {}", self.stderr());
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 
     /// Kills it with SIGKILL and reaps it.

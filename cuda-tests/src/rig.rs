@@ -88,10 +88,17 @@ impl Rig {
     /// When the folder or the simulated machine cannot be made.
     pub fn new(spec: Spec) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        // Short on purpose: a unix socket's path holds 107 bytes.
-        let dir = std::env::temp_dir().join(format!("pt{}-{number}", std::process::id()));
-        std::fs::create_dir(&dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
+        // A process of this number that was killed may have left one behind. Short on purpose: a unix socket's path holds
+        // 107 bytes.
+        let dir = loop {
+            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+            let dir = std::env::temp_dir().join(format!("{}{number}", Self::prefix(std::process::id())));
+            match std::fs::create_dir(&dir) {
+                Ok(()) => break dir,
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => panic!("{}: {error}", dir.display()),
+            }
+        };
         let driver = Driver::chosen();
         let rig = Self {
             dir,
@@ -103,6 +110,11 @@ impl Rig {
             rig.make_machine();
         }
         rig
+    }
+
+    /// What the names of the folders begin with that a process makes for its rigs.
+    pub(crate) fn prefix(process: u32) -> String {
+        format!("pt{process}-")
     }
 
     fn make_machine(&self) {
@@ -151,8 +163,11 @@ impl Rig {
                     .env("LD_LIBRARY_PATH", self.sim_dir().join("lib"));
             }
             Driver::Real => {
-                if let Some(value) = std::env::var_os("LD_LIBRARY_PATH") {
-                    command.env("LD_LIBRARY_PATH", value);
+                // The second: in a rehearsal, where a simulated driver stands in the real one's place.
+                for name in ["LD_LIBRARY_PATH", "PARTAGE_SIM_DIR"] {
+                    if let Some(value) = std::env::var_os(name) {
+                        command.env(name, value);
+                    }
                 }
             }
         }
@@ -188,6 +203,42 @@ impl Rig {
         let mut command = self.command(crate::artefacts::client());
         command.arg(via);
         Client::start(command)
+    }
+
+    /// `partage`, beside the files that it needs, in this rig's folder, and the driver too: anybody may use them there, wherever the
+    /// rig's folder is. The build folder may lie below a home folder that is shut to others, or below a `/tmp` that a case hides.
+    ///
+    /// # Panics
+    /// When the files cannot be copied.
+    pub fn installed(&self) -> PathBuf {
+        let folder = self.dir.join("bin");
+        if !folder.exists() {
+            std::fs::create_dir(&folder).expect("writable");
+            for name in ["partage", "partaged", "libpartage.so"] {
+                // By way of a child: a file that is open for writing here could not be executed while another thread starts one.
+                let status = Command::new("/bin/cp").arg(built(name)).arg(&folder).status();
+                assert!(status.is_ok_and(|status| status.success()), "{name} is copied");
+            }
+            // The machine's driver libraries are links into the build.
+            for link in std::fs::read_dir(self.sim_dir().join("lib"))
+                .into_iter()
+                .flatten()
+                .flatten()
+            {
+                let (path, beside) = (link.path(), folder.join("library"));
+                if path.is_symlink() {
+                    let copied = std::fs::copy(&path, &beside).and_then(|_| std::fs::rename(&beside, &path));
+                    copied.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+                }
+            }
+            let status = Command::new("/bin/chmod").args(["-R", "a+rX"]).arg(&self.dir).status();
+            assert!(
+                status.is_ok_and(|status| status.success()),
+                "{} is opened up",
+                self.dir.display()
+            );
+        }
+        folder.join("partage")
     }
 
     /// Runs a command to its end and gives its output.
@@ -266,7 +317,48 @@ impl Rig {
     /// Waits until the broker has measured what the driver holds for this rig's clients beyond their charges: before
     /// that a context looks like room.
     pub fn wait_for_overhead(&self) {
+        if self.driver == Driver::Real {
+            // Its books are not ours to read: until something is measured on each device that is in use.
+            let none = "\"overhead_bytes\":0";
+            self.eventually(Duration::from_secs(5), "overhead is measured", || {
+                !self.json(&["ps"])["jobs"].to_string().contains(none)
+            });
+            return;
+        }
         self.eventually(Duration::from_secs(2), "overhead is measured", || self.books_agree());
+    }
+
+    /// What a context costs on device 0, as the broker measures it for a client that has one and nothing else.
+    ///
+    /// # Panics
+    /// When nothing is measured.
+    pub fn context_cost(&self) -> u64 {
+        let mut client = self.client(&["--name", "context-cost", "-g", "0"]);
+        client.ready();
+        let look = || {
+            let job = &self.json(&["get", "context-cost"])["job"];
+            job["devices"][0]["overhead_bytes"].as_u64().unwrap_or(0)
+        };
+        let cost = self.at_rest("a context is measured", look);
+        client.kill();
+        cost
+    }
+
+    /// What `look` gives once that is not 0 and has stayed the same for longer than the broker takes to measure.
+    ///
+    /// # Panics
+    /// When it does not come to rest.
+    #[track_caller]
+    pub fn at_rest(&self, what: &str, look: impl Fn() -> u64) -> u64 {
+        let (mut found, mut since) = (look(), Instant::now());
+        self.eventually(Duration::from_secs(30), what, || {
+            let new = look();
+            if new != found {
+                (found, since) = (new, Instant::now());
+            }
+            found > 0 && since.elapsed() > Duration::from_millis(1_500)
+        });
+        found
     }
 
     /// What clients' allocations hold on all devices by the driver's own books, context overhead left out.
@@ -353,6 +445,14 @@ pub fn link_driver(rig: &Rig) -> Vec<String> {
         Driver::Simulated => {
             vec![bin_dir().join("libpartage_sim_cuda.so").display().to_string()]
         }
-        Driver::Real => vec!["-lcuda".into()],
+        // Where the loader finds it; a machine that only runs programs has no `libcuda.so` for the linker.
+        Driver::Real => {
+            let folders = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
+            let folders = folders.split(':').filter(|folder| !folder.is_empty());
+            folders
+                .map(|folder| format!("-L{folder}"))
+                .chain(["-l:libcuda.so.1".into()])
+                .collect()
+        }
     }
 }

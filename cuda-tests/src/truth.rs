@@ -144,6 +144,11 @@ impl Span {
         (u128::from(self.busy_ns(pid)) * u128::from(WHOLE_PPM) / u128::from(self.wall_ns.max(1))) as u64
     }
 
+    /// Time that passed by the clock of the machine that runs this.
+    pub fn wall_ns(&self) -> u64 {
+        self.wall_ns
+    }
+
     /// By how much the device's clock, which waits for clients that do not get a processor, is late behind the wall's.
     pub fn late_ns(&self) -> u64 {
         self.wall_ns.saturating_sub(self.elapsed_ns)

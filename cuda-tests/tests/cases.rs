@@ -2,5 +2,5 @@
 //! The end-to-end cases as a test program; the bodies are in `src/cases`.
 
 fn main() -> std::process::ExitCode {
-    partage_tests::cases::main()
+    partage_tests::harness::main()
 }

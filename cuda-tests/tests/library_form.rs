@@ -14,7 +14,7 @@ use object::read::elf::{Dyn, ElfFile64, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSection, ObjectSymbol};
 
 /// The largest library that every process of a job may be made to map, in bytes.
-const LARGEST: u64 = 400 * 1024;
+const LARGEST: u64 = 640 * 1024;
 /// The newest libc that may be needed.
 const NEWEST_GLIBC: (u32, u32) = (2, 17);
 /// What may be needed: libc and, where they are separate, its parts. Never the dynamic linker itself: a program of

@@ -13,9 +13,10 @@ use partage_protocol::page::UseLine;
 use partage_protocol::reservation::{self, AskAnswer, ClientWords, Denial, Word};
 
 use crate::explain;
+use crate::job_word;
 use crate::pools;
 use crate::session;
-use crate::state::{self, FOREIGN, Phase, State};
+use crate::state::{self, FOREIGN, NAMELESS, Phase, State};
 
 /// A charge that was made: what a refund gives back.
 #[derive(Clone, Copy)]
@@ -193,7 +194,7 @@ fn current_slot(state: &State, slot: usize, is_standalone: bool) -> Option<usize
 pub fn numbering(state: &State) -> Option<bool> {
     match state.phase() {
         Phase::Attached => Some(false),
-        Phase::Standalone if state.settings().expects_broker() => Some(true),
+        Phase::Standalone if state.is_counted() => Some(true),
         Phase::Off => {
             state.counters().failed_open.fetch_add(1, Ordering::Relaxed);
             None
@@ -247,6 +248,37 @@ fn reserved(state: &State, charge: &Charge, bytes: u64) {
     });
 }
 
+/// What this process uses on a slot that no broker has numbered yet.
+pub fn own_use(state: &State, slot: usize) -> u64 {
+    let line = state.own_client_page.devices.get(slot);
+    line.map_or(0, |line| line.used.load(Ordering::Relaxed))
+}
+
+/// G of such a slot.
+pub fn own_grant(state: &State, slot: usize) -> u64 {
+    let line = state.own_broker_page.devices.get(slot);
+    line.map_or(0, |line| line.granted.load(Ordering::SeqCst))
+}
+
+/// Sets G of such a slot.
+pub fn set_own_grant(state: &State, slot: usize, granted: u64) {
+    let _held = state.books.hold();
+    if let Some(line) = state.own_broker_page.devices.get(slot) {
+        line.granted.store(granted, Ordering::SeqCst);
+    }
+}
+
+/// Lowers G of such a slot to U, and answers it. Under `books`, so that U cannot rise meanwhile; a charge that is under
+/// way has raised it already, or finds the new G.
+pub fn lower_own_grant(state: &State, slot: usize) -> u64 {
+    let _held = state.books.hold();
+    let granted = own_grant(state, slot).min(own_use(state, slot));
+    if let Some(line) = state.own_broker_page.devices.get(slot) {
+        line.granted.store(granted, Ordering::SeqCst);
+    }
+    granted
+}
+
 /// Takes off U what [`reserve`] or [`reserve_granted`] added.
 pub fn release(state: &State, charge: &Charge, bytes: u64) {
     let [used, ..] = Place::words(state, charge.slot as usize, charge.is_standalone);
@@ -257,6 +289,9 @@ pub fn release(state: &State, charge: &Charge, bytes: u64) {
         with_line(state, charge.slot as usize, charge.is_standalone, |line| {
             take_off(&line.managed, bytes);
         });
+    }
+    if charge.is_standalone {
+        job_word::lower(state);
     }
 }
 
@@ -322,6 +357,9 @@ pub fn refund(state: &State, charge: Charge) {
             take_off(&line.managed, charge.bytes);
         }
     });
+    if charge.is_standalone {
+        job_word::lower(state);
+    }
 }
 
 /// Less, never below none.
@@ -362,6 +400,9 @@ pub fn shrink(state: &State, charge: &mut Charge, bytes: u64) {
         session::turn_off(state, crate::hooks::PLACE_REFUND);
     }
     charge.bytes -= bytes;
+    if charge.is_standalone {
+        job_word::lower(state);
+    }
 }
 
 #[cold]
@@ -370,8 +411,7 @@ fn ask(state: &State, slot: usize, is_standalone: bool, wanted: u64, bytes: u64)
         return AskAnswer::Retry;
     };
     if state.broker_page().is_none() {
-        // Nobody has ever granted anything: the environment's limit is all there is.
-        return AskAnswer::Denied(Denial::Limit);
+        return session::ask_alone(state, slot, wanted);
     }
     session::ask(state, slot, wanted, bytes)
 }
@@ -451,7 +491,13 @@ pub fn view(state: &State, slot: usize, is_this_process_all: bool) -> Option<(u6
     match state.phase() {
         Phase::Attached => {}
         Phase::Standalone if state.settings().memory_limit.is_some() => {
-            return Some(swap(used_and_limit(state, slot)));
+            let (used, limit) = used_and_limit(state, slot);
+            let others = if state.found().is_alone() {
+                job_word::others(state, slot)
+            } else {
+                None
+            };
+            return Some((limit, used.saturating_add(others.unwrap_or(0))));
         }
         _ => return None,
     }
@@ -477,10 +523,6 @@ pub fn limit(state: &State, slot: usize) -> Option<u64> {
         Phase::Standalone => state.settings().memory_limit,
         Phase::Fresh | Phase::Off => None,
     }
-}
-
-fn swap((used, limit): (u64, u64)) -> (u64, u64) {
-    (limit, used)
 }
 
 /// A late attach: what was charged on the own pages goes to the shared ones, slot by slot as the devices' UUIDs say.
@@ -512,14 +554,16 @@ pub fn move_in(state: &State, job: &state::Job, shared: &partage_protocol::page:
         }
     }
     for (ordinal, slot) in state.ordinal_slots.iter().enumerate() {
-        let to = job.slot_of(&state.ordinal_uuid(ordinal));
-        slot.store(to.map_or(FOREIGN, |to| to as i32), Ordering::Relaxed);
+        let uuid = state.ordinal_uuid(ordinal);
+        let other = if uuid == [0; 16] { NAMELESS } else { FOREIGN };
+        let to = job.slot_of(&uuid).map_or(other, |to| to as i32);
+        slot.store(to, Ordering::Relaxed);
     }
     publish();
 }
 
 /// The device that a standalone slot stands for.
-fn standalone_uuid(state: &State, slot: usize) -> [u8; 16] {
+pub fn standalone_uuid(state: &State, slot: usize) -> [u8; 16] {
     match state.settings().devices.get(slot) {
         Some(uuid) if slot < state.settings().device_count => *uuid,
         _ => state.ordinal_uuid(slot),

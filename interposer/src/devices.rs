@@ -2,7 +2,9 @@
 //! Which devices the program sees, and which slot of the job each ordinal is.
 //!
 //! The driver masks: for the call of `cuInit` alone, `CUDA_VISIBLE_DEVICES` names the job's devices by UUID, chosen and
-//! ordered as the program's own value says in the job's numbering. No ordinal is translated anywhere.
+//! ordered as the program's own value says in the job's numbering. No ordinal is translated anywhere. A driver that
+//! masks otherwise is found by the UUIDs that it shows: where none is the job's, `cuInit` answers NO_DEVICE, as a driver
+//! does that is shown none; where others stand beside the job's, no context and no memory can be had there.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::Ordering;
@@ -15,7 +17,7 @@ use crate::note;
 use crate::real::{self, Library};
 use crate::resolve;
 use crate::session;
-use crate::state::{FOREIGN, MAX_ORDINALS, State};
+use crate::state::{FOREIGN, MAX_ORDINALS, NAMELESS, Phase, State};
 use crate::text::{self, Text, bytes_of};
 
 const VARIABLE: &CStr = c"CUDA_VISIBLE_DEVICES";
@@ -192,11 +194,20 @@ impl Environment {
     }
 }
 
+/// What the driver shows of the job's devices.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Shown {
+    /// Nothing speaks against it.
+    Ours,
+    /// Devices of others, and none of the job's.
+    OthersOnly,
+}
+
 /// Learns which device each ordinal is, and tells the broker. For after the driver initialised.
-pub fn learn(state: &State, real: &Library) {
+pub fn learn(state: &State, real: &Library) -> Shown {
     let mut count: c_int = 0;
     if !call!(real, cuDeviceGetCount(&raw mut count)).is_success() {
-        return;
+        return Shown::Ours;
     }
     let count = usize::try_from(count).unwrap_or(0).min(MAX_ORDINALS);
     let mut version: c_int = 0;
@@ -207,28 +218,62 @@ pub fn learn(state: &State, real: &Library) {
         driver_version: version.unsigned_abs(),
         uuids: [[0; 16]; MAX_DEVICES],
     };
-    let mut has_foreign = false;
+    let mut foreign = 0;
     for ordinal in 0..count {
-        let uuid = uuid_of(real, ordinal).unwrap_or_default();
+        let uuid = uuid_of(state, real, ordinal);
         if let Some(place) = message.uuids.get_mut(ordinal) {
-            *place = uuid;
+            *place = uuid.unwrap_or_default();
         }
-        has_foreign |= place_ordinal(state, ordinal, uuid) == FOREIGN;
+        foreign += usize::from(place_ordinal(state, ordinal, uuid) == FOREIGN);
     }
     state.ordinals_known.store(count as u32 + 1, Ordering::Release);
-    if has_foreign {
-        note::say(
-            state,
-            "the driver shows devices that are not the job's; they are not shared",
-        );
-    }
     if state.job().is_some() {
         session::send_devices(state, message);
+    }
+    tell_foreign(state);
+    if count > 0 && foreign == count {
+        Shown::OthersOnly
+    } else {
+        Shown::Ours
+    }
+}
+
+/// Says once, on standard error too, which device the driver shows that is not the job's.
+pub fn tell_foreign(state: &State) {
+    let known = state.ordinals_known.load(Ordering::Acquire) as usize;
+    let slots = || state.ordinal_slots.iter().take(known.saturating_sub(1));
+    let is_foreign = |slot: &core::sync::atomic::AtomicI32| slot.load(Ordering::Relaxed) == FOREIGN;
+    let Some(ordinal) = slots().position(is_foreign) else {
+        return;
+    };
+    if state.has_told_foreign.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let mut list = List::new();
+    if let Some(names) = Names::of_job(state) {
+        for index in 0..names.count {
+            names.write(index, &mut list);
+        }
+    }
+    let mut line = note::Line::new();
+    line.push("partage: the driver shows ");
+    text::push_uuid(&mut line, &state.ordinal_uuid(ordinal), false);
+    line.push(", and this job was given ").push(list.as_bytes());
+    line.push(if slots().all(is_foreign) {
+        ": it ignored CUDA_VISIBLE_DEVICES; cuInit answers 100, no context can be made"
+    } else {
+        ": no context can be made on a device that is not the job's (code 101)"
+    });
+    note::write(state, note::line().push(line.as_bytes()));
+    if state.settings().log.as_bytes() != b"stderr" {
+        note::warn(state, &mut line);
     }
 }
 
 /// Records one ordinal's device and answers its slot.
-fn place_ordinal(state: &State, ordinal: usize, uuid: [u8; 16]) -> i32 {
+fn place_ordinal(state: &State, ordinal: usize, uuid: Option<[u8; 16]>) -> i32 {
+    let is_nameless = uuid.is_none();
+    let uuid = uuid.unwrap_or_default();
     if let Some([low, high]) = state.ordinal_uuids.get(ordinal) {
         let (first, second) = uuid.split_at(8);
         low.store(first.try_into().map_or(0, u64::from_ne_bytes), Ordering::Relaxed);
@@ -245,14 +290,16 @@ fn place_ordinal(state: &State, ordinal: usize, uuid: [u8; 16]) -> i32 {
         // Nobody said which devices are the job's: the limit holds on each.
         None => Some(ordinal).filter(|ordinal| *ordinal < MAX_DEVICES),
     };
-    let slot = slot.map_or(FOREIGN, |slot| slot as i32);
+    let other = if is_nameless { NAMELESS } else { FOREIGN };
+    let slot = slot.map_or(other, |slot| slot as i32);
     if let Some(place) = state.ordinal_slots.get(ordinal) {
         place.store(slot, Ordering::Relaxed);
     }
     slot
 }
 
-fn uuid_of(real: &Library, ordinal: usize) -> Option<[u8; 16]> {
+/// The name of a device. `None`: the driver does not tell it, or tells a card's where the job has instances.
+fn uuid_of(state: &State, real: &Library, ordinal: usize) -> Option<[u8; 16]> {
     let mut device: c_int = 0;
     if !call!(real, cuDeviceGet(&raw mut device, ordinal as c_int)).is_success() {
         return None;
@@ -261,13 +308,27 @@ fn uuid_of(real: &Library, ordinal: usize) -> Option<[u8; 16]> {
     // The later function answers a MIG instance's own name, the earlier one its card's.
     let mut result = call!(real, cuDeviceGetUuid_v2(&raw mut uuid, device));
     if !result.is_success() {
+        if Names::of_job(state).is_some_and(|names| names.mig != 0) {
+            return None;
+        }
         result = call!(real, cuDeviceGetUuid(&raw mut uuid, device));
     }
     result.is_success().then(|| uuid.bytes.map(|byte| byte as u8))
 }
 
+/// Is this a device that the driver shows and that is not the job's?
+pub fn is_foreign(state: &State, real: &Library, device: c_int) -> bool {
+    // Sharing that is off is off for this too.
+    slot_or_why(state, real, device) == Some(FOREIGN) && state.phase() != Phase::Off
+}
+
 /// The slot of a device as the program sees it. `None`: not shared, or not a device.
 pub fn slot_of_device(state: &State, real: &Library, device: c_int) -> Option<usize> {
+    usize::try_from(slot_or_why(state, real, device)?).ok()
+}
+
+/// What [`State::ordinal_slots`] says of a device. `None`: there is no such device.
+fn slot_or_why(state: &State, real: &Library, device: c_int) -> Option<i32> {
     if state.ordinals_known.load(Ordering::Acquire) == 0 {
         learn(state, real);
     }
@@ -276,5 +337,5 @@ pub fn slot_of_device(state: &State, real: &Library, device: c_int) -> Option<us
     if ordinal + 1 >= known.max(1) {
         return None;
     }
-    usize::try_from(state.ordinal_slots.get(ordinal)?.load(Ordering::Relaxed)).ok()
+    Some(state.ordinal_slots.get(ordinal)?.load(Ordering::Relaxed))
 }

@@ -7,6 +7,7 @@
 use core::ffi::{CStr, c_char, c_int, c_void};
 
 use crate::text::bytes_of;
+use crate::weak;
 
 /// What we need of one mapped object.
 pub struct Object {
@@ -48,6 +49,7 @@ const DT_HASH: isize = 4;
 const DT_STRTAB: isize = 5;
 const DT_SYMTAB: isize = 6;
 const DT_SONAME: isize = 14;
+const DT_DEBUG: isize = 21;
 const DT_GNU_HASH: isize = 0x6fff_fef5;
 const STT_FUNC: u8 = 2;
 
@@ -197,28 +199,85 @@ pub struct Behind {
     pub libc: *const (),
 }
 
-struct Search {
-    ours: usize,
-    is_past_ours: bool,
-    found: Behind,
+/// The head of the linker's list (`struct r_debug`), which it keeps for debuggers.
+#[repr(C)]
+struct Debug {
+    version: c_int,
+    first: *const Loaded,
 }
 
-/// Finds what stands behind our `dlsym`, whose address is `ours`. Takes no memory.
-pub fn find_dlsym(ours: *const ()) -> Option<Behind> {
-    let found = Behind {
+/// One object of the linker's list (`struct link_map`).
+#[repr(C)]
+struct Loaded {
+    base: usize,
+    name: *const c_char,
+    dynamic: *const Dynamic,
+    next: *const Loaded,
+}
+
+/// The first object of the linker's list, the program itself: its dynamic section says where the list is. No function is
+/// called for it that another library may stand in front of: the run-time libraries of sanitizers look symbols up before
+/// their own `dl_iterate_phdr` is ready.
+fn first_loaded() -> Option<*const Loaded> {
+    // SAFETY: reads what the kernel gave the process.
+    let (headers, count) = unsafe { (libc::getauxval(libc::AT_PHDR), libc::getauxval(libc::AT_PHNUM)) };
+    let headers = headers as *const libc::Elf64_Phdr;
+    if headers.is_null() {
+        return None;
+    }
+    let header = |kind| {
+        // SAFETY: the program's own headers, `count` of them.
+        let all = (0..count as usize).map(|i| unsafe { &*headers.add(i) });
+        all.into_iter().find(|header| header.p_type == kind)
+    };
+    // Programs that are always mapped at one address may do without a header of the headers.
+    let base = header(libc::PT_PHDR).map_or(0, |own| (headers as usize).wrapping_sub(own.p_vaddr as usize));
+    let mut entry = base.wrapping_add(header(libc::PT_DYNAMIC)?.p_vaddr as usize) as *const Dynamic;
+    loop {
+        // SAFETY: the program's dynamic section, not past DT_NULL yet.
+        let Dynamic { tag, value } = unsafe { entry.read() };
+        match tag {
+            DT_NULL => return None,
+            // SAFETY: where the linker keeps its list, from before any code of a library ran.
+            DT_DEBUG => return unsafe { (value as *const Debug).as_ref() }.map(|debug| debug.first),
+            // SAFETY: as above.
+            _ => entry = unsafe { entry.add(1) },
+        }
+    }
+}
+
+/// Finds what stands behind our `dlsym`. Takes no memory and calls nobody while no other library has a `dlsym`.
+pub fn find_dlsym() -> Option<Behind> {
+    unsafe extern "C" {
+        /// Our own dynamic section.
+        #[link_name = "_DYNAMIC"]
+        static OURS: Dynamic;
+    }
+    let mut found = Behind {
         next: core::ptr::null(),
         next_start: 0,
         next_end: 0,
         libc: core::ptr::null(),
     };
-    let mut search = Search {
-        ours: ours as usize,
-        is_past_ours: false,
-        found,
-    };
-    // SAFETY: `visit` takes what the linker hands it and a `Search`.
-    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
-    let mut found = search.found;
+    let mut is_past_ours = false;
+    let mut place = first_loaded()?;
+    // Libc, with which the walk ends, and all before it are there from the start and stay: nobody changes that part.
+    // SAFETY: objects of the linker's list.
+    while let Some(loaded) = unsafe { place.as_ref() } {
+        place = loaded.next;
+        if core::ptr::eq(loaded.dynamic, &raw const OURS) {
+            is_past_ours = true;
+        } else if let Some((address, is_libc)) = loaded.dlsym() {
+            if is_past_ours && found.next.is_null() {
+                found.next = address;
+                (found.next_start, found.next_end) = if is_libc { (0, 0) } else { loaded.extent(address) };
+            }
+            if is_libc {
+                found.libc = address;
+                break;
+            }
+        }
+    }
     if found.libc.is_null() {
         found.libc = found.next;
     }
@@ -228,37 +287,32 @@ pub fn find_dlsym(ours: *const ()) -> Option<Behind> {
     (!found.next.is_null()).then_some(found)
 }
 
-unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, search: *mut c_void) -> c_int {
-    // SAFETY: `find_dlsym` passes a `Search`, the linker a description of a mapped object.
-    let (info, search) = unsafe { (&*info, &mut *search.cast::<Search>()) };
-    let base = info.dlpi_addr as usize;
-    // SAFETY: as the linker says.
-    let (start, end) = unsafe { extent(base, info.dlpi_phdr, info.dlpi_phnum.into()) };
-    if (start..end).contains(&search.ours) {
-        search.is_past_ours = true;
-        return 0;
+impl Loaded {
+    /// Its `dlsym`, if it has one, and whether it is libc.
+    fn dlsym(&self) -> Option<(*const (), bool)> {
+        // SAFETY: as the linker says.
+        let object = unsafe { Object::from_dynamic(self.base, self.dynamic) }?;
+        let soname = object.soname();
+        let is_libc = [&b"libc."[..], b"libdl.", b"ld-musl"]
+            .iter()
+            .any(|start| soname.starts_with(start));
+        Some((object.function(c"dlsym")?, is_libc))
     }
-    // SAFETY: as the linker says.
-    let Some(object) = (unsafe { Object::from_headers(base, info.dlpi_phdr, info.dlpi_phnum.into()) }) else {
-        return 0;
-    };
-    let Some(address) = object.function(c"dlsym") else {
-        return 0;
-    };
-    if search.is_past_ours && search.found.next.is_null() {
-        search.found = Behind {
-            next: address,
-            next_start: start,
-            next_end: end,
-            ..search.found
+
+    /// From where to where it is mapped, asked by one of its functions; nowhere if nobody knows.
+    fn extent(&self, function: *const ()) -> (usize, usize) {
+        let Some(info) = weak::dladdr(function.cast()).filter(|info| !info.dli_fbase.is_null()) else {
+            return (0, 0);
         };
+        // SAFETY: where the linker mapped the object; its first page holds its header.
+        let header = unsafe { &*info.dli_fbase.cast::<Header>() };
+        if !header.start.starts_with(b"\x7fELF") {
+            return (0, 0);
+        }
+        let headers = (info.dli_fbase as usize + header.program_headers) as *const libc::Elf64_Phdr;
+        // SAFETY: as the header says.
+        unsafe { extent(self.base, headers, header.program_header_count.into()) }
     }
-    let soname = object.soname();
-    if soname.starts_with(b"libc.") || soname.starts_with(b"libdl.") || soname.starts_with(b"ld-musl") {
-        search.found.libc = address;
-        return 1;
-    }
-    0
 }
 
 /// # Safety

@@ -5,12 +5,14 @@
 
 use core::sync::atomic::Ordering;
 
+use partage_protocol::message::NO_INDEX;
 use partage_protocol::reservation::Denial;
 use partage_protocol::units::{GIB, MIB};
 
 use crate::note;
-use crate::state::State;
+use crate::state::{Found, State, is_mig};
 use crate::sys;
+use crate::text::push_uuid;
 
 /// Longest silence between two lines about denials on a terminal: a caching allocator is denied often, by design.
 const TELL_EVERY_NS: u64 = 10_000_000_000;
@@ -42,9 +44,30 @@ pub fn excess(state: &State, slot: usize, what: &str, bytes: u64, (used, limit):
 
 fn finish(state: &State, slot: usize, mut line: note::Line, bytes: u64, (used, limit): (u64, u64), why: Denial) {
     let Some(job) = state.job() else {
-        line.push("limit ").push_amount(limit).push(" by the environment, ");
-        line.push_amount(used)
-            .push(" in use by this process; no broker answers");
+        if limit != u64::MAX {
+            line.push("limit ").push_amount(limit).push(", ");
+        }
+        // What the other processes of the job hold was added up when this was denied.
+        let used = state
+            .last_job_used
+            .get(slot)
+            .map_or(used, |last| last.load(Ordering::Relaxed).max(used));
+        line.push_amount(used).push(" in use by this job; ");
+        if state.found() == Found::Barred {
+            line.push("no permission to enter ")
+                .push(state.settings().socket_dir.as_bytes())
+                .push(": ");
+        }
+        line.push(match (why, state.found()) {
+            (Denial::NoBroker, Found::Unserving) => {
+                "the broker is there and does not answer: memory stays closed until it does"
+            }
+            (Denial::NoBroker, Found::Refusal) => "the broker refuses this process: it gets no memory",
+            (Denial::NoBroker, Found::Nobody) => "no broker is there, and /tmp cannot hold what the job uses",
+            (Denial::NoBroker, Found::Barred) => "no broker can be asked, and /tmp cannot hold what the job uses",
+            (_, Found::Barred) => "no broker can be asked to raise it",
+            _ => "no broker is there to raise it",
+        });
         return say(state, &line);
     };
     let device = job.devices().get(slot);
@@ -60,7 +83,13 @@ fn finish(state: &State, slot: usize, mut line: note::Line, bytes: u64, (used, l
         .push(" in use by j");
     line.push_number(job.number);
     if let Some(device) = device {
-        line.push(" (GPU ").push_number(device.index.into()).push(")");
+        line.push(" (");
+        if device.index == NO_INDEX {
+            push_uuid(&mut line, &device.uuid, is_mig(device));
+        } else {
+            line.push("GPU ").push_number(device.index.into());
+        }
+        line.push(")");
     }
     match why {
         Denial::Limit | Denial::Invalid => {
@@ -85,7 +114,7 @@ fn finish(state: &State, slot: usize, mut line: note::Line, bytes: u64, (used, l
             }
         }
         Denial::CardFull => {
-            line.push("; others hold the rest of the card, see: partage why j")
+            line.push("; a higher limit alone would not help, see: partage why j")
                 .push_number(job.number);
         }
         Denial::NoBroker => {
@@ -96,6 +125,9 @@ fn finish(state: &State, slot: usize, mut line: note::Line, bytes: u64, (used, l
 }
 
 fn say(state: &State, line: &note::Line) {
+    if state.settings().is_quiet {
+        return note::explain(state, line, note::Loudness::Log);
+    }
     let now = sys::now_ns();
     let told = state.told_ns.load(Ordering::Relaxed);
     let is_due = (told == 0 || now.wrapping_sub(told) > TELL_EVERY_NS)
@@ -103,5 +135,11 @@ fn say(state: &State, line: &note::Line) {
             .told_ns
             .compare_exchange(told, now, Ordering::Relaxed, Ordering::Relaxed)
             .is_ok();
-    note::explain(state, line, is_due);
+    // Off a terminal a log file keeps every line: the first says that there are denials, `partage why` the rest.
+    let loudness = match (is_due, told) {
+        (false, _) => note::Loudness::Log,
+        (true, 0) => note::Loudness::Everywhere,
+        (true, _) => note::Loudness::Terminal,
+    };
+    note::explain(state, line, loudness);
 }

@@ -39,6 +39,8 @@ struct Thread {
     time: u64,
     /// See [`Mine::slot`].
     slot: u64,
+    /// See [`thread_note`].
+    note: u64,
 }
 
 /// Where they are: what [`Mine::now_and`] adds.
@@ -47,6 +49,8 @@ pub const NOW: usize = offset_of!(Thread, now);
 pub const TIME: usize = offset_of!(Thread, time);
 /// Where they are: [`Mine::set_slot`]'s.
 pub const SLOT: usize = offset_of!(Thread, slot);
+/// Where they are: [`thread_note`].
+const NOTE: usize = offset_of!(Thread, note);
 
 /// A short hook says that it stands so far below its entry, as deep as any other hook's frame: whatever hook its caller
 /// calls after a jump out of it must not look as if it were called from inside. (The deepest has 184 bytes.)
@@ -306,6 +310,16 @@ pub fn time_word() -> u64 {
 /// Changes this thread's word, to one with its two highest bits set. Only inside a hook: its end shows it outside.
 pub fn set_time_word(word: u64) {
     place::store::<TIME>(mine().0, word);
+}
+
+/// What [`note_thread`] last wrote in this thread; 0 at first. A forked child inherits it.
+pub fn thread_note() -> u64 {
+    place::load::<NOTE>(mine().0)
+}
+
+/// Leaves a note in this thread.
+pub fn note_thread(note: u64) {
+    place::store::<NOTE>(mine().0, note);
 }
 
 /// A number that no other thread has now: where its words are. Even, and greater than any small number.

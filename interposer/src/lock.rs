@@ -1,62 +1,184 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A small lock that lives in memory which a fork wipes.
+//! A small lock that lives in memory which a fork wipes, and that is not lost with the frame that holds it.
 //!
-//! Zero is *free*, so a child whose parent was forked in the middle of a critical section starts with free locks and
-//! with the empty data they guard. Never held over a call of the driver.
+//! ```text
+//!   63 ──── 32   31 ─── 1   0
+//!   holder       turn       somebody waits
+//! ```
+//! Without a holder it is free, so a child whose parent was forked in the middle of a critical section starts with free
+//! locks and with the empty data they guard. Never held over a call of the driver.
+//!
+//! A program can take a frame of ours away: a signal's handler leaves it by a long jump, a thread is cancelled in it. So a
+//! lock knows its holder, a thread, and where on the stack the frame stands that holds, and whoever waits takes it over once
+//! that frame is gone ([`Lock::is_abandoned`]). What the lock guards is then as the holder left it. The *turn* tells one
+//! hold of a thread from the next, so that nobody takes over what was given back and taken again meanwhile.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use crate::guard;
+use crate::state;
 use crate::sys;
 
-const FREE: u32 = 0;
-const HELD: u32 = 1;
-const HELD_AND_WAITED_FOR: u32 = 2;
+const WAITED_FOR: u64 = 1;
+const TURN: u64 = 2;
+const HOLDER: u32 = 32;
+/// The turn and the waiters.
+const LOW: u64 = u32::MAX as u64;
+/// Between two looks whether the holder's frame is still there, in nanoseconds.
+const STEP_NS: u64 = 100_000_000;
+
+const _: () = assert!(cfg!(target_endian = "little"), "`low` is the first half of the word");
 
 /// The lock; all-zero memory is a free one.
-#[repr(transparent)]
-pub struct Lock(AtomicU32);
+#[repr(C)]
+pub struct Lock {
+    word: AtomicU64,
+    /// Where the frame stands that holds; 0 while nobody does, or nobody knows.
+    frame: AtomicUsize,
+}
 
 impl Lock {
     /// A free lock.
     pub const fn new() -> Self {
-        Self(AtomicU32::new(FREE))
+        Self {
+            word: AtomicU64::new(0),
+            frame: AtomicUsize::new(0),
+        }
     }
 
-    /// Waits until the lock is ours.
+    /// Waits until the lock is ours. It belongs to the calling function's frame.
+    #[inline(always)]
     pub fn hold(&self) -> Held<'_> {
-        if self
-            .0
-            .compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed)
-            .is_err()
-        {
-            self.wait();
-        }
-        Held(self)
+        self.hold_in(guard::here())
     }
 
     /// Takes the lock if it is free.
+    #[inline(always)]
     pub fn try_hold(&self) -> Option<Held<'_>> {
-        self.0
-            .compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed)
-            .ok()
-            .map(|_| Held(self))
+        let word = self.word.load(Ordering::Relaxed);
+        self.take(word, thread(), 0, guard::here())
+    }
+
+    fn hold_in(&self, frame: usize) -> Held<'_> {
+        let me = thread();
+        let word = self.word.load(Ordering::Relaxed);
+        match self.take(word, me, 0, frame) {
+            Some(held) => held,
+            None => self.wait(me, frame),
+        }
+    }
+
+    /// Takes the lock as `word` found it, if that is free.
+    fn take(&self, word: u64, me: u32, waited_for: u64, frame: usize) -> Option<Held<'_>> {
+        (word >> HOLDER == 0)
+            .then(|| self.take_from(word, me, waited_for, frame))
+            .flatten()
+    }
+
+    /// Takes the lock from whoever `word` names.
+    fn take_from(&self, word: u64, me: u32, waited_for: u64, frame: usize) -> Option<Held<'_>> {
+        let turn = word.wrapping_add(TURN) & LOW & !WAITED_FOR;
+        let mine = u64::from(me) << HOLDER | turn;
+        self.word
+            .compare_exchange(word, mine | waited_for, Ordering::Acquire, Ordering::Relaxed)
+            .ok()?;
+        self.frame.store(frame, Ordering::Relaxed);
+        Some(Held { lock: self, mine })
     }
 
     #[cold]
-    fn wait(&self) {
-        while self.0.swap(HELD_AND_WAITED_FOR, Ordering::Acquire) != FREE {
-            sys::wait_on(&self.0, HELD_AND_WAITED_FOR);
+    #[inline(never)]
+    fn wait(&self, me: u32, frame: usize) -> Held<'_> {
+        loop {
+            let word = self.word.load(Ordering::Relaxed);
+            let taken = if word >> HOLDER == 0 || word >> HOLDER == u64::from(me) && self.is_abandoned(word, me) {
+                self.take_from(word, me, WAITED_FOR, frame)
+            } else if word & WAITED_FOR == 0 {
+                let waited_for = word | WAITED_FOR;
+                let _ = self
+                    .word
+                    .compare_exchange(word, waited_for, Ordering::Relaxed, Ordering::Relaxed);
+                None
+            } else {
+                sys::wait_on(self.low(), word as u32, STEP_NS);
+                let is_same = self.word.load(Ordering::Relaxed) == word;
+                (is_same && self.is_abandoned(word, me))
+                    .then(|| self.take_from(word, me, WAITED_FOR, frame))
+                    .flatten()
+            };
+            if let Some(held) = taken {
+                return held;
+            }
         }
+    }
+
+    /// Is the frame gone that holds the lock as `word` says?
+    ///
+    /// - Its thread is gone.
+    /// - Its thread is this one: inside of a hook nothing asks for a lock again ([`guard`]), so this is another hook, which
+    ///   began where the former one stood or above. A handler on a stack of its own may stand above a frame that lives.
+    /// - Its thread sleeps in the kernel, and its stack ends above the frame.
+    fn is_abandoned(&self, word: u64, me: u32) -> bool {
+        let holder = (word >> HOLDER) as u32;
+        let frame = self.frame.load(Ordering::Relaxed);
+        if holder == me {
+            return sys::alternate_stack().is_none_or(|stack| stack.contains(&frame));
+        }
+        !sys::has_thread(holder) || frame != 0 && sys::stack_pointer_of(holder).is_some_and(|end| end > frame)
+    }
+
+    /// What waiters sleep on.
+    fn low(&self) -> &AtomicU32 {
+        // SAFETY: the first half of the word, which lives as long; the kernel alone reads it in this size.
+        unsafe { &*self.word.as_ptr().cast::<AtomicU32>() }
     }
 }
 
 /// Proof that the lock is held; dropping it releases.
-pub struct Held<'a>(&'a Lock);
+pub struct Held<'a> {
+    lock: &'a Lock,
+    /// The lock's word, but for waiters.
+    mine: u64,
+}
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        if self.0.0.swap(FREE, Ordering::Release) == HELD_AND_WAITED_FOR {
-            sys::wake_one(&self.0.0);
+        let Self { lock, mine } = *self;
+        lock.frame.store(0, Ordering::Relaxed);
+        let mut word = lock.word.load(Ordering::Relaxed);
+        // Nobody takes it over while this frame is here; what is not ours is not released all the same.
+        while word & !WAITED_FOR == mine {
+            let free = mine & LOW;
+            match lock
+                .word
+                .compare_exchange(word, free, Ordering::Release, Ordering::Relaxed)
+            {
+                Ok(_) if word & WAITED_FOR != 0 => return sys::wake_one(lock.low()),
+                Ok(_) => return,
+                Err(now) => word = now,
+            }
         }
     }
+}
+
+/// The calling thread's id. Asked of the kernel once per thread, and again in a forked child, which inherits the note.
+fn thread() -> u32 {
+    let Some(state) = state::at_hand() else {
+        return sys::thread_id();
+    };
+    let mut process = state.process.load(Ordering::Relaxed);
+    if process == 0 {
+        let new = (sys::now_ns() >> 10) as u32 ^ sys::pid().rotate_left(16) | 1;
+        process = state
+            .process
+            .compare_exchange(0, new, Ordering::Relaxed, Ordering::Relaxed)
+            .map_or_else(|other| other, |_| new);
+    }
+    let known = guard::thread_note();
+    if (known >> 32) as u32 == process {
+        return known as u32;
+    }
+    let id = sys::thread_id();
+    guard::note_thread(u64::from(process) << 32 | u64::from(id));
+    id
 }

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   context:  announce ── room? ── no ──► OUT_OF_MEMORY, the driver is not called
-//!                │ yes
+//!                │ yes          └── not the job's device ──► INVALID_DEVICE, broker or not
 //!             make ── refused ──► measure (the room that was kept is released) ──► the driver's code
 //!                │ made
 //!   module:   load ── the device's free memory fell by enough to matter
@@ -66,7 +66,7 @@ pub fn context(
     let announced = match announce(real, device) {
         Ok(Some(announced)) => announced,
         Ok(None) => return make(),
-        Err(tracked::Denied) => return CuResult::OUT_OF_MEMORY,
+        Err(code) => return code,
     };
     let result = make();
     let Some(excess) = announced.judge(result) else {
@@ -82,9 +82,12 @@ struct Announced {
     slot: usize,
 }
 
-/// Asks for room for a context. `None`: nobody measures.
+/// Asks for room for a context. `None`: nobody measures. An error is the code that the program gets instead.
 #[inline(never)]
-fn announce(real: &Library, device: CuDevice) -> Result<Option<Announced>, tracked::Denied> {
+fn announce(real: &Library, device: CuDevice) -> Result<Option<Announced>, CuResult> {
+    if tracked::is_foreign(real, device) {
+        return Err(CuResult::INVALID_DEVICE);
+    }
     let Some((state, slot)) = attached(real, device) else {
         return Ok(None);
     };
@@ -92,7 +95,7 @@ fn announce(real: &Library, device: CuDevice) -> Result<Option<Announced>, track
         Ok(()) => Ok(Some(Announced { state, slot })),
         Err(excess) => {
             excess.explain(state, slot, "a context");
-            Err(tracked::Denied)
+            Err(CuResult::OUT_OF_MEMORY)
         }
     }
 }

@@ -41,14 +41,38 @@ pub fn write(state: &State, line: &mut Line) {
     }
 }
 
-/// Writes a sentence that a person may need where `PARTAGE_LOG` says; with `and_terminal` also on a terminal, beginning
+/// How loud a sentence is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Loudness {
+    /// For the log only.
+    Log,
+    /// On a terminal too.
+    Terminal,
+    /// Wherever the standard error of `partage run` leads.
+    Everywhere,
+}
+
+/// Writes a sentence that a person may need where `PARTAGE_LOG` says, and as loud as it is on standard error, beginning
 /// as `partage`'s own lines do, unless it just went there.
 #[cold]
-pub fn explain(state: &State, sentence: &Line, and_terminal: bool) {
+pub fn explain(state: &State, sentence: &Line, loudness: Loudness) {
     write(state, line().push(sentence.as_bytes()));
-    if and_terminal && state.settings().log.as_bytes() != b"stderr" {
-        tell(Line::new().push("partage: ").push(sentence.as_bytes()));
+    if loudness == Loudness::Log || state.settings().log.as_bytes() == b"stderr" {
+        return;
     }
+    let mut told = Line::new();
+    told.push("partage: ").push(sentence.as_bytes());
+    if loudness == Loudness::Everywhere {
+        warn(state, &mut told);
+    } else {
+        tell(&mut told);
+    }
+}
+
+/// Is descriptor 2 the file that `partage run` had there? A program that closed it may have opened its own data there.
+fn is_standard_error_of_run(state: &State) -> bool {
+    let run = state.settings().standard_error;
+    run.is_some() && sys::identity(2) == run
 }
 
 /// Writes a constant line.
@@ -62,8 +86,33 @@ pub fn say(state: &State, text: &str) {
 pub fn tell(line: &mut Line) {
     if sys::is_terminal(2) {
         end(line);
-        let _ = sys::write(2, line.as_bytes());
+        write_at_once(line);
     }
+}
+
+/// Tells a person wherever the standard error of `partage run` leads, or at a terminal.
+#[cold]
+pub fn warn(state: &State, line: &mut Line) {
+    if sys::is_terminal(2) || is_standard_error_of_run(state) {
+        end(line);
+        write_at_once(line);
+    }
+}
+
+/// Writes to descriptor 2 without waiting for a reader and without the signal that a reader that left would cost: then
+/// the line is lost, and not the program.
+fn write_at_once(line: &Line) {
+    let ready = sys::poll(2, libc::POLLOUT, 0);
+    if ready & libc::POLLOUT == 0 || ready & (libc::POLLERR | libc::POLLHUP) != 0 {
+        return;
+    }
+    // The reader may leave between the look and the write.
+    let mask = sys::set_signal_mask(u64::MAX);
+    let was_pending = sys::is_pending(libc::SIGPIPE);
+    if sys::write(2, line.as_bytes()) == -(libc::EPIPE as isize) && !was_pending {
+        sys::take_pending(libc::SIGPIPE);
+    }
+    sys::set_signal_mask(mask);
 }
 
 fn end(line: &mut Line) {

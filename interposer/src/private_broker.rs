@@ -12,6 +12,7 @@
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 
+use crate::descriptor::Kept;
 use crate::settings::PATH_BYTES;
 use crate::state::State;
 use crate::sys;
@@ -22,31 +23,36 @@ const MAX_VARIABLES: usize = 1024;
 const STACK_BYTES: usize = 64 * 1024;
 
 /// The right to start the broker: held by one process of the folder at a time, until dropped.
-pub struct Turn(c_int);
+pub struct Turn<'a>(&'a State);
 
-impl Drop for Turn {
+impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        if self.0 >= 0 {
-            sys::close(self.0);
-        }
+        // SAFETY: as in `take_turn`.
+        unsafe { (*self.0.start_turn.get()).close() };
     }
 }
 
 /// Asks for the right. `None` while another process starts one; hundreds of clients lose their broker together.
-pub fn take_turn(state: &State) -> Option<Turn> {
+/// Precondition: `State::talk` is held, as long as the right.
+pub fn take_turn(state: &State) -> Option<Turn<'_>> {
     if state.settings().broker.is_empty() {
         return None;
     }
+    // SAFETY: `talk` is held.
+    let kept = unsafe { &mut *state.start_turn.get() };
+    // Whoever talked before us and held it was taken away by a jump.
+    kept.close();
     let mut path = Text::<PATH_BYTES>::new();
     path.push(state.settings().socket_dir.as_bytes()).push("/start.lock");
     let flags = libc::O_RDWR | libc::O_CREAT | libc::O_NOFOLLOW;
     match c_int::try_from(sys::open(path.as_c_str(), flags, 0o600)) {
         Ok(fd) if fd >= 0 => {
-            let turn = Turn(fd);
-            sys::lock_file(fd).then_some(turn)
+            *kept = Kept::take(fd)?;
+            let turn = Turn(state);
+            sys::lock_file(kept.fd()?).then_some(turn)
         }
         // No folder yet: the broker makes it, and its own lock keeps a second one away.
-        _ => Some(Turn(-1)),
+        _ => Some(Turn(state)),
     }
 }
 
@@ -132,6 +138,7 @@ fn copy_environment(to: &mut [*const c_char; MAX_VARIABLES + 1]) {
             &b"LD_"[..],
             b"PARTAGE_TOKEN=",
             b"PARTAGE_MEM",
+            b"PARTAGE_LAZY",
             b"PARTAGE_LOG=",
             b"CUDA_VISIBLE_DEVICES=",
         ]

@@ -173,6 +173,15 @@ impl Library {
         })
     }
 
+    /// Does this library export the hooked row of that position?
+    pub fn has(&self, position: usize) -> bool {
+        let place = self
+            .rows
+            .get(position)
+            .and_then(|row| self.addresses.get(usize::from(*row)));
+        place.is_some_and(|place| !place.load(Ordering::Acquire).is_null())
+    }
+
     /// Which hooked row has this name: its position among the hooked rows.
     pub fn hooked_named(&self, name: &[u8]) -> Option<usize> {
         self.names

@@ -131,7 +131,7 @@ enum Choice {
 fn behind(caller: usize) -> *const () {
     let mut next = NEXT.load(Ordering::Acquire);
     if next.is_null() {
-        let Some(found) = elf::find_dlsym(dlsym as *const ()) else {
+        let Some(found) = elf::find_dlsym() else {
             return core::ptr::null();
         };
         NEXT_START.store(found.next_start, Ordering::Relaxed);

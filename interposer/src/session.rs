@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 //! This process as a client: attaching, asking, coming back after the broker was away.
 //!
-//! Whoever talks holds `State::talk`. Every wait has an end; what cannot be asked is refused, never guessed. An ask has
-//! an even sequence number, a question about use an odd one: a late answer to an ask still lifts its pin.
+//! Whoever talks holds `State::talk`. Every wait has an end; what cannot be asked is refused, never guessed. A wait in
+//! vain is not repeated: the process is *silent* from then on and asks nobody until the broker is heard again, which the
+//! background thread or the next caller notices without waiting. An ask has an even sequence number, a question about
+//! use an odd one: a late answer to an ask still lifts its pin.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use partage_protocol::message::{
-    Answer, Ask, Devices, ENVIRONMENT_BYTES, HELLO_ENVIRONMENT_CUT, HELLO_NVML_ONLY, HELLO_PAGES_LOST, Hello,
-    MAX_DEVICES, Measure, NOTICE_NO_BROKER, NOTICE_SHARING_OFF, Notice, ToClient, Usage, VERDICT_CARD_FULL,
-    VERDICT_GRANTED, VERDICT_LIMIT, VERDICT_RETRY, WELCOME_DEFAULT_JOB, Welcome,
-};
-use partage_protocol::page::{
-    BROKER_MAGIC, BrokerPage, CLIENT_BYTES, CLIENT_MAGIC, ClientFile, ClientPage, LAYOUT, PAGE_BYTES,
+    Answer, Ask, Devices, HELLO_NVML_ONLY, Measure, NOTICE_NO_BROKER, NOTICE_SHARING_OFF, Notice, ToClient, Usage,
+    VERDICT_CARD_FULL, VERDICT_GRANTED, VERDICT_LIMIT, VERDICT_RETRY,
 };
 use partage_protocol::reservation::{self, AskAnswer, Denial};
 use zerocopy::IntoBytes;
 
-use crate::account;
 use crate::descriptor::Kept;
 use crate::explain;
+use crate::job_word;
+use crate::lazy;
+use crate::lock::Held;
 use crate::note;
-use crate::private_broker;
+use crate::reach::{self, Pause};
 use crate::socket::{self, Refusal};
 use crate::state::{Phase, State};
 use crate::sys;
@@ -30,28 +30,32 @@ use crate::sys;
 const ATTACH_WAIT_NS: u64 = 3_000_000_000;
 /// Longest wait for one answer, reconnecting included.
 const ASK_WAIT_NS: u64 = 3_000_000_000;
-/// After a wait in vain nobody else waits for this long: a caching allocator retries at once.
-const NOBODY_NS: u64 = 1_000_000_000;
-/// What a broker that was just started may take until it listens.
-const START_WAIT_NS: u64 = 2_000_000_000;
-/// Between two attempts to connect.
-const RETRY_NS: u64 = 10_000_000;
+/// Between two attempts to connect of one step of the background thread.
+const SHORT_NS: u64 = 10_000_000;
 
 /// The connection. All-zero memory is "never connected". Guarded by `State::talk`.
 pub struct Session {
-    socket: Kept,
-    broker_file: Kept,
-    client_file: Kept,
-    client: u64,
+    pub(crate) socket: Kept,
+    /// A hello went out on the socket; its welcome is to come.
+    pub(crate) is_greeting: bool,
+    pub(crate) broker_file: Kept,
+    pub(crate) client_file: Kept,
+    pub(crate) client: u64,
     sequence: u32,
-    devices: Option<Devices>,
+    pub(crate) devices: Option<Devices>,
+    pub(crate) pause: Pause,
+    /// Refused for as long as this process lives: nobody is asked again.
+    pub(crate) is_final: bool,
+    /// The grants that this process keeps without a broker are on record.
+    pub(crate) keeps_grants: bool,
     /// Refusals without a broker that one was told of.
     reported_refusals: AtomicU64,
 }
 
 /// Attaches if no attach was tried yet. Waits a bounded time when somebody put this process into a job.
 pub fn ensure(state: &'static State, is_nvml: bool) {
-    if state.phase() != Phase::Fresh {
+    // Whoever only looks at NVML is not admitted for that, waits for nobody who is, and sees the machine.
+    if state.phase() != Phase::Fresh || (is_nvml && state.settings().is_lazy) {
         return;
     }
     let _setup = state.setup.hold();
@@ -63,6 +67,14 @@ pub fn ensure_held(state: &'static State, is_nvml: bool) {
     if state.phase() != Phase::Fresh {
         return;
     }
+    if state.settings().is_lazy {
+        if lazy::is_blind() {
+            return;
+        }
+        if !lazy::admit(state) {
+            return shut(state);
+        }
+    }
     let _talk = state.talk.hold();
     // SAFETY: `talk` is held.
     let session = unsafe { &mut *state.session.get() };
@@ -73,120 +85,44 @@ pub fn ensure_held(state: &'static State, is_nvml: bool) {
         0
     };
     let flags = if is_nvml { HELLO_NVML_ONLY } else { 0 };
-    if !connect(state, session, flags, sys::now_ns().saturating_add(wait)) {
-        note::say(state, "no broker answers; the limit of the environment holds");
-        let granted = state.settings().memory_limit.unwrap_or(u64::MAX);
-        for line in &state.own_broker_page.devices {
-            line.granted.store(granted, Ordering::Relaxed);
-            line.limit.store(granted, Ordering::Relaxed);
-        }
-        state.set_phase(Phase::Standalone);
+    let deadline = sys::now_ns().saturating_add(wait);
+    let Err(refusal) = reach::connect(state, session, flags, deadline) else {
+        return;
+    };
+    state.set_silent(true);
+    reach::say_unreached(state, refusal);
+    // What the job has is given out as it is asked for, or not at all while somebody is there who would know.
+    let limit = state.settings().memory_limit.unwrap_or(u64::MAX);
+    // A job that began without a limit may have one meanwhile.
+    let is_open = limit == u64::MAX && !state.settings().has_token && state.found().is_alone();
+    for line in &state.own_broker_page.devices {
+        line.granted.store(if is_open { limit } else { 0 }, Ordering::Relaxed);
+        line.limit.store(limit, Ordering::Relaxed);
     }
+    state.set_phase(Phase::Standalone);
 }
 
-/// Connects until `deadline_ns`, starting a private broker when there is none.
-fn connect(state: &State, session: &mut Session, flags: u32, mut deadline_ns: u64) -> bool {
-    let mut turn = None;
-    let mut has_started = false;
-    loop {
-        match try_connect(state, session, flags, deadline_ns) {
-            Ok(()) => return true,
-            Err(Refusal::Final) => return false,
-            Err(Refusal::Absent) if !has_started => {
-                turn = turn.or_else(|| private_broker::take_turn(state));
-                // The first failure may have been the moment before another's broker listened: look once more.
-                if turn.is_some() && try_connect(state, session, flags, deadline_ns).is_ok() {
-                    return true;
-                }
-                has_started = turn.is_some() && private_broker::start(state);
-                if has_started {
-                    // Keeping the turn until it listens keeps hundreds of others from starting one each.
-                    deadline_ns = deadline_ns.max(sys::now_ns().saturating_add(START_WAIT_NS));
-                }
-            }
-            Err(_) => {}
-        }
-        if sys::now_ns() >= deadline_ns {
-            return false;
-        }
-        sys::sleep_ns(RETRY_NS);
+/// This process belongs to no job and was not admitted as one: it gets no memory, and asks nobody again.
+fn shut(state: &State) {
+    give_up(state);
+    for line in &state.own_broker_page.devices {
+        line.granted.store(0, Ordering::Relaxed);
+        line.limit.store(u64::MAX, Ordering::Relaxed);
     }
+    state.set_phase(Phase::Standalone);
 }
 
-/// One attempt: connects and says who we are; takes the pages at the first time.
-fn try_connect(state: &State, session: &mut Session, flags: u32, deadline_ns: u64) -> Result<(), Refusal> {
-    session.drop_socket();
-    let fd = socket::connect(state.settings(), deadline_ns)?;
-    let Some(kept) = Kept::take(fd) else {
-        return Err(Refusal::Final);
-    };
-    session.socket = kept;
-    let is_back = session.client != 0;
-    let files = [session.broker_file.fd(), session.client_file.fd()];
-    let (mut send, mut count) = ([-1; 2], 0);
-    let mut flags = flags;
-    if let (true, [Some(broker), Some(client)]) = (is_back, files) {
-        (send, count) = ([broker, client], 2);
-    } else if is_back {
-        flags |= HELLO_PAGES_LOST;
+/// The right to talk. `None` while the broker is silent and somebody else has it: nobody waits then.
+fn talk(state: &State) -> Option<Held<'_>> {
+    if state.is_silent() {
+        state.talk.try_hold()
+    } else {
+        Some(state.talk.hold())
     }
-    let settings = state.settings();
-    let mut environment = [0; ENVIRONMENT_BYTES];
-    let packed = settings.environment.as_bytes();
-    for (to, from) in environment.iter_mut().zip(packed) {
-        *to = *from;
-    }
-    if !settings.environment.is_complete() {
-        flags |= HELLO_ENVIRONMENT_CUT;
-    }
-    let hello = Hello {
-        header: Hello::header(0),
-        token: settings.token,
-        client: session.client,
-        environment_limit: settings.memory_limit.unwrap_or(0),
-        pid: sys::pid(),
-        flags,
-        environment_length: packed.len() as u32,
-        reserved: 0,
-        environment,
-    };
-    let result = socket::greet(&kept, hello.as_bytes(), send.get(..count).unwrap_or(&[]), deadline_ns);
-    let (message, descriptors) = match result {
-        Ok(answer) => answer,
-        Err(refusal) => {
-            session.drop_socket();
-            return Err(refusal);
-        }
-    };
-    let taken = match message {
-        ToClient::Welcome(welcome) if is_back => welcome_back(session, &welcome, descriptors),
-        ToClient::Welcome(welcome) => move_in(state, session, &welcome, descriptors),
-        ToClient::Refused(refused) => {
-            socket::discard(descriptors);
-            let text = refused.text.get(..refused.text_length as usize).unwrap_or(&[]);
-            note::write(state, note::line().push("the broker refuses this process: ").push(text));
-            Err(Refusal::Final)
-        }
-        ToClient::Answer(_) => {
-            socket::discard(descriptors);
-            Err(Refusal::Busy)
-        }
-    };
-    if taken.is_err() {
-        session.drop_socket();
-        return taken;
-    }
-    crate::inherited::remember([session.socket, session.broker_file, session.client_file]);
-    if let Some(devices) = &session.devices {
-        socket::send(&session.socket, devices.as_bytes());
-    }
-    report_refusals(state, session);
-    note::say(state, if is_back { "connected again" } else { "attached" });
-    Ok(())
 }
 
 /// Allocations that nobody was there to refuse: the broker counts them once it hears of them.
-fn report_refusals(state: &State, session: &Session) {
+pub(crate) fn report_refusals(state: &State, session: &Session) {
     let refused = state.counters().refused_no_broker.load(Ordering::Relaxed);
     let new = refused.wrapping_sub(session.reported_refusals.load(Ordering::Relaxed));
     if new == 0 {
@@ -198,7 +134,7 @@ fn report_refusals(state: &State, session: &Session) {
         slot: state.refused_slot.load(Ordering::Relaxed),
         value: new,
     };
-    if socket::send(&session.socket, notice.as_bytes()) {
+    if socket::send(&session.socket, notice.as_bytes()).is_ok() {
         session.reported_refusals.store(refused, Ordering::Relaxed);
     }
 }
@@ -208,78 +144,30 @@ fn report_refusals(state: &State, session: &Session) {
 pub fn note_refusal(state: &State, slot: usize) {
     state.counters().refused_no_broker.fetch_add(1, Ordering::Relaxed);
     state.refused_slot.store(slot as u32, Ordering::Relaxed);
-    let _talk = state.talk.hold();
+    let Some(_talk) = talk(state) else { return };
     // SAFETY: `talk` is held.
     let session = unsafe { &*state.session.get() };
-    if session.socket.fd().is_some() {
+    if session.is_connected() {
         // It is there and too slow: it reads this when it gets to it.
         report_refusals(state, session);
     }
 }
 
-/// Another broker, or the same one, takes us back under our old id: the pages stay what they are.
-fn welcome_back(session: &Session, welcome: &Welcome, descriptors: [i32; 2]) -> Result<(), Refusal> {
-    socket::discard(descriptors);
-    if welcome.client == session.client {
-        Ok(())
-    } else {
-        Err(Refusal::Final)
-    }
-}
-
-/// The first welcome: maps the pages and takes over the job's devices.
-fn move_in(state: &State, session: &mut Session, welcome: &Welcome, descriptors: [i32; 2]) -> Result<(), Refusal> {
-    let [broker_fd, client_fd] = descriptors;
-    if broker_fd < 0 || client_fd < 0 {
-        socket::discard(descriptors);
-        return Err(Refusal::Final);
-    }
-    session.broker_file.close();
-    session.client_file.close();
-    session.broker_file = Kept::take(broker_fd).unwrap_or(Kept::NONE);
-    session.client_file = Kept::take(client_fd).unwrap_or(Kept::NONE);
-    let (broker_file, client_file) = (session.broker_file, session.client_file);
-    let map = |file: Kept, length, protection| {
-        let memory = sys::map(length, protection, libc::MAP_SHARED, file.fd()?)?;
-        sys::advise(memory, length, libc::MADV_DONTFORK);
-        Some(memory)
-    };
-    let pages = (
-        map(broker_file, PAGE_BYTES, libc::PROT_READ),
-        map(client_file, CLIENT_BYTES, libc::PROT_READ | libc::PROT_WRITE),
-    );
-    let (Some(broker), Some(client)) = pages else {
-        return Err(Refusal::Final);
-    };
-    let (broker, client): (*mut BrokerPage, *mut ClientFile) = (broker.cast(), client.cast());
-    // SAFETY: just mapped; the broker sealed the files against shrinking. Only the first page of each is read before its
-    // layout is known.
-    let (broker_page, client_page) = unsafe { (&*broker, &*client.cast::<ClientPage>()) };
-    let is_understood = broker_page.head.magic.load(Ordering::Acquire) == BROKER_MAGIC
-        && broker_page.head.layout.load(Ordering::Relaxed) == LAYOUT
-        && client_page.head.magic.load(Ordering::Relaxed) == CLIENT_MAGIC
-        && client_page.head.layout.load(Ordering::Relaxed) == LAYOUT;
-    if !is_understood {
-        return Err(Refusal::Final);
-    }
-    session.client = welcome.client;
-    // SAFETY: `talk` is held, and nobody reads the job before the pages are published below.
-    let job = unsafe { &mut *state.job.get() };
-    job.number = welcome.job;
-    job.is_default = welcome.flags & WELCOME_DEFAULT_JOB != 0;
-    job.count = (welcome.device_count as usize).min(MAX_DEVICES);
-    job.devices = welcome.devices;
-    account::move_in(state, job, client_page, || {
-        state.client_file.store(client, Ordering::Release);
-        state.broker_page.store(broker, Ordering::Release);
-        state.set_phase(Phase::Attached);
-    });
-    Ok(())
-}
-
 impl Session {
-    fn drop_socket(&mut self) {
+    /// A broker welcomed this process on a connection that stands.
+    pub(crate) fn is_connected(&self) -> bool {
+        !self.is_greeting && self.socket.fd().is_some()
+    }
+
+    pub(crate) fn drop_socket(&mut self) {
         self.socket.close();
+        self.is_greeting = false;
+    }
+
+    /// The connection broke.
+    fn lose(&mut self) {
+        self.drop_socket();
+        self.pause.lost(sys::now_ns());
     }
 
     /// The next number: even for an ask, odd for a question about use.
@@ -289,37 +177,80 @@ impl Session {
     }
 }
 
-/// One round trip. `None`: nobody answered in time.
+/// One round trip. `None`: nobody answered in time, or lately.
 fn converse(state: &State, is_ask: bool, build: impl Fn(u32) -> Packet) -> Option<Answer> {
-    let deadline = sys::now_ns().saturating_add(ASK_WAIT_NS);
-    let _talk = state.talk.hold();
+    let _talk = talk(state)?;
     // SAFETY: `talk` is held.
     let session = unsafe { &mut *state.session.get() };
-    loop {
-        if session.socket.fd().is_none() {
-            let now = sys::now_ns();
-            if now < state.nobody_until_ns.load(Ordering::Relaxed) || !connect(state, session, 0, deadline) {
-                break;
-            }
-        }
+    let mut deadline = sys::now_ns().saturating_add(if state.is_silent() { 0 } else { ASK_WAIT_NS });
+    while let Some(until) = ready(state, session, deadline) {
+        deadline = until;
         let sequence = session.next_sequence(is_ask);
-        if socket::send(&session.socket, build(sequence).bytes()) {
-            match wait_for_answer(state, session, sequence, deadline) {
+        match socket::send(&session.socket, build(sequence).bytes()) {
+            Ok(()) => match wait_for_answer(state, session, sequence, deadline) {
                 Wait::Answer(answer) => return Some(answer),
-                Wait::Lost => {}
+                Wait::Lost => session.lose(),
                 // The connection stands, the broker does not move: nothing is gained by asking again.
                 Wait::TimedOut => break,
+            },
+            Err(Refusal::Busy) => break,
+            // What it said last may be why it left.
+            Err(_) => {
+                drain(state, session);
+                session.lose();
             }
         }
-        session.drop_socket();
         if sys::now_ns() >= deadline {
             break;
         }
     }
-    state
-        .nobody_until_ns
-        .store(sys::now_ns().saturating_add(NOBODY_NS), Ordering::Relaxed);
+    state.set_silent(true);
     None
+}
+
+/// Makes sure of a broker that answers; until when it may take for an answer. `None`: there is none.
+fn ready(state: &State, session: &mut Session, deadline_ns: u64) -> Option<u64> {
+    if session.is_connected() && state.is_silent() && !drain(state, session) {
+        return None;
+    }
+    if !session.is_connected() {
+        reach::connect(state, session, 0, deadline_ns).ok()?;
+    }
+    // Whoever was just heard gets its time.
+    let now = sys::now_ns();
+    Some(if deadline_ns > now {
+        deadline_ns
+    } else {
+        now.saturating_add(ASK_WAIT_NS)
+    })
+}
+
+/// Takes what came since nobody listened: late answers. `true`: the broker lives, or its connection is gone.
+fn drain(state: &State, session: &mut Session) -> bool {
+    let mut is_heard = false;
+    loop {
+        match socket::receive(&session.socket, 0) {
+            Ok((message, descriptors)) => {
+                is_heard = true;
+                take_late(state, session, &message, descriptors);
+            }
+            Err(Refusal::Busy) => break,
+            Err(_) => {
+                session.lose();
+                return true;
+            }
+        }
+    }
+    if is_heard {
+        heard(state, session);
+    }
+    is_heard
+}
+
+/// The broker said something: from now on it is waited for again.
+pub(crate) fn heard(state: &State, session: &Session) {
+    state.set_silent(false);
+    report_refusals(state, session);
 }
 
 enum Wait {
@@ -328,27 +259,31 @@ enum Wait {
     TimedOut,
 }
 
-fn wait_for_answer(state: &State, session: &Session, sequence: u32, deadline_ns: u64) -> Wait {
+fn wait_for_answer(state: &State, session: &mut Session, sequence: u32, deadline_ns: u64) -> Wait {
     loop {
         match socket::receive(&session.socket, deadline_ns) {
-            Ok((ToClient::Answer(answer), descriptors)) => {
+            Ok((ToClient::Answer(answer), descriptors)) if answer.header.sequence == sequence => {
                 socket::discard(descriptors);
-                if answer.header.sequence == sequence {
-                    return Wait::Answer(answer);
-                }
-                // Late: whoever asked has given up, and with it the grant that the broker keeps for it.
-                if answer.header.sequence & 1 == 0 && answer.verdict == VERDICT_GRANTED {
-                    settle(state, answer.slot as usize);
-                }
+                return Wait::Answer(answer);
             }
-            Ok((ToClient::Refused(refused), descriptors)) => {
-                socket::discard(descriptors);
-                let text = refused.text.get(..refused.text_length as usize).unwrap_or(&[]);
-                note::write(state, note::line().push("the broker says: ").push(text));
-            }
-            Ok((ToClient::Welcome(_), descriptors)) => socket::discard(descriptors),
+            Ok((message, descriptors)) => take_late(state, session, &message, descriptors),
             Err(Refusal::Busy) => return Wait::TimedOut,
             Err(_) => return Wait::Lost,
+        }
+    }
+}
+
+/// A message that nobody waits for.
+fn take_late(state: &State, session: &mut Session, message: &ToClient, descriptors: [i32; 2]) {
+    socket::discard(descriptors);
+    match message {
+        // Whoever asked has given up, and with it the grant that the broker keeps for it.
+        ToClient::Answer(answer) if answer.header.sequence & 1 == 0 && answer.verdict == VERDICT_GRANTED => {
+            settle(state, answer.slot as usize);
+        }
+        ToClient::Answer(_) | ToClient::Welcome(_) => {}
+        ToClient::Refused(refused) => {
+            reach::refused(state, session, refused);
         }
     }
 }
@@ -402,6 +337,62 @@ pub fn ask(state: &State, slot: usize, wanted: u64, request: u64) -> AskAnswer {
             }
         }
         None => AskAnswer::Denied(Denial::NoBroker),
+    }
+}
+
+/// [`ask`] while no broker has answered yet: of a broker that has come meanwhile, or of the job's word where nobody is.
+#[cold]
+pub fn ask_alone(state: &State, slot: usize, wanted: u64) -> AskAnswer {
+    // Who may find that nobody is there looks, and waits for those who look now: a start of a broker at the longest.
+    let held = if state.found().is_alone() {
+        Some(state.talk.hold())
+    } else {
+        talk(state)
+    };
+    let result = held.map_or(Err(Refusal::Busy), |_talk| {
+        // SAFETY: `talk` is held.
+        look_for_broker(state, unsafe { &mut *state.session.get() })
+    });
+    if result.is_ok() || state.broker_page().is_some() {
+        cover_earlier_use(state);
+        return AskAnswer::Retry;
+    }
+    match result {
+        Err(Refusal::Absent | Refusal::Barred) => job_word::raise(state, slot, wanted),
+        _ => AskAnswer::Denied(Denial::NoBroker),
+    }
+}
+
+/// Is a broker there by now? That nobody is there was seen just now. Precondition: `talk` is held.
+fn look_for_broker(state: &State, session: &mut Session) -> Result<(), Refusal> {
+    if state.broker_page().is_some() {
+        // Whoever looked before us found it.
+        return Ok(());
+    }
+    let patience = if state.is_silent() { 0 } else { ASK_WAIT_NS };
+    let mut result = reach::connect(state, session, 0, sys::now_ns().saturating_add(patience));
+    if matches!(result, Err(Refusal::Absent | Refusal::Barred)) {
+        result = reach::look(state, session);
+    }
+    if result.is_err() {
+        state.set_silent(true);
+    }
+    result
+}
+
+/// After a late attach, once: the broker learns what was charged before it came, and grants it if it can.
+pub fn cover_earlier_use(state: &State) {
+    if !state.is_uncovered.swap(false, Ordering::AcqRel) {
+        return;
+    }
+    let (Some(client), Some(broker)) = (state.client_page(), state.broker_page()) else {
+        return;
+    };
+    for (slot, (line, grant)) in client.devices.iter().zip(&broker.devices).enumerate() {
+        let used = line.used.load(Ordering::Relaxed);
+        if used > grant.granted.load(Ordering::Relaxed) && ask(state, slot, used, 0) == AskAnswer::Granted {
+            reservation::settle(&line.settled);
+        }
     }
 }
 
@@ -471,22 +462,33 @@ pub fn send_devices(state: &State, devices: Devices) {
     // SAFETY: `talk` is held.
     let session = unsafe { &mut *state.session.get() };
     session.devices = Some(devices);
-    socket::send(&session.socket, devices.as_bytes());
+    if session.is_connected() {
+        let _ = socket::send(&session.socket, devices.as_bytes());
+    }
+}
+
+/// This process has none of its job's devices and never will: no broker is asked again.
+pub fn give_up(state: &State) {
+    let _talk = state.talk.hold();
+    // SAFETY: `talk` is held.
+    unsafe { &mut *state.session.get() }.is_final = true;
 }
 
 /// Tells the broker something that needs no answer; lost when it is away.
 #[cold]
 pub fn notice(state: &State, what: u32, slot: usize, value: u64) {
-    let _talk = state.talk.hold();
+    let Some(_talk) = talk(state) else { return };
     // SAFETY: `talk` is held.
-    let session = unsafe { &mut *state.session.get() };
+    let session = unsafe { &*state.session.get() };
     let notice = Notice {
         header: Notice::header(0),
         what,
         slot: slot as u32,
         value,
     };
-    socket::send(&session.socket, notice.as_bytes());
+    if session.is_connected() {
+        let _ = socket::send(&session.socket, notice.as_bytes());
+    }
 }
 
 /// An invariant of this process broke: its calls go straight to the driver from now on, and everybody is told.
@@ -506,42 +508,62 @@ pub fn turn_off(state: &State, place: u64) {
     notice(state, NOTICE_SHARING_OFF, 0, place);
 }
 
-/// What [`keep_alive`] found.
-pub enum Health {
-    /// A broker is there; the step has waited already.
-    Connected,
-    /// None answered, or somebody else is talking to one right now: try again after a pause.
-    Away,
-}
-
-/// One step of the background thread: notices a lost connection and tries to get it back.
-pub fn keep_alive(state: &State, step_ns: u64) -> Health {
-    let fd = {
+/// One step of the background thread: notices a lost connection and tries to get it back, after a pause that grows.
+pub fn keep_alive(state: &State, step_ns: u64) {
+    if state.is_silent() {
+        job_word::let_go(state);
+    }
+    let (fd, is_greeting, pause) = {
         let _talk = state.talk.hold();
         // SAFETY: `talk` is held.
-        unsafe { (*state.session.get()).socket.fd() }
+        let session = unsafe { &*state.session.get() };
+        let pause = if session.is_final {
+            u64::MAX
+        } else {
+            session.pause.left_ns(sys::now_ns())
+        };
+        (session.socket.fd(), session.is_greeting, pause)
     };
-    if let Some(fd) = fd {
-        // No event is asked for: only the other end's leaving is reported, answers stay for whoever asked.
-        if sys::poll(fd, 0, step_ns) & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) == 0 {
-            return Health::Connected;
+    match fd {
+        Some(fd) => {
+            // Answers stay for whoever asked, unless nobody waits for them any more: then only the other end's leaving is
+            // reported.
+            let events = if is_greeting || state.is_silent() {
+                libc::POLLIN
+            } else {
+                0
+            };
+            if sys::poll(fd, events, step_ns) == 0 {
+                return;
+            }
         }
+        None => sys::sleep_ns(pause.min(step_ns)),
     }
     let Some(_talk) = state.talk.try_hold() else {
-        return Health::Away;
+        return sys::sleep_ns(SHORT_NS);
     };
     // SAFETY: `talk` is held.
     let session = unsafe { &mut *state.session.get() };
-    if let Some(fd) = session.socket.fd()
-        && sys::poll(fd, 0, 0) & (libc::POLLHUP | libc::POLLERR) == 0
-    {
-        return Health::Connected;
+    if session.is_connected() {
+        let is_gone = session
+            .socket
+            .fd()
+            .is_none_or(|fd| sys::poll(fd, 0, 0) & (libc::POLLHUP | libc::POLLERR) != 0);
+        if state.is_silent() {
+            drain(state, session);
+        }
+        if !is_gone {
+            return;
+        }
+        // What it said last may be why it left.
+        drain(state, session);
+        session.lose();
     }
     // Short attempts: whoever needs an answer meanwhile waits for this lock.
-    let is_back = connect(state, session, 0, sys::now_ns().saturating_add(RETRY_NS));
-    if is_back {
-        state.nobody_until_ns.store(0, Ordering::Relaxed);
-        return Health::Connected;
+    match reach::connect(state, session, 0, sys::now_ns().saturating_add(SHORT_NS)) {
+        Err(Refusal::Absent | Refusal::Barred) if !session.keeps_grants => {
+            session.keeps_grants = job_word::keep_grants(state);
+        }
+        Ok(()) | Err(_) => {}
     }
-    Health::Away
 }

@@ -39,6 +39,12 @@ pub struct Settings {
     pub time_fails_closed: bool,
     /// `PARTAGE_LOG`: `stderr`, a path, or empty for no log.
     pub log: Text<PATH_BYTES>,
+    /// `PARTAGE_LAZY_REQUEST` is there: this process's job is admitted when it first uses a GPU ([`lazy_request`]).
+    pub is_lazy: bool,
+    /// `PARTAGE_STDERR`: device and inode of the standard error of `partage run`, unless it was told to be quiet.
+    pub standard_error: Option<(u64, u64)>,
+    /// `PARTAGE_STDERR=quiet` (`partage run -q`): nobody wants to hear of denials.
+    pub is_quiet: bool,
 }
 
 impl Settings {
@@ -57,6 +63,9 @@ impl Settings {
             broker: Text::new(),
             time_fails_closed: variable(c"PARTAGE_TIME_FAIL") == b"closed",
             log: Text::new(),
+            is_lazy: !lazy_request().is_empty(),
+            standard_error: identity(variable(c"PARTAGE_STDERR")),
+            is_quiet: variable(c"PARTAGE_STDERR") == b"quiet",
         };
         settings.read_token(variable(c"PARTAGE_TOKEN"));
         settings.read_devices(variable(c"PARTAGE_DEVICES"));
@@ -162,6 +171,17 @@ impl Settings {
     pub fn expects_broker(&self) -> bool {
         self.has_token || self.memory_limit.is_some()
     }
+}
+
+/// `PARTAGE_LAZY_REQUEST`: what `run --lazy` asks of the broker, as a document. To be used at once.
+pub fn lazy_request() -> &'static [u8] {
+    variable(c"PARTAGE_LAZY_REQUEST")
+}
+
+/// `DEVICE:INODE`.
+fn identity(text: &[u8]) -> Option<(u64, u64)> {
+    let mut parts = text.split(|byte| *byte == b':');
+    Some((text::parse_number(parts.next()?)?, text::parse_number(parts.next()?)?))
 }
 
 /// A variable's value; empty when unset.

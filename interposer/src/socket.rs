@@ -15,24 +15,33 @@ use crate::text::Text;
 pub enum Refusal {
     /// Nobody listens there.
     Absent,
-    /// Somebody listens and does not answer in time.
+    /// Somebody listens and does not serve now, or this process has no descriptor left to find out.
     Busy,
     /// The connection broke.
     Lost,
+    /// This process may not enter the broker's folder.
+    Barred,
     /// Not now and not later.
     Final,
 }
 
 /// Longest path that fits a socket address.
 const ADDRESS_BYTES: usize = 107;
+/// Errors of `connect` that pass: a full backlog, a signal, no descriptor or memory left.
+const LATER: [c_int; 6] = [
+    libc::EAGAIN,
+    libc::EINTR,
+    libc::EMFILE,
+    libc::ENFILE,
+    libc::ENOMEM,
+    libc::ENOBUFS,
+];
 const LEAF: &str = "/client/client.sock";
 
 /// Connects to the broker of the folder and checks who listens there.
 pub fn connect(settings: &Settings, deadline_ns: u64) -> Result<c_int, Refusal> {
-    let fd = c_int::try_from(sys::socket()).unwrap_or(-1);
-    if fd < 0 {
-        return Err(Refusal::Final);
-    }
+    let fd = c_int::try_from(sys::socket()).ok().filter(|fd| *fd >= 0);
+    let fd = fd.ok_or(Refusal::Busy)?;
     // A full backlog makes `connect` wait; at least a millisecond, or a late caller could never succeed.
     sys::set_send_timeout(fd, deadline_ns.saturating_sub(sys::now_ns()).max(1_000_000));
     let result = connect_to(fd, settings.socket_dir.as_bytes());
@@ -40,7 +49,8 @@ pub fn connect(settings: &Settings, deadline_ns: u64) -> Result<c_int, Refusal> 
         0 if is_trusted(fd, settings) => return Ok(fd),
         0 => Refusal::Final,
         error if error == libc::ENOENT as isize || error == libc::ECONNREFUSED as isize => Refusal::Absent,
-        error if error == libc::EAGAIN as isize || -error == sys::EINTR => Refusal::Busy,
+        error if LATER.contains(&(error as c_int)) => Refusal::Busy,
+        error if error == libc::EACCES as isize || error == libc::EPERM as isize => Refusal::Barred,
         _ => Refusal::Final,
     };
     sys::close(fd);
@@ -73,26 +83,25 @@ fn is_trusted(fd: c_int, settings: &Settings) -> bool {
     settings.is_socket_dir_named || sys::peer_uid(fd).is_some_and(|uid| uid == 0 || uid == sys::effective_uid())
 }
 
-/// Says hello and waits for what the broker says.
-pub fn greet(
-    socket: &Kept,
-    hello: &[u8],
-    descriptors: &[c_int],
-    deadline_ns: u64,
-) -> Result<(ToClient, [c_int; 2]), Refusal> {
-    let fd = socket.fd().ok_or(Refusal::Lost)?;
-    if sys::send(fd, hello, descriptors) < 0 {
-        return Err(Refusal::Lost);
-    }
-    // Whoever accepted us deserves a moment even when the deadline is over.
-    receive(socket, deadline_ns.max(sys::now_ns().saturating_add(1_000_000_000)))
+/// Sends one packet without waiting.
+///
+/// # Errors
+/// [`Refusal::Busy`] when the other end does not read, [`Refusal::Lost`] when it is gone.
+pub fn send(socket: &Kept, packet: &[u8]) -> Result<(), Refusal> {
+    send_with(socket, packet, &[])
 }
 
-/// Sends one packet; `false` when it did not leave.
-pub fn send(socket: &Kept, packet: &[u8]) -> bool {
-    socket
-        .fd()
-        .is_some_and(|fd| sys::send(fd, packet, &[]) == packet.len() as isize)
+/// [`send`] with descriptors.
+///
+/// # Errors
+/// As for [`send`].
+pub fn send_with(socket: &Kept, packet: &[u8], descriptors: &[c_int]) -> Result<(), Refusal> {
+    let fd = socket.fd().ok_or(Refusal::Lost)?;
+    match sys::send(fd, packet, descriptors) {
+        sent if sent == packet.len() as isize => Ok(()),
+        error if LATER.contains(&(-error as c_int)) => Err(Refusal::Busy),
+        _ => Err(Refusal::Lost),
+    }
 }
 
 /// Waits for one message until the deadline.

@@ -7,14 +7,15 @@
 //!     │ nobody answered ▲          │ broken invariant
 //!     └──► Standalone ──┘          └──────► Off ◄── Standalone
 //! ```
-//! *Standalone*: no broker has answered yet; the environment's limit holds, per process. A kernel without
-//! `MADV_WIPEONFORK` (before 4.14) makes us compare process ids instead.
+//! *Standalone*: no broker has answered yet. Where nobody is there the environment's limit holds, for the job; where
+//! somebody is there and does not serve, no memory is given out. A kernel without `MADV_WIPEONFORK` (before 4.14) makes
+//! us compare process ids instead.
 //!
-//! Lock order: `setup`, then `talk`, then `books`. `books` is held for memory operations only; none of them is held
-//! over a call of the driver, except that the first `cuInit` runs under `setup`.
+//! Lock order: `setup`, then `talk`, then `seated`, then `books`, then `reading`. `books` is held for memory operations
+//! only; none of them is held over a call of the driver, except that the first `cuInit` runs under `setup`.
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use partage_protocol::message::{DEVICE_IS_MIG, DeviceInfo, MAX_DEVICES};
 use partage_protocol::page::{BrokerPage, ClientFile, ClientPage};
@@ -22,10 +23,14 @@ use partage_records::physical::Physicals;
 
 use crate::account::Charge;
 use crate::allocations::{Allocations, SystemPages};
+use crate::descriptor::Kept;
+use crate::hooks::Green;
+use crate::job_word::Seat;
 use crate::lock::Lock;
 use crate::pools::Pools;
 use crate::session::Session;
 use crate::settings::Settings;
+use crate::socket::Refusal;
 use crate::sys;
 use crate::time::Time;
 
@@ -33,6 +38,8 @@ use crate::time::Time;
 pub const MAX_ORDINALS: usize = 64;
 /// In [`State::ordinal_slots`]: a device that is not the job's.
 pub const FOREIGN: i32 = -1;
+/// There: a device whose name the driver does not tell. Not shared, and not kept from the program.
+pub const NAMELESS: i32 = -2;
 
 /// Where this process stands.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -47,6 +54,46 @@ pub enum Phase {
     Off,
 }
 
+/// What the last look for a broker found, while none is connected.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Found {
+    /// No socket, or one that nobody listens at.
+    Nobody,
+    /// A broker that is full, slow, stopped or deaf.
+    Unserving,
+    /// A broker that does not want this process.
+    Refusal,
+    /// A folder that this process may not enter.
+    Barred,
+}
+
+impl Found {
+    /// What a refusal says.
+    pub fn by(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Absent => Self::Nobody,
+            Refusal::Busy | Refusal::Lost => Self::Unserving,
+            Refusal::Final => Self::Refusal,
+            Refusal::Barred => Self::Barred,
+        }
+    }
+
+    /// Is there nobody to ask? Then the environment's limit is shared out without a broker.
+    pub fn is_alone(self) -> bool {
+        matches!(self, Self::Nobody | Self::Barred)
+    }
+
+    /// The refusal that says it again.
+    pub fn refusal(self) -> Refusal {
+        match self {
+            Self::Nobody => Refusal::Absent,
+            Self::Unserving => Refusal::Busy,
+            Self::Refusal => Refusal::Final,
+            Self::Barred => Refusal::Barred,
+        }
+    }
+}
+
 /// The devices of the job, written once before the phase becomes `Attached`.
 pub struct Job {
     /// The job's number.
@@ -57,6 +104,8 @@ pub struct Job {
     pub devices: [DeviceInfo; MAX_DEVICES],
     /// The process belongs to no job of `run` (any more).
     pub is_default: bool,
+    /// The job was started with `--strict`.
+    pub is_strict: bool,
 }
 
 impl Job {
@@ -77,6 +126,13 @@ pub struct State {
     phase: AtomicU32,
     settings_read: AtomicU32,
     settings: UnsafeCell<core::mem::MaybeUninit<Settings>>,
+    /// Distinguishes this process from the one it was forked from; 0 until a thread needs to know.
+    pub process: AtomicU32,
+    /// By how much our clock is ahead of the machine's, in nanoseconds, and whether that is known: see
+    /// [`State::machine_time`].
+    clock: (AtomicI64, AtomicBool),
+    /// Guards reading the environment.
+    reading: Lock,
     /// Guards attaching and the first `cuInit`.
     pub setup: Lock,
     /// Guards [`State::session`].
@@ -86,6 +142,8 @@ pub struct State {
     pub books: Lock,
     /// The connection.
     pub session: UnsafeCell<Session>,
+    /// The file whose lock is the right to start a private broker. Guarded by [`State::talk`].
+    pub start_turn: UnsafeCell<Kept>,
     /// Live allocations.
     pub allocations: UnsafeCell<Allocations>,
     /// Live memory of `cuMemCreate`.
@@ -116,12 +174,26 @@ pub struct State {
     pub is_masked: AtomicBool,
     /// The session's thread was started.
     pub has_thread: AtomicBool,
+    /// Green contexts that were converted.
+    pub green: Green,
     /// The primary context of each ordinal, once the program retained it.
     pub primary_contexts: [AtomicU64; MAX_ORDINALS],
     /// What the job last used, per slot, for when the broker is away.
     pub last_job_used: [AtomicU64; MAX_DEVICES],
-    /// Before this monotonic time nobody waits for a broker again.
-    pub nobody_until_ns: AtomicU64,
+    found: AtomicU32,
+    is_silent: AtomicBool,
+    /// A late attach: the broker has not heard yet what was charged before it.
+    pub is_uncovered: AtomicBool,
+    /// This process's record among those that have no broker.
+    pub seat: UnsafeCell<Seat>,
+    /// The open file of those records, while it is locked. Guarded by `seated`.
+    pub seat_file: UnsafeCell<Kept>,
+    /// Guards `seat` and `seat_file`.
+    pub seated: Lock,
+    /// It was said that the broker refuses this process.
+    pub has_told_refusal: AtomicBool,
+    /// It was said that the driver shows devices of others.
+    pub has_told_foreign: AtomicBool,
     /// The slot of the last allocation that was refused because no broker answered.
     pub refused_slot: AtomicU32,
     /// When a denial was last told to the terminal.
@@ -218,6 +290,42 @@ impl State {
         self.phase.store(number, Ordering::Release);
     }
 
+    /// A broker was waited for in vain and not heard since: nobody waits for it again.
+    pub fn is_silent(&self) -> bool {
+        self.is_silent.load(Ordering::Relaxed)
+    }
+
+    /// Says whether anybody is worth waiting for.
+    pub fn set_silent(&self, is_silent: bool) {
+        self.is_silent.store(is_silent, Ordering::Relaxed);
+    }
+
+    /// What the last look for a broker found.
+    pub fn found(&self) -> Found {
+        match self.found.load(Ordering::Relaxed) {
+            0 => Found::Nobody,
+            1 => Found::Unserving,
+            2 => Found::Refusal,
+            _ => Found::Barred,
+        }
+    }
+
+    /// Remembers what a look for a broker found.
+    pub fn set_found(&self, found: Found) {
+        let number = match found {
+            Found::Nobody => 0,
+            Found::Unserving => 1,
+            Found::Refusal => 2,
+            Found::Barred => 3,
+        };
+        self.found.store(number, Ordering::Relaxed);
+    }
+
+    /// Is this process's memory counted? Somebody put it under a limit or into a job, or somebody is there who might.
+    pub fn is_counted(&self) -> bool {
+        self.settings().expects_broker() || self.found() == Found::Unserving
+    }
+
     /// The environment, read at the first call.
     pub fn settings(&self) -> &Settings {
         if self.settings_read.load(Ordering::Acquire) != DONE {
@@ -229,21 +337,11 @@ impl State {
 
     #[cold]
     fn read_settings(&self) {
-        loop {
-            match self
-                .settings_read
-                .compare_exchange(0, BUSY, Ordering::Acquire, Ordering::Acquire)
-            {
-                Ok(_) => {
-                    // SAFETY: BUSY was free, so this thread alone writes.
-                    unsafe { (*self.settings.get()).write(Settings::read()) };
-                    self.settings_read.store(DONE, Ordering::Release);
-                    return;
-                }
-                Err(DONE) => return,
-                // Another thread reads the environment: microseconds.
-                Err(_) => sys::sleep_ns(10_000),
-            }
+        let _held = self.reading.hold();
+        if self.settings_read.load(Ordering::Acquire) != DONE {
+            // SAFETY: the lock is held, and nobody reads before DONE.
+            unsafe { (*self.settings.get()).write(Settings::read()) };
+            self.settings_read.store(DONE, Ordering::Release);
         }
     }
 
@@ -275,6 +373,16 @@ impl State {
         &self.client_page().unwrap_or(&self.own_client_page).head
     }
 
+    /// A time of our clock by the machine's, which all times in shared pages are of: in a time namespace ours is another.
+    pub fn machine_time(&self, own_ns: u64) -> u64 {
+        let (offset, is_known) = &self.clock;
+        if !is_known.load(Ordering::Acquire) {
+            offset.store(sys::clock_offset_ns(), Ordering::Relaxed);
+            is_known.store(true, Ordering::Release);
+        }
+        own_ns.wrapping_sub(offset.load(Ordering::Relaxed) as u64)
+    }
+
     /// The UUID of an ordinal as the program sees it; zeros while unknown.
     pub fn ordinal_uuid(&self, ordinal: usize) -> [u8; 16] {
         let mut uuid = [0; 16];
@@ -287,7 +395,6 @@ impl State {
     }
 }
 
-const BUSY: u32 = 1;
 const DONE: u32 = 2;
 
 /// Is this device a MIG instance?

@@ -7,6 +7,8 @@
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 
+use crate::text::{self, Text};
+
 // Said here because the `libc` crate says it only in a build where nobody wants its `std` feature.
 #[link(name = "c")]
 unsafe extern "C" {}
@@ -128,6 +130,34 @@ pub fn now_ns() -> u64 {
         .wrapping_add(time.tv_nsec as u64)
 }
 
+/// By how much the monotonic clock of this process's time namespace is ahead of the machine's, in nanoseconds. 0 where the
+/// kernel has no such namespaces or does not say.
+pub fn clock_offset_ns() -> i64 {
+    let inode = |path| {
+        let fd = c_int::try_from(open(path, libc::O_RDONLY, 0))
+            .ok()
+            .filter(|fd| *fd >= 0)?;
+        let inode = identity(fd);
+        close(fd);
+        inode
+    };
+    // The offsets are those of the children, which may be born into another namespace.
+    if inode(c"/proc/self/ns/time") != inode(c"/proc/self/ns/time_for_children") {
+        return 0;
+    }
+    let Ok(fd) = c_int::try_from(open(c"/proc/self/timens_offsets", libc::O_RDONLY, 0)) else {
+        return 0;
+    };
+    if fd < 0 {
+        return 0;
+    }
+    let mut buffer = [0; 256];
+    let length = read(fd, &mut buffer);
+    close(fd);
+    let text = buffer.get(..usize::try_from(length).unwrap_or(0)).unwrap_or(&[]);
+    text::monotonic_offset(text).unwrap_or(0)
+}
+
 /// The time of day in microseconds since 1970, which NVML's samples carry.
 pub fn epoch_us() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -157,14 +187,15 @@ fn timespec(duration_ns: u64) -> libc::timespec {
     }
 }
 
-/// Sleeps while `*word == value`; woken by [`wake_one`].
-pub fn wait_on(word: &core::sync::atomic::AtomicU32, value: u32) {
+/// Sleeps while `*word == value`, at most so long; woken by [`wake_one`].
+pub fn wait_on(word: &core::sync::atomic::AtomicU32, value: u32, timeout_ns: u64) {
+    let time = timespec(timeout_ns);
     let _ = call!(
         SYS_futex,
         word.as_ptr(),
         libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
         value,
-        0
+        &raw const time
     );
 }
 
@@ -188,6 +219,41 @@ pub fn thread_id() -> u32 {
 /// Is there a thread of that id in this process?
 pub fn has_thread(id: u32) -> bool {
     call!(SYS_tgkill, pid(), id, 0) != -(libc::ESRCH as isize)
+}
+
+/// The alternate stack of signals that this thread stands on. `None`: it stands on its own.
+pub fn alternate_stack() -> Option<core::ops::Range<usize>> {
+    let mut stack = libc::stack_t {
+        ss_sp: core::ptr::null_mut(),
+        ss_flags: 0,
+        ss_size: 0,
+    };
+    let result = call!(SYS_sigaltstack, 0, &raw mut stack);
+    let start = stack.ss_sp as usize;
+    (result == 0 && stack.ss_flags & libc::SS_ONSTACK != 0).then(|| start..start.saturating_add(stack.ss_size))
+}
+
+/// The stack pointer of a thread of this process that sleeps in the kernel. `None`: it runs, or the kernel does not say.
+pub fn stack_pointer_of(thread: u32) -> Option<usize> {
+    let mut path = Text::<64>::new();
+    path.push("/proc/self/task/")
+        .push_number(thread.into())
+        .push("/syscall");
+    let fd = c_int::try_from(open(path.as_c_str(), libc::O_RDONLY, 0)).ok()?;
+    if fd < 0 {
+        return None;
+    }
+    let mut buffer = [0; 256];
+    let length = read(fd, &mut buffer);
+    close(fd);
+    let line = buffer.get(..usize::try_from(length).ok()?)?;
+    // The number of the call, its arguments, the stack pointer, where it goes on: `running` is one word.
+    let mut words = line.trim_ascii_end().rsplit(|byte| *byte == b' ');
+    let (_next, pointer) = (words.next()?, words.next()?);
+    let digits = pointer.strip_prefix(b"0x")?;
+    digits.iter().try_fold(0_usize, |value, digit| {
+        Some(value << 4 | usize::from(text::hex_digit(*digit)?))
+    })
 }
 
 /// `MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED`, which the `libc` crate knows for one C library only.
@@ -226,12 +292,39 @@ pub fn lock_file(fd: c_int) -> bool {
     call!(SYS_flock, fd, libc::LOCK_EX | libc::LOCK_NB) == 0
 }
 
+/// Lets go of the whole-file lock, also where a child that was forked meanwhile has the same open file.
+pub fn unlock_file(fd: c_int) {
+    let _ = call!(SYS_flock, fd, libc::LOCK_UN);
+}
+
+/// Reads at an offset; answers the bytes read.
+pub fn read_at(fd: c_int, buffer: &mut [u8], offset: u64) -> isize {
+    call!(SYS_pread64, fd, buffer.as_mut_ptr(), buffer.len(), offset)
+}
+
+/// Writes at an offset; answers the bytes written.
+pub fn write_at(fd: c_int, bytes: &[u8], offset: u64) -> isize {
+    call!(SYS_pwrite64, fd, bytes.as_ptr(), bytes.len(), offset)
+}
+
+/// Makes a folder for its owner alone; an error when there is one already.
+pub fn make_folder(path: &CStr) {
+    let _ = call!(SYS_mkdirat, libc::AT_FDCWD, path.as_ptr(), 0o700);
+}
+
+/// Does an open file or folder belong to this user, and may nobody else write to it?
+pub fn is_own(fd: c_int) -> bool {
+    // SAFETY: `stat` is plain numbers; zero is a value of each.
+    let mut stat: libc::stat = unsafe { core::mem::zeroed() };
+    call!(SYS_fstat, fd, &raw mut stat) == 0 && stat.st_uid == effective_uid() && stat.st_mode & 0o022 == 0
+}
+
 /// A SEQPACKET unix socket, close-on-exec.
 pub fn socket() -> isize {
     call!(SYS_socket, libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0)
 }
 
-/// Bounds how long `connect` and `sendmsg` may block.
+/// Bounds how long `connect` may block.
 pub fn set_send_timeout(fd: c_int, duration_ns: u64) {
     let time = libc::timeval {
         tv_sec: (duration_ns / 1_000_000_000) as _,
@@ -294,7 +387,7 @@ pub fn poll(fd: c_int, events: i16, timeout_ns: u64) -> i16 {
     }
 }
 
-/// Sends one packet with up to two descriptors; never raises SIGPIPE.
+/// Sends one packet with up to two descriptors; never raises SIGPIPE, and never waits for a reader: EAGAIN.
 pub fn send(fd: c_int, packet: &[u8], descriptors: &[c_int]) -> isize {
     let mut control = Control::default();
     let count = descriptors.len().min(control.fds.len());
@@ -315,7 +408,8 @@ pub fn send(fd: c_int, packet: &[u8], descriptors: &[c_int]) -> isize {
         message.msg_controllen = size_of::<Control>() as _;
     }
     loop {
-        let result = call!(SYS_sendmsg, fd, &raw const message, libc::MSG_NOSIGNAL);
+        let flags = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+        let result = call!(SYS_sendmsg, fd, &raw const message, flags);
         if result != EINTR {
             return result;
         }
@@ -397,6 +491,20 @@ pub fn set_signal_mask(mask: u64) -> u64 {
     former
 }
 
+/// Does the signal wait for this thread or process?
+pub fn is_pending(signal: c_int) -> bool {
+    let mut pending = 0_u64;
+    let result = call!(SYS_rt_sigpending, &raw mut pending, 8);
+    result == 0 && pending & (1 << (signal - 1)) != 0
+}
+
+/// Takes back a blocked signal that waits for this thread.
+pub fn take_pending(signal: c_int) {
+    let set = 1_u64 << (signal - 1);
+    let none = timespec(0);
+    let _ = call!(SYS_rt_sigtimedwait, &raw const set, 0, &raw const none, 8);
+}
+
 /// Gives every signal its default action. For a new process only: handlers belong to the program.
 pub fn reset_signal_actions() {
     let default = [0_usize; 4];
@@ -466,7 +574,7 @@ pub fn each_variable(mut show: impl FnMut(&'static [u8])) {
     // SAFETY: not past the final null yet.
     while !entry.is_null() && !unsafe { *entry }.is_null() {
         // SAFETY: entries are C strings, which libc keeps while nobody changes them, as with `getenv`.
-        show(unsafe { crate::text::bytes_of(*entry) });
+        show(unsafe { text::bytes_of(*entry) });
         // SAFETY: as above.
         entry = unsafe { entry.add(1) };
     }

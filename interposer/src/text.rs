@@ -164,3 +164,22 @@ pub fn parse_uuid(name: &[u8]) -> Option<[u8; 16]> {
     }
     nibbles.next().is_none().then_some(uuid)
 }
+
+/// The offset of the monotonic clock in `/proc/self/timens_offsets`: its line is the name, seconds and nanoseconds.
+pub fn monotonic_offset(text: &[u8]) -> Option<i64> {
+    let line = text
+        .split(|byte| *byte == b'\n')
+        .find(|line| line.starts_with(b"monotonic"))?;
+    let mut words = line
+        .split(|byte| *byte == b' ' || *byte == b'\t')
+        .filter(|word| !word.is_empty())
+        .skip(1);
+    let (seconds, nanoseconds) = (words.next()?, parse_number(words.next()?)?);
+    let (is_negative, digits) = match seconds.strip_prefix(b"-") {
+        Some(digits) => (true, digits),
+        None => (false, seconds),
+    };
+    let seconds = i64::try_from(parse_number(digits)?).ok()?.checked_mul(1_000_000_000)?;
+    let whole = if is_negative { seconds.wrapping_neg() } else { seconds };
+    whole.checked_add_unsigned(nanoseconds)
+}

@@ -15,14 +15,11 @@ use crate::session;
 use crate::state::{Phase, State};
 use crate::sys;
 use crate::text;
+use crate::time;
 use crate::weak;
 
-/// Between two looks at the world while nothing happens, in nanoseconds; also the longest pause between two attempts to
-/// reach a broker that is away.
+/// Between two looks at the world while nothing happens, in nanoseconds.
 const STEP_NS: u64 = 2_000_000_000;
-/// First pause between such attempts. It doubles: a broker that died is back within some ten milliseconds, and until a
-/// client is back the whole of its grant counts as used.
-const FIRST_PAUSE_NS: u64 = 20_000_000;
 /// Enough for our few frames and for programs with large thread-local storage, which is cut from it.
 const STACK_BYTES: usize = 256 * 1024;
 /// Libc sends these to all threads and waits (`setuid`, cancellation): whoever blocks them hangs the program.
@@ -32,7 +29,7 @@ const LIBC_SIGNALS: u64 = 0b111 << 31;
 pub fn start(state: &'static State) {
     let is_wanted = match state.phase() {
         Phase::Attached => true,
-        Phase::Standalone => state.settings().expects_broker(),
+        Phase::Standalone => state.is_counted(),
         Phase::Fresh | Phase::Off => false,
     };
     if !is_wanted || state.has_thread.swap(true, Ordering::Relaxed) {
@@ -53,36 +50,12 @@ extern "C" fn run(state: *mut c_void) -> *mut c_void {
     let state = unsafe { &*state.cast::<State>() };
     sys::name_thread(c"partage");
     let mut loaded = 0;
-    let mut pause = FIRST_PAUSE_NS;
     loop {
-        let was = state.phase();
-        let health = session::keep_alive(state, STEP_NS);
-        if was == Phase::Standalone && state.phase() == Phase::Attached {
-            cover_earlier_use(state);
-        }
+        session::keep_alive(state, STEP_NS);
+        session::cover_earlier_use(state);
         look_for_foreign_drivers(state, &mut loaded);
-        match health {
-            session::Health::Connected => pause = FIRST_PAUSE_NS,
-            session::Health::Away => {
-                sys::sleep_ns(pause);
-                pause = pause.saturating_mul(2).min(STEP_NS);
-            }
-        }
-    }
-}
-
-/// After a late attach: the broker learns what was charged before it came, and grants it if it can.
-fn cover_earlier_use(state: &State) {
-    let (Some(client), Some(broker)) = (state.client_page(), state.broker_page()) else {
-        return;
-    };
-    for (slot, (line, grant)) in client.devices.iter().zip(&broker.devices).enumerate() {
-        let used = line.used.load(Ordering::Relaxed);
-        if used > grant.granted.load(Ordering::Relaxed) {
-            let answer = session::ask(state, slot, used, 0);
-            if answer == partage_protocol::reservation::AskAnswer::Granted {
-                partage_protocol::reservation::settle(&line.settled);
-            }
+        if let Some(file) = state.client_file() {
+            time::count_out_the_dead(file);
         }
     }
 }

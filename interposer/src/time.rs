@@ -46,6 +46,7 @@ pub use marks::{Settled, context_ended, orphan};
 #[cfg(not(target_arch = "x86_64"))]
 pub use pass::passed;
 pub use pass::{Look, Way, around, begin, end, is_per_thread, pass};
+pub use stand::count_out_the_dead;
 pub use work::{Across, Configured, Graph, Inside, Kernel, Shaped, Together, Unified, read};
 
 /// This process's way and what it remembers of its broker. All-zero memory is "no way yet".

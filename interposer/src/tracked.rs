@@ -113,13 +113,19 @@ pub fn start(real: &Library, wanted: Wanted) -> Start {
     if !call!(real, cuCtxGetCurrent(&raw mut context)).is_success() {
         return Start::PassOn;
     }
-    start_on(real, device, context.0 as u64, wanted)
+    // A green context's memory is that of the primary one.
+    let home = state::get().map_or(0, |state| state.green.home(state, context.0 as u64));
+    start_on(real, device, home, wanted)
 }
 
 /// Charges a device; the record dies with `context`, or never by itself when that is 0.
 pub fn start_on(real: &Library, device: CuDevice, context: u64, wanted: Wanted) -> Start {
     let Some((state, slot)) = sharing(real, device) else {
-        return Start::PassOn;
+        return if is_foreign(real, device) {
+            Start::Denied
+        } else {
+            Start::PassOn
+        };
     };
     match Charged::charge(state, slot, wanted) {
         Ok(None) => Start::PassOn,
@@ -184,12 +190,23 @@ impl Charged {
 
 /// This process's state and the slot of a device as the program numbers it. `None`: not shared.
 pub fn sharing(real: &Library, device: CuDevice) -> Option<(&'static State, usize)> {
+    let state = ensured()?;
+    Some((state, devices::slot_of_device(state, real, device)?))
+}
+
+/// Is this a device that the driver shows and that is not the job's?
+#[inline(never)] // as `start`
+pub fn is_foreign(real: &Library, device: CuDevice) -> bool {
+    ensured().is_some_and(|state| devices::is_foreign(state, real, device))
+}
+
+fn ensured() -> Option<&'static State> {
     let state = state::get()?;
     if state.phase() == Phase::Fresh {
         // A forked child, or a program whose cuInit we did not see.
         errno::preserving(|| session::ensure(state, false));
     }
-    Some((state, devices::slot_of_device(state, real, device)?))
+    Some(state)
 }
 
 impl Pending {

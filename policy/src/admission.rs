@@ -1,24 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The queue: requests are judged, wait in the order they came, and become live jobs.
 //!
-//! First come, first served among requests that could use a common device: a waiting request claims every device it
-//! could use, and later ones get only what is not claimed. So a large request is not starved by small ones, and a
-//! request for an idle device does not wait behind one for a busy device.
+//! First come, first served for what is short: a waiting request keeps what it asks for on every device it could use, and
+//! later ones get what is left beside that (`claims.rs`). So a large request is not starved by small ones, and one for an
+//! idle device, or for nothing that is short, does not wait behind another.
 //!
 //! A job that lingers (no process left, 5 s not over) gives way to a request that needs its place: nothing of it runs,
 //! and a late child is held by the limit in its environment.
 
 use partage_protocol::admin::{Admitted, ErrorCode, ErrorView, Reply, Waiting};
 use partage_protocol::job_ledger::JobLedger;
+use partage_protocol::message::TOKEN_BYTES;
 use partage_protocol::size::{format_bytes, format_duration};
 use partage_protocol::units::{DeviceUuid, JobId, SECOND_NS};
 
+use crate::claims::{Claims, Wish};
 use crate::command::Action;
 use crate::event::{Run, Ticket};
-use crate::job::{Job, JobRecord, Phase, Placement, Queued, Slot};
+use crate::job::{Job, JobRecord, LINGER_NS, Phase, Placement, Queued, Slot};
 use crate::placement::Unplaced;
 use crate::policy::{Machine, Policy};
-use crate::request::RunSpec;
+use crate::request::{RunSpec, invalid};
 use crate::terms::Terms;
 
 /// `, promise 30 %, cap 50 %`; empty for the usual terms.
@@ -29,14 +31,39 @@ fn after(terms: &Terms) -> String {
     }
 }
 
+/// A token as a request has it; none where it is none, or one of zeros, which belongs to nobody.
+fn token_of(text: &str) -> Option<[u8; TOKEN_BYTES]> {
+    let mut token = [0; TOKEN_BYTES];
+    if text.len() != 2 * TOKEN_BYTES || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    for (byte, place) in token.iter_mut().zip((0..text.len()).step_by(2)) {
+        *byte = u8::from_str_radix(text.get(place..place + 2)?, 16).ok()?;
+    }
+    (token != [0; TOKEN_BYTES]).then_some(token)
+}
+
+/// Why a waiting `run` that is stopped is not admitted.
+const STOPPED: &str = "is stopped: it keeps its place, and others pass it until it goes on (fg, or kill -CONT)";
 /// A waiting `run` hears again after this long.
 const REMIND_NS: u64 = 60 * SECOND_NS;
 
 impl Policy {
     pub(crate) fn run<M: Machine>(&mut self, run: Run, machine: &M, now_ns: u64) {
+        let lazy = run.request.token.as_deref().map(token_of);
+        if lazy == Some(None) {
+            let why = invalid("a token has 64 hexadecimal digits".to_owned(), None);
+            return self.refuse(run.ticket, why);
+        }
+        let lazy = lazy.flatten();
+        // The name is its own job's.
+        let has_job = lazy.is_some_and(|token| self.has_token(token, run.caller.uid));
         let spec = match RunSpec::from_request(&run.request, &self.config).and_then(|spec| {
             self.check_class(&spec.terms, &run.caller)?;
-            self.check_name_is_free(&run, machine, now_ns)?;
+            if let Some(name) = run.request.name.as_ref().filter(|_| !has_job) {
+                self.check_name_is_free(run.caller.uid, name, None, machine, now_ns)?;
+            }
+            self.check_holds_a_context(&spec, run.caller.uid)?;
             Ok(spec)
         }) {
             Ok(spec) => spec,
@@ -44,6 +71,9 @@ impl Policy {
         };
         if run.request.dry_run {
             return self.dry_run(run.ticket, &spec, machine);
+        }
+        if let Some(id) = lazy.and_then(|token| self.living_job(token, run.caller.uid)) {
+            return self.join(run.ticket, id, now_ns);
         }
         let id = JobId(self.next_job);
         self.next_job = self.next_job.saturating_add(1);
@@ -56,11 +86,12 @@ impl Policy {
             labels: request.labels,
             command: request.command,
             first: Some(run.caller.process),
-            token: run.token,
+            token: lazy.unwrap_or(run.token),
             cgroup: run.cgroup,
             default_scope: None,
             environment: String::new(),
             is_strict: request.strict,
+            is_quiet: request.quiet,
             devices: Vec::new(),
             terms: spec.terms.clone(),
             started_unix_ns: run.unix_ns,
@@ -78,10 +109,55 @@ impl Policy {
         self.queue.push_back(id);
     }
 
-    fn check_name_is_free<M: Machine>(&mut self, run: &Run, machine: &M, now_ns: u64) -> Result<(), ErrorView> {
-        let Some(name) = &run.request.name else { return Ok(()) };
-        let same =
-            |job: &&Job| job.is_current() && job.record.uid == run.caller.uid && job.record.name.as_ref() == Some(name);
+    /// Does a job with this token wait or live?
+    fn has_token(&self, token: [u8; TOKEN_BYTES], uid: u32) -> bool {
+        let is_it = |job: &Job| job.is_current() && job.record.token == token && job.record.uid == uid;
+        self.jobs.values().any(is_it)
+    }
+
+    /// The living job with this token.
+    fn living_job(&self, token: [u8; TOKEN_BYTES], uid: u32) -> Option<JobId> {
+        let is_it = |job: &&Job| job.is_live() && job.record.token == token && job.record.uid == uid;
+        self.jobs.values().find(is_it).map(Job::id)
+    }
+
+    /// A process of a lazy job asks, and another one's request began that job: it lives as if it had just begun, so that
+    /// this process finds it.
+    fn join(&mut self, ticket: Ticket, id: JobId, now_ns: u64) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        if job.is_lingering() {
+            job.linger_until_ns = Some(now_ns.saturating_add(LINGER_NS));
+        }
+        let record = job.record.clone();
+        let reply = Reply::Admitted(self.admitted(&record));
+        self.reply(ticket, reply, "another process of it was admitted as this job");
+    }
+
+    /// A waiting request whose job another process of it began meanwhile is answered.
+    fn join_begun(&mut self, id: JobId, now_ns: u64) -> bool {
+        let record = self.jobs.get(&id).map(|job| &job.record);
+        let Some(begun) = record.and_then(|record| self.living_job(record.token, record.uid)) else {
+            return false;
+        };
+        if let Some(Phase::Waiting(queued)) = self.forget_waiting(id).map(|job| job.phase) {
+            self.join(queued.ticket, begun, now_ns);
+        }
+        true
+    }
+
+    /// May a user's job be called that? One that lingers under the name makes room.
+    pub(crate) fn check_name_is_free<M: Machine>(
+        &mut self,
+        uid: u32,
+        name: &str,
+        except: Option<JobId>,
+        machine: &M,
+        now_ns: u64,
+    ) -> Result<(), ErrorView> {
+        let same = |job: &&Job| {
+            let is_called = job.record.uid == uid && job.record.name.as_deref() == Some(name);
+            job.is_current() && is_called && Some(job.id()) != except
+        };
         let Some(holder) = self.jobs.values().find(same) else {
             return Ok(());
         };
@@ -99,15 +175,7 @@ impl Policy {
     }
 
     fn dry_run<M: Machine>(&mut self, ticket: Ticket, spec: &RunSpec, machine: &M) {
-        let mut claimed = Vec::new();
-        for id in &self.queue {
-            let Some(Phase::Waiting(queued)) = self.jobs.get(id).map(|job| &job.phase) else {
-                continue;
-            };
-            if let Err(Unplaced::NoRoom { devices, .. }) = self.place(&queued.spec, &claimed, machine) {
-                claimed.extend(devices.into_iter().map(|device| (device, *id)));
-            }
-        }
+        let claimed = self.claims(None, machine);
         let message = match self.place(spec, &claimed, machine) {
             Ok(places) => format!("would start now on {}{}", self.describe(&places), after(&spec.terms)),
             Err(Unplaced::NoRoom { reason, .. }) => format!("would wait: {reason}"),
@@ -138,22 +206,45 @@ impl Policy {
         places.iter().map(one).collect::<Vec<_>>().join("; ")
     }
 
+    /// What those in the queue keep from later requests, up to one of them.
+    pub(crate) fn claims<M: Machine>(&self, until: Option<JobId>, machine: &M) -> Claims {
+        let mut claimed = Claims::default();
+        let before = self.queue.iter().take_while(|id| Some(**id) != until);
+        for id in before.filter(|id| !self.is_passed(**id)) {
+            let Some(Phase::Waiting(queued)) = self.jobs.get(id).map(|job| &job.phase) else {
+                continue;
+            };
+            if let Err(Unplaced::NoRoom { wishes, .. }) = self.place(&queued.spec, &claimed, machine) {
+                claimed.add(*id, wishes);
+            }
+        }
+        claimed
+    }
+
     /// Admits whoever's turn it is, and tells the others what they wait for.
     pub(crate) fn serve_queue<M: Machine>(&mut self, machine: &M, now_ns: u64) {
-        let mut claimed: Vec<(DeviceUuid, JobId)> = Vec::new();
+        let mut claimed = Claims::default();
         let mut position = 0;
         for id in self.queue.iter().copied().collect::<Vec<_>>() {
+            if self.join_begun(id, now_ns) {
+                continue;
+            }
+            if self.is_passed(id) {
+                position += 1;
+                position -= u32::from(!self.still_waits(id, position, STOPPED.to_owned(), Vec::new(), now_ns));
+                continue;
+            }
             match self.try_admit(id, &claimed, machine, now_ns) {
                 Ok(()) => {}
                 Err(Unplaced::Refused(why)) => self.leave_queue(id, why),
                 Err(Unplaced::NoRoom {
                     reason,
                     holders,
-                    devices,
+                    wishes,
                 }) => {
                     position += 1;
                     if self.still_waits(id, position, reason, holders, now_ns) {
-                        claimed.extend(devices.into_iter().map(|device| (device, id)));
+                        claimed.add(id, wishes);
                     } else {
                         position -= 1;
                     }
@@ -162,33 +253,36 @@ impl Policy {
         }
     }
 
-    fn try_admit<M: Machine>(
-        &mut self,
-        id: JobId,
-        claimed: &[(DeviceUuid, JobId)],
-        machine: &M,
-        now_ns: u64,
-    ) -> Result<(), Unplaced> {
+    /// A stopped `run` could not start its program: it keeps its place, and others pass it.
+    fn is_passed(&self, id: JobId) -> bool {
+        let is_patient = |job: &&Job| matches!(&job.phase, Phase::Waiting(queued) if queued.spec.wait);
+        let job = self.jobs.get(&id).filter(is_patient);
+        job.is_some_and(|job| job.is_stopped)
+    }
+
+    fn try_admit<M: Machine>(&mut self, id: JobId, claimed: &Claims, machine: &M, now_ns: u64) -> Result<(), Unplaced> {
         let Some(Phase::Waiting(queued)) = self.jobs.get(&id).map(|job| &job.phase) else {
             return Ok(());
         };
         let spec = queued.spec.clone();
         let mut places = self.place(&spec, claimed, machine);
-        if let Err(Unplaced::NoRoom { devices, .. }) = &places {
-            let lingering: Vec<JobId> = self
-                .jobs
-                .values()
-                .filter(|job| job.linger_until_ns.is_some() && devices.iter().any(|d| job.slot_of(*d).is_some()))
-                .map(Job::id)
-                .collect();
-            if !lingering.is_empty() {
-                for job in lingering {
-                    self.end(job, "its place was wanted and nothing of it runs", machine, now_ns);
-                }
+        if let Err(Unplaced::NoRoom { wishes, .. }) = &places {
+            let devices: Vec<_> = wishes.iter().map(|wish| wish.device).collect();
+            if self.end_lingering(&devices, machine, now_ns) {
                 places = self.place(&spec, claimed, machine);
             }
         }
         self.admit(id, places?, machine, now_ns)
+    }
+
+    /// Ends the jobs on these devices of which nothing runs any more: what they hold is wanted. Answers whether there were any.
+    pub(crate) fn end_lingering<M: Machine>(&mut self, devices: &[DeviceUuid], machine: &M, now_ns: u64) -> bool {
+        let is_here = |job: &&Job| job.is_lingering() && devices.iter().any(|device| job.slot_of(*device).is_some());
+        let lingering: Vec<JobId> = self.jobs.values().filter(is_here).map(Job::id).collect();
+        for job in &lingering {
+            self.end(*job, "its place was wanted and nothing of it runs", machine, now_ns);
+        }
+        !lingering.is_empty()
     }
 
     /// Makes a waiting job live on these devices; what pooled jobs hold there is lowered first. They may have used it
@@ -233,7 +327,16 @@ impl Policy {
                 job.record.devices.clear();
                 job.slots.clear();
             }
-            let index = self.devices.get(&short).map_or(0, |device| device.seen.index);
+            let gpu = self.gpu(short);
+            let ppm = match self.jobs.get(&id).map(|job| &job.phase) {
+                Some(Phase::Waiting(queued)) => queued.spec.terms.promise_ppm.into(),
+                _ => 0,
+            };
+            let wish = |place: &Placement| Wish {
+                device: place.device,
+                bytes: place.request,
+                ppm,
+            };
             let holders = self
                 .picture(short, machine)
                 .map(|picture| picture.holders())
@@ -242,9 +345,9 @@ impl Policy {
                 self.share_pool(place.device, machine, now_ns);
             }
             return Err(Unplaced::NoRoom {
-                reason: format!("GPU {index}: jobs without a promise use what was to be promised"),
+                reason: format!("{gpu}: jobs without a promise use what was to be promised"),
                 holders,
-                devices: places.iter().map(|place| place.device).collect(),
+                wishes: places.iter().map(wish).collect(),
             });
         }
         self.queue.retain(|queued| *queued != id);
@@ -269,27 +372,16 @@ impl Policy {
         }
         if let Phase::Waiting(queued) = waited {
             let waited = now_ns.saturating_sub(queued.since_ns);
-            let devices = record
-                .devices
-                .iter()
-                .enumerate()
-                .map(|(slot, _)| self.slot_view(id, slot, 0, 0))
-                .collect();
-            let token = record.token.iter().map(|byte| format!("{byte:02x}")).collect();
             let pictures = record
                 .devices
                 .iter()
                 .filter_map(|place| self.picture(place.device, machine));
             let reply = Reply::Admitted(Admitted {
-                job: id.to_string(),
-                token,
-                devices,
-                is_private: self.config.is_private,
                 notes: pictures
                     .filter_map(|picture| picture.overcommit_note())
                     .chain(record.devices.iter().filter_map(|place| self.time_note(place.device)))
                     .collect(),
-                terms: record.terms.view(Some(record.started_unix_ns), true),
+                ..self.admitted(&record)
             });
             self.reply(
                 queued.ticket,
@@ -303,6 +395,19 @@ impl Policy {
             record.first.map(|first| first.pid),
             format!("{id} starts on {on}"),
         );
+    }
+
+    /// What is said of a job that was admitted, without notes.
+    fn admitted(&self, record: &JobRecord) -> Admitted {
+        let slots = 0..record.devices.len();
+        Admitted {
+            job: JobId(record.id).to_string(),
+            token: record.token.iter().map(|byte| format!("{byte:02x}")).collect(),
+            devices: slots.map(|slot| self.slot_view(JobId(record.id), slot, 0, 0)).collect(),
+            is_private: self.config.is_private,
+            notes: Vec::new(),
+            terms: record.terms.view(Some(record.started_unix_ns), true),
+        }
     }
 
     /// Updates a waiting job; answers whether it waits on.

@@ -4,6 +4,9 @@
 //! The ledger file says what each client may use (L) and so what is taken. Until a client came back with its pages its L
 //! is counted as it stands and cannot be lowered; until all of a device's clients came back, or [`ADOPTION_NS`] passed,
 //! nothing new is admitted there.
+//!
+//! A job that lingered is both among the ended ones and recorded: it lingers on, with its end as it was announced. One
+//! that went on afterwards has clients in the ledger: it lives.
 
 use partage_protocol::job_ledger::JobLedger;
 use partage_protocol::message::REFUSED_IDENTITY;
@@ -12,7 +15,7 @@ use partage_protocol::units::{ClientId, DeviceUuid, JobId, SECOND_NS};
 
 use crate::command::Action;
 use crate::event::Adoption;
-use crate::job::{Client, Job, Phase, Presence, Process, REMEMBER_NS, Slot};
+use crate::job::{Client, Job, LINGER_NS, Phase, Presence, Process, REMEMBER_NS, Slot};
 use crate::policy::{Machine, OnSlot, Policy};
 
 /// Longest time that a device admits nothing because a client of the broker before has not come back. Clients reconnect
@@ -36,6 +39,8 @@ impl Policy {
             let mut job = Job::new(record, Phase::Live);
             let limit_ns = job.record.terms.time_limit_ns;
             job.time_limit_at_ns = self.adopted_time_limit(limit_ns, job.record.started_unix_ns, now_ns);
+            let was = self.jobs.remove(&job.id());
+            let was = was.filter(|was| was.record.started_unix_ns == job.record.started_unix_ns);
             let clients = adoption.clients.iter().filter(|known| known.job == job.id());
             let clients: Vec<ClientId> = clients.map(|known| known.client).collect();
             for (slot, place) in job.record.devices.iter().enumerate() {
@@ -49,7 +54,15 @@ impl Policy {
                 let ceiling = place.request.max(held).min(limit);
                 job.slots.push(Slot::new(JobLedger::new(limit, ceiling)));
             }
-            if let Some(process) = job.record.first {
+            if let Some(was) = was {
+                job.take_up(was);
+                if clients.is_empty() {
+                    job.linger_until_ns = Some(now_ns.saturating_add(LINGER_NS));
+                } else {
+                    job.end = None;
+                }
+            }
+            if let Some(process) = job.record.first.filter(|_| job.is_first_alive) {
                 let reason = "adopted: is its first process still there?";
                 self.command(Action::Watch { job: job.id(), process }, reason);
             }

@@ -270,7 +270,10 @@ impl Policy {
                     .and_then(|gauge| gauge.drift.as_ref())
                     .is_some_and(|drift| drift.is_confirmed)
             };
-            let is_barred = denies && state.clients.iter().any(drifts);
+            let device = state.record.devices.get(slot).map(|placement| placement.device);
+            let measured = device.and_then(|device| self.times.get(&(job, device)));
+            let takes_time = measured.is_some_and(|measured| measured.audit.is_confirmed(now_ns));
+            let is_barred = denies && (takes_time || state.clients.iter().any(drifts));
             place.ledger.set_barred(&OnSlot { machine, slot }, is_barred, now_ns);
         }
     }
@@ -293,6 +296,7 @@ impl Policy {
                 notes.push(format!("pid {pid} drifts on device {slot}: {}{denied}", drift.text));
             }
         }
+        notes.extend(self.time_drift_notes(job));
         notes
     }
 

@@ -1,40 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Changing a live job: its memory limit and promise, its terms of time, and its end.
 //!
-//! A promise that equals the limit follows it. A raised promise is admitted again like a new one, but against the room
+//! A promise that equals the limit follows it; where nothing was promised, a limit alone promises nothing, and a limit that
+//! is taken away (`none`) leaves the promise as it was. A raised promise is admitted again like a new one, but against the room
 //! of the moment: it does not queue, and it may pass waiting requests, because the job already runs. A limit below use
 //! denies growth and kills nothing.
 
 use partage_protocol::admin::{ErrorCode, ErrorView, Reply};
-use partage_protocol::size::{Amount, format_bytes, parse_amount};
+use partage_protocol::size::{
+    Amount, NONE, SizeError, format_bytes, format_duration, format_request, parse_amount, parse_request,
+};
 use partage_protocol::units::JobId;
 
+use crate::claims::Claims;
 use crate::command::{Action, Signal};
 use crate::device::{Device, DeviceState};
 use crate::event::{Caller, Change, TargetQuery, Ticket};
 use crate::job::{JobState, Phase, Placement, Stopping};
 use crate::placement::Unplaced;
 use crate::policy::{Machine, OnSlot, Policy};
-use crate::request::{RunSpec, invalid};
+use crate::request::{RunSpec, check_name, invalid};
 use crate::target::Access;
+use crate::terms::Terms;
 
-/// A [`Change`] that was read: amounts with the words that set them.
+/// A [`Change`] that was read: amounts with the words that set them. A limit may be none, the whole card.
 struct Wanted {
-    mem: Option<(Amount, String)>,
+    mem: Option<(Option<Amount>, String)>,
     mem_request: Option<(Amount, String)>,
 }
 
 impl Wanted {
     /// `None` when nothing is to change.
     fn read(change: &Change, caller: &Caller) -> Result<Option<Self>, ErrorView> {
-        let read = |key: &str, text: &Option<String>| match text {
-            None => Ok(None),
-            Some(text) => parse_amount(text)
-                .map(|amount| Some((amount, format!("partage set {key}={amount} by {}", caller.user))))
-                .map_err(|why| invalid(format!("{key}={why}"), None)),
+        let written = |key: &str, value: String| format!("partage set {key}={value} by {}", caller.user);
+        let wrong = |key: &str, why: SizeError| invalid(format!("{key}={why}"), None);
+        let mem = match change.mem.as_deref() {
+            None => None,
+            Some(NONE) => Some((None, written("mem", NONE.to_owned()))),
+            Some(text) => {
+                let amount = parse_amount(text).map_err(|why| wrong("mem", why))?;
+                Some((Some(amount), written("mem", amount.to_string())))
+            }
         };
-        let mem = read("mem", &change.mem)?;
-        let mem_request = read("mem-request", &change.mem_request)?;
+        let mem_request = match change.mem_request.as_deref() {
+            None => None,
+            Some(text) => {
+                let amount = parse_request(text).map_err(|why| wrong("mem-request", why))?;
+                Some((amount, written("mem-request", format_request(amount))))
+            }
+        };
         let is_any = mem.is_some() || mem_request.is_some();
         Ok(is_any.then_some(Self { mem, mem_request }))
     }
@@ -54,7 +68,17 @@ impl Wanted {
             }
         }
         if let Some((amount, text)) = &self.mem {
-            spec.mem = Some(*amount);
+            if spec.mem_request.is_none() {
+                match (spec.mem, amount) {
+                    (None, Some(_)) => spec.mem_request = Some(Amount::Bytes(0)),
+                    (Some(limit), None) => {
+                        spec.mem_request = Some(limit);
+                        spec.origin.request.clone_from(&spec.origin.limit);
+                    }
+                    _ => {}
+                }
+            }
+            spec.mem = *amount;
             spec.origin.limit.clone_from(text);
         }
         if let Some((amount, text)) = &self.mem_request {
@@ -74,7 +98,16 @@ impl Policy {
         machine: &M,
         now_ns: u64,
     ) {
-        match self.change_job(caller, target, change, machine, now_ns) {
+        let mut changed = self.change_job(caller, target, change, machine, now_ns);
+        let is_full = changed.as_ref().is_err_and(|why| why.code == ErrorCode::NoRoom);
+        if let (true, Ok(id)) = (is_full, self.resolve(target, caller, Access::Change)) {
+            let places = self.jobs.get(&id).map(|job| job.record.devices.iter());
+            let devices: Vec<_> = places.into_iter().flatten().map(|place| place.device).collect();
+            if self.end_lingering(&devices, machine, now_ns) {
+                changed = self.change_job(caller, target, change, machine, now_ns);
+            }
+        }
+        match changed {
             Ok(id) => {
                 if let Some(view) = self.job_view(id, caller, machine) {
                     self.reply(ticket, Reply::Job(view), "it is changed");
@@ -99,7 +132,8 @@ impl Policy {
             Some(job) => job.record.terms.changed(&change.terms, caller)?,
             None => None,
         };
-        if wanted.is_none() && terms.is_none() {
+        let name = self.wanted_name(id, change, machine, now_ns)?;
+        if wanted.is_none() && terms.is_none() && name.is_none() {
             let hint = format!("partage set {id} mem=8GiB, mem-request=4GiB, compute=30%, weight=300, …");
             return Err(invalid("nothing to set".into(), Some(hint)));
         }
@@ -112,9 +146,10 @@ impl Policy {
                 spec.terms = terms;
             }
             // Judged before it replaces what was valid; its turn comes at the end of this step.
-            if let Err(Unplaced::Refused(why)) = self.place(&spec, &[], machine) {
+            if let Err(Unplaced::Refused(why)) = self.place(&spec, &Claims::default(), machine) {
                 return Err(why);
             }
+            self.rename(id, name);
             if let Some(job) = self.jobs.get_mut(&id) {
                 job.record.terms.clone_from(&spec.terms);
                 if let Phase::Waiting(queued) = &mut job.phase {
@@ -126,17 +161,73 @@ impl Policy {
         }
         if let Some(terms) = &terms {
             self.check_terms(id, terms, caller, machine)?;
+            self.check_time_limit(id, terms, now_ns)?;
         }
         if let Some(wanted) = wanted {
             self.change_memory(id, &wanted, machine, now_ns)?;
         }
         if let Some(terms) = terms {
-            self.take_terms(id, terms);
+            self.take_terms(id, terms, now_ns);
         }
+        self.rename(id, name);
         if let Some(record) = self.jobs.get(&id).map(|job| job.record.clone()) {
             self.command(Action::SaveJob(Box::new(record)), "what it may have changed");
         }
         Ok(id)
+    }
+
+    /// The name that a job is to have: none for no change, and none within for no name.
+    fn wanted_name<M: Machine>(
+        &mut self,
+        id: JobId,
+        change: &Change,
+        machine: &M,
+        now_ns: u64,
+    ) -> Result<Option<Option<String>>, ErrorView> {
+        match change.name.as_deref() {
+            None => Ok(None),
+            Some(NONE) => Ok(Some(None)),
+            Some(name) => {
+                check_name("name: ", name)?;
+                let uid = self.jobs.get(&id).map_or(u32::MAX, |job| job.record.uid);
+                self.check_name_is_free(uid, name, Some(id), machine, now_ns)?;
+                Ok(Some(Some(name.to_owned())))
+            }
+        }
+    }
+
+    fn rename(&mut self, id: JobId, name: Option<Option<String>>) {
+        let (Some(name), Some(job)) = (name, self.jobs.get_mut(&id)) else {
+            return;
+        };
+        if job.record.name != name {
+            job.record.name = name;
+            // The name itself is for its owner's eyes.
+            self.publish("renamed", Some(id), None, format!("{id} was given another name"));
+        }
+    }
+
+    /// A time limit that is over already would end the job at once, which is what `stop` is for.
+    fn check_time_limit(&self, id: JobId, new: &Terms, now_ns: u64) -> Result<(), ErrorView> {
+        let Some(job) = self.jobs.get(&id) else { return Ok(()) };
+        let Some(limit_ns) = new
+            .time_limit_ns
+            .filter(|_| new.time_limit_ns != job.record.terms.time_limit_ns)
+        else {
+            return Ok(());
+        };
+        let run_ns = self.unix_ns(now_ns).saturating_sub(job.record.started_unix_ns);
+        if run_ns < limit_ns {
+            return Ok(());
+        }
+        Err(invalid(
+            format!(
+                "time-limit={}: {id} has run for {} already",
+                format_duration(limit_ns),
+                format_duration(run_ns)
+            ),
+            Some(format!("to end it: partage stop {id}")),
+        ))
     }
 
     /// A live job's limits and promises of memory change. The caller saves the record.
@@ -192,14 +283,23 @@ impl Policy {
         };
         let mut new = place.clone();
         if let Some((amount, text)) = &wanted.mem {
-            let limit = amount.on(device.usable());
-            self.check_size(device, limit, device.seen.total_bytes, "mem")?;
-            let follows = place.limit.map_or(place.request == 0, |old| old == place.request);
-            new.limit = Some(limit);
+            let limit = amount.map(|amount| amount.on(device.usable()));
+            self.check_size(device, limit.unwrap_or(0), device.seen.total_bytes, "mem")?;
+            let follows = place.request > 0 && place.limit == Some(place.request);
+            new.limit = limit;
             new.origin.limit.clone_from(text);
-            new.request = if follows { limit } else { place.request.min(limit) };
-            if follows || new.request < place.request {
-                new.origin.request.clear();
+            match limit {
+                Some(limit) => {
+                    new.request = if follows { limit } else { place.request.min(limit) };
+                    if follows || new.request < place.request {
+                        new.origin.request.clear();
+                    }
+                }
+                // What set the limit set the promise that followed it, and that stays.
+                None if follows && place.origin.request.is_empty() => {
+                    new.origin.request.clone_from(&place.origin.limit);
+                }
+                None => {}
             }
         }
         if let Some((amount, text)) = &wanted.mem_request {
@@ -272,7 +372,7 @@ impl Policy {
     }
 
     fn no_room_for<M: Machine>(&self, new: &Placement, left: u64, machine: &M, id: JobId) -> ErrorView {
-        let index = self.devices.get(&new.device).map_or(0, |device| device.seen.index);
+        let gpu = self.gpu(new.device);
         let holders = self
             .picture(new.device, machine)
             .map(|picture| picture.holders())
@@ -281,7 +381,7 @@ impl Policy {
         ErrorView {
             code: ErrorCode::NoRoom,
             message: format!(
-                "{request} cannot be promised to {id}: GPU {index} has {} left for it",
+                "{request} cannot be promised to {id}: {gpu} has {} left for it",
                 format_bytes(left)
             ),
             hint: Some("nothing was changed; partage status shows who holds what".into()),

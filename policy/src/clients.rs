@@ -3,14 +3,17 @@
 
 use partage_protocol::job_ledger::Verdict;
 use partage_protocol::message::{
-    DEVICE_IS_MIG, DeviceInfo, NOTICE_FOREIGN_NAMESPACE, NOTICE_NO_BROKER, NOTICE_OVERHEAD, NOTICE_SHARING_OFF,
-    REFUSED_CAPACITY, REFUSED_DEVICES, VERDICT_CARD_FULL, VERDICT_GRANTED, VERDICT_INVALID, VERDICT_LIMIT,
-    VERDICT_RETRY, WELCOME_DEFAULT_JOB, WELCOME_PRIVATE_BROKER, WELCOME_STRICT,
+    DEVICE_IS_MIG, DeviceInfo, NO_INDEX, NOTICE_FOREIGN_NAMESPACE, NOTICE_NO_BROKER, NOTICE_OVERHEAD,
+    NOTICE_SHARING_OFF, NOTICE_UNKNOWN_ENTRY_POINT, REFUSED_CAPACITY, REFUSED_DEVICES, VERDICT_CARD_FULL,
+    VERDICT_GRANTED, VERDICT_INVALID, VERDICT_LIMIT, VERDICT_RETRY, WELCOME_DEFAULT_JOB, WELCOME_PRIVATE_BROKER,
+    WELCOME_STRICT,
 };
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 
+use crate::advice::Advice;
 use crate::command::Action;
 use crate::denials::Reason;
+use crate::device::DeviceState;
 use crate::event::Attaching;
 use crate::job::{Client, Job, Placement, Presence};
 use crate::policy::{Machine, OnSlot, Policy};
@@ -38,13 +41,13 @@ impl Policy {
             );
         }
         state.clients.insert(id);
-        state.linger_until_ns = None;
         state.strangers.remove(&attaching.process.pid);
         if !attaching.is_nvml_only {
             for (slot, state) in state.slots.iter_mut().enumerate() {
                 state.ledger.attach(&OnSlot { machine, slot }, id, now_ns);
             }
         }
+        self.resume(job);
         let process = attaching.process;
         let is_nvml_only = attaching.is_nvml_only;
         self.clients.insert(
@@ -81,18 +84,24 @@ impl Policy {
         }
     }
 
-    /// The kernel's word first, then the token (own uid only), then an existing default job of the same scope.
+    /// The kernel's word first, then the token (own uid only), then an existing default job of the same scope. The kernel's
+    /// word for a default job is the last: of a job of `run --lazy` no process need be the others' parent.
     fn find_job(&self, attaching: &Attaching) -> Option<JobId> {
         let live = |id: &JobId| self.jobs.get(id).is_some_and(Job::is_live);
         let membership = &attaching.membership;
+        let is_of_run = |id: &JobId| {
+            let job = self.jobs.get(id);
+            job.is_some_and(|job| job.is_live() && job.record.default_scope.is_none())
+        };
         membership
             .by_kernel
-            .filter(live)
+            .filter(is_of_run)
             .or_else(|| {
                 let token = membership.token.filter(|token| token.iter().any(|byte| *byte != 0))?;
                 let is_it = |job: &&Job| job.is_live() && job.record.token == token && job.record.uid == attaching.uid;
                 self.jobs.values().find(is_it).map(Job::id)
             })
+            .or_else(|| membership.by_kernel.filter(live))
             .or_else(|| self.default_job_of(attaching))
     }
 
@@ -113,7 +122,7 @@ impl Policy {
             let total = seen.map_or(0, |seen| seen.total_bytes);
             DeviceInfo {
                 uuid: place.device.bytes,
-                index: seen.map_or(u32::MAX, |seen| seen.index),
+                index: seen.map_or(NO_INDEX, |seen| seen.index),
                 flags: if place.device.is_mig { DEVICE_IS_MIG } else { 0 },
                 total,
                 limit: place.limit.unwrap_or(total),
@@ -189,8 +198,9 @@ impl Policy {
         self.note_peaks(job, machine);
         let verdict = match answer.verdict {
             Verdict::Granted => VERDICT_GRANTED,
-            Verdict::Limit => VERDICT_LIMIT,
-            Verdict::CardFull { .. } => VERDICT_CARD_FULL,
+            Verdict::Limit if self.is_cured_by_a_limit(job, slot, (answer.job_used, request), machine) => VERDICT_LIMIT,
+            // The client advises a higher limit only where that helps.
+            Verdict::Limit | Verdict::CardFull { .. } => VERDICT_CARD_FULL,
             Verdict::Retry => VERDICT_RETRY,
             Verdict::Invalid => VERDICT_INVALID,
         };
@@ -213,6 +223,21 @@ impl Policy {
             physical_free,
         };
         self.command(action, &reason);
+    }
+
+    /// Would a higher limit alone let so much more through? Or has the device no more in all, which the client sees.
+    fn is_cured_by_a_limit<M: Machine>(&self, job: JobId, slot: usize, numbers: (u64, u64), machine: &M) -> bool {
+        let device = self.slot_device(job, slot).map(|(device, _)| device);
+        let is_open = |device: DeviceUuid| {
+            let known = self.devices.get(&device);
+            known.is_some_and(|known| known.state == DeviceState::Ok) && !self.is_adopting(device)
+        };
+        // After a broker's start nothing is known of the room yet: the limit is what denied.
+        if !device.is_some_and(is_open) {
+            return true;
+        }
+        let advice = self.advice(job, slot, numbers, machine);
+        !matches!(advice, Some(Advice::RaiseLimit { .. } | Advice::NoRoom { .. }))
     }
 
     pub(crate) fn answer_invalid(&mut self, client: ClientId, slot: usize, sequence: u32) {
@@ -350,6 +375,11 @@ impl Policy {
             NOTICE_SHARING_OFF => format!("sharing is off in pid {pid}: an invariant broke at place {value}"),
             NOTICE_FOREIGN_NAMESPACE => {
                 format!("pid {pid} has a copy of the driver in a namespace of its own, which no limit reaches")
+            }
+            NOTICE_UNKNOWN_ENTRY_POINT => {
+                format!(
+                    "pid {pid} uses driver functions of CUDA {value} that Partage does not know: no limit reaches them"
+                )
             }
             NOTICE_NO_BROKER => return self.deny(job, slot, (client, 0, value), Reason::NoBroker, machine, now_ns),
             // A denial was counted where it was answered, and an unknown notice is a newer client's.

@@ -124,9 +124,19 @@ pub enum Action {
         /// How much.
         strangers: Strangers,
     },
+    /// Jobs had more of a device's time than they were charged, or less, as NVML shows it.
+    CorrectTime {
+        /// Where.
+        device: DeviceUuid,
+        /// Whose, and by how much, in nanoseconds.
+        charges: Vec<(JobId, i64)>,
+        /// To be charged evenly over this time.
+        over_ns: u64,
+    },
     /// The job ended: remove its record.
     ForgetJob(JobId),
-    /// Write down what is remembered of a job that ended, so that the next broker can tell of it.
+    /// Write down what is remembered of a job that ended, so that the next broker can tell of it; said again of the same
+    /// job, it counts instead.
     RememberJob(Box<EndedJob>),
     /// The client is gone: its ledger row (L is 0) and pages may be used again.
     ForgetClient(ClientId),

@@ -82,6 +82,7 @@ impl Policy {
             default_scope: Some(attaching.membership.scope.clone()),
             environment: key(&attaching.membership),
             is_strict: false,
+            is_quiet: true,
             devices: devices.clone(),
             terms,
             started_unix_ns: attaching.unix_ns,

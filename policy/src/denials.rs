@@ -5,6 +5,7 @@ use partage_protocol::admin::{DenialView, DeniedView, Holder};
 use partage_protocol::job_ledger::Verdict;
 use partage_protocol::message::VERDICT_CARD_FULL;
 use partage_protocol::size::format_bytes;
+use partage_protocol::summary::denied_times;
 use partage_protocol::units::{ClientId, JobId};
 use serde::{Deserialize, Serialize};
 
@@ -132,9 +133,7 @@ impl Policy {
             .filter(|_| reason.is_of_card())
             .and_then(|device| self.picture(device, machine));
         let holders = picture.map(|picture| picture.holders()).unwrap_or_default();
-        let index = device
-            .and_then(|device| self.devices.get(&device))
-            .map(|d| d.seen.index);
+        let gpu = device.map_or_else(|| format!("its device {slot}"), |device| self.gpu(device));
         let unix_ns = self.unix_ns(now_ns);
         let Some(state) = self.jobs.get_mut(&job) else { return };
         let count = reason.counter(&mut state.denied);
@@ -163,20 +162,20 @@ impl Policy {
             holders: held.collect(),
         });
         if before.checked_ilog2() != count.checked_ilog2() {
-            let gpu = index.map_or_else(|| format!("its device {slot}"), |index| format!("GPU {index}"));
             let what = match asked {
                 0 => "an allocation".to_owned(),
                 asked => format_bytes(asked),
             };
             let text = format!(
-                "{job} was denied {what} on {gpu} ({}): it uses {} of {}{}; denied {count} times so far",
+                "{job} was denied {what} on {gpu} ({}): it uses {} of {}{}; {} so far",
                 reason.because(),
                 format_bytes(used),
                 format_bytes(limit),
                 match overhead {
                     0 => String::new(),
                     bytes => format!(", {} of it overhead", format_bytes(bytes)),
-                }
+                },
+                denied_times(count)
             );
             self.publish("denied", Some(job), pid, text);
         }

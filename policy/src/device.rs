@@ -8,7 +8,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use partage_protocol::message::NO_INDEX;
+use partage_protocol::units::DeviceUuid;
+
 use crate::event::{DeviceSeen, Measurement};
+use crate::policy::Policy;
 use crate::strangers::{Stranger, Strangers};
 
 /// Whether a device can be promised.
@@ -84,16 +88,35 @@ impl Device {
     }
 
     /// A process of ours is gone: what the last measurement saw of it is no longer there. `bytes` is what its ledger
-    /// said, for drivers that do not show use per process.
+    /// said, for drivers that do not show use per process. A measurement that does not list it is newer than its end, and
+    /// so is the use that it saw.
     pub(crate) fn forget_process(&mut self, pid: u32, bytes: u64) {
         let Some(measured) = &mut self.measured else { return };
+        let is_it = |process: &&crate::event::ProcessUse| process.pid == pid;
+        if !measured.processes.iter().any(|process| is_it(&process)) {
+            return;
+        }
         let listed: u64 = measured
             .processes
             .iter()
-            .filter(|process| process.pid == pid)
+            .filter(is_it)
             .filter_map(|process| process.bytes)
             .sum();
         measured.processes.retain(|process| process.pid != pid);
         measured.used_bytes = measured.used_bytes.saturating_sub(listed.max(bytes));
+    }
+}
+
+impl Policy {
+    /// `nvidia-smi`'s index of a device, or [`NO_INDEX`].
+    pub(crate) fn index_of(&self, device: DeviceUuid) -> u32 {
+        self.devices.get(&device).map_or(NO_INDEX, |known| known.seen.index)
+    }
+
+    /// `GPU 3`, or the UUID of a device that was not seen.
+    pub(crate) fn gpu(&self, device: DeviceUuid) -> String {
+        self.devices
+            .get(&device)
+            .map_or_else(|| device.to_string(), |known| format!("GPU {}", known.seen.index))
     }
 }

@@ -4,6 +4,8 @@
 //! Every event is a fact or a request with everything that the decision needs; the policy asks nobody. Bytes are `u64`,
 //! times nanoseconds of the broker's monotonic clock unless a field says Unix time.
 
+use std::collections::BTreeSet;
+
 use partage_protocol::admin::{RunRequest, TermsChange};
 use partage_protocol::message::TOKEN_BYTES;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
@@ -173,6 +175,8 @@ pub struct Change {
     pub mem: Option<String>,
     /// New promise.
     pub mem_request: Option<String>,
+    /// New name.
+    pub name: Option<String>,
     /// New terms of time.
     pub terms: TermsChange,
 }
@@ -289,6 +293,14 @@ pub enum Event {
     ClientGone(ClientId),
     /// A process that a [`Watch`](crate::Action::Watch) named is gone (or never was).
     ProcessGone(Process),
+    /// How a watched process ended, where the kernel told: its code, or 128 and the number of the signal. Comes before
+    /// [`Event::ProcessGone`].
+    Exited {
+        /// Which.
+        process: Process,
+        /// As a shell has it.
+        code: u32,
+    },
     /// A client noticed something (`NOTICE_*` of the protocol).
     Notice {
         /// Who.
@@ -303,6 +315,8 @@ pub enum Event {
     /// What jobs got of their devices' time: everything that is measured now, once a second while anything is. Who is
     /// not in it is not measured any more.
     Time(Vec<JobTime>),
+    /// All known processes of these jobs are stopped by a signal (Ctrl-Z), and of no other ones.
+    Stopped(BTreeSet<JobId>),
     /// Time passed: due at [`Policy::next_deadline`](crate::Policy::next_deadline).
     Tick,
 }

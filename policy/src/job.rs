@@ -2,7 +2,7 @@
 //! A job: what is known of it, and its life.
 //!
 //! ```text
-//!   run ──► waiting ──────────────► running ◄────────────► over limit
+//!   run ──► waiting ──────────────► running ◄────────────► over limit, stopped
 //!              │  room (FIFO)         │  limit set below use, use falls
 //!              │                      │ first process and all clients gone, or only dying clients left
 //!              │ caller gone,         ▼
@@ -14,10 +14,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use partage_protocol::admin::DeniedView;
+use partage_protocol::admin::{DeniedView, STATES};
 use partage_protocol::aliases::Variable;
 use partage_protocol::job_ledger::JobLedger;
 use partage_protocol::message::TOKEN_BYTES;
+use partage_protocol::summary::{Summary, total};
 use partage_protocol::units::{ClientId, DeviceUuid, JobId, SECOND_NS};
 use serde::{Deserialize, Serialize};
 
@@ -103,6 +104,9 @@ pub struct JobRecord {
     pub environment: String,
     /// `--strict`.
     pub is_strict: bool,
+    /// Its user does not want to hear of its end.
+    #[serde(default)]
+    pub is_quiet: bool,
     /// Its devices, slot 0 first; empty while it waits.
     pub devices: Vec<Placement>,
     /// What it may have of their time; the usual for a job of a broker that knew none.
@@ -119,6 +123,8 @@ pub enum JobState {
     Waiting,
     /// Admitted.
     Running,
+    /// Admitted, and all its processes are stopped by a signal.
+    Stopped,
     /// Holds more than its limit, which was lowered.
     OverLimit,
     /// Only clients that cannot die are left.
@@ -131,13 +137,8 @@ impl JobState {
     /// The word that users see.
     #[must_use]
     pub const fn word(self) -> &'static str {
-        match self {
-            Self::Waiting => "waiting",
-            Self::Running => "running",
-            Self::OverLimit => "over limit",
-            Self::Dying => "dying",
-            Self::Ended => "ended",
-        }
+        // Their order is that of the variants.
+        STATES[self as usize]
     }
 }
 
@@ -198,6 +199,8 @@ pub(crate) struct Slot {
     pub last_denial: Option<Denial>,
     /// The limit was set below use, which has not fallen since.
     pub is_lowered: bool,
+    /// Index and model of its device when the job ended.
+    pub was: Option<(u32, String)>,
 }
 
 impl Slot {
@@ -208,6 +211,7 @@ impl Slot {
             denied: DeniedView::default(),
             last_denial: None,
             is_lowered: false,
+            was: None,
         }
     }
 }
@@ -240,7 +244,11 @@ pub(crate) struct Job {
     pub slots: Vec<Slot>,
     pub clients: BTreeSet<ClientId>,
     pub is_first_alive: bool,
+    /// All its known processes are stopped by a signal.
+    pub is_stopped: bool,
     pub linger_until_ns: Option<u64>,
+    /// Exit code of its first process, as a shell has it.
+    pub exit_code: Option<u32>,
     pub stopping: Option<Stopping>,
     /// When its time limit is over; none without one, and once it was acted on.
     pub time_limit_at_ns: Option<u64>,
@@ -249,7 +257,9 @@ pub(crate) struct Job {
     pub notes: Vec<String>,
     /// Unmanaged descendants by pid, and when each was first seen.
     pub strangers: BTreeMap<u32, u64>,
-    /// When and why it ended.
+    /// How many there ever were.
+    pub strangers_seen: u64,
+    /// When and why it ended; of a job that lingers, when its last process was gone.
     pub end: Option<End>,
 }
 
@@ -273,6 +283,12 @@ pub struct EndedJob {
     pub slots: Vec<EndedSlot>,
     /// As the job's notes.
     pub notes: Vec<String>,
+    /// Exit code of its first process, where it was seen.
+    #[serde(default)]
+    pub exit_code: Option<u32>,
+    /// Processes of it that used a GPU without Partage.
+    #[serde(default)]
+    pub strangers_seen: u64,
 }
 
 /// One device of an [`EndedJob`].
@@ -284,6 +300,12 @@ pub struct EndedSlot {
     pub denied: DeniedView,
     /// The last one.
     pub last_denial: Option<Denial>,
+    /// Index of the device then.
+    #[serde(default)]
+    pub index: Option<u32>,
+    /// Its model.
+    #[serde(default)]
+    pub model: String,
 }
 
 impl Job {
@@ -295,12 +317,15 @@ impl Job {
             slots: Vec::new(),
             clients: BTreeSet::new(),
             is_first_alive,
+            is_stopped: false,
             linger_until_ns: None,
+            exit_code: None,
             stopping: None,
             time_limit_at_ns: None,
             denied: DeniedView::default(),
             notes: Vec::new(),
             strangers: BTreeMap::new(),
+            strangers_seen: 0,
             end: None,
         }
     }
@@ -312,6 +337,8 @@ impl Job {
             peak: slot.peak,
             denied: slot.denied,
             last_denial: slot.last_denial.clone(),
+            index: slot.was.as_ref().map(|(index, _)| *index),
+            model: slot.was.as_ref().map(|(_, model)| model.clone()).unwrap_or_default(),
         };
         let mut job = self.record.clone();
         // It opens nothing any more, and is nobody's business in a file that stays.
@@ -322,6 +349,8 @@ impl Job {
             reason: end.reason.clone(),
             slots: self.slots.iter().map(slot).collect(),
             notes: self.notes.clone(),
+            exit_code: self.exit_code,
+            strangers_seen: self.strangers_seen,
         })
     }
 
@@ -330,6 +359,8 @@ impl Job {
         let mut job = Self::new(ended.job, Phase::Ended { forget_at_ns });
         job.is_first_alive = false;
         job.notes = ended.notes;
+        job.exit_code = ended.exit_code;
+        job.strangers_seen = ended.strangers_seen;
         job.end = Some(End {
             unix_ns: ended.ended_unix_ns,
             reason: ended.reason,
@@ -343,9 +374,24 @@ impl Job {
             place.peak = slot.peak;
             place.denied = slot.denied;
             place.last_denial = slot.last_denial;
+            place.was = slot.index.map(|index| (index, slot.model));
             job.slots.push(place);
         }
         job
+    }
+
+    /// Takes over what is remembered of this same job, which had announced its end. Precondition: it has its slots.
+    pub(crate) fn take_up(&mut self, was: Self) {
+        self.is_first_alive = false;
+        self.exit_code = was.exit_code;
+        self.denied = was.denied;
+        self.notes = was.notes;
+        self.strangers_seen = was.strangers_seen;
+        self.end = was.end;
+        for (slot, was) in self.slots.iter_mut().zip(was.slots) {
+            let ledger = std::mem::replace(&mut slot.ledger, JobLedger::new(0, 0));
+            *slot = Slot { ledger, ..was };
+        }
     }
 
     pub(crate) fn id(&self) -> JobId {
@@ -354,6 +400,16 @@ impl Job {
 
     pub(crate) fn is_live(&self) -> bool {
         matches!(self.phase, Phase::Live)
+    }
+
+    /// Nothing of it runs; it only waits for a late child.
+    pub(crate) fn is_lingering(&self) -> bool {
+        self.linger_until_ns.is_some()
+    }
+
+    /// It ended for its user: nothing of it runs.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_lingering() || !self.is_current()
     }
 
     /// Waiting, running or lingering: its name is taken.
@@ -369,15 +425,44 @@ impl Job {
             .position(|placement| placement.device == device)
     }
 
-    /// Adds a note once, the newest last; a program that provokes endless different ones pushes out the oldest.
-    pub(crate) fn note(&mut self, text: String) {
+    /// What is said of it once it ended.
+    pub(crate) fn summary(&self) -> Summary {
+        let end_ns = self.end.as_ref().map_or(0, |end| end.unix_ns);
+        let places = self.record.devices.iter().zip(&self.slots);
+        let peaks = places.map(|(place, slot)| {
+            let gpu = slot
+                .was
+                .as_ref()
+                .map_or_else(|| place.device.to_string(), |(index, _)| format!("GPU {index}"));
+            (gpu, slot.peak, place.limit)
+        });
+        Summary {
+            exit_code: self.exit_code,
+            ran_ns: end_ns.saturating_sub(self.record.started_unix_ns),
+            peaks: peaks.collect(),
+            denied: total(&self.denied),
+            unlimited: self.strangers_seen,
+        }
+    }
+
+    /// Says of several processes together what no process's own note says: those are dropped when there are many.
+    pub(crate) fn strangers_note(&self) -> Option<String> {
+        let count = self.strangers_seen;
+        (count > 1).then(|| format!("{count} processes of it used a GPU without Partage: no limit held for them"))
+    }
+
+    /// Adds a note once, the newest last; a program that provokes endless different ones pushes out the oldest. Answers
+    /// whether it is new.
+    pub(crate) fn note(&mut self, text: String) -> bool {
         const NOTES: usize = 20;
-        if !self.notes.contains(&text) {
+        let is_new = !self.notes.contains(&text);
+        if is_new {
             self.notes.push(text);
             if self.notes.len() > NOTES {
                 self.notes.remove(0);
             }
         }
+        is_new
     }
 }
 

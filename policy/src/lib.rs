@@ -16,13 +16,16 @@
 //!    falling use. *Firm* is the promise, or where the promises on a device add up to more than it has, its part of what
 //!    there is (`room.rs`).
 //! 3. Σ promised parts of its time ≤ 1 × compute overcommit (1 unless configured).
-//! 4. The queue is first come, first served among requests that could use a common device.
+//! 4. A waiting request is delayed by nobody who asked later: of each device that it could use, later ones get what is
+//!    left beside it, of memory and of time.
 #![forbid(unsafe_code)]
 
 mod admission;
 mod adoption;
+mod advice;
 mod audit;
 mod change;
+mod claims;
 mod clients;
 mod command;
 mod default_job;
@@ -30,6 +33,7 @@ mod denials;
 mod device;
 mod event;
 mod job;
+mod least;
 mod life;
 mod measured_time;
 mod overhead;
@@ -41,6 +45,7 @@ mod slow;
 mod strangers;
 mod target;
 mod terms;
+mod time_audit;
 mod time_limit;
 mod view;
 mod why;
@@ -67,4 +72,5 @@ pub use request::{GpuChoice, GpuName, RunSpec, check_name, job_number};
 pub use strangers::Strangers;
 pub use target::Access;
 pub use terms::{Terms, TermsOrigin};
+pub use time_audit::TIME_CONFIRM_NS;
 pub use time_limit::TIME_LIMIT_GRACE_NS;

@@ -90,6 +90,7 @@ impl Policy {
         known.measured = Some(measured);
         known.state = DeviceState::Ok;
         known.is_slow = false;
+        self.note_shown_time(device);
         self.take_overheads(device, machine, now_ns);
         self.answer_unmanaged(device, now_ns);
         let jobs: Vec<JobId> = self
@@ -150,6 +151,7 @@ impl Policy {
             let Some(state) = self.jobs.get_mut(&id) else { continue };
             if let Entry::Vacant(place) = state.strangers.entry(process.pid) {
                 place.insert(now_ns);
+                state.strangers_seen = state.strangers_seen.saturating_add(1);
                 let pid = process.pid;
                 let text = format!("pid {pid} of {id} uses GPU {index} without Partage: no limit holds for it");
                 state.note(text.clone());
@@ -222,6 +224,7 @@ impl Policy {
             return;
         };
         let mut actions = Vec::new();
+        let mut killed = Vec::new();
         if let Some(stopping) = &mut job.stopping
             && !stopping.is_killed
             && now_ns >= stopping.kill_at_ns
@@ -239,12 +242,24 @@ impl Policy {
                     *since_ns = now_ns;
                     let reason = format!("{id} is strict and pid {pid} uses a GPU without Partage");
                     actions.push((Action::KillUnmanaged { job: id, pid: *pid }, reason));
+                    killed.push(*pid);
                 }
             }
         }
         let is_over = job.linger_until_ns.is_some_and(|until| now_ns >= until);
+        let text = |pid| format!("--strict killed pid {pid} of {id}: it used a GPU without Partage");
+        // One that cannot be killed is tried again and named once.
+        killed.retain(|pid| job.note(text(*pid)));
         for (action, reason) in actions {
             self.command(action, &reason);
+        }
+        for pid in killed {
+            let tell = Action::Tell {
+                job: id,
+                text: text(pid),
+            };
+            self.command(tell, "whoever lost a process must know why");
+            self.publish("strict-kill", Some(id), Some(pid), text(pid));
         }
         if is_over {
             self.end(id, "its last process is gone", machine, now_ns);
@@ -315,32 +330,74 @@ impl Policy {
             self.end(id, &reason, machine, now_ns);
         } else if job.linger_until_ns.is_none() {
             job.linger_until_ns = Some(now_ns.saturating_add(LINGER_NS));
+            self.announce_end(id, "its last process is gone", now_ns);
+            self.remember(id);
         }
     }
 
-    pub(crate) fn end<M: Machine>(&mut self, id: JobId, why: &str, machine: &M, now_ns: u64) {
+    /// Has a job's end written down: when it is announced, for a broker that stops before the job has lingered, and when
+    /// nothing can change it any more, which counts instead.
+    fn remember(&mut self, id: JobId) {
+        if let Some(ended) = self.jobs.get(&id).and_then(Job::remembered) {
+            self.command(Action::RememberJob(Box::new(ended)), "ended jobs answer for a day");
+        }
+    }
+
+    /// Says that nothing of a job runs any more, and remembers since when.
+    fn announce_end(&mut self, id: JobId, why: &str, now_ns: u64) {
         let unix_ns = self.unix_ns(now_ns);
-        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.is_live()) else {
+        let shown: Vec<_> = self.jobs.get(&id).map_or(Vec::new(), |job| {
+            let devices = job.record.devices.iter().map(|place| self.devices.get(&place.device));
+            devices
+                .map(|device| device.map(|device| (device.seen.index, device.seen.model.clone())))
+                .collect()
+        });
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        job.end = Some(End {
+            unix_ns,
+            reason: why.to_owned(),
+        });
+        for (slot, was) in job.slots.iter_mut().zip(shown) {
+            slot.was = was.or_else(|| slot.was.take());
+        }
+        let summary = job.summary();
+        let sentence = format!("{id} {}", summary.sentence());
+        if !job.record.is_quiet && summary.has_used_a_gpu() {
+            let text = sentence.clone();
+            self.command(Action::Tell { job: id, text }, "its user may still be there");
+        }
+        self.publish("job-ended", Some(id), None, format!("{sentence}: {why}"));
+    }
+
+    /// A process of a job that only lingered met the driver after all.
+    pub(crate) fn resume(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.is_lingering()) else {
             return;
         };
+        job.linger_until_ns = None;
+        job.end = None;
+        let text = format!("{id} goes on: a process of it that was still to come is there");
+        self.publish("job-resumed", Some(id), None, text);
+    }
+
+    pub(crate) fn end<M: Machine>(&mut self, id: JobId, why: &str, machine: &M, now_ns: u64) {
+        let Some(job) = self.jobs.get(&id).filter(|job| job.is_live()) else {
+            return;
+        };
+        if !job.is_lingering() {
+            self.announce_end(id, why, now_ns);
+        }
+        let Some(job) = self.jobs.get_mut(&id) else { return };
         job.phase = Phase::Ended {
             forget_at_ns: now_ns.saturating_add(REMEMBER_NS),
         };
         job.linger_until_ns = None;
         job.strangers.clear();
-        job.end = Some(End {
-            unix_ns,
-            reason: why.to_owned(),
-        });
-        let ended = job.remembered();
         let stopping = job.stopping.take();
         let devices: Vec<DeviceUuid> = job.record.devices.iter().map(|place| place.device).collect();
         self.forget_times(id);
         self.command(Action::ForgetJob(id), why);
-        if let Some(ended) = ended {
-            self.command(Action::RememberJob(Box::new(ended)), "ended jobs answer for a day");
-        }
-        self.publish("job-ended", Some(id), None, format!("{id} ended: {why}"));
+        self.remember(id);
         for ticket in stopping.into_iter().flat_map(|stopping| stopping.tickets) {
             self.reply(
                 ticket,
@@ -360,6 +417,7 @@ impl Policy {
         match job.phase {
             Phase::Waiting(_) => return JobState::Waiting,
             Phase::Ended { .. } => return JobState::Ended,
+            Phase::Live if job.is_lingering() => return JobState::Ended,
             Phase::Live => {}
         }
         let is_dying = |id| {
@@ -375,6 +433,8 @@ impl Policy {
         };
         if job.slots.iter().enumerate().any(is_over) {
             JobState::OverLimit
+        } else if job.is_stopped {
+            JobState::Stopped
         } else {
             JobState::Running
         }

@@ -13,6 +13,7 @@ use partage_protocol::units::{DeviceUuid, JobId, SECOND_NS};
 
 use crate::policy::Policy;
 use crate::slow::Slowness;
+use crate::time_audit::TimeAudit;
 
 /// What is called recent.
 pub(crate) const WINDOW_NS: u64 = 60 * SECOND_NS;
@@ -34,6 +35,10 @@ pub struct JobTime {
     pub got_60s_ppm: u32,
     /// What it was charged while it was measured: while it shared its device or had a cap.
     pub used_ns: u64,
+    /// The part of it that no look at its marks saw: what [`Action::CorrectTime`](crate::Action::CorrectTime) told.
+    pub corrected_ns: i64,
+    /// Which stretch of measuring its device is in: between two of them nothing was charged, whatever ran.
+    pub stretch: u32,
     /// How long it wanted the device and stood at its closed gate, since it came.
     pub waited_ns: u64,
     /// What it does now.
@@ -118,6 +123,8 @@ pub(crate) struct Measured {
     pub now: JobTime,
     /// When, and how long it had waited then; at most a window and a step old, the newest last.
     samples: VecDeque<(u64, u64)>,
+    /// What NVML shows of it beside that.
+    pub audit: TimeAudit,
 }
 
 impl Measured {
@@ -125,6 +132,7 @@ impl Measured {
         Self {
             now,
             samples: VecDeque::from([(now_ns, now.waited_ns)]),
+            audit: TimeAudit::default(),
         }
     }
 
@@ -161,7 +169,7 @@ impl Measured {
         }
     }
 
-    fn view(&self, slowness: &Slowness) -> TimeView {
+    fn view(&self, promise_ppm: u32, slowness: &Slowness) -> TimeView {
         let now = &self.now;
         let held_by = match slowness {
             Slowness::None | Slowness::Program | Slowness::NotDraining => None,
@@ -175,7 +183,8 @@ impl Measured {
             now.state
         };
         TimeView {
-            asked: ratio(now.asked_ppm),
+            asked: ratio(promise_ppm),
+            share: ratio(now.asked_ppm),
             got_1s: ratio(now.got_1s_ppm),
             got_60s: ratio(now.got_60s_ppm),
             used_ns: now.used_ns,
@@ -213,21 +222,23 @@ impl Policy {
             };
             kept.insert(key, measured);
             if now.is_not_draining && !was_not_draining {
-                let index = self.devices.get(&now.device).map_or(u32::MAX, |known| known.seen.index);
+                let gpu = self.gpu(now.device);
                 let text = format!(
-                    "{} has work on GPU {index} that does not end: others do not wait for it",
+                    "{} has work on {gpu} that does not end: others do not wait for it",
                     now.job
                 );
                 self.publish("not-draining", Some(now.job), None, text);
             }
         }
         self.times = kept;
+        self.audit_times(now_ns);
     }
 
     /// What a job got of a device's time, for users.
     pub(crate) fn time_view(&self, job: JobId, device: DeviceUuid) -> Option<TimeView> {
         let measured = self.times.get(&(job, device))?;
-        Some(measured.view(&self.judge(measured)))
+        let promise_ppm = self.jobs.get(&job)?.record.terms.promise_ppm;
+        Some(measured.view(promise_ppm, &self.judge(measured)))
     }
 
     /// How a device is shared, where anything is measured on it.

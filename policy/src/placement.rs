@@ -11,8 +11,9 @@ use std::collections::BTreeMap;
 use partage_protocol::admin::{ErrorCode, ErrorView, Holder};
 use partage_protocol::size::format_bytes;
 use partage_protocol::terms::format_part;
-use partage_protocol::units::{DeviceUuid, JobId};
+use partage_protocol::units::DeviceUuid;
 
+use crate::claims::{Claims, Wish};
 use crate::device::{Device, DeviceState};
 use crate::event::DriverState;
 use crate::job::{Origin, Placement};
@@ -31,8 +32,8 @@ pub(crate) enum Unplaced {
         reason: String,
         /// Who holds them.
         holders: Vec<Holder>,
-        /// Devices that the request could use; later requests may not take these first.
-        devices: Vec<DeviceUuid>,
+        /// What it asks of each device that it could use; later requests may not take that first.
+        wishes: Vec<Wish>,
     },
 }
 
@@ -55,11 +56,11 @@ enum Obstacle {
 }
 
 impl Policy {
-    /// Finds devices for a request. `claimed` maps devices to the waiting job that comes first there.
+    /// Finds devices for a request, beside what those that asked earlier wait for.
     pub(crate) fn place<M: Machine>(
         &self,
         spec: &RunSpec,
-        claimed: &[(DeviceUuid, JobId)],
+        claimed: &Claims,
         machine: &M,
     ) -> Result<Vec<Placement>, Unplaced> {
         let candidates = self.candidates(spec).map_err(Unplaced::Refused)?;
@@ -241,7 +242,7 @@ impl Policy {
         &self,
         candidate: &Candidate<'_>,
         spec: &RunSpec,
-        claimed: &[(DeviceUuid, JobId)],
+        claimed: &Claims,
         machine: &M,
     ) -> Option<Obstacle> {
         let seen = &candidate.device.seen;
@@ -258,12 +259,6 @@ impl Policy {
         if let Some(text) = self.unmanaged_bar(seen.uuid) {
             return Some(Obstacle::State(text));
         }
-        if let Some((_, job)) = claimed.iter().find(|(device, _)| *device == seen.uuid) {
-            return Some(Obstacle::State(format!(
-                "GPU {} goes to {job} first, which asked earlier",
-                seen.index
-            )));
-        }
         let left = self
             .picture(seen.uuid, machine)
             .map_or(0, |picture| picture.promisable(None));
@@ -271,6 +266,19 @@ impl Policy {
         // A job that is promised nothing needs no room.
         let bytes = (candidate.request > left).then_some(left);
         let ppm = (u64::from(spec.terms.promise_ppm) > time_left).then_some(time_left);
+        let wish = |bytes, ppm| Wish {
+            device: seen.uuid,
+            bytes,
+            ppm,
+        };
+        let most = candidate.limit.unwrap_or(seen.total_bytes).max(candidate.request);
+        let asked = wish(most, spec.terms.promise_ppm.into());
+        if let Some(job) = claimed.passed_by(asked, wish(left, time_left)) {
+            return Some(Obstacle::State(format!(
+                "GPU {} goes to {job} first, which asked earlier",
+                seen.index
+            )));
+        }
         (bytes.is_some() || ppm.is_some()).then_some(Obstacle::Short { bytes, ppm })
     }
 
@@ -333,7 +341,14 @@ impl Policy {
         Unplaced::NoRoom {
             reason: format!("{need}: {}", parts.join(", ")),
             holders,
-            devices: possible.iter().map(|candidate| candidate.device.seen.uuid).collect(),
+            wishes: possible
+                .iter()
+                .map(|candidate| Wish {
+                    device: candidate.device.seen.uuid,
+                    bytes: candidate.request,
+                    ppm: spec.terms.promise_ppm.into(),
+                })
+                .collect(),
         }
     }
 

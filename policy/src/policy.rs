@@ -233,6 +233,12 @@ impl Policy {
             Event::ClientAway(client) => self.set_presence(client, Presence::Away),
             Event::ClientDying(client) => self.set_presence(client, Presence::Dying),
             Event::ClientGone(client) => self.client_gone(client, machine, now_ns),
+            Event::Exited { process, code } => {
+                let is_first = |job: &&mut Job| job.record.first == Some(process);
+                for job in self.jobs.values_mut().filter(is_first) {
+                    job.exit_code = Some(code);
+                }
+            }
             Event::ProcessGone(process) => {
                 let is_first = |job: &&mut Job| job.record.first == Some(process);
                 let gone: Vec<JobId> = self
@@ -254,6 +260,11 @@ impl Policy {
                 slot,
                 value,
             } => self.notice(client, (what, slot, value), machine, now_ns),
+            Event::Stopped(jobs) => {
+                for (id, job) in &mut self.jobs {
+                    job.is_stopped = jobs.contains(id);
+                }
+            }
             Event::Tick => {}
         }
         self.serve_queue(machine, now_ns);
@@ -300,6 +311,16 @@ impl Policy {
             .filter_map(|id| self.clients.get(id))
             .map(|client| client.process);
         first.into_iter().chain(clients).collect()
+    }
+
+    /// The jobs that wait, in their order.
+    pub fn queue(&self) -> impl Iterator<Item = JobId> + '_ {
+        self.queue.iter().copied()
+    }
+
+    /// The jobs that are live, lingering ones too.
+    pub fn live(&self) -> impl Iterator<Item = JobId> + '_ {
+        self.jobs.values().filter(|job| job.is_live()).map(Job::id)
     }
 
     /// Live jobs with their first processes while these live, for finding descendants.

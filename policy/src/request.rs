@@ -3,8 +3,9 @@
 
 use partage_protocol::admin::{ErrorCode, ErrorView, RunRequest};
 use partage_protocol::aliases::{Asked, asked};
+use partage_protocol::labels;
 use partage_protocol::message::MAX_DEVICES;
-use partage_protocol::size::{Amount, parse_amount};
+use partage_protocol::size::{Amount, SizeError, format_request, parse_amount, parse_request};
 
 use crate::job::Origin;
 use crate::policy::Config;
@@ -66,14 +67,16 @@ impl RunSpec {
     /// # Errors
     /// What is wrong with it, code `Invalid`.
     pub fn from_request(request: &RunRequest, config: &Config) -> Result<Self, ErrorView> {
-        let amount = |flag: &str, text: &Option<String>| match text {
+        type Parse = fn(&str) -> Result<Amount, SizeError>;
+        let amount = |flag: &str, text: &Option<String>, parse: Parse| match text {
             None => Ok(None),
-            Some(text) => parse_amount(text)
+            Some(text) => parse(text)
                 .map(Some)
                 .map_err(|why| invalid(format!("{flag}: {why}"), None)),
         };
-        let mem = amount("--mem", &request.mem)?;
-        let mem_request = amount("--mem-request", &request.mem_request)?;
+        check_length(request)?;
+        let mem = amount("--mem", &request.mem, parse_amount)?;
+        let mem_request = amount("--mem-request", &request.mem_request, parse_request)?;
         let aliases = if mem.is_none() && mem_request.is_none() {
             let is_on = |family| config.is_on(family);
             asked(&request.aliases, is_on).map_err(|why| unusable_alias(&why, "--mem SIZE"))?
@@ -81,8 +84,9 @@ impl RunSpec {
             None
         };
         if let Some(name) = &request.name {
-            check_name(name)?;
+            check_name("--name: ", name)?;
         }
+        labels::check(&request.labels).map_err(|why| invalid(format!("--label: {why}"), None))?;
         let gpu = GpuChoice::parse(request.gpu.as_deref().unwrap_or("auto"))?;
         let visible_devices = request.visible_devices.clone();
         Ok(Self {
@@ -153,12 +157,28 @@ fn by_alias(aliases: &Asked, slot: Option<u32>, uuid: &str) -> Amounts {
     }
 }
 
+/// Amounts are kept and shown as they were written, and zeros before a number have no end.
+fn check_length(request: &RunRequest) -> Result<(), ErrorView> {
+    const LONGEST: usize = 256;
+    let options = [&request.mem, &request.mem_request].into_iter().flatten();
+    match options
+        .chain(request.aliases.iter().map(|(_, value)| value))
+        .find(|text| text.len() > LONGEST)
+    {
+        Some(text) => Err(invalid(
+            format!("an amount of {} characters is too long: at most {LONGEST}", text.len()),
+            None,
+        )),
+        None => Ok(()),
+    }
+}
+
 /// `--mem 25%`, or `PARTAGE_MEM=25%` when the value came from there; empty for none.
 fn written(flag: &str, twin: &str, from: Option<&str>, amount: Option<Amount>) -> String {
     match amount {
         None => String::new(),
-        Some(amount) if from == Some(twin) => format!("{twin}={amount}"),
-        Some(amount) => format!("{flag} {amount}"),
+        Some(amount) if from == Some(twin) => format!("{twin}={}", format_request(amount)),
+        Some(amount) => format!("{flag} {}", format_request(amount)),
     }
 }
 
@@ -193,7 +213,7 @@ impl GpuChoice {
         for part in text.split(',') {
             let Some(name) = GpuName::parse(part) else {
                 return Err(invalid(
-                    format!("--gpu {text:?}: {part:?} is no index and no UUID"),
+                    format!("--gpu {text:?}: {part:?} is neither an index nor a UUID"),
                     hint(),
                 ));
             };
@@ -227,22 +247,22 @@ fn is_hexadecimal(text: &str) -> bool {
 }
 
 /// Names are `[A-Za-z][A-Za-z0-9._-]{0,63}`, so that no name looks like a pid, an id is told apart, and none needs
-/// quoting.
+/// quoting. `option` is what it was written behind.
 ///
 /// # Errors
 /// `Invalid` with the rule.
-pub fn check_name(name: &str) -> Result<(), ErrorView> {
+pub fn check_name(option: &str, name: &str) -> Result<(), ErrorView> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let starts_well = name.starts_with(|c: char| c.is_ascii_alphabetic());
     if !starts_well || !name.chars().all(is_plain) || name.len() > 64 {
         return Err(invalid(
-            format!("--name {name:?} is no job name"),
-            Some("a name is a letter, then up to 63 letters, digits, '.', '_' or '-'".into()),
+            format!("{option}bad name {name:?}"),
+            Some("use a letter, then up to 63 letters, digits, '.', '_' or '-'".into()),
         ));
     }
     if job_number(name).is_some() {
         return Err(invalid(
-            format!("--name {name:?} reads like a job id"),
+            format!("{option}{name:?} reads like a job id"),
             Some("choose another name".into()),
         ));
     }

@@ -10,8 +10,10 @@
 //!   got under 9/10, and strangers use the device ──────────────────────► unmanaged
 //!   others want the device, so that it may not have all of it ─────────► the neighbour that had most
 //! ```
-//! *Waited* is more than 1 % of the last minute, or now. A job that is alone without a cap is not measured: of it NVML's
-//! figures say whether the device works for it, or for whom else.
+//! A wait for a neighbour counts as one for the cap where the cap is less than the share and all of it was had. What
+//! a job that always wants the device lacks by some points, and nobody had, went to *switching and idle*. *Waited* is
+//! more than 1 % of the last minute, or now. A job that is alone without a cap is not measured: of it NVML's figures
+//! say whether the device works for it, or for whom else.
 
 use partage_protocol::admin::{CauseView, JobView};
 use partage_protocol::size::format_duration;
@@ -27,6 +29,11 @@ use crate::policy::Policy;
 const HARDLY: u64 = 100;
 /// A neighbour that had less did not slow anybody down.
 const LEAST_PPM: u32 = WHOLE_PPM / 20;
+
+/// Who wanted the device for so much of the last minute wanted it always.
+const ALWAYS_PPM: u32 = WHOLE_PPM / 20 * 19;
+/// A percentage point.
+const POINT_PPM: u32 = WHOLE_PPM / 100;
 
 /// NVML shows so much more of a job than what was measured of it: it has work that was never marked.
 const UNSEEN_PPM: u32 = WHOLE_PPM / 4;
@@ -74,7 +81,7 @@ impl Policy {
     /// The cause and a sentence for each device that the job uses, where something is known of its time.
     pub(crate) fn slowness(&self, job: &Job, caller: &Caller) -> (Vec<CauseView>, Vec<String>) {
         let mut found = (Vec::new(), Vec::new());
-        for place in job.record.devices.iter().filter(|_| job.is_live()) {
+        for place in job.record.devices.iter().filter(|_| !job.is_over()) {
             let device = place.device;
             let said = match self.times.get(&(job.id(), device)) {
                 Some(measured) => {
@@ -102,14 +109,43 @@ impl Policy {
                 by,
             });
             found.1.push(text);
+            if let Some(text) = self.lost_text(job.id(), device) {
+                found.0.push(CauseView {
+                    gpu: self.index_of(device),
+                    cause: "switching-and-idle".to_owned(),
+                    by: Vec::new(),
+                });
+                found.1.push(text);
+            }
             let also = self.strangers_note(device).filter(|_| slowness != Slowness::Unmanaged);
             found.1.extend(also);
         }
         found
     }
 
-    fn index_of(&self, device: DeviceUuid) -> u32 {
-        self.devices.get(&device).map_or(u32::MAX, |known| known.seen.index)
+    /// What became of the points between a job's share and what it got, where it wanted the device all the time and nobody
+    /// had them: the device passes from one job to another, and idles for moments in between.
+    fn lost_text(&self, job: JobId, device: DeviceUuid) -> Option<String> {
+        let now = &self.times.get(&(job, device))?.now;
+        let wanted_all = now.wanted_60s_ppm >= ALWAYS_PPM;
+        let is_low =
+            now.got_60s_ppm.saturating_add(POINT_PPM) <= now.asked_ppm && !is_short(now.got_60s_ppm, now.asked_ppm);
+        let here = self.times.values().filter(|measured| measured.now.device == device);
+        let had = here.fold(0, |sum: u32, measured| sum.saturating_add(measured.now.got_60s_ppm));
+        let lost = WHOLE_PPM
+            .saturating_sub(had)
+            .saturating_sub(self.strangers_part(device).unwrap_or(0));
+        (wanted_all && is_low && lost >= POINT_PPM).then(|| {
+            format!(
+                "{}: switching and idle: its jobs had {} of the last minute together; {} went to passing the device \
+                 from one to another and to idle moments between, which is missing in every share (this job: {} of {})",
+                self.gpu(device),
+                format_measured(had),
+                format_measured(lost),
+                format_measured(now.got_60s_ppm),
+                format_measured(now.asked_ppm)
+            )
+        })
     }
 
     /// What slows a job down where its time is measured.
@@ -133,8 +169,12 @@ impl Policy {
                     .map(|job| &job.record.terms)
             };
             let own = terms(now.job);
+            // It has all of a cap that is less than its share would be: no neighbour's leaving would give it more.
+            let binds = |cap: u32| now.asked_ppm >= cap && !is_short(now.got_60s_ppm, cap);
+            let cap = own.and_then(|own| own.cap_ppm);
             match now.waits_for {
-                Cause::Cap if own.is_some_and(|own| own.cap_ppm.is_some()) => return Slowness::Cap,
+                Cause::Cap if cap.is_some() => return Slowness::Cap,
+                Cause::Neighbour(_) | Cause::Priority(_) if cap.is_some_and(binds) => return Slowness::Cap,
                 Cause::Neighbour(job) | Cause::Priority(job) => match (own, terms(job)) {
                     (Some(own), Some(other)) if other.class > own.class => return Slowness::Priority(job),
                     (_, Some(_)) => return Slowness::Neighbour(job),
@@ -173,7 +213,11 @@ impl Policy {
         let unseen = others.filter_map(|job| {
             let shown = self.shown_part(job.id(), now.device)?;
             let measured = self.times.get(&(job.id(), now.device));
-            let got = measured.map_or(0, |measured| measured.now.got_1s_ppm);
+            // What was charged to it since, because NVML shows it, was not seen any more than before.
+            let got = measured.map_or(0, |measured| {
+                let unseen = measured.audit.unseen_ppm();
+                measured.now.got_1s_ppm.saturating_sub(unseen)
+            });
             (shown >= got.saturating_add(UNSEEN_PPM)).then_some((job.id(), shown))
         });
         let found = unseen.max_by_key(|(_, shown)| *shown);
@@ -182,9 +226,9 @@ impl Policy {
 
     fn slow_text(&self, job: &Job, measured: &Measured, slowness: Slowness, caller: &Caller) -> String {
         let (id, terms, now) = (job.id(), &job.record.terms, &measured.now);
-        let gpu = self.index_of(now.device);
+        let gpu = self.gpu(now.device);
         let got = format!(
-            "it got {} of GPU {gpu} in the last second and {} in the last minute",
+            "it got {} of {gpu} in the last second and {} in the last minute",
             format_measured(now.got_1s_ppm),
             format_measured(now.got_60s_ppm)
         );
@@ -192,7 +236,7 @@ impl Policy {
         let waited = waited_text(measured);
         match slowness {
             Slowness::NotDraining => format!(
-                "GPU {gpu}: its work does not end (a kernel that waits for another job, or for ever), so others do not \
+                "{gpu}: its work does not end (a kernel that waits for another job, or for ever), so others do not \
                  wait for it to; {got}"
             ),
             Slowness::Cap => {
@@ -202,14 +246,14 @@ impl Policy {
                     words => format!(" ({words})"),
                 };
                 format!(
-                    "GPU {gpu}: its cap of {cap}{by} holds it back: {got}; {waited}; raise it with: partage set {id} \
+                    "{gpu}: its cap of {cap}{by} holds it back: {got}; {waited}; raise it with: partage set {id} \
                      compute-max=PCT, or none"
                 )
             }
             Slowness::Neighbour(other) if self.is_not_draining(other, now.device) => {
                 let who = self.holder_name(&other.to_string(), caller);
                 format!(
-                    "GPU {gpu}: the work of {who} does not end (a kernel that waits for another job, or for ever), and \
+                    "{gpu}: the work of {who} does not end (a kernel that waits for another job, or for ever), and \
                      the device itself divides its time between it and this job, whose share is {asked}: {got}; \
                      {waited}; its owner ends it with: partage stop {other}"
                 )
@@ -219,7 +263,7 @@ impl Policy {
             {
                 let who = self.holder_name(&other.to_string(), caller);
                 format!(
-                    "GPU {gpu}: {who} has work there from before this job came that has not ended, and NVML shows the \
+                    "{gpu}: {who} has work there from before this job came that has not ended, and NVML shows the \
                      device at work for it for {} of the last second: the device itself divides its time; where that \
                      does not end, its owner ends it with: partage stop {other}",
                     format_part(shown)
@@ -228,7 +272,7 @@ impl Policy {
             Slowness::Neighbour(other) => {
                 let who = self.holder_name(&other.to_string(), caller);
                 format!(
-                    "GPU {gpu}: it shares the device with {who}{}: its share is {asked}, {got}; {waited}; a greater \
+                    "{gpu}: it shares the device with {who}{}: its share is {asked}, {got}; {waited}; a greater \
                      share: partage set {id} compute=PCT, or weight=N",
                     self.unlike(terms.weight, other)
                 )
@@ -240,7 +284,7 @@ impl Policy {
                     .get(&other)
                     .map_or("higher", |job| job.record.terms.class.word());
                 format!(
-                    "GPU {gpu}: {who} has priority {class}, this job {}, so that one's work goes first: its share is \
+                    "{gpu}: {who} has priority {class}, this job {}, so that one's work goes first: its share is \
                      {asked}, {got}; {waited}; to go no later: partage set {id} priority={class}",
                     terms.class
                 )
@@ -248,20 +292,20 @@ impl Policy {
             Slowness::Unmanaged => {
                 let who = self.strangers_text(now.device).unwrap_or_default();
                 format!(
-                    "GPU {gpu}: {who} without Partage, which cannot share that out: of {asked} that this job may have \
+                    "{gpu}: {who} without Partage, which cannot share that out: of {asked} that this job may have \
                      beside other jobs, {got}; start that program with `partage run` as well, or end it"
                 )
             }
             Slowness::Program => format!(
-                "GPU {gpu}: nothing of Partage holds it back: it may have {asked}, {got}, and it wanted the GPU for {} \
+                "{gpu}: nothing of Partage holds it back: it may have {asked}, {got}, and it wanted the GPU for {} \
                  of that minute; {waited}. The GPU waits for the program: look at its CPU side (input, Python, \
                  synchronisation)",
                 format_measured(now.wanted_60s_ppm)
             ),
             Slowness::None if hardly_waited(measured) => {
-                format!("GPU {gpu}: {got}, of {asked} that it may have, and hardly waited")
+                format!("{gpu}: {got}, of {asked} that it may have, and hardly waited")
             }
-            Slowness::None => format!("GPU {gpu}: {got}, of {asked} that it may have; {waited}, and not at the moment"),
+            Slowness::None => format!("{gpu}: {got}, of {asked} that it may have; {waited}, and not at the moment"),
         }
     }
 
@@ -273,7 +317,7 @@ impl Policy {
 
     /// Of a job that is alone without a cap, as far as NVML tells.
     fn alone_text(&self, job: &Job, device: DeviceUuid) -> Option<(Slowness, String)> {
-        let gpu = self.index_of(device);
+        let gpu = self.gpu(device);
         let part = self.shown_part(job.id(), device)?;
         let shown = format!(
             "NVML shows it at work for this job for {} of the last second",
@@ -282,19 +326,19 @@ impl Policy {
         let is_short = is_short(part, WHOLE_PPM);
         if let Some(who) = self.strangers_text(device).filter(|_| is_short) {
             let text = format!(
-                "GPU {gpu}: {who} without Partage, which cannot share that out; {shown}; start that program with \
+                "{gpu}: {who} without Partage, which cannot share that out; {shown}; start that program with \
                  `partage run` as well, or end it"
             );
             return Some((Slowness::Unmanaged, text));
         }
         Some(if is_short {
             let text = format!(
-                "GPU {gpu}: nothing of Partage holds it back: no other job has a program there, and {shown}. The GPU \
+                "{gpu}: nothing of Partage holds it back: no other job has a program there, and {shown}. The GPU \
                  waits for the program: look at its CPU side (input, Python, synchronisation)"
             );
             (Slowness::Program, text)
         } else {
-            let text = format!("GPU {gpu}: no other job has a program there, and {shown}");
+            let text = format!("{gpu}: no other job has a program there, and {shown}");
             (Slowness::None, text)
         })
     }
@@ -313,8 +357,8 @@ impl Policy {
 
     /// Who uses a device's time without anybody's leave.
     pub(crate) fn strangers_note(&self, device: DeviceUuid) -> Option<String> {
-        let (gpu, who) = (self.index_of(device), self.strangers_text(device)?);
-        Some(format!("GPU {gpu}: {who} without Partage, which cannot share that out"))
+        let (gpu, who) = (self.gpu(device), self.strangers_text(device)?);
+        Some(format!("{gpu}: {who} without Partage, which cannot share that out"))
     }
 
     /// Promises of a device's time that add up to more than there is, and what that means.

@@ -44,14 +44,14 @@ impl Policy {
                 return Err(error(
                     ErrorCode::NoTarget,
                     format!("{} has ended", ids.join(", ")),
-                    "partage ps -a",
+                    "partage ps -a lists ended jobs",
                 ));
             }
-            [] => return Err(error(ErrorCode::NoTarget, format!("no job is {text:?}"), "partage ps")),
+            [] => return Err(no_job(text)),
             // The newest of several ended jobs of one name is what "why did train fail" means.
             several if std::ptr::eq(candidates, &ended) => match several.iter().max_by_key(|job| job.record.id) {
                 Some(job) => *job,
-                None => return Err(error(ErrorCode::NoTarget, format!("no job is {text:?}"), "partage ps")),
+                None => return Err(no_job(text)),
             },
             several => {
                 let list: Vec<String> = several.iter().map(|job| self.name_for(job, caller)).collect();
@@ -154,6 +154,14 @@ fn is_user(job: &Job, user: &str) -> bool {
 /// May the caller see the job's name and command, and change it?
 pub(crate) fn may_see(job: &Job, caller: &Caller) -> bool {
     caller.is_admin || caller.uid == job.record.uid
+}
+
+fn no_job(text: &str) -> ErrorView {
+    error(
+        ErrorCode::NoTarget,
+        format!("no job called {text:?}"),
+        "partage ps lists them",
+    )
 }
 
 fn error(code: ErrorCode, message: String, hint: &str) -> ErrorView {

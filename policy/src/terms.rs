@@ -10,10 +10,10 @@
 //! administrator did not give it.
 
 use partage_protocol::admin::{ErrorCode, ErrorView, Holder, RunRequest, TermsChange, TermsView};
-use partage_protocol::size::format_duration;
+use partage_protocol::size::{NONE, format_duration};
 use partage_protocol::terms::{
     Class, DEFAULT_WEIGHT, TermError, WHOLE_PPM, cap_of, format_part, parse_cap, parse_class, parse_promise,
-    parse_weight, ratio,
+    parse_time_limit, parse_weight, ratio,
 };
 use partage_protocol::time_aliases::{TimeVariable, asked};
 use partage_protocol::units::{DeviceUuid, JobId};
@@ -161,7 +161,6 @@ impl Terms {
         if change.is_empty() {
             return Ok(None);
         }
-        const NONE: &str = "none";
         let mut terms = self.clone();
         let written = |key: &str, value: &str| format!("partage set {key}={value} by {}", caller.user);
         if let Some(text) = &change.compute {
@@ -185,6 +184,13 @@ impl Terms {
         if let Some(text) = &change.priority {
             terms.class = parse_class(text).map_err(|why| wrong("priority", &why))?;
             terms.origin.class = written("priority", text);
+        }
+        if let Some(text) = &change.time_limit {
+            terms.time_limit_ns = match text.as_str() {
+                NONE => None,
+                text => Some(parse_time_limit(text).map_err(|why| wrong("time-limit", &why))?),
+            };
+            terms.origin.time_limit = written("time-limit", text);
         }
         terms.check_cap()?;
         Ok(Some(terms))
@@ -263,7 +269,7 @@ impl Policy {
     }
 
     /// Live jobs with a promise of this device's time, and the promise.
-    fn time_promises(&self, device: DeviceUuid) -> impl Iterator<Item = (&Job, u32)> {
+    pub(crate) fn time_promises(&self, device: DeviceUuid) -> impl Iterator<Item = (&Job, u32)> {
         let on_it = move |job: &&Job| job.is_live() && job.slot_of(device).is_some();
         let promises = self.jobs.values().filter(on_it);
         promises
@@ -298,7 +304,7 @@ impl Policy {
                 .unwrap_or_default();
         }
         if is_time_short {
-            let gpu = self.devices.get(&device).map_or(u32::MAX, |known| known.seen.index);
+            let gpu = self.index_of(device);
             for (job, ppm) in self.time_promises(device) {
                 let who = job.id().to_string();
                 let compute = Some(ratio(ppm));
@@ -336,16 +342,13 @@ impl Policy {
         for place in &job.record.devices {
             let left = self.time_left(place.device, Some(id));
             if u64::from(new.promise_ppm) > left {
-                let index = self
-                    .devices
-                    .get(&place.device)
-                    .map_or(u32::MAX, |known| known.seen.index);
+                let gpu = self.gpu(place.device);
                 let mut holders = self.holders(place.device, (false, true), machine);
                 holders.retain(|holder| holder.who != id.to_string());
                 return Err(ErrorView {
                     code: ErrorCode::NoRoom,
                     message: format!(
-                        "{} cannot be promised to {id}: GPU {index} has {} of its time left for it",
+                        "{} cannot be promised to {id}: {gpu} has {} of its time left for it",
                         format_part(new.promise_ppm),
                         part(left)
                     ),
@@ -358,8 +361,13 @@ impl Policy {
     }
 
     /// The job has these terms from now on. The caller saves the record.
-    pub(crate) fn take_terms(&mut self, id: JobId, terms: Terms) {
+    pub(crate) fn take_terms(&mut self, id: JobId, terms: Terms, now_ns: u64) {
+        let started = self.jobs.get(&id).map_or(0, |job| job.record.started_unix_ns);
+        let time_limit_at_ns = self.adopted_time_limit(terms.time_limit_ns, started, now_ns);
         let Some(job) = self.jobs.get_mut(&id) else { return };
+        if job.record.terms.time_limit_ns != terms.time_limit_ns {
+            job.time_limit_at_ns = time_limit_at_ns;
+        }
         job.record.terms = terms;
         let shown = match job.record.terms.shown() {
             text if text.is_empty() => "no promise and no cap, usual weight and priority".to_owned(),

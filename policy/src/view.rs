@@ -3,10 +3,13 @@
 //!
 //! Names, labels and commands of a job are shown to its owner and to administrators only.
 
+use std::ops::Bound;
+
 use partage_protocol::admin::{
     BrokerView, ClientView, DeniedView, DeviceView, ErrorView, JobDeviceView, JobView, QueuedView, Reply, StatusView,
     UnmanagedView,
 };
+use partage_protocol::message::NO_INDEX;
 use partage_protocol::reservation::Word;
 use partage_protocol::terms::{WHOLE_PPM, format_part, ratio};
 use partage_protocol::units::JobId;
@@ -19,13 +22,34 @@ use crate::room::Picture;
 use crate::target::{Access, may_see};
 
 impl Policy {
-    /// Answer to `ps`: current jobs, with `all` ended ones too, oldest first.
+    /// Answer to `ps` in one piece: current jobs, with `all` ended ones too, oldest first.
     pub fn ps<M: Machine>(&self, caller: &Caller, all: bool, machine: &M) -> Reply {
-        let shown = self.jobs.values().filter(|job| all || job.is_current());
-        let jobs = shown.map(|job| self.view(job, caller, machine)).collect();
+        self.ps_page(caller, (all, None), machine, |_| true)
+    }
+
+    /// A page of the answer to `ps`: the jobs after that one, as many as `fits` says of one after the other, at least one.
+    /// The processes of no job come with the first page.
+    pub fn ps_page<M: Machine>(
+        &self,
+        caller: &Caller,
+        (all, after): (bool, Option<JobId>),
+        machine: &M,
+        mut fits: impl FnMut(&JobView) -> bool,
+    ) -> Reply {
+        let rest = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        let (mut jobs, mut more) = (Vec::new(), false);
+        for (_, job) in self.jobs.range(rest).filter(|(_, job)| all || !job.is_over()) {
+            let view = self.view(job, caller, machine);
+            more = !fits(&view) && !jobs.is_empty();
+            if more {
+                break;
+            }
+            jobs.push(view);
+        }
         Reply::Ps {
             jobs,
-            unmanaged: self.unmanaged(),
+            unmanaged: if after.is_none() { self.unmanaged() } else { Vec::new() },
+            more,
         }
     }
 
@@ -42,7 +66,8 @@ impl Policy {
 
     /// Answer to `status`; what the broker knows of itself is given, jobs and clients are filled in.
     pub fn status<M: Machine>(&self, mut broker: BrokerView, now_ns: u64, machine: &M) -> StatusView {
-        broker.jobs = u32::try_from(self.live_jobs()).unwrap_or(u32::MAX);
+        let is_running = |job: &&Job| job.is_live() && !job.is_lingering();
+        broker.jobs = u32::try_from(self.jobs.values().filter(is_running).count()).unwrap_or(u32::MAX);
         broker.clients = u32::try_from(self.clients.len()).unwrap_or(u32::MAX);
         let mut devices: Vec<DeviceView> = self
             .devices
@@ -70,6 +95,12 @@ impl Policy {
             devices,
             queue: queue.collect(),
         }
+    }
+
+    /// Whose a job is, while it is known: waiting, live, or ended within the last day.
+    #[must_use]
+    pub fn owner(&self, job: JobId) -> Option<u32> {
+        self.jobs.get(&job).map(|job| job.record.uid)
     }
 
     /// Jobs that are live or lingering; a private broker leaves when there is none and nobody waits.
@@ -127,6 +158,7 @@ impl Policy {
         });
         let started_unix_ns = Some(record.started_unix_ns).filter(|_| !matches!(job.phase, Phase::Waiting(_)));
         let mut notes = job.notes.clone();
+        notes.extend(job.strangers_note());
         notes.extend(self.drift_notes(job));
         notes.extend(self.overhead_notes(job));
         JobView {
@@ -147,6 +179,8 @@ impl Policy {
             ended_ns: job.end.as_ref().map(|end| end.unix_ns),
             terms: record.terms.view(started_unix_ns, sees),
             end_reason: job.end.as_ref().map(|end| end.reason.clone()),
+            exit_code: job.exit_code.filter(|_| job.end.is_some()),
+            unlimited: job.strangers_seen,
         }
     }
 
@@ -158,11 +192,16 @@ impl Policy {
             .map(|device| &device.seen);
         let state = job.and_then(|job| job.slots.get(slot));
         let peak = state.map_or(0, |slot| slot.peak);
+        let was = state.and_then(|slot| slot.was.clone());
+        let (index, model) = seen
+            .map(|seen| (seen.index, seen.model.clone()))
+            .or(was)
+            .unwrap_or((NO_INDEX, String::new()));
         let origin = place.map(|place| place.origin.clone()).unwrap_or_default();
         JobDeviceView {
-            index: seen.map_or(u32::MAX, |seen| seen.index),
+            index,
             uuid: place.map(|place| place.device.to_string()).unwrap_or_default(),
-            model: seen.map(|seen| seen.model.clone()).unwrap_or_default(),
+            model,
             limit_bytes: place.and_then(|place| place.limit),
             request_bytes: place.map_or(0, |place| place.request),
             used_bytes,
@@ -179,7 +218,12 @@ impl Policy {
 
     fn device_view<M: Machine>(&self, device: partage_protocol::units::DeviceUuid, machine: &M) -> Option<DeviceView> {
         let known = self.devices.get(&device)?;
-        let picture = self.picture(device, machine)?;
+        let mut picture = self.picture(device, machine)?;
+        // What a job that lingers holds is anybody's who needs it.
+        let lingers = |id| self.jobs.get(&id).is_some_and(Job::is_lingering);
+        picture.holds.retain(|hold| !lingers(hold.job));
+        let promises = self.time_promises(device).filter(|(job, _)| !job.is_lingering());
+        let promised_time: u64 = promises.map(|(_, ppm)| u64::from(ppm)).sum();
         let is_lost = known.state == crate::device::DeviceState::Lost;
         let state = if is_lost {
             format!("{}: {}", known.state.word(), known.why)
@@ -204,10 +248,10 @@ impl Policy {
                 .overcommit_note()
                 .into_iter()
                 .chain(self.time_note(device))
-                .chain(self.strangers_note(device))
                 .collect(),
+            unmanaged_notes: self.strangers_note(device).into_iter().collect(),
             // As a ratio, which 53 bits hold exactly enough.
-            promised_time: self.promised_time(device, None) as f64 / f64::from(WHOLE_PPM),
+            promised_time: promised_time as f64 / f64::from(WHOLE_PPM),
             regime: self.regime(device).map(|regime| regime.word().to_owned()),
         })
     }

@@ -6,10 +6,11 @@
 //! Only the owner and administrators read them; everyone else gets the state.
 
 use partage_protocol::admin::{DeniedView, ErrorView, Holder, JobDeviceView, JobView, Reply, WhyView};
-use partage_protocol::size::{Amount, format_bytes, format_duration, raised_limit};
+use partage_protocol::message::NO_INDEX;
+use partage_protocol::size::{format_bytes, format_duration};
 use partage_protocol::terms::{format_part, ppm};
-use partage_protocol::units::DeviceUuid;
 
+use crate::advice::Advice;
 use crate::denials::{Denial, Reason};
 use crate::device::DeviceState;
 use crate::event::{Caller, TargetQuery};
@@ -52,7 +53,17 @@ impl Policy {
         sentences.extend(self.ending(job, now_ns));
         sentences.extend(self.waiting(job, caller, now_ns, machine));
         for (denial, device) in &denials {
-            sentences.push(self.denial_text(&view.job, denial, device, caller, now_ns));
+            let slot = view.devices.iter().position(|other| other.uuid == device.uuid);
+            let numbers = (denial.used, denial.asked);
+            let advice = slot.and_then(|slot| {
+                if job.is_over() {
+                    self.advice_for_another(id, slot, numbers)
+                } else {
+                    self.advice(id, slot, numbers, machine)
+                }
+            });
+            let of = (*device, advice);
+            sentences.push(self.denial_text(&view.job, denial, of, caller, now_ns));
         }
         sentences.extend(counts(&view));
         sentences.extend(self.overcommit_notes(job, machine));
@@ -88,6 +99,16 @@ impl Policy {
                 }
             }
         }
+        if job.is_stopped && !job.is_over() {
+            let pid = job
+                .record
+                .first
+                .map_or_else(|| "PID".to_owned(), |first| first.pid.to_string());
+            texts.push(format!(
+                "it is stopped (Ctrl-Z, or another signal that stops): it keeps what it holds and does nothing until it \
+                 goes on, by `fg` in its shell or: kill -CONT {pid}"
+            ));
+        }
         let clients = job.clients.iter().filter_map(|id| self.clients.get(id));
         let pids_of = |presence| {
             let pids = clients.clone().filter(|client| client.presence == presence);
@@ -103,9 +124,9 @@ impl Policy {
         if self.state(job, machine) == JobState::OverLimit {
             for device in view.devices.iter().filter(|device| is_over(device)) {
                 texts.push(format!(
-                    "it is over its limit on GPU {}: {} in use, limit {}; nothing is killed, and nothing more is given \
+                    "it is over its limit on {}: {} in use, limit {}; nothing is killed, and nothing more is given \
                      until use is below the limit",
-                    device.index,
+                    device.gpu(),
                     format_bytes(device.used_bytes),
                     limit_text(device)
                 ));
@@ -130,10 +151,11 @@ impl Policy {
         let end = job.end.as_ref()?;
         let age = self.unix_ns(now_ns).saturating_sub(end.unix_ns);
         Some(format!(
-            "{} ended {} ago: {}",
+            "{} ended {} ago: {}; {}",
             job.id(),
             format_duration(age),
-            end.reason
+            end.reason,
+            job.summary().sentence()
         ))
     }
 
@@ -142,31 +164,12 @@ impl Policy {
         let Phase::Waiting(queued) = &job.phase else {
             return None;
         };
-        let mut claimed: Vec<(DeviceUuid, _)> = Vec::new();
-        let mut position = 0;
-        let mut holders = Vec::new();
-        for id in &self.queue {
-            let Some(Phase::Waiting(earlier)) = self.jobs.get(id).map(|job| &job.phase) else {
-                continue;
-            };
-            position += 1;
-            let placed = self.place(&earlier.spec, &claimed, machine);
-            if let Err(Unplaced::NoRoom {
-                holders: found,
-                devices,
-                ..
-            }) = placed
-            {
-                if *id == job.id() {
-                    holders = found;
-                    break;
-                }
-                claimed.extend(devices.into_iter().map(|device| (device, *id)));
-            }
-            if *id == job.id() {
-                break;
-            }
-        }
+        let position = self.queue.iter().take_while(|id| **id != job.id()).count() + 1;
+        let claimed = self.claims(Some(job.id()), machine);
+        let holders = match self.place(&queued.spec, &claimed, machine) {
+            Err(Unplaced::NoRoom { holders, .. }) => holders,
+            _ => Vec::new(),
+        };
         let waited = format_duration(now_ns.saturating_sub(queued.since_ns));
         let mut text = format!(
             "it waits since {waited} (place {position} in the queue): {}",
@@ -187,44 +190,49 @@ impl Policy {
                 .compute
                 .map(|part| format!("{} of the time", format_part(ppm(part))));
             let held: Vec<String> = memory.into_iter().chain(time).collect();
-            format!("{who} {} on GPU {}", held.join(" and "), holder.gpu)
+            format!("{who} {} on {}", held.join(" and "), holder.gpu())
         };
         holders.iter().map(one).collect::<Vec<_>>().join(", ")
     }
 
-    fn denial_text(&self, id: &str, denial: &Denial, device: &JobDeviceView, caller: &Caller, now_ns: u64) -> String {
+    fn denial_text(
+        &self,
+        id: &str,
+        denial: &Denial,
+        (device, advice): (&JobDeviceView, Option<Advice>),
+        caller: &Caller,
+        now_ns: u64,
+    ) -> String {
         let age = format_duration(self.unix_ns(now_ns).saturating_sub(denial.unix_ns));
         let what = match denial.asked {
             0 => "an allocation".to_owned(),
             asked => format_bytes(asked),
         };
-        let (gpu, used, limit) = (device.index, format_bytes(denial.used), format_bytes(denial.limit));
-        let start = format!("{what} was denied on GPU {gpu} {age} ago (pid {})", denial.pid);
+        let (gpu, used, limit) = (device.gpu(), format_bytes(denial.used), format_bytes(denial.limit));
+        let start = format!("{what} was denied on {gpu} {age} ago (pid {})", denial.pid);
         match denial.reason {
             Reason::Limit => {
-                let raised = raised_limit(denial.used, denial.asked);
-                let total = self
-                    .devices
-                    .values()
-                    .find(|known| known.seen.uuid.to_string() == device.uuid)
-                    .map_or(u64::MAX, |known| known.seen.total_bytes);
-                let advice = if raised <= total {
-                    format!("raise it with: partage set {id} mem={}", Amount::Bytes(raised))
-                } else {
-                    format!("GPU {gpu} has {} in all", format_bytes(total))
-                };
-                format!("{start}: with the {used} in use it is more than the limit of {limit}; {advice}")
+                let advice = advice.map_or(String::new(), |advice| {
+                    let held = match &advice {
+                        Advice::NoRoom { holders, .. } if !holders.is_empty() => {
+                            format!("; held by {}", self.holders_text(holders, caller))
+                        }
+                        _ => String::new(),
+                    };
+                    format!("; {}", advice.text(id, &gpu, &held))
+                });
+                format!("{start}: with the {used} in use it is more than the limit of {limit}{advice}")
             }
             Reason::CardFull => format!(
                 "{start}: within the limit ({used} in use of {limit}), but the card had no room that is not promised to \
                  or used by others{}",
-                self.held_text(denial, gpu, caller)
+                self.held_text(denial, device.index, caller)
             ),
             Reason::NoBroker => format!("{start}: no broker answered, and what was granted before was used up"),
             Reason::OverheadCardFull => format!(
                 "{start}: a context, module or heap of that size was within the limit ({used} in use of {limit}), but the \
                  card had no room for it{}",
-                self.held_text(denial, gpu, caller)
+                self.held_text(denial, device.index, caller)
             ),
             Reason::Overhead => format!(
                 "{start}: a context, module or heap of that size did not fit the limit of {limit} with {used} in use"
@@ -291,7 +299,7 @@ fn counts(view: &JobView) -> Vec<String> {
             .filter(|(count, _)| *count > 0)
             .map(|(count, why)| format!("{count} {why}"))
             .collect();
-        (total > 1).then(|| format!("denied on GPU {} so far: {}", device.index, said.join(", ")))
+        (total > 1).then(|| format!("denied on {} so far: {}", device.gpu(), said.join(", ")))
     };
     view.devices.iter().filter_map(text).collect()
 }
@@ -309,11 +317,12 @@ fn rules(job: &Job, view: &JobView) -> Vec<String> {
         };
         let limit = match device.limit_bytes {
             Some(limit) => format!("limit {}{}", format_bytes(limit), by(&device.limit_from)),
+            None if !device.limit_from.is_empty() => format!("no limit{}: the whole card", by(&device.limit_from)),
             None if is_default => "no limit (started without partage run, and no variable sets one)".to_owned(),
             None => "no limit (no --mem was given): the whole card".to_owned(),
         };
         let request = match device.request_bytes {
-            0 => "nothing promised".to_owned(),
+            0 => format!("nothing promised{}", by(&device.request_from)),
             bytes if device.request_from.is_empty() => format!("all of it promised ({})", format_bytes(bytes)),
             bytes => format!("promised {}{}", format_bytes(bytes), by(&device.request_from)),
         };
@@ -322,7 +331,10 @@ fn rules(job: &Job, view: &JobView) -> Vec<String> {
     let mut rules: Vec<(String, Vec<String>)> = Vec::new();
     for device in &view.devices {
         let text = rule(device);
-        let index = device.index.to_string();
+        let index = match device.index {
+            NO_INDEX => device.gpu(),
+            index => index.to_string(),
+        };
         match rules.iter_mut().find(|(other, _)| *other == text) {
             Some((_, gpus)) => gpus.push(index),
             None => rules.push((text, vec![index])),
@@ -330,16 +342,19 @@ fn rules(job: &Job, view: &JobView) -> Vec<String> {
     }
     rules
         .into_iter()
-        .map(|(text, gpus)| format!("GPU {}: {text}", gpus.join(", ")))
+        .map(|(text, gpus)| match gpus.as_slice() {
+            [one] if one.ends_with(')') => format!("{one}: {text}"),
+            gpus => format!("GPU {}: {text}", gpus.join(", ")),
+        })
         .collect()
 }
 
 /// What is in use, and of what it is made.
 fn use_text(device: &JobDeviceView, view: &JobView) -> Option<String> {
-    let (gpu, peak) = (device.index, format_bytes(device.peak_bytes));
+    let (gpu, peak) = (device.gpu(), format_bytes(device.peak_bytes));
     match view.state.as_str() {
         "waiting" => return None,
-        "ended" => return Some(format!("GPU {gpu}: at most {peak} was in use")),
+        "ended" => return Some(format!("{gpu}: at most {peak} was in use")),
         _ => {}
     }
     let of = device
@@ -365,7 +380,7 @@ fn use_text(device: &JobDeviceView, view: &JobView) -> Option<String> {
         format!(" ({})", parts.join(", "))
     };
     Some(format!(
-        "GPU {gpu}: {}{of} in use{parts}, at most {peak} so far",
+        "{gpu}: {}{of} in use{parts}, at most {peak} so far",
         format_bytes(device.used_bytes)
     ))
 }

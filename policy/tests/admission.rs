@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Who is admitted where and when: promises, queue, placement, devices, live changes.
 
-mod host;
-
-use host::{Host, caller, mem, uuid};
-use partage_policy::{Action, Event, TargetQuery, Ticket};
+use crate::host::{Host, broker_view, caller, mem, uuid};
+use partage_policy::{Action, Event, Process, TargetQuery, Ticket};
 use partage_protocol::admin::{ErrorCode, Reply, RunRequest};
 use partage_protocol::units::{GIB, SECOND_NS};
 
@@ -136,6 +134,30 @@ fn auto_takes_the_least_committed_device_with_room() {
     assert_eq!(host.devices_of(both), [1, 2]);
 }
 
+/// What is in use counts as what is promised does, whoever uses it.
+#[test]
+fn what_is_in_use_decides_where_a_job_goes() {
+    for is_managed in [true, false] {
+        let mut host = Host::new(&[16, 16]);
+        if is_managed {
+            let (free, process) = host.admitted(1, on("0", ""));
+            let client = host.attach(free, process);
+            assert!(host.allocate(client, 0, 10 * GIB));
+        } else {
+            host.strangers.insert(7, (uuid(1), 10 * GIB, None));
+        }
+        host.measure();
+        let (promised, _) = host.run(1, on("1", "5GiB"));
+        assert_eq!(host.devices_of(promised), [1]);
+        let (next, _) = host.run(2, fail(mem("8GiB")));
+        assert_eq!(
+            host.devices_of(next),
+            [1],
+            "6 of 16 are left on the first: managed {is_managed}"
+        );
+    }
+}
+
 #[test]
 fn jobs_without_a_promise_spread() {
     let mut host = Host::new(&[16, 16]);
@@ -204,8 +226,8 @@ fn cuda_visible_devices_narrows_and_orders() {
 fn amounts_are_judged_here_too() {
     let mut host = Host::new(&[16]);
     for (request, part) in [
-        (mem("8"), "did you mean 8GiB"),
-        (mem("0GiB"), "nothing"),
+        (mem("8"), "did you mean 8% or 8GiB"),
+        (mem("0GiB"), "is zero"),
         (mem("200%"), "at most 100%"),
         (
             RunRequest {
@@ -219,7 +241,7 @@ fn amounts_are_judged_here_too() {
                 name: Some("42".into()),
                 ..mem("1GiB")
             },
-            "no job name",
+            "bad name",
         ),
         (
             RunRequest {
@@ -242,7 +264,9 @@ fn unmanaged_use_counts_as_taken() {
     host.strangers.insert(7, (uuid(1), 10 * GIB, None));
     host.measure();
     let (ticket, _) = host.run(1, fail(mem("8GiB")));
-    assert_eq!(host.error_of(ticket).holders[0].who, "pid 7");
+    let error = host.error_of(ticket);
+    assert_eq!(error.holders[0].who, "pid 7");
+    assert!(error.message.contains("6 GiB of 16 GiB left"), "{}", error.message);
     host.admitted(1, mem("6GiB"));
 }
 
@@ -353,10 +377,61 @@ fn a_job_lives_with_any_process_and_five_seconds() {
     host.step(Event::ClientDying(client));
     assert_eq!(host.state_of(a), "dying");
     host.kill(client);
-    host.pass(4 * SECOND_NS);
-    assert_eq!(host.state_of(a), "running");
-    host.pass(SECOND_NS);
+    // It is over for its user at once; its place is kept for a late child.
     assert_eq!(host.state_of(a), "ended");
+    let is_told = |host: &Host, kind| {
+        let told = |command: &&partage_policy::Command| matches!(&command.action, Action::Publish { kind: k, .. } if *k == kind);
+        host.commands.iter().filter(told).count()
+    };
+    assert_eq!(is_told(&host, "job-ended"), 1);
+    host.pass(4 * SECOND_NS);
+    let late = host.attach(a, Process { pid: 77, start: 1 });
+    assert_eq!(
+        (host.state_of(a).as_str(), is_told(&host, "job-resumed")),
+        ("running", 1)
+    );
+    host.kill(late);
+    assert_eq!((host.state_of(a).as_str(), is_told(&host, "job-ended")), ("ended", 2));
+    host.pass(4 * SECOND_NS);
+    assert!(host.policy.live_jobs() == 1, "its place is kept");
+    host.pass(SECOND_NS);
+    assert!(host.policy.live_jobs() == 0 && is_told(&host, "job-ended") == 2);
+}
+
+#[test]
+fn an_end_says_code_time_peak_and_denials_at_once() {
+    for is_quiet in [false, true] {
+        let mut host = Host::new(&[16]);
+        let request = RunRequest {
+            quiet: is_quiet,
+            ..mem("2GiB")
+        };
+        let (a, process) = host.admitted(1, request);
+        let client = host.attach(a, process);
+        assert!(host.allocate(client, 0, 3 << 29) && !host.allocate(client, 0, 1 << 30));
+        host.pass(13 * SECOND_NS);
+        host.step(Event::Exited { process, code: 7 });
+        host.kill(client);
+        host.step(Event::ProcessGone(process));
+        let line = format!("{a} ended 7 after 13s, peak 1.5 of 2 GiB, denied once");
+        let told = |action: &Action| matches!(action, Action::Tell { text, .. } if *text == line);
+        let published = |action: &Action| matches!(action, Action::Publish { kind: "job-ended", text, .. } if text.starts_with(&line));
+        let count = |is_it: &dyn Fn(&Action) -> bool| host.commands.iter().filter(|c| is_it(&c.action)).count();
+        assert_eq!(
+            (count(&told), count(&published)),
+            (usize::from(!is_quiet), 1),
+            "{:#?}",
+            host.commands
+        );
+        let view = host.policy.job_view(a, &caller(1), &host.board).expect("shown");
+        assert_eq!((view.state.as_str(), view.exit_code), ("ended", Some(7)));
+        let Reply::Ps { jobs, .. } = host.policy.ps(&caller(1), false, &host.board) else {
+            panic!("ps")
+        };
+        assert!(jobs.is_empty(), "not among those that run");
+        let status = host.policy.status(broker_view(), host.now_ns, &host.board);
+        assert_eq!((status.broker.jobs, status.devices[0].committed_bytes), (0, 0));
+    }
 }
 
 #[test]
@@ -471,7 +546,31 @@ fn a_strict_jobs_stranger_is_killed_within_two_seconds() {
         host.measure();
         host.pass(SECOND_NS);
         let count = |is_it: fn(&Action) -> bool| host.commands.iter().filter(|command| is_it(&command.action)).count();
-        assert_eq!(count(|action| matches!(action, Action::Tell { .. })), 1, "named once");
+        let told = |text: &'static str| {
+            let is_it = |command: &&partage_policy::Command| matches!(&command.action, Action::Tell { text: said, .. } if said.contains(text));
+            host.commands.iter().filter(is_it).count()
+        };
+        assert_eq!(told("uses GPU 0 without Partage"), 1, "named once");
+        assert_eq!(told("--strict killed pid 4711 of j1"), kills);
+        let is_event = |action: &Action| {
+            matches!(
+                action,
+                Action::Publish {
+                    kind: "strict-kill",
+                    pid: Some(4711),
+                    ..
+                }
+            )
+        };
+        assert_eq!(count(is_event), kills);
+        let view = host.policy.job_view(a, &caller(1), &host.board).expect("shown");
+        assert_eq!(
+            view.notes
+                .iter()
+                .filter(|note| note.contains("--strict killed"))
+                .count(),
+            kills
+        );
         assert_eq!(
             count(|action| matches!(action, Action::KillUnmanaged { pid: 4711, .. })),
             kills

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The auditor: what counts as a contradiction, what is said, and what each rule does about it.
 
-mod host;
-
-use host::{FINISHED, Host, MANAGED, STARTED, USED, caller, mem, uuid};
+use crate::host::{FINISHED, Host, MANAGED, STARTED, USED, caller, mem, uuid};
 use partage_policy::{Action, Audit, CONFIRM_NS, Command, Config, Event, Policy, Process, Response};
 use partage_protocol::admin::Reply;
 use partage_protocol::message::{MEASURE_AFTER, VERDICT_LIMIT};

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Clients: which job a process belongs to, asks, deaths, exec, and the broker's restart.
 
-mod host;
-
-use host::{Host, mem, uuid};
-use partage_policy::{Event, Membership, Process};
-use partage_protocol::admin::RunRequest;
+use crate::host::{Host, caller, mem, uuid};
+use partage_policy::{Action, Event, Membership, Process};
+use partage_protocol::admin::{JobView, Reply, RunRequest};
 use partage_protocol::units::{GIB, JobId, SECOND_NS};
 
 fn token_of(host: &Host, job: JobId) -> [u8; 32] {
@@ -174,6 +172,75 @@ fn who_does_not_come_back_is_counted_as_it_stands() {
     assert!(host.job_of(ticket).is_some());
 }
 
+/// Jobs that a caller of `ps --all` sees.
+fn all_jobs(host: &Host) -> Vec<JobView> {
+    let Reply::Ps { jobs, .. } = host.policy.ps(&caller(0), true, &host.board) else {
+        panic!("ps")
+    };
+    jobs
+}
+
+/// A job whose only process exited with code 7 a moment ago, and what was said of its end.
+fn lingering() -> (Host, JobId, Vec<JobView>) {
+    let mut host = Host::new(&[16]);
+    host.policy.set_clock(host.now_ns, 5_000 * SECOND_NS);
+    let (job, process) = host.admitted(1, mem("10GiB"));
+    let client = host.attach(job, process);
+    assert!(host.allocate(client, 0, 6 * GIB) && !host.allocate(client, 0, 5 * GIB));
+    host.step(Event::Exited { process, code: 7 });
+    host.kill(client);
+    host.step(Event::ProcessGone(process));
+    let seen = all_jobs(&host);
+    assert_eq!((seen[0].state.as_str(), seen[0].exit_code), ("ended", Some(7)));
+    (host, job, seen)
+}
+
+#[test]
+fn a_job_that_lingers_ended_as_it_did_for_the_next_broker_too() {
+    let (mut host, job, seen) = lingering();
+    let records = host.records();
+    assert_eq!(records.len(), 1, "a late child may come");
+    host.restart(records);
+    let is_end =
+        |command: &partage_policy::Command| matches!(command.action, Action::Publish { kind: "job-ended", .. });
+    for wait in [0, 6 * SECOND_NS] {
+        host.pass(wait);
+        let now = all_jobs(&host);
+        assert_eq!(now.len(), 1, "{now:#?}");
+        let told = |view: &JobView| {
+            let peak = view.devices[0].peak_bytes;
+            (view.state.clone(), view.exit_code, view.ended_ns, view.denied, peak)
+        };
+        assert_eq!(told(&now[0]), told(&seen[0]), "after {wait} ns");
+        assert_eq!(host.commands.iter().filter(|command| is_end(command)).count(), 1);
+    }
+    assert!(host.records().is_empty(), "it lingered on, and no longer than usual");
+    assert_eq!(host.ended().len(), 1);
+    assert_eq!((host.ended()[0].job.id, host.ended()[0].exit_code), (job.0, Some(7)));
+}
+
+#[test]
+fn a_job_that_went_on_lives_for_the_next_broker_and_is_listed_once() {
+    let (mut host, job, _) = lingering();
+    let late = Process { pid: 11, start: 1 };
+    let client = host.attach(job, late);
+    let records = host.records();
+    host.restart(records);
+    let now = all_jobs(&host);
+    assert_eq!(
+        (now.len(), now[0].state.as_str(), now[0].ended_ns),
+        (1, "running", None)
+    );
+    host.kill(client);
+    host.pass(6 * SECOND_NS);
+    let now = all_jobs(&host);
+    assert_eq!(
+        (now.len(), now[0].state.as_str(), now[0].exit_code),
+        (1, "ended", Some(7))
+    );
+    assert!(host.records().is_empty());
+}
+
 #[test]
 fn lost_pages_keep_the_grant_and_cannot_grow() {
     let mut host = Host::new(&[16]);
@@ -201,7 +268,7 @@ fn lost_pages_keep_the_grant_and_cannot_grow() {
         "its grant is counted whole"
     );
     assert!(host.allocate(sibling, 0, 10 * GIB - granted));
-    let view = host.policy.job_view(job, &host::caller(1), &host.board).expect("known");
+    let view = host.policy.job_view(job, &caller(1), &host.board).expect("known");
     assert!(view.notes.iter().any(|note| note.contains("cannot grow")));
     let stranger = Event::Reattach {
         client,
@@ -209,5 +276,5 @@ fn lost_pages_keep_the_grant_and_cannot_grow() {
         are_pages_lost: false,
     };
     let refused = host.step(stranger);
-    assert!(matches!(refused[0].action, partage_policy::Action::Refuse { .. }));
+    assert!(matches!(refused[0].action, Action::Refuse { .. }));
 }

@@ -3,15 +3,11 @@
 //! attaches, allocations, frees, deaths, a changed limit, time. What holds in each is in `host` (promises within the
 //! device, grants within what is left, a promise never denied, one last reply per ticket, nobody waiting beside room).
 
-#[path = "host/acts.rs"]
-mod acts;
-mod host;
-
 use std::collections::{HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use acts::{Act, small_alphabet};
-use host::Host;
+use crate::acts::{Act, small_alphabet};
+use crate::host::Host;
 
 /// Jobs, clients and ticks after which nothing more of the kind is tried.
 const JOBS: usize = 3;

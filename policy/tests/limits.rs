@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Request and limit, overcommitted devices, other tools' variables, denials and their explanation, ended jobs.
 
-mod host;
-
-use host::{Host, caller, mem, uuid};
-use partage_policy::{Config, Event, Membership, Policy, Process, TargetQuery};
+use crate::host::{Host, broker_view, caller, mem, uuid};
+use partage_policy::{Action, Config, Event, Membership, Policy, Process, TargetQuery};
 use partage_protocol::admin::{DenialView, ErrorCode, JobView, Reply, RunRequest, WhyView};
 use partage_protocol::aliases::Family;
 use partage_protocol::message::NOTICE_NO_BROKER;
@@ -179,7 +177,7 @@ fn overcommit_admits_more_than_there_is_and_says_what_then_happens() {
     let two = host.attach(second, process);
     let (third, _) = host.run(1, mem("1GiB"));
     assert!(host.is_waiting(third), "130 % are promised");
-    let status = host.policy.status(host::broker_view(), host.now_ns, &host.board);
+    let status = host.policy.status(broker_view(), host.now_ns, &host.board);
     let device = &status.devices[0];
     assert_eq!((device.promised_bytes, device.usable_bytes), (13 * GIB, 10 * GIB));
     assert_eq!(
@@ -272,7 +270,7 @@ proptest! {
             let granted: u64 = clients.iter().map(|client| host.board.value(*client, 0, 0)).sum();
             prop_assert!(used <= granted && granted <= 10 * GIB, "{used} used, {granted} granted");
         }
-        let view = host.policy.status(host::broker_view(), host.now_ns, &host.board).devices.remove(0);
+        let view = host.policy.status(broker_view(), host.now_ns, &host.board).devices.remove(0);
         prop_assert!(u128::from(view.promised_bytes) <= u128::from(view.usable_bytes) * u128::from(ratio) / 1_000_000);
         prop_assert_eq!(view.promised_bytes > view.usable_bytes, !view.notes.is_empty());
     }
@@ -477,7 +475,7 @@ fn denials_are_counted_by_reason_and_the_last_is_explained() {
     says(&why(&host, 1, "j1"), "an allocation was denied on GPU 0 0ms ago");
     assert!(!host.allocate(client, 0, 64 * GIB));
     says(&why(&host, 1, "j1"), "GPU 0 has 16 GiB in all");
-    let status = host.policy.status(host::broker_view(), host.now_ns, &host.board);
+    let status = host.policy.status(broker_view(), host.now_ns, &host.board);
     assert_eq!(status.devices[0].denied.limit, 4);
     let others = why(&host, 2, "j1");
     assert_eq!(others.sentences.len(), 1);
@@ -502,6 +500,47 @@ fn a_waiting_job_learns_for_whom_and_a_calm_one_that_all_is_well() {
     says(&text, "goes to j2 first, which asked earlier");
     assert!(!format!("{text:?}").contains("big"), "alice's names are hers");
     says(&why(&host, 1, "j1"), "runs within its limits, and nothing was denied");
+}
+
+#[test]
+fn a_job_that_ended_is_advised_for_its_next_run_and_sets_nothing() {
+    let mut host = Host::new(&[16]);
+    let (id, process) = host.admitted(1, mem("8GiB"));
+    let client = host.attach(id, process);
+    assert!(host.allocate(client, 0, 6 * GIB) && !host.allocate(client, 0, 3 * GIB));
+    let once = "; denied once so far";
+    let first =
+        |action: &Action| matches!(action, Action::Publish { kind: "denied", text, .. } if text.ends_with(once));
+    assert!(
+        host.commands.iter().any(|command| first(&command.action)),
+        "{:#?}",
+        host.commands
+    );
+    says(&why(&host, 1, "j1"), "raise it with: partage set j1 mem=9GiB");
+    host.kill(client);
+    host.step(Event::ProcessGone(process));
+    // It lingers, and then it does not.
+    for wait in [0, 6 * SECOND_NS] {
+        host.pass(wait);
+        let text = why(&host, 1, "j1");
+        assert_eq!(text.job.state, "ended");
+        says(&text, "limit of 8 GiB; start the next one with: partage run -m 9GiB");
+        assert!(!format!("{text:?}").contains("partage set"), "{text:#?}");
+    }
+}
+
+#[test]
+fn a_stopped_job_is_said_to_be_stopped() {
+    let mut host = Host::new(&[16]);
+    let (id, process) = host.admitted(1, mem("8GiB"));
+    let line = format!("by `fg` in its shell or: kill -CONT {}", process.pid);
+    host.step(Event::Stopped([id].into()));
+    let text = why(&host, 1, "j1");
+    assert_eq!(text.job.state, "stopped");
+    assert!(text.sentences[0].starts_with("it is stopped (Ctrl-Z"), "{text:#?}");
+    says(&text, &line);
+    host.step(Event::Stopped([].into()));
+    assert!(!format!("{:?}", why(&host, 1, "j1")).contains("stopped"));
 }
 
 #[test]
@@ -542,12 +581,16 @@ fn ended_jobs_answer_for_a_day_under_later_brokers_too() {
     host.now_ns = 3;
     host.policy = Policy::new(Config::default());
     host.policy.set_clock(host.now_ns, 5_000 * SECOND_NS + 600 * SECOND_NS);
-    host.enumerate();
     let ended = host.ended();
     host.step(Event::Adopt(partage_policy::Adoption {
         ended,
         ..partage_policy::Adoption::default()
     }));
+    // It has not looked at the devices yet, and may never see that one again.
+    check(&host);
+    let document = serde_json::to_string(&why(&host, 1, "train")).expect("serialises");
+    assert!(!document.contains("4294967295"), "{document}");
+    host.enumerate();
     check(&host);
     host.measure();
     let (next, _) = host.admitted(1, mem("1GiB"));

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What jobs got of their devices' time, as users are shown it, and the cause of slowness that `why` names.
 
-mod host;
-
-use host::{Host, broker_view, caller, uuid};
-use partage_policy::{Action, Cause, Event, JobTime, Process, Regime, Strangers, TargetQuery, TimeState};
+use crate::host::{Host, broker_view, caller, mem, uuid};
+use partage_policy::{
+    Action, Adoption, Cause, Config, Event, JobTime, LedgerClient, Policy, Process, Regime, Strangers, TargetQuery,
+    TimeState,
+};
 use partage_protocol::admin::{Reply, RunRequest, TimeView};
 use partage_protocol::units::{GIB, JobId, SECOND_NS};
 
@@ -17,6 +18,8 @@ fn measured(job: JobId) -> JobTime {
         got_1s_ppm: 498_400,
         got_60s_ppm: 500_100,
         used_ns: 0,
+        corrected_ns: 0,
+        stretch: 0,
         waited_ns: 0,
         state: TimeState::Open,
         waits_for: Cause::None,
@@ -48,10 +51,10 @@ fn slow(host: &Host, uid: u32, job: JobId) -> String {
 /// Two jobs on one device: alice's `train` and bob's.
 fn two_jobs() -> (Host, JobId, JobId) {
     let mut host = Host::new(&[8]);
-    let mut named = host::mem("");
+    let mut named = mem("");
     named.name = Some("train".into());
     let (first, _) = host.admitted(1, named);
-    let (second, _) = host.admitted(2, host::mem(""));
+    let (second, _) = host.admitted(2, mem(""));
     (host, first, second)
 }
 
@@ -78,7 +81,7 @@ fn what_was_measured_is_shown_until_it_is_measured_no_more() {
     host.step(Event::Time(vec![held, measured(second)]));
     let view = time_of(&host, first).expect("measured");
     assert_eq!(
-        (view.asked, view.got_1s, view.got_60s, view.used_ns, view.waited_ns),
+        (view.share, view.got_1s, view.got_60s, view.used_ns, view.waited_ns),
         (0.5, 0.4984, 0.5001, 9, 7)
     );
     assert_eq!(
@@ -141,7 +144,7 @@ fn a_cap_is_named_as_the_cause() {
     let mut host = Host::new(&[8]);
     let request = RunRequest {
         compute_max: Some("25%".into()),
-        ..host::mem("")
+        ..mem("")
     };
     let (job, _) = host.admitted(1, request);
     let time = JobTime {
@@ -249,7 +252,7 @@ fn processes_that_nobody_controls_are_named_as_the_cause() {
     let status = host.policy.status(broker_view(), host.now_ns, &host.board);
     assert_eq!(status.devices[0].unmanaged_time, Some(0.51));
     assert_eq!(
-        status.devices[0].notes,
+        status.devices[0].unmanaged_notes,
         ["GPU 0: pid 77 uses 51 % of its time without Partage, which cannot share that out"]
     );
     // Whoever has all that it may have is not slowed down.
@@ -260,7 +263,7 @@ fn processes_that_nobody_controls_are_named_as_the_cause() {
 #[test]
 fn whoever_shares_a_device_out_is_told_of_strangers_that_use_as_much_as_a_job() {
     let (mut host, first, _) = two_jobs();
-    let (_, process) = host.admitted(1, host::mem(""));
+    let (_, process) = host.admitted(1, mem(""));
     let records = host.records();
     let here = JobId(records.last().expect("three").id);
     let client = host.attach(here, process);
@@ -336,7 +339,7 @@ fn a_stranger_that_uses_time_is_an_event_once_a_minute() {
 #[test]
 fn a_job_that_is_alone_is_told_what_nvml_shows_of_it() {
     let mut host = Host::new(&[8]);
-    let (job, process) = host.admitted(1, host::mem(""));
+    let (job, process) = host.admitted(1, mem(""));
     let client = host.attach(job, process);
     host.measure();
     assert_eq!(cause(&host, job), None, "it has nothing there");
@@ -511,4 +514,158 @@ fn a_neighbour_with_work_from_before_it_was_measured_is_seen_by_nvml_alone() {
          it for 49 % of the last second: the device itself divides its time; where that does not end, its owner ends it \
          with: partage stop j2"
     );
+}
+
+#[test]
+fn a_cap_that_binds_is_named_although_a_neighbour_had_the_device() {
+    let (mut host, first, second) = two_jobs();
+    assert!(matches!(
+        host.set_terms(caller(1), &first.to_string(), &[("compute-max", "20%")]),
+        Reply::Job(_)
+    ));
+    let time = JobTime {
+        asked_ppm: 200_000,
+        got_1s_ppm: 199_000,
+        got_60s_ppm: 199_500,
+        waits_for: Cause::Neighbour(second),
+        ..measured(first)
+    };
+    ten_seconds(&mut host, time, 7 * SECOND_NS);
+    assert_eq!(cause(&host, first), named("cap", &[]));
+    // It does not bind who has less than it, nor whose share is less.
+    for (asked_ppm, got_60s_ppm) in [(200_000, 150_000), (150_000, 150_000)] {
+        let time = JobTime {
+            asked_ppm,
+            got_60s_ppm,
+            ..time
+        };
+        ten_seconds(&mut host, time, 17 * SECOND_NS);
+        assert_eq!(
+            cause(&host, first),
+            named("neighbour", &[&second.to_string()]),
+            "{asked_ppm}"
+        );
+    }
+}
+
+#[test]
+fn points_that_nobody_had_are_switching_and_idle() {
+    let (mut host, first, second) = two_jobs();
+    let text = |host: &Host| -> Option<String> {
+        let target = TargetQuery {
+            text: first.to_string(),
+            descends_from: None,
+        };
+        let Ok(Reply::Why(why)) = host.policy.why(&caller(1), &target, host.now_ns, &host.board) else {
+            panic!("it answers")
+        };
+        let is_named = why.causes.iter().any(|found| found.cause == "switching-and-idle");
+        let text = why
+            .sentences
+            .into_iter()
+            .find(|text| text.contains("switching and idle"));
+        assert_eq!(is_named, text.is_some());
+        text
+    };
+    let low = JobTime {
+        asked_ppm: 300_000,
+        got_60s_ppm: 276_000,
+        ..measured(first)
+    };
+    let other = JobTime {
+        asked_ppm: 700_000,
+        got_60s_ppm: 671_000,
+        ..measured(second)
+    };
+    host.step(Event::Time(vec![low, other]));
+    assert_eq!(
+        text(&host).as_deref(),
+        Some(
+            "GPU 0: switching and idle: its jobs had 94.7 % of the last minute together; 5.3 % went to passing the device \
+             from one to another and to idle moments between, which is missing in every share (this job: 27.6 % of 30.0 %)"
+        )
+    );
+    // Somebody had it, it wanted less, or it has what it may have.
+    let had = JobTime {
+        got_60s_ppm: 722_000,
+        ..other
+    };
+    let seldom = JobTime {
+        wanted_60s_ppm: 800_000,
+        ..low
+    };
+    let enough = JobTime {
+        got_60s_ppm: 295_000,
+        ..low
+    };
+    for times in [[low, had], [seldom, other], [enough, other]] {
+        host.step(Event::Time(times.to_vec()));
+        assert_eq!(text(&host), None, "{times:?}");
+    }
+    // What was asked is the promise, and what it may have now another thing.
+    assert!(matches!(
+        host.set_terms(caller(1), &first.to_string(), &[("compute", "25%")]),
+        Reply::Job(_)
+    ));
+    let time = time_of(&host, first).expect("measured");
+    assert_eq!((time.asked, time.share), (0.25, 0.3));
+    assert_eq!(time_of(&host, second).expect("measured").asked, 0.0);
+}
+
+#[test]
+fn a_device_that_the_broker_has_not_seen_is_named_by_its_uuid() {
+    let mut host = Host::new(&[8]);
+    let mut asked = mem("4GiB");
+    asked.compute = Some("40%".into());
+    let (job, process) = host.admitted(1, asked);
+    let client = host.attach(job, process);
+    let adoption = Adoption {
+        jobs: host.records(),
+        clients: vec![LedgerClient { client, job, process }],
+        next_job: 50,
+        ended: Vec::new(),
+    };
+    let before = host.commands.len();
+    // The next broker has not looked at its devices yet.
+    host.policy = Policy::new(Config::default());
+    host.step(Event::Adopt(adoption));
+    host.step(Event::Reattach {
+        client,
+        process,
+        are_pages_lost: false,
+    });
+    assert!(!host.allocate(client, 0, 5 * GIB));
+    let held = |is_not_draining| JobTime {
+        is_not_draining,
+        state: TimeState::Waiting,
+        waits_for: Cause::Cap,
+        ..measured(job)
+    };
+    ten_seconds(&mut host, held(false), 7 * SECOND_NS);
+    assert!(
+        slow(&host, 1, job).contains(&format!("{}: ", uuid(1))),
+        "{}",
+        slow(&host, 1, job)
+    );
+    let refused = host.set_terms(caller(0), "j1", &[("compute", "70%")]);
+    host.step(Event::Time(vec![held(true)]));
+    let told: Vec<String> = host.commands[before..]
+        .iter()
+        .filter(|command| matches!(command.action, Action::Publish { .. } | Action::Tell { .. }))
+        .map(|command| format!("{command:?}"))
+        .collect();
+    let of_work = format!("has work on {} that does not end", uuid(1));
+    assert!(told.iter().any(|text| text.contains(&of_work)), "{told:#?}");
+    let query = TargetQuery {
+        text: "j1".into(),
+        descends_from: None,
+    };
+    let why = host
+        .policy
+        .why(&caller(1), &query, host.now_ns, &host.board)
+        .expect("answers");
+    let documents = serde_json::to_string(&(refused, why)).expect("serialises");
+    for text in told.iter().chain([&documents]) {
+        assert!(!text.contains(&u32::MAX.to_string()), "{text}");
+    }
 }

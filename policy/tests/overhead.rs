@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Overhead: measured when a client is quiet, announced before a context is made, counted like a lowered limit.
 
-mod host;
-
-use host::{FINISHED, Host, MANAGED, STARTED, USED, caller, mem, uuid, verdict_of};
+use crate::host::{FINISHED, Host, MANAGED, STARTED, USED, broker_view, caller, mem, uuid, verdict_of};
 use partage_policy::{Action, Event, MEASURE_NS, Measurement, Process, ProcessUse, UNAUDITED_NS};
 use partage_protocol::admin::{JobDeviceView, JobView};
 use partage_protocol::message::{
@@ -81,7 +79,7 @@ fn managed_memory_is_charged_in_full_and_is_no_negative_overhead() {
     let shown = device(&host, job);
     assert_eq!((shown.used_bytes, shown.managed_bytes), (3 * GIB + CONTEXT, 2 * GIB));
     assert_eq!(shown.overhead_bytes, CONTEXT);
-    let status = host.policy.status(host::broker_view(), host.now_ns, &host.board);
+    let status = host.policy.status(broker_view(), host.now_ns, &host.board);
     assert_eq!(status.devices[0].unmanaged_bytes, 0);
 }
 
@@ -92,7 +90,7 @@ fn a_process_is_not_counted_twice() {
     assert!(host.allocate(first, 0, 5 * GIB) && host.make_context(first, 0, GIB));
     host.measure();
     host.admitted(2, mem("8GiB"));
-    let status = host.policy.status(host::broker_view(), host.now_ns, &host.board);
+    let status = host.policy.status(broker_view(), host.now_ns, &host.board);
     assert_eq!(
         (status.devices[0].committed_bytes, status.devices[0].unmanaged_bytes),
         (16 * GIB, 0)
@@ -516,4 +514,27 @@ fn a_client_that_cannot_die_keeps_overhead_and_charge_until_it_is_gone() {
     assert!(host.is_waiting(ticket));
     host.kill(first);
     assert!(host.allocate(second, 0, 8 * GIB));
+}
+
+#[test]
+fn a_limit_that_holds_no_context_is_refused_with_the_number_once_it_is_known() {
+    let mut host = Host::new(&[16]);
+    let small = || mem("100MiB");
+    let (first, process) = host.admitted(1, small());
+    host.finish(first, process);
+    let (job, process) = host.admitted(1, mem("2GiB"));
+    let client = host.attach(job, process);
+    assert!(host.make_context(client, 0, 300 << 20));
+    let (ticket, _) = host.run(1, small());
+    let error = host.error_of(ticket);
+    assert_eq!(
+        (error.message.as_str(), error.hint.as_deref()),
+        (
+            "the limit of 100 MiB is below what a CUDA context alone takes on GPU 0: 300 MiB",
+            Some("ask for more: --mem 512MiB")
+        )
+    );
+    // Another user's contexts are nobody else's measure, and more is let in.
+    host.admitted(2, small());
+    host.admitted(1, mem("512MiB"));
 }

@@ -7,12 +7,10 @@
 //! - the first in the queue fits nowhere: nobody waits beside room;
 //! - what was passed on about a live job is what its view says.
 
-mod host;
-
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use host::{Host, broker_view, caller, mem};
+use crate::host::{Host, broker_view, caller, mem};
 use partage_policy::{Action, Process, Terms};
 use partage_protocol::admin::{JobView, Reply, RunRequest};
 use partage_protocol::terms::{parse_promise, ppm};

@@ -3,12 +3,8 @@
 //!
 //! A failure prints the smallest failing history; `PROPTEST_RNG_SEED` set to the printed seed replays the whole run.
 
-#[path = "host/acts.rs"]
-mod acts;
-mod host;
-
-use acts::Act;
-use host::{Host, caller, mem};
+use crate::acts::Act;
+use crate::host::{Host, broker_view, caller, mem};
 use partage_protocol::admin::Reply;
 use partage_protocol::units::MIB;
 use proptest::prelude::*;
@@ -53,11 +49,7 @@ fn act(with_excuses: bool) -> BoxedStrategy<Act> {
 
 /// A seed that is printed (with a failure, as all output of a test), or the one that is asked for.
 fn config() -> ProptestConfig {
-    let mut config = ProptestConfig {
-        cases: 150,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    };
+    let mut config = ProptestConfig::default();
     if config.rng_seed == RngSeed::Random {
         config.rng_seed = RngSeed::Fixed(std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0));
     }
@@ -122,9 +114,9 @@ proptest! {
             }
             host.measure();
         }
-        let Reply::Ps { jobs, unmanaged } = host.policy.ps(&caller(0), false, &host.board) else { panic!("ps") };
+        let Reply::Ps { jobs, unmanaged, .. } = host.policy.ps(&caller(0), false, &host.board) else { panic!("ps") };
         prop_assert!(jobs.is_empty() && unmanaged.is_empty(), "{jobs:#?}");
-        let status = host.policy.status(host::broker_view(), host.now_ns, &host.board);
+        let status = host.policy.status(broker_view(), host.now_ns, &host.board);
         prop_assert!(status.devices.iter().all(|device| device.committed_bytes == 0));
     }
 }

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! TARGETs: who is meant, who may look and change, and what others are shown.
 
-mod host;
-
-use host::{Host, broker_view, caller, mem};
+use crate::host::{Host, broker_view, caller, mem};
 use partage_policy::{Access, Event, TargetQuery};
 use partage_protocol::admin::{ErrorCode, Reply, RunRequest};
 use partage_protocol::units::JobId;

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Terms of device time: what `run` and `set` may say, what is kept, shown and passed on, and the time limit.
 
-mod host;
-
-use host::{Host, broker_view, caller, uuid};
+use crate::host::{Host, broker_view, caller, mem, uuid};
 use partage_policy::{
     Action, Caller, Command, Config, Event, JobRecord, Membership, Policy, Process, Signal, TIME_LIMIT_GRACE_NS, Terms,
 };
@@ -12,7 +10,7 @@ use partage_protocol::terms::Class;
 use partage_protocol::units::{DeviceUuid, JobId, SECOND_NS};
 
 fn request(settings: &[(&str, &str)]) -> RunRequest {
-    let mut request = host::mem("");
+    let mut request = mem("");
     for (key, value) in settings {
         let place = match *key {
             "compute" => &mut request.compute,
@@ -144,8 +142,8 @@ fn mistakes_are_refused_by_name() {
             &[("compute-max", "120%")],
             "--compute-max: \"120%\" is more than the whole",
         ),
-        (&[("weight", "0")], "--weight: \"0\" is no weight"),
-        (&[("priority", "urgent")], "--priority: \"urgent\" is no priority"),
+        (&[("weight", "0")], "--weight: bad weight \"0\""),
+        (&[("priority", "urgent")], "--priority: unknown priority \"urgent\""),
         (
             &[("compute", "60%"), ("compute-max", "50%")],
             "a promise of 60 % is more than the cap of 50 %",

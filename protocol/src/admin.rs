@@ -5,12 +5,19 @@
 //! Both sockets accept the same requests: on `client.sock` a caller reaches its own jobs and looks; on `admin.sock`
 //! other people's. Fields are only ever added. Bytes are integers, times end in `_ns`, ratios are 0-1.
 
+mod failure;
+
+pub use failure::{ErrorCode, ErrorView};
 use serde::{Deserialize, Serialize};
 
+use crate::message::NO_INDEX;
 use crate::terms::{Class, DEFAULT_WEIGHT};
 
 /// Value of `schema` in every document that a user sees.
 pub const SCHEMA: &str = "partage/v1";
+
+/// What a job's state may be.
+pub const STATES: [&str; 6] = ["waiting", "running", "stopped", "over limit", "dying", "ended"];
 
 /// What a caller asks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -22,6 +29,9 @@ pub enum Request {
     Ps {
         /// Ended jobs of the last 24 hours too.
         all: bool,
+        /// Only jobs after this one (`j42`): the last of a page that was not the last.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        after: Option<String>,
     },
     /// Devices, commitments, queue and broker.
     Status,
@@ -29,9 +39,12 @@ pub enum Request {
     Set {
         /// Who (see design: TARGET).
         target: String,
-        /// New limit, as the user wrote it.
+        /// New limit, as the user wrote it; `none` for the whole card.
         mem: Option<String>,
-        /// New promise, as the user wrote it.
+        /// New name, or `none`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<String>,
+        /// New promise, as the user wrote it; `none` or `0` for none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         mem_request: Option<String>,
         /// New terms of device time.
@@ -80,6 +93,9 @@ pub struct TermsChange {
     /// `low`, `normal`, `high`, `realtime`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<String>,
+    /// `2h`, counted from the admission, or `none`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_limit: Option<String>,
 }
 
 impl TermsChange {
@@ -143,6 +159,13 @@ pub struct RunRequest {
     pub strict: bool,
     /// Say what would happen, admit nothing.
     pub dry_run: bool,
+    /// Nothing is to be said on the job's terminal when it ends.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub quiet: bool,
+    /// What the caller chose for `PARTAGE_TOKEN`, 64 hexadecimal digits: a `run --lazy`, for which every process of it
+    /// asks at its first use of a GPU. All requests of a user with one token are one job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
     /// The command, shown only to the job's owner and administrators.
     pub command: Vec<String>,
 }
@@ -159,8 +182,11 @@ pub enum Reply {
     Ps {
         /// The jobs, oldest first.
         jobs: Vec<JobView>,
-        /// GPU processes that no job owns.
+        /// GPU processes that no job owns; with the first page.
         unmanaged: Vec<UnmanagedView>,
+        /// There are jobs after these: ask again with `after`.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        more: bool,
     },
     /// Answer to `Status`.
     Status(StatusView),
@@ -195,13 +221,25 @@ pub struct Waiting {
 pub struct Holder {
     /// `j42`, or `pid 1234` for an unmanaged process.
     pub who: String,
-    /// Device index.
+    /// Device index; [`NO_INDEX`], in documents null, where it has none.
+    #[serde(with = "device_index")]
     pub gpu: u32,
     /// The greater of promised and used, in bytes; 0 where only time is short.
     pub bytes: u64,
     /// The part of the device's time that is promised to it, 0-1, where time is short.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compute: Option<f64>,
+}
+
+impl Holder {
+    /// `GPU 3`, or words for a device that has no index.
+    #[must_use]
+    pub fn gpu(&self) -> String {
+        match self.gpu {
+            NO_INDEX => "a GPU that is not here now".to_owned(),
+            index => format!("GPU {index}"),
+        }
+    }
 }
 
 /// An admitted job.
@@ -270,8 +308,11 @@ impl Default for TermsView {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TimeView {
-    /// What it is entitled to now: its share among those that want the device, within its cap.
+    /// What was asked: its promise; 0 for none.
     pub asked: f64,
+    /// What it may have now: its share among those that want the device, within its cap.
+    #[serde(default)]
+    pub share: f64,
     /// What it got in the last second.
     pub got_1s: f64,
     /// What it got in the last minute.
@@ -297,7 +338,8 @@ pub struct TimeView {
 /// One job on one device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobDeviceView {
-    /// `nvidia-smi`'s index.
+    /// `nvidia-smi`'s index; [`NO_INDEX`], in documents null, for a device that the broker does not know (any more).
+    #[serde(with = "device_index")]
     pub index: u32,
     /// `GPU-…` or `MIG-…`.
     pub uuid: String,
@@ -334,6 +376,43 @@ pub struct JobDeviceView {
     pub time: Option<TimeView>,
 }
 
+impl JobDeviceView {
+    /// `GPU 3`, or the device's UUID where it has no index.
+    #[must_use]
+    pub fn gpu(&self) -> String {
+        match self.index {
+            NO_INDEX => format!("{} (not here now)", self.uuid),
+            index => format!("GPU {index}"),
+        }
+    }
+
+    /// Its index, or its UUID where it has none: for lists.
+    #[must_use]
+    pub fn place(&self) -> String {
+        match self.index {
+            NO_INDEX => self.uuid.clone(),
+            index => index.to_string(),
+        }
+    }
+}
+
+mod device_index {
+    //! A device without an index has none in documents, not a number that looks like one.
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use crate::message::NO_INDEX;
+
+    // The signature is serde's.
+    #[allow(clippy::trivially_copy_pass_by_ref)]
+    pub(super) fn serialize<S: Serializer>(index: &u32, out: S) -> Result<S::Ok, S::Error> {
+        Some(*index).filter(|index| *index != NO_INDEX).serialize(out)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(input: D) -> Result<u32, D::Error> {
+        Ok(Option::<u32>::deserialize(input)?.unwrap_or(NO_INDEX))
+    }
+}
+
 /// One job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobView {
@@ -345,7 +424,7 @@ pub struct JobView {
     pub user: String,
     /// Owner's uid.
     pub uid: u32,
-    /// `waiting`, `running`, `over limit`, `dying`, `ended`.
+    /// One of [`STATES`].
     pub state: String,
     /// First process, 0 for a default-class job.
     pub pid: u32,
@@ -374,6 +453,13 @@ pub struct JobView {
     /// Why it ended.
     #[serde(default)]
     pub end_reason: Option<String>,
+    /// Exit code of its first process, 128 and the number of the signal where one ended it; none while it lives, and
+    /// where nobody saw it end.
+    #[serde(default)]
+    pub exit_code: Option<u32>,
+    /// How many processes of it used a GPU without Partage, as far as a look at NVML found them there.
+    #[serde(default)]
+    pub unlimited: u64,
 }
 
 /// One job, explained.
@@ -393,7 +479,8 @@ pub struct WhyView {
 /// What slows a job down on one device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CauseView {
-    /// Device index.
+    /// Device index; [`NO_INDEX`], in documents null, where it has none.
+    #[serde(with = "device_index")]
     pub gpu: u32,
     /// `cap`, `neighbour`, `priority`, `unmanaged`, `not-draining` (its own work does not end), `program` (it gives the
     /// device too little to do), `none`.
@@ -407,7 +494,8 @@ pub struct CauseView {
 pub struct DenialView {
     /// Unix time in nanoseconds.
     pub time_ns: u64,
-    /// Device index.
+    /// Device index; [`NO_INDEX`], in documents null, where it has none.
+    #[serde(with = "device_index")]
     pub gpu: u32,
     /// Who asked.
     pub pid: u32,
@@ -520,6 +608,10 @@ pub struct BrokerView {
     /// The auditor's rules.
     #[serde(default)]
     pub audit: AuditView,
+    /// Sentences about what a private broker inherited from the shell that started it and could not shed: limits, a
+    /// seccomp filter, a cgroup.
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
 /// What the broker does about clients that contradict NVML and about GPU processes of no job.
@@ -570,9 +662,12 @@ pub struct DeviceView {
     /// Denials here by reason, of the jobs that live.
     #[serde(default)]
     pub denied: DeniedView,
-    /// Sentences worth attention.
+    /// Sentences worth attention about what is promised.
     #[serde(default)]
     pub notes: Vec<String>,
+    /// Sentences about processes of no job that use the device.
+    #[serde(default)]
+    pub unmanaged_notes: Vec<String>,
     /// Σ of the parts of its time that are promised; more than 1 only where the configuration overcommits.
     #[serde(default)]
     pub promised_time: f64,
@@ -616,42 +711,4 @@ pub struct EventView {
     pub pid: Option<u32>,
     /// A sentence with the numbers.
     pub text: String,
-}
-
-/// A refusal or failure with what to do about it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ErrorView {
-    /// Machine-readable kind.
-    pub code: ErrorCode,
-    /// What failed, with the numbers.
-    pub message: String,
-    /// What this caller may do, a command where there is one.
-    pub hint: Option<String>,
-    /// Who holds what was asked.
-    #[serde(default)]
-    pub holders: Vec<Holder>,
-}
-
-/// Kinds of [`ErrorView`]; the command line maps them to exit codes (design: Command line).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ErrorCode {
-    /// The request is malformed or a value is out of range (2; `run`: 125).
-    Invalid,
-    /// The caller may not do this (3; `run`: 125).
-    NotAllowed,
-    /// No such job (4).
-    NoTarget,
-    /// The target matches several jobs (4).
-    Ambiguous,
-    /// No room now and none was waited for, or the wait ran out (`run`: 124).
-    NoRoom,
-    /// Nothing on this machine can ever satisfy it (`run`: 125).
-    Impossible,
-    /// No such device (`run`: 125).
-    NoDevice,
-    /// No driver here (`run`: 125).
-    NoDriver,
-    /// The broker failed inside (5; `run`: 125).
-    Internal,
 }

@@ -5,17 +5,15 @@
 //! document carries [`LAST`]. A document longer than [`MAX_DOCUMENT`] is refused by the reader, so a peer cannot make
 //! the other side hold more.
 
+use partage_wire::frame::{HEAD, head, piece};
+pub use partage_wire::frame::{LAST, MAGIC};
+
 use crate::message::MAX_PACKET;
 
-/// First four bytes of every JSON packet.
-pub const MAGIC: [u8; 4] = *b"PTGJ";
-/// Flag of a document's last packet.
-pub const LAST: u16 = 1;
 /// Most document bytes in one packet.
 pub const CHUNK: usize = MAX_PACKET - HEAD;
 /// Longest document a reader accepts, in bytes.
 pub const MAX_DOCUMENT: usize = 16 * 1024 * 1024;
-const HEAD: usize = 8;
 
 /// Why packets do not make a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,11 +45,8 @@ pub fn packets(document: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
     let count = document.len().div_ceil(CHUNK).max(1);
     (0..count).map(move |i| {
         let part = &document[i * CHUNK..document.len().min((i + 1) * CHUNK)];
-        let flags = if i + 1 == count { LAST } else { 0 };
         let mut packet = Vec::with_capacity(HEAD + part.len());
-        packet.extend_from_slice(&MAGIC);
-        packet.extend_from_slice(&flags.to_le_bytes());
-        packet.extend_from_slice(&[0, 0]);
+        packet.extend_from_slice(&head(i + 1 == count));
         packet.extend_from_slice(part);
         packet
     })
@@ -69,15 +64,11 @@ impl Assembler {
     /// # Errors
     /// [`FrameError`]; the connection should be closed then.
     pub fn push(&mut self, packet: &[u8]) -> Result<Option<Vec<u8>>, FrameError> {
-        let (Some(&MAGIC), Some(flags), Some(part)) = (packet.first_chunk::<4>(), packet.get(4..6), packet.get(HEAD..))
-        else {
-            return Err(FrameError::Magic);
-        };
+        let (part, is_last) = piece(packet).ok_or(FrameError::Magic)?;
         if self.bytes.len() + part.len() > MAX_DOCUMENT {
             return Err(FrameError::TooLong);
         }
         self.bytes.extend_from_slice(part);
-        let is_last = flags[0] & LAST as u8 != 0;
         Ok(is_last.then(|| std::mem::take(&mut self.bytes)))
     }
 }

@@ -10,8 +10,12 @@ pub use partage_wire::{gate, message, page, pool, reservation, threads, units};
 
 pub mod admin;
 pub mod aliases;
+pub mod driver_place;
 pub mod frame;
 pub mod job_ledger;
+pub mod labels;
+pub mod shown;
 pub mod size;
+pub mod summary;
 pub mod terms;
 pub mod time_aliases;

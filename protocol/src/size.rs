@@ -57,8 +57,15 @@ pub enum SizeError {
         /// What was probably meant.
         meant: String,
     },
-    /// Zero of something.
+    /// Zero, of something or of nothing.
     Zero {
+        /// As written.
+        value: String,
+        /// What is accepted.
+        accepts: &'static str,
+    },
+    /// A duration with decimals.
+    PartOfUnit {
         /// As written.
         value: String,
     },
@@ -109,16 +116,22 @@ pub enum SizeError {
 
 const SIZES: &str = "8GiB, 8192MiB or 25%";
 const PERCENTS: &str = "30% or 12.5%";
-const DURATIONS: &str = "90s, 10m or 1h30m";
+/// Durations as they are written, for messages.
+pub const DURATIONS: &str = "90s, 90m or 1h30m";
 
 impl fmt::Display for SizeError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty => write!(out, "the value is empty"),
             Self::NoUnit { value, meant } => write!(out, "{value} has no unit: did you mean {meant}?"),
-            Self::Zero { value } if value.contains('%') => write!(out, "{value} is nothing: give a part above 0%"),
-            Self::Zero { value } => write!(out, "{value} is nothing: give at least one byte"),
-            Self::Negative { value } => write!(out, "{value} is negative: give an amount above 0"),
+            Self::Zero { value, accepts } => write!(out, "{value} is zero: write {accepts}"),
+            Self::PartOfUnit { value } => {
+                write!(
+                    out,
+                    "{value} has decimals, and durations have whole units: write {DURATIONS}"
+                )
+            }
+            Self::Negative { value } => write!(out, "{value} is negative: use an amount above 0"),
             Self::OverWhole { value } => write!(out, "{value} is more than the whole: at most 100%"),
             Self::TooFine { value } => {
                 write!(
@@ -127,7 +140,7 @@ impl fmt::Display for SizeError {
                 )
             }
             Self::TooLarge { value } => write!(out, "{value} is more than 64 bits can hold"),
-            Self::Space { value, meant } => write!(out, "{value} holds white space: write {meant}"),
+            Self::Space { value, meant } => write!(out, "{value} contains a blank: write {meant}"),
             Self::NotANumber { value, accepts } => write!(out, "{value} does not start with a number: write {accepts}"),
             Self::UnknownUnit { value, unit, accepts } => {
                 write!(out, "{value} has an unknown unit {unit}: write {accepts}")
@@ -145,6 +158,7 @@ impl std::error::Error for SizeError {}
 pub fn parse_amount(text: &str) -> Result<Amount, SizeError> {
     let number = Number::split(text, SIZES)?;
     match number.unit {
+        "" if number.scaled(9) == Ok(0) => Err(number.zero(SIZES)),
         "" => Err(SizeError::NoUnit {
             value: quote(text),
             meant: number.meant_size(),
@@ -159,6 +173,29 @@ pub fn parse_amount(text: &str) -> Result<Amount, SizeError> {
     }
 }
 
+/// How a limit or a promise that there is not to be is written.
+pub const NONE: &str = "none";
+
+/// Reads a promise of memory: as [`parse_amount`], and `none` or `0` for none at all, which is no bytes.
+///
+/// # Errors
+/// As [`parse_amount`].
+pub fn parse_request(text: &str) -> Result<Amount, SizeError> {
+    match text {
+        NONE | "0" => Ok(Amount::Bytes(0)),
+        text => parse_amount(text),
+    }
+}
+
+/// A promise as it is written: `4GiB`, `none`.
+#[must_use]
+pub fn format_request(amount: Amount) -> String {
+    match amount {
+        Amount::Bytes(0) => NONE.to_owned(),
+        amount => amount.to_string(),
+    }
+}
+
 /// Reads a part of a whole: `30%`, `12.5%`.
 ///
 /// # Errors
@@ -166,6 +203,7 @@ pub fn parse_amount(text: &str) -> Result<Amount, SizeError> {
 pub fn parse_share(text: &str) -> Result<Share, SizeError> {
     let number = Number::split(text, PERCENTS)?;
     match number.unit {
+        "" if number.scaled(9) == Ok(0) => Err(number.zero(PERCENTS)),
         "" => Err(SizeError::NoUnit {
             value: quote(text),
             meant: number.meant_percent(),
@@ -186,10 +224,7 @@ pub fn parse_duration(text: &str) -> Result<u64, SizeError> {
     loop {
         let number = Number::split(rest, DURATIONS).map_err(|why| why.about(text))?;
         if !number.decimals.is_empty() {
-            return Err(SizeError::NotANumber {
-                value: quote(text),
-                accepts: DURATIONS,
-            });
+            return Err(SizeError::PartOfUnit { value: quote(text) });
         }
         let end = number
             .unit
@@ -365,9 +400,7 @@ impl<'a> Number<'a> {
             .checked_mul(u128::from(factor))
             .ok_or_else(too_large)?;
         match u64::try_from(scaled / 10u128.pow(PLACES as u32)) {
-            Ok(0) => Err(SizeError::Zero {
-                value: quote(self.text),
-            }),
+            Ok(0) => Err(self.zero(SIZES)),
             Ok(bytes) => Ok(bytes),
             Err(_) => Err(too_large()),
         }
@@ -376,9 +409,7 @@ impl<'a> Number<'a> {
     fn share(&self) -> Result<Share, SizeError> {
         let millionths = self.scaled(4)?;
         if millionths == 0 {
-            return Err(SizeError::Zero {
-                value: quote(self.text),
-            });
+            return Err(self.zero(PERCENTS));
         }
         u32::try_from(millionths)
             .ok()
@@ -386,6 +417,13 @@ impl<'a> Number<'a> {
             .ok_or_else(|| SizeError::OverWhole {
                 value: quote(self.text),
             })
+    }
+
+    fn zero(&self, accepts: &'static str) -> SizeError {
+        SizeError::Zero {
+            value: quote(self.text),
+            accepts,
+        }
     }
 
     fn unknown_unit(&self, accepts: &'static str) -> SizeError {
@@ -400,9 +438,10 @@ impl<'a> Number<'a> {
     fn meant_size(&self) -> String {
         let written = clip(self.text);
         match self.whole.parse::<u64>() {
-            // Nothing is no amount: an amount shows the spelling. A fraction was meant as a part.
-            Ok(0) if self.scaled(6) == Ok(0) => "1GiB".into(),
+            // A fraction was meant as a part.
             Ok(0) => self.meant_percent(),
+            // What could be a percentage is more often meant as one than as gibibytes.
+            Ok(1..=100) if self.share().is_ok() => format!("{written}% or {written}GiB"),
             // No card has ten thousand GiB, and nobody asks for less than a MiB.
             Ok(1..=1_024) => format!("{written}GiB"),
             Ok(1_025..1_048_576) => format!("{written}MiB"),

@@ -11,7 +11,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::size::{SizeError, parse_duration, parse_share, quote};
+use crate::size::{DURATIONS, SizeError, parse_duration, parse_share, quote};
 use crate::units::Share;
 
 /// Millionths in all of a device's time.
@@ -84,12 +84,12 @@ impl fmt::Display for TermError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Size(why) => why.fmt(out),
-            Self::Class { value } => write!(out, "{value} is no priority: write low, normal, high or realtime"),
+            Self::Class { value } => write!(out, "unknown priority {value} (use low, normal, high or realtime)"),
             Self::Weight { value } => write!(
                 out,
-                "{value} is no weight: write a whole number from 1 to {MAX_WEIGHT}; {DEFAULT_WEIGHT} is usual"
+                "bad weight {value} (use a whole number from 1 to {MAX_WEIGHT}; the default is {DEFAULT_WEIGHT})"
             ),
-            Self::NoTime { value } => write!(out, "{value} is no time to run in: write 90s, 10m or 1h30m"),
+            Self::NoTime { value } => write!(out, "{value} leaves no time to run (use {DURATIONS})"),
         }
     }
 }

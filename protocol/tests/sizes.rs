@@ -58,20 +58,20 @@ fn sizes_are_base_1024_in_every_spelling() {
 #[test]
 fn refusals_name_the_value_and_the_fix() {
     for (text, said) in [
-        ("8", "\"8\" has no unit: did you mean 8GiB?"),
-        ("40.5", "\"40.5\" has no unit: did you mean 40.5GiB?"),
+        ("8", "\"8\" has no unit: did you mean 8% or 8GiB?"),
+        ("40.5", "\"40.5\" has no unit: did you mean 40.5% or 40.5GiB?"),
         ("8192", "\"8192\" has no unit: did you mean 8192MiB?"),
         ("8589934592", "\"8589934592\" has no unit: did you mean 8589934592B?"),
         ("0.25", "\"0.25\" has no unit: did you mean 25%?"),
-        ("0", "\"0\" has no unit: did you mean 1GiB?"),
-        ("0GiB", "\"0GiB\" is nothing: give at least one byte"),
-        ("0.0000001K", "\"0.0000001K\" is nothing: give at least one byte"),
-        ("0%", "\"0%\" is nothing: give a part above 0%"),
+        ("0", "\"0\" is zero: write 8GiB, 8192MiB or 25%"),
+        ("0GiB", "\"0GiB\" is zero: write 8GiB, 8192MiB or 25%"),
+        ("0.0000001K", "\"0.0000001K\" is zero: write 8GiB, 8192MiB or 25%"),
+        ("0%", "\"0%\" is zero: write 30% or 12.5%"),
         ("200%", "\"200%\" is more than the whole: at most 100%"),
         ("100.0001%", "\"100.0001%\" is more than the whole: at most 100%"),
-        ("-8GiB", "\"-8GiB\" is negative: give an amount above 0"),
-        ("8 GiB", "\"8 GiB\" holds white space: write 8GiB"),
-        (" 8G", "\" 8G\" holds white space: write 8G"),
+        ("-8GiB", "\"-8GiB\" is negative: use an amount above 0"),
+        ("8 GiB", "\"8 GiB\" contains a blank: write 8GiB"),
+        (" 8G", "\" 8G\" contains a blank: write 8G"),
         ("16777216T", "\"16777216T\" is more than 64 bits can hold"),
         (
             "99999999999999999999999999G",
@@ -137,13 +137,16 @@ fn durations_are_read() {
     for (text, said) in [
         ("90", "\"90\" has no unit: did you mean 90s?"),
         ("1h30", "\"1h30\" has no unit: did you mean 1h30s?"),
-        ("30m1h", "\"30m1h\" has an unknown unit \"h\": write 90s, 10m or 1h30m"),
-        ("1.5h", "\"1.5h\" does not start with a number: write 90s, 10m or 1h30m"),
-        ("-5s", "\"-5s\" is negative: give an amount above 0"),
-        ("5 s", "\"5 s\" holds white space: write 5s"),
+        ("30m1h", "\"30m1h\" has an unknown unit \"h\": write 90s, 90m or 1h30m"),
+        (
+            "1.5h",
+            "\"1.5h\" has decimals, and durations have whole units: write 90s, 90m or 1h30m",
+        ),
+        ("-5s", "\"-5s\" is negative: use an amount above 0"),
+        ("5 s", "\"5 s\" contains a blank: write 5s"),
         (
             "forever",
-            "\"forever\" does not start with a number: write 90s, 10m or 1h30m",
+            "\"forever\" does not start with a number: write 90s, 90m or 1h30m",
         ),
         ("300000000000d", "\"300000000000d\" is more than 64 bits can hold"),
     ] {

@@ -51,8 +51,8 @@ fn refusals_name_the_value_and_the_spelling_meant() {
         ("30", "\"30\" has no unit: did you mean 30%?"),
         ("0.3", "\"0.3\" has no unit: did you mean 30%?"),
         ("130%", "\"130%\" is more than the whole: at most 100%"),
-        ("-30%", "\"-30%\" is negative: give an amount above 0"),
-        ("30 %", "\"30 %\" holds white space: write 30%"),
+        ("-30%", "\"-30%\" is negative: use an amount above 0"),
+        ("30 %", "\"30 %\" contains a blank: write 30%"),
         ("", "the value is empty"),
     ] {
         assert_eq!(part(text), said, "{text}");
@@ -73,15 +73,18 @@ fn refusals_name_the_value_and_the_spelling_meant() {
         "99999999999999",
     ] {
         let why = parse_weight(text).expect_err(text).to_string();
-        assert!(why.contains("from 1 to 10000") && why.starts_with('"'), "{why}");
+        assert!(
+            why.contains("from 1 to 10000") && why.starts_with("bad weight \""),
+            "{why}"
+        );
     }
     for text in ["", "Normal", "urgent", "low ", "3"] {
         let why = parse_class(text).expect_err(text).to_string();
-        assert!(why.ends_with("low, normal, high or realtime"), "{why}");
+        assert!(why.ends_with("(use low, normal, high or realtime)"), "{why}");
     }
     assert_eq!(
         parse_time_limit("0s").expect_err("no time").to_string(),
-        "\"0s\" is no time to run in: write 90s, 10m or 1h30m"
+        "\"0s\" leaves no time to run (use 90s, 90m or 1h30m)"
     );
     assert_eq!(
         parse_time_limit("90").expect_err("no unit").to_string(),

@@ -13,6 +13,7 @@ fn slots(count: usize) -> Vec<ThreadSlot> {
         word: 0.into(),
         thread: 0.into(),
         launches: 0.into(),
+        waits_for: 0.into(),
     };
     (0..count).map(|_| slot()).collect()
 }

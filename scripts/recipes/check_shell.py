@@ -16,12 +16,22 @@ def wrapper(machine, page, _tools):
     # The third python was started inside the job of a fourth: that is no job of its own.
     jobs = machine.jobs("--all")
     check([limits(job) for job in jobs] == [[4]] * 3, "three jobs of 4 GiB", jobs)
+    # Whoever uses no GPU is no job, and whoever hides the GPUs sees none.
+    path = "PATH=~/wrapped:$PATH; "
+    code, output, errors = machine.shell(path + "python -c 'print(5)'")
+    check((code, output.strip(), errors) == (0, "5", ""), code, output, errors)
+    code, _, errors = machine.shell(path + "CUDA_VISIBLE_DEVICES= python train.py")
+    check(code == 1 and "cuInit: error 100" in errors, code, errors)
+    check(len(machine.jobs("--all")) == 3, "neither is a job", machine.jobs("--all"))
     # Inside a job of more, the job's limit counts, and the wrapper's is said not to.
     machine.forget()
     machine.let_go()
     code, _, errors = machine.shell('PATH=~/wrapped:$PATH; partage run -m 50% -- sh -c "python train.py"')
     sees(machine.seen(1)[0], 8)
-    check(code == 0 and "limit 4 GiB is not enforced inside a job" in errors and errors.count("\n") == 1, code, errors)
+    # One line about the limit; the program runs into the job's, which is told once.
+    said = [line for line in errors.splitlines() if " asked, limit 8 GiB" not in line]
+    check(code == 0 and len(said) == 1 and "limit 4 GiB is not enforced inside a job" in said[0], code, errors)
+    check(len(errors.splitlines()) <= 2, "the denial is told once", errors)
     return "bash and sh, also inside a job"
 
 

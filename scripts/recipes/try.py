@@ -6,6 +6,7 @@ A check gives a sentence saying what it was tried with, or (None, why not); it f
 import argparse
 import os
 import pathlib
+import signal
 import sys
 import time
 import traceback
@@ -16,6 +17,11 @@ import check_shell
 from machine import CARD, GIB, Machine, sees
 from page import Page
 
+# `nohup` and a shell's `&` have some signals ignored, and what is ignored stays so in every program started from here. What is
+# caught is not, so these are caught and nothing is done.
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, lambda *_: None)
 CHECKS = {
     "wrapper": check_shell.wrapper,
     "jupyter": check_python.jupyter,

@@ -75,6 +75,23 @@ c_layouts! {
         pciSubSystemId: c_uint,
         busId: [c_char; 32],
     }
+    // The older versions of a structure have no name in the header, where all prototypes take the newest.
+    struct NvmlPciInfoV1 = "" {
+        busId: [c_char; 16],
+        domain: c_uint,
+        bus: c_uint,
+        device: c_uint,
+        pciDeviceId: c_uint,
+    }
+    struct NvmlPciInfoV2 = "" {
+        busId: [c_char; 16],
+        domain: c_uint,
+        bus: c_uint,
+        device: c_uint,
+        pciDeviceId: c_uint,
+        pciSubSystemId: c_uint,
+        reserved: [c_uint; 4],
+    }
     struct NvmlMemory = "nvmlMemory_t" {
         total: c_ulonglong,
         free: c_ulonglong,
@@ -183,6 +200,11 @@ c_layouts! {
         gpuInstanceId: c_uint,
         computeInstanceId: c_uint,
     }
+    struct NvmlEventDataV1 = "" {
+        device: NvmlDevice,
+        eventType: c_ulonglong,
+        eventData: c_ulonglong,
+    }
     struct NvmlFieldValue = "nvmlFieldValue_t" {
         fieldId: c_uint,
         scopeId: c_uint,
@@ -212,6 +234,12 @@ c_layouts! {
         id: c_uint,
         profileId: c_uint,
         placement: NvmlComputeInstancePlacement,
+    }
+    struct NvmlComputeInstanceInfoV1 = "" {
+        device: NvmlDevice,
+        gpuInstance: NvmlGpuInstance,
+        id: c_uint,
+        profileId: c_uint,
     }
     struct NvmlProcessInfoV1 = "nvmlProcessInfo_v1_t" {
         pid: c_uint,

@@ -172,3 +172,14 @@ pub fn value_type(argument: &str) -> Option<String> {
     }
     Some(words.join(" "))
 }
+
+/// The type that an argument text leads to; `None` where it is a value, an array, a function, or leads to `void`.
+pub fn pointee_type(argument: &str) -> Option<String> {
+    if argument.contains(['[', '(']) {
+        return None;
+    }
+    let (kind, _) = argument.rsplit_once('*')?;
+    let kind = kind.trim();
+    let is_bytes = kind.split(' ').all(|word| ["const", "void", ""].contains(&word));
+    (!is_bytes).then(|| kind.to_owned())
+}

@@ -44,16 +44,20 @@ pub struct HelperCommand {
     /// Program.
     pub program: std::path::PathBuf,
     /// Arguments.
-    pub arguments: Vec<String>,
+    pub arguments: Vec<std::ffi::OsString>,
 }
 
 impl HelperCommand {
-    /// This very program again, even when its file was replaced since.
+    /// This very program again, even when its file was replaced since. `driver_file` may say where the driver is.
     #[must_use]
-    pub fn own() -> Self {
+    pub fn own(driver_file: Option<&std::path::Path>) -> Self {
+        let mut arguments: Vec<std::ffi::OsString> = vec!["--nvml-helper".into()];
+        if let Some(file) = driver_file {
+            arguments.extend(["--driver-file".into(), file.into()]);
+        }
         Self {
             program: "/proc/self/exe".into(),
-            arguments: vec!["--nvml-helper".to_owned()],
+            arguments,
         }
     }
 }

@@ -8,13 +8,14 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::ProcessUtilizationSample;
 use nvml_wrapper::{Device, Nvml};
+use partage_protocol::driver_place;
 use serde::{Deserialize, Serialize};
 
 use super::gpu::{DeviceFacts, Driver, GpuProcess, Sample};
@@ -46,23 +47,17 @@ pub enum Answer {
     Lost(String),
 }
 
-/// The library: a simulated machine's own, else what the loader finds, else where distributions without it in the
-/// loader's path keep it.
-fn library_paths() -> Vec<PathBuf> {
-    if let Some(machine) = std::env::var_os("PARTAGE_SIM_DIR") {
-        return vec![PathBuf::from(machine).join("lib/libnvidia-ml.so.1")];
-    }
-    [
-        "libnvidia-ml.so.1",
-        "/run/opengl-driver/lib/libnvidia-ml.so.1",
-        "/usr/lib/wsl/lib/libnvidia-ml.so.1",
-    ]
-    .map(PathBuf::from)
-    .to_vec()
+/// The library, wherever it may be; `driver_file` says where a command found it.
+fn library_paths(driver_file: Option<&Path>) -> Vec<PathBuf> {
+    let found = driver_file
+        .and_then(|file| std::fs::read(file).ok())
+        .and_then(|bytes| driver_place::read(&bytes));
+    let machine = std::env::var_os("PARTAGE_SIM_DIR");
+    driver_place::candidates(driver_place::NVML, machine.as_deref(), found.as_deref())
 }
 
 /// Serves requests on descriptor 0 until its other end closes.
-pub fn serve() {
+pub fn serve(driver_file: Option<&Path>) {
     // The broker may die without closing anything while a driver call hangs here.
     let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL);
     // SAFETY: descriptor 0 is the socket that the broker gave this process as its standard input; std's own handle for
@@ -79,7 +74,7 @@ pub fn serve() {
             return;
         };
         let answer = match ask {
-            Ask::Open => open(&mut devices),
+            Ask::Open => open(driver_file, &mut devices),
             Ask::Sample(place) => match devices.get(place).map(sample) {
                 Some(Ok(sample)) => Answer::Sample(sample),
                 Some(Err(error)) => Answer::Lost(error.to_string()),
@@ -96,9 +91,9 @@ pub fn serve() {
     }
 }
 
-fn open(devices: &mut Vec<Device<'static>>) -> Answer {
+fn open(driver_file: Option<&Path>, devices: &mut Vec<Device<'static>>) -> Answer {
     let mut missing = None;
-    for path in library_paths() {
+    for path in library_paths(driver_file) {
         match Nvml::builder().lib_path(path.as_os_str()).init() {
             Ok(nvml) => {
                 // One per process, for the process's life: handles into it live as long.

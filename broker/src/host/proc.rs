@@ -18,7 +18,9 @@ pub struct Stat {
     pub parent: u32,
     /// It has ended, or is ending.
     pub is_exiting: bool,
-    /// Where its program's code and stack begin; `exec` changes both (0 where we may not look).
+    /// A signal stopped it.
+    pub is_stopped: bool,
+    /// Where its program's code and stack begin; `exec` changes both. Zeros where we may not look.
     pub image: (u64, u64),
     /// Device number of its controlling terminal, 0 without one.
     pub terminal: u64,
@@ -150,9 +152,15 @@ fn parse_stat(pid: u32, text: &str) -> Option<Stat> {
         id: Process { pid, start: field(22)? },
         parent: u32::try_from(field(4)?).ok()?,
         is_exiting: matches!(state, b'Z' | b'X') || field(9)? & PF_EXITING != 0,
-        image: (field(26).unwrap_or(0), field(28).unwrap_or(0)),
+        is_stopped: state == b'T',
+        image: image(field(26).unwrap_or(0), field(28).unwrap_or(0)),
         terminal: field(7).unwrap_or(0),
     })
+}
+
+/// A reader without rights is shown code at 1 and a stack at 0 (`do_task_stat` in Linux's `fs/proc/array.c`).
+fn image(code: u64, stack: u64) -> (u64, u64) {
+    if stack == 0 { (0, 0) } else { (code, stack) }
 }
 
 fn parse_cgroup(text: &str) -> Option<String> {
@@ -192,6 +200,12 @@ mod tests {
         assert_eq!((stat.parent, stat.id.start, stat.is_exiting), (3, 1234, false));
         assert_eq!(stat.image, (11, 13));
         assert!(parse_stat(7, "7 (cut").is_none());
+    }
+
+    #[test]
+    fn an_image_that_we_may_not_see_is_no_image() {
+        let hidden = "7 (a) S 3 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 1234 0 0 0 1 1 0 0 0";
+        assert_eq!(parse_stat(7, hidden).expect("parsed").image, (0, 0));
     }
 
     #[test]

@@ -94,6 +94,8 @@ struct Look {
     busy: usize,
     /// The scheduler knows that what it sees is a measure.
     is_measured: bool,
+    /// How many times its clients were told to leave marks.
+    stretch: u32,
 }
 
 impl<K: Kernel> Keeper<K> {
@@ -158,6 +160,23 @@ impl<K: Kernel> Keeper<K> {
                 }
                 let (busy, felt) = (strangers == Strangers::Crowding, strangers != Strangers::Quiet);
                 self.step(now, Event::Unmanaged { device, busy, felt });
+            }
+            Message::Correct {
+                device,
+                charges,
+                over_ns,
+            } => {
+                let device = self.key(device);
+                for (job, ns) in charges {
+                    let job = JobKey(job.0);
+                    let correction = Event::Corrected {
+                        device,
+                        job,
+                        ns,
+                        over_ns,
+                    };
+                    self.step(now, correction);
+                }
             }
         }
     }
@@ -334,6 +353,7 @@ impl<K: Kernel> Keeper<K> {
             has_strangers: false,
             busy: 0,
             is_measured: false,
+            stretch: 0,
         })
     }
 
@@ -355,6 +375,7 @@ impl<K: Kernel> Keeper<K> {
         }
         let is_new = flags & !look.flags & MEASURED != 0;
         look.flags = flags;
+        look.stretch = look.stretch.wrapping_add(u32::from(is_new));
         for client in self.clients.keys() {
             self.tell_flags(*client, device);
         }
@@ -540,6 +561,8 @@ impl<K: Kernel> Keeper<K> {
             got_1s_ppm: view.got_ppm_1s,
             got_60s_ppm: view.got_ppm_60s,
             used_ns: view.used_ns,
+            corrected_ns: view.corrected_ns,
+            stretch: self.looks.get(&view.device).map_or(0, |look| look.stretch),
             waited_ns: view.waited_ns,
             state: match view.state {
                 JobState::Open => TimeState::Open,

@@ -69,3 +69,21 @@ impl Kernel for Linux {
         spent.map_or(0, |spent| u64::try_from(spent.num_nanoseconds()).unwrap_or(0))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::refuse_call;
+
+    /// Were it answered without asking, a launch could pass a closed gate unseen: no result of any program would tell.
+    #[test]
+    fn a_barrier_is_the_kernels_and_no_barrier_is_said_to_be_none() {
+        let thread = std::thread::spawn(|| {
+            let kernel = Linux::new();
+            assert!(kernel.heavy_barrier(), "this kernel has no membarrier");
+            refuse_call(libc::SYS_membarrier, GLOBAL_EXPEDITED as u32);
+            assert!(!kernel.heavy_barrier(), "nobody asked the kernel");
+        });
+        assert!(thread.join().is_ok());
+    }
+}

@@ -79,7 +79,8 @@ fn a_client_that_hides_an_allocation_from_the_start_is_charged_for_it() {
     // Never at rest, as it says, and nothing charged.
     assert_eq!(liar.call("lie 0 1 started"), "ok");
     assert_eq!(liar.call(&format!("hold 0 {}", 5 * GIB)), "true");
-    within(Duration::from_secs(8), "charged all the same", || {
+    // After five seconds in which it never rested, and whatever a busy machine takes beyond that.
+    within(Duration::from_secs(30), "charged all the same", || {
         rig.job(&job).devices[0].used_bytes == 5 * GIB
     });
     assert!(notes(&rig.job(&job)).contains("unaudited"), "{}", notes(&rig.job(&job)));
@@ -138,7 +139,10 @@ fn a_gpu_process_of_no_job_is_listed_bars_its_device_or_is_killed() {
             continue;
         }
         events.wait_for("unmanaged");
-        let Reply::Ps { unmanaged, .. } = rig.ask(&Request::Ps { all: false }) else {
+        let Reply::Ps { unmanaged, .. } = rig.ask(&Request::Ps {
+            all: false,
+            after: None,
+        }) else {
             panic!("ps")
         };
         let [view] = unmanaged.as_slice() else {

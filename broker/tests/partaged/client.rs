@@ -39,7 +39,7 @@ impl ClientProcess {
     }
 
     pub fn start_as(rig: &Rig, uid: Option<u32>) -> Self {
-        let mut command = own_program("client::client_process", uid);
+        let mut command = own_program("client::client_process", uid.map(|uid| (rig, uid)));
         Self::spawn(command.env("TEST_SOCKET", rig.client_socket()), rig)
     }
 

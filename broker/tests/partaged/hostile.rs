@@ -4,6 +4,7 @@
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
+use partage_broker::host::pidfd::PidFd;
 use partage_protocol::admin::{Reply, Request};
 use partage_protocol::message::{Ask, ENVIRONMENT_BYTES, Hello, ToClient};
 use partage_protocol::units::GIB;
@@ -12,7 +13,7 @@ use zerocopy::IntoBytes;
 use crate::client::ClientProcess;
 use crate::rig::{PATIENCE, Rig, Wire};
 
-fn hello() -> Hello {
+pub fn hello() -> Hello {
     Hello {
         header: Hello::header(0),
         token: [0; 32],
@@ -136,6 +137,79 @@ fn strange_descriptors_are_refused_and_none_stays_open() {
     }
 }
 
+/// Sends a packet twice (the second waits behind the first) with `count` connections to `listener` whose last close takes
+/// an hour: what they have to send is not taken, and they are told to wait for that.
+///
+/// In a table of descriptors of its own: a process that another test starts meanwhile would have them too, and close
+/// them last.
+fn send_with_lingering(rig: &Rig, listener: &std::net::TcpListener, packet: &[u8], count: usize) {
+    let address = listener.local_addr().expect("bound");
+    let lingering = || {
+        let mut stream = std::net::TcpStream::connect(address).expect("connected");
+        let linger = libc::linger {
+            l_onoff: 1,
+            l_linger: 3600,
+        };
+        nix::sys::socket::setsockopt(&stream, nix::sys::socket::sockopt::Linger, &linger).expect("told");
+        stream.set_nonblocking(true).expect("told");
+        while std::io::Write::write(&mut stream, &[0; 65536]).is_ok() {}
+        OwnedFd::from(stream)
+    };
+    let send = || {
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_FILES).expect("a table of its own");
+        let wire = Wire::connect(&rig.client_socket()).expect("connected");
+        let held: Vec<OwnedFd> = (0..count).map(|_| lingering()).collect();
+        let fds: Vec<&OwnedFd> = held.iter().collect();
+        for _ in 0..2 {
+            wire.send(packet, &fds).expect("sent");
+        }
+    };
+    std::thread::scope(|scope| scope.spawn(send).join().expect("sent"));
+}
+
+#[test]
+fn a_descriptor_that_takes_an_hour_to_close_makes_nobody_wait() {
+    let mut rig = Rig::new(1, 16 * GIB);
+    let mut client = ClientProcess::start(&rig);
+    client.run_and_attach(r#"{"verb":"run","mem":"8GiB"}"#);
+    let broker = PidFd::open(rig.status().broker.pid).expect("it runs");
+    let mut back = hello();
+    back.client = 12345;
+    let mut command = b"PTGJ\0\0\0\0".to_vec();
+    command.resize(64, b' ');
+    // Garbage; a message out of place; a client that comes back; half a command.
+    let packets = [
+        b"x".to_vec(),
+        hello().as_bytes().to_vec(),
+        back.as_bytes().to_vec(),
+        command,
+    ];
+    // Takes none of them, and is there until the end.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port of the loopback device");
+    for packet in &packets {
+        // Stopped until nobody else has them: whoever closes them last is who waits.
+        broker.signal(libc::SIGSTOP);
+        for count in [1, 2, 3] {
+            send_with_lingering(&rig, &listener, packet, count);
+        }
+        broker.signal(libc::SIGCONT);
+        // Each answer is awaited for much less than an hour.
+        rig.status();
+    }
+    // A kernel that can refuses them at the administrators' socket.
+    let wire = Wire::connect(&rig.socket_dir().join("admin.sock")).expect("connected");
+    let file = OwnedFd::from(std::fs::File::open("/dev/null").expect("there"));
+    if let Err(error) = wire.send(b"x", &[&file]) {
+        assert_eq!(error, nix::Error::EPERM);
+    }
+    drop((file, wire));
+    assert_eq!(client.call(&format!("reserve 0 {GIB}")), "ok");
+    assert!(matches!(rig.ask(&Request::StopBroker), Reply::Done { .. }));
+    rig.wait_for_exit();
+    rig.start();
+    rig.status();
+}
+
 #[test]
 fn ten_thousand_silent_connections_do_not_keep_anyone_out() {
     partage_broker::server::raise_descriptor_limit();
@@ -169,7 +243,10 @@ fn a_command_that_never_reads_does_not_stop_the_others() {
         })
         .collect();
     for _ in 0..200 {
-        assert!(matches!(rig.ask(&Request::Ps { all: true }), Reply::Ps { .. }));
+        assert!(matches!(
+            rig.ask(&Request::Ps { all: true, after: None }),
+            Reply::Ps { .. }
+        ));
     }
     drop(deaf);
     let mut client = ClientProcess::start(&rig);

@@ -142,6 +142,7 @@ fn a_limit_changes_live() {
     let job = client.run_and_attach(r#"{"verb":"run","mem":"4GiB"}"#);
     let set = |mem: &str| {
         rig.ask(&Request::Set {
+            name: None,
             target: job.clone(),
             mem: Some(mem.to_owned()),
             mem_request: None,
@@ -188,7 +189,10 @@ fn a_process_outside_any_job_is_listed_and_counted() {
     // The broker looks before it admits.
     let reply = client.run(r#"{"verb":"run","mem":"50%"}"#);
     assert_eq!(error_code(&reply), ErrorCode::NoRoom);
-    let Reply::Ps { unmanaged, .. } = rig.ask(&Request::Ps { all: false }) else {
+    let Reply::Ps { unmanaged, .. } = rig.ask(&Request::Ps {
+        all: false,
+        after: None,
+    }) else {
         panic!("no ps");
     };
     assert_eq!(unmanaged[0].pid, stranger.pid());

@@ -79,6 +79,7 @@ impl Rig {
     }
 
     fn without_broker(managed: bool) -> Self {
+        partage_machine::signals::pass_none_on();
         Self {
             folder: Scratch::new("rig"),
             machine: None,
@@ -143,14 +144,42 @@ impl Rig {
         command
     }
 
+    /// A machine whose broker is still to be started.
+    pub fn stopped(devices: usize, bytes: u64) -> Self {
+        let mut rig = Self::without_broker(false);
+        rig.install(devices, bytes);
+        rig
+    }
+
+    /// Starts a broker from a shell's script, which gets program and arguments, and waits until it answers.
+    pub fn start_in_shell(&mut self, script: &str) {
+        let direct = self.command();
+        let mut shell = Command::new("bash");
+        shell
+            .args(["-c", script])
+            .arg(direct.get_program())
+            .args(direct.get_args());
+        for (name, value) in direct.get_envs() {
+            shell.env(name, value.unwrap_or_default());
+        }
+        shell.stdin(Stdio::null()).stdout(Stdio::null());
+        self.wait_for(shell);
+    }
+
     /// Starts a broker and waits until it answers.
     pub fn start(&mut self) {
         self.start_with(&[]);
     }
 
     pub fn start_with(&mut self, arguments: &[&str]) {
+        let mut command = self.command();
+        command.args(arguments);
+        self.wait_for(command);
+    }
+
+    fn wait_for(&mut self, mut command: Command) {
         assert!(self.broker.is_none());
-        self.broker = Some(self.command().args(arguments).spawn().expect("partaged starts"));
+        self.broker = Some(command.spawn().expect("partaged starts"));
         let deadline = Instant::now() + PATIENCE;
         // A killed broker's socket still takes connections while a helper that it was starting has not called exec.
         while !self.answers() {
@@ -347,11 +376,22 @@ impl Wire {
     }
 }
 
-/// The program that this test binary is, as another process; `uid` to be somebody else.
-pub fn own_program(test: &str, uid: Option<u32>) -> Command {
-    let mut command = Command::new(std::env::current_exe().expect("the kernel knows this program"));
+/// The program that this test binary is, as another process; as `somebody` else. That one is given a copy in the rig's
+/// folder: the build may lie below a home folder that is shut to others.
+pub fn own_program(test: &str, somebody: Option<(&Rig, u32)>) -> Command {
+    let mut program = std::env::current_exe().expect("the kernel knows this program");
+    if let Some((rig, _)) = somebody {
+        let copy = rig.folder.path().join("own-program");
+        if !copy.exists() {
+            // By way of a child: what is open for writing here could not be executed while another thread starts something.
+            let status = Command::new("/bin/cp").arg(&program).arg(&copy).status();
+            assert!(status.is_ok_and(|status| status.success()), "copied");
+        }
+        program = copy;
+    }
+    let mut command = Command::new(program);
     command.args(["--exact", test, "--ignored", "--nocapture", "--quiet"]);
-    if let Some(uid) = uid {
+    if let Some((_, uid)) = somebody {
         command.uid(uid).gid(uid);
     }
     command

@@ -16,6 +16,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::{AccessFlags, ForkResult, access, fork, pipe2};
+use partage_protocol::driver_place;
 
 use super::check::Check;
 use crate::judge::verdict::is_member_of;
@@ -93,13 +94,19 @@ fn in_child(name: &'static str, ask: fn() -> Result<String, (String, String)>) -
     }
 }
 
+/// Opens a library where the broker would; the first failure explains itself best.
 fn open(name: &str) -> Result<Library, libloading::Error> {
-    let path = match std::env::var_os("PARTAGE_SIM_DIR") {
-        Some(dir) => PathBuf::from(dir).join("lib").join(name),
-        None => PathBuf::from(name),
-    };
-    // SAFETY: loading runs the vendor's constructors, in a child made for that.
-    unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }
+    let machine = std::env::var_os("PARTAGE_SIM_DIR");
+    let folder = crate::launch_broker::driver_folder();
+    let mut failed = None;
+    for path in driver_place::candidates(name, machine.as_deref(), folder.as_deref()) {
+        // SAFETY: loading runs the vendor's constructors, in a child made for that.
+        match unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) } {
+            Ok(library) => return Ok(library),
+            Err(error) => failed = failed.or(Some(error)),
+        }
+    }
+    Err(failed.unwrap_or(libloading::Error::DlOpenUnknown))
 }
 
 /// The loader's own words.
@@ -110,7 +117,7 @@ fn reason(error: &libloading::Error) -> String {
 const NO_DRIVER: &str = "install the NVIDIA driver, or try: partage sim -- partage run ...";
 
 fn ask_nvml() -> Result<String, (String, String)> {
-    let library = open("libnvidia-ml.so.1").map_err(|error| {
+    let library = open(driver_place::NVML).map_err(|error| {
         (
             format!("libnvidia-ml.so.1 does not load: {}", reason(&error)),
             NO_DRIVER.to_owned(),
@@ -181,7 +188,7 @@ fn ask_cuda() -> Result<String, (String, String)> {
             fix.to_owned(),
         )
     };
-    let library = open("libcuda.so.1").map_err(missing)?;
+    let library = open(driver_place::CUDA).map_err(missing)?;
     // SAFETY: the type is that of cuda.h since CUDA 2.2.
     let version = unsafe { library.get::<unsafe extern "C" fn(*mut c_int) -> c_int>(b"cuDriverGetVersion\0") };
     let version = version.map_err(missing)?;

@@ -3,26 +3,24 @@
 
 use std::env;
 
-use partage_protocol::admin::StatusView;
+use partage_protocol::admin::{DeviceView, StatusView};
 use partage_protocol::aliases::{Family, Variable, asked};
 use partage_protocol::size::format_bytes;
 
 use super::check::Check;
-use crate::place::Place;
 use crate::run_settings::aliases_here;
-use crate::status;
 
 /// Variables and promises. Without a broker the defaults hold: every variable counts, nothing is overcommitted.
-pub fn checks(place: &Place) -> Vec<Check> {
-    let status = status::ask(place).ok();
-    let off = status.as_ref().map(|status| status.broker.aliases_off.clone());
+pub fn checks(status: Option<&StatusView>) -> Vec<Check> {
+    let off = status.map(|status| status.broker.aliases_off.clone());
     let is_set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
     let own = ["PARTAGE_MEM", "PARTAGE_MEM_REQUEST"]
         .into_iter()
         .find(|name| is_set(name));
     let mut checks = vec![aliases(&aliases_here(), own, &off.unwrap_or_default())];
-    checks.extend(status.iter().map(promises));
-    checks.extend(status.iter().map(audit));
+    checks.extend(status.map(promises));
+    checks.extend(status.map(unmanaged));
+    checks.extend(status.map(audit));
     checks
 }
 
@@ -93,6 +91,32 @@ fn promises(status: &StatusView) -> Check {
     }
 }
 
+/// Processes of no job: what they use is nobody's to share out, and other promises would change nothing about it.
+fn unmanaged(status: &StatusView) -> Check {
+    const NAME: &str = "unmanaged";
+    let bytes = |device: &DeviceView| {
+        let is_some = device.unmanaged_bytes > 0;
+        is_some.then(|| {
+            format!(
+                "processes of no job use {} of GPU {}",
+                format_bytes(device.unmanaged_bytes),
+                device.index
+            )
+        })
+    };
+    let of_time = status
+        .devices
+        .iter()
+        .flat_map(|device| device.unmanaged_notes.iter().cloned());
+    let found: Vec<String> = status.devices.iter().filter_map(bytes).chain(of_time).collect();
+    if found.is_empty() {
+        return Check::ok(NAME, "every GPU process belongs to a job");
+    }
+    let fix = "start them with `partage run`, or end them (`partage ps` names them); a rule for such processes: [audit] \
+               unmanaged";
+    Check::warn(NAME, found.join("; "), fix)
+}
+
 fn audit(status: &StatusView) -> Check {
     let rules = &status.broker.audit;
     let text = format!(
@@ -106,8 +130,84 @@ fn audit(status: &StatusView) -> Check {
 
 #[cfg(test)]
 mod tests {
+    use partage_protocol::admin::{AuditView, BrokerView, DeniedView};
+
     use super::super::check::State;
     use super::*;
+
+    /// A machine of one device, of which processes of no job use so much.
+    fn machine(unmanaged_bytes: u64, notes: &[&str], unmanaged_notes: &[&str]) -> StatusView {
+        let texts = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+        StatusView {
+            broker: BrokerView {
+                pid: 1,
+                version: String::new(),
+                kind: "private".to_owned(),
+                socket_dir: String::new(),
+                driver: "ok".to_owned(),
+                jobs: 0,
+                clients: 0,
+                uptime_ns: 0,
+                overcommit_percent: 100,
+                compute_overcommit_percent: 100,
+                max_class: "realtime".to_owned(),
+                aliases_off: Vec::new(),
+                audit: AuditView::default(),
+                notes: Vec::new(),
+            },
+            devices: vec![DeviceView {
+                index: 3,
+                uuid: "GPU-1".to_owned(),
+                model: "NVIDIA H200".to_owned(),
+                state: "ok".to_owned(),
+                total_bytes: 16 << 30,
+                usable_bytes: 16 << 30,
+                committed_bytes: unmanaged_bytes,
+                used_bytes: unmanaged_bytes,
+                unmanaged_bytes,
+                jobs: Vec::new(),
+                promised_bytes: 0,
+                denied: DeniedView::default(),
+                notes: texts(notes),
+                unmanaged_notes: texts(unmanaged_notes),
+                promised_time: 0.0,
+                regime: None,
+                unmanaged_time: None,
+            }],
+            queue: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn processes_of_no_job_have_a_cure_of_their_own_and_not_that_of_promises() {
+        let busy = "pid 7 uses 40 % of the time of GPU 3";
+        for (status, told) in [
+            (
+                machine(5 << 30, &[], &[]),
+                "processes of no job use 5 GiB of GPU 3".to_owned(),
+            ),
+            (machine(0, &[], &[busy]), busy.to_owned()),
+            (
+                machine(5 << 30, &[], &[busy]),
+                format!("processes of no job use 5 GiB of GPU 3; {busy}"),
+            ),
+        ] {
+            let check = unmanaged(&status);
+            assert_eq!((check.state, check.text), (State::Warn, told));
+            let fix = check.fix.unwrap_or_default();
+            assert!(
+                fix.contains("`partage run`") && fix.contains("[audit] unmanaged"),
+                "{fix}"
+            );
+            assert!(!fix.contains("mem-request") && !fix.contains("overcommit"), "{fix}");
+            assert_eq!(promises(&status).state, State::Ok, "no promise is short of anything");
+        }
+        let status = machine(0, &["GPU 3 has promised more than it has"], &[]);
+        assert_eq!(unmanaged(&status).state, State::Ok);
+        let check = promises(&status);
+        assert_eq!(check.state, State::Warn);
+        assert!(check.fix.unwrap_or_default().contains("mem-request"), "{}", check.text);
+    }
 
     fn found(texts: &[(&str, &str)]) -> Vec<(String, String)> {
         texts

@@ -8,20 +8,28 @@ use std::os::fd::AsRawFd;
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use nix::sys::utsname::uname;
+use partage_protocol::admin::StatusView;
 
 use super::check::Check;
 use super::library::glibc_version;
-use crate::failure::Kind;
+use crate::failure::{Kind, Outcome};
 use crate::judge::find::find;
 use crate::place::{Place, Rule};
-use crate::status;
+use crate::variables;
 
 /// `SO_PEERPIDFD` (Linux 6.5), which libc crates of this age may lack.
 const SO_PEERPIDFD: libc::c_int = 77;
 
 /// Everything that is not driver or library.
-pub fn checks(place: &Place) -> Vec<Check> {
-    vec![socket_dir(place), broker(place), kernel(), libc_note(), path()]
+pub fn checks(place: &Place, status: &Outcome<StatusView>) -> Vec<Check> {
+    vec![
+        socket_dir(place),
+        broker(place, status),
+        kernel(),
+        libc_note(),
+        path(),
+        variables(),
+    ]
 }
 
 fn socket_dir(place: &Place) -> Check {
@@ -46,9 +54,9 @@ fn socket_dir(place: &Place) -> Check {
     }
 }
 
-fn broker(place: &Place) -> Check {
+fn broker(place: &Place, status: &Outcome<StatusView>) -> Check {
     const NAME: &str = "broker";
-    match status::ask(place) {
+    match status {
         Ok(status) => {
             let broker = &status.broker;
             let text = format!(
@@ -67,6 +75,10 @@ fn broker(place: &Place) -> Check {
                 let text = format!("{text}; this is {own}");
                 return Check::warn(NAME, text, "they work together; to change it: partage broker stop");
             }
+            if !broker.notes.is_empty() {
+                let fix = "partage broker stop, then start it from a shell without them: partage broker start";
+                return Check::warn(NAME, format!("{text}; {}", broker.notes.join("; ")), fix);
+            }
             if broker.kind == "private" {
                 return Check::ok(NAME, format!("{text}; promises hold among your own jobs only"));
             }
@@ -75,7 +87,7 @@ fn broker(place: &Place) -> Check {
         Err(failure) if failure.kind == Kind::NoBroker && place.rule == Rule::Private => {
             Check::ok(NAME, "none runs; the next `partage run` starts one")
         }
-        Err(failure) => Check::fail(NAME, failure.message, failure.hint.unwrap_or_default()),
+        Err(failure) => Check::fail(NAME, failure.message.clone(), failure.hint.clone().unwrap_or_default()),
     }
 }
 
@@ -156,6 +168,14 @@ fn has_peer_pidfd() -> bool {
         return true;
     }
     false
+}
+
+fn variables() -> Check {
+    const NAME: &str = "variables";
+    match variables::unknown() {
+        unknown if unknown.is_empty() => Check::ok(NAME, "every PARTAGE_* variable is one that Partage reads"),
+        unknown => Check::warn(NAME, unknown.join("; "), "correct or unset it (docs/cli.md lists them)"),
+    }
 }
 
 fn libc_note() -> Check {

@@ -5,16 +5,13 @@ use partage_protocol::admin::StatusView;
 use partage_protocol::time_aliases::{TimeVariable, asked};
 
 use super::check::Check;
-use crate::place::Place;
 use crate::run_settings::aliases_here;
-use crate::status;
 
 /// Variables and rules. Without a broker the defaults hold: every variable counts.
-pub fn checks(place: &Place) -> Vec<Check> {
-    let status = status::ask(place).ok();
-    let off = status.as_ref().map(|status| status.broker.aliases_off.clone());
+pub fn checks(status: Option<&StatusView>) -> Vec<Check> {
+    let off = status.map(|status| status.broker.aliases_off.clone());
     let mut checks = vec![aliases(&aliases_here(), &off.unwrap_or_default())];
-    checks.extend(status.iter().map(rules));
+    checks.extend(status.map(rules));
     checks
 }
 

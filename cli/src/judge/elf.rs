@@ -14,6 +14,7 @@ const MOST: usize = 4 << 20;
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
 const PT_INTERP: u32 = 3;
+const DT_NEEDED: u64 = 1;
 const DT_STRTAB: u64 = 5;
 const DT_STRSZ: u64 = 10;
 const DT_VERNEED: u64 = 0x6fff_fffe;
@@ -92,34 +93,76 @@ fn glibc_version(name: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.ok()?, numbers.next().and_then(Result::ok).unwrap_or(0)))
 }
 
-/// Walks `.gnu.version_r` by way of the dynamic section (section headers may be stripped).
-fn versions_needed(file: &File, head: &[u8]) -> Vec<String> {
-    let segments = segments(file, head);
-    let offset_of = |address: u64| {
+/// The libraries that a program names as needed, by soname; none when the file cannot be read.
+pub fn libraries_needed(path: &Path) -> Vec<String> {
+    let read = || {
+        let file = File::open(path).ok()?;
+        let mut head = Vec::new();
+        (&file).take(64).read_to_end(&mut head).ok()?;
+        let dynamic = Dynamic::read(&file, &head)?;
+        let names = dynamic.entries().filter(|(tag, _)| *tag == DT_NEEDED);
+        Some(names.filter_map(|(_, at)| dynamic.name(at)).collect())
+    };
+    read().unwrap_or_default()
+}
+
+/// The dynamic section of a file: what its loader reads (section headers may be stripped).
+struct Dynamic {
+    segments: Vec<Segment>,
+    section: Vec<u8>,
+    strings: Vec<u8>,
+}
+
+impl Dynamic {
+    fn read(file: &File, head: &[u8]) -> Option<Self> {
+        let segments = segments(file, head);
+        let place = segments.iter().find(|s| s.kind == PT_DYNAMIC)?;
+        let section = read_at(file, place.offset, place.size)?;
+        let mut dynamic = Self {
+            segments,
+            section,
+            strings: Vec::new(),
+        };
+        let at = dynamic.offset_of(dynamic.value(DT_STRTAB)?)?;
+        dynamic.strings = read_at(file, at, dynamic.value(DT_STRSZ)?)?;
+        Some(dynamic)
+    }
+
+    /// Tag and value of each entry.
+    fn entries(&self) -> impl Iterator<Item = (u64, u64)> {
+        let pairs = self.section.chunks_exact(16);
+        pairs.filter_map(|entry| Some((u64_at(entry, 0)?, u64_at(entry, 8)?)))
+    }
+
+    fn value(&self, tag: u64) -> Option<u64> {
+        self.entries().find(|(other, _)| *other == tag).map(|(_, value)| value)
+    }
+
+    /// Where in the file an address is.
+    fn offset_of(&self, address: u64) -> Option<u64> {
         let inside = |s: &&Segment| s.kind == PT_LOAD && (s.address..s.address + s.size).contains(&address);
-        segments.iter().find(inside).map(|s| s.offset + (address - s.address))
-    };
-    let Some(dynamic) = segments.iter().find(|s| s.kind == PT_DYNAMIC) else {
+        let segment = self.segments.iter().find(inside)?;
+        Some(segment.offset + (address - segment.address))
+    }
+
+    fn name(&self, at: u64) -> Option<String> {
+        let rest = self.strings.get(usize::try_from(at).ok()?..)?;
+        let name = rest.split(|&b| b == 0).next()?;
+        Some(String::from_utf8_lossy(name).into_owned())
+    }
+}
+
+/// Walks `.gnu.version_r` by way of the dynamic section.
+fn versions_needed(file: &File, head: &[u8]) -> Vec<String> {
+    let Some(dynamic) = Dynamic::read(file, head) else {
         return Vec::new();
     };
-    let Some(entries) = read_at(file, dynamic.offset, dynamic.size) else {
-        return Vec::new();
-    };
-    let value = |tag: u64| {
-        entries
-            .chunks_exact(16)
-            .find(|e| u64_at(e, 0) == Some(tag))
-            .and_then(|e| u64_at(e, 8))
-    };
-    let strings = value(DT_STRTAB)
-        .and_then(offset_of)
-        .and_then(|at| read_at(file, at, value(DT_STRSZ)?));
-    let (Some(strings), Some(mut need)) = (strings, value(DT_VERNEED).and_then(offset_of)) else {
+    let Some(mut need) = dynamic.value(DT_VERNEED).and_then(|at| dynamic.offset_of(at)) else {
         return Vec::new();
     };
     let mut names = Vec::new();
     // Elf64_Verneed: u16 version, u16 count, u32 file, u32 aux, u32 next.
-    for _ in 0..value(DT_VERNEEDNUM).unwrap_or(0).min(64) {
+    for _ in 0..dynamic.value(DT_VERNEEDNUM).unwrap_or(0).min(64) {
         let Some(record) = read_at(file, need, 16) else { break };
         let (Some(count), Some(first), Some(next)) = (u16_at(&record, 2), u32_at(&record, 8), u32_at(&record, 12))
         else {
@@ -129,10 +172,7 @@ fn versions_needed(file: &File, head: &[u8]) -> Vec<String> {
         // Elf64_Vernaux: u32 hash, u16 flags, u16 other, u32 name, u32 next.
         for _ in 0..count {
             let Some(entry) = read_at(file, aux, 16) else { break };
-            let name = u32_at(&entry, 8).and_then(|at| strings.get(at as usize..));
-            if let Some(name) = name.and_then(|rest| rest.split(|&b| b == 0).next()) {
-                names.push(String::from_utf8_lossy(name).into_owned());
-            }
+            names.extend(u32_at(&entry, 8).and_then(|at| dynamic.name(at.into())));
             aux += u64::from(u32_at(&entry, 12).unwrap_or(0));
         }
         if next == 0 {

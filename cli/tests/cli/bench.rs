@@ -16,6 +16,7 @@ pub struct Bench {
 impl Bench {
     /// Makes the folder with stand-ins for library and broker.
     pub fn new() -> Self {
+        partage_machine::signals::pass_none_on();
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("pc{}-{number}", std::process::id()));

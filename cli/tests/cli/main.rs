@@ -4,13 +4,16 @@
 //! - `bench`: a folder for one test, with the program's environment in it.
 //! - `played_broker`: a broker that answers from a script, as a thread or as the program that `run` starts.
 //! - `schema`: a small judge of documents against `docs/json/`.
-//! - `run`, `start`, `tables`, `sim`, `judged`: the tests.
+//! - `run`, `start`, `tables`, `sim`, `judged`, `jobs`, `run_says`, `silence`: the tests.
 
 mod bench;
+mod jobs;
 mod judged;
 mod played_broker;
 mod run;
+mod run_says;
 mod schema;
+mod silence;
 mod sim;
 mod start;
 mod tables;

@@ -147,6 +147,8 @@ pub fn job(name: &str) -> JobView {
         ended_ns: None,
         terms: TermsView::default(),
         end_reason: None,
+        exit_code: None,
+        unlimited: 0,
     }
 }
 
@@ -185,6 +187,7 @@ pub fn status(socket_dir: &Path) -> StatusView {
                 unmanaged: "deny-new".to_owned(),
                 tolerance_bytes: 64 << 20,
             },
+            notes: vec![],
         },
         devices: vec![DeviceView {
             index: 3,
@@ -200,6 +203,7 @@ pub fn status(socket_dir: &Path) -> StatusView {
             promised_bytes: 8 << 30,
             denied: DeniedView::default(),
             notes: vec![],
+            unmanaged_notes: vec![],
             promised_time: 0.0,
             regime: None,
             unmanaged_time: Some(0.0),

@@ -15,9 +15,12 @@ fn ps_reply() -> Reply {
     second.job = "j43".to_owned();
     second.state = "over limit".to_owned();
     second.notes.clear();
+    let mut evil = unmanaged();
+    evil.command = Some("sh\x1b[2J\u{9b}1m\u{202e}".to_owned());
     Reply::Ps {
         jobs: vec![job("train"), second],
-        unmanaged: vec![unmanaged()],
+        unmanaged: vec![evil],
+        more: false,
     }
 }
 
@@ -29,7 +32,7 @@ fn fits(text: &str) {
 }
 
 #[test]
-fn ps_is_a_table_of_eighty_columns() {
+fn ps_is_a_table_and_a_pipe_gets_it_whole() {
     let bench = Bench::new();
     let requests = play(&bench.socket_dir(), vec![vec![ps_reply()]; 4]);
     let (code, out, err) = result(bench.partage(&["ps"]));
@@ -37,16 +40,15 @@ fn ps_is_a_table_of_eighty_columns() {
     assert_eq!(
         out,
         "\
-JOB  NAME       USER   STATE       GPU  USED   LIMIT  CLIENTS  COMMAND
-j42  train      alice  running     0    3 GiB  8 GiB  1        python train.py …
-                                   1    3 GiB  none
-j43  evil?[2J\u{e9}  alice  over limit  0    3 GiB  8 GiB  1        python train.py …
-                                   1    3 GiB  none
-unmanaged: pid 77 of carol uses 5 GiB on GPU 1 and 48 % of its time
+JOB  NAME       USER   STATE       GPU   USED  LIMIT  CLIENTS  COMMAND
+j42  train      alice  running       0  3 GiB  8 GiB        1  python train.py --data 'a very long path/that does not end/soon enough'
+                                     1  3 GiB   none
+j43  evil?[2J\u{e9}  alice  over limit    0  3 GiB  8 GiB        1  python train.py --data 'a very long path/that does not end/soon enough'
+                                     1  3 GiB   none
+unmanaged: pid 77 (sh?[2J?1m?) of carol uses 5 GiB on GPU 1 and 48 % of its time
 j42: pid 4130 uses a GPU without the limit
 "
     );
-    fits(&out);
     let mut ascii = bench.partage(&["ps", "--all", "--color", "always"]);
     ascii.env("LC_ALL", "C");
     let (_, out, _) = result(ascii);
@@ -60,7 +62,16 @@ j42: pid 4130 uses a GPU without the limit
         "JSON keeps what was given"
     );
     let asked: Vec<Request> = requests.try_iter().collect();
-    assert_eq!(asked[..2], [Request::Ps { all: false }, Request::Ps { all: true }]);
+    assert_eq!(
+        asked[..2],
+        [
+            Request::Ps {
+                all: false,
+                after: None
+            },
+            Request::Ps { all: true, after: None }
+        ]
+    );
 }
 
 #[test]
@@ -80,11 +91,11 @@ fn status_shows_devices_queue_and_broker() {
     assert_eq!(code, 0);
     let expected = format!(
         "\
-GPU  MODEL  STATE  USABLE   COMMITTED  USED   UNMANAGED  JOBS
-3    H200   ok     140 GiB  8 GiB      3 GiB  0 B        j42
+GPU  MODEL  STATE   USABLE  COMMITTED   USED  UNMANAGED  JOBS
+  3  H200   ok     140 GiB      8 GiB  3 GiB        0 B  j42
 
 QUEUED  USER  ASKS  WAITED  FOR
-j44     bob   25%   61s     35 GiB asked, 2 GiB free of 140 GiB on GPU 3, held …
+j44     bob    25%     61s  35 GiB asked, 2 GiB free of 140 GiB on GPU 3, held by others
 
 broker 4100 (private), 1 job, 2 clients, up 90s
 at {}, version 0.1.0 (0123456789ab)
@@ -94,7 +105,6 @@ a private broker: promises hold among your own jobs only
         bench.socket_dir().display()
     );
     assert_eq!(out, expected);
-    fits(&out);
     schema::judge("status", &result(bench.partage(&["status", "--json"])).1);
 }
 
@@ -129,6 +139,7 @@ fn get_and_set_show_the_job() {
     assert_eq!(
         asked[2],
         Request::Set {
+            name: None,
             target: "j42".to_owned(),
             mem: Some("2GiB".to_owned()),
             mem_request: None,
@@ -153,6 +164,7 @@ fn set_takes_limit_and_promise() {
     assert_eq!(
         asked[0],
         Request::Set {
+            name: None,
             target: "train".to_owned(),
             mem: Some("8GiB".to_owned()),
             mem_request: Some("25%".to_owned()),
@@ -161,12 +173,15 @@ fn set_takes_limit_and_promise() {
     );
     for (bad, part) in [
         ("mem-request=8", "mem-request: "),
-        ("memory=8GiB", "mem-request=SIZE|PCT, compute=PCT"),
+        ("memory=8GiB", "mem-request=SIZE|PCT|none, compute=PCT|none"),
         ("compute=30", "compute: \"30\" has no unit: did you mean 30%?"),
         ("compute-max=0.5", "compute-max: \"0.5\" has no unit: did you mean 50%?"),
-        ("weight=0", "weight: \"0\" is no weight"),
-        ("priority=urgent", "priority: \"urgent\" is no priority"),
-        ("mem", "mem=8GiB"),
+        ("weight=0", "weight: bad weight \"0\""),
+        (
+            "priority=urgent",
+            "priority: unknown priority \"urgent\" (use low, normal, high or realtime)",
+        ),
+        ("mem", "mem needs a value, e.g. mem=8GiB"),
     ] {
         let (code, _, err) = result(bench.partage(&["set", "train", bad]));
         assert_eq!(code, 2, "{bad}");
@@ -188,7 +203,8 @@ fn timed() -> JobView {
         ..TermsView::default()
     };
     view.devices[0].time = Some(TimeView {
-        asked: 0.5,
+        asked: 0.3,
+        share: 0.5,
         got_1s: 0.4984,
         got_60s: 0.5001,
         used_ns: 62_000_000_000,
@@ -219,6 +235,7 @@ fn ps_has_a_second_table_where_there_is_something_to_say_about_time() {
     let reply = Reply::Ps {
         jobs: vec![timed(), measured, job("plain"), ended],
         unmanaged: Vec::new(),
+        more: false,
     };
     let _requests = play(&bench.socket_dir(), vec![vec![reply]; 2]);
     let (code, out, _) = result(bench.partage(&["ps"]));
@@ -227,14 +244,13 @@ fn ps_has_a_second_table_where_there_is_something_to_say_about_time() {
     assert_eq!(
         table,
         "\
-TIME  GPU  PRIORITY  PROMISE  CAP   ASKED   GOT 1s  60s     WAITED  STATE
-j42   0    high      30 %     50 %  50.0 %  49.8 %  50.0 %  12s     waiting j41
-      1    high      30 %     50 %  -       -       -       -       -
-j43   0    normal    -        -     50.0 %  49.8 %  50.0 %  12s     not draining
+JOB  NAME   GPU  PRIORITY  PROMISE   CAP   SHARE  GOT 1s     60s  WAITED  STATE
+j42  train    0  high         30 %  50 %  50.0 %  49.8 %  50.0 %     12s  waiting j41
+              1  high         30 %  50 %       -       -       -       -  -
+j43  train    0  normal          -     -  50.0 %  49.8 %  50.0 %     12s  not draining
 j42: pid 4130 uses a GPU without the limit
 "
     );
-    fits(&out);
     let document = schema::judge("ps", &result(bench.partage(&["ps", "--json"])).1);
     assert_eq!(document["jobs"][0]["devices"][0]["time"]["got_1s"], 0.4984);
     assert_eq!(document["jobs"][0]["terms"]["cap"], 0.5);
@@ -288,6 +304,7 @@ fn set_takes_terms_of_time() {
     assert_eq!(
         asked[0],
         Request::Set {
+            name: None,
             target: "train".to_owned(),
             mem: said("8GiB"),
             mem_request: None,
@@ -296,6 +313,7 @@ fn set_takes_terms_of_time() {
                 compute_max: said("none"),
                 weight: said("300"),
                 priority: said("high"),
+                time_limit: None,
             },
         }
     );
@@ -322,7 +340,7 @@ fn status_shows_promises_of_time_and_the_regime() {
         out.contains("\ntime on GPU 3: 80 % promised, turns, 12 % used without Partage\n"),
         "{out}"
     );
-    assert!(out.contains("j44     bob   30% time  61s"), "{out}");
+    assert!(out.contains("j44     bob   30% time     61s"), "{out}");
     fits(&out);
     let document = schema::judge("status", &result(bench.partage(&["status", "--json"])).1);
     assert_eq!(document["devices"][0]["promised_time"], 0.8);
@@ -446,13 +464,20 @@ fn events_are_lines() {
     let end = Reply::Done { message: String::new() };
     let script = vec![
         vec![event.clone(), event.clone(), end.clone()],
-        vec![event.clone(), end],
+        vec![event.clone(), end.clone()],
+        vec![event.clone(), event.clone(), end],
+        vec![Reply::Status(status(&bench.socket_dir()))],
         vec![event],
     ];
     let _requests = play(&bench.socket_dir(), script);
     let line = "2026-11-20T22:26:00.123Z denied           j42 pid 4121 9 GiB asked, limit 8 GiB, 3 GiB in use\n";
     assert_eq!(result(bench.partage(&["events"])), (0, line.repeat(2), String::new()));
     schema::judge("event", &result(bench.partage(&["events", "--json"])).1);
+    // What happened before the last ten minutes, years ago, is left out.
+    assert_eq!(
+        result(bench.partage(&["events", "--since", "10m"])),
+        (0, String::new(), String::new())
+    );
     // The broker leaves: the story ends, and that is no error.
     assert_eq!(
         result(bench.partage(&["events", "-f"])),
@@ -464,21 +489,35 @@ fn events_are_lines() {
 fn without_a_broker_the_code_says_so() {
     let bench = Bench::new();
     for arguments in [
-        &["ps"][..],
-        &["status"],
-        &["get", "j1"],
+        &["get", "j1"][..],
         &["why", "j1"],
-        &["ps", "-a"],
         &["stop", "j1"],
         &["set", "j1", "mem=1GiB"],
-        &["events"],
     ] {
         let (code, out, err) = result(bench.partage(arguments));
         assert_eq!((code, out.as_str()), (5, ""), "{arguments:?}");
         assert!(err.starts_with("partage: no broker at "), "{arguments:?}: {err}");
     }
+    // An idle machine is an answer.
+    let none = "no broker runs; the next `partage run` starts one\n";
+    for (arguments, said, complained) in [
+        (&["ps"][..], "no jobs\n".to_owned(), String::new()),
+        (&["ls"], "no jobs\n".to_owned(), String::new()),
+        (&["ps", "-a"], "no jobs\n".to_owned(), String::new()),
+        (
+            &["status"],
+            format!("no GPUs\nthe NVML helper ended\n\n{none}"),
+            String::new(),
+        ),
+        (&["events"], String::new(), format!("partage: no events: {none}")),
+        (&["stop", "--all"], "no jobs\n".to_owned(), String::new()),
+    ] {
+        assert_eq!(result(bench.partage(arguments)), (0, said, complained), "{arguments:?}");
+    }
+    schema::judge("ps", &result(bench.partage(&["ps", "--json"])).1);
+    schema::judge("status", &result(bench.partage(&["status", "--json"])).1);
     let (code, out, _) = result(bench.partage(&["broker", "status", "--json"]));
-    assert_eq!(code, 1);
+    assert_eq!(code, 5);
     schema::judge("broker", &out);
     assert_eq!(result(bench.partage(&["broker", "stop"])).0, 0);
     assert!(!bench.socket_dir().exists(), "looking makes nothing");

@@ -17,6 +17,9 @@
 //! | 7 | `lost:DEVICE` | the device has fallen off the bus: NVML answers GPU_IS_LOST, contexts on it UNKNOWN (999) |
 //! | 8 | `linger` | processes that die keep their device memory and their place in NVML's lists, until the line goes |
 //! | 9 | `stuck:FUNCTION:WHEN` | the call never returns, whatever becomes of the line; driver and NVML functions alike |
+//! | 10 | `inner:FUNCTION` | `cuGetProcAddress` answers with an address that is no export; FUNCTION may be `*` |
+//! | 11 | `version:NUMBER` | the driver says that it is of this CUDA version, as `cuDriverGetVersion` counts |
+//! | 12 | `shows:DEVICES` | the driver ignores `CUDA_VISIBLE_DEVICES` and shows DEVICES: indices and commas, or `*` for all |
 //!
 //! WHEN is `3` (the third time), `3+` (from the third on), `%3` (every third) or `*`; FUNCTION is an exported symbol,
 //! KERNEL a name or `*`.
@@ -65,6 +68,9 @@ enum Kind {
     Lost { device: usize },
     Linger,
     Stuck { function: String },
+    Inner { function: String },
+    Version { cuda: i32 },
+    Shows { devices: Option<String> },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,10 +154,36 @@ impl Faults {
         self.rules().any(|rule| rule.kind == Kind::Lost { device })
     }
 
+    /// The devices that the driver shows whatever the program's environment says: a value as of `CUDA_VISIBLE_DEVICES`,
+    /// or none for all of them. The outer none: the environment counts.
+    pub fn shown(&self) -> Option<Option<String>> {
+        self.recheck();
+        self.rules().find_map(|rule| match &rule.kind {
+            Kind::Shows { devices } => Some(devices.clone()),
+            _ => None,
+        })
+    }
+
     /// Whether dead processes keep what they held.
     pub fn is_lingering(&self) -> bool {
         self.recheck();
         self.rules().any(|rule| rule.kind == Kind::Linger)
+    }
+
+    /// Whether `cuGetProcAddress` hides the export of a function.
+    pub fn is_inner(&self, symbol: &str) -> bool {
+        self.recheck();
+        self.rules()
+            .any(|rule| matches!(&rule.kind, Kind::Inner { function } if function == "*" || function == symbol))
+    }
+
+    /// The CUDA version that the driver claims.
+    pub fn version(&self) -> Option<i32> {
+        self.recheck();
+        self.rules().find_map(|rule| match rule.kind {
+            Kind::Version { cuda } => Some(cuda),
+            _ => None,
+        })
     }
 
     fn rules(&self) -> impl Iterator<Item = &Rule> {
@@ -286,6 +318,24 @@ fn rule(line: &str) -> Result<Rule, String> {
             When::From(1),
         ),
         ["linger"] => (Kind::Linger, When::From(1)),
+        ["inner", function] => (
+            Kind::Inner {
+                function: function.to_owned(),
+            },
+            When::From(1),
+        ),
+        ["version", cuda] => (
+            Kind::Version {
+                cuda: number(cuda, "NUMBER")?,
+            },
+            When::From(1),
+        ),
+        ["shows", devices] if !devices.is_empty() => (
+            Kind::Shows {
+                devices: (devices != "*").then(|| devices.to_owned()),
+            },
+            When::From(1),
+        ),
         ["stuck", function, at] => (
             Kind::Stuck {
                 function: function.to_owned(),
@@ -295,8 +345,9 @@ fn rule(line: &str) -> Result<Rule, String> {
         _ => {
             return Err(
                 "expected oom:FUNCTION:WHEN, code:FUNCTION:WHEN:CODE, slow:FUNCTION:WHEN:MILLISECONDS, \
-                        copy:WHEN:CODE, trap:KERNEL:WHEN:CODE, hang:KERNEL:WHEN, lost:DEVICE, linger or \
-                        stuck:FUNCTION:WHEN"
+                        copy:WHEN:CODE, trap:KERNEL:WHEN:CODE, hang:KERNEL:WHEN, lost:DEVICE, linger, \
+                        stuck:FUNCTION:WHEN, inner:FUNCTION, version:NUMBER or \
+                        shows:DEVICES"
                     .into(),
             );
         }
@@ -386,11 +437,19 @@ mod tests {
             "lost:a",
             "linger:1",
             "stuck:f",
+            "shows:",
             "explode:f:1",
         ] {
             assert!(check(text).is_err(), "{text}");
         }
         check("oom:f:1\n\n# nothing\ncode:f:%2:700;linger;stuck:f:*").expect("readable");
+    }
+
+    #[test]
+    fn a_driver_can_be_made_to_show_what_it_likes() {
+        assert_eq!(faults("linger").shown(), None, "the environment counts");
+        assert_eq!(faults("shows:*").shown(), Some(None), "all");
+        assert_eq!(faults("shows:1,0").shown(), Some(Some("1,0".to_owned())));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! what each of them holds ([`seats`]); device memory itself is one sparse file per process and device ([`backing`]);
 //! when which work runs is decided in the files of the [`timeline`].
 //! Nothing in the folder needs repair after `kill -9`: every word that matters belongs to one process, and whoever
-//! next enters drops the words of processes that are gone.
+//! next enters drops the words of processes that are gone. [`signals`] is for the tests that start such processes.
 
 pub mod backing;
 pub mod entry_counts;
@@ -16,8 +16,9 @@ pub mod profile;
 pub mod ranges;
 pub mod seats;
 pub mod shared;
+pub mod signals;
 pub mod spec;
 pub mod timeline;
 
-pub use machine::{Device, Machine};
-pub use spec::{DeviceSpec, Error, Spec};
+pub use machine::{Device, Machine, id_of};
+pub use spec::{Bounds, DeviceSpec, Error, MachineCode, Spec};

@@ -475,6 +475,13 @@ fn mix(value: u64) -> u64 {
     value ^ value >> 31
 }
 
+/// The id of a machine with a name: its devices have the same UUIDs whenever a machine of that name is made.
+pub fn id_of(name: &str) -> u64 {
+    let id = name.bytes().fold(0, |id, byte| mix(id ^ u64::from(byte)));
+    // As a random one.
+    (id >> 1).max(1)
+}
+
 fn random_id() -> std::io::Result<u64> {
     let mut bytes = [0; 8];
     std::io::Read::read_exact(&mut File::open("/dev/urandom")?, &mut bytes)?;
@@ -485,6 +492,7 @@ fn random_id() -> std::io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec::{Bounds, MachineCode};
 
     struct Folder(PathBuf);
 
@@ -515,6 +523,50 @@ mod tests {
             Machine::create(&folder.0, &Spec::default()),
             Err(Error::Exists { .. })
         ));
+    }
+
+    #[test]
+    fn a_machine_with_a_name_has_the_same_devices_each_time() {
+        let uuids = |name: &str| {
+            let folder = Folder::new(&format!("named-{name}"));
+            let mut spec = Spec::new(2, "h200", Some(1 << 30));
+            spec.id = id_of(name);
+            let made = Machine::create(&folder.0, &spec).expect("made");
+            made.devices().iter().map(Device::uuid_text).collect::<Vec<_>>()
+        };
+        assert_eq!(uuids("default"), uuids("default"));
+        assert_ne!(uuids("default"), uuids("default2"));
+        assert_ne!(id_of("ab"), id_of("ba"));
+        assert!(
+            ["", "a", "default"]
+                .iter()
+                .all(|name| (1..=i64::MAX as u64).contains(&id_of(name)))
+        );
+    }
+
+    #[test]
+    fn how_strict_a_machine_is_stands_in_its_file() {
+        let folder = Folder::new("strict");
+        let mut spec = Spec::new(1, "h200", Some(1 << 30));
+        assert_eq!((spec.machine_code, spec.bounds), (MachineCode::Refuse, Bounds::Exact));
+        (spec.machine_code, spec.bounds) = (MachineCode::NoOp, Bounds::Granule);
+        let made = Machine::create(&folder.0, &spec).expect("made");
+        let text = std::fs::read_to_string(made.folder().join("machine.toml")).expect("it is there");
+        assert!(
+            text.contains("machine_code = \"no-op\"") && text.contains("bounds = \"granule\""),
+            "{text}"
+        );
+        // A file of an older machine says nothing of either.
+        let older: String = text
+            .lines()
+            .filter(|line| !line.contains("\"no-op\"") && !line.contains("\"granule\""))
+            .fold(String::new(), |all, line| all + line + "\n");
+        std::fs::write(folder.0.join("machine.toml"), older).expect("writable");
+        let opened = Machine::open(&folder.0).expect("opened");
+        assert_eq!(
+            (opened.spec().machine_code, opened.spec().bounds),
+            (MachineCode::Refuse, Bounds::Exact)
+        );
     }
 
     #[test]

@@ -63,13 +63,17 @@ pub struct Speed {
 }
 
 /// Constants that NVML reports.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)] // The names carry their units and are NVML's own.
 pub struct Nvml {
     pub power_limit_mw: u32,
     pub power_idle_mw: u32,
     pub temperature_c: u32,
+    pub temperature_shutdown_c: u32,
+    pub temperature_slowdown_c: u32,
+    pub temperature_memory_max_c: u32,
+    pub temperature_gpu_max_c: u32,
     pub graphics_clock_mhz: u32,
     pub memory_clock_mhz: u32,
     pub architecture: u32,
@@ -77,6 +81,8 @@ pub struct Nvml {
     pub pcie_generation: u32,
     pub pcie_width: u32,
     pub cores: u32,
+    pub vbios: String,
+    pub part_number: String,
 }
 
 impl Profile {

@@ -19,9 +19,37 @@ pub struct Spec {
     /// Allow programs to reserve more device memory than the file system could hold. A program that then writes to
     /// all of it dies of SIGBUS.
     pub allow_overcommit: bool,
+    /// What becomes of kernels that come as machine code, which is not executed.
+    #[serde(default)]
+    pub machine_code: MachineCode,
+    /// How exactly kernels are kept within allocations.
+    #[serde(default)]
+    pub bounds: Bounds,
     /// The devices, in PCI order.
     #[serde(rename = "device")]
     pub devices: Vec<DeviceSpec>,
+}
+
+/// What becomes of kernels that come as machine code.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MachineCode {
+    /// Loading them is refused with NO_BINARY_FOR_GPU (209) and a line that says how to get PTX.
+    #[default]
+    Refuse,
+    /// They are loaded and do nothing, in the time that the profile says for their names.
+    NoOp,
+}
+
+/// How exactly kernels are kept within allocations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bounds {
+    /// An access to the first byte behind an allocation is a fault.
+    #[default]
+    Exact,
+    /// As on a device, what lies behind an allocation in its granule of 512 bytes may be touched.
+    Granule,
 }
 
 /// One device of a machine.
@@ -60,6 +88,8 @@ impl Spec {
             id: 0,
             driver: 580,
             allow_overcommit: false,
+            machine_code: MachineCode::default(),
+            bounds: Bounds::default(),
             devices: vec![device; count],
         }
     }

@@ -39,6 +39,13 @@ pub enum ImageError {
     },
     /// PTX that cannot be translated.
     Ptx(ParseError),
+    /// Machine code, which the loader does not take.
+    MachineCode {
+        /// Names of its kernels.
+        kernels: Vec<String>,
+        /// Architecture of the device.
+        arch: u32,
+    },
 }
 
 impl fmt::Display for ImageError {
@@ -58,6 +65,16 @@ impl fmt::Display for ImageError {
                 formatter,
                 "ptxas application ptx input, line 1; fatal : Unsupported .version {}.{}; current version is '{}.{}'",
                 version.0, version.1, newest.0, newest.1
+            ),
+            Self::MachineCode { kernels, arch } => write!(
+                formatter,
+                "{} {} machine code for sm_{arch}, which is not executed here",
+                if kernels.is_empty() {
+                    "the image".to_owned()
+                } else {
+                    kernels.join(", ")
+                },
+                if kernels.len() > 1 { "are" } else { "is" },
             ),
             Self::Ptx(error) => {
                 write!(
@@ -79,6 +96,8 @@ pub struct Loader {
     pub arch: u32,
     /// Newest PTX version, as (major, minor).
     pub newest_ptx: (u32, u32),
+    /// Takes machine code for kernels that do nothing; otherwise refuses it.
+    pub takes_machine_code: bool,
 }
 
 /// An image that has been recognised.
@@ -120,7 +139,14 @@ impl Loader {
     /// Loads one or several images as one module.
     pub fn load(&self, images: &[Image]) -> Result<Module, ImageError> {
         if let [Image::Cubin(data)] = images {
-            return cubin::read(data).map(Module::from_cubin).ok_or(ImageError::Unknown);
+            let cubin = cubin::read(data).ok_or(ImageError::Unknown)?;
+            if !self.takes_machine_code {
+                return Err(ImageError::MachineCode {
+                    kernels: cubin.kernels.into_iter().map(|kernel| kernel.name).collect(),
+                    arch: self.arch,
+                });
+            }
+            return Ok(Module::from_cubin(cubin));
         }
         let mut texts = Vec::new();
         for image in images {

@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::cubin::Cubin;
-use crate::error::{Fault, FaultKind, ParseError};
+use crate::error::{Fault, FaultKind, ParseError, Refusal};
 use crate::execute::code::Code;
 use crate::execute::grid::{self, Launch, Stats};
 use crate::memory::DeviceMemory;
@@ -34,7 +34,11 @@ pub struct Kernel {
     name: String,
     parameters: Vec<Parameter>,
     max_threads: u32,
+    /// `.maxnreg`; 0 without.
+    max_registers: u32,
     required_block: [u32; 3],
+    /// Constant memory of its module in bytes.
+    constants: u32,
     body: Body,
 }
 
@@ -44,6 +48,8 @@ enum Body {
     Code(Box<Code>),
     /// Machine code, of which only this is known: static shared memory and registers.
     Opaque { shared: u32, registers: u32 },
+    /// PTX with something that is not executed: this kernel cannot be launched, others of its module can.
+    Refused(ParseError),
 }
 
 // SAFETY: the raw pointers of a `Code` lie in buffers that it owns and that nobody writes after translation.
@@ -81,13 +87,16 @@ impl Module {
             order: Vec::new(),
             target: 0,
         };
+        let constants = constant_bytes(&module.variables);
         for kernel in cubin.kernels {
             module.order.push(kernel.name.clone());
             let kernel = Kernel {
                 name: kernel.name,
                 parameters: kernel.parameters,
                 max_threads: kernel.max_threads,
+                max_registers: 0,
                 required_block: [0; 3],
+                constants,
                 body: Body::Opaque {
                     shared: kernel.shared,
                     registers: kernel.registers,
@@ -147,14 +156,22 @@ impl Module {
             .max()
             .unwrap_or(0);
         self.order.clear();
+        let constants = constant_bytes(&self.variables);
         for (source, number) in symbols.kernels() {
             let function = symbols.function(source, number);
+            let body = match translate::kernel(&symbols, source, number) {
+                Ok(code) => Body::Code(Box::new(code)),
+                Err(error) if error.refusal == Refusal::Unsupported => Body::Refused(error),
+                Err(error) => return Err(error),
+            };
             let kernel = Kernel {
                 name: function.name.to_owned(),
                 parameters: translate::parameters(function),
                 max_threads: function.max_threads,
+                max_registers: function.max_registers,
                 required_block: function.required_block,
-                body: Body::Code(Box::new(translate::kernel(&symbols, source, number)?)),
+                constants,
+                body,
             };
             self.order.push(kernel.name.clone());
             self.kernels.insert(kernel.name.clone(), Arc::new(kernel));
@@ -189,6 +206,7 @@ impl Kernel {
         match &self.body {
             Body::Code(code) => code.shared,
             Body::Opaque { shared, .. } => *shared,
+            Body::Refused(_) => 0,
         }
     }
 
@@ -196,7 +214,25 @@ impl Kernel {
     pub fn local_bytes(&self) -> u32 {
         match &self.body {
             Body::Code(code) => code.local,
-            Body::Opaque { .. } => 0,
+            Body::Opaque { .. } | Body::Refused(_) => 0,
+        }
+    }
+
+    /// Constant memory of the module that it is in, in bytes.
+    pub fn constant_bytes(&self) -> u32 {
+        self.constants
+    }
+
+    /// The most registers of a thread that the text allows; 0 when it says nothing.
+    pub fn max_registers(&self) -> u32 {
+        self.max_registers
+    }
+
+    /// Why it cannot be launched, if it cannot.
+    pub fn refusal(&self) -> Option<&ParseError> {
+        match &self.body {
+            Body::Refused(error) => Some(error),
+            _ => None,
         }
     }
 
@@ -205,6 +241,7 @@ impl Kernel {
         match &self.body {
             Body::Code(code) => code.functions.iter().map(|function| function.frame).max().unwrap_or(0) / 128,
             Body::Opaque { registers, .. } => *registers,
+            Body::Refused(_) => 0,
         }
     }
 
@@ -226,6 +263,7 @@ impl Kernel {
         match &self.body {
             Body::Code(code) => grid::run(code, launch, memory, threads).map_err(|(kind, line)| fault(kind, line)),
             Body::Opaque { .. } => Ok(Stats::default()),
+            Body::Refused(error) => Err(fault(FaultKind::BadLaunch("it is not supported"), error.line)),
         }
     }
 
@@ -255,6 +293,15 @@ impl Kernel {
         }
         None
     }
+}
+
+/// The constant variables one behind the other, each at its alignment: the bank that all kernels of a module share.
+fn constant_bytes(variables: &[VariableInfo]) -> u32 {
+    let constants = variables.iter().filter(|variable| variable.is_constant);
+    let end = constants.fold(0u64, |end, variable| {
+        end.next_multiple_of(u64::from(variable.align.max(1))) + variable.bytes
+    });
+    u32::try_from(end).unwrap_or(u32::MAX)
 }
 
 impl fmt::Debug for Module {

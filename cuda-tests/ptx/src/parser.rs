@@ -227,6 +227,7 @@ impl<'a> Parser<'a> {
             returns,
             parameters,
             max_threads: 0,
+            max_registers: 0,
             required_block: [0; 3],
             body: None,
             place,
@@ -273,6 +274,9 @@ impl<'a> Parser<'a> {
             }
             while matches!(self.peek(), Token::Text(_)) || (directive == "pragma" && self.is_mark(b';')) {
                 self.at += 1;
+            }
+            if directive == "maxnreg" {
+                function.max_registers = values.first().copied().unwrap_or(0);
             }
             if is_block {
                 values.resize(3, 1);

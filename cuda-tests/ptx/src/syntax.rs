@@ -189,6 +189,8 @@ pub struct Function<'a> {
     pub parameters: Vec<Formal<'a>>,
     /// `.maxntid` or `.reqntid`, product of its values; 0 without.
     pub max_threads: u32,
+    /// `.maxnreg`; 0 without.
+    pub max_registers: u32,
     /// `.reqntid` values; zeros without.
     pub required_block: [u32; 3],
     /// Body; `None` for a declaration.

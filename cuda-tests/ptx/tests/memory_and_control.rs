@@ -501,6 +501,7 @@ fn texts_are_linked_by_extern_names() {
     let loader = Loader {
         arch: 90,
         newest_ptx: (9, 0),
+        takes_machine_code: false,
     };
     let image = join(&[first, second]);
     let chosen = loader.choose(&image).unwrap();

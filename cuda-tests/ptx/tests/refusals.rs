@@ -17,6 +17,7 @@ const CUBIN: &[u8] = include_bytes!("../../kernels/images/sm_90.cubin");
 const H200: Loader = Loader {
     arch: 90,
     newest_ptx: (9, 0),
+    takes_machine_code: true,
 };
 
 #[test]
@@ -35,12 +36,6 @@ fn errors_name_line_and_column() {
             6,
             1,
             Refusal::Syntax,
-        ),
-        (
-            ".version 8.0\n.target sm_80\n.visible .entry k()\n{\n  .reg .b32 %r;\n  frob.u32 %r, 1;\n}",
-            6,
-            3,
-            Refusal::Unsupported,
         ),
         (
             ".version 8.0\n.target sm_80\n.visible .entry k()\n{\n  bra NOWHERE;\n}",
@@ -68,10 +63,45 @@ fn errors_name_line_and_column() {
 
 #[test]
 fn unsupported_instructions_are_named() {
-    let text = format!("{HEADER}.visible .entry k() {{ .reg .b32 %r<9>; \n wgmma.fence.sync.aligned; }}");
-    let error = Module::from_ptx(&text).map(|_| ()).unwrap_err();
+    let text = format!(
+        "{HEADER}.visible .entry k(.param .u32 p) {{ .reg .b32 %r<9>; \n wgmma.fence.sync.aligned; }}\n\
+         .visible .entry other() {{ ret; }}"
+    );
+    let module = Module::from_ptx(&text).expect("the other kernel can be run");
+    let refused = module.kernel("k").expect("it is there");
+    let error = refused.refusal().expect("it is refused");
     assert_eq!(error.refusal, Refusal::Unsupported);
     assert!(error.reason.contains("wgmma.fence.sync.aligned"), "{error}");
+    assert_eq!(refused.parameters().len(), 1);
+    assert!(module.kernel("other").expect("it is there").refusal().is_none());
+}
+
+#[test]
+fn machine_code_is_refused_by_a_loader_that_does_not_take_it() {
+    let strict = Loader {
+        takes_machine_code: false,
+        ..H200
+    };
+    let error = strict.load(&[strict.choose(CUBIN).unwrap()]).map(|_| ()).unwrap_err();
+    let ImageError::MachineCode { kernels, arch } = &error else {
+        panic!("{error}");
+    };
+    assert_eq!((kernels.len(), *arch), (7, 90));
+    assert!(error.to_string().contains("fill_u32"), "{error}");
+    // A fat binary with PTX beside the machine code is taken for its PTX.
+    assert!(strict.load(&[strict.choose(LZ4).unwrap()]).is_ok());
+}
+
+#[test]
+fn constants_and_registers_are_what_the_text_says() {
+    let text = format!(
+        "{HEADER}.const .align 4 .b8 few[6];\n.const .align 16 .b8 more[32];\n.global .u32 none;\n\
+         .visible .entry k() .maxnreg 24 {{ ret; }}\n.visible .entry free() {{ ret; }}"
+    );
+    let module = Module::from_ptx(&text).unwrap();
+    let kernel = module.kernel("k").unwrap();
+    assert_eq!((kernel.constant_bytes(), kernel.max_registers()), (48, 24));
+    assert_eq!(module.kernel("free").unwrap().max_registers(), 0);
 }
 
 #[test]

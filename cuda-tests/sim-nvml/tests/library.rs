@@ -6,6 +6,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use partage_abi::nvml::*;
+use partage_machine::timeline::{Ask, Engine, FULL, Wake};
 use partage_machine::{Machine, Spec};
 
 const ROLE: &str = "PARTAGE_NVML_TEST_ROLE";
@@ -19,10 +20,14 @@ impl Drop for Folder {
 }
 
 fn machine(devices: usize) -> (Folder, Machine) {
+    machine_of(&Spec::new(devices, "l4", Some(1 << 30)))
+}
+
+fn machine_of(spec: &Spec) -> (Folder, Machine) {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let folder = std::env::temp_dir().join(format!("partage-nvml-{}-{number}", std::process::id()));
-    let made = Machine::create(&folder, &Spec::new(devices, "l4", Some(1 << 30))).expect("a machine can be made");
+    let made = Machine::create(&folder, spec).expect("a machine can be made");
     (Folder(folder), made)
 }
 
@@ -213,6 +218,63 @@ fn memory_and_processes_are_what_the_machine_s_table_says() {
 }
 
 #[test]
+fn a_busy_device_shows_for_how_long_and_for_whom() {
+    const TEST: &str = "a_busy_device_shows_for_how_long_and_for_whom";
+    /// NVML looks at windows of device time that are so long.
+    const WINDOW: u64 = 250_000_000;
+    if !is_body() {
+        let (folder, _machine) = machine(1);
+        in_child(TEST, &folder.0, &[]);
+        return;
+    }
+    let nvml = Library::load();
+    answers!(SUCCESS: nvml, nvmlInit_v2());
+    let machine = Machine::from_environment().expect("named").expect("there");
+    let timeline = std::sync::Arc::new(machine.timeline().expect("its timelines open"));
+    let seat = timeline.join(0, 1).expect("a place");
+    let (device, pid) = (nvml.device(0), std::process::id());
+    // Works for so long, early in a window and alone in it; gives what NVML shows in the same window.
+    let shown = |need_ns: u64| {
+        loop {
+            while !(WINDOW / 100..WINDOW / 10).contains(&(timeline.clock(0) % WINDOW)) {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            let window = timeline.clock(0) / WINDOW;
+            let ask = Ask {
+                engine: Engine::Compute,
+                need_ns: Some(need_ns),
+                demand: u32::try_from(FULL).expect("a small number"),
+                priority: 0,
+            };
+            let pending = seat.begin(ask, None);
+            seat.finish(pending, None);
+            seat.woken(Wake::End);
+            let mut rates = NvmlUtilization { gpu: 0, memory: 9 };
+            answers!(SUCCESS: nvml, nvmlDeviceGetUtilizationRates(device, &mut rates));
+            let (mut samples, mut count) = ([NvmlProcessUtilizationSample::default(); 4], 4);
+            answers!(SUCCESS: nvml, nvmlDeviceGetProcessUtilization(device, samples.as_mut_ptr(), &mut count, 0));
+            // What went before fades in the next window and is gone in the one after it.
+            let is_whole = timeline.clock(0) / WINDOW == window;
+            while timeline.clock(0) / WINDOW < window + 2 {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            if is_whole {
+                assert_eq!((count, samples[0].pid, rates.memory), (1, pid, 0));
+                return (rates.gpu, samples[0].smUtil);
+            }
+        }
+    };
+    for percent in [20, 40, 60] {
+        let percent_shown = u32::try_from(percent).expect("a percentage");
+        assert_eq!(shown(WINDOW / 100 * percent), (percent_shown, percent_shown));
+    }
+    let (mut rates, mut count) = (NvmlUtilization { gpu: 9, memory: 9 }, 0);
+    answers!(SUCCESS: nvml, nvmlDeviceGetUtilizationRates(device, &mut rates));
+    assert_eq!((rates.gpu, rates.memory), (0, 0), "it is over");
+    answers!(NOT_FOUND: nvml, nvmlDeviceGetProcessUtilization(device, std::ptr::null_mut(), &mut count, 0));
+}
+
+#[test]
 fn a_device_that_fell_off_the_bus_is_lost() {
     if !is_body() {
         let (folder, _machine) = machine(2);
@@ -288,4 +350,94 @@ fn a_stuck_call_never_returns() {
         answers!(SUCCESS: nvml, nvmlDeviceGetCount_v2(&mut 0));
     }
     assert_eq!(said.try_recv(), Err(std::sync::mpsc::TryRecvError::Empty));
+}
+
+#[test]
+fn each_version_of_a_structure_is_filled_and_nothing_behind_it() {
+    const TEST: &str = "each_version_of_a_structure_is_filled_and_nothing_behind_it";
+    if !is_body() {
+        let (folder, _machine) = machine(1);
+        in_child(TEST, &folder.0, &[]);
+        return;
+    }
+    let nvml = Library::load();
+    answers!(SUCCESS: nvml, nvmlInit_v2());
+    let device = nvml.device(0);
+    let mut newest = NvmlPciInfo::default();
+    answers!(SUCCESS: nvml, nvmlDeviceGetPciInfo_v3(device, &mut newest));
+    // A program of the second version's time has 52 bytes, as hashcat does, one of the first version's 32.
+    let mut room = [0xa5_u8; 80];
+    answers!(SUCCESS: nvml, nvmlDeviceGetPciInfo_v2(device, room.as_mut_ptr().cast()));
+    assert!(room[52..].iter().all(|byte| *byte == 0xa5), "{room:x?}");
+    // SAFETY: the function has filled this structure; it may lie anywhere.
+    let second = unsafe { room.as_ptr().cast::<NvmlPciInfoV2>().read_unaligned() };
+    assert_eq!(text(&second.busId), text(&newest.busIdLegacy));
+    assert_eq!((second.bus, second.pciSubSystemId), (newest.bus, newest.pciSubSystemId));
+    room = [0xa5; 80];
+    answers!(SUCCESS: nvml, nvmlDeviceGetPciInfo(device, room.as_mut_ptr().cast()));
+    assert!(room[32..].iter().all(|byte| *byte == 0xa5), "{room:x?}");
+    assert_eq!(room[28..32], newest.pciDeviceId.to_ne_bytes());
+}
+
+#[test]
+fn what_never_changes_is_answered() {
+    const TEST: &str = "what_never_changes_is_answered";
+    if !is_body() {
+        let folder = machine_of(&Spec::new(2, "h200", Some(1 << 30))).0;
+        in_child(TEST, &folder.0, &[]);
+        assert!(
+            !folder.0.join("unbuilt.txt").exists(),
+            "something was called that is not built"
+        );
+        return;
+    }
+    let nvml = Library::load();
+    answers!(SUCCESS: nvml, nvmlInit_v2());
+    let (first, second) = (nvml.device(0), nvml.device(1));
+    let (mut current, mut pending) = (9, 9);
+    answers!(SUCCESS: nvml, nvmlDeviceGetMigMode(first, &mut current, &mut pending));
+    assert_eq!((current, pending), (0, 0));
+    let mut vbios = [0; 32];
+    answers!(SUCCESS: nvml, nvmlDeviceGetVbiosVersion(first, vbios.as_mut_ptr(), 32));
+    assert_eq!(text(&vbios), "96.00.A5.00.01");
+    let (mut shutdown, mut slowdown) = (0, 0);
+    answers!(SUCCESS: nvml, nvmlDeviceGetTemperatureThreshold(first, 0, &mut shutdown));
+    answers!(SUCCESS: nvml, nvmlDeviceGetTemperatureThreshold(first, 1, &mut slowdown));
+    assert!(0 < slowdown && slowdown < shutdown, "{slowdown} {shutdown}");
+    answers!(INVALID_ARGUMENT: nvml, nvmlDeviceGetTemperatureThreshold(first, 99, &mut slowdown));
+    let (mut before, mut after) = (0, 0);
+    answers!(SUCCESS: nvml, nvmlDeviceGetTotalEnergyConsumption(first, &mut before));
+    answers!(SUCCESS: nvml, nvmlDeviceGetTotalEnergyConsumption(first, &mut after));
+    assert!(before <= after);
+    let mut level = -1;
+    answers!(SUCCESS: nvml, nvmlDeviceGetTopologyCommonAncestor(first, second, &mut level));
+    assert_eq!(level, 30);
+    answers!(SUCCESS: nvml, nvmlDeviceGetTopologyCommonAncestor(first, first, &mut level));
+    assert_eq!(level, 0);
+    let (mut count, mut near) = (2, [NvmlDevice::NULL; 2]);
+    answers!(SUCCESS: nvml, nvmlDeviceGetTopologyNearestGpus(first, 30, &mut count, near.as_mut_ptr()));
+    assert_eq!((count, near[0]), (1, second));
+    count = 2;
+    answers!(SUCCESS: nvml, nvmlSystemGetTopologyGpuSet(0, &mut count, near.as_mut_ptr()));
+    assert_eq!((count, near), (2, [first, second]));
+    let mut node = 9;
+    answers!(SUCCESS: nvml, nvmlDeviceGetNumaNodeId(first, &mut node));
+    let mut set: c_ulong = 0;
+    answers!(SUCCESS: nvml, nvmlDeviceGetMemoryAffinity(first, 1, &mut set, 0));
+    assert_eq!((node, set), (0, 1));
+    // SAFETY: plain numbers; zero is a value of each.
+    let mut values: [NvmlFieldValue; 3] = unsafe { std::mem::zeroed() };
+    for (value, id) in values.iter_mut().zip([83, 186, 309]) {
+        value.fieldId = id;
+    }
+    answers!(SUCCESS: nvml, nvmlDeviceGetFieldValues(first, 3, values.as_mut_ptr()));
+    let codes = values.each_ref().map(|value| value.nvmlReturn);
+    assert_eq!(
+        codes,
+        [NvmlReturn::SUCCESS, NvmlReturn::SUCCESS, NvmlReturn::NOT_SUPPORTED]
+    );
+    let mut power = 0;
+    answers!(SUCCESS: nvml, nvmlDeviceGetPowerUsage(first, &mut power));
+    // SAFETY: the type says which member was written.
+    assert_eq!((values[1].valueType, unsafe { values[1].value.uiVal }), (1, power));
 }

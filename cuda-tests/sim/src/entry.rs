@@ -20,10 +20,19 @@ pub fn address(symbol: Symbol) -> *mut c_void {
     ADDRESSES[symbol as usize].0.cast_mut()
 }
 
+/// The address of a function that does the same and is no export.
+pub fn inner_address(symbol: Symbol) -> *mut c_void {
+    INNER_ADDRESSES[symbol as usize].0.cast_mut()
+}
+
 macro_rules! export {
     ($( [$($treatment:tt)*] $symbol:ident ($($arg:ident: $type:ty),* $(,)?); )*) => {
         /// By place in the table.
         static ADDRESSES: [Address; partage_abi::ROWS.len()] = [ $( Address(rows::$symbol::entry as *const c_void), )* ];
+
+        /// By place in the table.
+        static INNER_ADDRESSES: [Address; partage_abi::ROWS.len()] =
+            [ $( Address(rows::$symbol::inner as *const c_void), )* ];
 
         mod rows { $(
             // The driver's own names; the inner import is unused exactly where an entry point is not built.
@@ -40,6 +49,12 @@ macro_rules! export {
                         Some(code) => crate::trace::answer(stringify!($symbol), code),
                         None => crate::trace::answer(stringify!($symbol), $symbol($($arg),*)),
                     }
+                }
+
+                pub extern "C" fn inner($($arg: $type),*) -> CuResult {
+                    // Not inlined: two equal functions would become one, with one address.
+                    let entry: extern "C" fn($($type),*) -> CuResult = entry;
+                    std::hint::black_box(entry)($($arg),*)
                 }
             }
         )* }

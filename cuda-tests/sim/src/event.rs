@@ -156,7 +156,7 @@ impl Event {
         capture::query_event(self)?;
         capture::query_event(end)?;
         let has_time = |event: &Self| event.flags & DISABLE_TIMING == 0 && event.is_recorded();
-        if !has_time(self) || !has_time(end) || self.context.id != end.context.id {
+        if !has_time(self) || !has_time(end) || self.context.home != end.context.home {
             return Err(CuResult::INVALID_HANDLE);
         }
         self.context.check()?;

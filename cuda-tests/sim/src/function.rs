@@ -102,7 +102,11 @@ impl Traits {
         if self.kernel.is_opaque() {
             return self.kernel.registers();
         }
-        self.kernel.registers().clamp(FEWEST_REGISTERS, MOST_REGISTERS)
+        let most = match self.kernel.max_registers() {
+            0 => MOST_REGISTERS,
+            said => said.max(FEWEST_REGISTERS),
+        };
+        self.kernel.registers().clamp(FEWEST_REGISTERS, most)
     }
 
     /// The value of an attribute. INVALID_VALUE for one that there is not.
@@ -112,7 +116,7 @@ impl Traits {
         match number {
             0 => Ok(self.max_threads(device) as i32),
             1 => Ok(self.kernel.shared_bytes() as i32),
-            2 => Ok(0),
+            2 => Ok(i32::try_from(self.kernel.constant_bytes()).unwrap_or(i32::MAX)),
             3 => Ok(self.kernel.local_bytes() as i32),
             4 => Ok(self.registers() as i32),
             5 if self.target != 0 => Ok(self.target as i32),
@@ -206,7 +210,7 @@ impl Function {
 
     /// INVALID_HANDLE unless the function belongs to this context.
     pub fn check_context(&self, context: &Arc<Context>) -> Answer {
-        if self.context.id == context.id {
+        if self.context.home == context.home {
             Ok(())
         } else {
             Err(CuResult::INVALID_HANDLE)

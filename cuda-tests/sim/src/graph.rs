@@ -2,13 +2,15 @@
 //! Graphs: work that is described once and launched often.
 //!
 //! [`nodes`] is the structure, pure; [`work`] what a node does; [`exec`] an instantiated graph; [`memory`] what nodes
-//! allocate. This module ties them to handles. A node's handle ends with the node; handles of another graph's nodes are refused.
+//! allocate; [`user_object`] what a program lets graphs keep. This module ties them to handles. A node's handle
+//! ends with the node; handles of another graph's nodes are refused.
 //!
 //! Lock order: a graph, then the graph inside one of its nodes.
 
 pub mod exec;
 pub mod memory;
 pub mod nodes;
+pub mod user_object;
 pub mod work;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -17,6 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use partage_abi::types::{CuGraph, CuGraphNode, CuResult};
 
 use self::nodes::{Edge, NodeKey, Nodes};
+use self::user_object::Objects;
 use self::work::Work;
 use crate::handles::{HandleKind, Handles};
 use crate::state::{Answer, driver};
@@ -59,6 +62,8 @@ pub struct Graph {
     nodes: Mutex<Nodes<Content>>,
     /// Lives while it is instantiated; only kept of graphs with memory nodes.
     instance: Mutex<Weak<()>>,
+    /// What it keeps for the program.
+    objects: Mutex<Objects>,
 }
 
 impl Graph {
@@ -82,6 +87,7 @@ impl Graph {
                 is_embedded,
                 nodes: Mutex::new(nodes),
                 instance: Mutex::default(),
+                objects: Mutex::default(),
             })
         };
         GRAPHS.insert_with(make).ok_or(CuResult::OUT_OF_MEMORY)
@@ -115,6 +121,13 @@ impl Graph {
         for (_, content) in contents {
             content.end(self.id);
         }
+        let objects = std::mem::take(&mut *self.objects());
+        objects.release();
+    }
+
+    /// What it keeps for the program.
+    pub fn objects(&self) -> MutexGuard<'_, Objects> {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What lives while it is instantiated. Lock before the structure.
@@ -187,6 +200,7 @@ impl Graph {
             },
         );
         *copy.lock() = nodes;
+        *copy.objects() = self.objects().retained();
         match failed {
             None => Ok(copy),
             Some(code) => {

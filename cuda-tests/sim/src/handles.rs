@@ -30,6 +30,8 @@ pub enum HandleKind {
     MipmappedArray,
     UserObject,
     ExternalMemory,
+    GreenContext,
+    ResourceDescriptor,
 }
 
 const INDEX_SHIFT: u32 = 4; // programs may expect the alignment of a pointer

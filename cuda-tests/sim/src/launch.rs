@@ -10,6 +10,7 @@ use partage_machine::Device;
 
 use crate::executor::op::KernelLaunch;
 use crate::function::{self, Function};
+use crate::module;
 use crate::occupancy::{Demand, Limits};
 use crate::state::{Answer, Context, driver};
 
@@ -93,6 +94,16 @@ pub fn prepare_with(
     wishes: Wishes,
 ) -> Answer<KernelLaunch> {
     let device = &driver()?.machine.devices()[context.device];
+    if let Some(why) = function.kernel.refusal() {
+        // A real driver would have carried it out: say why this one does not.
+        module::say_once(&format!(
+            "kernel {} is refused with NOT_SUPPORTED (801): PTX line {}: {}",
+            function.name(),
+            why.line,
+            why.reason
+        ));
+        return Err(CuResult::NOT_SUPPORTED);
+    }
     check_shape(device, &shape)?;
     let threads: u32 = shape.block.iter().product();
     if threads > function.max_threads(device) {

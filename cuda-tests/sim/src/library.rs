@@ -113,7 +113,7 @@ impl Library {
 
     /// Its module in a context, loaded when there is none yet.
     pub fn module_in(self: &Arc<Self>, context: &Arc<Context>) -> Answer<Arc<LoadedModule>> {
-        if let Some(module) = lock(&self.modules).get(&context.id) {
+        if let Some(module) = lock(&self.modules).get(&context.home.0) {
             return Ok(Arc::clone(module));
         }
         let code = self.code_for(context.device)?;
@@ -125,11 +125,11 @@ impl Library {
         let mut modules = lock(&self.modules);
         modules.retain(|_, module| !module.context.is_destroyed());
         // Another thread may have been faster; then its module is the one.
-        if let Some(first) = modules.get(&context.id) {
+        if let Some(first) = modules.get(&context.home.0) {
             made.unload();
             return Ok(Arc::clone(first));
         }
-        modules.insert(context.id, Arc::clone(&made));
+        modules.insert(context.home.0, Arc::clone(&made));
         Ok(made)
     }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Modules: code and variables that a program loaded into a context.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, c_char};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use partage_abi::types::*;
-use partage_machine::Device;
+use partage_machine::{Device, MachineCode};
 use partage_ptx::{Image, ImageError, Loader, Module, ParseError, Refusal, bytes_at};
 
 use crate::function::{FUNCTIONS, Function, Traits};
@@ -67,6 +67,7 @@ pub fn loader(device: &Device) -> Answer<Loader> {
     Ok(Loader {
         arch,
         newest_ptx: newest_ptx(driver()?.machine.driver_version().0),
+        takes_machine_code: driver()?.machine.spec().machine_code == MachineCode::NoOp,
     })
 }
 
@@ -123,6 +124,14 @@ pub fn code_of(error: &ImageError) -> CuResult {
         ImageError::NoEntry { .. } => CuResult::NO_BINARY_FOR_GPU,
         ImageError::NewerVersion { .. } => CuResult::UNSUPPORTED_PTX_VERSION,
         ImageError::NewerTarget { .. } => CuResult::INVALID_PTX,
+        ImageError::MachineCode { arch, .. } => {
+            say_once(&format!(
+                "{error}: refused with NO_BINARY_FOR_GPU (209). Give PTX: nvcc -gencode \
+                 arch=compute_{arch},code=compute_{arch}, nvrtcGetPTX, or partage sim --nvrtc-ptx, which hands out PTX \
+                 where a program asks NVRTC for machine code. Where results do not matter: partage sim --machine-code no-op"
+            ));
+            CuResult::NO_BINARY_FOR_GPU
+        }
         ImageError::Ptx(ParseError {
             refusal: Refusal::Unsupported,
             line,
@@ -322,17 +331,22 @@ pub fn read(device: &Device, image: &[u8]) -> Result<Module, ImageError> {
     Ok(code)
 }
 
-/// Says once for each name that a kernel exists as machine code only, so that nobody wonders about its results.
+/// Says for each name that a kernel exists as machine code only, so that nobody wonders about its results.
 fn note_machine_code(code: &Module) {
-    static NOTED: Mutex<BTreeMap<String, ()>> = Mutex::new(BTreeMap::new());
-    let mut noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
     for kernel in code.kernels() {
-        if noted.insert(kernel.name().to_owned(), ()).is_none() {
-            eprintln!(
-                "partage sim: {} is machine code, which is not executed: it does nothing",
-                kernel.name()
-            );
-        }
+        say_once(&format!(
+            "{} is machine code, which is not executed: it does nothing",
+            kernel.name()
+        ));
+    }
+}
+
+/// Says a line, each only the first time.
+pub fn say_once(line: &str) {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    if said.insert(line.to_owned()) {
+        eprintln!("partage sim: {line}");
     }
 }
 

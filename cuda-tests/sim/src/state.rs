@@ -60,8 +60,12 @@ pub struct Context {
     pub ordinal: CuDevice,
     /// The device as the machine numbers it.
     pub device: usize,
-    /// Whether it is its device's primary context.
+    /// Whether it is its device's primary context, or that with the resources of a green one.
     pub is_primary: bool,
+    /// Number and handle of the context that its memory and code belong to: itself, or the primary one behind a green one.
+    pub home: (u64, CuContext),
+    /// Of the primary context with the resources of a green one: which.
+    pub green: Option<Green>,
     /// The API version asked for when it was made.
     pub api_version: u32,
     /// Scheduling and mapping flags (`CU_CTX_*`).
@@ -72,10 +76,21 @@ pub struct Context {
     pub overhead: crate::overhead::Overhead,
     /// Machine devices whose memory kernels of this context may reach, one bit each. Its own device is not in it.
     pub peers: AtomicU32,
+    /// How often it was made or attached to and not detached from; the last to detach ends it.
+    pub attachments: AtomicU32,
     /// Its lanes of operations.
     pub queue: crate::executor::Queue,
     /// 0, the error that ended the context's usefulness, or [`DESTROYED`].
     sticky: AtomicI32,
+}
+
+/// What a green context has.
+#[derive(Clone, Copy, Debug)]
+pub struct Green {
+    /// What the program calls it.
+    pub handle: CuGreenCtx,
+    /// Its part of the multiprocessors.
+    pub multiprocessors: u32,
 }
 
 /// Settings that a program can change and read back.
@@ -147,6 +162,16 @@ pub fn is_forked() -> bool {
     !life.is_null() && unsafe { (*life).load(Ordering::Relaxed) } == 0
 }
 
+/// The machine's faults, before `cuInit` too; `None` without a machine.
+pub fn faults() -> Option<Arc<Faults>> {
+    static FAULTS: OnceLock<Option<Arc<Faults>>> = OnceLock::new();
+    if let Ok(driver) = driver() {
+        return Some(driver.faults.clone());
+    }
+    let found = FAULTS.get_or_init(|| Some(Machine::from_environment()?.ok()?.faults().clone()));
+    found.clone()
+}
+
 /// The code that a switched-on fault gives this call instead of carrying it out.
 pub fn fault_at(symbol: &str) -> Option<CuResult> {
     driver().ok()?.faults.on_call(symbol).map(CuResult)
@@ -155,7 +180,7 @@ pub fn fault_at(symbol: &str) -> Option<CuResult> {
 impl Driver {
     /// The driver over an open machine, showing the devices at the machine indices `visible`.
     pub fn new(machine: Machine, seat: usize, visible: Vec<usize>) -> Answer<Self> {
-        let memory = Memory::reserve(machine.devices())?;
+        let memory = Memory::reserve(machine.devices(), machine.spec().bounds)?;
         let faults = machine.faults().clone();
         let primary = visible.iter().map(|_| Mutex::default()).collect();
         let contexts = Handles::new(HandleKind::Context);
@@ -202,27 +227,62 @@ impl Driver {
         self.machine
             .open_context(self.seat, device)
             .map_err(|_| CuResult::OUT_OF_MEMORY)?;
-        let id = self.next_context_id.fetch_add(1, Ordering::Relaxed);
-        let made = self.contexts.insert_with(|handle| {
-            Arc::new(Context {
-                handle: CuContext(handle),
-                id,
-                ordinal,
-                device,
-                is_primary,
-                api_version,
-                flags: AtomicU32::new(flags),
-                settings: Mutex::default(),
-                overhead: crate::overhead::Overhead::default(),
-                peers: AtomicU32::new(0),
-                queue: crate::executor::Queue::default(),
-                sticky: AtomicI32::new(0),
-            })
+        let made = self.enter_context(|handle, id| Context {
+            handle,
+            id,
+            ordinal,
+            device,
+            is_primary,
+            home: (id, handle),
+            green: None,
+            api_version,
+            flags: AtomicU32::new(flags),
+            settings: Mutex::default(),
+            overhead: crate::overhead::Overhead::default(),
+            peers: AtomicU32::new(0),
+            attachments: AtomicU32::new(1),
+            queue: crate::executor::Queue::default(),
+            sticky: AtomicI32::new(0),
         });
-        made.ok_or_else(|| {
-            self.machine.close_context(self.seat, device);
-            CuResult::OUT_OF_MEMORY
+        made.inspect_err(|_| self.machine.close_context(self.seat, device))
+    }
+
+    /// Makes a primary context with the resources of a green one: the same memory and code, streams of its own.
+    pub fn convert_context(&self, primary: &Context, green: Green) -> Answer<Arc<Context>> {
+        self.enter_context(|handle, id| Context {
+            handle,
+            id,
+            ordinal: primary.ordinal,
+            device: primary.device,
+            is_primary: true,
+            home: primary.home,
+            green: Some(green),
+            api_version: primary.api_version,
+            flags: AtomicU32::new(primary.flags.load(Ordering::Relaxed)),
+            settings: Mutex::default(),
+            overhead: crate::overhead::Overhead::default(),
+            peers: AtomicU32::new(primary.peers.load(Ordering::Acquire)),
+            attachments: AtomicU32::new(1),
+            queue: crate::executor::Queue::default(),
+            sticky: AtomicI32::new(0),
         })
+    }
+
+    fn enter_context(&self, make: impl FnOnce(CuContext, u64) -> Context) -> Answer<Arc<Context>> {
+        let id = self.next_context_id.fetch_add(1, Ordering::Relaxed);
+        let made = self
+            .contexts
+            .insert_with(|handle| Arc::new(make(CuContext(handle), id)));
+        made.ok_or(CuResult::OUT_OF_MEMORY)
+    }
+
+    /// Ends what [`convert_context`](Self::convert_context) made. The memory is the primary context's and stays.
+    pub fn end_converted(&self, context: &Context) {
+        if context.end() {
+            context.queue.end();
+            crate::overhead::end(context);
+            self.contexts.remove(context.handle.0);
+        }
     }
 
     /// Ends a context with everything that belongs to it. Does nothing when it has ended already.

@@ -141,11 +141,15 @@ impl Stream {
     /// Makes a stream of the current context. INVALID_VALUE for unknown flags; a priority out of range is moved to
     /// the nearest that there is.
     pub fn create(flags: u32, priority: i32) -> Answer<Arc<Self>> {
-        let context = current()?;
+        Self::create_in(&current()?, flags, priority)
+    }
+
+    /// A new stream of a context.
+    pub fn create_in(context: &Arc<Context>, flags: u32, priority: i32) -> Answer<Arc<Self>> {
         if flags & !NON_BLOCKING != 0 {
             return Err(CuResult::INVALID_VALUE);
         }
-        let lanes = context.queue.lanes(&context)?;
+        let lanes = context.queue.lanes(context)?;
         let kind = if flags & NON_BLOCKING != 0 {
             Kind::NonBlocking
         } else {
@@ -153,7 +157,7 @@ impl Stream {
         };
         let lane = pool::open_lane(lanes.group, kind);
         let priority = priority.clamp(PRIORITIES.0, PRIORITIES.1);
-        let make = |handle| Arc::new(Self::new(CuStream(handle), &context, lane, kind, priority));
+        let make = |handle| Arc::new(Self::new(CuStream(handle), context, lane, kind, priority));
         STREAMS.insert_with(make).ok_or(CuResult::OUT_OF_MEMORY)
     }
 

@@ -15,14 +15,9 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// Contexts fit, and a fill is short for the interpreter. A real device's context alone is larger. Six tenths of what is
-/// free are two chunks of a pool (64 MiB), whether the module's code (2 MiB) is measured by then or not.
-fn limit(rig: &Rig) -> u64 {
-    match rig.driver {
-        crate::rig::Driver::Simulated => 160 * MIB,
-        crate::rig::Driver::Real => 2048 * MIB,
-    }
-}
+/// Beside its context: a fill of six tenths of that is short for the interpreter, and small buffers fit into the rest. Of pools
+/// it is whole chunks (32 MiB), whether the module's code (2 MiB) is measured by then or not.
+const ROOM: u64 = 128 * MIB;
 
 fn tinygrad(rig: &Rig) {
     run(rig, "tinygrad", "tinygrad_limit.py", "out of memory MemoryError");
@@ -44,7 +39,7 @@ fn run(rig: &Rig, module: &str, program: &str, exception: &str) {
         println!("SKIPPED: {module} is not installed");
         return;
     }
-    let limit = limit(rig);
+    let limit = (rig.context_cost() + ROOM).next_multiple_of(MIB);
     let script = package_dir().join("programs").join(program).display().to_string();
     let mut command = rig.run(&["-m", &format!("{}MiB", limit / MIB)], &python(), &[&script]);
     command.envs([("DEV", "CUDA"), ("CUDA", "1"), ("PTX", "1")]);

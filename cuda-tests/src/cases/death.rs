@@ -60,9 +60,9 @@ fn queue_moves_on(rig: &Rig) {
 }
 
 fn broker_killed(rig: &Rig) {
-    let mut first = rig.client(&["-m", "1GiB", "--name", "first"]);
+    let mut first = rig.client(&["-m", "2GiB", "--name", "first"]);
     first.ready();
-    let mut second = siblings(rig, &["-m", "2GiB", "--name", "second"], 1);
+    let mut second = siblings(rig, &["-m", "4GiB", "--name", "second"], 1);
     rig.wait_for_overhead();
     let room = first.room();
     first.expect(&format!("alloc {} held", 512 * MIB), "alloc 0");
@@ -78,13 +78,13 @@ fn broker_killed(rig: &Rig) {
     // SAFETY: this rig's own broker.
     unsafe { libc::kill(old as libc::pid_t, libc::SIGKILL) };
     // They go on under their limits at once, broker or not.
-    first.expect(&format!("alloc {} x", GIB), "alloc 2");
+    first.expect(&format!("alloc {} x", 2 * GIB), "alloc 2");
     first.expect(&format!("alloc {} x", room - 512 * MIB), "alloc 0");
     first.expect("alloc 1 y", "alloc 2");
     // A new worker process of a job, started while no broker may be there: it runs, within the job's limit.
     let mut worker = second.start(rig);
     worker.ready();
-    worker.expect(&format!("alloc {} w", 2 * GIB + 1), "alloc 2");
+    worker.expect(&format!("alloc {} w", 4 * GIB + 1), "alloc 2");
     rig.eventually(Duration::from_secs(20), "the worker gets its part", || {
         worker.say(&format!("alloc {} w", GIB)) == "alloc 0"
     });
@@ -100,7 +100,10 @@ fn broker_killed(rig: &Rig) {
         rig.ledger_used() == room + GIB
     });
     let rest = second.members[0].room();
-    assert!(rest <= 512 * MIB, "two gibibytes less what both hold: {rest}");
+    assert!(
+        rest <= 4 * GIB - GIB - 512 * MIB,
+        "four gibibytes less what both hold: {rest}"
+    );
     second.members[0].expect(&format!("alloc {} z", rest + 1), "alloc 2");
     second.members[0].expect(&format!("alloc {rest} z"), "alloc 0");
     worker.expect("alloc 512 v", "alloc 2");

@@ -7,12 +7,15 @@ use crate::rig::Rig;
 
 pub fn cases() -> Vec<Case> {
     let two = "needs two devices";
+    let fault = "a driver that ignores CUDA_VISIBLE_DEVICES is the simulator's fault";
     vec![
         Case::new("devices::job_on_the_second_device", second_device).simulated(two),
         Case::new("devices::visible_devices_around_run", around_run).simulated(two),
         Case::new("devices::two_devices_reordered", reordered).simulated(two),
         Case::new("devices::nvml_lists_the_jobs_devices", nvml_view),
         Case::new("devices::auto_takes_the_least_committed", auto).simulated(two),
+        Case::new("devices::a_driver_that_shows_others_only_is_no_driver", others_only).simulated(fault),
+        Case::new("devices::no_context_beside_the_jobs_device", others_beside).simulated(fault),
     ]
 }
 
@@ -22,6 +25,62 @@ fn uuids(rig: &Rig) -> Vec<String> {
     (0..2)
         .map(|i| bare.say(&format!("uuid {i}")).trim_start_matches("uuid 0 ").to_owned())
         .collect()
+}
+
+/// A job on GPU 1 with a driver that ignores what it is told and shows `devices`.
+fn unmasked(rig: &Rig, devices: &str, options: &[&str]) -> Client {
+    let mut all = vec!["-g", "1", "-m", "1GiB"];
+    all.extend(options);
+    let mut command = rig.run(&all, &crate::artefacts::client(), &["dlopen"]);
+    command.env("PARTAGE_SIM_FAULTS", format!("shows:{devices}"));
+    Client::start(command)
+}
+
+fn others_only(rig: &Rig) {
+    let uuids = uuids(rig);
+    for options in [&[][..], &["--strict"]] {
+        let mut client = unmasked(rig, "0", options);
+        client.expect("init 0", "init 100");
+        let line = format!("the driver shows {}, and this job was given {}", uuids[0], uuids[1]);
+        client.wait_for_stderr(&line);
+        // Nor for whoever does not look at that answer.
+        client.expect("init 0", "init 100");
+        client.expect("ctx 0", "ctx 101");
+        client.expect("primary 0", "primary 101");
+        // A refusal is final: whatever the program does, the broker hears of it once.
+        for _ in 0..20 {
+            client.say("info");
+        }
+        let events = rig.output(rig.partage(&["events"]));
+        let events = String::from_utf8_lossy(&events.stdout).into_owned();
+        let process = format!("process {} sees device", client.pid());
+        let about = |line: &&str| line.contains("wrong-device") && line.contains(&process);
+        assert_eq!(events.lines().filter(about).count(), 1, "{events}");
+        assert!(client.stderr().is_empty(), "one line");
+    }
+}
+
+fn others_beside(rig: &Rig) {
+    let uuids = uuids(rig);
+    for options in [&[][..], &["--strict"]] {
+        let mut client = unmasked(rig, "*", options);
+        client.expect("init 0", "init 0");
+        client.wait_for_stderr(&format!(
+            "the driver shows {}, and this job was given {}",
+            uuids[0], uuids[1]
+        ));
+        client.expect("count", "count 0 2");
+        client.expect("ctx 0 0", "ctx 101");
+        client.expect("primary 0", "primary 101");
+        // Its own device serves it, within its limit.
+        client.expect("ctx 0 1", "ctx 0");
+        let room = client.room();
+        assert!(room <= crate::rig::GIB, "{room}");
+        client.expect(&format!("alloc {room} a"), "alloc 0");
+        client.expect("alloc 1 b", "alloc 2");
+        let jobs = rig.jobs();
+        assert!(jobs.iter().any(|job| job["pid"] == client.pid()), "attached: {jobs:?}");
+    }
 }
 
 /// A job on GPU 1 whose program's own environment says `visible`.
@@ -131,7 +190,7 @@ fn nvml_view(rig: &Rig) {
         \x20print(n.nvmlDeviceGetUUID(h), m.total, m2.total, n.nvmlDeviceGetIndex(h), m.free<=m.total)\n\
         try: n.nvmlDeviceGetHandleByIndex(c); print('beyond')\n\
         except n.NVMLError_InvalidArgument: print('end')\n";
-    let python = std::env::var_os("PARTAGE_TEST_PYTHON").map_or_else(super::matrix::python, Into::into);
+    let python = super::matrix::python();
     let probe = rig.output({
         let mut command = rig.command(&python);
         command.args(["-c", "import pynvml"]);

@@ -2,7 +2,9 @@
 //! Guest rules: what the library must not do to the program it is in.
 
 use super::Case;
+use super::races::siblings;
 use crate::artefacts::program;
+use crate::client::{Client, PATIENCE};
 use crate::rig::{GIB, Rig};
 
 pub fn cases() -> Vec<Case> {
@@ -14,6 +16,15 @@ pub fn cases() -> Vec<Case> {
         Case::new("guest::fork_and_exec", fork_and_exec),
         Case::new("guest::program_closes_every_descriptor", closed_descriptors),
         Case::new("guest::a_jump_out_of_a_launch_leaves_the_limit_in_force", jump_out),
+        Case::new("guest::a_jump_out_of_a_question_leaves_no_lock", |rig| {
+            lock_out(rig, "jump")
+        }),
+        Case::new("guest::a_thread_cancelled_in_a_question_leaves_no_lock", |rig| {
+            lock_out(rig, "cancel");
+        }),
+        Case::new("guest::another_thread_takes_over_what_a_jump_left_locked", |rig| {
+            lock_out(rig, "other");
+        }),
     ]
 }
 
@@ -23,6 +34,35 @@ fn jump_out(rig: &Rig) {
     let beyond = (2 * GIB).to_string();
     let output = rig.output(rig.run(&["-m", "1GiB"], &path, &[&beyond]));
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "rounds 20 given 0");
+}
+
+/// The call that is left waits for a broker that stands still.
+fn lock_out(rig: &Rig, how: &str) {
+    // Of two processes each has to ask what both of them use.
+    let job = siblings(rig, &["-m", "1GiB"], 1);
+    let mut command = rig.command(program("lock_out", "lock_out.c", &["-ldl", "-lpthread"]));
+    command.arg(how).envs(job.environment());
+    let mut client = Client::start(command);
+    assert_eq!(client.answer(), "ready");
+    let broker = rig.broker_pid().expect("it answers") as i32;
+    // SAFETY: the broker of this rig, which lives until its jobs have ended.
+    let signal = |number| unsafe { libc::kill(broker, number) };
+    signal(libc::SIGSTOP);
+    client.tell("leave");
+    let left = client.answer();
+    signal(libc::SIGCONT);
+    assert_eq!(left, "out");
+    client.expect("again", "again 0");
+    // Its thread of ours is not shut out either: it comes back to the next broker.
+    signal(libc::SIGKILL);
+    rig.eventually(PATIENCE, "a new broker has the client", || {
+        let is_new = rig.broker_pid_quick().is_some_and(|pid| pid as i32 != broker);
+        is_new
+            && rig
+                .jobs()
+                .iter()
+                .any(|job| job.to_string().contains(&client.pid().to_string()))
+    });
 }
 
 fn before_init(rig: &Rig) {
@@ -48,6 +88,8 @@ fn errno_is_kept(rig: &Rig) {
     client.ready();
     client.expect("errno 4096", "errno 0 77");
     client.expect(&format!("errno {}", GIB + 1), "errno 2 77");
+    // Every family's allocation and free, and the synchronisation that refunds.
+    client.expect("mixerrno 3000000", "mixerrno 0");
 }
 
 fn no_child(rig: &Rig) {
@@ -61,26 +103,26 @@ fn no_child(rig: &Rig) {
 }
 
 fn fork_and_exec(rig: &Rig) {
-    let mut client = rig.client(&["-m", "1GiB"]);
+    let mut client = rig.client(&["-m", "4GiB"]);
     // Before the driver is initialised a child is a client of its own, of the same job.
     client.tell("fork");
     client.ready();
-    client.expect(&format!("alloc {} a", GIB + 1), "alloc 2");
-    client.expect(&format!("alloc {} a", GIB / 2), "alloc 0");
+    client.expect(&format!("alloc {} a", 4 * GIB + 1), "alloc 2");
+    client.expect(&format!("alloc {} a", 2 * GIB), "alloc 0");
     client.expect("exit 9", "forked 9");
     client.ready();
     // The child's memory is back within a second of its end.
     let mut room = 0;
     rig.eventually(std::time::Duration::from_secs(1), "the child's memory is back", || {
         room = client.room();
-        room > GIB / 2 + GIB / 4 && client.say(&format!("alloc {room} all")) == "alloc 0"
+        room > 3 * GIB && client.say(&format!("alloc {room} all")) == "alloc 0"
     });
     client.expect("alloc 1 more", "alloc 2");
     client.expect("free all", "free 0");
     // After exec it is the same process and the same job.
     client.expect("exec dlopen", "exec");
     client.ready();
-    client.expect(&format!("alloc {} x", GIB + 1), "alloc 2");
+    client.expect(&format!("alloc {} x", 4 * GIB + 1), "alloc 2");
     let again = client.room();
     assert!(
         again >= room,

@@ -2,12 +2,12 @@
 //! `partage run` as a launcher: pipes, codes, one broker, and errors that name the numbers and the fix.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output};
 use std::time::Duration;
 
 use super::Case;
 use crate::artefacts::built;
-use crate::rig::{GIB, Rig, Spec};
+use crate::rig::{Driver, GIB, Rig, Spec};
 
 pub fn cases() -> Vec<Case> {
     vec![
@@ -16,8 +16,11 @@ pub fn cases() -> Vec<Case> {
         Case::new("launcher::ssh_and_cron_meet_at_the_same_broker", no_environment),
         Case::new("launcher::bad_input_names_the_fix", bad_input),
         Case::new("launcher::full_device_names_the_holders", full_device),
-        Case::new("launcher::queue_and_timeout", queue),
+        Case::new("launcher::queue_and_timeout", queue).simulated("needs two devices"),
+        Case::new("launcher::a_stopped_waiter_is_passed_and_keeps_its_place", stopped),
         Case::new("launcher::no_driver_says_what_to_do", no_driver).simulated("needs a machine without a driver"),
+        Case::new("launcher::a_driver_that_only_the_library_path_finds", library_path)
+            .simulated("the driver is wrapped in libraries of its own"),
         Case::new("launcher::others_jobs_are_out_of_reach", others_jobs),
         Case::new("launcher::two_users_promise_no_memory_twice", two_users).simulated("needs a device both may use"),
         Case {
@@ -83,15 +86,34 @@ fn brokers_of(rig: &Rig) -> Vec<u32> {
         .collect()
 }
 
-/// The default folder is chosen from the uid alone; a private /tmp keeps the test off this machine's own.
+/// The default folder is chosen from the uid alone; a private /tmp keeps the test off this machine's own, and
+/// hides a build below the real one: the programs come along in the rig's folder.
 fn no_environment(rig: &Rig) {
+    if rig.driver == Driver::Real && std::env::var_os("PARTAGE_SIM_DIR").is_some() {
+        println!("SKIPPED: the simulated machine in the real one's place lies in the hidden folder");
+        return;
+    }
     let sim = rig.sim_dir();
+    let xdg = rig.dir.join("xdg");
+    std::fs::create_dir(&xdg).expect("writable");
+    let (partage, client) = (rig.installed(), rig.dir.join("client"));
+    std::fs::copy(crate::artefacts::client(), &client).expect("writable");
     let inner = format!(
-        "'{p}' run --name first -- /bin/sleep 5 & sleep 1; \
-         env -i {sim} '{p}' ps --json; \
+        "XDG_RUNTIME_DIR={xdg} '{p}' run --name first -- /bin/sleep 600 & first=$!; \
+         until_listed() {{ for i in {{1..300}}; do list=$(env -i {sim} '{p}' ps --json); case $list in $1) return;; esac; sleep 0.1; done; }}; \
+         until_listed '*\"first\"*'; \
+         mkfifo '{hold}'; exec 9<>'{hold}'; printf 'init 0\nctx 0\n' >&9; \
+         env -i {sim} XDG_RUNTIME_DIR={xdg} LD_PRELOAD='{library}' '{client}' dlopen <'{hold}' 9>&- & second=$!; \
+         until_listed '*\"first\"*\"attached\"*'; \
+         echo \"$list\"; exec 9>&-; wait $second; kill $first; \
          env -i {sim} HOME=/ TERM=dumb '{p}' run -- /bin/true && echo ok; \
          env -i {sim} '{p}' broker stop >/dev/null; ls -d /tmp/partage-*; wait",
-        p = built("partage").display(),
+        p = partage.display(),
+        library = partage.with_file_name("libpartage.so").display(),
+        client = client.display(),
+        hold = rig.dir.join("hold").display(),
+        // As a login session has it, and ssh and cron do not.
+        xdg = xdg.display(),
         sim = if sim.exists() {
             format!(
                 "PARTAGE_SIM_DIR={} LD_LIBRARY_PATH={}/lib",
@@ -103,14 +125,20 @@ fn no_environment(rig: &Rig) {
         },
     );
     let mut command = rig.command("/usr/bin/unshare");
-    // The machine's folder lies below /tmp, so the private /tmp is one folder of a copy-on-write view: a bind of our own.
+    // The private /tmp has what this case needs of the real one at the same place: its own folder, and the build where it lies
+    // there.
     let private = rig.dir.join("tmp");
-    std::fs::create_dir(&private).expect("writable");
-    let setup = format!(
-        "mkdir -p {private}/keep && mount --bind {dir} {private}/keep && mount --rbind {private} /tmp && ln -s keep /tmp/{name} && {inner}",
-        private = private.display(),
-        dir = rig.dir.display(),
-        name = rig.dir.file_name().expect("a folder").to_string_lossy(),
+    let mut setup = String::from("set -e; ");
+    for folder in [&rig.dir, &crate::artefacts::bin_dir(), &crate::artefacts::package_dir()] {
+        let folder = folder.canonicalize().expect("there");
+        if let Ok(below) = folder.strip_prefix("/tmp") {
+            let (from, to) = (folder.display(), private.join(below));
+            setup += &format!("mkdir -p '{to}'; mount --bind '{from}' '{to}'; ", to = to.display());
+        }
+    }
+    setup += &format!(
+        "mkdir -p '{private}'; mount --rbind '{private}' /tmp; set +e; {inner}",
+        private = private.display()
     );
     command
         .args(["--mount", "--map-root-user", "--user", "/bin/bash", "-c", &setup])
@@ -118,18 +146,26 @@ fn no_environment(rig: &Rig) {
     let output = rig.output(command);
     let out = text(&output.stdout);
     assert!(
-        out.contains("\"first\"") && out.contains("ok\n"),
+        out.contains("\"first\"") && out.contains("init 0\nctx 0\n") && out.contains("ok\n"),
         "{out}{}",
         text(&output.stderr)
     );
+    // `run` and the library alone, with what a login session sets and without, meet at one broker.
+    assert_eq!(out.matches("\"job\":").count(), 2, "two jobs in one list: {out}");
+    assert!(out.contains("\"unmanaged\":[]"), "and nobody who is in none: {out}");
     assert_eq!(out.matches("/tmp/partage-").count(), 1, "one folder, one broker: {out}");
+    assert_eq!(
+        std::fs::read_dir(&xdg).expect("ours").count(),
+        0,
+        "nothing in the session's own folder"
+    );
 }
 
 fn bad_input(rig: &Rig) {
     let cases: &[(&[&str], i32, &[&str])] = &[
         (&["run", "--no-such-flag", "--", "true"], 125, &["--no-such-flag"]),
         (&["run", "-m", "8", "--", "true"], 125, &["8GiB"]),
-        (&["run", "-m", "0", "--", "true"], 125, &["\"0\"", "1GiB"]),
+        (&["run", "-m", "0", "--", "true"], 125, &["\"0\"", "8GiB"]),
         (&["run", "-m", "200%", "--", "true"], 125, &["200%", "100"]),
         (&["run", "-m", "1TiB", "-g", "0", "--", "true"], 125, &["1 TiB", "GiB"]),
         (&["run", "-m", "25%"], 125, &["COMMAND"]),
@@ -221,6 +257,61 @@ fn queue(rig: &Rig) {
     }
 }
 
+/// Ctrl-Z in the queue, and Ctrl-Z of a job that runs.
+fn stopped(rig: &Rig) {
+    let state = |name: &str| {
+        rig.json(&["get", name])["job"]["state"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let signal = |child: &Child, signal: i32| {
+        // SAFETY: kill with the pid of our own unreaped child: it cannot be another process.
+        unsafe { libc::kill(child.id() as libc::pid_t, signal) };
+    };
+    let run = |name: &str, mem: &str| -> Child {
+        let sleep = Path::new("/bin/sleep");
+        let mut command = rig.run(&["-g", "0", "--name", name, "-m", mem], sleep, &["600"]);
+        command.stderr(std::process::Stdio::null()).spawn().expect("partage")
+    };
+    let is = |name: &str, wanted: &str| {
+        rig.eventually(Duration::from_secs(30), "a state", || state(name) == wanted);
+    };
+    let mut holder = run("holder", "75%");
+    is("holder", "running");
+    signal(&holder, libc::SIGSTOP);
+    is("holder", "stopped");
+    assert!(text(&rig.output(rig.partage(&["ps"])).stdout).contains("stopped"));
+    signal(&holder, libc::SIGCONT);
+    is("holder", "running");
+    // The first in the queue is stopped: the second passes it, though both need what is short.
+    let first = run("first", "50%");
+    is("first", "waiting");
+    signal(&first, libc::SIGSTOP);
+    let mut second = run("second", "60%");
+    rig.eventually(Duration::from_secs(30), "it is said", || {
+        rig.json(&["why", "first"])
+            .to_string()
+            .contains("is stopped: it keeps its place")
+    });
+    assert_eq!(state("second"), "waiting");
+    holder.kill().expect("our own child");
+    holder.wait().expect("our own child");
+    is("second", "running");
+    assert_eq!(state("first"), "waiting");
+    // It goes on, and is the first again.
+    let third = run("third", "50%");
+    is("third", "waiting");
+    signal(&first, libc::SIGCONT);
+    second.kill().expect("our own child");
+    second.wait().expect("our own child");
+    is("first", "running");
+    for mut child in [first, third] {
+        child.kill().expect("our own child");
+        child.wait().expect("our own child");
+    }
+}
+
 fn no_driver(rig: &Rig) {
     let mut command = rig.run(&["-m", "1GiB"], Path::new("/bin/true"), &[]);
     command.env_remove("PARTAGE_SIM_DIR").env_remove("LD_LIBRARY_PATH");
@@ -243,31 +334,12 @@ fn as_nobody(rig: &Rig, arguments: &[&str]) -> Option<Output> {
     let mut command = rig.command("/usr/bin/setpriv");
     command
         .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
-        .arg(built("partage"))
+        .arg(rig.installed())
         .args(arguments);
     Some(rig.output(command))
 }
 
-/// Whether another user can even execute the build: a home folder of mode 0700 hides it.
-fn open_path(path: &Path) -> bool {
-    Command::new("/usr/bin/setpriv")
-        .args([
-            "--reuid=65534",
-            "--regid=65534",
-            "--clear-groups",
-            "/usr/bin/test",
-            "-x",
-        ])
-        .arg(path)
-        .status()
-        .is_ok_and(|status| status.success())
-}
-
 fn others_jobs(rig: &Rig) {
-    if !open_path(&built("partage")) {
-        println!("SKIPPED: the build folder is not open to other users");
-        return;
-    }
     let mut mine = rig.client(&["-m", "1GiB", "--name", "mine"]);
     mine.ready();
     for arguments in [&["set", "mine", "mem=2GiB"][..], &["stop", "mine"], &["stop", "j1"]] {
@@ -285,10 +357,6 @@ fn others_jobs(rig: &Rig) {
 }
 
 fn two_users(rig: &Rig) {
-    if !open_path(&built("partage")) {
-        println!("SKIPPED: the build folder is not open to other users");
-        return;
-    }
     // SAFETY: geteuid has no preconditions.
     if unsafe { libc::geteuid() } != 0 {
         println!("SKIPPED: only root can act as another user");
@@ -307,7 +375,7 @@ fn two_users(rig: &Rig) {
         let mut command = rig.command("/usr/bin/setpriv");
         command
             .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
-            .arg(built("partage"))
+            .arg(rig.installed())
             .args(["run", "-g", "0", "-m", mem, "--on-full", "fail", "--", "/bin/true"])
             .env("PARTAGE_SOCKET_DIR", other.join("sock"))
             .env("HOME", &other);
@@ -336,6 +404,81 @@ fn idle_broker_leaves(rig: &Rig) {
     rig.eventually(Duration::from_secs(20), "the broker leaves", || {
         rig.broker_pid_quick().is_none()
     });
+}
+
+/// A folder of driver libraries that no loader knows of, for a machine that no variable names: each library says so
+/// itself when it is loaded, and has the simulated one's functions.
+fn hidden_driver(rig: &Rig) -> std::path::PathBuf {
+    let folder = rig.dir.join("driver");
+    std::fs::create_dir(&folder).expect("writable");
+    let source = folder.join("wrapper.c");
+    let text = format!(
+        "#include <stdlib.h>\n__attribute__((constructor)) static void say(void) {{ setenv(\"PARTAGE_SIM_DIR\", \"{}\", 1); }}\n",
+        rig.sim_dir().display()
+    );
+    std::fs::write(&source, text).expect("writable");
+    for (name, wrapped) in [
+        ("libnvidia-ml.so.1", "libpartage_sim_nvml.so"),
+        ("libcuda.so.1", "libpartage_sim_cuda.so"),
+    ] {
+        // The simulated library under another name, or the wrapper would be taken for what it needs.
+        let other = name.replace(".so.1", ".so.9");
+        let inner = folder.join(&other);
+        let renamed = replaced(
+            &std::fs::read(built(wrapped)).expect("readable"),
+            name.as_bytes(),
+            other.as_bytes(),
+        );
+        std::fs::write(&inner, renamed).expect("writable");
+        let mut command = rig.command(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
+        command.args(["-shared", "-fPIC", "-Wl,--no-as-needed", "-o"]);
+        command.arg(folder.join(name)).arg(&source).arg(&inner);
+        command.arg(format!("-Wl,-rpath,{}", folder.display()));
+        let output = rig.output(command);
+        assert!(output.status.success(), "{}", text_of(&output));
+    }
+    folder
+}
+
+/// Bytes with each place of `from` overwritten by `to`, which is as long.
+fn replaced(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    for at in 0..bytes.len().saturating_sub(from.len()) {
+        if bytes[at..].starts_with(from) {
+            bytes[at..at + to.len()].copy_from_slice(to);
+        }
+    }
+    bytes
+}
+
+fn text_of(output: &Output) -> String {
+    text(&output.stdout) + &text(&output.stderr)
+}
+
+fn library_path(rig: &Rig) {
+    let folder = hidden_driver(rig);
+    let with = |mut command: Command| {
+        command.env_remove("PARTAGE_SIM_DIR").env("LD_LIBRARY_PATH", &folder);
+        command
+    };
+    let run = || with(rig.run(&["-m", "25%"], Path::new("/bin/true"), &[]));
+    let ran = rig.output(run());
+    assert!(ran.status.success(), "{}", text_of(&ran));
+    // Whoever starts the next broker needs no such variable: it was written down.
+    let old = rig.broker_pid_quick().expect("it admitted the job");
+    // SAFETY: this rig's own broker.
+    unsafe { libc::kill(old as libc::pid_t, libc::SIGKILL) };
+    rig.eventually(Duration::from_secs(20), "it is gone", || {
+        rig.broker_pid_quick().is_none()
+    });
+    let mut bare = rig.run(&["-m", "25%"], Path::new("/bin/true"), &[]);
+    bare.env_remove("PARTAGE_SIM_DIR").env_remove("LD_LIBRARY_PATH");
+    let ran = rig.output(bare);
+    assert!(ran.status.success(), "{}", text_of(&ran));
+    // `doctor` and `run` judge alike.
+    let doctor = text_of(&rig.output(with(rig.partage(&["doctor"]))));
+    let nvml = doctor.lines().find(|line| line.contains("NVML")).unwrap_or_default();
+    assert!(nvml.contains("ok"), "{doctor}");
 }
 
 fn sim_command(rig: &Rig) {

@@ -6,7 +6,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use partage_protocol::gate::{LANES, MEASURED, UNBOUNDED};
+use partage_protocol::gate::{self, LANES, MEASURED, UNBOUNDED, UNSHARED};
 
 use super::Case;
 use super::gate::ready;
@@ -28,6 +28,13 @@ pub fn cases() -> Vec<Case> {
         Case::new("marks::threads_and_streams_come_and_go", threads).simulated(PAGES),
         Case::new("marks::lengths_of_units_are_learnt", lengths).simulated(PAGES),
         Case::new("marks::work_in_flight_is_bounded_in_time", depth).simulated(PAGES),
+        Case::new(
+            "marks::work_of_unknown_length_is_bounded_from_the_first_launch_on",
+            first_launches,
+        )
+        .simulated(PAGES),
+        Case::new("marks::lengths_in_the_legacy_stream_are_learnt_too", legacy_lengths).simulated(PAGES),
+        Case::new("marks::a_stream_that_stands_in_a_host_function_is_idle", host_functions).simulated(PAGES),
         Case::new("marks::long_units_wait_behind_one_and_not_behind_eight", long_units).simulated(PAGES),
         Case::new("marks::a_bound_never_holds_work_for_ever", stall).simulated(PAGES),
         Case::new("marks::a_context_takes_its_marks_with_it", contexts).simulated(PAGES),
@@ -173,6 +180,8 @@ fn batches(rig: &Rig) {
         "do event_record",
         "do stream_query",
         "do htod_async",
+        "do host_function",
+        "do callback",
     ] {
         let (mut client, pages, _stopped) = measured(rig);
         client.expect("stream s", "stream 0");
@@ -237,7 +246,7 @@ fn overlaps(rig: &Rig) {
         client.expect("do kernel_ex_overlapping", "do 0");
     }
     assert_eq!(sums(&pages).0, before, "a mark between two kernels that overlap");
-    let until = |lane: &partage_protocol::gate::Lane| lane.unmarked_until_ns.load(Ordering::Relaxed);
+    let until = |lane: &gate::Lane| lane.unmarked_until_ns.load(Ordering::Relaxed);
     let until = pages.time(0).lanes.iter().map(until).max().unwrap_or(0);
     assert!(
         pages.time(0).is_busy(until),
@@ -293,20 +302,60 @@ fn threads(rig: &Rig) {
     assert!(pages.is_quiet());
 }
 
+/// What the client says that the next kernel of its only lane takes, in nanoseconds.
+fn told(client: &mut Client, pages: &Pages, verb: &str, length_ns: u64) -> gate::Work {
+    let page = pages.time(0);
+    let (lane, ends) = (&page.lanes[0], &page.ends[0]);
+    let before = ends.of(lane.submitted.load(Ordering::Acquire));
+    client.expect(&format!("{verb} 1 {length_ns}"), &format!("{verb} 0"));
+    client.expect("do context_sync", "do 0");
+    ends.of(lane.submitted.load(Ordering::Acquire)).since(before)
+}
+
 fn lengths(rig: &Rig) {
+    const NS: u64 = 3_000_000;
     let (mut client, pages, _stopped) = measured(rig);
+    pages.line(0).gate_flags.fetch_or(UNSHARED, Ordering::Relaxed);
+    // All wait in their stream, so that each follows what is ahead of it without a gap.
+    client.expect("stream s", "stream 0");
     for _ in 0..4 {
-        client.expect("spins 4 3000000", "spins 0");
+        client.expect("hold s", "hold 0");
+        client.expect("behind s", "behind 0");
+        client.expect(&format!("spins 16 {NS}"), "spins 0");
+        client.expect("unhold", "unhold");
         client.expect("do stream_sync", "do 0");
     }
-    client.expect("spins 1 3000000", "spins 0");
-    let unit = pages.time(0).unit_ns.load(Ordering::Relaxed);
-    // The event before a unit in an idle stream comes a launch early.
-    assert!(
-        (2_999_000..6_000_000).contains(&unit),
-        "kernels of 3 ms were taken for {unit} ns"
-    );
+    // Whoever launches next reads what was timed.
+    client.expect(&format!("spins 1 {NS}"), "spins 0");
     client.expect("do stream_sync", "do 0");
+    let unit = pages.time(0).unit_ns.load(Ordering::Relaxed);
+    assert!(unit.abs_diff(NS) <= NS / 50, "kernels of 3 ms were taken for {unit} ns");
+    let told = told(&mut client, &pages, "spins", NS);
+    assert_eq!((told.units, told.vague_ns), (1, 0), "{told:?}");
+    assert!(
+        told.ns.abs_diff(NS) <= NS / 50,
+        "a kernel of 3 ms is said to take {} ns",
+        told.ns
+    );
+    wait_until_idle(rig, &pages);
+}
+
+/// Each launch waits for the one before, and its length is its own all the same: plain CUDA programs know no other stream.
+fn legacy_lengths(rig: &Rig) {
+    const NS: u64 = 3_000_000;
+    let (mut client, pages, _stopped) = measured(rig);
+    pages.line(0).gate_flags.fetch_or(UNSHARED, Ordering::Relaxed);
+    for _ in 0..4 {
+        client.expect(&format!("nullspins 16 {NS}"), "nullspins 0");
+        client.expect("do context_sync", "do 0");
+    }
+    let told = told(&mut client, &pages, "nullspins", NS);
+    assert_eq!((told.units, told.vague_ns), (1, 0), "{told:?}");
+    assert!(
+        told.ns.abs_diff(NS) <= NS / 50,
+        "a kernel of 3 ms is said to take {} ns",
+        told.ns
+    );
     wait_until_idle(rig, &pages);
 }
 
@@ -321,9 +370,14 @@ fn bounded(client: &mut Client, pages: &Pages, length_ns: u64) {
 
 /// Lets so many kernels of one length through the bound; answers how many were in flight at most.
 fn deepest(client: &mut Client, pages: &Pages, kernels: u64, length_ns: u64) -> u64 {
+    deepest_of(client, pages, ("spins", kernels, length_ns))
+}
+
+/// As [`deepest`], of kernels that this verb of the client launches.
+fn deepest_of(client: &mut Client, pages: &Pages, (verb, kernels, length_ns): (&str, u64, u64)) -> u64 {
     let page = pages.time(0);
     let mut deepest = 0;
-    client.tell(&format!("spins {kernels} {length_ns}"));
+    client.tell(&format!("{verb} {kernels} {length_ns}"));
     let answer = loop {
         if let Some(answer) = client.try_answer() {
             break answer;
@@ -338,9 +392,57 @@ fn deepest(client: &mut Client, pages: &Pages, kernels: u64, length_ns: u64) -> 
         }
         std::thread::yield_now();
     };
-    assert_eq!(answer, "spins 0");
-    client.expect("do stream_sync", "do 0");
+    assert_eq!(answer, format!("{verb} 0"));
+    client.expect("do context_sync", "do 0");
     deepest
+}
+
+/// What is in flight before any length is known is what would be if the length were: a job that waits for it waits for one
+/// kernel, or two, not for all that the program launches in its first milliseconds.
+fn first_launches(rig: &Rig) {
+    const NS: u64 = 3_000_000;
+    for verb in ["spins", "nullspins"] {
+        for (depth_ns, most) in [(500_000, 2), (200_000, 1), (0, 1)] {
+            let (mut client, pages, _stopped) = measured(rig);
+            pages.line(0).depth_ns.store(depth_ns, Ordering::Relaxed);
+            let first = deepest_of(&mut client, &pages, (verb, 12, NS));
+            assert_eq!(first, most, "{verb} with a bound of {depth_ns} ns");
+            // And once it is known.
+            let later = deepest_of(&mut client, &pages, (verb, 12, NS));
+            assert_eq!(later, most, "{verb} with a bound of {depth_ns} ns, of known length");
+        }
+    }
+    // No event stands between kernels that overlap: eight, and then a mark.
+    let (mut client, pages, _stopped) = measured(rig);
+    pages.line(0).depth_ns.store(500_000, Ordering::Relaxed);
+    client.expect(&format!("overlappingspins 24 {NS}"), "overlappingspins 0");
+    client.expect("do context_sync", "do 0");
+    let (lane, ends) = (&pages.time(0).lanes[0], &pages.time(0).ends[0]);
+    let submitted = lane.submitted.load(Ordering::Acquire);
+    let batches: Vec<u64> = (1..=submitted)
+        .map(|number| ends.of(number).since(ends.of(number - 1)).units)
+        .collect();
+    assert_eq!(batches.iter().sum::<u64>(), 24);
+    assert!(
+        batches[0] == 8 && batches.iter().all(|units| *units <= 8),
+        "{batches:?}"
+    );
+}
+
+/// What waits behind the function has not begun, and what was ahead of it has ended: nobody is kept away for its sake.
+fn host_functions(rig: &Rig) {
+    let (mut client, pages, _stopped) = measured(rig);
+    client.expect("do kernel", "do 0");
+    client.expect("do kernel", "do 0");
+    client.expect("standing", "standing 0");
+    client.expect("do kernel", "do 0");
+    rig.eventually(SOON, "what is ahead of the function retires", || {
+        !pages.time(0).is_busy(now_ns())
+    });
+    assert!(pages.time(0).lanes.iter().any(|lane| lane.is_in_flight()));
+    client.expect("unhold", "unhold");
+    client.expect("do stream_sync", "do 0");
+    wait_until_idle(rig, &pages);
 }
 
 fn depth(rig: &Rig) {

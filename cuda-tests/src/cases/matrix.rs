@@ -122,8 +122,12 @@ fn python_ctypes(rig: &Rig) {
     );
 }
 
-/// The interpreter of the search path, resolved: version managers put shell wrappers in front of it.
+/// The interpreter that scripts/test names, with the clients' packages; else that of the search path, resolved: version
+/// managers put shell wrappers in front of it.
 pub fn python() -> PathBuf {
+    if let Some(given) = std::env::var_os("PARTAGE_TEST_PYTHON") {
+        return given.into();
+    }
     let output = std::process::Command::new("python3")
         .args(["-c", "import sys; print(sys.executable)"])
         .output()

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The bodies: one file per chapter.
 
-use std::panic::AssertUnwindSafe;
-use std::sync::RwLock;
+use crate::rig::{Rig, Spec};
 
-use crate::rig::{Driver, Rig, Spec};
-
+mod alone;
 mod clients;
 mod commands;
 mod death;
@@ -13,9 +11,13 @@ mod devices;
 mod families;
 mod faults;
 mod gate;
+mod gate_leaving;
 mod graphs;
+mod green_contexts;
 mod guest;
+mod harness;
 mod launcher;
+mod lazy;
 mod limits;
 mod marks;
 mod matrix;
@@ -24,11 +26,13 @@ mod ownership;
 mod pools;
 mod proc_address;
 mod races;
+mod sanitizers;
 mod shares;
 mod sizes;
 mod storm;
 mod time;
 mod time_bare;
+mod told;
 mod views;
 mod why;
 
@@ -81,6 +85,8 @@ impl Case {
     }
 }
 
+pub use harness::parts;
+
 /// Every case.
 pub fn all() -> Vec<Case> {
     [
@@ -89,8 +95,10 @@ pub fn all() -> Vec<Case> {
         commands::cases(),
         devices::cases(),
         launcher::cases(),
+        lazy::cases(),
         races::cases(),
         death::cases(),
+        alone::cases(),
         sizes::cases(),
         families::cases(),
         views::cases(),
@@ -98,17 +106,22 @@ pub fn all() -> Vec<Case> {
         limits::cases(),
         pools::cases(),
         graphs::cases(),
+        green_contexts::cases(),
         gate::cases(),
+        gate_leaving::cases(),
         marks::cases(),
         guest::cases(),
         ownership::cases(),
         clients::cases(),
         faults::cases(),
         storm::cases(),
+        sanitizers::cases(),
         shares::cases(),
         why::cases(),
         time::cases(),
         time_bare::cases(),
+        told::cases(),
+        harness::cases(),
     ]
     .into_iter()
     .flatten()
@@ -124,21 +137,14 @@ pub fn tenth() -> usize {
     }
 }
 
-/// The run's seed: `PARTAGE_SEED`, or drawn once from the clock and printed with every failure.
+/// The run's seed: `PARTAGE_SEED`, which `scripts/test --soak` draws, or always the same.
 pub fn seed() -> u64 {
-    use std::sync::OnceLock;
-    static SEED: OnceLock<u64> = OnceLock::new();
-    *SEED.get_or_init(|| {
-        std::env::var("PARTAGE_SEED")
-            .ok()
-            .and_then(|text| text.parse().ok())
-            .unwrap_or_else(|| {
-                std::time::SystemTime::now()
-                    .duration_since(std::time::UNIX_EPOCH)
-                    .map_or(1, |d| d.as_nanos() as u64)
-            })
-    })
+    let given = std::env::var("PARTAGE_SEED").ok();
+    given.and_then(|text| text.parse().ok()).unwrap_or(DEFAULT_SEED)
 }
+
+/// What random cases begin with unless they are told otherwise: a run is the same as the one before.
+const DEFAULT_SEED: u64 = 20_261_123;
 
 /// A small generator (xorshift64*), so that a run can be repeated from its seed.
 pub struct Random(u64);
@@ -156,48 +162,4 @@ impl Random {
         self.0 ^= self.0 >> 27;
         (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 16) % bound.max(1)
     }
-}
-
-/// Runs the cases as a test program (the arguments are libtest's).
-pub fn main() -> std::process::ExitCode {
-    let mut arguments = libtest_mimic::Arguments::from_args();
-    // Each case is several processes; more than two at a time only adds noise on a small machine.
-    arguments.test_threads.get_or_insert(2);
-    let driver = Driver::chosen();
-    let trials = all()
-        .into_iter()
-        .map(|case| {
-            let skip = case.simulated_only.filter(|_| driver == Driver::Real);
-            if let Some(why) = skip {
-                println!("SKIPPED: {}: {why}", case.name);
-            }
-            libtest_mimic::Trial::test(case.name, move || run(&case)).with_ignored_flag(skip.is_some())
-        })
-        .collect();
-    println!("seed {} (repeat with PARTAGE_SEED={})", seed(), seed());
-    libtest_mimic::run(&arguments, trials).exit_code()
-}
-
-/// Held by every case that runs: alone by those that want this machine for themselves.
-static TURN: RwLock<()> = RwLock::new(());
-
-fn run(case: &Case) -> Result<(), libtest_mimic::Failed> {
-    // A case that panics is caught below, so that nothing is poisoned.
-    let (_alone, _beside) = match case.is_alone {
-        true => (TURN.write().ok(), None),
-        false => (None, TURN.read().ok()),
-    };
-    std::panic::catch_unwind(AssertUnwindSafe(|| (case.body)(&Rig::new(case.spec)))).map_err(|panic| {
-        let text = panic
-            .downcast_ref::<String>()
-            .cloned()
-            .or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()))
-            .unwrap_or_else(|| "panicked".into());
-        format!(
-            "{text}\nrepeat: PARTAGE_SEED={} cargo test -p partage-tests --test cases -- --exact {}",
-            seed(),
-            case.name
-        )
-        .into()
-    })
 }

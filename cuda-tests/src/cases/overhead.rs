@@ -20,6 +20,7 @@ pub fn cases() -> Vec<Case> {
             contexts,
         )
         .simulated(COSTS),
+        Case::new("overhead::a_context_counts_until_the_last_has_detached", detached).simulated(COSTS),
         Case::new("overhead::a_primary_context_counts_while_anybody_retains_it", primary).simulated(COSTS),
         Case::new("overhead::of_two_processes_one_gets_the_last_context", last_context).simulated(COSTS),
         Case::new("overhead::a_context_that_fails_leaves_no_trace", failing_context)
@@ -93,6 +94,22 @@ fn contexts(rig: &Rig) {
         tiny.say("primary 0") == "primary 0"
     });
     comes_to(rig, 2 * CONTEXT, "the other job's context");
+}
+
+fn detached(rig: &Rig) {
+    let mut client = rig.client(&["-m", "400MiB", "-g", "0"]);
+    client.ready();
+    for round in 0..8 {
+        client.expect("ctx 1 0", "ctx 0");
+        client.expect("attach", "attach 0");
+        client.expect(&format!("alloc {} part", 32 * MIB), "alloc 0");
+        client.expect("ctxdetach 1", "ctxdetach 0");
+        comes_to(rig, 2 * CONTEXT + 32 * MIB, "it is attached to once more");
+        client.expect("ctxdetach 1", "ctxdetach 0");
+        client.expect("use 0", "use 0");
+        comes_to(rig, CONTEXT, &format!("round {round}: it went with its memory"));
+    }
+    assert_eq!(client.room(), 400 * MIB - CONTEXT);
 }
 
 fn primary(rig: &Rig) {

@@ -51,33 +51,33 @@ fn forked_after_init(rig: &Rig) {
 
 /// `fork` before the driver is initialised, `vfork` and `posix_spawn` at any time: a client of its own, of the same job.
 fn children(rig: &Rig) {
-    let mut parent = rig.client(&["-m", "1GiB"]);
+    let mut parent = rig.client(&["-m", "4GiB"]);
     for kind in ["fork", "vfork", "spawn"] {
         // The child reads the same input until it says `exit`; the parent goes on after it.
         parent.tell(kind);
         parent.ready();
-        parent.expect(&format!("alloc {} over", GIB + 1), "alloc 2");
-        parent.expect(&format!("alloc {} part", 512 * MIB), "alloc 0");
+        parent.expect(&format!("alloc {} over", 4 * GIB + 1), "alloc 2");
+        parent.expect(&format!("alloc {} part", 2 * GIB), "alloc 0");
         parent.expect("exit 5", &format!("{kind}ed 5"));
         if kind == "fork" {
             parent.ready();
-            parent.expect(&format!("alloc {} keep", 256 * MIB), "alloc 0");
+            parent.expect(&format!("alloc {} keep", GIB), "alloc 0");
         }
         rig.eventually(
             SECOND,
             "what the child had is back, what the parent has is kept",
-            || rig.ledger_used() == 256 * MIB,
+            || rig.ledger_used() == GIB,
         );
     }
     // While both live, together they have the job's limit.
     parent.tell("spawn");
     parent.ready();
     let room = parent.room();
-    assert!(room <= GIB - 256 * MIB, "the parent's part is taken: {room}");
+    assert!(room <= 3 * GIB, "the parent's part is taken: {room}");
     parent.expect(&format!("alloc {room} rest"), "alloc 0");
     parent.expect("alloc 1 more", "alloc 2");
     parent.expect("exit 5", "spawned 5");
-    rig.eventually(SECOND, "the parent's alone again", || rig.ledger_used() == 256 * MIB);
+    rig.eventually(SECOND, "the parent's alone again", || rig.ledger_used() == GIB);
 }
 
 /// The first process is gone, the daemon closed every descriptor: the job lives as long as its client does.
@@ -167,7 +167,7 @@ impl Drop for Stranger {
 }
 
 fn eight(rig: &Rig) {
-    let mut job = siblings(rig, &["-m", "2GiB"], 8);
+    let mut job = siblings(rig, &["-m", "8GiB"], 8);
     rig.wait_for_overhead();
     let room = job.members[0].room();
     let eighth = room / 8 / 512 * 512;

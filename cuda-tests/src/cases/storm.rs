@@ -150,7 +150,7 @@ fn finish(crew: &mut Crew, but: Option<usize>, what: &str) {
 #[track_caller]
 fn answer(client: &mut Client, what: &str) {
     let answer = client.answer();
-    let is_clean = answer.ends_with(" denied=0 failed=0");
+    let is_clean = answer.ends_with(" denied=0 failed=0 other=0");
     assert!(is_clean, "{what}: {answer}; {}", client.stderr());
 }
 

@@ -4,7 +4,7 @@
 
 use super::Case;
 use crate::rig::Rig;
-use crate::time_client::{Done, TimeClient};
+use crate::time_client::TimeClient;
 use crate::truth::Truth;
 
 pub fn cases() -> Vec<Case> {
@@ -96,13 +96,15 @@ fn alone(rig: &Rig) {
 fn waits(rig: &Rig) {
     // The time between a kernel's end and the next launch is the program's own, not that of a simulator's thread which
     // waits for its turn on a busy machine.
-    // Beyond a limit the device does not wait for that thread: a machine that is busier than that can only disturb.
-    let tries: Vec<_> = (0..5)
+    // Beyond a limit the device does not wait for that thread: a machine that is busier than that disturbs a window now and
+    // then, and the middle one of five not.
+    let mut parts: Vec<u64> = (0..5)
         .map(|_| TimeClient::bare(rig, "0.2", "burst 200000 0").finish())
-        .inspect(|done| rig.note(format!("{} of {} ns", done.launches * 200_000, done.elapsed_ns)))
+        .map(|done| done.launches * 200_000 * 1_000_000 / done.elapsed_ns)
         .collect();
-    let is_right = |done: &Done| done.launches * 200_000 * 100 >= done.elapsed_ns * 95;
-    assert!(tries.iter().any(is_right), "{tries:?}");
+    parts.sort_unstable();
+    rig.note(format!("{parts:?} ppm of the time"));
+    assert!(parts[2] >= 950_000, "{parts:?} ppm of the time");
 }
 
 fn patterns(rig: &Rig) {

@@ -151,7 +151,7 @@ fn unmanaged(rig: &Rig) {
     assert!(busy(&shown, "busy") >= 0.2, "{shown}");
     let device = rig.json(&["status"])["devices"][0].clone();
     assert!(busy(&device, "unmanaged_time") >= 0.2, "{device}");
-    assert!(device["notes"].to_string().contains(&who), "{device}");
+    assert!(device["unmanaged_notes"].to_string().contains(&who), "{device}");
     let events = rig.output(rig.partage(&["events", "--json"])).stdout;
     assert!(String::from_utf8_lossy(&events).contains("unmanaged-busy"));
     // Beside another job it is named, whatever else there is to say.

@@ -12,6 +12,7 @@ pub mod depth;
 pub mod graph;
 pub mod length;
 pub mod physical;
+pub mod raise;
 pub mod stream_union;
 mod table;
 

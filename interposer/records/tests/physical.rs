@@ -401,7 +401,7 @@ fn calls() -> impl Strategy<Value = Call> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(3 * ProptestConfig::default().cases))]
 
     #[test]
     fn what_the_driver_holds_is_charged_however_calls_interleave(

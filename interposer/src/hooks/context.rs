@@ -10,9 +10,7 @@
 use core::ffi::{c_int, c_uint, c_void};
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use partage_abi::types::{
-    CuContext, CuCtxCreateParams, CuDevResourceDesc, CuDevice, CuExecAffinityParam, CuGreenCtx, CuResult,
-};
+use partage_abi::types::{CuContext, CuCtxCreateParams, CuDevice, CuExecAffinityParam, CuResult};
 
 use crate::account::{self, Operation};
 use crate::entry::call;
@@ -21,6 +19,7 @@ use crate::pools;
 use crate::real::Library;
 use crate::state::{self, State};
 use crate::time;
+use crate::tracked;
 
 /// Makes names for ending contexts: a high half that no user-space address has.
 static ENDING: AtomicU64 = AtomicU64::new(1);
@@ -59,7 +58,7 @@ fn rename(state: &State, from: u64, to: u64) {
 /// Gives back what was allocated in a context that is gone. The records leave the table a batch at a time: refunds
 /// take the lock themselves.
 #[inline(never)] // one body for all that ends a context
-fn give_back(state: &State, context: u64) {
+pub fn give_back(state: &State, context: u64) {
     const BATCH: usize = 64;
     loop {
         let mut batch = [None; BATCH];
@@ -188,13 +187,15 @@ fn created(ctx: *mut CuContext, result: CuResult) -> CuResult {
         && let Some(state) = state::get()
     {
         // SAFETY: the driver succeeded, so it wrote the handle there.
-        give_back(state, unsafe { ctx.read() }.0 as u64);
+        let context = unsafe { ctx.read() }.0 as u64;
+        state.green.forget(context);
+        give_back(state, context);
     }
     result
 }
 
 /// The device of a context, asked before it ends. `None`: a driver too old to say.
-fn device_of(real: &Library, ctx: CuContext) -> Option<CuDevice> {
+pub fn device_of_context(real: &Library, ctx: CuContext) -> Option<CuDevice> {
     let mut device: CuDevice = 0;
     call!(real, cuCtxGetDevice_v2(&raw mut device, ctx))
         .is_success()
@@ -202,7 +203,7 @@ fn device_of(real: &Library, ctx: CuContext) -> Option<CuDevice> {
 }
 
 fn destroyed(real: &Library, ctx: CuContext, destroy: impl FnOnce() -> CuResult) -> CuResult {
-    let device = device_of(real, ctx);
+    let device = device_of_context(real, ctx);
     let result = ending(ctx.0 as u64, || {
         let result = destroy();
         (result, result.is_success())
@@ -223,7 +224,7 @@ pub fn cuCtxDestroy_v2(real: &Library, ctx: CuContext) -> CuResult {
 
 /// Ends the context only when nobody else attached to it: asked of the driver afterwards.
 pub fn cuCtxDetach(real: &Library, ctx: CuContext) -> CuResult {
-    let device = device_of(real, ctx);
+    let device = device_of_context(real, ctx);
     let result = ending(ctx.0 as u64, || {
         let result = call!(real, cuCtxDetach(ctx));
         let mut version: c_uint = 0;
@@ -248,6 +249,9 @@ pub fn cuDevicePrimaryCtxRetain(real: &Library, ctx: *mut CuContext, dev: CuDevi
         }
         result
     };
+    if tracked::is_foreign(real, dev) {
+        return CuResult::INVALID_DEVICE;
+    }
     if ctx.is_null() || is_primary_active(real, dev) != Some(false) {
         return retain();
     }
@@ -261,7 +265,7 @@ pub fn cuDevicePrimaryCtxRetain(real: &Library, ctx: *mut CuContext, dev: CuDevi
 }
 
 /// Does the device's primary context exist? `None`: no such device.
-fn is_primary_active(real: &Library, dev: CuDevice) -> Option<bool> {
+pub fn is_primary_active(real: &Library, dev: CuDevice) -> Option<bool> {
     let (mut flags, mut is_active): (c_uint, c_int) = (0, 0);
     call!(
         real,
@@ -314,56 +318,11 @@ fn reset(real: &Library, dev: CuDevice, reset: impl FnOnce() -> CuResult) -> CuR
     result
 }
 
-fn primary(dev: CuDevice) -> Option<&'static AtomicU64> {
+/// Where the primary context of a device is noted.
+pub fn primary(dev: CuDevice) -> Option<&'static AtomicU64> {
     state::get()?.primary_contexts.get(usize::try_from(dev).ok()?)
 }
 
 fn primary_handle(dev: CuDevice) -> u64 {
     primary(dev).map_or(0, |place| place.load(Ordering::Relaxed))
-}
-
-/// A green context retains the primary one of its device for as long as it lives: that is what it costs.
-pub fn cuGreenCtxCreate(
-    real: &Library,
-    ctx: *mut CuGreenCtx,
-    desc: CuDevResourceDesc,
-    dev: CuDevice,
-    flags: c_uint,
-) -> CuResult {
-    let make = || call!(real, cuGreenCtxCreate(ctx, desc, dev, flags));
-    if ctx.is_null() {
-        return make();
-    }
-    // SAFETY: not null, and the caller's place for a handle. What it held stays there if nothing is made.
-    let former = unsafe { ctx.read() };
-    measured::context(real, dev, make, || {
-        // SAFETY: as above; the driver succeeded, so it wrote the handle there.
-        let made = unsafe { ctx.replace(former) };
-        call!(real, cuGreenCtxDestroy(made))
-    })
-}
-
-/// It may have been the last to hold the primary context of its device, which it does not name.
-pub fn cuGreenCtxDestroy(real: &Library, ctx: CuGreenCtx) -> CuResult {
-    let result = call!(real, cuGreenCtxDestroy(ctx));
-    if result.is_success()
-        && let Some(state) = state::get()
-    {
-        for (ordinal, place) in state.primary_contexts.iter().enumerate() {
-            let handle = place.load(Ordering::Relaxed);
-            if handle != 0 && is_primary_active(real, ordinal as CuDevice) == Some(false) {
-                give_back(state, handle);
-            }
-        }
-        measured::may_have_changed(real, None);
-    }
-    result
-}
-
-pub fn cuCtxFromGreenCtx(real: &Library, context: *mut CuContext, ctx: CuGreenCtx) -> CuResult {
-    let result = created(context, call!(real, cuCtxFromGreenCtx(context, ctx)));
-    if result.is_success() {
-        measured::may_have_changed(real, None);
-    }
-    result
 }

@@ -6,9 +6,10 @@ use core::sync::atomic::Ordering;
 
 use partage_abi::types::CuResult;
 
-use crate::devices;
+use crate::devices::{self, Shown};
 use crate::entry::call;
 use crate::errno;
+use crate::lazy;
 use crate::real::{DRIVER, Library};
 use crate::session;
 use crate::state;
@@ -27,6 +28,9 @@ pub fn cuInit(real: &Library, flags: c_uint) -> CuResult {
     if real.address(partage_abi::Symbol::cuInit as usize, c"cuInit").is_none() {
         return CuResult::STUB_LIBRARY;
     }
+    if state.settings().is_lazy && lazy::is_blind() {
+        return call!(real, cuInit(flags));
+    }
     // Two threads that initialise at once: the second waits, as it would for the driver itself.
     let setup = state.setup.hold();
     errno::preserving(|| session::ensure_held(state, false));
@@ -34,12 +38,17 @@ pub fn cuInit(real: &Library, flags: c_uint) -> CuResult {
         drop(setup);
         return call!(real, cuInit(flags));
     }
+    if lazy::is_refused(state) {
+        return CuResult::OUT_OF_MEMORY;
+    }
     let result = devices::init_masked(state, real, || call!(real, cuInit(flags)));
     if result.is_success() {
-        errno::preserving(|| {
-            devices::learn(state, real);
-            thread::start(state);
-        });
+        if errno::preserving(|| devices::learn(state, real)) == Shown::OthersOnly {
+            // As a driver that is shown no device: it did not do what it was told, and the job has none of what it has.
+            errno::preserving(|| session::give_up(state));
+            return CuResult::NO_DEVICE;
+        }
+        errno::preserving(|| thread::start(state));
         // A second driver in a namespace of its own masks at its own first call.
         if core::ptr::eq(real, &DRIVER) {
             state.is_masked.store(true, Ordering::Release);

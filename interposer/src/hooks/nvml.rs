@@ -23,6 +23,7 @@ use crate::state::{self, Job, State, is_mig};
 use crate::text::{self, Text, bytes_of};
 
 pub use super::nvml_processes::*;
+pub use super::nvml_topology::*;
 pub use super::nvml_utilisation::*;
 
 pub fn nvmlInit() -> NvmlReturn {

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `cuGetProcAddress`: the driver answers first, so that versions, flags and status are its own; then the address it
 //! gave is exchanged for our function where it is one of a row we stand in front of. That covers the name
-//! `cuGetProcAddress` itself. An address that is no export of the driver stays what it is, and is counted when the name
-//! should have led to one of our rows.
+//! `cuGetProcAddress` itself.
+//!
+//! A driver may answer with addresses that are no exports of it. Then name, version and flags say which row is meant, as
+//! they say it to the driver, and our function of that row calls the export: of that one the table knows what it takes.
+//! Where they leave it open (a driver newer than the table), the program keeps what the driver gave and this is said; a
+//! strict job gets nothing.
 
 // Functions bear the driver's own names, and its documentation is theirs.
 #![allow(non_snake_case, missing_docs)]
@@ -11,10 +15,15 @@ use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::Ordering;
 
 use partage_abi::types::CuResult;
+use partage_abi::values::CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+use partage_protocol::message::NOTICE_UNKNOWN_ENTRY_POINT;
 
 use crate::entry::call;
-use crate::names::{self, ENTRY_NAMES};
+use crate::errno;
+use crate::names::{self, Meant};
+use crate::note::{self, Line};
 use crate::real::Library;
+use crate::session;
 use crate::state;
 use crate::text::bytes_of;
 
@@ -26,7 +35,12 @@ pub fn cuGetProcAddress(
     flags: u64,
 ) -> CuResult {
     let result = call!(real, cuGetProcAddress(symbol, pfn, cuda_version, flags));
-    exchange(real, symbol, pfn, result)
+    let request = Request {
+        symbol,
+        cuda_version,
+        flags,
+    };
+    request.exchange(real, pfn, core::ptr::null_mut(), result)
 }
 
 pub fn cuGetProcAddress_v2(
@@ -41,37 +55,102 @@ pub fn cuGetProcAddress_v2(
         real,
         cuGetProcAddress_v2(symbol, pfn, cuda_version, flags, symbol_status)
     );
-    exchange(real, symbol, pfn, result)
+    let request = Request {
+        symbol,
+        cuda_version,
+        flags,
+    };
+    request.exchange(real, pfn, symbol_status, result)
 }
 
-fn exchange(real: &Library, symbol: *const c_char, pfn: *mut *mut c_void, result: CuResult) -> CuResult {
-    if !result.is_success() || pfn.is_null() || symbol.is_null() {
-        return result;
-    }
-    // SAFETY: the driver succeeded with this pointer.
-    let address = unsafe { pfn.read() };
-    if address.is_null() {
-        return result;
-    }
-    match real.hooked_at(address.cast()) {
-        Some(position) => {
+/// What the program asked for.
+struct Request {
+    symbol: *const c_char,
+    cuda_version: c_int,
+    flags: u64,
+}
+
+impl Request {
+    fn exchange(&self, real: &Library, pfn: *mut *mut c_void, symbol_status: *mut c_int, result: CuResult) -> CuResult {
+        if !result.is_success() || pfn.is_null() || self.symbol.is_null() {
+            return result;
+        }
+        // SAFETY: the driver succeeded with this pointer.
+        let address = unsafe { pfn.read() };
+        if address.is_null() {
+            return result;
+        }
+        let position = match real.hooked_at(address.cast()) {
+            Some(position) => Some(position),
+            None => match self.meant(real) {
+                Meant::NotOurs => return result,
+                // A row whose export this driver lacks cannot be what it means.
+                Meant::Row(position) => Some(position).filter(|position| real.has(*position)),
+                Meant::Unclear => None,
+            },
+        };
+        if let Some(position) = position {
             if let Some(hook) = crate::entry::hook(real, position) {
                 // SAFETY: as above.
                 unsafe { pfn.write(hook.cast_mut().cast()) };
             }
+            return result;
         }
-        // SAFETY: the driver just read the name as a C string.
-        None => count_unknown(unsafe { bytes_of(symbol) }),
+        if !errno::preserving(|| self.is_refused()) {
+            return result;
+        }
+        // SAFETY: as above.
+        unsafe { pfn.write(core::ptr::null_mut()) };
+        if !symbol_status.is_null() {
+            // SAFETY: not null, and the caller's place for a status.
+            unsafe { symbol_status.write(CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND as c_int) };
+        }
+        CuResult::NOT_FOUND
     }
-    result
-}
 
-/// Counts an answer that should have been one of our rows' functions and is none of them.
-fn count_unknown(name: &[u8]) {
-    let is_ours = ENTRY_NAMES
-        .iter()
-        .any(|entry| names::as_c_str(entry).to_bytes() == name);
-    if is_ours && let Some(state) = state::get() {
-        state.counters().unknown_entry_points.fetch_add(1, Ordering::Relaxed);
+    fn name(&self) -> &[u8] {
+        // SAFETY: the driver just read the name as a C string.
+        unsafe { bytes_of(self.symbol) }
+    }
+
+    #[cold]
+    fn meant(&self, real: &Library) -> Meant {
+        let mut driver: c_int = 0;
+        let is_known = call!(real, cuDriverGetVersion(&raw mut driver)).is_success();
+        let driver = if is_known {
+            u32::try_from(driver).unwrap_or(0)
+        } else {
+            0
+        };
+        let asked = u32::try_from(self.cuda_version).unwrap_or(0);
+        names::meant(self.name(), asked, driver, self.flags)
+    }
+
+    /// The driver's answer is one of our rows' functions and nobody can tell which: says so once. Is the program to do
+    /// without it?
+    #[cold]
+    fn is_refused(&self) -> bool {
+        let Some(state) = state::get() else { return false };
+        session::ensure(state, false);
+        let is_strict = state.job().is_some_and(|job| job.is_strict);
+        let is_first = state.counters().unknown_entry_points.fetch_add(1, Ordering::Relaxed) == 0;
+        if is_first {
+            let mut sentence = Line::new();
+            sentence
+                .push("the driver's ")
+                .push(self.name())
+                .push(" of CUDA ")
+                .push_number(self.cuda_version.unsigned_abs().into())
+                .push(" is newer than Partage: no limit reaches its calls")
+                .push(if is_strict { "; --strict refuses it" } else { "" });
+            note::explain(state, &sentence, note::Loudness::Terminal);
+            session::notice(
+                state,
+                NOTICE_UNKNOWN_ENTRY_POINT,
+                0,
+                u64::from(self.cuda_version.unsigned_abs()),
+            );
+        }
+        is_strict
     }
 }

@@ -68,6 +68,9 @@ pub fn cuMemCreate(
 ) -> CuResult {
     let create = || call!(real, cuMemCreate(handle, size, prop, flags));
     let device = device_of(prop).filter(|_| !handle.is_null() && size != 0);
+    if device.is_some_and(|device| tracked::is_foreign(real, device)) {
+        return CuResult::INVALID_DEVICE;
+    }
     let Some((state, slot)) = device.and_then(|device| tracked::sharing(real, device)) else {
         return create();
     };

@@ -2,25 +2,27 @@
 //! The bound on work in flight, in the time that it is expected to take: while the broker sets one, a launch waits until
 //! enough of what is ahead of it has retired.
 //!
-//! What may be in flight, see [`depth`](partage_records::depth); of unknown length there may be [`UNKNOWN`] launches. Work in
-//! flight may wait for the very launch that waits here (a kernel that spins for a later one, a stream that waits for a
-//! word): when nothing retires for a while, the launch goes on.
+//! What may be in flight, of known and of unknown length, see [`depth`](partage_records::depth). A launch that no lane is
+//! free for waits, too: nobody would see it retire. Kernels that overlap the one before have no events between them; how
+//! long the launch waited here for so many of them says what they take at most.
+//!
+//! Work in flight may wait for the very launch that waits here (a kernel that spins for a later one, a stream that waits for
+//! a word): when nothing retires for a while, the launch goes on.
 
 use core::sync::atomic::Ordering;
 
-use partage_protocol::gate::{MEASURED, TimePage, UNBOUNDED};
-use partage_protocol::page::GrantLine;
+use partage_protocol::gate::{MEASURED, UNBOUNDED};
+use partage_protocol::page::{ClientFile, GrantLine};
 use partage_records::depth::is_beyond;
+use partage_records::length::Sample;
 
-use super::marks::{self, Name};
+use super::marks::{self, Name, Outstanding};
 use super::stand::Standing;
-use crate::pools::StreamName;
+use super::work::Work;
 use crate::real::Library;
 use crate::state::{Phase, State};
 use crate::sys;
 
-/// Launches in flight while the length of none is known.
-const UNKNOWN: u64 = 64;
 /// Between two looks at what has retired, in nanoseconds.
 const NAP_NS: u64 = 30_000;
 /// Without progress for so long, and for twice the longest unit, the launch goes on.
@@ -29,38 +31,59 @@ const STALL_NS: u64 = 50_000_000;
 /// Waits until a launch may add to what is in flight.
 pub fn wait(
     state: &'static State,
-    line: &GrantLine,
-    page: &TimePage,
+    (line, file): (&GrantLine, &ClientFile),
     device: usize,
     real: &Library,
-    stream: StreamName,
+    &Work { stream, kind }: &Work,
 ) {
+    let Some(page) = file.time.devices.get(device) else {
+        return;
+    };
     let key = Name::of(real, stream).key;
-    let is_deep = || {
+    let deep = || -> Option<Outstanding> {
         let depth_ns = line.depth_ns.load(Ordering::Relaxed);
         if depth_ns == UNBOUNDED || line.gate_flags.load(Ordering::Relaxed) & MEASURED == 0 {
-            return false;
+            return None;
         }
-        let (all, own) = marks::outstanding(state, page, device, key);
-        is_beyond(depth_ns, all.ns, all.units, own.units) || all.units > UNKNOWN && state.time.lengths.mean() == 0
+        let there = marks::outstanding(state, page, device, key);
+        let launch = marks::knowledge(state, kind);
+        Some(there).filter(|there| there.has_no_lane || is_beyond(depth_ns, there.all, there.own, launch))
     };
-    if !is_deep() || super::is_captured(state, real, stream) {
+    let Some(found) = deep().filter(|_| !super::is_captured(state, real, stream)) else {
         return;
-    }
+    };
     // What this stream holds without a mark would never be seen to retire.
-    marks::settle(state, real, stream);
-    let mut standing = Standing::begin(state, page, device);
-    let (mut retired, mut since_ns) = (page.retired(), sys::now_ns());
-    while is_deep() && state.phase() == Phase::Attached {
+    if found.has_no_lane {
+        marks::settle_all(state, real);
+    } else {
+        marks::settle(state, real, stream);
+    }
+    let begun_ns = sys::now_ns();
+    let Some(mut standing) = Standing::begin(state, file, device) else {
+        return;
+    };
+    let (mut retired, mut since_ns) = (page.retired(), begun_ns);
+    while deep().is_some() && state.phase() == Phase::Attached {
         sys::sleep_ns(NAP_NS);
         let now = standing.count();
         let now_retired = page.retired();
         marks::read_spans(state, (line, page), device, real);
+        marks::read_lengths(state, line, page, device, real);
         let patience = STALL_NS.max(page.unit_ns.load(Ordering::Relaxed).saturating_mul(2));
         if now_retired != retired {
             (retired, since_ns) = (now_retired, now);
         } else if now.saturating_sub(since_ns) > patience {
             return;
+        }
+    }
+    if let (Some(unit), true) = kind.unit() {
+        let waited_ns = sys::now_ns().saturating_sub(begun_ns);
+        let gone = found
+            .own
+            .units
+            .saturating_sub(marks::outstanding(state, page, device, key).own.units);
+        if let Some(ns) = waited_ns.checked_div(gone) {
+            state.time.lengths.learn(unit, ns, Sample::Late);
         }
     }
 }

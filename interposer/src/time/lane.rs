@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use partage_abi::types::CuStream;
 use partage_protocol::gate::{self, Ends, Lane, WorkCell};
+use partage_records::depth::MOST;
 
 use super::marks::Name;
 use super::spans::Spans;
@@ -12,6 +13,7 @@ use crate::entry::call;
 use crate::guard;
 use crate::pools::StreamName;
 use crate::real::Library;
+use crate::state;
 use crate::sys;
 
 /// Launches in a batch.
@@ -55,9 +57,33 @@ pub struct LaneBook {
     pub timed_ns: AtomicU64,
     /// What times the batch that is open; 0: nothing.
     pub span: AtomicU32,
+    /// The batches of the last launches of unknown length, and how many such launches there were.
+    unknown_in: [AtomicU64; MOST as usize],
+    unknown: AtomicU64,
 }
 
 impl LaneBook {
+    /// Counts a launch of unknown length into the batch with this number.
+    pub fn add_unknown(&self, number: u64) {
+        let count = self.unknown.fetch_add(1, Ordering::Relaxed);
+        if let Some(last) = self.unknown_in.get((count % MOST) as usize) {
+            last.store(number, Ordering::Relaxed);
+        }
+    }
+
+    /// Launches of unknown length behind the batch with this number; of more than [`MOST`] so many.
+    pub fn unknown_since(&self, ended: u64) -> u64 {
+        let is_ahead = |number: &&AtomicU64| number.load(Ordering::Relaxed) > ended;
+        self.unknown_in.iter().filter(is_ahead).count() as u64
+    }
+
+    /// Nothing of unknown length is in the lane any more.
+    fn forget_unknown(&self) {
+        self.unknown_in
+            .iter()
+            .for_each(|number| number.store(0, Ordering::Relaxed));
+    }
+
     /// Another stream has the lane from now on. The caller holds the turn; nothing is in flight in it.
     pub fn give(&self, name: &Name) {
         self.context.store(name.context, Ordering::Relaxed);
@@ -66,6 +92,7 @@ impl LaneBook {
         self.is_open.store(false, Ordering::Relaxed);
         self.overlaps.store(false, Ordering::Relaxed);
         self.span.store(0, Ordering::Relaxed);
+        self.forget_unknown();
         for count in [&self.entered, &self.launched, &self.covered] {
             count.store(0, Ordering::Relaxed);
         }
@@ -119,7 +146,7 @@ impl Side<'_> {
             let before = self.lane.submitted.load(Ordering::Relaxed);
             let (number, now) = (before.wrapping_add(1), sys::now_ns());
             if self.lane.ended.load(Ordering::Relaxed) == before {
-                self.lane.since_ns.store(now, Ordering::Relaxed);
+                self.lane.since_ns.store(machine_time(now), Ordering::Relaxed);
             }
             self.lane.submitted.store(number, Ordering::Release);
             self.put(real, &self.lane.begun, number);
@@ -221,7 +248,7 @@ impl Side<'_> {
         let own = self.own;
         let ended = self.ends.of(self.lane.ended.load(Ordering::Relaxed));
         let ns = own.total.read().since(ended).ns.saturating_mul(SILENT_TIMES);
-        let until = sys::now_ns().saturating_add(ns).saturating_add(SILENT_NS);
+        let until = machine_time(sys::now_ns()).saturating_add(ns).saturating_add(SILENT_NS);
         self.lane.unmarked_until_ns.store(until, Ordering::Relaxed);
     }
 
@@ -239,6 +266,7 @@ impl Side<'_> {
         self.lane.begun.store(submitted, Ordering::Release);
         self.lane.ended.store(submitted, Ordering::Release);
         let own = self.own;
+        own.forget_unknown();
         let entered = own.entered.load(Ordering::Relaxed);
         let covered = own.covered.swap(entered, Ordering::Relaxed);
         own.launched.store(entered, Ordering::Relaxed);
@@ -285,4 +313,9 @@ impl Drop for Marking<'_> {
     fn drop(&mut self) {
         self.0.store(0, Ordering::Release);
     }
+}
+
+/// The clock of what stands in shared pages.
+fn machine_time(own_ns: u64) -> u64 {
+    state::get().map_or(own_ns, |state| state.machine_time(own_ns))
 }

@@ -27,6 +27,7 @@ use partage_abi::values::{CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTA
 use partage_protocol::gate::{self, HEARTBEAT_NS, KEPT, LANES, MARKS_BYTES, TimePage, UNKNOWN_NS, UNSHARED};
 
 use partage_protocol::page::{BrokerPage, GrantLine};
+use partage_records::depth::{InFlight, Knowledge};
 use partage_records::length::Length;
 
 use super::lane::{LEGACY, LaneBook, PER_THREAD, Side};
@@ -63,6 +64,8 @@ pub struct Book {
     registered_in: AtomicU64,
     /// The stream of all launches without a lane since the last synchronisation; 0: none, [`ORPHAN`]: several.
     unlaned: AtomicU64,
+    /// Launches into all lanes.
+    entered: AtomicU64,
     lanes: [LaneBook; LANES],
     timers: [Timer; TIMERS],
     spans: Spans,
@@ -136,11 +139,7 @@ pub fn before(
     };
     let side = book.side(page, lane, address)?;
     let lengths = &state.time.lengths;
-    let (unit, overlaps) = match kind {
-        Kind::Kernel { unit, overlaps } => (Some(unit), overlaps),
-        Kind::Graph(unit) => (Some(unit), false),
-        _ => (None, false),
-    };
+    let (unit, overlaps) = kind.unit();
     let expected = unit.and_then(|unit| lengths.expected(unit));
     let ns = expected.map_or_else(|| lengths.mean(), |length| length.ns);
     let vague_ns = match expected {
@@ -164,6 +163,9 @@ pub fn before(
     };
     if overlaps {
         side.own.overlaps.store(true, Ordering::Relaxed);
+        if expected.is_none() {
+            side.own.add_unknown(side.next_mark());
+        }
         side.expect_silence();
         return Some(marked);
     }
@@ -174,7 +176,7 @@ pub fn before(
     }
     let spoiled = line.spoiled.load(Ordering::Acquire);
     // Asked for only where something is timed: it reads the clock.
-    let is_unshared = || line.gate_flags.load(Ordering::Relaxed) & UNSHARED != 0 && is_broker_there(broker);
+    let is_unshared = || line.gate_flags.load(Ordering::Relaxed) & UNSHARED != 0 && is_broker_there(state, broker);
     side.begin(real, |number| {
         let others = (0..LANES).map_while(|lane| book.side(page, lane, address));
         let others = others.take_while(|side| side.own.owner.load(Ordering::Relaxed) != 0);
@@ -185,25 +187,37 @@ pub fn before(
     let ahead = side.lane.submitted.load(Ordering::Relaxed).wrapping_sub(1);
     let batch_ns = before.plus(work).since(side.ends.of(ahead)).ns;
     marked.is_long = expected.is_none() || batch_ns >= LONG_NS;
+    if expected.is_none() {
+        side.own.add_unknown(side.next_mark());
+    }
     if !marked.is_long {
         side.expect_silence();
     }
     if let Some(unit) = unit
         && is_timed(expected, before.units)
         && !overlapped
-        && !side.is_legacy()
     {
         timers::read(&book.timers, page, spoiled, lengths, real);
         let around = Around {
             is_unshared: is_unshared(),
             spoiled,
             entered: side.own.entered.load(Ordering::Relaxed),
+            entered_all: book.entered.load(Ordering::Relaxed),
         };
         if !lengths.has_overhead() || before.units.is_multiple_of(TIMED * TIMED) {
             let next = (lane, side.next_mark());
             let is_behind = |entered| side.is_behind(next.1, entered);
             relaxed(state, real, || {
-                timers::time_nothing(&book.timers, name.context, real, stream, next, around, is_behind);
+                let waits_for_all = side.is_legacy().then_some(around.entered_all);
+                timers::time_nothing(
+                    &book.timers,
+                    name.context,
+                    real,
+                    stream,
+                    next,
+                    (around, waits_for_all),
+                    is_behind,
+                );
             });
         }
         let timer = relaxed(state, real, || timers::take(&book.timers, name.context, real));
@@ -214,9 +228,9 @@ pub fn before(
 }
 
 /// Does the broker look at its gates? What a dead one said of the device need not be so.
-fn is_broker_there(broker: &BrokerPage) -> bool {
+fn is_broker_there(state: &State, broker: &BrokerPage) -> bool {
     let heartbeat = broker.head.heartbeat_ns.load(Ordering::Relaxed);
-    sys::now_ns().saturating_sub(heartbeat) < HEARTBEAT_NS
+    state.machine_time(sys::now_ns()).saturating_sub(heartbeat) < HEARTBEAT_NS
 }
 
 /// Is the next launch of a lane timed, after so many?
@@ -242,7 +256,11 @@ pub fn after(state: &'static State, page: &TimePage, real: &Library, marked: Mar
     let timer = || state.time.marks.get(marked.device)?.timers.get(marked.timer?);
     if let Some(timer) = timer() {
         let number = side.next_mark();
-        timer.stop(real, side.stream(), (marked.lane, number), |entered| {
+        let book = state.time.marks.get(marked.device);
+        let waits_for_all = book
+            .filter(|_| side.is_legacy())
+            .map(|book| book.entered.load(Ordering::Relaxed));
+        timer.stop(real, side.stream(), (marked.lane, number), waits_for_all, |entered| {
             side.is_behind(number, entered)
         });
     }
@@ -254,31 +272,74 @@ pub fn after(state: &'static State, page: &TimePage, real: &Library, marked: Mar
     }
 }
 
-/// Expected nanoseconds, and launches, that have not retired on a device, those in open batches left out: in all streams,
-/// and in the one with this key.
-pub fn outstanding(state: &State, page: &TimePage, device: usize, key: u64) -> (gate::Work, gate::Work) {
-    let (mut sum, mut of_key) = (gate::Work::default(), gate::Work::default());
+/// What is on a device and has not retired.
+#[derive(Clone, Copy, Default)]
+pub struct Outstanding {
+    /// In all streams.
+    pub all: InFlight,
+    /// In the one that was asked for.
+    pub own: InFlight,
+    /// No lane is free for it.
+    pub has_no_lane: bool,
+}
+
+/// What has not retired on a device, the short launches of open batches left out; `key` names a stream.
+pub fn outstanding(state: &State, page: &TimePage, device: usize, key: u64) -> Outstanding {
+    let mut sum = Outstanding::default();
     let Some(book) = state.time.marks.get(device) else {
-        return (sum, of_key);
+        return sum;
     };
+    let mut has_lane = book.address.load(Ordering::Acquire) <= REFUSED;
     for ((own, lane), ends) in book.lanes.iter().zip(&page.lanes).zip(&page.ends) {
-        if own.owner.load(Ordering::Relaxed) == 0 {
+        let owner = own.owner.load(Ordering::Relaxed);
+        has_lane |= owner == key || owner == 0 || !lane.is_in_flight();
+        if owner == 0 {
             continue;
         }
         let ended = lane.ended.load(Ordering::Acquire);
-        let open = u64::from(own.is_open.load(Ordering::Acquire));
-        let closed = lane.submitted.load(Ordering::Acquire).wrapping_sub(open);
-        if closed > ended {
-            // Of a longer queue only the last batches are known, which is enough to be too long.
-            let ended = ended.max(closed.saturating_sub(KEPT as u64 - 2));
-            let ahead = ends.of(closed).since(ends.of(ended));
-            sum = sum.plus(ahead);
-            if own.owner.load(Ordering::Relaxed) == key {
-                of_key = ahead;
-            }
+        let is_open = own.is_open.load(Ordering::Acquire);
+        let closed = lane.submitted.load(Ordering::Acquire).wrapping_sub(u64::from(is_open));
+        // Of a longer queue only the last batches are known, which is enough to be too long.
+        let kept = ended.max(closed.saturating_sub(KEPT as u64 - 2));
+        let ahead = if own.overlaps.load(Ordering::Relaxed) {
+            // These are without a mark until somebody wants one.
+            own.total.read().since(ends.of(kept))
+        } else if closed > ended {
+            ends.of(closed).since(ends.of(kept))
+        } else {
+            gate::Work::default()
+        };
+        let unknown = own.unknown_since(ended);
+        let is_asked = owner == key;
+        for sum in [Some(&mut sum.all), is_asked.then_some(&mut sum.own)]
+            .into_iter()
+            .flatten()
+        {
+            sum.ns = sum.ns.saturating_add(ahead.ns);
+            sum.units = sum.units.saturating_add(ahead.units);
+            sum.unknown = sum.unknown.saturating_add(unknown);
         }
     }
-    (sum, of_key)
+    sum.has_no_lane = !has_lane;
+    sum
+}
+
+/// What is known of the length of a launch.
+pub fn knowledge(state: &State, kind: Kind) -> Knowledge {
+    let (unit, overlaps) = kind.unit();
+    match unit {
+        Some(unit) if state.time.lengths.expected(unit).is_some() => Knowledge::Known,
+        Some(_) if !overlaps => Knowledge::Unknown,
+        _ => Knowledge::Untold,
+    }
+}
+
+/// Learns what the events tell that have been reached.
+pub fn read_lengths(state: &State, line: &GrantLine, page: &TimePage, device: usize, real: &Library) {
+    if let Some(book) = state.time.marks.get(device) {
+        let spoiled = line.spoiled.load(Ordering::Acquire);
+        timers::read(&book.timers, page, spoiled, &state.time.lengths, real);
+    }
 }
 
 /// Says what those batches took together that have ended and were timed.
@@ -509,6 +570,7 @@ impl Book {
             .store((name.stream.handle.0 as u64).wrapping_add(1), Ordering::Relaxed);
         lane.unmarked.fetch_add(1, Ordering::AcqRel);
         own.entered.fetch_add(1, Ordering::AcqRel);
+        self.entered.fetch_add(1, Ordering::AcqRel);
         own.launcher.store(guard::thread_key(), Ordering::Relaxed);
         Some(index)
     }

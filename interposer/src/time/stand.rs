@@ -111,17 +111,11 @@ fn stand(real: &Library, work: &Work) -> Option<Passage> {
     if !gates_copies && (!is_inside || matches!(work.kind, Kind::Across)) {
         return None;
     }
-    if is_measured && is_inside && line.depth_ns.load(Ordering::Relaxed) != UNBOUNDED {
-        depth::wait(
-            state,
-            line,
-            place.file.time.devices.get(device)?,
-            device,
-            real,
-            work.stream,
-        );
-    }
+    // Before any wait: a thread that is counted as waiting is found by its slot.
     let slot = place.slot();
+    if is_measured && is_inside && line.depth_ns.load(Ordering::Relaxed) != UNBOUNDED {
+        depth::wait(state, (line, place.file), device, real, work);
+    }
     let mut wait = Wait::new(&place, device)?;
     let mut is_judged = false;
     loop {
@@ -171,9 +165,7 @@ impl Place<'_> {
         // A signal's handler left a wait by a long jump: this thread waits no more.
         let mut word = self.word();
         if let Some(device) = word.waits_for() {
-            if let Some(page) = self.file.time.devices.get(device) {
-                page.waiting.fetch_sub(1, Ordering::Release);
-            }
+            count_out(self.file, self.file.time.threads.get(word.slot()), device);
             word.set_waits_for(None);
             word.keep();
         }
@@ -220,7 +212,10 @@ impl Place<'_> {
             }
         };
         word.keep();
-        slots.get(index?)
+        let slot = slots.get(index?)?;
+        // Its last owner may have died at a gate.
+        stop_waiting(self.file, slot);
+        Some(slot)
     }
 
     /// One look at the gate.
@@ -317,9 +312,39 @@ enum Waited {
     InVain,
 }
 
+/// Counts a thread out that waits no more, by its slot.
+fn stop_waiting(file: &ClientFile, slot: &ThreadSlot) {
+    let page = slot.stop_waiting().and_then(|device| file.time.devices.get(device));
+    if let Some(page) = page {
+        page.waiting.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// Counts a thread out that waits no more for a device. Without a slot nobody else could have done it.
+fn count_out(file: &ClientFile, slot: Option<&ThreadSlot>, device: usize) {
+    match (slot, file.time.devices.get(device)) {
+        (Some(slot), _) => stop_waiting(file, slot),
+        (None, Some(page)) => {
+            page.waiting.fetch_sub(1, Ordering::Release);
+        }
+        (None, None) => {}
+    }
+}
+
+/// Counts out the threads that died in a wait: cancelled ones leave without a word.
+pub fn count_out_the_dead(file: &ClientFile) {
+    for slot in &file.time.threads {
+        if slot.waits_for.load(Ordering::Acquire) != 0 && !sys::has_thread(slot.thread.load(Ordering::Relaxed)) {
+            stop_waiting(file, slot);
+        }
+    }
+}
+
 /// A thread that stands at the gate or at the bound on work in flight, and is counted there.
 pub struct Standing<'a> {
+    file: &'a ClientFile,
     page: &'a TimePage,
+    device: usize,
     /// Distinguishes the process in the thread's word.
     generation: u32,
     /// Up to when its time is counted, in monotonic nanoseconds.
@@ -328,15 +353,20 @@ pub struct Standing<'a> {
 
 impl<'a> Standing<'a> {
     /// From now on.
-    pub fn begin(state: &State, page: &'a TimePage, device: usize) -> Self {
-        page.waiting.fetch_add(1, Ordering::AcqRel);
+    pub fn begin(state: &State, file: &'a ClientFile, device: usize) -> Option<Self> {
+        let page = file.time.devices.get(device)?;
         let generation = state.time.generation.load(Ordering::Relaxed);
-        note(generation, Some(device));
-        Self {
+        page.waiting.fetch_add(1, Ordering::AcqRel);
+        if let Some(slot) = file.time.threads.get(note(generation, Some(device)).slot()) {
+            slot.waits_for.store(gate::name(device as u32), Ordering::Release);
+        }
+        Some(Self {
+            file,
             page,
+            device,
             generation,
             until_ns: sys::now_ns(),
-        }
+        })
     }
 
     /// Counts the time until now, which it answers.
@@ -351,22 +381,24 @@ impl<'a> Standing<'a> {
 
 impl Drop for Standing<'_> {
     fn drop(&mut self) {
-        self.page.waiting.fetch_sub(1, Ordering::Release);
-        note(self.generation, None);
+        let word = note(self.generation, None);
+        count_out(self.file, self.file.time.threads.get(word.slot()), self.device);
     }
 }
 
 /// Leaves a note in the thread's word: a signal's handler may jump out of a wait.
-fn note(generation: u32, device: Option<usize>) {
+fn note(generation: u32, device: Option<usize>) -> Word {
     let mut word = Word::read(generation);
     word.set_waits_for(device);
     word.keep();
+    word
 }
 
 /// A thread that may have to wait for a gate. Nothing is counted before its first step.
 struct Wait<'a> {
     state: &'static State,
     broker: &'a BrokerPage,
+    file: &'a ClientFile,
     page: &'a TimePage,
     device: usize,
     standing: Option<Standing<'a>>,
@@ -379,6 +411,7 @@ impl<'a> Wait<'a> {
         Some(Self {
             state: place.state,
             broker: place.broker,
+            file: place.file,
             page: place.file.time.devices.get(device)?,
             device,
             standing: None,
@@ -399,13 +432,14 @@ impl<'a> Wait<'a> {
             self.page.failed_open.fetch_add(1, Ordering::Relaxed);
             return Waited::InVain;
         }
-        let (state, page, device) = (self.state, self.page, self.device);
-        let standing = self
-            .standing
-            .get_or_insert_with(|| Standing::begin(state, page, device));
+        if self.standing.is_none() {
+            self.standing = Standing::begin(self.state, self.file, self.device);
+        }
         sys::wait_on_shared(&line.gate, word, STEP_NS);
-        let now = standing.count();
-        if now.saturating_sub(heartbeat) <= HEARTBEAT_NS || line.gate.load(Ordering::Acquire) != word {
+        let now = self.standing.as_mut().map_or_else(sys::now_ns, Standing::count);
+        if self.state.machine_time(now).saturating_sub(heartbeat) <= HEARTBEAT_NS
+            || line.gate.load(Ordering::Acquire) != word
+        {
             self.dead_looks = 0;
             return Waited::Enough;
         }

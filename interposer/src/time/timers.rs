@@ -34,8 +34,9 @@ pub struct Timer {
     /// When the first event was recorded; then for how long by the clock the unit may have been late for it, in
     /// nanoseconds. With [`SHARED`] the work of others may lie between the two events.
     late_ns: AtomicU64,
-    /// Launches into the lane up to this one.
+    /// Launches into the lane up to this one, and into all.
     entered: AtomicU64,
+    entered_all: AtomicU64,
     /// `GrantLine::spoiled` at the launch.
     spoiled: AtomicU32,
 }
@@ -47,8 +48,9 @@ pub struct Around {
     pub is_unshared: bool,
     /// See `GrantLine::spoiled`.
     pub spoiled: u32,
-    /// Launches into the lane up to this one.
+    /// Launches into the lane up to this one, and into all.
     pub entered: u64,
+    pub entered_all: u64,
 }
 
 /// In [`Timer::unit`], which is no unit's name.
@@ -109,6 +111,7 @@ impl Timer {
     pub fn start(&self, real: &Library, stream: StreamName, unit: u64, around: Around) -> bool {
         self.unit.store(unit, Ordering::Relaxed);
         self.entered.store(around.entered, Ordering::Relaxed);
+        self.entered_all.store(around.entered_all, Ordering::Relaxed);
         self.spoiled.store(around.spoiled, Ordering::Relaxed);
         let shared = if around.is_unshared { 0 } else { SHARED };
         self.late_ns.store(sys::now_ns() | shared, Ordering::Relaxed);
@@ -120,20 +123,27 @@ impl Timer {
     }
 
     /// After it: the mark with this number in this lane comes next. `is_behind`, told how many launches there had been: what
-    /// was launched before it has not ended yet, and nothing came between, so it was not late.
+    /// was launched before it has not ended yet, and nothing came between, so it was not late. `waits_for_all`: the stream waits
+    /// for the others of its context, and there have been so many launches into all; if more than before the first event, what
+    /// came between may be in the sample, which is then late however long it is.
     pub fn stop(
         &self,
         real: &Library,
         stream: StreamName,
         (lane, number): (usize, u64),
+        waits_for_all: Option<u64>,
         is_behind: impl FnOnce(u64) -> bool,
     ) {
         let launched_ns = sys::now_ns();
         let is_stopped = record(real, self.second.load(Ordering::Relaxed), stream).is_success();
         let started = self.late_ns.load(Ordering::Relaxed);
-        let late_ns = match is_behind(self.entered.load(Ordering::Relaxed)) {
-            true => 0,
-            false => launched_ns.saturating_sub(started & !SHARED).max(1),
+        let is_crossed = waits_for_all.is_some_and(|all| all != self.entered_all.load(Ordering::Relaxed));
+        let late_ns = if is_crossed {
+            !SHARED
+        } else if is_behind(self.entered.load(Ordering::Relaxed)) {
+            0
+        } else {
+            launched_ns.saturating_sub(started & !SHARED).max(1)
         };
         self.late_ns.store(late_ns | started & SHARED, Ordering::Relaxed);
         self.lane.store(lane as u32, Ordering::Relaxed);
@@ -218,7 +228,7 @@ pub fn time_nothing(
     real: &Library,
     stream: StreamName,
     next: (usize, u64),
-    around: Around,
+    (around, waits_for_all): (Around, Option<u64>),
     is_behind: impl FnOnce(u64) -> bool,
 ) {
     let is_under_way = |timer: &Timer| {
@@ -230,7 +240,7 @@ pub fn time_nothing(
     if let Some(timer) = take(timers, context, real)
         && timer.start(real, stream, NOTHING, around)
     {
-        timer.stop(real, stream, next, is_behind);
+        timer.stop(real, stream, next, waits_for_all, is_behind);
     }
 }
 

@@ -83,6 +83,11 @@ impl Word {
         }
     }
 
+    /// The index of the thread's slot; beyond all of them without one.
+    pub fn slot(self) -> usize {
+        (self.field(SLOT, 0xff) as usize).wrapping_sub(1)
+    }
+
     /// The thread has this slot, or none.
     pub fn set_own(&mut self, slot: Option<usize>) {
         self.set_field(SLOT, 0xff, slot.map_or(CROWDED, |index| index as u32 + 1));

@@ -255,6 +255,15 @@ ends!(
 );
 
 impl Kind {
+    /// What is timed, and whether it may begin before what is ahead of it has ended.
+    pub fn unit(self) -> (Option<u64>, bool) {
+        match self {
+            Self::Kernel { unit, overlaps } => (Some(unit), overlaps),
+            Self::Graph(unit) => (Some(unit), false),
+            _ => (None, false),
+        }
+    }
+
     /// Does the work occupy the device itself? Asks the driver where only it knows.
     pub fn is_inside(self, real: &Library) -> bool {
         match self {

@@ -3,8 +3,9 @@
 //!
 //! At each end of a period the budget becomes min(Q, budget + Q) with Q = cap × period: what was used beyond it is a debt
 //! that the next periods pay, what was not used is not saved. A job whose budget is used up waits for the next period that
-//! leaves it one. A job that always wants therefore gets exactly its cap in the long run, and in no period more than Q
-//! plus what was in flight when its gate closed.
+//! leaves it one. A charge may turn out to have been too much only after it closed the gate; what is given back then was not
+//! left unused by the job, so the next period has it too: budget + Q, but 2 Q at most. A job that always wants therefore gets
+//! exactly its cap in the long run, and in no period more than Q plus that and what was in flight when its gate closed.
 
 const PPM: u64 = 1_000_000;
 
@@ -50,8 +51,14 @@ impl Server {
         }
         let periods = (now - self.next_ns) / self.period_ns + 1;
         self.next_ns += periods * self.period_ns;
-        let gained = i128::from(self.full()) * i128::from(periods);
-        let budget = (i128::from(self.budget) + gained).min(i128::from(self.full()));
+        let full = i128::from(self.full());
+        // Of the period in which the gate was closed; after that whatever is left is not saved.
+        let returned = if self.is_exhausted && periods == 1 {
+            i128::from(self.budget).clamp(0, full)
+        } else {
+            0
+        };
+        let budget = (i128::from(self.budget) + full * i128::from(periods)).min(full + returned);
         self.budget = i64::try_from(budget).unwrap_or(i64::MIN);
         self.is_exhausted = self.budget <= 0;
     }
@@ -66,6 +73,11 @@ impl Server {
     /// Drops a debt; the period is over for the job all the same.
     pub fn forgive(&mut self) {
         self.budget = self.budget.max(0);
+    }
+
+    /// Forgets what it owes beyond this.
+    pub fn owe_at_most(&mut self, ns: i64) {
+        self.budget = self.budget.max(-ns);
     }
 
     /// Whether the job has to wait for the end of the period.

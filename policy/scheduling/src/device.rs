@@ -8,6 +8,7 @@ use crate::charge::{Crowd, SHORT_NS};
 use crate::class::weights;
 use crate::command::{HeldBy, Regime};
 use crate::config::Config;
+use crate::correction::{MOST_CAP_DEBT_NS, MOST_LAG_NS};
 use crate::efficiency::Efficiency;
 use crate::event::{Class, ClientKey, DeviceKey, JobKey, Observation, Terms};
 use crate::member::{Gate, Member, Seat};
@@ -184,8 +185,11 @@ impl Device {
         self.charge(dt, &crowd, now);
         // Who wants is in before the charges are shared, who does not leaves after.
         let mut charges = Vec::new();
+        let mut corrections = Vec::new();
+        let mut still = Vec::new();
         for (job, member) in &mut self.members {
-            if member.is_candidate() || member.is_busy() {
+            let correction = member.correction.take(dt);
+            if member.is_candidate() || member.is_busy() || correction > 0 {
                 self.contest.join(*job, !member.wanted_within(config.nap_ns, now));
             }
             let mut charge = 0;
@@ -193,16 +197,28 @@ impl Device {
                 seat.book(now, is_still);
                 charge += seat.charge_ns;
             }
-            charges.push((*job, charge));
+            let felt = correction.min((self.contest.lag(*job) + MOST_LAG_NS).max(0));
+            charges.push((*job, charge + felt));
+            corrections.push((charge + correction, correction > 0));
             let mut busy = member.seats.iter().filter(|seat| seat.seen.is_busy).peekable();
+            let was_stalled = member.is_stalled;
             member.is_stalled = busy.peek().is_some() && busy.all(|seat| seat.stalls(config.drain_timeout_ns));
+            if was_stalled || member.is_stalled || member.is_stopped() {
+                still.push(*job);
+            }
         }
         self.weigh(config);
         self.contest.serve(&charges);
-        for ((member, (_, charge)), wanted) in self.members.values_mut().zip(&charges).zip(wanted_before) {
-            member.book(now, dt, *charge, wanted, config);
+        for ((member, (charge, is_corrected)), wanted) in self.members.values_mut().zip(corrections).zip(wanted_before)
+        {
+            member.book(now, dt, charge, wanted, config);
+            if is_corrected && let Some(server) = &mut member.server {
+                server.owe_at_most(MOST_CAP_DEBT_NS);
+            }
         }
-        for job in gangs {
+        // Nor is anybody owed the time for which its processes were stopped, or for which its work did not end: while that
+        // lasts samples charge it, and what they took is given back at its end.
+        for job in gangs.iter().chain(&still) {
             self.contest.limit_claim(*job, self.quantum_ns);
         }
         // Who takes turns wanted the device without pause until now: that its next launch is late is no end of work.

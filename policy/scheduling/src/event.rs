@@ -160,6 +160,17 @@ pub enum Event<'a> {
         /// Where.
         device: DeviceKey,
     },
+    /// What a job was charged was not what it used, as somebody found out who sees the device itself.
+    Corrected {
+        /// Where.
+        device: DeviceKey,
+        /// Whose.
+        job: JobKey,
+        /// What it had beyond what it was charged, in nanoseconds; negative where it was charged too much.
+        ns: i64,
+        /// It is charged evenly over this time from now on, so that no window shows all of it at once.
+        over_ns: u64,
+    },
     /// Time has passed.
     Tick,
 }

@@ -50,6 +50,7 @@ mod charge;
 mod class;
 mod command;
 mod config;
+mod correction;
 mod depth;
 mod device;
 mod efficiency;

@@ -5,6 +5,7 @@ use crate::cap::Server;
 use crate::charge::Meter;
 use crate::command::HeldBy;
 use crate::config::Config;
+use crate::correction::Correction;
 use crate::event::{ClientKey, Observation, Terms};
 use crate::record::Window;
 use crate::rhythm::Rhythm;
@@ -157,6 +158,8 @@ pub(crate) struct Member {
     rhythm: Rhythm,
     /// What it was charged since it came; for moments negative, where too much was charged before.
     pub used_ns: i64,
+    /// The part of it that no look saw.
+    pub correction: Correction,
     pub waited_ns: u64,
     /// For what.
     pub waits: Waits,
@@ -183,6 +186,7 @@ impl Member {
             relief: None,
             rhythm: Rhythm::default(),
             used_ns: 0,
+            correction: Correction::default(),
             waited_ns: 0,
             waits: Waits::default(),
             second: Window::new(SECOND_BUCKET_NS, now),
@@ -263,6 +267,11 @@ impl Member {
     /// Longest recent unit of its clients.
     pub fn unit_ns(&self) -> u64 {
         self.seats.iter().map(|seat| seat.seen.unit_ns).max().unwrap_or(0)
+    }
+
+    /// Whether all its processes are stopped.
+    pub fn is_stopped(&self) -> bool {
+        !self.seats.is_empty() && self.seats.iter().all(|seat| seat.seen.is_stopped)
     }
 
     /// Whether nothing of it is on the device or on its way.

@@ -96,6 +96,16 @@ impl Scheduler {
                     member.begin_measuring(now);
                 }
             }
+            Event::Corrected {
+                device,
+                job,
+                ns,
+                over_ns,
+            } => {
+                if let Some(member) = self.device(device).members.get_mut(&job) {
+                    member.correction.add(ns, over_ns);
+                }
+            }
             Event::Tick => {
                 for key in self.keys(|_| true) {
                     self.settle(key, out);

@@ -54,6 +54,7 @@ impl Scheduler {
             got_ppm_1s: member.second.ppm(now),
             got_ppm_60s: member.minute.ppm(now),
             used_ns: u64::try_from(member.used_ns).unwrap_or(0),
+            corrected_ns: member.correction.charged_ns(),
             waited_ns: member.waited_ns,
             state,
             regime: device.rule.regime(),

@@ -9,8 +9,10 @@ mod model;
 use model::measure::completion;
 use model::programs::{hanging, rank, saturating};
 use model::{MS, S, US, World};
-use partage_scheduling::{Config, Terms};
+use partage_scheduling::Terms;
 
+/// What docs/scheduling.md promises that a drain takes at most: not read from the configuration that is judged.
+const DRAIN: u64 = 50 * MS;
 const PAUSES: [u64; 3] = [0, 9 * MS, 3 * MS];
 
 fn world(is_gang: bool, must_take_turns: bool, pauses: [u64; 8]) -> World {
@@ -53,8 +55,7 @@ fn search(is_gang: bool, must_take_turns: bool, choices: usize) {
         worst_stall as f64 / 1e6
     );
     // What spins for its turn is not waited for again in the drain.
-    let config = Config::default();
-    assert!(worst_stall <= config.drain_timeout_ns + 5 * MS, "{worst_stall}");
+    assert!(worst_stall <= DRAIN + 5 * MS, "{worst_stall}");
     // With gangs nothing has to time out.
     assert!(!is_gang || fallbacks == 0, "{fallbacks}");
 }
@@ -154,6 +155,7 @@ fn a_hung_kernel_of_a_gang_stalls_nobody() {
     );
     // The device itself gives the hung kernel every second slice.
     assert!(world.busy_ns(others[0]) - before >= 9 * S / 10);
-    assert!(world.worst_stall_ns <= Config::default().drain_timeout_ns + 2 * MS);
+    let stall = world.worst_stall_ns;
+    assert!((DRAIN - 2 * MS..=DRAIN + 2 * MS).contains(&stall), "{stall}");
     assert!(world.not_draining >= 1);
 }

@@ -290,7 +290,7 @@ impl Mirror {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(2 * ProptestConfig::default().cases))]
 
     #[test]
     fn every_step_keeps_what_is_promised(acts in prop::collection::vec(act(), 1..120)) {

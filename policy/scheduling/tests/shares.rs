@@ -324,3 +324,32 @@ fn a_graph_is_charged_its_work_beside_units_of_any_length() {
     });
     assert!(error.abs() <= 0.005, "{error}");
 }
+
+/// Who is stopped with work under way (the end of which a stopped process may not write down) wants the device all the while,
+/// and is charged by samples, until the end shows that it had next to nothing.
+#[test]
+fn a_job_that_was_stopped_is_owed_nothing_for_it() {
+    for known in Known::ALL {
+        let mut world = World::new(11, 1, true);
+        let clients: Vec<usize> = (0..2).map(|_| world.weighted(100, saturating(500 * US))).collect();
+        known.tell(&mut world, &clients);
+        world.run_until(2 * S);
+        for _ in 0..3 {
+            world.freeze(clients[0]);
+            world.run_until(world.now + 1_300 * MS);
+            world.go_on(clients[0]);
+            world.run_until(world.now + 500 * MS);
+        }
+        world.run_until(world.now + 300 * MS);
+        let before = clients.iter().map(|at| world.busy_ns(*at)).collect::<Vec<_>>();
+        world.run_until(world.now + S);
+        let had: Vec<u64> = clients
+            .iter()
+            .zip(before)
+            .map(|(at, before)| world.busy_ns(*at) - before)
+            .collect();
+        let part = had[1] as f64 / had.iter().sum::<u64>() as f64;
+        println!("{}: {part}", known.name());
+        assert!((0.48..=0.52).contains(&part), "{}: {had:?}", known.name());
+    }
+}

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Things that can happen on a host, for searches and random sequences, and what must hold after each.
-#![allow(dead_code, reason = "each test file uses its own part")]
 
 use partage_policy::{Event, Process};
 use partage_protocol::admin::{Reply, RunRequest};

@@ -3,7 +3,6 @@
 //!
 //! It behaves like the broker where the policy relies on it (words are zero before an attach and dropped after
 //! `ForgetClient`, measurements are made from what the processes hold) and checks the policy's invariants after each step.
-#![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +11,7 @@ use partage_policy::{
     Action, Adoption, Attaching, Caller, Change, Command, Config, DeviceSeen, DriverState, Event, Machine, Measurement,
     Membership, Policy, Process, ProcessUse, Reading, Run, TargetQuery, Ticket,
 };
-use partage_protocol::admin::{ErrorView, Reply, RunRequest, TermsChange};
+use partage_protocol::admin::{ErrorView, Reply, RunRequest};
 use partage_protocol::job_ledger::{Shared, Words};
 use partage_protocol::message::{MAX_DEVICES, MEASURE_AFTER, MEASURE_BEFORE, VERDICT_GRANTED};
 use partage_protocol::reservation::{Charged, charge, refund, settle};
@@ -600,7 +599,7 @@ impl Host {
         let change = Change {
             mem: mem.map(str::to_owned),
             mem_request: request.map(str::to_owned),
-            terms: TermsChange::default(),
+            ..Change::default()
         };
         self.ask_change(caller(uid), target, change)
     }
@@ -666,13 +665,13 @@ impl Host {
         }));
     }
 
-    /// What was written down of ended jobs.
+    /// What was written down of ended jobs; the newest of one job counts.
     pub fn ended(&self) -> Vec<partage_policy::EndedJob> {
         let ended = self.commands.iter().filter_map(|command| match &command.action {
-            Action::RememberJob(ended) => Some((**ended).clone()),
+            Action::RememberJob(ended) => Some((ended.job.id, (**ended).clone())),
             _ => None,
         });
-        ended.collect()
+        ended.collect::<BTreeMap<_, _>>().into_values().collect()
     }
 
     pub fn records(&self) -> Vec<partage_policy::JobRecord> {
@@ -710,6 +709,7 @@ pub fn broker_view() -> partage_protocol::admin::BrokerView {
         clients: 0,
         uptime_ns: 0,
         audit: Default::default(),
+        notes: Vec::new(),
         overcommit_percent: 100,
         aliases_off: Vec::new(),
         compute_overcommit_percent: 100,

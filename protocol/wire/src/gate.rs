@@ -160,6 +160,16 @@ pub struct ThreadSlot {
     pub thread: AtomicU32,
     /// Launches of the thread, all devices.
     pub launches: AtomicU64,
+    /// 0, or the slot of a device plus one while the thread is counted in that one's `waiting`. Whoever sets it back to 0
+    /// counts the thread out: itself, or another one once it is dead.
+    pub waits_for: AtomicU32,
+}
+
+impl ThreadSlot {
+    /// The device in whose `waiting` the thread was counted, and is no more. The caller counts it out there.
+    pub fn stop_waiting(&self) -> Option<usize> {
+        (self.waits_for.swap(0, Ordering::AcqRel) as usize).checked_sub(1)
+    }
 }
 
 /// Marks of one stream with work in flight. The two words that the device writes have a cache line of their own.

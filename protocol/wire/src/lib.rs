@@ -6,6 +6,7 @@
 #![no_std]
 
 pub mod aliases;
+pub mod frame;
 pub mod gate;
 pub mod message;
 pub mod page;

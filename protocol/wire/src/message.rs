@@ -47,7 +47,7 @@ pub struct Header {
 pub struct DeviceInfo {
     /// UUID bytes as `cuDeviceGetUuid` gives them.
     pub uuid: [u8; 16],
-    /// `nvidia-smi`'s index (PCI order) on this machine.
+    /// `nvidia-smi`'s index (PCI order) on this machine, or [`NO_INDEX`].
     pub index: u32,
     /// [`DEVICE_IS_MIG`].
     pub flags: u32,
@@ -56,6 +56,10 @@ pub struct DeviceInfo {
     /// The job's limit on this device in bytes; equals `total` where the job has no limit.
     pub limit: u64,
 }
+
+/// Stands for the index of a device that the broker does not know, or not any more. Never shown: people are told its
+/// UUID, and documents hold null.
+pub const NO_INDEX: u32 = u32::MAX;
 
 /// The device is a MIG instance: its UUID is written `MIG-…`.
 pub const DEVICE_IS_MIG: u32 = 1;
@@ -267,6 +271,9 @@ pub const NOTICE_DENIED: u32 = 4;
 /// What the driver holds for this process beyond its charges may have changed: worth a measurement soon. `value` is the
 /// change in bytes as the client guesses it, as a two's complement number.
 pub const NOTICE_OVERHEAD: u32 = 5;
+/// The driver answered a look-up with a function that is one of ours and of an ABI that nobody can tell; `value` is the
+/// CUDA version that was asked for.
+pub const NOTICE_UNKNOWN_ENTRY_POINT: u32 = 6;
 
 macro_rules! kinds {
     ($($direction:ident { $($(#[$doc:meta])* $name:ident = $kind:literal),* $(,)? })*) => {$(

@@ -6,7 +6,7 @@ use super::*;
 /// Helpers that are a shell script.
 fn adapter(script: &str) -> Nvml {
     let program = "/bin/sh".into();
-    let arguments = vec!["-c".to_owned(), script.to_owned()];
+    let arguments = vec!["-c".into(), script.into()];
     Nvml::new(HelperCommand { program, arguments }).expect("an epoll set")
 }
 

@@ -21,6 +21,9 @@ struct Bench(Rc<Inner>);
 #[derive(Default)]
 struct Inner {
     barriers: Cell<u32>,
+    /// Whose gate is looked at when a barrier is asked for, and at how many it was closed.
+    watched: RefCell<Option<Arc<PagePair>>>,
+    closed: Cell<u32>,
     wakes: Cell<u32>,
     has_no_barrier: Cell<bool>,
     stopped: RefCell<BTreeSet<u32>>,
@@ -33,6 +36,8 @@ struct Inner {
 impl Kernel for Bench {
     fn heavy_barrier(&self) -> bool {
         self.0.barriers.set(self.0.barriers.get() + 1);
+        let is_closed = self.0.watched.borrow().as_ref().is_some_and(|pages| !is_open(pages));
+        self.0.closed.set(self.0.closed.get() + u32::from(is_closed));
         !self.0.has_no_barrier.get()
     }
     fn wake(&self, _word: &AtomicU32) {
@@ -271,12 +276,21 @@ fn a_cap_closes_the_gate_for_the_rest_of_each_period_and_wakes_who_waits() {
     keeper.turn(0);
     let (mut open_ns, step) = (0, MS / 10);
     let before = bench.0.barriers.get();
+    *bench.0.watched.borrow_mut() = Some(Arc::clone(&pages));
+    let mut closings = 0;
     for now in (0..2_000 * MS).step_by(step as usize) {
         // Its work ends as soon as nothing new passes.
-        show_busy(&pages, is_open(&pages));
+        let was_open = is_open(&pages);
+        show_busy(&pages, was_open);
         keeper.turn(now);
         open_ns += if is_open(&pages) { step } else { 0 };
+        closings += u32::from(was_open && !is_open(&pages));
     }
+    assert_eq!(
+        bench.0.closed.get(),
+        closings,
+        "each closing has a barrier, after the gate is closed"
+    );
     let part = open_ns as f64 / (2_000 * MS) as f64;
     assert!((part - 0.25).abs() < 0.01, "open for {part} of the time");
     let barriers = bench.0.barriers.get() - before;

@@ -242,7 +242,7 @@ fn apply(shared: &Shared<Seats>, model: &mut Model, places: &mut [usize], step: 
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(2 * ProptestConfig::default().cases))]
 
     #[test]
     fn the_total_is_the_sum_of_what_the_living_hold(steps in prop::collection::vec(step(), 1..60)) {

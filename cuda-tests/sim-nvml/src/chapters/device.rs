@@ -152,18 +152,40 @@ fn serial(device: &Device) -> String {
 
 // ---- the bus --------------------------------------------------------------------------------------------------
 
-pub fn nvmlDeviceGetPciInfo(of: NvmlDevice, pci: *mut NvmlPciInfo) -> NvmlReturn {
-    nvmlDeviceGetPciInfo_v3(of, pci)
+// Each version fills the structure of its own time and not a byte more: the program's may be as short as that.
+
+pub fn nvmlDeviceGetPciInfo(of: NvmlDevice, pci: *mut NvmlPciInfoV1) -> NvmlReturn {
+    code(device(of).and_then(|device| {
+        let info = NvmlPciInfoV1 {
+            busId: bus_id(device),
+            domain: 0,
+            bus: device.pci_bus,
+            device: 0,
+            pciDeviceId: device.profile.pci_device,
+        };
+        store(pci, info)
+    }))
 }
 
-pub fn nvmlDeviceGetPciInfo_v2(of: NvmlDevice, pci: *mut NvmlPciInfo) -> NvmlReturn {
-    nvmlDeviceGetPciInfo_v3(of, pci)
+pub fn nvmlDeviceGetPciInfo_v2(of: NvmlDevice, pci: *mut NvmlPciInfoV2) -> NvmlReturn {
+    code(device(of).and_then(|device| {
+        let info = NvmlPciInfoV2 {
+            busId: bus_id(device),
+            domain: 0,
+            bus: device.pci_bus,
+            device: 0,
+            pciDeviceId: device.profile.pci_device,
+            pciSubSystemId: device.profile.pci_subsystem,
+            reserved: [0; 4],
+        };
+        store(pci, info)
+    }))
 }
 
 pub fn nvmlDeviceGetPciInfo_v3(of: NvmlDevice, pci: *mut NvmlPciInfo) -> NvmlReturn {
     code(device(of).and_then(|device| {
         let info = NvmlPciInfo {
-            busIdLegacy: characters(&format!("0000:{:02X}:00.0", device.pci_bus)),
+            busIdLegacy: bus_id(device),
             domain: 0,
             bus: device.pci_bus,
             device: 0,
@@ -173,6 +195,11 @@ pub fn nvmlDeviceGetPciInfo_v3(of: NvmlDevice, pci: *mut NvmlPciInfo) -> NvmlRet
         };
         store(pci, info)
     }))
+}
+
+/// The address with a domain of four digits.
+fn bus_id(device: &Device) -> [c_char; 16] {
+    characters(&format!("0000:{:02X}:00.0", device.pci_bus))
 }
 
 pub fn nvmlDeviceGetMaxPcieLinkGeneration(of: NvmlDevice, max_link_gen: *mut c_uint) -> NvmlReturn {

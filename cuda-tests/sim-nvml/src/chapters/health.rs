@@ -93,7 +93,7 @@ pub fn nvmlDeviceGetCurrentClocksEventReasons(of: NvmlDevice, reasons: *mut c_ul
 pub fn nvmlDeviceGetClockInfo(of: NvmlDevice, kind: c_int, clock: *mut c_uint) -> NvmlReturn {
     code(device(of).and_then(|device| {
         // Graphics, multiprocessors and video run together; memory by itself.
-        let nvml = device.profile.nvml;
+        let nvml = &device.profile.nvml;
         match kind {
             0 | 1 | 3 => store(clock, nvml.graphics_clock_mhz),
             2 => store(clock, nvml.memory_clock_mhz),
@@ -106,7 +106,7 @@ pub fn nvmlDeviceGetMaxClockInfo(of: NvmlDevice, kind: c_int, clock: *mut c_uint
     nvmlDeviceGetClockInfo(of, kind, clock)
 }
 
-fn constant<T>(of: NvmlDevice, to: *mut T, value: impl Fn(&Nvml) -> T) -> NvmlReturn {
+pub(super) fn constant<T>(of: NvmlDevice, to: *mut T, value: impl Fn(&Nvml) -> T) -> NvmlReturn {
     let answer: Answer = device(of).and_then(|device| store(to, value(&device.profile.nvml)));
     code(answer)
 }

@@ -3,14 +3,20 @@
 //! is the body of that export; there is no other registration.
 #![allow(non_snake_case)] // the vendor's names
 
+mod constants;
 mod device;
+mod fields;
 mod health;
 mod memory;
 mod process;
 mod system;
+mod topology;
 
+pub use constants::*;
 pub use device::*;
+pub use fields::*;
 pub use health::*;
 pub use memory::*;
 pub use process::*;
 pub use system::*;
+pub use topology::*;

@@ -80,6 +80,8 @@ struct Session {
     thread: u64,
     origin: u64,
     is_invalid: bool,
+    /// Tips of members that are gone: what they did must still be joined.
+    left: Vec<NodeKey>,
 }
 
 struct Member {
@@ -117,6 +119,7 @@ impl Captures {
                 thread,
                 origin: stream.key,
                 is_invalid: false,
+                left: Vec::new(),
             },
         );
         self.members.insert(
@@ -173,7 +176,11 @@ impl Captures {
             }
         }
         let members = self.members.values().filter(|member| member.session == session);
-        members.flat_map(|member| &member.tips).all(|tip| reached.contains(tip))
+        let left = self.sessions.get(&session).map(|session| &session.left);
+        let mut tips = members
+            .flat_map(|member| &member.tips)
+            .chain(left.into_iter().flatten());
+        tips.all(|tip| reached.contains(tip))
     }
 
     /// What a stream is doing. 906 for the legacy default stream while a blocking stream of its context is captured.
@@ -328,19 +335,18 @@ impl Captures {
         self.refuse_if_any(&sessions)
     }
 
-    /// The stream is gone. A capture that it was part of cannot be completed; one that it began is over.
+    /// The stream is gone. A capture that it began is over; one that it had joined goes on, as cuda.core relies on: it
+    /// destroys a stream once another one waits for what that did.
     pub fn forget_stream(&mut self, stream: StreamFacts) -> Option<u64> {
         let member = self.members.remove(&stream.key)?;
-        self.invalidate(&[member.session]);
-        let is_origin = self
-            .sessions
-            .get(&member.session)
-            .is_some_and(|session| session.origin == stream.key);
-        is_origin.then(|| {
-            self.sessions.remove(&member.session);
-            self.members.retain(|_, other| other.session != member.session);
-            member.session
-        })
+        let session = self.sessions.get_mut(&member.session)?;
+        if session.origin != stream.key {
+            session.left.extend(member.tips);
+            return None;
+        }
+        self.sessions.remove(&member.session);
+        self.members.retain(|_, other| other.session != member.session);
+        Some(member.session)
     }
 
     fn blocking_sessions(&self, context: u64) -> Vec<u64> {

@@ -8,7 +8,7 @@ use partage_abi::types::*;
 use partage_abi::values::*;
 
 use crate::overhead;
-use crate::state::{Answer, Context, code, current, current_as_it_is, driver, store, with_stack};
+use crate::state::{Answer, Context, Driver, code, current, current_as_it_is, driver, store, with_stack};
 
 /// What `cuCtxGetApiVersion` answers for contexts made through the second and later versions of `cuCtxCreate`.
 const API_VERSION: u32 = 3020;
@@ -18,34 +18,43 @@ const FIRST_API_VERSION: u32 = 3010;
 
 pub fn cuDevicePrimaryCtxRetain(ctx: *mut CuContext, dev: CuDevice) -> CuResult {
     code(driver().and_then(|driver| {
-        let mut primary = driver.primary(dev)?;
+        driver.device(dev)?;
         if ctx.is_null() {
             return Err(CuResult::INVALID_VALUE);
         }
-        let context = match &primary.context {
-            Some(context) => context.clone(),
-            None => driver.create_context(dev, primary.flags, true, API_VERSION)?,
-        };
-        primary.context = Some(context.clone());
-        primary.retains += 1;
-        store(ctx, context.handle)
+        store(ctx, retain_primary(driver, dev)?.handle)
     }))
 }
 
+/// Retains a device's primary context, which it makes where there is none.
+pub(super) fn retain_primary(driver: &Driver, dev: CuDevice) -> Answer<Arc<Context>> {
+    let mut primary = driver.primary(dev)?;
+    let context = match &primary.context {
+        Some(context) => context.clone(),
+        None => driver.create_context(dev, primary.flags, true, API_VERSION)?,
+    };
+    primary.context = Some(context.clone());
+    primary.retains += 1;
+    Ok(context)
+}
+
 pub fn cuDevicePrimaryCtxRelease(dev: CuDevice) -> CuResult {
-    code(driver().and_then(|driver| {
-        let mut primary = driver.primary(dev)?;
-        if primary.retains == 0 {
-            return Err(CuResult::INVALID_CONTEXT);
-        }
-        primary.retains -= 1;
-        if primary.retains == 0
-            && let Some(context) = primary.context.take()
-        {
-            driver.destroy_context(&context);
-        }
-        Ok(())
-    }))
+    code(driver().and_then(|driver| release_primary(driver, dev)))
+}
+
+/// Takes back what was retained; the last time ends the context.
+pub(super) fn release_primary(driver: &Driver, dev: CuDevice) -> Answer {
+    let mut primary = driver.primary(dev)?;
+    if primary.retains == 0 {
+        return Err(CuResult::INVALID_CONTEXT);
+    }
+    primary.retains -= 1;
+    if primary.retains == 0
+        && let Some(context) = primary.context.take()
+    {
+        driver.destroy_context(&context);
+    }
+    Ok(())
 }
 
 pub fn cuDevicePrimaryCtxRelease_v2(dev: CuDevice) -> CuResult {
@@ -156,6 +165,45 @@ pub fn cuCtxDestroy_v2(ctx: CuContext) -> CuResult {
         with_stack(|stack| stack.pop_if(|top| top.id == context.id));
         driver.destroy_context(&context);
         Ok(())
+    }))
+}
+
+pub fn cuCtxAttach(ctx: *mut CuContext, flags: c_uint) -> CuResult {
+    code(current_as_it_is().and_then(|context| {
+        if flags != 0 || ctx.is_null() {
+            return Err(CuResult::INVALID_VALUE);
+        }
+        if context.is_primary {
+            // Its life is counted by the device.
+            return Err(CuResult::INVALID_CONTEXT);
+        }
+        context.attachments.fetch_add(1, Ordering::AcqRel);
+        store(ctx, context.handle)
+    }))
+}
+
+/// As the manual says: the context is the calling thread's current one; the last to detach destroys it.
+pub fn cuCtxDetach(ctx: CuContext) -> CuResult {
+    code(driver().and_then(|driver| {
+        let context = driver.context(ctx)?;
+        let is_current = with_stack(|stack| stack.last().is_some_and(|top| top.id == context.id));
+        if context.is_primary || !is_current {
+            return Err(CuResult::INVALID_CONTEXT);
+        }
+        let less = |attachments: u32| attachments.checked_sub(1);
+        let before = context
+            .attachments
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
+        match before {
+            Ok(2..) => Ok(()),
+            Ok(_) => {
+                with_stack(|stack| stack.pop_if(|top| top.id == context.id));
+                driver.destroy_context(&context);
+                Ok(())
+            }
+            // Another thread is destroying it.
+            Err(_) => Err(CuResult::INVALID_CONTEXT),
+        }
     }))
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use partage_abi::types::*;
 use partage_machine::Machine;
 
-use crate::state::{Answer, Driver, code, driver, is_forked, store};
+use crate::state::{Answer, Driver, code, driver, faults, is_forked, store};
 use crate::visible;
 
 pub fn cuInit(flags: c_uint) -> CuResult {
@@ -25,7 +25,8 @@ pub fn cuDriverGetVersion(driver_version: *mut c_int) -> CuResult {
             .driver_version()
             .map_or(0, |(version, _)| version),
     });
-    code(store(driver_version, *version))
+    let claimed = faults().and_then(|faults| faults.version());
+    code(store(driver_version, claimed.unwrap_or(*version)))
 }
 
 fn initialise(flags: c_uint) -> Answer {
@@ -52,7 +53,10 @@ fn initialise(flags: c_uint) -> Answer {
         Some(Ok(machine)) => machine,
     };
     let order = visible::order(machine.devices(), std::env::var("CUDA_DEVICE_ORDER").ok().as_deref());
-    let shown = std::env::var_os("CUDA_VISIBLE_DEVICES");
+    let shown = match machine.faults().shown() {
+        Some(devices) => devices.map(Into::into),
+        None => std::env::var_os("CUDA_VISIBLE_DEVICES"),
+    };
     let uuids: Vec<String> = machine.devices().iter().map(|device| device.uuid_text()).collect();
     let visible = visible::select(
         &order,

@@ -7,13 +7,14 @@
 use std::ffi::CStr;
 use std::sync::OnceLock;
 
+use partage_abi::Symbol;
 use partage_abi::entry_points::{EntryPoint, PROC_ADDRESS};
 use partage_abi::types::*;
 use partage_abi::values::*;
 
 use super::init::cuDriverGetVersion;
-use crate::entry::address;
-use crate::state::{Answer, code, store};
+use crate::entry::{address, inner_address};
+use crate::state::{Answer, code, faults, store};
 
 pub fn cuGetProcAddress(symbol: *const c_char, address: *mut *mut c_void, cuda_version: c_int, flags: u64) -> CuResult {
     cuGetProcAddress_v2(symbol, address, cuda_version, flags, std::ptr::null_mut())
@@ -34,6 +35,14 @@ pub fn cuGetExportTable(pp_export_table: *mut *const c_void, export_table_id: *c
     if pp_export_table.is_null() || export_table_id.is_null() {
         return CuResult::INVALID_VALUE;
     }
+    // Only the CUDA runtime asks for them, first of all, and its own error would name a driver that is too old.
+    static TOLD: std::sync::Once = std::sync::Once::new();
+    TOLD.call_once(|| {
+        eprintln!(
+            "partage sim: this program uses the CUDA runtime (libcudart), which needs NVIDIA's driver; the simulated \
+             one runs programs of the CUDA driver API"
+        );
+    });
     CuResult::NOT_FOUND
 }
 
@@ -63,11 +72,19 @@ fn look_up(
         driver_version,
         flags == u64::from(CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM),
     );
-    store(to, found.map_or(std::ptr::null_mut(), |entry| address(entry.symbol)))?;
+    store(to, found.map_or(std::ptr::null_mut(), |entry| place(entry.symbol)))?;
     if !symbol_status.is_null() {
         store(symbol_status, status)?;
     }
     found.map(drop).ok_or(CuResult::NOT_FOUND)
+}
+
+/// The address that stands for a function: its export, unless a fault hides that.
+fn place(symbol: Symbol) -> *mut c_void {
+    match faults() {
+        Some(faults) if faults.is_inner(symbol.row().name()) => inner_address(symbol),
+        _ => address(symbol),
+    }
 }
 
 /// The entry for a request, and the status that is reported beside it.
@@ -101,7 +118,6 @@ fn choose(name: &[u8], version: u32, driver: u32, per_thread: bool) -> (Option<&
 #[cfg(test)]
 mod tests {
     use super::*;
-    use partage_abi::Symbol;
 
     #[test]
     fn version_and_flavour_choose_the_entry() {

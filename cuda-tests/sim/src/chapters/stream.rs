@@ -6,6 +6,7 @@ use std::sync::Arc;
 use partage_abi::types::*;
 
 use super::flavours::{answer, both_flavours};
+use super::green_context::green_of;
 use crate::capture;
 use crate::event::Event;
 use crate::executor::Op;
@@ -83,8 +84,9 @@ both_flavours! {
         store(context, stream.find()?.context()?.handle)
     }
     cuStreamGetCtx_v2 cuStreamGetCtx_v2_ptsz (stream: CuStream, context: *mut CuContext, green: *mut CuGreenCtx; stream) => {
-        store(context, stream.find()?.context()?.handle)?;
-        store(green, CuGreenCtx::NULL)
+        let found = stream.find()?;
+        store(context, found.context()?.handle)?;
+        store(green, green_of(&found)?)
     }
     cuStreamWaitEvent cuStreamWaitEvent_ptsz (stream: CuStream, event: CuEvent, flags: c_uint; stream) => {
         let (stream, event) = (stream.find()?, Event::find(event)?);
@@ -169,7 +171,9 @@ pub fn cuCtxSynchronize_v2(context: CuContext) -> CuResult {
 fn settle_context(context: &Context) -> Answer {
     synchronize_context(context)?;
     let driver = driver()?;
-    driver.memory.settle_pools(driver, |freed| freed.context == context.id);
+    driver
+        .memory
+        .settle_pools(driver, |freed| freed.context == context.home.0);
     Ok(())
 }
 

@@ -11,13 +11,14 @@ mod host;
 mod kernel;
 pub mod words;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use partage_machine::timeline::{Ask, Engine, FULL, Seat};
 
 use super::order::OpId;
 use super::pool::{self, Hold};
 use crate::event::Event;
+use crate::graph::user_object::Objects;
 use crate::memory::{Allocation, Binding};
 use crate::state::{Context, driver};
 
@@ -55,6 +56,8 @@ pub enum Op {
     Allocate(Arc<Allocation>),
     /// Memory is put behind addresses of a graph.
     Map(Arc<[Binding]>),
+    /// The end of a launch that kept objects of the program.
+    LetGo(Arc<Mutex<Objects>>),
 }
 
 impl Op {
@@ -132,6 +135,12 @@ impl Op {
                 event.complete(*recording, at);
                 at
             }
+            Self::LetGo(_) => {
+                // The destructor is the program's: it may take as long as a host function.
+                pool::settle(place.transit);
+                self.keep_books(context);
+                seat.clock()
+            }
             other => {
                 other.keep_books(context);
                 if time > 0 { time } else { seat.clock() }
@@ -153,6 +162,10 @@ impl Op {
                         context.stick(code);
                     }
                 }
+            }
+            Self::LetGo(objects) => {
+                let objects = std::mem::take(&mut *objects.lock().unwrap_or_else(PoisonError::into_inner));
+                objects.release();
             }
             _ => {}
         }

@@ -7,6 +7,7 @@ use partage_abi::types::{CuGraphExec, CuResult};
 
 use super::memory::{Plan, Started};
 use super::nodes::NodeKey;
+use super::user_object::Objects;
 use super::work::Work;
 use super::{Graph, next_id};
 use crate::event::Event;
@@ -72,6 +73,8 @@ pub struct Exec {
     memory: Option<Plan>,
     /// The operation that ends the last launch: an instantiated graph does not run beside itself.
     last: Mutex<Option<OpId>>,
+    /// What it keeps for the program, as the graph did when it was instantiated.
+    objects: Mutex<Objects>,
 }
 
 impl Exec {
@@ -85,6 +88,7 @@ impl Exec {
             nodes,
             memory: Plan::of(graph).map_err(|(code, _)| code)?,
             last: Mutex::default(),
+            objects: Mutex::default(),
         })
     }
 
@@ -93,6 +97,7 @@ impl Exec {
     pub fn create(graph: &Graph, flags: u64) -> Result<Arc<Self>, (CuResult, Option<NodeKey>)> {
         let nodes = instantiate(graph).map_err(|node| (CuResult::INVALID_VALUE, Some(node)))?;
         let memory = Plan::of(graph)?;
+        let objects = Mutex::new(graph.objects().retained());
         let make = |handle| {
             let (handle, nodes) = (CuGraphExec(handle), Mutex::new(nodes));
             Arc::new(Self {
@@ -102,6 +107,7 @@ impl Exec {
                 nodes,
                 memory,
                 last: Mutex::default(),
+                objects,
             })
         };
         EXECS.insert_with(make).ok_or((CuResult::OUT_OF_MEMORY, None))
@@ -116,7 +122,14 @@ impl Exec {
     /// Ends the handle; launches under way go on.
     pub fn destroy(handle: CuGraphExec) -> Answer {
         driver()?;
-        EXECS.remove(handle.0).map(drop).ok_or(CuResult::INVALID_VALUE)
+        let gone = EXECS.remove(handle.0).ok_or(CuResult::INVALID_VALUE)?;
+        let objects = std::mem::take(&mut *gone.objects());
+        objects.release();
+        Ok(())
+    }
+
+    fn objects(&self) -> MutexGuard<'_, Objects> {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<ExecNode>> {
@@ -143,6 +156,9 @@ impl Exec {
         let mut nodes = self.lock();
         check_shape(&nodes, &new)?;
         take_over(&mut nodes, new);
+        drop(nodes);
+        let former = std::mem::replace(&mut *self.objects(), graph.objects().retained());
+        former.release();
         Ok(())
     }
 
@@ -206,7 +222,12 @@ impl Exec {
         };
         let after: Vec<OpId> = last.iter().copied().collect();
         let first = started.as_mut().map_or(Op::Nothing, Started::first);
-        let (ops, end) = pool::submit_graph(stream.lane(), ends(first), tasks, ends(Op::Nothing), &after);
+        let kept = self.objects().retained();
+        let finish = match kept.is_empty() {
+            true => Op::Nothing,
+            false => Op::LetGo(Arc::new(Mutex::new(kept))),
+        };
+        let (ops, end) = pool::submit_graph(stream.lane(), ends(first), tasks, ends(finish), &after);
         *last = Some(end);
         if let Some(started) = started {
             started.submitted(stream.key, end);

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
 use partage_abi::types::{CuContext, CuResult};
-use partage_machine::Device;
+use partage_machine::{Bounds, Device};
 use partage_ptx::Region;
 
 use super::arrays::Arrays;
@@ -108,8 +108,8 @@ impl Allocation {
             kind,
             device: context.device,
             ordinal: context.ordinal,
-            context: context.id,
-            owner: context.handle,
+            context: context.home.0,
+            owner: context.home.1,
             flags: 0,
             sync_copies: AtomicBool::new(false),
             sharing: Mutex::default(),
@@ -158,6 +158,7 @@ impl Allocation {
 #[derive(Debug)]
 pub struct Memory {
     pub(super) space: Space,
+    bounds: Bounds,
     /// Free parts of each device's window; offsets in the window are offsets in its file.
     pub(super) ranges: Vec<Mutex<Ranges>>,
     /// The file behind each device, made when it is first used.
@@ -194,8 +195,8 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Reserves addresses for the memory of these devices.
-    pub fn reserve(devices: &[Device]) -> Answer<Self> {
+    /// Reserves addresses for the memory of these devices, in which kernels are kept within such bounds.
+    pub fn reserve(devices: &[Device], bounds: Bounds) -> Answer<Self> {
         let space = Space::reserve(devices)?;
         let ranges = (0..devices.len())
             .map(|device| Mutex::new(Ranges::new(space.window(device).bytes)))
@@ -203,6 +204,7 @@ impl Memory {
         let reservations = Mutex::new(Reservations::new(space.managed_window().bytes));
         Ok(Self {
             space,
+            bounds,
             ranges,
             backing: devices.iter().map(|_| OnceLock::new()).collect(),
             opening: Mutex::new(()),
@@ -331,6 +333,14 @@ impl Memory {
         self.find_planned(address, bytes).is_some()
     }
 
+    /// The last allocation that begins at an address or before it, and the first behind.
+    pub(super) fn neighbours(&self, address: u64) -> (Option<Arc<Allocation>>, Option<Arc<Allocation>>) {
+        let table = self.table();
+        let before = table.range(..=address).next_back().map(|(_, found)| found.clone());
+        let after = table.range(address.saturating_add(1)..).next();
+        (before, after.map(|(_, found)| found.clone()))
+    }
+
     pub(super) fn find_live(&self, address: u64) -> Option<Arc<Allocation>> {
         let table = self.table();
         let (_, last) = table.range(..=address).next_back()?;
@@ -433,9 +443,11 @@ impl Memory {
                 continue;
             }
             let host = allocation.alias as *mut u8;
+            let is_rounded = self.bounds == Bounds::Granule && matches!(allocation.kind, AllocationKind::Device);
             let region = Region {
                 address: allocation.address,
-                bytes: allocation.bytes,
+                // What it costs is its own: whole granules.
+                bytes: if is_rounded { allocation.cost } else { allocation.bytes },
                 host,
             };
             pieces.push(Piece { region, owner });

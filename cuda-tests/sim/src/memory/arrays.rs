@@ -239,8 +239,8 @@ impl Memory {
         let offset = self.take_physical(driver, context.device, cost)?;
         Ok(Arc::new(ArrayMemory {
             device: context.device,
-            owner: context.handle,
-            context: context.id,
+            owner: context.home.1,
+            context: context.home.0,
             offset,
             cost,
         }))

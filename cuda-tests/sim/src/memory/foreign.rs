@@ -255,7 +255,7 @@ impl Memory {
         let _one_at_a_time = self.opening_exports.lock().unwrap_or_else(PoisonError::into_inner);
         let found = self
             .find(address)
-            .filter(|found| found.address == address && found.context == context.id);
+            .filter(|found| found.address == address && found.context == context.home.0);
         let found = found.ok_or(CuResult::INVALID_VALUE)?;
         let AllocationKind::Opened(foreign) = &found.kind else {
             return Err(CuResult::INVALID_VALUE);
@@ -279,7 +279,7 @@ impl Memory {
     /// The memory behind a handle that a context has open.
     fn opened(&self, context: &Context, id: RangeId) -> Option<(u64, Arc<Foreign>)> {
         let of_context = |found: &Allocation| match &found.kind {
-            AllocationKind::Opened(foreign) if found.context == context.id => {
+            AllocationKind::Opened(foreign) if found.context == context.home.0 => {
                 let is_it = foreign.holds.iter().any(|hold| hold.id == id);
                 is_it.then(|| (found.address, foreign.clone()))
             }

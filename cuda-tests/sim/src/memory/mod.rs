@@ -14,6 +14,7 @@ mod formats;
 mod graph_pool;
 mod linear;
 mod mapping;
+mod place;
 mod planned;
 mod pool;
 mod pool_sharing;

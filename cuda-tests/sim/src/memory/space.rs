@@ -16,8 +16,9 @@ use crate::state::Answer;
 
 /// Alignment of windows and of large allocations: the page size of the device's address translation.
 pub const LARGE_PAGE: u64 = 2 << 20;
-/// Length of the window that programs manage themselves.
-const MANAGED_WINDOW: u64 = 1 << 40;
+/// Lengths of the window that programs manage themselves, of which the first is taken that there is room for: a program
+/// with a sanitizer has not many addresses left.
+const MANAGED_WINDOWS: [u64; 3] = [1 << 40, 1 << 38, 1 << 36];
 
 /// One window, as offsets from the start of the space.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +40,13 @@ pub struct Space {
 impl Space {
     /// Reserves the addresses for these devices. OUT_OF_MEMORY when the process may not have them (`ulimit -v`).
     pub fn reserve(devices: &[Device]) -> Answer<Self> {
+        let reserved = MANAGED_WINDOWS
+            .iter()
+            .find_map(|bytes| Self::reserve_with(devices, *bytes));
+        reserved.ok_or(CuResult::OUT_OF_MEMORY)
+    }
+
+    fn reserve_with(devices: &[Device], managed: u64) -> Option<Self> {
         let mut start = 0;
         let mut windows = Vec::new();
         for device in devices {
@@ -47,22 +55,19 @@ impl Space {
             windows.push(Window { start, bytes });
             start += bytes;
         }
-        windows.push(Window {
-            start,
-            bytes: MANAGED_WINDOW,
-        });
-        let half = start + MANAGED_WINDOW;
+        windows.push(Window { start, bytes: managed });
+        let half = start + managed;
         let length = (half * 2 + LARGE_PAGE) as usize;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a fresh reservation without access, kept for the life of the process.
         let at = unsafe { libc::mmap(std::ptr::null_mut(), length, libc::PROT_NONE, flags, -1, 0) };
         if at == libc::MAP_FAILED {
-            return Err(CuResult::OUT_OF_MEMORY);
+            return None;
         }
         // A child has no device memory: its addresses mean nothing there.
         // SAFETY: the reservation just made.
         unsafe { libc::madvise(at, length, libc::MADV_DONTFORK) };
-        Ok(Self {
+        Some(Self {
             base: (at as u64).next_multiple_of(LARGE_PAGE),
             half,
             windows,

@@ -51,15 +51,25 @@ impl Drop for Folder {
 
 /// Makes a machine of `devices` small devices.
 pub fn make(devices: usize) -> Folder {
+    make_of(Spec::new(devices, "h200", Some(1 << 30)))
+}
+
+/// Makes a machine.
+pub fn make_of(spec: Spec) -> Folder {
+    partage_machine::signals::pass_none_on();
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     let folder = std::env::temp_dir().join(format!("partage-sim-{}-{number}", std::process::id()));
-    Machine::create(&folder, &Spec::new(devices, "h200", Some(1 << 30))).expect("a machine can be made");
+    Machine::create(&folder, &spec).expect("a machine can be made");
     Folder(folder)
 }
 
 /// Starts the body of a test in a child on a machine. `role` is what the body asks for with [`role`].
 pub fn start(test: &str, folder: &Path, role: &str) -> Child {
+    command(test, folder, role).spawn().expect("a child starts")
+}
+
+fn command(test: &str, folder: &Path, role: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("the test's own path"));
     // A client whose kernel hangs would outlive a run of the tests that is killed.
     // SAFETY: one system call, allowed between fork and exec.
@@ -74,9 +84,8 @@ pub fn start(test: &str, folder: &Path, role: &str) -> Child {
         .env(BODY, role)
         .env("PARTAGE_SIM_DIR", folder)
         .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("a child starts")
+        .stdout(Stdio::piped());
+    command
 }
 
 /// Waits for a child and asserts that it succeeded.
@@ -107,6 +116,23 @@ pub fn run_on_machine(test: &str, devices: usize, body: impl FnOnce(&Driver)) {
     }
     let folder = make(devices);
     finish(start(test, &folder.0, "body"), test);
+}
+
+/// As [`run_on_machine`], on a machine with one device that is otherwise as `change` says. The child's standard error
+/// goes to `said`.
+pub fn run_on_changed(test: &str, change: impl FnOnce(&mut Spec), said: impl FnOnce(&str), body: impl FnOnce(&Driver)) {
+    if role().is_some() {
+        return body(&Driver::open());
+    }
+    let mut spec = Spec::new(1, "h200", Some(1 << 30));
+    change(&mut spec);
+    let folder = make_of(spec);
+    let errors = folder.0.join("stderr.txt");
+    let mut command = command(test, &folder.0, "body");
+    command.stderr(std::fs::File::create(&errors).expect("the folder is ours"));
+    let child = command.spawn().expect("a child starts");
+    finish(child, &format!("{test}, which says its errors in {}", errors.display()));
+    said(&std::fs::read_to_string(&errors).unwrap_or_default());
 }
 
 /// Declares tests that run on a machine with one device: `name => |driver| { … }`.

@@ -3,6 +3,7 @@
 //! processes that share a device. Each test runs in a child process on a machine of its own.
 
 mod array_copies;
+mod bounds;
 mod capture;
 mod copies;
 mod graph_memory;
@@ -12,3 +13,4 @@ mod memory_nodes;
 mod sharing;
 mod streams;
 mod time;
+mod user_objects;

@@ -35,6 +35,7 @@ impl Folder {
     }
 
     pub fn of(spec: &Spec) -> Self {
+        partage_machine::signals::pass_none_on();
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir().join(format!("partage-found-{}-{number}", std::process::id()));

@@ -108,3 +108,101 @@ fn limits_and_settings_are_read_back() {
         assert_eq!((least, greatest), (0, -5));
     });
 }
+
+#[test]
+fn memory_of_a_green_context_is_the_primary_ones() {
+    in_child("contexts::memory_of_a_green_context_is_the_primary_ones", |cuda| {
+        let plain = cuda.context(0);
+        let (mut all, mut rest) = (CuDevResource::default(), CuDevResource::default());
+        let mut groups = [CuDevResource::default(); 2];
+        let (mut count, mut multiprocessors) = (2, 0);
+        ok!(cuda, cuDeviceGetAttribute(&mut multiprocessors, 16, 0));
+        ok!(cuda, cuDeviceGetDevResource(0, &mut all, 1));
+        let split = |count: &mut c_uint, rest: &mut CuDevResource, groups: *mut CuDevResource| {
+            ok!(cuda, cuDevSmResourceSplitByCount(groups, count, &all, rest, 0, 9));
+        };
+        split(&mut count, &mut rest, groups.as_mut_ptr());
+        // SAFETY: both are of that kind.
+        let (part, left) = unsafe { (groups[1].resource.sm.smCount, rest.resource.sm.smCount) };
+        assert_eq!((count, part, left), (2, 16, multiprocessors as u32 - 32));
+        let mut desc = CuDevResourceDesc::NULL;
+        ok!(cuda, cuDevResourceGenerateDesc(&mut desc, groups.as_mut_ptr(), 2));
+        let mut green = CuGreenCtx::NULL;
+        refused!(INVALID_VALUE: cuda, cuGreenCtxCreate(&mut green, desc, 0, 0));
+        ok!(cuda, cuGreenCtxCreate(&mut green, desc, 0, 1));
+        let before = cuda.used();
+        let (mut context, mut again) = (CuContext::NULL, CuContext::NULL);
+        ok!(cuda, cuCtxFromGreenCtx(&mut context, green));
+        ok!(cuda, cuCtxFromGreenCtx(&mut again, green));
+        assert_eq!((context, cuda.used()), (again, before), "a conversion makes nothing");
+        refused!(INVALID_CONTEXT: cuda, cuCtxDestroy_v2(context));
+        ok!(cuda, cuCtxSetCurrent(context));
+        let address = cuda.allocate(64 * MIB).expect("room");
+        let mut stream = CuStream::NULL;
+        refused!(INVALID_VALUE: cuda, cuGreenCtxStreamCreate(&mut stream, green, 0, 0));
+        ok!(cuda, cuGreenCtxStreamCreate(&mut stream, green, 1, 0));
+        let (mut of_stream, mut its_part) = (CuGreenCtx::NULL, CuDevResource::default());
+        ok!(cuda, cuStreamGetGreenCtx(stream, &mut of_stream));
+        ok!(cuda, cuStreamGetDevResource(stream, &mut its_part, 1));
+        // SAFETY: of that kind.
+        assert_eq!((of_stream, unsafe { its_part.resource.sm.smCount }), (green, 32));
+        ok!(cuda, cuMemsetD8Async(address, 1, 4096, stream));
+        ok!(cuda, cuStreamSynchronize(stream));
+        let mut primary = CuContext::NULL;
+        ok!(cuda, cuDevicePrimaryCtxRetain(&mut primary, 0));
+        assert_ne!(primary, context);
+        ok!(cuda, cuGreenCtxDestroy(green));
+        refused!(CONTEXT_IS_DESTROYED: cuda, cuStreamSynchronize(stream));
+        refused!(INVALID_CONTEXT: cuda, cuCtxFromGreenCtx(&mut context, green));
+        ok!(cuda, cuCtxSetCurrent(plain));
+        assert_eq!(cuda.used(), before + 64 * MIB, "it stays as the primary context does");
+        ok!(cuda, cuDevicePrimaryCtxRelease_v2(0));
+        assert_eq!(cuda.used(), before - 16 * MIB, "both are gone");
+        refused!(INVALID_VALUE: cuda, cuMemFree_v2(address));
+    });
+}
+
+#[test]
+fn a_context_ends_with_the_last_to_detach() {
+    in_child("contexts::a_context_ends_with_the_last_to_detach", |cuda| {
+        let first = cuda.context(0);
+        let before = cuda.used();
+        let mut second = CuContext::NULL;
+        ok!(cuda, cuCtxCreate_v2(&mut second, 0, 0));
+        let mut attached = CuContext::NULL;
+        refused!(INVALID_VALUE: cuda, cuCtxAttach(&mut attached, 1));
+        ok!(cuda, cuCtxAttach(&mut attached, 0));
+        assert_eq!(attached, second);
+        cuda.allocate(64 * MIB).expect("room");
+        ok!(cuda, cuCtxDetach(second));
+        assert_eq!(
+            (current(cuda), cuda.used()),
+            (second, before + 80 * MIB),
+            "it is attached to once more"
+        );
+        refused!(INVALID_CONTEXT: cuda, cuCtxDetach(first));
+        ok!(cuda, cuCtxDetach(second));
+        assert_eq!((current(cuda), cuda.used()), (first, before));
+        refused!(INVALID_CONTEXT: cuda, cuCtxDetach(second));
+        let mut primary = CuContext::NULL;
+        ok!(cuda, cuDevicePrimaryCtxRetain(&mut primary, 0));
+        ok!(cuda, cuCtxSetCurrent(primary));
+        refused!(INVALID_CONTEXT: cuda, cuCtxAttach(&mut attached, 0));
+        refused!(INVALID_CONTEXT: cuda, cuCtxDetach(primary));
+    });
+}
+
+#[test]
+fn a_profiler_can_be_started_and_stopped_where_there_is_none() {
+    in_child(
+        "contexts::a_profiler_can_be_started_and_stopped_where_there_is_none",
+        |cuda| {
+            refused!(NOT_INITIALIZED: cuda, cuProfilerStart());
+            cuda.context(0);
+            ok!(cuda, cuProfilerStart());
+            ok!(cuda, cuProfilerStop());
+            refused!(PROFILER_DISABLED: cuda, cuProfilerInitialize(c"in".as_ptr(), c"out".as_ptr(), 1));
+            refused!(INVALID_VALUE: cuda, cuProfilerInitialize(c"in".as_ptr(), c"out".as_ptr(), 2));
+        },
+    );
+}

@@ -9,6 +9,7 @@ use crate::machine::{call, on_machine, refused};
 /// `CU_FUNC_ATTRIBUTE_*`.
 const MAX_THREADS: c_int = 0;
 const SHARED: c_int = 1;
+const CONSTANTS: c_int = 2;
 const REGISTERS: c_int = 4;
 const PTX_VERSION: c_int = 5;
 const BINARY_VERSION: c_int = 6;
@@ -26,6 +27,7 @@ on_machine! {
         };
         assert_eq!(get(MAX_THREADS), 1024);
         assert_eq!(get(SHARED), 4096);
+        assert_eq!(get(CONSTANTS), 16, "four factors");
         assert!((16..=64).contains(&get(REGISTERS)));
         assert_eq!(get(PTX_VERSION), 75);
         assert_eq!(get(BINARY_VERSION), 90);
@@ -34,6 +36,25 @@ on_machine! {
         refused!(INVALID_VALUE: driver, cuFuncGetAttribute(&mut value, 99, reduce));
         refused!(INVALID_VALUE: driver, cuFuncGetAttribute(std::ptr::null_mut(), SHARED, reduce));
         refused!(INVALID_HANDLE: driver, cuFuncGetAttribute(&mut value, SHARED, CuFunction::NULL));
+    }
+
+    registers_stay_below_what_the_text_allows => |driver| {
+        let many: String = (0..80).map(|n| format!("  add.u32 %r{}, %r{n}, {n};\n", n + 1)).collect();
+        let kernel = |name: &str, tuning: &str| {
+            format!(
+                ".visible .entry {name}(.param .u64 p){tuning}\n{{\n  .reg .b32 %r<82>;\n  .reg .b64 %rd<2>;\n  \
+                 mov.u32 %r0, 1;\n{many}  ld.param.u64 %rd1, [p];\n  st.global.u32 [%rd1], %r80;\n  ret;\n}}\n"
+            )
+        };
+        let head = ".version 8.0\n.target sm_80\n.address_size 64\n";
+        let image = text(&format!("{head}{}{}", kernel("free", ""), kernel("bound", " .maxnreg 24")));
+        let module = load(driver, image.as_ptr().cast());
+        let registers = |name: &str| {
+            let mut value = 0;
+            call!(driver, cuFuncGetAttribute(&mut value, REGISTERS, function(driver, module, name)));
+            value
+        };
+        assert_eq!((registers("free"), registers("bound")), (64, 24));
     }
 
     settings_are_checked_and_kept => |driver| {

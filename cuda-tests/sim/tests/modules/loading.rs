@@ -5,7 +5,8 @@ use std::ffi::{CStr, CString};
 
 use partage_abi::types::*;
 
-use crate::machine::{Driver, Value, call, code, on_machine, pointers, refused};
+use crate::machine::{Driver, Value, call, code, on_machine, pointers, refused, run_on_changed};
+use partage_machine::MachineCode;
 
 /// PTX of the kernels that many tests launch.
 pub const KERNELS: &str = include_str!("../../../kernels/test_kernels.ptx");
@@ -66,6 +67,99 @@ pub fn fills(driver: &Driver, function: CuFunction, value: u32) {
     assert_eq!(driver.words(memory, 64), [value; 64]);
 }
 
+/// Two kernels, one of which uses an instruction that is not executed.
+const HALF_SUPPORTED: &str = ".version 8.0\n.target sm_80\n.address_size 64\n\
+    .visible .entry strange(.param .u64 p)\n{\n  wgmma.fence.sync.aligned;\n  ret;\n}\n\
+    .visible .entry one(.param .u64 p)\n{\n  .reg .b64 %rd<2>;\n  .reg .b32 %r<2>;\n  ld.param.u64 %rd1, [p];\n\
+      mov.u32 %r1, 1;\n  st.global.u32 [%rd1], %r1;\n  ret;\n}\n";
+
+#[test]
+fn machine_code_has_functions_that_do_nothing_where_the_machine_takes_it() {
+    let takes = |spec: &mut partage_machine::Spec| spec.machine_code = MachineCode::NoOp;
+    let said = |errors: &str| {
+        assert!(
+            errors.contains("fill_u32 is machine code, which is not executed"),
+            "{errors}"
+        )
+    };
+    let test = "loading::machine_code_has_functions_that_do_nothing_where_the_machine_takes_it";
+    run_on_changed(test, takes, said, |driver| {
+        let module = load(driver, CUBIN.as_ptr().cast());
+        let function = function(driver, module, "fill_u32");
+        let memory = driver.memory(16);
+        let parameters = [Value::Long(memory), Value::Word(9), Value::Word(4)];
+        assert_eq!(launch(driver, function, 4, &parameters), CuResult::SUCCESS);
+        assert_eq!(driver.words(memory, 4), [0; 4]);
+        let (mut offset, mut size) = (0, 0);
+        call!(driver, cuFuncGetParamInfo(function, 2, &mut offset, &mut size));
+        assert_eq!((offset, size), (12, 4));
+    });
+}
+
+#[test]
+fn machine_code_is_refused_with_a_line_that_says_how_to_get_ptx() {
+    let said = |errors: &str| {
+        let lines: Vec<&str> = errors.lines().filter(|line| line.contains("machine code")).collect();
+        assert_eq!(lines.len(), 1, "{errors}");
+        for part in ["fill_u32", "209", "compute_90", "--nvrtc-ptx", "--machine-code no-op"] {
+            assert!(lines[0].contains(part), "{part}: {errors}");
+        }
+    };
+    let test = "loading::machine_code_is_refused_with_a_line_that_says_how_to_get_ptx";
+    run_on_changed(
+        test,
+        |_| (),
+        said,
+        |driver| {
+            let (mut module, mut library) = (CuModule::NULL, CuLibrary::NULL);
+            let none = std::ptr::null_mut();
+            refused!(NO_BINARY_FOR_GPU: driver, cuModuleLoadData(&mut module, CUBIN.as_ptr().cast()));
+            refused!(NO_BINARY_FOR_GPU: driver, cuLibraryLoadData(
+                &mut library, CUBIN.as_ptr().cast(), std::ptr::null_mut(), std::ptr::null_mut(), 0,
+                std::ptr::null_mut(), none, 0
+            ));
+        },
+    );
+}
+
+#[test]
+fn a_kernel_that_is_not_supported_is_refused_by_name_and_its_neighbours_run() {
+    let said = |errors: &str| {
+        let lines: Vec<&str> = errors.lines().filter(|line| line.contains("strange")).collect();
+        assert_eq!(lines.len(), 1, "{errors}");
+        assert!(
+            lines[0].contains("wgmma.fence.sync.aligned") && lines[0].contains("line 6"),
+            "{errors}"
+        );
+        assert!(!errors.contains("kernel one"), "{errors}");
+    };
+    let test = "loading::a_kernel_that_is_not_supported_is_refused_by_name_and_its_neighbours_run";
+    run_on_changed(
+        test,
+        |_| (),
+        said,
+        |driver| {
+            let image = text(HALF_SUPPORTED);
+            let module = load(driver, image.as_ptr().cast());
+            let memory = driver.memory(4);
+            let strange = function(driver, module, "strange");
+            assert_eq!(
+                launch(driver, strange, 1, &[Value::Long(memory)]),
+                CuResult::NOT_SUPPORTED
+            );
+            assert_eq!(
+                launch(driver, strange, 1, &[Value::Long(memory)]),
+                CuResult::NOT_SUPPORTED
+            );
+            assert_eq!(
+                launch(driver, function(driver, module, "one"), 1, &[Value::Long(memory)]),
+                CuResult::SUCCESS
+            );
+            assert_eq!(driver.words(memory, 1), [1]);
+        },
+    );
+}
+
 on_machine! {
     images_of_every_form_are_loaded => |driver| {
         let plain = text(KERNELS);
@@ -82,18 +176,6 @@ on_machine! {
         std::fs::remove_file(&path).expect("it was there");
         fills(driver, function(driver, module, "fill_u32"), 8);
         refused!(FILE_NOT_FOUND: driver, cuModuleLoad(&mut module, c"/nowhere/at.all".as_ptr()));
-    }
-
-    machine_code_has_functions_that_do_nothing => |driver| {
-        let module = load(driver, CUBIN.as_ptr().cast());
-        let function = function(driver, module, "fill_u32");
-        let memory = driver.memory(16);
-        let parameters = [Value::Long(memory), Value::Word(9), Value::Word(4)];
-        assert_eq!(launch(driver, function, 4, &parameters), CuResult::SUCCESS);
-        assert_eq!(driver.words(memory, 4), [0; 4]);
-        let (mut offset, mut size) = (0, 0);
-        call!(driver, cuFuncGetParamInfo(function, 2, &mut offset, &mut size));
-        assert_eq!((offset, size), (12, 4));
     }
 
     variables_keep_their_values_between_launches => |driver| {
@@ -168,13 +250,47 @@ on_machine! {
         let head = ".version 8.0\n.target sm_80\n.address_size 64\n";
         assert_eq!(load("no such thing"), CuResult::INVALID_IMAGE);
         assert_eq!(load(&format!("{head}.visible .entry k() {{ mov.u32 %r1, 0; }}")), CuResult::INVALID_PTX);
-        assert_eq!(load(&format!("{head}.visible .entry k() {{ wgmma.fence; }}")), CuResult::NOT_SUPPORTED);
+        // A texture belongs to the module, not to a kernel of it.
+        assert_eq!(load(&format!("{head}.tex .u64 image;")), CuResult::NOT_SUPPORTED);
         assert_eq!(load(".version 8.0\n.target sm_120\n.address_size 64\n"), CuResult::INVALID_PTX);
         assert_eq!(load(".version 99.0\n.target sm_80\n.address_size 64\n"), CuResult::UNSUPPORTED_PTX_VERSION);
         assert_eq!(load(&format!("{head}.visible .global .b8 much[8589934592];")), CuResult::OUT_OF_MEMORY);
         refused!(INVALID_VALUE: driver, cuModuleLoadData(&mut module, std::ptr::null()));
         let good = text(head);
         refused!(INVALID_VALUE: driver, cuModuleLoadData(std::ptr::null_mut(), good.as_ptr().cast()));
+    }
+
+    what_the_readme_lists_is_refused_as_it_says => |driver| {
+        let head = ".version 8.0\n.target sm_90\n.address_size 64\n";
+        let declared = ".extern .func (.param .b64 result) malloc (.param .b64 bytes);\n";
+        let allocates = "{ .param .b64 bytes; .param .b64 result; st.param.b64 [bytes], 8; \
+                         call.uni (result), malloc, (bytes); }";
+        let mut module = CuModule::NULL;
+        let mut load = |of: &str| code!(driver, cuModuleLoadData(&mut module, text(of).as_ptr().cast()));
+        assert_eq!(load(&format!("{head}{declared}.visible .entry k() {{ {allocates} ret; }}")), CuResult::INVALID_PTX);
+        for reference in [".tex .u64 t;", ".global .texref t;", ".global .surfref t;"] {
+            assert_eq!(load(&format!("{head}{reference}")), CuResult::NOT_SUPPORTED, "{reference}");
+        }
+        for body in [
+            "tex.2d.v4.f32.f32 {%f1, %f2, %f3, %f4}, [%rd1, {%f1, %f2}];",
+            "suld.b.2d.b32.trap {%r1}, [%rd1, {%r1, %r2}];",
+            "wmma.mma.sync.aligned.row.row.m16n16k16.f32.f32 {%f1}, {%r1}, {%r2}, {%f2};",
+            "mbarrier.init.shared.b64 [%rd1], 1;",
+            "cp.async.bulk.commit_group;",
+            "cvt.rn.satfinite.e4m3x2.f32 %rs1, %f1, %f2;",
+            "vadd4.u32.u32.u32 %r1, %r2, %r3, %r4;",
+        ] {
+            let registers = ".reg .f32 %f<5>; .reg .b32 %r<5>; .reg .b64 %rd<5>; .reg .b16 %rs<5>;";
+            let image = text(&format!("{head}.visible .entry k() {{ {registers} {body} ret; }}"));
+            let mut module = CuModule::NULL;
+            // Some have a form of their own, which the reader of the whole text refuses.
+            let loaded = code!(driver, cuModuleLoadData(&mut module, image.as_ptr().cast()));
+            let refused = match loaded {
+                CuResult::SUCCESS => launch(driver, function(driver, module, "k"), 1, &[]),
+                code => code,
+            };
+            assert_eq!(refused, CuResult::NOT_SUPPORTED, "{body}");
+        }
     }
 
     the_error_log_says_where_and_why => |driver| {

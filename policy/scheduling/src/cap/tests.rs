@@ -81,8 +81,51 @@ fn a_correction_does_not_reopen_a_gate_within_the_period() {
     assert!(!server.is_exhausted());
 }
 
+/// Samples take too much for a job's as long as its work is under way; what it had is known a little later, when its gate is
+/// closed.
+#[test]
+fn what_was_charged_too_much_before_the_gate_closed_is_not_lost() {
+    for percent in [10u32, 30, 75] {
+        let mut server = Server::new(percent * 10_000, PERIOD, 0);
+        let (unit, extra) = (MS / 5, 3 * MS / 2);
+        let (mut had, mut now) = (0, 0);
+        while now < 200 * PERIOD {
+            server.advance(now);
+            if server.is_exhausted() {
+                now = server.next_ns();
+                continue;
+            }
+            had += unit;
+            let is_last = server.budget_ns() <= (unit + extra) as i64;
+            server.charge(if is_last { unit + extra } else { unit } as i64);
+            if is_last {
+                server.charge(-(extra as i64));
+            }
+            now += unit;
+        }
+        let budget = u64::from(percent) * MS * 200;
+        assert!(had.abs_diff(budget) <= 2 * extra, "{percent} %: {had} of {budget}");
+    }
+}
+
+#[test]
+fn what_is_given_back_serves_one_period_and_no_more_than_a_budget() {
+    let budget = 10 * MS as i64;
+    let mut server = Server::new(100_000, PERIOD, 0);
+    server.charge(budget);
+    server.charge(-3 * MS as i64);
+    server.advance(PERIOD);
+    assert_eq!(server.budget_ns(), budget + 3 * MS as i64);
+    server.advance(2 * PERIOD);
+    assert_eq!(server.budget_ns(), budget, "it was not used");
+    server.charge(budget);
+    server.charge(-5 * budget);
+    server.advance(3 * PERIOD);
+    assert_eq!(server.budget_ns(), 2 * budget);
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(3 * ProptestConfig::default().cases))]
 
     #[test]
     fn caps_that_change_are_each_kept_from_then_on(

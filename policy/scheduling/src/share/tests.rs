@@ -171,7 +171,7 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(5 * ProptestConfig::default().cases))]
 
     #[test]
     fn what_is_owed_and_what_is_owing_add_up_to_nothing(acts in prop::collection::vec(act(), 1..80)) {

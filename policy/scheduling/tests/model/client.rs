@@ -48,6 +48,8 @@ pub struct Client {
     pub is_open: bool,
     pub depth_ns: Option<u64>,
     pub is_stopped: bool,
+    /// What is seen of it while it is stopped, where its work stands still with it.
+    pub frozen: Option<Observation>,
     /// It tells the device time of what has retired.
     pub is_known: bool,
     pub is_wake_pending: bool,
@@ -78,6 +80,7 @@ impl Client {
             is_open,
             depth_ns: None,
             is_stopped: false,
+            frozen: None,
             is_known: false,
             is_wake_pending: false,
             epoch: 0,

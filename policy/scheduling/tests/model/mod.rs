@@ -197,9 +197,17 @@ impl World {
         self.clients[at].is_stopped = true;
     }
 
+    /// Stops it with work under way of which nobody sees the end before it goes on.
+    pub fn freeze(&mut self, at: usize) {
+        self.stop(at);
+        let seen = self.observe(at, self.now);
+        self.clients[at].frozen = Some(Observation { is_busy: true, ..seen });
+    }
+
     pub fn go_on(&mut self, at: usize) {
         let client = &mut self.clients[at];
         client.is_stopped = false;
+        client.frozen = None;
         if std::mem::take(&mut client.is_wake_pending) {
             self.wake(at, 0);
         }
@@ -550,17 +558,19 @@ impl World {
         self.looks += 1;
         let seen: Vec<Observation> = (0..self.clients.len())
             .filter(|at| self.clients[*at].gpu == device.0 as usize && self.clients[*at].state != State::Gone)
-            .map(|at| {
-                let context = self.gpus[device.0 as usize].contexts.get(&at);
-                let busy_ns = self.clients[at]
-                    .is_known
-                    .then(|| context.map_or(0, |context| context.retired_ns));
-                let is_busy = context.is_some_and(|context| context.is_busy());
-                let since_ns = context.and_then(|context| context.since(last_ns));
-                self.clients[at].observe(at, is_busy, since_ns, busy_ns)
-            })
+            .map(|at| self.clients[at].frozen.unwrap_or_else(|| self.observe(at, last_ns)))
             .collect();
         self.step(Event::Observe { device, seen: &seen });
+    }
+
+    /// What is to be seen of a client.
+    fn observe(&self, at: usize, last_ns: u64) -> Observation {
+        let client = &self.clients[at];
+        let context = self.gpus[client.gpu].contexts.get(&at);
+        let busy_ns = client.is_known.then(|| context.map_or(0, |context| context.retired_ns));
+        let is_busy = context.is_some_and(|context| context.is_busy());
+        let since_ns = context.and_then(|context| context.since(last_ns));
+        client.observe(at, is_busy, since_ns, busy_ns)
     }
 
     fn join(&mut self, at: usize) {

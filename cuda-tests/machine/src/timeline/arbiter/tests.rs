@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The arbitration checked by examples, by exhaustive search over short histories, and by random histories.
 
+mod stalls;
 mod wakes;
 
 use super::meter::WINDOW;
@@ -599,12 +600,7 @@ proptest! {
             check(&rare);
             prop_assert_eq!(&rare, &often);
         }
-        // Nobody is waited for beyond his limit.
-        for _ in 0..4 * SEATS * REQUESTS {
-            wall += settings.effects_limit_ns;
-            rare.advance(wall);
-        }
-        prop_assert!(!rare.is_stalled());
+        stalls::assert_nobody_is_waited_for_beyond_his_limit(&mut rare, wall);
     }
 
     /// Whoever always has work gets the same time as any other, up to a slice, whatever the lengths.

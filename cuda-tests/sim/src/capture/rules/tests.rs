@@ -222,12 +222,23 @@ fn unsafe_calls_by_mode_of_capture_and_of_thread() {
 }
 
 #[test]
-fn destroyed_stream_spoils_or_ends_the_capture() {
+fn a_destroyed_stream_ends_the_capture_that_it_began_and_leaves_another_its_work() {
+    let forked = |joins: bool| {
+        let mut captures = capturing(A, Mode::Global);
+        captures.record(EVENT, A).expect("captured");
+        captures.wait(B, EVENT).expect("captured");
+        captures.set_tips(B, vec![7]).expect("captured");
+        if joins {
+            captures.record(EVENT + 1, B).expect("captured");
+            captures.wait(A, EVENT + 1).expect("captured");
+        }
+        assert_eq!(captures.forget_stream(B), None);
+        assert!(!is_invalid(&captures, A));
+        captures.end(A, THREAD, |_| vec![])
+    };
+    assert_eq!(forked(true), (Some(1), Ok(())));
+    assert_eq!(forked(false), (Some(1), Err(CuResult::STREAM_CAPTURE_UNJOINED)));
     let mut captures = capturing(A, Mode::Global);
-    captures.record(EVENT, A).expect("captured");
-    captures.wait(B, EVENT).expect("captured");
-    assert_eq!(captures.forget_stream(B), None);
-    assert!(is_invalid(&captures, A));
     assert_eq!(captures.forget_stream(A), Some(1));
     assert_eq!(captures.forget_stream(FREE), None);
     assert_eq!(captures.status(A), Ok(Status::Idle));

@@ -171,7 +171,7 @@ impl KernelLaunch {
             .function
             .kernel
             .run(&launch, &view, threads)
-            .map_err(|fault| code_of(&fault))?;
+            .map_err(|fault| code_of(&fault, &self.context))?;
         if !stats.printed.is_empty() {
             print(&stats.printed);
         }
@@ -211,10 +211,8 @@ fn spin_until(context: &Context, address: u64, value: u64) -> Option<u64> {
 }
 
 /// The driver's code for what a kernel did wrong.
-fn code_of(fault: &Fault) -> CuResult {
-    if fault.kind != FaultKind::Stopped {
-        report(fault);
-    }
+fn code_of(fault: &Fault, context: &Context) -> CuResult {
+    report(fault, context);
     match fault.kind {
         FaultKind::IllegalAddress(_) => CuResult::ILLEGAL_ADDRESS,
         FaultKind::MisalignedAddress(_) => CuResult::MISALIGNED_ADDRESS,
@@ -229,9 +227,15 @@ fn code_of(fault: &Fault) -> CuResult {
 }
 
 /// Says what happened where the program asked for it: a real driver gives the code alone, which tells little.
-fn report(fault: &Fault) {
-    if std::env::var_os("PARTAGE_SIM_VERBOSE").is_some() {
-        eprintln!("partage sim: {fault}");
+fn report(fault: &Fault, context: &Context) {
+    match fault.kind {
+        FaultKind::IllegalAddress(address) => {
+            let place = memory().map_or_else(|_| String::new(), |memory| memory.describe_place(address, context));
+            eprintln!("partage sim: {fault}, {place}");
+        }
+        FaultKind::Stopped => {}
+        _ if std::env::var_os("PARTAGE_SIM_VERBOSE").is_some() => eprintln!("partage sim: {fault}"),
+        _ => {}
     }
 }
 

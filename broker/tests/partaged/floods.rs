@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What one user can fill: answers that nobody reads, notices, labels. Each is bounded, and others have theirs.
+
+use partage_broker::ended::EndedJobs;
+use partage_policy::{EndedJob, JobRecord, Terms};
+use partage_protocol::admin::{ErrorCode, Reply, Request, RunRequest};
+use partage_protocol::frame;
+use partage_protocol::labels::{MAX_LABEL_BYTES, MAX_LABELS};
+use partage_protocol::message::{NOTICE_SHARING_OFF, Notice, ToClient, Usage};
+use partage_protocol::units::GIB;
+use zerocopy::IntoBytes;
+
+use crate::client::ClientProcess;
+use crate::hostile::hello;
+use crate::rig::{Rig, Wire};
+
+/// The events that a reader of this connection gets, and whether it gets the end of them.
+fn read_events(wire: &Wire) -> (usize, bool) {
+    let mut count = 0;
+    loop {
+        match wire.reply() {
+            Some(Reply::Event(_)) => count += 1,
+            Some(Reply::Done { .. }) => return (count, true),
+            Some(other) => panic!("{other:?}"),
+            None => return (count, false),
+        }
+    }
+}
+
+#[test]
+fn unread_answers_of_one_user_are_bounded_and_the_oldest_go() {
+    partage_broker::server::raise_descriptor_limit();
+    let rig = Rig::new(1, 16 * GIB);
+    let mut holder = ClientProcess::start(&rig);
+    holder.run_and_attach(r#"{"verb":"run","mem":"16GiB"}"#);
+    // Jobs that wait and are given up: two events each.
+    for _ in 0..300 {
+        let wire = Wire::connect(&rig.client_socket()).expect("connected");
+        let request = RunRequest {
+            mem: Some("8GiB".to_owned()),
+            wait: true,
+            ..RunRequest::default()
+        };
+        wire.request(&Request::Run(Box::new(request)));
+        assert!(matches!(wire.reply(), Some(Reply::Waiting(_))));
+    }
+    let deaf: Vec<Wire> = (0..800)
+        .map(|_| {
+            let wire = Wire::connect(&rig.client_socket()).expect("connected");
+            wire.request(&Request::Events { follow: false });
+            wire
+        })
+        .collect();
+    // Asked after all of them: they have been answered as far as they let themselves be.
+    rig.status();
+    let (count, is_whole) = read_events(&deaf[deaf.len() - 1]);
+    assert!(is_whole && count > 500, "the newest has everything: {count}");
+    let (count, is_whole) = read_events(&deaf[0]);
+    assert!(!is_whole, "the oldest was closed after {count} events");
+}
+
+#[test]
+fn a_flood_of_notices_leaves_the_events_and_the_log_to_others() {
+    let rig = Rig::new(1, 16 * GIB);
+    let mut other = ClientProcess::start(&rig);
+    let job = other.run_and_attach(r#"{"verb":"run","mem":"4GiB"}"#);
+    let wire = Wire::connect(&rig.client_socket()).expect("connected");
+    wire.send(hello().as_bytes(), &[]).expect("sent");
+    wire.receive().expect("welcomed");
+    for value in 0..20_000 {
+        let notice = Notice {
+            header: Notice::header(0),
+            what: NOTICE_SHARING_OFF,
+            slot: 0,
+            value,
+        };
+        wire.send(notice.as_bytes(), &[]).expect("sent");
+    }
+    let usage = Usage {
+        header: Usage::header(7),
+        slot: 0,
+        reserved: 0,
+    };
+    wire.send(usage.as_bytes(), &[]).expect("sent");
+    let (packet, _) = wire.receive().expect("answered behind all of them");
+    assert!(matches!(ToClient::decode(&packet), Ok(ToClient::Answer(_))));
+
+    let events = Wire::connect(&rig.client_socket()).expect("connected");
+    events.request(&Request::Events { follow: false });
+    let (mut notices, mut has_other) = (Vec::new(), false);
+    while let Some(Reply::Event(event)) = events.reply() {
+        match event.kind.as_str() {
+            "notice" => notices.push(event.text),
+            _ => has_other |= event.job.as_deref() == Some(job.as_str()),
+        }
+    }
+    assert!(has_other, "what happened before is still told");
+    assert_eq!(notices.len(), 256 + 6, "the first, then each doubling up to 16384");
+    let last = notices.last().expect("some");
+    assert!(last.ends_with("(number 16384 of this kind within a minute)"), "{last}");
+}
+
+#[test]
+fn labels_without_end_are_refused_with_the_bound() {
+    let rig = Rig::new(1, 16 * GIB);
+    let ask = |labels: Vec<(String, String)>, mem: String| {
+        let request = RunRequest {
+            mem: Some(mem),
+            labels,
+            ..RunRequest::default()
+        };
+        match rig.ask(&Request::Run(Box::new(request))) {
+            Reply::Error(error) => (error.code, error.message),
+            other => panic!("{other:?}"),
+        }
+    };
+    let (code, text) = ask(vec![("k".to_owned(), "v".repeat(240_000))], "1GiB".to_owned());
+    assert_eq!(code, ErrorCode::Invalid);
+    assert!(text.contains("240001 bytes") && text.contains("at most 256"), "{text}");
+    let (code, text) = ask(vec![("k".to_owned(), "v".to_owned()); 33], "1GiB".to_owned());
+    assert_eq!(code, ErrorCode::Invalid);
+    assert!(text.contains("33 labels"), "{text}");
+    let (code, text) = ask(Vec::new(), format!("{}1GiB", "0".repeat(200_000)));
+    assert_eq!(code, ErrorCode::Invalid);
+    assert!(text.len() < 1000 && text.contains("200004"), "{text}");
+}
+
+/// A job that ended at this time with the longest command and labels that a job may have, in characters that take six
+/// bytes each in a document.
+fn longest(id: u64, unix_ns: u64) -> EndedJob {
+    let label = |number: usize| (format!("{number:06}"), "\u{1}".repeat(MAX_LABEL_BYTES - 6));
+    EndedJob {
+        job: JobRecord {
+            id,
+            uid: nix::unistd::geteuid().as_raw(),
+            user: "alice".into(),
+            name: None,
+            labels: (0..MAX_LABELS).map(label).collect(),
+            command: vec!["\u{1}".repeat(4096)],
+            first: None,
+            token: [0; 32],
+            cgroup: None,
+            default_scope: None,
+            environment: String::new(),
+            is_strict: false,
+            is_quiet: false,
+            devices: Vec::new(),
+            terms: Terms::default(),
+            started_unix_ns: 1,
+        },
+        ended_unix_ns: unix_ns,
+        reason: "its last process is gone".into(),
+        exit_code: Some(0),
+        strangers_seen: 0,
+        slots: Vec::new(),
+        notes: Vec::new(),
+    }
+}
+
+#[test]
+fn more_jobs_than_a_document_holds_come_in_pages() {
+    const JOBS: u64 = 300;
+    let mut rig = Rig::new(1, 16 * GIB);
+    rig.kill();
+    let unix = std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_nanos();
+    let unix_ns = u64::try_from(unix).expect("before 2554");
+    let (mut store, _) = EndedJobs::open(&rig.socket_dir().join("state/ended.jsonl"), unix_ns).expect("opened");
+    for id in 1..=JOBS {
+        store.add(&longest(id, unix_ns)).expect("added");
+    }
+    rig.start();
+    let (mut seen, mut after, mut pages) = (Vec::new(), None, 0);
+    loop {
+        let Reply::Ps { jobs, more, .. } = rig.ask(&Request::Ps { all: true, after }) else {
+            panic!("ps")
+        };
+        assert!(!jobs.is_empty(), "page {pages} is empty");
+        assert_eq!(jobs[0].labels.len(), MAX_LABELS, "whole");
+        seen.extend(jobs.into_iter().map(|job| job.job));
+        pages += 1;
+        after = seen.last().cloned();
+        if !more {
+            break;
+        }
+    }
+    assert_eq!(seen, (1..=JOBS).map(|id| format!("j{id}")).collect::<Vec<_>>());
+    let bytes = JOBS as usize * 6 * (4096 + MAX_LABELS * (MAX_LABEL_BYTES - 6));
+    assert!(bytes > frame::MAX_DOCUMENT && pages > 4, "{bytes} bytes, {pages} pages");
+    let nonsense = rig.ask(&Request::Ps {
+        all: true,
+        after: Some("train".into()),
+    });
+    assert!(matches!(nonsense, Reply::Error(error) if error.code == ErrorCode::Invalid));
+}

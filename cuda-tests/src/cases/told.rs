@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What users are told, and when: of a broker that stands still, on an idle machine, of a denial, of a job's end.
+
+use std::path::Path;
+use std::process::Output;
+
+use super::Case;
+use crate::client::Client;
+use crate::rig::{GIB, Rig};
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        Case::new("told::a_stopped_broker_is_named_with_what_to_do", stopped_broker),
+        Case::new("told::processes_without_partage_are_counted", without_partage),
+        Case::new("told::an_idle_machine_shows_its_gpus", idle),
+        Case::new("told::the_first_denial_is_told_off_a_terminal_too", first_denial),
+        Case::new("told::how_a_job_ended_is_known_at_once", ended),
+        Case::new("told::a_program_of_the_cuda_runtime_is_told_so", runtime).simulated("a driver of NVIDIA's runs it"),
+    ]
+}
+
+fn text(output: &Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr))
+}
+
+fn stopped_broker(rig: &Rig) {
+    let mut client = rig.client(&["-m", "1GiB"]);
+    client.ready();
+    let pid = rig.broker_pid().expect("a broker");
+    let signal = |signal| {
+        // SAFETY: a signal to the broker of this machine, which this case started.
+        assert_eq!(unsafe { libc::kill(pid.cast_signed(), signal) }, 0);
+    };
+    signal(libc::SIGSTOP);
+    let outputs = [
+        (5, rig.output(rig.partage(&["ps"]))),
+        (125, rig.output(rig.run(&[], Path::new("/bin/true"), &[]))),
+    ];
+    signal(libc::SIGCONT);
+    let named = format!("(pid {pid}) is stopped and did not answer within 10 s; continue it: kill -CONT {pid}");
+    for (code, output) in outputs {
+        let (_, errors) = text(&output);
+        assert_eq!(output.status.code(), Some(code), "{errors}");
+        assert!(errors.contains(&named), "{errors}");
+    }
+    assert!(rig.output(rig.partage(&["ps"])).status.success(), "it goes on");
+}
+
+fn without_partage(rig: &Rig) {
+    let program = crate::artefacts::client().display().to_string();
+    let one = format!("(printf 'init 0\\nctx 0\\n'; sleep 1.5) | env -u LD_PRELOAD {program} dlopen >/dev/null");
+    let line = format!("{one}; {one}; echo ready; exec cat");
+    let loose = Client::start(rig.run(&["-m", "1GiB", "--name", "loose"], Path::new("/bin/sh"), &["-c", &line]));
+    assert_eq!(loose.next_answer(), "ready");
+    let job = rig.json(&["get", "loose"])["job"].clone();
+    assert_eq!(job["unlimited"], 2, "{job}");
+    let said = "2 processes of it used a GPU without Partage";
+    for verb in ["get", "why", "ps"] {
+        let mut arguments = vec![verb];
+        arguments.extend((verb != "ps").then_some("loose"));
+        let (out, _) = text(&rig.output(rig.partage(&arguments)));
+        let out = out.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(out.contains(said), "{verb}: {out}");
+    }
+    assert!(loose.finish().success());
+    let (events, _) = text(&rig.output(rig.partage(&["events"])));
+    assert!(events.contains("2 processes ran without Partage"), "{events}");
+}
+
+fn idle(rig: &Rig) {
+    let status = rig.json(&["status"]);
+    let devices = status["devices"].as_array().expect("devices");
+    assert!(
+        !devices.is_empty() && devices.iter().all(|device| device["state"] == "ok"),
+        "{status}"
+    );
+    assert!(status["broker"].is_null());
+    let (out, _) = text(&rig.output(rig.partage(&["status"])));
+    assert!(out.contains("no broker runs"), "{out}");
+    let mut stranger = rig.bare_client("dlopen");
+    stranger.ready();
+    stranger.expect(&format!("alloc {GIB} a"), "alloc 0");
+    let (out, _) = text(&rig.output(rig.partage(&["ps"])));
+    assert!(
+        out.starts_with("no jobs\n") && out.contains(&format!("unmanaged: pid {} (", stranger.pid())),
+        "{out}"
+    );
+    let events = rig.output(rig.partage(&["events"]));
+    assert_eq!((events.status.code(), text(&events).0.as_str()), (Some(0), ""));
+    assert!(rig.broker_pid_quick().is_none(), "looking starts none");
+}
+
+fn first_denial(rig: &Rig) {
+    // The program's own pipe, so that all it wrote has arrived when it has ended.
+    let bytes = 3 * GIB;
+    let script =
+        format!("printf 'init 0\\nctx 0\\nalloc {bytes} a\\nalloc {bytes} b\\nalloc {bytes} c\\n' | \"$0\" dlopen");
+    let client = crate::artefacts::client();
+    let words = ["-c", script.as_str(), client.to_str().expect("utf-8")];
+    for (options, count) in [(&["-m", "2GiB"][..], 1), (&["-m", "2GiB", "-q"], 0)] {
+        let output = rig.output(rig.run(options, Path::new("/bin/sh"), &words));
+        let (out, errors) = text(&output);
+        assert_eq!(out.matches("alloc 2").count(), 3, "{out}");
+        let told = errors.matches("partage: 3 GiB asked, limit 2 GiB").count();
+        assert_eq!(told, count, "{options:?}: {errors}");
+    }
+}
+
+fn ended(rig: &Rig) {
+    let script = "echo done; exit 7";
+    let output = rig.output(rig.run(
+        &["-m", "2GiB", "--name", "short", "--summary"],
+        Path::new("/bin/sh"),
+        &["-c", script],
+    ));
+    let (out, errors) = text(&output);
+    assert_eq!((output.status.code(), out.as_str()), (Some(7), "done\n"), "{errors}");
+    assert!(errors.starts_with("partage: j1 ended 7 after "), "{errors}");
+    let killed = rig.output(rig.run(&["--name", "killed"], Path::new("/bin/sh"), &["-c", "kill -9 $$"]));
+    assert!(!killed.status.success());
+    let job = |name: &str| rig.json(&["get", name])["job"].clone();
+    // The broker hears of an end when the kernel tells it, which may be after the shell.
+    rig.eventually(std::time::Duration::from_secs(2), "both are over", || {
+        job("short")["exit_code"] == 7 && job("killed")["exit_code"] == 137
+    });
+    assert_eq!(job("short")["state"], "ended");
+    assert!(rig.json(&["ps"])["jobs"].as_array().is_some_and(Vec::is_empty));
+    let (out, _) = text(&rig.output(rig.partage(&["ps", "-a", "-o", "name,exit,state"])));
+    assert_eq!(out, "NAME    EXIT  STATE\nshort      7  ended\nkilled   137  ended\n");
+    let (events, _) = text(&rig.output(rig.partage(&["events"])));
+    assert!(
+        events.contains("j1 ended 7 after ") && events.contains("j2 ended 137 after "),
+        "{events}"
+    );
+}
+
+/// What libcudart does first of all, and again for each of its tables.
+fn runtime(rig: &Rig) {
+    let mut command = rig.command(super::matrix::python());
+    command.args([
+        "-c",
+        "import ctypes\n\
+         cuda, table, uuid = ctypes.CDLL('libcuda.so.1'), ctypes.c_void_p(), (ctypes.c_ubyte * 16)()\n\
+         print(*(cuda.cuGetExportTable(ctypes.byref(table), uuid) for _ in range(3)))",
+    ]);
+    let (out, errors) = text(&rig.output(command));
+    assert_eq!(out, "500 500 500\n", "{errors}");
+    assert!(
+        errors.starts_with("partage sim: this program uses the CUDA runtime (libcudart)")
+            && errors.lines().count() == 1,
+        "{errors}"
+    );
+}

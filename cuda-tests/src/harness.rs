@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Runs the cases as a test program: each in a process group of its own, which is killed when the case does not end.
+//!
+//! ```text
+//!  the runner (libtest's arguments) ── starts itself again with CASE=name ──► one case: its rig, its clients, its broker
+//!        │ waits, at most LIMIT                                                │ verdict: exit code, words on stderr
+//!        └─ too late: kills the group, and whatever else has the case's folder in its environment; fails it by name
+//! ```
+
+use std::io::{Read, Seek};
+use std::os::unix::process::CommandExt;
+use std::panic::AssertUnwindSafe;
+use std::process::{Command, ExitCode, ExitStatus};
+use std::sync::RwLock;
+use std::time::{Duration, Instant};
+
+use libtest_mimic::{Arguments, Failed, Trial};
+
+use crate::cases::{Case, all, parts, seed};
+use crate::rig::{Driver, Rig};
+
+/// The case that this process is to run, and nothing else.
+const CASE: &str = "PARTAGE_TEST_CASE";
+/// Longest that a case may take, in seconds.
+pub const LIMIT: &str = "PARTAGE_TEST_LIMIT_S";
+/// Lists what the cases about the runner need instead of the cases.
+pub const PARTS: &str = "PARTAGE_TEST_PARTS";
+/// Some three times what the longest case takes on a machine that is busy with other work; ten times that for full counts.
+const DEFAULT_LIMIT: Duration = Duration::from_secs(300);
+
+/// Runs the cases as a test program (the arguments are libtest's).
+pub fn main() -> ExitCode {
+    // A case and all that it starts begin as from a terminal, whatever `nohup` or `&` left us.
+    partage_machine::signals::pass_none_on();
+    if let Some(name) = std::env::var_os(CASE) {
+        return judge(name.to_str().expect("names are ASCII"));
+    }
+    let mut arguments = Arguments::from_args();
+    // Each case is several processes; more than two at a time only adds noise on a small machine.
+    arguments.test_threads.get_or_insert(2);
+    let driver = Driver::chosen();
+    // What the cases about this runner run is listed for them alone.
+    let cases = if std::env::var_os(PARTS).is_some() {
+        parts()
+    } else {
+        all()
+    };
+    if driver == Driver::Real || std::env::var_os("PARTAGE_TEST_TABLE").is_some() {
+        let skipped = cases.iter().filter(|case| case.simulated_only.is_some()).count();
+        println!(
+            "{}{skipped} of {} cases need the simulated driver\n",
+            table(&cases),
+            cases.len()
+        );
+    }
+    let trials = cases.into_iter().map(|case| trial(case, driver)).collect();
+    println!("seed {} (PARTAGE_SEED sets another)", seed());
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// Which chapters run on a real driver, and why the others do not. docs/real-driver.md holds it.
+pub fn table(cases: &[Case]) -> String {
+    let mut text = "| chapter | on a real driver | why not the others |\n|---|---|---|\n".to_owned();
+    for cases in cases.chunk_by(|one, next| chapter(one) == chapter(next)) {
+        let mut reasons: Vec<_> = cases.iter().filter_map(|case| case.simulated_only).collect();
+        let runs = match reasons.len() {
+            0 => "all",
+            skipped if skipped == cases.len() => "none",
+            _ => "some",
+        };
+        reasons.sort_unstable();
+        reasons.dedup();
+        text.push_str(&format!(
+            "| {} | {runs} | {} |\n",
+            chapter(&cases[0]),
+            reasons.join("; ")
+        ));
+    }
+    text
+}
+
+fn chapter(case: &Case) -> &str {
+    case.name.split("::").next().unwrap_or_default()
+}
+
+fn trial(case: Case, driver: Driver) -> Trial {
+    let skip = case.simulated_only.filter(|_| driver == Driver::Real);
+    if let Some(why) = skip {
+        println!("SKIPPED: {}: {why}", case.name);
+    }
+    Trial::test(case.name, move || run(&case)).with_ignored_flag(skip.is_some())
+}
+
+/// Held by every case that runs: alone by those that want this machine for themselves.
+static TURN: RwLock<()> = RwLock::new(());
+
+/// In the runner: the case in a process of its own.
+fn run(case: &Case) -> Result<(), Failed> {
+    let (_alone, _beside) = match case.is_alone {
+        true => (TURN.write().ok(), None),
+        false => (None, TURN.read().ok()),
+    };
+    let program = std::env::current_exe().expect("the kernel knows this program's path");
+    // A file and no pipe: what the case leaves behind may hold its end of a pipe for ever.
+    let mut words = nameless_file();
+    let mut child = Command::new(program)
+        .env(CASE, case.name)
+        .env_remove(PARTS)
+        .env_remove(LIMIT)
+        .stderr(words.try_clone().expect("one more descriptor"))
+        .process_group(0)
+        .spawn()
+        .expect("this program starts again");
+    let limit = limit();
+    let ended = wait(&mut child, limit);
+    if ended.is_none() {
+        end_all_of(&mut child);
+    }
+    let mut text = String::new();
+    let _ = words.rewind().and_then(|()| words.read_to_string(&mut text));
+    let why = match ended {
+        Some(status) if status.success() => return Ok(()),
+        Some(status) => format!("{text}\n{status}"),
+        None => format!("{text}\nhung: did not end within {} s and was killed", limit.as_secs()),
+    };
+    let again = "cargo test -p partage-tests --test cases -- --exact";
+    Err(format!("{why}\nrepeat: PARTAGE_SEED={} {again} {}", seed(), case.name).into())
+}
+
+/// In the process of its own: the body's verdict is the exit code.
+fn judge(name: &str) -> ExitCode {
+    // The runner's end is this one's, too.
+    // SAFETY: sets a number of this process.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    let case = all().into_iter().chain(parts()).find(|case| case.name == name);
+    let case = case.expect("the runner knows the names");
+    // The hook has said what and where before the rig goes.
+    let verdict = std::panic::catch_unwind(AssertUnwindSafe(|| (case.body)(&Rig::new(case.spec))));
+    if verdict.is_ok() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn limit() -> Duration {
+    let given = std::env::var(LIMIT).ok().and_then(|text| text.parse().ok());
+    let soak = if std::env::var_os("PARTAGE_SOAK").is_some() {
+        10
+    } else {
+        1
+    };
+    given.map_or(DEFAULT_LIMIT * soak, Duration::from_secs)
+}
+
+fn wait(child: &mut std::process::Child, limit: Duration) -> Option<ExitStatus> {
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().expect("our own child") {
+            return Some(status);
+        }
+        if start.elapsed() >= limit {
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Kills a case: its group, and those of its processes that made groups or sessions of their own (they carry its folder in
+/// their environment). Its folders go, too.
+fn end_all_of(child: &mut std::process::Child) {
+    let pid = child.id() as libc::pid_t;
+    // SAFETY: the group of our own unreaped child: it cannot be another's.
+    unsafe { libc::kill(-pid, libc::SIGKILL) };
+    let _ = child.wait();
+    let prefix = Rig::prefix(child.id());
+    let mark = std::env::temp_dir().join(&prefix).into_os_string().into_encoded_bytes();
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    for process in processes.filter_map(|entry| entry.file_name().to_str()?.parse::<libc::pid_t>().ok()) {
+        let environment = std::fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
+        if environment.windows(mark.len()).any(|bytes| bytes == mark) {
+            // SAFETY: no memory is touched; the process was started by the case, whose folder is in its environment.
+            unsafe { libc::kill(process, libc::SIGKILL) };
+        }
+    }
+    let folders = std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
+    for folder in folders.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes())) {
+        let _ = std::fs::remove_dir_all(folder.path());
+    }
+}
+
+fn nameless_file() -> std::fs::File {
+    use std::os::fd::FromRawFd;
+    // SAFETY: a literal name; the descriptor is new and nobody else's.
+    unsafe {
+        let descriptor = libc::memfd_create(c"what a case said".as_ptr(), libc::MFD_CLOEXEC);
+        assert!(descriptor >= 0, "memfd_create: {}", std::io::Error::last_os_error());
+        std::fs::File::from_raw_fd(descriptor)
+    }
+}

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How this process reaches a broker, and how often it tries.
+//!
+//! ```text
+//!   nothing ── connect, hello ──► greeting ── welcome ──► connected
+//!      ▲                            │ no answer yet: stays, and is looked at later
+//!      └── pause, longer each time ──┴── refused, or the connection broke ──┘
+//! ```
+//! *Nobody there* (no socket, or one that nobody listens at) and *there and not serving* (full, out of descriptors, slow,
+//! stopped, deaf) are told apart: with nobody there the job's processes share its limit by themselves
+//! ([`job_word`](crate::job_word)); with somebody there who may have promised the memory to others, none is given out.
+//!
+//! Every function here is called with `State::talk` held.
+
+use core::sync::atomic::Ordering;
+
+use partage_protocol::message::{
+    ENVIRONMENT_BYTES, HELLO_ENVIRONMENT_CUT, HELLO_PAGES_LOST, Hello, MAX_DEVICES, REFUSED_CAPACITY, REFUSED_DEVICES,
+    Refused, ToClient, WELCOME_DEFAULT_JOB, WELCOME_STRICT, Welcome,
+};
+use partage_protocol::page::{
+    BROKER_MAGIC, BrokerPage, CLIENT_BYTES, CLIENT_MAGIC, ClientFile, ClientPage, LAYOUT, PAGE_BYTES,
+};
+use zerocopy::IntoBytes;
+
+use crate::account;
+use crate::descriptor::Kept;
+use crate::devices;
+use crate::note;
+use crate::private_broker;
+use crate::session::{self, Session};
+use crate::socket::{self, Refusal};
+use crate::state::{Found, Phase, State};
+use crate::sys;
+
+/// What a broker that was just started may take until it listens.
+const START_WAIT_NS: u64 = 2_000_000_000;
+/// What a broker that accepted a connection may take to answer, whoever asks, unless it is known to be silent.
+const MOMENT_NS: u64 = 1_000_000_000;
+/// First and longest pause between two attempts, in nanoseconds. A broker that died is back within some ten
+/// milliseconds, and until a client is back the whole of its grant counts as used.
+const PAUSE_NS: (u64, u64) = (10_000_000, 2_000_000_000);
+/// The longest that somebody who waits for an answer waits for the next attempt.
+const WAITED_PAUSE_NS: u64 = 160_000_000;
+/// A connection that stood this long was a good one, and its end says nothing against the next: the pauses begin anew.
+/// Who is refused after a welcome is so within milliseconds.
+const STEADY_NS: u64 = 100_000_000;
+/// After a refusal that time does not mend; another broker may.
+const REFUSED_PAUSE_NS: u64 = 60_000_000_000;
+
+/// When the next attempt may be. All-zero memory is "now".
+#[derive(Clone, Copy)]
+pub struct Pause {
+    /// The pause after the last attempt of this absence.
+    length_ns: u64,
+    until_ns: u64,
+    /// When the connection that stands was welcomed; 0 without one.
+    welcomed_ns: u64,
+    /// The pause after the last of several connections in a row that broke at once.
+    broken_ns: u64,
+}
+
+impl Pause {
+    /// How long until the next attempt.
+    pub fn left_ns(&self, now_ns: u64) -> u64 {
+        self.until_ns.saturating_sub(now_ns)
+    }
+
+    /// The connection broke: one that had stood for a while says nothing against the next.
+    pub fn lost(&mut self, now_ns: u64) {
+        if self.welcomed_ns == 0 {
+            return;
+        }
+        let is_steady = now_ns.saturating_sub(self.welcomed_ns) >= STEADY_NS;
+        self.broken_ns = if is_steady { 0 } else { longer(self.broken_ns) };
+        self.length_ns = 0;
+        self.until_ns = now_ns.saturating_add(self.broken_ns);
+        self.welcomed_ns = 0;
+    }
+
+    fn attempt(&mut self, now_ns: u64) {
+        self.length_ns = longer(self.length_ns.max(self.broken_ns));
+        self.until_ns = now_ns.saturating_add(self.length_ns);
+    }
+}
+
+/// The pause after a pause.
+fn longer(pause_ns: u64) -> u64 {
+    pause_ns.saturating_add(pause_ns / 2).clamp(PAUSE_NS.0, PAUSE_NS.1)
+}
+
+/// Connects until `deadline_ns`, starting a private broker when there is none.
+///
+/// # Errors
+/// Why not; `State::found` says the same.
+pub fn connect(state: &State, session: &mut Session, flags: u32, mut deadline_ns: u64) -> Result<(), Refusal> {
+    if session.is_final {
+        return Err(Refusal::Final);
+    }
+    let mut turn = None;
+    // A silent broker is left to the background thread: a start takes longer than its caller may wait.
+    let mut has_started = state.is_silent() && deadline_ns <= sys::now_ns();
+    loop {
+        let pause = session.pause.left_ns(sys::now_ns()).min(WAITED_PAUSE_NS);
+        if !session.is_greeting && pause > 0 {
+            if sys::now_ns().saturating_add(pause) > deadline_ns {
+                return Err(state.found().refusal());
+            }
+            sys::sleep_ns(pause);
+        }
+        let mut result = try_connect(state, session, flags, deadline_ns);
+        if result == Err(Refusal::Absent) && !has_started {
+            turn = turn.or_else(|| private_broker::take_turn(state));
+            // The first failure may have been the moment before another's broker listened: look once more.
+            if turn.is_some() {
+                result = try_connect(state, session, flags, deadline_ns);
+            }
+            has_started = result == Err(Refusal::Absent) && turn.is_some() && private_broker::start(state);
+            if has_started {
+                // Keeping the turn until it listens keeps hundreds of others from starting one each.
+                deadline_ns = deadline_ns.max(sys::now_ns().saturating_add(START_WAIT_NS));
+            }
+        }
+        match result {
+            Ok(()) => return Ok(()),
+            Err(refusal) => state.set_found(Found::by(refusal)),
+        }
+        if matches!(result, Err(Refusal::Final | Refusal::Barred)) || sys::now_ns() >= deadline_ns {
+            return result;
+        }
+    }
+}
+
+/// One attempt now, for a caller that is about to act on nobody being there: a broker may have come in the pause.
+///
+/// # Errors
+/// As for [`connect`].
+pub fn look(state: &State, session: &mut Session) -> Result<(), Refusal> {
+    let pause = session.pause;
+    let result = try_connect(state, session, 0, sys::now_ns());
+    if let Err(refusal) = result {
+        state.set_found(Found::by(refusal));
+        if Found::by(refusal).is_alone() {
+            // The next attempt of the background thread is as near as it was.
+            session.pause = pause;
+        }
+    }
+    result
+}
+
+/// One attempt: connects and says who we are, or goes on waiting for the answer; takes the pages at the first time.
+fn try_connect(state: &State, session: &mut Session, flags: u32, deadline_ns: u64) -> Result<(), Refusal> {
+    let now = sys::now_ns();
+    if !session.is_greeting || session.socket.fd().is_none() {
+        session.drop_socket();
+        session.pause.attempt(now);
+        greet(state, session, flags, deadline_ns)?;
+    }
+    let moment = if state.is_silent() { 0 } else { MOMENT_NS };
+    let answer = socket::receive(&session.socket, deadline_ns.max(now.saturating_add(moment)));
+    let (message, descriptors) = match answer {
+        Ok(answer) => answer,
+        // It may be stopped, or busy with others: the hello is there for when it gets to it.
+        Err(Refusal::Busy) => return Err(Refusal::Busy),
+        Err(refusal) => {
+            session.drop_socket();
+            return Err(refusal);
+        }
+    };
+    session.is_greeting = false;
+    let is_back = session.client != 0;
+    let taken = match message {
+        ToClient::Welcome(welcome) if is_back => welcome_back(session, &welcome, descriptors),
+        ToClient::Welcome(welcome) => move_in(state, session, &welcome, descriptors),
+        ToClient::Refused(refused_for) => {
+            socket::discard(descriptors);
+            Err(refused(state, session, &refused_for))
+        }
+        ToClient::Answer(_) => {
+            socket::discard(descriptors);
+            Err(Refusal::Busy)
+        }
+    };
+    if taken.is_err() {
+        session.drop_socket();
+        return taken;
+    }
+    session.pause.welcomed_ns = sys::now_ns();
+    session.keeps_grants = false;
+    crate::inherited::remember([session.socket, session.broker_file, session.client_file]);
+    if let Some(devices) = &session.devices {
+        let _ = socket::send(&session.socket, devices.as_bytes());
+    }
+    session::heard(state, session);
+    note::say(state, if is_back { "connected again" } else { "attached" });
+    Ok(())
+}
+
+/// Connects and says hello.
+fn greet(state: &State, session: &mut Session, flags: u32, deadline_ns: u64) -> Result<(), Refusal> {
+    let fd = socket::connect(state.settings(), deadline_ns)?;
+    // No place for one more descriptor of ours: later, perhaps.
+    session.socket = Kept::take(fd).ok_or(Refusal::Busy)?;
+    let files = [session.broker_file.fd(), session.client_file.fd()];
+    let (mut send, mut count) = ([-1; 2], 0);
+    let mut flags = flags;
+    if session.client != 0 {
+        match files {
+            [Some(broker), Some(client)] => (send, count) = ([broker, client], 2),
+            _ => flags |= HELLO_PAGES_LOST,
+        }
+    }
+    let settings = state.settings();
+    let mut environment = [0; ENVIRONMENT_BYTES];
+    let packed = settings.environment.as_bytes();
+    for (to, from) in environment.iter_mut().zip(packed) {
+        *to = *from;
+    }
+    if !settings.environment.is_complete() {
+        flags |= HELLO_ENVIRONMENT_CUT;
+    }
+    let hello = Hello {
+        header: Hello::header(0),
+        token: settings.token,
+        client: session.client,
+        environment_limit: settings.memory_limit.unwrap_or(0),
+        pid: sys::pid(),
+        flags,
+        environment_length: packed.len() as u32,
+        reserved: 0,
+        environment,
+    };
+    let result = socket::send_with(&session.socket, hello.as_bytes(), send.get(..count).unwrap_or(&[]));
+    session.is_greeting = result.is_ok();
+    if result.is_err() {
+        session.drop_socket();
+    }
+    result
+}
+
+/// The broker refuses this process, at its hello or later: whether that is for good.
+pub fn refused(state: &State, session: &mut Session, refused: &Refused) -> Refusal {
+    let text = refused.text.get(..refused.text_length as usize).unwrap_or(&[]);
+    note::write(state, note::line().push("the broker refuses this process: ").push(text));
+    match refused.code {
+        // Others leave.
+        REFUSED_CAPACITY => Refusal::Busy,
+        REFUSED_DEVICES => {
+            // What the driver shows does not change in the life of a process.
+            session.is_final = true;
+            Refusal::Final
+        }
+        _ => {
+            session.pause.length_ns = REFUSED_PAUSE_NS;
+            session.pause.until_ns = sys::now_ns().saturating_add(REFUSED_PAUSE_NS);
+            if state.settings().expects_broker() && !state.has_told_refusal.swap(true, Ordering::Relaxed) {
+                let mut line = note::Line::new();
+                line.push("partage: the broker refuses this process, which gets no GPU memory: ");
+                note::warn(state, line.push(text));
+            }
+            Refusal::Final
+        }
+    }
+}
+
+/// The first attach was in vain: says so in the log.
+pub fn say_unreached(state: &State, refusal: Refusal) {
+    let text = match Found::by(refusal) {
+        Found::Nobody => "no broker is there; the job's processes share its limit by themselves",
+        Found::Unserving => "a broker is there and does not answer; memory stays closed until it does",
+        Found::Refusal => "the broker refuses this process; memory stays closed",
+        Found::Barred => "no permission to enter the broker's folder; the environment's limit holds",
+    };
+    note::say(state, text);
+}
+
+/// Another broker, or the same one, takes us back under our old id: the pages stay what they are.
+fn welcome_back(session: &Session, welcome: &Welcome, descriptors: [i32; 2]) -> Result<(), Refusal> {
+    socket::discard(descriptors);
+    if welcome.client == session.client {
+        Ok(())
+    } else {
+        Err(Refusal::Final)
+    }
+}
+
+/// The first welcome: maps the pages and takes over the job's devices.
+fn move_in(state: &State, session: &mut Session, welcome: &Welcome, descriptors: [i32; 2]) -> Result<(), Refusal> {
+    let [broker_fd, client_fd] = descriptors;
+    if broker_fd < 0 || client_fd < 0 {
+        socket::discard(descriptors);
+        return Err(Refusal::Final);
+    }
+    session.broker_file.close();
+    session.client_file.close();
+    session.broker_file = Kept::take(broker_fd).unwrap_or(Kept::NONE);
+    session.client_file = Kept::take(client_fd).unwrap_or(Kept::NONE);
+    let (broker_file, client_file) = (session.broker_file, session.client_file);
+    let map = |file: Kept, length, protection| {
+        let memory = sys::map(length, protection, libc::MAP_SHARED, file.fd()?)?;
+        sys::advise(memory, length, libc::MADV_DONTFORK);
+        Some(memory)
+    };
+    let pages = (
+        map(broker_file, PAGE_BYTES, libc::PROT_READ),
+        map(client_file, CLIENT_BYTES, libc::PROT_READ | libc::PROT_WRITE),
+    );
+    let (Some(broker), Some(client)) = pages else {
+        return Err(Refusal::Final);
+    };
+    let (broker, client): (*mut BrokerPage, *mut ClientFile) = (broker.cast(), client.cast());
+    // SAFETY: just mapped; the broker sealed the files against shrinking. Only the first page of each is read before its
+    // layout is known.
+    let (broker_page, client_page) = unsafe { (&*broker, &*client.cast::<ClientPage>()) };
+    let is_understood = broker_page.head.magic.load(Ordering::Acquire) == BROKER_MAGIC
+        && broker_page.head.layout.load(Ordering::Relaxed) == LAYOUT
+        && client_page.head.magic.load(Ordering::Relaxed) == CLIENT_MAGIC
+        && client_page.head.layout.load(Ordering::Relaxed) == LAYOUT;
+    if !is_understood {
+        return Err(Refusal::Final);
+    }
+    session.client = welcome.client;
+    // SAFETY: `talk` is held, and nobody reads the job before the pages are published below.
+    let job = unsafe { &mut *state.job.get() };
+    job.number = welcome.job;
+    job.is_default = welcome.flags & WELCOME_DEFAULT_JOB != 0;
+    job.is_strict = welcome.flags & WELCOME_STRICT != 0;
+    job.count = (welcome.device_count as usize).min(MAX_DEVICES);
+    job.devices = welcome.devices;
+    let is_late = state.phase() == Phase::Standalone;
+    account::move_in(state, job, client_page, || {
+        state.client_file.store(client, Ordering::Release);
+        state.broker_page.store(broker, Ordering::Release);
+        state.is_uncovered.store(is_late, Ordering::Release);
+        state.set_phase(Phase::Attached);
+    });
+    if is_late {
+        devices::tell_foreign(state);
+    }
+    Ok(())
+}
