@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 import page as pages
 import picture
@@ -50,6 +51,9 @@ SHOWN_AS = [
 # Lines that come when they come: what the broker says on a terminal when a job has ended, and what depends on how busy
 # this machine is. They are on no page.
 SOMETIMES = re.compile(r"partage: j\d+ ended |- GPU \d+: switching and idle: ")
+# Commands that only look: what they show follows the job within seconds, so they are asked again for as long (seconds).
+LOOKS = re.compile(r"partage (ps|why|get|status)\b(?!.*--watch)")
+LOOK_LIMIT = 15
 CLIENTS = ["train.py", "over_limit.py", "busy.py"]
 
 
@@ -143,10 +147,19 @@ class Check:
             elif act.kind == "until" and not terminal.until(act.text):
                 self.complain(path, act.line, f"never came true: {act.text}")
             for step in act.steps:
-                output = [self.shown(line) for line in without_sometimes(terminal.run(step.command))]
+                output, end = self.typed(terminal, step), time.monotonic() + LOOK_LIMIT
+                while LOOKS.match(step.command) and self.differs(step, output, varying) and time.monotonic() < end:
+                    time.sleep(0.5)
+                    output = self.typed(terminal, step)
                 written.append((step, output))
                 self.compare(path, step, output, varying)
         return written
+
+    def typed(self, terminal, step):
+        return [self.shown(line) for line in without_sometimes(terminal.run(step.command))]
+
+    def differs(self, step, output, varying):
+        return not self.options.write and text_of(step.shown, varying) != text_of(output, varying)
 
     def compare(self, path, step, output, varying):
         shown, seen = text_of(step.shown, varying), text_of(output, varying)
