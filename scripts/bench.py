@@ -133,8 +133,10 @@ def other_rows():
 with tempfile.TemporaryDirectory(prefix="ptb") as work:
     base = {k: v for k, v in os.environ.items() if k in ("PATH", "HOME", "LANG")}
     sim = [str(PARTAGE), "sim", "--gpus", "1", "--memory", "16GiB", "--machine", f"bench{os.getpid()}", "--"]
-    keeper = subprocess.Popen(sim + ["sleep", "900"], env=base)
+    keeper = subprocess.Popen(sim + ["sh", "-c", "echo here; exec sleep 1800"], env=base, stdout=subprocess.PIPE)
     try:
+        # The machine goes with the last one in it, so the keeper comes first.
+        keeper.stdout.readline()
         # Everything below runs inside the simulated machine; its environment is taken from a process in it.
         inside = subprocess.run(sim + ["env", "-0"], env=base, capture_output=True, text=True, check=True).stdout
         machine = dict(line.split("=", 1) for line in inside.split("\0") if "=" in line)

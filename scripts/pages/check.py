@@ -4,6 +4,7 @@
 A number is compared as it stands unless a `varies` directive of the page, or ALWAYS below, covers it.
 """
 import argparse
+import concurrent.futures
 import difflib
 import os
 import pathlib
@@ -44,7 +45,7 @@ ALWAYS = [
 ]
 # What a page shows in place of this machine's own names, whoever runs the check.
 SHOWN_AS = [
-    (r"\bpage\d+\b", "demo"),
+    (r"\bpage\d+[a-z]+\b", "demo"),
     (r"(kernel +)\d\S*:", r"\g<1>6.1.0:"),
     (r"(version \S+) \([0-9a-f]{7,12}(-modified)?\)", r"\1"),
 ]
@@ -114,7 +115,7 @@ class Check:
             home.mkdir()
             for client in CLIENTS:
                 shutil.copy(ROOT / "cuda-tests/programs" / client, home / client)
-            machine = f"page{os.getpid()}"
+            machine = f"page{os.getpid()}{re.sub('[^a-z]', '', path.lower())}"
             own_host = os.geteuid() == 0 and any(act.kind == "root" for act in acts)
             arguments = next((shlex.split(a.text) for a in acts if a.kind == "sim"), ["--gpus", "2", "--memory", "16GiB"])
             terminal = Terminal(self.options.bin, machine, arguments, home.parent, self.environment(home), own_host=own_host)
@@ -199,9 +200,10 @@ def main():
         return 0
     found = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
     found = [path.relative_to(ROOT).as_posix() for path in found if path.parent.name not in FOLDERS_NOT_JUDGED]
-    for path in options.page or [path for path in found if path not in NOT_JUDGED]:
-        check.page(path)
-    for complaint in check.complaints:
+    # Each page has a machine of its own, and mostly waits.
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        list(pool.map(check.page, options.page or [path for path in found if path not in NOT_JUDGED]))
+    for complaint in sorted(check.complaints):
         print(f"FAILED {complaint}")
     print(f"checks: {check.passed} passed {len(check.complaints)} failed")
     return 1 if check.complaints else 0
