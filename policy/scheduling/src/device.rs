@@ -381,6 +381,7 @@ impl Device {
         for (job, weight) in wanting.iter().zip(weights(&terms, promised, config.floor_ppm)) {
             self.contest.set_weight(*job, weight);
         }
+        self.contest.share_left();
     }
 
     /// The share that the job is entitled to now, beside the others that want the device; at most its cap.

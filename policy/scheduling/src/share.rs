@@ -13,7 +13,8 @@
 //! (remaining_i − lag_i) / w_i: no virtual clock is kept, and a changed weight changes neither lag nor remaining.
 //!
 //! Invariants: Σ lag over the jobs that are in is 0, to the nanosecond. A job that leaves hands what it was owed to the
-//! others and keeps a claim, which it takes back when it comes again: of at most one request if it slept. A job that is ahead
+//! others and keeps a claim, which it takes back when it comes again: of at most one request if it slept. Both are shared by
+//! the weights that the others have without it, so that leaving and coming again changes nothing. A job that is ahead
 //! does not leave: it pays by waiting or by sleeping (the caller keeps it in until its lag is not negative).
 
 use std::collections::BTreeMap;
@@ -33,6 +34,8 @@ struct Row {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Contest {
     rows: BTreeMap<JobKey, Row>,
+    /// Lag of jobs that left, until it is shared.
+    left_ns: i64,
 }
 
 impl Contest {
@@ -48,7 +51,7 @@ impl Contest {
         });
     }
 
-    /// Removes a job; what it was owed or owed is shared by the others.
+    /// Removes a job; what it was owed or owed is shared by the others at the next [`Contest::share_left`].
     pub fn remove(&mut self, job: JobKey) {
         self.leave(job);
         self.rows.remove(&job);
@@ -72,10 +75,11 @@ impl Contest {
     /// The job wants the device from now on: it takes up its claim at the cost of the others. Who `has_slept` claims no more
     /// than one request: sleeping saves nothing.
     pub fn join(&mut self, job: JobKey, has_slept: bool) {
-        let Some(row) = self.rows.get_mut(&job) else { return };
-        if row.is_in {
+        if self.is_in(job) {
             return;
         }
+        self.share_left();
+        let Some(row) = self.rows.get_mut(&job) else { return };
         row.is_in = true;
         row.remaining = row.request;
         let claim = if has_slept { row.lag.min(row.request) } else { row.lag };
@@ -86,15 +90,20 @@ impl Contest {
         }
     }
 
-    /// The job wants nothing any more. What it is owed becomes its claim.
+    /// The job wants nothing any more. What it is owed becomes its claim, and the others' at the next
+    /// [`Contest::share_left`].
     pub fn leave(&mut self, job: JobKey) {
         let Some(row) = self.rows.get_mut(&job) else { return };
-        if !row.is_in {
-            return;
+        if std::mem::take(&mut row.is_in) {
+            self.left_ns = self.left_ns.saturating_add(row.lag);
         }
-        row.is_in = false;
-        let lag = row.lag;
-        self.spread(lag, None);
+    }
+
+    /// Shares what jobs left behind among those that are in. Precondition: these have the weights that they have without
+    /// the jobs that left.
+    pub fn share_left(&mut self) {
+        let left = std::mem::take(&mut self.left_ns);
+        self.spread(left, None);
     }
 
     /// Charges what was served since the last time; corrections may be negative. Precondition: a job with a charge is in.
@@ -116,7 +125,7 @@ impl Contest {
     /// device by something else than their neighbours.
     pub fn limit_claim(&mut self, job: JobKey, limit_ns: u64) {
         let Some(row) = self.rows.get_mut(&job) else { return };
-        let excess = row.lag - signed(limit_ns);
+        let excess = row.lag.saturating_sub(signed(limit_ns));
         if !row.is_in || excess <= 0 {
             return;
         }
@@ -181,12 +190,12 @@ impl Contest {
         if total == 0 {
             return false;
         }
-        // The parts of a running sum add up to the whole, whatever is lost in each division.
+        // The parts of a running sum add up to the whole, whatever is lost in each division: as much of −n as of n.
         let (mut before, mut given) = (0i128, 0i64);
         for (job, row) in &mut self.rows {
             if receives(job, row) {
                 before += i128::from(row.weight);
-                let until = i64::try_from((i128::from(amount) * before).div_euclid(total)).unwrap_or(amount);
+                let until = i64::try_from(i128::from(amount) * before / total).unwrap_or(amount);
                 row.lag = row.lag.saturating_add(until - given);
                 given = until;
             }

@@ -120,6 +120,7 @@ fn sleeping_saves_no_more_than_one_request_and_forgives_no_debt() {
     contest.serve(&[(jobs[0], 40 * MS)]);
     // The second is owed 20 ms, goes, and comes back with a claim of one request.
     contest.leave(jobs[1]);
+    contest.share_left();
     assert_eq!(contest.lag(jobs[0]), 0);
     contest.serve(&[(jobs[0], 500 * MS)]);
     contest.join(jobs[1], true);
@@ -143,6 +144,24 @@ fn a_pause_that_is_no_sleep_loses_nothing() {
         contest.leave(jobs[0]);
         contest.join(jobs[0], false);
         assert_eq!(contest.lag(jobs[0]), owed);
+    }
+}
+
+/// A promise makes the others' weights depend on whether its job is in. Shared by the weights that they had beside it, what it
+/// left moved from one to the other each time, until its claim was beyond all bounds (schedule 1795481486).
+#[test]
+fn coming_and_going_moves_nothing_between_the_others() {
+    let (mut contest, jobs) = contest(&[759, 21, 220], 5 * MS as u64);
+    contest.serve(&[(jobs[1], 40 * MS + 1)]);
+    let lags = |contest: &Contest| jobs.iter().map(|job| contest.lag(*job)).collect::<Vec<_>>();
+    let before = lags(&contest);
+    for _ in 0..100 {
+        contest.leave(jobs[0]);
+        contest.set_weight(jobs[1], 780);
+        contest.share_left();
+        contest.join(jobs[0], false);
+        contest.set_weight(jobs[1], 21);
+        assert_eq!(lags(&contest), before);
     }
 }
 
@@ -183,7 +202,10 @@ proptest! {
             let key = |i: usize| JobKey(i as u64);
             match act {
                 Act::Join(i, has_slept) => contest.join(key(i), has_slept),
-                Act::Leave(i) => contest.leave(key(i)),
+                Act::Leave(i) => {
+                    contest.leave(key(i));
+                    contest.share_left();
+                }
                 Act::Weight(i, weight) => contest.set_weight(key(i), weight),
                 Act::Request(i, ns) => contest.set_request(key(i), ns),
                 Act::Serve(i, ns) | Act::Correct(i, ns) => {
