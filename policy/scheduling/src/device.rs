@@ -406,11 +406,17 @@ impl Device {
         u32::try_from(ppm).unwrap_or(1_000_000).min(cap)
     }
 
-    /// A job above `class` that presses and does not want the device all the time: these interrupt a turn, the others get
-    /// turns.
-    pub fn interrupted_by(&self, class: Class, config: &Config, now: u64) -> Option<JobKey> {
+    /// A job above `class` that presses and does not want the device all the time, of those that `may` interrupt: these
+    /// interrupt a turn, the others get turns.
+    pub fn interrupted_by(
+        &self,
+        class: Class,
+        may: impl Fn(JobKey) -> bool,
+        config: &Config,
+        now: u64,
+    ) -> Option<JobKey> {
         self.present()
-            .filter(|(_, member)| member.is_pressing(config, now))
+            .filter(|(job, member)| may(*job) && member.is_pressing(config, now))
             .find(|(_, member)| member.terms.class > class && member.saturated_ns.is_none() && member.has_claim())
             .map(|(job, _)| job)
     }

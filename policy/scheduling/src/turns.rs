@@ -82,8 +82,11 @@ impl Scheduler {
         if self.is_stalled(key, job) {
             return Some((job, "its work does not end"));
         }
+        // A job passes beside the holder, unless one of the two is a gang or the device must be one job's alone: then the
+        // turn ends, for a gang where the next one is its own.
         let is_alone = device.rule.is_forced || self.gangs.contains_key(&job);
-        if is_alone && device.interrupted_by(member.terms.class, &config, now).is_some() {
+        let may = |other| is_alone || (self.gangs.contains_key(&other) && self.order(key).first() == Some(&other));
+        if device.interrupted_by(member.terms.class, may, &config, now).is_some() {
             return Some((job, "a higher class wants the device"));
         }
         let request = member.terms.class.request_ns(device.quantum_ns);
@@ -301,6 +304,7 @@ impl Scheduler {
     /// Says for each member of a device in Turns what keeps it away.
     fn judge_turns(&mut self, key: DeviceKey) {
         let (config, now) = (self.config, self.now);
+        let gangs = &self.gangs;
         let Some(device) = self.devices.get_mut(&key).filter(|device| device.is_turns()) else {
             return;
         };
@@ -310,15 +314,16 @@ impl Scheduler {
         let outlook = Outlook::of(device, &config, now);
         for job in jobs {
             let verdict = overlap::verdict(device, job, &outlook);
-            let is_gang = self.gangs.contains_key(&job);
+            let is_gang = gangs.contains_key(&job);
             let class = device.members[&job].terms.class;
             let is_light = device.members[&job].saturated_ns.is_none() && !device.members[&job].is_ahead && !is_gang;
             let passes = is_light && !device.rule.is_forced && holder_class.is_some_and(|low| class > low);
             let held_by = match verdict {
                 Some(HeldBy::Cap) => Some(HeldBy::Cap),
-                _ if holder == Some(job) && !device.rule.is_forced && !is_gang => {
-                    device.interrupted_by(class, &config, now).map(HeldBy::Priority)
-                }
+                // Nobody waits for a gang that does not pass: it gets turns.
+                _ if holder == Some(job) && !device.rule.is_forced && !is_gang => device
+                    .interrupted_by(class, |other| !gangs.contains_key(&other), &config, now)
+                    .map(HeldBy::Priority),
                 _ if holder == Some(job) || passes => None,
                 _ => Some(device.held_by_turn(job)),
             };

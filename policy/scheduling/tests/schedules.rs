@@ -204,6 +204,12 @@ fn a_claim_does_not_grow_by_coming_and_going() {
     judge(1_795_481_486);
 }
 
+/// In Turns a holder of a low class stood aside for a gang of a high one, which had had too much to be let in.
+#[test]
+fn nobody_stands_aside_for_a_gang_that_does_not_come() {
+    judge(1_795_484_608);
+}
+
 #[test]
 fn the_same_seed_is_the_same_schedule() {
     let state = |seed| {
