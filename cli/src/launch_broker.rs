@@ -100,6 +100,7 @@ pub fn remember_driver(place: &Place) -> Outcome<()> {
         .write_all(bytes)
         .and_then(|()| std::fs::rename(&beside, &path));
     result.map_err(|error| {
+        let _ = std::fs::remove_file(&beside);
         Failure::new(
             Kind::Failed,
             format!("cannot write {}: {}", path.display(), reason(&error)),
@@ -116,16 +117,28 @@ pub fn driver_folder() -> Option<std::path::PathBuf> {
 fn reach_private(place: &Place) -> Outcome<Connection> {
     let socket = place.client_socket();
     place.check()?;
-    remember_driver(place)?;
+    // A hint that cannot be written (full disk) matters only to a broker that is not there yet.
+    let remembered = remember_driver(place);
     match Connection::open(&socket) {
         Err(ConnectionError::Absent(_)) => {}
         other => return other.map_err(|error| error.into_failure(&place.dir)),
     }
+    start_private(place, &socket).map_err(|mut failure| {
+        if let Err(first) = remembered
+            && first.message != failure.message
+        {
+            failure.message = format!("{}; also: {}", failure.message, first.message);
+        }
+        failure
+    })
+}
+
+fn start_private(place: &Place, socket: &Path) -> Outcome<Connection> {
     place.prepare()?;
     let deadline = Instant::now() + PATIENCE;
     // Held until the broker listens: who comes second finds it listening.
     let _lock = start_lock(&place.dir)?;
-    match Connection::open(&socket) {
+    match Connection::open(socket) {
         Err(ConnectionError::Absent(_)) => {}
         other => return other.map_err(|error| error.into_failure(&place.dir)),
     }
@@ -133,7 +146,7 @@ fn reach_private(place: &Place) -> Outcome<Connection> {
         let broker = start(&place.dir)?;
         // One that found another broker's lock ends at once and rightly: the other one will listen, or leave.
         let is_gone = || has_ended(&broker) && !is_broker_alive(&place.dir);
-        match attempts(&socket, deadline, is_gone) {
+        match attempts(socket, deadline, is_gone) {
             Err(ConnectionError::Absent(_)) if Instant::now() >= deadline => {
                 return Err(start_failure(&place.dir, "does not listen after 10 s"));
             }
@@ -323,7 +336,8 @@ fn detach(report: &OwnedFd, errors: &File) -> Result<(), Errno> {
     Ok(())
 }
 
-fn close_range(first: i32, last: i32) {
+/// Closes descriptors by number, these two and all between.
+pub fn close_range(first: i32, last: i32) {
     if first > last {
         return;
     }

@@ -108,7 +108,13 @@ pub fn start(
     environment.set(REQUEST, document);
     environment.set("PARTAGE_SOCKET_DIR", &place.dir);
     if place.rule == Rule::Private {
-        launch_broker::remember_driver(place)?;
+        // Only a broker that is not there yet needs the hint, and it may do without.
+        if let Err(failure) = launch_broker::remember_driver(place)
+            && !arguments.quiet
+            && launch_broker::meet(place).is_err()
+        {
+            report.say(&failure.sentence());
+        }
         environment.set("PARTAGE_BROKER", installed::find(installed::BROKER)?);
     }
     run::set_told(&mut environment, arguments.quiet);

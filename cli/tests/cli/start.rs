@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Starting a private broker: once, detached from everything that the caller has.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -139,6 +140,38 @@ fn a_broker_that_cannot_start_is_an_error_that_names_its_log() {
     let (code, _, err) = result(bench.partage(&["run", "true"]));
     assert_eq!(code, 125);
     assert!(err.contains("cannot start") && err.contains("no such file"), "{err}");
+}
+
+/// The hint for the driver cannot be written: who meets a broker does without it, who does not is told.
+#[test]
+fn a_hint_that_cannot_be_written_keeps_nobody_from_a_broker() {
+    let bench = Bench::new();
+    bench.file("libnvidia-ml.so.1", b"", 0o644);
+    let with_driver = |arguments: &[&str]| {
+        let mut command = bench.partage(arguments);
+        command.env("LD_LIBRARY_PATH", &bench.dir);
+        result(command)
+    };
+    // A folder in its place: root's rights do not help.
+    std::fs::create_dir_all(bench.socket_dir().join("driver/full")).expect("make a folder");
+    std::fs::set_permissions(bench.socket_dir(), std::fs::Permissions::from_mode(0o700)).expect("chmod");
+    let cannot = format!("cannot write {}/driver: ", bench.socket_dir().display());
+    let (code, _, err) = with_driver(&["run", "true"]);
+    assert_eq!(code, 125, "{err}");
+    assert!(err.contains("ended at once") && err.contains(&cannot), "{err}");
+    let (code, _, err) = with_driver(&["run", "--lazy", "true"]);
+    assert!(code == 0 && err.contains(&cannot), "{code}: {err}");
+
+    install_played_broker(&bench);
+    let _stop = Stopped(&bench);
+    assert_eq!(result(bench.partage(&["run", "true"])).0, 0, "it starts");
+    for arguments in [&["run", "true"][..], &["run", "--lazy", "true"]] {
+        assert_eq!(
+            with_driver(arguments),
+            (0, String::new(), String::new()),
+            "{arguments:?}"
+        );
+    }
 }
 
 #[test]
