@@ -22,7 +22,7 @@ use partage_protocol::message::{DecodeError, Hello, MAX_PACKET, ToBroker};
 use partage_protocol::units::{ClientId, SECOND_NS};
 use tracing::{debug, info, warn};
 
-use crate::connection::{Connection, ConnectionId, Flow, Role};
+use crate::connection::{Connection, ConnectionId, Flow, MAX_UNSENT_COMMAND, Role};
 use crate::directory::SocketDir;
 use crate::error::Error;
 use crate::foreign::Foreign;
@@ -39,9 +39,9 @@ pub const HELLO_NS: u64 = 10 * SECOND_NS;
 pub const SILENT_PER_USER: usize = 512;
 /// Commands of one user that wait for replies or follow events.
 const COMMANDS_PER_USER: usize = 2048;
-/// Bytes of replies and events that one user's commands may leave unread, the longest document and some; beyond, the
-/// oldest of those connections goes.
-const UNREAD_PER_USER: usize = frame::MAX_DOCUMENT + frame::MAX_DOCUMENT / 4;
+/// Bytes of replies and events that one user's commands may leave unread together; beyond, the oldest of those connections
+/// goes.
+const UNREAD_PER_USER: usize = MAX_UNSENT_COMMAND;
 /// Packets of one connection in one turn of the loop.
 const PACKETS_PER_TURN: usize = 32;
 /// Connections accepted in one turn.

@@ -47,6 +47,7 @@ mod tests {
             titles.push(format!("partage {}", sub.get_name()));
             titles.extend(
                 sub.get_subcommands()
+                    .filter(|inner| inner.get_name() != "help")
                     .map(|inner| format!("partage {} {}", sub.get_name(), inner.get_name())),
             );
         }
@@ -171,8 +172,8 @@ seconds later SIGKILL; its terminal, `events` and `why` say so.
 
 A job ends when its first process and every process of it that uses CUDA have ended; `ps -a`, `why` and `events` then show \
 its exit status, start, duration and peak. The exit status is that of the first process, or 128 and the number of the signal that ended it. \
-For five seconds more its reservation is kept for a child that has not used CUDA yet, unless another job needs the room. A process left behind \
-after that stays limited, but nothing is reserved for it.
+For five seconds more its promise is kept for a child that has not used CUDA yet, unless another job needs the room. A process left behind \
+after that stays limited, but nothing is promised to it.
 
 A `partage run` inside a job stays in that job, on its GPUs and under its limit. A lower limit asked there is not \
 enforced while a broker answers, and terms of time asked there are not either; `run` says so, and `--strict` refuses it.

@@ -19,7 +19,7 @@ use crate::terminal::ColorChoice;
     max_term_width = 80,
     after_help = "Examples:
   partage run -m 25% -- python train.py     under a quarter of a GPU's memory
-  partage run -c 30% -- python train.py     guaranteed 30 % of a GPU's time
+  partage run -c 30% -- python train.py     promised 30 % of a GPU's time
   partage ps                                list the jobs
   partage set j3 mem=8GiB compute=50%       change a running job
   partage sim -- partage run -m 25% -- CMD  try it on a simulated GPU
@@ -87,13 +87,13 @@ pub enum Command {
 #[derive(Args, Clone, Debug, Default)]
 #[command(
     after_help = "`partage run` becomes COMMAND, so Ctrl-C, Ctrl-Z and the exit status work as
-usual. Without -m there is no memory limit and no reservation.
+usual. Without -m there is no memory limit and no promise.
 
--c guarantees a share of each GPU's time. Time that the job does not use goes to
+-c promises a share of each GPU's time. Time that the job does not use goes to
 other jobs. Without -c the job shares what is left by --weight. Only
 --compute-max slows a job down on an idle GPU.
 
-With --lazy nothing is asked or reserved before a process of COMMAND first calls
+With --lazy nothing is asked or promised before a process of COMMAND first calls
 cuInit. That call waits for room as `run` would, or fails (out of memory) with
 --on-full fail. Not with --summary.
 
@@ -110,7 +110,7 @@ Examples:
   partage run -m 50% --dry-run -- true       say what would happen"
 )]
 pub struct Run {
-    /// Memory limit per GPU for the whole job, reserved for it
+    /// Memory limit per GPU for the whole job, promised to it
     #[arg(
         short,
         long,
@@ -120,7 +120,7 @@ pub struct Run {
         allow_hyphen_values = true
     )]
     pub mem: Option<String>,
-    /// Memory to reserve per GPU, if less than the limit, or none
+    /// Memory promised per GPU, if less than the limit, or none
     #[arg(
         long,
         value_name = "SIZE|PCT",
@@ -129,7 +129,7 @@ pub struct Run {
         allow_hyphen_values = true
     )]
     pub mem_request: Option<String>,
-    /// Guaranteed share of each GPU's time for the whole job
+    /// Promised share of each GPU's time for the whole job
     #[arg(
         short,
         long,
@@ -205,7 +205,7 @@ pub struct Run {
     /// Refuse a COMMAND that escapes the limit, and kill processes that use a GPU without it
     #[arg(long, env = "PARTAGE_STRICT", hide_env = true, value_parser = BoolishValueParser::new())]
     pub strict: bool,
-    /// Become a job at the first use of a GPU, not at the start: what never uses one reserves nothing
+    /// Become a job at the first use of a GPU, not at the start: what never uses one is promised nothing
     #[arg(long, env = "PARTAGE_LAZY", hide_env = true, value_parser = BoolishValueParser::new())]
     pub lazy: bool,
     /// Say what would happen, and run nothing
@@ -232,7 +232,7 @@ pub enum OnFull {
     Fail,
 }
 
-/// List the jobs, and GPU processes that belong to no job
+/// List the jobs, and unmanaged GPU processes
 #[derive(Args, Debug)]
 #[command(
     visible_alias = "ls",
@@ -267,7 +267,7 @@ pub struct Ps {
     pub no_trunc: bool,
 }
 
-/// Show the GPUs, how much of them is reserved, the queue and the broker
+/// Show the GPUs, how much of them is committed, the queue and the broker
 #[derive(Args, Debug)]
 pub struct Status {}
 
@@ -275,8 +275,8 @@ pub struct Status {}
 #[derive(Args, Debug)]
 #[command(
     after_help = "If the new limit is below current use, nothing is killed: new allocations fail
-until the job has freed enough. If the whole limit was reserved, the reservation
-(mem-request) changes with it. Shares of time change at once. A reservation that
+until the job has freed enough. If the whole limit was promised, the promise
+(mem-request) changes with it. Shares of time change at once. A promise that
 does not fit is refused, and then nothing is changed.
 
 Examples:
@@ -336,7 +336,7 @@ pub struct Stop {
 #[derive(Args, Debug)]
 #[command(
     after_help = "`partage run` starts a broker for you when none is running. It exits a minute
-after your last job. On a host with a system-wide broker
+after your last job. On a host with a managed broker
 (/etc/partage/partage.toml or /run/partage exists) Partage never starts one."
 )]
 pub struct Broker {

@@ -312,7 +312,7 @@ impl Policy {
             .iter()
             .find(|process| !managed.contains_key(&process.pid) && !process.is_graphics_only)?;
         Some(format!(
-            "GPU {} is used by pid {}, which belongs to no job (audit.unmanaged = {})",
+            "GPU {} is used by pid {}, which is unmanaged (audit.unmanaged = {})",
             known.seen.index,
             stranger.pid,
             self.config.audit.unmanaged.word()

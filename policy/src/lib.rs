@@ -5,7 +5,7 @@
 //! happened is an [`Event`], what to do is a [`Command`] with its reason. The only things touched outside are the
 //! reservation words of clients, through [`Machine`].
 //!
-//! Terms (the rest in the design's glossary): *slot*, a device's place in its job; *committed*, per job and device, the
+//! Terms (the rest in docs/glossary.md): *slot*, a device's place in its job; *committed*, per job and device, the
 //! greater of what is promised and what is in use; *room*, what a device has left when everything committed and every
 //! unmanaged process is subtracted; *pooled*, a job whose limit exceeds its promise, so that it draws on the room.
 //!

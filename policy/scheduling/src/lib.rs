@@ -4,7 +4,7 @@
 //! No clock, no I/O, no `unsafe`. The caller looks at the devices as often as [`Scheduler::wants_observation`] asks, tells
 //! what it saw, and carries the commands out before it looks again.
 //!
-//! Terms (the rest in the design's glossary). *Unit*: a kernel or graph, which runs to its end. *Member*: a job on a
+//! Terms (the rest in docs/glossary.md). *Unit*: a kernel or graph, which runs to its end. *Member*: a job on a
 //! device. *Wants*: has work on the device or a thread at its gate. *Charge*: device time taken from a job's account,
 //! measured (`charge`). *Lag*: device time that a job is owed beside those that want the device too (`share`). *Slack*:
 //! by how much a job may be ahead before it is kept away. Units: nanoseconds, parts per million.
