@@ -31,12 +31,7 @@ impl StateDriver {
             .map(|process| process.pid);
         let me = std::process::id();
         let mut sent = 0;
-        // The first process last: a `run --summary` passes on only what did not reach its children already.
-        let mut pids: Vec<u32> = with_descendants(&*self.processes, &alive.collect())
-            .into_iter()
-            .collect();
-        pids.sort_by_key(|pid| first.is_some_and(|first| first.pid == *pid));
-        for pid in pids {
+        for pid in with_descendants(&*self.processes, &alive.collect()) {
             if pid > 1 && pid != me && self.signal_one(pid, number) {
                 sent += 1;
             }

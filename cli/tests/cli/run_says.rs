@@ -30,7 +30,7 @@ fn a_summary_ends_the_output_of_a_job_and_its_code_is_the_commands() {
         "the broker need not say it too"
     );
     // Signals go on to the command; a broker that went away leaves what is known.
-    let mut command = bench.partage(&["run", "--summary", "sh", "-c", "kill -TERM $PPID; exec sleep 60"]);
+    let mut command = bench.partage(&["run", "--summary", "sh", "-c", "kill -TERM $PPID; sleep 60"]);
     command.env("PARTAGE_MEM", "");
     let (code, _, err) = result(command);
     assert_eq!(code, 143, "{err}");
@@ -40,99 +40,6 @@ fn a_summary_ends_the_output_of_a_job_and_its_code_is_the_commands() {
             .is_some_and(|line| line.starts_with("partage: j42 ended 143 after ")),
         "{err}"
     );
-}
-
-/// COMMAND gets what is sent to everybody in its process group, or to each process of the job, once.
-#[test]
-fn with_a_summary_each_signal_comes_once() {
-    use std::os::unix::process::CommandExt;
-    use std::process::Stdio;
-    use std::time::Duration;
-
-    use nix::sys::signal::{Signal, kill, killpg};
-    use nix::unistd::Pid;
-
-    let bench = Bench::new();
-    let _requests = play(&bench.socket_dir(), vec![vec![Reply::Admitted(admitted())]; 4]);
-    let noted = bench.dir.join("noted");
-    let script = format!(
-        "trap 'echo TERM >> {0}' TERM; trap 'echo ALRM >> {0}' ALRM; trap 'echo CONT >> {0}' CONT
-         echo $$ > {0}.new; mv {0}.new {0}
-         i=0; while [ -e {0} ] && [ $i -lt 400 ]; do sleep 0.05 & wait $!; i=$((i + 1)); done",
-        noted.display()
-    );
-    let mut command = bench.partage(&["run", "--summary", "sh", "-c", &script]);
-    let mut run = command
-        .process_group(0)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("starts");
-    let until = |is_there: &dyn Fn(&[String]) -> bool| {
-        for _ in 0..400 {
-            let text = std::fs::read_to_string(&noted).unwrap_or_default();
-            let lines: Vec<String> = text.lines().map(str::to_owned).collect();
-            if is_there(&lines) {
-                return lines;
-            }
-            std::thread::sleep(Duration::from_millis(25));
-        }
-        panic!("{:?}", std::fs::read_to_string(&noted));
-    };
-    let pid = until(&|lines| !lines.is_empty())[0].parse().expect("a pid");
-    let (child, run_pid) = (Pid::from_raw(pid), Pid::from_raw(run.id().cast_signed()));
-    // Long enough for the first to have been passed on, and for the shell to have seen that.
-    let pause = || std::thread::sleep(Duration::from_millis(600));
-    let count = |lines: &[String], name: &str| lines.iter().filter(|line| *line == name).count();
-
-    killpg(run_pid, Signal::SIGTERM).expect("sent");
-    pause();
-    assert_eq!(count(&until(&|lines| lines.len() > 1), "TERM"), 1, "of a group's");
-    // As `partage stop` does: to each descendant, the first process last, and all go on. Slowly, since what comes while
-    // the same is pending is lost.
-    let witness = children(run_pid).into_iter().find(|other| *other != child);
-    for signal in [Signal::SIGTERM, Signal::SIGCONT] {
-        let before = until(&|lines| !lines.is_empty()).len();
-        kill(child, signal).expect("sent");
-        until(&|lines| lines.len() > before);
-        for pid in witness.into_iter().chain([run_pid]) {
-            kill(pid, signal).expect("sent");
-        }
-        pause();
-    }
-    let lines = until(&|lines| lines.len() > 3);
-    assert_eq!((count(&lines, "TERM"), count(&lines, "CONT")), (2, 1), "of a stop");
-    for signal in [Signal::SIGTERM, Signal::SIGALRM, Signal::SIGCONT] {
-        kill(run_pid, signal).expect("sent");
-    }
-    let lines = until(&|lines| lines.len() > 6);
-    assert_eq!(
-        (count(&lines, "TERM"), count(&lines, "CONT")),
-        (3, 2),
-        "sent to run alone"
-    );
-    kill(run_pid, Signal::SIGTSTP).expect("sent");
-    let state = |pid: Pid| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        stat.rsplit(") ").next().and_then(|fields| fields.chars().next())
-    };
-    // The group has no parent in its session that would go on with it only if this test's own has none.
-    pause();
-    if state(child) == Some('T') {
-        assert_eq!(state(run_pid), Some('T'), "both stop");
-        kill(run_pid, Signal::SIGCONT).expect("sent");
-        pause();
-        assert!(state(child) != Some('T') && state(run_pid) != Some('T'), "both go on");
-    }
-    std::fs::remove_file(&noted).expect("the end");
-    assert!(run.wait().expect("ends").success());
-    assert!(witness.is_none_or(|pid| state(pid).is_none()), "nothing is left");
-}
-
-fn children(of: nix::unistd::Pid) -> Vec<nix::unistd::Pid> {
-    let text = std::fs::read_to_string(format!("/proc/{of}/task/{of}/children")).unwrap_or_default();
-    let numbers = text.split_whitespace().filter_map(|pid| pid.parse().ok());
-    numbers.map(nix::unistd::Pid::from_raw).collect()
 }
 
 #[test]
