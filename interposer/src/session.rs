@@ -59,7 +59,7 @@ pub fn ensure(state: &'static State, is_nvml: bool) {
     if state.phase() != Phase::Fresh || (is_nvml && state.settings().is_lazy) {
         return;
     }
-    let _setup = state.setup.hold();
+    let _setup = state.setup.hold_after_work();
     ensure_held(state, is_nvml);
 }
 

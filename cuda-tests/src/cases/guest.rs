@@ -27,6 +27,9 @@ pub fn cases() -> Vec<Case> {
         Case::new("guest::another_thread_takes_over_what_a_jump_left_locked", |rig| {
             lock_out(rig, "other");
         }),
+        Case::new("guest::another_thread_takes_over_from_one_that_computes_on", |rig| {
+            lock_out(rig, "spin");
+        }),
         Case::new("guest::a_program_without_an_entry_for_debuggers", no_debug_entry),
     ]
 }
