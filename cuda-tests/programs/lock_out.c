@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Leaves a call that waits for the broker, and calls again.
 //
-// usage: lock_out jump|cancel|other     after `ready` and a line of input it leaves the call, `out`; after another line
+// usage: lock_out jump|cancel|other|spin     after `ready` and a line of input it leaves the call, `out`; after another line
 //                                       it calls again, `again CODE`; ends with its input
 // jump: a handler jumps out, and the same thread calls again. cancel: the thread is cancelled, another one calls. other: a
-// handler jumps out, and another thread calls while the first one sleeps.
+// handler jumps out, and another thread calls while the first one sleeps. spin: the same, while the first one computes.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,9 +49,12 @@ static void *ask_for_ever(void *unused) {
   for (;;) ask();
 }
 
+static atomic_int has_asked;
+
 static void *ask_once(void *code) {
   set(context);
   *(int *)code = ask();
+  has_asked = 1;
   return NULL;
 }
 
@@ -58,7 +62,8 @@ static void say(const char *what) { puts(what); fflush(stdout); }
 
 int main(int argc, char **argv) {
   if (argc != 2) return 64;
-  int is_cancel = !strcmp(argv[1], "cancel"), is_other = !strcmp(argv[1], "other");
+  int is_cancel = !strcmp(argv[1], "cancel"), is_spin = !strcmp(argv[1], "spin");
+  int is_other = is_spin || !strcmp(argv[1], "other");
   void *driver = dlopen("libcuda.so.1", RTLD_NOW);
   if (!driver) return 65;
   int (*init)(unsigned) = need(driver, "cuInit");
@@ -98,6 +103,7 @@ int main(int argc, char **argv) {
   int code = -1;
   if (is_other) {
     if (pthread_create(&thread, NULL, ask_once, &code)) return 67;
+    while (is_spin && !has_asked) {}
     pthread_join(thread, NULL);
   } else {
     code = ask();

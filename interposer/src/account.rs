@@ -456,7 +456,7 @@ fn denied(state: &State, slot: usize, is_standalone: bool, bytes: u64, denial: D
 }
 
 /// Bytes this process uses in a slot, and the job's limit there.
-fn used_and_limit(state: &State, slot: usize) -> (u64, u64) {
+pub fn used_and_limit(state: &State, slot: usize) -> (u64, u64) {
     match (state.client_page(), state.broker_page()) {
         (Some(client), Some(broker)) => (
             client

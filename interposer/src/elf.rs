@@ -125,6 +125,15 @@ impl Object {
         unsafe { bytes_of(self.strings.add(self.soname)) }
     }
 
+    /// Its `dlsym`, if it has one, and whether it is libc.
+    fn dlsym(&self) -> Option<(*const (), bool)> {
+        let soname = self.soname();
+        let is_libc = [&b"libc."[..], b"libdl.", b"ld-musl"]
+            .iter()
+            .any(|start| soname.starts_with(start));
+        Some((self.function(c"dlsym")?, is_libc))
+    }
+
     /// Address of a function that the object defines.
     pub fn function(&self, name: &CStr) -> Option<*const ()> {
         // SAFETY: the tables are the object's own, read by the rules of their format.
@@ -259,24 +268,19 @@ pub fn find_dlsym() -> Option<Behind> {
         next_end: 0,
         libc: core::ptr::null(),
     };
-    let mut is_past_ours = false;
-    let mut place = first_loaded()?;
-    // Libc, with which the walk ends, and all before it are there from the start and stay: nobody changes that part.
-    // SAFETY: objects of the linker's list.
-    while let Some(loaded) = unsafe { place.as_ref() } {
-        place = loaded.next;
-        if core::ptr::eq(loaded.dynamic, &raw const OURS) {
-            is_past_ours = true;
-        } else if let Some((address, is_libc)) = loaded.dlsym() {
-            if is_past_ours && found.next.is_null() {
-                found.next = address;
-                (found.next_start, found.next_end) = if is_libc { (0, 0) } else { loaded.extent(address) };
-            }
-            if is_libc {
-                found.libc = address;
-                break;
-            }
-        }
+    let ours = &raw const OURS;
+    if let Some(first) = first_loaded() {
+        found.walk(first, ours);
+    } else {
+        // A program whose linker left the entry for debuggers out.
+        let mut search = Search {
+            ours: ours as usize,
+            is_past_ours: false,
+            found,
+        };
+        // SAFETY: `visit` takes what the linker hands it and a `Search`.
+        unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
+        found = search.found;
     }
     if found.libc.is_null() {
         found.libc = found.next;
@@ -287,16 +291,68 @@ pub fn find_dlsym() -> Option<Behind> {
     (!found.next.is_null()).then_some(found)
 }
 
+impl Behind {
+    /// Goes through the linker's list from its first object on, past the one whose dynamic section is `ours`.
+    fn walk(&mut self, mut place: *const Loaded, ours: *const Dynamic) {
+        let mut is_past_ours = false;
+        // Libc, with which the walk ends, and all before it are there from the start and stay: nobody changes that part.
+        // SAFETY: objects of the linker's list.
+        while let Some(loaded) = unsafe { place.as_ref() } {
+            place = loaded.next;
+            if core::ptr::eq(loaded.dynamic, ours) {
+                is_past_ours = true;
+            } else if let Some((address, is_libc)) = loaded.dlsym() {
+                if is_past_ours && self.next.is_null() {
+                    self.next = address;
+                    (self.next_start, self.next_end) = if is_libc { (0, 0) } else { loaded.extent(address) };
+                }
+                if is_libc {
+                    self.libc = address;
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// The same by the linker's own walk.
+struct Search {
+    ours: usize,
+    is_past_ours: bool,
+    found: Behind,
+}
+
+unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, search: *mut c_void) -> c_int {
+    // SAFETY: `find_dlsym` passes a `Search`, the linker a description of a mapped object.
+    let (info, search) = unsafe { (&*info, &mut *search.cast::<Search>()) };
+    let (base, headers, count) = (info.dlpi_addr as usize, info.dlpi_phdr, info.dlpi_phnum.into());
+    // SAFETY: as the linker says.
+    let (start, end) = unsafe { extent(base, headers, count) };
+    if (start..end).contains(&search.ours) {
+        search.is_past_ours = true;
+        return 0;
+    }
+    // SAFETY: as the linker says.
+    let Some((address, is_libc)) = (unsafe { Object::from_headers(base, headers, count) }).and_then(|it| it.dlsym())
+    else {
+        return 0;
+    };
+    let found = &mut search.found;
+    if search.is_past_ours && found.next.is_null() {
+        found.next = address;
+        (found.next_start, found.next_end) = if is_libc { (0, 0) } else { (start, end) };
+    }
+    if is_libc {
+        found.libc = address;
+    }
+    is_libc.into()
+}
+
 impl Loaded {
     /// Its `dlsym`, if it has one, and whether it is libc.
     fn dlsym(&self) -> Option<(*const (), bool)> {
         // SAFETY: as the linker says.
-        let object = unsafe { Object::from_dynamic(self.base, self.dynamic) }?;
-        let soname = object.soname();
-        let is_libc = [&b"libc."[..], b"libdl.", b"ld-musl"]
-            .iter()
-            .any(|start| soname.starts_with(start));
-        Some((object.function(c"dlsym")?, is_libc))
+        unsafe { Object::from_dynamic(self.base, self.dynamic) }?.dlsym()
     }
 
     /// From where to where it is mapped, asked by one of its functions; nowhere if nobody knows.

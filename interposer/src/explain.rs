@@ -32,7 +32,9 @@ pub fn denial(state: &State, slot: usize, bytes: u64, numbers: (u64, u64), why: 
 pub fn excess(state: &State, slot: usize, what: &str, bytes: u64, (used, limit): (u64, u64), why: Denial) {
     let mut line = note::Line::new();
     line.push(what);
-    if bytes > 0 {
+    if why == Denial::NoBroker {
+        line.push(" is denied, ");
+    } else if bytes > 0 {
         line.push(" needs ").push_amount(bytes).push(", ");
     } else {
         line.push(" does not fit, ");

@@ -26,6 +26,9 @@ const HOLDER: u32 = 32;
 const LOW: u64 = u32::MAX as u64;
 /// Between two looks whether the holder's frame is still there, in nanoseconds.
 const STEP_NS: u64 = 100_000_000;
+/// More time of a processor than a thread takes in any hold, which all but sleeps: who took that much since a waiter
+/// first looked, and still seems to hold, has left the frame.
+const LONGEST_NS: u64 = 2_000_000_000;
 
 const _: () = assert!(cfg!(target_endian = "little"), "`low` is the first half of the word");
 
@@ -49,7 +52,13 @@ impl Lock {
     /// Waits until the lock is ours. It belongs to the calling function's frame.
     #[inline(always)]
     pub fn hold(&self) -> Held<'_> {
-        self.hold_in(guard::here())
+        self.hold_in(guard::here(), LONGEST_NS)
+    }
+
+    /// [`Self::hold`] where the holder may work as long as it likes: over the driver's own start.
+    #[inline(always)]
+    pub fn hold_after_work(&self) -> Held<'_> {
+        self.hold_in(guard::here(), u64::MAX)
     }
 
     /// Takes the lock if it is free.
@@ -59,12 +68,12 @@ impl Lock {
         self.take(word, thread(), 0, guard::here())
     }
 
-    fn hold_in(&self, frame: usize) -> Held<'_> {
+    fn hold_in(&self, frame: usize, longest_ns: u64) -> Held<'_> {
         let me = thread();
         let word = self.word.load(Ordering::Relaxed);
         match self.take(word, me, 0, frame) {
             Some(held) => held,
-            None => self.wait(me, frame),
+            None => self.wait(me, frame, longest_ns),
         }
     }
 
@@ -88,7 +97,9 @@ impl Lock {
 
     #[cold]
     #[inline(never)]
-    fn wait(&self, me: u32, frame: usize) -> Held<'_> {
+    fn wait(&self, me: u32, frame: usize, longest_ns: u64) -> Held<'_> {
+        // The hold that was seen at the last look, and its thread's time of a processor at the first look at it.
+        let (mut seen, mut since_ns) = (0, 0);
         loop {
             let word = self.word.load(Ordering::Relaxed);
             let taken = if word >> HOLDER == 0 || word >> HOLDER == u64::from(me) && self.is_abandoned(word, me) {
@@ -102,7 +113,12 @@ impl Lock {
             } else {
                 sys::wait_on(self.low(), word as u32, STEP_NS);
                 let is_same = self.word.load(Ordering::Relaxed) == word;
-                (is_same && self.is_abandoned(word, me))
+                let time_ns = sys::thread_time_ns((word >> HOLDER) as u32);
+                if seen != word {
+                    (seen, since_ns) = (word, time_ns);
+                }
+                let is_long = time_ns.saturating_sub(since_ns) > longest_ns;
+                (is_same && (is_long || self.is_abandoned(word, me)))
                     .then(|| self.take_from(word, me, WAITED_FOR, frame))
                     .flatten()
             };
@@ -117,14 +133,19 @@ impl Lock {
     /// - Its thread is gone.
     /// - Its thread is this one: inside of a hook nothing asks for a lock again ([`guard`]), so this is another hook, which
     ///   began where the former one stood or above. A handler on a stack of its own may stand above a frame that lives.
-    /// - Its thread sleeps in the kernel, and its stack ends above the frame.
+    /// - Its thread sleeps in the kernel, and its stack ends above the frame. Another stack, which a handler of it may
+    ///   stand on, says nothing.
+    ///
+    /// A thread that goes on elsewhere and runs is found by its time of a processor: see [`LONGEST_NS`].
     fn is_abandoned(&self, word: u64, me: u32) -> bool {
         let holder = (word >> HOLDER) as u32;
         let frame = self.frame.load(Ordering::Relaxed);
         if holder == me {
             return sys::alternate_stack().is_none_or(|stack| stack.contains(&frame));
         }
-        !sys::has_thread(holder) || frame != 0 && sys::stack_pointer_of(holder).is_some_and(|end| end > frame)
+        !sys::has_thread(holder)
+            || frame != 0
+                && sys::stack_pointer_of(holder).is_some_and(|end| end > frame && sys::is_one_mapping(frame, end))
     }
 
     /// What waiters sleep on.
@@ -144,10 +165,11 @@ pub struct Held<'a> {
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         let Self { lock, mine } = *self;
-        lock.frame.store(0, Ordering::Relaxed);
         let mut word = lock.word.load(Ordering::Relaxed);
         // Nobody takes it over while this frame is here; what is not ours is not released all the same.
         while word & !WAITED_FOR == mine {
+            // Before the release: the next holder's would be wiped after it.
+            lock.frame.store(0, Ordering::Relaxed);
             let free = mine & LOW;
             match lock
                 .word

@@ -4,7 +4,8 @@
 //!
 //! ```text
 //!   context:  announce ── room? ── no ──► OUT_OF_MEMORY, the driver is not called
-//!                │ yes          └── not the job's device ──► INVALID_DEVICE, broker or not
+//!                │ yes          ├── not the job's device ──► INVALID_DEVICE, broker or not
+//!                │              └── a broker is there and does not serve ──► OUT_OF_MEMORY
 //!             make ── refused ──► measure (the room that was kept is released) ──► the driver's code
 //!                │ made
 //!   module:   load ── the device's free memory fell by enough to matter
@@ -12,18 +13,21 @@
 //!             measure ── within the limit ──► done
 //!                └────── beyond ──► undo, measure again ──► OUT_OF_MEMORY
 //! ```
-//! Only an attached process does any of this: without a broker there is nobody to measure, and the next one measures
-//! before it admits anything. No [`Operation`](crate::account::Operation) is under way meanwhile, or nothing could be
-//! measured.
+//! Only an attached process measures: where nobody is there, the next broker measures before it admits anything. While a
+//! broker is there and does not serve, no context is made: it may have promised the memory to others. Code is loaded
+//! meanwhile, because the device's free memory also falls by what others do. No
+//! [`Operation`](crate::account::Operation) is under way during any of this, or nothing could be measured.
 
 use partage_abi::types::{CuDevice, CuResult};
 use partage_protocol::message::{MEASURE_AFTER, MEASURE_BEFORE, NOTICE_OVERHEAD};
+use partage_protocol::reservation::Denial;
 
 use crate::entry::call;
 use crate::errno;
 use crate::pools;
 use crate::real::Library;
 use crate::session::{self, Excess};
+use crate::socket::Refusal;
 use crate::state::{Phase, State};
 use crate::tracked;
 
@@ -41,7 +45,7 @@ fn attached(real: &Library, device: CuDevice) -> Option<(&'static State, usize)>
 fn measure(state: &'static State, slot: usize, stage: u32) -> Result<(), Excess> {
     errno::preserving(|| {
         let excess = match session::measure(state, slot, stage) {
-            Err(excess) if pools::make_room(state, slot) > 0 => excess,
+            Err(excess) if excess.denial != Denial::NoBroker && pools::make_room(state, slot) > 0 => excess,
             result => return result,
         };
         session::measure(state, slot, stage).map_err(|again| Excess {
@@ -88,16 +92,39 @@ fn announce(real: &Library, device: CuDevice) -> Result<Option<Announced>, CuRes
     if tracked::is_foreign(real, device) {
         return Err(CuResult::INVALID_DEVICE);
     }
-    let Some((state, slot)) = attached(real, device) else {
+    let Some((state, slot)) = tracked::sharing(real, device) else {
         return Ok(None);
     };
-    match measure(state, slot, MEASURE_BEFORE) {
+    let (slot, room) = match state.phase() {
+        Phase::Attached => (slot, measure(state, slot, MEASURE_BEFORE)),
+        Phase::Standalone if state.is_counted() => match errno::preserving(|| attend(state)) {
+            // It has numbered the slots anew.
+            Ok(()) => {
+                let Some((_, slot)) = tracked::sharing(real, device) else {
+                    return Ok(None);
+                };
+                (slot, measure(state, slot, MEASURE_BEFORE))
+            }
+            Err(Refusal::Absent | Refusal::Barred) => return Ok(None),
+            Err(_) => (slot, Err(Excess::unmeasured(state, slot))),
+        },
+        _ => return Ok(None),
+    };
+    match room {
         Ok(()) => Ok(Some(Announced { state, slot })),
         Err(excess) => {
             excess.explain(state, slot, "a context");
             Err(CuResult::OUT_OF_MEMORY)
         }
     }
+}
+
+/// [`session::attend`]; a broker that came learns what was charged before.
+#[cold]
+fn attend(state: &State) -> Result<(), Refusal> {
+    session::attend(state)?;
+    session::cover_earlier_use(state);
+    Ok(())
 }
 
 impl Announced {

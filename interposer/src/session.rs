@@ -9,12 +9,13 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use partage_protocol::message::{
-    Answer, Ask, Devices, HELLO_NVML_ONLY, Measure, NOTICE_NO_BROKER, NOTICE_SHARING_OFF, Notice, ToClient, Usage,
-    VERDICT_CARD_FULL, VERDICT_GRANTED, VERDICT_LIMIT, VERDICT_RETRY,
+    Answer, Ask, Devices, HELLO_NVML_ONLY, MEASURE_BEFORE, Measure, NOTICE_NO_BROKER, NOTICE_SHARING_OFF, Notice,
+    ToClient, Usage, VERDICT_CARD_FULL, VERDICT_GRANTED, VERDICT_LIMIT, VERDICT_RETRY,
 };
 use partage_protocol::reservation::{self, AskAnswer, Denial};
 use zerocopy::IntoBytes;
 
+use crate::account;
 use crate::descriptor::Kept;
 use crate::explain;
 use crate::job_word;
@@ -58,7 +59,7 @@ pub fn ensure(state: &'static State, is_nvml: bool) {
     if state.phase() != Phase::Fresh || (is_nvml && state.settings().is_lazy) {
         return;
     }
-    let _setup = state.setup.hold();
+    let _setup = state.setup.hold_after_work();
     ensure_held(state, is_nvml);
 }
 
@@ -343,16 +344,7 @@ pub fn ask(state: &State, slot: usize, wanted: u64, request: u64) -> AskAnswer {
 /// [`ask`] while no broker has answered yet: of a broker that has come meanwhile, or of the job's word where nobody is.
 #[cold]
 pub fn ask_alone(state: &State, slot: usize, wanted: u64) -> AskAnswer {
-    // Who may find that nobody is there looks, and waits for those who look now: a start of a broker at the longest.
-    let held = if state.found().is_alone() {
-        Some(state.talk.hold())
-    } else {
-        talk(state)
-    };
-    let result = held.map_or(Err(Refusal::Busy), |_talk| {
-        // SAFETY: `talk` is held.
-        look_for_broker(state, unsafe { &mut *state.session.get() })
-    });
+    let result = attend(state);
     if result.is_ok() || state.broker_page().is_some() {
         cover_earlier_use(state);
         return AskAnswer::Retry;
@@ -363,11 +355,28 @@ pub fn ask_alone(state: &State, slot: usize, wanted: u64) -> AskAnswer {
     }
 }
 
-/// Is a broker there by now? That nobody is there was seen just now. Precondition: `talk` is held.
+/// Looks for a broker that serves, for a caller that is about to act on there being none.
+///
+/// # Errors
+/// What was found instead: that nobody is there was seen just now.
+pub fn attend(state: &State) -> Result<(), Refusal> {
+    // Who may find that nobody is there looks, and waits for those who look now: a start of a broker at the longest.
+    let held = if state.found().is_alone() {
+        Some(state.talk.hold())
+    } else {
+        talk(state)
+    };
+    held.map_or(Err(Refusal::Busy), |_talk| {
+        // SAFETY: `talk` is held.
+        look_for_broker(state, unsafe { &mut *state.session.get() })
+    })
+}
+
+/// [`attend`] for a caller that holds `talk`.
 fn look_for_broker(state: &State, session: &mut Session) -> Result<(), Refusal> {
-    if state.broker_page().is_some() {
-        // Whoever looked before us found it.
-        return Ok(());
+    if session.is_connected() {
+        // Whoever looked before us found it, or its connection stands and it does not move.
+        return if state.is_silent() { Err(Refusal::Busy) } else { Ok(()) };
     }
     let patience = if state.is_silent() { 0 } else { ASK_WAIT_NS };
     let mut result = reach::connect(state, session, 0, sys::now_ns().saturating_add(patience));
@@ -409,8 +418,22 @@ pub struct Excess {
 }
 
 impl Excess {
+    /// Nobody serves who could measure, and somebody is there.
+    pub fn unmeasured(state: &State, slot: usize) -> Self {
+        let (job_used, limit) = account::used_and_limit(state, slot);
+        Self {
+            denial: Denial::NoBroker,
+            needed: 0,
+            limit,
+            job_used,
+        }
+    }
+
     /// Says so in one line.
     pub fn explain(&self, state: &State, slot: usize, what: &str) {
+        if self.denial == Denial::NoBroker {
+            note_refusal(state, slot);
+        }
         explain::excess(state, slot, what, self.needed, (self.job_used, self.limit), self.denial);
     }
 }
@@ -418,7 +441,8 @@ impl Excess {
 /// Has the broker compare what the driver holds for this process in a slot with what was charged (`MEASURE_*`).
 ///
 /// # Errors
-/// The [`Excess`] when the job is over its limit with it, or has no room for what is announced.
+/// The [`Excess`] when the job is over its limit with it, or has no room for what is announced. What is announced has no
+/// room while a broker is there and does not serve.
 pub fn measure(state: &State, slot: usize, stage: u32) -> Result<(), Excess> {
     let build = |sequence| {
         Packet::Measure(Measure {
@@ -427,8 +451,19 @@ pub fn measure(state: &State, slot: usize, stage: u32) -> Result<(), Excess> {
             stage,
         })
     };
+    let mut answer = converse(state, false, build);
+    if answer.is_none() && stage == MEASURE_BEFORE {
+        match attend(state) {
+            Ok(()) => answer = converse(state, false, build),
+            Err(Refusal::Absent | Refusal::Barred) => return Ok(()),
+            Err(_) => {}
+        }
+        if answer.is_none() {
+            return Err(Excess::unmeasured(state, slot));
+        }
+    }
     // Nobody to measure: the next broker does, before it admits anything on the device.
-    let Some(answer) = converse(state, false, build) else {
+    let Some(answer) = answer else {
         return Ok(());
     };
     let denial = match answer.verdict {

@@ -221,6 +221,56 @@ pub fn has_thread(id: u32) -> bool {
     call!(SYS_tgkill, pid(), id, 0) != -(libc::ESRCH as isize)
 }
 
+/// The time of a processor that a thread of this process took so far; 0 where the kernel does not say.
+pub fn thread_time_ns(thread: u32) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // The kernel's number for the clock of one thread: its id inverted, for a thread (4), as it is scheduled (2).
+    let clock = !(thread as c_int) << 3 | 4 | 2;
+    if call!(SYS_clock_gettime, clock, &raw mut time) != 0 {
+        return 0;
+    }
+    (time.tv_sec as u64)
+        .wrapping_mul(1_000_000_000)
+        .wrapping_add(time.tv_nsec as u64)
+}
+
+/// Do two addresses lie in one mapping? `false` too where the kernel does not say.
+pub fn is_one_mapping(one: usize, other: usize) -> bool {
+    let Ok(fd) = c_int::try_from(open(c"/proc/self/maps", libc::O_RDONLY, 0)) else {
+        return false;
+    };
+    if fd < 0 {
+        return false;
+    }
+    // `START-END ...`, a line for each mapping; only the two numbers matter.
+    let (mut start, mut number, mut is_in_range) = (0_usize, 0_usize, true);
+    let mut is_one = false;
+    let mut buffer = [0; 1024];
+    while let Some(part) = usize::try_from(read(fd, &mut buffer))
+        .ok()
+        .and_then(|length| buffer.get(..length))
+        && !part.is_empty()
+    {
+        for byte in part {
+            match byte {
+                b'\n' => (number, is_in_range) = (0, true),
+                b'-' if is_in_range => (start, number) = (number, 0),
+                b' ' if is_in_range => {
+                    let range = start..number;
+                    is_one |= range.contains(&one) && range.contains(&other);
+                    is_in_range = false;
+                }
+                digit if is_in_range => {
+                    number = number << 4 | text::hex_digit(*digit).map_or(0, usize::from);
+                }
+                _ => {}
+            }
+        }
+    }
+    close(fd);
+    is_one
+}
+
 /// The alternate stack of signals that this thread stands on. `None`: it stands on its own.
 pub fn alternate_stack() -> Option<core::ops::Range<usize>> {
     let mut stack = libc::stack_t {

@@ -57,16 +57,46 @@ fn worker(rig: &Rig, job: &Siblings) -> Client {
 
 /// Six of them, started together, each with a context.
 fn workers(rig: &Rig, job: &Siblings) -> Vec<Client> {
+    let (workers, others) = workers_and_those_without_context(rig, job);
+    assert!(others.is_empty(), "each has its context");
+    workers
+}
+
+/// The same, and apart those whose context was denied.
+fn workers_and_those_without_context(rig: &Rig, job: &Siblings) -> (Vec<Client>, Vec<Client>) {
     let mut workers: Vec<Client> = (0..6).map(|_| worker(rig, job)).collect();
     for worker in &mut workers {
         worker.tell("init 0");
         worker.tell("ctx 0");
     }
-    for worker in &mut workers {
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    for mut worker in workers {
         assert_eq!(worker.answer(), "init 0");
-        assert_eq!(worker.answer(), "ctx 0");
+        match worker.answer().as_str() {
+            "ctx 0" => with.push(worker),
+            "ctx 2" => without.push(worker),
+            other => panic!("neither made nor denied: {other}"),
+        }
     }
-    workers
+    (with, without)
+}
+
+/// Six for whom a broker is there that does not serve: neither a context nor the primary one, now and later.
+fn closed_workers(rig: &Rig, job: &Siblings) -> Vec<Client> {
+    let (with, mut without) = workers_and_those_without_context(rig, job);
+    assert!(with.is_empty(), "{} contexts that nobody counts", with.len());
+    for worker in &mut without {
+        worker.expect("ctx 0", "ctx 2");
+        worker.expect("primary 0", "primary 2");
+    }
+    without
+}
+
+/// As soon as a broker serves, each gets its context.
+fn contexts_when_served(rig: &Rig, workers: &mut [Client]) {
+    for worker in workers {
+        rig.eventually(SOON, "it gets its context", || worker.say("ctx 0") == "ctx 0");
+    }
 }
 
 /// All ask for [`PART`] at once: who got it.
@@ -234,6 +264,7 @@ fn came(rig: &Rig) {
     std::fs::remove_file(&path).expect("a dead broker's socket");
     let listener = listen(&path);
     assert!(ask_all(&mut workers).is_empty(), "memory is closed at once");
+    workers[0].expect("ctx 0", "ctx 2");
     drop(listener);
     assert!(rig.output(rig.partage(&["broker", "start"])).status.success());
     exactly_one_when_served(rig, &mut workers);
@@ -254,10 +285,9 @@ fn stopped(rig: &Rig) {
     let job = siblings(rig, LIMIT, 0);
     let broker = rig.broker_pid_quick().expect("a broker serves this rig");
     signal(broker, libc::SIGSTOP);
-    let mut workers = workers(rig, &job);
-    assert!(ask_all(&mut workers).is_empty(), "memory is closed");
-    assert!(ask_all(&mut workers).is_empty(), "and stays so");
+    let mut workers = closed_workers(rig, &job);
     signal(broker, libc::SIGCONT);
+    contexts_when_served(rig, &mut workers);
     exactly_one_when_served(rig, &mut workers);
 }
 
@@ -285,10 +315,10 @@ fn deaf(rig: &Rig) {
     let path = rig.socket_dir().join("client/client.sock");
     std::fs::remove_file(&path).expect("a dead broker's socket");
     let listener = listen(&path);
-    let mut workers = workers(rig, &job);
-    assert!(ask_all(&mut workers).is_empty(), "memory is closed");
+    let mut workers = closed_workers(rig, &job);
     drop(listener);
     assert!(rig.output(rig.partage(&["broker", "start"])).status.success());
+    contexts_when_served(rig, &mut workers);
     exactly_one_when_served(rig, &mut workers);
 }
 
@@ -302,14 +332,27 @@ fn full(rig: &Rig) {
     let socket = rig.socket_dir().join("client/client.sock");
     rig.eventually(SOON, "the broker listens", || socket.exists());
     let job = siblings(rig, LIMIT, 0);
-    let mut workers = workers(rig, &job);
-    let winners = ask_all(&mut workers);
-    assert_eq!(winners.len(), 1, "the one that has a place: {winners:?}");
-    assert!(ask_all(&mut workers).is_empty());
-    let winner = workers.remove(winners[0]);
-    winner.finish();
-    exactly_one_when_served(rig, &mut workers);
-    drop(workers);
+    let (mut placed, mut others) = workers_and_those_without_context(rig, &job);
+    assert_eq!(placed.len(), 1, "the one that has a place");
+    assert_eq!(ask_all(&mut placed).len(), 1);
+    assert!(ask_all(&mut placed).is_empty());
+    for other in &mut others {
+        other.expect("ctx 0", "ctx 2");
+    }
+    for worker in placed {
+        worker.finish();
+    }
+    let mut next = None;
+    rig.eventually(SOON, "the place is another's", || {
+        next = others.iter_mut().position(|other| other.say("ctx 0") == "ctx 0");
+        next.is_some()
+    });
+    let mut next = vec![others.remove(next.expect("just seen"))];
+    exactly_one_when_served(rig, &mut next);
+    for other in &mut others {
+        other.expect("ctx 0", "ctx 2");
+    }
+    drop((next, others));
     let _ = broker.kill();
     let _ = broker.wait();
 }
@@ -324,7 +367,9 @@ fn no_descriptors(rig: &Rig) {
     let refused = late.say("init 0");
     assert_ne!(refused, "init 0", "the driver needs descriptors too");
     set_descriptors(late.pid(), former);
-    late.ready();
+    late.expect("init 0", "init 0");
+    // It could not look for a broker, and does so again soon.
+    contexts_when_served(rig, std::slice::from_mut(&mut late));
     late.expect(&format!("alloc {PART} b"), "alloc 2");
     rig.eventually(SOON, "it has what its sibling left", || {
         late.say(&format!("alloc {MIB} c")) == "alloc 0"
@@ -373,8 +418,7 @@ fn hanging(rig: &Rig) {
         let _ = second.room();
         second.expect(&format!("alloc {PART} b"), "alloc 2");
         second.expect(&format!("ctx {round}"), "ctx 101");
-        second.expect(&format!("ctx {round} 0"), "ctx 0");
-        second.expect(&format!("ctxdestroy {round}"), "ctxdestroy 0");
+        second.expect(&format!("ctx {round} 0"), "ctx 2");
     }
     let rest = start.elapsed();
     signal(broker, libc::SIGCONT);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Guest rules: what the library must not do to the program it is in.
 
+use std::os::unix::fs::PermissionsExt;
+
 use super::Case;
 use super::races::siblings;
 use crate::artefacts::program;
@@ -25,6 +27,10 @@ pub fn cases() -> Vec<Case> {
         Case::new("guest::another_thread_takes_over_what_a_jump_left_locked", |rig| {
             lock_out(rig, "other");
         }),
+        Case::new("guest::another_thread_takes_over_from_one_that_computes_on", |rig| {
+            lock_out(rig, "spin");
+        }),
+        Case::new("guest::a_program_without_an_entry_for_debuggers", no_debug_entry),
     ]
 }
 
@@ -63,6 +69,31 @@ fn lock_out(rig: &Rig, how: &str) {
                 .iter()
                 .any(|job| job.to_string().contains(&client.pid().to_string()))
     });
+}
+
+/// Its linker left DT_DEBUG out, which otherwise says where the list of mapped objects is.
+fn no_debug_entry(rig: &Rig) {
+    let mut bytes = std::fs::read(crate::artefacts::client()).expect("the client");
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes")) as usize;
+    let (headers, count) = (word(32), usize::from(bytes[56]));
+    let dynamic = (0..count)
+        .map(|i| headers + 56 * i)
+        .find(|at| bytes[*at..*at + 4] == 2_u32.to_le_bytes())
+        .map(|at| word(at + 8))
+        .expect("a dynamic section");
+    let entry = (0..)
+        .map(|i| dynamic + 16 * i)
+        .find(|at| [0, 21].contains(&word(*at)))
+        .expect("it ends");
+    assert_eq!(word(entry), 21, "DT_DEBUG");
+    // A number that no linker knows.
+    bytes[entry..entry + 8].copy_from_slice(&0x6000_0001_u64.to_le_bytes());
+    let path = rig.dir.join("no_debug_entry");
+    std::fs::write(&path, bytes).expect("writable");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("ours");
+    let mut client = Client::start(rig.run(&["-m", "1GiB"], &path, &["dlopen"]));
+    client.ready();
+    assert!(client.room() <= 1 << 30, "under its limit");
 }
 
 fn before_init(rig: &Rig) {

@@ -184,6 +184,7 @@ fn unplaced(rig: &Rig) {
     rig.eventually(crate::client::PATIENCE, "noted in ps", || {
         notes().contains("of CUDA 99000")
     });
+    client.wait_for_stderr("no limit reaches its calls, and others may follow that are not named");
     // What was asked for as the table knows it has its hook all the same.
     client.expect("getproc cuMemAlloc 12000 0 2", "getproc 0 0 cuMemAlloc_v2 1");
     sees_two_gib(&mut client_with(rig, &["-m", "2GiB"], "gpa2", NEWER));

@@ -32,7 +32,7 @@ pub fn cuInit(real: &Library, flags: c_uint) -> CuResult {
         return call!(real, cuInit(flags));
     }
     // Two threads that initialise at once: the second waits, as it would for the driver itself.
-    let setup = state.setup.hold();
+    let setup = state.setup.hold_after_work();
     errno::preserving(|| session::ensure_held(state, false));
     if state.is_masked.load(Ordering::Acquire) {
         drop(setup);

@@ -142,8 +142,9 @@ impl Request {
                 .push(" of CUDA ")
                 .push_number(self.cuda_version.unsigned_abs().into())
                 .push(" is newer than Partage: no limit reaches its calls")
-                .push(if is_strict { "; --strict refuses it" } else { "" });
-            note::explain(state, &sentence, note::Loudness::Terminal);
+                .push(if is_strict { "; --strict refuses it" } else { "" })
+                .push(", and others may follow that are not named");
+            note::explain(state, &sentence, note::Loudness::Everywhere);
             session::notice(
                 state,
                 NOTICE_UNKNOWN_ENTRY_POINT,
