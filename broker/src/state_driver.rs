@@ -18,7 +18,7 @@ use std::sync::Arc;
 use partage_policy::{Action, Adoption, Command, EndedJob, Event, JobRecord, LedgerClient, Policy, Process};
 use partage_protocol::admin::{EventView, Reply};
 use partage_protocol::message::{self, Answer, MAX_DEVICES, Refused, Welcome};
-use partage_protocol::units::{ClientId, JobId};
+use partage_protocol::units::{ClientId, JobId, SECOND_NS};
 use tracing::{debug, error, info, trace, warn};
 use zerocopy::IntoBytes;
 
@@ -31,13 +31,16 @@ use crate::directory::{Kind, SocketDir};
 use crate::ended::EndedJobs;
 use crate::error::Error;
 use crate::events::{EventLog, Recorded};
-use crate::flood::{FREE, Flood};
+use crate::flood::{FREE, Flood, is_always_said};
 use crate::host::pidfd::PidFd;
 use crate::host::proc::{Processes, boot_id};
 use crate::ledger::Ledger;
 use crate::records::Store;
 use crate::timekeeper::{Joined, Message};
 use crate::users::Users;
+
+/// Waiting requests' processes are looked at again after so long: a queue may be long, and events many.
+const STOPPED_NS: u64 = SECOND_NS / 10;
 
 /// The time of one turn of the loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -162,6 +165,8 @@ pub struct StateDriver {
     pub(crate) has_times: bool,
     /// Jobs whose processes are all stopped, as last told.
     stopped: BTreeSet<JobId>,
+    /// Until then what was found of those that wait is new enough.
+    stopped_until_ns: u64,
     todo: VecDeque<Event>,
 }
 
@@ -222,6 +227,7 @@ impl StateDriver {
             times_at_ns: 0,
             has_times: false,
             stopped: BTreeSet::new(),
+            stopped_until_ns: 0,
             todo: VecDeque::new(),
         };
         driver.adopt(found.jobs, ended, &lines, now);
@@ -288,13 +294,10 @@ impl StateDriver {
     /// Tells the policy and does what it says, until there is nothing more to tell.
     pub(crate) fn step(&mut self, now: Now, event: Event) {
         self.policy.set_clock(now.ns, now.unix_ns);
-        // What clients ask while they allocate admits nobody.
-        let is_frequent = matches!(
-            event,
-            Event::Ask { .. } | Event::Usage { .. } | Event::Time(_) | Event::Notice { .. }
-        );
-        if !is_frequent && self.policy.waiting_jobs() > 0 {
+        let is_fresh = now.ns < self.stopped_until_ns;
+        if event.may_admit() && !is_fresh && self.policy.waiting_jobs() > 0 {
             let waiting: Vec<JobId> = self.policy.queue().collect();
+            self.stopped_until_ns = now.ns.saturating_add(STOPPED_NS);
             self.find_stopped(waiting);
         }
         self.todo.push_back(event);
@@ -543,11 +546,37 @@ impl StateDriver {
 
     pub(crate) fn publish(&mut self, now: Now, kind: &str, job: Option<JobId>, pid: Option<u32>, text: String) {
         let uid = job.and_then(|job| self.policy.owner(job));
-        let text = match self.flood.count(uid, kind, now.ns) {
+        // A process of no job is its owner's, or everybody's would share what may be said of them.
+        let of_process = pid
+            .filter(|_| kind == "unmanaged")
+            .and_then(|pid| self.processes.uid(pid));
+        self.say_unsaid(now);
+        let text = match self.flood.count(uid.or(of_process), kind, now.ns) {
             None => return,
-            Some(number) if number > FREE => format!("{text} (number {number} of this kind within a minute)"),
+            Some(number) if number > FREE && !is_always_said(kind) => {
+                format!("{text} (number {number} of this kind within a minute)")
+            }
             Some(_) => text,
         };
+        self.record(now, uid, kind, (job, pid), text);
+    }
+
+    /// Says how many events were not, where their minute is over.
+    fn say_unsaid(&mut self, now: Now) {
+        for unsaid in self.flood.ended(now.ns) {
+            let text = format!("{} more events of kind {} were not said", unsaid.count, unsaid.kind);
+            self.record(now, unsaid.uid, "unsaid", (None, None), text);
+        }
+    }
+
+    fn record(
+        &mut self,
+        now: Now,
+        uid: Option<u32>,
+        kind: &str,
+        (job, pid): (Option<JobId>, Option<u32>),
+        text: String,
+    ) {
         info!(kind, job = job.map(|job| job.to_string()), pid, text, "event");
         let view = EventView {
             time_ns: now.unix_ns,
@@ -625,6 +654,7 @@ impl StateDriver {
             self.step(now, Event::Tick);
         }
         self.tick_devices(now);
+        self.say_unsaid(now);
         let is_idle =
             self.clients.count() == 0 && self.jobs.is_empty() && self.tickets.is_empty() && self.held.is_empty();
         if !is_idle {
@@ -648,6 +678,7 @@ impl StateDriver {
             _ => u64::MAX,
         };
         let policy = self.policy.next_deadline().unwrap_or(u64::MAX);
-        policy.min(self.devices.next_look_ns()).min(idle)
+        let unsaid = self.flood.due_ns().unwrap_or(u64::MAX);
+        policy.min(self.devices.next_look_ns()).min(idle).min(unsaid)
     }
 }

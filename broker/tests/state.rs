@@ -2,9 +2,11 @@
 //! The state driver with devices that misbehave as real ones do: memory that outlives its process, hangs, late drivers.
 //! Time is the test's; processes are real (`sleep`).
 
+use std::cell::Cell;
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use partage_broker::config::Config;
@@ -94,6 +96,35 @@ impl Processes for Hidden {
     fn stat(&self, pid: u32) -> Option<Stat> {
         let stat = Proc.stat(pid)?;
         Some(Stat { image: (0, 0), ..stat })
+    }
+
+    fn uid(&self, pid: u32) -> Option<u32> {
+        Proc.uid(pid)
+    }
+
+    fn name(&self, pid: u32) -> Option<String> {
+        Proc.name(pid)
+    }
+
+    fn cgroup(&self, pid: u32) -> Option<String> {
+        Proc.cgroup(pid)
+    }
+
+    fn all(&self) -> Vec<u32> {
+        Proc.all()
+    }
+}
+
+/// The machine's processes, and how often one of them was looked at.
+struct Counted {
+    pid: u32,
+    looks: Rc<Cell<u32>>,
+}
+
+impl Processes for Counted {
+    fn stat(&self, pid: u32) -> Option<Stat> {
+        self.looks.set(self.looks.get() + u32::from(pid == self.pid));
+        Proc.stat(pid)
     }
 
     fn uid(&self, pid: u32) -> Option<u32> {
@@ -643,6 +674,31 @@ fn a_time_limit_ends_real_processes_with_a_grace_for_those_that_are_deaf() {
     assert_eq!(deaf.signal(), Some(libc::SIGKILL));
     bench.turn();
     assert_eq!(bench.view(&deaf_job).state, "ended");
+}
+
+#[test]
+fn who_waits_is_looked_at_every_tenth_of_a_second_however_much_happens() {
+    let (holder, waiter, other) = (Sleeper::start(), Sleeper::start(), Sleeper::start());
+    let looks = Rc::new(Cell::new(0));
+    let counted = Counted {
+        pid: waiter.0.id(),
+        looks: Rc::clone(&looks),
+    };
+    let mut bench = Bench::seeing(FakeGpu::with_devices(1, 16 * GIB), Box::new(counted));
+    bench.ask(holder.0.id(), r#"{"verb":"run","mem":"16GiB"}"#);
+    bench.ask(waiter.0.id(), r#"{"verb":"run","mem":"8GiB","wait":true}"#);
+    bench.pass(SECOND_NS);
+    let mut ask_often = || {
+        looks.set(0);
+        for _ in 0..50 {
+            bench.ask(other.0.id(), r#"{"verb":"run","mem":"17GiB"}"#);
+        }
+        let found = looks.get();
+        bench.pass(SECOND_NS / 10);
+        found
+    };
+    assert!(ask_often() <= 1);
+    assert!(ask_often() <= 1);
 }
 
 #[test]

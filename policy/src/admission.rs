@@ -18,9 +18,10 @@ use crate::claims::{Claims, Wish};
 use crate::command::Action;
 use crate::event::{Run, Ticket};
 use crate::job::{Job, JobRecord, LINGER_NS, Phase, Placement, Queued, Slot};
-use crate::placement::Unplaced;
+use crate::placement::{Shortages, Unplaced};
 use crate::policy::{Machine, Policy};
 use crate::request::{RunSpec, invalid};
+use crate::survey::Survey;
 use crate::terms::Terms;
 
 /// `, promise 30 %, cap 50 %`; empty for the usual terms.
@@ -134,9 +135,9 @@ impl Policy {
     }
 
     /// A waiting request whose job another process of it began meanwhile is answered.
-    fn join_begun(&mut self, id: JobId, now_ns: u64) -> bool {
+    fn join_begun(&mut self, id: JobId, survey: &Survey, now_ns: u64) -> bool {
         let record = self.jobs.get(&id).map(|job| &job.record);
-        let Some(begun) = record.and_then(|record| self.living_job(record.token, record.uid)) else {
+        let Some(begun) = record.and_then(|record| survey.living(self, record.token, record.uid)) else {
             return false;
         };
         if let Some(Phase::Waiting(queued)) = self.forget_waiting(id).map(|job| job.phase) {
@@ -175,8 +176,9 @@ impl Policy {
     }
 
     fn dry_run<M: Machine>(&mut self, ticket: Ticket, spec: &RunSpec, machine: &M) {
-        let claimed = self.claims(None, machine);
-        let message = match self.place(spec, &claimed, machine) {
+        let survey = Survey::default();
+        let claimed = self.claims(None, &survey, machine);
+        let message = match self.place(spec, &claimed, &survey, machine) {
             Ok(places) => format!("would start now on {}{}", self.describe(&places), after(&spec.terms)),
             Err(Unplaced::NoRoom { reason, .. }) => format!("would wait: {reason}"),
             Err(Unplaced::Refused(why)) => return self.refuse(ticket, why),
@@ -207,14 +209,14 @@ impl Policy {
     }
 
     /// What those in the queue keep from later requests, up to one of them.
-    pub(crate) fn claims<M: Machine>(&self, until: Option<JobId>, machine: &M) -> Claims {
+    pub(crate) fn claims<M: Machine>(&self, until: Option<JobId>, survey: &Survey, machine: &M) -> Claims {
         let mut claimed = Claims::default();
         let before = self.queue.iter().take_while(|id| Some(**id) != until);
         for id in before.filter(|id| !self.is_passed(**id)) {
             let Some(Phase::Waiting(queued)) = self.jobs.get(id).map(|job| &job.phase) else {
                 continue;
             };
-            if let Err(Unplaced::NoRoom { wishes, .. }) = self.place(&queued.spec, &claimed, machine) {
+            if let Err(Unplaced::NoRoom { wishes, .. }) = self.place(&queued.spec, &claimed, survey, machine) {
                 claimed.add(*id, wishes);
             }
         }
@@ -224,29 +226,37 @@ impl Policy {
     /// Admits whoever's turn it is, and tells the others what they wait for.
     pub(crate) fn serve_queue<M: Machine>(&mut self, machine: &M, now_ns: u64) {
         let mut claimed = Claims::default();
+        let mut survey = Survey::default();
         let mut position = 0;
         for id in self.queue.iter().copied().collect::<Vec<_>>() {
-            if self.join_begun(id, now_ns) {
+            if self.join_begun(id, &survey, now_ns) {
                 continue;
             }
-            if self.is_passed(id) {
-                position += 1;
-                position -= u32::from(!self.still_waits(id, position, STOPPED.to_owned(), Vec::new(), now_ns));
-                continue;
-            }
-            match self.try_admit(id, &claimed, machine, now_ns) {
+            let unplaced = if self.is_passed(id) {
+                Err(Unplaced::NoRoom {
+                    reason: STOPPED.to_owned(),
+                    shortages: Shortages::new(),
+                    wishes: Vec::new(),
+                })
+            } else {
+                self.try_admit(id, &claimed, &mut survey, machine, now_ns)
+            };
+            match unplaced {
                 Ok(()) => {}
                 Err(Unplaced::Refused(why)) => self.leave_queue(id, why),
                 Err(Unplaced::NoRoom {
                     reason,
-                    holders,
+                    shortages,
                     wishes,
                 }) => {
-                    position += 1;
-                    if self.still_waits(id, position, reason, holders, now_ns) {
-                        claimed.add(id, wishes);
+                    let holders = if self.is_told(id, now_ns) {
+                        self.shortage_holders(&shortages, &survey, machine)
                     } else {
-                        position -= 1;
+                        Vec::new()
+                    };
+                    if self.still_waits(id, position + 1, reason, holders, now_ns) {
+                        position += 1;
+                        claimed.add(id, wishes);
                     }
                 }
             }
@@ -260,19 +270,32 @@ impl Policy {
         job.is_some_and(|job| job.is_stopped)
     }
 
-    fn try_admit<M: Machine>(&mut self, id: JobId, claimed: &Claims, machine: &M, now_ns: u64) -> Result<(), Unplaced> {
+    /// What it does to the devices ends the survey.
+    fn try_admit<M: Machine>(
+        &mut self,
+        id: JobId,
+        claimed: &Claims,
+        survey: &mut Survey,
+        machine: &M,
+        now_ns: u64,
+    ) -> Result<(), Unplaced> {
         let Some(Phase::Waiting(queued)) = self.jobs.get(&id).map(|job| &job.phase) else {
             return Ok(());
         };
         let spec = queued.spec.clone();
-        let mut places = self.place(&spec, claimed, machine);
-        if let Err(Unplaced::NoRoom { wishes, .. }) = &places {
+        let mut places = self.place(&spec, claimed, survey, machine);
+        if let Err(Unplaced::NoRoom { wishes, .. }) = &places
+            && survey.has_lingering(self)
+        {
             let devices: Vec<_> = wishes.iter().map(|wish| wish.device).collect();
             if self.end_lingering(&devices, machine, now_ns) {
-                places = self.place(&spec, claimed, machine);
+                *survey = Survey::default();
+                places = self.place(&spec, claimed, survey, machine);
             }
         }
-        self.admit(id, places?, machine, now_ns)
+        let admitted = self.admit(id, places?, machine, now_ns);
+        *survey = Survey::default();
+        admitted
     }
 
     /// Ends the jobs on these devices of which nothing runs any more: what they hold is wanted. Answers whether there were any.
@@ -337,16 +360,12 @@ impl Policy {
                 bytes: place.request,
                 ppm,
             };
-            let holders = self
-                .picture(short, machine)
-                .map(|picture| picture.holders())
-                .unwrap_or_default();
             for place in &places {
                 self.share_pool(place.device, machine, now_ns);
             }
             return Err(Unplaced::NoRoom {
                 reason: format!("{gpu}: jobs without a promise use what was to be promised"),
-                holders,
+                shortages: Shortages::from([(short, (true, false))]),
                 wishes: places.iter().map(wish).collect(),
             });
         }
@@ -410,7 +429,16 @@ impl Policy {
         }
     }
 
-    /// Updates a waiting job; answers whether it waits on.
+    /// Does a waiting job hear now what it waits for, be it as a reminder or as a refusal?
+    fn is_told(&self, id: JobId, now_ns: u64) -> bool {
+        let Some(Phase::Waiting(queued)) = self.jobs.get(&id).map(|job| &job.phase) else {
+            return false;
+        };
+        let ran_out = queued.deadline_ns.is_some_and(|deadline| now_ns >= deadline);
+        !queued.spec.wait || ran_out || now_ns >= queued.next_reminder_ns
+    }
+
+    /// Updates a waiting job; answers whether it waits on. `holders` count where it is told.
     fn still_waits(
         &mut self,
         id: JobId,

@@ -20,6 +20,7 @@ use crate::job::{JobState, Phase, Placement, Stopping};
 use crate::placement::Unplaced;
 use crate::policy::{Machine, OnSlot, Policy};
 use crate::request::{RunSpec, check_name, invalid};
+use crate::survey::Survey;
 use crate::target::Access;
 use crate::terms::Terms;
 
@@ -146,7 +147,7 @@ impl Policy {
                 spec.terms = terms;
             }
             // Judged before it replaces what was valid; its turn comes at the end of this step.
-            if let Err(Unplaced::Refused(why)) = self.place(&spec, &Claims::default(), machine) {
+            if let Err(Unplaced::Refused(why)) = self.place(&spec, &Claims::default(), &Survey::default(), machine) {
                 return Err(why);
             }
             self.rename(id, name);
@@ -160,7 +161,7 @@ impl Policy {
             return Ok(id);
         }
         if let Some(terms) = &terms {
-            self.check_terms(id, terms, caller, machine)?;
+            self.check_terms(id, terms, caller)?;
             self.check_time_limit(id, terms, now_ns)?;
         }
         if let Some(wanted) = wanted {

@@ -12,6 +12,8 @@
 //! What a job uses beyond its promise keeps memory from others as much as a promise does: beside a request for memory a
 //! later one counts with its limit, and without a limit with the whole card.
 
+use std::collections::BTreeMap;
+
 use partage_protocol::units::{DeviceUuid, JobId};
 
 /// What a request asks of one device that it could use.
@@ -22,27 +24,39 @@ pub(crate) struct Wish {
     pub ppm: u64,
 }
 
-/// The wishes of waiting requests, the earliest first.
+/// What is kept of one thing, and the earliest request that keeps some.
+#[derive(Clone, Copy, Debug, Default)]
+struct Kept {
+    first: Option<JobId>,
+    sum: u64,
+}
+
+/// The wishes of waiting requests, by device: memory, and time.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Claims(Vec<(JobId, Wish)>);
+pub(crate) struct Claims(BTreeMap<DeviceUuid, [Kept; 2]>);
 
 impl Claims {
-    /// A request waits, and wishes this.
+    /// A request waits, and wishes this; those before it were added before.
     pub(crate) fn add(&mut self, job: JobId, wishes: Vec<Wish>) {
-        self.0.extend(wishes.into_iter().map(|wish| (job, wish)));
+        for wish in wishes {
+            let kept = self.0.entry(wish.device).or_default();
+            for (kept, amount) in kept.iter_mut().zip([wish.bytes, wish.ppm]) {
+                if amount > 0 {
+                    kept.first.get_or_insert(job);
+                    kept.sum = kept.sum.saturating_add(amount);
+                }
+            }
+        }
     }
 
     /// Whom a later request would delay. `most` is all that it may come to use of the device, and all of its time that it
     /// is promised; `left` is what can be promised there.
     pub(crate) fn passed_by(&self, most: Wish, left: Wish) -> Option<JobId> {
-        let here = || self.0.iter().filter(|(_, wish)| wish.device == most.device);
-        let delayed = |amount: fn(&Wish) -> u64| {
-            let mut wanting = here().filter(|(_, wish)| amount(wish) > 0).peekable();
-            let first = wanting.peek()?.0;
-            let kept = wanting.fold(0, |sum: u64, (_, wish)| sum.saturating_add(amount(wish)));
-            let is_beside = amount(&most) <= amount(&left).saturating_sub(kept);
-            (amount(&most) > 0 && !is_beside).then_some(first)
+        let [bytes, ppm] = self.0.get(&most.device)?;
+        let delayed = |kept: &Kept, most: u64, left: u64| {
+            let is_beside = most <= left.saturating_sub(kept.sum);
+            kept.first.filter(|_| most > 0 && !is_beside)
         };
-        delayed(|wish| wish.bytes).or_else(|| delayed(|wish| wish.ppm))
+        delayed(bytes, most.bytes, left.bytes).or_else(|| delayed(ppm, most.ppm, left.ppm))
     }
 }

@@ -320,3 +320,23 @@ pub enum Event {
     /// Time passed: due at [`Policy::next_deadline`](crate::Policy::next_deadline).
     Tick,
 }
+
+impl Event {
+    /// May a waiting request have its place after it? What changes nobody's room, and clients can send at will, does not
+    /// look at the queue.
+    #[must_use]
+    pub const fn may_admit(&self) -> bool {
+        !matches!(
+            self,
+            Self::Ask { .. }
+                | Self::Usage { .. }
+                | Self::Measure { .. }
+                | Self::Time(_)
+                | Self::Asking(_)
+                | Self::Notice { .. }
+                | Self::Exited { .. }
+                | Self::ClientAway(_)
+                | Self::ClientDying(_)
+        )
+    }
+}

@@ -43,6 +43,7 @@ mod request;
 mod room;
 mod slow;
 mod strangers;
+mod survey;
 mod target;
 mod terms;
 mod time_audit;

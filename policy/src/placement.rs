@@ -19,7 +19,11 @@ use crate::event::DriverState;
 use crate::job::{Origin, Placement};
 use crate::policy::{Machine, Policy};
 use crate::request::{Amounts, GpuChoice, GpuName, RunSpec, unusable_alias};
+use crate::survey::{Site, Survey};
 use crate::terms::{part, sort_holders};
+
+/// Whether memory and time are short, by device.
+pub(crate) type Shortages = BTreeMap<DeviceUuid, (bool, bool)>;
 
 /// Why a request has no place.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,8 +34,8 @@ pub(crate) enum Unplaced {
     NoRoom {
         /// A sentence with the numbers.
         reason: String,
-        /// Who holds them.
-        holders: Vec<Holder>,
+        /// Where memory and time are short; [`Policy::shortage_holders`] says who holds them.
+        shortages: Shortages,
         /// What it asks of each device that it could use; later requests may not take that first.
         wishes: Vec<Wish>,
     },
@@ -61,6 +65,7 @@ impl Policy {
         &self,
         spec: &RunSpec,
         claimed: &Claims,
+        survey: &Survey,
         machine: &M,
     ) -> Result<Vec<Placement>, Unplaced> {
         let candidates = self.candidates(spec).map_err(Unplaced::Refused)?;
@@ -72,16 +77,21 @@ impl Policy {
         let mut free = Vec::new();
         let mut obstacles = Vec::new();
         for (order, candidate) in possible.iter().enumerate() {
-            match self.obstacle(candidate, spec, claimed, machine) {
+            match Self::obstacle(candidate, spec, claimed, &survey.site(self, candidate.device, machine)) {
                 Some(obstacle) => obstacles.push((candidate, obstacle)),
                 None => free.push((order, candidate)),
             }
         }
         if free.len() < count {
-            return Err(self.no_room(spec, &possible, &obstacles, count, machine));
+            return Err(Self::no_room(spec, &possible, &obstacles, count));
         }
         if is_auto {
-            free.sort_by_key(|(order, candidate)| (self.load(candidate.device, machine), *order));
+            free.sort_by_key(|(order, candidate)| {
+                (
+                    load(candidate.device, &survey.site(self, candidate.device, machine)),
+                    *order,
+                )
+            });
             free.truncate(count);
             free.sort_by_key(|(order, _)| *order);
         }
@@ -238,31 +248,12 @@ impl Policy {
         })
     }
 
-    fn obstacle<M: Machine>(
-        &self,
-        candidate: &Candidate<'_>,
-        spec: &RunSpec,
-        claimed: &Claims,
-        machine: &M,
-    ) -> Option<Obstacle> {
+    fn obstacle(candidate: &Candidate<'_>, spec: &RunSpec, claimed: &Claims, site: &Site) -> Option<Obstacle> {
+        if let Some(text) = &site.bar {
+            return Some(Obstacle::State(text.clone()));
+        }
         let seen = &candidate.device.seen;
-        if candidate.device.state != DeviceState::Ok {
-            return Some(Obstacle::State(format!("GPU {} has not been measured yet", seen.index)));
-        }
-        if candidate.device.is_slow {
-            return Some(Obstacle::State(format!("GPU {} takes long to answer", seen.index)));
-        }
-        if self.is_adopting(seen.uuid) {
-            let text = "is being adopted after the broker's restart: a program on it has not come back yet";
-            return Some(Obstacle::State(format!("GPU {} {text}", seen.index)));
-        }
-        if let Some(text) = self.unmanaged_bar(seen.uuid) {
-            return Some(Obstacle::State(text));
-        }
-        let left = self
-            .picture(seen.uuid, machine)
-            .map_or(0, |picture| picture.promisable(None));
-        let time_left = self.time_left(seen.uuid, None);
+        let (left, time_left) = (site.left, site.time_left);
         // A job that is promised nothing needs no room.
         let bytes = (candidate.request > left).then_some(left);
         let ppm = (u64::from(spec.terms.promise_ppm) > time_left).then_some(time_left);
@@ -282,13 +273,11 @@ impl Policy {
         (bytes.is_some() || ppm.is_some()).then_some(Obstacle::Short { bytes, ppm })
     }
 
-    fn no_room<M: Machine>(
-        &self,
+    fn no_room(
         spec: &RunSpec,
         possible: &[Candidate<'_>],
         obstacles: &[(&Candidate<'_>, Obstacle)],
         count: usize,
-        machine: &M,
     ) -> Unplaced {
         let mut parts: Vec<String> = obstacles
             .iter()
@@ -328,19 +317,12 @@ impl Policy {
             Obstacle::State(_) => (true, false),
             Obstacle::Short { bytes, ppm } => (bytes.is_some(), ppm.is_some()),
         };
-        let blocking: BTreeMap<DeviceUuid, (bool, bool)> = obstacles
+        let shortages = obstacles
             .iter()
-            .map(|(candidate, obstacle)| (candidate.device.seen.uuid, short(obstacle)))
-            .collect();
-        let mut holders: Vec<Holder> = blocking
-            .into_iter()
-            .flat_map(|(device, short)| self.holders(device, short, machine))
-            .collect();
-        sort_holders(&mut holders);
-        holders.truncate(32);
+            .map(|(candidate, obstacle)| (candidate.device.seen.uuid, short(obstacle)));
         Unplaced::NoRoom {
             reason: format!("{need}: {}", parts.join(", ")),
-            holders,
+            shortages: shortages.collect(),
             wishes: possible
                 .iter()
                 .map(|candidate| Wish {
@@ -352,18 +334,36 @@ impl Policy {
         }
     }
 
-    /// How loaded a device is: the greater of the committed part of its memory and the promised part of its time, in
-    /// millionths, then both, then jobs.
-    fn load<M: Machine>(&self, device: &Device, machine: &M) -> (u64, u64, usize) {
-        let Some(picture) = self.picture(device.seen.uuid, machine) else {
-            return (u64::MAX, u64::MAX, usize::MAX);
-        };
-        let taken = u128::from(picture.committed().saturating_add(picture.unmanaged()));
-        let part = taken * 1_000_000 / u128::from(device.usable().max(1));
-        let part = u64::try_from(part).unwrap_or(u64::MAX);
-        let time = self.promised_time(device.seen.uuid, None);
-        (part.max(time), part.saturating_add(time), picture.holds.len())
+    /// Who holds what a request is short of, the greatest first.
+    pub(crate) fn shortage_holders<M: Machine>(
+        &self,
+        shortages: &Shortages,
+        survey: &Survey,
+        machine: &M,
+    ) -> Vec<Holder> {
+        let mut holders = Vec::new();
+        for (device, short) in shortages {
+            let site = self.devices.get(device).map(|known| survey.site(self, known, machine));
+            let picture = site.as_ref().and_then(|site| site.picture.as_ref());
+            holders.extend(self.holders(*device, *short, picture));
+        }
+        sort_holders(&mut holders);
+        holders.truncate(32);
+        holders
     }
+}
+
+/// How loaded a device is: the greater of the committed part of its memory and the promised part of its time, in
+/// millionths, then both, then jobs.
+fn load(device: &Device, site: &Site) -> (u64, u64, usize) {
+    let Some(picture) = &site.picture else {
+        return (u64::MAX, u64::MAX, usize::MAX);
+    };
+    let taken = u128::from(picture.committed().saturating_add(picture.unmanaged()));
+    let part = taken * 1_000_000 / u128::from(device.usable().max(1));
+    let part = u64::try_from(part).unwrap_or(u64::MAX);
+    let time = site.promised_time;
+    (part.max(time), part.saturating_add(time), picture.holds.len())
 }
 
 fn amounts(spec: &RunSpec, device: &Device, slots: std::ops::Range<u32>) -> Result<Amounts, ErrorView> {

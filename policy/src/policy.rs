@@ -158,9 +158,11 @@ impl Policy {
     /// already written through `machine` when it returns.
     #[must_use]
     pub fn step<M: Machine>(&mut self, now_ns: u64, event: Event, machine: &M) -> Vec<Command> {
-        if self.due_ns.is_some_and(|due| now_ns >= due) {
+        let is_due = self.due_ns.is_some_and(|due| now_ns >= due);
+        if is_due {
             self.expire(machine, now_ns);
         }
+        let may_admit = is_due || event.may_admit();
         match event {
             // The frequent ones first; they change nobody's room.
             Event::Ask {
@@ -267,7 +269,9 @@ impl Policy {
             }
             Event::Tick => {}
         }
-        self.serve_queue(machine, now_ns);
+        if may_admit {
+            self.serve_queue(machine, now_ns);
+        }
         self.due_ns = self.next_due();
         std::mem::take(&mut self.out)
     }

@@ -22,8 +22,9 @@ use serde::{Deserialize, Serialize};
 use crate::command::Action;
 use crate::event::Caller;
 use crate::job::Job;
-use crate::policy::{Config, Machine, Policy};
+use crate::policy::{Config, Policy};
 use crate::request::{invalid, unusable_alias};
+use crate::room::Picture;
 
 /// What a job may have of the time of each of its devices; part of its record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -290,19 +291,14 @@ impl Policy {
     }
 
     /// Who holds what of a device, where these are short.
-    pub(crate) fn holders<M: Machine>(
+    pub(crate) fn holders(
         &self,
         device: DeviceUuid,
         (is_memory_short, is_time_short): (bool, bool),
-        machine: &M,
+        picture: Option<&Picture>,
     ) -> Vec<Holder> {
-        let mut holders = Vec::new();
-        if is_memory_short {
-            holders = self
-                .picture(device, machine)
-                .map(|picture| picture.holders())
-                .unwrap_or_default();
-        }
+        let picture = picture.filter(|_| is_memory_short);
+        let mut holders = picture.map(Picture::holders).unwrap_or_default();
         if is_time_short {
             let gpu = self.index_of(device);
             for (job, ppm) in self.time_promises(device) {
@@ -324,13 +320,7 @@ impl Policy {
     }
 
     /// A raised promise must fit on each device, and the caller may have the class. Precondition: the job is live.
-    pub(crate) fn check_terms<M: Machine>(
-        &self,
-        id: JobId,
-        new: &Terms,
-        caller: &Caller,
-        machine: &M,
-    ) -> Result<(), ErrorView> {
+    pub(crate) fn check_terms(&self, id: JobId, new: &Terms, caller: &Caller) -> Result<(), ErrorView> {
         let Some(job) = self.jobs.get(&id) else { return Ok(()) };
         let old = &job.record.terms;
         if new.class != old.class {
@@ -343,7 +333,7 @@ impl Policy {
             let left = self.time_left(place.device, Some(id));
             if u64::from(new.promise_ppm) > left {
                 let gpu = self.gpu(place.device);
-                let mut holders = self.holders(place.device, (false, true), machine);
+                let mut holders = self.holders(place.device, (false, true), None);
                 holders.retain(|holder| holder.who != id.to_string());
                 return Err(ErrorView {
                     code: ErrorCode::NoRoom,

@@ -11,7 +11,7 @@
 //!                                               │ charged for it; after TIME_CONFIRM_NS `[audit] drift` answers
 //! ```
 //! A *look* is the time between two views of what was charged, a second or more; *shown* is the mean of NVML's figures in
-//! it. NVML's figure is a sample of up to a second that may be a second old, so that work which has just ended still
+//! it. NVML's figure is a mean over a second whose samples may be a second old, so that work which has just ended still
 //! shows: a look is compared with what was charged in it or in the one before, whichever is more. What NVML shows too much
 //! for everybody alike (another clock, time between kernels) accuses nobody: that is `r`.
 //!

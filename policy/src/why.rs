@@ -18,6 +18,7 @@ use crate::job::{Job, JobState, Phase, Presence};
 use crate::placement::Unplaced;
 use crate::policy::{Machine, Policy};
 use crate::slow::terms_rule;
+use crate::survey::Survey;
 use crate::target::{Access, may_see};
 
 impl Policy {
@@ -165,9 +166,10 @@ impl Policy {
             return None;
         };
         let position = self.queue.iter().take_while(|id| **id != job.id()).count() + 1;
-        let claimed = self.claims(Some(job.id()), machine);
-        let holders = match self.place(&queued.spec, &claimed, machine) {
-            Err(Unplaced::NoRoom { holders, .. }) => holders,
+        let survey = Survey::default();
+        let claimed = self.claims(Some(job.id()), &survey, machine);
+        let holders = match self.place(&queued.spec, &claimed, &survey, machine) {
+            Err(Unplaced::NoRoom { shortages, .. }) => self.shortage_holders(&shortages, &survey, machine),
             _ => Vec::new(),
         };
         let waited = format_duration(now_ns.saturating_sub(queued.since_ns));

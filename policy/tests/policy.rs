@@ -16,6 +16,7 @@ mod limits;
 mod measured_time;
 mod overhead;
 mod promises_every_state;
+mod queue_cost;
 mod random_hosts;
 mod settings;
 mod targets;

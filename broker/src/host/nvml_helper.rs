@@ -5,6 +5,7 @@
 //! A driver call can hang for ever or take the process down; here it takes down only this one. It asks NVML nothing on
 //! its own and ends when the broker closes the socket or dies.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -20,8 +21,11 @@ use serde::{Deserialize, Serialize};
 
 use super::gpu::{DeviceFacts, Driver, GpuProcess, Sample};
 
-/// The driver samples several times a second and keeps some seconds: the newest sample of the last second counts.
+/// The driver samples several times a second and keeps some seconds: the mean over the last second counts.
 const UTILISATION: Duration = Duration::from_secs(1);
+
+/// Samples that are apart by less than this part of a second are of one sampling.
+const SAME: u64 = 20;
 
 /// What the broker asks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -200,7 +204,12 @@ fn sample(device: &Device<'static>) -> Result<Sample, NvmlError> {
             answer => answer.ok(),
         };
         if let Some(samples) = samples {
-            set_busy(&mut processes, &samples, since);
+            set_busy(
+                &mut processes,
+                &samples,
+                since,
+                u64::try_from(now.as_micros()).unwrap_or(0),
+            );
         }
     }
     Ok(Sample {
@@ -210,15 +219,35 @@ fn sample(device: &Device<'static>) -> Result<Sample, NvmlError> {
     })
 }
 
-/// Each process's newest sample; one without has done nothing. Buffers of the driver also hold what is older than asked
-/// for, rows of nobody, and figures beyond the whole, which mean nothing.
-fn set_busy(processes: &mut [GpuProcess], samples: &[ProcessUtilizationSample], since: u64) {
+/// Each process's mean from `since` to now; one without a sample has done nothing. A sample is of the time since the one
+/// before it, whosever that is, and the newest holds until now: so the parts of processes that take turns add up to no
+/// more than the whole, where their newest samples would. Buffers of the driver also hold what is older than asked for,
+/// rows of nobody, and figures beyond the whole, which mean nothing.
+fn set_busy(processes: &mut [GpuProcess], samples: &[ProcessUtilizationSample], since: u64, now: u64) {
+    let counts = |sample: &&ProcessUtilizationSample| {
+        sample.timestamp > since && sample.sm_util <= 100 && processes.iter().any(|process| process.pid == sample.pid)
+    };
+    let counted: Vec<&ProcessUtilizationSample> = samples.iter().filter(counts).collect();
+    let window = now.saturating_sub(since);
+    let mut times: Vec<u64> = counted.iter().map(|sample| sample.timestamp).collect();
+    times.sort_unstable();
+    times.dedup_by(|later, earlier| *later - *earlier <= window / SAME);
+    let place = |at: u64| times.partition_point(|time| *time <= at).saturating_sub(1);
+    let length = |place: usize| {
+        let from = place.checked_sub(1).map_or(since, |before| times[before]);
+        let to = if place + 1 == times.len() { now } else { times[place] };
+        u128::from(to.saturating_sub(from))
+    };
     for process in processes {
-        let own = samples
-            .iter()
-            .filter(|sample| sample.pid == process.pid && sample.timestamp > since && sample.sm_util <= 100);
-        let newest = own.max_by_key(|sample| (sample.timestamp, sample.sm_util));
-        process.busy_percent = Some(newest.map_or(0, |sample| sample.sm_util));
+        let mut own: BTreeMap<usize, u32> = BTreeMap::new();
+        for sample in counted.iter().filter(|sample| sample.pid == process.pid) {
+            let most = own.entry(place(sample.timestamp)).or_default();
+            *most = sample.sm_util.max(*most);
+        }
+        let whole = u128::from(window.max(1));
+        let worked = own.iter().map(|(place, part)| length(*place) * u128::from(*part));
+        let percent = (worked.sum::<u128>() + whole / 2) / whole;
+        process.busy_percent = Some(u32::try_from(percent).map_or(100, |percent| percent.min(100)));
     }
 }
 
@@ -226,23 +255,31 @@ fn set_busy(processes: &mut [GpuProcess], samples: &[ProcessUtilizationSample], 
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_newest_sample_of_a_process_is_its_part() {
-        let sample = |pid, timestamp, sm_util| ProcessUtilizationSample {
+    fn sample(pid: u32, timestamp: u64, sm_util: u32) -> ProcessUtilizationSample {
+        ProcessUtilizationSample {
             pid,
             timestamp,
             sm_util,
             mem_util: 0,
             enc_util: 0,
             dec_util: 0,
-        };
-        let process = |pid| GpuProcess {
-            pid,
+        }
+    }
+
+    /// What is said of processes 1, 2, … from 100 to 200.
+    fn parts<const COUNT: usize>(samples: &[ProcessUtilizationSample]) -> [Option<u32>; COUNT] {
+        let mut processes = std::array::from_fn(|at| GpuProcess {
+            pid: at as u32 + 1,
             used: None,
             is_graphics_only: false,
             busy_percent: None,
-        };
-        let mut processes = [process(1), process(2), process(3), process(4)];
+        });
+        set_busy(&mut processes, samples, 100, 200);
+        processes.map(|process: GpuProcess| process.busy_percent)
+    }
+
+    #[test]
+    fn the_mean_of_a_process_over_the_window_is_its_part() {
         let samples = [
             sample(1, 150, 90),
             sample(1, 200, 40),
@@ -250,8 +287,23 @@ mod tests {
             sample(3, 200, 101),
             sample(0, 0, 7),
         ];
-        set_busy(&mut processes, &samples, 100);
-        let parts = processes.map(|process| process.busy_percent);
-        assert_eq!(parts, [Some(40), Some(0), Some(0), Some(0)]);
+        assert_eq!(parts(&samples), [Some(65), Some(0), Some(0), Some(0)]);
+        assert_eq!(parts(&[sample(1, 190, 40)]), [Some(40)], "the newest holds until now");
+    }
+
+    /// Their newest samples say 100 % each.
+    #[test]
+    fn processes_that_take_turns_add_up_to_the_device() {
+        let samples = [sample(1, 150, 100), sample(2, 200, 100)];
+        assert_eq!(parts(&samples), [Some(50), Some(50)]);
+        let zeros = [
+            sample(1, 150, 100),
+            sample(2, 150, 0),
+            sample(1, 200, 0),
+            sample(2, 200, 100),
+        ];
+        assert_eq!(parts(&zeros), [Some(50), Some(50)]);
+        // One sampling, whose rows are some milliseconds apart.
+        assert_eq!(parts(&[sample(1, 150, 60), sample(2, 152, 40)]), [Some(60), Some(40)]);
     }
 }
