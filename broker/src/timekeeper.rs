@@ -15,7 +15,6 @@
 
 mod keeper;
 mod kernel;
-mod spent;
 
 use std::os::fd::AsFd;
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};

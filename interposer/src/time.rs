@@ -23,7 +23,6 @@ mod depth;
 mod lane;
 mod marks;
 mod pass;
-mod spans;
 mod stand;
 mod timers;
 mod word;
@@ -32,8 +31,8 @@ mod work;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use partage_abi::types::{CuGraphExec, CuStream};
+use partage_gpu_time::length::Lengths;
 use partage_protocol::message::MAX_DEVICES;
-use partage_records::length::Lengths;
 
 use crate::errno;
 use crate::guard;

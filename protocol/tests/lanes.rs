@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use partage_protocol::gate::{Lane, TimePage};
+use partage_protocol::gate::Lane;
 
 /// All-zero memory is a free lane.
 fn lane() -> Box<Lane> {
@@ -60,43 +60,5 @@ fn launches_without_any_mark_are_busy_as_long_as_they_are_expected_to_run() {
         let lane = at(batches, 2 * batches, 1);
         assert!(lane.is_in_flight());
         assert!(lane.is_busy(1000) && !lane.is_busy(1001));
-    }
-}
-
-#[test]
-fn a_client_has_work_since_the_first_of_its_lanes_has_if_all_say_so() {
-    // Since when lanes have work, `None` for one that has none, and since when the client has, if not before 100.
-    let cases: [(&[Option<u64>], Option<u64>); 8] = [
-        (&[], None),
-        (&[None], None),
-        (&[Some(100)], Some(100)),
-        (&[Some(200), None, Some(150)], Some(150)),
-        (&[Some(200), Some(99)], None),
-        (&[Some(0), Some(150)], None),
-        (&[Some(300)], Some(300)),
-        (&[Some(301)], None),
-    ];
-    for (lanes, since) in cases {
-        // SAFETY: a page is atomics and numbers; all zero is a value of each.
-        let page: Box<TimePage> = unsafe { Box::new(std::mem::zeroed()) };
-        for (lane, since) in page.lanes.iter().zip(lanes) {
-            lane.stream.store(1, Ordering::Relaxed);
-            lane.submitted.store(5, Ordering::Relaxed);
-            lane.begun.store(5, Ordering::Relaxed);
-            lane.ended.store(5 - u64::from(since.is_some()), Ordering::Relaxed);
-            lane.since_ns.store(since.unwrap_or(120), Ordering::Relaxed);
-        }
-        assert_eq!(page.since(100, 300), since, "{lanes:?}");
-        // Nor does anybody know of work without a lane, or of a lane whose last work has no marks.
-        page.unlaned.store(1, Ordering::Relaxed);
-        assert_eq!(page.since(100, 300), None, "{lanes:?}");
-        page.unlaned_ended.store(1, Ordering::Relaxed);
-        let unmarked = &page.lanes[3];
-        unmarked.stream.store(1, Ordering::Relaxed);
-        unmarked.unmarked.store(1, Ordering::Relaxed);
-        unmarked.unmarked_until_ns.store(300, Ordering::Relaxed);
-        unmarked.since_ns.store(200, Ordering::Relaxed);
-        let has_all = lanes.len() == 3;
-        assert_eq!(page.since(100, 300), since.filter(|_| !has_all), "{lanes:?}");
     }
 }

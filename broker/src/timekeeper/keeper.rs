@@ -5,8 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
+use partage_gpu_time::GpuTimeEstimator;
 use partage_policy::{Cause, JobTime, Strangers, TimeState};
-use partage_protocol::gate::{self, GATES_COPIES, HEARTBEAT_NS, MEASURED, NEEDS_FENCE, OPEN, UNBOUNDED, UNSHARED};
+use partage_protocol::gate::{
+    self, GATES_COPIES, HEARTBEAT_NS, MEASURED, NEEDS_FENCE, OPEN, TimePage, UNBOUNDED, UNSHARED,
+};
 use partage_protocol::page::GrantLine;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 use partage_scheduling::{
@@ -14,7 +17,6 @@ use partage_scheduling::{
     Scheduler,
 };
 
-use super::spent::Spent;
 use super::{Joined, Kernel, Message};
 use crate::pages::PagePair;
 
@@ -54,12 +56,16 @@ struct Slot {
     is_stopped: bool,
     /// It had work on the device at the last look.
     was_busy: bool,
-    spent: Spent,
+    time: GpuTimeEstimator,
 }
 
 impl Client {
     fn line(&self, device: DeviceKey) -> Option<&GrantLine> {
         self.pages.broker().devices.get(self.slots.get(&device)?.index)
+    }
+
+    fn page(&self, device: DeviceKey) -> Option<&TimePage> {
+        self.pages.time().devices.get(self.slots.get(&device)?.index)
     }
 }
 
@@ -199,7 +205,7 @@ impl<K: Kernel> Keeper<K> {
                 moved_ns: now,
                 is_stopped: false,
                 was_busy: false,
-                spent: Spent::default(),
+                time: GpuTimeEstimator::default(),
             };
             slots.insert(self.key(*device), slot);
         }
@@ -484,10 +490,12 @@ impl<K: Kernel> Keeper<K> {
     fn observe(&mut self, now: u64, device: DeviceKey) {
         let begun = self.kernel.spent_ns();
         let look = self.look(device);
-        let last_ns = std::mem::replace(&mut look.last_ns, now);
+        look.last_ns = now;
         let (has_strangers, busy) = (look.has_strangers, look.busy);
         let Self { clients, kernel, .. } = self;
         let mut seen = Vec::new();
+        let is_busy = |client: &&Client| client.page(device).is_some_and(|page| page.is_busy(now));
+        let busy_now = clients.values().filter(is_busy).count();
         for (id, client) in clients.iter_mut() {
             let Some(slot) = client.slots.get_mut(&device) else {
                 continue;
@@ -515,16 +523,15 @@ impl<K: Kernel> Keeper<K> {
                 slot.is_stopped = kernel.is_stopped(client.pid);
             }
             let was_busy = std::mem::replace(&mut slot.was_busy, is_busy);
-            let is_alone = !has_strangers && busy == usize::from(was_busy);
+            // No other client at either end; work may have come since they were counted.
+            let is_exclusive = !has_strangers && busy == usize::from(was_busy) && busy_now <= usize::from(is_busy);
             let is_still = !is_busy && now >= slot.moved_ns.saturating_add(STILL_NS);
             seen.push(Observation {
                 client: ClientKey(id.0),
                 is_waiting,
                 is_entering,
                 is_busy,
-                since_ns: page.since(last_ns, now).filter(|_| is_busy && !was_busy),
-                busy_ns: slot.spent.look(page, is_alone, now),
-                is_rough: slot.spent.is_rough(),
+                device_time: slot.time.update(page, is_exclusive, now),
                 retired,
                 unit_ns: page.unit_ns.load(Ordering::Relaxed),
                 is_stopped: slot.is_stopped || is_still,

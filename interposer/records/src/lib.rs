@@ -8,12 +8,9 @@
 #![no_std]
 
 pub mod array;
-pub mod depth;
 pub mod graph;
-pub mod length;
 pub mod physical;
 pub mod raise;
-pub mod stream_union;
 mod table;
 
 pub use table::{Entry, Pages, Table};

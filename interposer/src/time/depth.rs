@@ -2,7 +2,7 @@
 //! The bound on work in flight, in the time that it is expected to take: while the broker sets one, a launch waits until
 //! enough of what is ahead of it has retired.
 //!
-//! What may be in flight, of known and of unknown length, see [`depth`](partage_records::depth). A launch that no lane is
+//! What may be in flight, of known and of unknown length, see [`depth`](partage_gpu_time::depth). A launch that no lane is
 //! free for waits, too: nobody would see it retire. Kernels that overlap the one before have no events between them; how
 //! long the launch waited here for so many of them says what they take at most.
 //!
@@ -11,10 +11,10 @@
 
 use core::sync::atomic::Ordering;
 
+use partage_gpu_time::depth::is_beyond;
+use partage_gpu_time::length::Sample;
 use partage_protocol::gate::{MEASURED, UNBOUNDED};
 use partage_protocol::page::{ClientFile, GrantLine};
-use partage_records::depth::is_beyond;
-use partage_records::length::Sample;
 
 use super::marks::{self, Name, Outstanding};
 use super::stand::Standing;
@@ -67,7 +67,6 @@ pub fn wait(
         sys::sleep_ns(NAP_NS);
         let now = standing.count();
         let now_retired = page.retired();
-        marks::read_spans(state, (line, page), device, real);
         marks::read_lengths(state, line, page, device, real);
         let patience = STALL_NS.max(page.unit_ns.load(Ordering::Relaxed).saturating_mul(2));
         if now_retired != retired {
@@ -83,7 +82,7 @@ pub fn wait(
             .units
             .saturating_sub(marks::outstanding(state, page, device, key).own.units);
         if let Some(ns) = waited_ns.checked_div(gone) {
-            state.time.lengths.learn(unit, ns, Sample::Late);
+            state.time.lengths.learn(unit, ns, Sample::Bound);
         }
     }
 }

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One lane of marks, the client's side and the shared one: batches begin and end here (see [`marks`](super::marks)).
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use partage_abi::types::CuStream;
-use partage_protocol::gate::{self, Ends, Lane, WorkCell};
-use partage_records::depth::MOST;
+use partage_gpu_time::depth::MOST;
+use partage_protocol::gate::{Ends, Lane, WorkCell};
 
 use super::marks::Name;
-use super::spans::Spans;
 use crate::entry::call;
 use crate::guard;
 use crate::pools::StreamName;
@@ -53,10 +52,6 @@ pub struct LaneBook {
     pub opened_ns: AtomicU64,
     /// Everything that was given to the lane, by whatever stream.
     pub total: WorkCell,
-    /// The part of it that is timed beside other lanes, in nanoseconds.
-    pub timed_ns: AtomicU64,
-    /// What times the batch that is open; 0: nothing.
-    pub span: AtomicU32,
     /// The batches of the last launches of unknown length, and how many such launches there were.
     unknown_in: [AtomicU64; MOST as usize],
     unknown: AtomicU64,
@@ -91,7 +86,6 @@ impl LaneBook {
         self.is_per_thread.store(name.stream.is_per_thread, Ordering::Relaxed);
         self.is_open.store(false, Ordering::Relaxed);
         self.overlaps.store(false, Ordering::Relaxed);
-        self.span.store(0, Ordering::Relaxed);
         self.forget_unknown();
         for count in [&self.entered, &self.launched, &self.covered] {
             count.store(0, Ordering::Relaxed);
@@ -102,14 +96,10 @@ impl LaneBook {
 
 /// A lane, both sides of it.
 pub struct Side<'a> {
-    /// Its number.
-    pub index: usize,
     pub own: &'a LaneBook,
     pub lane: &'a Lane,
     /// What the batches of the lane were.
     pub ends: &'a Ends,
-    /// What times batches of all lanes.
-    pub spans: &'a Spans,
     /// Where the device sees the lane.
     pub address: u64,
 }
@@ -136,22 +126,17 @@ impl Side<'_> {
         handle == LEGACY || handle == 0 && !self.is_per_thread_entry()
     }
 
-    /// Marks the beginning of a batch, unless one is under way. `time`, told its number, says what times it.
-    pub fn begin(&self, real: &Library, time: impl FnOnce(u64) -> Option<u32>) {
+    /// Marks the beginning of a batch, unless one is under way.
+    pub fn begin(&self, real: &Library) {
         if self.own.is_open.load(Ordering::Acquire) {
             return;
         }
         let Some(_marking) = self.mark() else { return };
         if !self.own.is_open.load(Ordering::Acquire) {
-            let before = self.lane.submitted.load(Ordering::Relaxed);
-            let (number, now) = (before.wrapping_add(1), sys::now_ns());
-            if self.lane.ended.load(Ordering::Relaxed) == before {
-                self.lane.since_ns.store(machine_time(now), Ordering::Relaxed);
-            }
+            let number = self.lane.submitted.load(Ordering::Relaxed).wrapping_add(1);
             self.lane.submitted.store(number, Ordering::Release);
             self.put(real, &self.lane.begun, number);
-            self.own.opened_ns.store(now, Ordering::Relaxed);
-            self.own.span.store(time(number).unwrap_or(0), Ordering::Relaxed);
+            self.own.opened_ns.store(sys::now_ns(), Ordering::Relaxed);
             self.own.is_open.store(true, Ordering::Release);
         }
     }
@@ -203,12 +188,10 @@ impl Side<'_> {
         let mut number = self.lane.submitted.load(Ordering::Relaxed);
         if !own.is_open.load(Ordering::Acquire) {
             number = number.wrapping_add(1);
-            // What has no begin mark of its own may have begun at any time.
-            self.lane.since_ns.store(0, Ordering::Relaxed);
             self.lane.submitted.store(number, Ordering::Release);
             self.put(real, &self.lane.begun, number);
         }
-        self.ends.write(number, self.told(real, number));
+        self.ends.write(number, own.total.read());
         own.is_open.store(false, Ordering::Release);
         self.put(real, &self.lane.ended, number);
         own.covered.store(launched, Ordering::Release);
@@ -219,27 +202,7 @@ impl Side<'_> {
 
     /// A launch has come back.
     pub fn launched(&self) {
-        let before = self.own.launched.fetch_add(1, Ordering::AcqRel);
-        let span = self.own.span.load(Ordering::Relaxed);
-        if span != 0 && before == self.own.covered.load(Ordering::Relaxed) {
-            let number = self.lane.submitted.load(Ordering::Relaxed);
-            let is_behind = self.lane.ended.load(Ordering::Acquire).wrapping_add(1) < number;
-            self.spans.launched(span, (self.index, number), is_behind);
-        }
-    }
-
-    /// What was given to the lane by the end of a batch that ends now.
-    fn told(&self, real: &Library, number: u64) -> gate::Work {
-        let (own, mut work) = (self.own, self.own.total.read());
-        let mut timed_ns = own.timed_ns.load(Ordering::Relaxed);
-        let span = own.span.swap(0, Ordering::Relaxed);
-        let ns = work.since(self.ends.of(number.wrapping_sub(1))).ns;
-        if span != 0 && self.spans.end(real, self, span, ns) {
-            timed_ns = timed_ns.saturating_add(ns);
-            own.timed_ns.store(timed_ns, Ordering::Relaxed);
-        }
-        work.timed_ns = timed_ns;
-        work
+        self.own.launched.fetch_add(1, Ordering::AcqRel);
     }
 
     /// What is launched now may be the last for long, and has no mark: says until when it is expected to run.
@@ -256,13 +219,7 @@ impl Side<'_> {
     #[inline(never)]
     pub fn write_off(&self) {
         let submitted = self.lane.submitted.load(Ordering::Acquire);
-        let timed_ns = self.own.timed_ns.load(Ordering::Relaxed);
-        let work = gate::Work {
-            timed_ns,
-            ..self.own.total.read()
-        };
-        self.ends.write(submitted, work);
-        self.own.span.store(0, Ordering::Relaxed);
+        self.ends.write(submitted, self.own.total.read());
         self.lane.begun.store(submitted, Ordering::Release);
         self.lane.ended.store(submitted, Ordering::Release);
         let own = self.own;

@@ -26,12 +26,11 @@ use partage_abi::types::{CuContext, CuDevicePtr, CuResult, CuStream};
 use partage_abi::values::{CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE, CU_STREAM_CAPTURE_MODE_RELAXED};
 use partage_protocol::gate::{self, HEARTBEAT_NS, KEPT, LANES, MARKS_BYTES, TimePage, UNKNOWN_NS, UNSHARED};
 
+use partage_gpu_time::depth::{InFlight, Knowledge};
+use partage_gpu_time::length::Length;
 use partage_protocol::page::{BrokerPage, GrantLine};
-use partage_records::depth::{InFlight, Knowledge};
-use partage_records::length::Length;
 
 use super::lane::{LEGACY, LaneBook, PER_THREAD, Side};
-use super::spans::Spans;
 use super::timers::{self, Around, TIMERS, Timer};
 use super::work::{Kind, Work};
 use crate::devices;
@@ -68,7 +67,6 @@ pub struct Book {
     entered: AtomicU64,
     lanes: [LaneBook; LANES],
     timers: [Timer; TIMERS],
-    spans: Spans,
 }
 
 /// In [`Book::address`]: not registered yet; somebody is at it; the driver will not.
@@ -142,19 +140,17 @@ pub fn before(
     let (unit, overlaps) = kind.unit();
     let expected = unit.and_then(|unit| lengths.expected(unit));
     let ns = expected.map_or_else(|| lengths.mean(), |length| length.ns);
-    let vague_ns = match expected {
-        Some(length) if length.is_sure && !overlaps => 0,
+    let unknown_ns = match expected {
+        Some(length) if length.is_known && !overlaps => 0,
         Some(_) => ns,
         None => ns.max(UNKNOWN_NS),
     };
     let work = gate::Work {
         ns,
-        vague_ns,
+        unknown_ns,
         units: 1,
-        timed_ns: 0,
     };
     let before = book.count(&side, work);
-    read_spans(state, (line, page), device, real);
     let mut marked = Marked {
         device,
         lane,
@@ -177,13 +173,7 @@ pub fn before(
     let spoiled = line.spoiled.load(Ordering::Acquire);
     // Asked for only where something is timed: it reads the clock.
     let is_unshared = || line.gate_flags.load(Ordering::Relaxed) & UNSHARED != 0 && is_broker_there(state, broker);
-    side.begin(real, |number| {
-        let others = (0..LANES).map_while(|lane| book.side(page, lane, address));
-        let others = others.take_while(|side| side.own.owner.load(Ordering::Relaxed) != 0);
-        let is_timed = side.own.context.load(Ordering::Relaxed) == name.context && book.spans.wants(&side, others);
-        let begin = || book.spans.begin(real, &side, number, (is_unshared(), spoiled));
-        is_timed.then(|| relaxed(state, real, begin)).flatten()
-    });
+    side.begin(real);
     let ahead = side.lane.submitted.load(Ordering::Relaxed).wrapping_sub(1);
     let batch_ns = before.plus(work).since(side.ends.of(ahead)).ns;
     marked.is_long = expected.is_none() || batch_ns >= LONG_NS;
@@ -235,7 +225,7 @@ fn is_broker_there(state: &State, broker: &BrokerPage) -> bool {
 
 /// Is the next launch of a lane timed, after so many?
 fn is_timed(expected: Option<Length>, units: u64) -> bool {
-    expected.is_none_or(|length| units.is_multiple_of(if length.is_sure { TIMED } else { TIMED_UNSURE }))
+    expected.is_none_or(|length| units.is_multiple_of(if length.is_known { TIMED } else { TIMED_UNSURE }))
 }
 
 /// A launch that leaves no marks.
@@ -339,19 +329,6 @@ pub fn read_lengths(state: &State, line: &GrantLine, page: &TimePage, device: us
     if let Some(book) = state.time.marks.get(device) {
         let spoiled = line.spoiled.load(Ordering::Acquire);
         timers::read(&book.timers, page, spoiled, &state.time.lengths, real);
-    }
-}
-
-/// Says what those batches took together that have ended and were timed.
-#[inline(never)]
-pub fn read_spans(state: &State, (line, page): (&GrantLine, &TimePage), device: usize, real: &Library) {
-    let Some(book) = state.time.marks.get(device) else {
-        return;
-    };
-    if book.spans.is_due(page) {
-        let spoiled = line.spoiled.load(Ordering::Acquire);
-        let overhead_ns = state.time.lengths.overhead();
-        relaxed(state, real, || book.spans.read(page, spoiled, overhead_ns, real));
     }
 }
 
@@ -473,8 +450,6 @@ pub fn context_ended(state: &State, context: u64) {
             book.address.store(UNKNOWN, Ordering::Release);
         }
         timers::forget(&book.timers, context);
-        // Before the marks say that everything has ended: nobody is to ask for what is gone.
-        book.spans.forget(page, context);
         for side in (0..LANES).filter_map(|lane| book.side(page, lane, 0)) {
             let own = side.own;
             if own.owner.load(Ordering::Relaxed) != 0 && own.context.load(Ordering::Relaxed) == context {
@@ -588,11 +563,9 @@ impl Book {
         let (own, lane, ends) = (self.lanes.get(index)?, page.lanes.get(index)?, page.ends.get(index)?);
         let offset = (core::ptr::from_ref(lane) as u64).wrapping_sub(core::ptr::from_ref(page) as u64);
         Some(Side {
-            index,
             own,
             lane,
             ends,
-            spans: &self.spans,
             address: address.wrapping_add(offset),
         })
     }

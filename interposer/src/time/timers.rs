@@ -9,8 +9,8 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use partage_abi::types::{CuEvent, CuResult};
+use partage_gpu_time::length::{Lengths, Sample};
 use partage_protocol::gate::TimePage;
-use partage_records::length::{Lengths, Sample};
 
 use crate::entry::call;
 use crate::pools::StreamName;
@@ -157,13 +157,11 @@ impl Timer {
     /// What kind of sample it has become.
     fn sample(&self, ns: u64, spoiled: u32) -> Sample {
         let late_ns = self.late_ns.load(Ordering::Relaxed);
-        let is_unshared = late_ns & SHARED == 0 && self.spoiled.load(Ordering::Relaxed) == spoiled;
-        if (late_ns & !SHARED).saturating_mul(PUNCTUAL) > ns {
-            Sample::Late
-        } else if is_unshared {
-            Sample::Alone
+        let is_exclusive = late_ns & SHARED == 0 && self.spoiled.load(Ordering::Relaxed) == spoiled;
+        if is_exclusive && late_ns.saturating_mul(PUNCTUAL) <= ns {
+            Sample::Exclusive
         } else {
-            Sample::Shared
+            Sample::Bound
         }
     }
 }

@@ -9,7 +9,7 @@ use core::ffi::{c_int, c_uint};
 use partage_abi::types::*;
 use partage_abi::values::*;
 
-use partage_records::length;
+use partage_gpu_time::length;
 
 use super::pass::Look;
 use crate::entry::call;

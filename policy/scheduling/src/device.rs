@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use partage_gpu_time::split::Crowd;
+
 use crate::cap::Server;
-use crate::charge::{Crowd, SHORT_NS};
 use crate::class::weights;
 use crate::command::{HeldBy, Regime};
 use crate::config::Config;
 use crate::correction::{MOST_CAP_DEBT_NS, MOST_LAG_NS};
-use crate::efficiency::Efficiency;
 use crate::event::{Class, ClientKey, DeviceKey, JobKey, Observation, Terms};
 use crate::member::{Gate, Member, Seat};
 use crate::regime::{Evidence, Rule};
@@ -18,9 +18,6 @@ use crate::share::Contest;
 /// A client says itself how long its units are; beyond this they do not make anybody else wait longer.
 const LONGEST_SLACK_NS: u64 = 25_000_000;
 const LONGEST_UNIT_NS: u64 = 200_000_000;
-
-/// Whose short units are not known and pauses is soon back.
-const GUESSED_NS: u64 = 50_000_000;
 
 /// Who has the turn, in Turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,10 +41,6 @@ pub(crate) struct Device {
     /// Who had the turn last, for the hand-over's length and for who is shown as the cause of waiting.
     pub last_holder: Option<JobKey>,
     pub observed_ns: Option<u64>,
-    /// What of the time in which clients are seen to have work is work of theirs.
-    efficiency: Efficiency,
-    /// When somebody was last busy whose time is only sampled although its units are short.
-    guessed_ns: Option<u64>,
     pub is_unmanaged: bool,
     /// What is left of the time may be that of processes outside.
     pub is_felt: bool,
@@ -70,8 +63,6 @@ impl Device {
             claim: None,
             last_holder: None,
             observed_ns: None,
-            efficiency: Efficiency::default(),
-            guessed_ns: None,
             is_unmanaged: false,
             is_felt: false,
             quantum_ns: config.quantum_max_ns,
@@ -179,10 +170,10 @@ impl Device {
         let dt = self.observed_ns.map_or(0, |at| now.saturating_sub(at));
         self.observed_ns = Some(now);
         let wanted_before: Vec<bool> = self.members.values().map(Member::wants).collect();
-        let (crowd, is_busy) = self.take(seen, config.slice_ns, now);
+        let (crowd, is_busy) = self.take(seen, now);
         self.advance_caps(now);
         let is_still = self.stands_still(config, now);
-        self.charge(dt, &crowd, now);
+        self.charge(dt, crowd, now);
         // Who wants is in before the charges are shared, who does not leaves after.
         let mut charges = Vec::new();
         let mut corrections = Vec::new();
@@ -243,59 +234,44 @@ impl Device {
     }
 
     /// Finds out what each client is charged for the last `dt` nanoseconds.
-    fn charge(&mut self, dt: u64, crowd: &Crowd, now: u64) {
-        let (mut left, mut ends) = (0, 0);
+    fn charge(&mut self, dt: u64, crowd: Crowd, now: u64) {
+        let mut left = Vec::new();
         for seat in self.members.values_mut().flat_map(|member| &mut member.seats) {
-            let charge = seat.meter.charge(&seat.seen, dt, crowd);
-            if let Some(compared) = charge.compared {
-                self.efficiency.learn(compared, now);
-            }
-            left += charge.left_ns;
-            if seat.seen.busy_ns.is_none() {
-                ends += seat.meter.ends();
-            }
+            let charge = seat.meter.charge(seat.seen.device_time, dt, crowd);
             seat.charge_ns = charge.ns;
+            if charge.left_ns != 0 {
+                left.push((charge.left_ns, now.saturating_sub(charge.passed_ns)));
+            }
+            if seat.seen.device_time.is_estimate && seat.meter.counts() {
+                seat.guessed_ns = Some(now);
+            }
         }
         // What is left may be that of processes outside.
-        if ends > 0 && !self.is_felt {
+        if self.is_felt {
+            return;
+        }
+        for (left_ns, since_ns) in left {
+            let is_beside = |seat: &&mut Seat| seat.guessed_ns.is_some_and(|at| at >= since_ns);
             let seats = self.members.values_mut().flat_map(|member| &mut member.seats);
-            for seat in seats.filter(|seat| seat.seen.busy_ns.is_none()) {
-                seat.charge_ns += left * seat.meter.ends() / ends;
-            }
+            let mut beside: Vec<&mut Seat> = seats.filter(is_beside).collect();
+            let part = left_ns / (beside.len().max(1) as i64);
+            beside.iter_mut().for_each(|seat| seat.charge_ns += part);
         }
     }
 
-    /// Takes over what was seen; returns among how many the interval is shared, and whether anybody has work now.
-    fn take(&mut self, seen: &[Observation], slice_ns: u64, now: u64) -> (Crowd, bool) {
+    /// Takes over a sample; returns among how many the interval is shared, and whether any client has work now.
+    fn take(&mut self, seen: &[Observation], now: u64) -> (Crowd, bool) {
         let seen: BTreeMap<ClientKey, &Observation> = seen.iter().map(|seen| (seen.client, seen)).collect();
-        self.efficiency.expire(now);
-        // Known beside sampled would not be compared with its like where samples of short gaps take switching for work. The
-        // lengths of most short units are soon known.
-        let is_short = |seen: &&Observation| seen.busy_ns.is_none() && seen.unit_ns <= SHORT_NS;
-        if seen.values().any(|seen| seen.is_busy && is_short(seen)) {
-            self.guessed_ns = Some(now);
-        }
-        let is_guessed = self.guessed_ns.is_some_and(|at| now.saturating_sub(at) < GUESSED_NS);
         let unmanaged = u32::from(self.is_unmanaged);
-        let is_busy = |seat: &Seat| seen.get(&seat.client).map_or(seat.seen.is_busy, |seen| seen.is_busy);
-        let busy = seats(&self.members).filter(|seat| is_busy(seat)).count() + unmanaged as usize;
         let mut crowd = Crowd {
             before: unmanaged,
             after: unmanaged,
-            since_ns: None,
-            first_ns: 0,
-            is_known: !is_guessed || self.efficiency.is_known(),
-            efficiency: self.efficiency,
-            has_sampled: false,
-            slice_ns,
         };
-        let is_sampled = |seat: &Seat| seat.seen.is_busy && seat.seen.busy_ns.is_none();
         for seat in self.members.values_mut().flat_map(|member| &mut member.seats) {
             crowd.before += u32::from(seat.meter.counts());
-            crowd.has_sampled |= is_sampled(seat);
             seat.retires = false;
             if let Some(seen) = seen.get(&seat.client) {
-                seat.retires = seat.meter.has_progressed(seen);
+                seat.retires = seat.seen_ns.is_some() && seat.seen.retired != seen.retired;
                 if !seen.is_busy || seat.retires || seat.seen_ns.is_none() {
                     seat.progressed_ns = now;
                 }
@@ -303,32 +279,10 @@ impl Device {
                 seat.seen_ns = Some(now);
                 seat.is_shallow |= !seen.is_busy && seat.gate != Gate::Open { depth_ns: None };
             }
-            let others = busy - usize::from(seat.seen.is_busy);
-            seat.meter.look(&seat.seen, now, others > 0, slice_ns);
-            crowd.first_ns += seat.meter.first_ns();
+            seat.meter.sample(seat.seen.is_busy);
+            crowd.after += u32::from(seat.meter.counts());
         }
-        self.lead();
-        crowd.after += seats(&self.members).filter(|seat| seat.meter.counts()).count() as u32;
-        crowd.has_sampled |= seats(&self.members).any(is_sampled);
-        crowd.since_ns = self.since(&crowd).map(|since| now.saturating_sub(since));
-        (crowd, busy > 0)
-    }
-
-    /// Since when there is work on a device that was idle at the last observation. `None` if nobody can say, or where half of
-    /// the interval is the better guess: something came and went within it, which is charged a unit at most, or two came of
-    /// whom nothing is known.
-    fn since(&self, crowd: &Crowd) -> Option<u64> {
-        if crowd.before > 0 || crowd.first_ns > 0 {
-            return None;
-        }
-        let there = || seats(&self.members).filter(|seat| seat.meter.counts());
-        let mut unknown = there().filter(|seat| seat.seen.busy_ns.is_none());
-        let is_sure = unknown.next().is_none_or(|seat| !seat.retires) && unknown.next().is_none();
-        there()
-            .map(|seat| seat.seen.since_ns)
-            .min()
-            .flatten()
-            .filter(|_| is_sure)
+        (crowd, crowd.after > 0)
     }
 
     /// Whether nothing on the device has retired for as long as a drain may take, and as all that is there could take with
@@ -342,26 +296,6 @@ impl Device {
         let units: u64 = busy().map(|seat| seat.seen.unit_ns.min(LONGEST_UNIT_NS)).sum();
         let since = *self.still_since_ns.get_or_insert(now);
         now.saturating_sub(since) >= config.drain_timeout_ns.max(2 * units)
-    }
-
-    /// While a client that came is in its first slice, the others do not run.
-    fn lead(&mut self) {
-        let seats = || self.members.values().flat_map(|member| &member.seats);
-        if !seats().any(|seat| seat.meter.leads()) {
-            return;
-        }
-        let has_just_begun = seats().any(|seat| seat.meter.has_just_begun());
-        let mut is_over = false;
-        let mut seats: Vec<&mut Seat> = self.members.values_mut().flat_map(|member| &mut member.seats).collect();
-        for seat in seats
-            .iter_mut()
-            .filter(|seat| seat.meter.counts() && !seat.meter.leads())
-        {
-            is_over |= !seat.meter.yields(has_just_begun);
-        }
-        if is_over {
-            seats.iter_mut().for_each(|seat| seat.meter.follow());
-        }
     }
 
     /// Weights depend on who wants the device.

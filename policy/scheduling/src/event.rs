@@ -3,6 +3,8 @@
 //!
 //! Times are nanoseconds of one monotonic clock, parts of device time are parts per million.
 
+use partage_gpu_time::DeviceTime;
+
 /// A job; the caller's numbering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobKey(pub u64);
@@ -67,14 +69,8 @@ pub struct Observation {
     pub is_entering: bool,
     /// Submitted compute work has not retired.
     pub is_busy: bool,
-    /// Since when it is busy, if it was not at the last observation and somebody knows.
-    pub since_ns: Option<u64>,
-    /// Cumulative device time of what has retired, where it is known for all of that. Not the time between two events while
-    /// others ran in between. Replaces what was charged from samples; not used beside short units of others that are not
-    /// known, unless it is known what samples are worth.
-    pub busy_ns: Option<u64>,
-    /// `busy_ns` is of streams that ran together: looks divided the time among them, which says nothing about samples.
-    pub is_rough: bool,
+    /// What its retired work took.
+    pub device_time: DeviceTime,
     /// Changes whenever work retires.
     pub retired: u64,
     /// Longest recent unit (kernel or graph); 0: unknown.
@@ -91,9 +87,7 @@ impl Observation {
             is_waiting: false,
             is_entering: false,
             is_busy: false,
-            since_ns: None,
-            busy_ns: None,
-            is_rough: false,
+            device_time: DeviceTime::UNKNOWN,
             retired: 0,
             unit_ns: 0,
             is_stopped: false,

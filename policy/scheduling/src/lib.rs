@@ -46,14 +46,12 @@
 #![forbid(unsafe_code)]
 
 mod cap;
-mod charge;
 mod class;
 mod command;
 mod config;
 mod correction;
 mod depth;
 mod device;
-mod efficiency;
 mod event;
 mod gang;
 mod member;
@@ -67,6 +65,8 @@ mod share;
 mod turns;
 mod view;
 mod waits;
+
+pub use partage_gpu_time::DeviceTime;
 
 pub use command::{Action, Command, HeldBy, JobState, JobView, Regime};
 pub use config::Config;

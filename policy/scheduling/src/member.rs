@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A *member*: one job on one device, with a *seat* for each of its clients there.
 
+use partage_gpu_time::split::Meter;
+
 use crate::cap::Server;
-use crate::charge::Meter;
 use crate::command::HeldBy;
 use crate::config::Config;
 use crate::correction::Correction;
@@ -39,6 +40,8 @@ pub(crate) struct Seat {
     pub seen_ns: Option<u64>,
     pub seen: Observation,
     pub meter: Meter,
+    /// When it was last seen to have work of unknown length.
+    pub guessed_ns: Option<u64>,
     /// What it is charged for the time between the last two looks, in nanoseconds; negative where it was too much before.
     pub charge_ns: i64,
     /// Work retired between the last two looks.
@@ -64,6 +67,7 @@ impl Seat {
             seen_ns: None,
             seen: Observation::idle(client),
             meter: Meter::default(),
+            guessed_ns: None,
             charge_ns: 0,
             retires: false,
             progressed_ns: now,

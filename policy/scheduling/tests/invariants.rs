@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 
 use partage_scheduling::{
-    Action, Class, ClientKey, Command, Config, DeviceKey, Event, HeldBy, JobKey, Observation, Regime, Scheduler, Terms,
+    Action, Class, ClientKey, Command, Config, DeviceKey, DeviceTime, Event, HeldBy, JobKey, Observation, Regime,
+    Scheduler, Terms,
 };
 use proptest::prelude::*;
 
@@ -256,11 +257,12 @@ impl Mirror {
                         is_waiting: bits & 1 != 0,
                         is_entering: bits & 2 != 0,
                         is_busy: bits & 4 != 0,
-                        since_ns: (bits & 0x14 == 0x14).then_some(self.now.saturating_sub(after / 3)),
                         is_stopped: bits & 0x38 == 0x38,
                         retired: before.retired + u64::from(bits & 0x40 != 0),
-                        is_rough: bits & 0x48 == 0x48,
-                        busy_ns: (bits & 0x80 != 0).then(|| before.busy_ns.unwrap_or(0) + after / 2),
+                        device_time: DeviceTime {
+                            ns: before.device_time.ns + after / 2,
+                            is_estimate: bits & 0x80 == 0,
+                        },
                         unit_ns: u64::from(bits) * 20_000,
                     };
                     self.seen.insert(client, seen);

@@ -10,6 +10,8 @@ use model::{MS, S, US, World};
 
 /// The longest part of a percentage point that shares may be off over a second, beside the units.
 const ERROR_PP: f64 = 1.0;
+/// How far charges may be off, as a part of the time.
+const CHARGES: f64 = 0.02;
 const SECONDS: u64 = 6;
 
 /// Whose units' lengths are known.
@@ -93,9 +95,7 @@ fn judge_with(name: &str, jobs: &[(u32, u64)], known: Known) {
     match known {
         // In a second a unit more or less has retired than ran.
         Known::Everybodys => assert!(accounting <= 0.05 + unit_pp / SECONDS as f64, "{name}: {accounting}"),
-        // Two that overlap all the time: who is only sampled is charged by what samples of the other are worth.
-        Known::Others if unit >= 20 * MS => assert!(accounting <= 0.1, "{name}: {accounting}"),
-        Known::Others => assert!(accounting <= 0.5, "{name}: {accounting}"),
+        Known::Others => assert!(measured.accounting <= CHARGES, "{name}: {accounting}"),
         Known::Nobodys => {
             assert!(accounting <= 0.5, "{name}: {accounting}");
             assert!(measured.charging <= 0.002, "{name}: {measured:?}");
@@ -173,38 +173,38 @@ fn late_launches_cost_no_share() {
     }
 }
 
-/// Overlapping work with gaps is the hardest to see: each gap hands the device over, and nothing tells when. Bursts of two
-/// slices beside a job that saturates are the worst: an even split takes both their ends for the other's.
+/// Overlapping work with gaps is the hardest to see: each gap hands the device over, and nothing tells when. Where lengths are
+/// not known an even split is wrong by what docs/scheduling-details.md says under its limits.
 #[test]
 fn jobs_with_gaps_are_charged_what_they_occupy() {
     type Programs = fn() -> Vec<Program>;
     // How far charges may be off, as a part of the time: nobody's lengths known, all but the first's, everybody's.
     let cases: [(&str, [f64; 3], Programs); 9] = [
-        ("2 x 4 ms / 4 ms", [0.02, 0.02, 0.001], || {
+        ("2 x 4 ms / 4 ms", [CHARGES, CHARGES, 0.001], || {
             (0..2).map(|_| bursts(MS, 4, 4 * MS, u64::MAX)).collect()
         }),
-        ("2 x 4 ms / 4 ms of 20 us", [0.02, 0.02, 0.001], || {
+        ("2 x 4 ms / 4 ms of 20 us", [CHARGES, CHARGES, 0.001], || {
             (0..2).map(|_| bursts(20 * US, 200, 4 * MS, u64::MAX)).collect()
         }),
-        ("4 x 1 ms / 3 ms", [0.03, 0.03, 0.001], || {
+        ("4 x 1 ms / 3 ms", [CHARGES, CHARGES, 0.001], || {
             (0..4).map(|_| bursts(MS, 1, 3 * MS, u64::MAX)).collect()
         }),
-        ("2 x 200 / 100 us", [0.02, 0.02, 0.001], || {
+        ("2 x 200 / 100 us", [0.06, 0.13, 0.001], || {
             (0..2).map(|_| bursts(200 * US, 1, 100 * US, u64::MAX)).collect()
         }),
-        ("3 x 100 / 300 us", [0.03, 0.03, 0.001], || {
+        ("3 x 100 / 300 us", [0.08, 0.14, 0.001], || {
             (0..3).map(|_| bursts(100 * US, 1, 300 * US, u64::MAX)).collect()
         }),
-        ("saturating and 4 ms / 4 ms", [0.08, 0.08, 0.001], || {
+        ("saturating and 4 ms / 4 ms", [0.05, CHARGES, 0.001], || {
             vec![saturating(200 * US), bursts(MS, 4, 4 * MS, u64::MAX)]
         }),
-        ("saturating and 200 us / 2 ms", [0.015, 0.015, 0.001], || {
+        ("saturating and 200 us / 2 ms", [0.11, CHARGES, 0.001], || {
             vec![saturating(50 * US), bursts(200 * US, 1, 2 * MS, u64::MAX)]
         }),
-        ("graph of 100 ms and 200 / 20 us", [0.25, 0.012, 0.005], || {
+        ("graph of 100 ms and 200 / 20 us", [0.36, CHARGES, 0.01], || {
             vec![saturating(100 * MS), bursts(200 * US, 1, 20 * US, u64::MAX)]
         }),
-        ("graph of 100 ms and 4 ms / 1 ms", [0.08, 0.012, 0.005], || {
+        ("graph of 100 ms and 4 ms / 1 ms", [0.05, CHARGES, 0.01], || {
             vec![saturating(100 * MS), bursts(200 * US, 20, MS, u64::MAX)]
         }),
     ];
@@ -242,16 +242,11 @@ fn jobs_with_gaps_are_charged_what_they_occupy() {
             measured.accounting * 100.0,
             measured.charging * 100.0
         );
-        // Samples of short gaps call the device's switches work; all are charged so as long as anybody's short units are.
-        let error = match known {
-            Known::Everybodys => measured.accounting,
-            _ => measured.charging,
-        };
-        assert!(error <= allowed, "{name}: {measured:?}");
+        assert!(measured.accounting <= allowed, "{name}: {measured:?}");
     }
 }
 
-/// What a graph of 100 ms beside kernels with gaps, which are known, is charged, as a part of what it has.
+/// What a graph of 100 ms beside kernels with gaps, which are known, is charged beyond what it has, as a part of the time.
 fn beside_gaps(prepare: impl Fn(&mut World)) -> f64 {
     let mut world = World::new(3, 1, true);
     let graph = world.weighted(100, saturating(100 * MS));
@@ -264,20 +259,20 @@ fn beside_gaps(prepare: impl Fn(&mut World)) -> f64 {
         "beside gaps a graph has {:.3} and is charged {:.3}",
         measured.used, measured.charged[0]
     );
-    measured.charged[0] / measured.used
+    measured.charged[0] - measured.used
 }
 
 #[test]
 fn what_known_neighbours_leave_is_who_is_sampled_has() {
     let charged = beside_gaps(|_| {});
-    assert!((charged - 1.0).abs() <= 0.02, "{charged}");
+    assert!(charged.abs() <= CHARGES, "{charged}");
     // It may be theirs who are felt.
     let charged = beside_gaps(|world| world.felt(0));
-    assert!(charged <= 0.8, "{charged}");
+    assert!(charged <= -0.2, "{charged}");
 }
 
-/// By what part of it a graph of 100 ms is charged too much over two seconds, beside others of whom all is known; the worst
-/// of ten such windows for each of three seeds.
+/// By what part of the time a graph of 100 ms is charged too much over two seconds, beside others of whom all is known; the
+/// worst of ten such windows for each of three seeds.
 fn graph_error(name: &str, others: impl Fn() -> Vec<Program>) -> f64 {
     let mut worst = 0.0_f64;
     for seed in 3..6 {
@@ -292,12 +287,12 @@ fn graph_error(name: &str, others: impl Fn() -> Vec<Program>) -> f64 {
         let clients: Vec<usize> = std::iter::once(graph).chain(others).collect();
         for _ in 0..10 {
             let measured = shares(&mut world, &clients, &vec![0.0; clients.len()], 2);
-            let error = |at: usize| measured.charged[at] / (measured.mean[at] * measured.used) - 1.0;
-            worst = if error(0).abs() > worst.abs() { error(0) } else { worst };
+            let error = measured.charged[0] - measured.mean[0] * measured.used;
+            worst = if error.abs() > worst.abs() { error } else { worst };
         }
     }
     println!(
-        "a graph of 100 ms beside {name} is charged {:+.2} % at worst",
+        "a graph of 100 ms beside {name} is charged {:+.2} % of the time at worst",
         worst * 100.0
     );
     worst
@@ -307,22 +302,20 @@ fn graph_error(name: &str, others: impl Fn() -> Vec<Program>) -> f64 {
 #[test]
 fn a_graph_beside_late_launches_is_charged_what_they_leave() {
     let error = graph_error("200 us, late at times", || vec![late(200 * US, 400, (MS, 8 * MS))]);
-    assert!(error.abs() <= 0.005, "{error}");
+    assert!(error.abs() <= CHARGES, "{error}");
 }
 
-/// Wherever slices cut the others' units.
+/// Wherever slices cut the others' units. What the device takes to switch is the graph's: two switches of 20 us in each round.
 #[test]
-fn a_graph_is_charged_its_work_beside_units_of_any_length() {
+fn a_graph_is_charged_its_work_and_the_switches_beside_units_of_any_length() {
     for unit in [20, 130, 700, 900, 950, 1_300, 1_700, 1_950, 2_100, 3_300, 7_000] {
         let error = graph_error(&format!("{unit} us"), || vec![saturating(unit * US)]);
-        // Of units longer than a slice one at a time is on the device, and it is not seen what switching takes.
-        let allowed = if unit > 2_000 { 0.02 } else { 0.005 };
-        assert!(error.abs() <= allowed, "{unit} us: {error}");
+        assert!(error.abs() <= CHARGES, "{unit} us: {error}");
     }
     let error = graph_error("300 us, 1.3 ms and 50 us", || {
         [300, 1_300, 50].map(|unit| saturating(unit * US)).into()
     });
-    assert!(error.abs() <= 0.005, "{error}");
+    assert!(error.abs() <= CHARGES, "{error}");
 }
 
 /// Who is stopped with work under way (the end of which a stopped process may not write down) wants the device all the while,

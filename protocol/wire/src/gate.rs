@@ -184,9 +184,7 @@ pub struct Lane {
     /// When, in monotonic nanoseconds, launches without a mark are expected to have ended at the latest: the program may
     /// fall silent before they get one.
     pub unmarked_until_ns: AtomicU64,
-    /// When, in monotonic nanoseconds, a batch was last begun while none was in flight; 0: nobody knows.
-    pub since_ns: AtomicU64,
-    padding: [u64; 3],
+    padding: [u64; 4],
     /// Written by the device before the first operation of a batch.
     pub begun: AtomicU64,
     /// Written by the device after the last operation of a batch.
@@ -232,12 +230,10 @@ pub const UNKNOWN_NS: u64 = 1_000_000;
 pub struct Work {
     /// What it is expected to take, in nanoseconds of the device's time.
     pub ns: u64,
-    /// The part of `ns` that is of units whose own time is not known for sure.
-    pub vague_ns: u64,
+    /// The part of `ns` that is of units whose length is not known.
+    pub unknown_ns: u64,
     /// Launches.
     pub units: u64,
-    /// The part of `ns` of which [`SpanSum`] tells, now or later, what time it took together with other streams.
-    pub timed_ns: u64,
 }
 
 impl Work {
@@ -246,9 +242,8 @@ impl Work {
     pub const fn plus(self, other: Self) -> Self {
         Self {
             ns: self.ns.saturating_add(other.ns),
-            vague_ns: self.vague_ns.saturating_add(other.vague_ns),
+            unknown_ns: self.unknown_ns.saturating_add(other.unknown_ns),
             units: self.units.saturating_add(other.units),
-            timed_ns: self.timed_ns.saturating_add(other.timed_ns),
         }
     }
 
@@ -257,9 +252,8 @@ impl Work {
     pub const fn since(self, earlier: Self) -> Self {
         Self {
             ns: self.ns.saturating_sub(earlier.ns),
-            vague_ns: self.vague_ns.saturating_sub(earlier.vague_ns),
+            unknown_ns: self.unknown_ns.saturating_sub(earlier.unknown_ns),
             units: self.units.saturating_sub(earlier.units),
-            timed_ns: self.timed_ns.saturating_sub(earlier.timed_ns),
         }
     }
 }
@@ -268,9 +262,8 @@ impl Work {
 #[repr(C)]
 pub struct WorkCell {
     ns: AtomicU64,
-    vague_ns: AtomicU64,
+    unknown_ns: AtomicU64,
     units: AtomicU64,
-    timed_ns: AtomicU64,
 }
 
 impl WorkCell {
@@ -278,87 +271,16 @@ impl WorkCell {
     pub fn read(&self) -> Work {
         Work {
             ns: self.ns.load(Ordering::Relaxed),
-            vague_ns: self.vague_ns.load(Ordering::Relaxed),
+            unknown_ns: self.unknown_ns.load(Ordering::Relaxed),
             units: self.units.load(Ordering::Relaxed),
-            timed_ns: self.timed_ns.load(Ordering::Relaxed),
         }
     }
 
     /// Says something else.
     pub fn write(&self, work: Work) {
         self.ns.store(work.ns, Ordering::Relaxed);
-        self.vague_ns.store(work.vague_ns, Ordering::Relaxed);
+        self.unknown_ns.store(work.unknown_ns, Ordering::Relaxed);
         self.units.store(work.units, Ordering::Relaxed);
-        self.timed_ns.store(work.timed_ns, Ordering::Relaxed);
-    }
-}
-
-/// What events told of batches that ran beside those of other lanes, summed up since the client began.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SpanSum {
-    /// What they were expected to take, each by itself, in nanoseconds: of [`Work::timed_ns`] what is known now.
-    pub timed_ns: u64,
-    /// Nanoseconds in which at least one of them ran.
-    pub own_ns: u64,
-}
-
-/// One shared 64-bit word. The machine's is [`AtomicU64`]; loom brings its own.
-pub trait Count {
-    /// Reads.
-    fn load(&self, order: Ordering) -> u64;
-    /// Writes.
-    fn store(&self, value: u64, order: Ordering);
-    /// Orders what is before it and what is after.
-    fn fence(order: Ordering);
-}
-
-impl Count for AtomicU64 {
-    fn load(&self, order: Ordering) -> u64 {
-        Self::load(self, order)
-    }
-    fn store(&self, value: u64, order: Ordering) {
-        Self::store(self, value, order);
-    }
-    fn fence(order: Ordering) {
-        fence(order);
-    }
-}
-
-/// A [`SpanSum`] in shared memory, of which both numbers are read as they were written together. One thread writes it at a
-/// time. Checked by loom, `protocol/tests/gate_loom.rs`.
-#[derive(Default)]
-#[repr(C)]
-pub struct SpanSumCell<C = AtomicU64> {
-    /// Odd while the other two are written.
-    version: C,
-    timed_ns: C,
-    own_ns: C,
-}
-
-impl<C: Count> SpanSumCell<C> {
-    /// What it says. `None`: it is being written.
-    pub fn read(&self) -> Option<SpanSum> {
-        let version = self.version.load(Ordering::Acquire);
-        let settled = SpanSum {
-            timed_ns: self.timed_ns.load(Ordering::Relaxed),
-            own_ns: self.own_ns.load(Ordering::Relaxed),
-        };
-        C::fence(Ordering::Acquire);
-        let is_whole = version.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == version;
-        is_whole.then_some(settled)
-    }
-
-    /// Adds to both.
-    pub fn add(&self, more: SpanSum) {
-        // A writer that went away by a long jump left it odd.
-        let writing = self.version.load(Ordering::Relaxed) | 1;
-        self.version.store(writing, Ordering::Relaxed);
-        C::fence(Ordering::Release);
-        for (number, more) in [(&self.timed_ns, more.timed_ns), (&self.own_ns, more.own_ns)] {
-            let before = number.load(Ordering::Relaxed);
-            number.store(before.wrapping_add(more), Ordering::Relaxed);
-        }
-        self.version.store(writing.wrapping_add(1), Ordering::Release);
     }
 }
 
@@ -409,8 +331,6 @@ pub struct TimePage {
     pub unlaned: AtomicU64,
     /// See `unlaned`.
     pub unlaned_ended: AtomicU64,
-    /// What events told of lanes that ran together.
-    pub spans: SpanSumCell,
     /// The lanes.
     pub lanes: [Lane; LANES],
     padding: [u64; 240],
@@ -440,7 +360,7 @@ impl TimePage {
         let unlaned = self.unlaned.load(Ordering::Acquire);
         // Of what came and went without a lane nobody knows what it took.
         let work = Work {
-            vague_ns: unlaned.saturating_mul(UNKNOWN_NS),
+            unknown_ns: unlaned.saturating_mul(UNKNOWN_NS),
             ..Work::default()
         };
         (unlaned == self.unlaned_ended.load(Ordering::Acquire)).then_some(work)
@@ -471,24 +391,6 @@ impl TimePage {
         self.used().any(|lane| lane.is_busy(now_ns))
             || self.unlaned.load(Ordering::Relaxed) != self.unlaned_ended.load(Ordering::Relaxed)
     }
-
-    /// When the client came to have the work that it has, if that was after `last_ns`, when it had none. `None` if nobody can
-    /// say. Monotonic nanoseconds.
-    pub fn since(&self, last_ns: u64, now_ns: u64) -> Option<u64> {
-        // Work that marks do not show may have come at any time.
-        let since = |lane: &Lane| {
-            let has_begun = lane.has_begun();
-            if has_begun {
-                lane.since_ns.load(Ordering::Relaxed)
-            } else {
-                0
-            }
-        };
-        // No lane's work is older, or what lanes say is of former work.
-        let first = self.used().filter(|lane| lane.is_busy(now_ns)).map(since).min();
-        let is_laned = self.unlaned.load(Ordering::Relaxed) == self.unlaned_ended.load(Ordering::Relaxed);
-        first.filter(|since| is_laned && (last_ns..=now_ns).contains(since))
-    }
 }
 
 /// The part of the client's file that is about time.
@@ -515,4 +417,4 @@ impl TimePages {
 }
 
 const _: () =
-    assert!(MARKS_BYTES == 4096 && size_of::<TimePage>() == 4096 * 9 && size_of::<TimePages>() == 4096 * (3 + 9 * 16));
+    assert!(MARKS_BYTES == 4096 && size_of::<TimePage>() == 4096 * 7 && size_of::<TimePages>() == 4096 * (3 + 7 * 16));

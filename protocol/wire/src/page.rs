@@ -21,7 +21,7 @@ pub const BROKER_MAGIC: u32 = u32::from_le_bytes(*b"PTGB");
 /// First word of the client's page (`PTGC`).
 pub const CLIENT_MAGIC: u32 = u32::from_le_bytes(*b"PTGC");
 /// Layout version of both pages; another layout is another protocol major.
-pub const LAYOUT: u32 = 4;
+pub const LAYOUT: u32 = 5;
 
 /// The page that only the broker writes.
 #[repr(C, align(4096))]

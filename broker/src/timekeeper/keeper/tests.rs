@@ -202,9 +202,8 @@ fn what_retired_work_took_is_what_is_charged() {
             let ns = 400_000;
             done = done.plus(gate::Work {
                 ns,
-                vague_ns: 0,
+                unknown_ns: 0,
                 units: 1,
-                timed_ns: 0,
             });
             page.ends[0].write(page.lanes[0].submitted.load(Ordering::SeqCst), done);
             show_busy(&pages, false);
@@ -221,40 +220,22 @@ fn what_retired_work_took_is_what_is_charged() {
 
 /// A capped job alone, of whose work nothing is known, comes to an idle device that is seldom looked at.
 #[test]
-fn who_comes_between_two_looks_is_charged_from_then_on() {
-    let (mut keeper, pages) = capped_alone();
-    for (round, ahead_ns) in [0, MS, 2 * MS, 4 * MS].into_iter().enumerate() {
-        let now = (round as u64 + 1) * 4_000 * MS;
-        keeper.turn(now - 10 * MS);
-        let before = keeper.view(now - 10 * MS)[0].used_ns;
-        let lane = &pages.time().devices[0].lanes[0];
-        lane.since_ns.store(now - ahead_ns, Ordering::SeqCst);
-        show_busy(&pages, true);
-        keeper.turn(now);
-        assert_eq!(keeper.view(now)[0].used_ns - before, ahead_ns);
-        show_busy(&pages, false);
-        keeper.turn(now + 5 * MS);
-    }
-}
-
-#[test]
 fn launches_without_a_lane_are_nothing_that_is_known() {
     let (pages, _descriptors) = PagePair::create(ClientId(1), 1).expect("pages");
     let page = &pages.time().devices[0];
     show_busy(&pages, true);
-    let mut spent = Spent::default();
+    let mut time = GpuTimeEstimator::default();
     let mut done = gate::Work::default();
     let mut look = |now: u64, launched: u64, ended: u64| {
         done = done.plus(gate::Work {
             ns: 4 * MS,
-            vague_ns: 0,
+            unknown_ns: 0,
             units: 1,
-            timed_ns: 0,
         });
         page.ends[0].write(page.lanes[0].ended.load(Ordering::SeqCst), done);
         page.unlaned.store(launched, Ordering::SeqCst);
         page.unlaned_ended.store(ended, Ordering::SeqCst);
-        spent.look(page, true, now * MS).is_some()
+        !time.update(page, true, now * MS).is_estimate
     };
     assert!(!look(0, 0, 0) && look(4, 0, 0));
     assert!(!look(8, 1, 0), "under way");

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use partage_scheduling::{ClientKey, JobKey, Observation};
+use partage_scheduling::{ClientKey, DeviceTime, JobKey, Observation};
 
 use super::Random;
 use super::gpu::{Ended, Kind};
@@ -115,15 +115,13 @@ impl Client {
         }
     }
 
-    pub fn observe(&self, at: usize, is_busy: bool, since_ns: Option<u64>, busy_ns: Option<u64>) -> Observation {
+    pub fn observe(&self, at: usize, is_busy: bool, device_time: DeviceTime) -> Observation {
         Observation {
             client: ClientKey(at as u64),
             is_waiting: matches!(self.state, State::AtGate | State::AtDepth),
             is_entering: self.state == State::Entering,
             is_busy,
-            since_ns,
-            busy_ns,
-            is_rough: false,
+            device_time,
             retired: self.retired,
             unit_ns: self.recent.iter().copied().max().unwrap_or(0),
             is_stopped: self.is_stopped,

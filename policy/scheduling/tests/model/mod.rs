@@ -17,7 +17,9 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use client::{Client, Program, State, Step};
 use gpu::{Gpu, Kind, Rendezvous, Unit};
-use partage_scheduling::{Action, ClientKey, Command, Config, DeviceKey, Event, JobKey, Observation, Scheduler, Terms};
+use partage_scheduling::{
+    Action, ClientKey, Command, Config, DeviceKey, DeviceTime, Event, JobKey, Observation, Scheduler, Terms,
+};
 
 pub const US: u64 = 1_000;
 pub const MS: u64 = 1_000_000;
@@ -200,7 +202,7 @@ impl World {
     /// Stops it with work under way of which nobody sees the end before it goes on.
     pub fn freeze(&mut self, at: usize) {
         self.stop(at);
-        let seen = self.observe(at, self.now);
+        let seen = self.observe(at);
         self.clients[at].frozen = Some(Observation { is_busy: true, ..seen });
     }
 
@@ -554,23 +556,25 @@ impl World {
     }
 
     fn look(&mut self, device: DeviceKey) {
-        let last_ns = std::mem::replace(&mut self.looked[device.0 as usize].0, self.now);
+        self.looked[device.0 as usize].0 = self.now;
         self.looks += 1;
         let seen: Vec<Observation> = (0..self.clients.len())
             .filter(|at| self.clients[*at].gpu == device.0 as usize && self.clients[*at].state != State::Gone)
-            .map(|at| self.clients[at].frozen.unwrap_or_else(|| self.observe(at, last_ns)))
+            .map(|at| self.clients[at].frozen.unwrap_or_else(|| self.observe(at)))
             .collect();
         self.step(Event::Observe { device, seen: &seen });
     }
 
     /// What is to be seen of a client.
-    fn observe(&self, at: usize, last_ns: u64) -> Observation {
+    fn observe(&self, at: usize) -> Observation {
         let client = &self.clients[at];
         let context = self.gpus[client.gpu].contexts.get(&at);
-        let busy_ns = client.is_known.then(|| context.map_or(0, |context| context.retired_ns));
+        let device_time = DeviceTime {
+            ns: context.map_or(0, |context| context.retired_ns),
+            is_estimate: !client.is_known,
+        };
         let is_busy = context.is_some_and(|context| context.is_busy());
-        let since_ns = context.and_then(|context| context.since(last_ns));
-        client.observe(at, is_busy, since_ns, busy_ns)
+        client.observe(at, is_busy, device_time)
     }
 
     fn join(&mut self, at: usize) {

@@ -51,12 +51,12 @@ pub fn is_beyond(depth_ns: u64, all: InFlight, own: InFlight, launch: Knowledge)
     let behind = u64::from(depth_ns >= WIDE_NS);
     let is_short = all.ns <= depth_ns.saturating_mul(2);
     let is_long = all.ns > depth_ns && (all.units > MOST || !is_short && own.units > behind);
-    let is_vague = match launch {
+    let is_unknown = match launch {
         Knowledge::Known => false,
         Knowledge::Unknown => own.unknown > behind || all.unknown >= MOST,
         Knowledge::Untold => all.unknown >= MOST,
     };
-    is_long || is_vague
+    is_long || is_unknown
 }
 
 #[cfg(test)]

@@ -1,0 +1,488 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The device time of one client on one device, from what its lanes retired (see the [loop](crate)).
+//!
+//! ```text
+//!   own of a lane = length of what retired · mean of 1/n over the samples that found the lane running since it last retired,
+//!                   where n lanes ran
+//!   time         += Σ own of lanes that ran alone + k · Σ own of lanes that ran beside others of the client
+//!   k             = (wall − Σ own of lanes that ran alone) / Σ own of the others, in exclusive windows: wall is the time in
+//!                   which the client had work on the device and no other client had; 1 until that is known (the least of the last few)
+//! ```
+//! Lanes that fill the device by themselves slow each other down: k is up to their number. Lanes of small kernels do not:
+//! k is about 1. Each turn in Turns is an exclusive window.
+//!
+//! The numbers are the client's: they may be anything, and break nothing.
+
+use partage_wire::gate::{LANES, Progress, TimePage, Work};
+
+use crate::DeviceTime;
+
+/// What retired is known if at most one part of so many is of units without a length.
+const UNKNOWN_PART: u64 = 64;
+/// After something unknown retired, so much has to retire that is known, in nanoseconds: a slice of the device.
+const TRUST_NS: u64 = 2_000_000;
+/// No sample speaks for more time than this, in nanoseconds: ten slices.
+const LONGEST_NS: u64 = 20_000_000;
+/// k is told by so much work at a time, in nanoseconds: some twenty turns, so that what a sample comes late is little.
+const ENOUGH_NS: u64 = 100_000_000;
+/// The least of so many of the last k counts: a machine that stands still makes one too large, and nothing makes one small.
+const KEPT: usize = 4;
+/// A window that neither begins nor ends with an idle client counts once it is so long that a batch cut at either end is
+/// little beside it. Nanoseconds.
+const LONG_NS: u64 = 100_000_000;
+/// What is known of one client on one device.
+#[derive(Clone, Debug, Default)]
+pub struct GpuTimeEstimator {
+    lanes: [Lane; LANES],
+    /// What had retired without a lane. `None`: some was under way.
+    unlaned: Option<Work>,
+    /// The client was sampled before.
+    is_known: bool,
+    /// Lanes that ran at the last sample.
+    running: usize,
+    last_ns: u64,
+    /// Mean of 1/n over all lanes of late, for batches that came and went between two samples.
+    together: Ratio,
+    /// Of exclusive windows since k was told last, and the last that were told.
+    exclusive: Ratio,
+    told: [Option<Ratio>; KEPT],
+    /// The exclusive window that goes on.
+    window: Option<Window>,
+    /// What retired and was known since something was not.
+    trusted_ns: u64,
+    time_ns: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Lane {
+    /// What had retired at the last sample. `None`: nobody could say.
+    done: Option<Work>,
+    is_running: bool,
+    /// Since something of it last retired: for how long it ran, and each part of that divided by the lanes that ran.
+    ran: Ratio,
+}
+
+impl Default for Lane {
+    fn default() -> Self {
+        Self {
+            // Nothing, before the first.
+            done: Some(Work::default()),
+            is_running: false,
+            ran: Ratio::default(),
+        }
+    }
+}
+
+/// Of an exclusive window: its time, and what retired in it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Window {
+    wall_ns: u64,
+    /// Own time of lanes that ran alone, and of lanes that ran beside others.
+    alone_ns: u64,
+    beside_ns: u64,
+    /// The client was idle as it began.
+    is_whole: bool,
+}
+
+impl Window {
+    fn plus(self, more: Self) -> Self {
+        Self {
+            wall_ns: self.wall_ns.saturating_add(more.wall_ns),
+            alone_ns: self.alone_ns.saturating_add(more.alone_ns),
+            beside_ns: self.beside_ns.saturating_add(more.beside_ns),
+            ..self
+        }
+    }
+}
+
+/// A time, and the part of it that is the client's own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Ratio {
+    own_ns: u64,
+    of_ns: u64,
+}
+
+impl Ratio {
+    fn add(&mut self, own_ns: u64, of_ns: u64) {
+        self.own_ns = self.own_ns.saturating_add(own_ns);
+        self.of_ns = self.of_ns.saturating_add(of_ns);
+    }
+
+    /// Forgets half once it is of more than this.
+    fn keep(&mut self, most_ns: u64) {
+        while self.of_ns > most_ns {
+            (self.own_ns, self.of_ns) = (self.own_ns / 2, self.of_ns / 2);
+        }
+    }
+
+    /// All of it is the client's own, or nothing is known.
+    fn is_whole(&self) -> bool {
+        self.own_ns == self.of_ns
+    }
+
+    /// This part of a time; all of it if none is known.
+    fn part(&self, ns: u64) -> u64 {
+        if self.of_ns == 0 {
+            return ns;
+        }
+        let part = u128::from(ns) * u128::from(self.own_ns) / u128::from(self.of_ns);
+        u64::try_from(part).unwrap_or(u64::MAX)
+    }
+}
+
+impl GpuTimeEstimator {
+    /// Samples the client's page at `now`, in monotonic nanoseconds. `is_exclusive`: nobody else had work on the device
+    /// since the last sample. Answers the device time of all that retired since the client is known.
+    pub fn update(&mut self, page: &TimePage, is_exclusive: bool, now: u64) -> DeviceTime {
+        let unlaned = page.done_unlaned();
+        let mut seen = [Progress::default(); LANES];
+        let mut used = 0;
+        for (seen, progress) in seen.iter_mut().zip(page.progress()) {
+            *seen = progress;
+            used += 1;
+        }
+        self.book(&seen[..used], unlaned, is_exclusive, now)
+    }
+
+    fn book(&mut self, seen: &[Progress], unlaned: Option<Work>, is_exclusive: bool, now: u64) -> DeviceTime {
+        let was_known = core::mem::replace(&mut self.is_known, true);
+        let unlaned = unlaned.zip(core::mem::replace(&mut self.unlaned, unlaned));
+        let mut retired = unlaned.map(|(now, before)| now.since(before));
+        let running = seen.iter().filter(|seen| seen.is_running).count();
+        let before = core::mem::replace(&mut self.running, running);
+        let dt = now.saturating_sub(core::mem::replace(&mut self.last_ns, now));
+        // Half the time since the last sample was as that one found it, the other half as this one does.
+        let half = dt.min(LONGEST_NS) / 2;
+        // Of lanes that ran alone, and of lanes that ran beside others.
+        let (mut alone_ns, mut beside_ns) = (0_u64, 0_u64);
+        for (lane, progress) in self.lanes.iter_mut().zip(seen) {
+            let both = progress.done.zip(core::mem::replace(&mut lane.done, progress.done));
+            let new = both.filter(|_| was_known).map(|(now, before)| now.since(before));
+            retired = retired.zip(new).map(|(sum, new)| sum.plus(new));
+            if lane.is_running {
+                lane.ran.add(half / before.max(1) as u64, half);
+                self.together.add(half / before.max(1) as u64, half);
+            }
+            if let Some(new) = new.filter(|new| new.ns > 0) {
+                let ran = if lane.ran.of_ns > 0 { &lane.ran } else { &self.together };
+                let own = ran.part(new.ns);
+                let sum = if ran.is_whole() { &mut alone_ns } else { &mut beside_ns };
+                *sum = sum.saturating_add(own);
+                lane.ran = Ratio::default();
+            }
+            lane.is_running = progress.is_running;
+            if lane.is_running {
+                lane.ran.add(half / running as u64, half);
+                self.together.add(half / running as u64, half);
+            }
+        }
+        self.together.keep(LONGEST_NS);
+        let wall_ns = [before, running].iter().filter(|running| **running > 0).count() as u64 * (dt / 2);
+        let more = Window {
+            wall_ns,
+            alone_ns,
+            beside_ns,
+            is_whole: before == 0,
+        };
+        self.learn(is_exclusive.then_some(more));
+        // They take no less than if each had the device for a part of the time, nor longer than one after the other.
+        let (least_ns, most_ns) = (beside_ns / 2, beside_ns.saturating_mul(LANES as u64));
+        let k = self.told.iter().flatten().map(|told| told.part(beside_ns)).min();
+        let beside_ns = k.map_or(beside_ns, |ns| ns.clamp(least_ns, most_ns));
+        self.time_ns = self.time_ns.saturating_add(alone_ns).saturating_add(beside_ns);
+        match retired {
+            Some(retired) if retired.unknown_ns <= retired.ns / UNKNOWN_PART => {
+                self.trusted_ns = self.trusted_ns.saturating_add(retired.ns);
+            }
+            _ => self.trusted_ns = 0,
+        }
+        DeviceTime {
+            ns: self.time_ns,
+            is_estimate: self.trusted_ns < TRUST_NS,
+        }
+    }
+
+    /// Another interval of an exclusive window, or the end of it.
+    fn learn(&mut self, more: Option<Window>) {
+        let Some(more) = more else {
+            self.window = None;
+            return;
+        };
+        let window = match self.window {
+            Some(window) => window.plus(more),
+            None => more,
+        };
+        let is_idle = self.running == 0;
+        let ends = is_idle || window.wall_ns >= LONG_NS;
+        if ends && (window.is_whole || window.wall_ns >= LONG_NS) && window.beside_ns > 0 {
+            self.exclusive
+                .add(window.wall_ns.saturating_sub(window.alone_ns), window.beside_ns);
+            if self.exclusive.of_ns >= ENOUGH_NS {
+                self.told.rotate_right(1);
+                self.told[0] = Some(core::mem::take(&mut self.exclusive));
+            }
+        }
+        let next = Window {
+            is_whole: is_idle,
+            ..Window::default()
+        };
+        self.window = Some(if ends { next } else { window });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use std::vec::Vec;
+
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[derive(Default)]
+    struct Case {
+        estimator: GpuTimeEstimator,
+        now: u64,
+        done: [Work; 4],
+        is_exclusive: bool,
+    }
+
+    impl Case {
+        fn new() -> Self {
+            let mut case = Self {
+                is_exclusive: true,
+                ..Self::default()
+            };
+            assert_eq!(
+                case.look([0; 4], 0, [false; 4]),
+                None,
+                "nothing is known before the second look"
+            );
+            case
+        }
+
+        /// A tenth of a millisecond later so much has retired in each lane, and those run.
+        fn look(&mut self, ns: [u64; 4], unknown_ns: u64, is_running: [bool; 4]) -> Option<u64> {
+            self.now += MS / 10;
+            for (done, ns) in self.done.iter_mut().zip(ns) {
+                *done = done.plus(Work {
+                    ns,
+                    unknown_ns: unknown_ns.min(ns),
+                    units: u64::from(ns > 0),
+                });
+            }
+            self.show(is_running)
+        }
+
+        fn show(&mut self, is_running: [bool; 4]) -> Option<u64> {
+            let seen: Vec<Progress> = self
+                .done
+                .iter()
+                .zip(is_running)
+                .map(|(done, is_running)| Progress {
+                    done: Some(*done),
+                    is_running,
+                })
+                .collect();
+            let time = self
+                .estimator
+                .book(&seen, Some(Work::default()), self.is_exclusive, self.now);
+            (!time.is_estimate).then_some(time.ns)
+        }
+
+        fn one(&mut self, ns: u64, unknown_ns: u64) -> Option<u64> {
+            self.look([ns, 0, 0, 0], unknown_ns, [true, false, false, false])
+        }
+    }
+
+    #[test]
+    fn what_one_lane_retires_is_what_it_took() {
+        let mut case = Case::new();
+        for _ in 0..20 {
+            case.one(MS / 8, 0);
+        }
+        assert_eq!(case.one(0, 0), Some(20 * MS / 8));
+        assert_eq!(case.look([7, 0, 0, 0], 0, [false; 4]), Some(20 * MS / 8 + 7));
+    }
+
+    #[test]
+    fn lanes_that_run_together_took_the_time_once() {
+        let mut case = Case::new();
+        for _ in 0..1_000 {
+            case.look([MS / 10; 4], 0, [true; 4]);
+        }
+        let busy = case.look([0; 4], 0, [true; 4]).expect("known");
+        assert!((99 * MS..=101 * MS).contains(&busy), "{busy}");
+        // One after the other each counts for itself at once.
+        case.look([MS / 10; 4], 0, [true, false, false, false]);
+        let busy = case.one(0, 0).expect("known");
+        for _ in 0..1_000 {
+            case.one(MS / 10, 0);
+        }
+        assert_eq!(case.one(0, 0), Some(busy + 100 * MS));
+    }
+
+    #[test]
+    fn what_is_not_known_says_nothing_until_enough_is() {
+        let mut case = Case::new();
+        for _ in 0..30 {
+            case.one(MS / 10, 0);
+        }
+        assert!(case.one(0, 0).is_some());
+        assert_eq!(case.one(MS, MS / 10), None);
+        for _ in 0..19 {
+            assert_eq!(case.one(MS / 10, 0), None);
+        }
+        assert!(case.one(MS / 10, 0).is_some());
+        // A queue that is too long to tell.
+        case.now += 1;
+        let unclear = [Progress {
+            done: None,
+            is_running: true,
+        }];
+        assert!(
+            case.estimator
+                .book(&unclear, Some(Work::default()), true, case.now)
+                .is_estimate
+        );
+        assert_eq!(case.one(MS, 0), None);
+        for _ in 0..3 {
+            case.one(MS, 0);
+        }
+        assert!(case.one(0, 0).is_some());
+        // Work without a lane.
+        assert!(case.estimator.book(&[], None, true, case.now + 1).is_estimate);
+    }
+
+    /// A long kernel after many short ones, beside a shorter one of another stream: most of it runs alone.
+    #[test]
+    fn a_long_kernel_after_short_ones_counts_for_all_its_time() {
+        let mut case = Case::new();
+        for _ in 0..40 {
+            case.look([MS / 10, 0, 0, 0], 0, [true, false, false, false]);
+        }
+        let before = case
+            .look([MS / 10, 0, 0, 0], 0, [true, false, false, false])
+            .expect("known");
+        for _ in 0..10 {
+            case.look([0; 4], 0, [true, true, false, false]);
+        }
+        case.look([0, MS, 0, 0], 0, [true, false, false, false]);
+        for _ in 0..88 {
+            case.look([0; 4], 0, [true, false, false, false]);
+        }
+        let took = case.look([10 * MS, 0, 0, 0], 0, [false; 4]).expect("known") - before;
+        assert!((9_900_000..=10_100_000).contains(&took), "{took}");
+    }
+
+    #[test]
+    fn numbers_that_cannot_be_break_nothing() {
+        let mut case = Case::new();
+        for ns in [u64::MAX, 1, u64::MAX / 2, 0, u64::MAX] {
+            case.look([ns; 4], 0, [ns % 3 == 0; 4]);
+        }
+        assert!(case.one(u64::MAX, 0).is_some_and(|busy| busy > MS));
+        case.now = 0;
+        case.one(MS, 0);
+    }
+
+    /// A small random source.
+    struct Random(u64);
+
+    impl Random {
+        fn between(&mut self, least: u64, most: u64) -> u64 {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            least + (self.0 >> 33) % (most - least + 1)
+        }
+    }
+
+    /// A stream on a device that runs those of a client beside each other: when each of its units begins and ends.
+    fn units(random: &mut Random, turns: u64, unit_ns: u64, gap_ns: u64) -> Vec<(u64, u64)> {
+        let mut units = Vec::new();
+        for turn in 0..turns {
+            // A turn of 4 ms in every 10 ms; streams begin and end as their launches come.
+            let mut at = turn * 10 * MS + random.between(0, 300_000);
+            while at < turn * 10 * MS + 4 * MS {
+                units.push((at, at + unit_ns));
+                at += unit_ns + random.between(0, gap_ns);
+            }
+        }
+        units
+    }
+
+    /// `others` have slices of 2 ms, too.
+    fn error_ppm(seed: u64, streams: usize, (unit_ns, gap_ns): (u64, u64), looks_ns: (u64, u64), others: u64) -> u64 {
+        const SLICE: u64 = 2 * MS;
+        const TURNS: u64 = 400;
+        let mut random = Random(seed);
+        let lanes: Vec<_> = (0..streams)
+            .map(|_| units(&mut random, TURNS, unit_ns, gap_ns))
+            .collect();
+        let mut all: Vec<(u64, u64)> = lanes.iter().flatten().copied().collect();
+        all.sort_unstable();
+        let mut reached = 0;
+        let union: u64 = all
+            .iter()
+            .map(|&(begin, end)| {
+                let own = end.saturating_sub(begin.max(reached));
+                reached = reached.max(end);
+                own
+            })
+            .sum();
+        let mut case = Case::new();
+        (case.now, case.is_exclusive) = (0, others == 0);
+        let device = |now: u64| {
+            let round = SLICE * (1 + others);
+            now / round * SLICE + (now % round).min(SLICE)
+        };
+        while device(case.now) < TURNS * 10 * MS {
+            case.now += random.between(looks_ns.0, looks_ns.1);
+            let mut is_running = [false; 4];
+            for (lane, units) in lanes.iter().enumerate() {
+                let ended = units.partition_point(|unit| unit.1 <= device(case.now));
+                case.done[lane] = Work {
+                    ns: ended as u64 * unit_ns,
+                    unknown_ns: 0,
+                    units: ended as u64,
+                };
+                is_running[lane] = units.get(ended).is_some_and(|unit| unit.0 <= device(case.now));
+            }
+            case.show(is_running);
+        }
+        let busy = case.show([false; 4]).expect("known");
+        busy.abs_diff(union) * 1_000_000 / union
+    }
+
+    /// Four seconds of the device, of which its streams have two fifths.
+    #[test]
+    fn streams_beside_each_other_are_charged_what_they_took_together() {
+        const LENGTHS: [(u64, u64); 5] = [
+            (20_000, 2_000),
+            (200_000, 0),
+            (200_000, 20_000),
+            (500_000, 100_000),
+            (MS, 0),
+        ];
+        // Samples as often as they are to be, and as late as a busy machine makes them. Beside others it is less sure which
+        // lanes stood still: two of the time's hundred parts at most, where the client has half of it or less.
+        for (others, looks, most_ppm) in [
+            (0, (50_000, 150_000), 10_000),
+            (0, (100_000, 500_000), 10_000),
+            (1, (50_000, 150_000), 40_000),
+            (3, (50_000, 150_000), 40_000),
+            (3, (100_000, 500_000), 40_000),
+        ] {
+            for lengths in LENGTHS {
+                for (streams, seed) in [1, 2, 4].into_iter().zip(1..) {
+                    let error = error_ppm(seed, streams, lengths, looks, others);
+                    let most_ppm = if streams == 1 { 0 } else { most_ppm };
+                    assert!(
+                        error <= most_ppm,
+                        "{streams} streams of {lengths:?} ns, looks {looks:?}, {others} others: {error} ppm"
+                    );
+                }
+            }
+        }
+    }
+}
