@@ -5,8 +5,8 @@
 //!   own of a lane = length of what retired · mean of 1/n over the samples that found the lane running since it last retired,
 //!                   where n lanes ran
 //!   time         += Σ own of lanes that ran alone + k · Σ own of lanes that ran beside others of the client
-//!   k             = (wall − Σ own of lanes that ran alone) / Σ own of the others, in exclusive windows: wall is the time in
-//!                   which the client had work on the device and no other client had; 1 until that is known (the least of the last few)
+//!   k             = (wall − Σ own of lanes that ran alone) / Σ own of the others, in exclusive windows, the least of the last
+//!                   few: wall is the time in which the client had work on the device and no other client had; 1 before
 //! ```
 //! Lanes that fill the device by themselves slow each other down: k is up to their number. Lanes of small kernels do not:
 //! k is about 1. Each turn in Turns is an exclusive window.
@@ -30,6 +30,7 @@ const KEPT: usize = 4;
 /// A window that neither begins nor ends with an idle client counts once it is so long that a batch cut at either end is
 /// little beside it. Nanoseconds.
 const LONG_NS: u64 = 100_000_000;
+
 /// What is known of one client on one device.
 #[derive(Clone, Debug, Default)]
 pub struct GpuTimeEstimator {
@@ -184,21 +185,23 @@ impl GpuTimeEstimator {
             beside_ns,
             is_whole: before == 0,
         };
-        self.learn(is_exclusive.then_some(more));
-        // They take no less than if each had the device for a part of the time, nor longer than one after the other.
-        let (least_ns, most_ns) = (beside_ns / 2, beside_ns.saturating_mul(LANES as u64));
-        let k = self.told.iter().flatten().map(|told| told.part(beside_ns)).min();
-        let beside_ns = k.map_or(beside_ns, |ns| ns.clamp(least_ns, most_ns));
-        self.time_ns = self.time_ns.saturating_add(alone_ns).saturating_add(beside_ns);
         match retired {
             Some(retired) if retired.unknown_ns <= retired.ns / UNKNOWN_PART => {
                 self.trusted_ns = self.trusted_ns.saturating_add(retired.ns);
             }
             _ => self.trusted_ns = 0,
         }
+        let is_estimate = self.trusted_ns < TRUST_NS;
+        // Lengths that are not known teach nothing.
+        self.learn((is_exclusive && !is_estimate).then_some(more));
+        // They take no less than if each had the device for a part of the time, nor longer than one after the other.
+        let (least_ns, most_ns) = (beside_ns / 2, beside_ns.saturating_mul(LANES as u64));
+        let k = self.told.iter().flatten().map(|told| told.part(beside_ns)).min();
+        let beside_ns = k.map_or(beside_ns, |ns| ns.clamp(least_ns, most_ns));
+        self.time_ns = self.time_ns.saturating_add(alone_ns).saturating_add(beside_ns);
         DeviceTime {
             ns: self.time_ns,
-            is_estimate: self.trusted_ns < TRUST_NS,
+            is_estimate,
         }
     }
 
@@ -321,6 +324,48 @@ mod tests {
             case.one(MS / 10, 0);
         }
         assert_eq!(case.one(0, 0), Some(busy + 100 * MS));
+    }
+
+    /// Two lanes that fill the device each: units take twice as long as alone.
+    #[test]
+    fn exclusive_windows_teach_what_lanes_do_to_each_other() {
+        let run = |mut case: Case, unknown_ns: u64| {
+            for round in 0..40_000 {
+                let retires = if round % 20 == 19 { MS } else { 0 };
+                case.look(
+                    [retires, retires, 0, 0],
+                    unknown_ns.min(retires),
+                    [true, true, false, false],
+                );
+            }
+            case
+        };
+        let charged = |case: &mut Case| {
+            let before = case.look([0; 4], 0, [true, true, false, false]).expect("known");
+            case.look([10 * MS, 10 * MS, 0, 0], 0, [true, true, false, false])
+                .expect("known")
+                - before
+        };
+        let mut case = run(Case::new(), 0);
+        let took = charged(&mut case);
+        assert!((19 * MS..=21 * MS).contains(&took), "{took}");
+        // Not where the lengths are not known, nor beside others.
+        let mut case = run(Case::new(), MS);
+        for _ in 0..40 {
+            case.look([MS, MS, 0, 0], 0, [true, true, false, false]);
+        }
+        let took = charged(&mut case);
+        assert!((9 * MS..=11 * MS).contains(&took), "{took}");
+        let mut case = Case::new();
+        case.is_exclusive = false;
+        let took = charged(&mut run(case, 0));
+        assert!((9 * MS..=11 * MS).contains(&took), "{took}");
+        // A machine that stands still for a while says nothing.
+        let mut case = run(Case::new(), 0);
+        case.now += 5_000 * MS;
+        let mut case = run(case, 0);
+        let took = charged(&mut case);
+        assert!((19 * MS..=21 * MS).contains(&took), "{took}");
     }
 
     #[test]
@@ -467,8 +512,8 @@ mod tests {
         // Samples as often as they are to be, and as late as a busy machine makes them. Beside others it is less sure which
         // lanes stood still: two of the time's hundred parts at most, where the client has half of it or less.
         for (others, looks, most_ppm) in [
-            (0, (50_000, 150_000), 10_000),
-            (0, (100_000, 500_000), 10_000),
+            (0, (50_000, 150_000), 20_000),
+            (0, (100_000, 500_000), 20_000),
             (1, (50_000, 150_000), 40_000),
             (3, (50_000, 150_000), 40_000),
             (3, (100_000, 500_000), 40_000),
