@@ -463,12 +463,16 @@ fn stall(rig: &Rig) {
 }
 
 fn contexts(rig: &Rig) {
-    let (mut client, pages, _stopped) = measured(rig);
+    let (mut client, pages, stopped) = measured(rig);
     client.expect("do kernel", "do 0");
     client.expect("do memset", "do 0");
     client.expect("ctxdestroy 0", "ctxdestroy 0");
     assert!(is_idle(&pages));
+    // Without a broker that serves no context is made.
+    drop(stopped);
     client.expect("ctx 0", "ctx 0");
+    let _stopped = Stopped::broker(rig);
+    pages.line(0).gate_flags.fetch_or(MEASURED, Ordering::Relaxed);
     client.expect(
         &format!("gateready {}", crate::artefacts::kernels().display()),
         "gateready 0",
