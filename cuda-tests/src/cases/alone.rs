@@ -273,11 +273,14 @@ fn came(rig: &Rig) {
 /// Ends the broker and keeps its lock, so that none that is started comes up.
 fn kill_broker_for_good(rig: &Rig, folder: &Path) {
     let lock = std::fs::File::open(folder.join("broker.lock")).expect("the broker's lock");
-    kill_broker(rig);
-    // Held until the case ends, with the process.
+    // A process that is attached may start the next one at once. The lock is held until the case ends, with the process.
     rig.eventually(SOON, "the lock is ours", || {
-        lock.try_lock().is_ok() || rig.broker_pid_quick().is_some()
+        if let Some(pid) = rig.broker_pid_quick() {
+            signal(pid, libc::SIGKILL);
+        }
+        lock.try_lock().is_ok()
     });
+    rig.eventually(SOON, "no broker is left", || rig.broker_pid_quick().is_none());
     std::mem::forget(lock);
 }
 
