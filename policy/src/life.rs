@@ -337,7 +337,7 @@ impl Policy {
 
     /// Has a job's end written down: when it is announced, for a broker that stops before the job has lingered, and when
     /// nothing can change it any more, which counts instead.
-    fn remember(&mut self, id: JobId) {
+    pub(crate) fn remember(&mut self, id: JobId) {
         if let Some(ended) = self.jobs.get(&id).and_then(Job::remembered) {
             self.command(Action::RememberJob(Box::new(ended)), "ended jobs answer for a day");
         }

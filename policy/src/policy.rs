@@ -237,9 +237,13 @@ impl Policy {
             Event::ClientGone(client) => self.client_gone(client, machine, now_ns),
             Event::Exited { process, code } => {
                 let is_first = |job: &&mut Job| job.record.first == Some(process);
+                let mut ended = Vec::new();
                 for job in self.jobs.values_mut().filter(is_first) {
                     job.exit_code = Some(code);
+                    ended.extend(job.end.is_some().then(|| job.id()));
                 }
+                // The kernel may tell the code after the end was written down.
+                ended.into_iter().for_each(|job| self.remember(job));
             }
             Event::ProcessGone(process) => {
                 let is_first = |job: &&mut Job| job.record.first == Some(process);

@@ -195,6 +195,26 @@ fn lingering() -> (Host, JobId, Vec<JobView>) {
     (host, job, seen)
 }
 
+/// A process's descriptors are closed before the kernel tells its exit code.
+#[test]
+fn a_code_that_comes_after_the_end_is_remembered() {
+    let mut host = Host::new(&[16]);
+    let (job, process) = host.admitted(1, mem("10GiB"));
+    let client = host.attach(job, process);
+    host.kill(client);
+    host.step(Event::ProcessGone(process));
+    let code = |host: &Host| {
+        let mut remembered = host.commands.iter().filter_map(|command| match &command.action {
+            Action::RememberJob(ended) => Some(ended.exit_code),
+            _ => None,
+        });
+        remembered.next_back()
+    };
+    assert_eq!(code(&host), Some(None));
+    host.step(Event::Exited { process, code: 7 });
+    assert_eq!(code(&host), Some(Some(7)));
+}
+
 #[test]
 fn a_job_that_lingers_ended_as_it_did_for_the_next_broker_too() {
     let (mut host, job, seen) = lingering();
