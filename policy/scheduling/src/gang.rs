@@ -76,9 +76,9 @@ impl Gang {
         wanted.map(|device| device.contest.lag(job)).sum()
     }
 
-    /// Whether the gang may have a turn: over all its devices together it is not ahead of its share, and nothing else keeps
-    /// it away from any. (Each device by itself would not do: two gangs may each be ahead on one.) One that has been kept
-    /// for as long as a drain may take may in any case.
+    /// Whether the gang may have a turn: nothing keeps it away from any of its devices, and over all of them together it is
+    /// not ahead of its share. (Each device by itself would not do: two gangs may each be ahead on one.) One that has been
+    /// kept for as long as a drain may take may be ahead.
     pub fn may_run(&self, job: JobKey, devices: &BTreeMap<DeviceKey, Device>, config: &Config, now: u64) -> bool {
         let is_due = self
             .kept_ns
@@ -88,7 +88,7 @@ impl Gang {
             let Some(member) = device.members.get(&job) else {
                 continue;
             };
-            let is_kept = !device.is_turns() && member.held_by.is_some() && !is_due;
+            let is_kept = !device.is_turns() && member.held_by.is_some();
             if member.is_capped() || is_kept {
                 return false;
             }

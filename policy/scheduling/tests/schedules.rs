@@ -210,6 +210,12 @@ fn nobody_stands_aside_for_a_gang_that_does_not_come() {
     judge(1_795_484_608);
 }
 
+/// A gang that a device in Overlap kept away was given the turn of its other device, where others waited, again and again.
+#[test]
+fn no_gang_has_a_turn_while_another_device_keeps_it_away() {
+    judge(20_270_747);
+}
+
 #[test]
 fn the_same_seed_is_the_same_schedule() {
     let state = |seed| {

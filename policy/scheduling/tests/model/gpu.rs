@@ -73,8 +73,6 @@ pub struct Context {
     /// Units in flight, and their time in all.
     pub count: usize,
     pub in_flight_ns: u64,
-    /// When it last came to have work.
-    since_ns: u64,
     /// Truth: device time that its units occupied.
     pub busy_ns: u64,
     /// Device time of the units that have ended.
@@ -86,11 +84,6 @@ pub struct Context {
 impl Context {
     pub fn is_busy(&self) -> bool {
         self.count > 0
-    }
-
-    /// When it came to have the work that it has, if that was not before.
-    pub fn since(&self, last_ns: u64) -> Option<u64> {
-        (self.is_busy() && self.since_ns >= last_ns).then_some(self.since_ns)
     }
 }
 
@@ -121,9 +114,6 @@ impl Gpu {
     pub fn submit(&mut self, client: usize, stream: u32, unit: Unit, rendezvous: &mut Rendezvous) {
         let context = self.contexts.entry(client).or_default();
         context.streams.entry(stream).or_default().push_back(unit);
-        if !context.is_busy() {
-            context.since_ns = self.now;
-        }
         context.count += 1;
         context.in_flight_ns += unit.length_ns;
         self.choose();
