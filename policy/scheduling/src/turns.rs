@@ -14,7 +14,7 @@
 
 use crate::command::{Action, Command, HeldBy};
 use crate::device::Turn;
-use crate::event::{DeviceKey, JobKey};
+use crate::event::{Class, DeviceKey, JobKey};
 use crate::member::Member;
 use crate::outlook::Outlook;
 use crate::overlap;
@@ -90,7 +90,8 @@ impl Scheduler {
             return Some((job, "a higher class wants the device"));
         }
         let request = member.terms.class.request_ns(device.quantum_ns);
-        let is_long = now.saturating_sub(since_ns) >= CLOCK_REQUESTS * request;
+        let requests = if self.is_absent(key, job) { 1 } else { CLOCK_REQUESTS };
+        let is_long = now.saturating_sub(since_ns) >= requests * request;
         if is_served || is_long {
             if self.order(key).first() == Some(&job) {
                 self.begin(key, job);
@@ -213,8 +214,20 @@ impl Scheduler {
         }
     }
 
+    /// Whether this is a gang that works on its other devices and has not wanted this one for as long as a request.
+    fn is_absent(&self, key: DeviceKey, job: JobKey) -> bool {
+        let Some(device) = self.devices.get(&key).filter(|_| self.gangs.contains_key(&job)) else {
+            return false;
+        };
+        let is_here = |member: &Member| {
+            member.wants() || member.wanted_within(member.terms.class.request_ns(device.quantum_ns), self.now)
+        };
+        !device.members.get(&job).is_some_and(is_here)
+    }
+
     /// Candidates in the order in which they are to have the device: those that are not ahead first, among these the
-    /// higher class, then the earlier deadline. Whose work does not end comes last.
+    /// higher class, then the earlier deadline. A gang that is absent has no class above another's. Whose work does not end
+    /// comes last.
     fn order(&self, key: DeviceKey) -> Vec<JobKey> {
         let Some(device) = self.devices.get(&key) else {
             return Vec::new();
@@ -227,7 +240,10 @@ impl Scheduler {
         let mut left: Vec<JobKey> = self.wanting(key).into_iter().filter(may).collect();
         let mut order = Vec::with_capacity(left.len());
         while !left.is_empty() {
-            let class = |job: &JobKey| device.members[job].terms.class;
+            let class = |job: &JobKey| match self.is_absent(key, *job) {
+                true => Class::Low,
+                false => device.members[job].terms.class,
+            };
             let moves = |job: &&JobKey| !self.is_stalled(key, **job);
             let is_eligible = |job: &&JobKey| device.contest.lag(**job) >= 0 && moves(job);
             let top = left.iter().filter(is_eligible).map(class).max();

@@ -216,6 +216,12 @@ fn no_gang_has_a_turn_while_another_device_keeps_it_away() {
     judge(20_270_747);
 }
 
+/// A gang that worked on its other device only had turns of this one, one after the other, before a job of a low class.
+#[test]
+fn no_absent_gang_has_turn_after_turn() {
+    judge(786_386);
+}
+
 #[test]
 fn the_same_seed_is_the_same_schedule() {
     let state = |seed| {
