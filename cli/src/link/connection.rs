@@ -19,7 +19,7 @@ use partage_protocol::frame::{Assembler, packets};
 use partage_protocol::message::MAX_PACKET;
 
 use crate::failure::{Failure, Kind};
-use crate::silence;
+use crate::link::silence;
 
 /// Why a conversation did not go on.
 #[derive(Debug)]

@@ -16,8 +16,8 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::Uid;
 
 use crate::failure::{Failure, Kind, Outcome};
-use crate::installed;
-use crate::place::{self, reason};
+use crate::launch::installed;
+use crate::launch::place::{self, reason};
 
 /// Copies the installed library to where COMMAND will load it from, unless that copy exists, and gives its path.
 ///

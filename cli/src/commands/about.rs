@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::arguments::{Arguments, Completions};
 use crate::failure::Outcome;
-use crate::report::{Report, write_out};
+use crate::show::report::{Report, write_out};
 
 /// `partage version`.
 pub fn version(report: &Report) -> Outcome<u8> {

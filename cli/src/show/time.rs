@@ -8,9 +8,9 @@ use partage_protocol::terms::{
     parse_weight, ppm,
 };
 
-use crate::jobs::gpu;
-use crate::report;
-use crate::terminal::Style;
+use crate::commands::jobs::gpu;
+use crate::show::report;
+use crate::show::terminal::Style;
 
 const USUAL_PRIORITY: &str = "normal";
 

@@ -5,7 +5,7 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 
-use crate::run::TWINS;
+use crate::commands::run::TWINS;
 
 /// Read by the library, the broker and the launcher, beside [`TWINS`].
 const OTHERS: &[&str] = &[

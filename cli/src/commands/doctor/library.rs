@@ -6,10 +6,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::check::Check;
-use crate::installed;
-use crate::judge::elf::{FileKind, kind, newest_glibc_needed};
-use crate::library_copy;
-use crate::place::Place;
+use crate::launch::installed;
+use crate::launch::library_copy;
+use crate::launch::place::Place;
+use crate::launch::preflight::elf::{FileKind, kind, newest_glibc_needed};
 
 /// Other libraries that hook the CUDA driver; a part of the file name, and who it is.
 const OTHER_HOOKS: &[(&str, &str)] = &[

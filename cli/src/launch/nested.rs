@@ -17,13 +17,15 @@ use partage_protocol::size::{Amount, format_bytes, parse_amount};
 use serde_json::json;
 
 use crate::arguments::Run;
-use crate::execute::become_command;
+use crate::commands::run::{self, Command};
 use crate::failure::{Failure, Kind, Outcome};
-use crate::place::{Host, Place};
-use crate::report::Report;
-use crate::run::{self, Command};
-use crate::silence::PATIENCE;
-use crate::{launch_broker, library_copy, terminal};
+use crate::launch::execute::become_command;
+use crate::launch::launch_broker;
+use crate::launch::library_copy;
+use crate::launch::place::{Host, Place};
+use crate::link::silence::PATIENCE;
+use crate::show::report::Report;
+use crate::show::terminal;
 
 /// The living job that this process belongs to.
 ///
@@ -39,7 +41,7 @@ pub fn enclosing_job(place: &Place) -> Outcome<Option<JobView>> {
     let own_place = Place::choose(dir.as_deref(), Host::here());
     let mut connection = launch_broker::reach(&own_place)?;
     let deadline = Instant::now() + PATIENCE;
-    let fail = |error: crate::connection::ConnectionError| error.into_failure(&own_place.dir);
+    let fail = |error: crate::link::connection::ConnectionError| error.into_failure(&own_place.dir);
     connection
         .say(&Request::Get {
             target: std::process::id().to_string(),
@@ -57,7 +59,7 @@ pub fn enclosing_job(place: &Place) -> Outcome<Option<JobView>> {
         }
         Reply::Error(error) if error.code == ErrorCode::NoTarget => Ok(None),
         Reply::Error(error) => Err(error.into()),
-        other => Err(fail(crate::connection::ConnectionError::Unreadable(format!(
+        other => Err(fail(crate::link::connection::ConnectionError::Unreadable(format!(
             "{other:?}"
         )))),
     }
@@ -172,7 +174,7 @@ fn sentence(job: &JobView, outer: Option<u64>, asked: Option<Amount>, lower: Opt
 
 /// Usable bytes of the job's largest device: what a percentage is of.
 fn usable_bytes(place: &Place, job: &JobView) -> Outcome<u64> {
-    let status = crate::status::ask(place)?;
+    let status = crate::commands::status::ask(place)?;
     let of_job = status
         .devices
         .iter()

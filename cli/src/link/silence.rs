@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
 use crate::failure::{Failure, Kind, Outcome};
-use crate::place::SYSTEM_DIR;
+use crate::launch::place::SYSTEM_DIR;
 
 /// How long a broker may take for an answer that needs no waiting.
 pub const PATIENCE: Duration = Duration::from_secs(10);

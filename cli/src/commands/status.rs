@@ -5,14 +5,15 @@ use partage_protocol::admin::{BrokerView, DeviceView, QueuedView, Reply, Request
 use partage_protocol::size::format_duration;
 use serde_json::json;
 
+use crate::commands::jobs::{ask as ask_broker, unexpected};
 use crate::failure::Outcome;
-use crate::job_table::in_one_unit;
-use crate::jobs::{ask as ask_broker, unexpected};
-use crate::place::Place;
-use crate::report::{Report, count, table, wrapped};
-use crate::silence::PATIENCE;
-use crate::terminal::{Style, model};
-use crate::{idle, time};
+use crate::launch::place::Place;
+use crate::link::idle;
+use crate::link::silence::PATIENCE;
+use crate::show::job_table::in_one_unit;
+use crate::show::report::{Report, count, table, wrapped};
+use crate::show::terminal::{Style, model};
+use crate::show::time;
 
 /// What the broker says of itself and its devices.
 ///

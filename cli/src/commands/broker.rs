@@ -7,13 +7,13 @@ use partage_protocol::admin::{Reply, Request, StatusView};
 use serde_json::json;
 
 use crate::arguments::BrokerAction;
-use crate::connection::{Connection, ConnectionError};
+use crate::commands::status::{ask, broker_text};
 use crate::failure::{Failure, Kind, Outcome};
-use crate::launch_broker;
-use crate::place::{Place, Rule};
-use crate::report::Report;
-use crate::silence::PATIENCE;
-use crate::status::{ask, broker_text};
+use crate::launch::launch_broker;
+use crate::launch::place::{Place, Rule};
+use crate::link::connection::{Connection, ConnectionError};
+use crate::link::silence::PATIENCE;
+use crate::show::report::Report;
 
 /// `partage broker …`.
 pub fn broker(action: BrokerAction, place: &Place, report: &Report) -> Outcome<u8> {

@@ -19,7 +19,7 @@ use nix::unistd::{AccessFlags, ForkResult, access, fork, pipe2};
 use partage_protocol::driver_place;
 
 use super::check::Check;
-use crate::judge::verdict::is_member_of;
+use crate::launch::preflight::verdict::is_member_of;
 
 /// A healthy driver answers in a second or two, with persistence mode off.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -97,7 +97,7 @@ fn in_child(name: &'static str, ask: fn() -> Result<String, (String, String)>) -
 /// Opens a library where the broker would; the first failure explains itself best.
 fn open(name: &str) -> Result<Library, libloading::Error> {
     let machine = std::env::var_os("PARTAGE_SIM_DIR");
-    let folder = crate::launch_broker::driver_folder();
+    let folder = crate::launch::launch_broker::driver_folder();
     let mut failed = None;
     for path in driver_place::candidates(name, machine.as_deref(), folder.as_deref()) {
         // SAFETY: loading runs the vendor's constructors, in a child made for that.
@@ -161,7 +161,7 @@ fn ask_nvml() -> Result<String, (String, String)> {
         )),
         (0, _) => Ok(format!(
             "driver {version}, {}",
-            crate::report::count(devices as usize, "GPU")
+            crate::show::report::count(devices as usize, "GPU")
         )),
         _ => Err(failed("nvmlDeviceGetCount", code)),
     }

@@ -8,12 +8,12 @@ use partage_protocol::admin::{Reply, Request, WhyView};
 use serde_json::json;
 
 use crate::arguments::Why;
+use crate::commands::jobs::{ask_remembering, unexpected};
 use crate::failure::Outcome;
-use crate::jobs::{ask_remembering, unexpected};
-use crate::place::Place;
-use crate::report::{Report, wrapped};
-use crate::silence::PATIENCE;
-use crate::terminal::Style;
+use crate::launch::place::Place;
+use crate::link::silence::PATIENCE;
+use crate::show::report::{Report, wrapped};
+use crate::show::terminal::Style;
 
 /// `partage why`.
 pub fn why(arguments: &Why, place: &Place, report: &Report) -> Outcome<u8> {

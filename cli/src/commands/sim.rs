@@ -15,13 +15,18 @@ use partage_machine::{Machine, MachineCode, Spec, id_of};
 use partage_protocol::size::{Amount, format_bytes, parse_amount};
 
 use crate::arguments::Sim;
-use crate::execute::Environment;
+use crate::commands::broker;
+use crate::commands::run::Command;
 use crate::failure::{Failure, Kind, Outcome};
-use crate::judge::find::find;
-use crate::place::{self, Host, Place, Rule, reason};
-use crate::report::Report;
-use crate::run::Command;
-use crate::{broker, installed, library_copy, nested, silence, supervise};
+use crate::launch::execute::Environment;
+use crate::launch::installed;
+use crate::launch::library_copy;
+use crate::launch::nested;
+use crate::launch::place::{self, Host, Place, Rule, reason};
+use crate::launch::preflight::find::find;
+use crate::launch::supervise;
+use crate::link::silence;
+use crate::show::report::Report;
 
 /// `partage sim`: gives COMMAND's code.
 pub fn sim(arguments: &Sim, report: &Report) -> Outcome<u8> {

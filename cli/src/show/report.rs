@@ -11,7 +11,7 @@ use partage_protocol::admin::SCHEMA;
 use serde_json::{Map, Value, json};
 
 use crate::failure::Failure;
-use crate::terminal::{self, ColorChoice, Style};
+use crate::show::terminal::{self, ColorChoice, Style};
 
 /// Where and how a command writes.
 #[derive(Clone, Copy, Debug)]

@@ -15,18 +15,27 @@ use partage_protocol::summary::Summary;
 use serde_json::{Value, json};
 
 use crate::arguments::Run;
-use crate::connection::ConnectionError;
-use crate::execute::{Environment, become_command};
+use crate::commands::jobs;
+use crate::commands::status;
 use crate::failure::{Failure, Kind, Outcome, holders};
-use crate::judge::elf;
-use crate::judge::find::find;
-use crate::judge::verdict::{Caller, Unmanaged, judge, own_program};
-use crate::place::Place;
-use crate::report::Report;
-use crate::run_settings::read_settings;
-use crate::{
-    installed, jobs, launch_broker, lazy, library_copy, nested, silence, status, supervise, terminal, time, variables,
-};
+use crate::launch::execute::{Environment, become_command};
+use crate::launch::installed;
+use crate::launch::launch_broker;
+use crate::launch::lazy;
+use crate::launch::library_copy;
+use crate::launch::nested;
+use crate::launch::place::Place;
+use crate::launch::preflight::elf;
+use crate::launch::preflight::find::find;
+use crate::launch::preflight::verdict::{Caller, Unmanaged, judge, own_program};
+use crate::launch::run_settings::read_settings;
+use crate::launch::supervise;
+use crate::launch::variables;
+use crate::link::connection::ConnectionError;
+use crate::link::silence;
+use crate::show::report::Report;
+use crate::show::terminal;
+use crate::show::time;
 
 /// Variables that `run` reads instead of options. They have done their work: COMMAND does not get them, or a `run`
 /// inside would read them again.

@@ -15,9 +15,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::failure::{Failure, Kind, Outcome};
-use crate::installed;
-use crate::place::{Place, Rule};
-use crate::silence::PATIENCE;
+use crate::launch::installed;
+use crate::launch::place::{Place, Rule};
+use crate::link::silence::PATIENCE;
 
 /// The machine without a broker.
 #[derive(Debug, Default)]

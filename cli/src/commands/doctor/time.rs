@@ -5,7 +5,7 @@ use partage_protocol::admin::StatusView;
 use partage_protocol::time_aliases::{TimeVariable, asked};
 
 use super::check::Check;
-use crate::run_settings::aliases_here;
+use crate::launch::run_settings::aliases_here;
 
 /// Variables and rules. Without a broker the defaults hold: every variable counts.
 pub fn checks(status: Option<&StatusView>) -> Vec<Check> {

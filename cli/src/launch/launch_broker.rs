@@ -22,11 +22,11 @@ use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, fork, pipe2, read, setsid};
 use partage_protocol::driver_place;
 
-use crate::connection::{Connection, ConnectionError};
 use crate::failure::{Failure, Kind, Outcome};
-use crate::installed;
-use crate::place::{Place, Rule, reason};
-use crate::silence;
+use crate::launch::installed;
+use crate::launch::place::{Place, Rule, reason};
+use crate::link::connection::{Connection, ConnectionError};
+use crate::link::silence;
 
 /// How long `run` waits for the broker of a managed host, and for a private one to come up.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -8,15 +8,15 @@ use partage_protocol::size::parse_duration;
 use serde_json::json;
 
 use crate::arguments::Events;
-use crate::connection::ConnectionError;
+use crate::commands::jobs::unexpected;
+use crate::commands::status;
 use crate::failure::{Failure, Kind, Outcome};
-use crate::idle;
-use crate::jobs::unexpected;
-use crate::launch_broker;
-use crate::place::Place;
-use crate::report::{Report, timestamp, write_out};
-use crate::silence::PATIENCE;
-use crate::status;
+use crate::launch::launch_broker;
+use crate::launch::place::Place;
+use crate::link::connection::ConnectionError;
+use crate::link::idle;
+use crate::link::silence::PATIENCE;
+use crate::show::report::{Report, timestamp, write_out};
 
 /// `partage events`: one line, or one JSON document, each.
 pub fn events(arguments: &Events, place: &Place, report: &Report) -> Outcome<u8> {

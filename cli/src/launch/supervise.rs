@@ -13,9 +13,9 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signa
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
 
-use crate::execute::{Environment, become_command};
 use crate::failure::{Failure, Kind, Outcome};
-use crate::report::write_err;
+use crate::launch::execute::{Environment, become_command};
+use crate::show::report::write_err;
 
 /// Passed on, or survived when they come from the terminal.
 const FORWARDED: &[Signal] = &[

@@ -13,9 +13,9 @@ use partage_protocol::admin::StatusView;
 use super::check::Check;
 use super::library::glibc_version;
 use crate::failure::{Kind, Outcome};
-use crate::judge::find::find;
-use crate::place::{Place, Rule};
-use crate::variables;
+use crate::launch::place::{Place, Rule};
+use crate::launch::preflight::find::find;
+use crate::launch::variables;
 
 /// `SO_PEERPIDFD` (Linux 6.5), which libc crates of this age may lack.
 const SO_PEERPIDFD: libc::c_int = 77;

@@ -9,15 +9,17 @@ use partage_protocol::size::{NONE, format_bytes, format_duration, parse_amount, 
 use serde_json::json;
 
 use crate::arguments::{Get, Ps, Set, Stop};
-use crate::connection::{Connection, ConnectionError};
 use crate::failure::{Failure, Kind, Outcome};
-use crate::launch_broker;
-use crate::place::{Place, Rule};
-use crate::report::{Report, command_line, timestamp};
-use crate::run_settings::check_name;
-use crate::silence::PATIENCE;
-use crate::terminal::{Style, model};
-use crate::{idle, job_table, time};
+use crate::launch::launch_broker;
+use crate::launch::place::{Place, Rule};
+use crate::launch::run_settings::check_name;
+use crate::link::connection::{Connection, ConnectionError};
+use crate::link::idle;
+use crate::link::silence::PATIENCE;
+use crate::show::job_table;
+use crate::show::report::{Report, command_line, timestamp};
+use crate::show::terminal::{Style, model};
+use crate::show::time;
 
 /// One request and its answer from the broker that listens.
 ///

@@ -11,10 +11,10 @@ use partage_protocol::admin::{JobDeviceView, JobView, STATES};
 use partage_protocol::size::{format_bytes, format_duration};
 use partage_protocol::summary;
 
+use crate::commands::jobs::gpu;
 use crate::failure::{Failure, Kind, Outcome};
-use crate::jobs::gpu;
-use crate::report::{command_line, table, timestamp};
-use crate::terminal::Style;
+use crate::show::report::{command_line, table, timestamp};
+use crate::show::terminal::Style;
 
 /// A column of `ps`, as `-o` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -5,11 +5,11 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::{driver, library, memory, system, time};
+use crate::commands::status;
 use crate::failure::Outcome;
-use crate::place::Place;
-use crate::report::{Report, count, wrapped};
-use crate::status;
-use crate::terminal::Style;
+use crate::launch::place::Place;
+use crate::show::report::{Report, count, wrapped};
+use crate::show::terminal::Style;
 
 /// How a check ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -12,12 +12,14 @@ use partage_protocol::admin::{Request, RunRequest};
 use serde_json::json;
 
 use crate::arguments::Run;
-use crate::execute::become_command;
+use crate::commands::run::{self, Command};
 use crate::failure::{Failure, Kind, Outcome};
-use crate::place::{Place, Rule, reason};
-use crate::report::Report;
-use crate::run::{self, Command};
-use crate::{installed, launch_broker, library_copy};
+use crate::launch::execute::become_command;
+use crate::launch::installed;
+use crate::launch::launch_broker;
+use crate::launch::library_copy;
+use crate::launch::place::{Place, Rule, reason};
+use crate::show::report::Report;
 
 /// The variable that carries the request to the library.
 pub const REQUEST: &str = "PARTAGE_LAZY_REQUEST";

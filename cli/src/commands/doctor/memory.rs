@@ -8,7 +8,7 @@ use partage_protocol::aliases::{Family, Variable, asked};
 use partage_protocol::size::format_bytes;
 
 use super::check::Check;
-use crate::run_settings::aliases_here;
+use crate::launch::run_settings::aliases_here;
 
 /// Variables and promises. Without a broker the defaults hold: every variable counts, nothing is overcommitted.
 pub fn checks(status: Option<&StatusView>) -> Vec<Check> {
