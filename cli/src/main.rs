@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! partage: the command line.
 //!
-//! `main` is the C one: Rust's own start-up would ignore SIGPIPE and open /dev/null on closed descriptors, and COMMAND of
-//! `run` would inherit both. Whatever is open, ignored or blocked when we start is so when COMMAND starts.
+//! `main` is the C one: Rust's own start-up would ignore SIGPIPE and open /dev/null on closed descriptors, and COMMAND
+//! of `run` would inherit both. Whatever is open, ignored or blocked when we start is so when COMMAND starts.
 #![cfg_attr(not(test), no_main)]
 // Unit tests have a main of their own, from which nothing of ours is reached.
 #![cfg_attr(test, allow(dead_code))]
@@ -20,7 +20,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches};
 
 use arguments::{Arguments, Command};
-use commands::{about, broker, doctor, events, jobs, run, sim, status, why};
+use commands::{about, broker, doctor, events, get, ps, run, set, sim, status, stop, why};
 use failure::{Failure, Kind, Outcome};
 use launch::place::{Host, Place};
 use show::report::{self, Report};
@@ -78,12 +78,12 @@ fn dispatch(command: &Command, matches: &clap::ArgMatches, place: &Place, report
             let sources = matches.subcommand_matches("run").expect("clap parsed `run`");
             run::run(arguments, sources, place, report)
         }
-        Command::Ps(arguments) => jobs::ps(arguments, place, report),
+        Command::Ps(arguments) => ps::ps(arguments, place, report),
         Command::Status(_) => status::status(place, report),
-        Command::Set(arguments) => jobs::set(arguments, place, report),
-        Command::Get(arguments) => jobs::get(arguments, place, report),
+        Command::Set(arguments) => set::set(arguments, place, report),
+        Command::Get(arguments) => get::get(arguments, place, report),
         Command::Why(arguments) => why::why(arguments, place, report),
-        Command::Stop(arguments) => jobs::stop(arguments, place, report),
+        Command::Stop(arguments) => stop::stop(arguments, place, report),
         Command::Broker(arguments) => broker::broker(arguments.action, place, report),
         Command::Sim(arguments) => {
             if matches.value_source("socket_dir") == Some(clap::parser::ValueSource::CommandLine) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What breaks a rule today and may only become less: `xtask/listed.txt`, a line `rule count path` for each.
 //!
-//! A fault that the list has, with no greater count, is no complaint. A line whose fault is gone or has become less is one, so that the
-//! list follows; of a length alone less is needed only where the whole line can go. `cargo xtask tidy --list` prints the list of today.
+//! A fault that the list has, with no greater count, is no complaint. A line whose fault is gone or has become less is
+//! one, so that the list follows; of a length alone less is needed only where the whole line can go. `cargo xtask tidy
+//! --list` prints the list of today.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,6 +11,10 @@ use std::path::Path;
 
 /// The list, from the workspace's root.
 pub const LIST: &str = "xtask/listed.txt";
+
+const HEADING: &str = "# What breaks a rule of `cargo xtask tidy` today, as `rule count path`.
+# Lines may go and counts may fall; none is added.
+";
 
 /// One file, or one function of it, that breaks one rule.
 #[derive(Debug)]
@@ -87,7 +92,7 @@ pub fn print(faults: &[Fault]) -> String {
         let mut parts = line.splitn(3, ' ').map(str::to_owned);
         (parts.next(), parts.nth(1))
     });
-    let mut text = "# What breaks a rule of `cargo xtask tidy` today, as `rule count path`. Lines may go and counts may fall; none is added.\n".to_owned();
+    let mut text = HEADING.to_owned();
     for line in lines {
         text += &line;
         text.push('\n');

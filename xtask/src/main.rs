@@ -2,9 +2,9 @@
 //! Checks and generators that cargo commands cannot do: `cargo xtask check`, `cargo xtask gen [--check]`,
 //! `cargo xtask tidy [--list]`, `cargo xtask circles`.
 //!
-//! `check` is `tidy`, `gen --check` and `docs/memory.md` against the driver table. Formatting, clippy and cargo-deny are
-//! cargo commands; `scripts/test` calls them and this. `tidy --list` prints what `xtask/listed.txt` would have to list, `circles` the
-//! import circles of each crate.
+//! `check` is `tidy`, `gen --check` and `docs/memory.md` against the driver table. Formatting, clippy and cargo-deny
+//! are cargo commands; `scripts/test` calls them and this. `tidy --list` prints what `xtask/listed.txt` would have to
+//! list, `circles` the import circles of each crate.
 
 mod circles;
 mod driver_api;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which file of a crate names what is declared in which other file, tests left out.
 //!
-//! A path is followed as the compiler does: through modules, then through the `use` that brings a name into a module, so a name that an
-//! index re-exports leads to the file that declares it. A `use` of a module is no arrow by itself; the paths that begin with it are.
-//! What types alone would tell is not seen: a method of a type that came from elsewhere.
+//! A path is followed as the compiler does: through modules, then through the `use` that brings a name into a module,
+//! so a name that an index re-exports leads to the file that declares it. A `use` of a module is no arrow by itself;
+//! the paths that begin with it are. What types alone would tell is not seen: a method of a type that came from
+//! elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -136,7 +137,8 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// The path from the root that `path`, as it is written in `module`, means; none for other crates and for local names.
+    /// The path from the root that `path`, as it is written in `module`, means; none for other crates and for local
+    /// names.
     fn absolute(&self, module: &[String], path: &[String]) -> Option<Vec<String>> {
         let mut base = module.to_vec();
         let mut rest = path;
@@ -167,7 +169,8 @@ impl<'a> Tree<'a> {
         Some(base)
     }
 
-    /// The file that declares what `path`, from the root, names; none when it is no file of this crate or a module as such.
+    /// The file that declares what `path`, from the root, names; none when it is no file of this crate or a module as
+    /// such.
     fn file_of(&self, path: &[String], depth: usize) -> Option<&str> {
         // A name that is brought in by itself would be followed for ever.
         if depth > 16 {

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use crate::tree::File;
 
-/// Paths between backticks in the pages of `files` that lead nowhere. What is written about the past keeps its paths: results, decisions
-/// and the change log.
+/// Paths between backticks in the pages of `files` that lead nowhere. What is written about the past keeps its paths:
+/// results, decisions and the change log.
 pub fn complaints(files: &[File]) -> Vec<String> {
     let folders: BTreeSet<_> = files
         .iter()
@@ -43,7 +43,8 @@ fn is_page(path: &str) -> bool {
     path.ends_with(".md") && !is_history
 }
 
-/// True for a path from the workspace's root: it begins with one of its folders and has no space, variable or placeholder.
+/// True for a path from the workspace's root: it begins with one of its folders and has no space, variable or
+/// placeholder.
 fn is_path(text: &str, folders: &BTreeSet<&str>) -> bool {
     let is_plain = text.chars().all(|c| c.is_ascii_alphanumeric() || "._/*-".contains(c));
     is_plain && text.split_once('/').is_some_and(|(top, _)| folders.contains(top))

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rust text as tokens: enough to find modules, paths, functions and assignments, also inside of macros.
 //!
-//! A whole parser is not needed and would be slow: `check` reads 140,000 lines in a build without optimisation. Comments and the
-//! insides of literals are no tokens, so no rule finds its pattern there.
+//! A whole parser is not needed and would be slow: `check` reads 140,000 lines in a build without optimisation.
+//! Comments and the insides of literals are no tokens, so no rule finds its pattern there.
 
 /// What kind of text a token is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

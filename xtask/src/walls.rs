@@ -62,7 +62,8 @@ const WALLS: [Wall; 4] = [
             "interposer/src/attachment",
             "interposer/src/devices",
             "interposer/src/stream",
-            // What every hook is made of: the macros of its entry, the driver's function, the guard around it, the system.
+            // What every hook is made of: the macros of its entry, the driver's function, the guard around it, the
+            // system.
             "interposer/src/entry",
             "interposer/src/real",
             "interposer/src/guard",

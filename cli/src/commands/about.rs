@@ -33,7 +33,8 @@ mod tests {
 
     use super::*;
 
-    /// `docs/cli.md` is this text. After a change of the arguments: `PARTAGE_WRITE_DOCS=1 cargo test -p partage-cli docs`.
+    /// `docs/cli.md` is this text. After a change of the arguments: `PARTAGE_WRITE_DOCS=1 cargo test -p partage-cli
+    /// docs`.
     fn docs() -> String {
         let mut text = String::from(
             "<!-- Made from cli/src/arguments.rs by `PARTAGE_WRITE_DOCS=1 cargo test -p partage-cli docs`; \

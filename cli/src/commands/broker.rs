@@ -7,10 +7,11 @@ use partage_protocol::admin::{Reply, Request, StatusView};
 use serde_json::json;
 
 use crate::arguments::BrokerAction;
-use crate::commands::status::{ask, broker_text};
+use crate::commands::status::broker_text;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::launch::launch_broker;
 use crate::launch::place::{Place, Rule};
+use crate::link::ask;
 use crate::link::connection::{Connection, ConnectionError};
 use crate::link::silence::PATIENCE;
 use crate::show::report::Report;
@@ -39,7 +40,7 @@ fn start(place: &Place, report: &Report) -> Outcome<u8> {
         return Err(Failure::new(Kind::NotAllowed, message).hint("they start it: systemctl start partaged"));
     }
     drop(launch_broker::reach(place)?);
-    show(&ask(place)?, report);
+    show(&ask::status(place)?, report);
     Ok(0)
 }
 
@@ -49,7 +50,7 @@ fn show(status: &StatusView, report: &Report) {
 }
 
 fn status(place: &Place, report: &Report) -> Outcome<u8> {
-    match ask(place) {
+    match ask::status(place) {
         Ok(status) => {
             show(&status, report);
             Ok(0)

@@ -8,11 +8,10 @@ use partage_protocol::size::parse_duration;
 use serde_json::json;
 
 use crate::arguments::Events;
-use crate::commands::jobs::unexpected;
-use crate::commands::status;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::launch::launch_broker;
 use crate::launch::place::Place;
+use crate::link::ask;
 use crate::link::connection::ConnectionError;
 use crate::link::idle;
 use crate::link::silence::PATIENCE;
@@ -28,7 +27,7 @@ pub fn events(arguments: &Events, place: &Place, report: &Report) -> Outcome<u8>
     });
     if arguments.follow {
         // The first event may be long in coming; whether anybody will tell of it is known at once.
-        status::ask(place)?;
+        ask::status(place)?;
     }
     let mut connection = match launch_broker::meet(place) {
         Ok(connection) => connection,
@@ -58,7 +57,7 @@ pub fn events(arguments: &Events, place: &Place, report: &Report) -> Outcome<u8>
             }
             Ok(Reply::Done { .. }) => return Ok(0),
             Ok(Reply::Error(error)) => return Err(error.into()),
-            Ok(other) => return Err(unexpected(place, &other)),
+            Ok(other) => return Err(ask::unexpected(place, &other)),
             // A broker that leaves ends the story; without -f it should have said so.
             Err(ConnectionError::Ended) if arguments.follow => return Ok(0),
             Err(other) => return Err(fail(other)),

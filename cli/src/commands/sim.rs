@@ -3,7 +3,8 @@
 //!
 //! A machine is the folder `/tmp/partage-sim-UID/NAME`. Every `partage sim` in it holds a shared lock on `.NAME.lock`
 //! while COMMAND runs; making, joining and leaving happen under an exclusive lock on `.NAME.gate`, so nobody joins a
-//! machine that is being removed. A machine whose `partage sim` were all killed is found by its free lock and made anew.
+//! machine that is being removed. A machine whose `partage sim` were all killed is found by its free lock and made
+//! anew.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -16,8 +17,8 @@ use partage_protocol::size::{Amount, format_bytes, parse_amount};
 
 use crate::arguments::Sim;
 use crate::commands::broker;
-use crate::commands::run::Command;
 use crate::failure::{Failure, Kind, Outcome};
+use crate::launch::command::Command;
 use crate::launch::execute::Environment;
 use crate::launch::installed;
 use crate::launch::library_copy;

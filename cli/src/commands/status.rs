@@ -1,34 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `partage status`: the devices, what is promised on them, who waits, and the broker.
 
-use partage_protocol::admin::{BrokerView, DeviceView, QueuedView, Reply, Request, StatusView};
+use partage_protocol::admin::{BrokerView, DeviceView, QueuedView, StatusView};
 use partage_protocol::size::format_duration;
 use serde_json::json;
 
-use crate::commands::jobs::{ask as ask_broker, unexpected};
 use crate::failure::Outcome;
 use crate::launch::place::Place;
+use crate::link::ask;
 use crate::link::idle;
-use crate::link::silence::PATIENCE;
 use crate::show::job_table::in_one_unit;
-use crate::show::report::{Report, count, table, wrapped};
+use crate::show::report::Report;
+use crate::show::tables::{count, table, wrapped};
 use crate::show::terminal::{Style, model};
 use crate::show::time;
 
-/// What the broker says of itself and its devices.
-///
-/// # Errors
-/// No broker, or none that answers.
-pub fn ask(place: &Place) -> Outcome<StatusView> {
-    match ask_broker(place, &Request::Status, PATIENCE)? {
-        Reply::Status(status) => Ok(status),
-        other => Err(unexpected(place, &other)),
-    }
-}
-
 /// `partage status`.
 pub fn status(place: &Place, report: &Report) -> Outcome<u8> {
-    let failure = match ask(place) {
+    let failure = match ask::status(place) {
         Ok(status) => {
             let body = json!({ "broker": status.broker, "devices": status.devices, "queue": status.queue });
             report.data("status", body, |style| text(style, &status));

@@ -8,11 +8,12 @@ use partage_protocol::admin::{Reply, Request, WhyView};
 use serde_json::json;
 
 use crate::arguments::Why;
-use crate::commands::jobs::{ask_remembering, unexpected};
 use crate::failure::Outcome;
 use crate::launch::place::Place;
+use crate::link::ask::{ask_remembering, unexpected};
 use crate::link::silence::PATIENCE;
-use crate::show::report::{Report, wrapped};
+use crate::show::report::Report;
+use crate::show::tables::wrapped;
 use crate::show::terminal::Style;
 
 /// `partage why`.

@@ -10,8 +10,8 @@ use nix::errno::Errno;
 
 use crate::failure::{Failure, Kind};
 
-/// Fills closed descriptors 0 to 2 with /dev/null for our own life only (CLOEXEC): otherwise our socket would get such a
-/// number, messages would be written into it, and COMMAND would find something open that its caller had closed.
+/// Fills closed descriptors 0 to 2 with /dev/null for our own life only (CLOEXEC): otherwise our socket would get such
+/// a number, messages would be written into it, and COMMAND would find something open that its caller had closed.
 #[cfg_attr(test, allow(dead_code))]
 pub fn occupy_standard_descriptors() {
     for descriptor in 0..=2 {

@@ -82,8 +82,8 @@ pub fn reach(place: &Place) -> Outcome<Connection> {
     }
 }
 
-/// Writes down for the broker where this process finds the driver, if the loader alone would not: the broker gets none of
-/// the caller's `LD_LIBRARY_PATH`. A broker that runs reads it when it looks for the driver again.
+/// Writes down for the broker where this process finds the driver, if the loader alone would not: the broker gets none
+/// of the caller's `LD_LIBRARY_PATH`. A broker that runs reads it when it looks for the driver again.
 pub fn remember_driver(place: &Place) -> Outcome<()> {
     let Some(folder) = driver_folder().filter(|_| env::var_os("PARTAGE_SIM_DIR").is_none()) else {
         return Ok(());

@@ -2,8 +2,8 @@
 //! `partage run --lazy`: COMMAND becomes a job when a process of it first uses a GPU.
 //!
 //! No broker is asked, and none is started. COMMAND gets the request in a variable, and a token; the library says the
-//! request at the first `cuInit` of each process, and the broker makes one job of all that have this token. A `run --lazy`
-//! inside another one adds nothing: what the outer one asked holds for both.
+//! request at the first `cuInit` of each process, and the broker makes one job of all that have this token. A `run
+//! --lazy` inside another one adds nothing: what the outer one asked holds for both.
 
 use std::fs::File;
 use std::io::{IsTerminal, Read};
@@ -12,13 +12,15 @@ use partage_protocol::admin::{Request, RunRequest};
 use serde_json::json;
 
 use crate::arguments::Run;
-use crate::commands::run::{self, Command};
 use crate::failure::{Failure, Kind, Outcome};
+use crate::launch::command::Command;
+use crate::launch::environment;
 use crate::launch::execute::become_command;
 use crate::launch::installed;
 use crate::launch::launch_broker;
 use crate::launch::library_copy;
 use crate::launch::place::{Place, Rule, reason};
+use crate::launch::variables;
 use crate::show::report::Report;
 
 /// The variable that carries the request to the library.
@@ -68,8 +70,8 @@ pub fn stay(command: Command, arguments: &Run, place: &Place, report: &Report) -
     let library = library_copy::provide(&place.dir)?;
     let rejects_preload = command.unmanaged.is_some_and(|u| u.rejects_preload);
     let mut environment = command.environment;
-    run::remove_twins(&mut environment);
-    run::preload(&mut environment, &library, rejects_preload);
+    environment::remove_twins(&mut environment);
+    environment::preload(&mut environment, &library, rejects_preload);
     Err(become_command(&command.file, &command.words, &environment))
 }
 
@@ -100,7 +102,7 @@ pub fn start(
     if narrows {
         environment.remove("CUDA_VISIBLE_DEVICES");
     }
-    for name in run::TWINS
+    for name in variables::TWINS
         .iter()
         .chain(&["PARTAGE_BROKER", "PARTAGE_DEVICES", "PARTAGE_MEM_BYTES"])
     {
@@ -119,9 +121,9 @@ pub fn start(
         }
         environment.set("PARTAGE_BROKER", installed::find(installed::BROKER)?);
     }
-    run::set_told(&mut environment, arguments.quiet);
-    run::preload(&mut environment, &library, rejects_preload);
-    run::let_sanitizer_start(&mut environment, &command.file);
+    environment::set_standard_error(&mut environment, arguments.quiet);
+    environment::preload(&mut environment, &library, rejects_preload);
+    environment::let_sanitizer_start(&mut environment, &command.file);
     if !arguments.quiet && std::io::stderr().is_terminal() {
         report.say("COMMAND becomes a job when it first uses a GPU");
     }

@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! From the words of `run` to COMMAND.
 //!
-//! - `place`: the directory in which this caller and its broker meet. `installed`, `library_copy`: the files that are preloaded and run.
-//! - `run_settings`, `variables`: what is asked, from options and variables. `preflight`: whether a limit can follow COMMAND.
-//! - `launch_broker`: reaches a broker, and starts one where there is none. `nested`, `lazy`: `run` inside a job, and before one.
-//! - `execute`, `supervise`: COMMAND in this process's place, or as its child.
+//! - What is asked: `run_settings` from the options, `variables` that stand for options, `command` that is to run.
+//! - Whether a limit can follow COMMAND: `preflight`.
+//! - Where broker and files are: `place`, the directory in which a caller and its broker meet; `installed`,
+//!   `library_copy`.
+//! - Who admits it: `launch_broker` reaches a broker and starts one where there is none; `admission` asks and waits.
+//! - Instead of a new job: `nested`, inside another one; `lazy`, once COMMAND uses a GPU.
+//! - COMMAND itself: `environment`, what it gets and loses; `start`, as the first process of a job; `execute` in this
+//!   process's place, `supervise` as its child; `summary` after its end.
 
+pub mod admission;
+pub mod command;
+pub mod environment;
 pub mod execute;
 pub mod installed;
 pub mod launch_broker;
@@ -15,5 +22,7 @@ pub mod nested;
 pub mod place;
 pub mod preflight;
 pub mod run_settings;
+pub mod start;
+pub mod summary;
 pub mod supervise;
 pub mod variables;

@@ -2,10 +2,10 @@
 //! `partage run` inside a job: no second job, the same one.
 //!
 //! A job's environment can only lower what the job has, so a `run` inside stays in the job, on its devices, under its
-//! limit. A lower limit goes to COMMAND in `PARTAGE_MEM_BYTES`, where it holds while no broker answers; the broker keeps
-//! one limit per job, so that is said, and refused with `--strict`. So are terms of time: they are the job's. Whether we
-//! are inside is asked of the broker, not of the environment: a terminal multiplexer that was started in a job keeps the
-//! job's variables for ever.
+//! limit. A lower limit goes to COMMAND in `PARTAGE_MEM_BYTES`, where it holds while no broker answers; the broker
+//! keeps one limit per job, so that is said, and refused with `--strict`. So are terms of time: they are the job's.
+//! Whether we are inside is asked of the broker, not of the environment: a terminal multiplexer that was started in a
+//! job keeps the job's variables for ever.
 
 use std::env;
 use std::io::IsTerminal;
@@ -17,12 +17,14 @@ use partage_protocol::size::{Amount, format_bytes, parse_amount};
 use serde_json::json;
 
 use crate::arguments::Run;
-use crate::commands::run::{self, Command};
 use crate::failure::{Failure, Kind, Outcome};
+use crate::launch::command::Command;
+use crate::launch::environment;
 use crate::launch::execute::become_command;
 use crate::launch::launch_broker;
 use crate::launch::library_copy;
 use crate::launch::place::{Host, Place};
+use crate::link::ask;
 use crate::link::silence::PATIENCE;
 use crate::show::report::Report;
 use crate::show::terminal;
@@ -124,11 +126,11 @@ pub fn run(arguments: &Run, job: &JobView, command: Command, place: &Place, repo
         ..
     } = command;
     let library = library_copy::provide(&place.dir)?;
-    run::remove_twins(&mut environment);
+    environment::remove_twins(&mut environment);
     if let Some(limit) = limit {
         environment.set("PARTAGE_MEM_BYTES", limit.to_string());
     }
-    run::preload(&mut environment, &library, unmanaged.is_some_and(|u| u.rejects_preload));
+    environment::preload(&mut environment, &library, unmanaged.is_some_and(|u| u.rejects_preload));
     Err(become_command(&file, &words, &environment))
 }
 
@@ -174,7 +176,7 @@ fn sentence(job: &JobView, outer: Option<u64>, asked: Option<Amount>, lower: Opt
 
 /// Usable bytes of the job's largest device: what a percentage is of.
 fn usable_bytes(place: &Place, job: &JobView) -> Outcome<u64> {
-    let status = crate::commands::status::ask(place)?;
+    let status = ask::status(place)?;
     let of_job = status
         .devices
         .iter()

@@ -89,7 +89,8 @@ impl Place {
         make_own_dir(&self.dir)
     }
 
-    /// Refuses a directory in which somebody else could pose as the broker. A missing one passes: nothing listens there.
+    /// Refuses a directory in which somebody else could pose as the broker. A missing one passes: nothing listens
+    /// there.
     ///
     /// # Errors
     /// It is a symbolic link or belongs to somebody other than the caller and root.

@@ -114,7 +114,8 @@ fn read_terms(arguments: &Run, bad: &dyn Fn(&str, String) -> Failure) -> Outcome
     read(("time_limit", &arguments.time_limit), parse_time_limit, bad)
 }
 
-/// Other tools' variables of this process about memory and time, by name. The broker reads them: it knows which ones count.
+/// Other tools' variables of this process about memory and time, by name. The broker reads them: it knows which ones
+/// count.
 pub fn aliases_here() -> Vec<(String, String)> {
     let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
     let mut found: Vec<(String, String)> = std::env::vars_os()

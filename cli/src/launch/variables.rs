@@ -1,11 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Variables of ours in the caller's environment: empty ones are unset ones, and one that nobody reads is named, because
-//! `PARTAGE_MEMORY=8GiB` looks like a limit and is none.
+//! Variables of ours in the caller's environment: empty ones are unset ones, and one that nobody reads is named,
+//! because `PARTAGE_MEMORY=8GiB` looks like a limit and is none.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
 
-use crate::commands::run::TWINS;
+/// Variables that `run` reads instead of options. They have done their work: COMMAND does not get them, or a `run`
+/// inside would read them again.
+pub const TWINS: &[&str] = &[
+    "PARTAGE_MEM",
+    "PARTAGE_MEM_REQUEST",
+    "PARTAGE_COMPUTE",
+    "PARTAGE_COMPUTE_MAX",
+    "PARTAGE_WEIGHT",
+    "PARTAGE_PRIORITY",
+    "PARTAGE_TIME_LIMIT",
+    "PARTAGE_GPU",
+    "PARTAGE_ON_FULL",
+    "PARTAGE_WAIT_TIMEOUT",
+    "PARTAGE_NAME",
+    "PARTAGE_LABEL",
+    "PARTAGE_STRICT",
+    "PARTAGE_QUIET",
+    "PARTAGE_SUMMARY",
+    "PARTAGE_LAZY",
+];
 
 /// Read by the library, the broker and the launcher, beside [`TWINS`].
 const OTHERS: &[&str] = &[
@@ -82,6 +101,23 @@ mod tests {
             "CUDA_VISIBLE_DEVICES",
         ] {
             assert_eq!(said(known), None, "{known}");
+        }
+    }
+
+    #[test]
+    fn every_option_of_run_that_has_a_variable_is_removed_from_the_commands_environment() {
+        use clap::CommandFactory;
+        let command = crate::arguments::Arguments::command();
+        let run = command.find_subcommand("run").expect("run exists");
+        let variables: Vec<&OsStr> = run.get_arguments().filter_map(clap::Arg::get_env).collect();
+        for name in TWINS {
+            assert!(variables.contains(&OsStr::new(name)), "{name} is no variable of run");
+        }
+        for variable in variables {
+            assert!(
+                TWINS.iter().any(|name| variable == *name),
+                "{variable:?} would reach COMMAND"
+            );
         }
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A broker that is there and does not answer: which process it is, what state it is in, and what the caller can do.
 //!
-//! The process is known from the connection; where none came about (its queue of connections is full), from the lock that
-//! a broker holds on its directory's `broker.lock`, as `/proc/locks` shows it.
+//! The process is known from the connection; where none came about (its queue of connections is full), from the lock
+//! that a broker holds on its directory's `broker.lock`, as `/proc/locks` shows it.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -72,7 +72,8 @@ pub fn holder(file: &Path) -> Option<u32> {
     holder_in(&fs::read_to_string("/proc/locks").ok()?, inode)
 }
 
-/// `1: FLOCK  ADVISORY  WRITE 713 00:2b:1234 0 EOF`: the pid before the device and inode. Lines of waiters have an arrow.
+/// `1: FLOCK  ADVISORY  WRITE 713 00:2b:1234 0 EOF`: the pid before the device and inode. Lines of waiters have an
+/// arrow.
 fn holder_in(locks: &str, inode: u64) -> Option<u32> {
     locks.lines().find_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();

@@ -11,9 +11,10 @@ use partage_protocol::admin::{JobDeviceView, JobView, STATES};
 use partage_protocol::size::{format_bytes, format_duration};
 use partage_protocol::summary;
 
-use crate::commands::jobs::gpu;
 use crate::failure::{Failure, Kind, Outcome};
-use crate::show::report::{command_line, table, timestamp};
+use crate::show::devices::gpu;
+use crate::show::report::{command_line, timestamp};
+use crate::show::tables::table;
 use crate::show::terminal::Style;
 
 /// A column of `ps`, as `-o` names it.

@@ -8,13 +8,14 @@ use partage_protocol::terms::{
     parse_weight, ppm,
 };
 
-use crate::commands::jobs::gpu;
-use crate::show::report;
+use crate::show::devices::gpu;
 use crate::show::terminal::Style;
+use crate::show::{report, tables};
 
 const USUAL_PRIORITY: &str = "normal";
 
-/// `, promise 30 %, cap 50 %, weight 300, priority low, at most 2h`: what differs from the usual, each with a comma before.
+/// `, promise 30 %, cap 50 %, weight 300, priority low, at most 2h`: what differs from the usual, each with a comma
+/// before.
 pub fn terms_text(terms: &TermsView) -> String {
     let mut text = String::new();
     let mut say = |part: String| {
@@ -179,7 +180,7 @@ pub fn table(style: &Style, jobs: &[JobView]) -> String {
     let headings = [
         "JOB", "NAME", "GPU", "PRIORITY", "PROMISE", "CAP", "SHARE", "GOT 1s", "60s", "WAITED", "STATE",
     ];
-    String::from("\n") + &report::table(style, &headings, &rows)
+    String::from("\n") + &tables::table(style, &headings, &rows)
 }
 
 /// `time on GPU 3: 30 % promised, overlap, 12 % used without Partage`; nothing where there is nothing to say.

@@ -161,7 +161,7 @@ fn ask_nvml() -> Result<String, (String, String)> {
         )),
         (0, _) => Ok(format!(
             "driver {version}, {}",
-            crate::show::report::count(devices as usize, "GPU")
+            crate::show::tables::count(devices as usize, "GPU")
         )),
         _ => Err(failed("nvmlDeviceGetCount", code)),
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which file a command word means: the rules of execvp(3), with a shell's two codes for "not there" and "not runnable".
+//! Which file a command word means: the rules of execvp(3), with a shell's two codes for "not there" and "not
+//! runnable".
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
