@@ -20,7 +20,7 @@ pub fn ps(arguments: &Ps, place: &Place, report: &Report) -> Outcome<u8> {
     let (jobs, unmanaged) = match ask::jobs(place, arguments.all) {
         Ok(all) => all,
         Err(failure) => {
-            let idle = idle::look(place, failure)?;
+            let idle = idle::read_machine(place, failure)?;
             (Vec::new(), idle.unmanaged)
         }
     };

@@ -49,33 +49,33 @@ pub fn sim(arguments: &Sim, report: &Report) -> Outcome<u8> {
     let nvml = installed::find(installed::SIM_NVML)?;
     let root = PathBuf::from(format!("/tmp/partage-sim-{}", Uid::effective()));
     place::make_own_dir(&root)?;
-    let seat = Seat::take(&root, arguments, memory, &driver, &nvml)?;
-    let mut environment = environment(command.environment.clone(), &root, &seat.dir);
+    let visit = Visit::take(&root, arguments, memory, &driver, &nvml)?;
+    let mut environment = environment(command.environment.clone(), &root, &visit.dir);
     if arguments.nvrtc_ptx {
         environment.put_first("LD_PRELOAD", &installed::find(installed::SIM_NVRTC)?, b": ", |entry| {
             entry.ends_with(installed::SIM_NVRTC)
         });
     }
     if is_shell {
-        report.say(&seat.welcome(&arguments.machine));
+        report.say(&visit.welcome(&arguments.machine));
     }
     let code = supervise::run(&command.file, &command.words, &environment);
     // COMMAND's code matters more than a folder that could not be removed.
-    if let Err(failure) = seat.leave() {
+    if let Err(failure) = visit.leave() {
         report.say(&failure.sentence());
     }
     code
 }
 
 /// This process's part in a machine.
-struct Seat {
+struct Visit {
     dir: PathBuf,
     lock: Flock<File>,
     lock_path: PathBuf,
     gate_path: PathBuf,
 }
 
-impl Seat {
+impl Visit {
     /// Makes the machine, or joins it while it lives.
     fn take(root: &Path, arguments: &Sim, memory: Option<u64>, driver: &Path, nvml: &Path) -> Outcome<Self> {
         let gate_path = root.join(format!(".{}.gate", arguments.machine));

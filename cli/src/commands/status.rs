@@ -25,7 +25,7 @@ pub fn status(place: &Place, report: &Report) -> Outcome<u8> {
         }
         Err(failure) => failure,
     };
-    let idle = idle::look(place, failure)?;
+    let idle = idle::read_machine(place, failure)?;
     let body = json!({ "devices": idle.devices, "queue": [] });
     report.data("status", body, |style| {
         let driver = idle

@@ -65,11 +65,11 @@ pub fn without_broker(place: &Place, failure: Failure) -> Outcome<String> {
     }
 }
 
-/// Looks at the machine after a broker was not met.
+/// Reads the machine after a broker was not met.
 ///
 /// # Errors
 /// As [`without_broker`].
-pub fn look(place: &Place, failure: Failure) -> Outcome<Idle> {
+pub fn read_machine(place: &Place, failure: Failure) -> Outcome<Idle> {
     let broker = without_broker(place, failure)?;
     let mut idle = Idle {
         broker,

@@ -93,7 +93,7 @@ pub const HAND_OFFS: &[HandOff] = &[
 ];
 
 /// The row of a command, by name with or without folder.
-pub fn look_up(command: &str) -> Option<&'static HandOff> {
+pub fn hand_off(command: &str) -> Option<&'static HandOff> {
     let name = command.rsplit('/').next().unwrap_or(command);
     HAND_OFFS
         .binary_search_by(|row| row.name.cmp(name))
@@ -296,10 +296,10 @@ mod tests {
             "zellij",
             "apptainer",
         ] {
-            assert!(look_up(name).is_some(), "{name}");
+            assert!(hand_off(name).is_some(), "{name}");
         }
         for name in ["nohup", "setsid", "python3", "dockerd-x", "", "mpirun", "torchrun"] {
-            assert!(look_up(name).is_none(), "{name}");
+            assert!(hand_off(name).is_none(), "{name}");
         }
     }
 

@@ -64,7 +64,7 @@ pub fn judge(words: &[String], file: &Path, path: Option<&OsStr>, caller: Caller
     let mut words = words.to_vec();
     let mut file = file.to_owned();
     for _ in 0..DEEPEST {
-        if let Some(row) = words.first().and_then(|w| handoff::look_up(w)) {
+        if let Some(row) = words.first().and_then(|w| handoff::hand_off(w)) {
             return Some(Unmanaged {
                 what: row.name.to_owned(),
                 why: row.why.to_owned(),
