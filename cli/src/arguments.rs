@@ -8,8 +8,8 @@ use clap::builder::BoolishValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-use crate::job_table::Column;
-use crate::terminal::ColorChoice;
+use crate::show::job_table::Column;
+use crate::show::terminal::ColorChoice;
 
 /// Share a GPU between programs: give each a limit on memory and a share of time.
 #[derive(Debug, Parser)]

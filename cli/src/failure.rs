@@ -9,7 +9,7 @@ use partage_protocol::admin::{ErrorCode, ErrorView, Holder};
 use partage_protocol::size::format_bytes;
 use partage_protocol::terms::{format_part, ppm};
 
-use crate::terminal::clean;
+use crate::show::terminal::clean;
 
 /// Result of a command.
 pub type Outcome<T> = Result<T, Failure>;

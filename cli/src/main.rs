@@ -1,41 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! partage: the command line.
 //!
-//! `main` is the C one: Rust's own start-up would ignore SIGPIPE and open /dev/null on closed descriptors, and COMMAND of
-//! `run` would inherit both. Whatever is open, ignored or blocked when we start is so when COMMAND starts.
+//! `main` is the C one: Rust's own start-up would ignore SIGPIPE and open /dev/null on closed descriptors, and COMMAND
+//! of `run` would inherit both. Whatever is open, ignored or blocked when we start is so when COMMAND starts.
 #![cfg_attr(not(test), no_main)]
 // Unit tests have a main of their own, from which nothing of ours is reached.
 #![cfg_attr(test, allow(dead_code))]
 
-mod about;
 mod arguments;
-mod broker;
-mod connection;
-mod doctor;
-mod events;
-mod execute;
+mod commands;
 mod failure;
-mod idle;
-mod installed;
-mod job_table;
-mod jobs;
-mod judge;
-mod launch_broker;
-mod lazy;
-mod library_copy;
-mod nested;
-mod place;
-mod report;
-mod run;
-mod run_settings;
-mod silence;
-mod sim;
-mod status;
-mod supervise;
-mod terminal;
-mod time;
-mod variables;
-mod why;
+mod launch;
+mod link;
+mod show;
 
 use std::ffi::{OsStr, OsString};
 
@@ -43,9 +20,11 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches};
 
 use arguments::{Arguments, Command};
+use commands::{about, broker, doctor, events, get, ps, run, set, sim, status, stop, why};
 use failure::{Failure, Kind, Outcome};
-use place::{Host, Place};
-use report::Report;
+use launch::place::{Host, Place};
+use show::report::{self, Report};
+use show::terminal;
 
 /// The C entry point.
 ///
@@ -60,8 +39,8 @@ pub unsafe extern "C" fn main(count: libc::c_int, words: *const *const libc::c_c
         // SAFETY: the kernel gives `count` terminated strings that live as long as the process.
         .map(|i| OsStr::from_bytes(unsafe { std::ffi::CStr::from_ptr(*words.add(i)) }.to_bytes()).to_owned())
         .collect();
-    execute::occupy_standard_descriptors();
-    variables::forget_empty();
+    launch::execute::occupy_standard_descriptors();
+    launch::variables::forget_empty();
     std::process::exit(i32::from(run_command_line(arguments)))
 }
 
@@ -99,12 +78,12 @@ fn dispatch(command: &Command, matches: &clap::ArgMatches, place: &Place, report
             let sources = matches.subcommand_matches("run").expect("clap parsed `run`");
             run::run(arguments, sources, place, report)
         }
-        Command::Ps(arguments) => jobs::ps(arguments, place, report),
+        Command::Ps(arguments) => ps::ps(arguments, place, report),
         Command::Status(_) => status::status(place, report),
-        Command::Set(arguments) => jobs::set(arguments, place, report),
-        Command::Get(arguments) => jobs::get(arguments, place, report),
+        Command::Set(arguments) => set::set(arguments, place, report),
+        Command::Get(arguments) => get::get(arguments, place, report),
         Command::Why(arguments) => why::why(arguments, place, report),
-        Command::Stop(arguments) => jobs::stop(arguments, place, report),
+        Command::Stop(arguments) => stop::stop(arguments, place, report),
         Command::Broker(arguments) => broker::broker(arguments.action, place, report),
         Command::Sim(arguments) => {
             if matches.value_source("socket_dir") == Some(clap::parser::ValueSource::CommandLine) {

@@ -1,19 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Checks and generators that cargo commands cannot do: `cargo xtask check`, `cargo xtask gen [--check]`,
-//! `cargo xtask tidy`.
+//! `cargo xtask tidy [--list]`, `cargo xtask circles`.
 //!
-//! `check` is `tidy`, `gen --check` and `docs/memory.md` against the driver table. Formatting, clippy and cargo-deny are
-//! cargo commands; `scripts/test` calls them and this.
+//! `check` is `tidy`, `gen --check` and `docs/memory.md` against the driver table. Formatting, clippy and cargo-deny
+//! are cargo commands; `scripts/test` calls them and this. `tidy --list` prints what `xtask/listed.txt` would have to
+//! list, `circles` the import circles of each crate.
 
+mod circles;
 mod driver_api;
+mod lengths;
+mod listed;
 mod memory_page;
+mod modules;
+mod named_paths;
+mod source;
 mod tidy;
 mod tree;
+mod walls;
+mod words;
 
 use std::path::Path;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask check | gen [--check] | tidy";
+const USAGE: &str = "usage: cargo xtask check | gen [--check] | tidy [--list] | circles";
 
 fn main() -> ExitCode {
     // The workspace is the parent of this package, wherever the command was called.
@@ -28,6 +37,8 @@ fn main() -> ExitCode {
         ]
         .concat(),
         ["tidy"] => tidy::complaints(root),
+        ["tidy", "--list"] => return print(&tidy::list(root)),
+        ["circles"] => return print(&tidy::print_circles(root)),
         ["gen", "--check"] => driver_api::drift(root),
         ["gen"] => driver_api::write(root).err().into_iter().collect(),
         _ => {
@@ -43,4 +54,9 @@ fn main() -> ExitCode {
     } else {
         ExitCode::FAILURE
     }
+}
+
+fn print(text: &str) -> ExitCode {
+    print!("{text}");
+    ExitCode::SUCCESS
 }

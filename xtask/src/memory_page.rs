@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `docs/memory.md` against the driver table: the page names every function that the library stands in the way of, and
-//! every one that makes memory, and no function that is not there; and what it says of them (charged, nothing, given back) is
-//! what the table's rows say.
+//! every one that makes memory, and no function that is not there; and what it says of them (charged, nothing, given
+//! back) is what the table's rows say.
 //!
 //! A *base name* is a row's name without its version and per-thread suffixes.
 

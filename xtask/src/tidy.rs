@@ -1,18 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The style sheet's rules that a machine can hold, each with what to do instead.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
+use crate::listed::{self, Fault};
 use crate::tree::{File, files};
-
-/// Characters in a line. rustfmt keeps Rust code at 120; this bounds what it does not break: comments, scripts, C.
-const LINE: usize = 160;
-
-/// Lines in a source file; the style sheet asks for 100 to 400, this is where asking ends.
-const LENGTH: usize = 720;
-
-/// Files that may be longer, because they are only a list. One that has become short is named too.
-const LONG: &[&str] = &["abi/src/driver_table.rs", "abi/src/values.rs"];
+use crate::{circles, lengths, named_paths, walls, words};
 
 /// Names that say nothing, for folders and files.
 const REFUSED_NAMES: [&str; 6] = ["utils", "common", "core", "manager", "helpers", "misc"];
@@ -40,18 +34,64 @@ pub fn complaints(root: &Path) -> Vec<String> {
         if file.is_code() {
             found.extend(licence(file));
             found.extend(purpose(file));
-            found.extend(length(file, LONG.contains(&&*file.path)));
             found.extend(lines(file));
         }
         found.extend(dead(file, &files));
     }
-    for path in LONG {
-        if !files.iter().any(|file| file.path == *path) {
-            found.push(format!(
-                "{path}: named in the list of long files and gone; remove it from xtask/src/tidy.rs"
-            ));
+    found.extend(named_paths::complaints(&files));
+    found.extend(lengths::idle_exceptions(&files));
+    found.extend(listed::complaints(root, &faults(&files)));
+    found
+}
+
+/// The list that today's tree needs, to be written to [`listed::LIST`].
+pub fn list(root: &Path) -> String {
+    listed::print(&faults(&files(root)))
+}
+
+/// The import circles of each crate, as lines to read.
+pub fn print_circles(root: &Path) -> String {
+    let mut text = String::new();
+    for one in circles::circles(&files(root)) {
+        let within: usize = one.circles.iter().map(BTreeSet::len).sum();
+        text += &format!(
+            "{}: {within} of {} files in {} circles\n",
+            one.root,
+            one.files,
+            one.circles.len()
+        );
+        for circle in &one.circles {
+            text += &format!("  circle of {}\n", circle.len());
+            for path in circle {
+                text += &format!("    {}\n", one.way_back(path));
+            }
         }
     }
+    text
+}
+
+/// What breaks the rules whose faults of today are listed.
+fn faults(files: &[File]) -> Vec<Fault> {
+    let mut found = Vec::new();
+    for file in files.iter().filter(|file| file.is_code()) {
+        found.extend(lengths::faults(file));
+        found.extend(words::faults(file));
+    }
+    let circles = circles::circles(files);
+    for one in &circles {
+        for circle in &one.circles {
+            found.extend(circle.iter().map(|path| Fault {
+                rule: "circle",
+                subject: path.clone(),
+                count: circle.len(),
+                what: format!(
+                    "in an import circle: {}; move what both need to a file of its own",
+                    one.way_back(path)
+                ),
+            }));
+        }
+    }
+    found.extend(walls::faults(files, &circles::all_arrows(&circles)));
     found
 }
 
@@ -85,32 +125,12 @@ fn purpose(file: &File) -> Option<String> {
     (!says_it).then(|| format!("{}:2: opens without a `//!` sentence of purpose; add one", file.path))
 }
 
-fn length(file: &File, may_be_long: bool) -> Option<String> {
-    let lines = file.text.lines().count();
-    match (lines > LENGTH, may_be_long) {
-        (true, false) => Some(format!(
-            "{}: {lines} lines, more than {LENGTH}; split it by subject",
-            file.path
-        )),
-        (false, true) => Some(format!(
-            "{}: {lines} lines need no exception; remove it from xtask/src/tidy.rs",
-            file.path
-        )),
-        _ => None,
-    }
-}
-
-/// Rules about single lines: width, refused words, lint exceptions without a reason.
+/// Rules about single lines: refused words, lint exceptions without a reason.
 fn lines(file: &File) -> Vec<String> {
     let mut found = Vec::new();
     let mut previous = "";
     for (i, line) in file.text.lines().enumerate() {
         let mut complain = |what: &str| found.push(format!("{}:{}: {what}", file.path, i + 1));
-        let width = line.chars().count();
-        // An address cannot be broken.
-        if width > LINE && !line.contains("://") {
-            complain(&format!("{width} characters, more than {LINE}; break the line"));
-        }
         for (first, second, instead) in REFUSED_WORDS {
             if line.contains(&[*first, *second].concat()) {
                 complain(&format!("`{first}{second}`; {instead}"));
@@ -191,19 +211,8 @@ mod tests {
     }
 
     #[test]
-    fn long_files_need_an_exception_and_short_ones_must_not_have_one() {
-        let long = file("a.rs", &"x\n".repeat(LENGTH + 1));
-        assert!(length(&long, false).is_some());
-        assert!(length(&long, true).is_none());
-        assert!(length(&file("a.rs", "x\n"), true).is_some());
-    }
-
-    #[test]
     fn lines_are_judged_one_by_one() {
         let count = |text: &str| lines(&file("a.rs", text)).len();
-        assert_eq!(count(&"x".repeat(LINE)), 0);
-        assert_eq!(count(&"x".repeat(LINE + 1)), 1);
-        assert_eq!(count(&format!("// https://{}", "x".repeat(LINE))), 0);
         assert_eq!(count(&["// TO", "DO later"].concat()), 1);
         assert_eq!(count("#[allow(dead_code)]\nfn f() {}"), 1);
         assert_eq!(

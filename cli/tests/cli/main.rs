@@ -4,16 +4,21 @@
 //! - `bench`: a folder for one test, with the program's environment in it.
 //! - `played_broker`: a broker that answers from a script, as a thread or as the program that `run` starts.
 //! - `schema`: a small judge of documents against `docs/json/`.
-//! - `run`, `start`, `tables`, `sim`, `judged`, `jobs`, `run_says`, `silence`: the tests.
+//! - `run*`, `start`, `*tables`, `sim`, `judged`, `jobs`, `silence`: the tests.
 
 mod bench;
+mod broker_tables;
 mod jobs;
 mod judged;
 mod played_broker;
 mod run;
+mod run_nested;
+mod run_refused;
 mod run_says;
+mod run_terms;
 mod schema;
 mod silence;
 mod sim;
 mod start;
 mod tables;
+mod time_tables;

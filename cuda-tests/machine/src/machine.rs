@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::entry_counts::{EntryCounts, Table};
 use crate::faults::Faults;
-use crate::profile::Profile;
 use crate::ranges::{self, RangeId};
 use crate::seats::{self, Dead, Full, Occupant, Seats};
 use crate::shared::Shared;
@@ -18,75 +17,21 @@ use crate::spec::{Error, Spec};
 use crate::timeline::{Settings, Timeline};
 use crate::{backing, seats::MAX_SEATS};
 
+mod device;
+mod identity;
+
+pub use device::Device;
+use device::{adopt_profiles, devices};
+pub use identity::id_of;
+use identity::random_id;
+
 /// The variable that names the folder of the machine.
 pub const FOLDER_VARIABLE: &str = "PARTAGE_SIM_DIR";
 /// The variable that names faults of this process.
 const FAULTS_VARIABLE: &str = "PARTAGE_SIM_FAULTS";
 const SPEC_FILE: &str = "machine.toml";
-/// The page size of a device's address translation.
-const PAGE: u64 = 2 << 20;
 /// Room that any machine needs: its tables, and something to work with.
 const LEAST_ROOM: u64 = 256 << 20;
-
-/// One device of an open machine.
-#[derive(Clone, Debug)]
-pub struct Device {
-    /// Its place in PCI order.
-    pub index: usize,
-    /// Its model.
-    pub profile: Profile,
-    /// Its memory in bytes.
-    pub memory: u64,
-    /// What one context costs, in bytes.
-    pub context_bytes: u64,
-    /// How much a stream-ordered pool takes at once, in bytes: a multiple of 2 MiB.
-    pub pool_growth_bytes: u64,
-    /// It waits for no client.
-    pub keeps_pace: bool,
-    /// Its identity, as `cuDeviceGetUuid` gives it.
-    pub uuid: [u8; 16],
-    /// PCI bus number; domain, device and function are 0.
-    pub pci_bus: u32,
-}
-
-impl Device {
-    /// How its engines are shared.
-    fn settings(&self) -> Settings {
-        Settings {
-            slice_ns: self.profile.speed.quantum_ns,
-            switch_tax_ns: self.profile.speed.switch_ns,
-            ..if self.keeps_pace {
-                Settings::KEEPS_PACE
-            } else {
-                Settings::default()
-            }
-        }
-    }
-
-    /// `GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`.
-    pub fn uuid_text(&self) -> String {
-        let hex: String = self.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
-        format!(
-            "GPU-{}-{}-{}-{}-{}",
-            &hex[..8],
-            &hex[8..12],
-            &hex[12..16],
-            &hex[16..20],
-            &hex[20..]
-        )
-    }
-
-    /// An attribute by number, with the ones that depend on the slot. `None` for an unknown number.
-    pub fn attribute(&self, number: i32) -> Option<i32> {
-        match number {
-            33 => Some(self.pci_bus as i32),
-            34 | 50 => Some(0),
-            139 => Some(self.profile.pci_device as i32),
-            140 => Some(self.profile.pci_subsystem as i32),
-            _ => self.profile.attribute(number),
-        }
-    }
-}
 
 /// Why device memory could not be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -407,246 +352,5 @@ impl Machine {
     }
 }
 
-/// Copies profiles that are named by file into the machine's folder, so that it depends on nothing outside.
-fn adopt_profiles(spec: &mut Spec, folder: &Path) -> Result<(), Error> {
-    for device in &mut spec.devices {
-        let file = Path::new(&device.profile);
-        let is_file = file.extension().is_some_and(|extension| extension == "toml");
-        let Some(name) = file
-            .file_stem()
-            .and_then(|stem| stem.to_str())
-            .filter(|_| is_file)
-            .map(str::to_owned)
-        else {
-            continue;
-        };
-        let own = folder.join("profiles");
-        std::fs::create_dir_all(&own).map_err(Error::file("creating", &own))?;
-        std::fs::copy(file, own.join(format!("{name}.toml"))).map_err(Error::file("copying the profile", file))?;
-        device.profile = name;
-    }
-    Ok(())
-}
-
-fn devices(spec: &Spec, folder: &Path) -> Result<Vec<Device>, Error> {
-    let device = |(index, given): (usize, &crate::spec::DeviceSpec)| {
-        let profile = Profile::find(&given.profile, folder)?;
-        let memory = given.memory.unwrap_or(profile.memory);
-        let context_bytes = given.context_bytes.unwrap_or(profile.context_bytes.min(memory / 16));
-        Ok(Device {
-            index,
-            memory,
-            context_bytes,
-            pool_growth_bytes: growth(given.pool_growth_bytes, profile.pool_growth_bytes, memory),
-            keeps_pace: given.keeps_pace,
-            uuid: uuid(spec.id, index as u64),
-            // Spread as in a server; 16 devices stay below 256.
-            pci_bus: 0x10 + 0x0d * index as u32,
-            profile,
-        })
-    };
-    spec.devices.iter().enumerate().map(device).collect()
-}
-
-/// What a pool takes at once: what is asked for, else the model's in proportion to a small memory.
-fn growth(asked: Option<u64>, of_model: u64, memory: u64) -> u64 {
-    let bytes = asked.unwrap_or_else(|| of_model.min(memory / 64 / PAGE * PAGE));
-    bytes.max(PAGE).next_multiple_of(PAGE)
-}
-
-/// The same for the same machine and index, different for all others.
-fn uuid(machine: u64, index: u64) -> [u8; 16] {
-    let high = mix(machine ^ mix(index + 1));
-    let low = mix(high ^ machine.rotate_left(32));
-    let mut bytes = [0; 16];
-    bytes[..8].copy_from_slice(&high.to_be_bytes());
-    bytes[8..].copy_from_slice(&low.to_be_bytes());
-    // A random (version 4) UUID of the usual variant, as real devices have.
-    bytes[6] = bytes[6] & 0x0f | 0x40;
-    bytes[8] = bytes[8] & 0x3f | 0x80;
-    bytes
-}
-
-/// The finaliser of splitmix64: every bit of the input reaches every bit of the output.
-fn mix(value: u64) -> u64 {
-    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ value >> 31
-}
-
-/// The id of a machine with a name: its devices have the same UUIDs whenever a machine of that name is made.
-pub fn id_of(name: &str) -> u64 {
-    let id = name.bytes().fold(0, |id, byte| mix(id ^ u64::from(byte)));
-    // As a random one.
-    (id >> 1).max(1)
-}
-
-fn random_id() -> std::io::Result<u64> {
-    let mut bytes = [0; 8];
-    std::io::Read::read_exact(&mut File::open("/dev/urandom")?, &mut bytes)?;
-    // TOML integers are signed, and 0 means "none".
-    Ok((u64::from_ne_bytes(bytes) >> 1).max(1))
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::spec::{Bounds, MachineCode};
-
-    struct Folder(PathBuf);
-
-    impl Folder {
-        fn new(name: &str) -> Self {
-            Self(std::env::temp_dir().join(format!("partage-machine-{name}-{}", std::process::id())))
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_dir_all(&self.0);
-        }
-    }
-
-    #[test]
-    fn a_machine_keeps_its_identity_and_its_devices_differ() {
-        let folder = Folder::new("identity");
-        let made = Machine::create(&folder.0, &Spec::new(3, "h200", Some(1 << 30))).expect("made");
-        let again = Machine::open(&folder.0).expect("opened");
-        let uuids = |machine: &Machine| machine.devices().iter().map(Device::uuid_text).collect::<Vec<_>>();
-        assert_eq!(uuids(&made), uuids(&again));
-        let mut distinct = uuids(&made);
-        distinct.sort();
-        distinct.dedup();
-        assert_eq!(distinct.len(), 3);
-        assert!(matches!(
-            Machine::create(&folder.0, &Spec::default()),
-            Err(Error::Exists { .. })
-        ));
-    }
-
-    #[test]
-    fn a_machine_with_a_name_has_the_same_devices_each_time() {
-        let uuids = |name: &str| {
-            let folder = Folder::new(&format!("named-{name}"));
-            let mut spec = Spec::new(2, "h200", Some(1 << 30));
-            spec.id = id_of(name);
-            let made = Machine::create(&folder.0, &spec).expect("made");
-            made.devices().iter().map(Device::uuid_text).collect::<Vec<_>>()
-        };
-        assert_eq!(uuids("default"), uuids("default"));
-        assert_ne!(uuids("default"), uuids("default2"));
-        assert_ne!(id_of("ab"), id_of("ba"));
-        assert!(
-            ["", "a", "default"]
-                .iter()
-                .all(|name| (1..=i64::MAX as u64).contains(&id_of(name)))
-        );
-    }
-
-    #[test]
-    fn how_strict_a_machine_is_stands_in_its_file() {
-        let folder = Folder::new("strict");
-        let mut spec = Spec::new(1, "h200", Some(1 << 30));
-        assert_eq!((spec.machine_code, spec.bounds), (MachineCode::Refuse, Bounds::Exact));
-        (spec.machine_code, spec.bounds) = (MachineCode::NoOp, Bounds::Granule);
-        let made = Machine::create(&folder.0, &spec).expect("made");
-        let text = std::fs::read_to_string(made.folder().join("machine.toml")).expect("it is there");
-        assert!(
-            text.contains("machine_code = \"no-op\"") && text.contains("bounds = \"granule\""),
-            "{text}"
-        );
-        // A file of an older machine says nothing of either.
-        let older: String = text
-            .lines()
-            .filter(|line| !line.contains("\"no-op\"") && !line.contains("\"granule\""))
-            .fold(String::new(), |all, line| all + line + "\n");
-        std::fs::write(folder.0.join("machine.toml"), older).expect("writable");
-        let opened = Machine::open(&folder.0).expect("opened");
-        assert_eq!(
-            (opened.spec().machine_code, opened.spec().bounds),
-            (MachineCode::Refuse, Bounds::Exact)
-        );
-    }
-
-    #[test]
-    fn memory_is_reserved_whole_or_not_at_all() {
-        let folder = Folder::new("reserve");
-        let mut spec = Spec::new(2, "l4", Some(1 << 30));
-        spec.devices[0].context_bytes = Some(1 << 20);
-        let machine = Machine::create(&folder.0, &spec).expect("made");
-        let seat = machine.take_seat().expect("a seat");
-        machine.open_context(seat, 0).expect("room");
-        let rest = (1 << 30) - (1 << 20);
-        assert_eq!(
-            machine.reserve(seat, 0, rest + 1),
-            Err(Shortage::Device(Full { free: rest }))
-        );
-        machine.reserve(seat, 0, rest).expect("exactly");
-        assert_eq!((machine.free(0), machine.free(1)), (0, 1 << 30));
-        machine.release(seat, 0, rest);
-        machine.close_context(seat, 0);
-        assert_eq!((machine.used(0), machine.occupants(0)), (0, vec![]));
-        machine.reserve(seat, 1, 5).expect("room");
-        machine.leave_seat(seat);
-        assert_eq!(machine.used(1), 0);
-    }
-
-    #[test]
-    fn only_a_device_that_is_to_keep_pace_does() {
-        let folder = Folder::new("pace");
-        let mut spec = Spec::new(2, "l4", Some(1 << 30));
-        spec.devices[1].keeps_pace = true;
-        Machine::create(&folder.0, &spec).expect("made");
-        let machine = Machine::open(&folder.0).expect("opened");
-        let limits = machine.devices().iter().map(|device| device.settings().wake_limit_ns);
-        assert_eq!(limits.collect::<Vec<_>>(), [Settings::default().wake_limit_ns, 0]);
-    }
-
-    #[test]
-    fn a_profile_file_becomes_part_of_the_machine() {
-        let folder = Folder::new("profile");
-        let file = Folder::new("profile-file");
-        std::fs::create_dir_all(&file.0).expect("folder");
-        let path = file.0.join("mine.toml");
-        let text = "inherits = \"l4\"\nname = \"Mine\"\nmemory = 1_073_741_824\n[kernel_ns]\nspin = 5\n";
-        std::fs::write(&path, text).expect("written");
-        let asked = path.to_str().expect("utf-8");
-        Machine::create(&folder.0, &Spec::new(1, asked, None)).expect("made");
-        std::fs::remove_file(&path).expect("no longer needed");
-        let machine = Machine::open(&folder.0).expect("opened");
-        let Device { profile, memory, .. } = &machine.devices()[0];
-        assert_eq!(
-            (profile.name.as_str(), *memory, profile.kernel_ns["spin"]),
-            ("Mine", 1 << 30, 5)
-        );
-        assert_eq!(profile.attribute(16), Some(58), "inherited");
-    }
-
-    #[test]
-    fn pools_of_small_devices_grow_in_small_steps() {
-        let mib = |bytes: u64| bytes << 20;
-        assert_eq!(growth(None, mib(32), mib(1 << 17)), mib(32));
-        assert_eq!(growth(None, mib(32), mib(1024)), mib(16));
-        assert_eq!(growth(None, mib(32), mib(200)), mib(2), "a whole number of pages");
-        assert_eq!(growth(None, mib(32), mib(64)), mib(2));
-        assert_eq!(growth(Some(1), mib(32), mib(1024)), mib(2));
-        assert_eq!(growth(Some(mib(64)), mib(32), mib(1024)), mib(64));
-    }
-
-    #[test]
-    fn what_cannot_be_is_refused_with_the_reason() {
-        let folder = Folder::new("refused");
-        let refused = |spec: &Spec| Machine::create(&folder.0, spec).err().expect("refused").to_string();
-        assert!(refused(&Spec::new(0, "h200", None)).contains("1 to 16"));
-        assert!(
-            refused(&Spec {
-                driver: 999,
-                ..Spec::default()
-            })
-            .contains("550, 570, 580")
-        );
-        assert!(refused(&Spec::new(1, "h900", None)).contains("h200"));
-        assert!(Machine::open(&folder.0).is_err());
-    }
-}
+mod tests;

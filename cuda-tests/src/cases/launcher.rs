@@ -2,8 +2,16 @@
 //! `partage run` as a launcher: pipes, codes, one broker, and errors that name the numbers and the fix.
 
 use std::path::Path;
-use std::process::{Child, Command, Output};
+use std::process::{Child, Output};
 use std::time::Duration;
+
+mod driver;
+mod output;
+mod users;
+
+use driver::{library_path, no_driver};
+use output::text;
+use users::{others_jobs, two_users};
 
 use super::Case;
 use crate::artefacts::built;
@@ -34,10 +42,6 @@ pub fn cases() -> Vec<Case> {
         },
         Case::new("launcher::sim_command", sim_command).simulated("simulated by name"),
     ]
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 fn shell(rig: &Rig, line: &str) -> Output {
@@ -315,91 +319,6 @@ fn stopped(rig: &Rig) {
     }
 }
 
-fn no_driver(rig: &Rig) {
-    let mut command = rig.run(&["-m", "1GiB"], Path::new("/bin/true"), &[]);
-    command.env_remove("PARTAGE_SIM_DIR").env_remove("LD_LIBRARY_PATH");
-    let output = rig.output(command);
-    assert_eq!(output.status.code(), Some(125));
-    assert!(
-        text(&output.stderr).contains("no NVIDIA driver here; try: partage sim -- partage run"),
-        "{}",
-        text(&output.stderr)
-    );
-}
-
-/// Runs `command` as another uid, or says why it cannot.
-fn as_nobody(rig: &Rig, arguments: &[&str]) -> Option<Output> {
-    // SAFETY: geteuid has no preconditions.
-    if unsafe { libc::geteuid() } != 0 {
-        println!("SKIPPED: only root can act as another user");
-        return None;
-    }
-    let mut command = rig.command("/usr/bin/setpriv");
-    command
-        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
-        .arg(rig.installed())
-        .args(arguments);
-    Some(rig.output(command))
-}
-
-fn others_jobs(rig: &Rig) {
-    let mut mine = rig.client(&["-m", "1GiB", "--name", "mine"]);
-    mine.ready();
-    for arguments in [&["set", "mine", "mem=2GiB"][..], &["stop", "mine"], &["stop", "j1"]] {
-        let Some(output) = as_nobody(rig, arguments) else {
-            return;
-        };
-        assert!(
-            matches!(output.status.code(), Some(3..=5)),
-            "{arguments:?}: {:?} {}",
-            output.status,
-            text(&output.stderr)
-        );
-    }
-    assert_eq!(mine.numbers("info")[2], GIB, "untouched");
-}
-
-fn two_users(rig: &Rig) {
-    // SAFETY: geteuid has no preconditions.
-    if unsafe { libc::geteuid() } != 0 {
-        println!("SKIPPED: only root can act as another user");
-        return;
-    }
-    // Both may use the machine; each has a broker of its own.
-    let _ = Command::new("/bin/chmod").args(["-R", "a+rwX"]).arg(&rig.dir).status();
-    let mut mine = rig.client(&["-g", "0", "-m", "50%"]);
-    mine.ready();
-    let bytes = mine.numbers("info")[1];
-    mine.expect(&format!("alloc {bytes} all"), "alloc 0");
-    let other = rig.dir.join("theirs");
-    std::fs::create_dir(&other).expect("writable");
-    std::os::unix::fs::chown(&other, Some(65534), Some(65534)).expect("root");
-    let run = |mem: &str| {
-        let mut command = rig.command("/usr/bin/setpriv");
-        command
-            .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
-            .arg(rig.installed())
-            .args(["run", "-g", "0", "-m", mem, "--on-full", "fail", "--", "/bin/true"])
-            .env("PARTAGE_SOCKET_DIR", other.join("sock"))
-            .env("HOME", &other);
-        rig.output(command)
-    };
-    let fits = run("25%");
-    assert_eq!(
-        fits.status.code(),
-        Some(0),
-        "a quarter is there: {}",
-        text(&fits.stderr)
-    );
-    let too_much = run("75%");
-    assert_eq!(
-        too_much.status.code(),
-        Some(124),
-        "three quarters are not: {}",
-        text(&too_much.stderr)
-    );
-}
-
 fn idle_broker_leaves(rig: &Rig) {
     assert!(rig.output(rig.run(&[], Path::new("/bin/true"), &[])).status.success());
     assert!(rig.broker_pid_quick().is_some());
@@ -407,81 +326,6 @@ fn idle_broker_leaves(rig: &Rig) {
     rig.eventually(Duration::from_secs(20), "the broker leaves", || {
         rig.broker_pid_quick().is_none()
     });
-}
-
-/// A folder of driver libraries that no loader knows of, for a machine that no variable names: each library says so
-/// itself when it is loaded, and has the simulated one's functions.
-fn hidden_driver(rig: &Rig) -> std::path::PathBuf {
-    let folder = rig.dir.join("driver");
-    std::fs::create_dir(&folder).expect("writable");
-    let source = folder.join("wrapper.c");
-    let text = format!(
-        "#include <stdlib.h>\n__attribute__((constructor)) static void say(void) {{ setenv(\"PARTAGE_SIM_DIR\", \"{}\", 1); }}\n",
-        rig.sim_dir().display()
-    );
-    std::fs::write(&source, text).expect("writable");
-    for (name, wrapped) in [
-        ("libnvidia-ml.so.1", "libpartage_sim_nvml.so"),
-        ("libcuda.so.1", "libpartage_sim_cuda.so"),
-    ] {
-        // The simulated library under another name, or the wrapper would be taken for what it needs.
-        let other = name.replace(".so.1", ".so.9");
-        let inner = folder.join(&other);
-        let renamed = replaced(
-            &std::fs::read(built(wrapped)).expect("readable"),
-            name.as_bytes(),
-            other.as_bytes(),
-        );
-        std::fs::write(&inner, renamed).expect("writable");
-        let mut command = rig.command(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
-        command.args(["-shared", "-fPIC", "-Wl,--no-as-needed", "-o"]);
-        command.arg(folder.join(name)).arg(&source).arg(&inner);
-        command.arg(format!("-Wl,-rpath,{}", folder.display()));
-        let output = rig.output(command);
-        assert!(output.status.success(), "{}", text_of(&output));
-    }
-    folder
-}
-
-/// Bytes with each place of `from` overwritten by `to`, which is as long.
-fn replaced(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
-    let mut bytes = bytes.to_vec();
-    for at in 0..bytes.len().saturating_sub(from.len()) {
-        if bytes[at..].starts_with(from) {
-            bytes[at..at + to.len()].copy_from_slice(to);
-        }
-    }
-    bytes
-}
-
-fn text_of(output: &Output) -> String {
-    text(&output.stdout) + &text(&output.stderr)
-}
-
-fn library_path(rig: &Rig) {
-    let folder = hidden_driver(rig);
-    let with = |mut command: Command| {
-        command.env_remove("PARTAGE_SIM_DIR").env("LD_LIBRARY_PATH", &folder);
-        command
-    };
-    let run = || with(rig.run(&["-m", "25%"], Path::new("/bin/true"), &[]));
-    let ran = rig.output(run());
-    assert!(ran.status.success(), "{}", text_of(&ran));
-    // Whoever starts the next broker needs no such variable: it was written down.
-    let old = rig.broker_pid_quick().expect("it admitted the job");
-    // SAFETY: this rig's own broker.
-    unsafe { libc::kill(old as libc::pid_t, libc::SIGKILL) };
-    rig.eventually(Duration::from_secs(20), "it is gone", || {
-        rig.broker_pid_quick().is_none()
-    });
-    let mut bare = rig.run(&["-m", "25%"], Path::new("/bin/true"), &[]);
-    bare.env_remove("PARTAGE_SIM_DIR").env_remove("LD_LIBRARY_PATH");
-    let ran = rig.output(bare);
-    assert!(ran.status.success(), "{}", text_of(&ran));
-    // `doctor` and `run` judge alike.
-    let doctor = text_of(&rig.output(with(rig.partage(&["doctor"]))));
-    let nvml = doctor.lines().find(|line| line.contains("NVML")).unwrap_or_default();
-    assert!(nvml.contains("ok"), "{doctor}");
 }
 
 fn sim_command(rig: &Rig) {

@@ -9,11 +9,17 @@ use std::time::{Duration, Instant};
 use partage_protocol::gate::{LANES, Lane, MEASURED, OPEN, TimePage, TimePages, UNBOUNDED};
 use partage_protocol::page::ClientFile;
 
+mod caps;
+mod measure;
+
+use caps::{caps, deep_caps, first_launches, live, processes};
+use measure::*;
+
 use super::Case;
 use crate::pages::Pages;
 use crate::rig::Rig;
 use crate::time_client::TimeClient;
-use crate::truth::{Span, Truth};
+use crate::truth::Truth;
 
 pub fn cases() -> Vec<Case> {
     let simulated = |name, body| {
@@ -56,71 +62,11 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-const MILLISECOND: u64 = 1_000_000;
-/// One percentage point, in ppm.
-const POINT: u64 = 10_000;
-/// By how much a share or a cap may differ, and a unit: as docs/specification.md says. Twice that where streams, long graphs or
-/// several lengths meet in Overlap.
-const TOLERANCE: u64 = POINT;
-/// Device time after which jobs take turns if they always want the device, and their first debts are paid.
-const WARM_UP: u64 = 1_500 * MILLISECOND;
 /// What a job may have under way when it is told to stop: two graphs.
 const LONGEST_UNDER_WAY: u64 = 200 * MILLISECOND;
-/// Device time over which shares and caps are judged: once, and all of it.
-const WINDOW: u64 = 4_000 * MILLISECOND;
 /// Device time over which charges are, and by how much of that a job's may be off: docs/specification.md.
 const ACCOUNT: u64 = 10_000 * MILLISECOND;
 const OFF: u64 = ACCOUNT / 50;
-/// After something has happened, until everybody knows and what was in flight is done: the drain timeout and two periods.
-const SETTLED: u64 = 300 * MILLISECOND;
-
-/// Runs endless jobs, each with options and a pattern.
-fn start(rig: &Rig, jobs: &[(&[&str], &str)]) -> (Vec<TimeClient>, Vec<u32>) {
-    let running: Vec<TimeClient> = jobs
-        .iter()
-        .map(|(options, pattern)| TimeClient::under(rig, &[&["-g", "0"], *options].concat(), "0", pattern))
-        .collect();
-    let pids = running.iter().map(TimeClient::pid).collect();
-    (running, pids)
-}
-
-/// What a device did in the next so much of its time, all of which is judged: there is no second try.
-#[track_caller]
-fn watch(rig: &Rig, truth: &Truth, device_ns: u64, pids: &[u32]) -> Span {
-    let span = truth.watch(0, device_ns);
-    rig.note(span.describe(pids));
-    span
-}
-
-/// Holds shares of the work against what is expected.
-#[track_caller]
-fn judge(span: &Span, pids: &[u32], expected: &[u64], unit_ns: u64, tolerance: u64) {
-    let all = span.describe(pids);
-    let unit = unit_ns * 1_000_000 / span.elapsed_ns;
-    for (pid, expected) in pids.iter().zip(expected) {
-        let found = span.share_ppm(*pid);
-        assert!(
-            found.abs_diff(*expected) <= tolerance + unit,
-            "{found} ppm, expected {expected} ± {tolerance} and a unit of {unit}; {all}"
-        );
-    }
-    // Saturating jobs leave little idle, whatever is closed.
-    let lost = span.idle_ppm() + span.switching_ppm();
-    assert!(lost <= 10 * POINT, "{lost} ppm idle or switching; {all}");
-}
-
-fn shares(rig: &Rig, jobs: &[(&[&str], &str)], expected: &[u64], unit_ns: u64, tolerance: u64) {
-    let truth = Truth::of(rig);
-    let (running, pids) = start(rig, jobs);
-    truth.wait_for_work_of(0, &pids);
-    truth.watch(0, WARM_UP);
-    let span = watch(rig, &truth, WINDOW, &pids);
-    judge(&span, &pids, expected, unit_ns, tolerance);
-    for client in running {
-        client.stop();
-    }
-}
-
 fn weights(rig: &Rig) {
     for (weight, expected) in [("100", 500_000), ("300", 750_000), ("900", 900_000)] {
         let jobs: [(&[&str], &str); 2] = [(&["--weight", weight], "kernel 500000"), (&[], "kernel 500000")];
@@ -246,98 +192,6 @@ fn streams_account(rig: &Rig) {
         (&["--weight", "100"], "kernel 20000"),
     ];
     account(rig, &jobs);
-}
-
-fn capped(percent: u64) -> String {
-    format!("{percent}%")
-}
-
-/// One job, alone, with this pattern, under this cap.
-fn capped_alone(rig: &Rig, percent: u64, pattern: &str) {
-    let truth = Truth::of(rig);
-    let cap = capped(percent);
-    let (running, pids) = start(rig, &[(&["--compute-max", &cap], pattern)]);
-    truth.wait_for_work_of(0, &pids);
-    truth.watch(0, 500 * MILLISECOND);
-    near_cap(&watch(rig, &truth, WINDOW, &pids), &pids, percent * POINT);
-    for client in running {
-        client.stop();
-    }
-}
-
-fn caps(rig: &Rig) {
-    for percent in [10, 25, 50, 75] {
-        capped_alone(rig, percent, "kernel 500000");
-    }
-}
-
-/// Whatever the program keeps in the queue, in whichever stream.
-fn deep_caps(rig: &Rig) {
-    for pattern in ["queue 16 200000 0", "queue 16 200000 1"] {
-        capped_alone(rig, 30, pattern);
-    }
-}
-
-/// A program that launches all that a queue holds at once, in a stream of its own and in the legacy default one: from its
-/// first launch on it has no more than its budget and what may be in flight, two kernels, however long the launches of which
-/// nothing is known yet take.
-fn first_launches(rig: &Rig) {
-    const KERNEL: u64 = 5 * MILLISECOND;
-    for stream in [0, 1] {
-        let truth = Truth::of(rig);
-        let pattern = format!("queue 500 {KERNEL} {stream}");
-        let (running, pids) = start(rig, &[(&["--compute-max", "20%"], &pattern)]);
-        let before = truth.wait_for_work_of(0, &pids);
-        truth.watch(0, 80 * MILLISECOND);
-        let span = before.until(truth.sample(0));
-        rig.note(span.describe(&pids));
-        // A period's end may lie in the window, or two where the device stood still; what was there at its beginning is not in it.
-        let periods = span.wall_ns() / (100 * MILLISECOND) + 2;
-        let most = periods * 20 * MILLISECOND + 3 * KERNEL;
-        let busy = span.busy_ns(pids[0]);
-        assert!(busy <= most, "{busy} ns of at most {most} in {}", span.describe(&pids));
-        // What is still in the queue is its own affair.
-        drop(running);
-    }
-}
-
-/// Holds the part that jobs got, together, against their cap: no more of the clock's time, whose periods a cap has, and no
-/// less of the device's, whose clock stands still while this machine keeps its clients from running.
-#[track_caller]
-fn near_cap(span: &Span, pids: &[u32], expected: u64) {
-    let sum = |part: fn(&Span, u32) -> u64| pids.iter().map(|pid| part(span, *pid)).sum::<u64>();
-    let (of_wall, of_device) = (sum(Span::wall_part_ppm), sum(Span::part_ppm));
-    assert!(
-        of_wall <= expected + TOLERANCE && of_device + TOLERANCE >= expected,
-        "{of_wall} ppm of the wall time and {of_device} of the device's, expected {expected} ± {TOLERANCE}; {}",
-        span.describe(pids)
-    );
-}
-
-fn live(rig: &Rig) {
-    let truth = Truth::of(rig);
-    let options: &[&str] = &["--name", "live"];
-    let (running, pids) = start(rig, &[(options, "kernel 500000")]);
-    truth.wait_for_work_of(0, &pids);
-    for percent in [20, 80] {
-        let change = format!("compute-max={}", capped(percent));
-        let set = rig.output(rig.partage(&["set", "live", &change]));
-        assert!(set.status.success(), "{}", String::from_utf8_lossy(&set.stderr));
-        // Two periods, and the one that the change fell into.
-        truth.watch(0, SETTLED);
-        near_cap(&watch(rig, &truth, WINDOW, &pids), &pids, percent * POINT);
-    }
-    for client in running {
-        client.stop();
-    }
-}
-
-fn processes(rig: &Rig) {
-    let truth = Truth::of(rig);
-    let many = TimeClient::several(rig, &["-g", "0", "--compute-max", "30%"], 3, "0", "kernel 500000");
-    truth.wait_for_work_of(0, many.pids());
-    truth.watch(0, 500 * MILLISECOND);
-    near_cap(&watch(rig, &truth, WINDOW, many.pids()), many.pids(), 300_000);
 }
 
 /// By the library's own word: its gate is open, nothing bounds or marks its work, and no launch has ever waited.

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The gate: how a launch passes without a system call, and how the broker is sure that none passes any more.
 //!
-//! Per (client, device) the broker writes one *gate word*; per thread the client writes one *slot word*.
+//! Per (client, device) the broker writes one *gate word*; per thread the client writes one *slot word*. The client has
+//! the broker's page for reading only: once the broker's heartbeat has stopped, threads pass a closed gate (unless the
+//! job asked for the opposite), and the word stays as it is.
 //!
 //! ```text
 //!   client, each launch                      broker, to close

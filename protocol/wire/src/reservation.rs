@@ -22,6 +22,9 @@
 //! 2. What the driver was allowed to allocate is ≤ Σ L, hence ≤ the limit.
 //! 3. Nothing here panics or overflows, for any value of any word: U is written by the program's process.
 //!
+//! So a job's limit is checked twice: by each client against its G in every allocation ([`charge`]), and by the broker
+//! against the limit whenever it raises an L (`job_ledger.rs`).
+//!
 //! Why it holds: the client's CAS on U comes before its second load of G, the broker's store to G before its load of U,
 //! with a full barrier in both places; so of a racing client and a lowering broker at least one sees the other.
 

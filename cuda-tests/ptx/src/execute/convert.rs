@@ -5,9 +5,10 @@
 
 use std::marker::PhantomData;
 
+use super::float_types::Float;
 use super::integer::Integer;
 use super::lanes::{Binary, Unary};
-use super::number::{Bf16, F16, Float, Rounding, round_to};
+use super::number::{Bf16, F16, Rounding, round_to};
 
 /// `.relu`
 pub const RELU: u64 = 16;

@@ -3,8 +3,9 @@
 
 use std::marker::PhantomData;
 
+use super::float_types::Float;
 use super::lanes::{Binary, Lane, Ternary, Unary};
-use super::number::{Float, Rounding};
+use super::number::Rounding;
 
 /// Bit of `x`: a NaN operand makes `min` and `max` NaN.
 pub const PROPAGATE_NAN: u64 = 1;

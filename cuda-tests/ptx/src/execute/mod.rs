@@ -2,11 +2,13 @@
 //! The interpreter: handlers by family, warps, and the blocks of a launch.
 
 pub mod atomic;
+pub mod bytes;
 pub mod code;
 pub mod collective;
 pub mod compare;
 pub mod convert;
 pub mod float;
+pub mod float_types;
 pub mod grid;
 pub mod integer;
 pub mod lanes;

@@ -7,58 +7,22 @@
 //! waited longest. A turn is bounded in instructions; blocks, stop requests and other warps get their chance between
 //! turns.
 
-use super::code::{BarrierAction, Code, Lines, ROW32, ROW64, Slot, Special};
+mod barrier;
+mod call;
+mod group;
+
+use super::code::{Code, Lines, ROW32, ROW64, Special};
 use super::lanes::{ALL, Inst, Kind, LANES, Lanes, NO_GUARD, WORTH_ALL, each_lane};
 use crate::error::FaultKind;
+use group::{Group, Next, Wait};
+
+pub use group::Barriers;
+
+/// Bytes of the row that begins every frame.
+pub const FRAME_START: u32 = ROW64;
 
 /// Instructions in one turn.
 pub const TURN: u32 = 50_000;
-/// Call depth that is refused; real programs are bounded by local memory long before.
-const DEEPEST: usize = 4096;
-
-/// One call that has not returned.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Frame {
-    return_to: u32,
-    site: u32,
-    function: u32,
-    base: u32,
-    local: u32,
-}
-
-/// What a group waits for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Wait {
-    /// Nothing.
-    Ready,
-    /// A barrier of the block; with it the barrier site.
-    Barrier(u32, u32),
-    /// Other lanes of the warp.
-    Members,
-}
-
-/// Lanes with one program counter.
-#[derive(Clone, Debug)]
-struct Group {
-    pc: u32,
-    mask: u32,
-    /// Offset of the frame in bytes.
-    base: u32,
-    /// Offset of the function's part of local memory.
-    local: u32,
-    function: u32,
-    stack: Vec<Frame>,
-    wait: Wait,
-    /// When it last ran.
-    turn: u64,
-}
-
-impl Group {
-    fn meets(&self, other: &Self) -> bool {
-        self.pc == other.pc && self.base == other.base && self.stack == other.stack
-    }
-}
-
 /// A warp with its registers.
 pub struct Warp {
     registers: Lines,
@@ -69,24 +33,6 @@ pub struct Warp {
     pub live: u32,
     turns: u64,
 }
-
-/// Arrivals at a barrier of the block.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Barrier {
-    /// Threads that have arrived.
-    pub arrived: u32,
-    /// The same, a whole warp counting 32 even when it has fewer threads.
-    pub arrived_rounded: u32,
-    /// Number of threads asked for, 0 for all.
-    pub wanted: u32,
-    /// Threads whose predicate holds.
-    pub held: u32,
-    /// Threads of which a predicate was taken.
-    pub asked: u32,
-}
-
-/// Barriers of a block.
-pub type Barriers = [Barrier; 16];
 
 impl Warp {
     /// A warp of kernel `code`; `index` is its number in the block.
@@ -359,57 +305,76 @@ impl Warp {
                 Ok(Next::On)
             }
             Kind::Branch => Ok(self.branch(group, inst.x as u32, mask)),
-            Kind::BranchIndexed => {
-                // SAFETY: `a` is a row of words; the list holds `c` targets.
-                let (index, first) = unsafe {
-                    let row = *lanes.row::<u32>(inst.a);
-                    (row, row[mask.trailing_zeros() as usize])
-                };
-                if first >= inst.c {
-                    return Err(FaultKind::IllegalInstruction);
-                }
-                let mut same = 0;
-                each_lane(mask, |lane| same |= u32::from(index[lane] == first) << lane);
-                let rest = mask & !same;
-                if rest != 0 {
-                    // The others run this instruction again with their own index.
-                    let mut other = group.clone();
-                    other.mask = rest;
-                    group.mask &= !rest;
-                    self.put(other);
-                }
-                // SAFETY: checked above.
-                let target = unsafe { lanes.listed(inst.b, first) };
-                self.branch(group, target, same);
-                Ok(Next::Moved)
-            }
+            Kind::BranchIndexed => self.branch_indexed(group, inst, mask, lanes),
             Kind::Call => self.call(group, code.calls[inst.x as usize].function, inst, mask, lanes, code),
-            Kind::CallIndirect => {
-                // SAFETY: `a` is a row of 64-bit words.
-                let targets = unsafe { *lanes.row::<u64>(inst.a) };
-                let target = targets[mask.trailing_zeros() as usize];
-                let mut same = 0;
-                each_lane(mask, |lane| same |= u32::from(targets[lane] == target) << lane);
-                let found = code
-                    .functions
-                    .iter()
-                    .position(|function| function.address == target && target != 0);
-                let Some(function) = found else {
-                    return Err(FaultKind::IllegalCall(target));
-                };
-                if mask & !same != 0 {
-                    let mut other = group.clone();
-                    other.mask = mask & !same;
-                    group.mask &= !other.mask;
-                    self.put(other);
-                }
-                self.call(group, function as u32, inst, same, lanes, code)
-            }
+            Kind::CallIndirect => self.call_indirect(group, inst, mask, lanes, code),
             Kind::Return => Ok(self.leave(group, mask, lanes, code)),
             Kind::Exit => Ok(self.exit(group, mask)),
             Kind::Barrier => self.arrive(group, inst, mask, lanes, code, barriers),
             Kind::Trap => Err(FaultKind::Trap),
         }
+    }
+
+    /// `brx.idx`: the lanes with the first one's target branch, the others run the instruction again.
+    fn branch_indexed(
+        &mut self,
+        group: &mut Group,
+        inst: &Inst,
+        mask: u32,
+        lanes: &mut Lanes,
+    ) -> Result<Next, FaultKind> {
+        // SAFETY: `a` is a row of words; the list holds `c` targets.
+        let (index, first) = unsafe {
+            let row = *lanes.row::<u32>(inst.a);
+            (row, row[mask.trailing_zeros() as usize])
+        };
+        if first >= inst.c {
+            return Err(FaultKind::IllegalInstruction);
+        }
+        let mut same = 0;
+        each_lane(mask, |lane| same |= u32::from(index[lane] == first) << lane);
+        let rest = mask & !same;
+        if rest != 0 {
+            // The others run this instruction again with their own index.
+            let mut other = group.clone();
+            other.mask = rest;
+            group.mask &= !rest;
+            self.put(other);
+        }
+        // SAFETY: checked above.
+        let target = unsafe { lanes.listed(inst.b, first) };
+        self.branch(group, target, same);
+        Ok(Next::Moved)
+    }
+
+    /// A call through a pointer: the lanes with the first one's target call, the others run the instruction again.
+    fn call_indirect(
+        &mut self,
+        group: &mut Group,
+        inst: &Inst,
+        mask: u32,
+        lanes: &mut Lanes,
+        code: &Code,
+    ) -> Result<Next, FaultKind> {
+        // SAFETY: `a` is a row of 64-bit words.
+        let targets = unsafe { *lanes.row::<u64>(inst.a) };
+        let target = targets[mask.trailing_zeros() as usize];
+        let mut same = 0;
+        each_lane(mask, |lane| same |= u32::from(targets[lane] == target) << lane);
+        let found = code
+            .functions
+            .iter()
+            .position(|function| function.address == target && target != 0);
+        let Some(function) = found else {
+            return Err(FaultKind::IllegalCall(target));
+        };
+        if mask & !same != 0 {
+            let mut other = group.clone();
+            other.mask = mask & !same;
+            group.mask &= !other.mask;
+            self.put(other);
+        }
+        self.call(group, function as u32, inst, same, lanes, code)
     }
 
     fn branch(&mut self, group: &mut Group, target: u32, taken: u32) -> Next {
@@ -439,204 +404,4 @@ impl Warp {
         group.pc += 1;
         Next::Moved
     }
-
-    fn call(
-        &mut self,
-        group: &mut Group,
-        function: u32,
-        inst: &Inst,
-        mask: u32,
-        lanes: &mut Lanes,
-        code: &Code,
-    ) -> Result<Next, FaultKind> {
-        let site = &code.calls[inst.x as usize];
-        let caller = &code.functions[group.function as usize];
-        let callee = &code.functions[function as usize];
-        let (base, local) = (group.base + caller.frame, group.local + caller.local);
-        if local + callee.local > code.local || group.stack.len() >= DEEPEST {
-            return Err(FaultKind::StackOverflow);
-        }
-        self.registers.grow((base + callee.frame) as usize);
-        self.enter(lanes, code, group.base, group.local);
-        for (from, to) in site.arguments.iter().zip(&callee.parameters) {
-            self.copy(lanes, mask, (*from, group.base, group.local), (*to, base, local));
-        }
-        if mask != group.mask {
-            let mut other = group.clone();
-            other.mask = group.mask & !mask;
-            other.pc += 1;
-            group.mask = mask;
-            self.put(other);
-        }
-        group.stack.push(Frame {
-            return_to: group.pc + 1,
-            site: inst.x as u32,
-            function: group.function,
-            base: group.base,
-            local: group.local,
-        });
-        (group.base, group.local, group.function, group.pc) = (base, local, function, callee.start);
-        Ok(Next::Moved)
-    }
-
-    /// Copies a value of each lane between frames; a place is a slot, a frame and a part of local memory.
-    fn copy(&mut self, lanes: &Lanes, mask: u32, from: (Slot, u32, u32), to: (Slot, u32, u32)) {
-        let stride = lanes.spaces.local_bytes as usize;
-        let registers = self.registers.start();
-        let local = self.local.start();
-        let place = |(slot, base, part): (Slot, u32, u32), lane: usize| match slot {
-            Slot::Row(operand, wide) => {
-                let start = if operand >> 30 == 0 {
-                    registers.wrapping_add((base + operand) as usize)
-                } else {
-                    lanes.at::<u8>(operand)
-                };
-                let bytes = if wide { 8 } else { 4 };
-                (start.wrapping_add(lane * bytes), bytes)
-            }
-            Slot::Local(offset, bytes) => (
-                local.wrapping_add(lane * stride + (part + offset) as usize),
-                bytes as usize,
-            ),
-        };
-        each_lane(mask, |lane| {
-            let (source, available) = place(from, lane);
-            let (target, wanted) = place(to, lane);
-            // SAFETY: both lie in this warp's buffers, which the call has grown.
-            unsafe { std::ptr::copy(source, target, available.min(wanted)) };
-        });
-    }
-
-    fn leave(&mut self, group: &mut Group, mask: u32, lanes: &mut Lanes, code: &Code) -> Next {
-        let Some(frame) = group.stack.last().cloned() else {
-            return self.exit(group, mask);
-        };
-        let callee = &code.functions[group.function as usize];
-        let site = &code.calls[frame.site as usize];
-        for (from, to) in callee.returns.iter().zip(&site.returns) {
-            self.copy(
-                lanes,
-                mask,
-                (*from, group.base, group.local),
-                (*to, frame.base, frame.local),
-            );
-        }
-        if mask != group.mask {
-            let mut other = group.clone();
-            other.mask = group.mask & !mask;
-            other.pc += 1;
-            group.mask = mask;
-            self.put(other);
-        }
-        group.stack.pop();
-        (group.pc, group.base, group.local, group.function) =
-            (frame.return_to, frame.base, frame.local, frame.function);
-        // A group that still is in the function must be able to catch up.
-        Next::Rest
-    }
-
-    fn arrive(
-        &mut self,
-        group: &mut Group,
-        inst: &Inst,
-        mask: u32,
-        lanes: &mut Lanes,
-        code: &Code,
-        barriers: &mut Barriers,
-    ) -> Result<Next, FaultKind> {
-        let site = &code.barriers[inst.x as usize];
-        let first = mask.trailing_zeros() as usize;
-        // SAFETY: the operands are rows of words and a predicate.
-        let (index, wanted, held) = unsafe {
-            let word = |operand: u32| (*lanes.row::<u32>(operand))[first];
-            let flip = if site.predicate.1 { u32::MAX } else { 0 };
-            (
-                word(site.index),
-                site.threads.map_or(0, word),
-                lanes.predicate(site.predicate.0) ^ flip,
-            )
-        };
-        let Some(barrier) = barriers.get_mut(index as usize) else {
-            return Err(FaultKind::IllegalInstruction);
-        };
-        barrier.arrived += mask.count_ones();
-        barrier.arrived_rounded += if mask == self.live {
-            LANES as u32
-        } else {
-            mask.count_ones()
-        };
-        barrier.wanted = wanted;
-        if !matches!(site.action, BarrierAction::Wait | BarrierAction::Arrive) {
-            barrier.asked += mask.count_ones();
-            barrier.held += (held & mask).count_ones();
-        }
-        if mask != group.mask {
-            let mut other = group.clone();
-            other.mask = group.mask & !mask;
-            other.pc += 1;
-            group.mask = mask;
-            self.put(other);
-        }
-        if site.action == BarrierAction::Arrive {
-            group.pc += 1;
-            return Ok(Next::Moved);
-        }
-        group.wait = Wait::Barrier(index, inst.x as u32);
-        group.pc += 1;
-        Ok(Next::Rest)
-    }
-
-    /// Lets every group go that waits at barrier `index`, handing out the result of a reduction.
-    pub fn release(&mut self, index: u32, barrier: &Barrier, lanes: &mut Lanes, code: &Code) {
-        let mut at = 0;
-        while at < self.groups.len() {
-            let Wait::Barrier(waits, site) = self.groups[at].wait else {
-                at += 1;
-                continue;
-            };
-            if waits != index {
-                at += 1;
-                continue;
-            }
-            let mut group = self.groups.swap_remove(at);
-            group.wait = Wait::Ready;
-            let site = &code.barriers[site as usize];
-            self.enter(lanes, code, group.base, group.local);
-            // SAFETY: the site's result is a predicate, or a row of words for a count.
-            unsafe {
-                match site.action {
-                    BarrierAction::And => {
-                        let all = if barrier.held == barrier.asked { u32::MAX } else { 0 };
-                        lanes.set_predicate(site.result, all, group.mask);
-                    }
-                    BarrierAction::Or => {
-                        let any = if barrier.held != 0 { u32::MAX } else { 0 };
-                        lanes.set_predicate(site.result, any, group.mask);
-                    }
-                    BarrierAction::Count => {
-                        let row = lanes.row::<u32>(site.result);
-                        each_lane(group.mask, |lane| (*row)[lane] = barrier.held);
-                    }
-                    BarrierAction::Wait | BarrierAction::Arrive => {}
-                }
-            }
-            self.put(group);
-            at = 0;
-        }
-    }
 }
-
-/// How a group goes on after a control instruction.
-enum Next {
-    /// With the next instruction; nothing else changed.
-    On,
-    /// Program counter, lanes or frame changed.
-    Moved,
-    /// It rests where it is.
-    Rest,
-    /// No lane is left.
-    Gone,
-}
-
-/// Bytes of the row that begins every frame.
-pub const FRAME_START: u32 = ROW64;

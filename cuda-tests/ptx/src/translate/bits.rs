@@ -3,6 +3,7 @@
 
 use super::arithmetic::{by_integer, type_of};
 use super::{Result, Translator, Words};
+use crate::execute::bytes;
 use crate::execute::compare::{self, logic, nonzero, predicate_logic, select, select_float_sign, select_sign, spread};
 use crate::execute::float::Pair;
 use crate::execute::integer::{self, insert};
@@ -65,8 +66,8 @@ impl<'a> Translator<'a, '_> {
                 &[scalar, word],
                 0,
             ),
-            "shf" if words.has("l") => (Some(ternary::<integer::FunnelLeft>()), word, &[word; 3], wrap),
-            "shf" => (Some(ternary::<integer::FunnelRight>()), word, &[word; 3], wrap),
+            "shf" if words.has("l") => (Some(ternary::<bytes::FunnelLeft>()), word, &[word; 3], wrap),
+            "shf" => (Some(ternary::<bytes::FunnelRight>()), word, &[word; 3], wrap),
             "popc" => (by_integer!(scalar, unary, integer::Ones), word, &both[..1], 0),
             "clz" => (by_integer!(scalar, unary, integer::LeadingZeros), word, &both[..1], 0),
             "bfind" => {
@@ -91,24 +92,19 @@ impl<'a> Translator<'a, '_> {
                     .iter()
                     .position(|mode| words.has(mode))
                     .map_or(0, |at| at as u64 + 1);
-                (Some(ternary::<integer::Permute>()), word, &[word; 3], mode)
+                (Some(ternary::<bytes::Permute>()), word, &[word; 3], mode)
             }
-            "dp4a" => (
-                Some(ternary::<integer::Dot4>()),
-                word,
-                &[word; 3],
-                self.dot_flags(&words),
-            ),
+            "dp4a" => (Some(ternary::<bytes::Dot4>()), word, &[word; 3], self.dot_flags(&words)),
             "dp2a" => {
                 let high = if words.has("hi") { 4 } else { 0 };
                 (
-                    Some(ternary::<integer::Dot2>()),
+                    Some(ternary::<bytes::Dot2>()),
                     word,
                     &[word; 3],
                     self.dot_flags(&words) | high,
                 )
             }
-            "bmsk" => (Some(binary::<integer::BitMask>()), word, &[word; 2], wrap),
+            "bmsk" => (Some(binary::<bytes::BitMask>()), word, &[word; 2], wrap),
             "szext" => (
                 by_integer!(scalar, binary, integer::ExtendFrom),
                 scalar,

@@ -5,7 +5,8 @@
 //! another one begins at the same instant as that one ends, however late the owner's threads are, so that the clock need
 //! not stall for them (see *transit* in [`arbiter`](super)).
 
-use super::{ACTIVE, Arbiter, Ask, CHAINED, FREE, OVERDUE, Request};
+use super::state::{ACTIVE, Arbiter, CHAINED, FREE, OVERDUE, Request};
+use super::terms::Ask;
 
 impl<const S: usize, const R: usize> Arbiter<S, R> {
     /// Hands in a request without effects that begins when the one in the place `after` with the number `serial` is

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The passage of time: who is served, how fast, until when, and when the clock stands still.
 
-use super::{ACTIVE, Arbiter, CHAINED, DONE, ENGINES, Engine, FULL, OVERDUE, Request, UNKNOWN};
+use super::state::{ACTIVE, Arbiter, CHAINED, DONE, OVERDUE, Request, UNKNOWN};
+use super::terms::{ENGINES, Engine, FULL};
 
 impl<const S: usize, const R: usize> Arbiter<S, R> {
     /// Replays what happened until `wall`. An earlier wall time than the last changes nothing.

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a check says.
+
+use serde::Serialize;
+
+/// How a check ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// As it should be.
+    Ok,
+    /// Partage works; something will not.
+    Warn,
+    /// Partage does not work, or a limit would not hold.
+    Fail,
+}
+
+/// One check.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// What was looked at, one word or two.
+    pub name: &'static str,
+    /// How it ended.
+    pub state: State,
+    /// What was found.
+    pub text: String,
+    /// What mends it.
+    pub fix: Option<String>,
+}
+
+impl Check {
+    /// All is well.
+    pub fn ok(name: &'static str, text: impl Into<String>) -> Self {
+        Self {
+            name,
+            state: State::Ok,
+            text: text.into(),
+            fix: None,
+        }
+    }
+
+    /// Something will not work.
+    pub fn warn(name: &'static str, text: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self {
+            name,
+            state: State::Warn,
+            text: text.into(),
+            fix: Some(fix.into()),
+        }
+    }
+
+    /// Partage does not work.
+    pub fn fail(name: &'static str, text: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self {
+            name,
+            state: State::Fail,
+            text: text.into(),
+            fix: Some(fix.into()),
+        }
+    }
+}

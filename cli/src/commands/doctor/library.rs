@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The preloaded library: is it there, does this system's loader take it, and who else is preloaded.
+
+use std::env;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::check::Check;
+use crate::launch::installed;
+use crate::launch::library_copy;
+use crate::launch::place::Place;
+use crate::launch::preflight::elf::{FileKind, kind, newest_glibc_needed};
+
+/// Other libraries that hook the CUDA driver; a part of the file name, and who it is.
+const OTHER_HOOKS: &[(&str, &str)] = &[
+    ("libvgpu", "HAMi"),
+    ("libnvshare", "nvshare"),
+    ("libcuda-control", "vCUDA"),
+    ("libcuhook", "a CUDA hook"),
+    ("libxpreemption", "XSched"),
+    ("libgemhook", "Gemini"),
+    ("libToolsInjection", "Nsight Systems"),
+    ("libInterceptorInjection", "Nsight Graphics"),
+    ("libcuda_wrapper", "a CUDA hook"),
+];
+
+/// Library and preloads.
+pub fn checks(place: &Place) -> Vec<Check> {
+    let mut checks = Vec::new();
+    match installed::find(installed::LIBRARY) {
+        Ok(path) => checks.push(library(&path, place)),
+        Err(failure) => checks.push(Check::fail(
+            "library",
+            failure.message,
+            failure.hint.unwrap_or_default(),
+        )),
+    }
+    checks.push(match installed::find(installed::BROKER) {
+        Ok(path) => Check::ok("partaged", path.display().to_string()),
+        Err(failure) => Check::fail("partaged", failure.message, failure.hint.unwrap_or_default()),
+    });
+    checks.push(preloads(
+        &env::var("LD_PRELOAD").unwrap_or_default(),
+        &std::fs::read_to_string("/etc/ld.so.preload").unwrap_or_default(),
+    ));
+    checks.push(injections(|name| env::var(name).ok().filter(|v| !v.is_empty())));
+    checks
+}
+
+fn library(path: &Path, place: &Place) -> Check {
+    const NAME: &str = "library";
+    let shown = path.display();
+    match kind(path) {
+        Ok(FileKind::Elf { .. }) => {}
+        Ok(other) => {
+            return Check::fail(
+                NAME,
+                format!("{shown} is no library for this machine: {other:?}"),
+                "install again",
+            );
+        }
+        Err(error) => return Check::fail(NAME, format!("{shown}: {error}"), "install again"),
+    }
+    let own = glibc_version();
+    if let (Ok(Some(needed)), Some(own)) = (newest_glibc_needed(path), own)
+        && needed > own
+    {
+        let text = format!(
+            "{shown} needs glibc {}.{}, this system has {}.{}",
+            needed.0, needed.1, own.0, own.1
+        );
+        return Check::fail(NAME, text, "install the release build, which needs 2.17");
+    }
+    let copy = match library_copy::provide(&place.dir) {
+        Ok(copy) => copy,
+        Err(failure) => return Check::fail(NAME, failure.message, failure.hint.unwrap_or_default()),
+    };
+    // The proof: ld.so says on standard error what it does not load, and goes on without it.
+    let probe = env::current_exe().map(|own| {
+        Command::new(own)
+            .arg("version")
+            .env("LD_PRELOAD", &copy)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .output()
+    });
+    match probe {
+        Ok(Ok(output)) if output.status.success() && output.stderr.is_empty() => {
+            Check::ok(NAME, copy.display().to_string())
+        }
+        Ok(Ok(output)) => {
+            let said = String::from_utf8_lossy(&output.stderr)
+                .lines()
+                .next()
+                .unwrap_or("no reason given")
+                .to_owned();
+            Check::fail(
+                NAME,
+                format!("{} does not load: {said}", copy.display()),
+                "install the build for this system",
+            )
+        }
+        Ok(Err(error)) | Err(error) => Check::warn(
+            NAME,
+            format!("{} could not be tried: {error}", copy.display()),
+            "run partage doctor again",
+        ),
+    }
+}
+
+/// This system's glibc.
+pub fn glibc_version() -> Option<(u32, u32)> {
+    // SAFETY: the answer is a static, terminated string.
+    let text = unsafe { std::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) }
+        .to_str()
+        .ok()?;
+    let mut numbers = text.split('.').map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+fn preloads(variable: &str, file: &str) -> Check {
+    const NAME: &str = "preloads";
+    let in_variable = variable.split([' ', ':']).map(|entry| ("LD_PRELOAD", entry));
+    let lines = file.lines().map(|line| line.split('#').next().unwrap_or_default());
+    let in_file = lines
+        .flat_map(|line| line.split([' ', '\t', ':']))
+        .map(|entry| ("/etc/ld.so.preload", entry));
+    let entries: Vec<_> = in_variable
+        .chain(in_file)
+        .filter(|(_, e)| !e.is_empty() && !library_copy::is_ours(e))
+        .collect();
+    for (place, entry) in &entries {
+        if let Some(who) = other_hook(entry) {
+            let text = format!("{entry} in {place} hooks the driver too ({who})");
+            return Check::warn(
+                NAME,
+                text,
+                format!("remove it from {place}: two hooks may each charge the other's calls"),
+            );
+        }
+    }
+    for (place, entry) in &entries {
+        if entry.contains('/') && !entry.contains('$') && !Path::new(entry).exists() {
+            let text = format!("{entry} in {place} is missing; ld.so complains in every program");
+            return Check::warn(NAME, text, format!("remove it from {place}"));
+        }
+    }
+    match entries.len() {
+        0 => Check::ok(NAME, "none"),
+        _ => Check::ok(
+            NAME,
+            format!(
+                "kept after ours: {}",
+                entries.iter().map(|(_, e)| *e).collect::<Vec<_>>().join(" ")
+            ),
+        ),
+    }
+}
+
+fn other_hook(entry: &str) -> Option<&'static str> {
+    let name = entry.rsplit('/').next().unwrap_or(entry);
+    OTHER_HOOKS
+        .iter()
+        .find(|(part, _)| name.starts_with(part))
+        .map(|(_, who)| *who)
+}
+
+/// Variables by which others get between program and driver.
+fn injections(variable: impl Fn(&str) -> Option<String>) -> Check {
+    const NAME: &str = "hooks";
+    if let Some(path) = variable("CUDA_INJECTION64_PATH") {
+        let text = format!("CUDA_INJECTION64_PATH loads {path} into every CUDA program");
+        return Check::warn(
+            NAME,
+            text,
+            "unset it unless you profile: its own allocations are charged to the job",
+        );
+    }
+    for name in ["CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] {
+        if let Some(value) = variable(name) {
+            let text = format!("{name}={value}: programs may run under MPS, where one process uses the GPU for all");
+            return Check::warn(
+                NAME,
+                text,
+                format!("unset {name}, or expect `unmanaged` to name the MPS server"),
+            );
+        }
+    }
+    Check::ok(NAME, "none")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::check::State;
+    use super::*;
+
+    #[test]
+    fn other_hooks_and_missing_files_are_named() {
+        assert_eq!(preloads("", "").state, State::Ok);
+        assert_eq!(preloads("/tmp/partage-0/lib/libpartage-0.1.0-aa.so", "").text, "none");
+        let hami = preloads("", "# comment\n/usr/local/vgpu/libvgpu.so # HAMi\n");
+        assert!(hami.state == State::Warn && hami.text.contains("HAMi"), "{hami:?}");
+        let missing = preloads("/nowhere/libx.so", "");
+        assert!(
+            missing.state == State::Warn && missing.text.contains("missing"),
+            "{missing:?}"
+        );
+        assert_eq!(
+            preloads("libjemalloc.so.2", "").text,
+            "kept after ours: libjemalloc.so.2"
+        );
+    }
+
+    #[test]
+    fn injections_are_named() {
+        let with = |name: &'static str| injections(move |asked| (asked == name).then(|| "/x".to_owned()));
+        assert_eq!(with("nothing").state, State::Ok);
+        assert_eq!(with("CUDA_INJECTION64_PATH").state, State::Warn);
+        assert_eq!(with("CUDA_MPS_PIPE_DIRECTORY").state, State::Warn);
+    }
+
+    #[test]
+    fn the_version_of_this_systems_libc_is_known() {
+        assert!(glibc_version().is_some_and(|(major, minor)| major == 2 && minor >= 17));
+    }
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `partage get`: everything about one job.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use partage_protocol::admin::{JobDeviceView, JobView, Request};
+use partage_protocol::size::{format_bytes, format_duration};
+use serde_json::json;
+
+use crate::arguments::Get;
+use crate::failure::Outcome;
+use crate::launch::place::Place;
+use crate::link::ask;
+use crate::show::devices::{gpu, limit};
+use crate::show::report::{Report, command_line, timestamp};
+use crate::show::terminal::{Style, model};
+use crate::show::time;
+
+/// A heading and what it says.
+type Line = (&'static str, String);
+
+/// `partage get`.
+pub fn get(arguments: &Get, place: &Place, report: &Report) -> Outcome<u8> {
+    let target = arguments.target.clone();
+    let job = ask::job(place, &Request::Get { target })?;
+    report.data("job", json!({ "job": job }), |style| job_text(style, &job));
+    Ok(0)
+}
+
+fn job_text(style: &Style, job: &JobView) -> String {
+    let mut lines = vec![
+        ("job", job.job.clone()),
+        ("name", style.text(job.name.as_deref().unwrap_or("-"))),
+        ("user", format!("{} ({})", style.text(&job.user), job.uid)),
+        ("state", style.state(&job.state)),
+        ("pid", job.pid.to_string()),
+        ("command", style.text(&command_line(&job.command))),
+        ("strict", if job.is_strict { "yes" } else { "no" }.to_owned()),
+    ];
+    if !job.labels.is_empty() {
+        let one = |(key, value): &(String, String)| format!("{key}={value}");
+        lines.push((
+            "labels",
+            style.text(&job.labels.iter().map(one).collect::<Vec<_>>().join(" ")),
+        ));
+    }
+    lines.extend(time::terms_lines(style, &job.terms));
+    for device in &job.devices {
+        lines.extend(device_lines(style, device));
+    }
+    let denied = &job.denied;
+    lines.push((
+        "denied",
+        format!(
+            "{} by the limit, {} card full, {} without broker, {} for overhead",
+            denied.limit, denied.card_full, denied.no_broker, denied.overhead
+        ),
+    ));
+    for client in &job.clients {
+        let used: u64 = client.used_bytes.iter().sum();
+        lines.push((
+            "process",
+            format!("{} {}, {}", client.pid, style.state(&client.state), format_bytes(used)),
+        ));
+    }
+    lines.extend(time_of(style, job));
+    for note in &job.notes {
+        lines.push(("note", style.text(note)));
+    }
+    lines
+        .iter()
+        .map(|(name, value)| format!("{name:<11}{value}\n"))
+        .collect()
+}
+
+/// What a job has on one device.
+fn device_lines(style: &Style, device: &JobDeviceView) -> Vec<Line> {
+    let by = |words: &str| match words {
+        "" => String::new(),
+        words => format!(", by {}", style.text(words)),
+    };
+    let request = format_bytes(device.request_bytes);
+    let mut lines = vec![
+        (
+            "gpu",
+            format!("{} {} {}", gpu(device), style.text(model(&device.model)), device.uuid),
+        ),
+        ("  limit", limit(device) + &by(&device.limit_from)),
+        ("  promised", request + &by(&device.request_from)),
+        (
+            "  used",
+            format!(
+                "{}, at most {}",
+                format_bytes(device.used_bytes),
+                format_bytes(device.peak_bytes)
+            ),
+        ),
+        ("  granted", format_bytes(device.granted_bytes)),
+    ];
+    lines.extend(time::time_lines(style, device));
+    lines
+}
+
+/// When it started, and when and how it ended.
+fn time_of(style: &Style, job: &JobView) -> Vec<Line> {
+    let mut lines = Vec::new();
+    if job.state != "waiting" {
+        lines.push(("started", timestamp(UNIX_EPOCH + Duration::from_nanos(job.started_ns))));
+    }
+    if let Some(ended) = job.ended_ns {
+        let why = job.end_reason.as_deref().unwrap_or_default();
+        let at = timestamp(UNIX_EPOCH + Duration::from_nanos(ended));
+        let ran = format_duration(ended.saturating_sub(job.started_ns));
+        lines.push(("ended", format!("{at}, after {ran}, {}", style.text(why))));
+        let code = job.exit_code.map_or("unknown".to_owned(), |code| code.to_string());
+        lines.push(("exit code", code));
+    }
+    lines
+}

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The subcommands, a file each: what it asks, and what it prints.
+
+pub mod about;
+pub mod broker;
+pub mod doctor;
+pub mod events;
+pub mod get;
+pub mod ps;
+pub mod run;
+pub mod set;
+pub mod sim;
+pub mod status;
+pub mod stop;
+pub mod why;

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `partage ps`: the jobs, and the processes of no job.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use partage_protocol::admin::{JobView, UnmanagedView};
+use partage_protocol::size::format_bytes;
+use serde_json::json;
+
+use crate::arguments::Ps;
+use crate::failure::Outcome;
+use crate::launch::place::Place;
+use crate::link::{ask, idle};
+use crate::show::report::Report;
+use crate::show::terminal::Style;
+use crate::show::{job_table, time};
+
+/// `partage ps`.
+pub fn ps(arguments: &Ps, place: &Place, report: &Report) -> Outcome<u8> {
+    let (jobs, unmanaged) = match ask::jobs(place, arguments.all) {
+        Ok(all) => all,
+        Err(failure) => {
+            let idle = idle::read_machine(place, failure)?;
+            (Vec::new(), idle.unmanaged)
+        }
+    };
+    let jobs = job_table::filtered(jobs, &arguments.filter)?;
+    let body = json!({ "jobs": jobs, "unmanaged": unmanaged });
+    report.data("ps", body, |style| {
+        let style = &Style {
+            is_cut: style.is_cut && !arguments.no_trunc,
+            ..*style
+        };
+        ps_text(style, &jobs, &unmanaged, arguments)
+    });
+    Ok(0)
+}
+
+fn ps_text(style: &Style, jobs: &[JobView], unmanaged: &[UnmanagedView], arguments: &Ps) -> String {
+    let columns = job_table::columns(&arguments.columns, arguments.all);
+    let now_ns = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_nanos();
+    let table = job_table::text(style, jobs, &columns, u64::try_from(now_ns).unwrap_or(u64::MAX));
+    if !arguments.columns.is_empty() {
+        return table;
+    }
+    let mut text = if jobs.is_empty() { "no jobs\n".to_owned() } else { table };
+    text.push_str(&time::table(style, jobs));
+    for process in unmanaged {
+        text.push_str(&style.text(&unmanaged_text(process)));
+        text.push('\n');
+    }
+    for (job, note) in jobs
+        .iter()
+        .flat_map(|job| job.notes.iter().map(move |note| (job, note)))
+    {
+        text.push_str(&style.text(&format!("{}: {note}", job.job)));
+        text.push('\n');
+    }
+    text
+}
+
+fn unmanaged_text(process: &UnmanagedView) -> String {
+    let user = match (&process.user, process.uid) {
+        (Some(user), _) => format!(" of {user}"),
+        (None, Some(uid)) => format!(" of uid {uid}"),
+        (None, None) => String::new(),
+    };
+    let command = process
+        .command
+        .as_ref()
+        .map_or(String::new(), |command| format!(" ({command})"));
+    let job = process
+        .job
+        .as_ref()
+        .map_or(String::new(), |job| format!(", started in {job}"));
+    let time = process.busy.filter(|part| *part > 0.0).map_or(String::new(), |part| {
+        format!(" and {} of its time", time::percent(part))
+    });
+    format!(
+        "unmanaged: pid {}{command}{user} uses {} on GPU {}{time}{job}",
+        process.pid,
+        format_bytes(process.used_bytes),
+        process.gpu
+    )
+}

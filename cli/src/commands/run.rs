@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `partage run`: judge COMMAND, be admitted as a job, become COMMAND.
+//!
+//! Everything that can be refused is refused before admission, so that a mistake never takes room from others.
+
+use std::ffi::OsStr;
+use std::io::IsTerminal;
+use std::path::Path;
+
+use partage_protocol::admin::Admitted;
+use partage_protocol::size::format_duration;
+use serde_json::{Value, json};
+
+use crate::arguments::Run;
+use crate::failure::{Failure, Kind, Outcome};
+use crate::launch::admission::{Admission, Answer};
+use crate::launch::command::Command;
+use crate::launch::environment::{preload, remove_twins};
+use crate::launch::execute::become_command;
+use crate::launch::place::Place;
+use crate::launch::preflight::verdict::Unmanaged;
+use crate::launch::run_settings::read_settings;
+use crate::launch::start::{Launch, start};
+use crate::launch::{installed, lazy, library_copy, nested, variables};
+use crate::show::devices::devices_text;
+use crate::show::report::Report;
+use crate::show::time;
+
+/// `partage run`. Returns only for `--dry-run`, `--summary` and failures.
+pub fn run(arguments: &Run, sources: &clap::ArgMatches, place: &Place, report: &Report) -> Outcome<u8> {
+    let mut request = read_settings(arguments, sources)?;
+    let command = Command::find(&arguments.command)?;
+    if let Some(unmanaged) = &command.unmanaged {
+        say_unmanaged(unmanaged, &command.file, arguments, report)?;
+    }
+    // Before admission: a job that cannot be limited must not take a place.
+    installed::find(installed::LIBRARY)?;
+    if !arguments.quiet {
+        variables::unknown().iter().for_each(|text| report.say(text));
+    }
+    if arguments.lazy {
+        lazy::check(arguments)?;
+        if lazy::is_inside() {
+            return lazy::stay(command, arguments, place, report);
+        }
+    }
+    if let Some(job) = nested::enclosing_job(place)? {
+        return nested::run(arguments, &job, command, place, report);
+    }
+    let visible = command.environment.get("CUDA_VISIBLE_DEVICES");
+    let is_hidden = hides_every_gpu(visible);
+    // What is lazy keeps the variable, and is no job while it is so.
+    if is_hidden && (arguments.dry_run || !arguments.lazy) {
+        return run_without_gpu(command, arguments, place, report);
+    }
+    request.visible_devices = visible.filter(|_| !is_hidden).map(lossy);
+    request.command = command.shown.clone();
+    request.quiet = arguments.quiet || arguments.summary;
+    if arguments.lazy && !arguments.dry_run {
+        return lazy::start(command, request, arguments, place, report);
+    }
+    let admission = Admission {
+        place,
+        report,
+        is_quiet: arguments.quiet,
+        longest_ns: request.wait_timeout_ns,
+    };
+    let (answer, waited) = admission.ask(&request)?;
+    match answer {
+        Answer::Said(message) => {
+            let message = if arguments.lazy { lazy::later(&message) } else { message };
+            say_dry(&message, json!({ "message": message }), report);
+            Ok(0)
+        }
+        Answer::Admitted(admitted) if arguments.dry_run => {
+            let mut text = format!("would run {}", on_devices(&admitted));
+            for note in &admitted.notes {
+                text.push_str("; ");
+                text.push_str(note);
+            }
+            let body = json!({ "message": text, "admitted": without_token(&admitted) });
+            say_dry(&text, body, report);
+            Ok(0)
+        }
+        Answer::Admitted(admitted) => {
+            say_admitted(&admitted, waited, arguments.quiet, report);
+            let words_of = Launch {
+                is_quiet: arguments.quiet,
+                has_summary: arguments.summary,
+            };
+            start(command, &admitted, place, words_of, report)
+        }
+    }
+}
+
+/// What a dry run prints: data on standard output, in the form of any other command's.
+fn say_dry(text: &str, body: Value, report: &Report) {
+    let data = Report {
+        is_launcher: false,
+        ..*report
+    };
+    data.data("dry-run", body, |style| style.text(text) + "\n");
+}
+
+/// Says that no limit follows COMMAND, or with `--strict` refuses it.
+fn say_unmanaged(unmanaged: &Unmanaged, file: &Path, arguments: &Run, report: &Report) -> Outcome<()> {
+    if arguments.strict {
+        let message = format!("--strict refuses {}", file.display());
+        return Err(Failure::new(Kind::Unmanageable, message).hint(unmanaged.sentence()));
+    }
+    report.say(&unmanaged.sentence());
+    if report.is_json {
+        let body = json!({ "what": unmanaged.what, "why": unmanaged.why, "instead": unmanaged.instead });
+        report.document("unmanaged", json!({ "unmanaged": body }));
+    }
+    Ok(())
+}
+
+/// Reads back what was admitted: on a terminal, and anywhere after a wait.
+fn say_admitted(admitted: &Admitted, waited: Option<u64>, is_quiet: bool, report: &Report) {
+    if report.is_json {
+        report.document("admitted", json!({ "admitted": without_token(admitted) }));
+    } else if !is_quiet && (waited.is_some() || std::io::stderr().is_terminal()) {
+        let waited = waited.map_or(String::new(), |time| format!("; waited {}", format_duration(time)));
+        report.say(&format!("{} {}{waited}", admitted.job, on_devices(admitted)));
+    }
+    if !is_quiet {
+        admitted.notes.iter().for_each(|note| report.say(note));
+    }
+}
+
+/// Is every GPU hidden from COMMAND? What follows the first entry that names none is hidden as well.
+fn hides_every_gpu(visible: Option<&OsStr>) -> bool {
+    let Some(visible) = visible.map(OsStr::to_string_lossy) else {
+        return false;
+    };
+    let first = visible.split(',').next().unwrap_or_default().trim();
+    first.is_empty() || first.starts_with('-') || first == "NoDevFiles"
+}
+
+/// A COMMAND from which its caller hides every GPU takes no place among those that use one. The library goes with it:
+/// should one of its children see a GPU after all, that is known.
+fn run_without_gpu(command: Command, arguments: &Run, place: &Place, report: &Report) -> Outcome<u8> {
+    let visible = command
+        .environment
+        .get("CUDA_VISIBLE_DEVICES")
+        .map(lossy)
+        .unwrap_or_default();
+    let text = format!("CUDA_VISIBLE_DEVICES={visible} hides every GPU from COMMAND: it runs without a job");
+    if arguments.dry_run {
+        say_dry(&text, json!({ "message": text }), report);
+        return Ok(0);
+    }
+    if !arguments.quiet {
+        report.say(&text);
+    }
+    place.prepare()?;
+    let library = library_copy::provide(&place.dir)?;
+    let mut environment = command.environment;
+    remove_twins(&mut environment);
+    preload(
+        &mut environment,
+        &library,
+        command.unmanaged.is_some_and(|u| u.rejects_preload),
+    );
+    Err(become_command(&command.file, &command.words, &environment))
+}
+
+/// `on GPU 3 (H200), limit 35.2 GiB, promise 30 %`, and how far a private broker's word goes.
+fn on_devices(admitted: &Admitted) -> String {
+    let mut text = format!(
+        "on {}{}",
+        devices_text(&admitted.devices),
+        time::terms_text(&admitted.terms)
+    );
+    let has_limit = admitted.devices.iter().any(|device| device.limit_bytes.is_some());
+    if admitted.is_private && (has_limit || admitted.terms.promise > 0.0) {
+        text.push_str("; promised among your own jobs only");
+    }
+    text
+}
+
+/// The token is COMMAND's alone: it never goes to a terminal or a log.
+fn without_token(admitted: &Admitted) -> Value {
+    json!({
+        "job": admitted.job,
+        "devices": admitted.devices,
+        "is_private": admitted.is_private,
+        "notes": admitted.notes,
+        "terms": admitted.terms,
+    })
+}
+
+fn lossy(text: impl AsRef<OsStr>) -> String {
+    text.as_ref().to_string_lossy().into_owned()
+}

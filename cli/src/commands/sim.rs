@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `partage sim`: run COMMAND on a simulated machine, made by the first and removed by the last that uses it.
+//!
+//! A machine is the folder `/tmp/partage-sim-UID/NAME`. Every `partage sim` in it holds a shared lock on `.NAME.lock`
+//! while COMMAND runs; making, joining and leaving happen under an exclusive lock on `.NAME.gate`, so nobody joins a
+//! machine that is being removed. A machine whose `partage sim` were all killed is found by its free lock and made
+//! anew.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{Flock, FlockArg};
+use nix::unistd::Uid;
+use partage_machine::{Machine, MachineCode, Spec, id_of};
+use partage_protocol::size::{Amount, format_bytes, parse_amount};
+
+use crate::arguments::Sim;
+use crate::commands::broker;
+use crate::failure::{Failure, Kind, Outcome};
+use crate::launch::command::Command;
+use crate::launch::execute::Environment;
+use crate::launch::installed;
+use crate::launch::library_copy;
+use crate::launch::nested;
+use crate::launch::place::{self, Host, Place, Rule, reason};
+use crate::launch::preflight::find::find;
+use crate::launch::supervise;
+use crate::link::silence;
+use crate::show::report::Report;
+
+/// `partage sim`: gives COMMAND's code.
+pub fn sim(arguments: &Sim, report: &Report) -> Outcome<u8> {
+    check_name(&arguments.machine)?;
+    let memory = memory(arguments)?;
+    let shell = std::env::var_os("SHELL").filter(|shell| !shell.is_empty());
+    let shell = vec![shell.unwrap_or_else(|| "/bin/sh".into())];
+    let is_shell = arguments.command.is_empty();
+    let command = Command::find(if is_shell { &shell } else { &arguments.command })?;
+    let outside = Place::choose(
+        std::env::var_os("PARTAGE_SOCKET_DIR").map(PathBuf::from).as_deref(),
+        Host::here(),
+    );
+    if let Some(job) = nested::enclosing_job(&outside)? {
+        let message = format!("sim inside {}: its programs would leave the job's limit", job.job);
+        return Err(Failure::new(Kind::Invalid, message).hint("the other way round: partage sim -- partage run ..."));
+    }
+    let driver = installed::find(installed::SIM_DRIVER)?;
+    let nvml = installed::find(installed::SIM_NVML)?;
+    let root = PathBuf::from(format!("/tmp/partage-sim-{}", Uid::effective()));
+    place::make_own_dir(&root)?;
+    let visit = Visit::take(&root, arguments, memory, &driver, &nvml)?;
+    let mut environment = environment(command.environment.clone(), &root, &visit.dir);
+    if arguments.nvrtc_ptx {
+        environment.put_first("LD_PRELOAD", &installed::find(installed::SIM_NVRTC)?, b": ", |entry| {
+            entry.ends_with(installed::SIM_NVRTC)
+        });
+    }
+    if is_shell {
+        report.say(&visit.welcome(&arguments.machine));
+    }
+    let code = supervise::run(&command.file, &command.words, &environment);
+    // COMMAND's code matters more than a folder that could not be removed.
+    if let Err(failure) = visit.leave() {
+        report.say(&failure.sentence());
+    }
+    code
+}
+
+/// This process's part in a machine.
+struct Visit {
+    dir: PathBuf,
+    lock: Flock<File>,
+    lock_path: PathBuf,
+    gate_path: PathBuf,
+}
+
+impl Visit {
+    /// Makes the machine, or joins it while it lives.
+    fn take(root: &Path, arguments: &Sim, memory: Option<u64>, driver: &Path, nvml: &Path) -> Outcome<Self> {
+        let gate_path = root.join(format!(".{}.gate", arguments.machine));
+        let _gate = gate(&gate_path)?;
+        let dir = root.join(&arguments.machine);
+        let lock_path = root.join(format!(".{}.lock", arguments.machine));
+        let free = Flock::lock(open_lock(&lock_path)?, FlockArg::LockExclusiveNonblock);
+        let file = match free {
+            Ok(lock) => {
+                clear(&dir)?;
+                make(&dir, arguments, memory, driver, nvml)?;
+                lock.unlock().map_err(|(_, errno)| lock_failure(&lock_path, errno))?
+            }
+            Err((file, nix::errno::Errno::EWOULDBLOCK)) => {
+                check_same(&dir, arguments, memory)?;
+                file
+            }
+            Err((_, errno)) => return Err(lock_failure(&lock_path, errno)),
+        };
+        let lock = Flock::lock(file, FlockArg::LockShared).map_err(|(_, errno)| lock_failure(&lock_path, errno))?;
+        Ok(Self {
+            dir,
+            lock,
+            lock_path,
+            gate_path,
+        })
+    }
+
+    /// What a shell on the machine begins with.
+    fn welcome(&self, name: &str) -> String {
+        let gpus = Machine::open(&self.dir).map_or(String::new(), |machine| {
+            let devices = machine.devices();
+            let memory = devices.first().map_or(0, |device| device.memory);
+            let profile = machine
+                .spec()
+                .devices
+                .first()
+                .map_or("", |device| device.profile.as_str())
+                .to_owned();
+            format!(" with {} × {profile} of {}", devices.len(), format_bytes(memory))
+        });
+        format!("this is a shell on the simulated machine {name}{gpus}; `exit` leaves it")
+    }
+
+    /// Removes the machine when nobody else is in it.
+    fn leave(self) -> Outcome<()> {
+        let _gate = gate(&self.gate_path)?;
+        let Ok(file) = self.lock.unlock() else { return Ok(()) };
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(_last) => {
+                clear(&self.dir)?;
+                // The gate last, while it is held: who waits for it sees that it is gone and makes a new one.
+                let _ = fs::remove_file(&self.lock_path).and_then(|()| fs::remove_file(&self.gate_path));
+                Ok(())
+            }
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+fn make(dir: &Path, arguments: &Sim, memory: Option<u64>, driver: &Path, nvml: &Path) -> Outcome<()> {
+    let mut spec = Spec::new(
+        arguments.gpus.unwrap_or(2) as usize,
+        arguments.profile.as_deref().unwrap_or("h200"),
+        memory,
+    );
+    // The same UUIDs whenever a machine of this name is made.
+    spec.id = id_of(&arguments.machine);
+    spec.machine_code = asked_machine_code(arguments).unwrap_or_default();
+    let made = Machine::create(dir, &spec).and_then(|_| Machine::link_libraries(dir, driver, nvml));
+    made.map(drop).map_err(|error| {
+        let _ = fs::remove_dir_all(dir);
+        Failure::new(Kind::Failed, format!("cannot make the simulated machine: {error}"))
+    })
+}
+
+fn asked_machine_code(arguments: &Sim) -> Option<MachineCode> {
+    arguments.machine_code.as_deref().map(|asked| match asked {
+        "no-op" => MachineCode::NoOp,
+        _ => MachineCode::Refuse,
+    })
+}
+
+/// Ends the broker of a machine that nobody uses, and removes its folder.
+fn clear(dir: &Path) -> Outcome<()> {
+    if dir.symlink_metadata().is_err() {
+        return Ok(());
+    }
+    // A broker that does not end finds its folder gone; that must not keep the machine from being removed.
+    let _ = broker::stop(&Place {
+        dir: dir.join("broker"),
+        rule: Rule::Private,
+    });
+    fs::remove_dir_all(dir).map_err(|e| {
+        Failure::new(
+            Kind::Failed,
+            format!("cannot remove the simulated machine {}: {}", dir.display(), reason(&e)),
+        )
+    })
+}
+
+/// Refuses to join a living machine that is not what was asked.
+fn check_same(dir: &Path, arguments: &Sim, memory: Option<u64>) -> Outcome<()> {
+    let machine = Machine::open(dir).map_err(|e| {
+        Failure::new(
+            Kind::Failed,
+            format!("cannot join the simulated machine {}: {e}", arguments.machine),
+        )
+    })?;
+    let devices = machine.devices();
+    let has_count = arguments.gpus.is_none_or(|gpus| gpus as usize == devices.len());
+    let has_memory = memory.is_none_or(|bytes| devices.iter().all(|device| device.memory == bytes));
+    let profiles = &machine.spec().devices;
+    let has_profile = arguments
+        .profile
+        .as_ref()
+        .is_none_or(|asked| profiles.iter().all(|d| d.profile == *asked));
+    let has_code = asked_machine_code(arguments).is_none_or(|asked| machine.spec().machine_code == asked);
+    if !has_code {
+        let message = format!(
+            "the simulated machine {} is alive and treats machine code otherwise",
+            arguments.machine
+        );
+        return Err(Failure::new(Kind::Invalid, message).hint("join it without --machine-code, or give --machine NAME"));
+    }
+    if has_count && has_memory && has_profile {
+        return Ok(());
+    }
+    let first = devices.first().map_or(0, |device| device.memory);
+    let profile = profiles.first().map_or("", |device| device.profile.as_str());
+    let message = format!(
+        "the simulated machine {} is alive with {} × {profile} of {}, and another was asked",
+        arguments.machine,
+        devices.len(),
+        format_bytes(first)
+    );
+    Err(Failure::new(Kind::Invalid, message)
+        .hint("join it without --gpus, --memory and --profile, or give --machine NAME"))
+}
+
+/// What makes a program use this machine and no other.
+fn environment(mut environment: Environment, root: &Path, dir: &Path) -> Environment {
+    let is_simulated = |entry: &str| Path::new(entry).starts_with(root);
+    environment.put_first("LD_LIBRARY_PATH", &dir.join("lib"), b":;", is_simulated);
+    environment.set("PARTAGE_SIM_DIR", dir);
+    environment.set("PARTAGE_SOCKET_DIR", dir.join("broker"));
+    // Left over from a job that has ended (in a living one we would not be here).
+    for name in [
+        "PARTAGE_TOKEN",
+        "PARTAGE_DEVICES",
+        "PARTAGE_MEM_BYTES",
+        "PARTAGE_BROKER",
+        "PARTAGE_LAZY_REQUEST",
+    ] {
+        environment.remove(name);
+    }
+    if let Some(held) = environment
+        .get("LD_PRELOAD")
+        .map(|held| held.to_string_lossy().into_owned())
+    {
+        let kept: Vec<&str> = held
+            .split([':', ' '])
+            .filter(|e| !e.is_empty() && !library_copy::is_ours(e))
+            .collect();
+        if kept.is_empty() {
+            environment.remove("LD_PRELOAD")
+        } else {
+            environment.set("LD_PRELOAD", kept.join(":"))
+        }
+    }
+    // So that `partage sim -- bash` finds `partage` in a build tree too.
+    let path = environment.get("PATH").map(ToOwned::to_owned).unwrap_or_default();
+    if find("partage".as_ref(), Some(&path)).is_err()
+        && let Some(own) = std::env::current_exe().ok().as_deref().and_then(Path::parent)
+    {
+        let mut longer = path;
+        longer.push(":");
+        longer.push(own);
+        environment.set("PATH", longer);
+    }
+    environment
+}
+
+fn memory(arguments: &Sim) -> Outcome<Option<u64>> {
+    let Some(text) = &arguments.memory else { return Ok(None) };
+    match parse_amount(text) {
+        Ok(Amount::Bytes(bytes)) => Ok(Some(bytes)),
+        Ok(Amount::Share(_)) => Err(Failure::new(
+            Kind::Invalid,
+            format!("--memory: {text} of what? use a size, e.g. --memory 16GiB"),
+        )),
+        Err(error) => Err(Failure::new(Kind::Invalid, format!("--memory: {error}"))),
+    }
+}
+
+/// The socket of its broker must fit the 107 bytes of a unix address.
+const LONGEST_NAME: usize = 32;
+
+fn check_name(name: &str) -> Outcome<()> {
+    let is_inner = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    if name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(is_inner) && name.len() <= LONGEST_NAME
+    {
+        return Ok(());
+    }
+    let message = match name.len() {
+        0..=LONGEST_NAME => {
+            format!("--machine: bad name {name:?} (use letters, digits, '.', '_' and '-'; at most {LONGEST_NAME})")
+        }
+        long => format!("--machine: a name has {LONGEST_NAME} characters at most, and this one {long}: {name}"),
+    };
+    Err(Failure::new(Kind::Invalid, message))
+}
+
+/// Longer than ending a broker takes.
+const GATE_PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+
+fn gate(path: &Path) -> Outcome<Flock<File>> {
+    loop {
+        let doing = "making or removing the simulated machine";
+        let gate = silence::lock(open_lock(path)?, path, GATE_PATIENCE, doing)?;
+        // The last one out may have removed the file while we waited for its lock.
+        let inode = |data: std::io::Result<fs::Metadata>| data.map(|data| data.ino()).ok();
+        if inode(path.symlink_metadata()) == inode(gate.metadata()) {
+            return Ok(gate);
+        }
+    }
+}
+
+fn open_lock(path: &Path) -> Outcome<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
+        .open(path)
+        .map_err(|error| {
+            Failure::new(
+                Kind::Failed,
+                format!("cannot open {}: {}", path.display(), reason(&error)),
+            )
+        })
+}
+
+fn lock_failure(path: &Path, errno: nix::errno::Errno) -> Failure {
+    Failure::new(
+        Kind::Failed,
+        format!("cannot lock {}: {}", path.display(), errno.desc().to_lowercase()),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use super::*;
+
+    #[test]
+    fn machine_names_stay_in_their_folder() {
+        for good in ["default", "t1234", "a.b-c_d", "4"] {
+            assert!(check_name(good).is_ok(), "{good}");
+        }
+        for bad in ["", ".", "../x", "a/b", ".gate", &"a".repeat(33)] {
+            assert!(check_name(bad).is_err(), "{bad}");
+        }
+        let said = check_name(&"a".repeat(33)).expect_err("too long").sentence();
+        assert!(said.contains("32 characters at most") && said.contains("33"), "{said}");
+    }
+
+    #[test]
+    fn a_program_in_the_machine_sees_nothing_of_another() {
+        let mut outer = Environment::default();
+        let root = Path::new("/tmp/partage-sim-1");
+        for (name, value) in [
+            ("LD_LIBRARY_PATH", "/tmp/partage-sim-1/other/lib:/opt/lib"),
+            ("LD_PRELOAD", "/x/libpartage-1-0.so:/y.so"),
+            ("PARTAGE_TOKEN", "old"),
+        ] {
+            outer.set(name, value);
+        }
+        let inner = environment(outer, root, Path::new("/tmp/partage-sim-1/m"));
+        let of = |name| inner.get(name).map(OsStr::to_string_lossy);
+        assert_eq!(
+            of("LD_LIBRARY_PATH").as_deref(),
+            Some("/tmp/partage-sim-1/m/lib:/opt/lib")
+        );
+        assert_eq!(of("LD_PRELOAD").as_deref(), Some("/y.so"));
+        assert_eq!(of("PARTAGE_TOKEN"), None);
+        assert_eq!(of("PARTAGE_SOCKET_DIR").as_deref(), Some("/tmp/partage-sim-1/m/broker"));
+    }
+}

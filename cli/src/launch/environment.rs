@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What COMMAND's environment gets and loses: the library, the job's variables, those that `run` has read.
+
+use std::path::Path;
+
+use crate::launch::execute::Environment;
+use crate::launch::library_copy;
+use crate::launch::preflight::elf;
+use crate::launch::variables::TWINS;
+
+/// Says which file the library may write a denial to: none with `-q`.
+pub fn set_standard_error(environment: &mut Environment, is_quiet: bool) {
+    environment.remove("PARTAGE_STDERR");
+    let file = if is_quiet {
+        Some("quiet".to_owned())
+    } else {
+        standard_error()
+    };
+    if let Some(file) = file {
+        environment.set("PARTAGE_STDERR", file);
+    }
+}
+
+/// The file that standard error is, so that the library speaks there and nowhere else.
+fn standard_error() -> Option<String> {
+    let facts = nix::sys::stat::fstat(std::io::stderr()).ok()?;
+    Some(format!("{}:{}", facts.st_dev, facts.st_ino))
+}
+
+/// Puts the library first in `LD_PRELOAD`, in place of other copies of ours.
+pub fn preload(environment: &mut Environment, library: &Path, is_rejected: bool) {
+    if !is_rejected {
+        environment.put_first("LD_PRELOAD", library, b": ", library_copy::is_ours);
+    }
+}
+
+/// A program with the address sanitizer in a library of its own refuses to start when another library is loaded before
+/// that one. Ours defines nothing that the sanitizer does, so it may come first; the sanitizer is told so. Not by
+/// putting it before ours in `LD_PRELOAD`: then every program that this one starts would be checked for leaks.
+pub fn let_sanitizer_start(environment: &mut Environment, file: &Path) {
+    let is_sanitizer = |name: &str| {
+        let name = name.rsplit('/').next().unwrap_or(name);
+        name.starts_with("libasan.so") || name.starts_with("libclang_rt.asan")
+    };
+    let preloaded = environment
+        .get("LD_PRELOAD")
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    let is_needed = elf::libraries_needed(file).iter().any(|name| is_sanitizer(name));
+    if is_needed || preloaded.split([' ', ':']).any(is_sanitizer) {
+        let mut options = environment.get("ASAN_OPTIONS").unwrap_or_default().to_owned();
+        if !options.is_empty() {
+            options.push(":");
+        }
+        options.push("verify_asan_link_order=0");
+        environment.set("ASAN_OPTIONS", options);
+    }
+}
+
+/// Removes the variables that `run` has read.
+pub fn remove_twins(environment: &mut Environment) {
+    TWINS.iter().for_each(|name| environment.remove(name));
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The library file that COMMAND preloads: a versioned copy that no upgrade ever changes.
+//!
+//! An installed file may be overwritten under running jobs (their mapped pages would vanish: SIGBUS). A copy's name
+//! carries version and content hash, it appears by rename, and it is never written again. ld.so splits `LD_PRELOAD` at
+//! blanks and colons and maps the file executable, so a path with either, or on a `noexec` file system, is passed over.
+
+use std::env;
+use std::fs;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::sys::statvfs::{FsFlags, statvfs};
+use nix::unistd::Uid;
+
+use crate::failure::{Failure, Kind, Outcome};
+use crate::launch::installed;
+use crate::launch::place::{self, reason};
+
+/// Copies the installed library to where COMMAND will load it from, unless that copy exists, and gives its path.
+///
+/// # Errors
+/// The library is missing, or no directory can take a copy that ld.so would load.
+pub fn provide(socket_dir: &Path) -> Outcome<PathBuf> {
+    let installed = installed::find(installed::LIBRARY)?;
+    let content = fs::read(&installed).map_err(|e| {
+        Failure::new(
+            Kind::Failed,
+            format!("cannot read {}: {}", installed.display(), reason(&e)),
+        )
+    })?;
+    let name = format!("libpartage-{}-{:016x}.so", env!("PARTAGE_VERSION"), hash(&content));
+    let mut refused = Vec::new();
+    for dir in candidates(socket_dir) {
+        match copy(&content, &dir, &name) {
+            Ok(path) => return Ok(path),
+            Err(why) => refused.push(format!("{}: {why}", dir.display())),
+        }
+    }
+    let message = format!(
+        "no place for the copy of {} that COMMAND loads ({})",
+        installed.display(),
+        refused.join("; ")
+    );
+    Err(Failure::new(Kind::Failed, message).hint("choose a directory for it: --socket-dir DIR"))
+}
+
+/// Is this `LD_PRELOAD` entry a copy of ours, or the installed library?
+pub fn is_ours(entry: &str) -> bool {
+    let name = entry.rsplit('/').next().unwrap_or(entry);
+    name == installed::LIBRARY || (name.starts_with("libpartage-") && name.ends_with(".so"))
+}
+
+/// The socket directory when it is the caller's; on a managed host the caller's own private directory instead; then the
+/// cache, for hosts whose /tmp is `noexec`.
+fn candidates(socket_dir: &Path) -> Vec<PathBuf> {
+    let uid = Uid::effective().as_raw();
+    let is_own = socket_dir
+        .symlink_metadata()
+        .is_ok_and(|data| data.is_dir() && data.uid() == uid);
+    let mut dirs = vec![if is_own {
+        socket_dir.join("lib")
+    } else {
+        place::private_dir(uid).join("lib")
+    }];
+    let cache = env::var_os("XDG_CACHE_HOME")
+        .filter(|v| !v.is_empty())
+        .map(PathBuf::from);
+    let cache = cache.or_else(|| env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache")));
+    dirs.extend(cache.filter(|dir| dir.is_absolute()).map(|dir| dir.join("partage/lib")));
+    dirs
+}
+
+fn copy(content: &[u8], dir: &Path, name: &str) -> Result<PathBuf, String> {
+    if let Some(byte) = dir.as_os_str().as_bytes().iter().find(|b| b": \t\n".contains(b)) {
+        let what = if *byte == b':' { "a colon" } else { "a blank" };
+        return Err(format!("ld.so would cut the path at {what}"));
+    }
+    // The parent first, with the checks of a socket directory: in /tmp anybody could have made it.
+    if let Some(parent) = dir.parent().filter(|p| p.starts_with("/tmp")) {
+        place::make_own_dir(parent).map_err(|failure| failure.message)?;
+    }
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+        .map_err(|e| reason(&e))?;
+    let data = dir.symlink_metadata().map_err(|e| reason(&e))?;
+    if !data.is_dir() || data.uid() != Uid::effective().as_raw() {
+        return Err("not your own directory".to_owned());
+    }
+    if statvfs(dir).is_ok_and(|fs| fs.flags().contains(FsFlags::ST_NOEXEC)) {
+        return Err("its file system is mounted noexec".to_owned());
+    }
+    let path = dir.join(name);
+    if path
+        .symlink_metadata()
+        .is_ok_and(|data| data.is_file() && data.len() == content.len() as u64)
+    {
+        return Ok(path);
+    }
+    // A name of this process's own: two first runs at once write two files, and either rename gives the same content.
+    let draft = dir.join(format!(".{name}.{}", std::process::id()));
+    let written = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o755)
+        .open(&draft)
+        .and_then(|mut file| file.write_all(content))
+        .and_then(|()| fs::rename(&draft, &path));
+    written.map(|()| path).map_err(|error| {
+        let _ = fs::remove_file(&draft);
+        reason(&error)
+    })
+}
+
+/// FNV-1a, 64 bits: tells versions apart; the directory is the user's own, so nobody is there to forge.
+fn hash(content: &[u8]) -> u64 {
+    content.iter().fold(0xcbf2_9ce4_8422_2325, |h, byte| {
+        (h ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scratch(name: &str) -> PathBuf {
+        let dir = env::temp_dir().join(format!("partage-copy-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        place::make_own_dir(&dir).expect("make a test directory");
+        dir
+    }
+
+    #[test]
+    fn a_copy_is_made_once_and_kept() {
+        let dir = scratch("once");
+        let path = copy(b"first", &dir.join("lib"), "libpartage-1-x.so").expect("copied");
+        let inode = path.metadata().expect("there").ino();
+        assert_eq!(
+            copy(b"first", &dir.join("lib"), "libpartage-1-x.so").expect("again"),
+            path
+        );
+        assert_eq!(
+            path.metadata().expect("there").ino(),
+            inode,
+            "the file of running jobs is never touched"
+        );
+        assert_eq!(
+            fs::read_dir(dir.join("lib")).expect("list").count(),
+            1,
+            "no draft is left"
+        );
+        fs::remove_dir_all(dir).expect("clean up");
+    }
+
+    #[test]
+    fn a_path_that_the_loader_would_cut_is_refused() {
+        assert!(
+            copy(b"", Path::new("/tmp/a b/lib"), "x")
+                .expect_err("blank")
+                .contains("a blank")
+        );
+        assert!(
+            copy(b"", Path::new("/tmp/a:b/lib"), "x")
+                .expect_err("colon")
+                .contains("a colon")
+        );
+    }
+
+    #[test]
+    fn our_own_entries_are_recognised() {
+        assert!(is_ours("/tmp/partage-0/lib/libpartage-0.1.0-00ff.so") && is_ours("libpartage.so"));
+        assert!(!is_ours("/usr/lib/libpartage-tools.so.1") && !is_ours("libfoo.so"));
+    }
+
+    #[test]
+    fn hashes_tell_contents_apart() {
+        assert_eq!(hash(b""), 0xcbf2_9ce4_8422_2325);
+        assert_ne!(hash(b"a"), hash(b"b"));
+    }
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The options of `run`, checked: each error names the option or variable, the value, and the spelling meant.
+
+use clap::parser::ValueSource;
+use partage_protocol::admin::RunRequest;
+use partage_protocol::aliases::Variable;
+use partage_protocol::labels;
+use partage_protocol::size::{Amount, SizeError, parse_amount, parse_duration, parse_request};
+use partage_protocol::terms::{
+    TermError, format_part, parse_cap, parse_class, parse_promise, parse_time_limit, parse_weight,
+};
+use partage_protocol::time_aliases::TimeVariable;
+
+use crate::arguments::{OnFull, Run};
+use crate::failure::{Failure, Kind, Outcome};
+
+/// Checks the options; the command and the visible devices are added by the caller.
+///
+/// # Errors
+/// `Invalid`, naming where the value came from.
+pub fn read_settings(arguments: &Run, sources: &clap::ArgMatches) -> Outcome<RunRequest> {
+    let bad = |id: &str, why: String| Failure::new(Kind::Invalid, format!("{}: {why}", origin(sources, id)));
+    let size = |id: &str, text: &Option<String>, parse: fn(&str) -> Result<Amount, SizeError>| {
+        text.as_deref()
+            .map(|t| parse(t).map_err(|e: SizeError| bad(id, e.to_string())))
+            .transpose()
+    };
+    let limit = size("mem", &arguments.mem, parse_amount)?;
+    let request = size("mem_request", &arguments.mem_request, parse_request)?;
+    let is_more = match (request, limit) {
+        (Some(Amount::Bytes(request)), Some(Amount::Bytes(limit))) => request > limit,
+        (Some(Amount::Share(request)), Some(Amount::Share(limit))) => request > limit,
+        _ => false,
+    };
+    if let (true, Some(request), Some(limit)) = (is_more, request, limit) {
+        let why = format!("{request} is more than the limit {limit}: promise at most the limit");
+        return Err(bad("mem_request", why));
+    }
+    if let Some(gpu) = &arguments.gpu {
+        check_gpu(gpu).map_err(|why| bad("gpu", why))?;
+    }
+    if let Some(name) = &arguments.name {
+        check_name(name).map_err(|why| bad("name", why))?;
+    }
+    let wait_timeout_ns = arguments
+        .wait_timeout
+        .as_deref()
+        .map(|t| parse_duration(t).map_err(|e| bad("wait_timeout", e.to_string())))
+        .transpose()?;
+    let terms = read_terms(arguments, &bad)?;
+    let mut labels = Vec::new();
+    for label in &arguments.label {
+        match label.split_once('=') {
+            Some((key, value)) if !key.is_empty() => labels.push((key.to_owned(), value.to_owned())),
+            _ => {
+                return Err(bad(
+                    "label",
+                    format!("{label:?} needs a value, e.g. --label team=vision"),
+                ));
+            }
+        }
+    }
+    labels::check(&labels).map_err(|why| bad("label", why))?;
+    Ok(RunRequest {
+        mem: arguments.mem.clone(),
+        mem_request: arguments.mem_request.clone(),
+        mem_from: from_variable(sources, "mem"),
+        mem_request_from: from_variable(sources, "mem_request"),
+        compute: arguments.compute.clone(),
+        compute_max: arguments.compute_max.clone(),
+        weight: arguments.weight.clone(),
+        priority: arguments.priority.clone(),
+        time_limit_ns: terms,
+        from_variables: TERMS.iter().filter_map(|id| from_variable(sources, id)).collect(),
+        aliases: aliases_here(),
+        gpu: arguments.gpu.clone(),
+        name: arguments.name.clone(),
+        labels,
+        wait: arguments.on_full.unwrap_or_default() == OnFull::Wait,
+        wait_timeout_ns,
+        strict: arguments.strict,
+        dry_run: arguments.dry_run,
+        ..RunRequest::default()
+    })
+}
+
+/// The terms of time, by their ids here.
+const TERMS: [&str; 5] = ["compute", "compute_max", "weight", "priority", "time_limit"];
+
+/// Checks the terms of time; answers the time limit in nanoseconds.
+fn read_terms(arguments: &Run, bad: &dyn Fn(&str, String) -> Failure) -> Outcome<Option<u64>> {
+    fn read<T>(
+        (id, text): (&str, &Option<String>),
+        parse: fn(&str) -> Result<T, TermError>,
+        bad: &dyn Fn(&str, String) -> Failure,
+    ) -> Outcome<Option<T>> {
+        let parsed = text.as_deref().map(parse).transpose();
+        parsed.map_err(|why| bad(id, why.to_string()))
+    }
+    let promise = read(("compute", &arguments.compute), parse_promise, bad)?;
+    let cap = read(("compute_max", &arguments.compute_max), parse_cap, bad)?.flatten();
+    if let (Some(promise), Some(cap)) = (promise, cap)
+        && promise > cap
+    {
+        let why = format!(
+            "{} is more than the cap of {}: promise at most the cap",
+            format_part(promise),
+            format_part(cap)
+        );
+        return Err(bad("compute", why));
+    }
+    read(("weight", &arguments.weight), parse_weight, bad)?;
+    read(("priority", &arguments.priority), parse_class, bad)?;
+    read(("time_limit", &arguments.time_limit), parse_time_limit, bad)
+}
+
+/// Other tools' variables of this process about memory and time, by name. The broker reads them: it knows which ones
+/// count.
+pub fn aliases_here() -> Vec<(String, String)> {
+    let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
+    let mut found: Vec<(String, String)> = std::env::vars_os()
+        .map(|(name, value)| (text(name), text(value)))
+        .filter(|(name, value)| is_alias(name) && !value.is_empty())
+        .collect();
+    found.sort();
+    found
+}
+
+fn is_alias(name: &str) -> bool {
+    Variable::of(name.as_bytes()).is_some() || TimeVariable::of(name.as_bytes()).is_some()
+}
+
+/// The variable that an option's value came from, if it did.
+fn from_variable(sources: &clap::ArgMatches, id: &str) -> Option<String> {
+    let is_variable = sources.value_source(id) == Some(ValueSource::EnvVariable);
+    is_variable.then(|| origin(sources, id))
+}
+
+/// `--mem`, or `PARTAGE_MEM` when the value came from there.
+fn origin(sources: &clap::ArgMatches, id: &str) -> String {
+    let option = id.replace('_', "-");
+    if sources.value_source(id) == Some(ValueSource::EnvVariable) {
+        format!("PARTAGE_{}", id.to_ascii_uppercase())
+    } else {
+        format!("--{option}")
+    }
+}
+
+/// `auto`, `auto:N`, indices and UUIDs with commas.
+fn check_gpu(text: &str) -> Result<(), String> {
+    let is_number = |t: &str| !t.is_empty() && t.len() <= 4 && t.bytes().all(|b| b.is_ascii_digit());
+    let is_uuid = |t: &str| {
+        let t = t.to_ascii_uppercase();
+        let rest = t.strip_prefix("GPU-").or_else(|| t.strip_prefix("MIG-"));
+        rest.is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-'))
+    };
+    let is_count = |t: &str| is_number(t) && t.bytes().any(|b| b != b'0');
+    let is_good = text == "auto"
+        || text.strip_prefix("auto:").is_some_and(is_count)
+        || (!text.is_empty() && text.split(',').all(|part| is_number(part) || is_uuid(part)));
+    if is_good {
+        return Ok(());
+    }
+    Err(format!(
+        "unknown GPU {text:?} (use auto, auto:2, an index as nvidia-smi shows it such as 0 or 0,1, or GPU-UUID)"
+    ))
+}
+
+/// `[A-Za-z][A-Za-z0-9._-]{0,63}`, and no job id.
+pub fn check_name(name: &str) -> Result<(), String> {
+    let is_inner = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    if !name.starts_with(|c: char| c.is_ascii_alphabetic()) || !name.chars().all(is_inner) || name.len() > 64 {
+        return Err(format!(
+            "bad name {name:?} (use a letter, then letters, digits, '.', '_' or '-'; at most 64)"
+        ));
+    }
+    let is_job_id = name
+        .strip_prefix('j')
+        .is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
+    if is_job_id {
+        Err(format!("{name} would look like a job id: choose another name"))
+    } else {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpus_are_written_in_four_ways() {
+        for good in [
+            "auto",
+            "auto:4",
+            "0",
+            "0,1",
+            "GPU-1a2b",
+            "MIG-0a-1b",
+            "GPU-1a2b,3",
+            "gpu-1A2b",
+        ] {
+            assert_eq!(check_gpu(good), Ok(()), "{good}");
+        }
+        for bad in [
+            "", "auto:0", "auto:", "x", "0,", "-1", "GPU-", "GPU-xyz", "0 1", "99999",
+        ] {
+            assert!(check_gpu(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn names_are_words_that_no_job_id_looks_like() {
+        for good in ["a", "train", "a.b_c-9", "job42", "j", "j4x"] {
+            assert_eq!(check_name(good), Ok(()), "{good}");
+        }
+        for bad in ["", "9a", "j42", "a b", "é", "a/b", &"a".repeat(65)] {
+            assert!(check_name(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Becoming COMMAND as the first process of an admitted job.
+
+use partage_protocol::admin::Admitted;
+
+use crate::failure::Outcome;
+use crate::launch::command::Command;
+use crate::launch::environment::{let_sanitizer_start, preload, set_standard_error};
+use crate::launch::execute::become_command;
+use crate::launch::lazy::REQUEST;
+use crate::launch::place::Place;
+use crate::launch::summary::summarise;
+use crate::launch::variables::TWINS;
+use crate::launch::{installed, library_copy, supervise};
+use crate::show::report::Report;
+
+/// What is said while COMMAND runs and after it.
+#[derive(Clone, Copy, Debug)]
+pub struct Launch {
+    /// `-q`.
+    pub is_quiet: bool,
+    /// `--summary`.
+    pub has_summary: bool,
+}
+
+/// Becomes COMMAND as the first process of an admitted job, or with `--summary` its parent.
+///
+/// # Errors
+/// The library or the broker is not installed, or COMMAND cannot be run.
+pub fn start(command: Command, admitted: &Admitted, place: &Place, launch: Launch, report: &Report) -> Outcome<u8> {
+    let Command {
+        words,
+        file,
+        unmanaged,
+        mut environment,
+        ..
+    } = command;
+    let library = library_copy::provide(&place.dir)?;
+    for name in TWINS.iter().chain(&[
+        "CUDA_VISIBLE_DEVICES",
+        "PARTAGE_BROKER",
+        "PARTAGE_DEVICES",
+        "PARTAGE_MEM_BYTES",
+        REQUEST,
+    ]) {
+        environment.remove(name);
+    }
+    environment.set("PARTAGE_TOKEN", &admitted.token);
+    environment.set("PARTAGE_SOCKET_DIR", &place.dir);
+    // A process that starts while no broker answers must not see other jobs' devices.
+    let devices: Vec<&str> = admitted.devices.iter().map(|device| device.uuid.as_str()).collect();
+    environment.set("PARTAGE_DEVICES", devices.join(","));
+    // One number for all devices, so the largest: it may only lower, and the broker knows each device's own.
+    let limits: Option<Vec<u64>> = admitted.devices.iter().map(|device| device.limit_bytes).collect();
+    if let Some(limit) = limits.and_then(|limits| limits.into_iter().max()) {
+        environment.set("PARTAGE_MEM_BYTES", limit.to_string());
+    }
+    if admitted.is_private {
+        environment.set("PARTAGE_BROKER", installed::find(installed::BROKER)?);
+    }
+    set_standard_error(&mut environment, launch.is_quiet);
+    // A 32-bit program's loader would complain about our library in the program's own output.
+    preload(&mut environment, &library, unmanaged.is_some_and(|u| u.rejects_preload));
+    let_sanitizer_start(&mut environment, &file);
+    if launch.has_summary {
+        let code = supervise::run(&file, &words, &environment)?;
+        summarise(admitted, u32::from(code), place, report);
+        return Ok(code);
+    }
+    Err(become_command(&file, &words, &environment))
+}

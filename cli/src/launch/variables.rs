@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Variables of ours in the caller's environment: empty ones are unset ones, and one that nobody reads is named,
+//! because `PARTAGE_MEMORY=8GiB` looks like a limit and is none.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+
+/// Variables that `run` reads instead of options. They have done their work: COMMAND does not get them, or a `run`
+/// inside would read them again.
+pub const TWINS: &[&str] = &[
+    "PARTAGE_MEM",
+    "PARTAGE_MEM_REQUEST",
+    "PARTAGE_COMPUTE",
+    "PARTAGE_COMPUTE_MAX",
+    "PARTAGE_WEIGHT",
+    "PARTAGE_PRIORITY",
+    "PARTAGE_TIME_LIMIT",
+    "PARTAGE_GPU",
+    "PARTAGE_ON_FULL",
+    "PARTAGE_WAIT_TIMEOUT",
+    "PARTAGE_NAME",
+    "PARTAGE_LABEL",
+    "PARTAGE_STRICT",
+    "PARTAGE_QUIET",
+    "PARTAGE_SUMMARY",
+    "PARTAGE_LAZY",
+];
+
+/// Read by the library, the broker and the launcher, beside [`TWINS`].
+const OTHERS: &[&str] = &[
+    "PARTAGE_SOCKET_DIR",
+    "PARTAGE_LIB_DIR",
+    "PARTAGE_IDLE_EXIT",
+    "PARTAGE_TIME_FAIL",
+    "PARTAGE_LOG",
+    "PARTAGE_TOKEN",
+    "PARTAGE_DEVICES",
+    "PARTAGE_MEM_BYTES",
+    "PARTAGE_BROKER",
+    "PARTAGE_STDERR",
+    "PARTAGE_LAZY_REQUEST",
+];
+/// Beginnings of names that simulated machines and the project's own tests have.
+const FAMILIES: &[&str] = &["PARTAGE_SIM_", "PARTAGE_TEST_"];
+const OURS: &str = "PARTAGE_";
+
+/// Removes our empty variables from this process: scripts clear a variable that way.
+///
+/// Precondition: this process has one thread.
+pub fn forget_empty() {
+    let is_empty = |(name, value): &(OsString, OsString)| value.is_empty() && name.to_string_lossy().starts_with(OURS);
+    let empty: Vec<OsString> = env::vars_os().filter(is_empty).map(|(name, _)| name).collect();
+    for name in empty {
+        // SAFETY: nobody reads the environment at the same time, because this process has one thread.
+        unsafe { env::remove_var(name) };
+    }
+}
+
+/// A sentence about each variable of ours that nobody reads.
+pub fn unknown() -> Vec<String> {
+    let names = env::vars_os().map(|(name, _)| name);
+    names.filter_map(|name| sentence(&name)).collect()
+}
+
+fn sentence(name: &OsStr) -> Option<String> {
+    let name = name.to_str().filter(|name| name.starts_with(OURS))?;
+    if TWINS.iter().chain(OTHERS).any(|known| *known == name) || FAMILIES.iter().any(|family| name.starts_with(family))
+    {
+        return None;
+    }
+    // Whoever misspells a name mostly begins it right; of equals the shortest is the nearest.
+    let same = |known: &str| known.bytes().zip(name.bytes()).take_while(|(a, b)| a == b).count();
+    let meant = TWINS
+        .iter()
+        .max_by_key(|known| (same(known), std::cmp::Reverse(known.len())));
+    let meant = meant.filter(|known| same(known) > OURS.len() + 1);
+    let meant = meant.map_or(String::new(), |known| format!(" (did you mean {known}?)"));
+    Some(format!("{name} is set, but Partage has no such variable{meant}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variable_that_nobody_reads_is_named_with_the_one_that_was_meant() {
+        let said = |name: &str| sentence(OsStr::new(name));
+        assert_eq!(
+            said("PARTAGE_MEMORY").as_deref(),
+            Some("PARTAGE_MEMORY is set, but Partage has no such variable (did you mean PARTAGE_MEM?)")
+        );
+        assert_eq!(
+            said("PARTAGE_XYZ").as_deref(),
+            Some("PARTAGE_XYZ is set, but Partage has no such variable")
+        );
+        for known in [
+            "PARTAGE_MEM",
+            "PARTAGE_SIM_FAULTS",
+            "PARTAGE_TOKEN",
+            "PATH",
+            "CUDA_VISIBLE_DEVICES",
+        ] {
+            assert_eq!(said(known), None, "{known}");
+        }
+    }
+
+    #[test]
+    fn every_option_of_run_that_has_a_variable_is_removed_from_the_commands_environment() {
+        use clap::CommandFactory;
+        let command = crate::arguments::Arguments::command();
+        let run = command.find_subcommand("run").expect("run exists");
+        let variables: Vec<&OsStr> = run.get_arguments().filter_map(clap::Arg::get_env).collect();
+        for name in TWINS {
+            assert!(variables.contains(&OsStr::new(name)), "{name} is no variable of run");
+        }
+        for variable in variables {
+            assert!(
+                TWINS.iter().any(|name| variable == *name),
+                "{variable:?} would reach COMMAND"
+            );
+        }
+    }
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One conversation with a broker: connect, say one request, hear replies.
+//!
+//! The socket is CLOEXEC and never lands on descriptors 0 to 2, so COMMAND inherits nothing of it.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, getsockopt, recv, send, setsockopt, socket, sockopt,
+};
+use nix::sys::time::TimeVal;
+use nix::unistd::Uid;
+use partage_protocol::admin::{Reply, Request};
+use partage_protocol::frame::{Assembler, packets};
+use partage_protocol::message::MAX_PACKET;
+
+use crate::failure::{Failure, Kind};
+use crate::link::silence;
+
+/// Why a conversation did not go on.
+#[derive(Debug)]
+pub enum ConnectionError {
+    /// Nobody listens.
+    Absent(Errno),
+    /// The broker went away before its last reply.
+    Ended,
+    /// Nothing in time; its process, where the connection told.
+    Late(Option<u32>),
+    /// The socket belongs to somebody who is neither the caller nor root.
+    Stranger(u32),
+    /// The caller may not use the socket, or its path is too long, or the system refuses.
+    Refused(Errno),
+    /// The broker says something that is no reply of this version.
+    Unreadable(String),
+}
+
+impl ConnectionError {
+    /// In words for the user, about the broker at `dir`.
+    pub fn into_failure(self, dir: &Path) -> Failure {
+        let path = dir;
+        let dir = dir.display();
+        match self {
+            Self::Ended => silence::hung_up(path),
+            Self::Late(pid) => silence::failure(path, pid),
+            Self::Absent(_) => Failure::new(Kind::NoBroker, format!("no broker at {dir}")),
+            Self::Stranger(uid) => Failure::new(
+                Kind::NotAllowed,
+                format!("the broker at {dir} runs as uid {uid}, which is neither you nor root"),
+            )
+            .hint("choose another: --socket-dir DIR"),
+            Self::Refused(errno) => {
+                let kind = if errno == Errno::EACCES {
+                    Kind::NotAllowed
+                } else {
+                    Kind::NoBroker
+                };
+                let what = errno.desc().to_lowercase();
+                Failure::new(kind, format!("cannot connect to the broker at {dir}: {what}")).hint("see: partage doctor")
+            }
+            Self::Unreadable(what) => Failure::new(
+                Kind::Internal,
+                format!("the broker at {dir} speaks another version: {what}"),
+            )
+            .hint("compare: partage version; partage broker status"),
+        }
+    }
+}
+
+/// A connection to a broker.
+pub struct Connection {
+    socket: OwnedFd,
+    assembler: Assembler,
+    /// The broker's process, where this namespace shows it.
+    pid: Option<u32>,
+}
+
+impl Connection {
+    /// Connects to a socket.
+    ///
+    /// # Errors
+    /// [`ConnectionError`] `Absent`, `Stranger`, `Refused`, or `Late` where the broker does not take connections.
+    pub fn open(path: &Path) -> Result<Self, ConnectionError> {
+        let address = UnixAddr::new(path).map_err(ConnectionError::Refused)?;
+        let socket = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None)
+            .map_err(ConnectionError::Refused)?;
+        // A full queue of connections would keep `connect` waiting for ever, a full buffer `send`.
+        let patience = TimeVal::new(silence::PATIENCE.as_secs().cast_signed(), 0);
+        setsockopt(&socket, sockopt::SendTimeout, &patience).map_err(ConnectionError::Refused)?;
+        connect(socket.as_raw_fd(), &address).map_err(|errno| match errno {
+            Errno::EAGAIN => ConnectionError::Late(None),
+            Errno::ENOENT | Errno::ECONNREFUSED | Errno::ENOTDIR => ConnectionError::Absent(errno),
+            other => ConnectionError::Refused(other),
+        })?;
+        // Whoever answers gives us a token and hears our command line: it must be our own broker or the system's.
+        let peer = getsockopt(&socket, sockopt::PeerCredentials).map_err(ConnectionError::Refused)?;
+        if peer.uid() != Uid::effective().as_raw() && peer.uid() != 0 {
+            return Err(ConnectionError::Stranger(peer.uid()));
+        }
+        Ok(Self {
+            socket,
+            assembler: Assembler::default(),
+            pid: u32::try_from(peer.pid()).ok().filter(|pid| *pid > 0),
+        })
+    }
+
+    /// Says a request.
+    ///
+    /// # Errors
+    /// `Ended` when the broker is gone, `Late` when it takes nothing, `Refused` otherwise.
+    pub fn say(&self, request: &Request) -> Result<(), ConnectionError> {
+        let document = serde_json::to_vec(request).map_err(|e| ConnectionError::Unreadable(e.to_string()))?;
+        for packet in packets(&document) {
+            loop {
+                match send(self.socket.as_raw_fd(), &packet, MsgFlags::MSG_NOSIGNAL) {
+                    Ok(_) => break,
+                    Err(Errno::EINTR) => {}
+                    Err(Errno::EPIPE | Errno::ECONNRESET) => return Err(ConnectionError::Ended),
+                    Err(Errno::EAGAIN) => return Err(ConnectionError::Late(self.pid)),
+                    Err(errno) => return Err(ConnectionError::Refused(errno)),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Hears the next reply; without `deadline` waits as long as the broker lives.
+    ///
+    /// # Errors
+    /// `Ended`, `Late` or `Unreadable`.
+    pub fn hear(&mut self, deadline: Option<Instant>) -> Result<Reply, ConnectionError> {
+        let mut packet = vec![0; MAX_PACKET];
+        loop {
+            self.wait(deadline)?;
+            let length = match recv(self.socket.as_raw_fd(), &mut packet, MsgFlags::empty()) {
+                Ok(0) | Err(Errno::ECONNRESET) => return Err(ConnectionError::Ended),
+                Ok(length) => length,
+                Err(Errno::EINTR | Errno::EAGAIN) => continue,
+                Err(errno) => return Err(ConnectionError::Refused(errno)),
+            };
+            let whole = self.assembler.push(&packet[..length]);
+            match whole.map_err(|e| ConnectionError::Unreadable(e.to_string()))? {
+                None => {}
+                Some(document) => {
+                    return serde_json::from_slice(&document)
+                        .map_err(|error| ConnectionError::Unreadable(error.to_string()));
+                }
+            }
+        }
+    }
+
+    fn wait(&self, deadline: Option<Instant>) -> Result<(), ConnectionError> {
+        loop {
+            let timeout = match deadline {
+                None => PollTimeout::NONE,
+                Some(deadline) => {
+                    // One millisecond more: rounding down would spin during the last one.
+                    let left = deadline.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
+                    PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
+                }
+            };
+            match poll(&mut [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)], timeout) {
+                Ok(0) if deadline.is_some_and(|d| Instant::now() >= d) => {
+                    return Err(ConnectionError::Late(self.pid));
+                }
+                Ok(0) | Err(Errno::EINTR) => {}
+                Ok(_) => return Ok(()),
+                Err(errno) => return Err(ConnectionError::Refused(errno)),
+            }
+        }
+    }
+}

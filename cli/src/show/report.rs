@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The only place that writes: data to standard output, messages to standard error.
+//!
+//! With `--json` a command writes one document (`events`: one a line) to standard output, errors included. `run` and
+//! `sim` leave standard output to COMMAND: their documents go to standard error, one a line.
+
+use std::io::{ErrorKind, Write};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use partage_protocol::admin::SCHEMA;
+use serde_json::{Map, Value, json};
+
+use crate::failure::Failure;
+use crate::show::terminal::{self, ColorChoice, Style};
+
+/// Where and how a command writes.
+#[derive(Clone, Copy, Debug)]
+pub struct Report {
+    /// `--json`.
+    pub is_json: bool,
+    /// The terminal.
+    pub style: Style,
+    /// `run` and `sim`: standard output is COMMAND's.
+    pub is_launcher: bool,
+}
+
+impl Report {
+    /// From the arguments that every command has.
+    pub fn new(is_json: bool, color: ColorChoice, is_launcher: bool) -> Self {
+        Self {
+            is_json,
+            style: Style::of_stdout(color),
+            is_launcher,
+        }
+    }
+
+    /// A document of `kind` with `body`'s fields when JSON is asked, else `text`.
+    pub fn data(&self, kind: &str, body: Value, text: impl FnOnce(&Style) -> String) {
+        if self.is_json {
+            self.document(kind, body);
+        } else {
+            write_out(&text(&self.style));
+        }
+    }
+
+    /// A document, in any case.
+    pub fn document(&self, kind: &str, body: Value) {
+        let line = document(kind, body, SystemTime::now()).to_string() + "\n";
+        if self.is_launcher {
+            write_err(&line)
+        } else {
+            write_out(&line)
+        }
+    }
+
+    /// A message for people: `partage: …` on standard error, nothing with `--json`.
+    pub fn say(&self, message: &str) {
+        if !self.is_json {
+            write_err(&format!("partage: {}\n", self.style.text(message)));
+        }
+    }
+
+    /// A failure, as the last thing that the process writes.
+    pub fn failure(&self, failure: &Failure) {
+        if self.is_json {
+            let error = json!({
+                "code": failure.kind.word(),
+                "message": failure.message,
+                "hint": failure.hint,
+                "holders": failure.holders,
+            });
+            self.document("error", json!({ "error": error }));
+        } else {
+            write_err(&format!("partage: {}\n", self.style.text(&failure.sentence())));
+        }
+    }
+}
+
+/// `{"schema":"partage/v1","kind":…,"time":…, …body}`.
+fn document(kind: &str, body: Value, now: SystemTime) -> Value {
+    let mut fields = Map::new();
+    fields.insert("schema".to_owned(), SCHEMA.into());
+    fields.insert("kind".to_owned(), kind.into());
+    fields.insert("time".to_owned(), timestamp(now).into());
+    if let Value::Object(more) = body {
+        fields.extend(more);
+    }
+    Value::Object(fields)
+}
+
+/// Writes data, or ends the program with 1 and a word when it cannot be written. A reader that went away is not an
+/// error worth a word: `partage ps | head -1` has what it wanted.
+pub fn write_out(text: &str) {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            write_err(&format!("partage: cannot write to standard output: {error}\n"));
+            std::process::exit(1);
+        }
+        _ => {}
+    }
+}
+
+/// Writes a message in one call, so that lines of several processes do not mix.
+pub fn write_err(text: &str) {
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// `2026-11-20T22:26:00.123Z`.
+pub fn timestamp(time: SystemTime) -> String {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let (year, month, day) = civil((since.as_secs() / 86400) as i64);
+    let s = since.as_secs() % 86400;
+    let (hour, minute, second) = (s / 3600, s / 60 % 60, s % 60);
+    format!(
+        "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z",
+        since.subsec_millis()
+    )
+}
+
+/// Year, month, day of a number of days since 1970-01-01 (Howard Hinnant, "chrono-compatible low-level date
+/// algorithms").
+fn civil(days: i64) -> (i64, i64, i64) {
+    let z = days + 719_468;
+    let era = z.div_euclid(146_097);
+    let day_of_era = z.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 {
+        shifted_month + 3
+    } else {
+        shifted_month - 9
+    };
+    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
+}
+
+/// A command line as one could type it.
+pub fn command_line(words: &[String]) -> String {
+    let quote = |word: &String| {
+        let is_plain = !word.is_empty() && word.chars().all(|c| c.is_alphanumeric() || "-_./=:,@%+".contains(c));
+        if is_plain {
+            word.clone()
+        } else {
+            format!("'{}'", word.replace('\'', r"'\''"))
+        }
+    };
+    terminal::clean(&words.iter().map(quote).collect::<Vec<_>>().join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn time_is_utc_with_milliseconds() {
+        let at = |s, ms: u32| timestamp(UNIX_EPOCH + Duration::new(s, ms * 1_000_000));
+        assert_eq!(at(0, 0), "1970-01-01T00:00:00.000Z");
+        assert_eq!(at(951_782_400, 7), "2000-02-29T00:00:00.007Z");
+        assert_eq!(at(1_795_213_560, 123), "2026-11-20T22:26:00.123Z");
+    }
+
+    #[test]
+    fn a_command_line_is_quoted_where_a_shell_needs_it() {
+        let words = ["sh", "-c", "echo 'a'", ""].map(str::to_owned);
+        assert_eq!(command_line(&words), r"sh -c 'echo '\''a'\''' ''");
+    }
+}

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What `stop`, `events`, `broker`, `doctor`, `version` and `completions` write, and each command without a broker.
+
+use partage_protocol::admin::{ErrorCode, EventView, Reply, Request};
+
+use crate::bench::{Bench, result};
+use crate::played_broker::{play, refusal, status};
+use crate::schema;
+
+#[test]
+fn stop_waits_for_its_answer() {
+    let bench = Bench::new();
+    let done = Reply::Done {
+        message: "j42 ended".to_owned(),
+    };
+    let requests = play(&bench.socket_dir(), vec![vec![done]; 2]);
+    assert_eq!(
+        result(bench.partage(&["stop", "j42"])),
+        (0, "j42 ended\n".to_owned(), String::new())
+    );
+    schema::judge(
+        "done",
+        &result(bench.partage(&["stop", "j42", "--grace", "1m", "--json"])).1,
+    );
+    let graces: Vec<Request> = requests.try_iter().collect();
+    assert_eq!(
+        graces[0],
+        Request::Stop {
+            target: "j42".to_owned(),
+            grace_ns: 10_000_000_000
+        }
+    );
+    assert_eq!(
+        graces[1],
+        Request::Stop {
+            target: "j42".to_owned(),
+            grace_ns: 60_000_000_000
+        }
+    );
+}
+
+#[test]
+fn events_are_lines() {
+    let bench = Bench::new();
+    let event = Reply::Event(EventView {
+        time_ns: 1_795_213_560_123_000_000,
+        kind: "denied".to_owned(),
+        job: Some("j42".to_owned()),
+        pid: Some(4121),
+        text: "9 GiB asked, limit 8 GiB, 3 GiB in use".to_owned(),
+    });
+    let end = Reply::Done { message: String::new() };
+    let script = vec![
+        vec![event.clone(), event.clone(), end.clone()],
+        vec![event.clone(), end.clone()],
+        vec![event.clone(), event.clone(), end],
+        vec![Reply::Status(status(&bench.socket_dir()))],
+        vec![event],
+    ];
+    let _requests = play(&bench.socket_dir(), script);
+    let line = "2026-11-20T22:26:00.123Z denied           j42 pid 4121 9 GiB asked, limit 8 GiB, 3 GiB in use\n";
+    assert_eq!(result(bench.partage(&["events"])), (0, line.repeat(2), String::new()));
+    schema::judge("event", &result(bench.partage(&["events", "--json"])).1);
+    // What happened before the last ten minutes, years ago, is left out.
+    assert_eq!(
+        result(bench.partage(&["events", "--since", "10m"])),
+        (0, String::new(), String::new())
+    );
+    // The broker leaves: the story ends, and that is no error.
+    assert_eq!(
+        result(bench.partage(&["events", "-f"])),
+        (0, line.to_owned(), String::new())
+    );
+}
+
+#[test]
+fn without_a_broker_the_code_says_so() {
+    let bench = Bench::new();
+    for arguments in [
+        &["get", "j1"][..],
+        &["why", "j1"],
+        &["stop", "j1"],
+        &["set", "j1", "mem=1GiB"],
+    ] {
+        let (code, out, err) = result(bench.partage(arguments));
+        assert_eq!((code, out.as_str()), (5, ""), "{arguments:?}");
+        assert!(err.starts_with("partage: no broker at "), "{arguments:?}: {err}");
+    }
+    // An idle machine is an answer.
+    let none = "no broker runs; the next `partage run` starts one\n";
+    for (arguments, said, complained) in [
+        (&["ps"][..], "no jobs\n".to_owned(), String::new()),
+        (&["ls"], "no jobs\n".to_owned(), String::new()),
+        (&["ps", "-a"], "no jobs\n".to_owned(), String::new()),
+        (
+            &["status"],
+            format!("no GPUs\nthe NVML helper ended\n\n{none}"),
+            String::new(),
+        ),
+        (&["events"], String::new(), format!("partage: no events: {none}")),
+        (&["stop", "--all"], "no jobs\n".to_owned(), String::new()),
+    ] {
+        assert_eq!(result(bench.partage(arguments)), (0, said, complained), "{arguments:?}");
+    }
+    schema::judge("ps", &result(bench.partage(&["ps", "--json"])).1);
+    schema::judge("status", &result(bench.partage(&["status", "--json"])).1);
+    let (code, out, _) = result(bench.partage(&["broker", "status", "--json"]));
+    assert_eq!(code, 5);
+    schema::judge("broker", &out);
+    assert_eq!(result(bench.partage(&["broker", "stop"])).0, 0);
+    assert!(!bench.socket_dir().exists(), "looking makes nothing");
+}
+
+#[test]
+fn the_broker_is_shown_and_stopped() {
+    let bench = Bench::new();
+    let script = vec![
+        vec![Reply::Status(status(&bench.socket_dir()))],
+        vec![Reply::Done {
+            message: "bye".to_owned(),
+        }],
+        vec![refusal(ErrorCode::NotAllowed)],
+    ];
+    let requests = play(&bench.socket_dir(), script);
+    let document = schema::judge("broker", &result(bench.partage(&["broker", "status", "--json"])).1);
+    assert_eq!(document["broker"]["pid"], 4100);
+    assert_eq!(result(bench.partage(&["broker", "stop"])).0, 0);
+    assert_eq!(result(bench.partage(&["broker", "stop"])).0, 3);
+    assert_eq!(requests.try_iter().filter(|r| *r == Request::StopBroker).count(), 2);
+}
+
+#[test]
+fn a_socket_directory_that_others_control_is_not_trusted() {
+    let bench = Bench::new();
+    let _requests = play(&bench.dir.join("real"), vec![]);
+    std::os::unix::fs::symlink(bench.dir.join("real"), bench.socket_dir()).expect("link");
+    let (code, _, err) = result(bench.partage(&["ps"]));
+    assert_eq!(code, 3);
+    assert!(err.contains("symbolic link"), "{err}");
+    assert_eq!(result(bench.partage(&["run", "true"])).0, 125);
+}
+
+#[test]
+fn doctor_finds_what_is_wrong_here() {
+    let bench = Bench::new();
+    // A machine of its own that has no driver, wherever the test runs.
+    let empty = bench.dir.join("machine");
+    std::fs::create_dir_all(empty.join("lib")).expect("make");
+    let mut command = bench.partage(&["doctor", "--json"]);
+    command
+        .env("PARTAGE_SIM_DIR", &empty)
+        .env("LD_PRELOAD", "")
+        .env("CUDA_INJECTION64_PATH", "/x.so");
+    let (code, out, err) = result(command);
+    assert_eq!(code, 1, "{err}");
+    let document = schema::judge("doctor", &out);
+    let state = |name: &str| {
+        let checks = document["checks"].as_array().expect("checks");
+        checks
+            .iter()
+            .find(|c| c["name"] == name)
+            .unwrap_or_else(|| panic!("{name}: {document}"))["state"]
+            .clone()
+    };
+    assert_eq!(document["is_ok"], false);
+    assert_eq!(state("NVML"), "fail");
+    for name in [
+        "library",
+        "partaged",
+        "preloads",
+        "socket dir",
+        "broker",
+        "kernel",
+        "libc",
+    ] {
+        assert_eq!(state(name), "ok", "{name}: {document}");
+    }
+    assert_eq!(state("hooks"), "warn");
+    assert_eq!(state("PATH"), "warn");
+    let mut broken = bench.partage(&["doctor"]);
+    bench.file("lib/libpartage.so", b"not a library", 0o644);
+    broken.env("PARTAGE_SIM_DIR", &empty);
+    let (_, out, _) = result(broken);
+    assert!(out.lines().any(|line| line.starts_with("fail  library")), "{out}");
+}
+
+#[test]
+fn version_and_completions_are_there() {
+    let bench = Bench::new();
+    let document = schema::judge("version", &result(bench.partage(&["version", "--json"])).1);
+    assert_eq!(document["version"], env!("CARGO_PKG_VERSION"));
+    assert!(result(bench.partage(&["version"])).1.starts_with("partage 0."));
+    assert!(result(bench.partage(&["--version"])).1.starts_with("partage 0."));
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let (code, out, _) = result(bench.partage(&["completions", shell]));
+        assert!(code == 0 && out.contains("doctor"), "{shell}");
+    }
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Jobs that want a device, watched for a window: what each got of it.
+
+use crate::rig::Rig;
+use crate::time_client::TimeClient;
+use crate::truth::{Span, Truth};
+
+pub const MILLISECOND: u64 = 1_000_000;
+
+/// One percentage point, in ppm.
+pub const POINT: u64 = 10_000;
+
+/// By how much a share or a cap may differ, and a unit: as docs/specification.md says. Twice that where streams, long graphs or
+/// several lengths meet in Overlap.
+pub const TOLERANCE: u64 = POINT;
+
+/// Device time after which jobs take turns if they always want the device, and their first debts are paid.
+pub const WARM_UP: u64 = 1_500 * MILLISECOND;
+
+/// Device time over which shares and caps are judged: once, and all of it.
+pub const WINDOW: u64 = 4_000 * MILLISECOND;
+/// After something has happened, until everybody knows and what was in flight is done: the drain timeout and two periods.
+pub const SETTLED: u64 = 300 * MILLISECOND;
+
+/// Runs endless jobs, each with options and a pattern.
+pub fn start(rig: &Rig, jobs: &[(&[&str], &str)]) -> (Vec<TimeClient>, Vec<u32>) {
+    let running: Vec<TimeClient> = jobs
+        .iter()
+        .map(|(options, pattern)| TimeClient::under(rig, &[&["-g", "0"], *options].concat(), "0", pattern))
+        .collect();
+    let pids = running.iter().map(TimeClient::pid).collect();
+    (running, pids)
+}
+
+/// What a device did in the next so much of its time, all of which is judged: there is no second try.
+#[track_caller]
+pub fn watch(rig: &Rig, truth: &Truth, device_ns: u64, pids: &[u32]) -> Span {
+    let span = truth.watch(0, device_ns);
+    rig.note(span.describe(pids));
+    span
+}
+
+/// Holds shares of the work against what is expected.
+#[track_caller]
+pub fn judge(span: &Span, pids: &[u32], expected: &[u64], unit_ns: u64, tolerance: u64) {
+    let all = span.describe(pids);
+    let unit = unit_ns * 1_000_000 / span.elapsed_ns;
+    for (pid, expected) in pids.iter().zip(expected) {
+        let found = span.share_ppm(*pid);
+        assert!(
+            found.abs_diff(*expected) <= tolerance + unit,
+            "{found} ppm, expected {expected} ± {tolerance} and a unit of {unit}; {all}"
+        );
+    }
+    // Saturating jobs leave little idle, whatever is closed.
+    let lost = span.idle_ppm() + span.switching_ppm();
+    assert!(lost <= 10 * POINT, "{lost} ppm idle or switching; {all}");
+}
+
+pub fn shares(rig: &Rig, jobs: &[(&[&str], &str)], expected: &[u64], unit_ns: u64, tolerance: u64) {
+    let truth = Truth::of(rig);
+    let (running, pids) = start(rig, jobs);
+    truth.wait_for_work_of(0, &pids);
+    truth.watch(0, WARM_UP);
+    let span = watch(rig, &truth, WINDOW, &pids);
+    judge(&span, &pids, expected, unit_ns, tolerance);
+    for client in running {
+        client.stop();
+    }
+}

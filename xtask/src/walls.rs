@@ -1,0 +1,431 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What must never be: who may not name whom, what may not be called where. A row for each rule.
+//!
+//! A folder that a row names need not exist. What breaks a row today stands in [`crate::listed`].
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::listed::Fault;
+use crate::modules::Arrows;
+use crate::source::{Kind, Token, closing, tokens, without_tests};
+use crate::tree::File;
+
+/// Files of one folder that may not name those of another.
+struct Wall {
+    rule: &'static str,
+    /// Where it holds: paths that begin so.
+    within: &'static [&'static str],
+    /// What may not be named there: paths that begin so.
+    never: &'static [&'static str],
+    /// What may be named there although it begins so.
+    but: &'static [&'static str],
+    instead: &'static str,
+}
+
+const WALLS: [Wall; 4] = [
+    Wall {
+        rule: "gate-knows-no-memory",
+        within: &["interposer/src/gate", "interposer/src/marks", "interposer/src/time"],
+        never: &[
+            "interposer/src/memory",
+            "interposer/src/pools",
+            "interposer/src/account.rs",
+            "interposer/src/tracked.rs",
+            "interposer/src/allocations.rs",
+            "interposer/src/measured.rs",
+        ],
+        but: &[],
+        instead: "a launch is held and measured whatever memory it uses; give the fact as an argument",
+    },
+    Wall {
+        rule: "memory-knows-no-gate",
+        within: &[
+            "interposer/src/memory",
+            "interposer/src/pools",
+            "interposer/src/account.rs",
+            "interposer/src/tracked.rs",
+            "interposer/src/allocations.rs",
+            "interposer/src/measured.rs",
+        ],
+        never: &["interposer/src/gate", "interposer/src/marks", "interposer/src/time"],
+        but: &[],
+        instead: "memory is charged whether or not a gate is closed; let the hook ask both",
+    },
+    Wall {
+        rule: "hooks-call-five-rooms",
+        within: &["interposer/src/hooks"],
+        never: &["interposer/src/"],
+        but: &[
+            "interposer/src/hooks",
+            "interposer/src/memory",
+            "interposer/src/gate",
+            "interposer/src/attachment",
+            "interposer/src/devices",
+            "interposer/src/stream",
+            // What every hook is made of: the macros of its entry, the driver's function, the guard around it, the
+            // system.
+            "interposer/src/entry",
+            "interposer/src/real",
+            "interposer/src/guard",
+            "interposer/src/guest",
+            "interposer/src/sys",
+            "interposer/src/errno",
+        ],
+        instead: "call memory::, gate::, attachment::, devices:: or stream::",
+    },
+    Wall {
+        rule: "decisions-name-no-view",
+        within: &["policy/src/"],
+        never: &[
+            "policy/src/views",
+            "policy/src/view.rs",
+            "policy/src/why.rs",
+            "policy/src/slow.rs",
+        ],
+        but: &[
+            "policy/src/views",
+            "policy/src/view.rs",
+            "policy/src/why.rs",
+            "policy/src/slow.rs",
+            "policy/src/lib.rs",
+            "policy/src/policy.rs",
+            "policy/src/step.rs",
+        ],
+        instead: "views ask the decisions, never the other way round; `step` alone routes to both",
+    },
+];
+
+/// Words that may not be said in a folder: a path, a call, a name.
+struct Banned {
+    rule: &'static str,
+    within: &'static [&'static str],
+    but: &'static [&'static str],
+    /// Each a run of tokens, separated by spaces.
+    never: &'static [&'static str],
+    instead: &'static str,
+}
+
+const BANNED: [Banned; 6] = [
+    Banned {
+        rule: "policy-names-no-json",
+        within: &["policy/src/"],
+        but: &["policy/src/views"],
+        never: &["admin ::", "serde_json"],
+        instead: "return a fact; policy/src/views/ turns it into the document",
+    },
+    Banned {
+        rule: "dispatcher-does-not-wait",
+        within: &["broker/src/dispatcher", "broker/src/timekeeper"],
+        but: &[],
+        never: &[
+            "File",
+            "OpenOptions",
+            "fs ::",
+            "Command ::",
+            "helper ::",
+            "nvml ::",
+            "TcpStream",
+            "UnixStream",
+        ],
+        instead: "the dispatcher opens no file and waits for no helper; let the loop do it and send the result",
+    },
+    Banned {
+        rule: "plan-calls-no-driver",
+        within: &["broker/src/checkpoint"],
+        but: &[],
+        never: &["nvml ::", "libloading", "dlopen", "dlsym", "Driver ::"],
+        instead: "a helper calls the driver; engine and plan tell it what to do",
+    },
+    Banned {
+        rule: "attachment-alone-maps",
+        within: &["interposer/src/"],
+        but: &[
+            "interposer/src/attachment",
+            "interposer/src/sys",
+            "interposer/src/guest/",
+        ],
+        never: &["MAP_SHARED"],
+        instead: "nothing but `attachment` maps, unmaps or closes what the process shares with the broker",
+    },
+    Banned {
+        rule: "policy-has-no-clock",
+        within: &["policy/src/", "policy/scheduling/src/", "gpu-time/src/"],
+        but: &[],
+        never: &["Instant ::", "SystemTime ::", "fs ::", "thread ::", "unsafe"],
+        instead: "time, files and threads are the broker's; take what they gave as an argument",
+    },
+    Banned {
+        rule: "library-prints-nothing",
+        within: &["interposer/src/"],
+        but: &[],
+        never: &["println !", "print !", "eprintln !", "std ::"],
+        instead: "a guest of the program says nothing on its output; `note` writes what must be said",
+    },
+];
+
+/// Where a file writes only the fields that its own types declare.
+const OWN_FIELDS: &str = "policy/src/";
+
+/// What ends the name of a number with a unit.
+const UNITS: [&str; 10] = [
+    "NS", "US", "MS", "SECONDS", "PPM", "BYTES", "KIB", "MIB", "GIB", "PERCENT",
+];
+
+/// Everything in `files` that breaks a row; `arrows` are those of all crates.
+pub fn faults(files: &[File], arrows: &Arrows) -> Vec<Fault> {
+    let mut found = Vec::new();
+    for wall in &WALLS {
+        for (path, named) in arrows.iter().filter(|(path, _)| begins(path, wall.within)) {
+            let over: Vec<_> = named
+                .iter()
+                .filter(|(other, _)| begins(other, wall.never) && !begins(other, wall.but))
+                .collect();
+            let is_exempt = begins(path, wall.but) && wall.rule == "decisions-name-no-view";
+            if !over.is_empty() && !is_exempt {
+                let places: Vec<_> = over
+                    .iter()
+                    .map(|(other, line)| format!("line {line} names {other}"))
+                    .collect();
+                found.push(fault(
+                    wall.rule,
+                    path,
+                    over.len(),
+                    format!("{}; {}", places.join(", "), wall.instead),
+                ));
+            }
+        }
+    }
+    let mut numbers: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+    for file in files.iter().filter(|file| is_product(&file.path)) {
+        let all = tokens(&file.text);
+        let product = without_tests(&all);
+        found.extend(banned(file, &product));
+        if file.path.starts_with(OWN_FIELDS) {
+            found.extend(foreign_writes(file, &product));
+        }
+        for name in numbers_with_unit(&product) {
+            numbers.entry(name.to_owned()).or_default().insert(&file.path);
+        }
+    }
+    for (name, places) in numbers.into_iter().filter(|(_, places)| places.len() > 1) {
+        let places: Vec<_> = places.into_iter().collect();
+        let what = format!(
+            "declared in {}; declare it once, or say in the name what sets it apart",
+            places.join(", ")
+        );
+        found.push(fault("number-declared-once", &name, places.len(), what));
+    }
+    found
+}
+
+fn fault(rule: &'static str, subject: &str, count: usize, what: String) -> Fault {
+    Fault {
+        rule,
+        subject: subject.to_owned(),
+        count,
+        what,
+    }
+}
+
+fn begins(path: &str, starts: &[&str]) -> bool {
+    starts.iter().any(|start| path.starts_with(start))
+}
+
+/// True for Rust source of the product: what is installed, so not the simulated driver and no test of its own.
+fn is_product(path: &str) -> bool {
+    let is_test = path.starts_with("cuda-tests/") || path.starts_with("xtask/") || path.ends_with("/tests.rs");
+    path.ends_with(".rs") && path.contains("/src/") && !is_test
+}
+
+fn banned(file: &File, tokens: &[Token<'_>]) -> Vec<Fault> {
+    let rows = BANNED
+        .iter()
+        .filter(|row| begins(&file.path, row.within) && !begins(&file.path, row.but));
+    let mut found = Vec::new();
+    for row in rows {
+        let mut lines = Vec::new();
+        for pattern in row.never {
+            let words: Vec<_> = pattern.split(' ').collect();
+            let runs = tokens.windows(words.len());
+            let hits = runs.filter(|run| run.iter().zip(&words).all(|(token, word)| token.text == *word));
+            lines.extend(hits.map(|run| format!("`{}` in line {}", pattern.replace(' ', ""), run[0].line)));
+        }
+        if !lines.is_empty() {
+            found.push(fault(
+                row.rule,
+                &file.path,
+                lines.len(),
+                format!("{}; {}", lines.join(", "), row.instead),
+            ));
+        }
+    }
+    found
+}
+
+/// Assignments to a field that no type of the file declares.
+fn foreign_writes(file: &File, tokens: &[Token<'_>]) -> Option<Fault> {
+    const WRITES: [&str; 8] = ["=", "+=", "-=", "*=", "/=", "%=", "|=", "&="];
+    let own = fields(tokens);
+    let writes: Vec<_> = tokens
+        .windows(3)
+        .filter(|run| run[0].text == "." && run[1].kind == Kind::Word && WRITES.contains(&run[2].text))
+        .filter(|run| !own.contains(run[1].text))
+        .map(|run| format!("`{}` in line {}", run[1].text, run[1].line))
+        .collect();
+    let what = format!(
+        "{}; let the type's own file write it, by a method with a name",
+        writes.join(", ")
+    );
+    (!writes.is_empty()).then(|| fault("writes-own-fields", &file.path, writes.len(), what))
+}
+
+/// The fields that the structs and variants of a file declare.
+fn fields<'a>(tokens: &[Token<'a>]) -> BTreeSet<&'a str> {
+    let mut found = BTreeSet::new();
+    for (at, _) in tokens
+        .iter()
+        .enumerate()
+        .filter(|(_, token)| ["struct", "enum"].contains(&token.text))
+    {
+        let Some(open) = (at..tokens.len()).find(|i| ["{", ";"].contains(&tokens[*i].text)) else {
+            continue;
+        };
+        let Some(end) = closing(tokens, open).filter(|_| tokens[open].text == "{") else {
+            continue;
+        };
+        let named = tokens[open..end]
+            .windows(2)
+            .filter(|pair| pair[0].kind == Kind::Word && pair[1].text == ":");
+        found.extend(named.map(|pair| pair[0].text));
+    }
+    found
+}
+
+/// Constants of a file whose name ends with a unit.
+fn numbers_with_unit<'a>(tokens: &[Token<'a>]) -> Vec<&'a str> {
+    let named = tokens
+        .windows(3)
+        .filter(|run| run[0].text == "const" && run[2].text == ":");
+    let has_unit = |name: &&str| name.rsplit_once('_').is_some_and(|(_, unit)| UNITS.contains(&unit));
+    named.map(|run| run[1].text).filter(has_unit).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::circles::{all_arrows, circles};
+
+    fn rules(sources: &[(&str, &str)]) -> Vec<&'static str> {
+        let files: Vec<_> = sources
+            .iter()
+            .map(|(path, text)| File {
+                path: (*path).to_owned(),
+                text: (*text).to_owned(),
+            })
+            .collect();
+        faults(&files, &all_arrows(&circles(&files)))
+            .iter()
+            .map(|fault| fault.rule)
+            .collect()
+    }
+
+    #[test]
+    fn a_name_over_a_wall_is_found_and_one_within_it_is_not() {
+        let crate_ = |gate: &'static str, memory: &'static str, hook: &'static str| {
+            rules(&[
+                ("interposer/Cargo.toml", ""),
+                ("interposer/src/lib.rs", "mod gate; mod memory; mod hooks; mod session;"),
+                ("interposer/src/gate/mod.rs", gate),
+                ("interposer/src/memory/mod.rs", memory),
+                ("interposer/src/hooks/mod.rs", hook),
+                ("interposer/src/session.rs", "pub fn s() {}"),
+            ])
+        };
+        assert!(
+            crate_(
+                "pub fn g() {}",
+                "pub fn m() {}",
+                "use crate::gate::g; use crate::memory::m;"
+            )
+            .is_empty()
+        );
+        assert_eq!(
+            crate_("use crate::memory::m;", "pub fn m() {}", ""),
+            ["gate-knows-no-memory"]
+        );
+        assert_eq!(
+            crate_("pub fn g() {}", "fn m() { crate::gate::g(); }", ""),
+            ["memory-knows-no-gate"]
+        );
+        assert_eq!(
+            crate_("", "", "fn h() { crate::session::s(); }"),
+            ["hooks-call-five-rooms"]
+        );
+    }
+
+    #[test]
+    fn words_are_banned_where_their_row_says() {
+        let one = |path, text| rules(&[(path, text)]);
+        assert_eq!(
+            one("policy/src/room.rs", "use partage_protocol::admin::Reply;"),
+            ["policy-names-no-json"]
+        );
+        assert!(one("policy/src/views/ps.rs", "use partage_protocol::admin::Reply;").is_empty());
+        assert!(one("policy/tests/a.rs", "use partage_protocol::admin::Reply;").is_empty());
+        assert_eq!(
+            one("broker/src/dispatcher/mod.rs", "fn f() { std::fs::read(p); }"),
+            ["dispatcher-does-not-wait"]
+        );
+        assert_eq!(
+            one("broker/src/checkpoint/plan.rs", "fn f() { nvml::clear(); }"),
+            ["plan-calls-no-driver"]
+        );
+        assert_eq!(
+            one("interposer/src/note.rs", "fn f() { map(MAP_SHARED); }"),
+            ["attachment-alone-maps"]
+        );
+        assert!(one("interposer/src/attachment.rs", "fn f() { map(MAP_SHARED); }").is_empty());
+        assert_eq!(
+            one("policy/src/step.rs", "fn f() { Instant::now(); }"),
+            ["policy-has-no-clock"]
+        );
+        assert!(
+            one(
+                "policy/src/step.rs",
+                "#[cfg(test)] mod t { fn f() { Instant::now(); } }"
+            )
+            .is_empty()
+        );
+        assert_eq!(
+            one("interposer/src/note.rs", "fn f() { println!(\"x\"); }"),
+            ["library-prints-nothing"]
+        );
+    }
+
+    #[test]
+    fn a_file_of_policy_writes_the_fields_of_its_own_types() {
+        let own = "struct S { a: u8 } impl S { fn f(&mut self) { self.a += 1; let x = self.b == 2; } }";
+        assert!(rules(&[("policy/src/s.rs", own)]).is_empty());
+        assert_eq!(
+            rules(&[("policy/src/s.rs", "fn f(x: &mut S) { x.jobs.a = 1; }")]),
+            ["writes-own-fields"]
+        );
+    }
+
+    #[test]
+    fn a_number_with_a_unit_is_declared_once() {
+        let number = "const SLICE_NS: u64 = 1;";
+        assert_eq!(
+            rules(&[("a/src/x.rs", number), ("b/src/y.rs", number)]),
+            ["number-declared-once"]
+        );
+        assert!(rules(&[("a/src/x.rs", number), ("b/tests/y.rs", number)]).is_empty());
+        assert!(
+            rules(&[
+                ("a/src/x.rs", "const SIZE: u64 = 1;"),
+                ("b/src/y.rs", "const SIZE: u64 = 1;")
+            ])
+            .is_empty()
+        );
+    }
+}
