@@ -16,6 +16,7 @@ pub mod error;
 pub mod events;
 pub mod flood;
 pub mod foreign;
+pub mod helper;
 pub mod host;
 pub mod inherited;
 pub mod ledger;

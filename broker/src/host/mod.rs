@@ -4,6 +4,5 @@
 pub mod fake;
 pub mod gpu;
 pub mod nvml;
-pub mod nvml_helper;
 pub mod pidfd;
 pub mod proc;

@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The process that talks to NVML in the broker's stead (`partaged --nvml-helper`), one JSON line per request and answer
-//! on its standard input, which is a socket.
+//! The process that talks to NVML in the broker's stead (`partaged --nvml-helper`).
 //!
 //! A driver call can hang for ever or take the process down; here it takes down only this one. It asks NVML nothing on
-//! its own and ends when the broker closes the socket or dies.
+//! its own and ends when the broker closes the socket or dies (`helper/channel.rs`).
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -17,39 +13,16 @@ use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::ProcessUtilizationSample;
 use nvml_wrapper::{Device, Nvml};
 use partage_protocol::driver_place;
-use serde::{Deserialize, Serialize};
 
-use super::gpu::{DeviceFacts, Driver, GpuProcess, Sample};
+use super::messages::{Answer, Ask};
+use crate::helper::channel;
+use crate::host::gpu::{DeviceFacts, Driver, GpuProcess, Sample};
 
 /// The driver samples several times a second and keeps some seconds: the mean over the last second counts.
 const UTILISATION: Duration = Duration::from_secs(1);
 
 /// Samples that are apart by less than this part of a second are of one sampling.
 const SAME: u64 = 20;
-
-/// What the broker asks.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Ask {
-    /// Load the library and list the devices.
-    Open,
-    /// Look at the device at this place of the list.
-    Sample(usize),
-}
-
-/// What the helper answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Answer {
-    /// The devices.
-    Devices(Vec<DeviceFacts>),
-    /// The device.
-    Sample(Sample),
-    /// No devices can be listed.
-    Driver(Driver),
-    /// The one device cannot be looked at.
-    Lost(String),
-}
 
 /// The library, wherever it may be; `driver_file` says where a command found it.
 fn library_paths(driver_file: Option<&Path>) -> Vec<PathBuf> {
@@ -62,37 +35,15 @@ fn library_paths(driver_file: Option<&Path>) -> Vec<PathBuf> {
 
 /// Serves requests on descriptor 0 until its other end closes.
 pub fn serve(driver_file: Option<&Path>) {
-    // The broker may die without closing anything while a driver call hangs here.
-    let _ = nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGKILL);
-    // SAFETY: descriptor 0 is the socket that the broker gave this process as its standard input; std's own handle for
-    // it is never used here.
-    let socket = UnixStream::from(unsafe { OwnedFd::from_raw_fd(0) });
-    let Ok(reader) = socket.as_fd().try_clone_to_owned() else {
-        return;
-    };
-    let mut writer = socket;
     let mut devices: Vec<Device<'static>> = Vec::new();
-    for line in BufReader::new(UnixStream::from(reader)).lines() {
-        let Ok(line) = line else { return };
-        let Ok(ask) = serde_json::from_str::<Ask>(&line) else {
-            return;
-        };
-        let answer = match ask {
-            Ask::Open => open(driver_file, &mut devices),
-            Ask::Sample(place) => match devices.get(place).map(sample) {
-                Some(Ok(sample)) => Answer::Sample(sample),
-                Some(Err(error)) => Answer::Lost(error.to_string()),
-                None => Answer::Lost("no such place in the list".to_owned()),
-            },
-        };
-        let Ok(mut text) = serde_json::to_vec(&answer) else {
-            return;
-        };
-        text.push(b'\n');
-        if writer.write_all(&text).is_err() {
-            return;
-        }
-    }
+    channel::serve(|ask| match ask {
+        Ask::Open => open(driver_file, &mut devices),
+        Ask::Sample(place) => match devices.get(place).map(sample) {
+            Some(Ok(sample)) => Answer::Sample(sample),
+            Some(Err(error)) => Answer::Lost(error.to_string()),
+            None => Answer::Lost("no such place in the list".to_owned()),
+        },
+    });
 }
 
 fn open(driver_file: Option<&Path>, devices: &mut Vec<Device<'static>>) -> Answer {
