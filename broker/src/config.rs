@@ -41,7 +41,7 @@ use partage_protocol::time_aliases::TimeVariable;
 use partage_protocol::units::{MIB, SECOND_NS};
 use serde::Deserialize;
 
-use crate::directory::Kind;
+use crate::kind::Kind;
 
 /// The file that makes a host managed.
 pub const SYSTEM_FILE: &str = "/etc/partage/partage.toml";

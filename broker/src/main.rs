@@ -5,14 +5,18 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{ArgGroup, Parser};
+use partage_broker::clock::now;
 use partage_broker::config::{Config, SYSTEM_FILE};
-use partage_broker::directory::{Kind, SocketDir};
+use partage_broker::driver::state_driver::{Parts, StateDriver};
 use partage_broker::error::Error;
+use partage_broker::host::inherited;
 use partage_broker::host::nvml::{self, Nvml};
 use partage_broker::host::proc::Proc;
-use partage_broker::server::{Server, now, raise_descriptor_limit};
-use partage_broker::state_driver::{Parts, StateDriver};
-use partage_broker::{inherited, log, notify};
+use partage_broker::kind::Kind;
+use partage_broker::server::event_loop::Server;
+use partage_broker::server::limits::raise_descriptor_limit;
+use partage_broker::state::directory::SocketDir;
+use partage_broker::watch::{log, notify};
 use partage_protocol::units::SECOND_NS;
 use tracing::{info, warn};
 

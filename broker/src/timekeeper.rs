@@ -28,9 +28,9 @@ use partage_policy::{JobTime, Strangers};
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 use partage_scheduling::Terms;
 
+use crate::clock::now;
 use crate::error::Error;
-use crate::pages::PagePair;
-use crate::server::now;
+use crate::state::pages::PagePair;
 
 pub use keeper::Keeper;
 pub use kernel::Kernel;

@@ -3,6 +3,7 @@
 
 pub mod fake;
 pub mod gpu;
+pub mod inherited;
 pub mod nvml;
 pub mod pidfd;
 pub mod proc;

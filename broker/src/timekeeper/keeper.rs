@@ -18,7 +18,7 @@ use partage_scheduling::{
 };
 
 use super::{Joined, Kernel, Message};
-use crate::pages::PagePair;
+use crate::state::pages::PagePair;
 
 /// A client that could move and does not for this long is asked of the kernel: it may be stopped.
 const SUSPECT_NS: u64 = 20_000_000;

@@ -212,7 +212,7 @@ fn a_descriptor_that_takes_an_hour_to_close_makes_nobody_wait() {
 
 #[test]
 fn ten_thousand_silent_connections_do_not_keep_anyone_out() {
-    partage_broker::server::raise_descriptor_limit();
+    partage_broker::server::limits::raise_descriptor_limit();
     let rig = Rig::new(1, 16 * GIB);
     let mut client = ClientProcess::start(&rig);
     client.run_and_attach(r#"{"verb":"run","mem":"4GiB"}"#);

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{self, AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr};
-use partage_broker::socket::Received;
+use partage_broker::server::socket::Received;
 use partage_broker::testing::Scratch;
 use partage_machine::Machine;
 use partage_machine::spec::Spec;
@@ -364,7 +364,7 @@ impl Wire {
             let left = deadline.saturating_duration_since(Instant::now()).as_millis() as u16;
             assert!(left > 0, "no answer from the broker");
             let _ = nix::poll::poll(&mut polled, left);
-            match partage_broker::socket::receive(self.fd.as_fd(), &mut buffer) {
+            match partage_broker::server::socket::receive(self.fd.as_fd(), &mut buffer) {
                 Received::Packet(length, descriptors) => {
                     buffer.truncate(length);
                     return Some((buffer, descriptors));

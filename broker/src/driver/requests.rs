@@ -2,18 +2,20 @@
 //! The command line's JSON requests: who asks, what the policy is told, and what is answered from the state.
 
 use partage_policy::{Caller, Change, Event, Process, Run, TargetQuery, Ticket, job_number};
-use partage_protocol::admin::{
-    AuditView, BrokerView, ErrorCode, ErrorView, JobView, Reply, Request, RunRequest, UnmanagedView,
-};
+use partage_protocol::admin::{AuditView, BrokerView, ErrorCode, ErrorView, JobView, Reply, Request, UnmanagedView};
 use partage_protocol::frame;
 use partage_protocol::units::JobId;
 use tracing::{debug, info};
 
-use crate::attach::Hold;
-use crate::connection::ConnectionId;
-use crate::directory::Kind;
+use super::effect::Effect;
+use super::held::HeldRun;
+use super::held::Hold;
+use super::state_driver::StateDriver;
+use crate::clock::Now;
 use crate::host::gpu::Driver;
-use crate::state_driver::{Effect, Now, Peer, StateDriver};
+use crate::kind::Kind;
+use crate::peer::ConnectionId;
+use crate::peer::Peer;
 
 /// Bytes of a command that a job's record keeps, for its owner's eyes in `ps`.
 const SHOWN_COMMAND: usize = 4096;
@@ -22,15 +24,6 @@ const SHOWN_COMMAND: usize = 4096;
 /// take four times what a document may hold, and one job with all the clients that it may have a fifth of it: there is
 /// always room for the processes of no job, which come with the first page.
 const PAGE: usize = frame::MAX_DOCUMENT / 4;
-
-/// A `run` that waits until the devices are known.
-#[derive(Debug)]
-pub struct HeldRun {
-    pub(crate) peer: Peer,
-    request: RunRequest,
-    /// Looks at the devices that were asked for earlier do not count.
-    pub(crate) seen_since_ns: u64,
-}
 
 impl StateDriver {
     /// A whole request came in.
@@ -141,7 +134,7 @@ impl StateDriver {
     }
 
     /// Hands a `run` to the policy; its process becomes the job's first.
-    pub(crate) fn admit(&mut self, run: HeldRun, now: Now) {
+    pub(super) fn admit(&mut self, run: HeldRun, now: Now) {
         let HeldRun { peer, mut request, .. } = run;
         let Some(process) = self.process_of(&peer) else {
             self.tickets.remove(&peer.connection);

@@ -20,9 +20,9 @@ use partage_protocol::job_ledger::{Shared, Words};
 use partage_protocol::message::MAX_DEVICES;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 
-use crate::connection::ConnectionId;
-use crate::ledger::{Ledger, LineIndex};
-use crate::pages::PagePair;
+use super::ledger::{Ledger, LineIndex};
+use super::pages::PagePair;
+use crate::peer::ConnectionId;
 
 /// One client.
 #[derive(Debug)]
@@ -176,6 +176,19 @@ impl Clients {
             .filter_map(|id| self.map.get(id))
             .map(|client| client.job)
             .find(|job| job.0 != 0)
+    }
+
+    /// What the counters of all clients add up to: another sum means that one of them allocates or frees.
+    #[must_use]
+    pub fn moves(&self) -> u64 {
+        let lines = self.map.values().filter_map(|client| client.pages.as_ref());
+        let lines = lines.flat_map(|pages| &pages.client().devices);
+        lines.fold(0, |sum: u64, line| {
+            let words = [&line.started, &line.finished, &line.used];
+            words
+                .iter()
+                .fold(sum, |sum, word| sum.wrapping_add(word.load(Ordering::Relaxed)))
+        })
     }
 
     /// The pages of a client that has them mapped.

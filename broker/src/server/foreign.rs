@@ -36,10 +36,10 @@ use nix::sys::socket::{
 };
 use partage_protocol::units::ClientId;
 
-use crate::connection::ConnectionId;
+use super::socket::{self, Received};
 use crate::error::Error;
-use crate::pages::{PageError, PagePair};
-use crate::socket::{self, Received};
+use crate::peer::ConnectionId;
+use crate::state::pages::{PageError, PagePair};
 
 /// Workers of one user that may be checking, or hang in closing what they checked.
 const CHECKERS_PER_USER: usize = 2;

@@ -40,6 +40,9 @@ pub enum PageError {
     Foreign(&'static str),
 }
 
+/// The pages that came with a `Hello`, or why what came is none.
+pub type HandedBack = Result<PagePair, PageError>;
+
 fn system(what: &'static str) -> impl FnOnce(nix::Error) -> PageError {
     move |error| PageError::System(what, error)
 }

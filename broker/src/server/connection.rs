@@ -9,18 +9,11 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
 
 use partage_protocol::frame::{self, Assembler};
 
-use crate::socket::{self, Sent};
-
-/// A packet that several connections may wait to send.
-pub type Packet = Arc<[u8]>;
-
-/// A connection's number, never used twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ConnectionId(pub u64);
+use super::socket::{self, Sent};
+use crate::peer::Packet;
 
 /// Longest request. A command line may be 2 MiB; what is shown of it is cut by the command line program.
 pub const MAX_REQUEST: usize = 256 * 1024;

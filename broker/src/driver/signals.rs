@@ -11,13 +11,14 @@ use partage_protocol::shown::shown;
 use partage_protocol::units::JobId;
 use tracing::{info, warn};
 
+use super::state_driver::StateDriver;
+use crate::clock::Now;
 use crate::host::pidfd::PidFd;
 use crate::host::proc::with_descendants;
-use crate::state_driver::{Now, StateDriver};
 
 impl StateDriver {
     /// Signals the job's first process, its clients and all their descendants.
-    pub(crate) fn signal_job(&mut self, job: JobId, signal: Signal) {
+    pub(super) fn signal_job(&mut self, job: JobId, signal: Signal) {
         let number = match signal {
             Signal::Terminate => libc::SIGTERM,
             Signal::Kill => libc::SIGKILL,
@@ -44,7 +45,7 @@ impl StateDriver {
     }
 
     /// Kills one process if it is of this job now, held by descriptor so that no other can be hit.
-    pub(crate) fn kill_unmanaged(&mut self, job: JobId, pid: u32) {
+    pub(super) fn kill_unmanaged(&mut self, job: JobId, pid: u32) {
         let Some(held) = PidFd::open(pid) else { return };
         let is_of_job = self
             .processes
@@ -57,7 +58,7 @@ impl StateDriver {
     }
 
     /// Kills exactly this process, held by descriptor so that no other can be hit.
-    pub(crate) fn kill_process(&mut self, process: Process, now: Now) {
+    pub(super) fn kill_process(&mut self, process: Process, now: Now) {
         let pid = process.pid;
         if pid <= 1 || pid == std::process::id() {
             return;
@@ -85,7 +86,7 @@ impl StateDriver {
     }
 
     /// Writes a line to the terminal that the job's first process was started on, if that is still its owner's.
-    pub(crate) fn tell(&mut self, job: JobId, text: &str) {
+    pub(super) fn tell(&mut self, job: JobId, text: &str) {
         let Some(record) = self.jobs.get(&job) else { return };
         let alive = record
             .first

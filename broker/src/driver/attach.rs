@@ -6,43 +6,25 @@ use std::sync::Arc;
 use partage_policy::{Attaching, Event, Membership, Process};
 use partage_protocol::aliases::unpacked;
 use partage_protocol::message::{
-    Ask, HELLO_ENVIRONMENT_CUT, HELLO_PAGES_LOST, Hello, MAJOR, Measure, Notice, REFUSED_CAPACITY, REFUSED_DEVICES,
-    REFUSED_IDENTITY, REFUSED_VERSION, ToBroker, Usage,
+    HELLO_ENVIRONMENT_CUT, HELLO_PAGES_LOST, Hello, MAJOR, REFUSED_CAPACITY, REFUSED_IDENTITY, REFUSED_VERSION,
 };
 use partage_protocol::units::{ClientId, JobId};
 use tracing::{debug, warn};
 
-use crate::clients::Client;
-use crate::connection::ConnectionId;
-use crate::directory::Kind;
+use super::effect::Effect;
+use super::held::Hold;
+use super::state_driver::StateDriver;
+use crate::clock::Now;
 use crate::host::proc::{ancestors, login_scope};
-use crate::pages::{PageError, PagePair};
-use crate::requests::HeldRun;
-use crate::state_driver::{Effect, Now, Peer, StateDriver};
+use crate::kind::Kind;
+use crate::peer::ConnectionId;
+use crate::peer::Peer;
+use crate::state::clients::Client;
+use crate::state::pages::HandedBack;
+use crate::state::pages::PagePair;
 
 /// Clients that one process may be: one for each copy of the library that a program can load at a time.
 const CLIENTS_PER_PROCESS: usize = 8;
-
-/// The pages that came with a `Hello`, or why what came is none.
-pub type HandedBack = Result<PagePair, PageError>;
-
-/// Something that waits until the devices are known.
-#[derive(Debug)]
-pub enum Hold {
-    /// A new client.
-    Hello(Peer, Box<Hello>),
-    /// A `run`.
-    Run(Box<HeldRun>),
-}
-
-impl Hold {
-    pub(crate) fn connection(&self) -> ConnectionId {
-        match self {
-            Self::Hello(peer, _) => peer.connection,
-            Self::Run(run) => run.peer.connection,
-        }
-    }
-}
 
 impl StateDriver {
     /// A connection's first binary packet, and the pages that came with it.
@@ -72,30 +54,14 @@ impl StateDriver {
     }
 
     /// The peer's process with its start time; none when it is gone or not visible.
-    pub(crate) fn process_of(&self, peer: &Peer) -> Option<Process> {
+    pub(super) fn process_of(&self, peer: &Peer) -> Option<Process> {
         let pidfd = peer.pidfd.as_ref()?;
         let stat = self.processes.stat(peer.pid)?;
         // Still alive after the look: the number was not reused in between.
         (!pidfd.has_ended()).then_some(stat.id)
     }
 
-    /// Goes on with what waited for the devices.
-    pub(crate) fn release_held(&mut self, now: Now) {
-        for hold in std::mem::take(&mut self.held) {
-            match hold {
-                Hold::Run(run) if !self.devices.is_seen_since(run.seen_since_ns) => {
-                    self.held.push_back(Hold::Run(run));
-                }
-                Hold::Hello(peer, hello) => match self.process_of(&peer) {
-                    Some(process) => self.attach(&peer, process, &hello, None, now),
-                    None => self.effects.push(Effect::Close(peer.connection)),
-                },
-                Hold::Run(run) => self.admit(*run, now),
-            }
-        }
-    }
-
-    fn attach(
+    pub(super) fn attach(
         &mut self,
         peer: &Peer,
         process: Process,
@@ -201,7 +167,7 @@ impl StateDriver {
     }
 
     /// The job of the process itself, or of the nearest of its parents that has one.
-    pub(crate) fn job_by_ancestry(&self, process: Process) -> Option<JobId> {
+    pub(super) fn job_by_ancestry(&self, process: Process) -> Option<JobId> {
         let job_of = |process: &Process| {
             self.first
                 .get(process)
@@ -280,113 +246,6 @@ impl StateDriver {
             }
             Some(Err(error)) => self.refuse(peer.connection, REFUSED_IDENTITY, &error.to_string()),
             None => self.refuse(peer.connection, REFUSED_IDENTITY, "no such client, and no pages of one"),
-        }
-    }
-
-    /// A packet of an attached client.
-    ///
-    /// # Errors
-    /// What the client did wrong; close its connection.
-    pub fn message(&mut self, connection: ConnectionId, message: ToBroker, now: Now) -> Result<(), &'static str> {
-        if self.held.iter().any(|hold| hold.connection() == connection) {
-            return Err("spoke before it was welcomed");
-        }
-        let id = self.clients.of_connection(connection).ok_or("no client")?;
-        let client = self.clients.get(id).ok_or("no client")?;
-        match message {
-            ToBroker::Hello(_) => return Err("a second hello"),
-            ToBroker::Devices(devices) => {
-                let count = (devices.count as usize).min(devices.uuids.len());
-                // A device that the driver did not name is nobody's.
-                let seen = devices.uuids[..count].iter().filter(|uuid| **uuid != [0; 16]);
-                let is_own = |uuid: &&[u8; 16]| client.devices.iter().any(|known| known.bytes == **uuid);
-                let (own, strangers): (Vec<&[u8; 16]>, Vec<&[u8; 16]>) = seen.partition(is_own);
-                if let Some(stranger) = strangers.first().map(|uuid| **uuid) {
-                    self.wrong_device(id, stranger, !own.is_empty(), now);
-                }
-            }
-            ToBroker::Ask(Ask {
-                header,
-                slot,
-                wanted,
-                request,
-                ..
-            }) => {
-                let event = Event::Ask {
-                    client: id,
-                    slot: slot as usize,
-                    wanted,
-                    request,
-                    sequence: header.sequence,
-                };
-                self.step(now, event);
-            }
-            ToBroker::Measure(Measure { header, slot, stage }) => {
-                let event = Event::Measure {
-                    client: id,
-                    slot: slot as usize,
-                    stage,
-                    sequence: header.sequence,
-                };
-                self.step(now, event);
-            }
-            ToBroker::Usage(Usage { header, slot, .. }) => {
-                let event = Event::Usage {
-                    client: id,
-                    slot: slot as usize,
-                    sequence: header.sequence,
-                };
-                self.step(now, event);
-            }
-            ToBroker::Notice(Notice { what, slot, value, .. }) => {
-                let slot = slot as usize;
-                let event = Event::Notice {
-                    client: id,
-                    what,
-                    slot,
-                    value,
-                };
-                self.step(now, event);
-            }
-        }
-        Ok(())
-    }
-
-    /// The program sees a device that the broker did not give: another machine's driver (a simulated one and a real
-    /// broker, or the other way round), or a mask that does not mask. Where it sees the job's too, the library keeps it
-    /// off the others.
-    fn wrong_device(&mut self, id: ClientId, uuid: [u8; 16], has_own: bool, now: Now) {
-        let Some(client) = self.clients.get(id) else { return };
-        let seen = partage_protocol::units::DeviceUuid {
-            bytes: uuid,
-            is_mig: false,
-        };
-        let given: Vec<String> = client.devices.iter().map(ToString::to_string).collect();
-        let text = format!(
-            "process {} sees device {seen}, but its job was given {}",
-            client.process.pid,
-            if given.is_empty() {
-                "none".to_owned()
-            } else {
-                given.join(", ")
-            }
-        );
-        let (job, pid, connection) = (client.job, client.process.pid, client.connection);
-        self.publish(now, "wrong-device", Some(job), Some(pid), text.clone());
-        if let Some(connection) = connection.filter(|_| !has_own) {
-            self.refuse(connection, REFUSED_DEVICES, &text);
-        }
-    }
-
-    /// A connection closed, by either side.
-    pub fn closed(&mut self, connection: ConnectionId, now: Now) {
-        self.held.retain(|hold| hold.connection() != connection);
-        if self.tickets.remove(&connection) {
-            self.step(now, Event::TicketGone(partage_policy::Ticket(connection.0)));
-        }
-        if let Some(id) = self.clients.of_connection(connection) {
-            self.clients.connect(id, None);
-            self.client_lost_connection(id, now);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use partage_protocol::admin::{EventView, Reply};
 use partage_protocol::frame;
 
-use crate::connection::Packet;
+use crate::peer::Packet;
 
 /// Events kept: a day on a busy node, about a megabyte.
 const KEPT: usize = 4096;

@@ -5,23 +5,66 @@
 //! the end no longer shows the process. Without a driver to ask, the kernel's word that the process is gone suffices:
 //! it has closed its files by then. A connection's end alone proves nothing.
 
+use std::os::fd::BorrowedFd;
+
 use partage_policy::{Event, Process};
 use partage_protocol::units::{ClientId, SECOND_NS};
 
-use crate::clients::{Client, Dying};
-use crate::state_driver::{Now, StateDriver};
-
-/// Pause between looks while an ended client's memory may still be held: the quota is to be whole within a second of
-/// the driver having freed it.
-pub const DYING_LOOK_NS: u64 = SECOND_NS / 20;
+use super::effect::{Effect, WatchId};
+use super::state_driver::StateDriver;
+use crate::clock::Now;
+use crate::host::pidfd::PidFd;
+use crate::state::clients::{Client, Dying};
 
 /// How long a client whose program is hidden has for coming back before the devices are asked about it: a library that
 /// lost its connection tries again within a fraction of this.
 const DOUBT_NS: u64 = SECOND_NS;
 
 impl StateDriver {
+    /// Watches a process for its end; `false` when it is gone already.
+    pub(super) fn watch(&mut self, process: Process) -> bool {
+        if self.watches.has(process) {
+            return true;
+        }
+        let Some(pidfd) = PidFd::open(process.pid) else {
+            return false;
+        };
+        // Looked at after the descriptor was opened: the same start time means that it is this process that is held.
+        let is_it = self.processes.stat(process.pid).is_some_and(|stat| stat.id == process);
+        if !is_it || pidfd.has_ended() {
+            return false;
+        }
+        let id = self.watches.add(process, pidfd);
+        self.effects.push(Effect::Watch(id));
+        true
+    }
+
+    /// Ends a watch that neither a job nor a client needs any more.
+    pub(super) fn unwatch(&mut self, process: Process) {
+        if !self.first.contains_key(&process) && self.clients.of_process(process).is_empty() {
+            self.watches.remove(process);
+        }
+    }
+
+    /// The descriptor of a watch that still stands.
+    #[must_use]
+    pub fn watched(&self, id: WatchId) -> Option<BorrowedFd<'_>> {
+        self.watches.descriptor(id)
+    }
+
+    /// A watched process ended.
+    pub fn ended(&mut self, id: WatchId, now: Now) {
+        let Some((process, pidfd)) = self.watches.take_ended(id) else {
+            return;
+        };
+        if let Some(code) = pidfd.exit_code(process) {
+            self.step(now, Event::Exited { process, code });
+        }
+        self.process_gone(process, now);
+    }
+
     /// A watched process ended, or was found to be gone.
-    pub(crate) fn process_gone(&mut self, process: Process, now: Now) {
+    pub(super) fn process_gone(&mut self, process: Process, now: Now) {
         for client in self.clients.of_process(process) {
             self.dying(client, false, now);
         }
@@ -32,7 +75,7 @@ impl StateDriver {
     }
 
     /// The connection of a client closed while its pidfd says nothing yet.
-    pub(crate) fn client_lost_connection(&mut self, id: ClientId, now: Now) {
+    pub(super) fn client_lost_connection(&mut self, id: ClientId, now: Now) {
         let Some(client) = self.clients.get(id) else { return };
         let (process, image) = (client.process, client.image);
         if client.dying.is_some() {
@@ -87,7 +130,7 @@ impl StateDriver {
     }
 
     /// Ends the clients that this process was before it called `exec`.
-    pub(crate) fn notice_exec(&mut self, process: Process, now: Now) {
+    pub(super) fn notice_exec(&mut self, process: Process, now: Now) {
         let Some(stat) = self.processes.stat(process.pid).filter(|stat| stat.id == process) else {
             return;
         };
@@ -117,7 +160,7 @@ impl StateDriver {
     }
 
     /// Tells the policy about the ended clients whose memory is free.
-    pub(crate) fn settle_deaths(&mut self, now: Now) {
+    pub(super) fn settle_deaths(&mut self, now: Now) {
         self.settle_doubts(now);
         let free: Vec<ClientId> = self
             .clients
@@ -135,7 +178,7 @@ impl StateDriver {
         }
     }
 
-    pub(crate) fn is_anything_dying(&self) -> bool {
+    pub(super) fn is_anything_dying(&self) -> bool {
         self.clients.iter().any(|(_, client)| client.dying.is_some())
     }
 }

@@ -6,7 +6,9 @@ use partage_protocol::terms;
 use partage_protocol::units::{DeviceUuid, JobId, SECOND_NS};
 use partage_scheduling as scheduling;
 
-use crate::state_driver::{Effect, Now, StateDriver};
+use super::effect::Effect;
+use super::state_driver::StateDriver;
+use crate::clock::Now;
 use crate::timekeeper::Message;
 
 /// Between two views that the policy is given: what it shows is a second's and a minute's.
@@ -14,7 +16,7 @@ const LOOK_NS: u64 = SECOND_NS;
 
 impl StateDriver {
     /// A job's terms, for the timekeeper.
-    pub(crate) fn show_terms(&mut self, job: JobId, devices: Vec<DeviceUuid>, terms: &Terms) {
+    pub(super) fn show_terms(&mut self, job: JobId, devices: Vec<DeviceUuid>, terms: &Terms) {
         // A default job is many programs on every device, which know nothing of one another.
         let is_one_program = self.jobs.get(&job).is_some_and(|record| record.default_scope.is_none());
         let terms = scheduling::Terms {

@@ -21,26 +21,7 @@ use std::time::{Duration, Instant};
 use nix::fcntl::{Flock, FlockArg};
 
 use crate::error::Error;
-
-/// Whom a broker serves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// One user, started on demand, leaving when idle.
-    Private,
-    /// The host, started by the system.
-    Managed,
-}
-
-impl Kind {
-    /// The word in `status`.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Private => "private",
-            Self::Managed => "managed",
-        }
-    }
-}
+use crate::kind::Kind;
 
 /// How long a held lock is tried again. A broker that is killed while it starts a helper leaves a child that has the
 /// lock's open file until its exec, some milliseconds later: giving up at once would leave no broker at all.
