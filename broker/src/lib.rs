@@ -3,10 +3,11 @@
 //!
 //! Read in this order: [`driver`] (the owner of all state), [`server`] (the loop around it), [`state`] (clients, files and
 //! where the reservation words lie), [`host`] (devices and processes), [`helper`] (processes that may hang),
-//! [`timekeeper`] (the thread that moves the gates), [`watch`] (events and log).
+//! [`dispatcher`] (the thread that moves the gates), [`watch`] (events and log).
 
 pub mod clock;
 pub mod config;
+pub mod dispatcher;
 pub mod driver;
 pub mod error;
 pub mod helper;
@@ -16,5 +17,4 @@ pub mod peer;
 pub mod server;
 pub mod state;
 pub mod testing;
-pub mod timekeeper;
 pub mod watch;

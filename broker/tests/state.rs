@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use partage_broker::clock::Now;
 use partage_broker::config::Config;
+use partage_broker::dispatcher::message::Message;
+use partage_broker::dispatcher::report::Report;
 use partage_broker::driver::effect::{Effect, WatchId};
 use partage_broker::driver::state_driver::{Parts, StateDriver};
 use partage_broker::host::fake::FakeGpu;
@@ -22,7 +24,6 @@ use partage_broker::peer::ConnectionId;
 use partage_broker::peer::Peer;
 use partage_broker::state::directory::SocketDir;
 use partage_broker::testing::Scratch;
-use partage_broker::timekeeper::Message;
 use partage_policy::{Cause, JobTime, Regime, Strangers, TimeState};
 use partage_protocol::admin::{JobView, Reply, StatusView};
 use partage_protocol::message::{
@@ -547,7 +548,7 @@ fn without_a_driver_the_answer_comes_at_once_and_an_idle_broker_leaves_on_time()
 }
 
 #[test]
-fn the_timekeeper_hears_terms_and_what_it_measured_is_shown() {
+fn the_dispatcher_hears_terms_and_what_it_measured_is_shown() {
     let mut bench = Bench::new(FakeGpu::with_devices(2, 16 * GIB));
     let sleeper = Sleeper::start();
     let request = r#"{"verb":"run","gpu":"0,1","compute":"30%","compute_max":"50%","weight":"7","priority":"high"}"#;
@@ -592,9 +593,7 @@ fn the_timekeeper_hears_terms_and_what_it_measured_is_shown() {
         is_not_draining: false,
         stretch: 0,
     };
-    assert!(bench.driver.wants_times(bench.now));
-    bench.driver.times(vec![time], bench.now);
-    assert!(!bench.driver.wants_times(bench.now), "once a second");
+    bench.driver.report(Report::Views(vec![time]), bench.now);
     let view = bench.view(&job);
     let time = view.devices[0].time.clone().expect("measured");
     assert_eq!(
@@ -607,12 +606,12 @@ fn the_timekeeper_hears_terms_and_what_it_measured_is_shown() {
     );
     assert!(view.devices[1].time.is_none());
     bench.pass(SECOND_NS);
-    bench.driver.times(Vec::new(), bench.now);
+    bench.driver.report(Report::Views(Vec::new()), bench.now);
     assert!(bench.view(&job).devices[0].time.is_none(), "measured no more");
 }
 
 #[test]
-fn the_timekeeper_hears_of_strangers_that_use_time_and_of_their_rest() {
+fn the_dispatcher_hears_of_strangers_that_use_time_and_of_their_rest() {
     let mut bench = Bench::new(FakeGpu::with_devices(1, 16 * GIB));
     let (sleeper, stranger) = (Sleeper::start(), Sleeper::start());
     let reply = bench.ask(sleeper.0.id(), r#"{"verb":"run","mem":"1GiB"}"#);

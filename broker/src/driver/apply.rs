@@ -11,8 +11,8 @@ use zerocopy::IntoBytes;
 use super::effect::Effect;
 use super::state_driver::StateDriver;
 use crate::clock::Now;
+use crate::dispatcher::message::Message;
 use crate::peer::ConnectionId;
-use crate::timekeeper::Message;
 
 impl StateDriver {
     pub(super) fn apply(&mut self, command: Command, now: Now) {

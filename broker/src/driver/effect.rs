@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 
 use partage_protocol::admin::Reply;
 
+use crate::dispatcher::message::Message;
 use crate::peer::{ConnectionId, Packet};
-use crate::timekeeper::Message;
 use crate::watch::events::Recorded;
 
 /// The number of a watched process.
@@ -49,7 +49,7 @@ pub enum Effect {
     Watch(WatchId),
     /// An event for those who follow.
     Publish(Box<Recorded>),
-    /// Something for the timekeeper.
+    /// Something for the dispatcher.
     Time(Message),
     /// Leave.
     Exit,

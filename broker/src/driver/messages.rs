@@ -15,8 +15,8 @@ use zerocopy::IntoBytes;
 use super::effect::Effect;
 use super::state_driver::StateDriver;
 use crate::clock::Now;
+use crate::dispatcher::message::{Joined, Message};
 use crate::peer::ConnectionId;
-use crate::timekeeper::{Joined, Message};
 
 impl StateDriver {
     /// A packet of an attached client.

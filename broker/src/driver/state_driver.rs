@@ -75,9 +75,6 @@ pub struct StateDriver {
     pub(super) watches: Watches,
     idle_exit_ns: Option<u64>,
     idle_since_ns: Option<u64>,
-    /// When the timekeeper's view is wanted again, and whether the last one held anything.
-    pub(super) times_at_ns: u64,
-    pub(super) has_times: bool,
     /// Jobs whose processes are all stopped, as last told.
     stopped: BTreeSet<JobId>,
     /// Until then what was found of those that wait is new enough.
@@ -137,8 +134,6 @@ impl StateDriver {
             watches: Watches::default(),
             idle_exit_ns: parts.idle_exit_ns,
             idle_since_ns: None,
-            times_at_ns: 0,
-            has_times: false,
             stopped: BTreeSet::new(),
             stopped_until_ns: 0,
             todo: VecDeque::new(),

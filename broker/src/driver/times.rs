@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Between the policy and the timekeeper: terms of time go there, what was measured comes back.
+//! Between the policy and the dispatcher: terms of time go there, what was measured comes back.
 
-use partage_policy::{Event, JobTime, Terms};
+use partage_policy::{Event, Terms};
 use partage_protocol::terms;
-use partage_protocol::units::{DeviceUuid, JobId, SECOND_NS};
+use partage_protocol::units::{DeviceUuid, JobId};
 use partage_scheduling as scheduling;
+use tracing::{debug, warn};
 
 use super::effect::Effect;
 use super::state_driver::StateDriver;
 use crate::clock::Now;
-use crate::timekeeper::Message;
-
-/// Between two views that the policy is given: what it shows is a second's and a minute's.
-const LOOK_NS: u64 = SECOND_NS;
+use crate::dispatcher::message::Message;
+use crate::dispatcher::report::Report;
 
 impl StateDriver {
-    /// A job's terms, for the timekeeper.
+    /// A job's terms, for the dispatcher.
     pub(super) fn show_terms(&mut self, job: JobId, devices: Vec<DeviceUuid>, terms: &Terms) {
         // A default job is many programs on every device, which know nothing of one another.
         let is_one_program = self.jobs.get(&job).is_some_and(|record| record.default_scope.is_none());
@@ -30,20 +29,15 @@ impl StateDriver {
         self.effects.push(Effect::Time(Message::Terms { job, devices, terms }));
     }
 
-    /// Is a new view of what the timekeeper measured wanted?
-    #[must_use]
-    pub fn wants_times(&self, now: Now) -> bool {
-        self.times_at_ns <= now.ns
-    }
-
-    /// What the timekeeper measured.
-    pub fn times(&mut self, times: Vec<JobTime>, now: Now) {
-        self.times_at_ns = now.ns.saturating_add(LOOK_NS);
-        if times.is_empty() && !self.has_times {
-            return;
+    /// The dispatcher reported something.
+    pub fn report(&mut self, report: Report, now: Now) {
+        match report {
+            Report::NotDraining { client, device, why } => {
+                warn!(client = client.0, %device, why, "does not drain");
+            }
+            Report::Drained { client, device } => debug!(client = client.0, %device, "drains again"),
+            Report::Views(times) => self.step(now, Event::Time(times)),
         }
-        self.has_times = !times.is_empty();
-        self.step(now, Event::Time(times));
     }
 }
 

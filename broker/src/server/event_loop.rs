@@ -18,19 +18,19 @@ use super::socket::{self};
 use super::token::Token;
 use crate::clock::Now;
 use crate::clock::now;
+use crate::dispatcher::thread::DispatcherThread;
 use crate::driver::state_driver::StateDriver;
 use crate::error::Error;
 use crate::host::gpu::Gpu;
 use crate::host::nvml::Nvml;
 use crate::peer::ConnectionId;
 use crate::state::directory::SocketDir;
-use crate::timekeeper::Timekeeper;
 
 /// The loop and what it watches.
 pub struct Server {
     pub(super) driver: StateDriver,
     pub(super) gpu: Nvml,
-    pub(super) timekeeper: Timekeeper,
+    pub(super) dispatcher: DispatcherThread,
     pub(super) epoll: Epoll,
     pub(super) client_listener: OwnedFd,
     pub(super) admin_listener: OwnedFd,
@@ -89,10 +89,12 @@ impl Server {
         add(signals.as_fd(), Token::Signal.number())?;
         add(gpu.descriptor(), Token::Gpu.number())?;
         add(foreign.bell(), Token::Foreign.number())?;
+        let dispatcher = DispatcherThread::start()?;
+        add(dispatcher.descriptor(), Token::Dispatcher.number())?;
         Ok(Self {
             driver,
             gpu,
-            timekeeper: Timekeeper::start()?,
+            dispatcher,
             epoll,
             client_listener,
             admin_listener,
@@ -136,7 +138,6 @@ impl Server {
     /// What is due now, whether or not a descriptor said so.
     fn turn(&mut self, now: Now) {
         self.driver.tick(now);
-        self.refresh_times(now);
         self.serve_devices(now);
         // An event may have asked for another look (a client died): ask at once, its answer is awaited.
         self.serve_devices(now);
@@ -157,12 +158,6 @@ impl Server {
         }
         // What the clients said was noted when the looks were announced: now they may begin.
         self.gpu.begin(now.ns);
-    }
-
-    pub(super) fn refresh_times(&mut self, now: Now) {
-        if self.driver.wants_times(now) {
-            self.driver.times(self.timekeeper.published(), now);
-        }
     }
 
     fn timeout(&self, now: Now) -> EpollTimeout {
@@ -186,6 +181,7 @@ impl Server {
             // Its events are taken at the start of the turn.
             Some(Token::Gpu) | None => {}
             Some(Token::Foreign) => self.take_checked(now),
+            Some(Token::Dispatcher) => self.take_reports(now),
             Some(Token::Watch(id)) => self.driver.ended(id, now),
             Some(Token::Connection(id)) => {
                 if flags.contains(EpollFlags::EPOLLOUT) {
@@ -197,6 +193,13 @@ impl Server {
             }
         }
         self.perform(now);
+    }
+
+    /// What the dispatcher reported.
+    fn take_reports(&mut self, now: Now) {
+        for report in self.dispatcher.reports() {
+            self.driver.report(report, now);
+        }
     }
 
     fn take_signals(&mut self) {

@@ -105,8 +105,6 @@ impl Server {
                     return Err("too many commands of this user".to_owned());
                 }
                 self.set_role(id, Role::Command);
-                // It may be about what was measured, and nothing else need have happened for long.
-                self.refresh_times(now);
                 if let Some(peer) = self.peer(id) {
                     self.driver.request(peer, &document, now);
                 }

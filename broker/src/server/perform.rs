@@ -72,7 +72,7 @@ impl Server {
                     }
                 }
             }
-            Effect::Time(message) => self.timekeeper.tell(message),
+            Effect::Time(message) => self.dispatcher.tell(message),
             Effect::Exit => self.is_leaving = true,
         }
     }

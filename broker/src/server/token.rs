@@ -20,6 +20,8 @@ pub enum Token {
     Gpu,
     /// Checked pages of clients that came back.
     Foreign,
+    /// Reports of the dispatcher.
+    Dispatcher,
     /// A watched process.
     Watch(WatchId),
     /// A connection.
@@ -36,6 +38,7 @@ impl Token {
             Self::Signal => 3,
             Self::Gpu => 4,
             Self::Foreign => 5,
+            Self::Dispatcher => 6,
             Self::Watch(id) => FIRST + id.0 * 2,
             Self::Connection(id) => FIRST + id.0 * 2 + 1,
         }
@@ -50,6 +53,7 @@ impl Token {
             3 => Self::Signal,
             4 => Self::Gpu,
             5 => Self::Foreign,
+            6 => Self::Dispatcher,
             number => {
                 let id = number.checked_sub(FIRST)?;
                 match id % 2 {
@@ -67,7 +71,14 @@ mod tests {
 
     #[test]
     fn each_number_stands_for_the_token_that_it_was_made_of() {
-        let fixed = [Token::Client, Token::Admin, Token::Signal, Token::Gpu, Token::Foreign];
+        let fixed = [
+            Token::Client,
+            Token::Admin,
+            Token::Signal,
+            Token::Gpu,
+            Token::Foreign,
+            Token::Dispatcher,
+        ];
         let counted = (0..20).flat_map(|id| [Token::Watch(WatchId(id)), Token::Connection(ConnectionId(id))]);
         let all: Vec<Token> = fixed.into_iter().chain(counted).collect();
         let mut numbers: Vec<u64> = all.iter().map(|token| token.number()).collect();

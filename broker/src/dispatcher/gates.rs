@@ -2,109 +2,41 @@
 //! Between the clients' pages and the scheduler: observations in, gate words out. Time and kernel are arguments.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 
-use partage_gpu_time::GpuTimeEstimator;
-use partage_policy::{Cause, JobTime, Strangers, TimeState};
-use partage_protocol::gate::{
-    self, GATES_COPIES, HEARTBEAT_NS, MEASURED, NEEDS_FENCE, OPEN, TimePage, UNBOUNDED, UNSHARED,
-};
+use partage_policy::{JobTime, Strangers};
+use partage_protocol::gate::{self, HEARTBEAT_NS, MEASURED, UNBOUNDED, UNSHARED};
 use partage_protocol::page::GrantLine;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 use partage_scheduling::{
-    Action, ClientKey, Command, Config, DeviceKey, Event, HeldBy, JobKey, JobState, JobView, Observation, Regime,
-    Scheduler,
+    Action, ClientKey, Command, Config, DeviceKey, Event, JobKey, JobView, Observation, Regime, Scheduler,
 };
 
-use super::{Joined, Kernel, Message};
-use crate::state::pages::PagePair;
-
-/// A client that could move and does not for this long is asked of the kernel: it may be stopped.
-const SUSPECT_NS: u64 = 20_000_000;
-/// One that is stopped is asked of again after as long.
-const STOPPED_NS: u64 = 80_000_000;
-
-/// Who is on the way through the driver, or stands before an open gate, and shows no sign for this long is no reason to keep
-/// others away until he does: a compiler inside a launch, a full queue, a thread that left by a jump, a lie.
-const STILL_NS: u64 = 50_000_000;
-
-/// Looking at a device takes at most one part of so many of a processor: who has very many clients looks less often.
-const LOOKING: u64 = 5;
-/// So much of that may be taken at once, in nanoseconds: a look that also moves gates costs many times as much as the next
-/// ones, which are to show how the streams of who has got the device begin.
-const CREDIT_NS: u64 = 2_000_000;
-
-/// One client.
-struct Client {
-    job: JobId,
-    pid: u32,
-    pages: Arc<PagePair>,
-    /// Slot of each device.
-    slots: BTreeMap<DeviceKey, Slot>,
-}
-
-/// One client on one device.
-struct Slot {
-    index: usize,
-    /// What moves while the client does: what has retired, and for how long its threads have waited.
-    signs: (u64, u64),
-    /// When they last moved, or need not have, or the kernel was asked.
-    since_ns: u64,
-    /// When they last moved, or need not have.
-    moved_ns: u64,
-    is_stopped: bool,
-    /// It had work on the device at the last look.
-    was_busy: bool,
-    time: GpuTimeEstimator,
-}
-
-impl Client {
-    fn line(&self, device: DeviceKey) -> Option<&GrantLine> {
-        self.pages.broker().devices.get(self.slots.get(&device)?.index)
-    }
-
-    fn page(&self, device: DeviceKey) -> Option<&TimePage> {
-        self.pages.time().devices.get(self.slots.get(&device)?.index)
-    }
-}
+use super::client::{Client, Company, Slot, is_open};
+use super::device::DeviceState;
+use super::kernel::Kernel;
+use super::message::{Joined, Message};
+use super::report::{Outbox, Report};
+use super::view::job_time;
 
 /// Scheduler, clients and devices.
-pub struct Keeper<K> {
+pub struct Dispatcher<K> {
     kernel: K,
     scheduler: Scheduler,
     clients: BTreeMap<ClientId, Client>,
     devices: Vec<DeviceUuid>,
-    /// When each device is due to be looked at, and how it is shared.
-    looks: BTreeMap<DeviceKey, Look>,
+    /// When each device is due to be sampled, and how it is shared.
+    pub(super) states: BTreeMap<DeviceKey, DeviceState>,
     not_draining: BTreeSet<(ClientId, DeviceKey)>,
     commands: Vec<Command>,
     heartbeat_ns: u64,
-    /// A gate may be closed, or work in flight bounded: looked at with each heartbeat, because it takes a look at everybody.
+    /// A gate may be closed, or work in flight bounded: found out with each heartbeat, because it takes all clients.
     holds_somebody: bool,
     needs_fence: bool,
+    outbox: Outbox,
 }
 
-struct Look {
-    last_ns: u64,
-    /// Until when what looks took is no more than they may. At most [`CREDIT_NS`] is saved up.
-    paid_ns: u64,
-    regime: Regime,
-    /// What the clients of the device were told last.
-    flags: u32,
-    /// Whose gate alone is open, with nothing of others on the device.
-    unshared: Option<ClientId>,
-    /// Processes of no job may have work on it.
-    has_strangers: bool,
-    /// How many clients had work on it when it was last looked at.
-    busy: usize,
-    /// The scheduler knows that what it sees is a measure.
-    is_measured: bool,
-    /// How many times its clients were told to leave marks.
-    stretch: u32,
-}
-
-impl<K: Kernel> Keeper<K> {
+impl<K: Kernel> Dispatcher<K> {
     /// Nobody is there yet.
     pub fn new(kernel: K) -> Self {
         let needs_fence = !kernel.heavy_barrier();
@@ -113,12 +45,13 @@ impl<K: Kernel> Keeper<K> {
             scheduler: Scheduler::new(Config::default()),
             clients: BTreeMap::new(),
             devices: Vec::new(),
-            looks: BTreeMap::new(),
+            states: BTreeMap::new(),
             not_draining: BTreeSet::new(),
             commands: Vec::new(),
             heartbeat_ns: 0,
             holds_somebody: false,
             needs_fence,
+            outbox: Outbox::default(),
         }
     }
 
@@ -140,6 +73,7 @@ impl<K: Kernel> Keeper<K> {
 
     /// Takes in what the event loop tells.
     pub fn take(&mut self, now: u64, message: Message) {
+        self.outbox.note_news();
         match message {
             Message::Terms { job, devices, terms } => {
                 for device in devices {
@@ -159,9 +93,9 @@ impl<K: Kernel> Keeper<K> {
             Message::Left(client) => self.leave(now, client),
             Message::Unmanaged(device, strangers) => {
                 let device = self.key(device);
-                let look = self.look(device);
-                look.has_strangers = strangers != Strangers::Quiet;
-                if look.has_strangers {
+                let state = self.state(device);
+                state.has_unmanaged = strangers != Strangers::Quiet;
+                if state.has_unmanaged {
                     self.tell_unshared(device, None);
                 }
                 let (busy, felt) = (strangers == Strangers::Crowding, strangers != Strangers::Quiet);
@@ -198,15 +132,7 @@ impl<K: Kernel> Keeper<K> {
         }
         let mut slots = BTreeMap::new();
         for (index, device) in joined.devices.iter().enumerate() {
-            let slot = Slot {
-                index,
-                signs: (0, 0),
-                since_ns: now,
-                moved_ns: now,
-                is_stopped: false,
-                was_busy: false,
-                time: GpuTimeEstimator::default(),
-            };
+            let slot = Slot::new(index, now);
             slots.insert(self.key(*device), slot);
         }
         let devices: Vec<DeviceKey> = slots.keys().copied().collect();
@@ -246,7 +172,7 @@ impl<K: Kernel> Keeper<K> {
     fn let_through(&self, line: &GrantLine) {
         line.gate_flags.fetch_and(!UNSHARED, Ordering::Relaxed);
         line.depth_ns.store(UNBOUNDED, Ordering::Relaxed);
-        if line.gate.load(Ordering::Relaxed) & OPEN == 0 {
+        if !is_open(line) {
             gate::open(&line.gate);
             self.kernel.wake(&line.gate);
         }
@@ -286,7 +212,7 @@ impl<K: Kernel> Keeper<K> {
                     client,
                     depth_ns,
                 } => {
-                    if self.look(device).unshared.is_some_and(|other| other.0 != client.0) {
+                    if self.state(device).unshared.is_some_and(|other| other.0 != client.0) {
                         self.tell_unshared(device, None);
                     }
                     if let Some(line) = self.line(ClientId(client.0), device) {
@@ -312,20 +238,24 @@ impl<K: Kernel> Keeper<K> {
                 }
                 Action::Regime { device, regime } => {
                     tracing::debug!(device = device.0, ?regime, why = command.reason, "regime");
-                    self.look(device).regime = regime;
+                    self.state(device).regime = regime;
                     self.write_flags(device);
                 }
                 Action::NotDraining { device, client } => {
-                    tracing::warn!(
-                        client = client.0,
-                        device = device.0,
-                        why = command.reason,
-                        "does not drain"
-                    );
-                    self.not_draining.insert((ClientId(client.0), device));
+                    let client = ClientId(client.0);
+                    self.not_draining.insert((client, device));
+                    if let Some(device) = self.uuid(device) {
+                        let why = command.reason;
+                        self.outbox.push(Report::NotDraining { client, device, why });
+                    }
                 }
                 Action::Draining { device, client } => {
-                    self.not_draining.remove(&(ClientId(client.0), device));
+                    let client = ClientId(client.0);
+                    if self.not_draining.remove(&(client, device))
+                        && let Some(device) = self.uuid(device)
+                    {
+                        self.outbox.push(Report::Drained { client, device });
+                    }
                 }
             }
         }
@@ -342,46 +272,28 @@ impl<K: Kernel> Keeper<K> {
         }
     }
 
-    /// When a device is to be looked at next. `None`: there is nobody to judge.
+    /// When a device is to be sampled next. `None`: there is no client to judge.
     fn due(&mut self, device: DeviceKey) -> Option<u64> {
         let interval = self.scheduler.wants_observation(device)?;
-        let look = self.look(device);
-        Some(look.last_ns.saturating_add(interval).max(look.paid_ns))
+        Some(self.state(device).due_ns(interval))
     }
 
-    fn look(&mut self, device: DeviceKey) -> &mut Look {
-        self.looks.entry(device).or_insert(Look {
-            last_ns: 0,
-            paid_ns: 0,
-            regime: Regime::Overlap,
-            flags: 0,
-            unshared: None,
-            has_strangers: false,
-            busy: 0,
-            is_measured: false,
-            stretch: 0,
-        })
+    fn state(&mut self, device: DeviceKey) -> &mut DeviceState {
+        self.states.entry(device).or_default()
     }
 
     /// Tells the clients of a device what is wanted of them, if that has changed.
     fn write_flags(&mut self, device: DeviceKey) {
         let is_marked = self.scheduler.wants_marks(device);
         let needs_fence = self.needs_fence;
-        let look = self.look(device);
-        let mut flags = 0;
-        for (is_set, flag) in [
-            (is_marked, MEASURED),
-            (needs_fence, NEEDS_FENCE),
-            (look.regime == Regime::Turns, GATES_COPIES),
-        ] {
-            flags |= if is_set { flag } else { 0 };
-        }
-        if look.flags == flags {
+        let state = self.state(device);
+        let flags = state.wanted_flags(is_marked, needs_fence);
+        if state.flags == flags {
             return;
         }
-        let is_new = flags & !look.flags & MEASURED != 0;
-        look.flags = flags;
-        look.stretch = look.stretch.wrapping_add(u32::from(is_new));
+        let is_new = flags & !state.flags & MEASURED != 0;
+        state.flags = flags;
+        state.stretch = state.stretch.wrapping_add(u32::from(is_new));
         for client in self.clients.keys() {
             self.tell_flags(*client, device);
         }
@@ -394,26 +306,26 @@ impl<K: Kernel> Keeper<K> {
 
     /// Writes a client's flags on a device.
     fn tell_flags(&self, id: ClientId, device: DeviceKey) {
-        let (Some(look), Some(line)) = (self.looks.get(&device), self.line(id, device)) else {
+        let (Some(state), Some(line)) = (self.states.get(&device), self.line(id, device)) else {
             return;
         };
         // Without a measure there is nothing to say, and a launch on the short way finds no flag.
-        let is_told = look.flags & MEASURED != 0 && look.unshared == Some(id);
+        let is_told = state.flags & MEASURED != 0 && state.unshared == Some(id);
         let own = if is_told { UNSHARED } else { 0 };
-        line.gate_flags.store(look.flags | own, Ordering::Relaxed);
+        line.gate_flags.store(state.flags | own, Ordering::Relaxed);
     }
 
     /// Finds out whether one client has the device for itself, for as long as its gate is open: because it is the only one,
     /// or in Turns. In Overlap the gates of others may open at any moment.
     fn find_unshared(&mut self, device: DeviceKey, seen: &[Observation]) {
-        let look = self.look(device);
-        if look.has_strangers {
+        let state = self.state(device);
+        if state.has_unmanaged {
             return;
         }
-        let is_turns = look.regime == Regime::Turns;
+        let is_turns = state.regime == Regime::Turns;
         let is_closed = |client: ClientKey| {
             let line = self.line(ClientId(client.0), device);
-            line.is_some_and(|line| line.gate.load(Ordering::Relaxed) & OPEN == 0)
+            line.is_some_and(|line| !is_open(line))
         };
         let is_away = |seen: &&Observation| is_turns && !seen.is_busy && !seen.is_entering && is_closed(seen.client);
         let mut there = seen.iter().filter(|seen| !is_away(seen));
@@ -425,17 +337,15 @@ impl<K: Kernel> Keeper<K> {
     }
 
     fn tell_unshared(&mut self, device: DeviceKey, unshared: Option<ClientId>) {
-        let before = std::mem::replace(&mut self.look(device).unshared, unshared);
+        let before = std::mem::replace(&mut self.state(device).unshared, unshared);
         if before == unshared {
             return;
         }
         if let Some(client) = before.and_then(|before| self.clients.get(&before)) {
             // In Turns what it has on the device was done before; otherwise somebody else's work comes between.
-            let slot = client.slots.get(&device).map(|slot| slot.index);
-            let page = slot.and_then(|index| client.pages.time().devices.get(index));
-            let is_done = page.is_some_and(|page| page.running() == 0);
+            let is_done = client.page(device).is_some_and(|page| page.running() == 0);
             if let Some(line) = client.line(device)
-                && (!is_done || line.gate.load(Ordering::Relaxed) & OPEN != 0)
+                && (!is_done || is_open(line))
             {
                 line.spoiled.fetch_add(1, Ordering::Release);
             }
@@ -446,20 +356,20 @@ impl<K: Kernel> Keeper<K> {
     }
 
     /// Does what is due. Answers when to come again, at the latest.
-    pub fn turn(&mut self, now: u64) -> Option<u64> {
+    pub fn run_once(&mut self, now: u64) -> Option<u64> {
         let mut next: Option<u64> = None;
         let mut soonest = |at: u64| next = Some(next.map_or(at, |other| other.min(at)));
         for device in (0..self.devices.len() as u32).map(DeviceKey) {
             if self.due(device).is_some_and(|at| now >= at) {
-                self.observe(now, device);
+                self.sample(now, device);
             }
             if let Some(at) = self.due(device) {
                 soonest(at);
             }
             self.write_flags(device);
-            let look = self.look(device);
-            let is_measured = look.flags & MEASURED != 0;
-            let was_measured = std::mem::replace(&mut look.is_measured, is_measured);
+            let state = self.state(device);
+            let is_measured = state.flags & MEASURED != 0;
+            let was_measured = std::mem::replace(&mut state.is_measured, is_measured);
             if is_measured && !was_measured {
                 self.step(now, Event::Marked { device });
             }
@@ -481,130 +391,75 @@ impl<K: Kernel> Keeper<K> {
 
     fn beat(&mut self, now: u64) {
         self.heartbeat_ns = now;
-        self.holds_somebody = self.clients.values().any(is_held);
+        self.holds_somebody = self.clients.values().any(Client::is_held);
         for client in self.clients.values() {
             client.pages.broker().head.heartbeat_ns.store(now, Ordering::Relaxed);
         }
     }
 
-    fn observe(&mut self, now: u64, device: DeviceKey) {
+    fn sample(&mut self, now: u64, device: DeviceKey) {
         let begun = self.kernel.spent_ns();
-        let look = self.look(device);
-        look.last_ns = now;
-        let (has_strangers, busy) = (look.has_strangers, look.busy);
+        let state = self.state(device);
+        state.begin_sample(now);
+        let (has_unmanaged, before) = (state.has_unmanaged, state.busy);
         let Self { clients, kernel, .. } = self;
-        let mut seen = Vec::new();
-        let is_busy = |client: &&Client| client.page(device).is_some_and(|page| page.is_busy(now));
-        let busy_now = clients.values().filter(is_busy).count();
-        for (id, client) in clients.iter_mut() {
-            let Some(slot) = client.slots.get_mut(&device) else {
-                continue;
-            };
+        let mut busy = 0;
+        for client in clients.values_mut() {
             let pages = client.pages.time();
-            let Some(page) = pages.devices.get(slot.index) else {
-                continue;
-            };
-            let is_entering = pages.is_entering(slot.index);
-            let is_busy = page.is_busy(now);
-            let is_waiting = page.waiting.load(Ordering::Relaxed) != 0;
-            let retired = page.retired();
-            let signs = (retired, page.waited_ns.load(Ordering::Relaxed));
-            // Who waits at a closed gate stands still by rights. Before an open one nobody does, unless he cannot move.
-            let is_open = |line: &GrantLine| line.gate.load(Ordering::Relaxed) & OPEN != 0;
-            let is_before_open = || client.pages.broker().devices.get(slot.index).is_some_and(is_open);
-            let is_suspect = is_busy || is_entering || is_waiting && (slot.is_stopped || is_before_open());
-            let patience = if slot.is_stopped { STOPPED_NS } else { SUSPECT_NS };
-            if signs != slot.signs || !is_suspect {
-                (slot.signs, slot.since_ns, slot.is_stopped) = (signs, now, false);
-                slot.moved_ns = now;
-            } else if now >= slot.since_ns.saturating_add(patience) {
-                // Not with every look: one into /proc costs more than all the rest.
-                slot.since_ns = now;
-                slot.is_stopped = kernel.is_stopped(client.pid);
-            }
-            let was_busy = std::mem::replace(&mut slot.was_busy, is_busy);
-            // No other client at either end; work may have come since they were counted.
-            let is_exclusive = !has_strangers && busy == usize::from(was_busy) && busy_now <= usize::from(is_busy);
-            let is_still = !is_busy && now >= slot.moved_ns.saturating_add(STILL_NS);
-            seen.push(Observation {
-                client: ClientKey(id.0),
-                is_waiting,
-                is_entering,
-                is_busy,
-                device_time: slot.time.update(page, is_exclusive, now),
-                retired,
-                unit_ns: page.unit_ns.load(Ordering::Relaxed),
-                is_stopped: slot.is_stopped || is_still,
-            });
+            let slot = client.slots.get_mut(&device);
+            busy += slot.map_or(0, |slot| usize::from(slot.read(pages, now)));
         }
-        self.look(device).busy = seen.iter().filter(|seen| seen.is_busy).count();
+        let company = Company {
+            has_unmanaged,
+            before,
+            now: busy,
+        };
+        let mut seen = Vec::new();
+        for (id, client) in clients.iter_mut() {
+            let pid = client.pid;
+            if let Some(slot) = client.slots.get_mut(&device) {
+                let is_stopped = || kernel.is_stopped(pid);
+                seen.extend(slot.observe(ClientKey(id.0), &client.pages, company, now, is_stopped));
+            }
+        }
+        self.state(device).busy = busy;
         self.step(now, Event::Observe { device, seen: &seen });
         self.find_unshared(device, &seen);
         let cost = self.kernel.spent_ns().saturating_sub(begun);
-        let look = self.look(device);
-        let saved_since = now.saturating_sub(CREDIT_NS * LOOKING);
-        look.paid_ns = look
-            .paid_ns
-            .max(saved_since)
-            .saturating_add(cost.saturating_mul(LOOKING));
+        self.state(device).pay(now, cost);
+    }
+
+    fn is_measuring(&self) -> bool {
+        self.states.values().any(|state| state.flags & MEASURED != 0)
+    }
+
+    /// When [`Dispatcher::take_reports`] has something to say, if nothing else happens.
+    pub fn report_due_ns(&self) -> Option<u64> {
+        self.outbox.due_ns(self.is_measuring())
+    }
+
+    /// What the event loop is to hear now.
+    pub fn take_reports(&mut self, now: u64) -> Vec<Report> {
+        let is_measuring = self.is_measuring();
+        let mut outbox = std::mem::take(&mut self.outbox);
+        let reports = outbox.take(now, is_measuring, || self.view(now));
+        self.outbox = outbox;
+        reports
     }
 
     /// What is known of every job that is measured. One that is alone without a cap is not: its clients mark nothing.
     pub fn view(&self, now: u64) -> Vec<JobTime> {
         let views = self.scheduler.view(now).into_iter();
         let measured = views.filter(|view| self.scheduler.wants_marks(view.device));
-        measured.filter_map(|view| self.job_time(&view)).collect()
-    }
-
-    fn job_time(&self, view: &JobView) -> Option<JobTime> {
-        let job = JobId(view.job.0);
-        let is_stuck = |(client, device): &(ClientId, DeviceKey)| {
-            *device == view.device && self.clients.get(client).is_some_and(|client| client.job == job)
+        let job_time = |view: JobView| {
+            let is_stuck = |(client, device): &(ClientId, DeviceKey)| {
+                let client = self.clients.get(client);
+                *device == view.device && client.is_some_and(|client| client.job.0 == view.job.0)
+            };
+            let has_stuck = self.not_draining.iter().any(is_stuck);
+            let stretch = self.states.get(&view.device).map_or(0, |state| state.stretch);
+            Some(job_time(&view, self.uuid(view.device)?, stretch, has_stuck))
         };
-        Some(JobTime {
-            job,
-            device: self.uuid(view.device)?,
-            asked_ppm: view.asked_ppm,
-            got_1s_ppm: view.got_ppm_1s,
-            got_60s_ppm: view.got_ppm_60s,
-            used_ns: view.used_ns,
-            corrected_ns: view.corrected_ns,
-            stretch: self.looks.get(&view.device).map_or(0, |look| look.stretch),
-            waited_ns: view.waited_ns,
-            state: match view.state {
-                JobState::Open => TimeState::Open,
-                JobState::Waiting => TimeState::Waiting,
-                JobState::Capped => TimeState::Capped,
-                JobState::Idle => TimeState::Idle,
-                JobState::NotDraining => TimeState::NotDraining,
-            },
-            waits_for: match view.waits_for {
-                // An open gate is nothing to wait at; who else has the device is known to whoever looks at it.
-                HeldBy::None | HeldBy::Unmanaged => Cause::None,
-                HeldBy::Cap => Cause::Cap,
-                HeldBy::Neighbour(job) => Cause::Neighbour(JobId(job.0)),
-                HeldBy::Priority(job) => Cause::Priority(JobId(job.0)),
-            },
-            wanted_60s_ppm: view.wanted_ppm_60s,
-            unit_ns: view.unit_ns,
-            regime: match view.regime {
-                Regime::Overlap => partage_policy::Regime::Overlap,
-                Regime::Turns => partage_policy::Regime::Turns,
-            },
-            is_not_draining: view.state == JobState::NotDraining || self.not_draining.iter().any(is_stuck),
-        })
+        measured.filter_map(job_time).collect()
     }
 }
-
-/// Does a gate hold this client, or a bound on its work in flight?
-fn is_held(client: &Client) -> bool {
-    let is_closed = |gate: &AtomicU32| gate.load(Ordering::Relaxed) & OPEN == 0;
-    client
-        .slots
-        .keys()
-        .filter_map(|device| client.line(*device))
-        .any(|line| is_closed(&line.gate) || line.depth_ns.load(Ordering::Relaxed) != UNBOUNDED)
-}
-
-#[cfg(test)]
-mod tests;

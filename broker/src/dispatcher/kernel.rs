@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the timekeeper needs of the kernel.
+//! What the dispatcher needs of the kernel.
 
 use std::sync::atomic::AtomicU32;
 
@@ -9,7 +9,7 @@ use nix::sys::time::TimeValLike;
 pub trait Kernel {
     /// A full barrier on every processor that runs a process registered for it. `false`: there is none.
     fn heavy_barrier(&self) -> bool;
-    /// Wakes whoever waits on a word.
+    /// Wakes the threads that wait on a word.
     fn wake(&self, word: &AtomicU32);
     /// Is the process stopped by a signal or a tracer?
     fn is_stopped(&self, pid: u32) -> bool;
