@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The broker's parts, as a library so that tests can drive them without a process.
 //!
-//! Read in this order: [`driver`] (the owner of all state), [`server`] (the loop around it), [`state`] (clients, files and
-//! where the reservation words lie), [`host`] (devices and processes), [`helper`] (processes that may hang),
+//! Read in this order: [`driver`] (the owner of all state), [`server`] (the loop around it), [`state`] (clients, files
+//! and where the reservation words lie), [`host`] (devices and processes), [`helper`] (processes that may hang),
 //! [`dispatcher`] (the thread that moves the gates), [`watch`] (events and log).
 
 pub mod clock;

@@ -18,8 +18,8 @@ const SUSPECT_NS: u64 = 20_000_000;
 /// A client that is stopped is asked of again after as long.
 const STOPPED_NS: u64 = 80_000_000;
 
-/// A client that passes through the driver, or stands before an open gate, and shows no sign for this long is no reason to
-/// keep others away until it does: a compiler inside a launch, a full queue, a thread that left by a jump, a lie.
+/// A client that passes through the driver, or stands before an open gate, and shows no sign for this long is no reason
+/// to keep others away until it does: a compiler inside a launch, a full queue, a thread that left by a jump, a lie.
 const STILL_NS: u64 = 50_000_000;
 
 /// One client.
@@ -100,8 +100,8 @@ impl Slot {
         }
     }
 
-    /// The first half of a sample: does a thread pass the gate, and is work on the device? In this order, so that a launch
-    /// that is over when the thread slots are read is seen in the marks. Answers whether work is there.
+    /// The first half of a sample: does a thread pass the gate, and is work on the device? In this order, so that a
+    /// launch that is over when the thread slots are read is seen in the marks. Answers whether work is there.
     pub fn read(&mut self, pages: &TimePages, now: u64) -> bool {
         self.was_busy = self.is_busy;
         self.is_entering = pages.is_entering(self.index);

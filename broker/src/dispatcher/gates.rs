@@ -315,8 +315,8 @@ impl<K: Kernel> Dispatcher<K> {
         line.gate_flags.store(state.flags | own, Ordering::Relaxed);
     }
 
-    /// Finds out whether one client has the device for itself, for as long as its gate is open: because it is the only one,
-    /// or in Turns. In Overlap the gates of others may open at any moment.
+    /// Finds out whether one client has the device for itself, for as long as its gate is open: because it is the only
+    /// one, or in Turns. In Overlap the gates of others may open at any moment.
     fn find_unshared(&mut self, device: DeviceKey, seen: &[Observation]) {
         let state = self.state(device);
         if state.has_unmanaged {

@@ -2,9 +2,9 @@
 //! The dispatcher: the thread that samples the clients' marks and opens and closes their gates.
 //!
 //! A thread of its own, because a gate has to move within some ten microseconds of its reason, and the event loop may
-//! write a file meanwhile. It owns the scheduler and everything it decides about. The event loop tells it of jobs, terms
-//! and clients; it reports what it measured and which clients do not drain. Neither waits for the other, and there is no
-//! lock between them. The thread sleeps for as long as no device has anything to judge.
+//! write a file meanwhile. It owns the scheduler and everything it decides about. The event loop tells it of jobs,
+//! terms and clients; it reports what it measured and which clients do not drain. Neither waits for the other, and
+//! there is no lock between them. The thread sleeps for as long as no device has anything to judge.
 //!
 //! ```text
 //!   event loop ── Message ──► Dispatcher (scheduler, clients' pages) ── gate words, futex wakes ──► clients

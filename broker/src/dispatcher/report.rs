@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the dispatcher reports to the event loop, without being asked: which clients do not drain, and views of what jobs
-//! had of their devices.
+//! What the dispatcher reports to the event loop, without being asked: which clients do not drain, and views of what
+//! jobs had of their devices.
 //!
-//! *News*: a message was taken, or a client stopped or began to drain. While jobs are measured, views are reported once in
-//! [`VIEWS_NS`], and after news at once, at most once in [`LEAST_NS`]. When no job is measured any more, that is reported
-//! once.
+//! *News*: a message was taken, or a client stopped or began to drain. While jobs are measured, views are reported once
+//! in [`VIEWS_NS`], and after news at once, at most once in [`LEAST_NS`]. When no job is measured any more, that is
+//! reported once.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;

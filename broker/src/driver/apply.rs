@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The policy's commands, carried out: words, records, signals and watches here, all else as effects.
 
-use partage_policy::{Action, Command, Event, JobRecord};
+use partage_policy::{Action, Command, EndedJob, Event, JobRecord, Process, Ticket};
 use partage_protocol::admin::Reply;
 use partage_protocol::message::Answer;
 use partage_protocol::units::{ClientId, JobId};
@@ -17,14 +17,7 @@ use crate::peer::ConnectionId;
 impl StateDriver {
     pub(super) fn apply(&mut self, command: Command, now: Now) {
         match command.action {
-            Action::Reply { ticket, reply } => {
-                let is_last = !matches!(*reply, Reply::Waiting(_));
-                let to = ConnectionId(ticket.0);
-                if is_last {
-                    self.tickets.remove(&to);
-                }
-                self.effects.push(Effect::Document { to, reply, is_last });
-            }
+            Action::Reply { ticket, reply } => self.reply(ticket, reply),
             Action::Welcome {
                 client,
                 job,
@@ -36,14 +29,7 @@ impl StateDriver {
                 client,
                 clients_in_job,
                 limits,
-            } => {
-                let epoch = self.clients.ledger.epoch();
-                if let Some(client) = self.clients.get(client)
-                    && let Some(pages) = &client.pages
-                {
-                    pages.show(client.job, epoch, clients_in_job, &limits);
-                }
-            }
+            } => self.show_page(client, clients_in_job, &limits),
             Action::ShowOverheads { client, overheads } => {
                 if let Some(pages) = self.clients.pages(client) {
                     pages.show_overheads(&overheads);
@@ -71,11 +57,7 @@ impl StateDriver {
                 };
                 self.send(client, answer.as_bytes().to_vec(), Vec::new());
             }
-            Action::Watch { job: _, process } => {
-                if !self.watch(process) {
-                    self.todo.push_back(Event::ProcessGone(process));
-                }
-            }
+            Action::Watch { job: _, process } => self.watch_first(process),
             Action::SaveJob(record) => self.save_job(*record),
             Action::ShowTerms { job, devices, terms } => self.show_terms(job, devices, &terms),
             Action::ShowUnmanaged { device, strangers } => {
@@ -91,11 +73,7 @@ impl StateDriver {
                 over_ns,
             })),
             Action::ForgetJob(job) => self.forget_job(job),
-            Action::RememberJob(ended) => {
-                if let Err(error) = self.ended_jobs.add(&ended) {
-                    error!(%error, job = ended.job.id, "an ended job cannot be written down");
-                }
-            }
+            Action::RememberJob(ended) => self.remember_job(&ended),
             Action::ForgetClient(client) => self.forget_client(client),
             Action::SignalJob { job, signal } => self.signal_job(job, signal),
             Action::KillProcess(process) => self.kill_process(process, now),
@@ -103,6 +81,26 @@ impl StateDriver {
             Action::Tell { job, text } => self.tell(job, &text),
             Action::Publish { kind, job, pid, text } => self.publish(now, kind, job, pid, text),
         }
+    }
+
+    /// Writes what a client should know about its attachment to its page.
+    fn show_page(&self, client: ClientId, clients_in_job: u32, limits: &[u64]) {
+        let epoch = self.clients.ledger.epoch();
+        if let Some(client) = self.clients.get(client)
+            && let Some(pages) = &client.pages
+        {
+            pages.show(client.job, epoch, clients_in_job, limits);
+        }
+    }
+
+    /// The policy's last answer to a ticket ends it.
+    fn reply(&mut self, ticket: Ticket, reply: Box<Reply>) {
+        let is_last = !matches!(*reply, Reply::Waiting(_));
+        let to = ConnectionId(ticket.0);
+        if is_last {
+            self.tickets.remove(&to);
+        }
+        self.effects.push(Effect::Document { to, reply, is_last });
     }
 
     fn save_job(&mut self, record: JobRecord) {
@@ -120,6 +118,19 @@ impl StateDriver {
             }
         }
         self.jobs.insert(id, record);
+    }
+
+    /// Watches a job's first process; one that is gone already is an event of its own.
+    fn watch_first(&mut self, process: Process) {
+        if !self.watch(process) {
+            self.todo.push_back(Event::ProcessGone(process));
+        }
+    }
+
+    fn remember_job(&mut self, ended: &EndedJob) {
+        if let Err(error) = self.ended_jobs.add(ended) {
+            error!(%error, job = ended.job.id, "an ended job cannot be written down");
+        }
     }
 
     fn forget_job(&mut self, job: JobId) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How a process becomes a client: who it is by the kernel's word, which job it belongs to, and its pages.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use partage_policy::{Attaching, Event, Membership, Process};
 use partage_protocol::aliases::unpacked;
@@ -20,11 +22,14 @@ use crate::kind::Kind;
 use crate::peer::ConnectionId;
 use crate::peer::Peer;
 use crate::state::clients::Client;
-use crate::state::pages::HandedBack;
-use crate::state::pages::PagePair;
+use crate::state::ledger::LineIndex;
+use crate::state::pages::{HandedBack, PageError, PagePair};
 
 /// Clients that one process may be: one for each copy of the library that a program can load at a time.
 const CLIENTS_PER_PROCESS: usize = 8;
+
+/// A client's pages, and their descriptors while the client does not have them.
+type Pages = (Arc<PagePair>, Option<[OwnedFd; 2]>);
 
 impl StateDriver {
     /// A connection's first binary packet, and the pages that came with it.
@@ -71,15 +76,7 @@ impl StateDriver {
     ) {
         let to = peer.connection;
         self.notice_exec(process, now);
-        if self.clients.of_process(process).len() >= CLIENTS_PER_PROCESS {
-            return self.refuse(to, REFUSED_CAPACITY, "this process is too many clients already");
-        }
-        let of_user = self.clients.iter().filter(|(_, client)| client.uid == peer.uid).count();
-        if of_user >= self.config.clients_per_user {
-            let text = format!(
-                "uid {} has {of_user} clients, the most that one user may have here",
-                peer.uid
-            );
+        if let Err(text) = self.has_room(process, peer.uid) {
             return self.refuse(to, REFUSED_CAPACITY, &text);
         }
         let Some(stat) = self.processes.stat(process.pid).filter(|stat| stat.id == process) else {
@@ -90,24 +87,14 @@ impl StateDriver {
             Ok(added) => added,
             Err(error) => return self.refuse(to, REFUSED_CAPACITY, &error.to_string()),
         };
-        let (pages, gift) = match known {
-            Some((_, pages)) => {
-                // The lost ledger's figures stand on the page that only brokers write.
-                for (slot, shown) in pages.broker().devices.iter().enumerate() {
-                    let overhead = shown.overhead.load(std::sync::atomic::Ordering::Relaxed);
-                    let word = self.clients.ledger.overhead(line, slot);
-                    word.store(overhead, std::sync::atomic::Ordering::SeqCst);
-                }
-                (pages, None)
+        let known = known.map(|(_, pages)| pages);
+        let (pages, gift) = match self.pages_of(id, line, known) {
+            Ok(pages) => pages,
+            Err(error) => {
+                warn!(%error, "no pages for a client");
+                self.clients.ledger.remove(line);
+                return self.refuse(to, REFUSED_CAPACITY, &error.to_string());
             }
-            None => match PagePair::create(id, self.clients.ledger.epoch()) {
-                Ok((pages, gift)) => (Arc::new(pages), Some(gift)),
-                Err(error) => {
-                    warn!(%error, "no pages for a client");
-                    self.clients.ledger.remove(line);
-                    return self.refuse(to, REFUSED_CAPACITY, &error.to_string());
-                }
-            },
         };
         let client = Client {
             line,
@@ -142,10 +129,42 @@ impl StateDriver {
             fresh_token: (self.random)(),
             membership,
             // HELLO_NVML_ONLY is not acted on: the process may go on to CUDA without another hello (PyTorch and vLLM
-            // look at NVML first) and must have its share then. One that never does gives it back at a sibling's first ask.
+            // look at NVML first) and must have its share then. One that never does gives it back at a sibling's first
+            // ask.
             is_nvml_only: false,
         };
         self.step(now, Event::Attach(Box::new(attaching)));
+    }
+
+    /// May the process be another client, and may its user have another one? If not, a sentence says why.
+    fn has_room(&self, process: Process, uid: u32) -> Result<(), String> {
+        if self.clients.of_process(process).len() >= CLIENTS_PER_PROCESS {
+            return Err("this process is too many clients already".to_owned());
+        }
+        let of_user = self.clients.iter().filter(|(_, client)| client.uid == uid).count();
+        if of_user >= self.config.clients_per_user {
+            return Err(format!(
+                "uid {uid} has {of_user} clients, the most that one user may have here"
+            ));
+        }
+        Ok(())
+    }
+
+    /// The pages that a client has already, or new ones and the descriptors to give it.
+    fn pages_of(&self, id: ClientId, line: LineIndex, known: Option<Arc<PagePair>>) -> Result<Pages, PageError> {
+        let Some(pages) = known else {
+            let (pages, gift) = PagePair::create(id, self.clients.ledger.epoch())?;
+            return Ok((Arc::new(pages), Some(gift)));
+        };
+        // The lost ledger's figures stand on the page that only brokers write.
+        for (slot, shown) in pages.broker().devices.iter().enumerate() {
+            let overhead = shown.overhead.load(Ordering::Relaxed);
+            self.clients
+                .ledger
+                .overhead(line, slot)
+                .store(overhead, Ordering::SeqCst);
+        }
+        Ok((pages, None))
     }
 
     fn membership(&self, process: Process, hello: &Hello) -> Membership {
@@ -239,7 +258,7 @@ impl StateDriver {
         match handed_back {
             Some(Ok(pages)) => {
                 for line in &pages.broker().devices {
-                    line.granted.store(0, std::sync::atomic::Ordering::SeqCst);
+                    line.granted.store(0, Ordering::SeqCst);
                 }
                 debug!(client = %id, "a client that the ledger does not know came back with its pages");
                 self.attach(peer, process, hello, Some((id, Arc::new(pages))), now);

@@ -10,8 +10,8 @@
 //!                                   └── facts that carrying out a command brought to light
 //! ```
 //! Nothing here waits. `state_driver.rs` has the state and its one step; each other file has one part of it: clients
-//! that attach (`attach.rs`), speak (`messages.rs`) and end (`deaths.rs`), commands (`requests.rs`), devices, signals to
-//! jobs, measured time and events.
+//! that attach (`attach.rs`), speak (`messages.rs`) and end (`deaths.rs`), commands (`requests.rs`), devices, signals
+//! to jobs, measured time and events.
 
 mod apply;
 mod attach;

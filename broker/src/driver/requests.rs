@@ -2,7 +2,9 @@
 //! The command line's JSON requests: who asks, what the policy is told, and what is answered from the state.
 
 use partage_policy::{Caller, Change, Event, Process, Run, TargetQuery, Ticket, job_number};
-use partage_protocol::admin::{AuditView, BrokerView, ErrorCode, ErrorView, JobView, Reply, Request, UnmanagedView};
+use partage_protocol::admin::{
+    AuditView, BrokerView, ErrorCode, ErrorView, JobView, Reply, Request, RunRequest, UnmanagedView,
+};
 use partage_protocol::frame;
 use partage_protocol::units::JobId;
 use tracing::{debug, info};
@@ -47,41 +49,8 @@ impl StateDriver {
             self.look_who_is_stopped(now);
         }
         match request {
-            Request::Run(request) => {
-                self.tickets.insert(to);
-                // Judged by a look that begins after it came: a hundred at once share one.
-                let seen_since_ns = now.ns;
-                let run = HeldRun {
-                    peer,
-                    request: *request,
-                    seen_since_ns,
-                };
-                if self.devices.is_seen_since(seen_since_ns) {
-                    self.admit(run, now);
-                } else {
-                    self.devices.look_now();
-                    self.held.push_back(Hold::Run(Box::new(run)));
-                }
-            }
-            Request::Ps { all, after } => {
-                let after = match after.as_deref().map(|text| job_number(text).ok_or(text)).transpose() {
-                    Ok(number) => number.map(JobId),
-                    Err(text) => {
-                        let message = format!("after: {text:?} is no job id, such as j42");
-                        return self.answer(to, Reply::Error(error_view(ErrorCode::Invalid, message, None)));
-                    }
-                };
-                let mut bytes = 0;
-                let fits = |view: &JobView| {
-                    bytes += serde_json::to_vec(view).map_or(0, |text| text.len());
-                    bytes <= PAGE
-                };
-                let mut reply = self.policy.ps_page(&caller, (all, after), &self.clients, fits);
-                if let Reply::Ps { unmanaged, .. } = &mut reply {
-                    self.name_unmanaged(unmanaged, &caller);
-                }
-                self.answer(to, reply);
-            }
+            Request::Run(request) => self.run(peer, *request, now),
+            Request::Ps { all, after } => self.ps(to, &caller, all, after.as_deref()),
             Request::Status => {
                 let status = self.policy.status(self.broker_view(now), now.ns, &self.clients);
                 self.answer(to, Reply::Status(status));
@@ -98,7 +67,6 @@ impl StateDriver {
                 mem_request,
                 terms,
             } => {
-                let (ticket, target) = (self.ticket(to), self.target(target));
                 let change = Change {
                     mem,
                     mem_request,
@@ -106,9 +74,9 @@ impl StateDriver {
                     terms,
                 };
                 let event = Event::Set {
-                    ticket,
+                    ticket: self.ticket(to),
                     caller,
-                    target,
+                    target: self.target(target),
                     change,
                 };
                 self.step(now, event);
@@ -119,11 +87,10 @@ impl StateDriver {
                 self.answer(to, reply.unwrap_or_else(|error| Reply::Error(*error)));
             }
             Request::Stop { target, grace_ns } => {
-                let (ticket, target) = (self.ticket(to), self.target(target));
                 let event = Event::Stop {
-                    ticket,
+                    ticket: self.ticket(to),
                     caller,
-                    target,
+                    target: self.target(target),
                     grace_ns,
                 };
                 self.step(now, event);
@@ -131,6 +98,44 @@ impl StateDriver {
             Request::Events { follow } => self.send_events(to, &caller, follow),
             Request::StopBroker => self.stop_broker(to, &caller),
         }
+    }
+
+    /// A `run`. It is judged by a look at the devices that begins after it came: a hundred at once share one.
+    fn run(&mut self, peer: Peer, request: RunRequest, now: Now) {
+        self.tickets.insert(peer.connection);
+        let seen_since_ns = now.ns;
+        let run = HeldRun {
+            peer,
+            request,
+            seen_since_ns,
+        };
+        if self.devices.is_seen_since(seen_since_ns) {
+            self.admit(run, now);
+        } else {
+            self.devices.look_now();
+            self.held.push_back(Hold::Run(Box::new(run)));
+        }
+    }
+
+    /// One page of jobs, from the job after `after` on.
+    fn ps(&mut self, to: ConnectionId, caller: &Caller, all: bool, after: Option<&str>) {
+        let after = match after.map(|text| job_number(text).ok_or(text)).transpose() {
+            Ok(number) => number.map(JobId),
+            Err(text) => {
+                let message = format!("after: {text:?} is no job id, such as j42");
+                return self.answer(to, Reply::Error(error_view(ErrorCode::Invalid, message, None)));
+            }
+        };
+        let mut bytes = 0;
+        let fits = |view: &JobView| {
+            bytes += serde_json::to_vec(view).map_or(0, |text| text.len());
+            bytes <= PAGE
+        };
+        let mut reply = self.policy.ps_page(caller, (all, after), &self.clients, fits);
+        if let Reply::Ps { unmanaged, .. } = &mut reply {
+            self.name_unmanaged(unmanaged, caller);
+        }
+        self.answer(to, reply);
     }
 
     /// Hands a `run` to the policy; its process becomes the job's first.

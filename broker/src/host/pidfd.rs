@@ -96,8 +96,9 @@ impl PidFd {
     }
 
     /// How it ended, as a shell has it: its code, or 128 and the number of the signal that ended it. `None` while it
-    /// lives, and where the kernel does not tell: before Linux 6.15 a process that was waited for is forgotten, and what
-    /// is not reaped yet tells only those who could trace it. `id` is the process that the descriptor was opened for.
+    /// lives, and where the kernel does not tell: before Linux 6.15 a process that was waited for is forgotten, and
+    /// what is not reaped yet tells only those who could trace it. `id` is the process that the descriptor was opened
+    /// for.
     #[must_use]
     pub fn exit_code(&self, id: Process) -> Option<u32> {
         let status = self

@@ -19,8 +19,8 @@ use crate::peer::Packet;
 pub const MAX_REQUEST: usize = 256 * 1024;
 /// Unsent bytes at which a client that does not read is closed: some hundred answers.
 const MAX_UNSENT_CLIENT: usize = 64 * 1024;
-/// Unsent bytes at which a command that does not read is closed: the longest document and some. All commands of one user
-/// may leave as much unread together.
+/// Unsent bytes at which a command that does not read is closed: the longest document and some. All commands of one
+/// user may leave as much unread together.
 pub const MAX_UNSENT_COMMAND: usize = frame::MAX_DOCUMENT + frame::MAX_DOCUMENT / 4;
 
 /// What a connection is.

@@ -74,8 +74,8 @@ impl Server {
         }
     }
 
-    /// Closes the oldest of a user's commands that do not read, as long as together they leave too much unread. One alone
-    /// is bounded by itself.
+    /// Closes the oldest of a user's commands that do not read, as long as together they leave too much unread. One
+    /// alone is bounded by itself.
     pub(super) fn bound_unread(&mut self, uid: u32, now: Now) {
         // Asked for each event and follower: only what is too much is worth a walk through all connections.
         if self.unread.get(&uid).is_none_or(|sum| *sum <= UNREAD_PER_USER) {

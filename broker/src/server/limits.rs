@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What one user or one connection can cost: silent connections are closed after [`HELLO_NS`] and, when one user has more
-//! than [`SILENT_PER_USER`], oldest first, so that a flood pushes out itself and a program that speaks at once always
-//! gets in; a connection gets [`PACKETS_PER_TURN`] packets, then it is the next one's turn.
+//! What one user or one connection can cost: silent connections are closed after [`HELLO_NS`] and, when one user has
+//! more than [`SILENT_PER_USER`], oldest first, so that a flood pushes out itself and a program that speaks at once
+//! always gets in; a connection gets [`PACKETS_PER_TURN`] packets, then it is the next one's turn.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use partage_protocol::units::SECOND_NS;
@@ -14,8 +14,8 @@ pub const HELLO_NS: u64 = 10 * SECOND_NS;
 pub const SILENT_PER_USER: usize = 512;
 /// Commands of one user that wait for replies or follow events.
 pub(super) const COMMANDS_PER_USER: usize = 2048;
-/// Bytes of replies and events that one user's commands may leave unread together; beyond, the oldest of those connections
-/// goes.
+/// Bytes of replies and events that one user's commands may leave unread together; beyond, the oldest of those
+/// connections goes.
 pub(super) const UNREAD_PER_USER: usize = MAX_UNSENT_COMMAND;
 /// Packets of one connection in one turn of the loop.
 pub(super) const PACKETS_PER_TURN: usize = 32;

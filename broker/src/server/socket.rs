@@ -80,8 +80,8 @@ pub enum Waiting {
     Closed,
 }
 
-/// Reads one packet into `buffer` and takes it if no descriptor came with it. Looked at first: to take descriptors is to
-/// have to close them.
+/// Reads one packet into `buffer` and takes it if no descriptor came with it. Looked at first: to take descriptors is
+/// to have to close them.
 pub fn receive_plain(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> Waiting {
     let look = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
     let mut slices = [IoSliceMut::new(buffer)];

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The broker's memory that outlives it: one mapped file with a line per client and the words **L** and **O**.
 //!
-//! The file is as long as all lines, and its memory is asked for in steps ([`STEP`] lines), before it is touched: a page
-//! that a full file system has no room for is SIGBUS, while a step that is refused is an error with a sentence.
+//! The file is as long as all lines, and its memory is asked for in steps ([`STEP`] lines), before it is touched: a
+//! page that a full file system has no room for is SIGBUS, while a step that is refused is an error with a sentence.
 //!
 //! Every change is a store to the mapping, so that a broker killed between two instructions leaves exactly what it had
 //! decided; the page cache keeps it. A machine that crashes loses all clients with it, so nothing is synced, and a file
-//! of another boot is void. A line is filled before its state says *used*, and its words are zero before it says *free*.
+//! of another boot is void. A line is filled before its state says *used*, and its words are zero before it says
+//! *free*.
 
 use std::fs::{File, OpenOptions};
 use std::num::NonZeroUsize;
@@ -205,7 +206,8 @@ impl Ledger {
 
     fn layout(&self) -> &Layout {
         // SAFETY: mapped for the life of `self`, as long as Layout (set_len above; the file lies in a directory that
-        // only we can write), its memory asked for as far as it is touched, and made of atomics, for which every bit pattern is a value.
+        // only we can write), its memory asked for as far as it is touched, and made of atomics, for which every bit
+        // pattern is a value.
         unsafe { self.at.as_ref() }
     }
 

@@ -224,8 +224,8 @@ fn sealed_file(name: &str, length: usize) -> Result<File, PageError> {
     nix::sys::stat::fchmod(&fd, nix::sys::stat::Mode::S_IRUSR | nix::sys::stat::Mode::S_IWUSR)
         .map_err(system("protect"))?;
     nix::unistd::ftruncate(&fd, length as i64).map_err(system("size"))?;
-    // Of the words that every client has, the memory now. What is behind them is touched where time is measured alone, and
-    // memory files are on no file system that could be full.
+    // Of the words that every client has, the memory now. What is behind them is touched where time is measured alone,
+    // and memory files are on no file system that could be full.
     let first = length.min(PAGE_BYTES) as i64;
     nix::fcntl::posix_fallocate(&fd, 0, first).map_err(system("find memory for"))?;
     fcntl(&fd, FcntlArg::F_ADD_SEALS(SEALS)).map_err(system("seal"))?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How often one user's events of one kind are said: all of the first, then each time that their number has doubled, and
-//! at the end of the minute how many were not said. What was killed is always said.
+//! How often one user's events of one kind are said: all of the first, then each time that their number has doubled,
+//! and at the end of the minute how many were not said. What was killed is always said.
 //!
 //! Whoever makes many events fills the log files and everybody's `partage events` otherwise.
 

@@ -137,8 +137,8 @@ fn strange_descriptors_are_refused_and_none_stays_open() {
     }
 }
 
-/// Sends a packet twice (the second waits behind the first) with `count` connections to `listener` whose last close takes
-/// an hour: what they have to send is not taken, and they are told to wait for that.
+/// Sends a packet twice (the second waits behind the first) with `count` connections to `listener` whose last close
+/// takes an hour: what they have to send is not taken, and they are told to wait for that.
 ///
 /// In a table of descriptors of its own: a process that another test starts meanwhile would have them too, and close
 /// them last.

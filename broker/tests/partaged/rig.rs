@@ -383,7 +383,8 @@ pub fn own_program(test: &str, somebody: Option<(&Rig, u32)>) -> Command {
     if let Some((rig, _)) = somebody {
         let copy = rig.folder.path().join("own-program");
         if !copy.exists() {
-            // By way of a child: what is open for writing here could not be executed while another thread starts something.
+            // By way of a child: what is open for writing here could not be executed while another thread starts
+            // something.
             let status = Command::new("/bin/cp").arg(&program).arg(&copy).status();
             assert!(status.is_ok_and(|status| status.success()), "copied");
         }

@@ -170,10 +170,10 @@ fn sample(device: &Device<'static>) -> Result<Sample, NvmlError> {
     })
 }
 
-/// Each process's mean from `since` to now; one without a sample has done nothing. A sample is of the time since the one
-/// before it, whosever that is, and the newest holds until now: so the parts of processes that take turns add up to no
-/// more than the whole, where their newest samples would. Buffers of the driver also hold what is older than asked for,
-/// rows of nobody, and figures beyond the whole, which mean nothing.
+/// Each process's mean from `since` to now; one without a sample has done nothing. A sample is of the time since the
+/// one before it, whosever that is, and the newest holds until now: so the parts of processes that take turns add up to
+/// no more than the whole, where their newest samples would. Buffers of the driver also hold what is older than asked
+/// for, rows of nobody, and figures beyond the whole, which mean nothing.
 fn set_busy(processes: &mut [GpuProcess], samples: &[ProcessUtilizationSample], since: u64, now: u64) {
     let counts = |sample: &&ProcessUtilizationSample| {
         sample.timestamp > since && sample.sm_util <= 100 && processes.iter().any(|process| process.pid == sample.pid)
