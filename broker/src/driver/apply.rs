@@ -111,13 +111,12 @@ impl StateDriver {
             error!(%error, job = %id, "job record cannot be written");
         }
         if let Some(first) = record.first {
-            self.first.insert(first, id);
             let stat = self.processes.stat(first.pid).filter(|stat| stat.id == first);
             if let Some(stat) = stat.filter(|stat| stat.terminal != 0) {
-                self.terminals.insert(id, stat.terminal);
+                self.jobs.set_terminal(id, stat.terminal);
             }
         }
-        self.jobs.insert(id, record);
+        self.jobs.save(record);
     }
 
     /// Watches a job's first process; one that is gone already is an event of its own.
@@ -135,13 +134,8 @@ impl StateDriver {
 
     fn forget_job(&mut self, job: JobId) {
         self.store.remove(job);
-        self.terminals.remove(&job);
         self.effects.push(Effect::Time(Message::JobGone(job)));
-        if let Some(record) = self.jobs.remove(&job)
-            && let Some(first) = record.first
-            && self.first.get(&first) == Some(&job)
-        {
-            self.first.remove(&first);
+        if let Some(first) = self.jobs.forget(job) {
             self.unwatch(first);
         }
     }

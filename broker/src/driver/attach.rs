@@ -188,10 +188,8 @@ impl StateDriver {
     /// The job of the process itself, or of the nearest of its parents that has one.
     pub(super) fn job_by_ancestry(&self, process: Process) -> Option<JobId> {
         let job_of = |process: &Process| {
-            self.first
-                .get(process)
-                .copied()
-                .or_else(|| self.clients.job_of(*process))
+            let of_first = self.jobs.of_first(*process);
+            of_first.or_else(|| self.clients.job_of(*process))
         };
         let parents = || ancestors(&*self.processes, process.pid);
         job_of(&process).or_else(|| parents().iter().find_map(job_of))

@@ -41,7 +41,7 @@ impl StateDriver {
 
     /// Ends a watch that neither a job nor a client needs any more.
     pub(super) fn unwatch(&mut self, process: Process) {
-        if !self.first.contains_key(&process) && self.clients.of_process(process).is_empty() {
+        if self.jobs.of_first(process).is_none() && self.clients.of_process(process).is_empty() {
             self.watches.remove(process);
         }
     }
@@ -68,7 +68,7 @@ impl StateDriver {
         for client in self.clients.of_process(process) {
             self.dying(client, false, now);
         }
-        if self.first.contains_key(&process) {
+        if self.jobs.of_first(process).is_some() {
             self.step(now, Event::ProcessGone(process));
         }
         self.settle_deaths(now);

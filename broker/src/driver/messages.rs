@@ -127,7 +127,7 @@ impl StateDriver {
     }
 
     pub(super) fn welcome(&mut self, id: ClientId, job: JobId, flags: u32, devices: &[message::DeviceInfo]) {
-        let uuids = self.devices_of(job);
+        let uuids = self.jobs.devices(job);
         let Some(client) = self.clients.get_mut(id) else { return };
         client.job = job;
         client.devices = uuids;

@@ -23,7 +23,7 @@ impl StateDriver {
             Signal::Terminate => libc::SIGTERM,
             Signal::Kill => libc::SIGKILL,
         };
-        let first = self.jobs.get(&job).and_then(|record| record.first);
+        let first = self.jobs.get(job).and_then(|record| record.first);
         let clients = self.clients.iter().filter(|(_, client)| client.job == job);
         let known: BTreeSet<Process> = clients.map(|(_, client)| client.process).chain(first).collect();
         let alive = known
@@ -87,12 +87,12 @@ impl StateDriver {
 
     /// Writes a line to the terminal that the job's first process was started on, if that is still its owner's.
     pub(super) fn tell(&mut self, job: JobId, text: &str) {
-        let Some(record) = self.jobs.get(&job) else { return };
+        let Some(record) = self.jobs.get(job) else { return };
         let alive = record
             .first
             .and_then(|first| self.processes.stat(first.pid).filter(|stat| stat.id == first));
         // One that has ended has no terminal any more; the one that it was started on may still be its owner's.
-        let remembered = || self.terminals.get(&job).copied();
+        let remembered = || self.jobs.terminal(job);
         let Some(number) = alive
             .map(|stat| stat.terminal)
             .filter(|number| *number != 0)

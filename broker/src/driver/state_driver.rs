@@ -21,6 +21,7 @@ use crate::state::devices::Devices;
 use crate::state::directory::SocketDir;
 use crate::state::ended::EndedJobs;
 use crate::state::job_store::Store;
+use crate::state::jobs::Jobs;
 use crate::state::ledger::Ledger;
 use crate::watch::events::EventLog;
 use crate::watch::flood::Flood;
@@ -50,11 +51,7 @@ pub struct StateDriver {
     pub(super) policy: Policy,
     pub(super) clients: Clients,
     pub(super) devices: Devices,
-    pub(super) jobs: BTreeMap<JobId, JobRecord>,
-    /// First processes of live jobs; of nested `run`s in one process the newest.
-    pub(super) first: BTreeMap<Process, JobId>,
-    /// The terminals that jobs were started on: their ends are told there when nothing of them is left to ask.
-    pub(super) terminals: BTreeMap<JobId, u64>,
+    pub(super) jobs: Jobs,
     pub(super) store: Store,
     pub(super) ended_jobs: EndedJobs,
     pub(super) directory: SocketDir,
@@ -114,9 +111,7 @@ impl StateDriver {
             policy: Policy::new(config),
             clients: Clients::new(ledger),
             devices: Devices::default(),
-            jobs: BTreeMap::new(),
-            first: BTreeMap::new(),
-            terminals: BTreeMap::new(),
+            jobs: Jobs::default(),
             store,
             ended_jobs,
             directory: parts.directory,
@@ -154,11 +149,8 @@ impl StateDriver {
             ended,
             ..Adoption::default()
         };
-        for (id, record) in jobs {
-            if let Some(first) = record.first {
-                self.first.insert(first, id);
-            }
-            self.jobs.insert(id, record.clone());
+        for record in jobs.into_values() {
+            self.jobs.save(record.clone());
             adoption.jobs.push(record);
         }
         for (line, entry) in lines {
@@ -170,7 +162,7 @@ impl StateDriver {
                 image: entry.image,
                 uid: entry.uid,
                 job: entry.job,
-                devices: self.devices_of(entry.job),
+                devices: self.jobs.devices(entry.job),
                 connection: None,
                 dying: None,
                 doubt_since_ns: None,
@@ -192,11 +184,6 @@ impl StateDriver {
                 self.process_gone(entry.process, now);
             }
         }
-    }
-
-    pub(super) fn devices_of(&self, job: JobId) -> Vec<partage_protocol::units::DeviceUuid> {
-        let placements = self.jobs.get(&job).map_or(&[][..], |record| &record.devices);
-        placements.iter().map(|placement| placement.device).collect()
     }
 
     /// Tells the policy and does what it says, until there is nothing more to tell.

@@ -17,7 +17,7 @@ impl StateDriver {
     /// A job's terms, for the dispatcher.
     pub(super) fn show_terms(&mut self, job: JobId, devices: Vec<DeviceUuid>, terms: &Terms) {
         // A default job is many programs on every device, which know nothing of one another.
-        let is_one_program = self.jobs.get(&job).is_some_and(|record| record.default_scope.is_none());
+        let is_one_program = self.jobs.get(job).is_some_and(|record| record.default_scope.is_none());
         let terms = scheduling::Terms {
             promise_ppm: terms.promise_ppm,
             weight: terms.weight,

@@ -112,14 +112,14 @@ impl Store {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use partage_policy::{Origin, Placement, Process};
     use partage_protocol::units::DeviceUuid;
 
     use super::*;
     use crate::testing::Scratch;
 
-    fn record(id: u64) -> JobRecord {
+    pub fn record(id: u64) -> JobRecord {
         JobRecord {
             id,
             uid: 1000,

@@ -6,5 +6,6 @@ pub mod devices;
 pub mod directory;
 pub mod ended;
 pub mod job_store;
+pub mod jobs;
 pub mod ledger;
 pub mod pages;
