@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whom a broker serves: one user, or the host.
+//! What a broker serves: one user, or the host.
 
-/// Whom a broker serves.
+/// What a broker serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// One user, started on demand, leaving when idle.

@@ -260,7 +260,7 @@ impl<K: Kernel> Dispatcher<K> {
             }
         }
         if has_closed {
-            // After this no launch passes unseen; who passed before shows in its slot.
+            // After this no launch passes unseen; a thread that passed before shows in its thread slot.
             fence(Ordering::SeqCst);
             let is_done = self.kernel.heavy_barrier();
             if is_done == self.needs_fence {

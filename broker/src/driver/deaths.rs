@@ -183,12 +183,12 @@ impl StateDriver {
     }
 }
 
-/// Did the program change, as far as we may see?
+/// Did the program change, as far as the broker may see?
 fn is_other_program(then: (u64, u64), now: (u64, u64)) -> bool {
     then != now && !is_hidden(then) && !is_hidden(now)
 }
 
-/// No program begins its stack at zero: that is what the kernel shows to those who may not look.
+/// No program begins its stack at zero: that is what the kernel shows to a reader without rights.
 fn is_hidden((_, stack): (u64, u64)) -> bool {
     stack == 0
 }

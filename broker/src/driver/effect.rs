@@ -18,27 +18,27 @@ pub struct WatchId(pub u64);
 pub enum Effect {
     /// Send a packet, with descriptors.
     Send {
-        /// Where.
+        /// The connection.
         to: ConnectionId,
-        /// What.
+        /// The packet.
         packet: Vec<u8>,
-        /// With it.
+        /// The descriptors that go with it.
         descriptors: Vec<OwnedFd>,
     },
     /// Send a document; close afterwards if it is the last.
     Document {
-        /// Where.
+        /// The connection.
         to: ConnectionId,
-        /// What.
+        /// The document.
         reply: Box<Reply>,
         /// Nothing follows.
         is_last: bool,
     },
     /// Send packets that others may be sent too.
     Packets {
-        /// Where.
+        /// The connection.
         to: ConnectionId,
-        /// What.
+        /// The packets.
         packets: Vec<Packet>,
     },
     /// Send every new event there from now on.
@@ -47,10 +47,10 @@ pub enum Effect {
     Close(ConnectionId),
     /// Say when the process behind [`StateDriver::watched`] ends.
     Watch(WatchId),
-    /// An event for those who follow.
+    /// An event for the followers.
     Publish(Box<Recorded>),
-    /// Something for the dispatcher.
+    /// A message for the dispatcher.
     Time(Message),
-    /// Leave.
+    /// End the broker.
     Exit,
 }

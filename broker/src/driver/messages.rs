@@ -33,12 +33,12 @@ impl StateDriver {
             ToBroker::Hello(_) => return Err("a second hello"),
             ToBroker::Devices(devices) => {
                 let count = (devices.count as usize).min(devices.uuids.len());
-                // A device that the driver did not name is nobody's.
+                // A device that the driver did not name is no device.
                 let seen = devices.uuids[..count].iter().filter(|uuid| **uuid != [0; 16]);
                 let is_own = |uuid: &&[u8; 16]| client.devices.iter().any(|known| known.bytes == **uuid);
-                let (own, strangers): (Vec<&[u8; 16]>, Vec<&[u8; 16]>) = seen.partition(is_own);
-                if let Some(stranger) = strangers.first().map(|uuid| **uuid) {
-                    self.wrong_device(id, stranger, !own.is_empty(), now);
+                let (own, other): (Vec<&[u8; 16]>, Vec<&[u8; 16]>) = seen.partition(is_own);
+                if let Some(uuid) = other.first().map(|uuid| **uuid) {
+                    self.wrong_device(id, uuid, !own.is_empty(), now);
                 }
             }
             ToBroker::Ask(Ask {
@@ -166,7 +166,7 @@ impl StateDriver {
 
     /// Sends `Refused`, after which the connection is of no use.
     pub(super) fn refuse(&mut self, to: ConnectionId, code: u32, text: &str) {
-        // Not for the usual log: whoever is refused may come again at once, for ever.
+        // Not for the usual log: a refused process may come again at once, for ever.
         debug!(connection = to.0, code, text, "refused");
         let mut refused = Refused {
             header: Refused::header(0),

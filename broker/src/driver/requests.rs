@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The command line's JSON requests: who asks, what the policy is told, and what is answered from the state.
+//! The command line's JSON requests: the caller, what the policy is told, and what is answered from the state.
 
 use partage_policy::{Caller, Change, Event, Process, Run, TargetQuery, Ticket, job_number};
 use partage_protocol::admin::{
@@ -46,7 +46,7 @@ impl StateDriver {
         debug!(uid = peer.uid, pid = peer.pid, ?request, "request");
         let caller = self.caller(&peer, process);
         if matches!(request, Request::Ps { .. } | Request::Get { .. } | Request::Why { .. }) {
-            self.look_who_is_stopped(now);
+            self.find_stopped_jobs(now);
         }
         match request {
             Request::Run(request) => self.run(peer, *request, now),
@@ -188,7 +188,7 @@ impl StateDriver {
         });
     }
 
-    /// Whose they are; what they run is for their owner's and administrators' eyes.
+    /// Names the owners of unmanaged processes; their programs are for their owner's and administrators' eyes.
     fn name_unmanaged(&mut self, unmanaged: &mut [UnmanagedView], caller: &Caller) {
         for view in unmanaged {
             view.user = view.uid.map(|uid| self.users.name(uid));

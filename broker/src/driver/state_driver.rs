@@ -32,7 +32,7 @@ const STOPPED_NS: u64 = SECOND_NS / 10;
 
 /// What the driver is made of; everything outside it.
 pub struct Parts {
-    /// Where state lies and whom the broker serves.
+    /// Where state lies and what kind of broker this is.
     pub directory: SocketDir,
     /// The configuration.
     pub config: Config,
@@ -226,8 +226,8 @@ impl StateDriver {
         }
     }
 
-    /// Looks which live jobs are stopped, for somebody who wants to know.
-    pub(super) fn look_who_is_stopped(&mut self, now: Now) {
+    /// Tells the policy which live jobs are stopped, before a command is answered about them.
+    pub(super) fn find_stopped_jobs(&mut self, now: Now) {
         let live: Vec<JobId> = self.policy.live().collect();
         self.stopped
             .retain(|job| live.contains(job) || self.policy.queue().any(|waiting| waiting == *job));
@@ -237,7 +237,7 @@ impl StateDriver {
         }
     }
 
-    /// The system refuses the broker something: a sentence for those who ask about it.
+    /// The system refuses the broker something: a sentence for commands that ask about the broker.
     pub fn note(&mut self, text: String) {
         self.notes.push(text);
     }

@@ -7,7 +7,7 @@
 //!     └──── BackOff::fail ◄── Killed::kill, Killed::reap
 //! ```
 //! The broker's loop never waits for a helper: reads do not block, and a deadline is a time that the owner compares.
-//! Who says when a helper starts, what it is asked and what its death means is the owner (today `host/nvml/`).
+//! The owner (today `host/nvml/`) says when a helper starts, what it is asked and what its death means.
 
 pub mod channel;
 pub mod process;

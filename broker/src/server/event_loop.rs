@@ -214,7 +214,7 @@ impl Server {
     }
 
     /// Lets go of everything but the sockets, which end with the process: to close a connection here could wait for
-    /// whoever left descriptors in it. State, jobs and clients stay for the next broker.
+    /// the sender of descriptors in it. State, jobs and clients stay for the next broker.
     fn finish(mut self) {
         for connection in self.connections.values_mut() {
             connection.flush();

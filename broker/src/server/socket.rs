@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! SEQPACKET sockets: listening, packets with descriptors, and who is at the other end.
+//! SEQPACKET sockets: listening, packets with descriptors, and the process at the other end.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The socket directory: who may own it, what lies where, and the lock that makes the broker single.
+//! The socket directory: its owner, what lies where, and the lock that makes the broker single.
 //!
 //! ```text
 //!   <socket_dir>/            private 0700, managed 0755
@@ -41,7 +41,7 @@ pub struct Lock {
 }
 
 impl SocketDir {
-    /// Makes the directory and its folders where missing and checks who owns them.
+    /// Makes the directory and its folders where missing and checks their owners.
     ///
     /// # Errors
     /// [`Error::Directory`] when it is a link, somebody else's, or no directory.
@@ -62,7 +62,7 @@ impl SocketDir {
         &self.path
     }
 
-    /// Whom the broker serves.
+    /// What kind of broker the directory is for.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.kind

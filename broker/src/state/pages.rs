@@ -54,7 +54,7 @@ struct Mapped<T> {
 
 // SAFETY: the mapping belongs to the value wherever that goes, and holds only atomics.
 unsafe impl<T: Sync> Send for Mapped<T> {}
-// SAFETY: as above; whoever shares the value shares atomics.
+// SAFETY: as above; threads that share the value share atomics.
 unsafe impl<T: Sync> Sync for Mapped<T> {}
 
 impl<T> std::fmt::Debug for Mapped<T> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What happened, for `partage events`: the newest in memory, each new one to those who follow.
+//! What happened, for `partage events`: the newest in memory, each new one to the followers.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,7 +11,7 @@ use crate::peer::Packet;
 /// Events kept: a day on a busy node, about a megabyte.
 const KEPT: usize = 4096;
 
-/// One event, whose it is, and how it travels: written once, however many ask for it.
+/// One event, its owner, and how it travels: written once, however many ask for it.
 #[derive(Clone, Debug)]
 pub struct Recorded {
     /// Owner of the job it concerns; none concerns nobody in particular.
@@ -27,12 +27,13 @@ pub struct Recorded {
 #[derive(Debug, Default)]
 pub struct EventLog {
     events: VecDeque<Recorded>,
-    /// How many are whose.
+    /// How many events each user has.
     of_user: BTreeMap<Option<u32>, usize>,
 }
 
 impl EventLog {
-    /// Adds one. When there are too many, the oldest goes of those of whom there are most: nobody pushes out others'.
+    /// Adds an event. When there are too many, the oldest event of the user with the most goes: no user pushes out
+    /// another's events.
     pub fn push(&mut self, event: Recorded) {
         if self.events.len() == KEPT {
             let most = self
@@ -65,7 +66,7 @@ impl EventLog {
 }
 
 impl Recorded {
-    /// An event of a job of `uid`'s, or of nobody's.
+    /// An event of a job of `uid`'s, or of no user.
     #[must_use]
     pub fn new(uid: Option<u32>, view: EventView) -> Self {
         let packed = |view: &EventView| -> Vec<Packet> {

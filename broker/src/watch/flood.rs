@@ -2,7 +2,7 @@
 //! How often one user's events of one kind are said: all of the first, then each time that their number has doubled,
 //! and at the end of the minute how many were not said. What was killed is always said.
 //!
-//! Whoever makes many events fills the log files and everybody's `partage events` otherwise.
+//! Otherwise a user with many events fills the log files and everybody's `partage events`.
 
 use std::collections::BTreeMap;
 
@@ -31,11 +31,11 @@ impl Count {
 /// Events of one user and kind that were counted only, in a window that is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unsaid {
-    /// Whose.
+    /// The user; none for events of no user.
     pub uid: Option<u32>,
-    /// Of what kind.
+    /// The kind.
     pub kind: String,
-    /// How many.
+    /// Their number.
     pub count: u64,
 }
 

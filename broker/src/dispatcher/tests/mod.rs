@@ -33,7 +33,7 @@ pub struct Bench(pub Rc<Inner>);
 #[derive(Default)]
 pub struct Inner {
     pub barriers: Cell<u32>,
-    /// Whose gate is looked at when a barrier is asked for, and at how many it was closed.
+    /// The client whose gate is looked at when a barrier is asked for, and at how many barriers it was closed.
     pub watched: RefCell<Option<Arc<PagePair>>>,
     pub closed: Cell<u32>,
     pub wakes: Cell<u32>,

@@ -81,7 +81,7 @@ impl Foreign {
         })
     }
 
-    /// What to say of it to those who ask about the broker.
+    /// A sentence about the porter for commands that ask about the broker.
     #[must_use]
     pub fn note(&self) -> Option<&'static str> {
         (self.table == Table::Shared).then_some(SHARED_NOTE)
@@ -137,7 +137,7 @@ impl Foreign {
         let control = [ControlMessage::ScmRights(&rights)];
         let slices = [IoSlice::new(&packet)];
         loop {
-            // Waits for the porter, who waits for nobody but the scheduler.
+            // Waits for the porter, which waits for the scheduler alone.
             match sendmsg::<()>(self.porter.as_raw_fd(), &slices, &control, MsgFlags::MSG_NOSIGNAL, None) {
                 Err(nix::Error::EINTR) => {}
                 sent => return sent.is_ok(),

@@ -34,7 +34,7 @@ const HAND_OVER: Duration = Duration::from_micros(50);
 /// What became of a connection that was given to [`Foreign::check`].
 #[derive(Debug)]
 pub struct Checked {
-    /// Which.
+    /// The connection.
     pub connection: ConnectionId,
     /// The pages that came with its packet.
     pub pages: Result<PagePair, PageError>,

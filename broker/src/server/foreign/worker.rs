@@ -9,7 +9,7 @@ use nix::sched::{CloneFlags, unshare};
 /// A worker's stack: it maps two files.
 const STACK_BYTES: usize = 256 * 1024;
 
-/// Whose descriptor table porter and workers have.
+/// The descriptor table that porter and workers have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Table {
     /// Each its own.
