@@ -3,6 +3,8 @@
 
 use std::path::PathBuf;
 
+use crate::config::ConfigError;
+
 /// What stops the broker. Everything that concerns one client, job or device is an answer to that client instead.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -26,7 +28,7 @@ pub enum Error {
     },
     /// The configuration does not hold.
     #[error("{0}")]
-    Config(#[from] crate::config::ConfigError),
+    Config(#[from] ConfigError),
     /// The kernel refused something the event loop stands on.
     #[error("cannot {what}: {source}")]
     System {

@@ -5,15 +5,18 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{ArgGroup, Parser};
+use partage_broker::clock::now;
 use partage_broker::config::{Config, SYSTEM_FILE};
-use partage_broker::directory::{Kind, SocketDir};
+use partage_broker::driver::state_driver::{Parts, StateDriver};
 use partage_broker::error::Error;
-use partage_broker::host::nvml::{HelperCommand, Nvml};
-use partage_broker::host::nvml_helper;
+use partage_broker::host::inherited;
+use partage_broker::host::nvml::{self, Nvml};
 use partage_broker::host::proc::Proc;
-use partage_broker::server::{Server, now, raise_descriptor_limit};
-use partage_broker::state_driver::{Parts, StateDriver};
-use partage_broker::{inherited, log, notify};
+use partage_broker::kind::Kind;
+use partage_broker::server::event_loop::Server;
+use partage_broker::server::limits::raise_descriptor_limit;
+use partage_broker::state::directory::SocketDir;
+use partage_broker::watch::{log, notify};
 use partage_protocol::units::SECOND_NS;
 use tracing::{info, warn};
 
@@ -57,7 +60,7 @@ struct Arguments {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if arguments.nvml_helper {
-        nvml_helper::serve(arguments.driver_file.as_deref());
+        nvml::serve(arguments.driver_file.as_deref());
         return ExitCode::SUCCESS;
     }
     match serve(&arguments) {
@@ -118,7 +121,7 @@ fn serve(arguments: &Arguments) -> Result<(), Error> {
     let driver = StateDriver::start(parts, now())?;
     // A host's broker is told nothing by its users.
     let driver_file = (kind == Kind::Private).then(|| directory.driver_file());
-    let gpu = Nvml::new(HelperCommand::own(driver_file.as_deref()))?;
+    let gpu = Nvml::new(nvml::helper_command(driver_file.as_deref()))?;
     let server = Server::new(driver, gpu, &directory)?;
     if let Err(error) = notify::notify(std::env::var_os("NOTIFY_SOCKET"), "READY=1") {
         warn!(%error, "the service manager was not told");

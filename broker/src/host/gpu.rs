@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the broker wants to know about devices, and the trait of who tells it.
+//! What the broker wants to know about devices, and the trait of the side that tells it.
 
 use serde::{Deserialize, Serialize};
 
@@ -81,12 +81,12 @@ pub enum GpuEvent {
     Devices(Vec<DeviceFacts>),
     /// A look at one device begins with the next [`Gpu::begin`].
     Asking {
-        /// Which.
+        /// The device.
         uuid: String,
     },
     /// A look at one device.
     Sample {
-        /// Which.
+        /// The device.
         uuid: String,
         /// When it was asked for: what happened before this instant is in it.
         asked_ns: u64,
@@ -95,14 +95,14 @@ pub enum GpuEvent {
     },
     /// A device takes its time to answer; the others are looked at meanwhile. A sample or `Lost` follows.
     Slow {
-        /// Which.
+        /// The device.
         uuid: String,
     },
     /// A device stopped answering or fell off the bus.
     Lost {
-        /// Which.
+        /// The device.
         uuid: String,
-        /// How.
+        /// The reason.
         why: String,
     },
 }

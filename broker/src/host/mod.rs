@@ -3,7 +3,7 @@
 
 pub mod fake;
 pub mod gpu;
+pub mod inherited;
 pub mod nvml;
-pub mod nvml_helper;
 pub mod pidfd;
 pub mod proc;

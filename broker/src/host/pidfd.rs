@@ -31,14 +31,14 @@ fn status_of_zombie(id: Process) -> Option<u32> {
     // The name may hold blanks and parentheses; the state is the third field of all.
     let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split_whitespace().collect();
     let is_it = fields.first() == Some(&"Z") && fields.get(19)?.parse() == Ok(id.start);
-    // 52 of 52. Who may not trace it reads 0, which would be a lie.
+    // 52 of 52. A reader that may not trace it reads 0, which would be a lie.
     if !is_it || !may_trace(id.pid) {
         return None;
     }
     fields.get(49)?.parse().ok()
 }
 
-/// Does the kernel show us what only those see who may trace the process?
+/// Does the kernel show this process what only a tracer of the other may see?
 fn may_trace(pid: u32) -> bool {
     // Its links are guarded by the same right; a zombie's lead nowhere, which is another error.
     match std::fs::read_link(format!("/proc/{pid}/cwd")) {
@@ -96,8 +96,9 @@ impl PidFd {
     }
 
     /// How it ended, as a shell has it: its code, or 128 and the number of the signal that ended it. `None` while it
-    /// lives, and where the kernel does not tell: before Linux 6.15 a process that was waited for is forgotten, and what
-    /// is not reaped yet tells only those who could trace it. `id` is the process that the descriptor was opened for.
+    /// lives, and where the kernel does not tell: before Linux 6.15 a process that was waited for is forgotten, and
+    /// what is not reaped yet tells only those who could trace it. `id` is the process that the descriptor was opened
+    /// for.
     #[must_use]
     pub fn exit_code(&self, id: Process) -> Option<u32> {
         let status = self

@@ -24,8 +24,8 @@ fn an_overcommitted_device_says_so_and_gives_what_is_there() {
     assert!(rig.status().devices[0].notes.is_empty(), "not yet");
     let mut second = ClientProcess::start(&rig);
     let two = second.run_and_attach(r#"{"verb":"run","mem":"75%"}"#);
-    let note = "promises on GPU 0 add up to 150 % of its memory: allocations within a job's limit may be denied as card \
-                full";
+    let note = "promises on GPU 0 add up to 150 % of its memory: allocations within a job's limit may be denied as \
+                card full";
     assert_eq!(rig.status().devices[0].notes, [note]);
     let mut third = ClientProcess::start(&rig);
     let reply = third.run(r#"{"verb":"run","mem":"1MiB"}"#);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What one user can fill: answers that nobody reads, notices, labels. Each is bounded, and others have theirs.
 
-use partage_broker::ended::EndedJobs;
+use partage_broker::state::ended::EndedJobs;
 use partage_policy::{EndedJob, JobRecord, Terms};
 use partage_protocol::admin::{ErrorCode, Reply, Request, RunRequest};
 use partage_protocol::frame;
@@ -29,7 +29,7 @@ fn read_events(wire: &Wire) -> (usize, bool) {
 
 #[test]
 fn unread_answers_of_one_user_are_bounded_and_the_oldest_go() {
-    partage_broker::server::raise_descriptor_limit();
+    partage_broker::server::limits::raise_descriptor_limit();
     let rig = Rig::new(1, 16 * GIB);
     let mut holder = ClientProcess::start(&rig);
     holder.run_and_attach(r#"{"verb":"run","mem":"16GiB"}"#);

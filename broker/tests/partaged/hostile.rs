@@ -137,8 +137,8 @@ fn strange_descriptors_are_refused_and_none_stays_open() {
     }
 }
 
-/// Sends a packet twice (the second waits behind the first) with `count` connections to `listener` whose last close takes
-/// an hour: what they have to send is not taken, and they are told to wait for that.
+/// Sends a packet twice (the second waits behind the first) with `count` connections to `listener` whose last close
+/// takes an hour: what they have to send is not taken, and they are told to wait for that.
 ///
 /// In a table of descriptors of its own: a process that another test starts meanwhile would have them too, and close
 /// them last.
@@ -212,7 +212,7 @@ fn a_descriptor_that_takes_an_hour_to_close_makes_nobody_wait() {
 
 #[test]
 fn ten_thousand_silent_connections_do_not_keep_anyone_out() {
-    partage_broker::server::raise_descriptor_limit();
+    partage_broker::server::limits::raise_descriptor_limit();
     let rig = Rig::new(1, 16 * GIB);
     let mut client = ClientProcess::start(&rig);
     client.run_and_attach(r#"{"verb":"run","mem":"4GiB"}"#);

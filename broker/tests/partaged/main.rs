@@ -5,6 +5,7 @@
 //! input (`client.rs`).
 
 mod adoption;
+mod attached;
 mod audit;
 mod client;
 mod configured;

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{self, AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr};
-use partage_broker::socket::Received;
+use partage_broker::server::socket::Received;
 use partage_broker::testing::Scratch;
 use partage_machine::Machine;
 use partage_machine::spec::Spec;
@@ -364,7 +364,7 @@ impl Wire {
             let left = deadline.saturating_duration_since(Instant::now()).as_millis() as u16;
             assert!(left > 0, "no answer from the broker");
             let _ = nix::poll::poll(&mut polled, left);
-            match partage_broker::socket::receive(self.fd.as_fd(), &mut buffer) {
+            match partage_broker::server::socket::receive(self.fd.as_fd(), &mut buffer) {
                 Received::Packet(length, descriptors) => {
                     buffer.truncate(length);
                     return Some((buffer, descriptors));
@@ -383,7 +383,8 @@ pub fn own_program(test: &str, somebody: Option<(&Rig, u32)>) -> Command {
     if let Some((rig, _)) = somebody {
         let copy = rig.folder.path().join("own-program");
         if !copy.exists() {
-            // By way of a child: what is open for writing here could not be executed while another thread starts something.
+            // By way of a child: what is open for writing here could not be executed while another thread starts
+            // something.
             let status = Command::new("/bin/cp").arg(&program).arg(&copy).status();
             assert!(status.is_ok_and(|status| status.success()), "copied");
         }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Holder;
+use super::views::Holder;
 
 /// A refusal or failure with what to do about it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,7 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Helpers that are shell scripts, and time that is the test's: hung, slow, crashing and recovering devices.
 
-use super::*;
+use std::os::fd::AsFd;
+
+use partage_protocol::units::SECOND_NS;
+
+use super::adapter::Nvml;
+use super::slot::{SAMPLE_DEADLINE_NS, SLOW_NS};
+use crate::helper::process::HelperCommand;
+use crate::host::gpu::{Driver, Gpu, GpuEvent, Look};
 
 /// Helpers that are a shell script.
 fn adapter(script: &str) -> Nvml {
@@ -137,9 +144,11 @@ fn a_slow_device_is_waited_for_beside_the_others() {
         std::fs::remove_file(&flag).expect("there");
     }
     // The spare one dies: nobody spins over its socket.
-    let spare = nvml.spare.as_mut().expect("kept");
-    spare.child.kill().expect("killed");
-    spare.child.wait().expect("reaped");
+    let spare = nvml.spare.as_ref().expect("kept").process.pid();
+    let held = crate::host::pidfd::PidFd::open(spare).expect("it runs");
+    assert!(held.signal(libc::SIGKILL));
+    let mut polled = [nix::poll::PollFd::new(held.as_fd(), nix::poll::PollFlags::POLLIN)];
+    assert_eq!(nix::poll::poll(&mut polled, 5000u16), Ok(1), "ended");
     nvml.events(9 * SECOND_NS);
     assert!(nvml.spare.is_none());
 }
@@ -193,7 +202,7 @@ fn a_mismatch_is_a_state_and_nonsense_a_failure() {
 fn helpers_are_killed_with_the_adapter() {
     let mut nvml = adapter("exec sleep 1000");
     nvml.events(0);
-    let pid = nvml.main.helper.as_ref().expect("started").child.id();
+    let pid = nvml.main.helper.as_ref().expect("started").process.pid();
     let held = crate::host::pidfd::PidFd::open(pid).expect("it runs");
     assert!(!held.has_ended());
     drop(nvml);

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The file's tables and keys as they are written; what is unknown is an error.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct File {
+    pub(super) schema: Option<u32>,
+    #[serde(default)]
+    pub(super) gpu: BTreeMap<String, GpuTable>,
+    #[serde(default)]
+    pub(super) admission: AdmissionTable,
+    #[serde(default)]
+    pub(super) audit: AuditTable,
+    #[serde(default)]
+    pub(super) time: TimeTable,
+    #[serde(default)]
+    pub(super) aliases: AliasTable,
+    #[serde(default)]
+    pub(super) broker: BrokerTable,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AdmissionTable {
+    pub(super) overcommit: Option<f64>,
+    pub(super) compute_overcommit: Option<f64>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TimeTable {
+    pub(super) max_class: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AuditTable {
+    pub(super) drift: Option<String>,
+    pub(super) unmanaged: Option<String>,
+    pub(super) tolerance: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AliasTable {
+    pub(super) nvidia_gpu_memory: Option<bool>,
+    pub(super) cuda_device_memory_limit: Option<bool>,
+    pub(super) cuda_mps_pinned_device_mem_limit: Option<bool>,
+    pub(super) cuda_device_sm_limit: Option<bool>,
+    pub(super) cuda_mps_active_thread_percentage: Option<bool>,
+    pub(super) cuda_task_priority: Option<bool>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct GpuTable {
+    pub(super) reserve: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct BrokerTable {
+    pub(super) log_level: Option<String>,
+    pub(super) log_size: Option<String>,
+    pub(super) poll: Option<String>,
+    pub(super) clients_per_user: Option<usize>,
+}

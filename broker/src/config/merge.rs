@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Files read in order and merged into the configuration: each key is checked as it is taken.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use partage_policy::Response;
+use partage_protocol::aliases::Family;
+use partage_protocol::size::{Amount, parse_amount, parse_duration};
+use partage_protocol::terms::parse_class;
+use partage_protocol::time_aliases::TimeVariable;
+use partage_protocol::units::SECOND_NS;
+
+use super::error::ConfigError;
+use super::file::{AdmissionTable, AliasTable, AuditTable, BrokerTable, File, GpuTable};
+use super::nearest::with_nearest;
+use super::settings::Config;
+
+/// The file that is merged: what is wrong in it is said with its name.
+#[derive(Clone, Copy)]
+struct Source<'a>(&'a Path);
+
+impl Source<'_> {
+    fn wrong(self, key: &str, why: impl Into<String>) -> ConfigError {
+        ConfigError::Value {
+            path: self.0.to_owned(),
+            key: key.to_owned(),
+            why: why.into(),
+        }
+    }
+
+    /// The error of a value that does not parse.
+    fn unparsed<E: std::fmt::Display>(self, key: &str) -> impl FnOnce(E) -> ConfigError {
+        move |error| self.wrong(key, error.to_string())
+    }
+}
+
+impl Config {
+    /// The file and its drop-ins; the defaults where there is no file.
+    ///
+    /// # Errors
+    /// [`ConfigError`] for the first thing that does not hold.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let mut config = Self::default();
+        if path.exists() {
+            config.merge(path)?;
+        }
+        let folder = path.with_file_name("conf.d");
+        let mut drop_ins: Vec<PathBuf> = std::fs::read_dir(&folder)
+            .map(|entries| entries.filter_map(|entry| Some(entry.ok()?.path())).collect())
+            .unwrap_or_default();
+        drop_ins.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+        drop_ins.sort();
+        for drop_in in drop_ins {
+            config.merge(&drop_in)?;
+        }
+        Ok(config)
+    }
+
+    fn merge(&mut self, path: &Path) -> Result<(), ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|why| ConfigError::Read {
+            path: path.to_owned(),
+            why,
+        })?;
+        let file: File = toml::from_str(&text).map_err(|error| ConfigError::Syntax {
+            path: path.to_owned(),
+            why: with_nearest(&error.to_string()),
+        })?;
+        let source = Source(path);
+        match file.schema {
+            Some(1) => {}
+            Some(other) => {
+                return Err(source.wrong("schema", format!("{other} is not known here; this version reads 1")));
+            }
+            None => return Err(source.wrong("schema", "missing; write `schema = 1` first")),
+        }
+        self.merge_gpus(file.gpu, source)?;
+        self.merge_admission(&file.admission, source)?;
+        if let Some(text) = file.time.max_class {
+            self.max_class = parse_class(&text).map_err(source.unparsed("time.max_class"))?;
+        }
+        self.merge_audit(file.audit, source)?;
+        self.merge_aliases(&file.aliases);
+        self.merge_broker(file.broker, source)
+    }
+
+    fn merge_gpus(&mut self, gpus: BTreeMap<String, GpuTable>, source: Source<'_>) -> Result<(), ConfigError> {
+        for (gpu, table) in gpus {
+            let key = format!("gpu.\"{gpu}\".reserve");
+            if !is_gpu_name(&gpu) {
+                return Err(source.wrong(&key, "a device is `*`, an index or a UUID (`GPU-…`, `MIG-…`)"));
+            }
+            if let Some(text) = table.reserve {
+                let amount = parse_amount(&text).map_err(source.unparsed(&key))?;
+                self.reserves.insert(gpu, amount);
+            }
+        }
+        Ok(())
+    }
+
+    fn merge_admission(&mut self, table: &AdmissionTable, source: Source<'_>) -> Result<(), ConfigError> {
+        let compute = &mut self.compute_overcommit_millionths;
+        for (key, ratio, place) in [
+            ("overcommit", table.overcommit, &mut self.overcommit_millionths),
+            ("compute_overcommit", table.compute_overcommit, compute),
+        ] {
+            let Some(ratio) = ratio else { continue };
+            // A ratio below 1 would be a reserve, which has a key of its own for memory and no use for time.
+            if !(1.0..=16.0).contains(&ratio) {
+                let why = format!("{ratio} is not between 1.0 (promise what there is) and 16.0");
+                return Err(source.wrong(&format!("admission.{key}"), why));
+            }
+            *place = (ratio * partage_policy::Config::ALL_ONCE as f64).round() as u64;
+        }
+        Ok(())
+    }
+
+    fn merge_audit(&mut self, table: AuditTable, source: Source<'_>) -> Result<(), ConfigError> {
+        let audit = &mut self.audit;
+        for (key, text, place) in [
+            ("drift", table.drift, &mut audit.drift),
+            ("unmanaged", table.unmanaged, &mut audit.unmanaged),
+        ] {
+            let Some(text) = text else { continue };
+            let known = Response::ALL.into_iter().find(|response| response.word() == text);
+            *place = known.ok_or_else(|| {
+                let why = format!("{text:?} is not one of report, deny-new, kill");
+                source.wrong(&format!("audit.{key}"), why)
+            })?;
+        }
+        if let Some(text) = table.tolerance {
+            let key = "audit.tolerance";
+            audit.tolerance = match parse_amount(&text).map_err(source.unparsed(key))? {
+                Amount::Bytes(bytes) => bytes,
+                _ => return Err(source.wrong(key, "as bytes, such as 64MiB")),
+            };
+        }
+        Ok(())
+    }
+
+    fn merge_aliases(&mut self, table: &AliasTable) {
+        for family in Family::ALL {
+            let is_on = match family {
+                Family::Nvidia => table.nvidia_gpu_memory,
+                Family::Device => table.cuda_device_memory_limit,
+                Family::Pinned => table.cuda_mps_pinned_device_mem_limit,
+            };
+            switch(&mut self.aliases_off, family, is_on);
+        }
+        for variable in TimeVariable::ALL {
+            let is_on = match variable {
+                TimeVariable::SmLimit => table.cuda_device_sm_limit,
+                TimeVariable::ActiveThreads => table.cuda_mps_active_thread_percentage,
+                TimeVariable::TaskPriority => table.cuda_task_priority,
+            };
+            switch(&mut self.time_aliases_off, variable, is_on);
+        }
+    }
+
+    fn merge_broker(&mut self, table: BrokerTable, source: Source<'_>) -> Result<(), ConfigError> {
+        if let Some(level) = table.log_level {
+            tracing_subscriber::EnvFilter::try_new(&level).map_err(source.unparsed("broker.log_level"))?;
+            self.log_level = level;
+        }
+        if let Some(text) = table.log_size {
+            let key = "broker.log_size";
+            self.log_size = match parse_amount(&text).map_err(source.unparsed(key))? {
+                Amount::Bytes(bytes) if bytes >= 64 << 10 => bytes,
+                _ => return Err(source.wrong(key, "at least 64KiB, as bytes")),
+            };
+        }
+        if let Some(text) = table.poll {
+            let poll_ns = parse_duration(&text).map_err(source.unparsed("broker.poll"))?;
+            // Faster looks cost the driver's lock; slower ones break the bound within which a rogue process is found.
+            if !(SECOND_NS / 20..=SECOND_NS).contains(&poll_ns) {
+                return Err(source.wrong("broker.poll", "between 50ms and 1s"));
+            }
+            self.poll_ns = poll_ns;
+        }
+        if let Some(clients) = table.clients_per_user {
+            if clients == 0 {
+                return Err(source.wrong("broker.clients_per_user", "at least 1"));
+            }
+            self.clients_per_user = clients;
+        }
+        Ok(())
+    }
+}
+
+/// Takes what is on out of the list of what is off, or puts it there; a key that is not written changes nothing.
+fn switch<T: PartialEq>(off: &mut Vec<T>, which: T, is_on: Option<bool>) {
+    let Some(is_on) = is_on else { return };
+    off.retain(|other| *other != which);
+    if !is_on {
+        off.push(which);
+    }
+}
+
+fn is_gpu_name(name: &str) -> bool {
+    name == "*" || name.parse::<u32>().is_ok() || name.starts_with("GPU-") || name.starts_with("MIG-")
+}

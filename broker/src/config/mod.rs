@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `/etc/partage/partage.toml` and `conf.d/*.toml` beside it: read, merged, checked, turned into numbers.
+//!
+//! ```toml
+//! schema = 1
+//! [gpu."*"]              # or an index, or a UUID (its beginning is enough)
+//! reserve = "512MiB"     # kept out of what jobs can share; at least what the driver keeps for itself
+//! [admission]
+//! overcommit = 1.0       # how much of a device may be promised; above 1 a promise may be denied as "card full"
+//! compute_overcommit = 1.0   # how much of a device's time may be promised
+//! [time]
+//! max_class = "normal"   # the highest priority that everybody may ask for
+//! [audit]                # clients that contradict NVML, GPU processes of no job: report, deny-new or kill
+//! drift = "report"
+//! unmanaged = "report"
+//! tolerance = "64MiB"    # by how much a client and NVML may differ
+//! [aliases]              # other tools' variables that ask for memory or time; all are on
+//! nvidia_gpu_memory = true
+//! cuda_device_memory_limit = true
+//! cuda_mps_pinned_device_mem_limit = true
+//! cuda_device_sm_limit = true
+//! cuda_mps_active_thread_percentage = true
+//! cuda_task_priority = true
+//! [broker]
+//! log_level = "info"
+//! log_size = "8MiB"
+//! poll = "500ms"         # pause between two looks at the devices while jobs live
+//! clients_per_user = 4096
+//! ```
+//! Drop-ins are merged in the order of their names, a later value wins. An unknown key is an error with the nearest
+//! known one: a misspelt limit must not be silently none.
+
+mod error;
+mod file;
+mod merge;
+mod nearest;
+mod settings;
+#[cfg(test)]
+mod tests;
+
+pub use error::ConfigError;
+pub use settings::{Config, SYSTEM_FILE};

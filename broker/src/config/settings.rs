@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The checked configuration, as numbers.
+
+use std::collections::BTreeMap;
+
+use partage_policy::Audit;
+use partage_protocol::aliases::Family;
+use partage_protocol::size::Amount;
+use partage_protocol::terms::Class;
+use partage_protocol::time_aliases::TimeVariable;
+use partage_protocol::units::{MIB, SECOND_NS};
+
+use crate::kind::Kind;
+
+/// The file that makes a host managed.
+pub const SYSTEM_FILE: &str = "/etc/partage/partage.toml";
+
+/// The checked configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Reserve by `*`, index or UUID prefix.
+    pub(super) reserves: BTreeMap<String, Amount>,
+    /// Tracing filter.
+    pub log_level: String,
+    /// Bytes at which a new log file is begun.
+    pub log_size: u64,
+    /// Nanoseconds between two looks at the devices while jobs live.
+    pub poll_ns: u64,
+    /// Most clients of one user; more are refused.
+    pub clients_per_user: usize,
+    /// How much of what jobs can share on a device may be promised, in millionths of it.
+    pub overcommit_millionths: u64,
+    /// How much of a device's time may be promised, in millionths of it.
+    pub compute_overcommit_millionths: u64,
+    /// The highest class that everybody may ask for on a managed host.
+    pub max_class: Class,
+    /// Other tools' memory variables that count for nothing.
+    pub aliases_off: Vec<Family>,
+    /// Their variables about time that count for nothing.
+    pub time_aliases_off: Vec<TimeVariable>,
+    /// What the auditor does.
+    pub audit: Audit,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            reserves: BTreeMap::new(),
+            log_level: "info".to_owned(),
+            log_size: 8 * MIB,
+            poll_ns: SECOND_NS / 2,
+            clients_per_user: 4096,
+            overcommit_millionths: partage_policy::Config::ALL_ONCE,
+            compute_overcommit_millionths: partage_policy::Config::ALL_ONCE,
+            max_class: Class::Normal,
+            aliases_off: Vec::new(),
+            time_aliases_off: Vec::new(),
+            audit: Audit::default(),
+        }
+    }
+}
+
+impl Config {
+    /// The highest class that everybody may ask for. A private broker's user decides alone.
+    #[must_use]
+    pub fn class_rule(&self, kind: Kind) -> Class {
+        match kind {
+            Kind::Private => Class::Realtime,
+            Kind::Managed => self.max_class,
+        }
+    }
+
+    /// What jobs cannot share on a device, in bytes: the most specific configured reserve, and at least what the driver
+    /// keeps for itself.
+    #[must_use]
+    pub fn reserve(&self, index: u32, uuid: &str, total: u64, kept_by_driver: u64) -> u64 {
+        let by_uuid = self
+            .reserves
+            .iter()
+            .filter(|(name, _)| name.contains('-') && uuid.starts_with(name.as_str()));
+        let configured = by_uuid
+            .max_by_key(|(name, _)| name.len())
+            .map(|(_, amount)| amount)
+            .or_else(|| self.reserves.get(&index.to_string()))
+            .or_else(|| self.reserves.get("*"));
+        configured
+            .map_or(0, |amount| amount.on(total))
+            .max(kept_by_driver)
+            .min(total)
+    }
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What files say, rightly and wrongly.
+
+use std::path::Path;
+
+use partage_policy::Response;
+use partage_protocol::aliases::Family;
+use partage_protocol::terms::Class;
+use partage_protocol::time_aliases::TimeVariable;
+use partage_protocol::units::{MIB, SECOND_NS};
+
+use super::{Config, ConfigError};
+use crate::kind::Kind;
+use crate::testing::Scratch;
+
+fn load(main: &str, drop_in: Option<&str>) -> Result<Config, ConfigError> {
+    let scratch = Scratch::new("config");
+    let path = scratch.path().join("partage.toml");
+    std::fs::write(&path, main).expect("written");
+    if let Some(text) = drop_in {
+        std::fs::create_dir(scratch.path().join("conf.d")).expect("made");
+        std::fs::write(scratch.path().join("conf.d/10-site.toml"), text).expect("written");
+    }
+    Config::load(&path)
+}
+
+#[test]
+fn a_later_file_wins_and_the_most_specific_reserve_counts() {
+    let main = "schema = 1\n[gpu.\"*\"]\nreserve=\"1GiB\"\n[gpu.1]\nreserve=\"10%\"\n[broker]\npoll=\"100ms\"\n";
+    let site = "schema = 1\n[gpu.\"GPU-ab\"]\nreserve=\"2GiB\"\n[broker]\npoll=\"200ms\"\n";
+    let config = load(main, Some(site)).expect("valid");
+    assert_eq!(config.poll_ns, SECOND_NS / 5);
+    assert_eq!(config.reserve(0, "GPU-x", 10 << 30, 0), 1 << 30);
+    assert_eq!(config.reserve(1, "GPU-x", 10 << 30, 0), 1 << 30);
+    assert_eq!(config.reserve(1, "GPU-abc", 10 << 30, 0), 2 << 30);
+    assert_eq!(
+        config.reserve(0, "GPU-x", 10 << 30, 3 << 30),
+        3 << 30,
+        "never less than the driver keeps"
+    );
+}
+
+#[test]
+fn mistakes_are_named_with_their_place_and_the_nearest_key() {
+    let message = |text: &str| load(text, None).expect_err("wrong").to_string();
+    let unknown = message("schema = 1\n[gpu.0]\nreserv = \"1GiB\"\n");
+    assert!(
+        unknown.contains("line 3") && unknown.contains("did you mean `reserve`"),
+        "{unknown}"
+    );
+    assert!(message("[broker]\n").contains("schema = 1"));
+    assert!(message("schema = 2\n").contains("schema"));
+    assert!(message("schema = 1\n[gpu.0]\nreserve = \"8\"\n").contains("gpu.\"0\".reserve"));
+    assert!(message("schema = 1\n[gpu.x]\nreserve = \"8GiB\"\n").contains("UUID"));
+    assert!(message("schema = 1\n[broker]\npoll = \"10s\"\n").contains("50ms"));
+    let audit = message("schema = 1\n[audit]\ndrift = \"murder\"\n");
+    assert!(audit.contains("audit.drift") && audit.contains("deny-new"), "{audit}");
+    assert!(message("schema = 1\n[audit]\ntolerance = \"5%\"\n").contains("audit.tolerance"));
+}
+
+#[test]
+fn overcommit_and_aliases_are_read_and_a_later_file_wins() {
+    let main = "schema = 1\n[admission]\novercommit = 1.3\n[aliases]\nnvidia_gpu_memory = false\n\
+                cuda_device_memory_limit = false\n";
+    let site = "schema = 1\n[aliases]\ncuda_device_memory_limit = true\n";
+    let config = load(main, Some(site)).expect("valid");
+    assert_eq!(config.overcommit_millionths, 1_300_000);
+    assert_eq!(config.aliases_off, [Family::Nvidia]);
+    let message = |text: &str| load(text, None).expect_err("wrong").to_string();
+    for bad in ["0.9", "0", "-1", "17", "nan", "\"1.5\""] {
+        let text = message(&format!("schema = 1\n[admission]\novercommit = {bad}\n"));
+        assert!(text.contains("overcommit") || text.contains("line 3"), "{text}");
+    }
+    let unknown = message("schema = 1\n[aliases]\nnvidia_gpu_memori = true\n");
+    assert!(unknown.contains("did you mean `nvidia_gpu_memory`"), "{unknown}");
+    // The file's keys are the families' own.
+    for family in Family::ALL {
+        let config = load(&format!("schema = 1\n[aliases]\n{} = false\n", family.key()), None);
+        assert_eq!(config.expect("valid").aliases_off, [family]);
+    }
+}
+
+#[test]
+fn rules_about_time_are_read_and_a_later_file_wins() {
+    let main = "schema = 1\n[admission]\ncompute_overcommit = 1.5\n[time]\nmax_class = \"high\"\n\
+                [aliases]\ncuda_task_priority = false\n";
+    let config = load(main, Some("schema = 1\n[time]\nmax_class = \"low\"\n")).expect("valid");
+    assert_eq!(config.compute_overcommit_millionths, 1_500_000);
+    assert_eq!(
+        config.overcommit_millionths,
+        partage_policy::Config::ALL_ONCE,
+        "memory is another matter"
+    );
+    assert_eq!(config.class_rule(Kind::Managed), Class::Low);
+    assert_eq!(config.class_rule(Kind::Private), Class::Realtime);
+    assert_eq!(Config::default().class_rule(Kind::Managed), Class::Normal);
+    assert_eq!(config.time_aliases_off, [TimeVariable::TaskPriority]);
+    let message = |text: &str| load(text, None).expect_err("wrong").to_string();
+    let class = message("schema = 1\n[time]\nmax_class = \"urgent\"\n");
+    assert!(
+        class.contains("time.max_class") && class.contains("realtime"),
+        "{class}"
+    );
+    assert!(message("schema = 1\n[admission]\ncompute_overcommit = 0.5\n").contains("compute_overcommit"));
+    assert!(message("schema = 1\n[time]\nmax_clas = \"low\"\n").contains("did you mean `max_class`"));
+    // The file's keys are the variables' own.
+    for variable in TimeVariable::ALL {
+        let config = load(&format!("schema = 1\n[aliases]\n{} = false\n", variable.key()), None);
+        assert_eq!(config.expect("valid").time_aliases_off, [variable]);
+    }
+}
+
+#[test]
+fn the_page_about_the_configuration_shows_every_default() {
+    let page = include_str!("../../../docs/configuration.md");
+    let example = page
+        .split("```toml\n")
+        .nth(1)
+        .and_then(|rest| rest.split("```").next())
+        .expect("an example");
+    let mut config = load(example, None).expect("valid");
+    assert_eq!(config.reserve(0, "GPU-x", 10 << 30, 0), 512 * MIB);
+    config.reserves.clear();
+    assert_eq!(config, Config::default());
+}
+
+#[test]
+fn the_auditor_is_told_what_to_do() {
+    let main = "schema = 1\n[audit]\ndrift = \"deny-new\"\ntolerance = \"1MiB\"\n";
+    let config = load(main, Some("schema = 1\n[audit]\nunmanaged = \"kill\"\n")).expect("valid");
+    let audit = config.audit;
+    assert_eq!(
+        (audit.drift, audit.unmanaged, audit.tolerance),
+        (Response::DenyNew, Response::Kill, MIB)
+    );
+}
+
+#[test]
+fn no_file_gives_the_defaults() {
+    let config = Config::load(Path::new("/nonexistent/partage.toml")).expect("defaults");
+    assert_eq!(config, Config::default());
+}

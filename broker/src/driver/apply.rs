@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The policy's commands, carried out: words, records, signals and watches here, all else as effects.
+
+use partage_policy::{Action, Command, EndedJob, Event, JobRecord, Process, Ticket};
+use partage_protocol::admin::Reply;
+use partage_protocol::message::Answer;
+use partage_protocol::units::{ClientId, JobId};
+use tracing::error;
+use zerocopy::IntoBytes;
+
+use super::effect::Effect;
+use super::state_driver::StateDriver;
+use crate::clock::Now;
+use crate::dispatcher::message::Message;
+use crate::peer::ConnectionId;
+
+impl StateDriver {
+    pub(super) fn apply(&mut self, command: Command, now: Now) {
+        match command.action {
+            Action::Reply { ticket, reply } => self.reply(ticket, reply),
+            Action::Welcome {
+                client,
+                job,
+                flags,
+                devices,
+            } => self.welcome(client, job, flags, &devices),
+            Action::Refuse { client, code, text } => self.refuse_client(client, code, &text),
+            Action::ShowPage {
+                client,
+                clients_in_job,
+                limits,
+            } => self.show_page(client, clients_in_job, &limits),
+            Action::ShowOverheads { client, overheads } => {
+                if let Some(pages) = self.clients.pages(client) {
+                    pages.show_overheads(&overheads);
+                }
+            }
+            Action::Look(device) => self.devices.look_at(device),
+            Action::Answer {
+                client,
+                sequence,
+                slot,
+                verdict,
+                granted,
+                limit,
+                job_used,
+                physical_free,
+            } => {
+                let answer = Answer {
+                    header: Answer::header(sequence),
+                    verdict,
+                    slot,
+                    granted,
+                    limit,
+                    job_used,
+                    physical_free,
+                };
+                self.send(client, answer.as_bytes().to_vec(), Vec::new());
+            }
+            Action::Watch { job: _, process } => self.watch_first(process),
+            Action::SaveJob(record) => self.save_job(*record),
+            Action::ShowTerms { job, devices, terms } => self.show_terms(job, devices, &terms),
+            Action::ShowUnmanaged { device, strangers } => {
+                self.effects.push(Effect::Time(Message::Unmanaged(device, strangers)));
+            }
+            Action::CorrectTime {
+                device,
+                charges,
+                over_ns,
+            } => self.effects.push(Effect::Time(Message::Correct {
+                device,
+                charges,
+                over_ns,
+            })),
+            Action::ForgetJob(job) => self.forget_job(job),
+            Action::RememberJob(ended) => self.remember_job(&ended),
+            Action::ForgetClient(client) => self.forget_client(client),
+            Action::SignalJob { job, signal } => self.signal_job(job, signal),
+            Action::KillProcess(process) => self.kill_process(process, now),
+            Action::KillUnmanaged { job, pid } => self.kill_unmanaged(job, pid),
+            Action::Tell { job, text } => self.tell(job, &text),
+            Action::Publish { kind, job, pid, text } => self.publish(now, kind, job, pid, text),
+        }
+    }
+
+    /// Writes what a client should know about its attachment to its page.
+    fn show_page(&self, client: ClientId, clients_in_job: u32, limits: &[u64]) {
+        let epoch = self.clients.ledger.epoch();
+        if let Some(client) = self.clients.get(client)
+            && let Some(pages) = &client.pages
+        {
+            pages.show(client.job, epoch, clients_in_job, limits);
+        }
+    }
+
+    /// The policy's last answer to a ticket ends it.
+    fn reply(&mut self, ticket: Ticket, reply: Box<Reply>) {
+        let is_last = !matches!(*reply, Reply::Waiting(_));
+        let to = ConnectionId(ticket.0);
+        if is_last {
+            self.tickets.remove(&to);
+        }
+        self.effects.push(Effect::Document { to, reply, is_last });
+    }
+
+    fn save_job(&mut self, record: JobRecord) {
+        let id = JobId(record.id);
+        self.clients.ledger.reserve_job(id);
+        if let Err(error) = self.store.save(&record) {
+            // The job runs all the same; only a broker's death would forget it.
+            error!(%error, job = %id, "job record cannot be written");
+        }
+        if let Some(first) = record.first {
+            let stat = self.processes.stat(first.pid).filter(|stat| stat.id == first);
+            if let Some(stat) = stat.filter(|stat| stat.terminal != 0) {
+                self.jobs.set_terminal(id, stat.terminal);
+            }
+        }
+        self.jobs.save(record);
+    }
+
+    /// Watches a job's first process; one that is gone already is an event of its own.
+    fn watch_first(&mut self, process: Process) {
+        if !self.watch(process) {
+            self.todo.push_back(Event::ProcessGone(process));
+        }
+    }
+
+    fn remember_job(&mut self, ended: &EndedJob) {
+        if let Err(error) = self.ended_jobs.add(ended) {
+            error!(%error, job = ended.job.id, "an ended job cannot be written down");
+        }
+    }
+
+    fn forget_job(&mut self, job: JobId) {
+        self.store.remove(job);
+        self.effects.push(Effect::Time(Message::JobGone(job)));
+        if let Some(first) = self.jobs.forget(job) {
+            self.unwatch(first);
+        }
+    }
+
+    pub(super) fn forget_client(&mut self, id: ClientId) {
+        if let Some(client) = self.clients.remove(id) {
+            self.effects.push(Effect::Time(Message::Left(id)));
+            self.unwatch(client.process);
+            if let Some(connection) = client.connection {
+                self.effects.push(Effect::Close(connection));
+            }
+        }
+    }
+}

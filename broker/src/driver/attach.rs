@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How a process becomes a client: its identity by the kernel's word, which job it belongs to, and its pages.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use partage_policy::{Attaching, Event, Membership, Process};
+use partage_protocol::aliases::unpacked;
+use partage_protocol::message::{
+    HELLO_ENVIRONMENT_CUT, HELLO_PAGES_LOST, Hello, MAJOR, REFUSED_CAPACITY, REFUSED_IDENTITY, REFUSED_VERSION,
+};
+use partage_protocol::units::{ClientId, JobId};
+use tracing::{debug, warn};
+
+use super::effect::Effect;
+use super::held::Hold;
+use super::state_driver::StateDriver;
+use crate::clock::Now;
+use crate::host::proc::{ancestors, login_scope};
+use crate::kind::Kind;
+use crate::peer::ConnectionId;
+use crate::peer::Peer;
+use crate::state::clients::Client;
+use crate::state::ledger::LineIndex;
+use crate::state::pages::{HandedBack, PageError, PagePair};
+
+/// Clients that one process may be: one for each copy of the library that a program can load at a time.
+const CLIENTS_PER_PROCESS: usize = 8;
+
+/// A client's pages, and their descriptors while the client does not have them.
+type Pages = (Arc<PagePair>, Option<[OwnedFd; 2]>);
+
+impl StateDriver {
+    /// A connection's first binary packet, and the pages that came with it.
+    pub fn hello(&mut self, peer: Peer, hello: Hello, pages: Option<HandedBack>, now: Now) {
+        let me = nix::unistd::geteuid().as_raw();
+        if self.directory.kind() == Kind::Private && peer.uid != me && peer.uid != 0 {
+            return self.refuse(peer.connection, REFUSED_IDENTITY, "this broker serves another user");
+        }
+        let Some(process) = self.process_of(&peer) else {
+            let text = "the broker cannot see this process: its pid namespace is not below the broker's";
+            return self.refuse(peer.connection, REFUSED_IDENTITY, text);
+        };
+        if hello.client != 0 {
+            return self.come_back(peer, process, &hello, pages, now);
+        }
+        if self.devices.is_ready() {
+            self.attach(&peer, process, &hello, None, now);
+        } else {
+            self.held.push_back(Hold::Hello(peer, Box::new(hello)));
+        }
+    }
+
+    /// A connection whose protocol major is another one's.
+    pub fn foreign_major(&mut self, connection: ConnectionId, major: u16) {
+        let text = format!("this broker speaks protocol {MAJOR}, the library {major}");
+        self.refuse(connection, REFUSED_VERSION, &text);
+    }
+
+    /// The peer's process with its start time; none when it is gone or not visible.
+    pub(super) fn process_of(&self, peer: &Peer) -> Option<Process> {
+        let pidfd = peer.pidfd.as_ref()?;
+        let stat = self.processes.stat(peer.pid)?;
+        // Still alive after the look: the number was not reused in between.
+        (!pidfd.has_ended()).then_some(stat.id)
+    }
+
+    pub(super) fn attach(
+        &mut self,
+        peer: &Peer,
+        process: Process,
+        hello: &Hello,
+        known: Option<(ClientId, Arc<PagePair>)>,
+        now: Now,
+    ) {
+        let to = peer.connection;
+        self.notice_exec(process, now);
+        if let Err(text) = self.has_room(process, peer.uid) {
+            return self.refuse(to, REFUSED_CAPACITY, &text);
+        }
+        let Some(stat) = self.processes.stat(process.pid).filter(|stat| stat.id == process) else {
+            return self.effects.push(Effect::Close(to));
+        };
+        let earlier = known.as_ref().map(|(client, _)| *client);
+        let (line, id) = match self.clients.ledger.add(earlier, process, stat.image, peer.uid) {
+            Ok(added) => added,
+            Err(error) => return self.refuse(to, REFUSED_CAPACITY, &error.to_string()),
+        };
+        let known = known.map(|(_, pages)| pages);
+        let (pages, gift) = match self.pages_of(id, line, known) {
+            Ok(pages) => pages,
+            Err(error) => {
+                warn!(%error, "no pages for a client");
+                self.clients.ledger.remove(line);
+                return self.refuse(to, REFUSED_CAPACITY, &error.to_string());
+            }
+        };
+        let client = Client {
+            line,
+            pages: Some(pages),
+            gift,
+            process,
+            image: stat.image,
+            uid: peer.uid,
+            job: JobId(0),
+            devices: Vec::new(),
+            connection: Some(to),
+            dying: None,
+            doubt_since_ns: None,
+            was_shown: false,
+        };
+        if self.jobs.is_empty() {
+            // Nobody had a reason to look for a while.
+            self.devices.look_now();
+        }
+        let membership = self.membership(process, hello);
+        self.clients.insert(id, client);
+        if !self.watch(process) {
+            self.clients.remove(id);
+            return self.effects.push(Effect::Close(to));
+        }
+        let attaching = Attaching {
+            client: id,
+            process,
+            uid: peer.uid,
+            user: self.users.name(peer.uid),
+            unix_ns: now.unix_ns,
+            fresh_token: (self.random)(),
+            membership,
+            // HELLO_NVML_ONLY is not acted on: the process may go on to CUDA without another hello (PyTorch and vLLM
+            // look at NVML first) and must have its share then. One that never does gives it back at a sibling's first
+            // ask.
+            is_nvml_only: false,
+        };
+        self.step(now, Event::Attach(Box::new(attaching)));
+    }
+
+    /// May the process be another client, and may its user have another one? If not, a sentence says why.
+    fn has_room(&self, process: Process, uid: u32) -> Result<(), String> {
+        if self.clients.of_process(process).len() >= CLIENTS_PER_PROCESS {
+            return Err("this process is too many clients already".to_owned());
+        }
+        let of_user = self.clients.iter().filter(|(_, client)| client.uid == uid).count();
+        if of_user >= self.config.clients_per_user {
+            return Err(format!(
+                "uid {uid} has {of_user} clients, the most that one user may have here"
+            ));
+        }
+        Ok(())
+    }
+
+    /// The pages that a client has already, or new ones and the descriptors to give it.
+    fn pages_of(&self, id: ClientId, line: LineIndex, known: Option<Arc<PagePair>>) -> Result<Pages, PageError> {
+        let Some(pages) = known else {
+            let (pages, gift) = PagePair::create(id, self.clients.ledger.epoch())?;
+            return Ok((Arc::new(pages), Some(gift)));
+        };
+        // The lost ledger's figures stand on the page that only brokers write.
+        for (slot, shown) in pages.broker().devices.iter().enumerate() {
+            let overhead = shown.overhead.load(Ordering::Relaxed);
+            self.clients
+                .ledger
+                .overhead(line, slot)
+                .store(overhead, Ordering::SeqCst);
+        }
+        Ok((pages, None))
+    }
+
+    fn membership(&self, process: Process, hello: &Hello) -> Membership {
+        let cgroup = self.processes.cgroup(process.pid).unwrap_or_else(|| "/".to_owned());
+        Membership {
+            by_kernel: self.job_by_ancestry(process),
+            token: hello.token.iter().any(|byte| *byte != 0).then_some(hello.token),
+            scope: login_scope(&cgroup).to_owned(),
+            environment_limit: hello.environment_limit,
+            environment: unpacked(
+                hello
+                    .environment
+                    .get(..hello.environment_length as usize)
+                    .unwrap_or(&[]),
+            ),
+            is_environment_cut: hello.flags & HELLO_ENVIRONMENT_CUT != 0
+                || hello.environment_length as usize > hello.environment.len(),
+        }
+    }
+
+    /// The job of the process itself, or of the nearest of its parents that has one.
+    pub(super) fn job_by_ancestry(&self, process: Process) -> Option<JobId> {
+        let job_of = |process: &Process| {
+            let of_first = self.jobs.of_first(*process);
+            of_first.or_else(|| self.clients.job_of(*process))
+        };
+        let parents = || ancestors(&*self.processes, process.pid);
+        job_of(&process).or_else(|| parents().iter().find_map(job_of))
+    }
+
+    /// A client that an earlier connection, or an earlier broker, knew.
+    fn come_back(&mut self, peer: Peer, process: Process, hello: &Hello, handed_back: Option<HandedBack>, now: Now) {
+        let id = ClientId(hello.client);
+        let to = peer.connection;
+        let Some(client) = self.clients.get(id) else {
+            return self.come_back_unknown(&peer, process, hello, handed_back, now);
+        };
+        if client.process != process {
+            return self.refuse(to, REFUSED_IDENTITY, "this client id belongs to another process");
+        }
+        let is_mapped = client.pages.is_some();
+        let are_others =
+            |handed_back: &PagePair| client.pages.as_ref().is_some_and(|known| !known.are_these(handed_back));
+        let pages = match handed_back {
+            Some(Ok(pages)) if are_others(&pages) => {
+                return self.refuse(to, REFUSED_IDENTITY, "these are not the pages of this client");
+            }
+            Some(Err(_)) if is_mapped => {
+                return self.refuse(to, REFUSED_IDENTITY, "these are not the pages of this client");
+            }
+            Some(Ok(pages)) => Some(Arc::new(pages)),
+            Some(Err(error)) => {
+                debug!(%error, client = %id, "pages not taken back");
+                None
+            }
+            None => None,
+        };
+        let are_pages_lost = !is_mapped && pages.is_none();
+        if are_pages_lost && hello.flags & HELLO_PAGES_LOST == 0 {
+            debug!(client = %id, "came back without its pages");
+        }
+        if let Some(client) = self.clients.get_mut(id) {
+            client.pages = client.pages.take().or(pages);
+        }
+        if let Some(old) = self.clients.connect(id, Some(to)) {
+            self.effects.push(Effect::Close(old));
+        }
+        self.step(
+            now,
+            Event::Reattach {
+                client: id,
+                process,
+                are_pages_lost,
+            },
+        );
+    }
+
+    /// The ledger does not know the client (its file was lost): it is taken in anew with the pages it has, so that what
+    /// it uses is counted again from its own page.
+    fn come_back_unknown(
+        &mut self,
+        peer: &Peer,
+        process: Process,
+        hello: &Hello,
+        handed_back: Option<HandedBack>,
+        now: Now,
+    ) {
+        let id = ClientId(hello.client);
+        match handed_back {
+            Some(Ok(pages)) => {
+                for line in &pages.broker().devices {
+                    line.granted.store(0, Ordering::SeqCst);
+                }
+                debug!(client = %id, "a client that the ledger does not know came back with its pages");
+                self.attach(peer, process, hello, Some((id, Arc::new(pages))), now);
+            }
+            Some(Err(error)) => self.refuse(peer.connection, REFUSED_IDENTITY, &error.to_string()),
+            None => self.refuse(peer.connection, REFUSED_IDENTITY, "no such client, and no pages of one"),
+        }
+    }
+}

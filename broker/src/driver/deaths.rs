@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How clients end: by their process's end (pidfd), by `exec`, or not at all.
+//!
+//! A client stays charged until the driver has freed its memory: until a look at its devices that was asked for after
+//! the end no longer shows the process. Without a driver to ask, the kernel's word that the process is gone suffices:
+//! it has closed its files by then. A connection's end alone proves nothing.
+
+use std::os::fd::BorrowedFd;
+
+use partage_policy::{Event, Process};
+use partage_protocol::units::{ClientId, SECOND_NS};
+
+use super::effect::{Effect, WatchId};
+use super::state_driver::StateDriver;
+use crate::clock::Now;
+use crate::host::pidfd::PidFd;
+use crate::state::clients::{Client, Dying};
+
+/// How long a client whose program is hidden has for coming back before the devices are asked about it: a library that
+/// lost its connection tries again within a fraction of this.
+const DOUBT_NS: u64 = SECOND_NS;
+
+impl StateDriver {
+    /// Watches a process for its end; `false` when it is gone already.
+    pub(super) fn watch(&mut self, process: Process) -> bool {
+        if self.watches.has(process) {
+            return true;
+        }
+        let Some(pidfd) = PidFd::open(process.pid) else {
+            return false;
+        };
+        // Looked at after the descriptor was opened: the same start time means that it is this process that is held.
+        let is_it = self.processes.stat(process.pid).is_some_and(|stat| stat.id == process);
+        if !is_it || pidfd.has_ended() {
+            return false;
+        }
+        let id = self.watches.add(process, pidfd);
+        self.effects.push(Effect::Watch(id));
+        true
+    }
+
+    /// Ends a watch that neither a job nor a client needs any more.
+    pub(super) fn unwatch(&mut self, process: Process) {
+        if self.jobs.of_first(process).is_none() && self.clients.of_process(process).is_empty() {
+            self.watches.remove(process);
+        }
+    }
+
+    /// The descriptor of a watch that still stands.
+    #[must_use]
+    pub fn watched(&self, id: WatchId) -> Option<BorrowedFd<'_>> {
+        self.watches.descriptor(id)
+    }
+
+    /// A watched process ended.
+    pub fn ended(&mut self, id: WatchId, now: Now) {
+        let Some((process, pidfd)) = self.watches.take_ended(id) else {
+            return;
+        };
+        if let Some(code) = pidfd.exit_code(process) {
+            self.step(now, Event::Exited { process, code });
+        }
+        self.process_gone(process, now);
+    }
+
+    /// A watched process ended, or was found to be gone.
+    pub(super) fn process_gone(&mut self, process: Process, now: Now) {
+        for client in self.clients.of_process(process) {
+            self.dying(client, false, now);
+        }
+        if self.jobs.of_first(process).is_some() {
+            self.step(now, Event::ProcessGone(process));
+        }
+        self.settle_deaths(now);
+    }
+
+    /// The connection of a client closed while its pidfd says nothing yet.
+    pub(super) fn client_lost_connection(&mut self, id: ClientId, now: Now) {
+        let Some(client) = self.clients.get(id) else { return };
+        let (process, image) = (client.process, client.image);
+        if client.dying.is_some() {
+            return;
+        }
+        match self.processes.stat(process.pid).filter(|stat| stat.id == process) {
+            None => self.process_gone(process, now),
+            Some(stat) if stat.is_exiting => {
+                // On its way out, perhaps for long (a driver call that cannot be interrupted): charged, and not coming
+                // back. The pidfd will say when it is gone.
+                self.step(now, Event::ClientDying(id));
+            }
+            Some(stat) if is_other_program(image, stat.image) => {
+                self.dying(id, true, now);
+                self.settle_deaths(now);
+            }
+            Some(stat) => {
+                if is_hidden(image) || is_hidden(stat.image) {
+                    if let Some(client) = self.clients.get_mut(id) {
+                        client.doubt_since_ns = Some(now.ns);
+                    }
+                    self.devices.look_now();
+                }
+                self.step(now, Event::ClientAway(id));
+            }
+        }
+    }
+
+    /// A client whose program we may not see, and that has not come back, is gone when no device shows its process any
+    /// more: `exec` frees what it held. One that lives on without its connection is shown, and stays charged. Where its
+    /// process was never shown (a driver that names no processes), that it is not shown says nothing: its end will.
+    fn settle_doubts(&mut self, now: Now) {
+        let is_gone = |client: &Client| {
+            client.doubt_since_ns.is_some_and(|since_ns| {
+                let patience_ns = since_ns.saturating_add(DOUBT_NS);
+                let pid = Some(client.process.pid);
+                client.dying.is_none()
+                    && client.was_shown
+                    && now.ns >= patience_ns
+                    && self.devices.is_gone_since(patience_ns, pid, &client.devices)
+            })
+        };
+        let gone: Vec<ClientId> = self
+            .clients
+            .iter()
+            .filter(|(_, client)| is_gone(client))
+            .map(|(id, _)| id)
+            .collect();
+        for id in gone {
+            self.dying(id, true, now);
+        }
+    }
+
+    /// Ends the clients that this process was before it called `exec`.
+    pub(super) fn notice_exec(&mut self, process: Process, now: Now) {
+        let Some(stat) = self.processes.stat(process.pid).filter(|stat| stat.id == process) else {
+            return;
+        };
+        for id in self.clients.of_process(process) {
+            let is_other = self
+                .clients
+                .get(id)
+                .is_some_and(|client| is_other_program(client.image, stat.image));
+            if is_other {
+                self.dying(id, true, now);
+            }
+        }
+        self.settle_deaths(now);
+    }
+
+    fn dying(&mut self, id: ClientId, is_exec: bool, now: Now) {
+        let Some(client) = self.clients.get_mut(id) else { return };
+        if client.dying.is_some_and(|dying| dying.is_exec == is_exec) {
+            return;
+        }
+        client.dying = Some(Dying {
+            since_ns: now.ns,
+            is_exec,
+        });
+        self.devices.look_now();
+        self.step(now, Event::ClientDying(id));
+    }
+
+    /// Tells the policy about the ended clients whose memory is free.
+    pub(super) fn settle_deaths(&mut self, now: Now) {
+        self.settle_doubts(now);
+        let free: Vec<ClientId> = self
+            .clients
+            .iter()
+            .filter(|(_, client)| {
+                client.dying.is_some_and(|dying| {
+                    let pid = (!dying.is_exec).then_some(client.process.pid);
+                    self.devices.is_gone_since(dying.since_ns, pid, &client.devices)
+                })
+            })
+            .map(|(id, _)| id)
+            .collect();
+        for id in free {
+            self.step(now, Event::ClientGone(id));
+        }
+    }
+
+    pub(super) fn is_anything_dying(&self) -> bool {
+        self.clients.iter().any(|(_, client)| client.dying.is_some())
+    }
+}
+
+/// Did the program change, as far as the broker may see?
+fn is_other_program(then: (u64, u64), now: (u64, u64)) -> bool {
+    then != now && !is_hidden(then) && !is_hidden(now)
+}
+
+/// No program begins its stack at zero: that is what the kernel shows to a reader without rights.
+fn is_hidden((_, stack): (u64, u64)) -> bool {
+    stack == 0
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the devices' side tells: lists, samples and losses become events, and what waited for them goes on.
+
+use partage_policy::{DeviceSeen, DriverState, Event, Measurement, Process, ProcessUse};
+use partage_protocol::terms::WHOLE_PPM;
+use partage_protocol::units::{DeviceUuid, SECOND_NS};
+use tracing::warn;
+
+use super::effect::Effect;
+use super::held::Hold;
+use super::state_driver::StateDriver;
+use crate::clock::Now;
+use crate::host::gpu::{DeviceFacts, Driver, GpuEvent, Look, Sample};
+use crate::state::devices::MOVED_LOOK_NS;
+
+/// Pause between looks while no job lives.
+const IDLE_LOOK_NS: u64 = 10 * SECOND_NS;
+/// Pause between looks while an ended client's memory may still be held: the quota is to be whole within a second of
+/// the driver having freed it.
+const DYING_LOOK_NS: u64 = SECOND_NS / 20;
+
+impl StateDriver {
+    /// The devices' side told something.
+    pub fn gpu(&mut self, event: GpuEvent, now: Now) {
+        match event {
+            GpuEvent::Driver(driver) => self.driver_changed(driver, now),
+            GpuEvent::Devices(list) => self.devices_listed(list, now),
+            GpuEvent::Asking { uuid } => {
+                if let Some(device) = DeviceUuid::parse(&uuid) {
+                    self.devices.begin_look(device, now.ns);
+                    self.step(now, Event::Asking(device));
+                }
+                return;
+            }
+            GpuEvent::Sample { uuid, asked_ns, sample } => self.device_sampled(&uuid, asked_ns, sample, now),
+            GpuEvent::Slow { uuid } => {
+                if let Some(device) = DeviceUuid::parse(&uuid) {
+                    self.devices.set_slow(device);
+                    self.step(now, Event::DeviceSlow(device));
+                }
+            }
+            GpuEvent::Lost { uuid, why } => {
+                if let Some(device) = DeviceUuid::parse(&uuid)
+                    && self.devices.lose(device)
+                {
+                    self.step(now, Event::DeviceLost { device, why });
+                }
+            }
+        }
+        self.settle_deaths(now);
+        if self.devices.is_ready() {
+            self.release_held(now);
+        }
+    }
+
+    fn driver_changed(&mut self, driver: Driver, now: Now) {
+        let state = match &driver {
+            // The list follows and says it.
+            Driver::Ok => None,
+            Driver::Missing(why) => Some(DriverState::Missing(why.clone())),
+            Driver::Mismatch(_) | Driver::Failed(_) => Some(DriverState::Broken(driver.sentence())),
+        };
+        self.devices.set_driver(driver);
+        if let Some(driver) = state {
+            let found = Vec::new();
+            self.step(now, Event::Devices { driver, found });
+        }
+    }
+
+    fn devices_listed(&mut self, list: Vec<DeviceFacts>, now: Now) {
+        let list = list
+            .into_iter()
+            .filter_map(|facts| match DeviceUuid::parse(&facts.uuid) {
+                Some(uuid) => Some((uuid, facts)),
+                None => {
+                    warn!(uuid = facts.uuid, "a device with a name that is no UUID is left out");
+                    None
+                }
+            })
+            .collect();
+        self.devices.set_list(list);
+        self.tell_devices(now);
+        self.devices.look_now();
+    }
+
+    fn tell_devices(&mut self, now: Now) {
+        let found = self.devices.list().iter().map(|(uuid, facts)| DeviceSeen {
+            uuid: *uuid,
+            index: facts.index,
+            model: facts.model.clone(),
+            total_bytes: facts.total,
+            reserve_bytes: self
+                .config
+                .reserve(facts.index, &facts.uuid, facts.total, facts.reserved),
+        });
+        let mut found: Vec<DeviceSeen> = found.collect();
+        found.sort_by_key(|device| device.index);
+        let driver = DriverState::Ok;
+        self.step(now, Event::Devices { driver, found });
+    }
+
+    fn device_sampled(&mut self, uuid: &str, asked_ns: u64, sample: Sample, now: Now) {
+        let Some(device) = DeviceUuid::parse(uuid).filter(|device| self.devices.list().contains_key(device)) else {
+            return;
+        };
+        if self.devices.find(device) {
+            // Enumeration is how the policy learns that a device is there.
+            self.tell_devices(now);
+            for lost in self.devices.lost() {
+                let why = "still does not answer".to_owned();
+                self.step(now, Event::DeviceLost { device: lost, why });
+            }
+        }
+        let processes = sample.processes.iter().map(|process| {
+            let stat = self.processes.stat(process.pid);
+            ProcessUse {
+                pid: process.pid,
+                uid: self.processes.uid(process.pid),
+                bytes: process.used,
+                descends_from: stat.and_then(|stat| self.job_by_ancestry(stat.id)),
+                start: stat.map(|stat| stat.id.start),
+                is_graphics_only: process.is_graphics_only,
+                busy_ppm: process.busy_percent.map(|percent| percent.min(100) * (WHOLE_PPM / 100)),
+            }
+        });
+        let measurement = Measurement {
+            device,
+            used_bytes: sample.used,
+            free_bytes: sample.free,
+            processes: processes.collect(),
+        };
+        for process in &measurement.processes {
+            if let Some(start) = process.start {
+                self.clients.note_shown(Process {
+                    pid: process.pid,
+                    start,
+                });
+            }
+        }
+        self.devices.set_sample(device, asked_ns, sample);
+        self.step(now, Event::Measured(measurement));
+    }
+
+    pub(super) fn tick_devices(&mut self, now: Now) {
+        let is_busy = !self.jobs.is_empty() || !self.tickets.is_empty() || !self.held.is_empty();
+        let pause_ns = if self.is_anything_dying() {
+            DYING_LOOK_NS
+        } else if is_busy && self.have_clients_moved(now) {
+            self.config.poll_ns.min(MOVED_LOOK_NS)
+        } else if is_busy {
+            self.config.poll_ns
+        } else {
+            IDLE_LOOK_NS
+        };
+        self.devices.set_pause(pause_ns);
+    }
+
+    /// Did a client's counters move since the last look?
+    fn have_clients_moved(&mut self, now: Now) -> bool {
+        if self.config.poll_ns <= MOVED_LOOK_NS || self.clients.count() == 0 {
+            self.devices.compare_nothing();
+            return false;
+        }
+        self.devices.have_moved(now.ns, || self.clients.moves())
+    }
+
+    /// The looks that are due; each is answered once.
+    pub fn take_looks(&mut self, now: Now) -> Vec<Look> {
+        self.devices.take_looks(now.ns, || self.clients.moves())
+    }
+
+    /// Goes on with what waited for the devices.
+    pub(super) fn release_held(&mut self, now: Now) {
+        for hold in std::mem::take(&mut self.held) {
+            match hold {
+                Hold::Run(run) if !self.devices.is_seen_since(run.seen_since_ns) => {
+                    self.held.push_back(Hold::Run(run));
+                }
+                Hold::Hello(peer, hello) => match self.process_of(&peer) {
+                    Some(process) => self.attach(&peer, process, &hello, None, now),
+                    None => self.effects.push(Effect::Close(peer.connection)),
+                },
+                Hold::Run(run) => self.admit(*run, now),
+            }
+        }
+    }
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the state driver wants done outside it, as data: the server does it.
+
+use std::os::fd::OwnedFd;
+
+use partage_protocol::admin::Reply;
+
+use crate::dispatcher::message::Message;
+use crate::peer::{ConnectionId, Packet};
+use crate::watch::events::Recorded;
+
+/// The number of a watched process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WatchId(pub u64);
+
+/// What the server is to do.
+#[derive(Debug)]
+pub enum Effect {
+    /// Send a packet, with descriptors.
+    Send {
+        /// The connection.
+        to: ConnectionId,
+        /// The packet.
+        packet: Vec<u8>,
+        /// The descriptors that go with it.
+        descriptors: Vec<OwnedFd>,
+    },
+    /// Send a document; close afterwards if it is the last.
+    Document {
+        /// The connection.
+        to: ConnectionId,
+        /// The document.
+        reply: Box<Reply>,
+        /// Nothing follows.
+        is_last: bool,
+    },
+    /// Send packets that others may be sent too.
+    Packets {
+        /// The connection.
+        to: ConnectionId,
+        /// The packets.
+        packets: Vec<Packet>,
+    },
+    /// Send every new event there from now on.
+    Follow(ConnectionId),
+    /// Close when everything is sent.
+    Close(ConnectionId),
+    /// Say when the process behind [`StateDriver::watched`] ends.
+    Watch(WatchId),
+    /// An event for the followers.
+    Publish(Box<Recorded>),
+    /// A message for the dispatcher.
+    Time(Message),
+    /// End the broker.
+    Exit,
+}

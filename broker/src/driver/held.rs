@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What waits until the devices are known: new clients, and `run`s that need a look that began after they came.
+
+use partage_protocol::admin::RunRequest;
+use partage_protocol::message::Hello;
+
+use crate::peer::{ConnectionId, Peer};
+
+/// Something that waits until the devices are known.
+#[derive(Debug)]
+pub enum Hold {
+    /// A new client.
+    Hello(Peer, Box<Hello>),
+    /// A `run`.
+    Run(Box<HeldRun>),
+}
+
+impl Hold {
+    pub(super) fn connection(&self) -> ConnectionId {
+        match self {
+            Self::Hello(peer, _) => peer.connection,
+            Self::Run(run) => run.peer.connection,
+        }
+    }
+}
+
+/// A `run` that waits until the devices are known.
+#[derive(Debug)]
+pub struct HeldRun {
+    pub(super) peer: Peer,
+    pub(super) request: RunRequest,
+    /// Looks at the devices that were asked for earlier do not count.
+    pub(super) seen_since_ns: u64,
+}

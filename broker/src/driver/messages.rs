@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What attached clients say, and what they are sent.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use partage_policy::Event;
+use partage_protocol::message::{
+    self, Ask, MAX_DEVICES, Measure, Notice, REFUSED_DEVICES, Refused, ToBroker, Usage, Welcome,
+};
+use partage_protocol::units::{ClientId, JobId};
+use tracing::debug;
+use zerocopy::IntoBytes;
+
+use super::effect::Effect;
+use super::state_driver::StateDriver;
+use crate::clock::Now;
+use crate::dispatcher::message::{Joined, Message};
+use crate::peer::ConnectionId;
+
+impl StateDriver {
+    /// A packet of an attached client.
+    ///
+    /// # Errors
+    /// What the client did wrong; close its connection.
+    pub fn message(&mut self, connection: ConnectionId, message: ToBroker, now: Now) -> Result<(), &'static str> {
+        if self.held.iter().any(|hold| hold.connection() == connection) {
+            return Err("spoke before it was welcomed");
+        }
+        let id = self.clients.of_connection(connection).ok_or("no client")?;
+        let client = self.clients.get(id).ok_or("no client")?;
+        match message {
+            ToBroker::Hello(_) => return Err("a second hello"),
+            ToBroker::Devices(devices) => {
+                let count = (devices.count as usize).min(devices.uuids.len());
+                // A device that the driver did not name is no device.
+                let seen = devices.uuids[..count].iter().filter(|uuid| **uuid != [0; 16]);
+                let is_own = |uuid: &&[u8; 16]| client.devices.iter().any(|known| known.bytes == **uuid);
+                let (own, other): (Vec<&[u8; 16]>, Vec<&[u8; 16]>) = seen.partition(is_own);
+                if let Some(uuid) = other.first().map(|uuid| **uuid) {
+                    self.wrong_device(id, uuid, !own.is_empty(), now);
+                }
+            }
+            ToBroker::Ask(Ask {
+                header,
+                slot,
+                wanted,
+                request,
+                ..
+            }) => {
+                let event = Event::Ask {
+                    client: id,
+                    slot: slot as usize,
+                    wanted,
+                    request,
+                    sequence: header.sequence,
+                };
+                self.step(now, event);
+            }
+            ToBroker::Measure(Measure { header, slot, stage }) => {
+                let event = Event::Measure {
+                    client: id,
+                    slot: slot as usize,
+                    stage,
+                    sequence: header.sequence,
+                };
+                self.step(now, event);
+            }
+            ToBroker::Usage(Usage { header, slot, .. }) => {
+                let event = Event::Usage {
+                    client: id,
+                    slot: slot as usize,
+                    sequence: header.sequence,
+                };
+                self.step(now, event);
+            }
+            ToBroker::Notice(Notice { what, slot, value, .. }) => {
+                let slot = slot as usize;
+                let event = Event::Notice {
+                    client: id,
+                    what,
+                    slot,
+                    value,
+                };
+                self.step(now, event);
+            }
+        }
+        Ok(())
+    }
+
+    /// The program sees a device that the broker did not give: another machine's driver (a simulated one and a real
+    /// broker, or the other way round), or a mask that does not mask. Where it sees the job's too, the library keeps it
+    /// off the others.
+    fn wrong_device(&mut self, id: ClientId, uuid: [u8; 16], has_own: bool, now: Now) {
+        let Some(client) = self.clients.get(id) else { return };
+        let seen = partage_protocol::units::DeviceUuid {
+            bytes: uuid,
+            is_mig: false,
+        };
+        let given: Vec<String> = client.devices.iter().map(ToString::to_string).collect();
+        let text = format!(
+            "process {} sees device {seen}, but its job was given {}",
+            client.process.pid,
+            if given.is_empty() {
+                "none".to_owned()
+            } else {
+                given.join(", ")
+            }
+        );
+        let (job, pid, connection) = (client.job, client.process.pid, client.connection);
+        self.publish(now, "wrong-device", Some(job), Some(pid), text.clone());
+        if let Some(connection) = connection.filter(|_| !has_own) {
+            self.refuse(connection, REFUSED_DEVICES, &text);
+        }
+    }
+
+    /// A connection closed, by either side.
+    pub fn closed(&mut self, connection: ConnectionId, now: Now) {
+        self.held.retain(|hold| hold.connection() != connection);
+        if self.tickets.remove(&connection) {
+            self.step(now, Event::TicketGone(partage_policy::Ticket(connection.0)));
+        }
+        if let Some(id) = self.clients.of_connection(connection) {
+            self.clients.connect(id, None);
+            self.client_lost_connection(id, now);
+        }
+    }
+
+    pub(super) fn welcome(&mut self, id: ClientId, job: JobId, flags: u32, devices: &[message::DeviceInfo]) {
+        let uuids = self.jobs.devices(job);
+        let Some(client) = self.clients.get_mut(id) else { return };
+        client.job = job;
+        client.devices = uuids;
+        let (line, gift) = (client.line, client.gift.take());
+        if let Some(pages) = &client.pages {
+            self.effects.push(Effect::Time(Message::Joined(Joined {
+                client: id,
+                job,
+                pid: client.process.pid,
+                devices: client.devices.clone(),
+                pages: Arc::clone(pages),
+            })));
+        }
+        self.clients.ledger.set_job(line, job);
+        let mut welcome = Welcome {
+            header: Welcome::header(0),
+            client: id.0,
+            job: job.0,
+            device_count: devices.len().min(MAX_DEVICES) as u32,
+            flags,
+            devices: [message::DeviceInfo::default(); MAX_DEVICES],
+        };
+        for (place, device) in welcome.devices.iter_mut().zip(devices) {
+            *place = *device;
+        }
+        let descriptors = gift.map(Vec::from).unwrap_or_default();
+        self.send(id, welcome.as_bytes().to_vec(), descriptors);
+    }
+
+    pub(super) fn refuse_client(&mut self, id: ClientId, code: u32, text: &str) {
+        if let Some(connection) = self.clients.get(id).and_then(|client| client.connection) {
+            self.refuse(connection, code, text);
+        }
+        self.forget_client(id);
+    }
+
+    /// Sends `Refused`, after which the connection is of no use.
+    pub(super) fn refuse(&mut self, to: ConnectionId, code: u32, text: &str) {
+        // Not for the usual log: a refused process may come again at once, for ever.
+        debug!(connection = to.0, code, text, "refused");
+        let mut refused = Refused {
+            header: Refused::header(0),
+            code,
+            text_length: 0,
+            text: [0; 240],
+        };
+        let end = (0..=text.len().min(refused.text.len()))
+            .rev()
+            .find(|end| text.is_char_boundary(*end))
+            .unwrap_or(0);
+        refused.text[..end].copy_from_slice(&text.as_bytes()[..end]);
+        refused.text_length = end as u32;
+        self.effects.push(Effect::Send {
+            to,
+            packet: refused.as_bytes().to_vec(),
+            descriptors: Vec::new(),
+        });
+        self.effects.push(Effect::Close(to));
+    }
+
+    pub(super) fn send(&mut self, client: ClientId, packet: Vec<u8>, descriptors: Vec<OwnedFd>) {
+        if let Some(to) = self.clients.get(client).and_then(|client| client.connection) {
+            self.effects.push(Effect::Send {
+                to,
+                packet,
+                descriptors,
+            });
+        }
+    }
+}

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The single owner of the broker's state: what happens comes in, the policy decides, effects go out.
+//!
+//! ```text
+//!   server (sockets, epoll) ──► hello / message / request / closed / ended / gpu / times / tick
+//!                                   │ Event
+//!                                   ▼
+//!                              Policy::step ──► Commands ──► words, records, signals (done here: apply.rs)
+//!                                   ▲                   └──► Effects (done by the server: packets, watches, exit)
+//!                                   └── facts that carrying out a command brought to light
+//! ```
+//! Nothing here waits. `state_driver.rs` has the state and its one step; each other file has one part of it: clients
+//! that attach (`attach.rs`), speak (`messages.rs`) and end (`deaths.rs`), commands (`requests.rs`), devices, signals
+//! to jobs, measured time and events.
+
+mod apply;
+mod attach;
+mod deaths;
+mod devices;
+pub mod effect;
+mod held;
+mod messages;
+mod publish;
+mod requests;
+mod signals;
+pub mod state_driver;
+mod times;
+mod watches;

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Events: whose they are, how often they are said, and where they go.
+
+use partage_protocol::admin::EventView;
+use partage_protocol::units::JobId;
+use tracing::info;
+
+use super::effect::Effect;
+use super::state_driver::StateDriver;
+use crate::clock::Now;
+use crate::watch::events::Recorded;
+use crate::watch::flood::{FREE, is_always_said};
+
+impl StateDriver {
+    pub(super) fn publish(&mut self, now: Now, kind: &str, job: Option<JobId>, pid: Option<u32>, text: String) {
+        let uid = job.and_then(|job| self.policy.owner(job));
+        // A process of no job is its owner's, or everybody's would share what may be said of them.
+        let of_process = pid
+            .filter(|_| kind == "unmanaged")
+            .and_then(|pid| self.processes.uid(pid));
+        self.say_unsaid(now);
+        let text = match self.flood.count(uid.or(of_process), kind, now.ns) {
+            None => return,
+            Some(number) if number > FREE && !is_always_said(kind) => {
+                format!("{text} (number {number} of this kind within a minute)")
+            }
+            Some(_) => text,
+        };
+        self.record(now, uid, kind, (job, pid), text);
+    }
+
+    /// Says how many events were not, where their minute is over.
+    pub(super) fn say_unsaid(&mut self, now: Now) {
+        for unsaid in self.flood.ended(now.ns) {
+            let text = format!("{} more events of kind {} were not said", unsaid.count, unsaid.kind);
+            self.record(now, unsaid.uid, "unsaid", (None, None), text);
+        }
+    }
+
+    fn record(
+        &mut self,
+        now: Now,
+        uid: Option<u32>,
+        kind: &str,
+        (job, pid): (Option<JobId>, Option<u32>),
+        text: String,
+    ) {
+        info!(kind, job = job.map(|job| job.to_string()), pid, text, "event");
+        let view = EventView {
+            time_ns: now.unix_ns,
+            kind: kind.to_owned(),
+            job: job.map(|job| job.to_string()),
+            pid,
+            text,
+        };
+        let event = Recorded::new(uid, view);
+        self.events.push(event.clone());
+        self.effects.push(Effect::Publish(Box::new(event)));
+    }
+}

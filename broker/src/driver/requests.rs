@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The command line's JSON requests: the caller, what the policy is told, and what is answered from the state.
+
+use partage_policy::{Caller, Change, Event, Process, Run, TargetQuery, Ticket, job_number};
+use partage_protocol::admin::{
+    AuditView, BrokerView, ErrorCode, ErrorView, JobView, Reply, Request, RunRequest, UnmanagedView,
+};
+use partage_protocol::frame;
+use partage_protocol::units::JobId;
+use tracing::{debug, info};
+
+use super::effect::Effect;
+use super::held::HeldRun;
+use super::held::Hold;
+use super::state_driver::StateDriver;
+use crate::clock::Now;
+use crate::host::gpu::Driver;
+use crate::kind::Kind;
+use crate::peer::ConnectionId;
+use crate::peer::Peer;
+
+/// Bytes of a command that a job's record keeps, for its owner's eyes in `ps`.
+const SHOWN_COMMAND: usize = 4096;
+
+/// Bytes of jobs in one answer to `ps`; more go into further ones. With the longest labels and commands a thousand jobs
+/// take four times what a document may hold, and one job with all the clients that it may have a fifth of it: there is
+/// always room for the processes of no job, which come with the first page.
+const PAGE: usize = frame::MAX_DOCUMENT / 4;
+
+impl StateDriver {
+    /// A whole request came in.
+    pub fn request(&mut self, peer: Peer, document: &[u8], now: Now) {
+        let to = peer.connection;
+        let request = match serde_json::from_slice::<Request>(document) {
+            Ok(request) => request,
+            Err(error) => {
+                let message = format!("the broker does not understand this request: {error}");
+                let hint = "use the `partage` of the broker's version (partage version)";
+                return self.answer(to, Reply::Error(error_view(ErrorCode::Invalid, message, Some(hint))));
+            }
+        };
+        let Some(process) = self.process_of(&peer) else {
+            let message = "the broker cannot see this process: its pid namespace is not below the broker's".to_owned();
+            return self.answer(to, Reply::Error(error_view(ErrorCode::NotAllowed, message, None)));
+        };
+        debug!(uid = peer.uid, pid = peer.pid, ?request, "request");
+        let caller = self.caller(&peer, process);
+        if matches!(request, Request::Ps { .. } | Request::Get { .. } | Request::Why { .. }) {
+            self.find_stopped_jobs(now);
+        }
+        match request {
+            Request::Run(request) => self.run(peer, *request, now),
+            Request::Ps { all, after } => self.ps(to, &caller, all, after.as_deref()),
+            Request::Status => {
+                let status = self.policy.status(self.broker_view(now), now.ns, &self.clients);
+                self.answer(to, Reply::Status(status));
+            }
+            Request::Get { target } => {
+                let target = self.target(target);
+                let reply = self.policy.get(&caller, &target, &self.clients);
+                self.answer(to, reply.unwrap_or_else(|error| Reply::Error(*error)));
+            }
+            Request::Set {
+                target,
+                mem,
+                name,
+                mem_request,
+                terms,
+            } => {
+                let change = Change {
+                    mem,
+                    mem_request,
+                    name,
+                    terms,
+                };
+                let event = Event::Set {
+                    ticket: self.ticket(to),
+                    caller,
+                    target: self.target(target),
+                    change,
+                };
+                self.step(now, event);
+            }
+            Request::Why { target } => {
+                let target = self.target(target);
+                let reply = self.policy.why(&caller, &target, now.ns, &self.clients);
+                self.answer(to, reply.unwrap_or_else(|error| Reply::Error(*error)));
+            }
+            Request::Stop { target, grace_ns } => {
+                let event = Event::Stop {
+                    ticket: self.ticket(to),
+                    caller,
+                    target: self.target(target),
+                    grace_ns,
+                };
+                self.step(now, event);
+            }
+            Request::Events { follow } => self.send_events(to, &caller, follow),
+            Request::StopBroker => self.stop_broker(to, &caller),
+        }
+    }
+
+    /// A `run`. It is judged by a look at the devices that begins after it came: a hundred at once share one.
+    fn run(&mut self, peer: Peer, request: RunRequest, now: Now) {
+        self.tickets.insert(peer.connection);
+        let seen_since_ns = now.ns;
+        let run = HeldRun {
+            peer,
+            request,
+            seen_since_ns,
+        };
+        if self.devices.is_seen_since(seen_since_ns) {
+            self.admit(run, now);
+        } else {
+            self.devices.look_now();
+            self.held.push_back(Hold::Run(Box::new(run)));
+        }
+    }
+
+    /// One page of jobs, from the job after `after` on.
+    fn ps(&mut self, to: ConnectionId, caller: &Caller, all: bool, after: Option<&str>) {
+        let after = match after.map(|text| job_number(text).ok_or(text)).transpose() {
+            Ok(number) => number.map(JobId),
+            Err(text) => {
+                let message = format!("after: {text:?} is no job id, such as j42");
+                return self.answer(to, Reply::Error(error_view(ErrorCode::Invalid, message, None)));
+            }
+        };
+        let mut bytes = 0;
+        let fits = |view: &JobView| {
+            bytes += serde_json::to_vec(view).map_or(0, |text| text.len());
+            bytes <= PAGE
+        };
+        let mut reply = self.policy.ps_page(caller, (all, after), &self.clients, fits);
+        if let Reply::Ps { unmanaged, .. } = &mut reply {
+            self.name_unmanaged(unmanaged, caller);
+        }
+        self.answer(to, reply);
+    }
+
+    /// Hands a `run` to the policy; its process becomes the job's first.
+    pub(super) fn admit(&mut self, run: HeldRun, now: Now) {
+        let HeldRun { peer, mut request, .. } = run;
+        let Some(process) = self.process_of(&peer) else {
+            self.tickets.remove(&peer.connection);
+            return self.effects.push(Effect::Close(peer.connection));
+        };
+        shorten(&mut request.command);
+        let run = Run {
+            ticket: Ticket(peer.connection.0),
+            caller: self.caller(&peer, process),
+            request,
+            token: (self.random)(),
+            cgroup: self.processes.cgroup(process.pid),
+            unix_ns: now.unix_ns,
+        };
+        self.step(now, Event::Run(Box::new(run)));
+    }
+
+    fn ticket(&mut self, connection: ConnectionId) -> Ticket {
+        self.tickets.insert(connection);
+        Ticket(connection.0)
+    }
+
+    fn caller(&mut self, peer: &Peer, process: Process) -> Caller {
+        Caller {
+            uid: peer.uid,
+            user: self.users.name(peer.uid),
+            is_admin: peer.is_admin,
+            process,
+        }
+    }
+
+    /// For a pid, the job that it belongs to by its parents.
+    fn target(&self, text: String) -> TargetQuery {
+        let stat = text.parse::<u32>().ok().and_then(|pid| self.processes.stat(pid));
+        TargetQuery {
+            descends_from: stat.and_then(|stat| self.job_by_ancestry(stat.id)),
+            text,
+        }
+    }
+
+    fn answer(&mut self, to: ConnectionId, reply: Reply) {
+        self.effects.push(Effect::Document {
+            to,
+            reply: Box::new(reply),
+            is_last: true,
+        });
+    }
+
+    /// Names the owners of unmanaged processes; their programs are for their owner's and administrators' eyes.
+    fn name_unmanaged(&mut self, unmanaged: &mut [UnmanagedView], caller: &Caller) {
+        for view in unmanaged {
+            view.user = view.uid.map(|uid| self.users.name(uid));
+            if caller.is_admin || view.uid == Some(caller.uid) {
+                view.command = self.processes.name(view.pid);
+            }
+        }
+    }
+
+    fn broker_view(&self, now: Now) -> BrokerView {
+        let driver = match self.devices.driver() {
+            None => "no driver: not looked for yet".to_owned(),
+            Some(Driver::Ok) if self.policy.is_adopting_any() => {
+                "adopting: waits for clients of the broker before to come back".to_owned()
+            }
+            Some(driver) => driver.sentence(),
+        };
+        BrokerView {
+            pid: std::process::id(),
+            version: format!("{} ({})", env!("PARTAGE_VERSION"), env!("PARTAGE_COMMIT")),
+            kind: self.directory.kind().word().to_owned(),
+            socket_dir: self.directory.path().display().to_string(),
+            driver,
+            jobs: 0,
+            clients: 0,
+            uptime_ns: now.ns.saturating_sub(self.started.ns),
+            overcommit_percent: self.config.overcommit_millionths * 100 / partage_policy::Config::ALL_ONCE,
+            compute_overcommit_percent: self.config.compute_overcommit_millionths * 100
+                / partage_policy::Config::ALL_ONCE,
+            max_class: self.config.class_rule(self.directory.kind()).word().to_owned(),
+            aliases_off: self
+                .config
+                .aliases_off
+                .iter()
+                .map(|family| family.key())
+                .chain(self.config.time_aliases_off.iter().map(|variable| variable.key()))
+                .map(str::to_owned)
+                .collect(),
+            audit: AuditView {
+                drift: self.config.audit.drift.word().to_owned(),
+                unmanaged: self.config.audit.unmanaged.word().to_owned(),
+                tolerance_bytes: self.config.audit.tolerance,
+            },
+            notes: self.notes.clone(),
+        }
+    }
+
+    fn send_events(&mut self, to: ConnectionId, caller: &Caller, follow: bool) {
+        let events = self.events.iter();
+        let packets = events
+            .flat_map(|event| event.packets(caller.uid, caller.is_admin))
+            .cloned()
+            .collect();
+        self.effects.push(Effect::Packets { to, packets });
+        if follow {
+            self.effects.push(Effect::Follow(to));
+        } else {
+            let message = "no more events".to_owned();
+            self.answer(to, Reply::Done { message });
+        }
+    }
+
+    fn stop_broker(&mut self, to: ConnectionId, caller: &Caller) {
+        let me = nix::unistd::geteuid().as_raw();
+        let is_owner = self.directory.kind() == Kind::Private && caller.uid == me;
+        if !(caller.is_admin || is_owner) {
+            let message = "only an administrator may stop this broker".to_owned();
+            return self.answer(to, Reply::Error(error_view(ErrorCode::NotAllowed, message, None)));
+        }
+        info!(uid = caller.uid, "stopped on request");
+        let message = match self.policy.live_jobs() {
+            0 => "broker stopped".to_owned(),
+            1 => "broker stopped; 1 job goes on and the next broker adopts it".to_owned(),
+            jobs => format!("broker stopped; {jobs} jobs go on and the next broker adopts them"),
+        };
+        self.answer(to, Reply::Done { message });
+        self.effects.push(Effect::Exit);
+    }
+}
+
+fn error_view(code: ErrorCode, message: String, hint: Option<&str>) -> ErrorView {
+    ErrorView {
+        code,
+        message,
+        hint: hint.map(str::to_owned),
+        holders: Vec::new(),
+    }
+}
+
+/// Cuts a command to what is kept of it.
+fn shorten(command: &mut Vec<String>) {
+    let mut left = SHOWN_COMMAND;
+    let mut kept = 0;
+    for argument in command.iter_mut() {
+        if left == 0 {
+            break;
+        }
+        if argument.len() > left {
+            let end = (0..=left)
+                .rev()
+                .find(|end| argument.is_char_boundary(*end))
+                .unwrap_or(0);
+            argument.truncate(end);
+            argument.push('…');
+            left = 0;
+        } else {
+            left = left.saturating_sub(argument.len() + 1);
+        }
+        kept += 1;
+    }
+    command.truncate(kept);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_commands_are_cut_between_characters() {
+        let mut command = vec!["python3".to_owned(), "é".repeat(5000), "never".to_owned()];
+        shorten(&mut command);
+        assert_eq!(command.len(), 2);
+        assert!(command[1].ends_with('…') && command[1].len() <= SHOWN_COMMAND + 3);
+        let mut short = vec!["a".to_owned(), String::new(), "b".to_owned()];
+        shorten(&mut short);
+        assert_eq!(short, ["a", "", "b"]);
+    }
+}

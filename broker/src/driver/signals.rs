@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Signals to the processes of a job, and a line on its terminal.
+
+use std::collections::BTreeSet;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+
+use partage_policy::{Process, Signal};
+use partage_protocol::shown::shown;
+use partage_protocol::units::JobId;
+use tracing::{info, warn};
+
+use super::state_driver::StateDriver;
+use crate::clock::Now;
+use crate::host::pidfd::PidFd;
+use crate::host::proc::with_descendants;
+
+impl StateDriver {
+    /// Signals the job's first process, its clients and all their descendants.
+    pub(super) fn signal_job(&mut self, job: JobId, signal: Signal) {
+        let number = match signal {
+            Signal::Terminate => libc::SIGTERM,
+            Signal::Kill => libc::SIGKILL,
+        };
+        let first = self.jobs.get(job).and_then(|record| record.first);
+        let clients = self.clients.iter().filter(|(_, client)| client.job == job);
+        let known: BTreeSet<Process> = clients.map(|(_, client)| client.process).chain(first).collect();
+        let alive = known
+            .iter()
+            .filter(|process| self.is_alive(**process))
+            .map(|process| process.pid);
+        let me = std::process::id();
+        let mut sent = 0;
+        for pid in with_descendants(&*self.processes, &alive.collect()) {
+            if pid > 1 && pid != me && self.signal_one(pid, number) {
+                sent += 1;
+            }
+        }
+        info!(%job, ?signal, sent, "signalled a job");
+    }
+
+    fn is_alive(&self, process: Process) -> bool {
+        self.processes.stat(process.pid).is_some_and(|stat| stat.id == process)
+    }
+
+    /// Kills one process if it is of this job now, held by descriptor so that no other can be hit.
+    pub(super) fn kill_unmanaged(&mut self, job: JobId, pid: u32) {
+        let Some(held) = PidFd::open(pid) else { return };
+        let is_of_job = self
+            .processes
+            .stat(pid)
+            .is_some_and(|stat| self.job_by_ancestry(stat.id) == Some(job));
+        if is_of_job && pid != std::process::id() {
+            let was_there = held.signal(libc::SIGKILL);
+            info!(%job, pid, was_there, "killed a process that used a device without being managed");
+        }
+    }
+
+    /// Kills exactly this process, held by descriptor so that no other can be hit.
+    pub(super) fn kill_process(&mut self, process: Process, now: Now) {
+        let pid = process.pid;
+        if pid <= 1 || pid == std::process::id() {
+            return;
+        }
+        // It may be gone already, which is as good.
+        let Some(held) = PidFd::open(pid) else { return };
+        if !self.is_alive(process) || held.signal(libc::SIGKILL) {
+            return;
+        }
+        if !held.has_ended() {
+            let text = format!("pid {pid} could not be killed: the broker's user may not");
+            self.publish(now, "kill-failed", None, Some(pid), text);
+        }
+    }
+
+    fn signal_one(&self, pid: u32, signal: libc::c_int) -> bool {
+        let before = self.processes.stat(pid);
+        let Some(held) = PidFd::open(pid) else { return false };
+        // The same process before and after: it is the one that was found to descend from the job.
+        before.is_some()
+            && before.map(|stat| stat.id) == self.processes.stat(pid).map(|stat| stat.id)
+            && held.signal(signal)
+            // A stopped process takes SIGTERM only once it goes on.
+            && (signal != libc::SIGTERM || held.signal(libc::SIGCONT))
+    }
+
+    /// Writes a line to the terminal that the job's first process was started on, if that is still its owner's.
+    pub(super) fn tell(&mut self, job: JobId, text: &str) {
+        let Some(record) = self.jobs.get(job) else { return };
+        let alive = record
+            .first
+            .and_then(|first| self.processes.stat(first.pid).filter(|stat| stat.id == first));
+        // One that has ended has no terminal any more; the one that it was started on may still be its owner's.
+        let remembered = || self.jobs.terminal(job);
+        let Some(number) = alive
+            .map(|stat| stat.terminal)
+            .filter(|number| *number != 0)
+            .or_else(remembered)
+        else {
+            return;
+        };
+        let Some(path) = terminal_path(number) else {
+            return;
+        };
+        let flags = libc::O_NOCTTY | libc::O_NONBLOCK | libc::O_CLOEXEC | libc::O_NOFOLLOW;
+        let opened = OpenOptions::new().write(true).custom_flags(flags).open(&path);
+        let Ok(mut terminal) = opened else { return };
+        let is_theirs = terminal.metadata().is_ok_and(|facts| {
+            facts.file_type().is_char_device() && facts.rdev() == number && facts.uid() == record.uid
+        });
+        if !is_theirs {
+            return;
+        }
+        let text = shown(text);
+        // From the line's beginning: a prompt may stand there already.
+        if let Err(error) = terminal.write_all(format!("\rpartage: {text}\r\n").as_bytes()) {
+            warn!(%job, %error, "a line could not be said on the job's terminal");
+        }
+    }
+}
+
+/// Device file of a pseudo-terminal by its number; none for what is no pseudo-terminal.
+fn terminal_path(number: u64) -> Option<String> {
+    // Unix98 pseudo-terminals have majors 136 to 143 (Documentation/admin-guide/devices.txt).
+    let (major, minor) = (libc::major(number), libc::minor(number));
+    (136..=143)
+        .contains(&major)
+        .then(|| format!("/dev/pts/{}", u64::from(major - 136) * 256 + u64::from(minor)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_pseudo_terminals_have_a_path() {
+        assert_eq!(terminal_path(libc::makedev(136, 7)).as_deref(), Some("/dev/pts/7"));
+        assert_eq!(terminal_path(libc::makedev(137, 1)).as_deref(), Some("/dev/pts/257"));
+        assert_eq!(terminal_path(libc::makedev(4, 1)), None);
+        assert_eq!(terminal_path(0), None);
+    }
+}

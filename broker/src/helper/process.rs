@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A helper's process: how it is started, how it is killed, and when the next one is started.
+
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use serde::Serialize;
+
+use super::channel::Channel;
+
+/// How helpers are started: the program and its arguments.
+#[derive(Clone, Debug)]
+pub struct HelperCommand {
+    /// Program.
+    pub program: PathBuf,
+    /// Arguments.
+    pub arguments: Vec<OsString>,
+}
+
+impl HelperCommand {
+    /// This very program again, even when its file was replaced since.
+    #[must_use]
+    pub fn own(arguments: Vec<OsString>) -> Self {
+        Self {
+            program: "/proc/self/exe".into(),
+            arguments,
+        }
+    }
+}
+
+/// A helper that runs.
+#[derive(Debug)]
+pub struct Helper<Q> {
+    child: Child,
+    /// What it is asked, and what it answers.
+    pub channel: Channel<Q>,
+}
+
+impl<Q: Clone + Serialize> Helper<Q> {
+    /// Starts a helper with a socket as its standard input.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn start(command: &HelperCommand) -> std::io::Result<Self> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let channel = Channel::new(ours)?;
+        let mut start = Command::new(&command.program);
+        start
+            .args(&command.arguments)
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        // A helper is no client: a preloaded library would hook what it calls.
+        for name in ["LD_PRELOAD", "LD_AUDIT", "PARTAGE_TOKEN"] {
+            start.env_remove(name);
+        }
+        let child = start.spawn()?;
+        Ok(Self { child, channel })
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+/// Helpers that were killed and may not have ended: one that is stuck in a driver ends when it can.
+#[derive(Debug, Default)]
+pub struct Killed(Vec<Child>);
+
+impl Killed {
+    /// Kills a helper without waiting for its end.
+    pub fn kill<Q>(&mut self, mut helper: Helper<Q>) {
+        let _ = helper.child.kill();
+        self.0.push(helper.child);
+    }
+
+    /// Forgets those that have ended. Answers how many have not: at the broker's end they are left to init.
+    pub fn reap(&mut self) -> usize {
+        self.0.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_))));
+        self.0.len()
+    }
+}
+
+/// When a helper may be started again: after a pause that doubles with each failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackOff {
+    at_ns: u64,
+    pause_ns: u64,
+    first_ns: u64,
+    longest_ns: u64,
+}
+
+impl BackOff {
+    /// The first start at `at_ns`; pauses from `first_ns` to `longest_ns`.
+    #[must_use]
+    pub fn new(at_ns: u64, (first_ns, longest_ns): (u64, u64)) -> Self {
+        Self {
+            at_ns,
+            pause_ns: first_ns,
+            first_ns,
+            longest_ns,
+        }
+    }
+
+    /// When the next start is due.
+    #[must_use]
+    pub fn at_ns(&self) -> u64 {
+        self.at_ns
+    }
+
+    /// Is the pause over?
+    #[must_use]
+    pub fn is_over(&self, now_ns: u64) -> bool {
+        now_ns >= self.at_ns
+    }
+
+    /// A helper failed: the next one comes after the pause, and the pause after that is twice as long.
+    pub fn fail(&mut self, now_ns: u64) {
+        self.at_ns = now_ns + self.pause_ns;
+        self.pause_ns = (self.pause_ns * 2).min(self.longest_ns);
+    }
+
+    /// A helper works: the next pause is the first one again.
+    pub fn succeed(&mut self) {
+        self.pause_ns = self.first_ns;
+    }
+
+    /// The next start is due at `at_ns`, however long the pause would be.
+    pub fn start_at(&mut self, at_ns: u64) {
+        self.at_ns = at_ns;
+    }
+
+    /// Somebody waits: the next start is due after the first pause at the latest.
+    pub fn hurry(&mut self, now_ns: u64) {
+        self.at_ns = self.at_ns.min(now_ns + self.first_ns);
+    }
+}

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The machine's devices through killable helper processes (`serve.rs`, `helper/`), without ever waiting for one.
+//!
+//! ```text
+//!             Open                 Devices               look() / period
+//!   start ───────────► opening ───────────────► resting ◄──────────────► sampling, one device after the other
+//!     ▲                   │ deadline, error,                                │ deadline or error on device X
+//!     │ back-off          ▼ death                                           ▼
+//!   (none) ◄──────── helper killed ◄──────────────────────────── X is lost; a helper of its own asks for X
+//! ```
+//!
+//! A look that takes longer than [`slot::SLOW_NS`] keeps its helper to itself, and another one goes on with the other
+//! devices: no device waits for another's answer. The main helper never asks a lost device again; it is tried by a
+//! helper of its own, with growing pauses, until it answers.
+
+mod adapter;
+mod messages;
+mod serve;
+mod slot;
+#[cfg(test)]
+mod tests;
+
+pub use adapter::{Nvml, helper_command};
+pub use serve::serve;

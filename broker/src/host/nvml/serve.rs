@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The process that talks to NVML in the broker's stead (`partaged --nvml-helper`).
+//!
+//! A driver call can hang for ever or take the process down; here it takes down only this one. It asks NVML nothing on
+//! its own and ends when the broker closes the socket or dies (`helper/channel.rs`).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use nvml_wrapper::enums::device::UsedGpuMemory;
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::struct_wrappers::device::ProcessUtilizationSample;
+use nvml_wrapper::{Device, Nvml};
+use partage_protocol::driver_place;
+
+use super::messages::{Answer, Ask};
+use crate::helper::channel;
+use crate::host::gpu::{DeviceFacts, Driver, GpuProcess, Sample};
+
+/// The driver samples several times a second and keeps some seconds: the mean over the last second counts.
+const UTILISATION: Duration = Duration::from_secs(1);
+
+/// Samples that are apart by less than this part of a second are of one sampling.
+const SAME: u64 = 20;
+
+/// The library, wherever it may be; `driver_file` says where a command found it.
+fn library_paths(driver_file: Option<&Path>) -> Vec<PathBuf> {
+    let found = driver_file
+        .and_then(|file| std::fs::read(file).ok())
+        .and_then(|bytes| driver_place::read(&bytes));
+    let machine = std::env::var_os("PARTAGE_SIM_DIR");
+    driver_place::candidates(driver_place::NVML, machine.as_deref(), found.as_deref())
+}
+
+/// Serves requests on descriptor 0 until its other end closes.
+pub fn serve(driver_file: Option<&Path>) {
+    let mut devices: Vec<Device<'static>> = Vec::new();
+    channel::serve(|ask| match ask {
+        Ask::Open => open(driver_file, &mut devices),
+        Ask::Sample(place) => match devices.get(place).map(sample) {
+            Some(Ok(sample)) => Answer::Sample(sample),
+            Some(Err(error)) => Answer::Lost(error.to_string()),
+            None => Answer::Lost("no such place in the list".to_owned()),
+        },
+    });
+}
+
+fn open(driver_file: Option<&Path>, devices: &mut Vec<Device<'static>>) -> Answer {
+    let mut missing = None;
+    for path in library_paths(driver_file) {
+        match Nvml::builder().lib_path(path.as_os_str()).init() {
+            Ok(nvml) => {
+                // One per process, for the process's life: handles into it live as long.
+                let nvml: &'static Nvml = Box::leak(Box::new(nvml));
+                return match list(nvml) {
+                    Ok((handles, facts)) => {
+                        *devices = handles;
+                        Answer::Devices(facts)
+                    }
+                    Err(error) => Answer::Driver(judge(&error)),
+                };
+            }
+            // A library that is there and answers is the right one, whatever it answers.
+            Err(error @ (NvmlError::LibloadingError(_) | NvmlError::LibraryNotFound)) => {
+                // The usual name's failure is the one that explains itself.
+                missing.get_or_insert(judge(&error));
+            }
+            Err(error) => return Answer::Driver(judge(&error)),
+        }
+    }
+    Answer::Driver(missing.unwrap_or(Driver::Missing("no libnvidia-ml.so.1".to_owned())))
+}
+
+fn judge(error: &NvmlError) -> Driver {
+    match error {
+        NvmlError::LibloadingError(inner) => Driver::Missing(inner.to_string()),
+        NvmlError::LibraryNotFound | NvmlError::DriverNotLoaded => Driver::Missing(error.to_string()),
+        NvmlError::LibRmVersionMismatch => Driver::Mismatch(error.to_string()),
+        other => Driver::Failed(other.to_string()),
+    }
+}
+
+fn list(nvml: &'static Nvml) -> Result<(Vec<Device<'static>>, Vec<DeviceFacts>), NvmlError> {
+    let mut handles = Vec::new();
+    let mut facts = Vec::new();
+    for number in 0..nvml.device_count()? {
+        // A device that cannot be opened is left out; the others work.
+        let Ok(device) = nvml.device_by_index(number) else {
+            continue;
+        };
+        let is_divided = device.mig_mode().is_ok_and(|mode| mode.current == 1);
+        let parts = if is_divided {
+            let count = device.mig_device_count().unwrap_or(0);
+            (0..count)
+                .filter_map(|part| device.mig_device_by_index(part).ok())
+                .collect()
+        } else {
+            vec![device]
+        };
+        for (part_number, part) in (0..).zip(parts) {
+            let (Ok(uuid), Ok(memory)) = (part.uuid(), part.memory_info()) else {
+                continue;
+            };
+            facts.push(DeviceFacts {
+                uuid,
+                index: if is_divided {
+                    100 * (number + 1) + part_number
+                } else {
+                    number
+                },
+                model: part.name().unwrap_or_else(|_| "unknown".to_owned()),
+                total: memory.total,
+                reserved: memory.reserved,
+            });
+            handles.push(part);
+        }
+    }
+    Ok((handles, facts))
+}
+
+fn sample(device: &Device<'static>) -> Result<Sample, NvmlError> {
+    let memory = device.memory_info()?;
+    let mut processes: Vec<GpuProcess> = Vec::new();
+    let compute = device
+        .running_compute_processes()?
+        .into_iter()
+        .map(|process| (process, false));
+    let graphics = device.running_graphics_processes().unwrap_or_default();
+    let graphics = graphics.into_iter().map(|process| (process, true));
+    for (process, is_graphics_only) in compute.chain(graphics) {
+        let used = match process.used_gpu_memory {
+            UsedGpuMemory::Used(bytes) => Some(bytes),
+            UsedGpuMemory::Unavailable => None,
+        };
+        // A process that computes and draws stands in both lists with the same total.
+        match processes.iter_mut().find(|known| known.pid == process.pid) {
+            Some(known) => known.used = known.used.max(used),
+            None => processes.push(GpuProcess {
+                pid: process.pid,
+                used,
+                is_graphics_only,
+                busy_percent: None,
+            }),
+        }
+    }
+    if !processes.is_empty() {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since = now.saturating_sub(UTILISATION);
+        let since = u64::try_from(since.as_micros()).unwrap_or(0);
+        let samples = match device.process_utilization_stats(since) {
+            // No process did anything since.
+            Err(NvmlError::NotFound) => Some(Vec::new()),
+            // A driver that does not say (MIG instances, some vGPU guests) says nothing of anybody; all else is known.
+            answer => answer.ok(),
+        };
+        if let Some(samples) = samples {
+            set_busy(
+                &mut processes,
+                &samples,
+                since,
+                u64::try_from(now.as_micros()).unwrap_or(0),
+            );
+        }
+    }
+    Ok(Sample {
+        used: memory.used,
+        free: memory.free,
+        processes,
+    })
+}
+
+/// Each process's mean from `since` to now; one without a sample has done nothing. A sample is of the time since the
+/// one before it, whosever that is, and the newest holds until now: so the parts of processes that take turns add up to
+/// no more than the whole, where their newest samples would. Buffers of the driver also hold what is older than asked
+/// for, rows of nobody, and figures beyond the whole, which mean nothing.
+fn set_busy(processes: &mut [GpuProcess], samples: &[ProcessUtilizationSample], since: u64, now: u64) {
+    let counts = |sample: &&ProcessUtilizationSample| {
+        sample.timestamp > since && sample.sm_util <= 100 && processes.iter().any(|process| process.pid == sample.pid)
+    };
+    let counted: Vec<&ProcessUtilizationSample> = samples.iter().filter(counts).collect();
+    let window = now.saturating_sub(since);
+    let mut times: Vec<u64> = counted.iter().map(|sample| sample.timestamp).collect();
+    times.sort_unstable();
+    times.dedup_by(|later, earlier| *later - *earlier <= window / SAME);
+    let place = |at: u64| times.partition_point(|time| *time <= at).saturating_sub(1);
+    let length = |place: usize| {
+        let from = place.checked_sub(1).map_or(since, |before| times[before]);
+        let to = if place + 1 == times.len() { now } else { times[place] };
+        u128::from(to.saturating_sub(from))
+    };
+    for process in processes {
+        let mut own: BTreeMap<usize, u32> = BTreeMap::new();
+        for sample in counted.iter().filter(|sample| sample.pid == process.pid) {
+            let most = own.entry(place(sample.timestamp)).or_default();
+            *most = sample.sm_util.max(*most);
+        }
+        let whole = u128::from(window.max(1));
+        let worked = own.iter().map(|(place, part)| length(*place) * u128::from(*part));
+        let percent = (worked.sum::<u128>() + whole / 2) / whole;
+        process.busy_percent = Some(u32::try_from(percent).map_or(100, |percent| percent.min(100)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(pid: u32, timestamp: u64, sm_util: u32) -> ProcessUtilizationSample {
+        ProcessUtilizationSample {
+            pid,
+            timestamp,
+            sm_util,
+            mem_util: 0,
+            enc_util: 0,
+            dec_util: 0,
+        }
+    }
+
+    /// What is said of processes 1, 2, … from 100 to 200.
+    fn parts<const COUNT: usize>(samples: &[ProcessUtilizationSample]) -> [Option<u32>; COUNT] {
+        let mut processes = std::array::from_fn(|at| GpuProcess {
+            pid: at as u32 + 1,
+            used: None,
+            is_graphics_only: false,
+            busy_percent: None,
+        });
+        set_busy(&mut processes, samples, 100, 200);
+        processes.map(|process: GpuProcess| process.busy_percent)
+    }
+
+    #[test]
+    fn the_mean_of_a_process_over_the_window_is_its_part() {
+        let samples = [
+            sample(1, 150, 90),
+            sample(1, 200, 40),
+            sample(2, 90, 80),
+            sample(3, 200, 101),
+            sample(0, 0, 7),
+        ];
+        assert_eq!(parts(&samples), [Some(65), Some(0), Some(0), Some(0)]);
+        assert_eq!(parts(&[sample(1, 190, 40)]), [Some(40)], "the newest holds until now");
+    }
+
+    /// Their newest samples say 100 % each.
+    #[test]
+    fn processes_that_take_turns_add_up_to_the_device() {
+        let samples = [sample(1, 150, 100), sample(2, 200, 100)];
+        assert_eq!(parts(&samples), [Some(50), Some(50)]);
+        let zeros = [
+            sample(1, 150, 100),
+            sample(2, 150, 0),
+            sample(1, 200, 0),
+            sample(2, 200, 100),
+        ];
+        assert_eq!(parts(&zeros), [Some(50), Some(50)]);
+        // One sampling, whose rows are some milliseconds apart.
+        assert_eq!(parts(&[sample(1, 150, 60), sample(2, 152, 40)]), [Some(60), Some(40)]);
+    }
+}

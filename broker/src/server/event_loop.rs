@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The event loop: sockets, descriptors and time on one side, the state driver on the other. One thread, and nothing in
+//! it waits except `epoll_wait`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsFd, OwnedFd};
+
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use partage_protocol::message::Hello;
+use tracing::{info, warn};
+
+use super::connection::Connection;
+use super::foreign::Foreign;
+use super::limits::HELLO_NS;
+use super::socket::{self};
+use super::token::Token;
+use crate::clock::Now;
+use crate::clock::now;
+use crate::dispatcher::thread::DispatcherThread;
+use crate::driver::state_driver::StateDriver;
+use crate::error::Error;
+use crate::host::gpu::Gpu;
+use crate::host::nvml::Nvml;
+use crate::peer::ConnectionId;
+use crate::state::directory::SocketDir;
+
+/// The loop and what it watches.
+pub struct Server {
+    pub(super) driver: StateDriver,
+    pub(super) gpu: Nvml,
+    pub(super) dispatcher: DispatcherThread,
+    pub(super) epoll: Epoll,
+    pub(super) client_listener: OwnedFd,
+    pub(super) admin_listener: OwnedFd,
+    pub(super) signals: SignalFd,
+    pub(super) connections: BTreeMap<ConnectionId, Connection>,
+    /// Silent connections, oldest first.
+    pub(super) silent: BTreeSet<ConnectionId>,
+    pub(super) followers: BTreeSet<ConnectionId>,
+    pub(super) foreign: Foreign,
+    /// What the connections said whose pages are being checked.
+    pub(super) checking: BTreeMap<ConnectionId, Box<Hello>>,
+    /// What each user's commands leave unread, in bytes.
+    pub(super) unread: BTreeMap<u32, usize>,
+    pub(super) last_connection: u64,
+    pub(super) accept_again_ns: Option<u64>,
+    pub(super) is_leaving: bool,
+}
+
+impl Server {
+    /// Listens. `driver` has adopted what an earlier broker left, so the first connection meets a whole state.
+    ///
+    /// # Errors
+    /// [`Error`] when a socket cannot be made.
+    pub fn new(mut driver: StateDriver, gpu: Nvml, directory: &SocketDir) -> Result<Self, Error> {
+        let is_managed = directory.kind() == crate::kind::Kind::Managed;
+        let (client_mode, admin_mode) = if is_managed { (0o666, 0o660) } else { (0o600, 0o600) };
+        let mut mask = SigSet::empty();
+        for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
+            mask.add(signal);
+        }
+        mask.thread_block().map_err(Error::system("block signals"))?;
+        let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
+            .map_err(Error::system("watch signals"))?;
+        // Before anybody can connect.
+        let foreign = Foreign::start()?;
+        if let Some(note) = foreign.note() {
+            warn!(note, "refused");
+            driver.note(note.to_owned());
+        }
+        let admin_listener = socket::listen(&directory.admin_socket(), admin_mode)?;
+        // Its connections have it from there: no command sends descriptors.
+        socket::refuse_descriptors(admin_listener.as_fd());
+        if is_managed {
+            give_to_group(&directory.admin_socket());
+        }
+        // Last: a starter that can connect here finds everything else ready.
+        let client_listener = socket::listen(&directory.client_socket(), client_mode)?;
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(Error::system("make an epoll set"))?;
+        let add = |fd: std::os::fd::BorrowedFd<'_>, token| {
+            epoll
+                .add(fd, EpollEvent::new(EpollFlags::EPOLLIN, token))
+                .map_err(Error::system("watch a descriptor"))
+        };
+        add(client_listener.as_fd(), Token::Client.number())?;
+        add(admin_listener.as_fd(), Token::Admin.number())?;
+        add(signals.as_fd(), Token::Signal.number())?;
+        add(gpu.descriptor(), Token::Gpu.number())?;
+        add(foreign.bell(), Token::Foreign.number())?;
+        let dispatcher = DispatcherThread::start()?;
+        add(dispatcher.descriptor(), Token::Dispatcher.number())?;
+        Ok(Self {
+            driver,
+            gpu,
+            dispatcher,
+            epoll,
+            client_listener,
+            admin_listener,
+            signals,
+            connections: BTreeMap::new(),
+            silent: BTreeSet::new(),
+            followers: BTreeSet::new(),
+            foreign,
+            checking: BTreeMap::new(),
+            unread: BTreeMap::new(),
+            last_connection: 0,
+            accept_again_ns: None,
+            is_leaving: false,
+        })
+    }
+
+    /// Runs until told to leave.
+    ///
+    /// # Errors
+    /// [`Error::System`] when epoll itself fails.
+    pub fn run(mut self) -> Result<(), Error> {
+        let mut events = [EpollEvent::empty(); 128];
+        while !self.is_leaving {
+            let time = now();
+            self.turn(time);
+            let timeout = self.timeout(time);
+            let count = match self.epoll.wait(&mut events, timeout) {
+                Ok(count) => count,
+                Err(nix::Error::EINTR) => 0,
+                Err(error) => return Err(Error::system("wait for events")(error)),
+            };
+            let time = now();
+            for event in &events[..count] {
+                self.handle(event.data(), event.events(), time);
+            }
+        }
+        self.finish();
+        Ok(())
+    }
+
+    /// What is due now, whether or not a descriptor said so.
+    fn turn(&mut self, now: Now) {
+        self.driver.tick(now);
+        self.serve_devices(now);
+        // An event may have asked for another look (a client died): ask at once, its answer is awaited.
+        self.serve_devices(now);
+        self.close_the_silent(now);
+        if self.accept_again_ns.is_some_and(|at| now.ns >= at) {
+            self.accept_again_ns = None;
+            self.listen_for_connections(true);
+        }
+        self.perform(now);
+    }
+
+    fn serve_devices(&mut self, now: Now) {
+        for look in self.driver.take_looks(now) {
+            self.gpu.look(now.ns, look);
+        }
+        for event in self.gpu.events(now.ns) {
+            self.driver.gpu(event, now);
+        }
+        // What the clients said was noted when the looks were announced: now they may begin.
+        self.gpu.begin(now.ns);
+    }
+
+    fn timeout(&self, now: Now) -> EpollTimeout {
+        let silent = self.silent.first().and_then(|id| self.connections.get(id));
+        let silent = silent.map_or(u64::MAX, |connection| connection.since_ns + HELLO_NS);
+        let gpu = self.gpu.deadline_ns().unwrap_or(u64::MAX);
+        let accept = self.accept_again_ns.unwrap_or(u64::MAX);
+        let checking = self.checking.keys().filter_map(|id| self.connections.get(id));
+        let checking = checking.fold(u64::MAX, |due, connection| due.min(connection.since_ns + HELLO_NS));
+        let due = self.driver.deadline_ns().min(silent).min(checking).min(gpu).min(accept);
+        // Rounded up: waking a millisecond early would spin until the time has come.
+        let wait_ms = due.saturating_sub(now.ns).div_ceil(1_000_000).min(60_000);
+        EpollTimeout::try_from(wait_ms as i32).unwrap_or(EpollTimeout::ZERO)
+    }
+
+    fn handle(&mut self, token: u64, flags: EpollFlags, now: Now) {
+        match Token::of_number(token) {
+            Some(Token::Client) => self.accept(false, now),
+            Some(Token::Admin) => self.accept(true, now),
+            Some(Token::Signal) => self.take_signals(),
+            // Its events are taken at the start of the turn.
+            Some(Token::Gpu) | None => {}
+            Some(Token::Foreign) => self.take_checked(now),
+            Some(Token::Dispatcher) => self.take_reports(now),
+            Some(Token::Watch(id)) => self.driver.ended(id, now),
+            Some(Token::Connection(id)) => {
+                if flags.contains(EpollFlags::EPOLLOUT) {
+                    self.flush(id, now);
+                }
+                if flags.intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR) {
+                    self.read(id, now);
+                }
+            }
+        }
+        self.perform(now);
+    }
+
+    /// What the dispatcher reported.
+    fn take_reports(&mut self, now: Now) {
+        for report in self.dispatcher.reports() {
+            self.driver.report(report, now);
+        }
+    }
+
+    fn take_signals(&mut self) {
+        while let Ok(Some(signal)) = self.signals.read_signal() {
+            if signal.ssi_signo == Signal::SIGHUP as u32 {
+                info!("SIGHUP: nothing to do; the configuration is read at the start");
+            } else {
+                info!(signal = signal.ssi_signo, "leaving on a signal");
+                self.is_leaving = true;
+            }
+        }
+    }
+
+    /// Lets go of everything but the sockets, which end with the process: to close a connection here could wait for
+    /// the sender of descriptors in it. State, jobs and clients stay for the next broker.
+    fn finish(mut self) {
+        for connection in self.connections.values_mut() {
+            connection.flush();
+        }
+        std::mem::forget((
+            self.connections,
+            self.client_listener,
+            self.admin_listener,
+            self.foreign,
+        ));
+    }
+}
+
+/// Lets the group `partage`, where there is one, reach the administrators' socket.
+fn give_to_group(path: &std::path::Path) {
+    if let Ok(Some(group)) = nix::unistd::Group::from_name("partage")
+        && let Err(error) = nix::unistd::chown(path, None, Some(group.gid))
+    {
+        warn!(%error, "the group partage does not get the administrators' socket");
+    }
+}

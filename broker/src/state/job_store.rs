@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One JSON file per job, so that the next broker knows what it was promised.
+//!
+//! A file is written beside its place and renamed: a broker killed at any instant leaves the old or the new record. Not
+//! synced, for the reason in `ledger.rs`. A record that cannot be read is set aside, never guessed at.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use partage_policy::JobRecord;
+use partage_protocol::units::JobId;
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+
+/// A record and the boot it belongs to: processes of another boot are gone, and so are their jobs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Kept {
+    boot: [u8; 16],
+    job: JobRecord,
+}
+
+/// The folder of records.
+#[derive(Debug)]
+pub struct Store {
+    folder: PathBuf,
+    boot: [u8; 16],
+}
+
+/// What lay in the folder.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Jobs of this boot by number.
+    pub jobs: BTreeMap<JobId, JobRecord>,
+    /// The highest number of any job found, of earlier boots too.
+    pub last_job: u64,
+    /// Files that could not be read; they are renamed to `*.bad`.
+    pub bad: usize,
+}
+
+impl Store {
+    /// Reads the folder. Records of another boot are removed.
+    ///
+    /// # Errors
+    /// [`Error::File`] when the folder cannot be listed.
+    pub fn open(folder: &Path, boot: [u8; 16]) -> Result<(Self, Found), Error> {
+        let mut found = Found::default();
+        for entry in std::fs::read_dir(folder).map_err(Error::file("list", folder))? {
+            let path = entry.map_err(Error::file("list", folder))?.path();
+            match path.extension().and_then(|extension| extension.to_str()) {
+                Some("json") => {}
+                Some("new") => {
+                    // A write that was cut short; the record proper is whole.
+                    let _ = std::fs::remove_file(&path);
+                    continue;
+                }
+                _ => continue,
+            }
+            let bytes = std::fs::read(&path).ok();
+            match bytes.and_then(|bytes| serde_json::from_slice::<Kept>(&bytes).ok()) {
+                Some(kept) => {
+                    found.last_job = found.last_job.max(kept.job.id);
+                    if kept.boot == boot {
+                        found.jobs.insert(JobId(kept.job.id), kept.job);
+                    } else {
+                        let _ = std::fs::remove_file(&path);
+                    }
+                }
+                None => {
+                    found.bad += 1;
+                    let _ = std::fs::rename(&path, path.with_extension("bad"));
+                }
+            }
+        }
+        let folder = folder.to_owned();
+        Ok((Self { folder, boot }, found))
+    }
+
+    /// Writes a record in place of the old one.
+    ///
+    /// # Errors
+    /// The system's; the old record stands then.
+    pub fn save(&self, job: &JobRecord) -> std::io::Result<()> {
+        let path = self.path(JobId(job.id));
+        let beside = path.with_extension("new");
+        let mut file = std::fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&beside)?;
+        let kept = Kept {
+            boot: self.boot,
+            job: job.clone(),
+        };
+        file.write_all(&serde_json::to_vec(&kept)?)?;
+        drop(file);
+        std::fs::rename(&beside, &path)
+    }
+
+    /// Forgets a job.
+    pub fn remove(&self, job: JobId) {
+        // A record that is missing already is what was wanted.
+        let _ = std::fs::remove_file(self.path(job));
+    }
+
+    fn path(&self, job: JobId) -> PathBuf {
+        self.folder.join(format!("{job}.json"))
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use partage_policy::{Origin, Placement, Process};
+    use partage_protocol::units::DeviceUuid;
+
+    use super::*;
+    use crate::testing::Scratch;
+
+    pub fn record(id: u64) -> JobRecord {
+        JobRecord {
+            id,
+            uid: 1000,
+            user: "alice".into(),
+            name: Some("train".into()),
+            labels: vec![("a".into(), "b".into())],
+            command: vec!["python3".into()],
+            first: Some(Process { pid: 1, start: 2 }),
+            token: [7; 32],
+            cgroup: None,
+            default_scope: None,
+            environment: String::new(),
+            is_strict: true,
+            is_quiet: false,
+            devices: vec![Placement {
+                device: DeviceUuid::parse("GPU-00000000-0000-0000-0000-00000000000a").expect("a UUID"),
+                limit: Some(5),
+                request: 4,
+                origin: Origin {
+                    limit: "--mem 5B".into(),
+                    request: String::new(),
+                },
+            }],
+            terms: partage_policy::Terms::default(),
+            started_unix_ns: 9,
+        }
+    }
+
+    #[test]
+    fn records_survive_and_a_cut_write_or_garbage_harms_no_other() {
+        let scratch = Scratch::new("records");
+        let (store, found) = Store::open(scratch.path(), [3; 16]).expect("opened");
+        assert!(found.jobs.is_empty());
+        store.save(&record(1)).expect("saved");
+        store.save(&record(2)).expect("saved");
+        let mut changed = record(2);
+        changed.name = None;
+        store.save(&changed).expect("saved again");
+        std::fs::write(scratch.path().join("j2.new"), "{\"id\":").expect("written");
+        std::fs::write(scratch.path().join("j3.json"), "{\"id\":3").expect("written");
+        store.remove(JobId(9));
+
+        let (_, found) = Store::open(scratch.path(), [3; 16]).expect("opened");
+        assert_eq!(found.bad, 1);
+        assert_eq!(found.jobs.values().cloned().collect::<Vec<_>>(), [record(1), changed]);
+        let (_, found) = Store::open(scratch.path(), [4; 16]).expect("opened");
+        assert_eq!(
+            (found.bad, found.last_job, found.jobs.len()),
+            (0, 2, 0),
+            "set aside once; another boot"
+        );
+        let (_, found) = Store::open(scratch.path(), [3; 16]).expect("opened");
+        assert!(found.jobs.is_empty(), "removed");
+    }
+}

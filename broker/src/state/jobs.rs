@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The live jobs' records, as the policy last had them written down, and what is looked up in them.
+
+use std::collections::BTreeMap;
+
+use partage_policy::{JobRecord, Process};
+use partage_protocol::units::{DeviceUuid, JobId};
+
+/// The live jobs.
+#[derive(Debug, Default)]
+pub struct Jobs {
+    records: BTreeMap<JobId, JobRecord>,
+    /// First processes; of nested `run`s in one process the newest.
+    by_first: BTreeMap<Process, JobId>,
+    /// The terminals that jobs were started on: a job's end is told there when nothing of it is left to ask.
+    terminals: BTreeMap<JobId, u64>,
+}
+
+impl Jobs {
+    /// Keeps a job's record, in place of the one before.
+    pub fn save(&mut self, record: JobRecord) {
+        let id = JobId(record.id);
+        if let Some(first) = record.first {
+            self.by_first.insert(first, id);
+        }
+        self.records.insert(id, record);
+    }
+
+    /// Forgets a job that ended. Answers its first process, if that is no newer job's.
+    pub fn forget(&mut self, job: JobId) -> Option<Process> {
+        self.terminals.remove(&job);
+        let first = self.records.remove(&job)?.first?;
+        (self.by_first.get(&first) == Some(&job)).then(|| {
+            self.by_first.remove(&first);
+            first
+        })
+    }
+
+    /// A job's record.
+    #[must_use]
+    pub fn get(&self, job: JobId) -> Option<&JobRecord> {
+        self.records.get(&job)
+    }
+
+    /// Is no job live?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// The job whose first process this is.
+    #[must_use]
+    pub fn of_first(&self, process: Process) -> Option<JobId> {
+        self.by_first.get(&process).copied()
+    }
+
+    /// A job's devices in slot order.
+    #[must_use]
+    pub fn devices(&self, job: JobId) -> Vec<DeviceUuid> {
+        let placements = self.get(job).map_or(&[][..], |record| &record.devices);
+        placements.iter().map(|placement| placement.device).collect()
+    }
+
+    /// The job was started on the terminal of this device number.
+    pub fn set_terminal(&mut self, job: JobId, terminal: u64) {
+        self.terminals.insert(job, terminal);
+    }
+
+    /// The terminal that the job was started on.
+    #[must_use]
+    pub fn terminal(&self, job: JobId) -> Option<u64> {
+        self.terminals.get(&job).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::job_store::tests::record;
+
+    #[test]
+    fn of_nested_jobs_in_one_process_the_newest_is_found_and_its_end_gives_the_process_up_once() {
+        let mut jobs = Jobs::default();
+        let first = record(1).first.expect("one");
+        jobs.save(record(1));
+        jobs.set_terminal(JobId(1), 5);
+        jobs.save(record(2));
+        jobs.save(record(2));
+        assert_eq!(jobs.of_first(first), Some(JobId(2)));
+        assert_eq!(jobs.forget(JobId(1)), None, "a newer job's");
+        assert_eq!((jobs.terminal(JobId(1)), jobs.get(JobId(1))), (None, None));
+        assert_eq!(jobs.devices(JobId(2)).len(), 1);
+        assert_eq!(jobs.forget(JobId(2)), Some(first));
+        assert_eq!((jobs.forget(JobId(2)), jobs.of_first(first)), (None, None));
+        assert!(jobs.is_empty() && jobs.devices(JobId(2)).is_empty());
+    }
+}

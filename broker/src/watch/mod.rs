@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What people and service managers are told: events, the log, readiness, and users by their names.
+
+pub mod events;
+pub mod flood;
+pub mod log;
+pub mod notify;
+pub mod users;

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the broker answers a command.
+
+use serde::{Deserialize, Serialize};
+
+use super::failure::ErrorView;
+use super::views::{EventView, Holder, JobDeviceView, JobView, StatusView, TermsView, UnmanagedView, WhyView};
+
+/// What the broker answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "kebab-case")]
+pub enum Reply {
+    /// The job waits; sent at once and every minute.
+    Waiting(Waiting),
+    /// The job may start.
+    Admitted(Admitted),
+    /// Answer to `Ps`.
+    Ps {
+        /// The jobs, oldest first.
+        jobs: Vec<JobView>,
+        /// GPU processes that no job owns; with the first page.
+        unmanaged: Vec<UnmanagedView>,
+        /// There are jobs after these: ask again with `after`.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        more: bool,
+    },
+    /// Answer to `Status`.
+    Status(StatusView),
+    /// Answer to `Get` and `Set`.
+    Job(JobView),
+    /// Answer to `Why`.
+    Why(WhyView),
+    /// One event.
+    Event(EventView),
+    /// Done; nothing more to say.
+    Done {
+        /// A sentence for the terminal.
+        message: String,
+    },
+    /// Not done.
+    Error(ErrorView),
+}
+
+/// Why a job waits.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Waiting {
+    /// Place in the queue, 1 is next.
+    pub position: u32,
+    /// Sentence with the numbers.
+    pub reason: String,
+    /// Who holds what it waits for.
+    pub holders: Vec<Holder>,
+}
+
+/// An admitted job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Admitted {
+    /// `j42`.
+    pub job: String,
+    /// 64 hexadecimal digits, for `PARTAGE_TOKEN`.
+    pub token: String,
+    /// The devices in job order.
+    pub devices: Vec<JobDeviceView>,
+    /// The broker serves one user only: its promises hold among that user's jobs.
+    pub is_private: bool,
+    /// What its promise is worth where that is less than usual (overcommitted devices).
+    #[serde(default)]
+    pub notes: Vec<String>,
+    /// Its terms of device time.
+    #[serde(default)]
+    pub terms: TermsView,
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a command asks the broker.
+
+use serde::{Deserialize, Serialize};
+
+/// What a caller asks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "verb", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// Admit a job whose first process is the caller; answered by `Waiting`* then `Admitted` or `Error`.
+    Run(Box<RunRequest>),
+    /// The jobs the caller may see.
+    Ps {
+        /// Ended jobs of the last 24 hours too.
+        all: bool,
+        /// Only jobs after this one (`j42`): the last of a page that was not the last.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        after: Option<String>,
+    },
+    /// Devices, commitments, queue and broker.
+    Status,
+    /// Changes a live job.
+    Set {
+        /// Who (see design: TARGET).
+        target: String,
+        /// New limit, as the user wrote it; `none` for the whole card.
+        mem: Option<String>,
+        /// New name, or `none`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<String>,
+        /// New promise, as the user wrote it; `none` or `0` for none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mem_request: Option<String>,
+        /// New terms of device time.
+        #[serde(default, skip_serializing_if = "TermsChange::is_empty")]
+        terms: TermsChange,
+    },
+    /// One job's numbers.
+    Get {
+        /// Who.
+        target: String,
+    },
+    /// What happened to one job and the rule behind each of its numbers; answers for ended jobs too.
+    Why {
+        /// Who.
+        target: String,
+    },
+    /// Ends a job: SIGTERM to its processes, SIGKILL after the grace.
+    Stop {
+        /// Who.
+        target: String,
+        /// Nanoseconds between the two signals.
+        grace_ns: u64,
+    },
+    /// The events so far, and with `follow` each new one.
+    Events {
+        /// Keep the connection open.
+        follow: bool,
+    },
+    /// Ends the broker; its jobs go on and the next broker adopts them.
+    StopBroker,
+}
+
+/// Changes of a job's terms of device time, as the user wrote them; what is not named stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TermsChange {
+    /// `30%`, or `none`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compute: Option<String>,
+    /// `50%`, or `none`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compute_max: Option<String>,
+    /// `1` to `10000`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<String>,
+    /// `low`, `normal`, `high`, `realtime`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<String>,
+    /// `2h`, counted from the admission, or `none`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_limit: Option<String>,
+}
+
+impl TermsChange {
+    /// Nothing is to change.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// What `partage run` asks. Amounts travel as the user wrote them, checked by the command line and again by the broker.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RunRequest {
+    /// Limit per device: `8GiB`, `25%`; none is the whole card and no promise.
+    pub mem: Option<String>,
+    /// Promise per device; defaults to `mem`.
+    pub mem_request: Option<String>,
+    /// Where `mem` was written: `--mem` (the default) or `PARTAGE_MEM`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mem_from: Option<String>,
+    /// Where `mem_request` was written: `--mem-request` (the default) or `PARTAGE_MEM_REQUEST`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mem_request_from: Option<String>,
+    /// Promised part of each device's time: `30%`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compute: Option<String>,
+    /// Part of each device's time that is never exceeded: `50%`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compute_max: Option<String>,
+    /// Weight beyond promises: `1` to `10000`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<String>,
+    /// `low`, `normal`, `high`, `realtime`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<String>,
+    /// How long the job may run from its admission on, in nanoseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_limit_ns: Option<u64>,
+    /// Which of these terms came from variables and not from options: `PARTAGE_COMPUTE`, `PARTAGE_WEIGHT`, …
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub from_variables: Vec<String>,
+    /// Other tools' variables of the caller (see [`crate::aliases`], [`crate::time_aliases`]); those of memory count
+    /// where neither `mem` nor `mem_request` is given, caps where neither `compute` nor `compute_max` is, the class where
+    /// no `priority` is; and none that the configuration switches off.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub aliases: Vec<(String, String)>,
+    /// `auto`, `auto:N`, `2`, `0,1`, `GPU-…`.
+    pub gpu: Option<String>,
+    /// `CUDA_VISIBLE_DEVICES` of the caller: narrows the candidates.
+    pub visible_devices: Option<String>,
+    /// The job's name.
+    pub name: Option<String>,
+    /// Labels `key=value`.
+    pub labels: Vec<(String, String)>,
+    /// Wait in the queue (`true`) or fail when there is no room.
+    pub wait: bool,
+    /// Longest wait in nanoseconds.
+    pub wait_timeout_ns: Option<u64>,
+    /// Kill what uses a GPU without being managed.
+    pub strict: bool,
+    /// Say what would happen, admit nothing.
+    pub dry_run: bool,
+    /// Nothing is to be said on the job's terminal when it ends.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub quiet: bool,
+    /// What the caller chose for `PARTAGE_TOKEN`, 64 hexadecimal digits: a `run --lazy`, for which every process of it
+    /// asks at its first use of a GPU. All requests of a user with one token are one job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+    /// The command, shown only to the job's owner and administrators.
+    pub command: Vec<String>,
+}

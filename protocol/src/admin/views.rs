@@ -1,0 +1,491 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What users are shown, as documents: jobs, devices, clients, the broker and events.
+
+use serde::{Deserialize, Serialize};
+
+use crate::message::NO_INDEX;
+use crate::terms::{Class, DEFAULT_WEIGHT};
+
+/// Value of `schema` in every document that a user sees.
+pub const SCHEMA: &str = "partage/v1";
+
+/// What a job's state may be.
+pub const STATES: [&str; 6] = ["waiting", "running", "stopped", "over limit", "dying", "ended"];
+
+/// Somebody who holds device memory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Holder {
+    /// `j42`, or `pid 1234` for an unmanaged process.
+    pub who: String,
+    /// Device index; [`NO_INDEX`], in documents null, where it has none.
+    #[serde(with = "device_index")]
+    pub gpu: u32,
+    /// The greater of promised and used, in bytes; 0 where only time is short.
+    pub bytes: u64,
+    /// The part of the device's time that is promised to it, 0-1, where time is short.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compute: Option<f64>,
+}
+
+impl Holder {
+    /// `GPU 3`, or words for a device that has no index.
+    #[must_use]
+    pub fn gpu(&self) -> String {
+        match self.gpu {
+            NO_INDEX => "a GPU that is not here now".to_owned(),
+            index => format!("GPU {index}"),
+        }
+    }
+}
+
+/// What a job may have of the time of each of its devices.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TermsView {
+    /// Promised part, 0-1; 0 for none.
+    pub promise: f64,
+    /// Part never exceeded, 0-1; none where there is no cap.
+    pub cap: Option<f64>,
+    /// Weight beside other jobs without a promise.
+    pub weight: u32,
+    /// `low`, `normal`, `high`, `realtime`.
+    pub priority: String,
+    /// How long it may run, in nanoseconds.
+    pub time_limit_ns: Option<u64>,
+    /// Unix time at which it is ended, in nanoseconds; none while it waits.
+    pub ends_ns: Option<u64>,
+    /// What set the promise, such as `--compute 30%`; empty where nothing did, and for callers who may not see it.
+    pub promise_from: String,
+    /// Likewise the cap.
+    pub cap_from: String,
+    /// Likewise the weight.
+    pub weight_from: String,
+    /// Likewise the priority.
+    pub priority_from: String,
+}
+
+impl Default for TermsView {
+    fn default() -> Self {
+        Self {
+            promise: 0.0,
+            cap: None,
+            weight: DEFAULT_WEIGHT,
+            priority: Class::default().word().to_owned(),
+            time_limit_ns: None,
+            ends_ns: None,
+            promise_from: String::new(),
+            cap_from: String::new(),
+            weight_from: String::new(),
+            priority_from: String::new(),
+        }
+    }
+}
+
+/// What a job got of a device's time, as measured. Parts are 0-1.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TimeView {
+    /// What was asked: its promise; 0 for none.
+    pub asked: f64,
+    /// What it may have now: its share among those that want the device, within its cap.
+    #[serde(default)]
+    pub share: f64,
+    /// What it got in the last second.
+    pub got_1s: f64,
+    /// What it got in the last minute.
+    pub got_60s: f64,
+    /// Nanoseconds of the device's time that it was charged while it was measured: while it shared its GPU or had a cap.
+    pub used_ns: u64,
+    /// Nanoseconds that it wanted the device and stood at its closed gate, since it came.
+    pub waited_ns: u64,
+    /// Of these, in the last minute.
+    pub waited_60s_ns: u64,
+    /// `open`, `waiting`, `capped`, `idle`, `not draining`.
+    pub state: String,
+    /// What held it back of late: `cap`, a job (`j41`), `unmanaged`; none where nothing did.
+    pub held_by: Option<String>,
+    /// The job that holds it back has a higher priority.
+    pub is_held_by_priority: bool,
+    /// Its longest recent piece of work that cannot be interrupted, in nanoseconds; 0 unknown.
+    pub unit_ns: u64,
+    /// `overlap` or `turns`.
+    pub regime: String,
+}
+
+/// One job on one device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobDeviceView {
+    /// `nvidia-smi`'s index; [`NO_INDEX`], in documents null, for a device that the broker does not know (any more).
+    #[serde(with = "device_index")]
+    pub index: u32,
+    /// `GPU-…` or `MIG-…`.
+    pub uuid: String,
+    /// Model name.
+    pub model: String,
+    /// Limit in bytes; none is the whole card.
+    pub limit_bytes: Option<u64>,
+    /// Promised bytes.
+    pub request_bytes: u64,
+    /// Used bytes: what the clients charged, and the overhead of their processes.
+    pub used_bytes: u64,
+    /// Highest use seen.
+    pub peak_bytes: u64,
+    /// Granted to clients (the ledger's sum), at least `used_bytes`.
+    pub granted_bytes: u64,
+    /// Denials here by reason.
+    #[serde(default)]
+    pub denied: DeniedView,
+    /// What set the limit, such as `--mem 25%` or `CUDA_DEVICE_MEMORY_LIMIT=1g`; empty without a limit, and for callers
+    /// who may not see it.
+    #[serde(default)]
+    pub limit_from: String,
+    /// What set the promise; empty where it follows the limit, and as above.
+    #[serde(default)]
+    pub request_from: String,
+    /// Of `used_bytes`, what the driver holds beyond the clients' charges, as measured: contexts, modules, rounding.
+    #[serde(default)]
+    pub overhead_bytes: u64,
+    /// Of `used_bytes`, managed memory, which need not be on the device.
+    #[serde(default)]
+    pub managed_bytes: u64,
+    /// What it got of the device's time; none where nothing is measured at the moment.
+    #[serde(default)]
+    pub time: Option<TimeView>,
+}
+
+impl JobDeviceView {
+    /// `GPU 3`, or the device's UUID where it has no index.
+    #[must_use]
+    pub fn gpu(&self) -> String {
+        match self.index {
+            NO_INDEX => format!("{} (not here now)", self.uuid),
+            index => format!("GPU {index}"),
+        }
+    }
+
+    /// Its index, or its UUID where it has none: for lists.
+    #[must_use]
+    pub fn place(&self) -> String {
+        match self.index {
+            NO_INDEX => self.uuid.clone(),
+            index => index.to_string(),
+        }
+    }
+}
+
+mod device_index {
+    //! A device without an index has none in documents, not a number that looks like one.
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use crate::message::NO_INDEX;
+
+    // The signature is serde's.
+    #[allow(clippy::trivially_copy_pass_by_ref)]
+    pub(super) fn serialize<S: Serializer>(index: &u32, out: S) -> Result<S::Ok, S::Error> {
+        Some(*index).filter(|index| *index != NO_INDEX).serialize(out)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(input: D) -> Result<u32, D::Error> {
+        Ok(Option::<u32>::deserialize(input)?.unwrap_or(NO_INDEX))
+    }
+}
+
+/// One job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobView {
+    /// `j42`.
+    pub job: String,
+    /// Name given with `--name`.
+    pub name: Option<String>,
+    /// Owner's login name, or the uid in digits.
+    pub user: String,
+    /// Owner's uid.
+    pub uid: u32,
+    /// One of [`STATES`].
+    pub state: String,
+    /// First process, 0 for a default-class job.
+    pub pid: u32,
+    /// The command; empty for callers who may not see it.
+    pub command: Vec<String>,
+    /// Labels.
+    pub labels: Vec<(String, String)>,
+    /// Per device.
+    pub devices: Vec<JobDeviceView>,
+    /// Attached clients.
+    pub clients: Vec<ClientView>,
+    /// Denials by reason.
+    pub denied: DeniedView,
+    /// Unix time of admission in nanoseconds.
+    pub started_ns: u64,
+    /// Started with `--strict`.
+    pub is_strict: bool,
+    /// Sentences worth a user's attention (unmanaged child, pages lost, …), worst first.
+    pub notes: Vec<String>,
+    /// Unix time of its end in nanoseconds; none while it lives.
+    #[serde(default)]
+    pub ended_ns: Option<u64>,
+    /// Its terms of device time.
+    #[serde(default)]
+    pub terms: TermsView,
+    /// Why it ended.
+    #[serde(default)]
+    pub end_reason: Option<String>,
+    /// Exit code of its first process, 128 and the number of the signal where one ended it; none while it lives, and
+    /// where nobody saw it end.
+    #[serde(default)]
+    pub exit_code: Option<u32>,
+    /// How many processes of it used a GPU without Partage, as far as a look at NVML found them there.
+    #[serde(default)]
+    pub unlimited: u64,
+}
+
+/// One job, explained.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WhyView {
+    /// Its numbers.
+    pub job: JobView,
+    /// The explanation, worst first.
+    pub sentences: Vec<String>,
+    /// The last denial on each device that has one, the newest first; empty for callers who may not see it.
+    pub denials: Vec<DenialView>,
+    /// What slows it down on each device that it uses, where that is known; empty for callers who may not see it.
+    #[serde(default)]
+    pub causes: Vec<CauseView>,
+}
+
+/// What slows a job down on one device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CauseView {
+    /// Device index; [`NO_INDEX`], in documents null, where it has none.
+    #[serde(with = "device_index")]
+    pub gpu: u32,
+    /// `cap`, `neighbour`, `priority`, `unmanaged`, `not-draining` (its own work does not end), `program` (it gives the
+    /// device too little to do), `none`.
+    pub cause: String,
+    /// Who: a job (`j41`), or processes of no job (`pid 1234`); empty otherwise.
+    pub by: Vec<String>,
+}
+
+/// An allocation that was denied.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DenialView {
+    /// Unix time in nanoseconds.
+    pub time_ns: u64,
+    /// Device index; [`NO_INDEX`], in documents null, where it has none.
+    #[serde(with = "device_index")]
+    pub gpu: u32,
+    /// Who asked.
+    pub pid: u32,
+    /// Bytes of the allocation.
+    pub asked_bytes: u64,
+    /// The job's limit then.
+    pub limit_bytes: u64,
+    /// The job's use then.
+    pub used_bytes: u64,
+    /// `limit`, `card full`, `no broker` or `overhead`.
+    pub reason: String,
+    /// Who held the device then; for `card full` only.
+    pub holders: Vec<Holder>,
+}
+
+/// One client.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClientView {
+    /// Process id in the broker's namespace.
+    pub pid: u32,
+    /// `attached`, `away` (no connection, still alive), `dying`.
+    pub state: String,
+    /// Used bytes per slot, overhead included.
+    pub used_bytes: Vec<u64>,
+    /// Of them, measured overhead per slot.
+    #[serde(default)]
+    pub overhead_bytes: Vec<u64>,
+}
+
+/// Denials by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeniedView {
+    /// The job's limit.
+    pub limit: u64,
+    /// The card was full.
+    pub card_full: u64,
+    /// No broker answered.
+    pub no_broker: u64,
+    /// A context or module was not let in, because with it the job would exceed its limit or the card's room.
+    #[serde(default)]
+    pub overhead: u64,
+}
+
+/// A GPU process that we see and do not control.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct UnmanagedView {
+    /// Process id.
+    pub pid: u32,
+    /// Owner's uid where /proc tells.
+    pub uid: Option<u32>,
+    /// Device index.
+    pub gpu: u32,
+    /// Bytes as NVML shows.
+    pub used_bytes: u64,
+    /// The job it descends from, if any.
+    pub job: Option<String>,
+    /// Owner's login name where /proc tells.
+    #[serde(default)]
+    pub user: Option<String>,
+    /// Its program's name, for its owner and administrators.
+    #[serde(default)]
+    pub command: Option<String>,
+    /// The part of the last second or so in which the device worked for it; none where NVML does not say.
+    #[serde(default)]
+    pub busy: Option<f64>,
+}
+
+/// Answer to `status`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StatusView {
+    /// The broker itself.
+    pub broker: BrokerView,
+    /// The devices in index order.
+    pub devices: Vec<DeviceView>,
+    /// Jobs in the queue, next first.
+    pub queue: Vec<QueuedView>,
+}
+
+/// The broker.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BrokerView {
+    /// Process id.
+    pub pid: u32,
+    /// Version and commit.
+    pub version: String,
+    /// `private` or `managed`.
+    pub kind: String,
+    /// Its socket directory.
+    pub socket_dir: String,
+    /// `ok`, `no driver`, `driver mismatch`, `adopting`, with the reason after a colon.
+    pub driver: String,
+    /// Jobs alive.
+    pub jobs: u32,
+    /// Clients attached.
+    pub clients: u32,
+    /// Nanoseconds since it started.
+    pub uptime_ns: u64,
+    /// How much of what jobs can share on a device may be promised, in percent; 100 unless configured.
+    #[serde(default = "all_once")]
+    pub overcommit_percent: u64,
+    /// How much of a device's time may be promised, in percent; 100 unless configured.
+    #[serde(default = "all_once")]
+    pub compute_overcommit_percent: u64,
+    /// The highest priority that everybody may ask for.
+    #[serde(default = "every_class")]
+    pub max_class: String,
+    /// Other tools' variables that the configuration switches off, by their keys in `[aliases]`.
+    #[serde(default)]
+    pub aliases_off: Vec<String>,
+    /// The auditor's rules.
+    #[serde(default)]
+    pub audit: AuditView,
+    /// Sentences about what a private broker inherited from the shell that started it and could not shed: limits, a
+    /// seccomp filter, a cgroup.
+    #[serde(default)]
+    pub notes: Vec<String>,
+}
+
+/// What the broker does about clients that contradict NVML and about GPU processes of no job.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditView {
+    /// `report`, `deny-new`, `kill`.
+    pub drift: String,
+    /// The same words.
+    pub unmanaged: String,
+    /// Bytes by which a client and NVML may differ.
+    pub tolerance_bytes: u64,
+}
+
+const fn all_once() -> u64 {
+    100
+}
+
+fn every_class() -> String {
+    Class::Realtime.word().to_owned()
+}
+
+/// One device.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DeviceView {
+    /// `nvidia-smi`'s index.
+    pub index: u32,
+    /// `GPU-…`.
+    pub uuid: String,
+    /// Model name.
+    pub model: String,
+    /// `ok`, `lost`.
+    pub state: String,
+    /// Whole memory.
+    pub total_bytes: u64,
+    /// What jobs can share: total minus the configured reserve.
+    pub usable_bytes: u64,
+    /// Σ over holders of the greater of promised and used.
+    pub committed_bytes: u64,
+    /// In use as NVML shows, everybody included.
+    pub used_bytes: u64,
+    /// Of that, by processes that no job owns.
+    pub unmanaged_bytes: u64,
+    /// Jobs that hold it.
+    pub jobs: Vec<String>,
+    /// Σ of what is promised; more than `usable_bytes` only where the configuration overcommits.
+    #[serde(default)]
+    pub promised_bytes: u64,
+    /// Denials here by reason, of the jobs that live.
+    #[serde(default)]
+    pub denied: DeniedView,
+    /// Sentences worth attention about what is promised.
+    #[serde(default)]
+    pub notes: Vec<String>,
+    /// Sentences about processes of no job that use the device.
+    #[serde(default)]
+    pub unmanaged_notes: Vec<String>,
+    /// Σ of the parts of its time that are promised; more than 1 only where the configuration overcommits.
+    #[serde(default)]
+    pub promised_time: f64,
+    /// `overlap` or `turns`; none where no job's time is measured at the moment.
+    #[serde(default)]
+    pub regime: Option<String>,
+    /// The part of its time that processes of no job use; none where NVML does not say.
+    #[serde(default)]
+    pub unmanaged_time: Option<f64>,
+}
+
+/// One waiting job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct QueuedView {
+    /// `j43`.
+    pub job: String,
+    /// Owner.
+    pub user: String,
+    /// What it asks, as written.
+    pub mem: Option<String>,
+    /// The part of a device's time that it asks to be promised, as written.
+    #[serde(default)]
+    pub compute: Option<String>,
+    /// Nanoseconds since it asked.
+    pub waited_ns: u64,
+    /// What it waits for.
+    pub reason: String,
+}
+
+/// One event.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EventView {
+    /// Unix time in nanoseconds.
+    pub time_ns: u64,
+    /// `job-admitted`, `job-ended`, `client-attached`, `client-died`, `denied`, `unmanaged`, `limit-changed`, `terms-changed`,
+    /// `time-limit`, `not-draining`, `unmanaged-busy`, `adopted`, …
+    pub kind: String,
+    /// The job, where one is meant.
+    pub job: Option<String>,
+    /// The process, where one is meant.
+    pub pid: Option<u32>,
+    /// A sentence with the numbers.
+    pub text: String,
+}
