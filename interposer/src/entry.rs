@@ -45,29 +45,6 @@ macro_rules! row {
     ([$($attribute:tt)*] $real:ident pass () $symbol:ident $arguments:tt) => {
         pub(super) use super::not_ours as $symbol;
     };
-    (
-        [$($attribute:tt)*] $real:ident
-        charge ($bytes:expr) $symbol:ident($first:ident: $type:ty $(, $arg:ident: $types:ty)*)
-    ) => {
-        $($attribute)*
-        pub unsafe extern "C" fn $symbol($first: $type $(, $arg: $types)*) -> CuResult {
-            match guard::enter() {
-                Some(_outermost) => hooks::charge(&$real, $first, u64::from(Wide::wide($bytes)), || {
-                    call!($real, $symbol($first $(, $arg)*))
-                }),
-                None => call!($real, $symbol($first $(, $arg)*)),
-            }
-        }
-    };
-    ([$($attribute:tt)*] $real:ident refund ($pointer:expr) $symbol:ident($($arg:ident: $type:ty),*)) => {
-        $($attribute)*
-        pub unsafe extern "C" fn $symbol($($arg: $type),*) -> CuResult {
-            match guard::enter() {
-                Some(_outermost) => hooks::refund(u64::from(Wide::wide($pointer)), || call!($real, $symbol($($arg),*))),
-                None => call!($real, $symbol($($arg),*)),
-            }
-        }
-    };
     ([$($attribute:tt)*] $real:ident gate (launch $work:expr) $symbol:ident($($arg:ident: $type:ty),*)) => {
         $($attribute)*
         pub unsafe extern "C" fn $symbol($($arg: $type),*) -> CuResult {
@@ -81,27 +58,11 @@ macro_rules! row {
             unsafe { body($($arg),*) }
         }
     };
-    ([$($attribute:tt)*] $real:ident gate ($work:expr) $symbol:ident($($arg:ident: $type:ty),*)) => {
+    ([$($attribute:tt)*] $real:ident $word:ident $operand:tt $symbol:ident($($arg:ident: $type:ty),*)) => {
         $($attribute)*
         pub unsafe extern "C" fn $symbol($($arg: $type),*) -> CuResult {
             // SAFETY: the program's arguments.
             unsafe { super::shared::$symbol($($arg,)* &$real) }
-        }
-    };
-    ([$($attribute:tt)*] $real:ident settle ($stream:expr) $symbol:ident($($arg:ident: $type:ty),*)) => {
-        $($attribute)*
-        pub unsafe extern "C" fn $symbol($($arg: $type),*) -> CuResult {
-            // SAFETY: the program's arguments.
-            unsafe { super::shared::$symbol($($arg,)* &$real) }
-        }
-    };
-    ([$($attribute:tt)*] $real:ident $body:ident () $symbol:ident($($arg:ident: $type:ty),*)) => {
-        $($attribute)*
-        pub unsafe extern "C" fn $symbol($($arg: $type),*) -> CuResult {
-            match guard::enter() {
-                Some(_outermost) => bodied!($body hooks::$symbol(&$real, $($arg),*)),
-                None => call!($real, $symbol($($arg),*)),
-            }
         }
     };
 }
@@ -254,7 +215,47 @@ macro_rules! shared_body {
             call!(real, $symbol($($arg),*))
         }
     };
-    ($($rest:tt)*) => {};
+    (pass $($row:tt)*) => {};
+    ($word:ident $operand:tt $symbol:ident($($arg:ident: $type:ty),*)) => {
+        #[inline(never)]
+        pub unsafe extern "C" fn $symbol($($arg: $type,)* real: &'static Library) -> CuResult {
+            match guard::enter() {
+                Some(_outermost) => outermost::$symbol($($arg,)* real),
+                None => call!(real, $symbol($($arg),*)),
+            }
+        }
+    };
+}
+
+/// What the other rows do in the outermost hook. Functions of their own: see `guard::DEEPEST`.
+macro_rules! outermost_bodies {
+    ($( [$word:ident $(($($operand:tt)*))?] $symbol:ident ($($arg:ident: $type:ty),* $(,)?) $(-> $answer:ty)?; )*) => {
+        $( outermost_body! { $word ($($($operand)*)?) $symbol($($arg: $type),*) } )*
+    };
+}
+
+macro_rules! outermost_body {
+    (pass $($row:tt)*) => {};
+    (gate $($row:tt)*) => {};
+    (settle $($row:tt)*) => {};
+    (charge ($bytes:expr) $symbol:ident($first:ident: $type:ty $(, $arg:ident: $types:ty)*)) => {
+        #[inline(never)]
+        pub fn $symbol($first: $type $(, $arg: $types)*, real: &'static Library) -> CuResult {
+            hooks::charge(real, $first, u64::from(Wide::wide($bytes)), || call!(real, $symbol($first $(, $arg)*)))
+        }
+    };
+    (refund ($pointer:expr) $symbol:ident($($arg:ident: $type:ty),*)) => {
+        #[inline(never)]
+        pub fn $symbol($($arg: $type,)* real: &'static Library) -> CuResult {
+            hooks::refund(u64::from(Wide::wide($pointer)), || call!(real, $symbol($($arg),*)))
+        }
+    };
+    ($body:ident () $symbol:ident($($arg:ident: $type:ty),*)) => {
+        #[inline(never)]
+        pub fn $symbol($($arg: $type,)* real: &'static Library) -> CuResult {
+            bodied!($body hooks::$symbol(real, $($arg),*))
+        }
+    };
 }
 
 macro_rules! exports {
@@ -313,9 +314,9 @@ impl Wide for usize {
 // Functions bear the driver's own names, and its documentation is theirs.
 #[allow(non_snake_case, missing_docs)]
 mod exported {
-    use super::{DRIVER, Wide};
+    use super::DRIVER;
+    use crate::guard;
     use crate::time;
-    use crate::{guard, hooks};
     use partage_abi::types::*;
     partage_abi::driver_table! { exports }
 
@@ -342,14 +343,22 @@ mod shared {
     use crate::time::{self, Across, Inside, Kernel, Shaped, Together, Unified};
     use partage_abi::types::*;
     partage_abi::driver_table! { shared_bodies }
+
+    mod outermost {
+        use crate::entry::Wide;
+        use crate::hooks;
+        use crate::real::Library;
+        use partage_abi::types::*;
+        partage_abi::driver_table! { outermost_bodies }
+    }
 }
 
 // Functions bear the driver's own names, and its documentation is theirs.
 #[allow(non_snake_case, missing_docs)]
 mod second {
-    use super::{SECOND_DRIVER, Wide};
+    use super::SECOND_DRIVER;
+    use crate::guard;
     use crate::time;
-    use crate::{guard, hooks};
     use partage_abi::types::*;
     partage_abi::driver_table! { second_set }
 
