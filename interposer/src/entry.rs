@@ -241,13 +241,19 @@ macro_rules! outermost_body {
     (charge ($bytes:expr) $symbol:ident($first:ident: $type:ty $(, $arg:ident: $types:ty)*)) => {
         #[inline(never)]
         pub fn $symbol($first: $type $(, $arg: $types)*, real: &'static Library) -> CuResult {
-            hooks::charge(real, $first, u64::from(Wide::wide($bytes)), || call!(real, $symbol($first $(, $arg)*)))
+            let start = hooks::begin_charge(real, $first, u64::from(Wide::wide($bytes)));
+            if start.is_denied() {
+                return CuResult::OUT_OF_MEMORY;
+            }
+            let result = call!(real, $symbol($first $(, $arg)*));
+            hooks::end_charge(start, $first, result)
         }
     };
     (refund ($pointer:expr) $symbol:ident($($arg:ident: $type:ty),*)) => {
         #[inline(never)]
         pub fn $symbol($($arg: $type,)* real: &'static Library) -> CuResult {
-            hooks::refund(u64::from(Wide::wide($pointer)), || call!(real, $symbol($($arg),*)))
+            let refund = hooks::begin_refund(u64::from(Wide::wide($pointer)));
+            refund.end(call!(real, $symbol($($arg),*)))
         }
     };
     ($body:ident () $symbol:ident($($arg:ident: $type:ty),*)) => {

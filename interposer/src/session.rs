@@ -179,7 +179,7 @@ impl Session {
 }
 
 /// One round trip. `None`: nobody answered in time, or lately.
-fn converse(state: &State, is_ask: bool, build: impl Fn(u32) -> Packet) -> Option<Answer> {
+fn converse(state: &State, is_ask: bool, build: &dyn Fn(u32) -> Packet) -> Option<Answer> {
     let _talk = talk(state)?;
     // SAFETY: `talk` is held.
     let session = unsafe { &mut *state.session.get() };
@@ -323,7 +323,7 @@ pub fn ask(state: &State, slot: usize, wanted: u64, request: u64) -> AskAnswer {
             request,
         })
     };
-    match converse(state, true, build) {
+    match converse(state, true, &build) {
         Some(answer) => {
             if let Some(last) = state.last_job_used.get(slot) {
                 // For the line that explains a denial.
@@ -451,10 +451,10 @@ pub fn measure(state: &State, slot: usize, stage: u32) -> Result<(), Excess> {
             stage,
         })
     };
-    let mut answer = converse(state, false, build);
+    let mut answer = converse(state, false, &build);
     if answer.is_none() && stage == MEASURE_BEFORE {
         match attend(state) {
-            Ok(()) => answer = converse(state, false, build),
+            Ok(()) => answer = converse(state, false, &build),
             Err(Refusal::Absent | Refusal::Barred) => return Ok(()),
             Err(_) => {}
         }
@@ -488,7 +488,7 @@ pub fn job_used(state: &State, slot: usize) -> Option<u64> {
             reserved: 0,
         })
     };
-    converse(state, false, build).map(|answer| answer.job_used)
+    converse(state, false, &build).map(|answer| answer.job_used)
 }
 
 /// Says what the program sees after the driver initialised, now and at every reconnect.

@@ -167,6 +167,7 @@ fn if_ours(result: NvmlReturn, device: *mut NvmlDevice) -> NvmlReturn {
     NvmlReturn::NOT_FOUND
 }
 
+#[inline(never)] // see `guard::DEEPEST`
 pub fn nvmlDeviceGetIndex(device: NvmlDevice, index: *mut c_uint) -> NvmlReturn {
     let result = call_nvml!(nvmlDeviceGetIndex(device, index));
     if result.is_success()
