@@ -48,10 +48,8 @@ pub use pass::{Look, Way, around, begin, end, is_per_thread, pass};
 pub use stand::count_out_the_dead;
 pub use work::{Across, Configured, Graph, Inside, Kernel, Shaped, Together, Unified, read};
 
-/// This process's way and what it remembers of its broker. All-zero memory is "no way yet".
+/// What this process remembers of its gates and marks. All-zero memory is "nothing yet".
 pub struct Time {
-    /// What a launch looks at while nothing is amiss.
-    pub way: Way,
     /// Distinguishes this process from the one it was forked from, whose thread had a slot too; 0 before the first launch.
     generation: AtomicU32,
     /// The kernel gave us no part in others' barriers.

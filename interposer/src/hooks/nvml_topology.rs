@@ -9,8 +9,8 @@ use core::ffi::{c_int, c_uint};
 use partage_abi::nvml::{NvmlDevice, NvmlReturn};
 
 use super::nvml::{shared, slot_of};
+use crate::attachment::Job;
 use crate::entry::call_nvml;
-use crate::state::Job;
 
 #[inline(never)] // see `guard::DEEPEST`
 pub fn nvmlDeviceGetTopologyNearestGpus(

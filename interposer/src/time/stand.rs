@@ -178,14 +178,14 @@ impl Place<'_> {
 
     /// From now on launches of a process with one device need not come here.
     fn find_way(&self, device: usize) {
-        let time = &self.state.time;
+        let (time, way) = (&self.state.time, &self.state.attachment.way);
         let is_only = self.state.ordinals_known.load(Ordering::Acquire) == 2;
-        if !is_only || time.is_fenced.load(Ordering::Relaxed) || time.way.is_known() {
+        if !is_only || time.is_fenced.load(Ordering::Relaxed) || way.is_known() {
             return;
         }
         if let Some(line) = self.broker.devices.get(device) {
             let generation = time.generation.load(Ordering::Relaxed);
-            time.way.set(generation, &self.file.time.threads, line, device);
+            way.set(generation, &self.file.time.threads, line, device);
         }
     }
 
