@@ -4,6 +4,7 @@
 use crate::rig::{Rig, Spec};
 
 mod alone;
+mod attachment;
 mod clients;
 mod commands;
 mod death;
@@ -99,6 +100,7 @@ pub fn all() -> Vec<Case> {
         races::cases(),
         death::cases(),
         alone::cases(),
+        attachment::cases(),
         sizes::cases(),
         families::cases(),
         views::cases(),
