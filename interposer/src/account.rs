@@ -18,6 +18,9 @@ use crate::pools;
 use crate::session;
 use crate::state::{Phase, State};
 
+/// Place of a broken invariant, in notices: more was given back than was charged.
+const PLACE_REFUND: u64 = 1;
+
 /// A charge that was made: what a refund gives back.
 #[derive(Clone, Copy)]
 pub struct Charge {
@@ -283,7 +286,7 @@ pub fn lower_own_grant(state: &State, slot: usize) -> u64 {
 pub fn release(state: &State, charge: &Charge, bytes: u64) {
     let [used, ..] = Place::words(state, charge.slot as usize, charge.is_standalone);
     if reservation::refund(&used, bytes).is_err() && used.is_counted() {
-        session::turn_off(state, crate::hooks::PLACE_REFUND);
+        session::turn_off(state, PLACE_REFUND);
     }
     if charge.is_managed {
         with_line(state, charge.slot as usize, charge.is_standalone, |line| {
@@ -349,7 +352,7 @@ pub fn charge(state: &'static State, slot: usize, bytes: u64, is_managed: bool) 
 pub fn refund(state: &State, charge: Charge) {
     let [used, ..] = Place::words(state, charge.slot as usize, charge.is_standalone);
     if reservation::refund(&used, charge.bytes).is_err() && used.is_counted() {
-        session::turn_off(state, crate::hooks::PLACE_REFUND);
+        session::turn_off(state, PLACE_REFUND);
     }
     with_line(state, charge.slot as usize, charge.is_standalone, |line| {
         take_off(&line.allocations, 1);
@@ -397,7 +400,7 @@ pub fn shrink(state: &State, charge: &mut Charge, bytes: u64) {
     let bytes = bytes.min(charge.bytes);
     let [used, ..] = Place::words(state, charge.slot as usize, charge.is_standalone);
     if reservation::refund(&used, bytes).is_err() && used.is_counted() {
-        session::turn_off(state, crate::hooks::PLACE_REFUND);
+        session::turn_off(state, PLACE_REFUND);
     }
     charge.bytes -= bytes;
     if charge.is_standalone {

@@ -43,6 +43,7 @@ mod session;
 mod settings;
 mod socket;
 mod state;
+mod stream;
 mod sys;
 mod text;
 mod thread;

@@ -26,7 +26,7 @@ pub mod table;
 use core::sync::atomic::Ordering;
 
 pub use call::{End, Reuse, Start, begin};
-pub use free::{Freeing, StreamName, Waited, synchronised};
+pub use free::{Freeing, Waited, synchronised};
 pub use launch::{forget_exec, launch, needs_of_exec, remember_exec, upload};
 pub use life::{Kind, begin_destroy, context_ended, created, set_threshold};
 pub use look::{all_changed, changed, make_room, refresh, shrink_after_undo};

@@ -36,10 +36,9 @@ use partage_protocol::message::MAX_DEVICES;
 
 use crate::errno;
 use crate::guard;
-use crate::hooks;
-use crate::pools::StreamName;
 use crate::real::Library;
-use crate::state::{self, State};
+use crate::state;
+use crate::stream::StreamName;
 
 pub use marks::{Settled, context_ended, orphan};
 #[cfg(not(target_arch = "x86_64"))]
@@ -61,11 +60,6 @@ pub struct Time {
     marks: [marks::Book; MAX_DEVICES],
     /// How long units take.
     lengths: Lengths,
-}
-
-/// Is what is called on this stream going into a graph?
-fn is_captured(state: &State, real: &Library, stream: StreamName) -> bool {
-    hooks::is_captured(state, real, stream)
 }
 
 /// An executable graph does something else from now on, or is gone.

@@ -13,12 +13,12 @@ use partage_abi::types::*;
 use partage_abi::values::*;
 use partage_records::graph::{self, Block, Needs};
 
-use super::pool::is_captured;
 use crate::entry::call;
 use crate::errno;
-use crate::pools::{self, Source, StreamName};
+use crate::pools::{self, Source};
 use crate::real::Library;
 use crate::state::{self, State};
+use crate::stream::{StreamName, is_captured};
 use crate::sys;
 use crate::time;
 

@@ -15,32 +15,12 @@ use partage_abi::values::*;
 
 use crate::entry::call;
 use crate::errno;
-use crate::pools::{self, End, Freeing, Kind, Reuse, Source, Start, StreamName};
+use crate::pools::{self, End, Freeing, Kind, Reuse, Source, Start};
 use crate::real::{self, Library};
 use crate::session;
 use crate::state::{self, Phase, State};
+use crate::stream::{StreamName, device_of, is_captured};
 use crate::time;
-
-impl StreamName {
-    pub fn plain(handle: CuStream) -> Self {
-        Self {
-            handle,
-            is_per_thread: false,
-        }
-    }
-
-    pub fn per_thread(handle: CuStream) -> Self {
-        Self {
-            handle,
-            is_per_thread: true,
-        }
-    }
-
-    /// One of the handles that name default streams.
-    fn is_default(self) -> bool {
-        self.handle.0 as usize <= 2
-    }
-}
 
 /// Makes the hooks of allocations in stream order.
 macro_rules! allocations {
@@ -204,55 +184,6 @@ fn undo(real: &Library, address: CuDevicePtr, stream: StreamName) {
     } else {
         call!(real, cuMemFreeAsync(address, stream.handle))
     };
-}
-
-/// Is what is called on this stream going into a graph? Also where the driver will refuse the call because another
-/// stream is captured.
-pub fn is_captured(state: &State, real: &Library, stream: StreamName) -> bool {
-    state.pools.captures.load(Ordering::Relaxed) != 0 && ask_whether_captured(real, stream)
-}
-
-#[cold]
-fn ask_whether_captured(real: &Library, stream: StreamName) -> bool {
-    let mut status: c_int = CU_STREAM_CAPTURE_STATUS_NONE;
-    let result = if stream.is_per_thread {
-        call!(real, cuStreamIsCapturing_ptsz(stream.handle, &raw mut status))
-    } else {
-        call!(real, cuStreamIsCapturing(stream.handle, &raw mut status))
-    };
-    !result.is_success() || status != CU_STREAM_CAPTURE_STATUS_NONE
-}
-
-/// The ordinal of a stream's device.
-pub fn device_of(state: &State, real: &Library, stream: StreamName) -> Option<CuDevice> {
-    // One more than the devices that the program sees.
-    if state.ordinals_known.load(Ordering::Acquire) == 2 {
-        return Some(0);
-    }
-    ask_device_of(real, stream)
-}
-
-#[cold]
-fn ask_device_of(real: &Library, stream: StreamName) -> Option<CuDevice> {
-    let mut device: CuDevice = 0;
-    if stream.is_default() {
-        return call!(real, cuCtxGetDevice(&raw mut device))
-            .is_success()
-            .then_some(device);
-    }
-    // Of CUDA 12.8; the calls below are older than pools.
-    if call!(real, cuStreamGetDevice(stream.handle, &raw mut device)).is_success() {
-        return Some(device);
-    }
-    let mut context = CuContext::NULL;
-    if !call!(real, cuStreamGetCtx(stream.handle, &raw mut context)).is_success()
-        || !call!(real, cuCtxPushCurrent_v2(context)).is_success()
-    {
-        return None;
-    }
-    let is_known = call!(real, cuCtxGetDevice(&raw mut device)).is_success();
-    let _ = call!(real, cuCtxPopCurrent_v2(&raw mut context));
-    is_known.then_some(device)
 }
 
 /// The pool that streams of a device allocate from.

@@ -7,8 +7,9 @@
 use partage_abi::types::{CuContext, CuEvent, CuResult, CuStream};
 
 use crate::entry::call;
-use crate::pools::{self, StreamName, Waited};
+use crate::pools::{self, Waited};
 use crate::real::Library;
+use crate::stream::StreamName;
 use crate::time::{self, Settled};
 
 pub fn cuStreamSynchronize(real: &Library, stream: CuStream) -> CuResult {

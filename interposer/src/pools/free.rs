@@ -4,7 +4,7 @@
 use core::ffi::c_uint;
 use core::sync::atomic::Ordering;
 
-use partage_abi::types::{CuResult, CuStream};
+use partage_abi::types::CuResult;
 use partage_abi::values::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
 
 use super::call::RECORD;
@@ -17,24 +17,8 @@ use crate::entry::call;
 use crate::errno;
 use crate::real::{self, Library};
 use crate::state::{self, Phase, State};
+use crate::stream::StreamName;
 use crate::tracked::Key;
-
-/// A stream as a call names it.
-#[derive(Clone, Copy)]
-pub struct StreamName {
-    /// The handle.
-    pub handle: CuStream,
-    /// Given to a `_ptsz` entry point, where the default stream is the thread's own.
-    pub is_per_thread: bool,
-}
-
-impl StreamName {
-    /// The stream as a number, unless it is a thread's own: another thread's has the same name.
-    pub fn number(self) -> Option<u64> {
-        let handle = self.handle.0 as u64;
-        (handle != 2 && (handle != 0 || !self.is_per_thread)).then_some(handle)
-    }
-}
 
 /// What a synchronisation waited for.
 pub enum Waited {

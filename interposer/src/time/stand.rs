@@ -16,18 +16,16 @@ use partage_protocol::page::{BrokerPage, ClientFile, GrantLine};
 use partage_protocol::threads;
 
 use super::depth;
-use super::is_captured;
 use super::marks::{self, Marked};
 use super::pass::{CROWDS, Passage};
 use super::word::{self, Own, Word};
 use super::work::{Kind, Work};
 use crate::devices;
 use crate::errno;
-use crate::hooks;
-use crate::pools::StreamName;
 use crate::real::Library;
 use crate::session;
 use crate::state::{self, Phase, State};
+use crate::stream::{self, StreamName, is_captured};
 use crate::sys;
 
 /// Longest wait without a look at the broker's heartbeat, in nanoseconds.
@@ -194,7 +192,7 @@ impl Place<'_> {
         if self.state.ordinals_known.load(Ordering::Acquire) == 0 {
             devices::learn(self.state, real);
         }
-        let ordinal = hooks::device_of(self.state, real, stream)?;
+        let ordinal = stream::device_of(self.state, real, stream)?;
         devices::slot_of_device(self.state, real, ordinal)
     }
 
