@@ -46,6 +46,8 @@ fn main() {
                 "-nostartfiles",
                 "-Wl,-z,defs",
                 "-Wl,-Bsymbolic",
+                // Every loader since 2006 reads this table; a linker may write the older one beside it.
+                "-Wl,--hash-style=gnu",
                 // The libc crate names these itself only without its `std` feature, which a workspace build turns on.
                 "-lc",
                 "-lpthread",

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The form of the release `libpartage.so`, as docs/decisions/0003-library-form.md promises it: what it exports, what
-//! it needs, how large it is; and that a program of another libc runs with it.
+//! it needs, how large it is and of what, what it costs an exec; and that a program of another libc runs with it.
 //!
 //! Judged is the file that `PARTAGE_RELEASE_LIBRARY` names (`scripts/package --check` builds it for glibc 2.17 and runs
-//! this); without the variable each test says that it was skipped.
+//! this); without the variable each test says that it was skipped. `PARTAGE_LIBRARY_WITH_SYMBOLS` names a build
+//! of the same source that was not stripped, for the names of its functions.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -15,6 +16,13 @@ use object::{Endianness, Object, ObjectSection, ObjectSymbol};
 
 /// The largest library that every process of a job may be made to map, in bytes.
 const LARGEST: u64 = 640 * 1024;
+/// The relocations that the loader may have to do at each exec of every process of a job.
+const MOST_RELOCATIONS: usize = 150;
+/// Today's size, of the x86-64 file, rounded up. It only shrinks: a change that makes the library larger has to say why
+/// here, and one that makes it smaller by [`SLACK`] writes less.
+const TODAY: u64 = 312 * 1024;
+/// How far below [`TODAY`] a file may be.
+const SLACK: u64 = 8 * 1024;
 /// The newest libc that may be needed.
 const NEWEST_GLIBC: (u32, u32) = (2, 17);
 /// What may be needed: libc and, where they are separate, its parts. Never the dynamic linker itself: a program of
@@ -162,12 +170,84 @@ fn calls_nothing_that_a_guest_must_not() {
     }
 }
 
+/// The path in a function's mangled name: `_ZN7partage4real4DRIVER17h…E`. Others are shown as they are.
+fn demangled(symbol: &str) -> String {
+    let Some(mut rest) = symbol.strip_prefix("_ZN") else {
+        return symbol.to_owned();
+    };
+    let mut parts = Vec::new();
+    while let Some(digits) = rest
+        .find(|letter: char| !letter.is_ascii_digit())
+        .filter(|digits| *digits > 0)
+    {
+        let (length, after) = rest.split_at(digits);
+        let length = length.parse().expect("digits");
+        parts.push(&after[..length]);
+        rest = &after[length..];
+    }
+    // The last part is a hash.
+    parts.pop();
+    parts.join("::")
+}
+
 #[test]
-fn is_small_and_runs_nothing_at_load() {
+fn its_bytes_are_shown_and_do_not_grow() {
     let Some(library) = library() else { return };
+    let elf = library.elf();
     let size = library.bytes.len() as u64;
-    println!("{} has {size} bytes", library.path.display());
+    println!("{size} bytes, of these");
+    let mut sections: Vec<(u64, String)> = elf
+        .sections()
+        .filter_map(|section| Some((section.file_range()?.1, section.name().ok()?.to_owned())))
+        .collect();
+    sections.sort_unstable_by(|one, other| other.cmp(one));
+    for (bytes, name) in sections.iter().take(10) {
+        println!("  {bytes:>7} {name}");
+    }
+    if let Some(path) = std::env::var_os("PARTAGE_LIBRARY_WITH_SYMBOLS") {
+        let bytes = std::fs::read(path).expect("the file");
+        let named: ElfFile64<'_> = ElfFile64::parse(&*bytes).expect("a 64-bit ELF file");
+        let mut functions: Vec<(u64, &str)> = named
+            .symbols()
+            .filter(|symbol| symbol.kind() == object::SymbolKind::Text)
+            .map(|symbol| (symbol.size(), symbol.name().expect("a name")))
+            .collect();
+        functions.sort_unstable_by(|one, other| other.cmp(one));
+        println!("its {} functions begin with", functions.len());
+        for (bytes, name) in functions.iter().take(10) {
+            println!("  {bytes:>7} {}", demangled(name));
+        }
+    }
     assert!(size <= LARGEST, "{size} bytes, more than {LARGEST}");
+    if elf.architecture() == object::Architecture::X86_64 {
+        assert!(size <= TODAY, "{size} bytes, which were {TODAY}");
+        assert!(
+            size + SLACK >= TODAY,
+            "{size} bytes are less than they were: lower TODAY"
+        );
+    }
+}
+
+#[test]
+fn the_loader_has_little_to_do_at_an_exec() {
+    let Some(library) = library() else { return };
+    let elf = library.elf();
+    let relocations = elf.dynamic_relocations().map_or(0, Iterator::count);
+    println!("{relocations} relocations");
+    assert!(relocations > 0, "none are counted");
+    assert!(
+        relocations <= MOST_RELOCATIONS,
+        "{relocations}, more than {MOST_RELOCATIONS}"
+    );
+    // Relocations of these forms are not counted above, and two tables of names are one too many.
+    for section in [".relr.dyn", ".hash"] {
+        assert!(elf.section_by_name(section).is_none(), "has {section}");
+    }
+}
+
+#[test]
+fn is_stripped_and_runs_nothing_at_load() {
+    let Some(library) = library() else { return };
     let elf = library.elf();
     assert!(elf.symbols().next().is_none(), "is not stripped");
     for section in [

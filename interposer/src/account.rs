@@ -16,7 +16,10 @@ use crate::explain;
 use crate::job_word;
 use crate::pools;
 use crate::session;
-use crate::state::{self, FOREIGN, NAMELESS, Phase, State};
+use crate::state::{Phase, State};
+
+/// Place of a broken invariant, in notices: more was given back than was charged.
+const PLACE_REFUND: u64 = 1;
 
 /// A charge that was made: what a refund gives back.
 #[derive(Clone, Copy)]
@@ -187,7 +190,7 @@ fn current_slot(state: &State, slot: usize, is_standalone: bool) -> Option<usize
     if !is_standalone || state.broker_page().is_none() {
         return Some(slot);
     }
-    usize::try_from(state.moved_slots.get(slot)?.load(Ordering::Relaxed)).ok()
+    state.attachment.moved_slot(slot)
 }
 
 /// How slots are numbered for a charge that is made now: as before a broker answered, or not. `None`: nobody to charge.
@@ -283,7 +286,7 @@ pub fn lower_own_grant(state: &State, slot: usize) -> u64 {
 pub fn release(state: &State, charge: &Charge, bytes: u64) {
     let [used, ..] = Place::words(state, charge.slot as usize, charge.is_standalone);
     if reservation::refund(&used, bytes).is_err() && used.is_counted() {
-        session::turn_off(state, crate::hooks::PLACE_REFUND);
+        session::turn_off(state, PLACE_REFUND);
     }
     if charge.is_managed {
         with_line(state, charge.slot as usize, charge.is_standalone, |line| {
@@ -349,7 +352,7 @@ pub fn charge(state: &'static State, slot: usize, bytes: u64, is_managed: bool) 
 pub fn refund(state: &State, charge: Charge) {
     let [used, ..] = Place::words(state, charge.slot as usize, charge.is_standalone);
     if reservation::refund(&used, charge.bytes).is_err() && used.is_counted() {
-        session::turn_off(state, crate::hooks::PLACE_REFUND);
+        session::turn_off(state, PLACE_REFUND);
     }
     with_line(state, charge.slot as usize, charge.is_standalone, |line| {
         take_off(&line.allocations, 1);
@@ -397,7 +400,7 @@ pub fn shrink(state: &State, charge: &mut Charge, bytes: u64) {
     let bytes = bytes.min(charge.bytes);
     let [used, ..] = Place::words(state, charge.slot as usize, charge.is_standalone);
     if reservation::refund(&used, bytes).is_err() && used.is_counted() {
-        session::turn_off(state, crate::hooks::PLACE_REFUND);
+        session::turn_off(state, PLACE_REFUND);
     }
     charge.bytes -= bytes;
     if charge.is_standalone {
@@ -525,41 +528,27 @@ pub fn limit(state: &State, slot: usize) -> Option<u64> {
     }
 }
 
-/// A late attach: what was charged on the own pages goes to the shared ones, slot by slot as the devices' UUIDs say.
-/// Precondition: the shared pages are mapped and the job is known, but not published yet; the caller publishes inside
-/// `publish`, which runs under `State::books`.
-pub fn move_in(state: &State, job: &state::Job, shared: &partage_protocol::page::ClientPage, publish: impl FnOnce()) {
-    let _held = state.books.hold();
-    for slot in 0..MAX_DEVICES {
-        let (Some(own), Some(moved)) = (state.own_client_page.devices.get(slot), state.moved_slots.get(slot)) else {
+/// A late attach: what was charged on the own pages goes to the shared ones, slot by slot. Precondition: the slots have
+/// their new numbers, the shared pages are not published yet, and `State::books` is held until they are.
+pub fn move_in(state: &State, shared: &partage_protocol::page::ClientPage) {
+    for (slot, own) in state.own_client_page.devices.iter().enumerate() {
+        let Some(line) = state.attachment.moved_slot(slot).and_then(|to| shared.devices.get(to)) else {
             continue;
         };
-        let uuid = standalone_uuid(state, slot);
-        let to = job.slot_of(&uuid);
-        moved.store(to.map_or(FOREIGN, |to| to as i32), Ordering::Relaxed);
-        if let Some(line) = to.and_then(|to| shared.devices.get(to)) {
-            line.used.fetch_add(own.used.load(Ordering::Relaxed), Ordering::SeqCst);
-            line.allocations
-                .fetch_add(own.allocations.load(Ordering::Relaxed), Ordering::Relaxed);
-            line.managed
-                .fetch_add(own.managed.load(Ordering::Relaxed), Ordering::Relaxed);
-            // Both, so that what is under way now ends on the shared page and the two meet again.
-            line.started
-                .fetch_add(own.started.load(Ordering::SeqCst), Ordering::SeqCst);
-            line.finished
-                .fetch_add(own.finished.load(Ordering::SeqCst), Ordering::SeqCst);
-            line.denied_limit
-                .fetch_add(own.denied_limit.load(Ordering::Relaxed), Ordering::Relaxed);
-            line.peak.fetch_max(own.peak.load(Ordering::Relaxed), Ordering::Relaxed);
-        }
+        line.used.fetch_add(own.used.load(Ordering::Relaxed), Ordering::SeqCst);
+        line.allocations
+            .fetch_add(own.allocations.load(Ordering::Relaxed), Ordering::Relaxed);
+        line.managed
+            .fetch_add(own.managed.load(Ordering::Relaxed), Ordering::Relaxed);
+        // Both, so that what is under way now ends on the shared page and the two meet again.
+        line.started
+            .fetch_add(own.started.load(Ordering::SeqCst), Ordering::SeqCst);
+        line.finished
+            .fetch_add(own.finished.load(Ordering::SeqCst), Ordering::SeqCst);
+        line.denied_limit
+            .fetch_add(own.denied_limit.load(Ordering::Relaxed), Ordering::Relaxed);
+        line.peak.fetch_max(own.peak.load(Ordering::Relaxed), Ordering::Relaxed);
     }
-    for (ordinal, slot) in state.ordinal_slots.iter().enumerate() {
-        let uuid = state.ordinal_uuid(ordinal);
-        let other = if uuid == [0; 16] { NAMELESS } else { FOREIGN };
-        let to = job.slot_of(&uuid).map_or(other, |to| to as i32);
-        slot.store(to, Ordering::Relaxed);
-    }
-    publish();
 }
 
 /// The device that a standalone slot stands for.

@@ -44,7 +44,7 @@ impl Names {
         };
         // A process that outlived its job is a client of the default one, which has every device: what the job had still
         // bounds it, because the environment may only lower.
-        let outlived = |job: &crate::state::Job| job.is_default && settings.device_count > 0;
+        let outlived = |job: &crate::attachment::Job| job.is_default && settings.device_count > 0;
         if let Some(job) = state.job().filter(|job| !outlived(job)) {
             names.count = job.devices().len();
             names.mig = 0;

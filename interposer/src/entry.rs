@@ -9,33 +9,19 @@
 //! [`hooks`](crate::hooks). That module must not see this one: a missing body would otherwise resolve to the export itself
 //! and call itself for ever.
 
-use partage_abi::{HOOKED, ROWS, Row, nvml};
+use partage_abi::{HOOKED, nvml};
 
 use crate::real::{DRIVER, Library, NVML, SECOND_DRIVER};
-
-/// A symbol as a C string.
-macro_rules! c_name {
-    ($symbol:ident) => {
-        const {
-            match core::ffi::CStr::from_bytes_with_nul(concat!(stringify!($symbol), "\0").as_bytes()) {
-                Ok(name) => name,
-                Err(_) => c"",
-            }
-        }
-    };
-}
-pub(crate) use c_name;
 
 /// Calls the real function of a row; the library's "not there" answer where it has none.
 macro_rules! call {
     ($real:expr, $symbol:ident($($argument:expr),*)) => {
-        match $real.address(partage_abi::Symbol::$symbol as usize, crate::entry::c_name!($symbol)) {
-            // SAFETY: the address of the function of that name, whose type the table declares; the arguments are the
-            // program's, or ours of the same types.
-            Some(address) => unsafe {
-                core::mem::transmute::<*const (), partage_abi::signatures::$symbol>(address)($($argument),*)
-            },
-            None => partage_abi::types::CuResult::STUB_LIBRARY,
+        // SAFETY: the address of the function of that name, whose type the table declares, or of one that looks at no
+        // argument; the arguments are the program's, or ours of the same types.
+        unsafe {
+            core::mem::transmute::<*const (), partage_abi::signatures::$symbol>(
+                $real.function(const { crate::names::driver_place(partage_abi::Symbol::$symbol) })
+            )($($argument),*)
         }
     };
 }
@@ -44,12 +30,11 @@ pub(crate) use call;
 /// [`call`] for NVML.
 macro_rules! call_nvml {
     ($symbol:ident($($argument:expr),*)) => {
-        match crate::real::NVML.address(partage_abi::nvml::Symbol::$symbol as usize, crate::entry::c_name!($symbol)) {
-            // SAFETY: as for the driver.
-            Some(address) => unsafe {
-                core::mem::transmute::<*const (), partage_abi::nvml::signatures::$symbol>(address)($($argument),*)
-            },
-            None => partage_abi::nvml::NvmlReturn::LIBRARY_NOT_FOUND,
+        // SAFETY: as for the driver.
+        unsafe {
+            core::mem::transmute::<*const (), partage_abi::nvml::signatures::$symbol>(
+                crate::real::NVML.function(const { crate::names::nvml_place(partage_abi::nvml::Symbol::$symbol) })
+            )($($argument),*)
         }
     };
 }
@@ -57,29 +42,8 @@ pub(crate) use call_nvml;
 
 /// One row of the driver table as a function. `$real` is the library it calls.
 macro_rules! row {
-    ([$($attribute:tt)*] $real:ident pass $($rest:tt)*) => {};
-    (
-        [$($attribute:tt)*] $real:ident
-        charge ($bytes:expr) $symbol:ident($first:ident: $type:ty $(, $arg:ident: $types:ty)*)
-    ) => {
-        $($attribute)*
-        pub unsafe extern "C" fn $symbol($first: $type $(, $arg: $types)*) -> CuResult {
-            match guard::enter() {
-                Some(_outermost) => hooks::charge(&$real, $first, u64::from(Wide::wide($bytes)), || {
-                    call!($real, $symbol($first $(, $arg)*))
-                }),
-                None => call!($real, $symbol($first $(, $arg)*)),
-            }
-        }
-    };
-    ([$($attribute:tt)*] $real:ident refund ($pointer:expr) $symbol:ident($($arg:ident: $type:ty),*)) => {
-        $($attribute)*
-        pub unsafe extern "C" fn $symbol($($arg: $type),*) -> CuResult {
-            match guard::enter() {
-                Some(_outermost) => hooks::refund(u64::from(Wide::wide($pointer)), || call!($real, $symbol($($arg),*))),
-                None => call!($real, $symbol($($arg),*)),
-            }
-        }
+    ([$($attribute:tt)*] $real:ident pass () $symbol:ident $arguments:tt) => {
+        pub(super) use super::not_ours as $symbol;
     };
     ([$($attribute:tt)*] $real:ident gate (launch $work:expr) $symbol:ident($($arg:ident: $type:ty),*)) => {
         $($attribute)*
@@ -94,27 +58,11 @@ macro_rules! row {
             unsafe { body($($arg),*) }
         }
     };
-    ([$($attribute:tt)*] $real:ident gate ($work:expr) $symbol:ident($($arg:ident: $type:ty),*)) => {
+    ([$($attribute:tt)*] $real:ident $word:ident $operand:tt $symbol:ident($($arg:ident: $type:ty),*)) => {
         $($attribute)*
         pub unsafe extern "C" fn $symbol($($arg: $type),*) -> CuResult {
             // SAFETY: the program's arguments.
             unsafe { super::shared::$symbol($($arg,)* &$real) }
-        }
-    };
-    ([$($attribute:tt)*] $real:ident settle ($stream:expr) $symbol:ident($($arg:ident: $type:ty),*)) => {
-        $($attribute)*
-        pub unsafe extern "C" fn $symbol($($arg: $type),*) -> CuResult {
-            // SAFETY: the program's arguments.
-            unsafe { super::shared::$symbol($($arg,)* &$real) }
-        }
-    };
-    ([$($attribute:tt)*] $real:ident $body:ident () $symbol:ident($($arg:ident: $type:ty),*)) => {
-        $($attribute)*
-        pub unsafe extern "C" fn $symbol($($arg: $type),*) -> CuResult {
-            match guard::enter() {
-                Some(_outermost) => bodied!($body hooks::$symbol(&$real, $($arg),*)),
-                None => call!($real, $symbol($($arg),*)),
-            }
         }
     };
 }
@@ -143,8 +91,8 @@ macro_rules! short_body {
 
             #[cold]
             unsafe extern "C" fn find($($arg: $type),*) -> CuResult {
-                let row = partage_abi::Symbol::$symbol as usize;
-                if let Some(address) = REAL.address(row, crate::entry::c_name!($symbol)) {
+                let place = const { crate::names::driver_place(partage_abi::Symbol::$symbol) };
+                if let Some(address) = REAL.look_up(place) {
                     FUNCTION.store(address.cast_mut(), Ordering::Release);
                 }
                 call!(REAL, $symbol($($arg),*))
@@ -267,7 +215,53 @@ macro_rules! shared_body {
             call!(real, $symbol($($arg),*))
         }
     };
-    ($($rest:tt)*) => {};
+    (pass $($row:tt)*) => {};
+    ($word:ident $operand:tt $symbol:ident($($arg:ident: $type:ty),*)) => {
+        #[inline(never)]
+        pub unsafe extern "C" fn $symbol($($arg: $type,)* real: &'static Library) -> CuResult {
+            match guard::enter() {
+                Some(_outermost) => outermost::$symbol($($arg,)* real),
+                None => call!(real, $symbol($($arg),*)),
+            }
+        }
+    };
+}
+
+/// What the other rows do in the outermost hook. Functions of their own: see `guard::DEEPEST`.
+macro_rules! outermost_bodies {
+    ($( [$word:ident $(($($operand:tt)*))?] $symbol:ident ($($arg:ident: $type:ty),* $(,)?) $(-> $answer:ty)?; )*) => {
+        $( outermost_body! { $word ($($($operand)*)?) $symbol($($arg: $type),*) } )*
+    };
+}
+
+macro_rules! outermost_body {
+    (pass $($row:tt)*) => {};
+    (gate $($row:tt)*) => {};
+    (settle $($row:tt)*) => {};
+    (charge ($bytes:expr) $symbol:ident($first:ident: $type:ty $(, $arg:ident: $types:ty)*)) => {
+        #[inline(never)]
+        pub fn $symbol($first: $type $(, $arg: $types)*, real: &'static Library) -> CuResult {
+            let start = hooks::begin_charge(real, $first, u64::from(Wide::wide($bytes)));
+            if start.is_denied() {
+                return CuResult::OUT_OF_MEMORY;
+            }
+            let result = call!(real, $symbol($first $(, $arg)*));
+            hooks::end_charge(start, $first, result)
+        }
+    };
+    (refund ($pointer:expr) $symbol:ident($($arg:ident: $type:ty),*)) => {
+        #[inline(never)]
+        pub fn $symbol($($arg: $type,)* real: &'static Library) -> CuResult {
+            let refund = hooks::begin_refund(u64::from(Wide::wide($pointer)));
+            refund.end(call!(real, $symbol($($arg),*)))
+        }
+    };
+    ($body:ident () $symbol:ident($($arg:ident: $type:ty),*)) => {
+        #[inline(never)]
+        pub fn $symbol($($arg: $type,)* real: &'static Library) -> CuResult {
+            bodied!($body hooks::$symbol(real, $($arg),*))
+        }
+    };
 }
 
 macro_rules! exports {
@@ -283,7 +277,9 @@ macro_rules! second_set {
 }
 
 macro_rules! nvml_row {
-    (pass $($rest:tt)*) => {};
+    (pass $symbol:ident $arguments:tt) => {
+        pub(super) use super::not_ours as $symbol;
+    };
     ($body:ident $symbol:ident($($arg:ident: $type:ty),*)) => {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $symbol($($arg: $type),*) -> NvmlReturn {
@@ -324,9 +320,9 @@ impl Wide for usize {
 // Functions bear the driver's own names, and its documentation is theirs.
 #[allow(non_snake_case, missing_docs)]
 mod exported {
-    use super::{DRIVER, Wide};
+    use super::DRIVER;
+    use crate::guard;
     use crate::time;
-    use crate::{guard, hooks};
     use partage_abi::types::*;
     partage_abi::driver_table! { exports }
 
@@ -353,14 +349,22 @@ mod shared {
     use crate::time::{self, Across, Inside, Kernel, Shaped, Together, Unified};
     use partage_abi::types::*;
     partage_abi::driver_table! { shared_bodies }
+
+    mod outermost {
+        use crate::entry::Wide;
+        use crate::hooks;
+        use crate::real::Library;
+        use partage_abi::types::*;
+        partage_abi::driver_table! { outermost_bodies }
+    }
 }
 
 // Functions bear the driver's own names, and its documentation is theirs.
 #[allow(non_snake_case, missing_docs)]
 mod second {
-    use super::{SECOND_DRIVER, Wide};
+    use super::SECOND_DRIVER;
+    use crate::guard;
     use crate::time;
-    use crate::{guard, hooks};
     use partage_abi::types::*;
     partage_abi::driver_table! { second_set }
 
@@ -387,67 +391,72 @@ mod exported_nvml {
     partage_abi::nvml_table! { nvml_exports }
 }
 
-/// A function's address, or null for a `pass` row.
-#[derive(Clone, Copy)]
-#[repr(transparent)]
-struct Address(*const ());
-// SAFETY: an address of code, the same for every thread.
-unsafe impl Sync for Address {}
+/// Stands in the tables below for the rows that are not ours, and in none of their places.
+extern "C" fn not_ours() {}
 
-macro_rules! address_of {
-    ($module:ident pass $symbol:ident) => {
-        Address(core::ptr::null())
-    };
-    ($module:ident $word:ident $symbol:ident) => {
-        Address($module::$symbol as *const ())
-    };
-}
-
-macro_rules! addresses {
-    ($( [$word:ident $(($($operand:tt)*))?] $symbol:ident ($($arg:ident: $type:ty),* $(,)?) $(-> $answer:ty)?; )*) => {
-        [$( address_of!(exported $word $symbol) ),*]
-    };
-}
-
-macro_rules! second_addresses {
-    ($( [$word:ident $(($($operand:tt)*))?] $symbol:ident ($($arg:ident: $type:ty),* $(,)?) $(-> $answer:ty)?; )*) => {
-        [$( address_of!(second $word $symbol) ),*]
+/// Where the hooked rows' functions are, as distances from the table's start: pointers would be relocated at every exec.
+macro_rules! table {
+    (
+        $table:literal $module:ident
+        $( [$word:ident $(($($operand:tt)*))?] $symbol:ident ($($arg:ident: $type:ty),* $(,)?) $(-> $answer:ty)?; )*
+    ) => {
+        core::arch::global_asm!(
+            ".pushsection .rodata.partage_hooks,\"a\",%progbits",
+            ".balign 4",
+            concat!(".globl ", $table),
+            concat!(".hidden ", $table),
+            concat!(".type ", $table, ", %object"),
+            concat!($table, ":"),
+            $( distance!($word $table), )*
+            concat!(".size ", $table, ", . - ", $table),
+            ".popsection",
+            $( sym $module::$symbol, )*
+        );
     };
 }
 
-macro_rules! nvml_addresses {
-    ($( [$word:ident $(($($operand:tt)*))?] $symbol:ident ($($arg:ident: $type:ty),* $(,)?) $(-> $answer:ty)?; )*) => {
-        [$( address_of!(exported_nvml $word $symbol) ),*]
+/// One line of a table; a row that is not ours has none.
+macro_rules! distance {
+    (pass $table:literal) => {
+        "/* {} */"
+    };
+    ($word:ident $table:literal) => {
+        concat!(".long {} - ", $table)
     };
 }
 
-/// Keeps the entries of hooked rows, in the table's order: the loader relocates what is not null at every exec, and
-/// touches the pages of the rest.
-const fn hooked_only<const ALL: usize, const SOME: usize>(rows: &[Row], all: [Address; ALL]) -> [Address; SOME] {
-    let mut some = [Address(core::ptr::null()); SOME];
-    let (mut from, mut to) = (0, 0);
-    while from < ALL {
-        if rows[from].treatment.is_hooked() {
-            some[to] = all[from];
-            to += 1;
+macro_rules! exported_table {
+    ($($rows:tt)*) => { table! { "partage_hooks" exported $($rows)* } };
+}
+macro_rules! second_table {
+    ($($rows:tt)*) => { table! { "partage_second_hooks" second $($rows)* } };
+}
+macro_rules! nvml_table {
+    ($($rows:tt)*) => { table! { "partage_nvml_hooks" exported_nvml $($rows)* } };
+}
+
+partage_abi::driver_table! { exported_table }
+partage_abi::driver_table! { second_table }
+partage_abi::nvml_table! { nvml_table }
+
+unsafe extern "C" {
+    static partage_hooks: [i32; HOOKED.len()];
+    static partage_second_hooks: [i32; HOOKED.len()];
+    static partage_nvml_hooks: [i32; nvml::HOOKED.len()];
+}
+
+/// The function to hand out for a library's hooked row, by its place.
+pub fn hook(library: &Library, place: usize) -> Option<*const ()> {
+    // SAFETY: the tables above, which nothing writes; each has a line for each hooked row.
+    let table: &'static [i32] = unsafe {
+        if core::ptr::eq(library, &NVML) {
+            &partage_nvml_hooks
+        } else if core::ptr::eq(library, &DRIVER) {
+            &partage_hooks
+        } else {
+            &partage_second_hooks
         }
-        from += 1;
-    }
-    some
-}
-
-static HOOKS: [Address; HOOKED.len()] = hooked_only(ROWS, partage_abi::driver_table! { addresses });
-static SECOND_HOOKS: [Address; HOOKED.len()] = hooked_only(ROWS, partage_abi::driver_table! { second_addresses });
-static NVML_HOOKS: [Address; nvml::HOOKED.len()] = hooked_only(nvml::ROWS, partage_abi::nvml_table! { nvml_addresses });
-
-/// The function to hand out for a library's hooked row, by its position among them.
-pub fn hook(library: &Library, position: usize) -> Option<*const ()> {
-    let hooks: &[Address] = if core::ptr::eq(library, &NVML) {
-        &NVML_HOOKS
-    } else if core::ptr::eq(library, &DRIVER) {
-        &HOOKS
-    } else {
-        &SECOND_HOOKS
     };
-    hooks.get(position).map(|address| address.0)
+    let distance = *table.get(place)?;
+    Some(table.as_ptr().cast::<()>().wrapping_byte_offset(distance as isize))
 }

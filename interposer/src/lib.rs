@@ -12,11 +12,12 @@
 //!
 //! Where to look: what happens to a call is in the table (`partage_abi`), [`entry`] makes the exports of it,
 //! [`resolve`] is how programs get them, [`hooks`] what they do, [`account`] the bytes, [`time`] the gate, [`session`] the
-//! broker.
+//! broker, [`attachment`] what ties us to one.
 #![no_std]
 
 mod account;
 mod allocations;
+mod attachment;
 mod descriptor;
 mod devices;
 mod elf;
@@ -42,6 +43,7 @@ mod session;
 mod settings;
 mod socket;
 mod state;
+mod stream;
 mod sys;
 mod text;
 mod thread;

@@ -60,35 +60,15 @@ fn notice(state: &State, slot: usize, grew: i64) {
     errno::preserving(|| session::notice(state, NOTICE_OVERHEAD, slot, grew as u64));
 }
 
-/// Makes a context on a device, if the job has room for one.
-pub fn context(
-    real: &Library,
-    device: CuDevice,
-    make: impl FnOnce() -> CuResult,
-    undo: impl FnOnce() -> CuResult,
-) -> CuResult {
-    let announced = match announce(real, device) {
-        Ok(Some(announced)) => announced,
-        Ok(None) => return make(),
-        Err(code) => return code,
-    };
-    let result = make();
-    let Some(excess) = announced.judge(result) else {
-        return result;
-    };
-    let _ = undo();
-    excess.remove("a context")
-}
-
-/// A context that is about to be made.
-struct Announced {
+/// A context that is about to be made, and for which the job has room.
+pub struct Announced {
     state: &'static State,
     slot: usize,
 }
 
 /// Asks for room for a context. `None`: nobody measures. An error is the code that the program gets instead.
 #[inline(never)]
-fn announce(real: &Library, device: CuDevice) -> Result<Option<Announced>, CuResult> {
+pub fn announce(real: &Library, device: CuDevice) -> Result<Option<Announced>, CuResult> {
     if tracked::is_foreign(real, device) {
         return Err(CuResult::INVALID_DEVICE);
     }
@@ -130,15 +110,15 @@ fn attend(state: &State) -> Result<(), Refusal> {
 impl Announced {
     /// Measures what the driver made, or that it made nothing. `Some`: it has to go.
     #[inline(never)]
-    fn judge(self, result: CuResult) -> Option<Beyond> {
+    pub fn judge(self, result: CuResult) -> Option<Beyond> {
         let Self { state, slot } = self;
         let excess = measure(state, slot, MEASURE_AFTER).err()?;
         result.is_success().then_some(Beyond { state, slot, excess })
     }
 }
 
-/// What was made and takes the job beyond its limit.
-struct Beyond {
+/// What was made and takes the job beyond its limit: it is to be undone, then [`removed`](Self::removed).
+pub struct Beyond {
     state: &'static State,
     slot: usize,
     excess: Excess,
@@ -148,36 +128,13 @@ impl Beyond {
     /// It was undone: measures that, and says so.
     #[cold]
     #[inline(never)]
-    fn remove(mut self, what: &str) -> CuResult {
+    pub fn removed(mut self, what: &str) -> CuResult {
         let _ = measure(self.state, self.slot, MEASURE_AFTER);
         // The job's use was measured with it.
         self.excess.job_used = self.excess.job_used.saturating_sub(self.excess.needed);
         self.excess.explain(self.state, self.slot, what);
         CuResult::OUT_OF_MEMORY
     }
-}
-
-/// Loads code or sets a limit in the current context, if what that takes fits.
-pub fn code(real: &Library, what: &str, load: impl FnOnce() -> CuResult, undo: impl FnOnce() -> CuResult) -> CuResult {
-    let Some(watched) = Watched::begin(real) else {
-        return load();
-    };
-    let result = load();
-    let Some(excess) = watched.judge(real, result) else {
-        return result;
-    };
-    let _ = undo();
-    excess.remove(what)
-}
-
-/// Unloads code: what it held is free again, and the broker is told.
-pub fn unload(real: &Library, unload: impl FnOnce() -> CuResult) -> CuResult {
-    let Some(watched) = Watched::begin(real) else {
-        return unload();
-    };
-    let result = unload();
-    watched.tell(real);
-    result
 }
 
 /// Says that what contexts hold on a device may have changed. `None`: on some device.
@@ -197,8 +154,8 @@ pub fn may_have_changed(real: &Library, device: Option<CuDevice>) {
     }
 }
 
-/// The current context's device around a call: its free memory before.
-struct Watched {
+/// The current context's device around a call that loads or unloads code, or sets a limit: its free memory before.
+pub struct Watched {
     state: &'static State,
     slot: usize,
     free: u64,
@@ -209,7 +166,7 @@ struct Watched {
 impl Watched {
     /// `None`: no context is current, or its device is not shared.
     #[inline(never)]
-    fn begin(real: &Library) -> Option<Self> {
+    pub fn begin(real: &Library) -> Option<Self> {
         let mut device: CuDevice = 0;
         if !call!(real, cuCtxGetDevice(&raw mut device)).is_success() {
             return None;
@@ -232,9 +189,9 @@ impl Watched {
         Some((self.free as i64).wrapping_sub(free as i64))
     }
 
-    /// Tells the broker if anything changed.
+    /// Tells the broker if anything changed: what was unloaded is free again.
     #[inline(never)]
-    fn tell(&self, real: &Library) {
+    pub fn tell(&self, real: &Library) {
         if let Some(fell) = self.fell(real).filter(|fell| *fell != 0) {
             notice(self.state, self.slot, fell);
         }
@@ -242,7 +199,7 @@ impl Watched {
 
     /// Measures what was loaded, if it took enough to matter. `Some`: it has to go.
     #[inline(never)]
-    fn judge(&self, real: &Library, result: CuResult) -> Option<Beyond> {
+    pub fn judge(&self, real: &Library, result: CuResult) -> Option<Beyond> {
         let fell = self.fell(real)?;
         if !result.is_success() || fell < self.large {
             if fell != 0 {

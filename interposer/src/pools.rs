@@ -7,7 +7,7 @@
 //!     ├──► Denied, after this process's pools have given back what nobody uses
 //!     └──► PassOn: nobody to charge
 //! ```
-//! The arithmetic is [`partage_protocol::pool`]'s. Pools shrink when programs synchronise, trim and destroy, and when
+//! The arithmetic is [`partage_protocol::pool`]'s. Pools shrink when programs synchronise, trim and begin_destroy, and when
 //! the driver needs room: [`refresh`] reads them again. A free in stream order of memory that is not a pool's is refunded
 //! at the next synchronisation that may have waited for it; where that is too early for another stream's, the broker's
 //! measurement shows the rest as overhead until then.
@@ -26,9 +26,9 @@ pub mod table;
 use core::sync::atomic::Ordering;
 
 pub use call::{End, Reuse, Start, begin};
-pub use free::{StreamName, Waited, free_at_once, free_in_order, synchronised};
+pub use free::{Freeing, Waited, synchronised};
 pub use launch::{forget_exec, launch, needs_of_exec, remember_exec, upload};
-pub use life::{Kind, context_ended, created, destroy, set_threshold};
+pub use life::{Kind, begin_destroy, context_ended, created, set_threshold};
 pub use look::{all_changed, changed, make_room, refresh, shrink_after_undo};
 pub use table::{Pools, Source};
 

@@ -15,22 +15,16 @@
 use core::sync::atomic::Ordering;
 
 use partage_protocol::message::{
-    ENVIRONMENT_BYTES, HELLO_ENVIRONMENT_CUT, HELLO_PAGES_LOST, Hello, MAX_DEVICES, REFUSED_CAPACITY, REFUSED_DEVICES,
-    Refused, ToClient, WELCOME_DEFAULT_JOB, WELCOME_STRICT, Welcome,
-};
-use partage_protocol::page::{
-    BROKER_MAGIC, BrokerPage, CLIENT_BYTES, CLIENT_MAGIC, ClientFile, ClientPage, LAYOUT, PAGE_BYTES,
+    ENVIRONMENT_BYTES, HELLO_ENVIRONMENT_CUT, HELLO_PAGES_LOST, Hello, REFUSED_CAPACITY, REFUSED_DEVICES, Refused,
+    ToClient,
 };
 use zerocopy::IntoBytes;
 
-use crate::account;
-use crate::descriptor::Kept;
-use crate::devices;
 use crate::note;
 use crate::private_broker;
 use crate::session::{self, Session};
 use crate::socket::{self, Refusal};
-use crate::state::{Found, Phase, State};
+use crate::state::{Found, State};
 use crate::sys;
 
 /// What a broker that was just started may take until it listens.
@@ -102,7 +96,7 @@ pub fn connect(state: &State, session: &mut Session, flags: u32, mut deadline_ns
     let mut has_started = state.is_silent() && deadline_ns <= sys::now_ns();
     loop {
         let pause = session.pause.left_ns(sys::now_ns()).min(WAITED_PAUSE_NS);
-        if !session.is_greeting && pause > 0 {
+        if !session.link.is_greeting() && pause > 0 {
             if sys::now_ns().saturating_add(pause) > deadline_ns {
                 return Err(state.found().refusal());
             }
@@ -151,27 +145,25 @@ pub fn look(state: &State, session: &mut Session) -> Result<(), Refusal> {
 /// One attempt: connects and says who we are, or goes on waiting for the answer; takes the pages at the first time.
 fn try_connect(state: &State, session: &mut Session, flags: u32, deadline_ns: u64) -> Result<(), Refusal> {
     let now = sys::now_ns();
-    if !session.is_greeting || session.socket.fd().is_none() {
-        session.drop_socket();
+    if !session.link.is_greeting() || session.link.socket().fd().is_none() {
+        session.link.lost();
         session.pause.attempt(now);
         greet(state, session, flags, deadline_ns)?;
     }
     let moment = if state.is_silent() { 0 } else { MOMENT_NS };
-    let answer = socket::receive(&session.socket, deadline_ns.max(now.saturating_add(moment)));
+    let answer = socket::receive(session.link.socket(), deadline_ns.max(now.saturating_add(moment)));
     let (message, descriptors) = match answer {
         Ok(answer) => answer,
         // It may be stopped, or busy with others: the hello is there for when it gets to it.
         Err(Refusal::Busy) => return Err(Refusal::Busy),
         Err(refusal) => {
-            session.drop_socket();
+            session.link.lost();
             return Err(refusal);
         }
     };
-    session.is_greeting = false;
-    let is_back = session.client != 0;
+    session.link.answered();
     let taken = match message {
-        ToClient::Welcome(welcome) if is_back => welcome_back(session, &welcome, descriptors),
-        ToClient::Welcome(welcome) => move_in(state, session, &welcome, descriptors),
+        ToClient::Welcome(welcome) => session.link.welcomed(state, &welcome, descriptors),
         ToClient::Refused(refused_for) => {
             socket::discard(descriptors);
             Err(refused(state, session, &refused_for))
@@ -181,15 +173,11 @@ fn try_connect(state: &State, session: &mut Session, flags: u32, deadline_ns: u6
             Err(Refusal::Busy)
         }
     };
-    if taken.is_err() {
-        session.drop_socket();
-        return taken;
-    }
+    let is_back = taken.inspect_err(|_| session.link.lost())?;
     session.pause.welcomed_ns = sys::now_ns();
     session.keeps_grants = false;
-    crate::inherited::remember([session.socket, session.broker_file, session.client_file]);
     if let Some(devices) = &session.devices {
-        let _ = socket::send(&session.socket, devices.as_bytes());
+        let _ = socket::send(session.link.socket(), devices.as_bytes());
     }
     session::heard(state, session);
     note::say(state, if is_back { "connected again" } else { "attached" });
@@ -199,15 +187,12 @@ fn try_connect(state: &State, session: &mut Session, flags: u32, deadline_ns: u6
 /// Connects and says hello.
 fn greet(state: &State, session: &mut Session, flags: u32, deadline_ns: u64) -> Result<(), Refusal> {
     let fd = socket::connect(state.settings(), deadline_ns)?;
-    // No place for one more descriptor of ours: later, perhaps.
-    session.socket = Kept::take(fd).ok_or(Refusal::Busy)?;
-    let files = [session.broker_file.fd(), session.client_file.fd()];
     let (mut send, mut count) = ([-1; 2], 0);
     let mut flags = flags;
-    if session.client != 0 {
-        match files {
-            [Some(broker), Some(client)] => (send, count) = ([broker, client], 2),
-            _ => flags |= HELLO_PAGES_LOST,
+    if session.link.client() != 0 {
+        match session.link.files() {
+            Some(files) => (send, count) = (files, 2),
+            None => flags |= HELLO_PAGES_LOST,
         }
     }
     let settings = state.settings();
@@ -222,7 +207,7 @@ fn greet(state: &State, session: &mut Session, flags: u32, deadline_ns: u64) -> 
     let hello = Hello {
         header: Hello::header(0),
         token: settings.token,
-        client: session.client,
+        client: session.link.client(),
         environment_limit: settings.memory_limit.unwrap_or(0),
         pid: sys::pid(),
         flags,
@@ -230,12 +215,9 @@ fn greet(state: &State, session: &mut Session, flags: u32, deadline_ns: u64) -> 
         reserved: 0,
         environment,
     };
-    let result = socket::send_with(&session.socket, hello.as_bytes(), send.get(..count).unwrap_or(&[]));
-    session.is_greeting = result.is_ok();
-    if result.is_err() {
-        session.drop_socket();
-    }
-    result
+    session.link.connect(fd, |socket| {
+        socket::send_with(socket, hello.as_bytes(), send.get(..count).unwrap_or(&[]))
+    })
 }
 
 /// The broker refuses this process, at its hello or later: whether that is for good.
@@ -272,70 +254,4 @@ pub fn say_unreached(state: &State, refusal: Refusal) {
         Found::Barred => "no permission to enter the broker's folder; the environment's limit holds",
     };
     note::say(state, text);
-}
-
-/// Another broker, or the same one, takes us back under our old id: the pages stay what they are.
-fn welcome_back(session: &Session, welcome: &Welcome, descriptors: [i32; 2]) -> Result<(), Refusal> {
-    socket::discard(descriptors);
-    if welcome.client == session.client {
-        Ok(())
-    } else {
-        Err(Refusal::Final)
-    }
-}
-
-/// The first welcome: maps the pages and takes over the job's devices.
-fn move_in(state: &State, session: &mut Session, welcome: &Welcome, descriptors: [i32; 2]) -> Result<(), Refusal> {
-    let [broker_fd, client_fd] = descriptors;
-    if broker_fd < 0 || client_fd < 0 {
-        socket::discard(descriptors);
-        return Err(Refusal::Final);
-    }
-    session.broker_file.close();
-    session.client_file.close();
-    session.broker_file = Kept::take(broker_fd).unwrap_or(Kept::NONE);
-    session.client_file = Kept::take(client_fd).unwrap_or(Kept::NONE);
-    let (broker_file, client_file) = (session.broker_file, session.client_file);
-    let map = |file: Kept, length, protection| {
-        let memory = sys::map(length, protection, libc::MAP_SHARED, file.fd()?)?;
-        sys::advise(memory, length, libc::MADV_DONTFORK);
-        Some(memory)
-    };
-    let pages = (
-        map(broker_file, PAGE_BYTES, libc::PROT_READ),
-        map(client_file, CLIENT_BYTES, libc::PROT_READ | libc::PROT_WRITE),
-    );
-    let (Some(broker), Some(client)) = pages else {
-        return Err(Refusal::Final);
-    };
-    let (broker, client): (*mut BrokerPage, *mut ClientFile) = (broker.cast(), client.cast());
-    // SAFETY: just mapped; the broker sealed the files against shrinking. Only the first page of each is read before its
-    // layout is known.
-    let (broker_page, client_page) = unsafe { (&*broker, &*client.cast::<ClientPage>()) };
-    let is_understood = broker_page.head.magic.load(Ordering::Acquire) == BROKER_MAGIC
-        && broker_page.head.layout.load(Ordering::Relaxed) == LAYOUT
-        && client_page.head.magic.load(Ordering::Relaxed) == CLIENT_MAGIC
-        && client_page.head.layout.load(Ordering::Relaxed) == LAYOUT;
-    if !is_understood {
-        return Err(Refusal::Final);
-    }
-    session.client = welcome.client;
-    // SAFETY: `talk` is held, and nobody reads the job before the pages are published below.
-    let job = unsafe { &mut *state.job.get() };
-    job.number = welcome.job;
-    job.is_default = welcome.flags & WELCOME_DEFAULT_JOB != 0;
-    job.is_strict = welcome.flags & WELCOME_STRICT != 0;
-    job.count = (welcome.device_count as usize).min(MAX_DEVICES);
-    job.devices = welcome.devices;
-    let is_late = state.phase() == Phase::Standalone;
-    account::move_in(state, job, client_page, || {
-        state.client_file.store(client, Ordering::Release);
-        state.broker_page.store(broker, Ordering::Release);
-        state.is_uncovered.store(is_late, Ordering::Release);
-        state.set_phase(Phase::Attached);
-    });
-    if is_late {
-        devices::tell_foreign(state);
-    }
-    Ok(())
 }

@@ -9,45 +9,63 @@
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
-use partage_abi::{ROWS, nvml};
+use partage_abi::nvml::NvmlReturn;
+use partage_abi::types::CuResult;
 
 use crate::elf::Object;
-use crate::names::{self, DRIVER_NAMES, DRIVER_ROWS, NVML_NAMES, NVML_ROWS, Name};
+use crate::names::{self, DRIVER_PLACES, Names};
 use crate::resolve;
 use crate::weak;
 
-/// One library: the driver, a driver in another namespace, or NVML.
+/// The body of a naked function that returns a number and looks at nothing.
+#[cfg(target_arch = "x86_64")]
+macro_rules! answer {
+    ($code:expr) => {
+        core::arch::naked_asm!("mov eax, {code}", "ret", code = const $code)
+    };
+}
+
+/// The body of a naked function that returns a number and looks at nothing.
+#[cfg(target_arch = "aarch64")]
+macro_rules! answer {
+    ($code:expr) => {
+        core::arch::naked_asm!("mov w0, {code}", "ret", code = const $code)
+    };
+}
+
+/// One library: the driver, a driver in another namespace, or NVML. All zeros until adopted, so that it takes no room in
+/// the file.
 pub struct Library {
-    /// Names of its hooked rows.
-    names: &'static [Name],
-    /// Their rows in the table.
-    rows: &'static [u16],
-    /// Name to load it by, and the start of its soname.
-    file: &'static CStr,
-    /// A hook may load it; a second driver is only ever shown to us.
-    may_load: bool,
     /// Where the object is mapped; 0 until adopted.
     base: AtomicUsize,
     /// The addresses of all hooked rows are filled in.
     ready: AtomicU32,
     /// Handle to look further functions up with.
     handle: AtomicPtr<c_void>,
-    /// Address of each row's function; null until looked up, or where the library has none.
-    addresses: &'static [AtomicPtr<()>],
+    /// Addresses of functions by [place](names); null until looked up, or where the library has none. NVML has fewer.
+    addresses: [AtomicPtr<()>; DRIVER_PLACES],
 }
 
-static DRIVER_ADDRESSES: [AtomicPtr<()>; ROWS.len()] = [const { AtomicPtr::new(core::ptr::null_mut()) }; ROWS.len()];
-static SECOND_ADDRESSES: [AtomicPtr<()>; ROWS.len()] = [const { AtomicPtr::new(core::ptr::null_mut()) }; ROWS.len()];
-static NVML_ADDRESSES: [AtomicPtr<()>; nvml::ROWS.len()] =
-    [const { AtomicPtr::new(core::ptr::null_mut()) }; nvml::ROWS.len()];
+const _: () = assert!(names::NVML_PLACES <= DRIVER_PLACES);
 
 /// The driver of the program's own namespace.
-pub static DRIVER: Library = Library::new(&DRIVER_NAMES, &DRIVER_ROWS, c"libcuda.so.1", true, &DRIVER_ADDRESSES);
+pub static DRIVER: Library = Library::new();
 /// A driver that the program loaded with `dlmopen`.
-pub static SECOND_DRIVER: Library =
-    Library::new(&DRIVER_NAMES, &DRIVER_ROWS, c"libcuda.so.1", false, &SECOND_ADDRESSES);
+pub static SECOND_DRIVER: Library = Library::new();
 /// NVML.
-pub static NVML: Library = Library::new(&NVML_NAMES, &NVML_ROWS, c"libnvidia-ml.so.1", true, &NVML_ADDRESSES);
+pub static NVML: Library = Library::new();
+
+/// Stands for a function that the driver does not have, whatever it takes.
+#[unsafe(naked)]
+unsafe extern "C" fn no_driver() -> CuResult {
+    answer!(CuResult::STUB_LIBRARY.0)
+}
+
+/// Stands for a function that NVML does not have.
+#[unsafe(naked)]
+unsafe extern "C" fn no_nvml() -> NvmlReturn {
+    answer!(NvmlReturn::LIBRARY_NOT_FOUND.0)
+}
 
 /// What [`Library::adopt`] made of an object.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -59,60 +77,78 @@ pub enum Adopted {
 }
 
 impl Library {
-    const fn new(
-        names: &'static [Name],
-        rows: &'static [u16],
-        file: &'static CStr,
-        may_load: bool,
-        addresses: &'static [AtomicPtr<()>],
-    ) -> Self {
+    const fn new() -> Self {
         Self {
-            names,
-            rows,
-            file,
-            may_load,
             base: AtomicUsize::new(0),
             ready: AtomicU32::new(0),
             handle: AtomicPtr::new(core::ptr::null_mut()),
-            addresses,
+            addresses: [const { AtomicPtr::new(core::ptr::null_mut()) }; DRIVER_PLACES],
         }
     }
 
-    /// Address of the function of a row and name, if the library is there and has it.
-    #[inline]
-    pub fn address(&self, row: usize, name: &CStr) -> Option<*const ()> {
-        let address = self.addresses.get(row)?.load(Ordering::Acquire);
-        if address.is_null() {
-            self.look_up(row, name)
+    fn is_nvml(&self) -> bool {
+        core::ptr::eq(self, &raw const NVML)
+    }
+
+    fn names(&self) -> Names {
+        if self.is_nvml() { names::nvml() } else { names::driver() }
+    }
+
+    /// Name to load it by, and the start of its soname.
+    fn file(&self) -> &'static CStr {
+        if self.is_nvml() {
+            c"libnvidia-ml.so.1"
         } else {
-            Some(address)
+            c"libcuda.so.1"
+        }
+    }
+
+    /// What to call for the function of a place: where the library is not there or does not have it, a function that
+    /// says so.
+    #[inline(always)]
+    pub fn function(&self, place: usize) -> *const () {
+        match self.addresses.get(place).map(|address| address.load(Ordering::Acquire)) {
+            Some(address) if !address.is_null() => address,
+            _ => self.function_looked_up(place),
         }
     }
 
     #[cold]
-    fn look_up(&self, row: usize, name: &CStr) -> Option<*const ()> {
+    #[inline(never)]
+    fn function_looked_up(&self, place: usize) -> *const () {
+        self.look_up(place).unwrap_or(if self.is_nvml() {
+            no_nvml as *const ()
+        } else {
+            no_driver as *const ()
+        })
+    }
+
+    /// Address of the function of a place, if the library is there and has it.
+    #[cold]
+    pub fn look_up(&self, place: usize) -> Option<*const ()> {
         if self.ready.load(Ordering::Acquire) == 0 {
             self.find()?;
         }
-        let place = self.addresses.get(row)?;
-        let mut address = place.load(Ordering::Acquire);
+        let kept = self.addresses.get(place)?;
+        let mut address = kept.load(Ordering::Acquire);
         if address.is_null() {
-            address = ask_linker(self.handle.load(Ordering::Acquire), name)?;
-            place.store(address, Ordering::Release);
+            address = ask_linker(self.handle.load(Ordering::Acquire), self.names().c_str(place)?)?;
+            kept.store(address, Ordering::Release);
         }
         Some(address)
     }
 
     /// Finds the library for a hook that needs it: loaded already, else loaded now.
     fn find(&self) -> Option<()> {
-        if !self.may_load {
+        if core::ptr::eq(self, &raw const SECOND_DRIVER) {
+            // It is only ever shown to us.
             return None;
         }
-        // SAFETY: `file` is a C string; a library's constructors are the program's business as with its own dlopen.
+        // SAFETY: the name is a C string; a library's constructors are the program's business as with its own dlopen.
         let handle = unsafe {
-            let loaded = weak::dlopen(self.file.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY);
+            let loaded = weak::dlopen(self.file().as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY);
             if loaded.is_null() {
-                weak::dlopen(self.file.as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL)
+                weak::dlopen(self.file().as_ptr(), libc::RTLD_LAZY | libc::RTLD_LOCAL)
             } else {
                 loaded
             }
@@ -122,7 +158,7 @@ impl Library {
             return None;
         }
         // The first hooked row of either table is its initialisation, there since the first release.
-        let first = ask_linker(handle, names::as_c_str(self.names.first()?))?;
+        let first = ask_linker(handle, self.names().c_str(0)?)?;
         let base = base_of(first)?;
         (self.adopt(base, handle) == Adopted::Yes).then_some(())
     }
@@ -137,10 +173,10 @@ impl Library {
         if self.ready.load(Ordering::Acquire) == 0 {
             // Two threads may both be here: they write the same values.
             self.handle.store(handle, Ordering::Release);
-            for (name, row) in self.names.iter().zip(self.rows) {
-                let place = self.addresses.get(usize::from(*row));
-                if let (Some(place), Some(address)) = (place, ask_linker(handle, names::as_c_str(name))) {
-                    place.store(address, Ordering::Release);
+            let names = self.names();
+            for (place, kept) in self.addresses.iter().enumerate().take(names.hooked()) {
+                if let Some(address) = names.c_str(place).and_then(|name| ask_linker(handle, name)) {
+                    kept.store(address, Ordering::Release);
                 }
             }
             resolve::forget_linker_error();
@@ -165,28 +201,21 @@ impl Library {
         self.handle.load(Ordering::Acquire)
     }
 
-    /// Which hooked row's function is at `address`: its position among the hooked rows.
+    /// Which hooked row's function is at `address`: its place.
     pub fn hooked_at(&self, address: *const ()) -> Option<usize> {
-        self.rows.iter().position(|row| {
-            let place = self.addresses.get(usize::from(*row));
-            place.is_some_and(|place| core::ptr::eq(place.load(Ordering::Acquire), address))
-        })
+        let mut hooked = self.addresses.iter().take(self.names().hooked());
+        hooked.position(|kept| core::ptr::eq(kept.load(Ordering::Acquire), address))
     }
 
-    /// Does this library export the hooked row of that position?
-    pub fn has(&self, position: usize) -> bool {
-        let place = self
-            .rows
-            .get(position)
-            .and_then(|row| self.addresses.get(usize::from(*row)));
-        place.is_some_and(|place| !place.load(Ordering::Acquire).is_null())
+    /// Does this library export the function of that place?
+    pub fn has(&self, place: usize) -> bool {
+        let kept = self.addresses.get(place);
+        kept.is_some_and(|kept| !kept.load(Ordering::Acquire).is_null())
     }
 
-    /// Which hooked row has this name: its position among the hooked rows.
+    /// Which hooked row has this name: its place.
     pub fn hooked_named(&self, name: &[u8]) -> Option<usize> {
-        self.names
-            .iter()
-            .position(|hooked| names::as_c_str(hooked).to_bytes() == name)
+        self.names().hooked_named(name)
     }
 
     /// Is the object at `base` a copy of this library, by its soname?
@@ -194,7 +223,7 @@ impl Library {
         // SAFETY: `base` comes from `base_of`: an object is mapped there.
         let object = unsafe { Object::at(base as *const c_void) };
         // `libcuda.so`: the file a program finds may be any `libcuda.so.…`, its soname is the driver's.
-        let stem = self.file.to_bytes().strip_suffix(b".1").unwrap_or(b"");
+        let stem = self.file().to_bytes().strip_suffix(b".1").unwrap_or(b"");
         object.is_some_and(|object| object.soname().starts_with(stem))
     }
 }

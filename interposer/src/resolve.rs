@@ -163,7 +163,7 @@ fn choose(handle: *mut c_void, name: *const c_char, next: *const (), caller: usi
     // SAFETY: `may_be_ours` read the name; it is a C string.
     let text = unsafe { CStr::from_ptr(name) };
     let is_nvml = text.to_bytes().starts_with(b"nvml");
-    let Some(position) = if is_nvml { &NVML } else { &DRIVER }.hooked_named(text.to_bytes()) else {
+    let Some(place) = if is_nvml { &NVML } else { &DRIVER }.hooked_named(text.to_bytes()) else {
         return Choice::Decline;
     };
     if handle == libc::RTLD_DEFAULT {
@@ -186,7 +186,7 @@ fn choose(handle: *mut c_void, name: *const c_char, next: *const (), caller: usi
         };
     }
     library_at(base, handle, is_nvml)
-        .and_then(|library| entry::hook(library, position))
+        .and_then(|library| entry::hook(library, place))
         .map_or(Choice::Decline, Choice::Hook)
 }
 

@@ -16,7 +16,7 @@ use partage_protocol::reservation::{self, AskAnswer, Denial};
 use zerocopy::IntoBytes;
 
 use crate::account;
-use crate::descriptor::Kept;
+use crate::attachment::Link;
 use crate::explain;
 use crate::job_word;
 use crate::lazy;
@@ -36,12 +36,7 @@ const SHORT_NS: u64 = 10_000_000;
 
 /// The connection. All-zero memory is "never connected". Guarded by `State::talk`.
 pub struct Session {
-    pub(crate) socket: Kept,
-    /// A hello went out on the socket; its welcome is to come.
-    pub(crate) is_greeting: bool,
-    pub(crate) broker_file: Kept,
-    pub(crate) client_file: Kept,
-    pub(crate) client: u64,
+    pub(crate) link: Link,
     sequence: u32,
     pub(crate) devices: Option<Devices>,
     pub(crate) pause: Pause,
@@ -135,7 +130,7 @@ pub(crate) fn report_refusals(state: &State, session: &Session) {
         slot: state.refused_slot.load(Ordering::Relaxed),
         value: new,
     };
-    if socket::send(&session.socket, notice.as_bytes()).is_ok() {
+    if socket::send(session.link.socket(), notice.as_bytes()).is_ok() {
         session.reported_refusals.store(refused, Ordering::Relaxed);
     }
 }
@@ -148,26 +143,16 @@ pub fn note_refusal(state: &State, slot: usize) {
     let Some(_talk) = talk(state) else { return };
     // SAFETY: `talk` is held.
     let session = unsafe { &*state.session.get() };
-    if session.is_connected() {
+    if session.link.is_connected() {
         // It is there and too slow: it reads this when it gets to it.
         report_refusals(state, session);
     }
 }
 
 impl Session {
-    /// A broker welcomed this process on a connection that stands.
-    pub(crate) fn is_connected(&self) -> bool {
-        !self.is_greeting && self.socket.fd().is_some()
-    }
-
-    pub(crate) fn drop_socket(&mut self) {
-        self.socket.close();
-        self.is_greeting = false;
-    }
-
     /// The connection broke.
     fn lose(&mut self) {
-        self.drop_socket();
+        self.link.lost();
         self.pause.lost(sys::now_ns());
     }
 
@@ -179,7 +164,7 @@ impl Session {
 }
 
 /// One round trip. `None`: nobody answered in time, or lately.
-fn converse(state: &State, is_ask: bool, build: impl Fn(u32) -> Packet) -> Option<Answer> {
+fn converse(state: &State, is_ask: bool, build: &dyn Fn(u32) -> Packet) -> Option<Answer> {
     let _talk = talk(state)?;
     // SAFETY: `talk` is held.
     let session = unsafe { &mut *state.session.get() };
@@ -187,7 +172,7 @@ fn converse(state: &State, is_ask: bool, build: impl Fn(u32) -> Packet) -> Optio
     while let Some(until) = ready(state, session, deadline) {
         deadline = until;
         let sequence = session.next_sequence(is_ask);
-        match socket::send(&session.socket, build(sequence).bytes()) {
+        match socket::send(session.link.socket(), build(sequence).bytes()) {
             Ok(()) => match wait_for_answer(state, session, sequence, deadline) {
                 Wait::Answer(answer) => return Some(answer),
                 Wait::Lost => session.lose(),
@@ -211,10 +196,10 @@ fn converse(state: &State, is_ask: bool, build: impl Fn(u32) -> Packet) -> Optio
 
 /// Makes sure of a broker that answers; until when it may take for an answer. `None`: there is none.
 fn ready(state: &State, session: &mut Session, deadline_ns: u64) -> Option<u64> {
-    if session.is_connected() && state.is_silent() && !drain(state, session) {
+    if session.link.is_connected() && state.is_silent() && !drain(state, session) {
         return None;
     }
-    if !session.is_connected() {
+    if !session.link.is_connected() {
         reach::connect(state, session, 0, deadline_ns).ok()?;
     }
     // Whoever was just heard gets its time.
@@ -230,7 +215,7 @@ fn ready(state: &State, session: &mut Session, deadline_ns: u64) -> Option<u64> 
 fn drain(state: &State, session: &mut Session) -> bool {
     let mut is_heard = false;
     loop {
-        match socket::receive(&session.socket, 0) {
+        match socket::receive(session.link.socket(), 0) {
             Ok((message, descriptors)) => {
                 is_heard = true;
                 take_late(state, session, &message, descriptors);
@@ -262,7 +247,7 @@ enum Wait {
 
 fn wait_for_answer(state: &State, session: &mut Session, sequence: u32, deadline_ns: u64) -> Wait {
     loop {
-        match socket::receive(&session.socket, deadline_ns) {
+        match socket::receive(session.link.socket(), deadline_ns) {
             Ok((ToClient::Answer(answer), descriptors)) if answer.header.sequence == sequence => {
                 socket::discard(descriptors);
                 return Wait::Answer(answer);
@@ -323,7 +308,7 @@ pub fn ask(state: &State, slot: usize, wanted: u64, request: u64) -> AskAnswer {
             request,
         })
     };
-    match converse(state, true, build) {
+    match converse(state, true, &build) {
         Some(answer) => {
             if let Some(last) = state.last_job_used.get(slot) {
                 // For the line that explains a denial.
@@ -374,7 +359,7 @@ pub fn attend(state: &State) -> Result<(), Refusal> {
 
 /// [`attend`] for a caller that holds `talk`.
 fn look_for_broker(state: &State, session: &mut Session) -> Result<(), Refusal> {
-    if session.is_connected() {
+    if session.link.is_connected() {
         // Whoever looked before us found it, or its connection stands and it does not move.
         return if state.is_silent() { Err(Refusal::Busy) } else { Ok(()) };
     }
@@ -451,10 +436,10 @@ pub fn measure(state: &State, slot: usize, stage: u32) -> Result<(), Excess> {
             stage,
         })
     };
-    let mut answer = converse(state, false, build);
+    let mut answer = converse(state, false, &build);
     if answer.is_none() && stage == MEASURE_BEFORE {
         match attend(state) {
-            Ok(()) => answer = converse(state, false, build),
+            Ok(()) => answer = converse(state, false, &build),
             Err(Refusal::Absent | Refusal::Barred) => return Ok(()),
             Err(_) => {}
         }
@@ -488,7 +473,7 @@ pub fn job_used(state: &State, slot: usize) -> Option<u64> {
             reserved: 0,
         })
     };
-    converse(state, false, build).map(|answer| answer.job_used)
+    converse(state, false, &build).map(|answer| answer.job_used)
 }
 
 /// Says what the program sees after the driver initialised, now and at every reconnect.
@@ -497,8 +482,8 @@ pub fn send_devices(state: &State, devices: Devices) {
     // SAFETY: `talk` is held.
     let session = unsafe { &mut *state.session.get() };
     session.devices = Some(devices);
-    if session.is_connected() {
-        let _ = socket::send(&session.socket, devices.as_bytes());
+    if session.link.is_connected() {
+        let _ = socket::send(session.link.socket(), devices.as_bytes());
     }
 }
 
@@ -521,8 +506,8 @@ pub fn notice(state: &State, what: u32, slot: usize, value: u64) {
         slot: slot as u32,
         value,
     };
-    if session.is_connected() {
-        let _ = socket::send(&session.socket, notice.as_bytes());
+    if session.link.is_connected() {
+        let _ = socket::send(session.link.socket(), notice.as_bytes());
     }
 }
 
@@ -533,7 +518,7 @@ pub fn turn_off(state: &State, place: u64) {
         return;
     }
     state.set_phase(Phase::Off);
-    state.time.way.forget();
+    state.attachment.way.forget();
     note::write(
         state,
         note::line()
@@ -557,7 +542,7 @@ pub fn keep_alive(state: &State, step_ns: u64) {
         } else {
             session.pause.left_ns(sys::now_ns())
         };
-        (session.socket.fd(), session.is_greeting, pause)
+        (session.link.socket().fd(), session.link.is_greeting(), pause)
     };
     match fd {
         Some(fd) => {
@@ -579,9 +564,10 @@ pub fn keep_alive(state: &State, step_ns: u64) {
     };
     // SAFETY: `talk` is held.
     let session = unsafe { &mut *state.session.get() };
-    if session.is_connected() {
+    if session.link.is_connected() {
         let is_gone = session
-            .socket
+            .link
+            .socket()
             .fd()
             .is_none_or(|fd| sys::poll(fd, 0, 0) & (libc::POLLHUP | libc::POLLERR) != 0);
         if state.is_silent() {

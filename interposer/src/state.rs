@@ -23,6 +23,7 @@ use partage_records::physical::Physicals;
 
 use crate::account::Charge;
 use crate::allocations::{Allocations, SystemPages};
+use crate::attachment::{Attachment, Job};
 use crate::descriptor::Kept;
 use crate::hooks::Green;
 use crate::job_word::Seat;
@@ -94,32 +95,6 @@ impl Found {
     }
 }
 
-/// The devices of the job, written once before the phase becomes `Attached`.
-pub struct Job {
-    /// The job's number.
-    pub number: u64,
-    /// Devices in use in `devices`.
-    pub count: usize,
-    /// Slot 0 first.
-    pub devices: [DeviceInfo; MAX_DEVICES],
-    /// The process belongs to no job of `run` (any more).
-    pub is_default: bool,
-    /// The job was started with `--strict`.
-    pub is_strict: bool,
-}
-
-impl Job {
-    /// The devices in slot order.
-    pub fn devices(&self) -> &[DeviceInfo] {
-        self.devices.get(..self.count).unwrap_or(&[])
-    }
-
-    /// The slot of a device of the job.
-    pub fn slot_of(&self, uuid: &[u8; 16]) -> Option<usize> {
-        self.devices().iter().position(|device| device.uuid == *uuid)
-    }
-}
-
 /// Everything that must not survive into a forked child. All-zero memory is a valid fresh state.
 pub struct State {
     pid: AtomicU32,
@@ -150,20 +125,14 @@ pub struct State {
     pub physicals: UnsafeCell<Physicals<Charge, SystemPages>>,
     /// Memory pools.
     pub pools: Pools,
-    /// The way through the gate.
+    /// What the gate and the marks remember.
     pub time: Time,
-    /// Set before `phase` becomes `Attached`, never changed after.
-    pub job: UnsafeCell<Job>,
-    /// The broker's page; null until attached.
-    pub broker_page: AtomicPtr<BrokerPage>,
-    /// The client's file; null until attached.
-    pub client_file: AtomicPtr<ClientFile>,
+    /// What ties this process to a broker.
+    pub attachment: Attachment,
     /// Stands for the broker's page while standalone.
     pub own_broker_page: BrokerPage,
     /// Stands for the client's page while standalone.
     pub own_client_page: ClientPage,
-    /// Where each standalone slot went at a late attach; [`FOREIGN`] for a device outside the job.
-    pub moved_slots: [AtomicI32; MAX_DEVICES],
     /// Ordinals filled in below, plus one; 0 while unknown.
     pub ordinals_known: AtomicU32,
     /// Slot of each ordinal as the program sees them, or [`FOREIGN`].
@@ -241,7 +210,7 @@ fn create() -> Option<&'static State> {
             if wipes {
                 AT_HAND.store(state, Ordering::Release);
                 // SAFETY: the mapping is never unmapped once it is published.
-                unsafe { &*state }.time.way.publish();
+                unsafe { &*state }.attachment.way.publish();
             }
             // SAFETY: as above; published for the rest of the process's life.
             Some(unsafe { &*state })
@@ -345,25 +314,22 @@ impl State {
         }
     }
 
-    /// The job, while attached.
+    /// The job, once attached.
     pub fn job(&self) -> Option<&Job> {
-        // SAFETY: written before the phase was published, never after.
-        (!self.broker_page.load(Ordering::Acquire).is_null()).then(|| unsafe { &*self.job.get() })
+        self.attachment.job()
     }
 
-    /// The broker's page, while attached.
+    /// The broker's page, once attached.
     pub fn broker_page(&self) -> Option<&BrokerPage> {
-        // SAFETY: null or a mapping that is never unmapped in this process.
-        unsafe { self.broker_page.load(Ordering::Acquire).as_ref() }
+        self.attachment.broker_page()
     }
 
-    /// The client's file, while attached.
+    /// The client's file, once attached.
     pub fn client_file(&self) -> Option<&ClientFile> {
-        // SAFETY: as above.
-        unsafe { self.client_file.load(Ordering::Acquire).as_ref() }
+        self.attachment.client_file()
     }
 
-    /// The client's page, while attached.
+    /// The client's page, once attached.
     pub fn client_page(&self) -> Option<&ClientPage> {
         self.client_file().map(|file| &file.page)
     }

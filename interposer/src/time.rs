@@ -36,10 +36,9 @@ use partage_protocol::message::MAX_DEVICES;
 
 use crate::errno;
 use crate::guard;
-use crate::hooks;
-use crate::pools::StreamName;
 use crate::real::Library;
-use crate::state::{self, State};
+use crate::state;
+use crate::stream::StreamName;
 
 pub use marks::{Settled, context_ended, orphan};
 #[cfg(not(target_arch = "x86_64"))]
@@ -48,10 +47,8 @@ pub use pass::{Look, Way, around, begin, end, is_per_thread, pass};
 pub use stand::count_out_the_dead;
 pub use work::{Across, Configured, Graph, Inside, Kernel, Shaped, Together, Unified, read};
 
-/// This process's way and what it remembers of its broker. All-zero memory is "no way yet".
+/// What this process remembers of its gates and marks. All-zero memory is "nothing yet".
 pub struct Time {
-    /// What a launch looks at while nothing is amiss.
-    pub way: Way,
     /// Distinguishes this process from the one it was forked from, whose thread had a slot too; 0 before the first launch.
     generation: AtomicU32,
     /// The kernel gave us no part in others' barriers.
@@ -63,11 +60,6 @@ pub struct Time {
     marks: [marks::Book; MAX_DEVICES],
     /// How long units take.
     lengths: Lengths,
-}
-
-/// Is what is called on this stream going into a graph?
-fn is_captured(state: &State, real: &Library, stream: StreamName) -> bool {
-    hooks::is_captured(state, real, stream)
 }
 
 /// An executable graph does something else from now on, or is gone.

@@ -94,12 +94,47 @@ pub struct Pending {
 
 /// What to do with an allocation before the driver is called.
 pub enum Start {
-    /// Charged: call the driver, then commit or roll back.
+    /// Charged: call the driver, then [`Start::end`].
     Pending(Pending),
     /// Nobody to charge: call the driver.
     PassOn,
     /// The program gets OUT_OF_MEMORY.
     Denied,
+}
+
+impl Start {
+    /// The driver is not called.
+    pub fn is_denied(&self) -> bool {
+        matches!(self, Self::Denied)
+    }
+
+    /// The driver was called: did it make something that is to be recorded?
+    pub fn is_made(&self, result: CuResult) -> bool {
+        matches!(self, Self::Pending(_)) && result.is_success()
+    }
+
+    /// The driver was called, and made what is recorded under the key: `bytes`, as its answer says. An error: the limit
+    /// does not allow them, and the driver is to undo it.
+    #[inline(never)] // as `start`
+    pub fn corrected(mut self, key: Key, bytes: u64) -> Result<(), Self> {
+        if let Self::Pending(pending) = &mut self
+            && !pending.correct(bytes)
+        {
+            return Err(self);
+        }
+        self.end(Some(key));
+        Ok(())
+    }
+
+    /// The driver was called, and made what is recorded under the key. `None`: it refused.
+    #[inline(never)] // as `start`
+    pub fn end(self, made: Option<Key>) {
+        match (self, made) {
+            (Self::Pending(pending), Some(key)) => pending.commit(key),
+            (Self::Pending(pending), None) => pending.roll_back(),
+            _ => {}
+        }
+    }
 }
 
 /// Charges the current context's device; the record dies with that context.
@@ -212,7 +247,7 @@ fn ensured() -> Option<&'static State> {
 impl Pending {
     /// Makes the charge `bytes`, as the driver's own answer says. `false`: the limit does not allow it, and the charge
     /// is what it was.
-    pub fn correct(&mut self, bytes: u64) -> bool {
+    fn correct(&mut self, bytes: u64) -> bool {
         let Charged { state, charge, .. } = &mut self.charged;
         let bytes = account::cost(bytes);
         let charged = charge.bytes;
@@ -225,7 +260,7 @@ impl Pending {
 
     /// The driver succeeded.
     #[inline(never)] // as `start`
-    pub fn commit(self, key: Key) {
+    fn commit(self, key: Key) {
         let Charged { state, charge, .. } = self.charged;
         let allocation = Allocation {
             key: key.number(),
@@ -244,7 +279,7 @@ impl Pending {
 
     /// The driver refused.
     #[inline(never)] // as `start`
-    pub fn roll_back(self) {
+    fn roll_back(self) {
         let state = self.charged.state;
         let held = state.books.hold();
         // SAFETY: `books` is held.
@@ -254,19 +289,9 @@ impl Pending {
     }
 }
 
-/// Frees what is recorded under a key, if anything is. The record leaves the table before the driver frees: the address
-/// may be somebody else's the moment it is free.
-pub fn free(key: Key, free: impl FnOnce() -> CuResult) -> CuResult {
-    let Some(freeing) = Freeing::begin(key) else {
-        return free();
-    };
-    let result = free();
-    freeing.end(result.is_success());
-    result
-}
-
-/// An allocation that the driver is about to free.
-struct Freeing {
+/// An allocation that the driver is about to free. The record leaves the table before the driver frees: the address may
+/// be somebody else's the moment it is free.
+pub struct Freeing {
     state: &'static State,
     allocation: Allocation,
     operation: Operation,
@@ -275,7 +300,7 @@ struct Freeing {
 impl Freeing {
     /// `None`: nothing is recorded under the key.
     #[inline(never)] // as `start`
-    fn begin(key: Key) -> Option<Self> {
+    pub fn begin(key: Key) -> Option<Self> {
         let state = state::get().filter(|state| key.number() != 0 && state.phase() != Phase::Fresh)?;
         let held = state.books.hold();
         // SAFETY: `books` is held.
@@ -291,7 +316,7 @@ impl Freeing {
 
     /// The driver freed it, or refused.
     #[inline(never)] // as `start`
-    fn end(self, is_freed: bool) {
+    pub fn end(self, is_freed: bool) {
         if is_freed {
             account::refund(self.state, self.allocation.charge);
         } else {

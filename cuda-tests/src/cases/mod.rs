@@ -2,6 +2,7 @@
 //! The bodies: one file per chapter.
 
 mod alone;
+mod attachment;
 mod case;
 mod clients;
 mod commands;
@@ -52,6 +53,7 @@ pub fn all() -> Vec<Case> {
         races::cases(),
         death::cases(),
         alone::cases(),
+        attachment::cases(),
         sizes::cases(),
         families::cases(),
         views::cases(),

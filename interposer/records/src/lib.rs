@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What one process holds of a device's memory: the tables and rules behind charges and refunds, as pure code.
+//! What one process holds of a device's memory: the tables and rules behind charges and refunds, as pure code. And whose
+//! client it is.
 //!
 //! No driver is called here, nothing is shared, no lock is taken: the interposer does all three around it. A crate of
 //! its own, because the interposer (a `no_std` library that aborts where tests unwind) cannot be tested by itself.
@@ -8,6 +9,7 @@
 #![no_std]
 
 pub mod array;
+pub mod attachment;
 pub mod graph;
 pub mod physical;
 pub mod raise;

@@ -18,7 +18,7 @@ use partage_records::array::Shape;
 
 use crate::entry::call;
 use crate::real::Library;
-use crate::tracked::{self, Key, Start, Wanted};
+use crate::tracked::{self, Freeing, Key, Start, Wanted};
 
 /// The shape that a description means.
 trait Description {
@@ -83,74 +83,36 @@ fn shape_of<D: Description>(description: *const D) -> Option<Shape> {
     (!description.is_null()).then(|| unsafe { description.read_unaligned() }.shape())
 }
 
-/// Charges `bytes` to the current context's device around `create`, which writes a handle where `handle` reads it.
-fn charged(
-    real: &Library,
-    shape: Option<Shape>,
-    bytes: impl FnOnce(&Shape) -> Option<u64>,
-    create: impl FnOnce() -> CuResult,
-    key: impl FnOnce() -> Key,
-) -> CuResult {
-    let Some(bytes) = shape.filter(Shape::has_memory).and_then(|shape| bytes(&shape)) else {
-        return create();
-    };
-    match tracked::start(real, Wanted::device(bytes)) {
-        Start::PassOn => create(),
-        Start::Denied => CuResult::OUT_OF_MEMORY,
-        Start::Pending(pending) => {
-            let result = create();
-            if result.is_success() {
-                pending.commit(key());
-            } else {
-                pending.roll_back();
-            }
-            result
-        }
+/// Charges an array to the current context's device. Without memory of its own nobody is charged.
+fn begin(real: &Library, shape: Option<Shape>, bytes: impl FnOnce(&Shape) -> Option<u64>) -> Start {
+    match shape.filter(Shape::has_memory).and_then(|shape| bytes(&shape)) {
+        Some(bytes) => tracked::start(real, Wanted::device(bytes)),
+        None => Start::PassOn,
     }
 }
 
-fn created<D: Description>(
-    real: &Library,
-    handle: *mut CuArray,
-    description: *const D,
-    create: impl FnOnce() -> CuResult,
-) -> CuResult {
-    let shape = shape_of(description).filter(|_| !handle.is_null());
-    // SAFETY: read only after the driver succeeded with this pointer, which is not null.
-    let key = || Key::array(unsafe { handle.read() }.0 as u64);
-    charged(real, shape, Shape::bytes, create, key)
+macro_rules! arrays {
+    ($( $symbol:ident($description:ty); )*) => { $(
+        pub fn $symbol(real: &Library, handle: *mut CuArray, allocate_array: *const $description) -> CuResult {
+            let shape = shape_of(allocate_array).filter(|_| !handle.is_null());
+            let start = begin(real, shape, Shape::bytes);
+            if start.is_denied() {
+                return CuResult::OUT_OF_MEMORY;
+            }
+            let result = call!(real, $symbol(handle, allocate_array));
+            // SAFETY: the driver succeeded with this pointer.
+            let made = start.is_made(result).then(|| Key::array(unsafe { handle.read() }.0 as u64));
+            start.end(made);
+            result
+        }
+    )* };
 }
 
-pub fn cuArrayCreate(real: &Library, handle: *mut CuArray, allocate_array: *const CudaArrayDescriptorV1) -> CuResult {
-    created(real, handle, allocate_array, || {
-        call!(real, cuArrayCreate(handle, allocate_array))
-    })
-}
-
-pub fn cuArrayCreate_v2(real: &Library, handle: *mut CuArray, allocate_array: *const CudaArrayDescriptor) -> CuResult {
-    created(real, handle, allocate_array, || {
-        call!(real, cuArrayCreate_v2(handle, allocate_array))
-    })
-}
-
-pub fn cuArray3DCreate(
-    real: &Library,
-    handle: *mut CuArray,
-    allocate_array: *const CudaArray3dDescriptorV1,
-) -> CuResult {
-    created(real, handle, allocate_array, || {
-        call!(real, cuArray3DCreate(handle, allocate_array))
-    })
-}
-
-pub fn cuArray3DCreate_v2(
-    real: &Library,
-    handle: *mut CuArray,
-    allocate_array: *const CudaArray3dDescriptor,
-) -> CuResult {
-    created(real, handle, allocate_array, || {
-        call!(real, cuArray3DCreate_v2(handle, allocate_array))
-    })
+arrays! {
+    cuArrayCreate(CudaArrayDescriptorV1);
+    cuArrayCreate_v2(CudaArrayDescriptor);
+    cuArray3DCreate(CudaArray3dDescriptorV1);
+    cuArray3DCreate_v2(CudaArray3dDescriptor);
 }
 
 pub fn cuMipmappedArrayCreate(
@@ -160,27 +122,35 @@ pub fn cuMipmappedArrayCreate(
     num_mipmap_levels: c_uint,
 ) -> CuResult {
     let shape = shape_of(mipmapped_array_desc).filter(|_| !handle.is_null());
-    charged(
+    let start = begin(real, shape, |shape| shape.mipmapped_bytes(num_mipmap_levels));
+    if start.is_denied() {
+        return CuResult::OUT_OF_MEMORY;
+    }
+    let result = call!(
         real,
-        shape,
-        |shape| shape.mipmapped_bytes(num_mipmap_levels),
-        || {
-            call!(
-                real,
-                cuMipmappedArrayCreate(handle, mipmapped_array_desc, num_mipmap_levels)
-            )
-        },
-        // SAFETY: read only after the driver succeeded with this pointer, which is not null.
-        || Key::mipmapped_array(unsafe { handle.read() }.0 as u64),
-    )
+        cuMipmappedArrayCreate(handle, mipmapped_array_desc, num_mipmap_levels)
+    );
+    // SAFETY: the driver succeeded with this pointer.
+    let key = || Key::mipmapped_array(unsafe { handle.read() }.0 as u64);
+    let made = start.is_made(result).then(key);
+    start.end(made);
+    result
 }
 
 pub fn cuArrayDestroy(real: &Library, array: CuArray) -> CuResult {
-    tracked::free(Key::array(array.0 as u64), || call!(real, cuArrayDestroy(array)))
+    let freeing = Freeing::begin(Key::array(array.0 as u64));
+    let result = call!(real, cuArrayDestroy(array));
+    if let Some(freeing) = freeing {
+        freeing.end(result.is_success());
+    }
+    result
 }
 
 pub fn cuMipmappedArrayDestroy(real: &Library, mipmapped_array: CuMipmappedArray) -> CuResult {
-    tracked::free(Key::mipmapped_array(mipmapped_array.0 as u64), || {
-        call!(real, cuMipmappedArrayDestroy(mipmapped_array))
-    })
+    let freeing = Freeing::begin(Key::mipmapped_array(mipmapped_array.0 as u64));
+    let result = call!(real, cuMipmappedArrayDestroy(mipmapped_array));
+    if let Some(freeing) = freeing {
+        freeing.end(result.is_success());
+    }
+    result
 }

@@ -11,10 +11,11 @@ use core::ffi::{c_int, c_uint, c_void};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use partage_abi::types::{CuContext, CuCtxCreateParams, CuDevice, CuExecAffinityParam, CuResult};
+use partage_protocol::message::MAX_DEVICES;
 
 use crate::account::{self, Operation};
 use crate::entry::call;
-use crate::measured;
+use crate::measured::{self, Announced};
 use crate::pools;
 use crate::real::Library;
 use crate::state::{self, State};
@@ -24,24 +25,46 @@ use crate::tracked;
 /// Makes names for ending contexts: a high half that no user-space address has.
 static ENDING: AtomicU64 = AtomicU64::new(1);
 
-/// Runs `end`, which ends `context` if it answers true as second part; its memory is given back then.
-fn ending(context: u64, end: impl FnOnce() -> (CuResult, bool)) -> CuResult {
-    let Some(state) = state::get().filter(|_| context != 0) else {
-        return end().0;
-    };
-    let name = ENDING.fetch_add(1, Ordering::Relaxed) << 48 | context;
-    rename(state, context, name);
-    let operations = Operation::begin_everywhere(state);
-    let (result, is_gone) = end();
-    if is_gone {
-        give_back(state, name);
-        time::context_ended(state, context);
-        pools::context_ended(state);
-    } else {
-        rename(state, name, context);
+/// A call that may end a context, whose memory is given back then.
+struct Ending {
+    state: &'static State,
+    context: u64,
+    /// What the context's records are under meanwhile.
+    name: u64,
+    operations: [Option<Operation>; MAX_DEVICES],
+}
+
+impl Ending {
+    /// `None`: no state, or a context that nobody knows.
+    #[inline(never)] // as `give_back`
+    fn begin(context: u64) -> Option<Self> {
+        let state = state::get().filter(|_| context != 0)?;
+        let name = ENDING.fetch_add(1, Ordering::Relaxed) << 48 | context;
+        rename(state, context, name);
+        let operations = Operation::begin_everywhere(state);
+        Some(Self {
+            state,
+            context,
+            name,
+            operations,
+        })
     }
-    drop(operations);
-    result
+
+    /// The driver was called.
+    #[inline(never)] // as `give_back`
+    fn end(self, is_gone: bool) {
+        let Self {
+            state, context, name, ..
+        } = self;
+        if is_gone {
+            give_back(state, name);
+            time::context_ended(state, context);
+            pools::context_ended(state);
+        } else {
+            rename(state, name, context);
+        }
+        drop(self.operations);
+    }
 }
 
 #[inline(never)] // as `give_back`
@@ -88,31 +111,56 @@ pub fn give_back(state: &State, context: u64) {
     }
 }
 
-/// Makes a context whose handle goes to `ctx`, if the job has room for one.
-fn create(real: &Library, ctx: *mut CuContext, dev: CuDevice, make: impl FnOnce() -> CuResult) -> CuResult {
-    if ctx.is_null() {
-        return make();
+/// A context that is about to be made, whose handle goes to `ctx`; what that held stays there if nothing is made.
+struct Making {
+    ctx: *mut CuContext,
+    former: CuContext,
+    announced: Option<Announced>,
+}
+
+impl Making {
+    /// Asks for room. An error is the code that the program gets instead of a context.
+    #[inline(never)] // as `give_back`
+    fn begin(real: &Library, ctx: *mut CuContext, dev: CuDevice) -> Result<Self, CuResult> {
+        let (mut former, mut announced) = (CuContext::NULL, None);
+        if !ctx.is_null() {
+            // SAFETY: not null, and the caller's place for a handle.
+            former = unsafe { ctx.read() };
+            announced = measured::announce(real, dev)?;
+        }
+        Ok(Self { ctx, former, announced })
     }
-    // SAFETY: not null, and the caller's place for a handle. What it held stays there if nothing is made.
-    let former = unsafe { ctx.read() };
-    measured::context(
-        real,
-        dev,
-        || created(ctx, make()),
-        || {
-            // SAFETY: as above; the driver succeeded, so it wrote the handle there.
-            let made = unsafe { ctx.replace(former) };
-            call!(real, cuCtxDestroy_v2(made))
-        },
-    )
+
+    /// The driver was called.
+    #[inline(never)] // as `give_back`
+    fn end(self, real: &Library, result: CuResult) -> CuResult {
+        let result = created(self.ctx, result);
+        let Some(beyond) = self.announced.and_then(|announced| announced.judge(result)) else {
+            return result;
+        };
+        // SAFETY: announced, so not null; the driver succeeded, so it wrote the handle there.
+        let made = unsafe { self.ctx.replace(self.former) };
+        let _ = call!(real, cuCtxDestroy_v2(made));
+        beyond.removed("a context")
+    }
 }
 
 pub fn cuCtxCreate(real: &Library, ctx: *mut CuContext, flags: c_uint, dev: CuDevice) -> CuResult {
-    create(real, ctx, dev, || call!(real, cuCtxCreate(ctx, flags, dev)))
+    let making = match Making::begin(real, ctx, dev) {
+        Ok(making) => making,
+        Err(code) => return code,
+    };
+    let result = call!(real, cuCtxCreate(ctx, flags, dev));
+    making.end(real, result)
 }
 
 pub fn cuCtxCreate_v2(real: &Library, ctx: *mut CuContext, flags: c_uint, dev: CuDevice) -> CuResult {
-    create(real, ctx, dev, || call!(real, cuCtxCreate_v2(ctx, flags, dev)))
+    let making = match Making::begin(real, ctx, dev) {
+        Ok(making) => making,
+        Err(code) => return code,
+    };
+    let result = call!(real, cuCtxCreate_v2(ctx, flags, dev));
+    making.end(real, result)
 }
 
 pub fn cuCtxCreate_v3(
@@ -123,9 +171,12 @@ pub fn cuCtxCreate_v3(
     flags: c_uint,
     dev: CuDevice,
 ) -> CuResult {
-    create(real, ctx, dev, || {
-        call!(real, cuCtxCreate_v3(ctx, params_array, num_params, flags, dev))
-    })
+    let making = match Making::begin(real, ctx, dev) {
+        Ok(making) => making,
+        Err(code) => return code,
+    };
+    let result = call!(real, cuCtxCreate_v3(ctx, params_array, num_params, flags, dev));
+    making.end(real, result)
 }
 
 pub fn cuCtxCreate_v4(
@@ -135,17 +186,30 @@ pub fn cuCtxCreate_v4(
     flags: c_uint,
     dev: CuDevice,
 ) -> CuResult {
-    create(real, ctx, dev, || {
-        call!(real, cuCtxCreate_v4(ctx, ctx_create_params, flags, dev))
-    })
+    let making = match Making::begin(real, ctx, dev) {
+        Ok(making) => making,
+        Err(code) => return code,
+    };
+    let result = call!(real, cuCtxCreate_v4(ctx, ctx_create_params, flags, dev));
+    making.end(real, result)
 }
 
 pub fn cuGLCtxCreate(real: &Library, ctx: *mut CuContext, flags: c_uint, device: CuDevice) -> CuResult {
-    create(real, ctx, device, || call!(real, cuGLCtxCreate(ctx, flags, device)))
+    let making = match Making::begin(real, ctx, device) {
+        Ok(making) => making,
+        Err(code) => return code,
+    };
+    let result = call!(real, cuGLCtxCreate(ctx, flags, device));
+    making.end(real, result)
 }
 
 pub fn cuGLCtxCreate_v2(real: &Library, ctx: *mut CuContext, flags: c_uint, device: CuDevice) -> CuResult {
-    create(real, ctx, device, || call!(real, cuGLCtxCreate_v2(ctx, flags, device)))
+    let making = match Making::begin(real, ctx, device) {
+        Ok(making) => making,
+        Err(code) => return code,
+    };
+    let result = call!(real, cuGLCtxCreate_v2(ctx, flags, device));
+    making.end(real, result)
 }
 
 pub fn cuVDPAUCtxCreate(
@@ -156,12 +220,15 @@ pub fn cuVDPAUCtxCreate(
     vdp_device: u32,
     vdp_get_proc_address: *mut c_void,
 ) -> CuResult {
-    create(real, ctx, device, || {
-        call!(
-            real,
-            cuVDPAUCtxCreate(ctx, flags, device, vdp_device, vdp_get_proc_address)
-        )
-    })
+    let making = match Making::begin(real, ctx, device) {
+        Ok(making) => making,
+        Err(code) => return code,
+    };
+    let result = call!(
+        real,
+        cuVDPAUCtxCreate(ctx, flags, device, vdp_device, vdp_get_proc_address)
+    );
+    making.end(real, result)
 }
 
 pub fn cuVDPAUCtxCreate_v2(
@@ -172,12 +239,15 @@ pub fn cuVDPAUCtxCreate_v2(
     vdp_device: u32,
     vdp_get_proc_address: *mut c_void,
 ) -> CuResult {
-    create(real, ctx, device, || {
-        call!(
-            real,
-            cuVDPAUCtxCreate_v2(ctx, flags, device, vdp_device, vdp_get_proc_address)
-        )
-    })
+    let making = match Making::begin(real, ctx, device) {
+        Ok(making) => making,
+        Err(code) => return code,
+    };
+    let result = call!(
+        real,
+        cuVDPAUCtxCreate_v2(ctx, flags, device, vdp_device, vdp_get_proc_address)
+    );
+    making.end(real, result)
 }
 
 /// A new context under an old handle: whatever we still hold under that handle ended without our having seen it.
@@ -202,66 +272,83 @@ pub fn device_of_context(real: &Library, ctx: CuContext) -> Option<CuDevice> {
         .then_some(device)
 }
 
-fn destroyed(real: &Library, ctx: CuContext, destroy: impl FnOnce() -> CuResult) -> CuResult {
-    let device = device_of_context(real, ctx);
-    let result = ending(ctx.0 as u64, || {
-        let result = destroy();
-        (result, result.is_success())
-    });
-    if result.is_success() {
-        measured::may_have_changed(real, device);
+/// A call that destroys a context.
+struct Destroying {
+    device: Option<CuDevice>,
+    ending: Option<Ending>,
+}
+
+impl Destroying {
+    #[inline(never)] // as `give_back`
+    fn begin(real: &Library, ctx: CuContext) -> Self {
+        Self {
+            device: device_of_context(real, ctx),
+            ending: Ending::begin(ctx.0 as u64),
+        }
     }
-    result
+
+    /// The driver was called; the context is gone, unless others hold it.
+    #[inline(never)] // as `give_back`
+    fn end(self, real: &Library, result: CuResult, is_gone: bool) -> CuResult {
+        if let Some(ending) = self.ending {
+            ending.end(is_gone);
+        }
+        if result.is_success() {
+            measured::may_have_changed(real, self.device);
+        }
+        result
+    }
 }
 
 pub fn cuCtxDestroy(real: &Library, ctx: CuContext) -> CuResult {
-    destroyed(real, ctx, || call!(real, cuCtxDestroy(ctx)))
+    let destroying = Destroying::begin(real, ctx);
+    let result = call!(real, cuCtxDestroy(ctx));
+    destroying.end(real, result, result.is_success())
 }
 
 pub fn cuCtxDestroy_v2(real: &Library, ctx: CuContext) -> CuResult {
-    destroyed(real, ctx, || call!(real, cuCtxDestroy_v2(ctx)))
+    let destroying = Destroying::begin(real, ctx);
+    let result = call!(real, cuCtxDestroy_v2(ctx));
+    destroying.end(real, result, result.is_success())
 }
 
 /// Ends the context only when nobody else attached to it: asked of the driver afterwards.
 pub fn cuCtxDetach(real: &Library, ctx: CuContext) -> CuResult {
-    let device = device_of_context(real, ctx);
-    let result = ending(ctx.0 as u64, || {
-        let result = call!(real, cuCtxDetach(ctx));
-        let mut version: c_uint = 0;
-        let is_gone = result.is_success() && !call!(real, cuCtxGetApiVersion(ctx, &raw mut version)).is_success();
-        (result, is_gone)
-    });
-    if result.is_success() {
-        measured::may_have_changed(real, device);
-    }
-    result
+    let destroying = Destroying::begin(real, ctx);
+    let result = call!(real, cuCtxDetach(ctx));
+    let mut version: c_uint = 0;
+    let is_gone = result.is_success() && !call!(real, cuCtxGetApiVersion(ctx, &raw mut version)).is_success();
+    destroying.end(real, result, is_gone)
 }
 
 pub fn cuDevicePrimaryCtxRetain(real: &Library, ctx: *mut CuContext, dev: CuDevice) -> CuResult {
-    let retain = || {
-        let result = call!(real, cuDevicePrimaryCtxRetain(ctx, dev));
-        if result.is_success()
-            && !ctx.is_null()
-            && let Some(place) = primary(dev)
-        {
-            // SAFETY: the driver succeeded, so it wrote the handle there.
-            place.store(unsafe { ctx.read() }.0 as u64, Ordering::Relaxed);
-        }
-        result
-    };
     if tracked::is_foreign(real, dev) {
         return CuResult::INVALID_DEVICE;
     }
-    if ctx.is_null() || is_primary_active(real, dev) != Some(false) {
-        return retain();
+    let (mut former, mut announced) = (CuContext::NULL, None);
+    if !ctx.is_null() && is_primary_active(real, dev) == Some(false) {
+        // SAFETY: not null, and the caller's place for a handle. What it held stays there if nothing is made.
+        former = unsafe { ctx.read() };
+        announced = match measured::announce(real, dev) {
+            Ok(announced) => announced,
+            Err(code) => return code,
+        };
     }
-    // SAFETY: not null, and the caller's place for a handle. What it held stays there if nothing is made.
-    let former = unsafe { ctx.read() };
-    measured::context(real, dev, retain, || {
-        // SAFETY: as above.
-        unsafe { ctx.write(former) };
-        call!(real, cuDevicePrimaryCtxRelease_v2(dev))
-    })
+    let result = call!(real, cuDevicePrimaryCtxRetain(ctx, dev));
+    if result.is_success()
+        && !ctx.is_null()
+        && let Some(place) = primary(dev)
+    {
+        // SAFETY: the driver succeeded, so it wrote the handle there.
+        place.store(unsafe { ctx.read() }.0 as u64, Ordering::Relaxed);
+    }
+    let Some(beyond) = announced.and_then(|announced| announced.judge(result)) else {
+        return result;
+    };
+    // SAFETY: announced, so not null.
+    unsafe { ctx.write(former) };
+    let _ = call!(real, cuDevicePrimaryCtxRelease_v2(dev));
+    beyond.removed("a context")
 }
 
 /// Does the device's primary context exist? `None`: no such device.
@@ -275,47 +362,48 @@ pub fn is_primary_active(real: &Library, dev: CuDevice) -> Option<bool> {
     .then_some(is_active != 0)
 }
 
+/// The last release ends the primary context; the driver alone counts.
+fn released(real: &Library, dev: CuDevice, ending: Option<Ending>, result: CuResult) -> CuResult {
+    let is_gone = result.is_success() && is_primary_active(real, dev) == Some(false);
+    ended(real, dev, ending, result, is_gone)
+}
+
+/// A call that may end a primary context was answered.
+#[inline(never)] // as `give_back`
+fn ended(real: &Library, dev: CuDevice, ending: Option<Ending>, result: CuResult, is_gone: bool) -> CuResult {
+    if let Some(ending) = ending {
+        ending.end(is_gone);
+    }
+    if result.is_success() {
+        measured::may_have_changed(real, Some(dev));
+    }
+    result
+}
+
 pub fn cuDevicePrimaryCtxRelease(real: &Library, dev: CuDevice) -> CuResult {
-    release(real, dev, || call!(real, cuDevicePrimaryCtxRelease(dev)))
+    let ending = Ending::begin(primary_handle(dev));
+    let result = call!(real, cuDevicePrimaryCtxRelease(dev));
+    released(real, dev, ending, result)
 }
 
 pub fn cuDevicePrimaryCtxRelease_v2(real: &Library, dev: CuDevice) -> CuResult {
-    release(real, dev, || call!(real, cuDevicePrimaryCtxRelease_v2(dev)))
-}
-
-pub fn cuDevicePrimaryCtxReset(real: &Library, dev: CuDevice) -> CuResult {
-    reset(real, dev, || call!(real, cuDevicePrimaryCtxReset(dev)))
-}
-
-pub fn cuDevicePrimaryCtxReset_v2(real: &Library, dev: CuDevice) -> CuResult {
-    reset(real, dev, || call!(real, cuDevicePrimaryCtxReset_v2(dev)))
-}
-
-/// The last release ends the primary context; the driver alone counts.
-fn release(real: &Library, dev: CuDevice, release: impl FnOnce() -> CuResult) -> CuResult {
-    let result = ending(primary_handle(dev), || {
-        let result = release();
-        (
-            result,
-            result.is_success() && is_primary_active(real, dev) == Some(false),
-        )
-    });
-    if result.is_success() {
-        measured::may_have_changed(real, Some(dev));
-    }
-    result
+    let ending = Ending::begin(primary_handle(dev));
+    let result = call!(real, cuDevicePrimaryCtxRelease_v2(dev));
+    released(real, dev, ending, result)
 }
 
 /// A reset ends what the context held, however many retain it.
-fn reset(real: &Library, dev: CuDevice, reset: impl FnOnce() -> CuResult) -> CuResult {
-    let result = ending(primary_handle(dev), || {
-        let result = reset();
-        (result, result.is_success())
-    });
-    if result.is_success() {
-        measured::may_have_changed(real, Some(dev));
-    }
-    result
+pub fn cuDevicePrimaryCtxReset(real: &Library, dev: CuDevice) -> CuResult {
+    let ending = Ending::begin(primary_handle(dev));
+    let result = call!(real, cuDevicePrimaryCtxReset(dev));
+    ended(real, dev, ending, result, result.is_success())
+}
+
+/// As [`cuDevicePrimaryCtxReset`].
+pub fn cuDevicePrimaryCtxReset_v2(real: &Library, dev: CuDevice) -> CuResult {
+    let ending = Ending::begin(primary_handle(dev));
+    let result = call!(real, cuDevicePrimaryCtxReset_v2(dev));
+    ended(real, dev, ending, result, result.is_success())
 }
 
 /// Where the primary context of a device is noted.

@@ -13,12 +13,12 @@ use partage_abi::types::*;
 use partage_abi::values::*;
 use partage_records::graph::{self, Block, Needs};
 
-use super::pool::is_captured;
 use crate::entry::call;
 use crate::errno;
-use crate::pools::{self, Source, StreamName};
+use crate::pools::{self, Source};
 use crate::real::Library;
 use crate::state::{self, State};
+use crate::stream::{StreamName, is_captured};
 use crate::sys;
 use crate::time;
 
@@ -129,7 +129,7 @@ pub fn cuGraphInstantiate(
     log_buffer: *mut c_char,
     buffer_size: usize,
 ) -> CuResult {
-    instantiate(real, graph_exec, graph, false, || {
+    instantiate(real, graph_exec, graph, false, &|| {
         call!(
             real,
             cuGraphInstantiate(graph_exec, graph, error_node, log_buffer, buffer_size)
@@ -145,7 +145,7 @@ pub fn cuGraphInstantiate_v2(
     log_buffer: *mut c_char,
     buffer_size: usize,
 ) -> CuResult {
-    instantiate(real, graph_exec, graph, false, || {
+    instantiate(real, graph_exec, graph, false, &|| {
         call!(
             real,
             cuGraphInstantiate_v2(graph_exec, graph, error_node, log_buffer, buffer_size)
@@ -160,7 +160,7 @@ pub fn cuGraphInstantiateWithFlags(
     flags: c_ulonglong,
 ) -> CuResult {
     // Without a stream there is nothing to upload in.
-    instantiate(real, graph_exec, graph, false, || {
+    instantiate(real, graph_exec, graph, false, &|| {
         call!(real, cuGraphInstantiateWithFlags(graph_exec, graph, flags))
     })
 }
@@ -171,7 +171,7 @@ pub fn cuGraphInstantiateWithParams(
     graph: CuGraph,
     instantiate_params: *mut CudaGraphInstantiateParams,
 ) -> CuResult {
-    instantiate(real, graph_exec, graph, uploads(instantiate_params), || {
+    instantiate(real, graph_exec, graph, uploads(instantiate_params), &|| {
         call!(
             real,
             cuGraphInstantiateWithParams(graph_exec, graph, instantiate_params)
@@ -185,7 +185,7 @@ pub fn cuGraphInstantiateWithParams_ptsz(
     graph: CuGraph,
     instantiate_params: *mut CudaGraphInstantiateParams,
 ) -> CuResult {
-    instantiate(real, graph_exec, graph, uploads(instantiate_params), || {
+    instantiate(real, graph_exec, graph, uploads(instantiate_params), &|| {
         call!(
             real,
             cuGraphInstantiateWithParams_ptsz(graph_exec, graph, instantiate_params)
@@ -204,14 +204,14 @@ fn instantiate(
     exec: *mut CuGraphExec,
     graph: CuGraph,
     is_uploaded: bool,
-    instantiate: impl Fn() -> CuResult,
+    instantiate: &dyn Fn() -> CuResult,
 ) -> CuResult {
     let Some(state) = with_graph_memory().filter(|_| !exec.is_null()) else {
         return instantiate();
     };
     let needs = errno::preserving(|| needs_of(real, graph));
     let result = if is_uploaded {
-        pools::upload(state, real, needs, &instantiate)
+        pools::upload(state, real, needs, instantiate)
     } else {
         instantiate()
     };
@@ -292,8 +292,8 @@ pub fn cuGraphLaunch(real: &Library, graph: CuGraphExec, stream: CuStream) -> Cu
             real,
             graph,
             StreamName::plain(stream),
-            || call!(real, cuGraphLaunch(graph, stream)),
-            || call!(real, cuGraphUpload(graph, stream)),
+            &|| call!(real, cuGraphLaunch(graph, stream)),
+            &|| call!(real, cuGraphUpload(graph, stream)),
         )
     })
 }
@@ -304,8 +304,8 @@ pub fn cuGraphLaunch_ptsz(real: &Library, graph: CuGraphExec, stream: CuStream) 
             real,
             graph,
             StreamName::per_thread(stream),
-            || call!(real, cuGraphLaunch_ptsz(graph, stream)),
-            || call!(real, cuGraphUpload_ptsz(graph, stream)),
+            &|| call!(real, cuGraphLaunch_ptsz(graph, stream)),
+            &|| call!(real, cuGraphUpload_ptsz(graph, stream)),
         )
     })
 }
@@ -314,8 +314,8 @@ fn launch(
     real: &Library,
     exec: CuGraphExec,
     stream: StreamName,
-    launch: impl Fn() -> CuResult,
-    upload: impl Fn() -> CuResult,
+    launch: &dyn Fn() -> CuResult,
+    upload: &dyn Fn() -> CuResult,
 ) -> CuResult {
     match state::get() {
         Some(state)
@@ -323,26 +323,26 @@ fn launch(
                 // A captured launch runs with the graph that it goes into.
                 && !is_captured(state, real, stream) =>
         {
-            pools::launch(state, real, exec.0 as u64, &launch, &upload)
+            pools::launch(state, real, exec.0 as u64, launch, upload)
         }
         _ => launch(),
     }
 }
 
 pub fn cuGraphUpload(real: &Library, graph: CuGraphExec, stream: CuStream) -> CuResult {
-    upload(real, graph, || call!(real, cuGraphUpload(graph, stream)))
+    upload(real, graph, &|| call!(real, cuGraphUpload(graph, stream)))
 }
 
 pub fn cuGraphUpload_ptsz(real: &Library, graph: CuGraphExec, stream: CuStream) -> CuResult {
-    upload(real, graph, || call!(real, cuGraphUpload_ptsz(graph, stream)))
+    upload(real, graph, &|| call!(real, cuGraphUpload_ptsz(graph, stream)))
 }
 
-fn upload(real: &Library, exec: CuGraphExec, upload: impl Fn() -> CuResult) -> CuResult {
+fn upload(real: &Library, exec: CuGraphExec, upload: &dyn Fn() -> CuResult) -> CuResult {
     let needs = state::get()
         .filter(|state| state.pools.execs.load(Ordering::Relaxed) != 0)
         .and_then(|state| Some((state, pools::needs_of_exec(state, exec.0 as u64)?)));
     match needs {
-        Some((state, needs)) => pools::upload(state, real, needs, &upload),
+        Some((state, needs)) => pools::upload(state, real, needs, upload),
         None => upload(),
     }
 }

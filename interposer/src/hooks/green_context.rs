@@ -94,23 +94,26 @@ pub fn cuGreenCtxCreate(
     dev: CuDevice,
     flags: c_uint,
 ) -> CuResult {
-    let make = || {
-        let result = call!(real, cuGreenCtxCreate(ctx, desc, dev, flags));
-        if result.is_success() {
-            learn_primary(real, dev);
-        }
-        result
-    };
-    if ctx.is_null() {
-        return make();
+    let (mut former, mut announced) = (CuGreenCtx(core::ptr::null_mut()), None);
+    if !ctx.is_null() {
+        // SAFETY: not null, and the caller's place for a handle. What it held stays there if nothing is made.
+        former = unsafe { ctx.read() };
+        announced = match measured::announce(real, dev) {
+            Ok(announced) => announced,
+            Err(code) => return code,
+        };
     }
-    // SAFETY: not null, and the caller's place for a handle. What it held stays there if nothing is made.
-    let former = unsafe { ctx.read() };
-    measured::context(real, dev, make, || {
-        // SAFETY: as above; the driver succeeded, so it wrote the handle there.
-        let made = unsafe { ctx.replace(former) };
-        call!(real, cuGreenCtxDestroy(made))
-    })
+    let result = call!(real, cuGreenCtxCreate(ctx, desc, dev, flags));
+    if result.is_success() {
+        learn_primary(real, dev);
+    }
+    let Some(beyond) = announced.and_then(|announced| announced.judge(result)) else {
+        return result;
+    };
+    // SAFETY: announced, so not null; the driver succeeded, so it wrote the handle there.
+    let made = unsafe { ctx.replace(former) };
+    let _ = call!(real, cuGreenCtxDestroy(made));
+    beyond.removed("a context")
 }
 
 /// The program need not have asked for the primary context itself.

@@ -4,12 +4,14 @@
 use core::ffi::c_uint;
 use core::sync::atomic::Ordering;
 
+use partage_abi::Symbol;
 use partage_abi::types::CuResult;
 
 use crate::devices::{self, Shown};
 use crate::entry::call;
 use crate::errno;
 use crate::lazy;
+use crate::names;
 use crate::real::{DRIVER, Library};
 use crate::session;
 use crate::state;
@@ -25,7 +27,7 @@ pub fn cuInit(real: &Library, flags: c_uint) -> CuResult {
         // The driver is up; what it sees cannot change any more.
         return call!(real, cuInit(flags));
     }
-    if real.address(partage_abi::Symbol::cuInit as usize, c"cuInit").is_none() {
+    if real.look_up(const { names::driver_place(Symbol::cuInit) }).is_none() {
         return CuResult::STUB_LIBRARY;
     }
     if state.settings().is_lazy && lazy::is_blind() {

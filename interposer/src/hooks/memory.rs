@@ -20,7 +20,7 @@ use crate::pools;
 use crate::real::Library;
 use crate::session;
 use crate::state::{self, State};
-use crate::tracked::{self, Key, Start, Wanted};
+use crate::tracked::{self, Freeing, Key, Start, Wanted};
 
 /// Where a driver writes an address, in its old and its new ABI.
 pub trait Receiver: Copy {
@@ -53,42 +53,57 @@ impl Receiver for *mut CuDevicePtrV1 {
     }
 }
 
-/// Body of every `charge` row: `bytes` for the current context's device, the address at `receiver` afterwards.
-pub fn charge(real: &Library, receiver: impl Receiver, bytes: u64, allocate: impl FnOnce() -> CuResult) -> CuResult {
-    charge_wanted(real, receiver, Wanted::device(bytes), allocate)
+/// What every `charge` row does before the driver's call: charges `bytes` to the current context's device.
+pub fn begin_charge(real: &Library, receiver: impl Receiver, bytes: u64) -> Start {
+    begin(real, receiver, Wanted::device(bytes))
 }
 
-fn charge_wanted(
-    real: &Library,
-    receiver: impl Receiver,
-    wanted: Wanted,
-    allocate: impl FnOnce() -> CuResult,
-) -> CuResult {
+fn begin(real: &Library, receiver: impl Receiver, wanted: Wanted) -> Start {
     if receiver.points_nowhere() || wanted.bytes == 0 {
-        return allocate();
+        return Start::PassOn;
     }
-    match tracked::start(real, wanted) {
-        Start::PassOn => allocate(),
-        Start::Denied => CuResult::OUT_OF_MEMORY,
-        Start::Pending(pending) => {
-            let result = allocate();
-            if result.is_success() {
-                // SAFETY: the driver succeeded with this pointer.
-                pending.commit(Key::address(unsafe { receiver.address() }));
-            } else {
-                pending.roll_back();
-            }
-            result
-        }
+    tracked::start(real, wanted)
+}
+
+/// And after it: what the driver made is at `receiver`.
+pub fn end_charge(start: Start, receiver: impl Receiver, result: CuResult) -> CuResult {
+    // SAFETY: the driver succeeded with this pointer.
+    let made = start
+        .is_made(result)
+        .then(|| Key::address(unsafe { receiver.address() }));
+    start.end(made);
+    result
+}
+
+/// What every `refund` row does before the driver's call.
+#[inline(never)] // one body for all of them
+pub fn begin_refund(address: u64) -> Refund {
+    if pools::are_any() {
+        Refund::WithPools(pools::Freeing::at_once(address))
+    } else {
+        Refund::Plain(Freeing::begin(Key::address(address)))
     }
 }
 
-/// Body of every `refund` row.
-pub fn refund(address: u64, mut free: impl FnMut() -> CuResult) -> CuResult {
-    if pools::are_any() {
-        return pools::free_at_once(address, &mut free);
+/// A free under way.
+pub enum Refund {
+    /// In a process that has no pools.
+    Plain(Option<Freeing>),
+    /// In one that has.
+    WithPools(Option<pools::Freeing>),
+}
+
+impl Refund {
+    /// The driver was called.
+    #[inline(never)] // as `begin_refund`
+    pub fn end(self, result: CuResult) -> CuResult {
+        match self {
+            Self::Plain(Some(freeing)) => freeing.end(result.is_success()),
+            Self::WithPools(Some(freeing)) => freeing.end(result.is_success()),
+            Self::Plain(None) | Self::WithPools(None) => {}
+        }
+        result
     }
-    tracked::free(Key::address(address), free)
 }
 
 pub fn cuMemAllocManaged(real: &Library, dptr: *mut CuDevicePtr, bytes: usize, flags: c_uint) -> CuResult {
@@ -96,9 +111,12 @@ pub fn cuMemAllocManaged(real: &Library, dptr: *mut CuDevicePtr, bytes: usize, f
         bytes: bytes as u64,
         is_managed: true,
     };
-    charge_wanted(real, dptr, wanted, || {
-        call!(real, cuMemAllocManaged(dptr, bytes, flags))
-    })
+    let start = begin(real, dptr, wanted);
+    if start.is_denied() {
+        return CuResult::OUT_OF_MEMORY;
+    }
+    let result = call!(real, cuMemAllocManaged(dptr, bytes, flags));
+    end_charge(start, dptr, result)
 }
 
 pub fn cuMemAllocPitch(
@@ -109,21 +127,28 @@ pub fn cuMemAllocPitch(
     height: c_uint,
     element_size_bytes: c_uint,
 ) -> CuResult {
-    let allocate = || {
-        call!(
-            real,
-            cuMemAllocPitch(dptr, pitch, width_in_bytes, height, element_size_bytes)
-        )
-    };
-    let free = |address: u64| call!(real, cuMemFree(address as CuDevicePtrV1));
-    // SAFETY: read only after the driver succeeded with this pointer.
-    let read_pitch = || u64::from(unsafe { pitch.read() });
-    let shape = Shape {
-        width: width_in_bytes.into(),
-        height: height.into(),
-        has_pitch: !pitch.is_null(),
-    };
-    pitched(real, dptr, shape, allocate, read_pitch, free)
+    let has_room = !pitch.is_null() && !dptr.points_nowhere();
+    let start = begin_pitched(real, has_room, width_in_bytes.into(), height.into());
+    if start.is_denied() {
+        return CuResult::OUT_OF_MEMORY;
+    }
+    let result = call!(
+        real,
+        cuMemAllocPitch(dptr, pitch, width_in_bytes, height, element_size_bytes)
+    );
+    if !start.is_made(result) {
+        start.end(None);
+        return result;
+    }
+    // SAFETY: the driver succeeded with these pointers.
+    let (address, pitch) = unsafe { (dptr.address(), u64::from(pitch.read())) };
+    match start.corrected(Key::address(address), pitch.saturating_mul(height.into())) {
+        Ok(()) => result,
+        Err(start) => {
+            let freed = call!(real, cuMemFree(address as CuDevicePtrV1));
+            undone(start, address, freed)
+        }
+    }
 }
 
 pub fn cuMemAllocPitch_v2(
@@ -134,73 +159,49 @@ pub fn cuMemAllocPitch_v2(
     height: usize,
     element_size_bytes: c_uint,
 ) -> CuResult {
-    let allocate = || {
-        call!(
-            real,
-            cuMemAllocPitch_v2(dptr, pitch, width_in_bytes, height, element_size_bytes)
-        )
-    };
-    let free = |address: u64| call!(real, cuMemFree_v2(address));
-    // SAFETY: read only after the driver succeeded with this pointer.
-    let read_pitch = || unsafe { pitch.read() } as u64;
-    let shape = Shape {
-        width: width_in_bytes as u64,
-        height: height as u64,
-        has_pitch: !pitch.is_null(),
-    };
-    pitched(real, dptr, shape, allocate, read_pitch, free)
-}
-
-struct Shape {
-    width: u64,
-    height: u64,
-    has_pitch: bool,
+    let has_room = !pitch.is_null() && !dptr.points_nowhere();
+    let start = begin_pitched(real, has_room, width_in_bytes as u64, height as u64);
+    if start.is_denied() {
+        return CuResult::OUT_OF_MEMORY;
+    }
+    let result = call!(
+        real,
+        cuMemAllocPitch_v2(dptr, pitch, width_in_bytes, height, element_size_bytes)
+    );
+    if !start.is_made(result) {
+        start.end(None);
+        return result;
+    }
+    // SAFETY: the driver succeeded with these pointers.
+    let (address, pitch) = unsafe { (dptr.address(), pitch.read() as u64) };
+    match start.corrected(Key::address(address), pitch.saturating_mul(height as u64)) {
+        Ok(()) => result,
+        Err(start) => {
+            let freed = call!(real, cuMemFree_v2(address));
+            undone(start, address, freed)
+        }
+    }
 }
 
 /// The row pitch that drivers have used so far; only an estimate, the driver's answer is what is charged.
 const USUAL_PITCH: u64 = 512;
 
-/// Reserves an estimate, and corrects it by the pitch that the driver chose. Memory that turns out to exceed the limit
-/// goes back to the driver.
-fn pitched(
-    real: &Library,
-    receiver: impl Receiver,
-    shape: Shape,
-    allocate: impl FnOnce() -> CuResult,
-    pitch: impl FnOnce() -> u64,
-    free: impl FnOnce(u64) -> CuResult,
-) -> CuResult {
-    let estimate = shape
-        .width
+/// Reserves an estimate, which is corrected by the pitch that the driver chose. `has_room`: for the driver's answers.
+fn begin_pitched(real: &Library, has_room: bool, width: u64, height: u64) -> Start {
+    let estimate = width
         .checked_next_multiple_of(USUAL_PITCH)
-        .and_then(|row| row.checked_mul(shape.height));
-    let Some(estimate) = estimate.filter(|bytes| *bytes != 0 && shape.has_pitch && !receiver.points_nowhere()) else {
+        .and_then(|row| row.checked_mul(height));
+    match estimate.filter(|bytes| *bytes != 0 && has_room) {
+        Some(bytes) => tracked::start(real, Wanted::device(bytes)),
         // Nothing, no room for the answer, or more than 2^64 bytes: the driver refuses it in its own words.
-        return allocate();
-    };
-    let mut pending = match tracked::start(real, Wanted::device(estimate)) {
-        Start::PassOn => return allocate(),
-        Start::Denied => return CuResult::OUT_OF_MEMORY,
-        Start::Pending(pending) => pending,
-    };
-    let result = allocate();
-    if !result.is_success() {
-        pending.roll_back();
-        return result;
+        None => Start::PassOn,
     }
-    // SAFETY: the driver succeeded with this pointer.
-    let address = unsafe { receiver.address() };
-    let actual = pitch().saturating_mul(shape.height);
-    if !pending.correct(actual) {
-        if free(address).is_success() {
-            pending.roll_back();
-        } else {
-            pending.commit(Key::address(address));
-        }
-        return CuResult::OUT_OF_MEMORY;
-    }
-    pending.commit(Key::address(address));
-    result
+}
+
+/// Memory that turned out to exceed the limit went back to the driver, unless that refused.
+fn undone(start: Start, address: u64, freed: CuResult) -> CuResult {
+    start.end((!freed.is_success()).then(|| Key::address(address)));
+    CuResult::OUT_OF_MEMORY
 }
 
 /// What the job sees of a slot: (free, total), from what the driver says of the device.

@@ -29,6 +29,3 @@ pub use pool::*;
 pub use proc_address::*;
 pub use synchronise::*;
 pub use virtual_memory::*;
-
-/// Place of a broken invariant, in notices: more was given back than was charged.
-pub const PLACE_REFUND: u64 = 1;

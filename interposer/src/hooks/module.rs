@@ -12,39 +12,66 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 use partage_abi::types::{CuLibrary, CuModule, CuResult};
 
 use crate::entry::call;
-use crate::measured;
+use crate::measured::Watched;
 use crate::real::Library;
 
-/// Loads what goes to `receiver`; what that held stays there if it does not fit.
-fn loaded<T: Copy>(
-    real: &Library,
-    receiver: *mut T,
-    load: impl FnOnce() -> CuResult,
-    unload: impl FnOnce(T) -> CuResult,
-) -> CuResult {
-    if receiver.is_null() {
-        return load();
+/// Code that is about to be loaded, whose handle goes to `receiver`; what that held stays there if the code does not fit.
+struct Loading {
+    receiver: *mut *mut c_void,
+    former: *mut c_void,
+    watched: Option<Watched>,
+    kind: Kind,
+}
+
+/// What a handle of loaded code is of.
+enum Kind {
+    Module,
+    Library,
+}
+
+impl Loading {
+    #[inline(never)] // one body for all the hooks that call it
+    fn begin(real: &Library, receiver: *mut *mut c_void, kind: Kind) -> Self {
+        let (mut former, mut watched) = (core::ptr::null_mut(), None);
+        if !receiver.is_null() {
+            // SAFETY: not null, and the caller's place for a handle.
+            former = unsafe { receiver.read() };
+            watched = Watched::begin(real);
+        }
+        Self {
+            receiver,
+            former,
+            watched,
+            kind,
+        }
     }
-    // SAFETY: not null, and the caller's place for a handle.
-    let former = unsafe { receiver.read() };
-    // SAFETY: as above; called after the driver succeeded, so it wrote the handle there.
-    measured::code(real, "a module", load, || unload(unsafe { receiver.replace(former) }))
-}
 
-fn module(real: &Library, module: *mut CuModule, load: impl FnOnce() -> CuResult) -> CuResult {
-    loaded(real, module, load, |made| call!(real, cuModuleUnload(made)))
-}
-
-fn library(real: &Library, library: *mut CuLibrary, load: impl FnOnce() -> CuResult) -> CuResult {
-    loaded(real, library, load, |made| call!(real, cuLibraryUnload(made)))
+    /// The driver was called.
+    #[inline(never)] // as `begin`
+    fn end(self, real: &Library, result: CuResult) -> CuResult {
+        let Some(beyond) = self.watched.and_then(|watched| watched.judge(real, result)) else {
+            return result;
+        };
+        // SAFETY: watched, so not null; the driver succeeded, so it wrote the handle there.
+        let made = unsafe { self.receiver.replace(self.former) };
+        let _ = match self.kind {
+            Kind::Module => call!(real, cuModuleUnload(CuModule(made))),
+            Kind::Library => call!(real, cuLibraryUnload(CuLibrary(made))),
+        };
+        beyond.removed("a module")
+    }
 }
 
 pub fn cuModuleLoad(real: &Library, module_out: *mut CuModule, fname: *const c_char) -> CuResult {
-    module(real, module_out, || call!(real, cuModuleLoad(module_out, fname)))
+    let loading = Loading::begin(real, module_out.cast(), Kind::Module);
+    let result = call!(real, cuModuleLoad(module_out, fname));
+    loading.end(real, result)
 }
 
 pub fn cuModuleLoadData(real: &Library, module_out: *mut CuModule, image: *const c_void) -> CuResult {
-    module(real, module_out, || call!(real, cuModuleLoadData(module_out, image)))
+    let loading = Loading::begin(real, module_out.cast(), Kind::Module);
+    let result = call!(real, cuModuleLoadData(module_out, image));
+    loading.end(real, result)
 }
 
 pub fn cuModuleLoadDataEx(
@@ -55,22 +82,27 @@ pub fn cuModuleLoadDataEx(
     options: *mut c_int,
     option_values: *mut *mut c_void,
 ) -> CuResult {
-    module(real, module_out, || {
-        call!(
-            real,
-            cuModuleLoadDataEx(module_out, image, num_options, options, option_values)
-        )
-    })
+    let loading = Loading::begin(real, module_out.cast(), Kind::Module);
+    let result = call!(
+        real,
+        cuModuleLoadDataEx(module_out, image, num_options, options, option_values)
+    );
+    loading.end(real, result)
 }
 
 pub fn cuModuleLoadFatBinary(real: &Library, module_out: *mut CuModule, fat_cubin: *const c_void) -> CuResult {
-    module(real, module_out, || {
-        call!(real, cuModuleLoadFatBinary(module_out, fat_cubin))
-    })
+    let loading = Loading::begin(real, module_out.cast(), Kind::Module);
+    let result = call!(real, cuModuleLoadFatBinary(module_out, fat_cubin));
+    loading.end(real, result)
 }
 
 pub fn cuModuleUnload(real: &Library, module: CuModule) -> CuResult {
-    measured::unload(real, || call!(real, cuModuleUnload(module)))
+    let watched = Watched::begin(real);
+    let result = call!(real, cuModuleUnload(module));
+    if let Some(watched) = watched {
+        watched.tell(real);
+    }
+    result
 }
 
 pub fn cuLibraryLoadData(
@@ -84,21 +116,21 @@ pub fn cuLibraryLoadData(
     library_option_values: *mut *mut c_void,
     num_library_options: c_uint,
 ) -> CuResult {
-    library(real, library_out, || {
-        call!(
-            real,
-            cuLibraryLoadData(
-                library_out,
-                code,
-                jit_options,
-                jit_options_values,
-                num_jit_options,
-                library_options,
-                library_option_values,
-                num_library_options
-            )
+    let loading = Loading::begin(real, library_out.cast(), Kind::Library);
+    let result = call!(
+        real,
+        cuLibraryLoadData(
+            library_out,
+            code,
+            jit_options,
+            jit_options_values,
+            num_jit_options,
+            library_options,
+            library_option_values,
+            num_library_options
         )
-    })
+    );
+    loading.end(real, result)
 }
 
 pub fn cuLibraryLoadFromFile(
@@ -112,25 +144,30 @@ pub fn cuLibraryLoadFromFile(
     library_option_values: *mut *mut c_void,
     num_library_options: c_uint,
 ) -> CuResult {
-    library(real, library_out, || {
-        call!(
-            real,
-            cuLibraryLoadFromFile(
-                library_out,
-                file_name,
-                jit_options,
-                jit_options_values,
-                num_jit_options,
-                library_options,
-                library_option_values,
-                num_library_options
-            )
+    let loading = Loading::begin(real, library_out.cast(), Kind::Library);
+    let result = call!(
+        real,
+        cuLibraryLoadFromFile(
+            library_out,
+            file_name,
+            jit_options,
+            jit_options_values,
+            num_jit_options,
+            library_options,
+            library_option_values,
+            num_library_options
         )
-    })
+    );
+    loading.end(real, result)
 }
 
 pub fn cuLibraryUnload(real: &Library, library: CuLibrary) -> CuResult {
-    measured::unload(real, || call!(real, cuLibraryUnload(library)))
+    let watched = Watched::begin(real);
+    let result = call!(real, cuLibraryUnload(library));
+    if let Some(watched) = watched {
+        watched.tell(real);
+    }
+    result
 }
 
 /// Stacks, the printf buffer and the malloc heap lie on the device.
@@ -139,10 +176,11 @@ pub fn cuCtxSetLimit(real: &Library, limit: c_int, value: usize) -> CuResult {
     if !call!(real, cuCtxGetLimit(&raw mut former, limit)).is_success() {
         return call!(real, cuCtxSetLimit(limit, value));
     }
-    measured::code(
-        real,
-        "the context's limit",
-        || call!(real, cuCtxSetLimit(limit, value)),
-        || call!(real, cuCtxSetLimit(limit, former)),
-    )
+    let watched = Watched::begin(real);
+    let result = call!(real, cuCtxSetLimit(limit, value));
+    let Some(beyond) = watched.and_then(|watched| watched.judge(real, result)) else {
+        return result;
+    };
+    let _ = call!(real, cuCtxSetLimit(limit, former));
+    beyond.removed("the context's limit")
 }

@@ -14,12 +14,13 @@ use partage_abi::nvml::{NvmlDevice, NvmlMemory, NvmlMemoryV2, NvmlReturn, NvmlUU
 use partage_protocol::message::MAX_DEVICES;
 
 use crate::account;
+use crate::attachment::Job;
 use crate::entry::call_nvml;
 use crate::errno;
 use crate::pools;
 use crate::real::{DRIVER, SECOND_DRIVER};
 use crate::session;
-use crate::state::{self, Job, State, is_mig};
+use crate::state::{self, State, is_mig};
 use crate::text::{self, Text, bytes_of};
 
 pub use super::nvml_processes::*;
@@ -167,6 +168,7 @@ fn if_ours(result: NvmlReturn, device: *mut NvmlDevice) -> NvmlReturn {
     NvmlReturn::NOT_FOUND
 }
 
+#[inline(never)] // see `guard::DEEPEST`
 pub fn nvmlDeviceGetIndex(device: NvmlDevice, index: *mut c_uint) -> NvmlReturn {
     let result = call_nvml!(nvmlDeviceGetIndex(device, index));
     if result.is_success()

@@ -77,6 +77,7 @@ pub fn nvmlDeviceGetAccountingPids(device: NvmlDevice, count: *mut c_uint, pids:
 }
 
 /// A process of another job is none that was ever seen.
+#[inline(never)] // see `guard::DEEPEST`
 pub fn nvmlDeviceGetAccountingStats(device: NvmlDevice, pid: c_uint, stats: *mut NvmlAccountingStats) -> NvmlReturn {
     // SAFETY: plain numbers; zero is a value of each.
     let mut own: NvmlAccountingStats = unsafe { core::mem::zeroed() };
@@ -96,6 +97,7 @@ pub fn nvmlDeviceGetAccountingStats(device: NvmlDevice, pid: c_uint, stats: *mut
 
 /// The structure begins with its version, whose lower bytes are its size, and the process id; what follows may grow with
 /// versions to come.
+#[inline(never)] // see `guard::DEEPEST`
 pub fn nvmlDeviceGetAccountingStats_v2(device: NvmlDevice, stats: *mut c_void) -> NvmlReturn {
     const LARGEST: usize = 512;
     let mut own = [0_u64; LARGEST / 8];

@@ -9,9 +9,10 @@ use core::ffi::{c_int, c_uint};
 use partage_abi::nvml::{NvmlDevice, NvmlReturn};
 
 use super::nvml::{shared, slot_of};
+use crate::attachment::Job;
 use crate::entry::call_nvml;
-use crate::state::Job;
 
+#[inline(never)] // see `guard::DEEPEST`
 pub fn nvmlDeviceGetTopologyNearestGpus(
     device: NvmlDevice,
     level: c_int,
@@ -22,6 +23,7 @@ pub fn nvmlDeviceGetTopologyNearestGpus(
     keep_ours(&ask, count, device_array)
 }
 
+#[inline(never)] // see `guard::DEEPEST`
 pub fn nvmlSystemGetTopologyGpuSet(
     cpu_number: c_uint,
     count: *mut c_uint,

@@ -20,137 +20,164 @@ use partage_abi::values::*;
 
 use crate::entry::call;
 use crate::errno;
-use crate::pools::{self, End, Kind, Reuse, Source, Start, StreamName};
+use crate::pools::{self, End, Freeing, Kind, Reuse, Source, Start};
 use crate::real::{self, Library};
 use crate::session;
 use crate::state::{self, Phase, State};
+use crate::stream::{StreamName, device_of, is_captured};
 use crate::time;
 
-impl StreamName {
-    pub fn plain(handle: CuStream) -> Self {
-        Self {
-            handle,
-            is_per_thread: false,
+/// Makes the hooks of allocations in stream order.
+macro_rules! allocations {
+    ($( $symbol:ident($dptr:ident, $bytes:ident, $($argument:ident: $type:ty),*) from $pool:expr, in $stream:expr; )*) => { $(
+        pub fn $symbol(real: &Library, $dptr: *mut CuDevicePtr, $bytes: usize, $($argument: $type),*) -> CuResult {
+            let mut allocating = Allocating::new(real, $dptr, $bytes, $pool, $stream);
+            loop {
+                if let Some(denied) = allocating.begin(real) {
+                    return denied;
+                }
+                let result = call!(real, $symbol($dptr, $bytes, $($argument),*));
+                if allocating.end(real, result) {
+                    return allocating.answer;
+                }
+            }
         }
-    }
-
-    pub fn per_thread(handle: CuStream) -> Self {
-        Self {
-            handle,
-            is_per_thread: true,
-        }
-    }
-
-    /// One of the handles that name default streams.
-    fn is_default(self) -> bool {
-        self.handle.0 as usize <= 2
-    }
+    )* };
 }
 
-pub fn cuMemAllocAsync(real: &Library, dptr: *mut CuDevicePtr, bytes: usize, stream: CuStream) -> CuResult {
-    allocate(real, dptr, bytes, None, StreamName::plain(stream), || {
-        call!(real, cuMemAllocAsync(dptr, bytes, stream))
-    })
+allocations! {
+    cuMemAllocAsync(dptr, bytes, stream: CuStream) from None, in StreamName::plain(stream);
+    cuMemAllocAsync_ptsz(dptr, bytes, stream: CuStream) from None, in StreamName::per_thread(stream);
+    cuMemAllocFromPoolAsync(dptr, bytes, pool: CuMemoryPool, stream: CuStream)
+        from Some(pool), in StreamName::plain(stream);
+    cuMemAllocFromPoolAsync_ptsz(dptr, bytes, pool: CuMemoryPool, stream: CuStream)
+        from Some(pool), in StreamName::per_thread(stream);
 }
 
-pub fn cuMemAllocAsync_ptsz(real: &Library, dptr: *mut CuDevicePtr, bytes: usize, stream: CuStream) -> CuResult {
-    allocate(real, dptr, bytes, None, StreamName::per_thread(stream), || {
-        call!(real, cuMemAllocAsync_ptsz(dptr, bytes, stream))
-    })
-}
-
-pub fn cuMemAllocFromPoolAsync(
-    real: &Library,
+/// An allocation in stream order: begun before the driver's call, ended after it, and both once more where what the pool
+/// kept did not serve.
+struct Allocating {
     dptr: *mut CuDevicePtr,
-    bytes: usize,
-    pool: CuMemoryPool,
-    stream: CuStream,
-) -> CuResult {
-    allocate(real, dptr, bytes, Some(pool), StreamName::plain(stream), || {
-        call!(real, cuMemAllocFromPoolAsync(dptr, bytes, pool, stream))
-    })
-}
-
-pub fn cuMemAllocFromPoolAsync_ptsz(
-    real: &Library,
-    dptr: *mut CuDevicePtr,
-    bytes: usize,
-    pool: CuMemoryPool,
-    stream: CuStream,
-) -> CuResult {
-    allocate(real, dptr, bytes, Some(pool), StreamName::per_thread(stream), || {
-        call!(real, cuMemAllocFromPoolAsync_ptsz(dptr, bytes, pool, stream))
-    })
-}
-
-fn allocate(
-    real: &Library,
-    dptr: *mut CuDevicePtr,
-    bytes: usize,
-    pool: Option<CuMemoryPool>,
+    bytes: u64,
     stream: StreamName,
-    allocate: impl Fn() -> CuResult,
-) -> CuResult {
-    let Some(state) = state::get().filter(|_| !dptr.is_null() && bytes != 0) else {
-        return allocate();
-    };
-    if state.phase() == Phase::Fresh {
-        errno::preserving(|| session::ensure(state, false));
+    /// `None`: the driver is just called.
+    charged: Option<ChargedTo>,
+    reuse: Reuse,
+    /// What the call under way was begun with.
+    start: Start,
+    /// What the program gets.
+    answer: CuResult,
+}
+
+/// Who an allocation is charged to.
+#[derive(Clone, Copy)]
+struct ChargedTo {
+    state: &'static State,
+    source: Source,
+    pool: Option<CuMemoryPool>,
+    ordinal: Option<CuDevice>,
+}
+
+impl Allocating {
+    #[inline(never)] // one body for all the hooks that call it
+    fn new(
+        real: &Library,
+        dptr: *mut CuDevicePtr,
+        bytes: usize,
+        pool: Option<CuMemoryPool>,
+        stream: StreamName,
+    ) -> Self {
+        Self {
+            dptr,
+            bytes: bytes as u64,
+            stream,
+            charged: if dptr.is_null() || bytes == 0 {
+                None
+            } else {
+                ChargedTo::find(real, pool, stream)
+            },
+            reuse: Reuse::IfIdle,
+            start: Start::PassOn,
+            answer: CuResult::SUCCESS,
+        }
     }
-    if is_captured(state, real, stream) {
-        state.pools.graph_memory.store(1, Ordering::Relaxed);
-        return allocate();
-    }
-    let (source, ordinal) = match pool {
-        Some(pool) => (Source::pool(real, pool), None),
-        None => {
-            let Some(ordinal) = device_of(state, real, stream) else {
-                return allocate();
-            };
-            match current_pool(state, real, ordinal) {
-                Some(pool) => (Source::pool(real, pool), Some(ordinal)),
-                None => return allocate(),
+
+    /// Before the driver's call. `Some`: there is none, and this is what the program gets.
+    #[inline(never)] // as `new`
+    fn begin(&mut self, real: &Library) -> Option<CuResult> {
+        let charged = self.charged?;
+        let ordinal = || {
+            charged
+                .ordinal
+                .or_else(|| device_of_pool(charged.state, real, charged.pool?))
+        };
+        let stream = self.stream.number();
+        match pools::begin(charged.state, charged.source, ordinal, self.bytes, stream, self.reuse) {
+            Start::Denied(denied) => Some(denied.tell()),
+            start => {
+                self.start = start;
+                None
             }
         }
-    };
-    let mut reuse = Reuse::IfIdle;
-    loop {
-        let ordinal = || ordinal.or_else(|| device_of_pool(state, real, pool?));
-        let call = || {
-            let result = allocate();
-            // SAFETY: the driver succeeded with this pointer, which is not null.
-            (result, result.is_success().then(|| unsafe { dptr.read() }))
+    }
+
+    /// After the driver's call. `false`: it is to be begun once more.
+    #[inline(never)] // as `new`
+    fn end(&mut self, real: &Library, result: CuResult) -> bool {
+        self.answer = result;
+        let Some(ChargedTo { state, source, .. }) = self.charged else {
+            return true;
         };
-        let (end, result, address) = match pools::begin(state, source, ordinal, bytes as u64, stream.number(), reuse) {
-            Start::PassOn => return allocate(),
-            Start::Denied(denied) => return denied.tell(),
-            Start::Reusing(reusing) => {
-                let (result, address) = call();
-                (reusing.end(address), result, address)
-            }
-            Start::Pending(pending) => {
-                let (result, address) = call();
-                (pending.end(address), result, address)
-            }
+        // SAFETY: the driver succeeded with this pointer, which is not null.
+        let address = result.is_success().then(|| unsafe { self.dptr.read() });
+        let end = match core::mem::replace(&mut self.start, Start::PassOn) {
+            Start::Reusing(reusing) => reusing.end(address),
+            Start::Pending(pending) => pending.end(address),
+            Start::PassOn | Start::Denied(_) => return true,
         };
-        match (end, address) {
-            (End::Beyond(denied, is_reusing), Some(address)) => {
-                undo(real, address, stream);
-                pools::shrink_after_undo(state, source);
-                if !is_reusing {
-                    return denied.tell();
-                }
+        let (End::Beyond(denied, is_reusing), Some(address)) = (end, address) else {
+            if !result.is_success() {
+                // The driver may have emptied pools before it refused.
+                pools::all_changed(state);
             }
-            _ => {
-                if !result.is_success() {
-                    // The driver may have emptied pools before it refused.
-                    pools::all_changed(state);
-                }
-                return result;
-            }
+            return true;
+        };
+        undo(real, address, self.stream);
+        pools::shrink_after_undo(state, source);
+        if !is_reusing {
+            self.answer = denied.tell();
+            return true;
         }
         // What the pool kept did not serve: once more, with a reservation.
-        reuse = Reuse::Never;
+        self.reuse = Reuse::Never;
+        false
+    }
+}
+
+impl ChargedTo {
+    /// `None`: nobody is charged before the call.
+    fn find(real: &Library, pool: Option<CuMemoryPool>, stream: StreamName) -> Option<Self> {
+        let state = state::get()?;
+        if state.phase() == Phase::Fresh {
+            errno::preserving(|| session::ensure(state, false));
+        }
+        if is_captured(state, real, stream) {
+            state.pools.graph_memory.store(1, Ordering::Relaxed);
+            return None;
+        }
+        let (from, ordinal) = match pool {
+            Some(pool) => (pool, None),
+            None => {
+                let ordinal = device_of(state, real, stream)?;
+                (current_pool(state, real, ordinal)?, Some(ordinal))
+            }
+        };
+        Some(Self {
+            state,
+            source: Source::pool(real, from),
+            pool,
+            ordinal,
+        })
     }
 }
 
@@ -162,55 +189,6 @@ fn undo(real: &Library, address: CuDevicePtr, stream: StreamName) {
     } else {
         call!(real, cuMemFreeAsync(address, stream.handle))
     };
-}
-
-/// Is what is called on this stream going into a graph? Also where the driver will refuse the call because another
-/// stream is captured.
-pub fn is_captured(state: &State, real: &Library, stream: StreamName) -> bool {
-    state.pools.captures.load(Ordering::Relaxed) != 0 && ask_whether_captured(real, stream)
-}
-
-#[cold]
-fn ask_whether_captured(real: &Library, stream: StreamName) -> bool {
-    let mut status: c_int = CU_STREAM_CAPTURE_STATUS_NONE;
-    let result = if stream.is_per_thread {
-        call!(real, cuStreamIsCapturing_ptsz(stream.handle, &raw mut status))
-    } else {
-        call!(real, cuStreamIsCapturing(stream.handle, &raw mut status))
-    };
-    !result.is_success() || status != CU_STREAM_CAPTURE_STATUS_NONE
-}
-
-/// The ordinal of a stream's device.
-pub fn device_of(state: &State, real: &Library, stream: StreamName) -> Option<CuDevice> {
-    // One more than the devices that the program sees.
-    if state.ordinals_known.load(Ordering::Acquire) == 2 {
-        return Some(0);
-    }
-    ask_device_of(real, stream)
-}
-
-#[cold]
-fn ask_device_of(real: &Library, stream: StreamName) -> Option<CuDevice> {
-    let mut device: CuDevice = 0;
-    if stream.is_default() {
-        return call!(real, cuCtxGetDevice(&raw mut device))
-            .is_success()
-            .then_some(device);
-    }
-    // Of CUDA 12.8; the calls below are older than pools.
-    if call!(real, cuStreamGetDevice(stream.handle, &raw mut device)).is_success() {
-        return Some(device);
-    }
-    let mut context = CuContext::NULL;
-    if !call!(real, cuStreamGetCtx(stream.handle, &raw mut context)).is_success()
-        || !call!(real, cuCtxPushCurrent_v2(context)).is_success()
-    {
-        return None;
-    }
-    let is_known = call!(real, cuCtxGetDevice(&raw mut device)).is_success();
-    let _ = call!(real, cuCtxPopCurrent_v2(&raw mut context));
-    is_known.then_some(device)
 }
 
 /// The pool that streams of a device allocate from.
@@ -269,23 +247,31 @@ fn device_of_pool(state: &State, real: &Library, pool: CuMemoryPool) -> Option<C
 }
 
 pub fn cuMemFreeAsync(real: &Library, dptr: CuDevicePtr, stream: CuStream) -> CuResult {
-    free(real, dptr, StreamName::plain(stream), || {
-        call!(real, cuMemFreeAsync(dptr, stream))
-    })
+    let freeing = begin_free(real, dptr, StreamName::plain(stream));
+    let result = call!(real, cuMemFreeAsync(dptr, stream));
+    if let Some(freeing) = freeing {
+        freeing.end(result.is_success());
+    }
+    result
 }
 
 pub fn cuMemFreeAsync_ptsz(real: &Library, dptr: CuDevicePtr, stream: CuStream) -> CuResult {
-    free(real, dptr, StreamName::per_thread(stream), || {
-        call!(real, cuMemFreeAsync_ptsz(dptr, stream))
-    })
+    let freeing = begin_free(real, dptr, StreamName::per_thread(stream));
+    let result = call!(real, cuMemFreeAsync_ptsz(dptr, stream));
+    if let Some(freeing) = freeing {
+        freeing.end(result.is_success());
+    }
+    result
 }
 
-fn free(real: &Library, address: CuDevicePtr, stream: StreamName, mut free: impl FnMut() -> CuResult) -> CuResult {
-    match state::get() {
-        Some(state) if !is_captured(state, real, stream) => pools::free_in_order(address, stream, free),
-        // A captured free happens in launches of the graph.
-        _ => free(),
+/// A free in stream order begins. `None`: the driver is just called, as for a captured free, which happens in launches
+/// of the graph.
+fn begin_free(real: &Library, address: CuDevicePtr, stream: StreamName) -> Option<Freeing> {
+    let state = state::get()?;
+    if is_captured(state, real, stream) {
+        return None;
     }
+    Freeing::in_order(address, stream)
 }
 
 pub fn cuMemPoolCreate(real: &Library, pool: *mut CuMemoryPool, pool_props: *const CuMemPoolProps) -> CuResult {
@@ -328,7 +314,11 @@ pub fn cuMemPoolDestroy(real: &Library, pool: CuMemoryPool) -> CuResult {
     };
     // A device whose current pool ends allocates from its default pool again.
     current_pools_change(state);
-    let result = pools::destroy(state, Source::pool(real, pool), || call!(real, cuMemPoolDestroy(pool)));
+    let destroying = pools::begin_destroy(state, Source::pool(real, pool));
+    let result = call!(real, cuMemPoolDestroy(pool));
+    if let Some(destroying) = destroying {
+        destroying.end(result.is_success());
+    }
     current_pools_change(state);
     result
 }
@@ -355,20 +345,29 @@ pub fn cuMemPoolSetAttribute(real: &Library, pool: CuMemoryPool, attr: c_int, va
 }
 
 pub fn cuDeviceSetMemPool(real: &Library, dev: CuDevice, pool: CuMemoryPool) -> CuResult {
-    set_current(|| call!(real, cuDeviceSetMemPool(dev, pool)))
+    let setting = begin_set_current();
+    let result = call!(real, cuDeviceSetMemPool(dev, pool));
+    end_set_current(setting, result)
 }
 
 pub fn cuMemSetMemPool(real: &Library, location: *mut CuMemLocation, kind: c_int, pool: CuMemoryPool) -> CuResult {
-    set_current(|| call!(real, cuMemSetMemPool(location, kind, pool)))
+    let setting = begin_set_current();
+    let result = call!(real, cuMemSetMemPool(location, kind, pool));
+    end_set_current(setting, result)
 }
 
-fn set_current(set: impl FnOnce() -> CuResult) -> CuResult {
-    let Some(state) = state::get() else { return set() };
+fn begin_set_current() -> Option<&'static State> {
+    let state = state::get()?;
     current_pools_change(state);
-    let result = set();
-    current_pools_change(state);
-    // Another thread may have allocated from the new pool on the account of the former.
-    pools::all_changed(state);
+    Some(state)
+}
+
+fn end_set_current(setting: Option<&'static State>, result: CuResult) -> CuResult {
+    if let Some(state) = setting {
+        current_pools_change(state);
+        // Another thread may have allocated from the new pool on the account of the former.
+        pools::all_changed(state);
+    }
     result
 }
 

@@ -80,17 +80,17 @@ impl Request {
         if address.is_null() {
             return result;
         }
-        let position = match real.hooked_at(address.cast()) {
-            Some(position) => Some(position),
+        let place = match real.hooked_at(address.cast()) {
+            Some(place) => Some(place),
             None => match self.meant(real) {
                 Meant::NotOurs => return result,
                 // A row whose export this driver lacks cannot be what it means.
-                Meant::Row(position) => Some(position).filter(|position| real.has(*position)),
+                Meant::Row(place) => Some(place).filter(|place| real.has(*place)),
                 Meant::Unclear => None,
             },
         };
-        if let Some(position) = position {
-            if let Some(hook) = crate::entry::hook(real, position) {
+        if let Some(place) = place {
+            if let Some(hook) = crate::entry::hook(real, place) {
                 // SAFETY: as above.
                 unsafe { pfn.write(hook.cast_mut().cast()) };
             }

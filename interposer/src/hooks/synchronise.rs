@@ -7,27 +7,28 @@
 use partage_abi::types::{CuContext, CuEvent, CuResult, CuStream};
 
 use crate::entry::call;
-use crate::pools::{self, StreamName, Waited};
+use crate::pools::{self, Waited};
 use crate::real::Library;
+use crate::stream::StreamName;
 use crate::time::{self, Settled};
 
 pub fn cuStreamSynchronize(real: &Library, stream: CuStream) -> CuResult {
-    stream_synchronised(real, StreamName::plain(stream), || {
-        call!(real, cuStreamSynchronize(stream))
-    })
+    let name = StreamName::plain(stream);
+    let settled = Settled::begin(real, Some(name));
+    let result = call!(real, cuStreamSynchronize(stream));
+    waited(settled, result, Waited::Stream(name))
 }
 
 pub fn cuStreamSynchronize_ptsz(real: &Library, stream: CuStream) -> CuResult {
-    stream_synchronised(real, StreamName::per_thread(stream), || {
-        call!(real, cuStreamSynchronize_ptsz(stream))
-    })
+    let name = StreamName::per_thread(stream);
+    let settled = Settled::begin(real, Some(name));
+    let result = call!(real, cuStreamSynchronize_ptsz(stream));
+    waited(settled, result, Waited::Stream(name))
 }
 
-fn stream_synchronised(real: &Library, stream: StreamName, wait: impl FnOnce() -> CuResult) -> CuResult {
-    let settled = Settled::begin(real, Some(stream));
-    let result = wait();
+fn waited(settled: Settled, result: CuResult, waited: Waited) -> CuResult {
     settled.end(result);
-    pools::synchronised(Waited::Stream(stream));
+    pools::synchronised(waited);
     result
 }
 
@@ -38,19 +39,15 @@ pub fn cuEventSynchronize(real: &Library, event: CuEvent) -> CuResult {
 }
 
 pub fn cuCtxSynchronize(real: &Library) -> CuResult {
-    context_synchronised(real, || call!(real, cuCtxSynchronize()))
+    let settled = Settled::begin(real, None);
+    let result = call!(real, cuCtxSynchronize());
+    waited(settled, result, Waited::Any)
 }
 
 pub fn cuCtxSynchronize_v2(real: &Library, ctx: CuContext) -> CuResult {
-    context_synchronised(real, || call!(real, cuCtxSynchronize_v2(ctx)))
-}
-
-fn context_synchronised(real: &Library, wait: impl FnOnce() -> CuResult) -> CuResult {
     let settled = Settled::begin(real, None);
-    let result = wait();
-    settled.end(result);
-    pools::synchronised(Waited::Any);
-    result
+    let result = call!(real, cuCtxSynchronize_v2(ctx));
+    waited(settled, result, Waited::Any)
 }
 
 pub fn cuStreamDestroy(real: &Library, stream: CuStream) -> CuResult {

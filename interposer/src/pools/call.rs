@@ -103,11 +103,27 @@ pub fn begin(
     }
     match begin_known(state, source, bytes, stream, reuse) {
         Some(start) => start,
-        None => ordinal()
-            .and_then(|ordinal| enter(state, source, ordinal, false))
-            .and_then(|()| begin_known(state, source, bytes, stream, reuse))
-            .unwrap_or(Start::PassOn),
+        None => match ordinal() {
+            Some(ordinal) => begin_new(state, source, ordinal, bytes, stream, reuse),
+            None => Start::PassOn,
+        },
     }
+}
+
+/// [`begin`] for a source that is new here.
+#[cold]
+#[inline(never)] // as it is rare, one body for all
+fn begin_new(
+    state: &'static State,
+    source: Source,
+    ordinal: i32,
+    bytes: u64,
+    stream: Option<u64>,
+    reuse: Reuse,
+) -> Start {
+    enter(state, source, ordinal, false)
+        .and_then(|()| begin_known(state, source, bytes, stream, reuse))
+        .unwrap_or(Start::PassOn)
 }
 
 /// [`begin`] for a source with an entry. `None`: it has none.

@@ -4,7 +4,7 @@
 use core::ffi::c_uint;
 use core::sync::atomic::Ordering;
 
-use partage_abi::types::{CuResult, CuStream};
+use partage_abi::types::CuResult;
 use partage_abi::values::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
 
 use super::call::RECORD;
@@ -17,24 +17,8 @@ use crate::entry::call;
 use crate::errno;
 use crate::real::{self, Library};
 use crate::state::{self, Phase, State};
+use crate::stream::StreamName;
 use crate::tracked::Key;
-
-/// A stream as a call names it.
-#[derive(Clone, Copy)]
-pub struct StreamName {
-    /// The handle.
-    pub handle: CuStream,
-    /// Given to a `_ptsz` entry point, where the default stream is the thread's own.
-    pub is_per_thread: bool,
-}
-
-impl StreamName {
-    /// The stream as a number, unless it is a thread's own: another thread's has the same name.
-    pub fn number(self) -> Option<u64> {
-        let handle = self.handle.0 as u64;
-        (handle != 2 && (handle != 0 || !self.is_per_thread)).then_some(handle)
-    }
-}
 
 /// What a synchronisation waited for.
 pub enum Waited {
@@ -130,34 +114,78 @@ fn leave_to_stream(state: &'static State, leaving: Leaving) {
     }
 }
 
-/// Frees an address in stream order.
-pub fn free_in_order(address: u64, stream: StreamName, mut free: impl FnMut() -> CuResult) -> CuResult {
-    let state = state::get().filter(|state| address != 0 && state.phase() != Phase::Fresh);
-    let Some(state) = state else { return free() };
-    let held = state.books.hold();
-    // SAFETY: `books` is held.
-    let allocations = unsafe { &mut *state.allocations.get() };
-    let plain = allocations.take(Key::address(address).number());
-    let taken = plain.or_else(|| take_pooled(state, allocations, address));
-    let has_pools = state.pools.count.load(Ordering::Relaxed) != 0;
-    if has_pools
-        && plain.is_none()
-        && let Some(stream) = stream.number()
-    {
-        state.pools.table(&held).free(stream, address);
+/// A free under way, in stream order or in a process that has pools. The record has left the table: the address may be
+/// somebody else's the moment it is free.
+pub struct Freeing {
+    state: &'static State,
+    address: u64,
+    /// What was recorded under the address.
+    recorded: Option<(Allocation, Operation)>,
+    /// It was recorded as an allocation of its own, from no pool.
+    is_plain: bool,
+    /// `None`: the free waits for the work of the memory.
+    stream: Option<StreamName>,
+    has_pools: bool,
+}
+
+impl Freeing {
+    /// A free in stream order begins. `None`: the driver is just called.
+    #[inline(never)] // one body for all the hooks that call it
+    pub fn in_order(address: u64, stream: StreamName) -> Option<Self> {
+        let freeing = Self::begin(address, Some(stream))?;
+        let watched = &freeing.state.pools.watched;
+        if freeing.has_pools && watched.load(Ordering::Relaxed) == 0 {
+            watched.store(1, Ordering::Relaxed);
+        }
+        Some(freeing)
     }
-    drop(held);
-    if has_pools && state.pools.watched.load(Ordering::Relaxed) == 0 {
-        state.pools.watched.store(1, Ordering::Relaxed);
+
+    /// A free that waits begins. `None`: the driver is just called.
+    pub fn at_once(address: u64) -> Option<Self> {
+        Self::begin(address, None)
     }
-    match taken {
-        Some(allocation) => free_recorded(state, allocation, plain.is_some(), Some(stream), &mut free),
-        None => {
-            let result = free();
-            if has_pools && !result.is_success() {
-                never_freed(state, address);
+
+    fn begin(address: u64, stream: Option<StreamName>) -> Option<Self> {
+        let state = state::get().filter(|state| address != 0 && state.phase() != Phase::Fresh)?;
+        let held = state.books.hold();
+        // SAFETY: `books` is held.
+        let allocations = unsafe { &mut *state.allocations.get() };
+        let plain = allocations.take(Key::address(address).number());
+        let taken = plain.or_else(|| take_pooled(state, allocations, address));
+        let has_pools = state.pools.count.load(Ordering::Relaxed) != 0;
+        if has_pools
+            && plain.is_none()
+            && let Some(stream) = stream.and_then(StreamName::number)
+        {
+            state.pools.table(&held).free(stream, address);
+        }
+        drop(held);
+        Some(Self {
+            state,
+            address,
+            recorded: taken.map(|allocation| (allocation, Operation::begin_again(state, &allocation.charge))),
+            is_plain: plain.is_some(),
+            stream,
+            has_pools,
+        })
+    }
+
+    /// The driver freed it, or refused.
+    #[inline(never)] // as `in_order`
+    pub fn end(self, is_freed: bool) {
+        let Self { state, address, .. } = self;
+        let (is_plain, is_at_once) = (self.is_plain, self.stream.is_none());
+        match self.recorded {
+            Some((allocation, operation)) => {
+                end_recorded(state, allocation, is_plain, self.stream, is_freed);
+                drop(operation);
             }
-            result
+            None if !is_freed && !is_at_once && self.has_pools => never_freed(state, address),
+            None => {}
+        }
+        if is_at_once && !is_plain {
+            // The driver has waited for the memory's work: pools may have shrunk.
+            all_changed(state);
         }
     }
 }
@@ -166,27 +194,6 @@ pub fn free_in_order(address: u64, stream: StreamName, mut free: impl FnMut() ->
 #[cold]
 fn never_freed(state: &State, address: u64) {
     with(state, |table| table.never_freed(address));
-}
-
-/// Frees an address at once, in a process that has pools.
-pub fn free_at_once(address: u64, free: &mut dyn FnMut() -> CuResult) -> CuResult {
-    let state = state::get().filter(|state| address != 0 && state.phase() != Phase::Fresh);
-    let Some(state) = state else { return free() };
-    let held = state.books.hold();
-    // SAFETY: `books` is held.
-    let allocations = unsafe { &mut *state.allocations.get() };
-    let plain = allocations.take(Key::address(address).number());
-    let taken = plain.or_else(|| take_pooled(state, allocations, address));
-    drop(held);
-    let result = match taken {
-        Some(allocation) => free_recorded(state, allocation, plain.is_some(), None, free),
-        None => free(),
-    };
-    if plain.is_none() {
-        // The driver has waited for the memory's work: pools may have shrunk.
-        all_changed(state);
-    }
-    result
 }
 
 /// Takes the record of an allocation from a pool that the program made.
@@ -199,26 +206,23 @@ fn take_pooled(state: &State, allocations: &mut Allocations, address: u64) -> Op
     Some(taken)
 }
 
-/// Frees what is recorded. The record has left the table: the address may be somebody else's the moment it is free.
-fn free_recorded(
+/// The driver freed what was recorded, or refused.
+fn end_recorded(
     state: &'static State,
     allocation: Allocation,
     is_allocation: bool,
     stream: Option<StreamName>,
-    free: &mut dyn FnMut() -> CuResult,
-) -> CuResult {
+    is_freed: bool,
+) {
     let charge = allocation.charge;
-    let operation = Operation::begin_again(state, &charge);
-    let result = free();
-    if !result.is_success() {
+    if !is_freed {
         let held = state.books.hold();
         // SAFETY: `books` is held.
         if unsafe { &mut *state.allocations.get() }.add(allocation) && !is_allocation {
             state.pools.records.fetch_add(1, Ordering::Relaxed);
         }
         drop(held);
-        never_freed(state, Key::value(allocation.key));
-        return result;
+        return never_freed(state, Key::value(allocation.key));
     }
     let to_refund = if is_allocation {
         allocation.charge.bytes
@@ -241,8 +245,6 @@ fn free_recorded(
             None => leaving.refund(state),
         }
     }
-    drop(operation);
-    result
 }
 
 /// An allocation of a pool was freed: the bytes that are to be refunded for it, because its pool was destroyed before

@@ -3,7 +3,7 @@
 
 use core::sync::atomic::Ordering;
 
-use partage_abi::types::{CuMemoryPool, CuResult};
+use partage_abi::types::CuMemoryPool;
 use partage_protocol::message::NOTICE_OVERHEAD;
 
 use super::call::{RECORD, is_pooled};
@@ -86,44 +86,64 @@ pub fn set_threshold(state: &State, source: Source, bytes: u64) {
     state.pools.watched.store(1, Ordering::Relaxed);
 }
 
-/// Destroys a pool. What was allocated from it stays charged, allocation by allocation; what the driver keeps beside
-/// that can be read no more and is left to the broker's measurement.
-pub fn destroy(state: &'static State, source: Source, destroy: impl FnOnce() -> CuResult) -> CuResult {
-    let Some((id, former, charge)) = end_use(state, source) else {
-        return destroy();
-    };
-    if former == Standing::Exempt {
-        let result = destroy();
-        with(state, |table| match table.get(id) {
-            Some(entry) if !result.is_success() => entry.standing = former,
-            _ => remove(state, table, id),
+/// A pool that is about to be destroyed. What was allocated from it stays charged, allocation by allocation; what the
+/// driver keeps beside that can be read no more and is left to the broker's measurement.
+pub struct Destroying {
+    state: &'static State,
+    id: u64,
+    former: Standing,
+    charge: Charge,
+    /// `None`: nothing is charged for the pool.
+    operation: Option<Operation>,
+}
+
+/// Begins to destroy a pool. `None`: nothing is known of it.
+pub fn begin_destroy(state: &'static State, source: Source) -> Option<Destroying> {
+    let (id, former, charge) = end_use(state, source)?;
+    Some(Destroying {
+        state,
+        id,
+        former,
+        charge,
+        operation: (former != Standing::Exempt).then(|| Operation::begin_again(state, &charge)),
+    })
+}
+
+impl Destroying {
+    /// The driver destroyed it, or refused.
+    pub fn end(self, is_destroyed: bool) {
+        let Self { state, id, charge, .. } = self;
+        let given_back = with(state, |table| {
+            let Some(entry) = table.get(id) else {
+                if self.operation.is_none() {
+                    remove(state, table, id);
+                }
+                return None;
+            };
+            if !is_destroyed {
+                entry.standing = self.former;
+                return None;
+            }
+            if self.operation.is_none() {
+                remove(state, table, id);
+                return None;
+            }
+            let live = entry.live;
+            let bytes = entry.account.close(live);
+            entry.standing = Standing::Destroyed;
+            if live == 0 {
+                remove(state, table, id);
+            }
+            Some((bytes, live))
         });
-        return result;
+        if let Some((bytes, live)) = given_back {
+            account::release(state, &charge, bytes);
+            if live > 0 {
+                errno::preserving(|| session::notice(state, NOTICE_OVERHEAD, charge.slot as usize, 0));
+            }
+        }
+        drop(self.operation);
     }
-    let operation = Operation::begin_again(state, &charge);
-    let result = destroy();
-    let given_back = with(state, |table| {
-        let entry = table.get(id)?;
-        if !result.is_success() {
-            entry.standing = former;
-            return None;
-        }
-        let live = entry.live;
-        let bytes = entry.account.close(live);
-        entry.standing = Standing::Destroyed;
-        if live == 0 {
-            remove(state, table, id);
-        }
-        Some((bytes, live))
-    });
-    if let Some((bytes, live)) = given_back {
-        account::release(state, &charge, bytes);
-        if live > 0 {
-            errno::preserving(|| session::notice(state, NOTICE_OVERHEAD, charge.slot as usize, 0));
-        }
-    }
-    drop(operation);
-    result
 }
 
 /// Keeps everybody from using a pool's handle, and waits for those that do.

@@ -3,16 +3,14 @@
 
 use core::sync::atomic::Ordering;
 
-use partage_abi::values::CU_STREAM_CAPTURE_MODE_RELAXED;
-
 use super::free::refund_arrived;
 use super::settle::{Raise, settle};
 use super::table::{Entry, Leaving, Source, with};
 use crate::account::{self, Charge, Operation};
-use crate::entry::call;
 use crate::errno;
 use crate::real::Library;
 use crate::state::State;
+use crate::stream::relaxed;
 use crate::sys;
 
 /// Whether a look is preceded by having the driver give back what nobody uses.
@@ -130,18 +128,9 @@ fn leave(state: &State, id: u64) {
     });
 }
 
-/// Trims without spoiling a capture: a thread may be in a mode in which calls that a capture cannot hold end it.
+/// Trims without spoiling a capture.
 fn trim_quietly(state: &State, source: &Source) {
-    if state.pools.captures.load(Ordering::Relaxed) == 0 {
-        source.trim();
-        return;
-    }
-    let mut mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    let is_exchanged = call!(source.library(), cuThreadExchangeStreamCaptureMode(&raw mut mode)).is_success();
-    source.trim();
-    if is_exchanged {
-        let _ = call!(source.library(), cuThreadExchangeStreamCaptureMode(&raw mut mode));
-    }
+    relaxed(state, source.library(), || source.trim());
 }
 
 /// Looks at a pool that has to shrink, at most so often.

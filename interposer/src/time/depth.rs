@@ -21,6 +21,7 @@ use super::stand::Standing;
 use super::work::Work;
 use crate::real::Library;
 use crate::state::{Phase, State};
+use crate::stream::is_captured;
 use crate::sys;
 
 /// Between two looks at what has retired, in nanoseconds.
@@ -49,7 +50,7 @@ pub fn wait(
         let launch = marks::knowledge(state, kind);
         Some(there).filter(|there| there.has_no_lane || is_beyond(depth_ns, there.all, there.own, launch))
     };
-    let Some(found) = deep().filter(|_| !super::is_captured(state, real, stream)) else {
+    let Some(found) = deep().filter(|_| !is_captured(state, real, stream)) else {
         return;
     };
     // What this stream holds without a mark would never be seen to retire.

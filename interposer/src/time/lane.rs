@@ -10,9 +10,9 @@ use partage_protocol::gate::{Ends, Lane, WorkCell};
 use super::marks::Name;
 use crate::entry::call;
 use crate::guard;
-use crate::pools::StreamName;
 use crate::real::Library;
 use crate::state;
+use crate::stream::StreamName;
 use crate::sys;
 
 /// Launches in a batch.

@@ -23,7 +23,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use partage_abi::types::{CuContext, CuDevicePtr, CuResult, CuStream};
-use partage_abi::values::{CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE, CU_STREAM_CAPTURE_MODE_RELAXED};
+use partage_abi::values::{CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE};
 use partage_protocol::gate::{self, HEARTBEAT_NS, KEPT, LANES, MARKS_BYTES, TimePage, UNKNOWN_NS, UNSHARED};
 
 use partage_gpu_time::depth::{InFlight, Knowledge};
@@ -37,11 +37,10 @@ use crate::devices;
 use crate::entry::call;
 use crate::errno;
 use crate::guard;
-use crate::hooks;
 use crate::lock::Lock;
-use crate::pools::StreamName;
 use crate::real::Library;
 use crate::state::{self, State};
+use crate::stream::{StreamName, device_of, is_captured, relaxed};
 use crate::sys;
 
 /// A batch whose launches are expected to take so long ends, in nanoseconds of the device.
@@ -123,7 +122,7 @@ pub fn before(
 ) -> Option<Marked> {
     let line = broker.devices.get(device)?;
     let book = state.time.marks.get(device)?;
-    if hooks::is_captured(state, real, stream) {
+    if is_captured(state, real, stream) {
         return None;
     }
     let name = Name::of(real, stream);
@@ -337,7 +336,7 @@ pub fn read_lengths(state: &State, line: &GrantLine, page: &TimePage, device: us
 #[cold]
 #[inline(never)]
 pub fn settle(state: &'static State, real: &Library, stream: StreamName) {
-    if hooks::is_captured(state, real, stream) {
+    if is_captured(state, real, stream) {
         return;
     }
     let name = Name::of(real, stream);
@@ -359,7 +358,7 @@ pub fn settle_all(state: &'static State, real: &Library) {
         let is_mine = own.launcher.load(Ordering::Relaxed) == guard::thread_key();
         // Another thread's default stream cannot be named here.
         let is_nameable = is_mine || !(was_captured || side.is_per_thread());
-        if is_nameable && !(was_captured && hooks::is_captured(state, real, side.stream())) {
+        if is_nameable && !(was_captured && is_captured(state, real, side.stream())) {
             side.end(real);
         }
     });
@@ -390,7 +389,7 @@ impl Settled {
         }
         let unlaned = || {
             let stream = waited_for.unwrap_or(StreamName::plain(CuStream::NULL));
-            let device = devices::slot_of_device(state, real, hooks::device_of(state, real, stream)?)?;
+            let device = devices::slot_of_device(state, real, device_of(state, real, stream)?)?;
             let key = state.time.marks.get(device)?.unlaned.load(Ordering::Relaxed);
             let waits_for_all = waited_for.is_none_or(|stream| Name::of(real, stream).key == key);
             let count = state
@@ -433,7 +432,7 @@ fn leave_lane(state: &'static State, real: &Library, stream: StreamName) {
     let name = Name::of(real, stream);
     each_side(state, |side| {
         if side.own.owner.load(Ordering::Relaxed) == name.key {
-            if !hooks::is_captured(state, real, stream) {
+            if !is_captured(state, real, stream) {
                 side.end(real);
             }
             side.own.owner.store(ORPHAN, Ordering::Release);
@@ -584,18 +583,4 @@ fn register(real: &Library, page: &TimePage) -> Option<u64> {
         .is_success()
         .then_some(address)
         .filter(|address| *address > REFUSED)
-}
-
-/// Calls the driver without spoiling a capture of another thread.
-pub fn relaxed<R>(state: &State, real: &Library, act: impl FnOnce() -> R) -> R {
-    if state.pools.captures.load(Ordering::Relaxed) == 0 {
-        return act();
-    }
-    let mut mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    let is_exchanged = call!(real, cuThreadExchangeStreamCaptureMode(&raw mut mode)).is_success();
-    let result = act();
-    if is_exchanged {
-        let _ = call!(real, cuThreadExchangeStreamCaptureMode(&raw mut mode));
-    }
-    result
 }

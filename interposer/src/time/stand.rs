@@ -16,18 +16,16 @@ use partage_protocol::page::{BrokerPage, ClientFile, GrantLine};
 use partage_protocol::threads;
 
 use super::depth;
-use super::is_captured;
 use super::marks::{self, Marked};
 use super::pass::{CROWDS, Passage};
 use super::word::{self, Own, Word};
 use super::work::{Kind, Work};
 use crate::devices;
 use crate::errno;
-use crate::hooks;
-use crate::pools::StreamName;
 use crate::real::Library;
 use crate::session;
 use crate::state::{self, Phase, State};
+use crate::stream::{self, StreamName, is_captured};
 use crate::sys;
 
 /// Longest wait without a look at the broker's heartbeat, in nanoseconds.
@@ -178,14 +176,14 @@ impl Place<'_> {
 
     /// From now on launches of a process with one device need not come here.
     fn find_way(&self, device: usize) {
-        let time = &self.state.time;
+        let (time, way) = (&self.state.time, &self.state.attachment.way);
         let is_only = self.state.ordinals_known.load(Ordering::Acquire) == 2;
-        if !is_only || time.is_fenced.load(Ordering::Relaxed) || time.way.is_known() {
+        if !is_only || time.is_fenced.load(Ordering::Relaxed) || way.is_known() {
             return;
         }
         if let Some(line) = self.broker.devices.get(device) {
             let generation = time.generation.load(Ordering::Relaxed);
-            time.way.set(generation, &self.file.time.threads, line, device);
+            way.set(generation, &self.file.time.threads, line, device);
         }
     }
 
@@ -194,7 +192,7 @@ impl Place<'_> {
         if self.state.ordinals_known.load(Ordering::Acquire) == 0 {
             devices::learn(self.state, real);
         }
-        let ordinal = hooks::device_of(self.state, real, stream)?;
+        let ordinal = stream::device_of(self.state, real, stream)?;
         devices::slot_of_device(self.state, real, ordinal)
     }
 

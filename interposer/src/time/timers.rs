@@ -13,8 +13,8 @@ use partage_gpu_time::length::{Lengths, Sample};
 use partage_protocol::gate::TimePage;
 
 use crate::entry::call;
-use crate::pools::StreamName;
 use crate::real::Library;
+use crate::stream::StreamName;
 use crate::sys;
 
 /// Units of a device that are timed at the same time.

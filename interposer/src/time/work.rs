@@ -13,8 +13,8 @@ use partage_gpu_time::length;
 
 use super::pass::Look;
 use crate::entry::call;
-use crate::pools::StreamName;
 use crate::real::Library;
+use crate::stream::StreamName;
 
 /// One call that gives a device work.
 #[derive(Clone, Copy)]
