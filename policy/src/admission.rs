@@ -17,7 +17,7 @@ use partage_protocol::units::{DeviceUuid, JobId, SECOND_NS};
 use crate::claims::{Claims, Wish};
 use crate::command::Action;
 use crate::event::{Run, Ticket};
-use crate::job::{Job, JobRecord, LINGER_NS, Phase, Placement, Queued, Slot};
+use crate::job::{Happening, Job, JobRecord, LINGER_NS, Life, Placement, Queued, Slot};
 use crate::placement::{Shortages, Unplaced};
 use crate::policy::{Machine, Policy};
 use crate::request::{RunSpec, invalid};
@@ -106,19 +106,19 @@ impl Policy {
             next_reminder_ns: now_ns,
             reason: String::new(),
         };
-        self.jobs.insert(id, Job::new(record, Phase::Waiting(Box::new(queued))));
+        self.jobs.insert(id, Job::new(record, Life::waiting(queued)));
         self.queue.push_back(id);
     }
 
     /// Does a job with this token wait or live?
     fn has_token(&self, token: [u8; TOKEN_BYTES], uid: u32) -> bool {
-        let is_it = |job: &Job| job.is_current() && job.record.token == token && job.record.uid == uid;
+        let is_it = |job: &Job| job.state().takes_name() && job.is_meant_by(token, uid);
         self.jobs.values().any(is_it)
     }
 
     /// The living job with this token.
     fn living_job(&self, token: [u8; TOKEN_BYTES], uid: u32) -> Option<JobId> {
-        let is_it = |job: &&Job| job.is_live() && job.record.token == token && job.record.uid == uid;
+        let is_it = |job: &&Job| job.state().takes_processes() && job.is_meant_by(token, uid);
         self.jobs.values().find(is_it).map(Job::id)
     }
 
@@ -126,9 +126,7 @@ impl Policy {
     /// this process finds it.
     fn join(&mut self, ticket: Ticket, id: JobId, now_ns: u64) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        if job.is_lingering() {
-            job.linger_until_ns = Some(now_ns.saturating_add(LINGER_NS));
-        }
+        job.life.linger_on(now_ns.saturating_add(LINGER_NS));
         let record = job.record.clone();
         let reply = Reply::Admitted(self.admitted(&record));
         self.reply(ticket, reply, "another process of it was admitted as this job");
@@ -140,7 +138,7 @@ impl Policy {
         let Some(begun) = record.and_then(|record| survey.living(self, record.token, record.uid)) else {
             return false;
         };
-        if let Some(Phase::Waiting(queued)) = self.forget_waiting(id).map(|job| job.phase) {
+        if let Some(queued) = self.forget_waiting(id) {
             self.join(queued.ticket, begun, now_ns);
         }
         true
@@ -157,14 +155,15 @@ impl Policy {
     ) -> Result<(), ErrorView> {
         let same = |job: &&Job| {
             let is_called = job.record.uid == uid && job.record.name.as_deref() == Some(name);
-            job.is_current() && is_called && Some(job.id()) != except
+            job.state().takes_name() && is_called && Some(job.id()) != except
         };
         let Some(holder) = self.jobs.values().find(same) else {
             return Ok(());
         };
         let id = holder.id();
-        if holder.linger_until_ns.is_some() {
-            self.end(id, "its name was wanted and nothing of it runs", machine, now_ns);
+        if holder.is_lingering() {
+            let why = "its name was wanted and nothing of it runs";
+            self.end(id, (Happening::PlaceWanted, why), machine, now_ns);
             return Ok(());
         }
         Err(ErrorView {
@@ -213,7 +212,7 @@ impl Policy {
         let mut claimed = Claims::default();
         let before = self.queue.iter().take_while(|id| Some(**id) != until);
         for id in before.filter(|id| !self.is_passed(**id)) {
-            let Some(Phase::Waiting(queued)) = self.jobs.get(id).map(|job| &job.phase) else {
+            let Some(queued) = self.jobs.get(id).and_then(|job| job.life.queued()) else {
                 continue;
             };
             if let Err(Unplaced::NoRoom { wishes, .. }) = self.place(&queued.spec, &claimed, survey, machine) {
@@ -265,7 +264,7 @@ impl Policy {
 
     /// A stopped `run` could not start its program: it keeps its place, and others pass it.
     fn is_passed(&self, id: JobId) -> bool {
-        let is_patient = |job: &&Job| matches!(&job.phase, Phase::Waiting(queued) if queued.spec.wait);
+        let is_patient = |job: &&Job| job.life.queued().is_some_and(|queued| queued.spec.wait);
         let job = self.jobs.get(&id).filter(is_patient);
         job.is_some_and(|job| job.is_stopped)
     }
@@ -279,7 +278,7 @@ impl Policy {
         machine: &M,
         now_ns: u64,
     ) -> Result<(), Unplaced> {
-        let Some(Phase::Waiting(queued)) = self.jobs.get(&id).map(|job| &job.phase) else {
+        let Some(queued) = self.jobs.get(&id).and_then(|job| job.life.queued()) else {
             return Ok(());
         };
         let spec = queued.spec.clone();
@@ -303,7 +302,8 @@ impl Policy {
         let is_here = |job: &&Job| job.is_lingering() && devices.iter().any(|device| job.slot_of(*device).is_some());
         let lingering: Vec<JobId> = self.jobs.values().filter(is_here).map(Job::id).collect();
         for job in &lingering {
-            self.end(*job, "its place was wanted and nothing of it runs", machine, now_ns);
+            let why = "its place was wanted and nothing of it runs";
+            self.end(*job, (Happening::PlaceWanted, why), machine, now_ns);
         }
         !lingering.is_empty()
     }
@@ -328,7 +328,9 @@ impl Policy {
         let Some(job) = self.jobs.get_mut(&id) else {
             return Ok(());
         };
-        let waiting = std::mem::replace(&mut job.phase, Phase::Live);
+        let Some(queued) = job.life.admit() else {
+            return Ok(());
+        };
         let asked_unix_ns = std::mem::replace(&mut job.record.started_unix_ns, started_unix_ns);
         job.time_limit_at_ns = job.record.terms.time_limit_ns.map(|limit| now_ns.saturating_add(limit));
         job.record.devices.clone_from(&places);
@@ -343,18 +345,15 @@ impl Policy {
                     .is_some_and(|picture| picture.is_within())
         };
         if let Some(short) = places.iter().find(|place| !is_kept(place)).map(|place| place.device) {
+            let ppm = queued.spec.terms.promise_ppm.into();
             if let Some(job) = self.jobs.get_mut(&id) {
-                job.phase = waiting;
+                job.life.put_back(queued);
                 job.record.started_unix_ns = asked_unix_ns;
                 job.time_limit_at_ns = None;
                 job.record.devices.clear();
                 job.slots.clear();
             }
             let gpu = self.gpu(short);
-            let ppm = match self.jobs.get(&id).map(|job| &job.phase) {
-                Some(Phase::Waiting(queued)) => queued.spec.terms.promise_ppm.into(),
-                _ => 0,
-            };
             let wish = |place: &Placement| Wish {
                 device: place.device,
                 bytes: place.request,
@@ -370,11 +369,11 @@ impl Policy {
             });
         }
         self.queue.retain(|queued| *queued != id);
-        self.announce_admission(id, waiting, machine, now_ns);
+        self.announce_admission(id, &queued, machine, now_ns);
         Ok(())
     }
 
-    fn announce_admission<M: Machine>(&mut self, id: JobId, waited: Phase, machine: &M, now_ns: u64) {
+    fn announce_admission<M: Machine>(&mut self, id: JobId, queued: &Queued, machine: &M, now_ns: u64) {
         let Some(job) = self.jobs.get(&id) else { return };
         let record = job.record.clone();
         let on = self.describe(&record.devices) + &after(&record.terms);
@@ -389,25 +388,23 @@ impl Policy {
                 "the job lives while its first process does",
             );
         }
-        if let Phase::Waiting(queued) = waited {
-            let waited = now_ns.saturating_sub(queued.since_ns);
-            let pictures = record
-                .devices
-                .iter()
-                .filter_map(|place| self.picture(place.device, machine));
-            let reply = Reply::Admitted(Admitted {
-                notes: pictures
-                    .filter_map(|picture| picture.overcommit_note())
-                    .chain(record.devices.iter().filter_map(|place| self.time_note(place.device)))
-                    .collect(),
-                ..self.admitted(&record)
-            });
-            self.reply(
-                queued.ticket,
-                reply,
-                &format!("{on} had room after {}", format_duration(waited)),
-            );
-        }
+        let waited = now_ns.saturating_sub(queued.since_ns);
+        let pictures = record
+            .devices
+            .iter()
+            .filter_map(|place| self.picture(place.device, machine));
+        let reply = Reply::Admitted(Admitted {
+            notes: pictures
+                .filter_map(|picture| picture.overcommit_note())
+                .chain(record.devices.iter().filter_map(|place| self.time_note(place.device)))
+                .collect(),
+            ..self.admitted(&record)
+        });
+        self.reply(
+            queued.ticket,
+            reply,
+            &format!("{on} had room after {}", format_duration(waited)),
+        );
         self.publish(
             "job-admitted",
             Some(id),
@@ -431,7 +428,7 @@ impl Policy {
 
     /// Does a waiting job hear now what it waits for, be it as a reminder or as a refusal?
     fn is_told(&self, id: JobId, now_ns: u64) -> bool {
-        let Some(Phase::Waiting(queued)) = self.jobs.get(&id).map(|job| &job.phase) else {
+        let Some(queued) = self.jobs.get(&id).and_then(|job| job.life.queued()) else {
             return false;
         };
         let ran_out = queued.deadline_ns.is_some_and(|deadline| now_ns >= deadline);
@@ -447,7 +444,7 @@ impl Policy {
         holders: Vec<partage_protocol::admin::Holder>,
         now_ns: u64,
     ) -> bool {
-        let Some(Phase::Waiting(queued)) = self.jobs.get_mut(&id).map(|job| &mut job.phase) else {
+        let Some(queued) = self.jobs.get_mut(&id).and_then(|job| job.life.queued_mut()) else {
             return false;
         };
         let ran_out = queued.deadline_ns.is_some_and(|deadline| now_ns >= deadline);
@@ -495,15 +492,15 @@ impl Policy {
 
     /// A waiting job is given up, with an answer.
     pub(crate) fn leave_queue(&mut self, id: JobId, why: ErrorView) {
-        if let Some(Phase::Waiting(queued)) = self.forget_waiting(id).map(|job| job.phase) {
+        if let Some(queued) = self.forget_waiting(id) {
             self.publish("job-refused", Some(id), None, format!("{id}: {}", why.message));
             self.refuse(queued.ticket, why);
         }
     }
 
     /// A waiting job is given up without an answer.
-    pub(crate) fn forget_waiting(&mut self, id: JobId) -> Option<Job> {
+    pub(crate) fn forget_waiting(&mut self, id: JobId) -> Option<Box<Queued>> {
         self.queue.retain(|queued| *queued != id);
-        self.jobs.remove(&id)
+        self.jobs.remove(&id)?.life.give_up()
     }
 }

@@ -15,7 +15,7 @@ use partage_protocol::units::{ClientId, DeviceUuid, JobId, SECOND_NS};
 
 use crate::command::Action;
 use crate::event::Adoption;
-use crate::job::{Client, Job, LINGER_NS, Phase, Presence, Process, REMEMBER_NS, Slot};
+use crate::job::{Client, Job, LINGER_NS, Life, Presence, Process, REMEMBER_NS, Slot};
 use crate::policy::{Machine, OnSlot, Policy};
 
 /// Longest time that a device admits nothing because a client of the broker before has not come back. Clients reconnect
@@ -36,7 +36,7 @@ impl Policy {
         }
         for record in adoption.jobs {
             self.next_job = self.next_job.max(record.id.saturating_add(1));
-            let mut job = Job::new(record, Phase::Live);
+            let mut job = Job::new(record, Life::running());
             let limit_ns = job.record.terms.time_limit_ns;
             job.time_limit_at_ns = self.adopted_time_limit(limit_ns, job.record.started_unix_ns, now_ns);
             let was = self.jobs.remove(&job.id());
@@ -57,7 +57,7 @@ impl Policy {
             if let Some(was) = was {
                 job.take_up(was);
                 if clients.is_empty() {
-                    job.linger_until_ns = Some(now_ns.saturating_add(LINGER_NS));
+                    job.life.linger(now_ns.saturating_add(LINGER_NS));
                 } else {
                     job.end = None;
                 }

@@ -16,7 +16,7 @@ use crate::claims::Claims;
 use crate::command::{Action, Signal};
 use crate::device::{Device, DeviceState};
 use crate::event::{Caller, Change, TargetQuery, Ticket};
-use crate::job::{JobState, Phase, Placement, Stopping};
+use crate::job::{JobState, Placement, State, Stopping};
 use crate::placement::Unplaced;
 use crate::policy::{Machine, OnSlot, Policy};
 use crate::request::{RunSpec, check_name, invalid};
@@ -138,7 +138,7 @@ impl Policy {
             let hint = format!("partage set {id} mem=8GiB, mem-request=4GiB, compute=30%, weight=300, …");
             return Err(invalid("nothing to set".into(), Some(hint)));
         }
-        if let Some(Phase::Waiting(queued)) = self.jobs.get(&id).map(|job| &job.phase) {
+        if let Some(queued) = self.jobs.get(&id).and_then(|job| job.life.queued()) {
             let mut spec = wanted.map_or_else(|| queued.spec.clone(), |wanted| wanted.in_queue(&queued.spec));
             if let Some(terms) = terms {
                 if terms.class != spec.terms.class {
@@ -153,7 +153,7 @@ impl Policy {
             self.rename(id, name);
             if let Some(job) = self.jobs.get_mut(&id) {
                 job.record.terms.clone_from(&spec.terms);
-                if let Phase::Waiting(queued) = &mut job.phase {
+                if let Some(queued) = job.life.queued_mut() {
                     queued.mem_text = spec.shown();
                     queued.spec = spec;
                 }
@@ -426,7 +426,7 @@ impl Policy {
             Err(why) => return self.refuse(ticket, why),
         };
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        if matches!(job.phase, Phase::Waiting(_)) {
+        if job.state() == State::Waiting {
             self.leave_queue(id, Self::stopped_while_waiting(id));
             return self.reply(
                 ticket,

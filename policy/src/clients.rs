@@ -87,18 +87,18 @@ impl Policy {
     /// The kernel's word first, then the token (own uid only), then an existing default job of the same scope. The kernel's
     /// word for a default job is the last: of a job of `run --lazy` no process need be the others' parent.
     fn find_job(&self, attaching: &Attaching) -> Option<JobId> {
-        let live = |id: &JobId| self.jobs.get(id).is_some_and(Job::is_live);
+        let live = |id: &JobId| self.jobs.get(id).is_some_and(|job| job.state().takes_processes());
         let membership = &attaching.membership;
         let is_of_run = |id: &JobId| {
             let job = self.jobs.get(id);
-            job.is_some_and(|job| job.is_live() && job.record.default_scope.is_none())
+            job.is_some_and(|job| job.state().takes_processes() && job.record.default_scope.is_none())
         };
         membership
             .by_kernel
             .filter(is_of_run)
             .or_else(|| {
                 let token = membership.token.filter(|token| token.iter().any(|byte| *byte != 0))?;
-                let is_it = |job: &&Job| job.is_live() && job.record.token == token && job.record.uid == attaching.uid;
+                let is_it = |job: &&Job| job.state().takes_processes() && job.is_meant_by(token, attaching.uid);
                 self.jobs.values().find(is_it).map(Job::id)
             })
             .or_else(|| membership.by_kernel.filter(live))

@@ -18,7 +18,7 @@ use partage_protocol::units::{DeviceUuid, JobId};
 use crate::command::Action;
 use crate::device::{Device, DeviceState};
 use crate::event::{Attaching, Membership};
-use crate::job::{Job, JobRecord, Origin, Phase, Placement, Slot};
+use crate::job::{Job, JobRecord, Life, Origin, Placement, Slot};
 use crate::placement::visible;
 use crate::policy::{Machine, Policy};
 use crate::terms::Terms;
@@ -47,7 +47,7 @@ impl Policy {
         let scope = &attaching.membership.scope;
         let key = key(&attaching.membership);
         let is_it = |job: &&Job| {
-            job.is_live()
+            job.state().takes_processes()
                 && job.record.uid == attaching.uid
                 && job.record.default_scope.as_ref() == Some(scope)
                 && job.record.environment == key
@@ -87,7 +87,7 @@ impl Policy {
             terms,
             started_unix_ns: attaching.unix_ns,
         };
-        let mut job = Job::new(record.clone(), Phase::Live);
+        let mut job = Job::new(record.clone(), Life::running());
         job.slots = devices
             .iter()
             .map(|place| Slot::new(JobLedger::new(self.limit_of(place.device, place.limit), 0)))

@@ -1,16 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A job: what is known of it, and its life.
-//!
-//! ```text
-//!   run ──► waiting ──────────────► running ◄────────────► over limit, stopped
-//!              │  room (FIFO)         │  limit set below use, use falls
-//!              │                      │ first process and all clients gone, or only dying clients left
-//!              │ caller gone,         ▼
-//!              │ timeout,          dying (a client cannot die: it keeps its charge)
-//!              │ stop                 │ last client gone, then 5 s in which a late process may still attach
-//!              ▼                      ▼
-//!            (forgotten)            ended ──► forgotten after 24 h
-//! ```
+//! A job and what is known of it; its life is a table of its own (`job/life.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,6 +15,10 @@ use crate::denials::Denial;
 use crate::event::Ticket;
 use crate::request::RunSpec;
 use crate::terms::Terms;
+
+mod life;
+
+pub(crate) use life::{Happening, Life, Next, State};
 
 /// A job outlives its last process by this much, for a child that has not met the driver yet.
 pub const LINGER_NS: u64 = 5 * SECOND_NS;
@@ -226,27 +219,16 @@ pub(crate) struct Stopping {
     pub reason: String,
 }
 
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Phase {
-    Waiting(Box<Queued>),
-    Live,
-    /// Shown until then.
-    Ended {
-        forget_at_ns: u64,
-    },
-}
-
 /// Everything about one job.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Job {
     pub record: JobRecord,
-    pub phase: Phase,
+    pub life: Life,
     pub slots: Vec<Slot>,
     pub clients: BTreeSet<ClientId>,
     pub is_first_alive: bool,
     /// All its known processes are stopped by a signal.
     pub is_stopped: bool,
-    pub linger_until_ns: Option<u64>,
     /// Exit code of its first process, as a shell has it.
     pub exit_code: Option<u32>,
     pub stopping: Option<Stopping>,
@@ -309,16 +291,15 @@ pub struct EndedSlot {
 }
 
 impl Job {
-    pub(crate) fn new(record: JobRecord, phase: Phase) -> Self {
+    pub(crate) fn new(record: JobRecord, life: Life) -> Self {
         let is_first_alive = record.first.is_some();
         Self {
             record,
-            phase,
+            life,
             slots: Vec::new(),
             clients: BTreeSet::new(),
             is_first_alive,
             is_stopped: false,
-            linger_until_ns: None,
             exit_code: None,
             stopping: None,
             time_limit_at_ns: None,
@@ -356,7 +337,7 @@ impl Job {
 
     /// A job that ended under an earlier broker.
     pub(crate) fn from_remembered(ended: EndedJob, forget_at_ns: u64) -> Self {
-        let mut job = Self::new(ended.job, Phase::Ended { forget_at_ns });
+        let mut job = Self::new(ended.job, Life::ended(forget_at_ns));
         job.is_first_alive = false;
         job.notes = ended.notes;
         job.exit_code = ended.exit_code;
@@ -398,23 +379,19 @@ impl Job {
         JobId(self.record.id)
     }
 
-    pub(crate) fn is_live(&self) -> bool {
-        matches!(self.phase, Phase::Live)
+    /// Where it is in its life; what that means is asked of the state.
+    pub(crate) const fn state(&self) -> State {
+        self.life.state()
     }
 
-    /// Nothing of it runs; it only waits for a late child.
+    /// No process of it is left; a late child may still come.
     pub(crate) fn is_lingering(&self) -> bool {
-        self.linger_until_ns.is_some()
+        self.state() == State::Lingering
     }
 
-    /// It ended for its user: nothing of it runs.
-    pub(crate) fn is_over(&self) -> bool {
-        self.is_lingering() || !self.is_current()
-    }
-
-    /// Waiting, running or lingering: its name is taken.
-    pub(crate) fn is_current(&self) -> bool {
-        !matches!(self.phase, Phase::Ended { .. })
+    /// Does this token, of a process of this user, mean the job?
+    pub(crate) fn is_meant_by(&self, token: [u8; TOKEN_BYTES], uid: u32) -> bool {
+        self.record.token == token && self.record.uid == uid
     }
 
     /// The slot of a device.

@@ -31,14 +31,15 @@ mod command;
 mod default_job;
 mod denials;
 mod device;
+mod ending;
 mod event;
 mod job;
 mod least;
-mod life;
 mod measured_time;
 mod overhead;
 mod placement;
 mod policy;
+mod polls;
 mod request;
 mod room;
 mod slow;
@@ -57,6 +58,7 @@ pub use clients::MAX_CLIENTS_PER_JOB;
 pub use command::{Action, Command, Signal};
 pub use denials::{Denial, Held, Reason};
 pub use device::DeviceState;
+pub use ending::STRICT_NS;
 pub use event::{
     Adoption, Attaching, Caller, Change, DeviceSeen, DriverState, Event, LedgerClient, Measurement, Membership,
     ProcessUse, Run, TargetQuery, Ticket,
@@ -65,7 +67,6 @@ pub use job::{
     Client, EndedJob, EndedSlot, JobRecord, JobState, LINGER_NS, Origin, Placement, Presence, Process, REMEMBER_COUNT,
     REMEMBER_NS,
 };
-pub use life::STRICT_NS;
 pub use measured_time::{Cause, JobTime, Regime, TimeState};
 pub use overhead::{MEASURE_NS, Reading, UNAUDITED_NS};
 pub use policy::{Config, Machine, Policy};

@@ -205,7 +205,7 @@ impl Policy {
         let mut old = std::mem::take(&mut self.times);
         let mut kept = BTreeMap::new();
         for now in times {
-            let is_there = |job: &crate::job::Job| job.is_live() && job.slot_of(now.device).is_some();
+            let is_there = |job: &crate::job::Job| job.state().may_get_time() && job.slot_of(now.device).is_some();
             if !self.jobs.get(&now.job).is_some_and(is_there) {
                 // It ended while this was on its way.
                 continue;

@@ -156,7 +156,7 @@ impl Policy {
     /// it stands until it is gone.
     pub(crate) fn members_on(&self, device: DeviceUuid) -> BTreeMap<u32, Vec<Member>> {
         let mut by_pid: BTreeMap<u32, Vec<Member>> = BTreeMap::new();
-        for job in self.jobs.values().filter(|job| job.is_live()) {
+        for job in self.jobs.values().filter(|job| job.state().holds_memory()) {
             let Some(slot) = job.slot_of(device) else { continue };
             for client in &job.clients {
                 let Some(known) = self.clients.get(client) else {

@@ -286,26 +286,6 @@ impl Policy {
         self.due_ns
     }
 
-    /// The live job whose first process this is.
-    #[must_use]
-    pub fn job_of_first_process(&self, process: crate::job::Process) -> Option<JobId> {
-        self.jobs
-            .values()
-            .find(|job| job.is_live() && job.record.first == Some(process))
-            .map(Job::id)
-    }
-
-    /// A client that is known, with its job and presence.
-    #[must_use]
-    pub fn client(&self, client: ClientId) -> Option<&Client> {
-        self.clients.get(&client)
-    }
-
-    /// All clients in the order of their ids.
-    pub fn clients(&self) -> impl Iterator<Item = (ClientId, &Client)> {
-        self.clients.iter().map(|(id, client)| (*id, client))
-    }
-
     /// The processes a job is known by: its first while it lives, then its clients.
     #[must_use]
     pub fn processes(&self, job: JobId) -> Vec<crate::job::Process> {
@@ -326,15 +306,10 @@ impl Policy {
         self.queue.iter().copied()
     }
 
-    /// The jobs that are live, lingering ones too.
+    /// The jobs that were admitted and have not ended, lingering ones too.
     pub fn live(&self) -> impl Iterator<Item = JobId> + '_ {
-        self.jobs.values().filter(|job| job.is_live()).map(Job::id)
-    }
-
-    /// Live jobs with their first processes while these live, for finding descendants.
-    pub fn first_processes(&self) -> impl Iterator<Item = (JobId, crate::job::Process)> + '_ {
-        let live = self.jobs.values().filter(|job| job.is_live() && job.is_first_alive);
-        live.filter_map(|job| Some((job.id(), job.record.first?)))
+        let may_stop = |job: &&Job| job.state().takes_processes();
+        self.jobs.values().filter(may_stop).map(Job::id)
     }
 
     /// Clients of the broker before are still awaited, so some devices admit nothing.

@@ -218,18 +218,23 @@ impl Policy {
             }
         }
         let mut holds = Vec::new();
-        for job in self.jobs.values().filter(|job| job.is_live()) {
+        for job in self.jobs.values().filter(|job| job.state().holds_memory()) {
             let Some(slot) = job.slot_of(device) else { continue };
             let (Some(placement), Some(state)) = (job.record.devices.get(slot), job.slots.get(slot)) else {
                 continue;
             };
             let pages = OnSlot { machine, slot };
+            let promised = if job.state().counts_as_promised() {
+                placement.request
+            } else {
+                0
+            };
             holds.push(Hold {
                 job: job.id(),
                 slot,
                 limit: self.limit_of(device, placement.limit),
-                promised: placement.request,
-                firm: placement.request,
+                promised,
+                firm: promised,
                 granted: state.ledger.held_sum(&pages),
                 used: state.ledger.used_sum(&pages),
                 managed: self.managed_bytes(job, slot, machine),

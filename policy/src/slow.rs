@@ -81,7 +81,7 @@ impl Policy {
     /// The cause and a sentence for each device that the job uses, where something is known of its time.
     pub(crate) fn slowness(&self, job: &Job, caller: &Caller) -> (Vec<CauseView>, Vec<String>) {
         let mut found = (Vec::new(), Vec::new());
-        for place in job.record.devices.iter().filter(|_| !job.is_over()) {
+        for place in job.record.devices.iter().filter(|_| !job.state().is_over()) {
             let device = place.device;
             let said = match self.times.get(&(job.id(), device)) {
                 Some(measured) => {
@@ -165,7 +165,7 @@ impl Policy {
             let terms = |job: JobId| {
                 self.jobs
                     .get(&job)
-                    .filter(|job| job.is_live())
+                    .filter(|job| job.state().may_get_time())
                     .map(|job| &job.record.terms)
             };
             let own = terms(now.job);
@@ -209,7 +209,10 @@ impl Policy {
     /// shows for it: its clients marked nothing then.
     fn unseen_neighbour(&self, now: &JobTime) -> Option<(JobId, u32)> {
         let own = self.shown_part(now.job, now.device)?;
-        let others = self.jobs.values().filter(|job| job.is_live() && job.id() != now.job);
+        let others = self
+            .jobs
+            .values()
+            .filter(|job| job.state().may_get_time() && job.id() != now.job);
         let unseen = others.filter_map(|job| {
             let shown = self.shown_part(job.id(), now.device)?;
             let measured = self.times.get(&(job.id(), now.device));

@@ -143,8 +143,9 @@ impl Policy {
 
     /// What each of a device's jobs with a program, and a stranger beside them, had if all wanted it always.
     fn even_part(&self, device: DeviceUuid) -> u32 {
-        let is_here =
-            |job: &&crate::job::Job| job.is_live() && !job.clients.is_empty() && job.slot_of(device).is_some();
+        let is_here = |job: &&crate::job::Job| {
+            job.state().may_get_time() && !job.clients.is_empty() && job.slot_of(device).is_some()
+        };
         let count = self.jobs.values().filter(is_here).count();
         WHOLE_PPM / u32::try_from(count).unwrap_or(u32::MAX).saturating_add(1).max(1)
     }

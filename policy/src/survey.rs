@@ -53,7 +53,7 @@ impl Survey {
     pub(crate) fn living(&self, policy: &Policy, token: [u8; TOKEN_BYTES], uid: u32) -> Option<JobId> {
         let all = || {
             let mut living = BTreeMap::new();
-            for job in policy.jobs.values().filter(|job| job.is_live()) {
+            for job in policy.jobs.values().filter(|job| job.state().takes_processes()) {
                 living.entry((job.record.token, job.record.uid)).or_insert(job.id());
             }
             living

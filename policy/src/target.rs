@@ -31,7 +31,7 @@ impl Policy {
     pub fn resolve(&self, query: &TargetQuery, caller: &Caller, access: Access) -> Result<JobId, ErrorView> {
         let text = query.text.as_str();
         let matching = self.matching(query, caller)?;
-        let (current, ended): (Vec<&Job>, Vec<&Job>) = matching.into_iter().partition(|job| job.is_current());
+        let (current, ended): (Vec<&Job>, Vec<&Job>) = matching.into_iter().partition(|job| job.state().takes_name());
         let candidates = if current.is_empty() && access == Access::Look {
             &ended
         } else {
@@ -87,7 +87,7 @@ impl Policy {
             return Ok(select(&|job| job.record.id == number));
         }
         if let Some(user) = text.strip_prefix('@') {
-            return Ok(select(&|job| is_user(job, user) && job.is_current()));
+            return Ok(select(&|job| is_user(job, user) && job.state().takes_name()));
         }
         if let Some(path) = text.strip_prefix("cgroup:") {
             return Ok(select(&|job| job.record.cgroup.as_deref() == Some(path)));
@@ -116,7 +116,7 @@ impl Policy {
 
     fn of_pid(&self, pid: u32, descends_from: Option<JobId>) -> Vec<&Job> {
         let is_first = |job: &&Job| {
-            job.is_current() && job.is_first_alive && job.record.first.is_some_and(|first| first.pid == pid)
+            job.state().takes_name() && job.is_first_alive && job.record.first.is_some_and(|first| first.pid == pid)
         };
         let by_client = self
             .clients

@@ -271,7 +271,7 @@ impl Policy {
 
     /// Live jobs with a promise of this device's time, and the promise.
     pub(crate) fn time_promises(&self, device: DeviceUuid) -> impl Iterator<Item = (&Job, u32)> {
-        let on_it = move |job: &&Job| job.is_live() && job.slot_of(device).is_some();
+        let on_it = move |job: &&Job| job.state().counts_as_promised() && job.slot_of(device).is_some();
         let promises = self.jobs.values().filter(on_it);
         promises
             .map(|job| (job, job.record.terms.promise_ppm))

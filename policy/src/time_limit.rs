@@ -26,7 +26,7 @@ impl Policy {
 
     /// Ends a job whose time limit is over; nothing happens before.
     pub(crate) fn expire_time_limit(&mut self, id: JobId, now_ns: u64) {
-        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.is_live()) else {
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.state().may_end()) else {
             return;
         };
         if job.time_limit_at_ns.is_none_or(|at| now_ns < at) {

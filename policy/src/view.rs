@@ -15,7 +15,7 @@ use partage_protocol::terms::{WHOLE_PPM, format_part, ratio};
 use partage_protocol::units::JobId;
 
 use crate::event::{Caller, TargetQuery};
-use crate::job::{Job, Phase};
+use crate::job::{Job, State};
 use crate::overhead::overhead_of;
 use crate::policy::{Machine, OnSlot, Policy};
 use crate::room::Picture;
@@ -38,7 +38,7 @@ impl Policy {
     ) -> Reply {
         let rest = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
         let (mut jobs, mut more) = (Vec::new(), false);
-        for (_, job) in self.jobs.range(rest).filter(|(_, job)| all || !job.is_over()) {
+        for (_, job) in self.jobs.range(rest).filter(|(_, job)| all || !job.state().is_over()) {
             let view = self.view(job, caller, machine);
             more = !fits(&view) && !jobs.is_empty();
             if more {
@@ -66,7 +66,7 @@ impl Policy {
 
     /// Answer to `status`; what the broker knows of itself is given, jobs and clients are filled in.
     pub fn status<M: Machine>(&self, mut broker: BrokerView, now_ns: u64, machine: &M) -> StatusView {
-        let is_running = |job: &&Job| job.is_live() && !job.is_lingering();
+        let is_running = |job: &&Job| job.state().is_running();
         broker.jobs = u32::try_from(self.jobs.values().filter(is_running).count()).unwrap_or(u32::MAX);
         broker.clients = u32::try_from(self.clients.len()).unwrap_or(u32::MAX);
         let mut devices: Vec<DeviceView> = self
@@ -76,9 +76,7 @@ impl Policy {
             .collect();
         devices.sort_by_key(|device| device.index);
         let queue = self.queue.iter().filter_map(|id| self.jobs.get(id)).filter_map(|job| {
-            let Phase::Waiting(queued) = &job.phase else {
-                return None;
-            };
+            let queued = job.life.queued()?;
             Some(QueuedView {
                 job: job.id().to_string(),
                 user: job.record.user.clone(),
@@ -106,7 +104,7 @@ impl Policy {
     /// Jobs that are live or lingering; a private broker leaves when there is none and nobody waits.
     #[must_use]
     pub fn live_jobs(&self) -> usize {
-        self.jobs.values().filter(|job| job.is_live()).count()
+        self.jobs.values().filter(|job| job.state().keeps_the_broker()).count()
     }
 
     /// Jobs that wait.
@@ -124,7 +122,8 @@ impl Policy {
         let record = &job.record;
         let sees = may_see(job, caller);
         let devices = (0..record.devices.len()).map(|slot| {
-            let ledger = job.slots.get(slot).filter(|_| job.is_live()).map(|slot| &slot.ledger);
+            let ledger = job.slots.get(slot).filter(|_| job.state().holds_memory());
+            let ledger = ledger.map(|slot| &slot.ledger);
             let pages = OnSlot { machine, slot };
             let used = ledger.map_or(0, |ledger| ledger.used_sum(&pages));
             let granted = ledger.map_or(0, |ledger| ledger.held_sum(&pages));
@@ -156,7 +155,7 @@ impl Policy {
                 overhead_bytes,
             })
         });
-        let started_unix_ns = Some(record.started_unix_ns).filter(|_| !matches!(job.phase, Phase::Waiting(_)));
+        let started_unix_ns = Some(record.started_unix_ns).filter(|_| job.state() != State::Waiting);
         let mut notes = job.notes.clone();
         notes.extend(job.strangers_note());
         notes.extend(self.drift_notes(job));

@@ -14,7 +14,7 @@ use crate::advice::Advice;
 use crate::denials::{Denial, Reason};
 use crate::device::DeviceState;
 use crate::event::{Caller, TargetQuery};
-use crate::job::{Job, JobState, Phase, Presence};
+use crate::job::{Job, JobState, Presence};
 use crate::placement::Unplaced;
 use crate::policy::{Machine, Policy};
 use crate::slow::terms_rule;
@@ -57,7 +57,7 @@ impl Policy {
             let slot = view.devices.iter().position(|other| other.uuid == device.uuid);
             let numbers = (denial.used, denial.asked);
             let advice = slot.and_then(|slot| {
-                if job.is_over() {
+                if job.state().is_over() {
                     self.advice_for_another(id, slot, numbers)
                 } else {
                     self.advice(id, slot, numbers, machine)
@@ -91,7 +91,7 @@ impl Policy {
     /// What is wrong at the moment.
     fn troubles<M: Machine>(&self, job: &Job, view: &JobView, machine: &M) -> Vec<String> {
         let mut texts = Vec::new();
-        if job.is_live() {
+        if job.state().holds_memory() {
             for place in &job.record.devices {
                 if let Some(device) = self.devices.get(&place.device)
                     && device.state == DeviceState::Lost
@@ -100,7 +100,7 @@ impl Policy {
                 }
             }
         }
-        if job.is_stopped && !job.is_over() {
+        if job.is_stopped && !job.state().is_over() {
             let pid = job
                 .record
                 .first
@@ -162,9 +162,7 @@ impl Policy {
 
     /// What a job in the queue waits for, and for whom.
     fn waiting<M: Machine>(&self, job: &Job, caller: &Caller, now_ns: u64, machine: &M) -> Option<String> {
-        let Phase::Waiting(queued) = &job.phase else {
-            return None;
-        };
+        let queued = job.life.queued()?;
         let position = self.queue.iter().take_while(|id| **id != job.id()).count() + 1;
         let survey = Survey::default();
         let claimed = self.claims(Some(job.id()), &survey, machine);
@@ -252,9 +250,9 @@ impl Policy {
     }
 
     fn overcommit_notes<M: Machine>(&self, job: &Job, machine: &M) -> Vec<String> {
-        let live = job.record.devices.iter().filter(|_| job.is_live());
+        let live = job.record.devices.iter().filter(|_| job.state().counts_as_promised());
         let pictures = live.filter_map(|place| self.picture(place.device, machine));
-        let time = job.record.devices.iter().filter(|_| job.is_live());
+        let time = job.record.devices.iter().filter(|_| job.state().counts_as_promised());
         let memory = pictures.filter_map(|picture| picture.overcommit_note());
         memory
             .chain(time.filter_map(|place| self.time_note(place.device)))
