@@ -46,6 +46,7 @@
 #![forbid(unsafe_code)]
 
 mod cap;
+mod check;
 mod class;
 mod command;
 mod config;
@@ -68,6 +69,7 @@ mod waits;
 
 pub use partage_gpu_time::DeviceTime;
 
+pub use check::Violation;
 pub use command::{Action, Command, HeldBy, JobState, JobView, Regime};
 pub use config::Config;
 pub use event::{Class, ClientKey, DeviceKey, Event, JobKey, Observation, Terms};

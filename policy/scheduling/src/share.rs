@@ -137,6 +137,21 @@ impl Contest {
         }
     }
 
+    /// By how much the jobs that are in, and what was left behind, miss a sum of 0. Nobody is owed anything where nobody is
+    /// in.
+    pub fn imbalance_ns(&self) -> i64 {
+        let mut lags = self.rows.values().filter(|row| row.is_in).map(|row| row.lag).peekable();
+        match lags.peek() {
+            Some(_) => lags.fold(self.left_ns, i64::saturating_add),
+            None => 0,
+        }
+    }
+
+    /// Who has an account.
+    pub fn jobs(&self) -> impl Iterator<Item = JobKey> + '_ {
+        self.rows.keys().copied()
+    }
+
     /// Whether the job counts in W.
     pub fn is_in(&self, job: JobKey) -> bool {
         self.rows.get(&job).is_some_and(|row| row.is_in)
@@ -201,6 +216,15 @@ impl Contest {
             }
         }
         true
+    }
+}
+
+#[cfg(test)]
+impl Contest {
+    /// Breaks the first invariant.
+    pub fn upset(&mut self, job: JobKey, ns: i64) {
+        let row = self.rows.get_mut(&job).expect("a job of the device");
+        (row.is_in, row.lag) = (true, ns);
     }
 }
 

@@ -51,6 +51,7 @@ impl Bench {
             over_ns: S,
         };
         self.scheduler.step(self.now, event, &mut Vec::new());
+        assert_eq!(self.scheduler.check(), [], "after {event:?}");
     }
 
     /// Looks every quarter of a millisecond for a second.
@@ -70,6 +71,7 @@ impl Bench {
         let (seen, mut out) = (&self.seen, Vec::new());
         let event = Event::Observe { device: DEVICE, seen };
         self.scheduler.step(self.now, event, &mut out);
+        assert_eq!(self.scheduler.check(), [], "after {event:?}");
         for command in out {
             match command.action {
                 Action::Open { client, .. } if client.0 == LIAR.0 => self.is_open = true,

@@ -80,6 +80,7 @@ impl Mirror {
         let scheduler = self.scheduler.get_or_insert_with(|| Scheduler::new(Config::default()));
         let mut out = Vec::new();
         scheduler.step(now, event, &mut out);
+        prop_assert_eq!(scheduler.check(), [], "after {:?}", event);
         let due = scheduler.next_deadline();
         prop_assert!(
             due.is_none_or(|due| due > now),
