@@ -18,6 +18,7 @@ pub mod flood;
 pub mod foreign;
 pub mod host;
 pub mod inherited;
+pub mod invariants;
 pub mod ledger;
 pub mod log;
 pub mod notify;

@@ -13,6 +13,7 @@ use crate::attach::Hold;
 use crate::connection::ConnectionId;
 use crate::directory::Kind;
 use crate::host::gpu::Driver;
+use crate::invariants;
 use crate::state_driver::{Effect, Now, Peer, StateDriver};
 
 /// Bytes of a command that a job's record keeps, for its owner's eyes in `ps`.
@@ -235,6 +236,7 @@ impl StateDriver {
                 tolerance_bytes: self.config.audit.tolerance,
             },
             notes: self.notes.clone(),
+            invariant_violations: invariants::count(),
         }
     }
 

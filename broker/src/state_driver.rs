@@ -34,6 +34,7 @@ use crate::events::{EventLog, Recorded};
 use crate::flood::{FREE, Flood, is_always_said};
 use crate::host::pidfd::PidFd;
 use crate::host::proc::{Processes, boot_id};
+use crate::invariants::Invariants;
 use crate::ledger::Ledger;
 use crate::records::Store;
 use crate::timekeeper::{Joined, Message};
@@ -168,6 +169,7 @@ pub struct StateDriver {
     /// Until then what was found of those that wait is new enough.
     stopped_until_ns: u64,
     todo: VecDeque<Event>,
+    invariants: Invariants,
 }
 
 impl StateDriver {
@@ -229,6 +231,7 @@ impl StateDriver {
             stopped: BTreeSet::new(),
             stopped_until_ns: 0,
             todo: VecDeque::new(),
+            invariants: Invariants::default(),
         };
         driver.adopt(found.jobs, ended, &lines, now);
         Ok(driver)
@@ -309,6 +312,8 @@ impl StateDriver {
                 self.apply(command, now);
             }
         }
+        let (policy, clients) = (&self.policy, &self.clients);
+        self.invariants.check(now.ns, || policy.check(clients));
     }
 
     /// Tells the policy which of these jobs are stopped, where that has changed.

@@ -29,6 +29,7 @@ use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 use partage_scheduling::Terms;
 
 use crate::error::Error;
+use crate::invariants::Invariants;
 use crate::pages::PagePair;
 use crate::server::now;
 
@@ -151,6 +152,7 @@ const PUBLISH_NS: u64 = 100_000_000;
 fn run(receiver: &Receiver<Message>, bell: &EventFd, published: &Mutex<Vec<JobTime>>) {
     let mut keeper = Keeper::new(kernel::Linux::new());
     let mut publish_at = 0;
+    let mut invariants = Invariants::default();
     loop {
         loop {
             match receiver.try_recv() {
@@ -168,6 +170,7 @@ fn run(receiver: &Receiver<Message>, bell: &EventFd, published: &Mutex<Vec<JobTi
         }
         let time = now().ns;
         let due = keeper.turn(time);
+        invariants.check(time, || keeper.check());
         if time >= publish_at {
             publish_at = time + PUBLISH_NS;
             *published.lock().unwrap_or_else(PoisonError::into_inner) = keeper.view(time);

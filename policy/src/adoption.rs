@@ -37,6 +37,7 @@ impl Policy {
         for record in adoption.jobs {
             self.next_job = self.next_job.max(record.id.saturating_add(1));
             let mut job = Job::new(record, Life::running());
+            job.is_adopted = true;
             let limit_ns = job.record.terms.time_limit_ns;
             job.time_limit_at_ns = self.adopted_time_limit(limit_ns, job.record.started_unix_ns, now_ns);
             let was = self.jobs.remove(&job.id());
@@ -52,7 +53,9 @@ impl Policy {
                 });
                 // What was promised or granted stays allowed; more only once the device can be judged.
                 let ceiling = place.request.max(held).min(limit);
-                job.slots.push(Slot::new(JobLedger::new(limit, ceiling)));
+                let mut state = Slot::new(JobLedger::new(limit, ceiling));
+                state.highest_limit = limit.max(held);
+                job.slots.push(state);
             }
             if let Some(was) = was {
                 job.take_up(was);

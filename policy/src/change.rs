@@ -405,6 +405,7 @@ impl Policy {
             // A raised promise is handed out by `share_pool`, after the others were lowered for it.
             let ceiling = state.ledger.ceiling().min(*limit);
             let pages = OnSlot { machine, slot };
+            state.highest_limit = state.highest_limit.max(*limit);
             state.ledger.set_limit(&pages, *limit, ceiling, now_ns);
             state.is_lowered |= state.ledger.used_sum(&pages) > *limit;
         }

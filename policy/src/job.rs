@@ -192,6 +192,8 @@ pub(crate) struct Slot {
     pub last_denial: Option<Denial>,
     /// The limit was set below use, which has not fallen since.
     pub is_lowered: bool,
+    /// The highest limit that it ever had: nothing beyond was ever granted.
+    pub highest_limit: u64,
     /// Index and model of its device when the job ended.
     pub was: Option<(u32, String)>,
 }
@@ -199,6 +201,7 @@ pub(crate) struct Slot {
 impl Slot {
     pub(crate) fn new(ledger: JobLedger) -> Self {
         Self {
+            highest_limit: ledger.limit(),
             ledger,
             peak: 0,
             denied: DeniedView::default(),
@@ -227,6 +230,8 @@ pub(crate) struct Job {
     pub slots: Vec<Slot>,
     pub clients: BTreeSet<ClientId>,
     pub is_first_alive: bool,
+    /// A broker before admitted it, by its own rules.
+    pub is_adopted: bool,
     /// All its known processes are stopped by a signal.
     pub is_stopped: bool,
     /// Exit code of its first process, as a shell has it.
@@ -299,6 +304,7 @@ impl Job {
             slots: Vec::new(),
             clients: BTreeSet::new(),
             is_first_alive,
+            is_adopted: false,
             is_stopped: false,
             exit_code: None,
             stopping: None,
@@ -371,7 +377,12 @@ impl Job {
         self.end = was.end;
         for (slot, was) in self.slots.iter_mut().zip(was.slots) {
             let ledger = std::mem::replace(&mut slot.ledger, JobLedger::new(0, 0));
-            *slot = Slot { ledger, ..was };
+            let highest_limit = slot.highest_limit;
+            *slot = Slot {
+                ledger,
+                highest_limit,
+                ..was
+            };
         }
     }
 

@@ -25,6 +25,7 @@ mod adoption;
 mod advice;
 mod audit;
 mod change;
+mod check;
 mod claims;
 mod clients;
 mod command;
@@ -54,6 +55,7 @@ mod why;
 
 pub use adoption::ADOPTION_NS;
 pub use audit::{Audit, CONFIRM_NS, Response};
+pub use check::Violation;
 pub use clients::MAX_CLIENTS_PER_JOB;
 pub use command::{Action, Command, Signal};
 pub use denials::{Denial, Held, Reason};

@@ -385,6 +385,7 @@ impl Policy {
         else {
             return;
         };
+        slot.highest_limit = slot.highest_limit.max(hold.limit);
         if slot.ledger.ceiling() != ceiling || slot.ledger.limit() != hold.limit {
             slot.ledger.set_limit(
                 &OnSlot {

@@ -556,6 +556,11 @@ impl<K: Kernel> Keeper<K> {
         measured.filter_map(|view| self.job_time(&view)).collect()
     }
 
+    /// The scheduler's invariants that do not hold.
+    pub fn check(&self) -> Vec<partage_scheduling::Violation> {
+        self.scheduler.check()
+    }
+
     fn job_time(&self, view: &JobView) -> Option<JobTime> {
         let job = JobId(view.job.0);
         let is_stuck = |(client, device): &(ClientId, DeviceKey)| {
