@@ -11,7 +11,6 @@ use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 use crate::event::Ticket;
 use crate::job::{EndedJob, JobRecord, Process};
 use crate::strangers::Strangers;
-use crate::terms::Terms;
 
 /// One thing to do and why.
 #[derive(Clone, Debug, PartialEq)]
@@ -115,7 +114,7 @@ pub enum Action {
         /// Its devices, slot 0 first.
         devices: Vec<DeviceUuid>,
         /// What it may have on each.
-        terms: Terms,
+        terms: partage_scheduling::Terms,
     },
     /// Processes of no job use so much of a device's time from now on.
     ShowUnmanaged {

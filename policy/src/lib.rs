@@ -53,6 +53,8 @@ mod time_limit;
 mod view;
 mod why;
 
+pub use partage_scheduling::{Cause, Regime, TimeState};
+
 pub use adoption::ADOPTION_NS;
 pub use audit::{Audit, CONFIRM_NS, Response};
 pub use check::Violation;
@@ -69,7 +71,7 @@ pub use job::{
     Client, EndedJob, EndedSlot, JobRecord, JobState, LINGER_NS, Origin, Placement, Presence, Process, REMEMBER_COUNT,
     REMEMBER_NS,
 };
-pub use measured_time::{Cause, JobTime, Regime, TimeState};
+pub use measured_time::JobTime;
 pub use overhead::{MEASURE_NS, Reading, UNAUDITED_NS};
 pub use policy::{Config, Machine, Policy};
 pub use request::{GpuChoice, GpuName, RunSpec, check_name, job_number};

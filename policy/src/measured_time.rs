@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use partage_protocol::admin::TimeView;
 use partage_protocol::terms::ratio;
 use partage_protocol::units::{DeviceUuid, JobId, SECOND_NS};
+use partage_scheduling::{Cause, Regime, TimeState};
 
 use crate::policy::Policy;
 use crate::slow::Slowness;
@@ -55,65 +56,22 @@ pub struct JobTime {
     pub is_not_draining: bool,
 }
 
-/// What a job does on a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TimeState {
-    /// Its gate is open.
-    Open,
-    /// It stands at a closed gate.
-    Waiting,
-    /// Likewise, because it had all that its cap allows.
-    Capped,
-    /// It wants nothing.
-    Idle,
-    /// Its work does not end, and nobody waits for it any more.
-    NotDraining,
-}
-
-impl TimeState {
-    /// The word that users see.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Open => "open",
-            Self::Waiting => "waiting",
-            Self::Capped => "capped",
-            Self::Idle => "idle",
-            Self::NotDraining => "not draining",
-        }
+/// The word that users see.
+const fn state_word(state: TimeState) -> &'static str {
+    match state {
+        TimeState::Open => "open",
+        TimeState::Waiting => "waiting",
+        TimeState::Capped => "capped",
+        TimeState::Idle => "idle",
+        TimeState::NotDraining => "not draining",
     }
 }
 
-/// What a job waits for at its gate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// Nothing.
-    None,
-    /// Its own cap.
-    Cap,
-    /// Another job's share.
-    Neighbour(JobId),
-    /// Another job's higher class.
-    Priority(JobId),
-}
-
-/// How a device is shared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Regime {
-    /// Several jobs at once, whoever is ahead of its share waits.
-    Overlap,
-    /// One job at a time.
-    Turns,
-}
-
-impl Regime {
-    /// The word that users see.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Overlap => "overlap",
-            Self::Turns => "turns",
-        }
+/// The word that users see.
+pub(crate) const fn regime_word(regime: Regime) -> &'static str {
+    match regime {
+        Regime::Overlap => "overlap",
+        Regime::Turns => "turns",
     }
 }
 
@@ -190,11 +148,11 @@ impl Measured {
             used_ns: now.used_ns,
             waited_ns: now.waited_ns,
             waited_60s_ns: self.waited_recently_ns(),
-            state: state.word().to_owned(),
+            state: state_word(state).to_owned(),
             held_by,
             is_held_by_priority: matches!(slowness, Slowness::Priority(_)),
             unit_ns: now.unit_ns,
-            regime: now.regime.word().to_owned(),
+            regime: regime_word(now.regime).to_owned(),
         }
     }
 }

@@ -19,10 +19,11 @@ use partage_protocol::admin::{CauseView, JobView};
 use partage_protocol::size::format_duration;
 use partage_protocol::terms::{DEFAULT_WEIGHT, WHOLE_PPM, format_measured, format_part};
 use partage_protocol::units::{DeviceUuid, JobId};
+use partage_scheduling::{Cause, TimeState};
 
 use crate::event::Caller;
 use crate::job::Job;
-use crate::measured_time::{Cause, JobTime, Measured, TimeState, WINDOW_NS};
+use crate::measured_time::{JobTime, Measured, WINDOW_NS};
 use crate::policy::Policy;
 
 /// Waiting that is worth a word, as a part of the time it is measured over.
@@ -180,7 +181,7 @@ impl Policy {
                     (_, Some(_)) => return Slowness::Neighbour(job),
                     _ => {}
                 },
-                Cause::Cap | Cause::None => {}
+                Cause::Cap | Cause::None | Cause::Unmanaged => {}
             }
         }
         if is_short(now.got_1s_ppm, now.asked_ppm) && !self.busy_strangers(now.device).is_empty() {

@@ -219,6 +219,17 @@ impl Terms {
         parts.join(", ")
     }
 
+    /// As the scheduler knows them.
+    pub(crate) const fn on_a_device(&self, is_gang: bool) -> partage_scheduling::Terms {
+        partage_scheduling::Terms {
+            promise_ppm: self.promise_ppm,
+            weight: self.weight,
+            class: self.class,
+            cap_ppm: self.cap_ppm,
+            is_gang,
+        }
+    }
+
     /// As users see them. `started_unix_ns` is none while the job waits.
     pub(crate) fn view(&self, started_unix_ns: Option<u64>, sees: bool) -> TermsView {
         let from = |text: &String| if sees { text.clone() } else { String::new() };
@@ -370,10 +381,13 @@ impl Policy {
     /// Tells whoever shares out time what the job may have.
     pub(crate) fn show_terms(&mut self, id: JobId, reason: &str) {
         let Some(job) = self.jobs.get(&id) else { return };
+        // A default job is many programs on every device, which know nothing of one another. Of one program, work on
+        // several devices waits for one another more often than not.
+        let is_gang = job.record.default_scope.is_none() && job.record.devices.len() > 1;
         let action = Action::ShowTerms {
             job: id,
             devices: job.record.devices.iter().map(|place| place.device).collect(),
-            terms: job.record.terms.clone(),
+            terms: job.record.terms.on_a_device(is_gang),
         };
         self.command(action, reason);
     }

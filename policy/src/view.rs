@@ -16,6 +16,7 @@ use partage_protocol::units::JobId;
 
 use crate::event::{Caller, TargetQuery};
 use crate::job::{Job, State};
+use crate::measured_time::regime_word;
 use crate::overhead::overhead_of;
 use crate::policy::{Machine, OnSlot, Policy};
 use crate::room::Picture;
@@ -251,7 +252,7 @@ impl Policy {
             unmanaged_notes: self.strangers_note(device).into_iter().collect(),
             // As a ratio, which 53 bits hold exactly enough.
             promised_time: promised_time as f64 / f64::from(WHOLE_PPM),
-            regime: self.regime(device).map(|regime| regime.word().to_owned()),
+            regime: self.regime(device).map(|regime| regime_word(regime).to_owned()),
         })
     }
 

@@ -41,9 +41,9 @@ fn refusal(reply: Reply) -> ErrorView {
 }
 
 /// What was last passed on about a job.
-fn shown(commands: &[Command], id: JobId) -> (Vec<DeviceUuid>, Terms) {
+fn shown(commands: &[Command], id: JobId) -> (Vec<DeviceUuid>, partage_scheduling::Terms) {
     let shown = commands.iter().rev().find_map(|command| match &command.action {
-        Action::ShowTerms { job, devices, terms } if *job == id => Some((devices.clone(), terms.clone())),
+        Action::ShowTerms { job, devices, terms } if *job == id => Some((devices.clone(), *terms)),
         _ => None,
     });
     shown.expect("terms are passed on")
@@ -67,7 +67,10 @@ fn a_job_that_says_nothing_has_the_usual_terms() {
     let mut host = Host::new(&[8]);
     let (job, _) = host.admitted(1, request(&[]));
     assert_eq!(terms_of(&host, job), TermsView::default());
-    assert_eq!(shown(&host.commands, job), (vec![uuid(1)], Terms::default()));
+    assert_eq!(
+        shown(&host.commands, job),
+        (vec![uuid(1)], partage_scheduling::Terms::default())
+    );
 }
 
 #[test]
@@ -107,7 +110,13 @@ fn what_was_said_is_kept_shown_and_passed_on() {
         (terms.promise_ppm, terms.cap_ppm, terms.weight, terms.class),
         (300_000, Some(500_000), 300, Class::Low)
     );
-    assert_eq!(terms.shown(), "promise 30 %, cap 50 %, weight 300, priority low");
+    assert!(terms.is_gang, "one program on two devices");
+    let record = host
+        .records()
+        .into_iter()
+        .find(|record| record.id == job.0)
+        .expect("saved");
+    assert_eq!(record.terms.shown(), "promise 30 %, cap 50 %, weight 300, priority low");
     let other = host.policy.job_view(job, &caller(2), &host.board).expect("known");
     assert!(
         other.terms.cap_from.is_empty() && other.terms.cap == Some(0.5),
@@ -326,7 +335,12 @@ fn set_changes_terms_live_and_passes_them_on() {
         (terms.promise_ppm, terms.cap_ppm, terms.weight),
         (400_000, Some(800_000), 50)
     );
-    assert_eq!(host.records()[0].terms, terms, "the next broker knows");
+    let saved = host.records()[0].terms.clone();
+    assert_eq!(
+        (saved.promise_ppm, saved.cap_ppm, saved.weight, saved.class),
+        (terms.promise_ppm, terms.cap_ppm, terms.weight, terms.class),
+        "the next broker knows"
+    );
     host.set_terms(
         caller(1),
         &target,

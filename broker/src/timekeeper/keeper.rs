@@ -6,15 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use partage_gpu_time::GpuTimeEstimator;
-use partage_policy::{Cause, JobTime, Strangers, TimeState};
+use partage_policy::{JobTime, Strangers};
 use partage_protocol::gate::{
     self, GATES_COPIES, HEARTBEAT_NS, MEASURED, NEEDS_FENCE, OPEN, TimePage, UNBOUNDED, UNSHARED,
 };
 use partage_protocol::page::GrantLine;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 use partage_scheduling::{
-    Action, ClientKey, Command, Config, DeviceKey, Event, HeldBy, JobKey, JobState, JobView, Observation, Regime,
-    Scheduler,
+    Action, Command, Config, DeviceKey, Event, JobView, Observation, Regime, Scheduler, TimeState,
 };
 
 use super::{Joined, Kernel, Message};
@@ -144,7 +143,6 @@ impl<K: Kernel> Keeper<K> {
             Message::Terms { job, devices, terms } => {
                 for device in devices {
                     let device = self.key(device);
-                    let job = JobKey(job.0);
                     self.step(now, Event::JobTerms { job, device, terms });
                 }
             }
@@ -153,7 +151,7 @@ impl<K: Kernel> Keeper<K> {
                 for client in self.clients_of(job) {
                     self.leave(now, client);
                 }
-                self.step(now, Event::JobGone { job: JobKey(job.0) });
+                self.step(now, Event::JobGone { job });
             }
             Message::Joined(joined) => self.join(now, joined),
             Message::Left(client) => self.leave(now, client),
@@ -174,7 +172,6 @@ impl<K: Kernel> Keeper<K> {
             } => {
                 let device = self.key(device);
                 for (job, ns) in charges {
-                    let job = JobKey(job.0);
                     let correction = Event::Corrected {
                         device,
                         job,
@@ -226,7 +223,7 @@ impl<K: Kernel> Keeper<K> {
             }
             self.write_flags(device);
             self.tell_flags(joined.client, device);
-            let (client, job) = (ClientKey(joined.client.0), JobKey(joined.job.0));
+            let (client, job) = (joined.client, joined.job);
             self.step(now, Event::ClientJoined { client, job, device });
         }
     }
@@ -239,8 +236,7 @@ impl<K: Kernel> Keeper<K> {
                 self.let_through(line);
             }
         }
-        let client = ClientKey(id.0);
-        self.step(now, Event::ClientLeft { client });
+        self.step(now, Event::ClientLeft { client: id });
     }
 
     fn let_through(&self, line: &GrantLine) {
@@ -286,17 +282,17 @@ impl<K: Kernel> Keeper<K> {
                     client,
                     depth_ns,
                 } => {
-                    if self.look(device).unshared.is_some_and(|other| other.0 != client.0) {
+                    if self.look(device).unshared.is_some_and(|other| other != client) {
                         self.tell_unshared(device, None);
                     }
-                    if let Some(line) = self.line(ClientId(client.0), device) {
+                    if let Some(line) = self.line(client, device) {
                         line.depth_ns.store(depth_ns.unwrap_or(UNBOUNDED), Ordering::Relaxed);
                         gate::open(&line.gate);
                         self.kernel.wake(&line.gate);
                     }
                 }
                 Action::Close { device, client } => {
-                    if let Some(line) = self.line(ClientId(client.0), device) {
+                    if let Some(line) = self.line(client, device) {
                         gate::close(&line.gate);
                         has_closed = true;
                     }
@@ -306,7 +302,7 @@ impl<K: Kernel> Keeper<K> {
                     client,
                     depth_ns,
                 } => {
-                    if let Some(line) = self.line(ClientId(client.0), device) {
+                    if let Some(line) = self.line(client, device) {
                         line.depth_ns.store(depth_ns.unwrap_or(UNBOUNDED), Ordering::Relaxed);
                     }
                 }
@@ -322,10 +318,10 @@ impl<K: Kernel> Keeper<K> {
                         why = command.reason,
                         "does not drain"
                     );
-                    self.not_draining.insert((ClientId(client.0), device));
+                    self.not_draining.insert((client, device));
                 }
                 Action::Draining { device, client } => {
-                    self.not_draining.remove(&(ClientId(client.0), device));
+                    self.not_draining.remove(&(client, device));
                 }
             }
         }
@@ -411,14 +407,14 @@ impl<K: Kernel> Keeper<K> {
             return;
         }
         let is_turns = look.regime == Regime::Turns;
-        let is_closed = |client: ClientKey| {
-            let line = self.line(ClientId(client.0), device);
+        let is_closed = |client: ClientId| {
+            let line = self.line(client, device);
             line.is_some_and(|line| line.gate.load(Ordering::Relaxed) & OPEN == 0)
         };
         let is_away = |seen: &&Observation| is_turns && !seen.is_busy && !seen.is_entering && is_closed(seen.client);
         let mut there = seen.iter().filter(|seen| !is_away(seen));
         let unshared = match (there.next(), there.next()) {
-            (Some(only), None) => Some(ClientId(only.client.0)),
+            (Some(only), None) => Some(only.client),
             _ => None,
         };
         self.tell_unshared(device, unshared);
@@ -527,7 +523,7 @@ impl<K: Kernel> Keeper<K> {
             let is_exclusive = !has_strangers && busy == usize::from(was_busy) && busy_now <= usize::from(is_busy);
             let is_still = !is_busy && now >= slot.moved_ns.saturating_add(STILL_NS);
             seen.push(Observation {
-                client: ClientKey(id.0),
+                client: *id,
                 is_waiting,
                 is_entering,
                 is_busy,
@@ -562,7 +558,7 @@ impl<K: Kernel> Keeper<K> {
     }
 
     fn job_time(&self, view: &JobView) -> Option<JobTime> {
-        let job = JobId(view.job.0);
+        let job = view.job;
         let is_stuck = |(client, device): &(ClientId, DeviceKey)| {
             *device == view.device && self.clients.get(client).is_some_and(|client| client.job == job)
         };
@@ -576,27 +572,12 @@ impl<K: Kernel> Keeper<K> {
             corrected_ns: view.corrected_ns,
             stretch: self.looks.get(&view.device).map_or(0, |look| look.stretch),
             waited_ns: view.waited_ns,
-            state: match view.state {
-                JobState::Open => TimeState::Open,
-                JobState::Waiting => TimeState::Waiting,
-                JobState::Capped => TimeState::Capped,
-                JobState::Idle => TimeState::Idle,
-                JobState::NotDraining => TimeState::NotDraining,
-            },
-            waits_for: match view.waits_for {
-                // An open gate is nothing to wait at; who else has the device is known to whoever looks at it.
-                HeldBy::None | HeldBy::Unmanaged => Cause::None,
-                HeldBy::Cap => Cause::Cap,
-                HeldBy::Neighbour(job) => Cause::Neighbour(JobId(job.0)),
-                HeldBy::Priority(job) => Cause::Priority(JobId(job.0)),
-            },
+            state: view.state,
+            waits_for: view.waits_for,
             wanted_60s_ppm: view.wanted_ppm_60s,
             unit_ns: view.unit_ns,
-            regime: match view.regime {
-                Regime::Overlap => partage_policy::Regime::Overlap,
-                Regime::Turns => partage_policy::Regime::Turns,
-            },
-            is_not_draining: view.state == JobState::NotDraining || self.not_draining.iter().any(is_stuck),
+            regime: view.regime,
+            is_not_draining: view.state == TimeState::NotDraining || self.not_draining.iter().any(is_stuck),
         })
     }
 }

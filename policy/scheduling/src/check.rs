@@ -11,8 +11,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use partage_protocol::units::{ClientId, JobId};
+
 use crate::device::Device;
-use crate::event::{ClientKey, DeviceKey, JobKey};
+use crate::event::DeviceKey;
 use crate::member::Gate;
 use crate::scheduler::Scheduler;
 
@@ -31,7 +33,7 @@ pub enum Violation {
         /// Where.
         device: DeviceKey,
         /// Whose.
-        job: JobKey,
+        job: JobId,
         /// What is left of it.
         budget_ns: i64,
     },
@@ -40,26 +42,26 @@ pub enum Violation {
         /// Where.
         device: DeviceKey,
         /// Which.
-        job: JobKey,
+        job: JobId,
     },
     /// The job is kept away and the client's gate is open.
     Gate {
         /// Where.
         device: DeviceKey,
         /// Whose.
-        client: ClientKey,
+        client: ClientId,
     },
     /// A client has two places.
     Twice {
         /// Where the second one was found.
         device: DeviceKey,
         /// Whose.
-        client: ClientKey,
+        client: ClientId,
     },
     /// What is remembered of a gang is not where its clients are.
     Gang {
         /// Which.
-        job: JobKey,
+        job: JobId,
     },
 }
 
@@ -93,7 +95,7 @@ impl Scheduler {
     #[must_use]
     pub fn check(&self) -> Vec<Violation> {
         let mut found = Vec::new();
-        let mut places: BTreeMap<ClientKey, (JobKey, BTreeSet<DeviceKey>)> = BTreeMap::new();
+        let mut places: BTreeMap<ClientId, (JobId, BTreeSet<DeviceKey>)> = BTreeMap::new();
         for device in self.devices.values() {
             check_time(device, &mut found);
             check_gates(device, &mut found);
@@ -139,9 +141,9 @@ fn check_time(device: &Device, found: &mut Vec<Violation>) {
             budget_ns: server.budget_ns(),
         }));
     }
-    let known: BTreeSet<JobKey> = device.members.keys().copied().collect();
+    let known: BTreeSet<JobId> = device.members.keys().copied().collect();
     let named = device.contest.jobs().chain(device.holder()).chain(device.claim);
-    let shared: BTreeSet<JobKey> = named.collect();
+    let shared: BTreeSet<JobId> = named.collect();
     let odd = shared.symmetric_difference(&known);
     found.extend(odd.map(|job| Violation::Stranger { device: key, job: *job }));
 }
@@ -164,7 +166,7 @@ mod tests {
     use crate::event::{Event, Terms};
 
     const DEVICE: DeviceKey = DeviceKey(0);
-    const JOB: JobKey = JobKey(1);
+    const JOB: JobId = JobId(1);
 
     fn scheduler() -> Scheduler {
         let mut scheduler = Scheduler::new(Config::default());
@@ -173,7 +175,7 @@ mod tests {
             ..Terms::default()
         };
         let joined = Event::ClientJoined {
-            client: ClientKey(7),
+            client: ClientId(7),
             job: JOB,
             device: DEVICE,
         };
@@ -196,19 +198,19 @@ mod tests {
             scheduler.devices.values_mut().for_each(breaks);
             scheduler.check()
         };
-        let (device, job, client) = (DEVICE, JOB, ClientKey(7));
+        let (device, job, client) = (DEVICE, JOB, ClientId(7));
         let member = |device: &mut Device| device.members.remove(&JOB).expect("there");
         assert_eq!(
             broken(&|device| drop(member(device))),
             [Violation::Stranger { device, job }]
         );
         assert_eq!(
-            broken(&|device| device.claim = Some(JobKey(9))),
-            [Violation::Stranger { device, job: JobKey(9) }]
+            broken(&|device| device.claim = Some(JobId(9))),
+            [Violation::Stranger { device, job: JobId(9) }]
         );
         let shut = |device: &mut Device| {
             let member = device.members.get_mut(&JOB).expect("there");
-            member.held_by = Some(crate::command::HeldBy::Cap);
+            member.held_by = Some(crate::command::Cause::Cap);
             member.seats[0].gate = Gate::Open { depth_ns: None };
         };
         assert_eq!(broken(&shut), [Violation::Gate { device, client }]);

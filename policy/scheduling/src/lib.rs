@@ -68,9 +68,11 @@ mod view;
 mod waits;
 
 pub use partage_gpu_time::DeviceTime;
+pub use partage_protocol::terms::Class;
+pub use partage_protocol::units::{ClientId, JobId};
 
 pub use check::Violation;
-pub use command::{Action, Command, HeldBy, JobState, JobView, Regime};
+pub use command::{Action, Cause, Command, JobView, Regime, TimeState};
 pub use config::Config;
-pub use event::{Class, ClientKey, DeviceKey, Event, JobKey, Observation, Terms};
+pub use event::{DeviceKey, Event, Observation, Terms};
 pub use scheduler::Scheduler;

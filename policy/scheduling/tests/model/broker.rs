@@ -2,7 +2,7 @@
 //! The broker of the node: it tells the scheduler what happens, checks its invariants after every step, and carries its
 //! commands out.
 
-use partage_scheduling::{Action, ClientKey, Command, DeviceKey, DeviceTime, Event, Observation, Scheduler};
+use partage_scheduling::{Action, ClientId, Command, DeviceKey, DeviceTime, Event, Observation, Scheduler};
 
 use super::client::State;
 use super::{Due, US, World};
@@ -109,7 +109,7 @@ impl World {
     pub(super) fn join(&mut self, at: usize) {
         let client = &self.clients[at];
         self.step(Event::ClientJoined {
-            client: ClientKey(at as u64),
+            client: ClientId(at as u64),
             job: client.job,
             device: DeviceKey(client.gpu as u32),
         });

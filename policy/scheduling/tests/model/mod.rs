@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use client::{Client, Program, State, Step};
 use gpu::{Gpu, Kind, Rendezvous, Unit};
-use partage_scheduling::{ClientKey, Command, Config, DeviceKey, Event, JobKey, Observation, Scheduler, Terms};
+use partage_scheduling::{ClientId, Command, Config, DeviceKey, Event, JobId, Observation, Scheduler, Terms};
 use plan::{Due, Planned};
 
 pub const US: u64 = 1_000;
@@ -57,7 +57,7 @@ pub struct World {
     pub random: Random,
     pub gpus: Vec<Gpu>,
     pub clients: Vec<Client>,
-    pub jobs: BTreeMap<JobKey, Terms>,
+    pub jobs: BTreeMap<JobId, Terms>,
     pub scheduler: Option<Scheduler>,
     pub is_governed: bool,
     pub config: Config,
@@ -114,13 +114,13 @@ impl World {
     }
 
     /// A job with these terms on every device.
-    pub fn job(&mut self, terms: Terms) -> JobKey {
-        let job = JobKey(self.jobs.len() as u64 + 1);
+    pub fn job(&mut self, terms: Terms) -> JobId {
+        let job = JobId(self.jobs.len() as u64 + 1);
         self.set(job, terms);
         job
     }
 
-    pub fn set(&mut self, job: JobKey, terms: Terms) {
+    pub fn set(&mut self, job: JobId, terms: Terms) {
         self.jobs.insert(job, terms);
         for device in self.devices() {
             self.step(Event::JobTerms { job, device, terms });
@@ -128,7 +128,7 @@ impl World {
     }
 
     /// A process of the job on a device, which runs this program.
-    pub fn client(&mut self, job: JobKey, gpu: usize, program: Program) -> usize {
+    pub fn client(&mut self, job: JobId, gpu: usize, program: Program) -> usize {
         let at = self.clients.len();
         self.clients.push(Client::new(job, gpu, program, !self.is_governed));
         self.join(at);
@@ -186,7 +186,7 @@ impl World {
         let gpu = client.gpu;
         self.gpus[gpu].destroy(at, &mut self.rendezvous);
         self.step(Event::ClientLeft {
-            client: ClientKey(at as u64),
+            client: ClientId(at as u64),
         });
     }
 
