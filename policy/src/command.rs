@@ -8,9 +8,9 @@ use partage_protocol::admin::Reply;
 use partage_protocol::message::DeviceInfo;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 
-use crate::event::Ticket;
-use crate::job::{EndedJob, JobRecord, Process};
-use crate::strangers::Strangers;
+use crate::caller::{Process, Ticket};
+use crate::device::Strangers;
+use crate::job::{EndedJob, JobRecord};
 
 /// One thing to do and why.
 #[derive(Clone, Debug, PartialEq)]

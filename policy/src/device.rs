@@ -8,12 +8,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use partage_protocol::message::NO_INDEX;
-use partage_protocol::units::DeviceUuid;
+use crate::event::{DeviceSeen, Measurement, ProcessUse};
 
-use crate::event::{DeviceSeen, Measurement};
-use crate::policy::Policy;
-use crate::strangers::{Stranger, Strangers};
+mod account;
+mod gauge;
+mod unmanaged;
+
+pub(crate) use account::{Hold, Picture};
+pub(crate) use gauge::{Announced, Drift, Gauge, Kind, Measuring, Member, Seen};
+pub(crate) use unmanaged::Stranger;
+pub use unmanaged::Strangers;
 
 /// Whether a device can be promised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +96,7 @@ impl Device {
     /// so is the use that it saw.
     pub(crate) fn forget_process(&mut self, pid: u32, bytes: u64) {
         let Some(measured) = &mut self.measured else { return };
-        let is_it = |process: &&crate::event::ProcessUse| process.pid == pid;
+        let is_it = |process: &&ProcessUse| process.pid == pid;
         if !measured.processes.iter().any(|process| is_it(&process)) {
             return;
         }
@@ -104,19 +108,5 @@ impl Device {
             .sum();
         measured.processes.retain(|process| process.pid != pid);
         measured.used_bytes = measured.used_bytes.saturating_sub(listed.max(bytes));
-    }
-}
-
-impl Policy {
-    /// `nvidia-smi`'s index of a device, or [`NO_INDEX`].
-    pub(crate) fn index_of(&self, device: DeviceUuid) -> u32 {
-        self.devices.get(&device).map_or(NO_INDEX, |known| known.seen.index)
-    }
-
-    /// `GPU 3`, or the UUID of a device that was not seen.
-    pub(crate) fn gpu(&self, device: DeviceUuid) -> String {
-        self.devices
-            .get(&device)
-            .map_or_else(|| device.to_string(), |known| format!("GPU {}", known.seen.index))
     }
 }

@@ -4,21 +4,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use partage_protocol::admin::{DeniedView, STATES};
-use partage_protocol::aliases::Variable;
 use partage_protocol::job_ledger::JobLedger;
 use partage_protocol::message::TOKEN_BYTES;
 use partage_protocol::summary::{Summary, total};
 use partage_protocol::units::{ClientId, DeviceUuid, JobId, SECOND_NS};
-use serde::{Deserialize, Serialize};
 
-use crate::denials::Denial;
-use crate::event::Ticket;
-use crate::request::RunSpec;
-use crate::terms::Terms;
+use crate::caller::Ticket;
 
+mod denial;
 mod life;
+mod queued;
+mod record;
 
+pub use denial::{Denial, Held, Reason};
 pub(crate) use life::{Happening, Life, Next, State};
+pub(crate) use queued::Queued;
+pub use record::{EndedJob, EndedSlot, JobRecord, Origin, Placement};
 
 /// A job outlives its last process by this much, for a child that has not met the driver yet.
 pub const LINGER_NS: u64 = 5 * SECOND_NS;
@@ -26,88 +27,6 @@ pub const LINGER_NS: u64 = 5 * SECOND_NS;
 pub const REMEMBER_NS: u64 = 24 * 3_600 * SECOND_NS;
 /// Ended jobs that are remembered at most, the oldest forgotten first: a loop of short jobs must not fill the broker.
 pub const REMEMBER_COUNT: usize = 1_000;
-
-/// A process, told apart from later ones of the same pid by its start time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Process {
-    /// Process id in the broker's namespace.
-    pub pid: u32,
-    /// Start time in clock ticks since boot (field 22 of /proc/PID/stat).
-    pub start: u64,
-}
-
-/// One device of a job as promised; part of the job's record.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Placement {
-    /// `GPU-…` or `MIG-…`.
-    #[serde(with = "uuid_text")]
-    pub device: DeviceUuid,
-    /// Never exceeded, in bytes; none is the whole card.
-    pub limit: Option<u64>,
-    /// Promised bytes.
-    pub request: u64,
-    /// What set the two.
-    #[serde(default)]
-    pub origin: Origin,
-}
-
-/// Which words set a job's numbers on a device, for `why`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Origin {
-    /// `--mem 25%`, `CUDA_DEVICE_MEMORY_LIMIT=1g`, …; empty without a limit.
-    pub limit: String,
-    /// Likewise; empty where the promise follows the limit, or nothing is promised.
-    pub request: String,
-}
-
-impl Origin {
-    /// The variable of another tool that set the limit, where one did.
-    #[must_use]
-    pub fn alias(&self) -> Option<&str> {
-        Variable::of(self.limit.split('=').next()?.as_bytes()).map(|_| self.limit.as_str())
-    }
-}
-
-/// What the next broker must know of a job.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct JobRecord {
-    /// The number in `j42`.
-    pub id: u64,
-    /// Owner.
-    pub uid: u32,
-    /// Owner's login name, or the uid in digits.
-    pub user: String,
-    /// `--name`.
-    pub name: Option<String>,
-    /// `--label`.
-    pub labels: Vec<(String, String)>,
-    /// The command.
-    pub command: Vec<String>,
-    /// First process; none for a default job.
-    pub first: Option<Process>,
-    /// What `PARTAGE_TOKEN` holds, as bytes.
-    pub token: [u8; TOKEN_BYTES],
-    /// Its cgroup, where the broker could read one.
-    pub cgroup: Option<String>,
-    /// Scope of a default job; none for a job of `run`.
-    pub default_scope: Option<String>,
-    /// What the environment of a default job's processes asks for: processes that ask for something else have a default
-    /// job of their own. Empty where it asks for nothing.
-    #[serde(default)]
-    pub environment: String,
-    /// `--strict`.
-    pub is_strict: bool,
-    /// Its user does not want to hear of its end.
-    #[serde(default)]
-    pub is_quiet: bool,
-    /// Its devices, slot 0 first; empty while it waits.
-    pub devices: Vec<Placement>,
-    /// What it may have of their time; the usual for a job of a broker that knew none.
-    #[serde(default)]
-    pub terms: Terms,
-    /// Unix time of admission in nanoseconds; of the request while it waits.
-    pub started_unix_ns: u64,
-}
 
 /// What `ps` calls the job's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,54 +52,6 @@ impl JobState {
         // Their order is that of the variants.
         STATES[self as usize]
     }
-}
-
-/// A client as the policy sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Client {
-    /// Its job.
-    pub job: JobId,
-    /// Its process.
-    pub process: Process,
-    /// Its connection and pages.
-    pub presence: Presence,
-    /// It has no share of the limit.
-    pub is_nvml_only: bool,
-}
-
-/// Where a client is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Presence {
-    /// Connected.
-    Attached,
-    /// Alive without a connection; after a broker's restart, not yet back.
-    Away,
-    /// Killed and not gone.
-    Dying,
-}
-
-impl Presence {
-    /// The word that users see.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Attached => "attached",
-            Self::Away => "away",
-            Self::Dying => "dying",
-        }
-    }
-}
-
-/// A waiting job's place.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Queued {
-    pub ticket: Ticket,
-    pub spec: RunSpec,
-    pub mem_text: Option<String>,
-    pub since_ns: u64,
-    pub deadline_ns: Option<u64>,
-    pub next_reminder_ns: u64,
-    pub reason: String,
 }
 
 /// One device of a live job.
@@ -255,44 +126,6 @@ pub(crate) struct Job {
 pub(crate) struct End {
     pub unix_ns: u64,
     pub reason: String,
-}
-
-/// What is remembered of a job that ended, by this broker and the next ones.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EndedJob {
-    /// The job as it was.
-    pub job: JobRecord,
-    /// Unix time of its end in nanoseconds.
-    pub ended_unix_ns: u64,
-    /// Why it ended.
-    pub reason: String,
-    /// In the order of its devices.
-    pub slots: Vec<EndedSlot>,
-    /// As the job's notes.
-    pub notes: Vec<String>,
-    /// Exit code of its first process, where it was seen.
-    #[serde(default)]
-    pub exit_code: Option<u32>,
-    /// Processes of it that used a GPU without Partage.
-    #[serde(default)]
-    pub strangers_seen: u64,
-}
-
-/// One device of an [`EndedJob`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EndedSlot {
-    /// Highest use seen.
-    pub peak: u64,
-    /// Denials by reason.
-    pub denied: DeniedView,
-    /// The last one.
-    pub last_denial: Option<Denial>,
-    /// Index of the device then.
-    #[serde(default)]
-    pub index: Option<u32>,
-    /// Its model.
-    #[serde(default)]
-    pub model: String,
 }
 
 impl Job {
@@ -451,20 +284,5 @@ impl Job {
             }
         }
         is_new
-    }
-}
-
-mod uuid_text {
-    //! UUIDs in records are written as people know them.
-    use partage_protocol::units::DeviceUuid;
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-
-    pub(super) fn serialize<S: Serializer>(uuid: &DeviceUuid, out: S) -> Result<S::Ok, S::Error> {
-        out.collect_str(uuid)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(input: D) -> Result<DeviceUuid, D::Error> {
-        let text = String::deserialize(input)?;
-        DeviceUuid::parse(&text).ok_or_else(|| D::Error::custom(format!("{text:?} is no device UUID")))
     }
 }

@@ -21,7 +21,7 @@
 //!
 //! A new state is a row of [`TABLE`], and an answer to each question of [`State`]; a new happening is a column.
 
-use super::Queued;
+use super::queued::Queued;
 
 /// Where a job is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::event::Ticket;
+use crate::caller::Ticket;
 use crate::job::Origin;
 use crate::request::{GpuChoice, RunSpec};
 use crate::terms::Terms;
