@@ -49,7 +49,6 @@ pub(crate) use advice::Advice;
 pub use attaching::MAX_CLIENTS_PER_JOB;
 pub use audit::CONFIRM_NS;
 pub use check::Violation;
-pub use ending::STRICT_NS;
 pub use measuring::MEASURE_NS;
 pub use overhead::UNAUDITED_NS;
 pub(crate) use placement::Unplaced;

@@ -2,24 +2,28 @@
 //! A job and what is known of it; its life is a table of its own (`job/life.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
 
 use partage_protocol::admin::{DeniedView, STATES};
-use partage_protocol::job_ledger::JobLedger;
 use partage_protocol::message::TOKEN_BYTES;
 use partage_protocol::summary::{Summary, total};
 use partage_protocol::units::{ClientId, DeviceUuid, JobId, SECOND_NS};
 
 use crate::caller::Ticket;
 
+mod changes;
 mod denial;
 mod life;
 mod queued;
 mod record;
+mod slot;
 
+pub use changes::STRICT_NS;
 pub use denial::{Denial, Held, Reason};
 pub(crate) use life::{Happening, Life, Next, State};
 pub(crate) use queued::Queued;
 pub use record::{EndedJob, EndedSlot, JobRecord, Origin, Placement};
+pub(crate) use slot::Slot;
 
 /// A job outlives its last process by this much, for a child that has not met the driver yet.
 pub const LINGER_NS: u64 = 5 * SECOND_NS;
@@ -54,35 +58,6 @@ impl JobState {
     }
 }
 
-/// One device of a live job.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Slot {
-    pub ledger: JobLedger,
-    pub peak: u64,
-    pub denied: DeniedView,
-    pub last_denial: Option<Denial>,
-    /// The limit was set below use, which has not fallen since.
-    pub is_lowered: bool,
-    /// The highest limit that it ever had: nothing beyond was ever granted.
-    pub highest_limit: u64,
-    /// Index and model of its device when the job ended.
-    pub was: Option<(u32, String)>,
-}
-
-impl Slot {
-    pub(crate) fn new(ledger: JobLedger) -> Self {
-        Self {
-            highest_limit: ledger.limit(),
-            ledger,
-            peak: 0,
-            denied: DeniedView::default(),
-            last_denial: None,
-            is_lowered: false,
-            was: None,
-        }
-    }
-}
-
 /// A stop in progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stopping {
@@ -93,9 +68,13 @@ pub(crate) struct Stopping {
     pub reason: String,
 }
 
-/// Everything about one job.
+/// A job. Everybody reads what is known of it; what changes it is a method.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Job {
+pub(crate) struct Job(Facts);
+
+/// What is known of a job.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Facts {
     pub record: JobRecord,
     pub life: Life,
     pub slots: Vec<Slot>,
@@ -121,6 +100,14 @@ pub(crate) struct Job {
     pub end: Option<End>,
 }
 
+impl Deref for Job {
+    type Target = Facts;
+
+    fn deref(&self) -> &Facts {
+        &self.0
+    }
+}
+
 /// A job's end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct End {
@@ -131,7 +118,7 @@ pub(crate) struct End {
 impl Job {
     pub(crate) fn new(record: JobRecord, life: Life) -> Self {
         let is_first_alive = record.first.is_some();
-        Self {
+        Self(Facts {
             record,
             life,
             slots: Vec::new(),
@@ -147,19 +134,21 @@ impl Job {
             strangers: BTreeMap::new(),
             strangers_seen: 0,
             end: None,
-        }
+        })
+    }
+
+    /// A job that another broker admitted, with a slot for each of its devices.
+    pub(crate) fn adopted(record: JobRecord, slots: Vec<Slot>, time_limit_at_ns: Option<u64>) -> Self {
+        let mut job = Self::new(record, Life::running());
+        job.0.is_adopted = true;
+        job.0.slots = slots;
+        job.0.time_limit_at_ns = time_limit_at_ns;
+        job
     }
 
     /// What is to be remembered of it. Precondition: it ended.
     pub(crate) fn remembered(&self) -> Option<EndedJob> {
         let end = self.end.as_ref()?;
-        let slot = |slot: &Slot| EndedSlot {
-            peak: slot.peak,
-            denied: slot.denied,
-            last_denial: slot.last_denial.clone(),
-            index: slot.was.as_ref().map(|(index, _)| *index),
-            model: slot.was.as_ref().map(|(_, model)| model.clone()).unwrap_or_default(),
-        };
         let mut job = self.record.clone();
         // It opens nothing any more, and is nobody's business in a file that stays.
         job.token = [0; TOKEN_BYTES];
@@ -167,7 +156,7 @@ impl Job {
             job,
             ended_unix_ns: end.unix_ns,
             reason: end.reason.clone(),
-            slots: self.slots.iter().map(slot).collect(),
+            slots: self.slots.iter().map(Slot::to_remember).collect(),
             notes: self.notes.clone(),
             exit_code: self.exit_code,
             strangers_seen: self.strangers_seen,
@@ -177,45 +166,37 @@ impl Job {
     /// A job that ended under an earlier broker.
     pub(crate) fn from_remembered(ended: EndedJob, forget_at_ns: u64) -> Self {
         let mut job = Self::new(ended.job, Life::ended(forget_at_ns));
-        job.is_first_alive = false;
-        job.notes = ended.notes;
-        job.exit_code = ended.exit_code;
-        job.strangers_seen = ended.strangers_seen;
-        job.end = Some(End {
+        let facts = &mut job.0;
+        facts.is_first_alive = false;
+        facts.notes = ended.notes;
+        facts.exit_code = ended.exit_code;
+        facts.strangers_seen = ended.strangers_seen;
+        facts.end = Some(End {
             unix_ns: ended.ended_unix_ns,
             reason: ended.reason,
         });
         for slot in ended.slots {
-            let mut place = Slot::new(JobLedger::new(0, 0));
-            job.denied.limit = job.denied.limit.saturating_add(slot.denied.limit);
-            job.denied.card_full = job.denied.card_full.saturating_add(slot.denied.card_full);
-            job.denied.no_broker = job.denied.no_broker.saturating_add(slot.denied.no_broker);
-            job.denied.overhead = job.denied.overhead.saturating_add(slot.denied.overhead);
-            place.peak = slot.peak;
-            place.denied = slot.denied;
-            place.last_denial = slot.last_denial;
-            place.was = slot.index.map(|index| (index, slot.model));
-            job.slots.push(place);
+            let denied = &mut facts.denied;
+            denied.limit = denied.limit.saturating_add(slot.denied.limit);
+            denied.card_full = denied.card_full.saturating_add(slot.denied.card_full);
+            denied.no_broker = denied.no_broker.saturating_add(slot.denied.no_broker);
+            denied.overhead = denied.overhead.saturating_add(slot.denied.overhead);
+            facts.slots.push(Slot::remembered(slot));
         }
         job
     }
 
     /// Takes over what is remembered of this same job, which had announced its end. Precondition: it has its slots.
     pub(crate) fn take_up(&mut self, was: Self) {
-        self.is_first_alive = false;
-        self.exit_code = was.exit_code;
-        self.denied = was.denied;
-        self.notes = was.notes;
-        self.strangers_seen = was.strangers_seen;
-        self.end = was.end;
-        for (slot, was) in self.slots.iter_mut().zip(was.slots) {
-            let ledger = std::mem::replace(&mut slot.ledger, JobLedger::new(0, 0));
-            let highest_limit = slot.highest_limit;
-            *slot = Slot {
-                ledger,
-                highest_limit,
-                ..was
-            };
+        let (facts, was) = (&mut self.0, was.0);
+        facts.is_first_alive = false;
+        facts.exit_code = was.exit_code;
+        facts.denied = was.denied;
+        facts.notes = was.notes;
+        facts.strangers_seen = was.strangers_seen;
+        facts.end = was.end;
+        for (slot, was) in facts.slots.iter_mut().zip(was.slots) {
+            slot.take_up(was);
         }
     }
 
@@ -225,7 +206,7 @@ impl Job {
 
     /// Where it is in its life; what that means is asked of the state.
     pub(crate) const fn state(&self) -> State {
-        self.life.state()
+        self.0.life.state()
     }
 
     /// No process of it is left; a late child may still come.
@@ -278,9 +259,9 @@ impl Job {
         const NOTES: usize = 20;
         let is_new = !self.notes.contains(&text);
         if is_new {
-            self.notes.push(text);
+            self.0.notes.push(text);
             if self.notes.len() > NOTES {
-                self.notes.remove(0);
+                self.0.notes.remove(0);
             }
         }
         is_new

@@ -42,8 +42,8 @@ pub use client::{Client, Presence};
 pub use command::{Action, Command, Signal};
 pub use config::{Audit, Config, Response};
 pub use decisions::{
-    ADOPTION_NS, Access, CONFIRM_NS, MAX_CLIENTS_PER_JOB, MEASURE_NS, Policy, STRICT_NS, TIME_LIMIT_GRACE_NS,
-    UNAUDITED_NS, Violation,
+    ADOPTION_NS, Access, CONFIRM_NS, MAX_CLIENTS_PER_JOB, MEASURE_NS, Policy, TIME_LIMIT_GRACE_NS, UNAUDITED_NS,
+    Violation,
 };
 pub use device::{DeviceState, Strangers};
 pub use event::{
@@ -52,7 +52,7 @@ pub use event::{
 };
 pub use job::{
     Denial, EndedJob, EndedSlot, Held, JobRecord, JobState, LINGER_NS, Origin, Placement, REMEMBER_COUNT, REMEMBER_NS,
-    Reason,
+    Reason, STRICT_NS,
 };
 pub use machine::{Machine, Reading};
 pub use request::{GpuChoice, GpuName, RunSpec, check_name, job_number};

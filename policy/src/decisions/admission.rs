@@ -21,7 +21,7 @@ use super::placement::{Shortages, Unplaced};
 use super::survey::Survey;
 use crate::caller::Ticket;
 use crate::event::Run;
-use crate::job::{Happening, Job, JobRecord, LINGER_NS, Life, Placement, Queued, Slot};
+use crate::job::{Happening, Job, JobRecord, Life, Placement, Queued, Slot};
 use crate::machine::Machine;
 use crate::refusal::invalid;
 use crate::request::RunSpec;
@@ -120,7 +120,7 @@ impl Policy {
     /// this process finds it.
     fn join(&mut self, ticket: Ticket, id: JobId, now_ns: u64) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        job.life.linger_on(now_ns.saturating_add(LINGER_NS));
+        job.linger_on(now_ns);
         let record = job.record.clone();
         let reply = Reply::Admitted(self.admitted(&record));
         self.reply(ticket, reply, "another process of it was admitted as this job");
@@ -304,13 +304,9 @@ impl Policy {
         let Some(job) = self.jobs.get_mut(&id) else {
             return Ok(());
         };
-        let Some(queued) = job.life.admit() else {
+        let Some((queued, asked_unix_ns)) = job.admit(&places, slots, (now_ns, started_unix_ns)) else {
             return Ok(());
         };
-        let asked_unix_ns = std::mem::replace(&mut job.record.started_unix_ns, started_unix_ns);
-        job.time_limit_at_ns = job.record.terms.time_limit_ns.map(|limit| now_ns.saturating_add(limit));
-        job.record.devices.clone_from(&places);
-        job.slots = slots;
         for place in &places {
             self.share_pool(place.device, machine, now_ns);
         }
@@ -323,11 +319,7 @@ impl Policy {
         if let Some(short) = places.iter().find(|place| !is_kept(place)).map(|place| place.device) {
             let ppm = queued.spec.terms.promise_ppm.into();
             if let Some(job) = self.jobs.get_mut(&id) {
-                job.life.put_back(queued);
-                job.record.started_unix_ns = asked_unix_ns;
-                job.time_limit_at_ns = None;
-                job.record.devices.clear();
-                job.slots.clear();
+                job.put_back(queued, asked_unix_ns);
             }
             let gpu = self.gpu(short);
             let wish = |place: &Placement| Wish {
@@ -367,7 +359,7 @@ impl Policy {
         holders: Vec<partage_protocol::admin::Holder>,
         now_ns: u64,
     ) -> bool {
-        let Some(queued) = self.jobs.get_mut(&id).and_then(|job| job.life.queued_mut()) else {
+        let Some(queued) = self.jobs.get_mut(&id).and_then(Job::queued_mut) else {
             return false;
         };
         let ran_out = queued.deadline_ns.is_some_and(|deadline| now_ns >= deadline);
@@ -424,6 +416,6 @@ impl Policy {
     /// A waiting job is given up without an answer.
     pub(crate) fn forget_waiting(&mut self, id: JobId) -> Option<Box<Queued>> {
         self.queue.retain(|queued| *queued != id);
-        self.jobs.remove(&id)?.life.give_up()
+        self.jobs.remove(&id)?.give_up()
     }
 }

@@ -18,7 +18,7 @@ use crate::caller::Process;
 use crate::client::{Client, Presence};
 use crate::command::Action;
 use crate::event::Adoption;
-use crate::job::{Job, LINGER_NS, Life, REMEMBER_NS, Slot};
+use crate::job::{Job, REMEMBER_NS, Slot};
 use crate::machine::{Machine, OnSlot};
 
 /// Longest time that a device admits nothing because a client of the broker before has not come back. Clients reconnect
@@ -39,15 +39,14 @@ impl Policy {
         }
         for record in adoption.jobs {
             self.next_job = self.next_job.max(record.id.saturating_add(1));
-            let mut job = Job::new(record, Life::running());
-            job.is_adopted = true;
-            let limit_ns = job.record.terms.time_limit_ns;
-            job.time_limit_at_ns = self.adopted_time_limit(limit_ns, job.record.started_unix_ns, now_ns);
-            let was = self.jobs.remove(&job.id());
-            let was = was.filter(|was| was.record.started_unix_ns == job.record.started_unix_ns);
-            let clients = adoption.clients.iter().filter(|known| known.job == job.id());
+            let (id, started_unix_ns) = (JobId(record.id), record.started_unix_ns);
+            let time_limit_at_ns = self.adopted_time_limit(record.terms.time_limit_ns, started_unix_ns, now_ns);
+            let was = self.jobs.remove(&id);
+            let was = was.filter(|was| was.record.started_unix_ns == started_unix_ns);
+            let clients = adoption.clients.iter().filter(|known| known.job == id);
             let clients: Vec<ClientId> = clients.map(|known| known.client).collect();
-            for (slot, place) in job.record.devices.iter().enumerate() {
+            let mut slots = Vec::new();
+            for (slot, place) in record.devices.iter().enumerate() {
                 let limit = self.limit_of(place.device, place.limit);
                 let ledgers = clients.iter().filter_map(|client| machine.words(*client, slot));
                 let held = ledgers.fold(0, |sum: u64, words| {
@@ -56,23 +55,21 @@ impl Policy {
                 });
                 // What was promised or granted stays allowed; more only once the device can be judged.
                 let ceiling = place.request.max(held).min(limit);
-                let mut state = Slot::new(JobLedger::new(limit, ceiling));
-                state.highest_limit = limit.max(held);
-                job.slots.push(state);
+                slots.push(Slot::adopted(JobLedger::new(limit, ceiling), held));
             }
+            let mut job = Job::adopted(record, slots, time_limit_at_ns);
             if let Some(was) = was {
                 job.take_up(was);
                 if clients.is_empty() {
-                    job.life.linger(now_ns.saturating_add(LINGER_NS));
+                    job.linger(now_ns);
                 } else {
-                    job.end = None;
+                    job.forget_end();
                 }
             }
             if let Some(process) = job.record.first.filter(|_| job.is_first_alive) {
                 let reason = "adopted: is its first process still there?";
-                self.command(Action::Watch { job: job.id(), process }, reason);
+                self.command(Action::Watch { job: id, process }, reason);
             }
-            let id = job.id();
             self.jobs.insert(id, job);
             self.show_terms(id, "the job was adopted");
         }
@@ -84,9 +81,9 @@ impl Policy {
                 );
                 continue;
             };
-            job.clients.insert(known.client);
-            for (slot, state) in job.slots.iter_mut().enumerate() {
-                state.ledger.adopt(&OnSlot { machine, slot }, known.client);
+            job.set_client(known.client, true);
+            for (slot, state) in job.slots_mut() {
+                state.ledger_mut().adopt(&OnSlot { machine, slot }, known.client);
             }
             let (job, process) = (known.job, known.process);
             let client = Client {
@@ -133,8 +130,8 @@ impl Policy {
         let is_member = !known.is_nvml_only;
         self.awaited.remove(&client);
         if let Some(state) = self.jobs.get_mut(&job) {
-            for (slot, state) in state.slots.iter_mut().enumerate().filter(|_| is_member) {
-                state.ledger.adopt(&OnSlot { machine, slot }, client);
+            for (slot, state) in state.slots_mut().filter(|_| is_member) {
+                state.ledger_mut().adopt(&OnSlot { machine, slot }, client);
             }
             if are_pages_lost {
                 let pid = process.pid;

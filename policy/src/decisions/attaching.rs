@@ -41,11 +41,10 @@ impl Policy {
                 format!("{job} has {MAX_CLIENTS_PER_JOB} clients already"),
             );
         }
-        state.clients.insert(id);
-        state.strangers.remove(&attaching.process.pid);
+        state.add_client(id, attaching.process.pid);
         if !attaching.is_nvml_only {
-            for (slot, state) in state.slots.iter_mut().enumerate() {
-                state.ledger.attach(&OnSlot { machine, slot }, id, now_ns);
+            for (slot, state) in state.slots_mut() {
+                state.ledger_mut().attach(&OnSlot { machine, slot }, id, now_ns);
             }
         }
         self.resume(job);
@@ -183,8 +182,8 @@ impl Policy {
         };
         let pages = OnSlot { machine, slot };
         let ask = |policy: &mut Self| {
-            let state = policy.jobs.get_mut(&job)?.slots.get_mut(slot)?;
-            Some(state.ledger.ask(&pages, client, wanted, now_ns))
+            let state = policy.jobs.get_mut(&job)?.slot_mut(slot)?;
+            Some(state.ledger_mut().ask(&pages, client, wanted, now_ns))
         };
         let Some(mut answer) = ask(self) else {
             return self.answer_invalid(client, slot, sequence);
@@ -324,12 +323,12 @@ impl Policy {
         self.note_peaks(known.job, machine);
         let mut devices = Vec::new();
         if let Some(job) = self.jobs.get_mut(&known.job) {
-            job.clients.remove(&client);
+            job.set_client(client, false);
             for (slot, place) in job.record.devices.iter().enumerate() {
                 devices.push((place.device, held_by(machine, client, slot)));
             }
-            for (slot, state) in job.slots.iter_mut().enumerate() {
-                state.ledger.death(&OnSlot { machine, slot }, client, now_ns);
+            for (slot, state) in job.slots_mut() {
+                state.ledger_mut().death(&OnSlot { machine, slot }, client, now_ns);
             }
         }
         self.clients.remove(&client);

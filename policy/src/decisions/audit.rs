@@ -24,7 +24,7 @@ use crate::command::Action;
 use crate::config::Response;
 use crate::device::{Drift, Gauge, Kind, Member};
 use crate::event::ProcessUse;
-use crate::job::Job;
+use crate::job::{Job, Placement};
 use crate::machine::{Machine, OnSlot, Reading};
 
 /// A client must drift for this long before anything is done to it: two looks at least, so that a figure of NVML that
@@ -178,19 +178,24 @@ impl Policy {
     /// Bars the grants of jobs with a client that drifts, and frees those whose clients agree again.
     pub(crate) fn bar_drifting<M: Machine>(&mut self, job: JobId, machine: &M, now_ns: u64) {
         let denies = self.config.audit.drift == Response::DenyNew;
-        let Some(state) = self.jobs.get_mut(&job) else { return };
-        for (slot, place) in state.slots.iter_mut().enumerate() {
+        let Some(state) = self.jobs.get(&job) else { return };
+        let is_barred = |(slot, place): (usize, &Placement)| {
             let drifts = |client: &ClientId| {
                 let gauge = self.gauges.get(&(*client, slot));
                 gauge
                     .and_then(|gauge| gauge.drift.as_ref())
                     .is_some_and(|drift| drift.is_confirmed)
             };
-            let device = state.record.devices.get(slot).map(|placement| placement.device);
-            let measured = device.and_then(|device| self.times.get(&(job, device)));
+            let measured = self.times.get(&(job, place.device));
             let takes_time = measured.is_some_and(|measured| measured.audit.is_confirmed(now_ns));
-            let is_barred = denies && (takes_time || state.clients.iter().any(drifts));
-            place.ledger.set_barred(&OnSlot { machine, slot }, is_barred, now_ns);
+            denies && (takes_time || state.clients.iter().any(drifts))
+        };
+        let barred: Vec<bool> = state.record.devices.iter().enumerate().map(is_barred).collect();
+        let Some(state) = self.jobs.get_mut(&job) else { return };
+        for ((slot, place), is_barred) in state.slots_mut().zip(barred) {
+            place
+                .ledger_mut()
+                .set_barred(&OnSlot { machine, slot }, is_barred, now_ns);
         }
     }
 

@@ -21,7 +21,7 @@ use crate::caller::{Caller, Ticket};
 use crate::command::{Action, Signal};
 use crate::device::{Device, DeviceState};
 use crate::event::{Change, TargetQuery};
-use crate::job::{JobState, Placement, State, Stopping};
+use crate::job::{JobState, Placement, State};
 use crate::machine::{Machine, OnSlot};
 use crate::refusal::invalid;
 use crate::request::{RunSpec, check_name};
@@ -155,8 +155,8 @@ impl Policy {
             }
             self.rename(id, name);
             if let Some(job) = self.jobs.get_mut(&id) {
-                job.record.terms.clone_from(&spec.terms);
-                if let Some(queued) = job.life.queued_mut() {
+                job.set_terms(spec.terms.clone());
+                if let Some(queued) = job.queued_mut() {
                     queued.mem_text = spec.shown();
                     queued.spec = spec;
                 }
@@ -204,8 +204,7 @@ impl Policy {
         let (Some(name), Some(job)) = (name, self.jobs.get_mut(&id)) else {
             return;
         };
-        if job.record.name != name {
-            job.record.name = name;
+        if job.rename(name) {
             // The name itself is for its owner's eyes.
             self.publish("renamed", Some(id), None, format!("{id} was given another name"));
         }
@@ -402,15 +401,14 @@ impl Policy {
             .map(|place| self.limit_of(place.device, place.limit))
             .collect();
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        job.record.devices = places.to_vec();
-        for (slot, state) in job.slots.iter_mut().enumerate() {
+        job.set_places(places);
+        for (slot, state) in job.slots_mut() {
             let Some(limit) = limits.get(slot) else { continue };
             // A raised promise is handed out by `share_pool`, after the others were lowered for it.
             let ceiling = state.ledger.ceiling().min(*limit);
             let pages = OnSlot { machine, slot };
-            state.highest_limit = state.highest_limit.max(*limit);
-            state.ledger.set_limit(&pages, *limit, ceiling, now_ns);
-            state.is_lowered |= state.ledger.used_sum(&pages) > *limit;
+            state.set_limit(&pages, *limit, ceiling, now_ns);
+            state.note_lowered(&pages);
         }
         for place in places {
             self.share_pool(place.device, machine, now_ns);
@@ -441,20 +439,7 @@ impl Policy {
             );
         }
         let kill_at_ns = now_ns.saturating_add(grace_ns);
-        match &mut job.stopping {
-            Some(stopping) => {
-                stopping.tickets.push(ticket);
-                stopping.kill_at_ns = stopping.kill_at_ns.min(kill_at_ns);
-            }
-            None => {
-                job.stopping = Some(Stopping {
-                    tickets: vec![ticket],
-                    kill_at_ns,
-                    is_killed: false,
-                    reason: "it was stopped".to_owned(),
-                })
-            }
-        }
+        job.order_stop(Some(ticket), kill_at_ns, "it was stopped");
         let who = caller.user.clone();
         self.publish("job-stopping", Some(id), None, format!("{id} is stopped by {who}"));
         self.command(

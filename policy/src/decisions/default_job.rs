@@ -89,10 +89,8 @@ impl Policy {
             started_unix_ns: attaching.unix_ns,
         };
         let mut job = Job::new(record.clone(), Life::running());
-        job.slots = devices
-            .iter()
-            .map(|place| Slot::new(JobLedger::new(self.limit_of(place.device, place.limit), 0)))
-            .collect();
+        let slot = |place: &Placement| Slot::new(JobLedger::new(self.limit_of(place.device, place.limit), 0));
+        job.begin(devices.iter().map(slot).collect());
         for note in note.iter().chain(&terms_note) {
             job.note(note.clone());
         }

@@ -34,13 +34,9 @@ impl Policy {
         let gpu = device.map_or_else(|| format!("its device {slot}"), |device| self.gpu(device));
         let unix_ns = self.unix_ns(now_ns);
         let Some(state) = self.jobs.get_mut(&job) else { return };
-        let count = reason.counter(&mut state.denied);
-        let before = *count;
-        *count = before.saturating_add(times);
-        let count = *count;
-        let Some(place) = state.slots.get_mut(slot) else { return };
-        let here = reason.counter(&mut place.denied);
-        *here = here.saturating_add(times);
+        let (before, count) = state.count_denials(reason, times);
+        let Some(place) = state.slot_mut(slot) else { return };
+        place.count_denials(reason, times);
         let pages = OnSlot { machine, slot };
         let (limit, used) = (place.ledger.limit(), place.ledger.used_sum(&pages));
         let overhead = place.ledger.overhead_sum(&pages);
@@ -50,7 +46,7 @@ impl Policy {
             who: holder.who,
             bytes: holder.bytes,
         });
-        place.last_denial = Some(Denial {
+        place.remember_denial(Denial {
             unix_ns,
             pid: pid.unwrap_or(0),
             asked,

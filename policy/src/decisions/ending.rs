@@ -4,18 +4,14 @@
 use std::collections::BTreeSet;
 
 use partage_protocol::admin::{ErrorCode, ErrorView, Reply};
-use partage_protocol::units::{DeviceUuid, JobId, SECOND_NS};
+use partage_protocol::units::{DeviceUuid, JobId};
 
 use super::Policy;
 use crate::caller::{Process, Ticket};
 use crate::client::Presence;
 use crate::command::{Action, Signal};
-use crate::job::{End, Happening, Job, JobState, LINGER_NS, Next, REMEMBER_COUNT, REMEMBER_NS, Slot, State};
+use crate::job::{End, Happening, Job, JobState, Next, REMEMBER_COUNT, STRICT_NS, Slot, State};
 use crate::machine::{Machine, OnSlot};
-
-/// A descendant of a strict job that uses a GPU without attaching is killed this long after it was first seen: the job
-/// promises 2 s, and a measurement comes every second at the latest.
-pub const STRICT_NS: u64 = SECOND_NS / 2;
 
 impl Policy {
     /// Everything that is due. Runs at the start of a step, so that no order of events can outrun a deadline.
@@ -53,27 +49,17 @@ impl Policy {
             return;
         };
         let mut actions = Vec::new();
-        let mut killed = Vec::new();
-        if let Some(stopping) = &mut job.stopping
-            && !stopping.is_killed
-            && now_ns >= stopping.kill_at_ns
-        {
-            stopping.is_killed = true;
+        if let Some(reason) = job.take_kill(now_ns) {
             let action = Action::SignalJob {
                 job: id,
                 signal: Signal::Kill,
             };
-            actions.push((action, format!("{}, and the grace is over", stopping.reason)));
+            actions.push((action, format!("{reason}, and the grace is over")));
         }
-        if job.record.is_strict {
-            for (pid, since_ns) in &mut job.strangers {
-                if now_ns >= since_ns.saturating_add(STRICT_NS) {
-                    *since_ns = now_ns;
-                    let reason = format!("{id} is strict and pid {pid} uses a GPU without Partage");
-                    actions.push((Action::KillUnmanaged { job: id, pid: *pid }, reason));
-                    killed.push(*pid);
-                }
-            }
+        let mut killed = job.take_strict_kills(now_ns);
+        for pid in killed.iter().copied() {
+            let reason = format!("{id} is strict and pid {pid} uses a GPU without Partage");
+            actions.push((Action::KillUnmanaged { job: id, pid }, reason));
         }
         let is_over = job.life.linger_until_ns().is_some_and(|until| now_ns >= until);
         let text = |pid| format!("--strict killed pid {pid} of {id}: it used a GPU without Partage");
@@ -142,7 +128,7 @@ impl Policy {
         let is_first = |job: &&mut Job| job.record.first == Some(process);
         let mut ended = Vec::new();
         for job in self.jobs.values_mut().filter(is_first) {
-            job.exit_code = Some(code);
+            job.set_exit_code(code);
             ended.extend(job.end.is_some().then(|| job.id()));
         }
         // The kernel may tell the code after the end was written down.
@@ -154,7 +140,7 @@ impl Policy {
         let is_first = |job: &&mut Job| job.record.first == Some(process);
         let mut gone = Vec::new();
         for job in self.jobs.values_mut().filter(is_first) {
-            job.is_first_alive = false;
+            job.lose_first();
             gone.push(job.id());
         }
         for job in gone {
@@ -165,7 +151,7 @@ impl Policy {
     /// All processes of these jobs are stopped by a signal, and of no other ones.
     pub(crate) fn see_stopped(&mut self, jobs: &BTreeSet<JobId>) {
         for (id, job) in &mut self.jobs {
-            job.is_stopped = jobs.contains(id);
+            job.set_stopped(jobs.contains(id));
         }
     }
 
@@ -180,7 +166,7 @@ impl Policy {
         if let Some(stopping) = &job.stopping {
             let reason = stopping.reason.clone();
             self.end(id, (Happening::EmptiedStopping, &reason), machine, now_ns);
-        } else if job.life.linger(now_ns.saturating_add(LINGER_NS)) {
+        } else if job.linger(now_ns) {
             self.announce_end(id, "its last process is gone", now_ns);
             self.remember(id);
         }
@@ -204,13 +190,8 @@ impl Policy {
                 .collect()
         });
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        job.end = Some(End {
-            unix_ns,
-            reason: why.to_owned(),
-        });
-        for (slot, was) in job.slots.iter_mut().zip(shown) {
-            slot.was = was.or_else(|| slot.was.take());
-        }
+        let reason = why.to_owned();
+        job.announce_end(End { unix_ns, reason }, shown);
         let summary = job.summary();
         let sentence = format!("{id} {}", summary.sentence());
         if !job.record.is_quiet && summary.has_used_a_gpu() {
@@ -223,10 +204,9 @@ impl Policy {
     /// A process of a job that only lingered met the driver after all.
     pub(crate) fn resume(&mut self, id: JobId) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        if !job.life.resume() {
+        if !job.resume() {
             return;
         }
-        job.end = None;
         let text = format!("{id} goes on: a process of it that was still to come is there");
         self.publish("job-resumed", Some(id), None, text);
     }
@@ -243,14 +223,12 @@ impl Policy {
             self.announce_end(id, why, now_ns);
         }
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        job.life.end(what, now_ns.saturating_add(REMEMBER_NS));
-        job.strangers.clear();
-        let stopping = job.stopping.take();
+        let tickets = job.finish(what, now_ns);
         let devices: Vec<DeviceUuid> = job.record.devices.iter().map(|place| place.device).collect();
         self.forget_times(id);
         self.command(Action::ForgetJob(id), why);
         self.remember(id);
-        for ticket in stopping.into_iter().flat_map(|stopping| stopping.tickets) {
+        for ticket in tickets {
             self.reply(
                 ticket,
                 Reply::Done {
@@ -298,9 +276,7 @@ impl Policy {
             self.publish("job-gone", Some(id), None, format!("{id} was given up while it waited"));
         }
         for job in self.jobs.values_mut() {
-            if let Some(stopping) = &mut job.stopping {
-                stopping.tickets.retain(|other| *other != ticket);
-            }
+            job.forget_ticket(ticket);
         }
     }
 

@@ -203,16 +203,11 @@ impl Policy {
     }
 
     fn set_ceiling<M: Machine>(&mut self, hold: &Hold, ceiling: u64, machine: &M, now_ns: u64) {
-        let Some(slot) = self
-            .jobs
-            .get_mut(&hold.job)
-            .and_then(|job| job.slots.get_mut(hold.slot))
-        else {
+        let Some(slot) = self.jobs.get_mut(&hold.job).and_then(|job| job.slot_mut(hold.slot)) else {
             return;
         };
-        slot.highest_limit = slot.highest_limit.max(hold.limit);
         if slot.ledger.ceiling() != ceiling || slot.ledger.limit() != hold.limit {
-            slot.ledger.set_limit(
+            slot.set_limit(
                 &OnSlot {
                     machine,
                     slot: hold.slot,
@@ -227,8 +222,8 @@ impl Policy {
     /// Remembers the highest use of a job's slots.
     pub(crate) fn note_peaks<M: Machine>(&mut self, job: JobId, machine: &M) {
         let Some(job) = self.jobs.get_mut(&job) else { return };
-        for (slot, state) in job.slots.iter_mut().enumerate() {
-            state.peak = state.peak.max(state.ledger.used_sum(&OnSlot { machine, slot }));
+        for (slot, state) in job.slots_mut() {
+            state.note_peak(&OnSlot { machine, slot });
         }
     }
 }

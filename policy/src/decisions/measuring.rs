@@ -65,9 +65,9 @@ impl Policy {
         let floor = announced.floor();
         let pages = OnSlot { machine, slot };
         let reserve = |policy: &mut Self| {
-            let state = policy.jobs.get_mut(&job).and_then(|job| job.slots.get_mut(slot));
+            let state = policy.jobs.get_mut(&job).and_then(|job| job.slot_mut(slot));
             state.map_or(Verdict::Invalid, |state| {
-                state.ledger.reserve_overhead(&pages, client, floor, now_ns)
+                state.ledger_mut().reserve_overhead(&pages, client, floor, now_ns)
             })
         };
         let mut verdict = reserve(self);

@@ -214,9 +214,9 @@ impl Policy {
         if overhead_of(machine, client, slot) == bytes {
             return;
         }
-        if let Some(state) = self.jobs.get_mut(&job).and_then(|job| job.slots.get_mut(slot)) {
+        if let Some(state) = self.jobs.get_mut(&job).and_then(|job| job.slot_mut(slot)) {
             let pages = OnSlot { machine, slot };
-            state.ledger.set_overhead(&pages, client, bytes, now_ns);
+            state.ledger_mut().set_overhead(&pages, client, bytes, now_ns);
         }
         self.note_peaks(job, machine);
         self.show_overheads(client, machine);

@@ -2,7 +2,6 @@
 //! What enumeration and polls show of devices, and what follows for their jobs.
 
 use std::collections::BTreeSet;
-use std::collections::btree_map::Entry;
 
 use partage_protocol::size::format_bytes;
 use partage_protocol::units::{DeviceUuid, JobId};
@@ -113,12 +112,8 @@ impl Policy {
     /// A job over its limit gives up what it freed.
     fn follow_falling_use<M: Machine>(&mut self, job: JobId, machine: &M, now_ns: u64) {
         let Some(job) = self.jobs.get_mut(&job) else { return };
-        for (slot, state) in job.slots.iter_mut().enumerate() {
-            let pages = OnSlot { machine, slot };
-            state.is_lowered &= state.ledger.used_sum(&pages) > state.ledger.limit();
-            if state.ledger.is_over(&pages) {
-                state.ledger.rebalance(&pages, now_ns);
-            }
+        for (slot, state) in job.slots_mut() {
+            state.follow_falling_use(&OnSlot { machine, slot }, now_ns);
         }
     }
 
@@ -152,9 +147,7 @@ impl Policy {
                 continue;
             };
             let Some(state) = self.jobs.get_mut(&id) else { continue };
-            if let Entry::Vacant(place) = state.strangers.entry(process.pid) {
-                place.insert(now_ns);
-                state.strangers_seen = state.strangers_seen.saturating_add(1);
+            if state.see_stranger(process.pid, now_ns) {
                 let pid = process.pid;
                 let text = format!("pid {pid} of {id} uses GPU {index} without Partage: no limit holds for it");
                 state.note(text.clone());
@@ -185,7 +178,7 @@ impl Policy {
                 .map(|p| p.pid),
         );
         for job in self.jobs.values_mut() {
-            job.strangers.retain(|pid, _| shown.contains(pid));
+            job.keep_strangers(&shown);
         }
         if let Some(device) = self.devices.get_mut(&measured.device) {
             device.announced.retain(|pid| shown.contains(pid));

@@ -12,7 +12,6 @@ use partage_protocol::units::{JobId, SECOND_NS};
 
 use super::Policy;
 use crate::command::{Action, Signal};
-use crate::job::Stopping;
 
 /// Time between the two signals.
 pub const TIME_LIMIT_GRACE_NS: u64 = 10 * SECOND_NS;
@@ -32,25 +31,15 @@ impl Policy {
         if job.time_limit_at_ns.is_none_or(|at| now_ns < at) {
             return;
         }
-        job.time_limit_at_ns = None;
+        job.set_time_limit_at(None);
         let limit = format_duration(job.record.terms.time_limit_ns.unwrap_or(0));
         let reason = format!(
             "its time limit of {limit} was over ({})",
             job.record.terms.origin.time_limit
         );
         let kill_at_ns = now_ns.saturating_add(TIME_LIMIT_GRACE_NS);
-        match &mut job.stopping {
-            // It is ended already; at most that much later than otherwise.
-            Some(stopping) => stopping.kill_at_ns = stopping.kill_at_ns.min(kill_at_ns),
-            None => {
-                job.stopping = Some(Stopping {
-                    tickets: Vec::new(),
-                    kill_at_ns,
-                    is_killed: false,
-                    reason: reason.clone(),
-                });
-            }
-        }
+        // One that is ended already is killed at most that much later than otherwise.
+        job.order_stop(None, kill_at_ns, &reason);
         let grace = format_duration(TIME_LIMIT_GRACE_NS);
         let text = format!("{id} has run for {limit}, its time limit: SIGTERM now, SIGKILL in {grace}");
         job.note(format!(

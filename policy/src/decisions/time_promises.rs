@@ -119,9 +119,9 @@ impl Policy {
         let time_limit_at_ns = self.adopted_time_limit(terms.time_limit_ns, started, now_ns);
         let Some(job) = self.jobs.get_mut(&id) else { return };
         if job.record.terms.time_limit_ns != terms.time_limit_ns {
-            job.time_limit_at_ns = time_limit_at_ns;
+            job.set_time_limit_at(time_limit_at_ns);
         }
-        job.record.terms = terms;
+        job.set_terms(terms);
         let shown = match job.record.terms.shown() {
             text if text.is_empty() => "no promise and no cap, usual weight and priority".to_owned(),
             text => text,

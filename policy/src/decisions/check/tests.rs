@@ -11,6 +11,7 @@ use super::*;
 use crate::caller::{Caller, Process, Ticket};
 use crate::config::Config;
 use crate::event::{Attaching, DeviceSeen, DriverState, Event, Measurement, Membership, Run};
+use crate::job::Slot;
 use crate::machine::Reading;
 
 const DEVICE: DeviceUuid = DeviceUuid {
@@ -125,8 +126,8 @@ fn broken(breaks: impl Fn(&mut Policy)) -> Vec<Violation> {
     policy.check(&machine)
 }
 
-fn job(policy: &mut Policy) -> &mut Job {
-    policy.jobs.get_mut(&JOB).expect("it was admitted")
+fn job(policy: &mut Policy) -> &mut crate::job::Facts {
+    policy.jobs.get_mut(&JOB).expect("it was admitted").facts_mut()
 }
 
 #[test]
@@ -180,7 +181,7 @@ fn references_that_lead_nowhere_are_found() {
     let client = CLIENT;
     let no_job = broken(|policy| assert!(policy.jobs.remove(&JOB).is_some()));
     assert_eq!(no_job, [Violation::Client { client }]);
-    let no_ledger = broken(|policy| job(policy).slots[0].ledger = JobLedger::new(4 * GIB, 4 * GIB));
+    let no_ledger = broken(|policy| job(policy).slots[0] = Slot::new(JobLedger::new(4 * GIB, 4 * GIB)));
     assert_eq!(no_ledger, [Violation::Books { job: JOB }]);
     let awaited = broken(|policy| assert!(policy.awaited.insert(ClientId(9))));
     assert_eq!(awaited, [Violation::Client { client: ClientId(9) }]);
