@@ -254,20 +254,15 @@ impl Policy {
         let shown = known.measured.iter().flat_map(|measured| &measured.processes);
         let is_meant = |process: &&ProcessUse| !managed.contains_key(&process.pid) && !process.is_graphics_only;
         let shown: Vec<ProcessUse> = shown.filter(is_meant).cloned().collect();
-        known.condemned.retain(|(pid, start), _| {
-            shown
-                .iter()
-                .any(|other| (other.pid, other.start) == (*pid, Some(*start)))
+        let condemned: Vec<(u32, u64)> = shown
+            .iter()
+            .filter_map(|process| Some((process.pid, process.start?)))
+            .collect();
+        let due = known.condemn(&condemned, CONFIRM_NS, now_ns);
+        let due = shown.into_iter().filter_map(|process| {
+            let start = process.start?;
+            due.contains(&(process.pid, start)).then_some((process, start))
         });
-        let mut due = Vec::new();
-        for process in shown {
-            let Some(start) = process.start else { continue };
-            let since = known.condemned.entry((process.pid, start)).or_insert(Some(now_ns));
-            if since.is_some_and(|since_ns| now_ns >= since_ns.saturating_add(CONFIRM_NS)) {
-                *since = None;
-                due.push((process, start));
-            }
-        }
         for (process, start) in due {
             let pid = process.pid;
             let may = process.uid.is_some_and(|uid| !is_private || uid == config.uid);

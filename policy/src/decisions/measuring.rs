@@ -157,8 +157,7 @@ impl Policy {
         if seen == Seen::Quiet && waiting.baseline == 0 {
             let uid = self.jobs.get(&job).map_or(0, |job| job.record.uid);
             if let Some(known) = self.devices.get_mut(&device) {
-                let learned = known.learned.entry(uid).or_default();
-                *learned = measured.max(*learned);
+                known.learn(uid, measured);
             }
         }
         let grown = measured.saturating_sub(waiting.baseline);

@@ -26,7 +26,7 @@ impl Policy {
         for seen in found {
             let uuid = seen.uuid;
             match self.devices.get_mut(&uuid) {
-                Some(known) if known.state != DeviceState::Lost => known.seen = seen,
+                Some(known) if known.state != DeviceState::Lost => known.see(seen),
                 _ => {
                     let (index, model) = (seen.index, seen.model.clone());
                     let text = format!("GPU {index} ({model}) has {}", format_bytes(seen.total_bytes));
@@ -51,7 +51,7 @@ impl Policy {
     /// A look at the device takes long.
     pub(crate) fn device_slow(&mut self, device: DeviceUuid) {
         if let Some(known) = self.devices.get_mut(&device) {
-            known.is_slow = true;
+            known.note_slow();
         }
     }
 
@@ -63,8 +63,7 @@ impl Policy {
         else {
             return;
         };
-        known.state = DeviceState::Lost;
-        known.why.clone_from(&why);
+        known.lose(&why);
         let text = format!("GPU {} is lost: {why}", known.seen.index);
         for job in self
             .jobs
@@ -82,16 +81,10 @@ impl Policy {
         let device = measured.device;
         self.note_strangers(&measured, now_ns);
         self.note_strangers_time(&measured, now_ns);
-        let Some(known) = self
-            .devices
-            .get_mut(&device)
-            .filter(|known| known.state != DeviceState::Lost)
-        else {
+        let known = self.devices.get_mut(&device);
+        if !known.is_some_and(|known| known.take(measured)) {
             return;
-        };
-        known.measured = Some(measured);
-        known.state = DeviceState::Ok;
-        known.is_slow = false;
+        }
         self.note_shown_time(device);
         self.take_overheads(device, machine, now_ns);
         self.answer_unmanaged(device, now_ns);
@@ -133,7 +126,7 @@ impl Policy {
             let Some(known) = self.devices.get_mut(&measured.device) else {
                 return;
             };
-            let is_new = known.announced.insert(process.pid);
+            let is_new = known.announce(process.pid);
             let index = known.seen.index;
             let Some(id) = job else {
                 if is_new {
@@ -181,7 +174,7 @@ impl Policy {
             job.keep_strangers(&shown);
         }
         if let Some(device) = self.devices.get_mut(&measured.device) {
-            device.announced.retain(|pid| shown.contains(pid));
+            device.keep_announced(&shown);
         }
     }
 }

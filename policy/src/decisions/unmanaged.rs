@@ -14,31 +14,14 @@
 //! would let a cap be exceeded. Not counted, his time is charged to the jobs, which then have too little of a cap. Whoever
 //! uses any time to speak of, or may, is told of as well: what a job's events tell has his slices in it.
 
-use std::collections::BTreeSet;
-
 use partage_protocol::terms::{WHOLE_PPM, format_part};
-use partage_protocol::units::{DeviceUuid, JobId, SECOND_NS};
+use partage_protocol::units::{DeviceUuid, JobId};
 
 use super::Policy;
 use crate::command::Action;
 use crate::device::Strangers;
 use crate::event::{Measurement, ProcessUse};
 use crate::job::Job;
-
-/// A process that uses less is not worth a word: NVML's figure is a whole percentage, and drawing a desktop takes one or two.
-pub(crate) const BUSY_PPM: u32 = WHOLE_PPM / 20;
-/// Who uses less is not felt.
-const FELT_PPM: u32 = WHOLE_PPM / 50;
-/// A device with less idle time than this has none: whole percentages are cut off, and passing it on costs something.
-const FULL_PPM: u32 = WHOLE_PPM / 10 * 9;
-/// Whoever was busy is until there was no sign of it for so long.
-const QUIET_NS: u64 = 2 * SECOND_NS;
-/// An event says it of a process again after this, if it is so again.
-const TELL_NS: u64 = 60 * SECOND_NS;
-
-fn is_recent(at_ns: Option<u64>, now_ns: u64) -> bool {
-    at_ns.is_some_and(|at| now_ns < at.saturating_add(QUIET_NS))
-}
 
 impl Policy {
     /// Takes over what a look says of the time that processes of no job use.
@@ -52,37 +35,9 @@ impl Policy {
         let index = known.seen.index;
         let is_stranger = |process: &&ProcessUse| !managed.contains_key(&process.pid);
         let here: Vec<&ProcessUse> = measured.processes.iter().filter(is_stranger).collect();
-        let pids: BTreeSet<u32> = here.iter().map(|process| process.pid).collect();
-        known.strangers.retain(|pid, _| pids.contains(pid));
         let parts = measured.processes.iter().filter_map(|process| process.busy_ppm);
         let all = parts.fold(0, u32::saturating_add);
-        let mut sum: u32 = 0;
-        let mut is_felt = false;
-        let mut told = Vec::new();
-        for process in here {
-            let stranger = known.strangers.entry(process.pid).or_default();
-            stranger.busy_ppm = process.busy_ppm;
-            let part = process.busy_ppm.unwrap_or(0);
-            sum = sum.saturating_add(part);
-            if part >= BUSY_PPM {
-                stranger.busy_ns = Some(now_ns);
-            }
-            is_felt |= process.busy_ppm.is_none();
-            stranger.is_busy = is_recent(stranger.busy_ns, now_ns);
-            if part < BUSY_PPM {
-                continue;
-            }
-            if stranger.told_ns.is_none_or(|at| now_ns >= at.saturating_add(TELL_NS)) {
-                stranger.told_ns = Some(now_ns);
-                told.push((process.pid, process.descends_from, part));
-            }
-        }
-        if is_felt || sum >= FELT_PPM {
-            known.felt_ns = Some(now_ns);
-        }
-        if sum >= (even / 2).max(BUSY_PPM) && all >= FULL_PPM {
-            known.crowded_ns = Some(now_ns);
-        }
+        let told = known.see_unmanaged(&here, (all, even), now_ns);
         for (pid, job, part) in told {
             let part = format_part(part);
             let text =
@@ -95,8 +50,7 @@ impl Policy {
     /// Nothing is known of a device any more.
     pub(crate) fn forget_strangers_time(&mut self, device: DeviceUuid, now_ns: u64) {
         if let Some(known) = self.devices.get_mut(&device) {
-            known.strangers.clear();
-            (known.crowded_ns, known.felt_ns) = (None, None);
+            known.forget_unmanaged();
         }
         self.show_crowd(device, now_ns);
     }
@@ -105,17 +59,15 @@ impl Policy {
         let Some(known) = self.devices.get_mut(&device) else {
             return;
         };
-        let is_there = !known.strangers.is_empty();
-        let (strangers, reason) = if !(is_there && is_recent(known.felt_ns, now_ns)) {
-            (Strangers::Quiet, "processes of no job use the device's time no longer")
-        } else if is_recent(known.crowded_ns, now_ns) {
-            (Strangers::Crowding, "processes of no job use the device's time")
-        } else {
-            (Strangers::Felt, "processes of no job may use some of the device's time")
+        let Some(strangers) = known.take_unmanaged_change(now_ns) else {
+            return;
         };
-        if std::mem::replace(&mut known.shown_strangers, strangers) != strangers {
-            self.command(Action::ShowUnmanaged { device, strangers }, reason);
-        }
+        let reason = match strangers {
+            Strangers::Quiet => "processes of no job use the device's time no longer",
+            Strangers::Crowding => "processes of no job use the device's time",
+            Strangers::Felt => "processes of no job may use some of the device's time",
+        };
+        self.command(Action::ShowUnmanaged { device, strangers }, reason);
     }
 
     /// What each of a device's jobs with a program, and a stranger beside them, had if all wanted it always.
@@ -129,21 +81,14 @@ impl Policy {
     /// The processes of no job that were busy on a device of late, the busiest first, with their newest figures.
     pub(crate) fn busy_strangers(&self, device: DeviceUuid) -> Vec<(u32, u32)> {
         let known = self.devices.get(&device).into_iter();
-        let busy = known
-            .flat_map(|known| &known.strangers)
-            .filter(|(_, stranger)| stranger.is_busy);
-        let mut busy: Vec<(u32, u32)> = busy
-            .map(|(pid, stranger)| (*pid, stranger.busy_ppm.unwrap_or(0)))
-            .collect();
+        let mut busy: Vec<(u32, u32)> = known.flat_map(|known| known.unmanaged.busy()).collect();
         busy.sort_by_key(|(pid, part)| (std::cmp::Reverse(*part), *pid));
         busy
     }
 
     /// The part of a device's time that processes of no job use; none where the driver does not say it of one of them.
     pub(crate) fn strangers_part(&self, device: DeviceUuid) -> Option<u32> {
-        let known = self.devices.get(&device)?;
-        let mut parts = known.strangers.values().map(|stranger| stranger.busy_ppm);
-        parts.try_fold(0, |sum: u32, part| Some(sum.saturating_add(part?).min(WHOLE_PPM)))
+        self.devices.get(&device)?.unmanaged.part_ppm()
     }
 
     /// The part of a device's time that NVML shows for the programs of a job; none where it says nothing.
