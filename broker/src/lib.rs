@@ -12,6 +12,7 @@ pub mod driver;
 pub mod error;
 pub mod helper;
 pub mod host;
+pub mod invariants;
 pub mod kind;
 pub mod peer;
 pub mod server;

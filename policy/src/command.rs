@@ -8,10 +8,9 @@ use partage_protocol::admin::Reply;
 use partage_protocol::message::DeviceInfo;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 
-use crate::event::Ticket;
-use crate::job::{EndedJob, JobRecord, Process};
-use crate::strangers::Strangers;
-use crate::terms::Terms;
+use crate::caller::{Process, Ticket};
+use crate::device::Strangers;
+use crate::job::{EndedJob, JobRecord};
 
 /// One thing to do and why.
 #[derive(Clone, Debug, PartialEq)]
@@ -115,7 +114,7 @@ pub enum Action {
         /// Its devices, slot 0 first.
         devices: Vec<DeviceUuid>,
         /// What it may have on each.
-        terms: Terms,
+        terms: partage_scheduling::Terms,
     },
     /// Processes of no job use so much of a device's time from now on.
     ShowUnmanaged {

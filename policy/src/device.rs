@@ -7,13 +7,20 @@
 //! Nothing is admitted on a device that is not `ok`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
 
-use partage_protocol::message::NO_INDEX;
-use partage_protocol::units::DeviceUuid;
+use partage_protocol::units::JobId;
 
-use crate::event::{DeviceSeen, Measurement};
-use crate::policy::Policy;
-use crate::strangers::{Stranger, Strangers};
+use crate::event::{DeviceSeen, Measurement, ProcessUse};
+
+mod account;
+mod gauge;
+mod unmanaged;
+
+pub(crate) use account::{Hold, Picture};
+pub(crate) use gauge::{Announced, Drift, Gauge, Kind, Measuring, Member, Seen};
+pub use unmanaged::Strangers;
+pub(crate) use unmanaged::UnmanagedTime;
 
 /// Whether a device can be promised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,8 +45,13 @@ impl DeviceState {
     }
 }
 
+/// A device. Everybody reads what is known of it; what changes it is a method.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Device {
+pub(crate) struct Device(Facts);
+
+/// What is known of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Facts {
     pub seen: DeviceSeen,
     pub state: DeviceState,
     /// A look at it takes long: what was measured last is old.
@@ -54,19 +66,21 @@ pub(crate) struct Device {
     pub learned: BTreeMap<u32, u64>,
     /// Unmanaged processes to be killed, by pid and start: since when they are seen; none once that is done.
     pub condemned: BTreeMap<(u32, u64), Option<u64>>,
-    /// What the newest looks say of the time that unmanaged processes use, by pid.
-    pub strangers: BTreeMap<u32, Stranger>,
-    /// When they were last seen to use as much as one more job would.
-    pub crowded_ns: Option<u64>,
-    /// When they were last seen to use any time to speak of, or may have.
-    pub felt_ns: Option<u64>,
-    /// Whoever shares the device out was told so.
-    pub shown_strangers: Strangers,
+    /// Processes of no job, and the time that they use.
+    pub unmanaged: UnmanagedTime,
+}
+
+impl Deref for Device {
+    type Target = Facts;
+
+    fn deref(&self) -> &Facts {
+        &self.0
+    }
 }
 
 impl Device {
     pub(crate) fn new(seen: DeviceSeen) -> Self {
-        Self {
+        Self(Facts {
             seen,
             state: DeviceState::Unknown,
             is_slow: false,
@@ -75,11 +89,85 @@ impl Device {
             announced: BTreeSet::new(),
             learned: BTreeMap::new(),
             condemned: BTreeMap::new(),
-            strangers: BTreeMap::new(),
-            crowded_ns: None,
-            felt_ns: None,
-            shown_strangers: Strangers::default(),
+            unmanaged: UnmanagedTime::default(),
+        })
+    }
+
+    /// It is enumerated again.
+    pub(crate) fn see(&mut self, seen: DeviceSeen) {
+        self.0.seen = seen;
+    }
+
+    /// A look at it takes long.
+    pub(crate) fn note_slow(&mut self) {
+        self.0.is_slow = true;
+    }
+
+    /// It hangs or is gone.
+    pub(crate) fn lose(&mut self, why: &str) {
+        self.0.state = DeviceState::Lost;
+        why.clone_into(&mut self.0.why);
+    }
+
+    /// What a poll shows; nothing counts of one that is lost.
+    pub(crate) fn take(&mut self, measured: Measurement) -> bool {
+        if self.state == DeviceState::Lost {
+            return false;
         }
+        self.0.measured = Some(measured);
+        self.0.state = DeviceState::Ok;
+        self.0.is_slow = false;
+        true
+    }
+
+    /// An event names an unmanaged process; answers whether none did before.
+    pub(crate) fn announce(&mut self, pid: u32) -> bool {
+        self.0.announced.insert(pid)
+    }
+
+    /// Only these processes are shown on any device.
+    pub(crate) fn keep_announced(&mut self, shown: &BTreeSet<u32>) {
+        self.0.announced.retain(|pid| shown.contains(pid));
+    }
+
+    /// A first context of a user's process was measured to cost this.
+    pub(crate) fn learn(&mut self, uid: u32, bytes: u64) {
+        let learned = self.0.learned.entry(uid).or_default();
+        *learned = bytes.max(*learned);
+    }
+
+    /// These unmanaged processes are to be killed (pid and start); answers those that were for so long, each once.
+    pub(crate) fn condemn(&mut self, shown: &[(u32, u64)], for_ns: u64, now_ns: u64) -> Vec<(u32, u64)> {
+        self.0.condemned.retain(|process, _| shown.contains(process));
+        let mut due = Vec::new();
+        for process in shown {
+            let since = self.0.condemned.entry(*process).or_insert(Some(now_ns));
+            if since.is_some_and(|since_ns| now_ns >= since_ns.saturating_add(for_ns)) {
+                *since = None;
+                due.push(*process);
+            }
+        }
+        due
+    }
+
+    /// As [`UnmanagedTime::see`].
+    pub(crate) fn see_unmanaged(
+        &mut self,
+        here: &[&ProcessUse],
+        parts: (u32, u32),
+        now_ns: u64,
+    ) -> Vec<(u32, Option<JobId>, u32)> {
+        self.0.unmanaged.see(here, parts, now_ns)
+    }
+
+    /// Nothing is known any more of the time that processes of no job use.
+    pub(crate) fn forget_unmanaged(&mut self) {
+        self.0.unmanaged.clear();
+    }
+
+    /// As [`UnmanagedTime::take_change`].
+    pub(crate) fn take_unmanaged_change(&mut self, now_ns: u64) -> Option<Strangers> {
+        self.0.unmanaged.take_change(now_ns)
     }
 
     /// What jobs can share, in bytes.
@@ -91,8 +179,8 @@ impl Device {
     /// said, for drivers that do not show use per process. A measurement that does not list it is newer than its end, and
     /// so is the use that it saw.
     pub(crate) fn forget_process(&mut self, pid: u32, bytes: u64) {
-        let Some(measured) = &mut self.measured else { return };
-        let is_it = |process: &&crate::event::ProcessUse| process.pid == pid;
+        let Some(measured) = &mut self.0.measured else { return };
+        let is_it = |process: &&ProcessUse| process.pid == pid;
         if !measured.processes.iter().any(|process| is_it(&process)) {
             return;
         }
@@ -104,19 +192,5 @@ impl Device {
             .sum();
         measured.processes.retain(|process| process.pid != pid);
         measured.used_bytes = measured.used_bytes.saturating_sub(listed.max(bytes));
-    }
-}
-
-impl Policy {
-    /// `nvidia-smi`'s index of a device, or [`NO_INDEX`].
-    pub(crate) fn index_of(&self, device: DeviceUuid) -> u32 {
-        self.devices.get(&device).map_or(NO_INDEX, |known| known.seen.index)
-    }
-
-    /// `GPU 3`, or the UUID of a device that was not seen.
-    pub(crate) fn gpu(&self, device: DeviceUuid) -> String {
-        self.devices
-            .get(&device)
-            .map_or_else(|| device.to_string(), |known| format!("GPU {}", known.seen.index))
     }
 }

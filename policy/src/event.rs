@@ -10,25 +10,9 @@ use partage_protocol::admin::{RunRequest, TermsChange};
 use partage_protocol::message::TOKEN_BYTES;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 
-use crate::job::{EndedJob, JobRecord, Process};
-use crate::measured_time::JobTime;
-
-/// A connection of the command line on which a reply is owed; chosen by the broker, never used twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket(pub u64);
-
-/// Who asks, from the kernel's credentials.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Caller {
-    /// Real uid of the peer.
-    pub uid: u32,
-    /// Login name, or the uid in digits.
-    pub user: String,
-    /// May act on other people's jobs (root, or a member of the administrators' group on `admin.sock`).
-    pub is_admin: bool,
-    /// The peer's process.
-    pub process: Process,
-}
+use crate::caller::{Caller, Process, Ticket};
+use crate::job::{EndedJob, JobRecord};
+use crate::time::JobTime;
 
 /// Whether there is a driver to ask.
 #[derive(Clone, Debug, PartialEq, Eq)]

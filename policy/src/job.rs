@@ -1,31 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A job: what is known of it, and its life.
-//!
-//! ```text
-//!   run ──► waiting ──────────────► running ◄────────────► over limit, stopped
-//!              │  room (FIFO)         │  limit set below use, use falls
-//!              │                      │ first process and all clients gone, or only dying clients left
-//!              │ caller gone,         ▼
-//!              │ timeout,          dying (a client cannot die: it keeps its charge)
-//!              │ stop                 │ last client gone, then 5 s in which a late process may still attach
-//!              ▼                      ▼
-//!            (forgotten)            ended ──► forgotten after 24 h
-//! ```
+//! A job and what is known of it; its life is a table of its own (`job/life.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
 
 use partage_protocol::admin::{DeniedView, STATES};
-use partage_protocol::aliases::Variable;
-use partage_protocol::job_ledger::JobLedger;
 use partage_protocol::message::TOKEN_BYTES;
 use partage_protocol::summary::{Summary, total};
 use partage_protocol::units::{ClientId, DeviceUuid, JobId, SECOND_NS};
-use serde::{Deserialize, Serialize};
 
-use crate::denials::Denial;
-use crate::event::Ticket;
-use crate::request::RunSpec;
-use crate::terms::Terms;
+use crate::caller::Ticket;
+
+mod changes;
+mod denial;
+mod life;
+mod queued;
+mod record;
+mod slot;
+
+pub use changes::STRICT_NS;
+pub use denial::{Denial, Held, Reason};
+pub(crate) use life::{Happening, Life, Next, State};
+pub(crate) use queued::Queued;
+pub use record::{EndedJob, EndedSlot, JobRecord, Origin, Placement};
+pub(crate) use slot::Slot;
 
 /// A job outlives its last process by this much, for a child that has not met the driver yet.
 pub const LINGER_NS: u64 = 5 * SECOND_NS;
@@ -33,88 +31,6 @@ pub const LINGER_NS: u64 = 5 * SECOND_NS;
 pub const REMEMBER_NS: u64 = 24 * 3_600 * SECOND_NS;
 /// Ended jobs that are remembered at most, the oldest forgotten first: a loop of short jobs must not fill the broker.
 pub const REMEMBER_COUNT: usize = 1_000;
-
-/// A process, told apart from later ones of the same pid by its start time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Process {
-    /// Process id in the broker's namespace.
-    pub pid: u32,
-    /// Start time in clock ticks since boot (field 22 of /proc/PID/stat).
-    pub start: u64,
-}
-
-/// One device of a job as promised; part of the job's record.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Placement {
-    /// `GPU-…` or `MIG-…`.
-    #[serde(with = "uuid_text")]
-    pub device: DeviceUuid,
-    /// Never exceeded, in bytes; none is the whole card.
-    pub limit: Option<u64>,
-    /// Promised bytes.
-    pub request: u64,
-    /// What set the two.
-    #[serde(default)]
-    pub origin: Origin,
-}
-
-/// Which words set a job's numbers on a device, for `why`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Origin {
-    /// `--mem 25%`, `CUDA_DEVICE_MEMORY_LIMIT=1g`, …; empty without a limit.
-    pub limit: String,
-    /// Likewise; empty where the promise follows the limit, or nothing is promised.
-    pub request: String,
-}
-
-impl Origin {
-    /// The variable of another tool that set the limit, where one did.
-    #[must_use]
-    pub fn alias(&self) -> Option<&str> {
-        Variable::of(self.limit.split('=').next()?.as_bytes()).map(|_| self.limit.as_str())
-    }
-}
-
-/// What the next broker must know of a job.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct JobRecord {
-    /// The number in `j42`.
-    pub id: u64,
-    /// Owner.
-    pub uid: u32,
-    /// Owner's login name, or the uid in digits.
-    pub user: String,
-    /// `--name`.
-    pub name: Option<String>,
-    /// `--label`.
-    pub labels: Vec<(String, String)>,
-    /// The command.
-    pub command: Vec<String>,
-    /// First process; none for a default job.
-    pub first: Option<Process>,
-    /// What `PARTAGE_TOKEN` holds, as bytes.
-    pub token: [u8; TOKEN_BYTES],
-    /// Its cgroup, where the broker could read one.
-    pub cgroup: Option<String>,
-    /// Scope of a default job; none for a job of `run`.
-    pub default_scope: Option<String>,
-    /// What the environment of a default job's processes asks for: processes that ask for something else have a default
-    /// job of their own. Empty where it asks for nothing.
-    #[serde(default)]
-    pub environment: String,
-    /// `--strict`.
-    pub is_strict: bool,
-    /// Its user does not want to hear of its end.
-    #[serde(default)]
-    pub is_quiet: bool,
-    /// Its devices, slot 0 first; empty while it waits.
-    pub devices: Vec<Placement>,
-    /// What it may have of their time; the usual for a job of a broker that knew none.
-    #[serde(default)]
-    pub terms: Terms,
-    /// Unix time of admission in nanoseconds; of the request while it waits.
-    pub started_unix_ns: u64,
-}
 
 /// What `ps` calls the job's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,80 +58,6 @@ impl JobState {
     }
 }
 
-/// A client as the policy sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Client {
-    /// Its job.
-    pub job: JobId,
-    /// Its process.
-    pub process: Process,
-    /// Its connection and pages.
-    pub presence: Presence,
-    /// It has no share of the limit.
-    pub is_nvml_only: bool,
-}
-
-/// Where a client is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Presence {
-    /// Connected.
-    Attached,
-    /// Alive without a connection; after a broker's restart, not yet back.
-    Away,
-    /// Killed and not gone.
-    Dying,
-}
-
-impl Presence {
-    /// The word that users see.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Attached => "attached",
-            Self::Away => "away",
-            Self::Dying => "dying",
-        }
-    }
-}
-
-/// A waiting job's place.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Queued {
-    pub ticket: Ticket,
-    pub spec: RunSpec,
-    pub mem_text: Option<String>,
-    pub since_ns: u64,
-    pub deadline_ns: Option<u64>,
-    pub next_reminder_ns: u64,
-    pub reason: String,
-}
-
-/// One device of a live job.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Slot {
-    pub ledger: JobLedger,
-    pub peak: u64,
-    pub denied: DeniedView,
-    pub last_denial: Option<Denial>,
-    /// The limit was set below use, which has not fallen since.
-    pub is_lowered: bool,
-    /// Index and model of its device when the job ended.
-    pub was: Option<(u32, String)>,
-}
-
-impl Slot {
-    pub(crate) fn new(ledger: JobLedger) -> Self {
-        Self {
-            ledger,
-            peak: 0,
-            denied: DeniedView::default(),
-            last_denial: None,
-            is_lowered: false,
-            was: None,
-        }
-    }
-}
-
 /// A stop in progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stopping {
@@ -226,27 +68,22 @@ pub(crate) struct Stopping {
     pub reason: String,
 }
 
+/// A job. Everybody reads what is known of it; what changes it is a method.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Phase {
-    Waiting(Box<Queued>),
-    Live,
-    /// Shown until then.
-    Ended {
-        forget_at_ns: u64,
-    },
-}
+pub(crate) struct Job(Facts);
 
-/// Everything about one job.
+/// What is known of a job.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Job {
+pub(crate) struct Facts {
     pub record: JobRecord,
-    pub phase: Phase,
+    pub life: Life,
     pub slots: Vec<Slot>,
     pub clients: BTreeSet<ClientId>,
     pub is_first_alive: bool,
+    /// A broker before admitted it, by its own rules.
+    pub is_adopted: bool,
     /// All its known processes are stopped by a signal.
     pub is_stopped: bool,
-    pub linger_until_ns: Option<u64>,
     /// Exit code of its first process, as a shell has it.
     pub exit_code: Option<u32>,
     pub stopping: Option<Stopping>,
@@ -263,6 +100,14 @@ pub(crate) struct Job {
     pub end: Option<End>,
 }
 
+impl Deref for Job {
+    type Target = Facts;
+
+    fn deref(&self) -> &Facts {
+        &self.0
+    }
+}
+
 /// A job's end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct End {
@@ -270,55 +115,17 @@ pub(crate) struct End {
     pub reason: String,
 }
 
-/// What is remembered of a job that ended, by this broker and the next ones.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EndedJob {
-    /// The job as it was.
-    pub job: JobRecord,
-    /// Unix time of its end in nanoseconds.
-    pub ended_unix_ns: u64,
-    /// Why it ended.
-    pub reason: String,
-    /// In the order of its devices.
-    pub slots: Vec<EndedSlot>,
-    /// As the job's notes.
-    pub notes: Vec<String>,
-    /// Exit code of its first process, where it was seen.
-    #[serde(default)]
-    pub exit_code: Option<u32>,
-    /// Processes of it that used a GPU without Partage.
-    #[serde(default)]
-    pub strangers_seen: u64,
-}
-
-/// One device of an [`EndedJob`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EndedSlot {
-    /// Highest use seen.
-    pub peak: u64,
-    /// Denials by reason.
-    pub denied: DeniedView,
-    /// The last one.
-    pub last_denial: Option<Denial>,
-    /// Index of the device then.
-    #[serde(default)]
-    pub index: Option<u32>,
-    /// Its model.
-    #[serde(default)]
-    pub model: String,
-}
-
 impl Job {
-    pub(crate) fn new(record: JobRecord, phase: Phase) -> Self {
+    pub(crate) fn new(record: JobRecord, life: Life) -> Self {
         let is_first_alive = record.first.is_some();
-        Self {
+        Self(Facts {
             record,
-            phase,
+            life,
             slots: Vec::new(),
             clients: BTreeSet::new(),
             is_first_alive,
+            is_adopted: false,
             is_stopped: false,
-            linger_until_ns: None,
             exit_code: None,
             stopping: None,
             time_limit_at_ns: None,
@@ -327,19 +134,21 @@ impl Job {
             strangers: BTreeMap::new(),
             strangers_seen: 0,
             end: None,
-        }
+        })
+    }
+
+    /// A job that another broker admitted, with a slot for each of its devices.
+    pub(crate) fn adopted(record: JobRecord, slots: Vec<Slot>, time_limit_at_ns: Option<u64>) -> Self {
+        let mut job = Self::new(record, Life::running());
+        job.0.is_adopted = true;
+        job.0.slots = slots;
+        job.0.time_limit_at_ns = time_limit_at_ns;
+        job
     }
 
     /// What is to be remembered of it. Precondition: it ended.
     pub(crate) fn remembered(&self) -> Option<EndedJob> {
         let end = self.end.as_ref()?;
-        let slot = |slot: &Slot| EndedSlot {
-            peak: slot.peak,
-            denied: slot.denied,
-            last_denial: slot.last_denial.clone(),
-            index: slot.was.as_ref().map(|(index, _)| *index),
-            model: slot.was.as_ref().map(|(_, model)| model.clone()).unwrap_or_default(),
-        };
         let mut job = self.record.clone();
         // It opens nothing any more, and is nobody's business in a file that stays.
         job.token = [0; TOKEN_BYTES];
@@ -347,7 +156,7 @@ impl Job {
             job,
             ended_unix_ns: end.unix_ns,
             reason: end.reason.clone(),
-            slots: self.slots.iter().map(slot).collect(),
+            slots: self.slots.iter().map(Slot::to_remember).collect(),
             notes: self.notes.clone(),
             exit_code: self.exit_code,
             strangers_seen: self.strangers_seen,
@@ -356,41 +165,38 @@ impl Job {
 
     /// A job that ended under an earlier broker.
     pub(crate) fn from_remembered(ended: EndedJob, forget_at_ns: u64) -> Self {
-        let mut job = Self::new(ended.job, Phase::Ended { forget_at_ns });
-        job.is_first_alive = false;
-        job.notes = ended.notes;
-        job.exit_code = ended.exit_code;
-        job.strangers_seen = ended.strangers_seen;
-        job.end = Some(End {
+        let mut job = Self::new(ended.job, Life::ended(forget_at_ns));
+        let facts = &mut job.0;
+        facts.is_first_alive = false;
+        facts.notes = ended.notes;
+        facts.exit_code = ended.exit_code;
+        facts.strangers_seen = ended.strangers_seen;
+        facts.end = Some(End {
             unix_ns: ended.ended_unix_ns,
             reason: ended.reason,
         });
         for slot in ended.slots {
-            let mut place = Slot::new(JobLedger::new(0, 0));
-            job.denied.limit = job.denied.limit.saturating_add(slot.denied.limit);
-            job.denied.card_full = job.denied.card_full.saturating_add(slot.denied.card_full);
-            job.denied.no_broker = job.denied.no_broker.saturating_add(slot.denied.no_broker);
-            job.denied.overhead = job.denied.overhead.saturating_add(slot.denied.overhead);
-            place.peak = slot.peak;
-            place.denied = slot.denied;
-            place.last_denial = slot.last_denial;
-            place.was = slot.index.map(|index| (index, slot.model));
-            job.slots.push(place);
+            let denied = &mut facts.denied;
+            denied.limit = denied.limit.saturating_add(slot.denied.limit);
+            denied.card_full = denied.card_full.saturating_add(slot.denied.card_full);
+            denied.no_broker = denied.no_broker.saturating_add(slot.denied.no_broker);
+            denied.overhead = denied.overhead.saturating_add(slot.denied.overhead);
+            facts.slots.push(Slot::remembered(slot));
         }
         job
     }
 
     /// Takes over what is remembered of this same job, which had announced its end. Precondition: it has its slots.
     pub(crate) fn take_up(&mut self, was: Self) {
-        self.is_first_alive = false;
-        self.exit_code = was.exit_code;
-        self.denied = was.denied;
-        self.notes = was.notes;
-        self.strangers_seen = was.strangers_seen;
-        self.end = was.end;
-        for (slot, was) in self.slots.iter_mut().zip(was.slots) {
-            let ledger = std::mem::replace(&mut slot.ledger, JobLedger::new(0, 0));
-            *slot = Slot { ledger, ..was };
+        let (facts, was) = (&mut self.0, was.0);
+        facts.is_first_alive = false;
+        facts.exit_code = was.exit_code;
+        facts.denied = was.denied;
+        facts.notes = was.notes;
+        facts.strangers_seen = was.strangers_seen;
+        facts.end = was.end;
+        for (slot, was) in facts.slots.iter_mut().zip(was.slots) {
+            slot.take_up(was);
         }
     }
 
@@ -398,23 +204,19 @@ impl Job {
         JobId(self.record.id)
     }
 
-    pub(crate) fn is_live(&self) -> bool {
-        matches!(self.phase, Phase::Live)
+    /// Where it is in its life; what that means is asked of the state.
+    pub(crate) const fn state(&self) -> State {
+        self.0.life.state()
     }
 
-    /// Nothing of it runs; it only waits for a late child.
+    /// No process of it is left; a late child may still come.
     pub(crate) fn is_lingering(&self) -> bool {
-        self.linger_until_ns.is_some()
+        self.state() == State::Lingering
     }
 
-    /// It ended for its user: nothing of it runs.
-    pub(crate) fn is_over(&self) -> bool {
-        self.is_lingering() || !self.is_current()
-    }
-
-    /// Waiting, running or lingering: its name is taken.
-    pub(crate) fn is_current(&self) -> bool {
-        !matches!(self.phase, Phase::Ended { .. })
+    /// Does this token, of a process of this user, mean the job?
+    pub(crate) fn is_meant_by(&self, token: [u8; TOKEN_BYTES], uid: u32) -> bool {
+        self.record.token == token && self.record.uid == uid
     }
 
     /// The slot of a device.
@@ -457,26 +259,11 @@ impl Job {
         const NOTES: usize = 20;
         let is_new = !self.notes.contains(&text);
         if is_new {
-            self.notes.push(text);
+            self.0.notes.push(text);
             if self.notes.len() > NOTES {
-                self.notes.remove(0);
+                self.0.notes.remove(0);
             }
         }
         is_new
-    }
-}
-
-mod uuid_text {
-    //! UUIDs in records are written as people know them.
-    use partage_protocol::units::DeviceUuid;
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-
-    pub(super) fn serialize<S: Serializer>(uuid: &DeviceUuid, out: S) -> Result<S::Ok, S::Error> {
-        out.collect_str(uuid)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(input: D) -> Result<DeviceUuid, D::Error> {
-        let text = String::deserialize(input)?;
-        DeviceUuid::parse(&text).ok_or_else(|| D::Error::custom(format!("{text:?} is no device UUID")))
     }
 }

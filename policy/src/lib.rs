@@ -20,58 +20,41 @@
 //!    left beside it, of memory and of time.
 #![forbid(unsafe_code)]
 
-mod admission;
-mod adoption;
-mod advice;
-mod audit;
-mod change;
-mod claims;
-mod clients;
+mod caller;
+mod client;
 mod command;
-mod default_job;
-mod denials;
+mod config;
+mod decisions;
 mod device;
 mod event;
 mod job;
-mod least;
-mod life;
-mod measured_time;
-mod overhead;
-mod placement;
-mod policy;
+mod machine;
+mod refusal;
 mod request;
-mod room;
-mod slow;
-mod strangers;
-mod survey;
-mod target;
 mod terms;
-mod time_audit;
-mod time_limit;
-mod view;
-mod why;
+mod time;
+mod views;
 
-pub use adoption::ADOPTION_NS;
-pub use audit::{Audit, CONFIRM_NS, Response};
-pub use clients::MAX_CLIENTS_PER_JOB;
+pub use partage_scheduling::{Cause, Regime, TimeState};
+
+pub use caller::{Caller, Process, Ticket};
+pub use client::{Client, Presence};
 pub use command::{Action, Command, Signal};
-pub use denials::{Denial, Held, Reason};
-pub use device::DeviceState;
+pub use config::{Audit, Config, Response};
+pub use decisions::{
+    ADOPTION_NS, Access, CONFIRM_NS, MAX_CLIENTS_PER_JOB, MEASURE_NS, Policy, TIME_LIMIT_GRACE_NS, UNAUDITED_NS,
+    Violation,
+};
+pub use device::{DeviceState, Strangers};
 pub use event::{
-    Adoption, Attaching, Caller, Change, DeviceSeen, DriverState, Event, LedgerClient, Measurement, Membership,
-    ProcessUse, Run, TargetQuery, Ticket,
+    Adoption, Attaching, Change, DeviceSeen, DriverState, Event, LedgerClient, Measurement, Membership, ProcessUse,
+    Run, TargetQuery,
 };
 pub use job::{
-    Client, EndedJob, EndedSlot, JobRecord, JobState, LINGER_NS, Origin, Placement, Presence, Process, REMEMBER_COUNT,
-    REMEMBER_NS,
+    Denial, EndedJob, EndedSlot, Held, JobRecord, JobState, LINGER_NS, Origin, Placement, REMEMBER_COUNT, REMEMBER_NS,
+    Reason, STRICT_NS,
 };
-pub use life::STRICT_NS;
-pub use measured_time::{Cause, JobTime, Regime, TimeState};
-pub use overhead::{MEASURE_NS, Reading, UNAUDITED_NS};
-pub use policy::{Config, Machine, Policy};
+pub use machine::{Machine, Reading};
 pub use request::{GpuChoice, GpuName, RunSpec, check_name, job_number};
-pub use strangers::Strangers;
-pub use target::Access;
 pub use terms::{Terms, TermsOrigin};
-pub use time_audit::TIME_CONFIRM_NS;
-pub use time_limit::TIME_LIMIT_GRACE_NS;
+pub use time::{JobTime, TIME_CONFIRM_NS};

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What `partage run` asks, judged: amounts with units, devices, names.
 
-use partage_protocol::admin::{ErrorCode, ErrorView, RunRequest};
+use partage_protocol::admin::{ErrorView, RunRequest};
 use partage_protocol::aliases::{Asked, asked};
 use partage_protocol::labels;
 use partage_protocol::message::MAX_DEVICES;
 use partage_protocol::size::{Amount, SizeError, format_request, parse_amount, parse_request};
 
+use crate::config::Config;
 use crate::job::Origin;
-use crate::policy::Config;
+use crate::refusal::{invalid, unusable_alias};
 use crate::terms::Terms;
 
 /// A valid request.
@@ -182,14 +183,6 @@ fn written(flag: &str, twin: &str, from: Option<&str>, amount: Option<Amount>) -
     }
 }
 
-/// `instead` is the option that makes the variable count for nothing.
-pub(crate) fn unusable_alias(why: &partage_protocol::aliases::AliasError, instead: &str) -> ErrorView {
-    invalid(
-        why.to_string(),
-        Some(format!("unset it, or say it yourself: {instead}")),
-    )
-}
-
 impl GpuChoice {
     /// Reads `auto`, `auto:4`, `2`, `0,1`, `GPU-…` and lists of these.
     ///
@@ -277,14 +270,5 @@ pub fn job_number(text: &str) -> Option<u64> {
         None
     } else {
         digits.parse().ok()
-    }
-}
-
-pub(crate) fn invalid(message: String, hint: Option<String>) -> ErrorView {
-    ErrorView {
-        code: ErrorCode::Invalid,
-        message,
-        hint,
-        holders: Vec::new(),
     }
 }

@@ -3,14 +3,13 @@
 
 use crate::host::{Host, broker_view, caller, mem, uuid};
 use partage_policy::{
-    Action, Adoption, Cause, Config, Event, JobTime, LedgerClient, Policy, Process, Regime, Strangers, TargetQuery,
-    TimeState,
+    Action, Adoption, Cause, Config, Event, JobTime, LedgerClient, Policy, Process, Regime, TargetQuery, TimeState,
 };
 use partage_protocol::admin::{Reply, RunRequest, TimeView};
 use partage_protocol::units::{GIB, JobId, SECOND_NS};
 
 /// A job that has all that it wants.
-fn measured(job: JobId) -> JobTime {
+pub fn measured(job: JobId) -> JobTime {
     JobTime {
         job,
         device: uuid(1),
@@ -30,13 +29,13 @@ fn measured(job: JobId) -> JobTime {
     }
 }
 
-fn time_of(host: &Host, job: JobId) -> Option<TimeView> {
+pub fn time_of(host: &Host, job: JobId) -> Option<TimeView> {
     let view = host.policy.job_view(job, &caller(1), &host.board).expect("known");
     view.devices[0].time.clone()
 }
 
 /// The sentence about time.
-fn slow(host: &Host, uid: u32, job: JobId) -> String {
+pub fn slow(host: &Host, uid: u32, job: JobId) -> String {
     let target = TargetQuery {
         text: job.to_string(),
         descends_from: None,
@@ -49,7 +48,7 @@ fn slow(host: &Host, uid: u32, job: JobId) -> String {
 }
 
 /// Two jobs on one device: alice's `train` and bob's.
-fn two_jobs() -> (Host, JobId, JobId) {
+pub fn two_jobs() -> (Host, JobId, JobId) {
     let mut host = Host::new(&[8]);
     let mut named = mem("");
     named.name = Some("train".into());
@@ -59,7 +58,7 @@ fn two_jobs() -> (Host, JobId, JobId) {
 }
 
 /// Ten seconds, of which the job waited `waited_ns` in all.
-fn ten_seconds(host: &mut Host, time: JobTime, waited_ns: u64) {
+pub fn ten_seconds(host: &mut Host, time: JobTime, waited_ns: u64) {
     host.step(Event::Time(vec![time]));
     host.now_ns += 10 * SECOND_NS;
     let waited_ns = time.waited_ns + waited_ns;
@@ -197,7 +196,7 @@ fn a_higher_priority_is_named_as_the_cause() {
 }
 
 /// The cause that `why` names on the job's first device, and who it is.
-fn cause(host: &Host, job: JobId) -> Option<(String, Vec<String>)> {
+pub fn cause(host: &Host, job: JobId) -> Option<(String, Vec<String>)> {
     let target = TargetQuery {
         text: job.to_string(),
         descends_from: None,
@@ -208,132 +207,8 @@ fn cause(host: &Host, job: JobId) -> Option<(String, Vec<String>)> {
     why.causes.into_iter().next().map(|found| (found.cause, found.by))
 }
 
-fn named(cause: &str, by: &[&str]) -> Option<(String, Vec<String>)> {
+pub fn named(cause: &str, by: &[&str]) -> Option<(String, Vec<String>)> {
     Some((cause.to_owned(), by.iter().map(|who| (*who).to_owned()).collect()))
-}
-
-/// What the timekeeper was told last of processes of no job.
-fn shown_strangers(host: &Host) -> Option<Strangers> {
-    host.commands.iter().rev().find_map(|command| match command.action {
-        Action::ShowUnmanaged { strangers, .. } => Some(strangers),
-        _ => None,
-    })
-}
-
-#[test]
-fn processes_that_nobody_controls_are_named_as_the_cause() {
-    let (mut host, first, _) = two_jobs();
-    let time = JobTime {
-        asked_ppm: 1_000_000,
-        ..measured(first)
-    };
-    ten_seconds(&mut host, time, 0);
-    assert_eq!(cause(&host, first), named("none", &[]));
-    // A context alone takes no time, and where NVML does not say nobody is taken to be busy.
-    for part in [None, Some(0), Some(40_000)] {
-        host.strangers.insert(77, (uuid(1), GIB, None));
-        part.map(|part| host.busy.insert(77, part));
-        host.measure();
-        assert_eq!(cause(&host, first), named("none", &[]), "{part:?}");
-    }
-    host.busy.insert(77, 510_000);
-    host.measure();
-    assert_eq!(cause(&host, first), named("unmanaged", &["pid 77"]));
-    assert_eq!(
-        slow(&host, 1, first),
-        "GPU 0: pid 77 uses 51 % of its time without Partage, which cannot share that out: of 100.0 % that this job may \
-         have beside other jobs, it got 49.8 % of GPU 0 in the last second and 50.0 % in the last minute; start that \
-         program with `partage run` as well, or end it"
-    );
-    assert_eq!(
-        time_of(&host, first).expect("measured").held_by.as_deref(),
-        Some("unmanaged")
-    );
-    let status = host.policy.status(broker_view(), host.now_ns, &host.board);
-    assert_eq!(status.devices[0].unmanaged_time, Some(0.51));
-    assert_eq!(
-        status.devices[0].unmanaged_notes,
-        ["GPU 0: pid 77 uses 51 % of its time without Partage, which cannot share that out"]
-    );
-    // Whoever has all that it may have is not slowed down.
-    host.step(Event::Time(vec![measured(first)]));
-    assert_ne!(cause(&host, first), named("unmanaged", &["pid 77"]));
-}
-
-#[test]
-fn whoever_shares_a_device_out_is_told_of_strangers_that_use_as_much_as_a_job() {
-    let (mut host, first, _) = two_jobs();
-    let (_, process) = host.admitted(1, mem(""));
-    let records = host.records();
-    let here = JobId(records.last().expect("three").id);
-    let client = host.attach(here, process);
-    assert!(host.allocate(client, 0, GIB));
-    host.busy.insert(process.pid, 700_000);
-    host.strangers.insert(77, (uuid(1), GIB, None));
-    host.strangers.insert(78, (uuid(1), GIB, None));
-    let look = |host: &mut Host, parts: [u32; 2]| {
-        host.busy.insert(77, parts[0]);
-        host.busy.insert(78, parts[1]);
-        host.now_ns += SECOND_NS / 2;
-        host.measure();
-    };
-    look(&mut host, [10_000, 0]);
-    assert_eq!(shown_strangers(&host), None);
-    // One job has a program there: half of an even part is a quarter.
-    look(&mut host, [200_000, 0]);
-    assert_eq!(shown_strangers(&host), Some(Strangers::Felt));
-    look(&mut host, [200_000, 60_000]);
-    assert_eq!(shown_strangers(&host), Some(Strangers::Crowding), "together");
-    // Two seconds of looks without are needed.
-    for _ in 0..3 {
-        look(&mut host, [30_000, 0]);
-        assert_eq!(shown_strangers(&host), Some(Strangers::Crowding));
-    }
-    look(&mut host, [30_000, 0]);
-    assert_eq!(shown_strangers(&host), Some(Strangers::Felt));
-    // A device that is idle at times is not always wanted by them.
-    host.busy.insert(process.pid, 250_000);
-    look(&mut host, [0, 600_000]);
-    assert_eq!(shown_strangers(&host), Some(Strangers::Felt));
-    look(&mut host, [0, 750_000]);
-    assert_eq!(shown_strangers(&host), Some(Strangers::Crowding));
-    // Who is gone is not waited for.
-    host.strangers.clear();
-    host.measure();
-    assert_eq!(shown_strangers(&host), Some(Strangers::Quiet));
-    host.strangers.insert(78, (uuid(1), GIB, None));
-    host.measure();
-    assert_eq!(shown_strangers(&host), Some(Strangers::Crowding));
-    let why = "off the bus".to_owned();
-    host.step(Event::DeviceLost { device: uuid(1), why });
-    assert_eq!(
-        (shown_strangers(&host), cause(&host, first)),
-        (Some(Strangers::Quiet), None)
-    );
-}
-
-#[test]
-fn a_stranger_that_uses_time_is_an_event_once_a_minute() {
-    let mut host = Host::new(&[8]);
-    host.strangers.insert(77, (uuid(1), GIB, None));
-    let told = |host: &Host| {
-        let texts = host.commands.iter().filter_map(|command| match &command.action {
-            Action::Publish {
-                kind: "unmanaged-busy",
-                text,
-                ..
-            } => Some(text.clone()),
-            _ => None,
-        });
-        texts.collect::<Vec<_>>()
-    };
-    for second in 0..90 {
-        host.busy.insert(77, if second % 5 == 0 { 300_000 } else { 0 });
-        host.measure();
-        host.now_ns += SECOND_NS;
-    }
-    let text = "pid 77 uses 30 % of the time of GPU 0 without Partage, which cannot share it out";
-    assert_eq!(told(&host), [text, text]);
 }
 
 #[test]
@@ -399,54 +274,6 @@ fn a_job_that_asks_for_little_is_told_of_its_own_cpu_side() {
 }
 
 #[test]
-fn a_neighbour_is_named_without_any_wait_where_the_device_itself_divides_its_time() {
-    let (mut host, first, second) = two_jobs();
-    let stuck = JobTime {
-        is_not_draining: true,
-        ..measured(second)
-    };
-    host.step(Event::Time(vec![measured(first), measured(second)]));
-    assert_eq!(cause(&host, first), named("neighbour", &["j2"]));
-    assert!(slow(&host, 1, first).starts_with("GPU 0: it shares the device with j2 (bob): its share is 50.0 %"));
-    host.step(Event::Time(vec![measured(first), stuck]));
-    let text = slow(&host, 1, first);
-    assert!(
-        text.starts_with("GPU 0: the work of j2 (bob) does not end") && text.ends_with("partage stop j2"),
-        "{text}"
-    );
-    assert_eq!(cause(&host, second), named("not-draining", &[]));
-}
-
-#[test]
-fn a_device_that_a_job_does_not_use_is_not_worth_a_sentence() {
-    let (mut host, first, _) = two_jobs();
-    let unused = JobTime {
-        got_1s_ppm: 0,
-        got_60s_ppm: 0,
-        state: TimeState::Idle,
-        unit_ns: 0,
-        ..measured(first)
-    };
-    ten_seconds(&mut host, unused, 0);
-    let target = TargetQuery {
-        text: first.to_string(),
-        descends_from: None,
-    };
-    let Ok(Reply::Why(why)) = host.policy.why(&caller(1), &target, host.now_ns, &host.board) else {
-        panic!("it answers")
-    };
-    assert_eq!(
-        why.sentences[0],
-        "j1 runs within its limits, and nothing was denied to it"
-    );
-    assert!(
-        !why.sentences.iter().any(|text| text.contains("last second")),
-        "{:#?}",
-        why.sentences
-    );
-}
-
-#[test]
 fn work_that_does_not_end_is_named_and_announced_once() {
     let (mut host, first, _) = two_jobs();
     let stuck = JobTime {
@@ -473,143 +300,6 @@ fn work_that_does_not_end_is_named_and_announced_once() {
     host.step(Event::Time(vec![measured(first)]));
     host.step(Event::Time(vec![stuck]));
     assert_eq!(announced(&host), 2, "again when it happened again");
-}
-
-#[test]
-fn a_neighbour_with_work_from_before_it_was_measured_is_seen_by_nvml_alone() {
-    let (mut host, first, second) = two_jobs();
-    let pids: Vec<u32> = [first, second]
-        .map(|job| {
-            let view = host.policy.job_view(job, &caller(0), &host.board).expect("known");
-            let start = u64::from(view.pid);
-            let client = host.attach(job, Process { pid: view.pid, start });
-            assert!(host.allocate(client, 0, GIB));
-            view.pid
-        })
-        .to_vec();
-    let alone = JobTime {
-        asked_ppm: 1_000_000,
-        got_1s_ppm: 1_000_000,
-        got_60s_ppm: 1_000_000,
-        ..measured(first)
-    };
-    let unseen = JobTime {
-        got_1s_ppm: 0,
-        got_60s_ppm: 0,
-        state: TimeState::Idle,
-        ..measured(second)
-    };
-    host.step(Event::Time(vec![alone, unseen]));
-    host.measure();
-    assert_eq!(cause(&host, first), named("none", &[]), "NVML does not say");
-    host.busy.extend([(pids[0], 990_000), (pids[1], 0)]);
-    host.measure();
-    assert_eq!(cause(&host, first), named("none", &[]));
-    host.busy.extend([(pids[0], 500_000), (pids[1], 490_000)]);
-    host.measure();
-    assert_eq!(cause(&host, first), named("neighbour", &["j2"]));
-    assert_eq!(
-        slow(&host, 1, first),
-        "GPU 0: j2 (bob) has work there from before this job came that has not ended, and NVML shows the device at work for \
-         it for 49 % of the last second: the device itself divides its time; where that does not end, its owner ends it \
-         with: partage stop j2"
-    );
-}
-
-#[test]
-fn a_cap_that_binds_is_named_although_a_neighbour_had_the_device() {
-    let (mut host, first, second) = two_jobs();
-    assert!(matches!(
-        host.set_terms(caller(1), &first.to_string(), &[("compute-max", "20%")]),
-        Reply::Job(_)
-    ));
-    let time = JobTime {
-        asked_ppm: 200_000,
-        got_1s_ppm: 199_000,
-        got_60s_ppm: 199_500,
-        waits_for: Cause::Neighbour(second),
-        ..measured(first)
-    };
-    ten_seconds(&mut host, time, 7 * SECOND_NS);
-    assert_eq!(cause(&host, first), named("cap", &[]));
-    // It does not bind who has less than it, nor whose share is less.
-    for (asked_ppm, got_60s_ppm) in [(200_000, 150_000), (150_000, 150_000)] {
-        let time = JobTime {
-            asked_ppm,
-            got_60s_ppm,
-            ..time
-        };
-        ten_seconds(&mut host, time, 17 * SECOND_NS);
-        assert_eq!(
-            cause(&host, first),
-            named("neighbour", &[&second.to_string()]),
-            "{asked_ppm}"
-        );
-    }
-}
-
-#[test]
-fn points_that_nobody_had_are_switching_and_idle() {
-    let (mut host, first, second) = two_jobs();
-    let text = |host: &Host| -> Option<String> {
-        let target = TargetQuery {
-            text: first.to_string(),
-            descends_from: None,
-        };
-        let Ok(Reply::Why(why)) = host.policy.why(&caller(1), &target, host.now_ns, &host.board) else {
-            panic!("it answers")
-        };
-        let is_named = why.causes.iter().any(|found| found.cause == "switching-and-idle");
-        let text = why
-            .sentences
-            .into_iter()
-            .find(|text| text.contains("switching and idle"));
-        assert_eq!(is_named, text.is_some());
-        text
-    };
-    let low = JobTime {
-        asked_ppm: 300_000,
-        got_60s_ppm: 276_000,
-        ..measured(first)
-    };
-    let other = JobTime {
-        asked_ppm: 700_000,
-        got_60s_ppm: 671_000,
-        ..measured(second)
-    };
-    host.step(Event::Time(vec![low, other]));
-    assert_eq!(
-        text(&host).as_deref(),
-        Some(
-            "GPU 0: switching and idle: its jobs had 94.7 % of the last minute together; 5.3 % went to passing the device \
-             from one to another and to idle moments between, which is missing in every share (this job: 27.6 % of 30.0 %)"
-        )
-    );
-    // Somebody had it, it wanted less, or it has what it may have.
-    let had = JobTime {
-        got_60s_ppm: 722_000,
-        ..other
-    };
-    let seldom = JobTime {
-        wanted_60s_ppm: 800_000,
-        ..low
-    };
-    let enough = JobTime {
-        got_60s_ppm: 295_000,
-        ..low
-    };
-    for times in [[low, had], [seldom, other], [enough, other]] {
-        host.step(Event::Time(times.to_vec()));
-        assert_eq!(text(&host), None, "{times:?}");
-    }
-    // What was asked is the promise, and what it may have now another thing.
-    assert!(matches!(
-        host.set_terms(caller(1), &first.to_string(), &[("compute", "25%")]),
-        Reply::Job(_)
-    ));
-    let time = time_of(&host, first).expect("measured");
-    assert_eq!((time.asked, time.share), (0.25, 0.3));
-    assert_eq!(time_of(&host, second).expect("measured").asked, 0.0);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::host::{Host, broker_view, caller, mem};
-use partage_policy::{Action, Process, Terms};
+use partage_policy::{Action, Process};
 use partage_protocol::admin::{JobView, Reply, RunRequest};
 use partage_protocol::terms::{parse_promise, ppm};
 use partage_protocol::units::JobId;
@@ -170,10 +170,10 @@ fn judge(host: &Host) {
         let device = host.devices[0].uuid.to_string();
         assert!(room[&device] < asked, "{first:?} waits beside {room:?}");
     }
-    let mut told: BTreeMap<u64, Terms> = BTreeMap::new();
+    let mut told: BTreeMap<u64, partage_scheduling::Terms> = BTreeMap::new();
     for command in &host.commands {
         match &command.action {
-            Action::ShowTerms { job, terms, .. } => drop(told.insert(job.0, terms.clone())),
+            Action::ShowTerms { job, terms, .. } => drop(told.insert(job.0, *terms)),
             Action::ForgetJob(job) => drop(told.remove(&job.0)),
             _ => {}
         }

@@ -2,14 +2,12 @@
 //! Terms of device time: what `run` and `set` may say, what is kept, shown and passed on, and the time limit.
 
 use crate::host::{Host, broker_view, caller, mem, uuid};
-use partage_policy::{
-    Action, Caller, Command, Config, Event, JobRecord, Membership, Policy, Process, Signal, TIME_LIMIT_GRACE_NS, Terms,
-};
+use partage_policy::{Action, Caller, Command, Config, JobRecord, Membership, Policy, Process, Terms};
 use partage_protocol::admin::{ErrorCode, ErrorView, Reply, RunRequest, TermsView};
 use partage_protocol::terms::Class;
-use partage_protocol::units::{DeviceUuid, JobId, SECOND_NS};
+use partage_protocol::units::{DeviceUuid, JobId};
 
-fn request(settings: &[(&str, &str)]) -> RunRequest {
+pub fn request(settings: &[(&str, &str)]) -> RunRequest {
     let mut request = mem("");
     for (key, value) in settings {
         let place = match *key {
@@ -29,7 +27,7 @@ fn request(settings: &[(&str, &str)]) -> RunRequest {
     request
 }
 
-fn terms_of(host: &Host, job: JobId) -> TermsView {
+pub fn terms_of(host: &Host, job: JobId) -> TermsView {
     host.policy.job_view(job, &caller(1), &host.board).expect("known").terms
 }
 
@@ -41,9 +39,9 @@ fn refusal(reply: Reply) -> ErrorView {
 }
 
 /// What was last passed on about a job.
-fn shown(commands: &[Command], id: JobId) -> (Vec<DeviceUuid>, Terms) {
+fn shown(commands: &[Command], id: JobId) -> (Vec<DeviceUuid>, partage_scheduling::Terms) {
     let shown = commands.iter().rev().find_map(|command| match &command.action {
-        Action::ShowTerms { job, devices, terms } if *job == id => Some((devices.clone(), terms.clone())),
+        Action::ShowTerms { job, devices, terms } if *job == id => Some((devices.clone(), *terms)),
         _ => None,
     });
     shown.expect("terms are passed on")
@@ -67,7 +65,10 @@ fn a_job_that_says_nothing_has_the_usual_terms() {
     let mut host = Host::new(&[8]);
     let (job, _) = host.admitted(1, request(&[]));
     assert_eq!(terms_of(&host, job), TermsView::default());
-    assert_eq!(shown(&host.commands, job), (vec![uuid(1)], Terms::default()));
+    assert_eq!(
+        shown(&host.commands, job),
+        (vec![uuid(1)], partage_scheduling::Terms::default())
+    );
 }
 
 #[test]
@@ -107,7 +108,13 @@ fn what_was_said_is_kept_shown_and_passed_on() {
         (terms.promise_ppm, terms.cap_ppm, terms.weight, terms.class),
         (300_000, Some(500_000), 300, Class::Low)
     );
-    assert_eq!(terms.shown(), "promise 30 %, cap 50 %, weight 300, priority low");
+    assert!(terms.is_gang, "one program on two devices");
+    let record = host
+        .records()
+        .into_iter()
+        .find(|record| record.id == job.0)
+        .expect("saved");
+    assert_eq!(record.terms.shown(), "promise 30 %, cap 50 %, weight 300, priority low");
     let other = host.policy.job_view(job, &caller(2), &host.board).expect("known");
     assert!(
         other.terms.cap_from.is_empty() && other.terms.cap == Some(0.5),
@@ -119,7 +126,7 @@ fn what_was_said_is_kept_shown_and_passed_on() {
     assert!(sentences.iter().any(|sentence| sentence == rule), "{sentences:#?}");
 }
 
-fn why(host: &Host, uid: u32, job: JobId) -> Vec<String> {
+pub fn why(host: &Host, uid: u32, job: JobId) -> Vec<String> {
     let target = partage_policy::TargetQuery {
         text: job.to_string(),
         descends_from: None,
@@ -326,7 +333,12 @@ fn set_changes_terms_live_and_passes_them_on() {
         (terms.promise_ppm, terms.cap_ppm, terms.weight),
         (400_000, Some(800_000), 50)
     );
-    assert_eq!(host.records()[0].terms, terms, "the next broker knows");
+    let saved = host.records()[0].terms.clone();
+    assert_eq!(
+        (saved.promise_ppm, saved.cap_ppm, saved.weight, saved.class),
+        (terms.promise_ppm, terms.cap_ppm, terms.weight, terms.class),
+        "the next broker knows"
+    );
     host.set_terms(
         caller(1),
         &target,
@@ -456,130 +468,4 @@ fn terms_survive_the_broker_and_old_records_still_load() {
     old.as_object_mut().expect("an object").remove("terms");
     let read: JobRecord = serde_json::from_value(old).expect("still read");
     assert_eq!(read.terms, Terms::default());
-}
-
-fn limited(seconds: u64) -> RunRequest {
-    RunRequest {
-        time_limit_ns: Some(seconds * SECOND_NS),
-        ..request(&[])
-    }
-}
-
-fn signals(host: &Host) -> Vec<Signal> {
-    let signals = host.commands.iter().filter_map(|command| match command.action {
-        Action::SignalJob { signal, .. } => Some(signal),
-        _ => None,
-    });
-    signals.collect()
-}
-
-#[test]
-fn a_time_limit_ends_the_job_with_a_grace_and_says_why() {
-    let mut host = Host::new(&[8]);
-    let (job, first) = host.admitted(1, limited(60));
-    let client = host.attach(job, first);
-    assert_eq!(terms_of(&host, job).time_limit_ns, Some(60 * SECOND_NS));
-    host.pass(59 * SECOND_NS);
-    assert!(signals(&host).is_empty());
-    assert_eq!(
-        host.policy.next_deadline().map(|due| due <= host.now_ns + SECOND_NS),
-        Some(true)
-    );
-    host.pass(SECOND_NS);
-    assert_eq!(signals(&host), [Signal::Terminate]);
-    let text = "j1 has run for 60s, its time limit: SIGTERM now, SIGKILL in 10s";
-    let said = |action: &dyn Fn(&Action) -> bool| host.commands.iter().any(|command| action(&command.action));
-    assert!(said(
-        &|action| matches!(action, Action::Tell { text: told, .. } if told == text)
-    ));
-    assert!(said(&|action| matches!(
-        action,
-        Action::Publish { kind: "time-limit", .. }
-    )));
-    assert!(why(&host, 1, job)[0].starts_with("its time limit of 60s is over: SIGTERM was sent"));
-    host.pass(TIME_LIMIT_GRACE_NS - 1);
-    assert_eq!(signals(&host).len(), 1);
-    host.pass(1);
-    assert_eq!(signals(&host), [Signal::Terminate, Signal::Kill]);
-    host.pass(100 * SECOND_NS);
-    assert_eq!(signals(&host).len(), 2, "each once");
-    host.kill(client);
-    host.step(Event::ProcessGone(first));
-    assert_eq!(host.state_of(job), "ended");
-    let reason = "ended 0ms ago: its time limit of 60s was over (--time-limit 60s)";
-    assert!(why(&host, 1, job).iter().any(|sentence| sentence.contains(reason)));
-}
-
-#[test]
-fn time_in_the_queue_does_not_count() {
-    let mut host = Host::new(&[8]);
-    let (holder, first) = host.admitted(1, request(&[("compute", "60%")]));
-    let (ticket, _) = host.run(
-        1,
-        RunRequest {
-            compute: Some("50%".into()),
-            ..limited(60)
-        },
-    );
-    host.pass(3_600 * SECOND_NS);
-    assert!(host.is_waiting(ticket));
-    host.finish(holder, first);
-    let job = host.job_of(ticket).expect("admitted");
-    let started = host
-        .policy
-        .job_view(job, &caller(1), &host.board)
-        .expect("known")
-        .started_ns;
-    assert_eq!(terms_of(&host, job).ends_ns, Some(started + 60 * SECOND_NS));
-    host.pass(50 * SECOND_NS);
-    assert!(signals(&host).is_empty());
-    host.pass(10 * SECOND_NS);
-    assert_eq!(signals(&host), [Signal::Terminate]);
-}
-
-#[test]
-fn a_stop_under_way_is_not_lengthened_by_a_time_limit_nor_the_other_way_round() {
-    let mut host = Host::new(&[8]);
-    let (job, first) = host.admitted(1, limited(60));
-    host.attach(job, first);
-    let stop = |host: &mut Host, grace_ns| {
-        let ticket = partage_policy::Ticket(host.fresh());
-        let target = partage_policy::TargetQuery {
-            text: job.to_string(),
-            descends_from: None,
-        };
-        host.step(Event::Stop {
-            ticket,
-            caller: caller(1),
-            target,
-            grace_ns,
-        });
-    };
-    stop(&mut host, 3_600 * SECOND_NS);
-    host.pass(60 * SECOND_NS);
-    assert_eq!(signals(&host), [Signal::Terminate, Signal::Terminate]);
-    host.pass(TIME_LIMIT_GRACE_NS);
-    assert_eq!(signals(&host).last(), Some(&Signal::Kill));
-}
-
-#[test]
-fn a_time_limit_goes_on_under_the_next_broker() {
-    let mut host = Host::new(&[8]);
-    let (job, first) = host.admitted(1, limited(60));
-    host.attach(job, first);
-    host.pass(40 * SECOND_NS);
-    let records = host.records();
-    host.restart(records.clone());
-    host.pass(19 * SECOND_NS);
-    assert!(signals(&host).is_empty());
-    host.pass(SECOND_NS);
-    assert_eq!(signals(&host), [Signal::Terminate], "counted from the admission");
-    // Nobody was there when it was over: the grace begins when somebody is.
-    host.commands.clear();
-    host.now_ns += 1_000 * SECOND_NS;
-    host.restart(records);
-    host.pass(1);
-    assert_eq!(signals(&host), [Signal::Terminate]);
-    host.pass(TIME_LIMIT_GRACE_NS);
-    assert_eq!(signals(&host), [Signal::Terminate, Signal::Kill]);
 }

@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 use partage_gpu_time::GpuTimeEstimator;
 use partage_protocol::gate::{OPEN, TimePage, TimePages, UNBOUNDED};
 use partage_protocol::page::GrantLine;
-use partage_protocol::units::JobId;
-use partage_scheduling::{ClientKey, DeviceKey, Observation};
+use partage_protocol::units::{ClientId, JobId};
+use partage_scheduling::{DeviceKey, Observation};
 
 use crate::state::pages::PagePair;
 
@@ -112,7 +112,7 @@ impl Slot {
     /// The second half: what the scheduler is to know of the client. `is_stopped` asks the kernel about its process.
     pub fn observe(
         &mut self,
-        client: ClientKey,
+        client: ClientId,
         pages: &PagePair,
         company: Company,
         now: u64,

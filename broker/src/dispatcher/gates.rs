@@ -8,9 +8,7 @@ use partage_policy::{JobTime, Strangers};
 use partage_protocol::gate::{self, HEARTBEAT_NS, MEASURED, UNBOUNDED, UNSHARED};
 use partage_protocol::page::GrantLine;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
-use partage_scheduling::{
-    Action, ClientKey, Command, Config, DeviceKey, Event, JobKey, JobView, Observation, Regime, Scheduler,
-};
+use partage_scheduling::{Action, Command, Config, DeviceKey, Event, JobView, Observation, Regime, Scheduler};
 
 use super::client::{Client, Company, Slot, is_open};
 use super::device::DeviceState;
@@ -78,7 +76,6 @@ impl<K: Kernel> Dispatcher<K> {
             Message::Terms { job, devices, terms } => {
                 for device in devices {
                     let device = self.key(device);
-                    let job = JobKey(job.0);
                     self.step(now, Event::JobTerms { job, device, terms });
                 }
             }
@@ -87,7 +84,7 @@ impl<K: Kernel> Dispatcher<K> {
                 for client in self.clients_of(job) {
                     self.leave(now, client);
                 }
-                self.step(now, Event::JobGone { job: JobKey(job.0) });
+                self.step(now, Event::JobGone { job });
             }
             Message::Joined(joined) => self.join(now, joined),
             Message::Left(client) => self.leave(now, client),
@@ -108,7 +105,6 @@ impl<K: Kernel> Dispatcher<K> {
             } => {
                 let device = self.key(device);
                 for (job, ns) in charges {
-                    let job = JobKey(job.0);
                     let correction = Event::Corrected {
                         device,
                         job,
@@ -152,7 +148,7 @@ impl<K: Kernel> Dispatcher<K> {
             }
             self.write_flags(device);
             self.tell_flags(joined.client, device);
-            let (client, job) = (ClientKey(joined.client.0), JobKey(joined.job.0));
+            let (client, job) = (joined.client, joined.job);
             self.step(now, Event::ClientJoined { client, job, device });
         }
     }
@@ -165,8 +161,7 @@ impl<K: Kernel> Dispatcher<K> {
                 self.let_through(line);
             }
         }
-        let client = ClientKey(id.0);
-        self.step(now, Event::ClientLeft { client });
+        self.step(now, Event::ClientLeft { client: id });
     }
 
     fn let_through(&self, line: &GrantLine) {
@@ -212,17 +207,17 @@ impl<K: Kernel> Dispatcher<K> {
                     client,
                     depth_ns,
                 } => {
-                    if self.state(device).unshared.is_some_and(|other| other.0 != client.0) {
+                    if self.state(device).unshared.is_some_and(|other| other != client) {
                         self.tell_unshared(device, None);
                     }
-                    if let Some(line) = self.line(ClientId(client.0), device) {
+                    if let Some(line) = self.line(client, device) {
                         line.depth_ns.store(depth_ns.unwrap_or(UNBOUNDED), Ordering::Relaxed);
                         gate::open(&line.gate);
                         self.kernel.wake(&line.gate);
                     }
                 }
                 Action::Close { device, client } => {
-                    if let Some(line) = self.line(ClientId(client.0), device) {
+                    if let Some(line) = self.line(client, device) {
                         gate::close(&line.gate);
                         has_closed = true;
                     }
@@ -232,7 +227,7 @@ impl<K: Kernel> Dispatcher<K> {
                     client,
                     depth_ns,
                 } => {
-                    if let Some(line) = self.line(ClientId(client.0), device) {
+                    if let Some(line) = self.line(client, device) {
                         line.depth_ns.store(depth_ns.unwrap_or(UNBOUNDED), Ordering::Relaxed);
                     }
                 }
@@ -242,7 +237,6 @@ impl<K: Kernel> Dispatcher<K> {
                     self.write_flags(device);
                 }
                 Action::NotDraining { device, client } => {
-                    let client = ClientId(client.0);
                     self.not_draining.insert((client, device));
                     if let Some(device) = self.uuid(device) {
                         let why = command.reason;
@@ -250,7 +244,6 @@ impl<K: Kernel> Dispatcher<K> {
                     }
                 }
                 Action::Draining { device, client } => {
-                    let client = ClientId(client.0);
                     if self.not_draining.remove(&(client, device))
                         && let Some(device) = self.uuid(device)
                     {
@@ -323,14 +316,14 @@ impl<K: Kernel> Dispatcher<K> {
             return;
         }
         let is_turns = state.regime == Regime::Turns;
-        let is_closed = |client: ClientKey| {
-            let line = self.line(ClientId(client.0), device);
+        let is_closed = |client: ClientId| {
+            let line = self.line(client, device);
             line.is_some_and(|line| !is_open(line))
         };
         let is_away = |seen: &&Observation| is_turns && !seen.is_busy && !seen.is_entering && is_closed(seen.client);
         let mut there = seen.iter().filter(|seen| !is_away(seen));
         let unshared = match (there.next(), there.next()) {
-            (Some(only), None) => Some(ClientId(only.client.0)),
+            (Some(only), None) => Some(only.client),
             _ => None,
         };
         self.tell_unshared(device, unshared);
@@ -419,7 +412,7 @@ impl<K: Kernel> Dispatcher<K> {
             let pid = client.pid;
             if let Some(slot) = client.slots.get_mut(&device) {
                 let is_stopped = || kernel.is_stopped(pid);
-                seen.extend(slot.observe(ClientKey(id.0), &client.pages, company, now, is_stopped));
+                seen.extend(slot.observe(*id, &client.pages, company, now, is_stopped));
             }
         }
         self.state(device).busy = busy;
@@ -454,12 +447,17 @@ impl<K: Kernel> Dispatcher<K> {
         let job_time = |view: JobView| {
             let is_stuck = |(client, device): &(ClientId, DeviceKey)| {
                 let client = self.clients.get(client);
-                *device == view.device && client.is_some_and(|client| client.job.0 == view.job.0)
+                *device == view.device && client.is_some_and(|client| client.job == view.job)
             };
             let has_stuck = self.not_draining.iter().any(is_stuck);
             let stretch = self.states.get(&view.device).map_or(0, |state| state.stretch);
             Some(job_time(&view, self.uuid(view.device)?, stretch, has_stuck))
         };
         measured.filter_map(job_time).collect()
+    }
+
+    /// The scheduler's invariants that do not hold.
+    pub fn check(&self) -> Vec<partage_scheduling::Violation> {
+        self.scheduler.check()
     }
 }

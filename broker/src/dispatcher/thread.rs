@@ -17,6 +17,7 @@ use super::message::Message;
 use super::report::{self, Report, Reporter, Reports};
 use crate::clock::now;
 use crate::error::Error;
+use crate::invariants::Invariants;
 
 /// The thread, as the event loop has it. Its drop ends the thread, which opens every gate before it goes.
 #[derive(Debug)]
@@ -90,6 +91,7 @@ impl Drop for DispatcherThread {
 
 fn run(receiver: &Receiver<Message>, bell: &EventFd, reporter: &Reporter) {
     let mut dispatcher = Dispatcher::new(Linux::new());
+    let mut invariants = Invariants::default();
     loop {
         loop {
             match receiver.try_recv() {
@@ -103,6 +105,7 @@ fn run(receiver: &Receiver<Message>, bell: &EventFd, reporter: &Reporter) {
         }
         let time = now().ns;
         let due = dispatcher.run_once(time);
+        invariants.check(time, || dispatcher.check());
         reporter.send(dispatcher.take_reports(time));
         let due = due.into_iter().chain(dispatcher.report_due_ns()).min();
         wait(bell, due.map(|at| at.saturating_sub(now().ns)));

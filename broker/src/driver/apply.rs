@@ -59,7 +59,9 @@ impl StateDriver {
             }
             Action::Watch { job: _, process } => self.watch_first(process),
             Action::SaveJob(record) => self.save_job(*record),
-            Action::ShowTerms { job, devices, terms } => self.show_terms(job, devices, &terms),
+            Action::ShowTerms { job, devices, terms } => {
+                self.effects.push(Effect::Time(Message::Terms { job, devices, terms }));
+            }
             Action::ShowUnmanaged { device, strangers } => {
                 self.effects.push(Effect::Time(Message::Unmanaged(device, strangers)));
             }

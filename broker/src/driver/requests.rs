@@ -15,6 +15,7 @@ use super::held::Hold;
 use super::state_driver::StateDriver;
 use crate::clock::Now;
 use crate::host::gpu::Driver;
+use crate::invariants;
 use crate::kind::Kind;
 use crate::peer::ConnectionId;
 use crate::peer::Peer;
@@ -233,6 +234,7 @@ impl StateDriver {
                 tolerance_bytes: self.config.audit.tolerance,
             },
             notes: self.notes.clone(),
+            invariant_violations: invariants::count(),
         }
     }
 

@@ -14,6 +14,7 @@ use crate::clock::Now;
 use crate::config::Config;
 use crate::error::Error;
 use crate::host::proc::{Processes, boot_id};
+use crate::invariants::Invariants;
 use crate::kind::Kind;
 use crate::peer::ConnectionId;
 use crate::state::clients::{Client, Clients};
@@ -77,6 +78,7 @@ pub struct StateDriver {
     /// Until then what was found of those that wait is new enough.
     stopped_until_ns: u64,
     pub(super) todo: VecDeque<Event>,
+    invariants: Invariants,
 }
 
 impl StateDriver {
@@ -132,6 +134,7 @@ impl StateDriver {
             stopped: BTreeSet::new(),
             stopped_until_ns: 0,
             todo: VecDeque::new(),
+            invariants: Invariants::default(),
         };
         driver.adopt(found.jobs, ended, &lines, now);
         Ok(driver)
@@ -204,6 +207,8 @@ impl StateDriver {
                 self.apply(command, now);
             }
         }
+        let (policy, clients) = (&self.policy, &self.clients);
+        self.invariants.check(now.ns, || policy.check(clients));
     }
 
     /// Tells the policy which of these jobs are stopped, where that has changed.

@@ -188,6 +188,7 @@ pub fn status(socket_dir: &Path) -> StatusView {
                 tolerance_bytes: 64 << 20,
             },
             notes: vec![],
+            invariant_violations: 0,
         },
         devices: vec![DeviceView {
             index: 3,

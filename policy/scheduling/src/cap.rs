@@ -90,6 +90,11 @@ impl Server {
         self.budget
     }
 
+    /// Whether the budget is at most what this period gives and the one before was given back.
+    pub fn is_in_range(&self) -> bool {
+        self.budget <= self.full().saturating_mul(2)
+    }
+
     /// When the period ends.
     pub fn next_ns(&self) -> u64 {
         self.next_ns

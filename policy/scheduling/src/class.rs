@@ -5,30 +5,30 @@
 //! class weight × weight. Among those, the classes below the highest that wants the device have together at least the
 //! floor. All figures are relative: what idle jobs leave goes to the others in the same proportions.
 
-use crate::event::{Class, Terms};
+use partage_protocol::terms::Class;
+
+use crate::event::Terms;
 
 /// Parts of a part per million, so that small weights beside large ones are not rounded away.
 const SCALE: u64 = 1_000_000;
 const PPM: u64 = 1_000_000;
 
-impl Class {
-    /// How much a job of this class weighs beside one of another with the same weight.
-    pub(crate) fn weight(self) -> u64 {
-        match self {
-            Class::Low => 1,
-            Class::Normal => 4,
-            Class::High => 16,
-            Class::Realtime => 64,
-        }
+/// How much a job of this class weighs beside one of another with the same weight.
+const fn class_weight(class: Class) -> u64 {
+    match class {
+        Class::Low => 1,
+        Class::Normal => 4,
+        Class::High => 16,
+        Class::Realtime => 64,
     }
+}
 
-    /// Length of a request, from that of class normal: a shorter one has the earlier deadline.
-    pub(crate) fn request_ns(self, quantum_ns: u64) -> u64 {
-        match self {
-            Class::Low | Class::Normal => quantum_ns,
-            Class::High => quantum_ns / 2,
-            Class::Realtime => quantum_ns / 4,
-        }
+/// Length of a request of a job of this class, from that of class normal: a shorter one has the earlier deadline.
+pub(crate) const fn request_ns(class: Class, quantum_ns: u64) -> u64 {
+    match class {
+        Class::Low | Class::Normal => quantum_ns,
+        Class::High => quantum_ns / 2,
+        Class::Realtime => quantum_ns / 4,
     }
 }
 
@@ -36,7 +36,7 @@ impl Class {
 pub(crate) fn weights(wanting: &[Terms], promised_ppm: u64, floor_ppm: u32) -> Vec<u64> {
     let floor = u64::from(floor_ppm).min(PPM);
     let pool = PPM.saturating_sub(promised_ppm).max(floor) * SCALE;
-    let raw = |terms: &Terms| terms.class.weight() * u64::from(terms.weight.max(1));
+    let raw = |terms: &Terms| class_weight(terms.class) * u64::from(terms.weight.max(1));
     let unpromised = || wanting.iter().filter(|terms| terms.promise_ppm == 0);
     let top = unpromised().map(|terms| terms.class).max();
     let is_lower = |terms: &Terms| Some(terms.class) < top;

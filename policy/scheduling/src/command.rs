@@ -3,7 +3,9 @@
 //!
 //! Commands are carried out in order, before the next observation is taken.
 
-use crate::event::{ClientKey, DeviceKey, JobKey};
+use partage_protocol::units::{ClientId, JobId};
+
+use crate::event::DeviceKey;
 
 /// How a device is shared (see the crate's diagram).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,7 +24,7 @@ pub enum Action {
         /// Where.
         device: DeviceKey,
         /// Whose.
-        client: ClientKey,
+        client: ClientId,
         /// Predicted device time that may be in flight; 0: one unit at a time; `None`: no bound.
         depth_ns: Option<u64>,
     },
@@ -31,14 +33,14 @@ pub enum Action {
         /// Where.
         device: DeviceKey,
         /// Whose.
-        client: ClientKey,
+        client: ClientId,
     },
     /// The bound on the work in flight of an open gate has changed.
     Depth {
         /// Where.
         device: DeviceKey,
         /// Whose.
-        client: ClientKey,
+        client: ClientId,
         /// As in [`Action::Open`].
         depth_ns: Option<u64>,
     },
@@ -54,14 +56,14 @@ pub enum Action {
         /// Where.
         device: DeviceKey,
         /// Whose.
-        client: ClientKey,
+        client: ClientId,
     },
     /// The client that did not drain retires work again or is idle.
     Draining {
         /// Where.
         device: DeviceKey,
         /// Whose.
-        client: ClientKey,
+        client: ClientId,
     },
 }
 
@@ -76,7 +78,7 @@ pub struct Command {
 
 /// What a job is doing on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum JobState {
+pub enum TimeState {
     /// Its gates are open and it uses or just used the device.
     Open,
     /// It wants the device and its gates are closed.
@@ -91,15 +93,15 @@ pub enum JobState {
 
 /// Why a job waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum HeldBy {
+pub enum Cause {
     /// It does not wait.
     None,
     /// Its own cap.
     Cap,
     /// This job is owed time first.
-    Neighbour(JobKey),
+    Neighbour(JobId),
     /// This job is of a higher class.
-    Priority(JobKey),
+    Priority(JobId),
     /// Processes that nobody controls.
     Unmanaged,
 }
@@ -108,7 +110,7 @@ pub enum HeldBy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobView {
     /// Which job.
-    pub job: JobKey,
+    pub job: JobId,
     /// Where.
     pub device: DeviceKey,
     /// The share it is entitled to now, among the jobs that want the device, and never more than its cap.
@@ -124,15 +126,15 @@ pub struct JobView {
     /// For how long it wanted the device with its gates closed, since it came.
     pub waited_ns: u64,
     /// What it does.
-    pub state: JobState,
+    pub state: TimeState,
     /// How the device is shared.
     pub regime: Regime,
     /// Longest recent unit of its clients; 0: unknown.
     pub unit_ns: u64,
     /// What it waits for at this instant.
-    pub held_by: HeldBy,
+    pub held_by: Cause,
     /// What it waited for most, of late.
-    pub waits_for: HeldBy,
+    pub waits_for: Cause,
     /// For what part of the last minute it wanted the device: had work on it or a thread at its gate.
     pub wanted_ppm_60s: u32,
 }

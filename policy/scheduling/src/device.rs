@@ -4,13 +4,15 @@
 use std::collections::BTreeMap;
 
 use partage_gpu_time::split::Crowd;
+use partage_protocol::terms::Class;
+use partage_protocol::units::{ClientId, JobId};
 
 use crate::cap::Server;
-use crate::class::weights;
-use crate::command::{HeldBy, Regime};
+use crate::class::{request_ns, weights};
+use crate::command::{Cause, Regime};
 use crate::config::Config;
 use crate::correction::{MOST_CAP_DEBT_NS, MOST_LAG_NS};
-use crate::event::{Class, ClientKey, DeviceKey, JobKey, Observation, Terms};
+use crate::event::{DeviceKey, Observation, Terms};
 use crate::member::{Gate, Member, Seat};
 use crate::regime::{Evidence, Rule};
 use crate::share::Contest;
@@ -25,21 +27,21 @@ pub(crate) enum Turn {
     /// Nobody; the device is drained, or has been since this instant.
     Free { since_ns: u64 },
     /// This job.
-    Held { job: JobKey, since_ns: u64 },
+    Held { job: JobId, since_ns: u64 },
 }
 
 /// One device.
 #[derive(Clone, Debug)]
 pub(crate) struct Device {
     pub key: DeviceKey,
-    pub members: BTreeMap<JobKey, Member>,
+    pub members: BTreeMap<JobId, Member>,
     pub contest: Contest,
     pub rule: Rule,
     pub turn: Turn,
     /// A gang that waits until all its devices are free: nobody else gets a turn here.
-    pub claim: Option<JobKey>,
+    pub claim: Option<JobId>,
     /// Who had the turn last, for the hand-over's length and for who is shown as the cause of waiting.
-    pub last_holder: Option<JobKey>,
+    pub last_holder: Option<JobId>,
     pub observed_ns: Option<u64>,
     pub is_unmanaged: bool,
     /// What is left of the time may be that of processes outside.
@@ -77,7 +79,7 @@ impl Device {
     }
 
     /// The job that has the turn.
-    pub fn holder(&self) -> Option<JobKey> {
+    pub fn holder(&self) -> Option<JobId> {
         match self.turn {
             Turn::Held { job, .. } if self.is_turns() => Some(job),
             _ => None,
@@ -85,8 +87,8 @@ impl Device {
     }
 
     /// Gives a job these terms here.
-    pub fn set_terms(&mut self, job: JobKey, terms: Terms, config: &Config, now: u64) {
-        let request = terms.class.request_ns(self.quantum_ns);
+    pub fn set_terms(&mut self, job: JobId, terms: Terms, config: &Config, now: u64) {
+        let request = request_ns(terms.class, self.quantum_ns);
         match self.members.get_mut(&job) {
             Some(member) => member.set_terms(terms, config, now),
             None => {
@@ -99,7 +101,7 @@ impl Device {
     }
 
     /// The job is gone from here.
-    pub fn remove(&mut self, job: JobKey, config: &Config, now: u64) {
+    pub fn remove(&mut self, job: JobId, config: &Config, now: u64) {
         self.members.remove(&job);
         self.contest.remove(job);
         if self.claim == Some(job) {
@@ -113,7 +115,7 @@ impl Device {
     }
 
     /// Jobs with a client here.
-    pub fn present(&self) -> impl Iterator<Item = (JobKey, &Member)> {
+    pub fn present(&self) -> impl Iterator<Item = (JobId, &Member)> {
         self.members
             .iter()
             .filter(|(_, member)| !member.seats.is_empty())
@@ -121,7 +123,7 @@ impl Device {
     }
 
     /// Jobs that would use the device if they were let.
-    pub fn candidates(&self) -> impl Iterator<Item = (JobKey, &Member)> {
+    pub fn candidates(&self) -> impl Iterator<Item = (JobId, &Member)> {
         self.present().filter(|(_, member)| member.is_candidate())
     }
 
@@ -166,7 +168,7 @@ impl Device {
 
     /// Books an observation: charges, duties, who wants and who does not. The gangs are those that are kept from here by
     /// other devices, too.
-    pub fn account(&mut self, seen: &[Observation], gangs: &[JobKey], config: &Config, now: u64) {
+    pub fn account(&mut self, seen: &[Observation], gangs: &[JobId], config: &Config, now: u64) {
         let dt = self.observed_ns.map_or(0, |at| now.saturating_sub(at));
         self.observed_ns = Some(now);
         let wanted_before: Vec<bool> = self.members.values().map(Member::wants).collect();
@@ -261,7 +263,7 @@ impl Device {
 
     /// Takes over a sample; returns among how many the interval is shared, and whether any client has work now.
     fn take(&mut self, seen: &[Observation], now: u64) -> (Crowd, bool) {
-        let seen: BTreeMap<ClientKey, &Observation> = seen.iter().map(|seen| (seen.client, seen)).collect();
+        let seen: BTreeMap<ClientId, &Observation> = seen.iter().map(|seen| (seen.client, seen)).collect();
         let unmanaged = u32::from(self.is_unmanaged);
         let mut crowd = Crowd {
             before: unmanaged,
@@ -305,7 +307,7 @@ impl Device {
             .values()
             .map(|member| u64::from(member.terms.promise_ppm))
             .sum();
-        let wanting: Vec<JobKey> = self
+        let wanting: Vec<JobId> = self
             .members
             .keys()
             .copied()
@@ -319,7 +321,7 @@ impl Device {
     }
 
     /// The share that the job is entitled to now, beside the others that want the device; at most its cap.
-    pub fn entitled_ppm(&self, job: JobKey, config: &Config) -> u32 {
+    pub fn entitled_ppm(&self, job: JobId, config: &Config) -> u32 {
         let Some(member) = self.members.get(&job) else { return 0 };
         let promised = self
             .members
@@ -345,10 +347,10 @@ impl Device {
     pub fn interrupted_by(
         &self,
         class: Class,
-        may: impl Fn(JobKey) -> bool,
+        may: impl Fn(JobId) -> bool,
         config: &Config,
         now: u64,
-    ) -> Option<JobKey> {
+    ) -> Option<JobId> {
         self.present()
             .filter(|(job, member)| may(*job) && member.is_pressing(config, now))
             .find(|(_, member)| member.terms.class > class && member.saturated_ns.is_none() && member.has_claim())
@@ -380,15 +382,15 @@ impl Device {
     }
 
     /// For what reason a job waits while another has the turn or had it last.
-    pub fn held_by_turn(&self, job: JobKey) -> HeldBy {
+    pub fn held_by_turn(&self, job: JobId) -> Cause {
         let Some(holder) = self.holder().or(self.last_holder).filter(|holder| *holder != job) else {
-            return HeldBy::None;
+            return Cause::None;
         };
-        let class = |job: JobKey| self.members.get(&job).map(|member| member.terms.class);
+        let class = |job: JobId| self.members.get(&job).map(|member| member.terms.class);
         if class(holder) > class(job) {
-            HeldBy::Priority(holder)
+            Cause::Priority(holder)
         } else {
-            HeldBy::Neighbour(holder)
+            Cause::Neighbour(holder)
         }
     }
 
@@ -409,7 +411,7 @@ impl Device {
                 if quantum.abs_diff(self.quantum_ns) * 10 > self.quantum_ns {
                     self.quantum_ns = quantum;
                     for (job, member) in &self.members {
-                        self.contest.set_request(*job, member.terms.class.request_ns(quantum));
+                        self.contest.set_request(*job, request_ns(member.terms.class, quantum));
                     }
                 }
             }
@@ -418,6 +420,6 @@ impl Device {
     }
 }
 
-fn seats(members: &BTreeMap<JobKey, Member>) -> impl Iterator<Item = &Seat> {
+fn seats(members: &BTreeMap<JobId, Member>) -> impl Iterator<Item = &Seat> {
     members.values().flat_map(|member| &member.seats)
 }

@@ -4,32 +4,12 @@
 //! Times are nanoseconds of one monotonic clock, parts of device time are parts per million.
 
 use partage_gpu_time::DeviceTime;
-
-/// A job; the caller's numbering.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct JobKey(pub u64);
-
-/// A client (one process of a job); the caller's numbering.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ClientKey(pub u64);
+use partage_protocol::terms::{Class, DEFAULT_WEIGHT};
+use partage_protocol::units::{ClientId, JobId};
 
 /// A device; the caller's numbering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceKey(pub u32);
-
-/// How urgent a job's work is. A higher class is served sooner; what it gets in the long run is its share.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Class {
-    /// Fills what the others leave.
-    Low,
-    /// The default.
-    #[default]
-    Normal,
-    /// Someone waits for it.
-    High,
-    /// Before everything else.
-    Realtime,
-}
 
 /// The terms of a job on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +30,7 @@ impl Default for Terms {
     fn default() -> Self {
         Self {
             promise_ppm: 0,
-            weight: 100,
+            weight: DEFAULT_WEIGHT,
             class: Class::Normal,
             cap_ppm: None,
             is_gang: false,
@@ -62,7 +42,7 @@ impl Default for Terms {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Observation {
     /// Whose.
-    pub client: ClientKey,
+    pub client: ClientId,
     /// A thread stands at the closed gate or at the depth limit.
     pub is_waiting: bool,
     /// A thread is between its gate check and the end of its launch call.
@@ -81,7 +61,7 @@ pub struct Observation {
 
 impl Observation {
     /// An idle client that never did anything.
-    pub fn idle(client: ClientKey) -> Self {
+    pub fn idle(client: ClientId) -> Self {
         Self {
             client,
             is_waiting: false,
@@ -101,7 +81,7 @@ pub enum Event<'a> {
     /// The job's terms on the device are these, from now on.
     JobTerms {
         /// Whose.
-        job: JobKey,
+        job: JobId,
         /// Where.
         device: DeviceKey,
         /// What.
@@ -110,21 +90,21 @@ pub enum Event<'a> {
     /// The job is gone, with all its clients, on all devices.
     JobGone {
         /// Which.
-        job: JobKey,
+        job: JobId,
     },
     /// A client may use the device. Its gate is closed until a command opens it.
     ClientJoined {
         /// Who.
-        client: ClientKey,
+        client: ClientId,
         /// Its job.
-        job: JobKey,
+        job: JobId,
         /// Where.
         device: DeviceKey,
     },
     /// The client is gone, on all devices.
     ClientLeft {
         /// Who.
-        client: ClientKey,
+        client: ClientId,
     },
     /// What is to be seen of the clients of a device, now, after all earlier commands were carried out.
     Observe {
@@ -159,7 +139,7 @@ pub enum Event<'a> {
         /// Where.
         device: DeviceKey,
         /// Whose.
-        job: JobKey,
+        job: JobId,
         /// What it had beyond what it was charged, in nanoseconds; negative where it was charged too much.
         ns: i64,
         /// It is charged evenly over this time from now on, so that no window shows all of it at once.

@@ -12,10 +12,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::command::HeldBy;
+use partage_protocol::units::JobId;
+
+use crate::command::Cause;
 use crate::config::Config;
 use crate::device::Device;
-use crate::event::{DeviceKey, JobKey};
+use crate::event::DeviceKey;
 use crate::member::Member;
 
 /// What is remembered of a gang.
@@ -31,8 +33,8 @@ pub(crate) struct Gang {
 }
 
 /// The gangs that there are now, with what was remembered of them.
-pub(crate) fn refresh(gangs: &mut BTreeMap<JobKey, Gang>, devices: &BTreeMap<DeviceKey, Device>) {
-    let mut seen: BTreeMap<JobKey, (bool, BTreeSet<DeviceKey>)> = BTreeMap::new();
+pub(crate) fn refresh(gangs: &mut BTreeMap<JobId, Gang>, devices: &BTreeMap<DeviceKey, Device>) {
+    let mut seen: BTreeMap<JobId, (bool, BTreeSet<DeviceKey>)> = BTreeMap::new();
     for device in devices.values() {
         for (job, member) in device.present() {
             let entry = seen.entry(job).or_default();
@@ -48,7 +50,7 @@ pub(crate) fn refresh(gangs: &mut BTreeMap<JobKey, Gang>, devices: &BTreeMap<Dev
 }
 
 /// The devices that must be decided together with this one, in order.
-pub(crate) fn connected(gangs: &BTreeMap<JobKey, Gang>, device: DeviceKey) -> Vec<DeviceKey> {
+pub(crate) fn connected(gangs: &BTreeMap<JobId, Gang>, device: DeviceKey) -> Vec<DeviceKey> {
     let mut found = BTreeSet::from([device]);
     loop {
         let before = found.len();
@@ -70,7 +72,7 @@ impl Gang {
     }
 
     /// What the gang is owed over all its devices.
-    pub fn lag(&self, job: JobKey, devices: &BTreeMap<DeviceKey, Device>) -> i64 {
+    pub fn lag(&self, job: JobId, devices: &BTreeMap<DeviceKey, Device>) -> i64 {
         let devices = self.devices.iter().filter_map(|key| devices.get(key));
         let wanted = devices.filter(|device| device.contest.is_in(job));
         wanted.map(|device| device.contest.lag(job)).sum()
@@ -79,7 +81,7 @@ impl Gang {
     /// Whether the gang may have a turn: nothing keeps it away from any of its devices, and over all of them together it is
     /// not ahead of its share. (Each device by itself would not do: two gangs may each be ahead on one.) One that has been
     /// kept for as long as a drain may take may be ahead.
-    pub fn may_run(&self, job: JobKey, devices: &BTreeMap<DeviceKey, Device>, config: &Config, now: u64) -> bool {
+    pub fn may_run(&self, job: JobId, devices: &BTreeMap<DeviceKey, Device>, config: &Config, now: u64) -> bool {
         let is_due = self
             .kept_ns
             .is_some_and(|since| now.saturating_sub(since) >= config.drain_timeout_ns);
@@ -101,7 +103,7 @@ impl Gang {
 
     /// Whether the gang that has its turn may keep it: nothing keeps it away where devices overlap, and it has its turn on
     /// every device that takes turns.
-    pub fn may_go_on(&self, job: JobKey, devices: &BTreeMap<DeviceKey, Device>) -> bool {
+    pub fn may_go_on(&self, job: JobId, devices: &BTreeMap<DeviceKey, Device>) -> bool {
         self.devices.iter().filter_map(|key| devices.get(key)).all(|device| {
             let Some(member) = device.members.get(&job) else {
                 return true;
@@ -116,7 +118,7 @@ impl Gang {
     }
 
     /// Whether this holds for the gang on any of its devices.
-    pub fn any(&self, job: JobKey, devices: &BTreeMap<DeviceKey, Device>, holds: impl Fn(&Member) -> bool) -> bool {
+    pub fn any(&self, job: JobId, devices: &BTreeMap<DeviceKey, Device>, holds: impl Fn(&Member) -> bool) -> bool {
         let members = self
             .devices
             .iter()
@@ -125,7 +127,7 @@ impl Gang {
     }
 
     /// Whether nothing of the gang is on any of its devices that take turns.
-    pub fn is_drained(&self, job: JobKey, devices: &BTreeMap<DeviceKey, Device>) -> bool {
+    pub fn is_drained(&self, job: JobId, devices: &BTreeMap<DeviceKey, Device>) -> bool {
         let turns = self
             .devices
             .iter()
@@ -137,7 +139,7 @@ impl Gang {
     }
 
     /// Gives all members of the gang the same verdict, and lets it go on for a moment where it has to.
-    pub fn unite(&mut self, job: JobKey, devices: &mut BTreeMap<DeviceKey, Device>, config: &Config, now: u64) {
+    pub fn unite(&mut self, job: JobId, devices: &mut BTreeMap<DeviceKey, Device>, config: &Config, now: u64) {
         let keys: Vec<DeviceKey> = self.devices.iter().copied().collect();
         let members = || keys.iter().filter_map(|key| devices.get(key)?.members.get(&job));
         let mut held_by = members().find_map(|member| member.held_by);
@@ -152,7 +154,7 @@ impl Gang {
             self.ahead_until_ns = None;
             self.closed_ns = None;
         }
-        let is_capped = held_by == Some(HeldBy::Cap);
+        let is_capped = held_by == Some(Cause::Cap);
         match held_by {
             None => (self.closed_ns, self.ahead_until_ns) = (None, None),
             Some(_) => {
@@ -170,7 +172,7 @@ impl Gang {
         if self.ahead_until_ns.is_some() || stalls {
             held_by = None;
         } else if is_capped {
-            held_by = Some(HeldBy::Cap);
+            held_by = Some(Cause::Cap);
         }
         for key in &keys {
             if let Some(member) = devices.get_mut(key).and_then(|device| device.members.get_mut(&job)) {

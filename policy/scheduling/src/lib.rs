@@ -46,6 +46,7 @@
 #![forbid(unsafe_code)]
 
 mod cap;
+mod check;
 mod class;
 mod command;
 mod config;
@@ -67,8 +68,11 @@ mod view;
 mod waits;
 
 pub use partage_gpu_time::DeviceTime;
+pub use partage_protocol::terms::Class;
+pub use partage_protocol::units::{ClientId, JobId};
 
-pub use command::{Action, Command, HeldBy, JobState, JobView, Regime};
+pub use check::Violation;
+pub use command::{Action, Cause, Command, JobView, Regime, TimeState};
 pub use config::Config;
-pub use event::{Class, ClientKey, DeviceKey, Event, JobKey, Observation, Terms};
+pub use event::{DeviceKey, Event, Observation, Terms};
 pub use scheduler::Scheduler;

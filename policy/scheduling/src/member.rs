@@ -2,12 +2,13 @@
 //! A *member*: one job on one device, with a *seat* for each of its clients there.
 
 use partage_gpu_time::split::Meter;
+use partage_protocol::units::ClientId;
 
 use crate::cap::Server;
-use crate::command::HeldBy;
+use crate::command::Cause;
 use crate::config::Config;
 use crate::correction::Correction;
-use crate::event::{ClientKey, Observation, Terms};
+use crate::event::{Observation, Terms};
 use crate::record::Window;
 use crate::rhythm::Rhythm;
 use crate::waits::Waits;
@@ -33,7 +34,7 @@ pub(crate) enum Gate {
 /// One client on one device.
 #[derive(Clone, Debug)]
 pub(crate) struct Seat {
-    pub client: ClientKey,
+    pub client: ClientId,
     pub gate: Gate,
     /// When the gate last opened or closed.
     pub changed_ns: u64,
@@ -59,7 +60,7 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    pub fn new(client: ClientKey, now: u64) -> Self {
+    pub fn new(client: ClientId, now: u64) -> Self {
         Self {
             client,
             gate: Gate::Closed,
@@ -147,7 +148,7 @@ pub(crate) struct Member {
     /// Since when its duty is above 90 % (until it is below 80 %).
     pub saturated_ns: Option<u64>,
     /// `None`: its gates are to be open.
-    pub held_by: Option<HeldBy>,
+    pub held_by: Option<Cause>,
     /// In Overlap it was ahead by more than the slack and has not been owed anything since.
     pub is_ahead: bool,
     /// As a gang it is kept away for another device's sake: others are not kept away for its.
@@ -182,7 +183,7 @@ impl Member {
             wanted_ns: None,
             duty_ppm: 0,
             saturated_ns: None,
-            held_by: Some(HeldBy::None),
+            held_by: Some(Cause::None),
             is_ahead: false,
             is_barred: false,
             is_stalled: false,
@@ -232,7 +233,7 @@ impl Member {
 
     /// Whether something else than its cap keeps it from a device that it wants.
     pub fn is_kept(&self) -> bool {
-        self.wants() && self.held_by.is_some_and(|by| by != HeldBy::Cap)
+        self.wants() && self.held_by.is_some_and(|by| by != Cause::Cap)
     }
 
     /// Whether work of it is on the device.
@@ -361,7 +362,7 @@ mod tests {
     /// What others leave comes and goes: only what is left of it in the end was the unit's.
     #[test]
     fn corrections_do_not_make_a_long_unit_look_as_if_it_never_ended() {
-        let mut seat = Seat::new(ClientKey(1), 0);
+        let mut seat = Seat::new(ClientId(1), 0);
         seat.seen.is_busy = true;
         seat.seen.unit_ns = 100_000_000;
         let mut book = |charge: i64, times: usize| {

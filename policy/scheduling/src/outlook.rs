@@ -2,9 +2,12 @@
 //! What every member of a device has to reckon with, found once for all of them: a device may have a thousand members, and
 //! each decision about one must not ask all the others.
 
+use partage_protocol::terms::Class;
+use partage_protocol::units::JobId;
+
 use crate::config::Config;
 use crate::device::Device;
-use crate::event::{Class, JobKey};
+
 use crate::member::Member;
 
 /// The other members of a device, in short.
@@ -15,12 +18,12 @@ pub(crate) struct Outlook {
     /// Several jobs wanted the device of late: then the work in flight is bounded tightly.
     pub is_contended: bool,
     /// Who among those that want the device and have a claim is owed most.
-    pub owed: Option<JobKey>,
+    pub owed: Option<JobId>,
     /// The highest class that is there.
     top: Option<Class>,
     /// The most urgent job that wants the device, or is in a short pause, and is not ahead of its share by the slack: its
     /// request is not cut short for a fraction of a millisecond.
-    pressing: Option<(Class, JobKey)>,
+    pressing: Option<(Class, JobId)>,
     /// In how long a sleeping job of each class may want the device again, from the highest class down.
     due_in_ns: [Option<u64>; CLASSES.len()],
 }
@@ -74,7 +77,7 @@ impl Outlook {
     }
 
     /// The job of a higher class that keeps this one away.
-    pub fn outranked_by(&self, class: Class) -> Option<JobKey> {
+    pub fn outranked_by(&self, class: Class) -> Option<JobId> {
         self.pressing.filter(|(top, _)| *top > class).map(|(_, job)| job)
     }
 

@@ -9,10 +9,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::command::HeldBy;
+use partage_protocol::units::JobId;
+
+use crate::command::Cause;
 use crate::config::Config;
 use crate::device::Device;
-use crate::event::JobKey;
+
 use crate::member::{Gate, Relief, Seat};
 use crate::outlook::Outlook;
 
@@ -21,7 +23,7 @@ const RELIEF_NS: u64 = 20_000_000;
 
 /// Says for each member what keeps it from the device. Precondition: who is ahead was found.
 pub(crate) fn judge(device: &mut Device, config: &Config, now: u64) {
-    let jobs: Vec<JobKey> = device.members.keys().copied().collect();
+    let jobs: Vec<JobId> = device.members.keys().copied().collect();
     let evidence = device.evidence(config, now);
     let shallows = evidence.deep.filter(|_| device.rule.is_wanted(now, &evidence, config));
     let outlook = Outlook::of(device, config, now);
@@ -39,7 +41,7 @@ pub(crate) fn judge(device: &mut Device, config: &Config, now: u64) {
     if let (Some(job), Some((other, _))) = (shallows, other)
         && let Some(member) = device.members.get_mut(&job)
     {
-        member.held_by = member.held_by.or(Some(HeldBy::Neighbour(other)));
+        member.held_by = member.held_by.or(Some(Cause::Neighbour(other)));
     }
     for job in jobs {
         relieve(device, job, config, now);
@@ -48,7 +50,7 @@ pub(crate) fn judge(device: &mut Device, config: &Config, now: u64) {
 
 /// Says for each member whether it is ahead of its share: of a gang, over all its devices together, so that it is ahead on
 /// all of them or on none. All at once: each verdict rests on those of the others.
-pub(crate) fn find_ahead(device: &mut Device, gangs: &BTreeMap<JobKey, i64>, config: &Config) {
+pub(crate) fn find_ahead(device: &mut Device, gangs: &BTreeMap<JobId, i64>, config: &Config) {
     let slack = i64::try_from(device.slack_ns(config)).unwrap_or(i64::MAX);
     let Device { members, contest, .. } = device;
     for (job, member) in members {
@@ -60,22 +62,22 @@ pub(crate) fn find_ahead(device: &mut Device, gangs: &BTreeMap<JobKey, i64>, con
 }
 
 /// What keeps the job away in Overlap.
-pub(crate) fn verdict(device: &Device, job: JobKey, outlook: &Outlook) -> Option<HeldBy> {
+pub(crate) fn verdict(device: &Device, job: JobId, outlook: &Outlook) -> Option<Cause> {
     let member = device.members.get(&job)?;
     if member.is_capped() {
-        Some(HeldBy::Cap)
+        Some(Cause::Cap)
     } else if let Some(higher) = outlook.outranked_by(member.terms.class) {
-        Some(HeldBy::Priority(higher))
+        Some(Cause::Priority(higher))
     } else if member.is_ahead {
         // Whose work does not end has what the device itself gives it; more cannot be given by keeping others away.
-        outlook.owed.filter(|other| *other != job).map(HeldBy::Neighbour)
+        outlook.owed.filter(|other| *other != job).map(Cause::Neighbour)
     } else {
         None
     }
 }
 
 /// Lets a job in that is owed the floor, or whose work in flight does not end and may wait for what its gate keeps out.
-pub(crate) fn relieve(device: &mut Device, job: JobKey, config: &Config, now: u64) {
+pub(crate) fn relieve(device: &mut Device, job: JobId, config: &Config, now: u64) {
     let timeout = config.drain_timeout_ns;
     let Some(member) = device.members.get_mut(&job) else {
         return;
@@ -100,7 +102,7 @@ pub(crate) fn relieve(device: &mut Device, job: JobKey, config: &Config, now: u6
     if member.relief.is_some_and(is_over) {
         member.relief = None;
     }
-    let may_pass = |relief: Relief| !relief.is_owed || member.held_by != Some(HeldBy::Cap);
+    let may_pass = |relief: Relief| !relief.is_owed || member.held_by != Some(Cause::Cap);
     if member.relief.is_some_and(may_pass) {
         member.held_by = None;
     }

@@ -5,9 +5,10 @@
 //! device without pause; and always while memory must be swapped. Overlap fills gaps, so it is the rule for everything
 //! else, the way out when turns leave the device idle, and the way out of every drain that does not end.
 
+use partage_protocol::units::JobId;
+
 use crate::command::Regime;
 use crate::config::Config;
-use crate::event::JobKey;
 
 const PPM: i64 = 1_000_000;
 /// Time constant of the measured efficiency.
@@ -31,7 +32,7 @@ pub(crate) struct Evidence {
     /// Processes that nobody controls use the device.
     pub is_unmanaged: bool,
     /// A job that may have more on the device than its clients are allowed now, from a time when it was alone.
-    pub deep: Option<JobKey>,
+    pub deep: Option<JobId>,
 }
 
 /// The regime of a device and why it is not another.

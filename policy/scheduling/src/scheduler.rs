@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::command::{Action, Command, HeldBy};
+use partage_protocol::units::{ClientId, JobId};
+
+use crate::command::{Action, Cause, Command};
 use crate::config::Config;
 use crate::depth::depth;
 use crate::device::{Device, Turn};
-use crate::event::{ClientKey, DeviceKey, Event, JobKey, Terms};
+use crate::event::{DeviceKey, Event, Terms};
 use crate::gang::{self, Gang};
 use crate::member::{Gate, Seat};
 use crate::outlook::Outlook;
@@ -19,7 +21,7 @@ pub struct Scheduler {
     pub(crate) config: Config,
     pub(crate) now: u64,
     pub(crate) devices: BTreeMap<DeviceKey, Device>,
-    pub(crate) gangs: BTreeMap<JobKey, Gang>,
+    pub(crate) gangs: BTreeMap<JobId, Gang>,
     /// Why gates change in this step.
     why: Option<&'static str>,
 }
@@ -78,7 +80,7 @@ impl Scheduler {
                 keys.into_iter().for_each(|key| self.settle(key, out));
             }
             Event::Observe { device, seen } => {
-                let gangs: Vec<JobKey> = self.gangs.keys().copied().collect();
+                let gangs: Vec<JobId> = self.gangs.keys().copied().collect();
                 self.device(device).account(seen, &gangs, &config, now);
                 self.settle(device, out);
             }
@@ -134,7 +136,7 @@ impl Scheduler {
         devices.chain(gangs).flatten().filter(|due| *due > self.now).min()
     }
 
-    fn join(&mut self, client: ClientKey, job: JobKey, key: DeviceKey) {
+    fn join(&mut self, client: ClientId, job: JobId, key: DeviceKey) {
         let (config, now) = (self.config, self.now);
         let device = self.device(key);
         if !device.members.contains_key(&job) {
@@ -179,7 +181,7 @@ impl Scheduler {
             }
         }
         self.take_turns(&keys, out);
-        let gangs: Vec<JobKey> = self.gangs.keys().copied().collect();
+        let gangs: Vec<JobId> = self.gangs.keys().copied().collect();
         for job in gangs {
             if let Some(gang) = self.gangs.get_mut(&job)
                 && gang.devices.iter().any(|key| keys.contains(key))
@@ -304,12 +306,12 @@ impl Scheduler {
     }
 }
 
-fn reason(by: HeldBy) -> &'static str {
+fn reason(by: Cause) -> &'static str {
     match by {
-        HeldBy::None => "the device is drained",
-        HeldBy::Cap => "the cap is used up",
-        HeldBy::Neighbour(_) => "another job is owed time",
-        HeldBy::Priority(_) => "a job of a higher class wants the device",
-        HeldBy::Unmanaged => "processes outside of our control use the device",
+        Cause::None => "the device is drained",
+        Cause::Cap => "the cap is used up",
+        Cause::Neighbour(_) => "another job is owed time",
+        Cause::Priority(_) => "a job of a higher class wants the device",
+        Cause::Unmanaged => "processes outside of our control use the device",
     }
 }

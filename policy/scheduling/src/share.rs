@@ -19,7 +19,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::event::JobKey;
+use partage_protocol::units::JobId;
 
 #[derive(Clone, Debug)]
 struct Row {
@@ -33,14 +33,14 @@ struct Row {
 /// The jobs of one device and what each is owed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Contest {
-    rows: BTreeMap<JobKey, Row>,
+    rows: BTreeMap<JobId, Row>,
     /// Lag of jobs that left, until it is shared.
     left_ns: i64,
 }
 
 impl Contest {
     /// Adds a job that owes nothing and is owed nothing.
-    pub fn add(&mut self, job: JobKey, request_ns: u64) {
+    pub fn add(&mut self, job: JobId, request_ns: u64) {
         let request = signed(request_ns);
         self.rows.entry(job).or_insert(Row {
             weight: 1,
@@ -52,20 +52,20 @@ impl Contest {
     }
 
     /// Removes a job; what it was owed or owed is shared by the others at the next [`Contest::share_left`].
-    pub fn remove(&mut self, job: JobKey) {
+    pub fn remove(&mut self, job: JobId) {
         self.leave(job);
         self.rows.remove(&job);
     }
 
     /// Lag and remaining stay as they are.
-    pub fn set_weight(&mut self, job: JobKey, weight: u64) {
+    pub fn set_weight(&mut self, job: JobId, weight: u64) {
         if let Some(row) = self.rows.get_mut(&job) {
             row.weight = weight.max(1);
         }
     }
 
     /// Length of the job's requests from the next one on; one that is longer than that is shortened.
-    pub fn set_request(&mut self, job: JobKey, request_ns: u64) {
+    pub fn set_request(&mut self, job: JobId, request_ns: u64) {
         if let Some(row) = self.rows.get_mut(&job) {
             row.request = signed(request_ns);
             row.remaining = row.remaining.min(row.request);
@@ -74,7 +74,7 @@ impl Contest {
 
     /// The job wants the device from now on: it takes up its claim at the cost of the others. Who `has_slept` claims no more
     /// than one request: sleeping saves nothing.
-    pub fn join(&mut self, job: JobKey, has_slept: bool) {
+    pub fn join(&mut self, job: JobId, has_slept: bool) {
         if self.is_in(job) {
             return;
         }
@@ -92,7 +92,7 @@ impl Contest {
 
     /// The job wants nothing any more. What it is owed becomes its claim, and the others' at the next
     /// [`Contest::share_left`].
-    pub fn leave(&mut self, job: JobKey) {
+    pub fn leave(&mut self, job: JobId) {
         let Some(row) = self.rows.get_mut(&job) else { return };
         if std::mem::take(&mut row.is_in) {
             self.left_ns = self.left_ns.saturating_add(row.lag);
@@ -107,7 +107,7 @@ impl Contest {
     }
 
     /// Charges what was served since the last time; corrections may be negative. Precondition: a job with a charge is in.
-    pub fn serve(&mut self, charges: &[(JobKey, i64)]) {
+    pub fn serve(&mut self, charges: &[(JobId, i64)]) {
         let mut sum = 0;
         for &(job, ns) in charges {
             if let Some(row) = self.rows.get_mut(&job) {
@@ -123,7 +123,7 @@ impl Contest {
 
     /// Takes from the job what it is owed beyond `limit` and hands it to the others: for jobs that were kept from the
     /// device by something else than their neighbours.
-    pub fn limit_claim(&mut self, job: JobKey, limit_ns: u64) {
+    pub fn limit_claim(&mut self, job: JobId, limit_ns: u64) {
         let Some(row) = self.rows.get_mut(&job) else { return };
         let excess = row.lag.saturating_sub(signed(limit_ns));
         if !row.is_in || excess <= 0 {
@@ -137,23 +137,38 @@ impl Contest {
         }
     }
 
+    /// By how much the jobs that are in, and what was left behind, miss a sum of 0. Nobody is owed anything where nobody is
+    /// in.
+    pub fn imbalance_ns(&self) -> i64 {
+        let mut lags = self.rows.values().filter(|row| row.is_in).map(|row| row.lag).peekable();
+        match lags.peek() {
+            Some(_) => lags.fold(self.left_ns, i64::saturating_add),
+            None => 0,
+        }
+    }
+
+    /// Who has an account.
+    pub fn jobs(&self) -> impl Iterator<Item = JobId> + '_ {
+        self.rows.keys().copied()
+    }
+
     /// Whether the job counts in W.
-    pub fn is_in(&self, job: JobKey) -> bool {
+    pub fn is_in(&self, job: JobId) -> bool {
         self.rows.get(&job).is_some_and(|row| row.is_in)
     }
 
     /// What the job is owed; of one that is out, its claim.
-    pub fn lag(&self, job: JobKey) -> i64 {
+    pub fn lag(&self, job: JobId) -> i64 {
         self.rows.get(&job).map_or(0, |row| row.lag)
     }
 
     /// Whether the job has had what it asked for.
-    pub fn is_served(&self, job: JobKey) -> bool {
+    pub fn is_served(&self, job: JobId) -> bool {
         self.rows.get(&job).is_none_or(|row| row.remaining <= 0)
     }
 
     /// The job asks again. What it had beyond its last request is in its lag already.
-    pub fn renew(&mut self, job: JobKey) {
+    pub fn renew(&mut self, job: JobId) {
         if let Some(row) = self.rows.get_mut(&job) {
             row.remaining = row.request;
         }
@@ -161,9 +176,9 @@ impl Contest {
 
     /// Of the candidates that are owed something or nothing, the one with the earliest virtual deadline; the smaller key
     /// where two are equal. Where all are ahead of their shares (those who are owed do not want), the same among all.
-    pub fn best(&self, candidates: &[JobKey]) -> Option<JobKey> {
+    pub fn best(&self, candidates: &[JobId]) -> Option<JobId> {
         let pick = |must_be_eligible: bool| {
-            let mut best: Option<(JobKey, &Row)> = None;
+            let mut best: Option<(JobId, &Row)> = None;
             for &job in candidates {
                 let Some(row) = self.rows.get(&job) else { continue };
                 if must_be_eligible && row.lag < 0 {
@@ -179,8 +194,8 @@ impl Contest {
     }
 
     /// Shares `amount` among the jobs that are in, by weight, to the nanosecond. False: there is none.
-    fn spread(&mut self, amount: i64, except: Option<JobKey>) -> bool {
-        let receives = |job: &JobKey, row: &Row| row.is_in && Some(*job) != except;
+    fn spread(&mut self, amount: i64, except: Option<JobId>) -> bool {
+        let receives = |job: &JobId, row: &Row| row.is_in && Some(*job) != except;
         let total: i128 = self
             .rows
             .iter()
@@ -201,6 +216,15 @@ impl Contest {
             }
         }
         true
+    }
+}
+
+#[cfg(test)]
+impl Contest {
+    /// Breaks the first invariant.
+    pub fn upset(&mut self, job: JobId, ns: i64) {
+        let row = self.rows.get_mut(&job).expect("a job of the device");
+        (row.is_in, row.lag) = (true, ns);
     }
 }
 

@@ -12,9 +12,13 @@
 //! the holder that neither wants the device all the time nor is ahead of its share passes without a turn, and the holder is
 //! closed as long as that job wants the device.
 
-use crate::command::{Action, Command, HeldBy};
+use partage_protocol::terms::Class;
+use partage_protocol::units::JobId;
+
+use crate::class::request_ns;
+use crate::command::{Action, Cause, Command};
 use crate::device::Turn;
-use crate::event::{Class, DeviceKey, JobKey};
+use crate::event::DeviceKey;
 use crate::member::Member;
 use crate::outlook::Outlook;
 use crate::overlap;
@@ -44,7 +48,7 @@ impl Scheduler {
     }
 
     /// The holder and why its turn is over, if it is.
-    fn turn_is_over(&mut self, key: DeviceKey) -> Option<(JobKey, &'static str)> {
+    fn turn_is_over(&mut self, key: DeviceKey) -> Option<(JobId, &'static str)> {
         let (config, now) = (self.config, self.now);
         let device = self.devices.get(&key)?;
         let job = device.holder()?;
@@ -89,7 +93,7 @@ impl Scheduler {
         if device.interrupted_by(member.terms.class, may, &config, now).is_some() {
             return Some((job, "a higher class wants the device"));
         }
-        let request = member.terms.class.request_ns(device.quantum_ns);
+        let request = request_ns(member.terms.class, device.quantum_ns);
         let requests = if self.is_absent(key, job) { 1 } else { CLOCK_REQUESTS };
         let is_long = now.saturating_sub(since_ns) >= requests * request;
         if is_served || is_long {
@@ -103,7 +107,7 @@ impl Scheduler {
     }
 
     /// The job asks again and keeps its turn.
-    fn begin(&mut self, key: DeviceKey, job: JobKey) {
+    fn begin(&mut self, key: DeviceKey, job: JobId) {
         let now = self.now;
         if let Some(device) = self.devices.get_mut(&key) {
             device.contest.renew(job);
@@ -113,7 +117,7 @@ impl Scheduler {
     }
 
     /// Nobody holds the device; of a gang, any of its devices.
-    fn end_turn(&mut self, key: DeviceKey, job: JobKey) {
+    fn end_turn(&mut self, key: DeviceKey, job: JobId) {
         for key in self.turn_devices(key, job) {
             if let Some(device) = self.devices.get_mut(&key)
                 && device.holder() == Some(job)
@@ -124,7 +128,7 @@ impl Scheduler {
     }
 
     /// The devices on which the job has its turn together with this one.
-    fn turn_devices(&self, key: DeviceKey, job: JobKey) -> Vec<DeviceKey> {
+    fn turn_devices(&self, key: DeviceKey, job: JobId) -> Vec<DeviceKey> {
         match self.gangs.get(&job) {
             Some(gang) => {
                 let is_turns = |key: &&DeviceKey| self.devices.get(key).is_some_and(|device| device.is_turns());
@@ -137,7 +141,7 @@ impl Scheduler {
     /// Whether the device is drained, and the gangs that have a seat on it are drained everywhere.
     fn is_settled(&self, key: DeviceKey) -> bool {
         self.devices.get(&key).is_some_and(|device| {
-            let is_drained = |job: &JobKey| {
+            let is_drained = |job: &JobId| {
                 self.gangs
                     .get(job)
                     .is_none_or(|gang| !gang.devices.contains(&key) || gang.is_drained(*job, &self.devices))
@@ -176,11 +180,11 @@ impl Scheduler {
     }
 
     /// Jobs that would use the device if they were let. A gang wants all its devices if it wants one.
-    fn wanting(&self, key: DeviceKey) -> Vec<JobKey> {
+    fn wanting(&self, key: DeviceKey) -> Vec<JobId> {
         let Some(device) = self.devices.get(&key) else {
             return Vec::new();
         };
-        let wants = |(job, member): &(JobKey, &Member)| match self.gangs.get(job) {
+        let wants = |(job, member): &(JobId, &Member)| match self.gangs.get(job) {
             Some(gang) if gang.devices.contains(&key) => {
                 !member.is_capped() && gang.any(*job, &self.devices, Member::wants)
             }
@@ -190,7 +194,7 @@ impl Scheduler {
     }
 
     /// Whether the job wanted the device, or as a gang any of its devices, within this time.
-    fn wanted_within(&self, key: DeviceKey, job: JobKey, ns: u64) -> bool {
+    fn wanted_within(&self, key: DeviceKey, job: JobId, ns: u64) -> bool {
         let wanted = |member: &Member| member.wanted_within(ns, self.now);
         match self.gangs.get(&job) {
             Some(gang) => gang.any(job, &self.devices, wanted),
@@ -203,7 +207,7 @@ impl Scheduler {
     }
 
     /// Whether work of the job does not end; of a gang, on any of its devices.
-    fn is_stalled(&self, key: DeviceKey, job: JobKey) -> bool {
+    fn is_stalled(&self, key: DeviceKey, job: JobId) -> bool {
         match self.gangs.get(&job) {
             Some(gang) => gang.any(job, &self.devices, |member| member.is_stalled),
             None => self
@@ -215,12 +219,12 @@ impl Scheduler {
     }
 
     /// Whether this is a gang that works on its other devices and has not wanted this one for as long as a request.
-    fn is_absent(&self, key: DeviceKey, job: JobKey) -> bool {
+    fn is_absent(&self, key: DeviceKey, job: JobId) -> bool {
         let Some(device) = self.devices.get(&key).filter(|_| self.gangs.contains_key(&job)) else {
             return false;
         };
         let is_here = |member: &Member| {
-            member.wants() || member.wanted_within(member.terms.class.request_ns(device.quantum_ns), self.now)
+            member.wants() || member.wanted_within(request_ns(member.terms.class, device.quantum_ns), self.now)
         };
         !device.members.get(&job).is_some_and(is_here)
     }
@@ -228,26 +232,26 @@ impl Scheduler {
     /// Candidates in the order in which they are to have the device: those that are not ahead first, among these the
     /// higher class, then the earlier deadline. A gang that is absent has no class above another's. Whose work does not end
     /// comes last.
-    fn order(&self, key: DeviceKey) -> Vec<JobKey> {
+    fn order(&self, key: DeviceKey) -> Vec<JobId> {
         let Some(device) = self.devices.get(&key) else {
             return Vec::new();
         };
-        let may = |job: &JobKey| {
+        let may = |job: &JobId| {
             self.gangs
                 .get(job)
                 .is_none_or(|gang| gang.may_run(*job, &self.devices, &self.config, self.now))
         };
-        let mut left: Vec<JobKey> = self.wanting(key).into_iter().filter(may).collect();
+        let mut left: Vec<JobId> = self.wanting(key).into_iter().filter(may).collect();
         let mut order = Vec::with_capacity(left.len());
         while !left.is_empty() {
-            let class = |job: &JobKey| match self.is_absent(key, *job) {
+            let class = |job: &JobId| match self.is_absent(key, *job) {
                 true => Class::Low,
                 false => device.members[job].terms.class,
             };
-            let moves = |job: &&JobKey| !self.is_stalled(key, **job);
-            let is_eligible = |job: &&JobKey| device.contest.lag(**job) >= 0 && moves(job);
+            let moves = |job: &&JobId| !self.is_stalled(key, **job);
+            let is_eligible = |job: &&JobId| device.contest.lag(**job) >= 0 && moves(job);
             let top = left.iter().filter(is_eligible).map(class).max();
-            let pool: Vec<JobKey> = match top {
+            let pool: Vec<JobId> = match top {
                 Some(top) => left
                     .iter()
                     .filter(is_eligible)
@@ -304,12 +308,12 @@ impl Scheduler {
         }
     }
 
-    fn is_claimable(&self, key: DeviceKey, job: JobKey) -> bool {
+    fn is_claimable(&self, key: DeviceKey, job: JobId) -> bool {
         let claim = self.devices.get(&key).and_then(|device| device.claim);
         claim.is_none_or(|claim| claim == job)
     }
 
-    fn drop_claim(&mut self, job: JobKey) {
+    fn drop_claim(&mut self, job: JobId) {
         for device in self.devices.values_mut() {
             if device.claim == Some(job) {
                 device.claim = None;
@@ -326,7 +330,7 @@ impl Scheduler {
         };
         let holder = device.holder();
         let holder_class = holder.and_then(|job| Some(device.members.get(&job)?.terms.class));
-        let jobs: Vec<JobKey> = device.members.keys().copied().collect();
+        let jobs: Vec<JobId> = device.members.keys().copied().collect();
         let outlook = Outlook::of(device, &config, now);
         for job in jobs {
             let verdict = overlap::verdict(device, job, &outlook);
@@ -335,11 +339,11 @@ impl Scheduler {
             let is_light = device.members[&job].saturated_ns.is_none() && !device.members[&job].is_ahead && !is_gang;
             let passes = is_light && !device.rule.is_forced && holder_class.is_some_and(|low| class > low);
             let held_by = match verdict {
-                Some(HeldBy::Cap) => Some(HeldBy::Cap),
+                Some(Cause::Cap) => Some(Cause::Cap),
                 // Nobody waits for a gang that does not pass: it gets turns.
                 _ if holder == Some(job) && !device.rule.is_forced && !is_gang => device
                     .interrupted_by(class, |other| !gangs.contains_key(&other), &config, now)
-                    .map(HeldBy::Priority),
+                    .map(Cause::Priority),
                 _ if holder == Some(job) || passes => None,
                 _ => Some(device.held_by_turn(job)),
             };

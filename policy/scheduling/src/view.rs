@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is shown of the jobs, and how often the devices are to be looked at.
 
-use crate::command::{HeldBy, JobState, JobView};
+use partage_protocol::units::JobId;
+
+use crate::command::{Cause, JobView, TimeState};
 use crate::device::{Device, Turn};
-use crate::event::{DeviceKey, JobKey};
+use crate::event::DeviceKey;
 use crate::member::{Gate, Member};
 use crate::scheduler::Scheduler;
 
@@ -27,25 +29,25 @@ impl Scheduler {
             .collect()
     }
 
-    fn row(&self, device: &Device, job: JobKey, member: &Member, now: u64) -> JobView {
+    fn row(&self, device: &Device, job: JobId, member: &Member, now: u64) -> JobView {
         let wants = member.wants();
         let state = if member.is_stuck() {
-            JobState::NotDraining
+            TimeState::NotDraining
         } else if member.is_capped() {
-            JobState::Capped
+            TimeState::Capped
         } else if wants && member.held_by.is_some() && !member.is_busy() {
-            JobState::Waiting
+            TimeState::Waiting
         } else if wants || member.wanted_within(self.config.think_ns, self.now) {
-            JobState::Open
+            TimeState::Open
         } else {
-            JobState::Idle
+            TimeState::Idle
         };
         let held_by = match member.held_by {
-            Some(HeldBy::Cap) => HeldBy::Cap,
+            Some(Cause::Cap) => Cause::Cap,
             Some(by) if wants => by,
             // Its gate is open and the device is not ours to give.
-            None if wants && device.is_unmanaged => HeldBy::Unmanaged,
-            _ => HeldBy::None,
+            None if wants && device.is_unmanaged => Cause::Unmanaged,
+            _ => Cause::None,
         };
         JobView {
             job,
@@ -69,7 +71,7 @@ impl Scheduler {
     pub fn wants_observation(&self, device: DeviceKey) -> Option<u64> {
         let config = &self.config;
         let device = self.devices.get(&device)?;
-        let present: Vec<(JobKey, &Member)> = device.present().collect();
+        let present: Vec<(JobId, &Member)> = device.present().collect();
         let is_near_cap = present.iter().any(|(_, member)| {
             let budget = member
                 .server
@@ -109,7 +111,7 @@ impl Scheduler {
 
     /// Several jobs are there. The longer nobody but who is busy has wanted the device, the less often it is looked at:
     /// what is seen later by so much is little beside a sleep of that length.
-    fn watch_shared(&self, device: &Device, present: &[(JobKey, &Member)]) -> u64 {
+    fn watch_shared(&self, device: &Device, present: &[(JobId, &Member)]) -> u64 {
         let (config, now) = (&self.config, self.now);
         let wanting = || {
             present

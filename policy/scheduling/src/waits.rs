@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! For what a job waited, of late: an instant says little of a job that is held and let in again many times a second.
 
-use crate::command::HeldBy;
+use crate::command::Cause;
 
 /// What is remembered counts half as much after each of these.
 const HALF_NS: u64 = 10_000_000_000;
@@ -11,15 +11,15 @@ const LEAST_NS: u64 = 1_000_000;
 /// Time waited by cause, what is older counting less.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Waits {
-    of: Vec<(HeldBy, u64)>,
+    of: Vec<(Cause, u64)>,
     halved_ns: u64,
 }
 
 impl Waits {
     /// Books a wait that ends now.
-    pub fn add(&mut self, by: HeldBy, dt: u64, now: u64) {
+    pub fn add(&mut self, by: Cause, dt: u64, now: u64) {
         self.age(now);
-        if by == HeldBy::None {
+        if by == Cause::None {
             return;
         }
         match self.of.iter_mut().find(|(other, _)| *other == by) {
@@ -29,11 +29,11 @@ impl Waits {
     }
 
     /// What it waited for most; none if it did not wait of late.
-    pub fn mostly(&self, now: u64) -> HeldBy {
+    pub fn mostly(&self, now: u64) -> Cause {
         let mut aged = self.clone();
         aged.age(now);
         let most = aged.of.iter().max_by_key(|(_, sum)| *sum);
-        most.map_or(HeldBy::None, |(by, _)| *by)
+        most.map_or(Cause::None, |(by, _)| *by)
     }
 
     fn age(&mut self, now: u64) {
@@ -54,15 +54,15 @@ impl Waits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::event::JobKey;
+    use partage_protocol::units::JobId;
 
     const SECOND: u64 = 1_000_000_000;
 
     #[test]
     fn the_longest_wait_of_late_is_the_cause() {
-        let (neighbour, cap) = (HeldBy::Neighbour(JobKey(2)), HeldBy::Cap);
+        let (neighbour, cap) = (Cause::Neighbour(JobId(2)), Cause::Cap);
         let mut waits = Waits::default();
-        assert_eq!(waits.mostly(0), HeldBy::None);
+        assert_eq!(waits.mostly(0), Cause::None);
         for second in 1..60 {
             waits.add(neighbour, SECOND / 2, second * SECOND);
             waits.add(cap, SECOND / 4, second * SECOND);
@@ -72,7 +72,7 @@ mod tests {
             waits.add(cap, SECOND / 2, second * SECOND);
         }
         assert_eq!(waits.mostly(90 * SECOND), cap, "the older counts less");
-        assert_eq!(waits.mostly(600 * SECOND), HeldBy::None, "and in the end nothing");
+        assert_eq!(waits.mostly(600 * SECOND), Cause::None, "and in the end nothing");
         waits.add(neighbour, SECOND, 600 * SECOND);
         assert_eq!((waits.mostly(600 * SECOND), waits.of.len()), (neighbour, 1));
     }

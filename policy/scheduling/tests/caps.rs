@@ -6,7 +6,7 @@ mod model;
 use model::client::Program;
 use model::programs::{bursts, saturating};
 use model::{MS, S, US, World, kernel};
-use partage_scheduling::{JobKey, Terms};
+use partage_scheduling::{JobId, Terms};
 
 const PERIOD: u64 = 100 * MS;
 /// What is in flight when the gate closes: the depth; and what was not seen yet: an observation interval and a command.
@@ -35,7 +35,7 @@ fn mean(values: &[f64]) -> f64 {
 }
 
 /// A job under a cap with these programs; what it got in each period after a second.
-fn under_cap(percent: u32, programs: Vec<Program>, neighbour: Option<u64>) -> (World, JobKey, Vec<f64>) {
+fn under_cap(percent: u32, programs: Vec<Program>, neighbour: Option<u64>) -> (World, JobId, Vec<f64>) {
     let mut world = World::new(3, 1, true);
     let job = world.job(capped(percent));
     let clients: Vec<usize> = programs
@@ -92,7 +92,7 @@ fn a_cap_holds_beside_a_neighbour_which_has_the_rest() {
         println!("cap {percent} % beside a saturating job: {:.2} %", mean(&got) * 100.0);
         assert!((mean(&got) - wanted).abs() <= 0.01, "{percent}: {}", mean(&got));
         // With a cap above its share it gets its share.
-        let other = JobKey(job.0 + 1);
+        let other = JobId(job.0 + 1);
         let rest = periods(&mut world, &[1], 10);
         assert!(mean(&rest) >= 0.98 - wanted - 0.02, "{other:?} got {}", mean(&rest));
     }

@@ -7,10 +7,10 @@ mod model;
 use model::measure::row;
 use model::programs::{bursts, saturating};
 use model::{MS, S, US, World};
-use partage_scheduling::{Class, DeviceKey, Event, HeldBy, JobKey, JobView, Terms};
+use partage_scheduling::{Cause, Class, DeviceKey, Event, JobId, JobView, Terms};
 
 /// Views of a job at instants that no period of anything divides, after two seconds.
-fn views(world: &mut World, job: JobKey) -> Vec<JobView> {
+fn views(world: &mut World, job: JobId) -> Vec<JobView> {
     world.run_until(2 * S);
     let next = |_| {
         world.run_until(world.now + 37 * MS + 113 * US);
@@ -29,7 +29,7 @@ fn what_holds_a_job_back_is_shown_at_every_instant() {
     });
     world.client(capped, 0, saturating(200 * US));
     for view in views(&mut world, capped) {
-        assert_eq!(view.waits_for, HeldBy::Cap, "{view:?}");
+        assert_eq!(view.waits_for, Cause::Cap, "{view:?}");
         assert!(view.wanted_ppm_60s > 980_000, "{view:?}");
     }
 
@@ -39,7 +39,7 @@ fn what_holds_a_job_back_is_shown_at_every_instant() {
         world.client(job, 0, saturating(500 * US));
     }
     for view in views(&mut world, jobs[0]) {
-        assert_eq!(view.waits_for, HeldBy::Neighbour(jobs[1]), "{view:?}");
+        assert_eq!(view.waits_for, Cause::Neighbour(jobs[1]), "{view:?}");
     }
 
     let mut world = World::new(13, 1, true);
@@ -53,7 +53,7 @@ fn what_holds_a_job_back_is_shown_at_every_instant() {
         world.client(job, 0, saturating(500 * US));
     }
     for view in views(&mut world, low) {
-        assert_eq!(view.waits_for, HeldBy::Priority(high), "{view:?}");
+        assert_eq!(view.waits_for, Cause::Priority(high), "{view:?}");
     }
 }
 
@@ -66,7 +66,7 @@ fn a_job_that_asks_for_little_waits_for_nothing_and_is_seen_to_want_little() {
     });
     world.client(job, 0, bursts(MS, 1, 9 * MS, u64::MAX));
     for view in views(&mut world, job) {
-        assert_eq!(view.waits_for, HeldBy::None, "{view:?}");
+        assert_eq!(view.waits_for, Cause::None, "{view:?}");
         // A tenth, and what two looks miss of each burst at most.
         assert!((80_000..200_000).contains(&view.wanted_ppm_60s), "{view:?}");
     }
@@ -82,7 +82,7 @@ fn what_was_seen_before_clients_mark_their_work_is_no_measure() {
     let job = world.job(terms);
     world.client(job, 0, saturating(200 * US));
     let last = views(&mut world, job)[59];
-    assert!(last.got_ppm_60s < 110_000 && last.waits_for == HeldBy::Cap, "{last:?}");
+    assert!(last.got_ppm_60s < 110_000 && last.waits_for == Cause::Cap, "{last:?}");
     let cap_ppm = Some(900_000);
     world.set(job, Terms { cap_ppm, ..terms });
     world.run_until(world.now + 200 * MS);

@@ -2,13 +2,13 @@
 //! What somebody else found out of a job's time: it is charged like time that looks saw, evenly, and owed within bounds.
 
 use partage_scheduling::{
-    Action, ClientKey, Config, DeviceKey, Event, JobKey, JobState, JobView, Observation, Scheduler, Terms,
+    Action, ClientId, Config, DeviceKey, Event, JobId, JobView, Observation, Scheduler, Terms, TimeState,
 };
 
 const S: u64 = 1_000_000_000;
 const DEVICE: DeviceKey = DeviceKey(0);
-const LIAR: JobKey = JobKey(1);
-const VICTIM: JobKey = JobKey(2);
+const LIAR: JobId = JobId(1);
+const VICTIM: JobId = JobId(2);
 
 struct Bench {
     scheduler: Scheduler,
@@ -27,11 +27,11 @@ impl Bench {
                 cap_ppm,
                 ..Terms::default()
             };
-            let (client, device) = (ClientKey(job.0), DEVICE);
+            let (client, device) = (ClientId(job.0), DEVICE);
             scheduler.step(0, Event::JobTerms { job, device, terms }, &mut Vec::new());
             scheduler.step(0, Event::ClientJoined { client, job, device }, &mut Vec::new());
         }
-        let seen = [LIAR, VICTIM].map(|job| Observation::idle(ClientKey(job.0)));
+        let seen = [LIAR, VICTIM].map(|job| Observation::idle(ClientId(job.0)));
         let mut bench = Self {
             scheduler,
             seen,
@@ -43,7 +43,7 @@ impl Bench {
         bench
     }
 
-    fn correct(&mut self, job: JobKey, ns: i64) {
+    fn correct(&mut self, job: JobId, ns: i64) {
         let event = Event::Corrected {
             device: DEVICE,
             job,
@@ -51,6 +51,7 @@ impl Bench {
             over_ns: S,
         };
         self.scheduler.step(self.now, event, &mut Vec::new());
+        assert_eq!(self.scheduler.check(), [], "after {event:?}");
     }
 
     /// Looks every quarter of a millisecond for a second.
@@ -70,6 +71,7 @@ impl Bench {
         let (seen, mut out) = (&self.seen, Vec::new());
         let event = Event::Observe { device: DEVICE, seen };
         self.scheduler.step(self.now, event, &mut out);
+        assert_eq!(self.scheduler.check(), [], "after {event:?}");
         for command in out {
             match command.action {
                 Action::Open { client, .. } if client.0 == LIAR.0 => self.is_open = true,
@@ -79,7 +81,7 @@ impl Bench {
         }
     }
 
-    fn view(&self, job: JobKey) -> JobView {
+    fn view(&self, job: JobId) -> JobView {
         let views = self.scheduler.view(self.now);
         *views.iter().find(|view| view.job == job).expect("there")
     }
@@ -100,12 +102,12 @@ fn a_correction_counts_as_what_a_job_got_and_against_its_cap() {
             "{round}: {liar:?} {victim:?}"
         );
         assert_eq!(liar.corrected_ns, (round + 1) * 750_000_000);
-        assert_eq!(liar.state, JobState::Capped);
+        assert_eq!(liar.state, TimeState::Capped);
     }
     assert_eq!(bench.view(LIAR).used_ns, 3_750_000_000);
     // It pays: 3.75 s less ten percent a second, and not for ever.
     bench.second();
-    assert_eq!(bench.view(LIAR).state, JobState::Capped);
+    assert_eq!(bench.view(LIAR).state, TimeState::Capped);
     for _ in 0..20 {
         bench.correct(LIAR, 900_000_000);
         bench.second();
@@ -115,7 +117,7 @@ fn a_correction_counts_as_what_a_job_got_and_against_its_cap() {
     }
     assert_ne!(
         bench.view(LIAR).state,
-        JobState::Capped,
+        TimeState::Capped,
         "five seconds at most are owed"
     );
 }

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use partage_scheduling::{Class, ClientKey, Config, DeviceKey, Event, JobKey, Observation, Scheduler, Terms};
+use partage_scheduling::{Class, ClientId, Config, DeviceKey, Event, JobId, Observation, Scheduler, Terms};
 
 const S: u64 = 1_000_000_000;
 const DEVICE: DeviceKey = DeviceKey(0);
@@ -20,7 +20,7 @@ impl Crowd {
         let mut scheduler = Scheduler::new(Config::default());
         let mut out = Vec::new();
         for number in 0..clients {
-            let (client, job, device) = (ClientKey(number), JobKey(number), DEVICE);
+            let (client, job, device) = (ClientId(number), JobId(number), DEVICE);
             let terms = Terms {
                 class: class(number),
                 ..Terms::default()
@@ -28,9 +28,7 @@ impl Crowd {
             scheduler.step(0, Event::JobTerms { job, device, terms }, &mut out);
             scheduler.step(0, Event::ClientJoined { client, job, device }, &mut out);
         }
-        let seen = (0..clients)
-            .map(|number| Observation::idle(ClientKey(number)))
-            .collect();
+        let seen = (0..clients).map(|number| Observation::idle(ClientId(number))).collect();
         Self {
             scheduler,
             seen,

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use partage_scheduling::{
-    Action, Class, ClientKey, Command, Config, DeviceKey, DeviceTime, Event, HeldBy, JobKey, Observation, Regime,
+    Action, Cause, Class, ClientId, Command, Config, DeviceKey, DeviceTime, Event, JobId, Observation, Regime,
     Scheduler, Terms,
 };
 use proptest::prelude::*;
@@ -66,12 +66,12 @@ fn act() -> impl Strategy<Value = Act> {
 struct Mirror {
     now: u64,
     scheduler: Option<Scheduler>,
-    gates: BTreeMap<(DeviceKey, ClientKey), bool>,
-    jobs: BTreeMap<(DeviceKey, ClientKey), JobKey>,
-    terms: BTreeMap<(JobKey, DeviceKey), Terms>,
+    gates: BTreeMap<(DeviceKey, ClientId), bool>,
+    jobs: BTreeMap<(DeviceKey, ClientId), JobId>,
+    terms: BTreeMap<(JobId, DeviceKey), Terms>,
     regimes: BTreeMap<DeviceKey, Regime>,
     forced: BTreeMap<DeviceKey, bool>,
-    seen: BTreeMap<ClientKey, Observation>,
+    seen: BTreeMap<ClientId, Observation>,
 }
 
 impl Mirror {
@@ -80,6 +80,7 @@ impl Mirror {
         let scheduler = self.scheduler.get_or_insert_with(|| Scheduler::new(Config::default()));
         let mut out = Vec::new();
         scheduler.step(now, event, &mut out);
+        prop_assert_eq!(scheduler.check(), [], "after {:?}", event);
         let due = scheduler.next_deadline();
         prop_assert!(
             due.is_none_or(|due| due > now),
@@ -131,7 +132,7 @@ impl Mirror {
             .map(|scheduler| scheduler.view(self.now))
             .unwrap_or_default();
         for device in [DeviceKey(0), DeviceKey(1)] {
-            let open = |job: JobKey, device: DeviceKey| -> Vec<bool> {
+            let open = |job: JobId, device: DeviceKey| -> Vec<bool> {
                 let of_job = self
                     .jobs
                     .iter()
@@ -146,7 +147,7 @@ impl Mirror {
                 let gates = open(row.job, device);
                 prop_assert!(gates.iter().all(|gate| *gate == gates[0]), "{:?}", row);
                 // Who is shown as held is closed, who is capped is closed unless it stalls.
-                if row.held_by != HeldBy::None && row.held_by != HeldBy::Unmanaged && row.held_by != HeldBy::Cap {
+                if row.held_by != Cause::None && row.held_by != Cause::Unmanaged && row.held_by != Cause::Cap {
                     prop_assert!(!gates[0], "{:?} is open", row);
                 }
                 // A gang is let in on both devices or on none.
@@ -174,7 +175,7 @@ impl Mirror {
                 .copied()
                 .filter(|row| self.jobs_want(device, row.job))
                 .collect();
-            let may = free.iter().filter(|row| row.held_by != HeldBy::Cap).count();
+            let may = free.iter().filter(|row| row.held_by != Cause::Cap).count();
             let any_gang = self.terms.values().any(|terms| terms.is_gang);
             if !is_turns && may > 0 && !any_gang {
                 prop_assert!(
@@ -187,7 +188,7 @@ impl Mirror {
         Ok(())
     }
 
-    fn jobs_want(&self, device: DeviceKey, job: JobKey) -> bool {
+    fn jobs_want(&self, device: DeviceKey, job: JobId) -> bool {
         let clients = self
             .jobs
             .iter()
@@ -203,12 +204,12 @@ impl Mirror {
         self.now += 1_000;
         match act {
             Act::Terms(job, device, terms) => {
-                let (job, device, terms) = (JobKey(*job), DeviceKey(*device), *terms);
+                let (job, device, terms) = (JobId(*job), DeviceKey(*device), *terms);
                 self.terms.insert((job, device), terms);
                 self.step(Event::JobTerms { job, device, terms })
             }
             Act::JobGone(job) => {
-                let job = JobKey(*job);
+                let job = JobId(*job);
                 self.terms.retain(|(owner, _), _| *owner != job);
                 let gone: Vec<_> = self
                     .jobs
@@ -224,7 +225,7 @@ impl Mirror {
             }
             Act::Join(client, job, device) => {
                 // A client belongs to one job and uses one device.
-                let (client, job, device) = (ClientKey(*client), JobKey(*job), DeviceKey(*device));
+                let (client, job, device) = (ClientId(*client), JobId(*job), DeviceKey(*device));
                 if self.jobs.keys().any(|(_, other)| *other == client) {
                     return Ok(());
                 }
@@ -235,7 +236,7 @@ impl Mirror {
                 self.step(Event::ClientJoined { client, job, device })
             }
             Act::Leave(client) => {
-                let client = ClientKey(*client);
+                let client = ClientId(*client);
                 self.jobs.retain(|(_, other), _| *other != client);
                 self.gates.retain(|(_, other), _| *other != client);
                 self.step(Event::ClientLeft { client })
@@ -243,7 +244,7 @@ impl Mirror {
             Act::Observe(device, bits, after) => {
                 self.now += after;
                 let device = DeviceKey(*device);
-                let here: Vec<ClientKey> = self
+                let here: Vec<ClientId> = self
                     .jobs
                     .keys()
                     .filter(|(at, _)| *at == device)
@@ -307,7 +308,7 @@ proptest! {
 fn a_job_alone_is_open_at_once_without_a_bound() {
     let mut scheduler = Scheduler::new(Config::default());
     let mut out = Vec::new();
-    let (client, job, device) = (ClientKey(1), JobKey(1), DeviceKey(0));
+    let (client, job, device) = (ClientId(1), JobId(1), DeviceKey(0));
     scheduler.step(5, Event::ClientJoined { client, job, device }, &mut out);
     let actions: Vec<Action> = out.iter().map(|command| command.action).collect();
     assert_eq!(
@@ -331,7 +332,7 @@ fn a_job_alone_is_open_at_once_without_a_bound() {
 fn an_earlier_time_counts_as_the_latest() {
     let mut scheduler = Scheduler::new(Config::default());
     let mut out = Vec::new();
-    let (client, job, device) = (ClientKey(1), JobKey(1), DeviceKey(0));
+    let (client, job, device) = (ClientId(1), JobId(1), DeviceKey(0));
     scheduler.step(1_000_000_000, Event::ClientJoined { client, job, device }, &mut out);
     let seen = [Observation {
         is_busy: true,

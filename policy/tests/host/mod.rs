@@ -4,89 +4,22 @@
 //! It behaves like the broker where the policy relies on it (words are zero before an attach and dropped after
 //! `ForgetClient`, measurements are made from what the processes hold) and checks the policy's invariants after each step.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::{BTreeMap, BTreeSet};
 
 use partage_policy::{
-    Action, Adoption, Attaching, Caller, Change, Command, Config, DeviceSeen, DriverState, Event, Machine, Measurement,
-    Membership, Policy, Process, ProcessUse, Reading, Run, TargetQuery, Ticket,
+    Action, Adoption, Attaching, Caller, Change, Command, Config, DeviceSeen, DriverState, Event, Membership, Policy,
+    Process, Run, TargetQuery, Ticket,
 };
 use partage_protocol::admin::{ErrorView, Reply, RunRequest};
-use partage_protocol::job_ledger::{Shared, Words};
-use partage_protocol::message::{MAX_DEVICES, MEASURE_AFTER, MEASURE_BEFORE, VERDICT_GRANTED};
+use partage_protocol::message::{MAX_DEVICES, VERDICT_GRANTED};
 use partage_protocol::reservation::{Charged, charge, refund, settle};
-use partage_protocol::terms::ppm;
 use partage_protocol::units::{ClientId, DeviceUuid, GIB, JobId, SECOND_NS};
 
-/// L, G, U, settled, O, managed, started and finished of one slot.
-#[derive(Default)]
-pub struct Line([AtomicU64; 8]);
+mod board;
+mod invariants;
+mod looks;
 
-/// Positions of the words.
-pub const USED: usize = 2;
-pub const OVERHEAD: usize = 4;
-pub const MANAGED: usize = 5;
-pub const STARTED: usize = 6;
-pub const FINISHED: usize = 7;
-
-#[derive(Default)]
-pub struct Board {
-    rows: BTreeMap<ClientId, [Line; MAX_DEVICES]>,
-    /// Clients whose pages are not reachable.
-    pub lost: Vec<ClientId>,
-}
-
-impl Machine for Board {
-    type Word = AtomicU64;
-    fn words(&self, client: ClientId, slot: usize) -> Option<Words<'_, AtomicU64>> {
-        let Line([ledger, granted, used, settled, overhead, ..]) = self.rows.get(&client)?.get(slot)?;
-        let shared = Shared { granted, used, settled };
-        Some(Words {
-            ledger,
-            overhead,
-            shared: (!self.lost.contains(&client)).then_some(shared),
-        })
-    }
-
-    fn reading(&self, client: ClientId, slot: usize) -> Option<Reading> {
-        let value = |word| self.value(client, slot, word);
-        (self.rows.contains_key(&client) && !self.lost.contains(&client)).then(|| Reading {
-            used: value(USED),
-            managed: value(MANAGED),
-            started: value(STARTED),
-            finished: value(FINISHED),
-        })
-    }
-}
-
-impl Board {
-    pub fn set(&self, client: ClientId, slot: usize, word: usize, value: u64) {
-        self.rows[&client][slot].0[word].store(value, Ordering::SeqCst);
-    }
-
-    pub fn value(&self, client: ClientId, slot: usize, word: usize) -> u64 {
-        self.rows
-            .get(&client)
-            .map_or(0, |row| row[slot].0[word].load(Ordering::SeqCst))
-    }
-
-    fn copy(&self) -> Self {
-        let copy = |line: &Line| {
-            Line(std::array::from_fn(|word| {
-                AtomicU64::new(line.0[word].load(Ordering::SeqCst))
-            }))
-        };
-        let rows = self
-            .rows
-            .iter()
-            .map(|(id, row)| (*id, std::array::from_fn(|slot| copy(&row[slot]))))
-            .collect();
-        Self {
-            rows,
-            lost: self.lost.clone(),
-        }
-    }
-}
+pub use board::{Board, FINISHED, MANAGED, OVERHEAD, STARTED, USED};
 
 /// One process with device memory.
 #[derive(Clone, Debug)]
@@ -117,6 +50,8 @@ pub struct Host {
     pub is_overcommitted: bool,
     /// How much of a device's time the broker may promise.
     pub promisable_time: f64,
+    /// Jobs that ended, as they are written.
+    forgotten: BTreeSet<String>,
     next: u64,
 }
 
@@ -135,6 +70,7 @@ impl Clone for Host {
             is_excused: self.is_excused,
             is_overcommitted: self.is_overcommitted,
             promisable_time: self.promisable_time,
+            forgotten: self.forgotten.clone(),
             next: self.next,
         }
     }
@@ -186,6 +122,7 @@ impl Host {
             is_excused: false,
             is_overcommitted: false,
             promisable_time: 1.0,
+            forgotten: BTreeSet::new(),
             next: 100,
         };
         for (index, gib) in gib.iter().enumerate() {
@@ -230,57 +167,13 @@ impl Host {
                     self.board.rows.remove(client);
                     self.programs.remove(client);
                 }
+                Action::ForgetJob(job) => assert!(self.forgotten.insert(job.to_string()), "{job} ended twice"),
                 _ => {}
             }
         }
         self.commands.extend(commands.iter().cloned());
         self.check();
         commands
-    }
-
-    /// What holds for every device after every step.
-    pub fn check(&self) {
-        let views = self.policy.status(broker_view(), self.now_ns, &self.board).devices;
-        let Reply::Ps { jobs, .. } = self.policy.ps(&caller(0), false, &self.board) else {
-            panic!("ps")
-        };
-        for view in &views {
-            let places = jobs
-                .iter()
-                .flat_map(|job| &job.devices)
-                .filter(|device| device.uuid == view.uuid);
-            let time = jobs
-                .iter()
-                .filter(|job| job.devices.iter().any(|device| device.uuid == view.uuid));
-            let time: u64 = time.map(|job| u64::from(ppm(job.terms.promise))).sum();
-            assert!(
-                time as f64 <= self.promisable_time * 1e6,
-                "{time} millionths of the time are promised: {jobs:#?}"
-            );
-            assert_eq!((view.promised_time * 1e6).round() as u64, time);
-            let (mut promised, mut held) = (0, 0);
-            for place in places {
-                promised += place.request_bytes;
-                held += place.request_bytes.max(place.granted_bytes);
-                assert!(place.limit_bytes.is_none_or(|limit| place.request_bytes <= limit));
-            }
-            if self.is_overcommitted {
-                continue;
-            }
-            assert!(
-                promised <= view.usable_bytes,
-                "{promised} promised of {}",
-                view.usable_bytes
-            );
-            if promised > 0 && !self.is_excused {
-                let all = held + view.unmanaged_bytes;
-                assert!(
-                    all <= view.usable_bytes,
-                    "{all} held of {}: {jobs:#?}",
-                    view.usable_bytes
-                );
-            }
-        }
     }
 
     pub fn fresh(&mut self) -> u64 {
@@ -454,117 +347,6 @@ impl Host {
         self.board.value(client, slot, OVERHEAD)
     }
 
-    /// A client's `Measure`; the verdict, if it came at once.
-    pub fn say_measure(&mut self, client: ClientId, slot: usize, stage: u32) -> Option<u32> {
-        let sequence = 6;
-        let commands = self.step(Event::Measure {
-            client,
-            slot,
-            stage,
-            sequence,
-        });
-        verdict_of(&commands, 6)
-    }
-
-    /// A client makes a context of `bytes` as the interposer would have it: announced, made, measured, and destroyed
-    /// again when it may not stay. Answers whether it stayed.
-    pub fn make_context(&mut self, client: ClientId, slot: usize, bytes: u64) -> bool {
-        let announced = self
-            .say_measure(client, slot, MEASURE_BEFORE)
-            .expect("answered at once");
-        if announced != VERDICT_GRANTED {
-            return false;
-        }
-        self.change_beyond(client, slot, |beyond| beyond + bytes);
-        if self.measure_now(client, slot) == VERDICT_GRANTED {
-            return true;
-        }
-        self.change_beyond(client, slot, |beyond| beyond - bytes);
-        self.measure_now(client, slot);
-        false
-    }
-
-    pub fn change_beyond(&mut self, client: ClientId, slot: usize, change: impl Fn(u64) -> u64) {
-        let program = self.programs.get_mut(&client).expect("attached");
-        program.beyond[slot] = change(program.beyond[slot]);
-    }
-
-    /// `MEASURE_AFTER`, and the look that it asks for.
-    pub fn measure_now(&mut self, client: ClientId, slot: usize) -> u32 {
-        let device = self.programs[&client].devices[slot];
-        if let Some(verdict) = self.say_measure(client, slot, MEASURE_AFTER) {
-            return verdict;
-        }
-        assert!(
-            self.commands
-                .iter()
-                .any(|command| command.action == Action::Look(device))
-        );
-        self.step(Event::Asking(device));
-        let from = self.commands.len();
-        self.answer_look(device);
-        verdict_of(&self.commands[from..], 6).expect("a quiet client is answered by the first look")
-    }
-
-    /// A look at every device; nobody allocates meanwhile.
-    pub fn measure(&mut self) {
-        for device in self.devices.clone() {
-            self.step(Event::Asking(device.uuid));
-            self.answer_look(device.uuid);
-        }
-    }
-
-    /// NVML's view of a device.
-    pub fn answer_look(&mut self, uuid: DeviceUuid) {
-        for device in self.devices.clone().into_iter().filter(|device| device.uuid == uuid) {
-            let mut processes = Vec::new();
-            for program in self.programs.values() {
-                let slot = program.devices.iter().position(|uuid| *uuid == device.uuid);
-                let held = |slot| {
-                    let managed = self.board.value(program.client, slot, MANAGED);
-                    // Wrapping: a client may lie about either.
-                    let charged = self.used(program.client, slot).wrapping_sub(managed);
-                    charged.wrapping_add(program.beyond[slot])
-                };
-                let bytes = slot.map_or(0, held);
-                if bytes > 0 {
-                    let pid = program.process.pid;
-                    processes.push(ProcessUse {
-                        pid,
-                        uid: None,
-                        bytes: Some(bytes),
-                        start: Some(program.process.start),
-                        is_graphics_only: false,
-                        busy_ppm: self.busy.get(&pid).copied(),
-                        descends_from: Some(program.job),
-                    });
-                }
-            }
-            for (pid, (place, bytes, descends_from)) in &self.strangers {
-                if *place == device.uuid {
-                    let descends_from = *descends_from;
-                    processes.push(ProcessUse {
-                        pid: *pid,
-                        uid: Some(2),
-                        bytes: Some(*bytes),
-                        start: Some(u64::from(*pid)),
-                        is_graphics_only: false,
-                        busy_ppm: self.busy.get(pid).copied(),
-                        descends_from,
-                    });
-                }
-            }
-            let used_bytes = processes.iter().filter_map(|process| process.bytes).sum::<u64>();
-            let free_bytes = device.total_bytes.saturating_sub(used_bytes);
-            self.step(Event::Measured(Measurement {
-                device: device.uuid,
-                used_bytes,
-                free_bytes,
-                processes,
-            }));
-        }
-    }
-
     /// The process of a client ends.
     pub fn kill(&mut self, client: ClientId) {
         self.step(Event::ClientGone(client));
@@ -714,5 +496,6 @@ pub fn broker_view() -> partage_protocol::admin::BrokerView {
         aliases_off: Vec::new(),
         compute_overcommit_percent: 100,
         max_class: "realtime".into(),
+        invariant_violations: 0,
     }
 }

@@ -389,6 +389,9 @@ pub struct BrokerView {
     /// seccomp filter, a cgroup.
     #[serde(default)]
     pub notes: Vec<String>,
+    /// Invariants of its own that it found broken since it started; each is a defect of Partage.
+    #[serde(default)]
+    pub invariant_violations: u64,
 }
 
 /// What the broker does about clients that contradict NVML and about GPU processes of no job.

@@ -154,6 +154,7 @@ mod tests {
                 aliases_off: Vec::new(),
                 audit: AuditView::default(),
                 notes: Vec::new(),
+                invariant_violations: 0,
             },
             devices: vec![DeviceView {
                 index: 3,

@@ -11,9 +11,9 @@ fn sum_of_lags(contest: &Contest) -> i64 {
     contest.rows.values().filter(|row| row.is_in).map(|row| row.lag).sum()
 }
 
-fn contest(weights: &[u64], request_ns: u64) -> (Contest, Vec<JobKey>) {
+fn contest(weights: &[u64], request_ns: u64) -> (Contest, Vec<JobId>) {
     let mut contest = Contest::default();
-    let jobs: Vec<JobKey> = (0..weights.len() as u64).map(JobKey).collect();
+    let jobs: Vec<JobId> = (0..weights.len() as u64).map(JobId).collect();
     for (job, weight) in jobs.iter().zip(weights) {
         contest.add(*job, request_ns);
         contest.set_weight(*job, *weight);
@@ -25,7 +25,7 @@ fn contest(weights: &[u64], request_ns: u64) -> (Contest, Vec<JobKey>) {
 /// Serves requests one after another, each in units of `unit` (which run to their end), as a device in turns does.
 fn run(
     contest: &mut Contest,
-    jobs: &[JobKey],
+    jobs: &[JobId],
     units: &[i64],
     until_ns: i64,
     mut each: impl FnMut(&Contest, &[i64]),
@@ -196,10 +196,10 @@ proptest! {
     fn what_is_owed_and_what_is_owing_add_up_to_nothing(acts in prop::collection::vec(act(), 1..80)) {
         let mut contest = Contest::default();
         for job in 0..5 {
-            contest.add(JobKey(job), 5_000_000);
+            contest.add(JobId(job), 5_000_000);
         }
         for act in acts {
-            let key = |i: usize| JobKey(i as u64);
+            let key = |i: usize| JobId(i as u64);
             match act {
                 Act::Join(i, has_slept) => contest.join(key(i), has_slept),
                 Act::Leave(i) => {
@@ -215,7 +215,7 @@ proptest! {
                 Act::Limit(i, ns) => contest.limit_claim(key(i), ns),
             }
             prop_assert_eq!(sum_of_lags(&contest), 0);
-            let waiting: Vec<JobKey> = contest.rows.keys().copied().filter(|job| contest.is_in(*job)).collect();
+            let waiting: Vec<JobId> = contest.rows.keys().copied().filter(|job| contest.is_in(*job)).collect();
             // Work conservation: where somebody wants, somebody is chosen, and it is nobody who is ahead.
             let best = contest.best(&waiting);
             prop_assert_eq!(best.is_some(), !waiting.is_empty());

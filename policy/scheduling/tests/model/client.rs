@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use partage_scheduling::{ClientKey, DeviceTime, JobKey, Observation};
+use partage_scheduling::{ClientId, DeviceTime, JobId, Observation};
 
 use super::Random;
 use super::gpu::{Ended, Kind};
@@ -41,7 +41,7 @@ pub enum State {
 }
 
 pub struct Client {
-    pub job: JobKey,
+    pub job: JobId,
     pub gpu: usize,
     pub program: Program,
     pub state: State,
@@ -71,7 +71,7 @@ pub struct Client {
 }
 
 impl Client {
-    pub fn new(job: JobKey, gpu: usize, program: Program, is_open: bool) -> Self {
+    pub fn new(job: JobId, gpu: usize, program: Program, is_open: bool) -> Self {
         Self {
             job,
             gpu,
@@ -117,7 +117,7 @@ impl Client {
 
     pub fn observe(&self, at: usize, is_busy: bool, device_time: DeviceTime) -> Observation {
         Observation {
-            client: ClientKey(at as u64),
+            client: ClientId(at as u64),
             is_waiting: matches!(self.state, State::AtGate | State::AtDepth),
             is_entering: self.state == State::Entering,
             is_busy,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Measurements: shares over windows, charges against truth, percentiles.
 
-use partage_scheduling::{JobKey, JobView};
+use partage_scheduling::{JobId, JobView};
 
 use super::{MS, S, World};
 
@@ -70,7 +70,7 @@ pub fn shares(world: &mut World, clients: &[usize], wanted: &[f64], seconds: u64
     }
 }
 
-pub fn row(view: &[JobView], job: JobKey) -> &JobView {
+pub fn row(view: &[JobView], job: JobId) -> &JobView {
     view.iter().find(|row| row.job == job).expect("every job is shown")
 }
 

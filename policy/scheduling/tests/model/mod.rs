@@ -7,19 +7,20 @@
 //! on which they rest; observations come up to 10 µs late. Everything follows from the seed.
 #![allow(dead_code)] // Each test binary uses its own part.
 
+mod broker;
 pub mod client;
 pub mod gpu;
 pub mod measure;
+mod plan;
 pub mod programs;
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use client::{Client, Program, State, Step};
 use gpu::{Gpu, Kind, Rendezvous, Unit};
-use partage_scheduling::{
-    Action, ClientKey, Command, Config, DeviceKey, DeviceTime, Event, JobKey, Observation, Scheduler, Terms,
-};
+use partage_scheduling::{ClientId, Command, Config, DeviceKey, Event, JobId, Observation, Scheduler, Terms};
+use plan::{Due, Planned};
 
 pub const US: u64 = 1_000;
 pub const MS: u64 = 1_000_000;
@@ -50,54 +51,13 @@ impl Random {
     }
 }
 
-#[derive(Debug)]
-enum Due {
-    /// The client's thread goes on, if its epoch is still this one.
-    Wake(usize, u64),
-    /// The launch call of the client lands.
-    Land(usize, u32, Unit),
-    /// The device is looked at, if nothing else was decided since.
-    Look(DeviceKey, u64),
-    /// At this instant, unless an earlier one was planned since.
-    Tick(u64, u64),
-    Apply(Vec<Command>, u64),
-    Restarted,
-}
-
-/// In the order of time, then of planning.
-struct Planned {
-    at_ns: u64,
-    order: u64,
-    due: Due,
-}
-
-impl PartialEq for Planned {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Planned {}
-
-impl PartialOrd for Planned {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Planned {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (self.at_ns, self.order).cmp(&(other.at_ns, other.order))
-    }
-}
-
 /// The node.
 pub struct World {
     pub now: u64,
     pub random: Random,
     pub gpus: Vec<Gpu>,
     pub clients: Vec<Client>,
-    pub jobs: BTreeMap<JobKey, Terms>,
+    pub jobs: BTreeMap<JobId, Terms>,
     pub scheduler: Option<Scheduler>,
     pub is_governed: bool,
     pub config: Config,
@@ -154,13 +114,13 @@ impl World {
     }
 
     /// A job with these terms on every device.
-    pub fn job(&mut self, terms: Terms) -> JobKey {
-        let job = JobKey(self.jobs.len() as u64 + 1);
+    pub fn job(&mut self, terms: Terms) -> JobId {
+        let job = JobId(self.jobs.len() as u64 + 1);
         self.set(job, terms);
         job
     }
 
-    pub fn set(&mut self, job: JobKey, terms: Terms) {
+    pub fn set(&mut self, job: JobId, terms: Terms) {
         self.jobs.insert(job, terms);
         for device in self.devices() {
             self.step(Event::JobTerms { job, device, terms });
@@ -168,7 +128,7 @@ impl World {
     }
 
     /// A process of the job on a device, which runs this program.
-    pub fn client(&mut self, job: JobKey, gpu: usize, program: Program) -> usize {
+    pub fn client(&mut self, job: JobId, gpu: usize, program: Program) -> usize {
         let at = self.clients.len();
         self.clients.push(Client::new(job, gpu, program, !self.is_governed));
         self.join(at);
@@ -226,7 +186,7 @@ impl World {
         let gpu = client.gpu;
         self.gpus[gpu].destroy(at, &mut self.rendezvous);
         self.step(Event::ClientLeft {
-            client: ClientKey(at as u64),
+            client: ClientId(at as u64),
         });
     }
 
@@ -478,127 +438,6 @@ impl World {
         self.clients[at].epoch += 1;
         let number = self.number();
         self.plan(delay, number, Due::Wake(at, self.clients[at].epoch));
-    }
-
-    fn set_gate(&mut self, at: usize, is_open: bool, depth_ns: Option<u64>) {
-        let delay = self.random.between(30 * US, 60 * US);
-        let client = &mut self.clients[at];
-        let is_wider = depth_ns.is_none_or(|depth| client.depth_ns.is_some_and(|before| depth > before));
-        let is_awaited = match client.state {
-            State::AtGate => is_open && !client.is_open,
-            State::AtDepth => is_open && (is_wider || !client.is_open),
-            _ => false,
-        };
-        client.is_open = is_open;
-        client.depth_ns = depth_ns;
-        if is_awaited {
-            self.wake(at, delay);
-        }
-    }
-
-    fn apply(&mut self, command: Command) {
-        match command.action {
-            Action::Open { client, depth_ns, .. } => self.set_gate(client.0 as usize, true, depth_ns),
-            Action::Close { client, .. } => self.set_gate(client.0 as usize, false, None),
-            Action::Depth { client, depth_ns, .. } => {
-                let is_open = self.clients[client.0 as usize].is_open;
-                self.set_gate(client.0 as usize, is_open, depth_ns);
-            }
-            Action::NotDraining { .. } => self.not_draining += 1,
-            Action::Regime { .. } => self.regimes += 1,
-            Action::Draining { .. } => {}
-        }
-    }
-
-    /// An event for the scheduler; its commands take effect a little later.
-    pub fn step(&mut self, event: Event<'_>) {
-        let Some(scheduler) = &mut self.scheduler else { return };
-        let mut out = Vec::new();
-        scheduler.step(self.now, event, &mut out);
-        self.commands += out.len() as u64;
-        if let Some(log) = &mut self.log {
-            log.extend(out.iter().map(|command| (self.now, *command)));
-        }
-        let delay = self.random.between(2 * US, 5 * US);
-        if !out.is_empty() {
-            // Later commands never overtake earlier ones.
-            self.applied_ns = self.applied_ns.max(self.now + delay);
-            let number = self.number();
-            self.plan(self.applied_ns - self.now, number, Due::Apply(out, self.epoch));
-        }
-        self.watch();
-    }
-
-    /// Plans the next look at each device and the next tick, as the scheduler wants them now.
-    fn watch(&mut self) {
-        let Some(scheduler) = &self.scheduler else { return };
-        let tick = scheduler.next_deadline();
-        let wants: Vec<Option<u64>> = self
-            .devices()
-            .iter()
-            .map(|device| scheduler.wants_observation(*device))
-            .collect();
-        for (at, interval) in wants.into_iter().enumerate() {
-            let late = self.random.between(0, 10 * US);
-            let Some(interval) = interval else { continue };
-            let number = self.number();
-            let due = (self.looked[at].0 + interval).max(self.now) + late;
-            self.looked[at].1 = number;
-            self.plan(due - self.now, number, Due::Look(DeviceKey(at as u32), number));
-        }
-        if let Some(tick) = tick.map(|tick| tick.max(self.now))
-            && self.tick_ns.is_none_or(|planned| tick < planned)
-        {
-            let number = self.number();
-            self.tick_ns = Some(tick);
-            self.plan(tick - self.now, number, Due::Tick(tick, self.epoch));
-        }
-    }
-
-    fn look(&mut self, device: DeviceKey) {
-        self.looked[device.0 as usize].0 = self.now;
-        self.looks += 1;
-        let seen: Vec<Observation> = (0..self.clients.len())
-            .filter(|at| self.clients[*at].gpu == device.0 as usize && self.clients[*at].state != State::Gone)
-            .map(|at| self.clients[at].frozen.unwrap_or_else(|| self.observe(at)))
-            .collect();
-        self.step(Event::Observe { device, seen: &seen });
-    }
-
-    /// What is to be seen of a client.
-    fn observe(&self, at: usize) -> Observation {
-        let client = &self.clients[at];
-        let context = self.gpus[client.gpu].contexts.get(&at);
-        let device_time = DeviceTime {
-            ns: context.map_or(0, |context| context.retired_ns),
-            is_estimate: !client.is_known,
-        };
-        let is_busy = context.is_some_and(|context| context.is_busy());
-        client.observe(at, is_busy, device_time)
-    }
-
-    fn join(&mut self, at: usize) {
-        let client = &self.clients[at];
-        self.step(Event::ClientJoined {
-            client: ClientKey(at as u64),
-            job: client.job,
-            device: DeviceKey(client.gpu as u32),
-        });
-    }
-
-    fn adopt(&mut self) {
-        self.scheduler = Some(Scheduler::new(self.config));
-        for (job, terms) in self.jobs.clone() {
-            for device in self.devices() {
-                self.step(Event::JobTerms { job, device, terms });
-            }
-        }
-        for at in 0..self.clients.len() {
-            if self.clients[at].state != State::Gone {
-                self.set_gate(at, false, None);
-                self.join(at);
-            }
-        }
     }
 
     fn devices(&self) -> Vec<DeviceKey> {

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What does not change while the broker runs: its kind, how much may be promised, and the auditor's rules.
+
+use partage_protocol::aliases::Family;
+use partage_protocol::terms::{Class, WHOLE_PPM};
+use partage_protocol::time_aliases::TimeVariable;
+
+/// What does not change while the broker runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Serves one user: its promises hold among that user's jobs.
+    pub is_private: bool,
+    /// The next job's number, where no adoption says more; 1 on a fresh host.
+    pub first_job: u64,
+    /// How much of what jobs can share on a device may be promised, in millionths; [`Config::ALL_ONCE`] and more.
+    pub overcommit_millionths: u64,
+    /// How much of a device's time may be promised, in millionths; [`Config::ALL_ONCE`] and more.
+    pub compute_overcommit_millionths: u64,
+    /// The highest class that everybody may ask for; administrators may ask for any.
+    pub max_class: Class,
+    /// Other tools' memory variables that count for nothing.
+    pub aliases_off: Vec<Family>,
+    /// Their variables about time that count for nothing.
+    pub time_aliases_off: Vec<TimeVariable>,
+    /// What is done about clients that contradict NVML, and about GPU processes of no job.
+    pub audit: Audit,
+}
+
+impl Config {
+    /// Promises within what there is.
+    pub const ALL_ONCE: u64 = 1_000_000;
+
+    /// What may be promised on a device of `usable` bytes.
+    pub(crate) fn promisable(&self, usable: u64) -> u64 {
+        let all = u128::from(usable) * u128::from(self.overcommit_millionths.max(Self::ALL_ONCE));
+        u64::try_from(all / u128::from(Self::ALL_ONCE)).unwrap_or(u64::MAX)
+    }
+
+    /// Millionths of a device's time that may be promised.
+    pub(crate) fn promisable_time(&self) -> u64 {
+        self.compute_overcommit_millionths.max(u64::from(WHOLE_PPM))
+    }
+
+    pub(crate) fn is_time_on(&self, variable: TimeVariable) -> bool {
+        !self.time_aliases_off.contains(&variable)
+    }
+
+    pub(crate) fn is_on(&self, family: Family) -> bool {
+        !self.aliases_off.contains(&family)
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            is_private: true,
+            first_job: 1,
+            overcommit_millionths: Self::ALL_ONCE,
+            compute_overcommit_millionths: Self::ALL_ONCE,
+            max_class: Class::Realtime,
+            aliases_off: Vec::new(),
+            time_aliases_off: Vec::new(),
+            audit: Audit::default(),
+        }
+    }
+}
+
+/// What is done about what the auditor finds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Response {
+    /// It is said in events and views.
+    #[default]
+    Report,
+    /// And nothing new is granted there.
+    DenyNew,
+    /// And the process is killed.
+    Kill,
+}
+
+impl Response {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Report, Self::DenyNew, Self::Kill];
+
+    /// The word in the configuration and in views.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Report => "report",
+            Self::DenyNew => "deny-new",
+            Self::Kill => "kill",
+        }
+    }
+}
+
+/// The auditor's rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Audit {
+    /// About clients that drift.
+    pub drift: Response,
+    /// About GPU processes of no job.
+    pub unmanaged: Response,
+    /// Bytes by which a client and NVML may differ.
+    pub tolerance: u64,
+    /// The broker's own user: the only one whose processes a private broker may kill.
+    pub uid: u32,
+}
+
+impl Default for Audit {
+    fn default() -> Self {
+        Self {
+            drift: Response::Report,
+            unmanaged: Response::Report,
+            tolerance: 64 << 20,
+            uid: u32::MAX,
+        }
+    }
+}

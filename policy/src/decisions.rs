@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The state that the policy owns; each file of this folder decides one thing about it, and nobody else can write it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use partage_protocol::admin::Reply;
+use partage_protocol::message::NO_INDEX;
+use partage_protocol::units::{ClientId, DeviceUuid, JobId};
+
+use crate::caller::{Process, Ticket};
+use crate::client::Client;
+use crate::command::{Action, Command};
+use crate::config::Config;
+use crate::device::{Device, Gauge, Measuring};
+use crate::event::DriverState;
+use crate::job::Job;
+use crate::time::Measured;
+
+mod admission;
+mod admitted;
+mod adoption;
+mod advice;
+mod attaching;
+mod audit;
+mod change;
+mod check;
+mod claims;
+mod default_job;
+mod denials;
+mod ending;
+mod evidence;
+mod headroom;
+mod least;
+mod measured_time;
+mod measuring;
+mod overhead;
+mod placement;
+mod polls;
+mod step;
+mod survey;
+mod target;
+mod time_audit;
+mod time_limit;
+mod time_promises;
+mod unmanaged;
+
+pub use adoption::ADOPTION_NS;
+pub(crate) use advice::Advice;
+pub use attaching::MAX_CLIENTS_PER_JOB;
+pub use audit::CONFIRM_NS;
+pub use check::Violation;
+pub use measuring::MEASURE_NS;
+pub use overhead::UNAUDITED_NS;
+pub(crate) use placement::Unplaced;
+pub(crate) use survey::Survey;
+pub use target::Access;
+pub(crate) use target::may_see;
+pub use time_limit::TIME_LIMIT_GRACE_NS;
+
+/// All jobs, devices and clients, and every decision about them.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    config: Config,
+    driver: DriverState,
+    devices: BTreeMap<DeviceUuid, Device>,
+    jobs: BTreeMap<JobId, Job>,
+    queue: VecDeque<JobId>,
+    clients: BTreeMap<ClientId, Client>,
+    next_job: u64,
+    /// Clients of the broker before that have not come back.
+    awaited: BTreeSet<ClientId>,
+    /// When they are no longer waited for.
+    adoption_until_ns: Option<u64>,
+    /// What is known of the clients' overhead, by client and slot.
+    gauges: BTreeMap<(ClientId, usize), Gauge>,
+    /// Clients that wait for a measurement.
+    measures: Vec<Measuring>,
+    /// What was measured of the jobs' time, by job and device.
+    times: BTreeMap<(JobId, DeviceUuid), Measured>,
+    /// When something is due; kept so that asks need not look at every job.
+    due_ns: Option<u64>,
+    /// Unix time less the monotonic time, in nanoseconds and modulo 2^64; see [`Policy::set_clock`].
+    unix_offset_ns: u64,
+    /// Filled during a step.
+    out: Vec<Command>,
+}
+
+impl Policy {
+    /// A policy that knows no device, job or client yet.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        let next_job = config.first_job.max(1);
+        Self {
+            config,
+            driver: DriverState::Missing("not looked for yet".into()),
+            devices: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            queue: VecDeque::new(),
+            clients: BTreeMap::new(),
+            next_job,
+            awaited: BTreeSet::new(),
+            adoption_until_ns: None,
+            gauges: BTreeMap::new(),
+            measures: Vec::new(),
+            times: BTreeMap::new(),
+            due_ns: None,
+            unix_offset_ns: 0,
+            out: Vec::new(),
+        }
+    }
+
+    /// Says what Unix time it is at `now_ns`: what is remembered for people has the date. Without it, the epoch.
+    pub fn set_clock(&mut self, now_ns: u64, unix_ns: u64) {
+        self.unix_offset_ns = unix_ns.wrapping_sub(now_ns);
+    }
+
+    pub(crate) fn unix_ns(&self, now_ns: u64) -> u64 {
+        now_ns.wrapping_add(self.unix_offset_ns)
+    }
+
+    /// When the policy wants a [`Event::Tick`] at the latest, if nothing else happens; `None` for never.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<u64> {
+        self.due_ns
+    }
+
+    /// The processes a job is known by: its first while it lives, then its clients.
+    #[must_use]
+    pub fn processes(&self, job: JobId) -> Vec<Process> {
+        let Some(job) = self.jobs.get(&job) else {
+            return Vec::new();
+        };
+        let first = job.record.first.filter(|_| job.is_first_alive);
+        let clients = job
+            .clients
+            .iter()
+            .filter_map(|id| self.clients.get(id))
+            .map(|client| client.process);
+        first.into_iter().chain(clients).collect()
+    }
+
+    /// The jobs that wait, in their order.
+    pub fn queue(&self) -> impl Iterator<Item = JobId> + '_ {
+        self.queue.iter().copied()
+    }
+
+    /// The jobs that were admitted and have not ended, lingering ones too.
+    pub fn live(&self) -> impl Iterator<Item = JobId> + '_ {
+        let may_stop = |job: &&Job| job.state().takes_processes();
+        self.jobs.values().filter(may_stop).map(Job::id)
+    }
+
+    /// Clients of the broker before are still awaited, so some devices admit nothing.
+    #[must_use]
+    pub fn is_adopting_any(&self) -> bool {
+        !self.awaited.is_empty()
+    }
+
+    pub(crate) fn command(&mut self, action: Action, reason: &str) {
+        self.out.push(Command {
+            action,
+            reason: reason.to_owned(),
+        });
+    }
+
+    pub(crate) fn reply(&mut self, ticket: Ticket, reply: Reply, reason: &str) {
+        self.command(
+            Action::Reply {
+                ticket,
+                reply: Box::new(reply),
+            },
+            reason,
+        );
+    }
+
+    pub(crate) fn publish(&mut self, kind: &'static str, job: Option<JobId>, pid: Option<u32>, text: String) {
+        let reason = text.clone();
+        self.command(Action::Publish { kind, job, pid, text }, &reason);
+    }
+
+    /// `nvidia-smi`'s index of a device, or [`NO_INDEX`].
+    pub(crate) fn index_of(&self, device: DeviceUuid) -> u32 {
+        self.devices.get(&device).map_or(NO_INDEX, |known| known.seen.index)
+    }
+
+    /// `GPU 3`, or the UUID of a device that was not seen.
+    pub(crate) fn gpu(&self, device: DeviceUuid) -> String {
+        self.devices
+            .get(&device)
+            .map_or_else(|| device.to_string(), |known| format!("GPU {}", known.seen.index))
+    }
+
+    /// Every job that is known, by its number.
+    pub(crate) const fn jobs(&self) -> &BTreeMap<JobId, Job> {
+        &self.jobs
+    }
+
+    /// Every device that was ever enumerated.
+    pub(crate) const fn devices(&self) -> &BTreeMap<DeviceUuid, Device> {
+        &self.devices
+    }
+
+    /// Every client that is not gone.
+    pub(crate) const fn clients(&self) -> &BTreeMap<ClientId, Client> {
+        &self.clients
+    }
+
+    /// What was measured of the jobs' time, by job and device.
+    pub(crate) const fn times(&self) -> &BTreeMap<(JobId, DeviceUuid), Measured> {
+        &self.times
+    }
+
+    /// Whose a job is, while it is known: waiting, live, or ended within the last day.
+    #[must_use]
+    pub fn owner(&self, job: JobId) -> Option<u32> {
+        self.jobs.get(&job).map(|job| job.record.uid)
+    }
+
+    /// Jobs that are live or lingering; a private broker leaves when there is none and nobody waits.
+    #[must_use]
+    pub fn live_jobs(&self) -> usize {
+        self.jobs.values().filter(|job| job.state().keeps_the_broker()).count()
+    }
+
+    /// Jobs that wait.
+    #[must_use]
+    pub fn waiting_jobs(&self) -> usize {
+        self.queue.len()
+    }
+}

@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The queue: requests are judged, wait in the order they came, and become live jobs.
+//!
+//! First come, first served for what is short: a waiting request keeps what it asks for on every device it could use, and
+//! later ones get what is left beside that (`claims.rs`). So a large request is not starved by small ones, and one for an
+//! idle device, or for nothing that is short, does not wait behind another.
+//!
+//! A job that lingers (no process left, 5 s not over) gives way to a request that needs its place: nothing of it runs,
+//! and a late child is held by the limit in its environment.
+
+use partage_protocol::admin::{ErrorCode, ErrorView, Reply, Waiting};
+use partage_protocol::job_ledger::JobLedger;
+use partage_protocol::message::TOKEN_BYTES;
+use partage_protocol::size::format_duration;
+use partage_protocol::units::{DeviceUuid, JobId, SECOND_NS};
+
+use super::Policy;
+use super::admitted::terms_after;
+use super::claims::{Claims, Wish};
+use super::placement::{Shortages, Unplaced};
+use super::survey::Survey;
+use crate::caller::Ticket;
+use crate::event::Run;
+use crate::job::{Happening, Job, JobRecord, Life, Placement, Queued, Slot};
+use crate::machine::Machine;
+use crate::refusal::invalid;
+use crate::request::RunSpec;
+
+/// A token as a request has it; none where it is none, or one of zeros, which belongs to nobody.
+fn token_of(text: &str) -> Option<[u8; TOKEN_BYTES]> {
+    let mut token = [0; TOKEN_BYTES];
+    if text.len() != 2 * TOKEN_BYTES || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    for (byte, place) in token.iter_mut().zip((0..text.len()).step_by(2)) {
+        *byte = u8::from_str_radix(text.get(place..place + 2)?, 16).ok()?;
+    }
+    (token != [0; TOKEN_BYTES]).then_some(token)
+}
+
+/// Why a waiting `run` that is stopped is not admitted.
+const STOPPED: &str = "is stopped: it keeps its place, and others pass it until it goes on (fg, or kill -CONT)";
+/// A waiting `run` hears again after this long.
+const REMIND_NS: u64 = 60 * SECOND_NS;
+
+impl Policy {
+    pub(crate) fn run<M: Machine>(&mut self, run: Run, machine: &M, now_ns: u64) {
+        let lazy = run.request.token.as_deref().map(token_of);
+        if lazy == Some(None) {
+            let why = invalid("a token has 64 hexadecimal digits".to_owned(), None);
+            return self.refuse(run.ticket, why);
+        }
+        let lazy = lazy.flatten();
+        // The name is its own job's.
+        let has_job = lazy.is_some_and(|token| self.has_token(token, run.caller.uid));
+        let spec = match RunSpec::from_request(&run.request, &self.config).and_then(|spec| {
+            self.check_class(&spec.terms, &run.caller)?;
+            if let Some(name) = run.request.name.as_ref().filter(|_| !has_job) {
+                self.check_name_is_free(run.caller.uid, name, None, machine, now_ns)?;
+            }
+            self.check_holds_a_context(&spec, run.caller.uid)?;
+            Ok(spec)
+        }) {
+            Ok(spec) => spec,
+            Err(why) => return self.refuse(run.ticket, why),
+        };
+        if run.request.dry_run {
+            return self.dry_run(run.ticket, &spec, machine);
+        }
+        if let Some(id) = lazy.and_then(|token| self.living_job(token, run.caller.uid)) {
+            return self.join(run.ticket, id, now_ns);
+        }
+        let id = JobId(self.next_job);
+        self.next_job = self.next_job.saturating_add(1);
+        let request = run.request;
+        let record = JobRecord {
+            id: id.0,
+            uid: run.caller.uid,
+            user: run.caller.user,
+            name: request.name,
+            labels: request.labels,
+            command: request.command,
+            first: Some(run.caller.process),
+            token: lazy.unwrap_or(run.token),
+            cgroup: run.cgroup,
+            default_scope: None,
+            environment: String::new(),
+            is_strict: request.strict,
+            is_quiet: request.quiet,
+            devices: Vec::new(),
+            terms: spec.terms.clone(),
+            started_unix_ns: run.unix_ns,
+        };
+        let queued = Queued {
+            ticket: run.ticket,
+            mem_text: request.mem.or_else(|| spec.shown()),
+            spec,
+            since_ns: now_ns,
+            deadline_ns: request.wait_timeout_ns.map(|wait| now_ns.saturating_add(wait)),
+            next_reminder_ns: now_ns,
+            reason: String::new(),
+        };
+        self.jobs.insert(id, Job::new(record, Life::waiting(queued)));
+        self.queue.push_back(id);
+    }
+
+    /// Does a job with this token wait or live?
+    fn has_token(&self, token: [u8; TOKEN_BYTES], uid: u32) -> bool {
+        let is_it = |job: &Job| job.state().takes_name() && job.is_meant_by(token, uid);
+        self.jobs.values().any(is_it)
+    }
+
+    /// The living job with this token.
+    fn living_job(&self, token: [u8; TOKEN_BYTES], uid: u32) -> Option<JobId> {
+        let is_it = |job: &&Job| job.state().takes_processes() && job.is_meant_by(token, uid);
+        self.jobs.values().find(is_it).map(Job::id)
+    }
+
+    /// A process of a lazy job asks, and another one's request began that job: it lives as if it had just begun, so that
+    /// this process finds it.
+    fn join(&mut self, ticket: Ticket, id: JobId, now_ns: u64) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        job.linger_on(now_ns);
+        let record = job.record.clone();
+        let reply = Reply::Admitted(self.admitted(&record));
+        self.reply(ticket, reply, "another process of it was admitted as this job");
+    }
+
+    /// A waiting request whose job another process of it began meanwhile is answered.
+    fn join_begun(&mut self, id: JobId, survey: &Survey, now_ns: u64) -> bool {
+        let record = self.jobs.get(&id).map(|job| &job.record);
+        let Some(begun) = record.and_then(|record| survey.living(self, record.token, record.uid)) else {
+            return false;
+        };
+        if let Some(queued) = self.forget_waiting(id) {
+            self.join(queued.ticket, begun, now_ns);
+        }
+        true
+    }
+
+    /// May a user's job be called that? One that lingers under the name makes room.
+    pub(crate) fn check_name_is_free<M: Machine>(
+        &mut self,
+        uid: u32,
+        name: &str,
+        except: Option<JobId>,
+        machine: &M,
+        now_ns: u64,
+    ) -> Result<(), ErrorView> {
+        let same = |job: &&Job| {
+            let is_called = job.record.uid == uid && job.record.name.as_deref() == Some(name);
+            job.state().takes_name() && is_called && Some(job.id()) != except
+        };
+        let Some(holder) = self.jobs.values().find(same) else {
+            return Ok(());
+        };
+        let id = holder.id();
+        if holder.is_lingering() {
+            let why = "its name was wanted and nothing of it runs";
+            self.end(id, (Happening::PlaceWanted, why), machine, now_ns);
+            return Ok(());
+        }
+        Err(ErrorView {
+            code: ErrorCode::Invalid,
+            message: format!("your job {id} is called {name:?} already"),
+            hint: Some(format!("choose another name, or: partage stop {id}")),
+            holders: Vec::new(),
+        })
+    }
+
+    fn dry_run<M: Machine>(&mut self, ticket: Ticket, spec: &RunSpec, machine: &M) {
+        let survey = Survey::default();
+        let claimed = self.claims(None, &survey, machine);
+        let message = match self.place(spec, &claimed, &survey, machine) {
+            Ok(places) => format!(
+                "would start now on {}{}",
+                self.describe(&places),
+                terms_after(&spec.terms)
+            ),
+            Err(Unplaced::NoRoom { reason, .. }) => format!("would wait: {reason}"),
+            Err(Unplaced::Refused(why)) => return self.refuse(ticket, why),
+        };
+        self.reply(ticket, Reply::Done { message }, "dry run");
+    }
+
+    /// What those in the queue keep from later requests, up to one of them.
+    pub(crate) fn claims<M: Machine>(&self, until: Option<JobId>, survey: &Survey, machine: &M) -> Claims {
+        let mut claimed = Claims::default();
+        let before = self.queue.iter().take_while(|id| Some(**id) != until);
+        for id in before.filter(|id| !self.is_passed(**id)) {
+            let Some(queued) = self.jobs.get(id).and_then(|job| job.life.queued()) else {
+                continue;
+            };
+            if let Err(Unplaced::NoRoom { wishes, .. }) = self.place(&queued.spec, &claimed, survey, machine) {
+                claimed.add(*id, wishes);
+            }
+        }
+        claimed
+    }
+
+    /// Admits whoever's turn it is, and tells the others what they wait for.
+    pub(crate) fn serve_queue<M: Machine>(&mut self, machine: &M, now_ns: u64) {
+        let mut claimed = Claims::default();
+        let mut survey = Survey::default();
+        let mut position = 0;
+        for id in self.queue.iter().copied().collect::<Vec<_>>() {
+            if self.join_begun(id, &survey, now_ns) {
+                continue;
+            }
+            let unplaced = if self.is_passed(id) {
+                Err(Unplaced::NoRoom {
+                    reason: STOPPED.to_owned(),
+                    shortages: Shortages::new(),
+                    wishes: Vec::new(),
+                })
+            } else {
+                self.try_admit(id, &claimed, &mut survey, machine, now_ns)
+            };
+            match unplaced {
+                Ok(()) => {}
+                Err(Unplaced::Refused(why)) => self.leave_queue(id, why),
+                Err(Unplaced::NoRoom {
+                    reason,
+                    shortages,
+                    wishes,
+                }) => {
+                    let holders = if self.is_told(id, now_ns) {
+                        self.shortage_holders(&shortages, &survey, machine)
+                    } else {
+                        Vec::new()
+                    };
+                    if self.still_waits(id, position + 1, reason, holders, now_ns) {
+                        position += 1;
+                        claimed.add(id, wishes);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A stopped `run` could not start its program: it keeps its place, and others pass it.
+    fn is_passed(&self, id: JobId) -> bool {
+        let is_patient = |job: &&Job| job.life.queued().is_some_and(|queued| queued.spec.wait);
+        let job = self.jobs.get(&id).filter(is_patient);
+        job.is_some_and(|job| job.is_stopped)
+    }
+
+    /// What it does to the devices ends the survey.
+    fn try_admit<M: Machine>(
+        &mut self,
+        id: JobId,
+        claimed: &Claims,
+        survey: &mut Survey,
+        machine: &M,
+        now_ns: u64,
+    ) -> Result<(), Unplaced> {
+        let Some(queued) = self.jobs.get(&id).and_then(|job| job.life.queued()) else {
+            return Ok(());
+        };
+        let spec = queued.spec.clone();
+        let mut places = self.place(&spec, claimed, survey, machine);
+        if let Err(Unplaced::NoRoom { wishes, .. }) = &places
+            && survey.has_lingering(self)
+        {
+            let devices: Vec<_> = wishes.iter().map(|wish| wish.device).collect();
+            if self.end_lingering(&devices, machine, now_ns) {
+                *survey = Survey::default();
+                places = self.place(&spec, claimed, survey, machine);
+            }
+        }
+        let admitted = self.admit(id, places?, machine, now_ns);
+        *survey = Survey::default();
+        admitted
+    }
+
+    /// Ends the jobs on these devices of which nothing runs any more: what they hold is wanted. Answers whether there were any.
+    pub(crate) fn end_lingering<M: Machine>(&mut self, devices: &[DeviceUuid], machine: &M, now_ns: u64) -> bool {
+        let is_here = |job: &&Job| job.is_lingering() && devices.iter().any(|device| job.slot_of(*device).is_some());
+        let lingering: Vec<JobId> = self.jobs.values().filter(is_here).map(Job::id).collect();
+        for job in &lingering {
+            let why = "its place was wanted and nothing of it runs";
+            self.end(*job, (Happening::PlaceWanted, why), machine, now_ns);
+        }
+        !lingering.is_empty()
+    }
+
+    /// Makes a waiting job live on these devices; what pooled jobs hold there is lowered first. They may have used it
+    /// in the meantime: then the job waits on.
+    fn admit<M: Machine>(
+        &mut self,
+        id: JobId,
+        places: Vec<Placement>,
+        machine: &M,
+        now_ns: u64,
+    ) -> Result<(), Unplaced> {
+        let slots = places
+            .iter()
+            .map(|place| {
+                let limit = self.limit_of(place.device, place.limit);
+                Slot::new(JobLedger::new(limit, place.request.min(limit)))
+            })
+            .collect();
+        let started_unix_ns = self.unix_ns(now_ns);
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return Ok(());
+        };
+        let Some((queued, asked_unix_ns)) = job.admit(&places, slots, (now_ns, started_unix_ns)) else {
+            return Ok(());
+        };
+        for place in &places {
+            self.share_pool(place.device, machine, now_ns);
+        }
+        let is_kept = |place: &&Placement| {
+            place.request == 0
+                || self
+                    .picture(place.device, machine)
+                    .is_some_and(|picture| picture.is_within())
+        };
+        if let Some(short) = places.iter().find(|place| !is_kept(place)).map(|place| place.device) {
+            let ppm = queued.spec.terms.promise_ppm.into();
+            if let Some(job) = self.jobs.get_mut(&id) {
+                job.put_back(queued, asked_unix_ns);
+            }
+            let gpu = self.gpu(short);
+            let wish = |place: &Placement| Wish {
+                device: place.device,
+                bytes: place.request,
+                ppm,
+            };
+            for place in &places {
+                self.share_pool(place.device, machine, now_ns);
+            }
+            return Err(Unplaced::NoRoom {
+                reason: format!("{gpu}: jobs without a promise use what was to be promised"),
+                shortages: Shortages::from([(short, (true, false))]),
+                wishes: places.iter().map(wish).collect(),
+            });
+        }
+        self.queue.retain(|queued| *queued != id);
+        self.announce_admission(id, &queued, machine, now_ns);
+        Ok(())
+    }
+
+    /// Does a waiting job hear now what it waits for, be it as a reminder or as a refusal?
+    fn is_told(&self, id: JobId, now_ns: u64) -> bool {
+        let Some(queued) = self.jobs.get(&id).and_then(|job| job.life.queued()) else {
+            return false;
+        };
+        let ran_out = queued.deadline_ns.is_some_and(|deadline| now_ns >= deadline);
+        !queued.spec.wait || ran_out || now_ns >= queued.next_reminder_ns
+    }
+
+    /// Updates a waiting job; answers whether it waits on. `holders` count where it is told.
+    fn still_waits(
+        &mut self,
+        id: JobId,
+        position: u32,
+        reason: String,
+        holders: Vec<partage_protocol::admin::Holder>,
+        now_ns: u64,
+    ) -> bool {
+        let Some(queued) = self.jobs.get_mut(&id).and_then(Job::queued_mut) else {
+            return false;
+        };
+        let ran_out = queued.deadline_ns.is_some_and(|deadline| now_ns >= deadline);
+        if !queued.spec.wait || ran_out {
+            let waited = format_duration(now_ns.saturating_sub(queued.since_ns));
+            let message = if queued.spec.wait {
+                format!("no room within {waited}: {reason}")
+            } else {
+                reason
+            };
+            let hint = Some("partage status shows who holds what; without --on-full fail it would wait".to_owned());
+            let hint = if queued.spec.wait {
+                Some("partage status shows who holds what".into())
+            } else {
+                hint
+            };
+            self.leave_queue(
+                id,
+                ErrorView {
+                    code: ErrorCode::NoRoom,
+                    message,
+                    hint,
+                    holders,
+                },
+            );
+            return false;
+        }
+        queued.reason.clone_from(&reason);
+        if now_ns >= queued.next_reminder_ns {
+            let is_first = queued.next_reminder_ns == queued.since_ns;
+            queued.next_reminder_ns = now_ns.saturating_add(REMIND_NS);
+            let ticket = queued.ticket;
+            let reply = Reply::Waiting(Waiting {
+                position,
+                reason: reason.clone(),
+                holders,
+            });
+            self.reply(ticket, reply, "it hears at once and every minute what it waits for");
+            if is_first {
+                self.publish("job-waiting", Some(id), None, format!("{id} {reason}"));
+            }
+        }
+        true
+    }
+
+    /// A waiting job is given up, with an answer.
+    pub(crate) fn leave_queue(&mut self, id: JobId, why: ErrorView) {
+        if let Some(queued) = self.forget_waiting(id) {
+            self.publish("job-refused", Some(id), None, format!("{id}: {}", why.message));
+            self.refuse(queued.ticket, why);
+        }
+    }
+
+    /// A waiting job is given up without an answer.
+    pub(crate) fn forget_waiting(&mut self, id: JobId) -> Option<Box<Queued>> {
+        self.queue.retain(|queued| *queued != id);
+        self.jobs.remove(&id)?.give_up()
+    }
+}

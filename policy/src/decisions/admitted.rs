@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is said of a job that was admitted.
+
+use partage_protocol::admin::{Admitted, Reply};
+use partage_protocol::size::{format_bytes, format_duration};
+use partage_protocol::units::JobId;
+
+use super::Policy;
+use crate::command::Action;
+use crate::job::{JobRecord, Placement, Queued};
+use crate::machine::Machine;
+use crate::terms::Terms;
+
+/// `, promise 30 %, cap 50 %`; empty for the usual terms.
+pub(crate) fn terms_after(terms: &Terms) -> String {
+    match terms.shown() {
+        text if text.is_empty() => text,
+        text => format!(", {text}"),
+    }
+}
+
+impl Policy {
+    /// `GPU 3 (H200), limit 35.2 GiB`, comma-separated.
+    pub(crate) fn describe(&self, places: &[Placement]) -> String {
+        let one = |place: &Placement| {
+            let name = self.devices.get(&place.device).map_or_else(
+                || place.device.to_string(),
+                |device| format!("GPU {} ({})", device.seen.index, device.seen.model),
+            );
+            let mut limit = place.limit.map_or("whole card".to_owned(), |limit| {
+                format!("limit {}", format_bytes(limit))
+            });
+            if let Some(alias) = place.origin.alias() {
+                limit.push_str(&format!(" ({alias})"));
+            }
+            match place.request {
+                request if Some(request) == place.limit => format!("{name}, {limit}"),
+                0 => format!("{name}, {limit}, nothing promised"),
+                request => format!("{name}, {limit}, promised {}", format_bytes(request)),
+            }
+        };
+        places.iter().map(one).collect::<Vec<_>>().join("; ")
+    }
+
+    /// Tells everybody of the admission.
+    pub(crate) fn announce_admission<M: Machine>(&mut self, id: JobId, queued: &Queued, machine: &M, now_ns: u64) {
+        let Some(job) = self.jobs.get(&id) else { return };
+        let record = job.record.clone();
+        let on = self.describe(&record.devices) + &terms_after(&record.terms);
+        self.command(
+            Action::SaveJob(Box::new(record.clone())),
+            "the next broker must know the job",
+        );
+        self.show_terms(id, "the job was admitted");
+        if let Some(process) = record.first {
+            self.command(
+                Action::Watch { job: id, process },
+                "the job lives while its first process does",
+            );
+        }
+        let waited = now_ns.saturating_sub(queued.since_ns);
+        let pictures = record
+            .devices
+            .iter()
+            .filter_map(|place| self.picture(place.device, machine));
+        let reply = Reply::Admitted(Admitted {
+            notes: pictures
+                .filter_map(|picture| picture.overcommit_note())
+                .chain(record.devices.iter().filter_map(|place| self.time_note(place.device)))
+                .collect(),
+            ..self.admitted(&record)
+        });
+        self.reply(
+            queued.ticket,
+            reply,
+            &format!("{on} had room after {}", format_duration(waited)),
+        );
+        self.publish(
+            "job-admitted",
+            Some(id),
+            record.first.map(|first| first.pid),
+            format!("{id} starts on {on}"),
+        );
+    }
+
+    /// What is said of a job that was admitted, without notes.
+    pub(crate) fn admitted(&self, record: &JobRecord) -> Admitted {
+        let slots = 0..record.devices.len();
+        Admitted {
+            job: JobId(record.id).to_string(),
+            token: record.token.iter().map(|byte| format!("{byte:02x}")).collect(),
+            devices: slots.map(|slot| self.slot_view(JobId(record.id), slot, 0, 0)).collect(),
+            is_private: self.config.is_private,
+            notes: Vec::new(),
+            terms: record.terms.view(Some(record.started_unix_ns), true),
+        }
+    }
+}

@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Clients: attaching, asking, leaving.
+
+use partage_protocol::job_ledger::Verdict;
+use partage_protocol::message::{
+    DEVICE_IS_MIG, DeviceInfo, NO_INDEX, NOTICE_FOREIGN_NAMESPACE, NOTICE_NO_BROKER, NOTICE_OVERHEAD,
+    NOTICE_SHARING_OFF, NOTICE_UNKNOWN_ENTRY_POINT, REFUSED_CAPACITY, REFUSED_DEVICES, VERDICT_CARD_FULL,
+    VERDICT_GRANTED, VERDICT_INVALID, VERDICT_LIMIT, VERDICT_RETRY, WELCOME_DEFAULT_JOB, WELCOME_PRIVATE_BROKER,
+    WELCOME_STRICT,
+};
+use partage_protocol::units::{ClientId, DeviceUuid, JobId};
+
+use super::Policy;
+use super::advice::Advice;
+use crate::client::{Client, Presence};
+use crate::command::Action;
+use crate::device::DeviceState;
+use crate::event::Attaching;
+use crate::job::{Job, Placement, Reason};
+use crate::machine::{Machine, OnSlot};
+
+/// Clients one job may have: far above any real job, low enough that a fork bomb does not take the ledger from others.
+pub const MAX_CLIENTS_PER_JOB: usize = 4_096;
+
+impl Policy {
+    pub(crate) fn attach<M: Machine>(&mut self, attaching: Attaching, machine: &M, now_ns: u64) {
+        let id = attaching.client;
+        self.replace_image(&attaching, machine, now_ns);
+        let job = match self.find_job(&attaching) {
+            Some(job) => job,
+            None => match self.begin_default_job(&attaching, machine, now_ns) {
+                Ok(job) => job,
+                Err(text) => return self.refuse_client(id, REFUSED_DEVICES, text),
+            },
+        };
+        let Some(state) = self.jobs.get_mut(&job) else { return };
+        if state.clients.len() >= MAX_CLIENTS_PER_JOB {
+            return self.refuse_client(
+                id,
+                REFUSED_CAPACITY,
+                format!("{job} has {MAX_CLIENTS_PER_JOB} clients already"),
+            );
+        }
+        state.add_client(id, attaching.process.pid);
+        if !attaching.is_nvml_only {
+            for (slot, state) in state.slots_mut() {
+                state.ledger_mut().attach(&OnSlot { machine, slot }, id, now_ns);
+            }
+        }
+        self.resume(job);
+        let process = attaching.process;
+        let is_nvml_only = attaching.is_nvml_only;
+        self.clients.insert(
+            id,
+            Client {
+                job,
+                process,
+                presence: Presence::Attached,
+                is_nvml_only,
+            },
+        );
+        self.welcome(id, job);
+        self.show_overheads(id, machine);
+        self.show_pages(job);
+        self.publish(
+            "client-attached",
+            Some(job),
+            Some(process.pid),
+            format!("pid {} attached to {job}", process.pid),
+        );
+    }
+
+    /// A process attaches once: if it is known already, it has replaced its image (exec freed what it held, and no
+    /// pidfd says so), or a broker died before it could be welcomed. Its earlier clients are gone.
+    fn replace_image<M: Machine>(&mut self, attaching: &Attaching, machine: &M, now_ns: u64) {
+        if attaching.is_nvml_only {
+            return;
+        }
+        let is_earlier =
+            |(id, client): &(&ClientId, &Client)| **id != attaching.client && client.process == attaching.process;
+        let earlier: Vec<ClientId> = self.clients.iter().filter(is_earlier).map(|(id, _)| *id).collect();
+        for client in earlier {
+            self.client_gone(client, machine, now_ns);
+        }
+    }
+
+    /// The kernel's word first, then the token (own uid only), then an existing default job of the same scope. The kernel's
+    /// word for a default job is the last: of a job of `run --lazy` no process need be the others' parent.
+    fn find_job(&self, attaching: &Attaching) -> Option<JobId> {
+        let live = |id: &JobId| self.jobs.get(id).is_some_and(|job| job.state().takes_processes());
+        let membership = &attaching.membership;
+        let is_of_run = |id: &JobId| {
+            let job = self.jobs.get(id);
+            job.is_some_and(|job| job.state().takes_processes() && job.record.default_scope.is_none())
+        };
+        membership
+            .by_kernel
+            .filter(is_of_run)
+            .or_else(|| {
+                let token = membership.token.filter(|token| token.iter().any(|byte| *byte != 0))?;
+                let is_it = |job: &&Job| job.state().takes_processes() && job.is_meant_by(token, attaching.uid);
+                self.jobs.values().find(is_it).map(Job::id)
+            })
+            .or_else(|| membership.by_kernel.filter(live))
+            .or_else(|| self.default_job_of(attaching))
+    }
+
+    pub(crate) fn welcome(&mut self, client: ClientId, job: JobId) {
+        let Some(record) = self.jobs.get(&job).map(|job| job.record.clone()) else {
+            return;
+        };
+        let mut flags = 0;
+        for (is_set, flag) in [
+            (record.default_scope.is_some(), WELCOME_DEFAULT_JOB),
+            (self.config.is_private, WELCOME_PRIVATE_BROKER),
+            (record.is_strict, WELCOME_STRICT),
+        ] {
+            flags |= if is_set { flag } else { 0 };
+        }
+        let info = |place: &Placement| {
+            let seen = self.devices.get(&place.device).map(|device| &device.seen);
+            let total = seen.map_or(0, |seen| seen.total_bytes);
+            DeviceInfo {
+                uuid: place.device.bytes,
+                index: seen.map_or(NO_INDEX, |seen| seen.index),
+                flags: if place.device.is_mig { DEVICE_IS_MIG } else { 0 },
+                total,
+                limit: place.limit.unwrap_or(total),
+            }
+        };
+        let devices = record.devices.iter().map(info).collect();
+        self.command(
+            Action::Welcome {
+                client,
+                job,
+                flags,
+                devices,
+            },
+            "the client belongs to the job",
+        );
+    }
+
+    /// Shows every client of a job how many they are and what the limits are.
+    pub(crate) fn show_pages(&mut self, job: JobId) {
+        let Some(state) = self.jobs.get(&job) else { return };
+        let limits: Vec<u64> = state
+            .record
+            .devices
+            .iter()
+            .map(|place| self.limit_of(place.device, place.limit))
+            .collect();
+        let members: Vec<ClientId> = state.clients.iter().copied().collect();
+        let holds_memory = |id: &&ClientId| self.clients.get(id).is_some_and(|client| !client.is_nvml_only);
+        let clients_in_job = u32::try_from(members.iter().filter(holds_memory).count()).unwrap_or(u32::MAX);
+        for client in members {
+            let limits = limits.clone();
+            self.command(
+                Action::ShowPage {
+                    client,
+                    clients_in_job,
+                    limits,
+                },
+                "members or limits of the job changed",
+            );
+        }
+    }
+
+    pub(crate) fn ask<M: Machine>(
+        &mut self,
+        (client, slot, sequence): (ClientId, usize, u32),
+        (wanted, request): (u64, u64),
+        machine: &M,
+        now_ns: u64,
+    ) {
+        let Some(job) = self
+            .clients
+            .get(&client)
+            .filter(|known| !known.is_nvml_only)
+            .map(|known| known.job)
+        else {
+            return self.answer_invalid(client, slot, sequence);
+        };
+        let pages = OnSlot { machine, slot };
+        let ask = |policy: &mut Self| {
+            let state = policy.jobs.get_mut(&job)?.slot_mut(slot)?;
+            Some(state.ledger_mut().ask(&pages, client, wanted, now_ns))
+        };
+        let Some(mut answer) = ask(self) else {
+            return self.answer_invalid(client, slot, sequence);
+        };
+        if let Verdict::CardFull { short_by } = answer.verdict
+            && let Some((device, ceiling)) = self.slot_device(job, slot)
+            && self.grow_ceiling(job, device, ceiling.saturating_add(short_by), machine, now_ns)
+            && let Some(again) = ask(self)
+        {
+            answer = again;
+        }
+        self.note_peaks(job, machine);
+        let verdict = match answer.verdict {
+            Verdict::Granted => VERDICT_GRANTED,
+            Verdict::Limit if self.is_cured_by_a_limit(job, slot, (answer.job_used, request), machine) => VERDICT_LIMIT,
+            // The client advises a higher limit only where that helps.
+            Verdict::Limit | Verdict::CardFull { .. } => VERDICT_CARD_FULL,
+            Verdict::Retry => VERDICT_RETRY,
+            Verdict::Invalid => VERDICT_INVALID,
+        };
+        if let Some(why) = Reason::of(answer.verdict) {
+            self.deny(job, slot, (client, request, 1), why, machine, now_ns);
+        }
+        let reason = format!(
+            "{client} of {job} wants {wanted} bytes on slot {slot}: {:?}",
+            answer.verdict
+        );
+        let physical_free = self.physical_free(job, slot);
+        let action = Action::Answer {
+            client,
+            sequence,
+            slot: slot as u32,
+            verdict,
+            granted: answer.granted,
+            limit: answer.limit,
+            job_used: answer.job_used,
+            physical_free,
+        };
+        self.command(action, &reason);
+    }
+
+    /// Would a higher limit alone let so much more through? Or has the device no more in all, which the client sees.
+    fn is_cured_by_a_limit<M: Machine>(&self, job: JobId, slot: usize, numbers: (u64, u64), machine: &M) -> bool {
+        let device = self.slot_device(job, slot).map(|(device, _)| device);
+        let is_open = |device: DeviceUuid| {
+            let known = self.devices.get(&device);
+            known.is_some_and(|known| known.state == DeviceState::Ok) && !self.is_adopting(device)
+        };
+        // After a broker's start nothing is known of the room yet: the limit is what denied.
+        if !device.is_some_and(is_open) {
+            return true;
+        }
+        let advice = self.advice(job, slot, numbers, machine);
+        !matches!(advice, Some(Advice::RaiseLimit { .. } | Advice::NoRoom { .. }))
+    }
+
+    pub(crate) fn answer_invalid(&mut self, client: ClientId, slot: usize, sequence: u32) {
+        let slot = u32::try_from(slot).unwrap_or(u32::MAX);
+        let (granted, limit, job_used, physical_free) = (0, 0, 0, u64::MAX);
+        let verdict = VERDICT_INVALID;
+        let action = Action::Answer {
+            client,
+            sequence,
+            slot,
+            verdict,
+            granted,
+            limit,
+            job_used,
+            physical_free,
+        };
+        self.command(action, "the client has no such slot");
+    }
+
+    pub(crate) fn usage<M: Machine>(&mut self, client: ClientId, slot: usize, sequence: u32, machine: &M) {
+        let reason = "the client asked for the job's use";
+        self.answer_usage((client, slot, sequence), VERDICT_GRANTED, None, machine, reason);
+    }
+
+    /// Answers with a verdict and the numbers of the moment.
+    pub(crate) fn answer_usage<M: Machine>(
+        &mut self,
+        (client, slot, sequence): (ClientId, usize, u32),
+        verdict: u32,
+        needed: Option<u64>,
+        machine: &M,
+        reason: &str,
+    ) {
+        let job = self.clients.get(&client).map(|client| client.job);
+        let ledger = job
+            .and_then(|job| self.jobs.get(&job))
+            .and_then(|job| job.slots.get(slot))
+            .map(|s| &s.ledger);
+        let (Some(job), Some(ledger)) = (job, ledger) else {
+            return self.answer_invalid(client, slot, sequence);
+        };
+        let pages = OnSlot { machine, slot };
+        let granted = machine.words(client, slot).map_or(0, |words| {
+            use partage_protocol::reservation::Word;
+            words.ledger.load()
+        });
+        let action = Action::Answer {
+            client,
+            sequence,
+            slot: slot as u32,
+            verdict,
+            granted: needed.unwrap_or(granted),
+            limit: ledger.limit(),
+            job_used: ledger.used_sum(&pages),
+            physical_free: self.physical_free(job, slot),
+        };
+        self.note_peaks(job, machine);
+        self.command(action, reason);
+    }
+
+    pub(crate) fn slot_device(&self, job: JobId, slot: usize) -> Option<(DeviceUuid, u64)> {
+        let job = self.jobs.get(&job)?;
+        let ledger = &job.slots.get(slot)?.ledger;
+        Some((
+            job.record.devices.get(slot)?.device,
+            ledger.limit().min(ledger.ceiling()),
+        ))
+    }
+
+    fn physical_free(&self, job: JobId, slot: usize) -> u64 {
+        let device = self
+            .slot_device(job, slot)
+            .and_then(|(device, _)| self.devices.get(&device));
+        device
+            .and_then(|device| device.measured.as_ref())
+            .map_or(u64::MAX, |measured| measured.free_bytes)
+    }
+
+    pub(crate) fn client_gone<M: Machine>(&mut self, client: ClientId, machine: &M, now_ns: u64) {
+        let Some(known) = self.clients.get(&client).cloned() else {
+            return;
+        };
+        self.note_peaks(known.job, machine);
+        let mut devices = Vec::new();
+        if let Some(job) = self.jobs.get_mut(&known.job) {
+            job.set_client(client, false);
+            for (slot, place) in job.record.devices.iter().enumerate() {
+                devices.push((place.device, held_by(machine, client, slot)));
+            }
+            for (slot, state) in job.slots_mut() {
+                state.ledger_mut().death(&OnSlot { machine, slot }, client, now_ns);
+            }
+        }
+        self.clients.remove(&client);
+        self.forget_overheads(client);
+        self.bar_drifting(known.job, machine, now_ns);
+        self.awaited.remove(&client);
+        let is_last_of_pid = !self.clients.values().any(|other| other.process == known.process);
+        for (device, bytes) in devices {
+            if let Some(device) = self.devices.get_mut(&device).filter(|_| is_last_of_pid) {
+                device.forget_process(known.process.pid, bytes);
+            }
+            self.share_pool(device, machine, now_ns);
+        }
+        self.command(
+            Action::ForgetClient(client),
+            "its process is gone and its memory is free",
+        );
+        let text = format!("pid {} of {} is gone", known.process.pid, known.job);
+        self.publish("client-died", Some(known.job), Some(known.process.pid), text);
+        self.show_pages(known.job);
+        self.look_after(known.job, machine, now_ns);
+    }
+
+    /// Its connection closed, or its process ends.
+    pub(crate) fn set_presence(&mut self, client: ClientId, presence: Presence) {
+        if let Some(known) = self.clients.get_mut(&client) {
+            // A dying client's connection closes too; it stays dying.
+            if known.presence != Presence::Dying {
+                known.presence = presence;
+            }
+        }
+    }
+
+    pub(crate) fn notice<M: Machine>(
+        &mut self,
+        client: ClientId,
+        (what, slot, value): (u32, usize, u64),
+        machine: &M,
+        now_ns: u64,
+    ) {
+        let Some(known) = self.clients.get(&client) else { return };
+        let (job, pid) = (known.job, known.process.pid);
+        if what == NOTICE_OVERHEAD {
+            if let Some((device, _)) = self.slot_device(job, slot) {
+                if let Some(gauge) = self.gauges.get_mut(&(client, slot)) {
+                    Self::explain(gauge, now_ns);
+                }
+                self.command(Action::Look(device), "the client's overhead may have changed");
+            }
+            return;
+        }
+        let Some(state) = self.jobs.get_mut(&job) else { return };
+        let text = match what {
+            NOTICE_SHARING_OFF => format!("sharing is off in pid {pid}: an invariant broke at place {value}"),
+            NOTICE_FOREIGN_NAMESPACE => {
+                format!("pid {pid} has a copy of the driver in a namespace of its own, which no limit reaches")
+            }
+            NOTICE_UNKNOWN_ENTRY_POINT => {
+                format!(
+                    "pid {pid} uses driver functions of CUDA {value} that Partage does not know: no limit reaches them"
+                )
+            }
+            NOTICE_NO_BROKER => return self.deny(job, slot, (client, 0, value), Reason::NoBroker, machine, now_ns),
+            // A denial was counted where it was answered, and an unknown notice is a newer client's.
+            _ => return,
+        };
+        state.note(text.clone());
+        self.publish("notice", Some(job), Some(pid), text);
+    }
+
+    pub(crate) fn refuse_client(&mut self, client: ClientId, code: u32, text: String) {
+        let reason = text.clone();
+        self.command(Action::Refuse { client, code, text }, &reason);
+    }
+}
+
+fn held_by<M: Machine>(machine: &M, client: ClientId, slot: usize) -> u64 {
+    use partage_protocol::reservation::Word;
+    machine.words(client, slot).map_or(0, |words| {
+        let ledger = words.ledger.load();
+        let charged = words.shared.map_or(ledger, |shared| shared.used.load().min(ledger));
+        charged.saturating_add(words.overhead.load())
+    })
+}

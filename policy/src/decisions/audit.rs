@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The auditor: clients whose words contradict what NVML shows, and GPU processes of no job; what is done about them.
+//!
+//! A client *drifts* when it says that it holds more than NVML shows for it, when NVML shows more for it than its job's
+//! whole limit and nobody lowered that or was told of a context, or when its words contradict each other. What its job
+//! is charged with follows NVML in any case (`overhead.rs`); the auditor says so and answers:
+//!
+//! ```text
+//!   agrees ─► drifts: event, and again at each doubling ─► still after CONFIRM_NS: deny-new bars the job's grants on
+//!      ▲                                                    that device, kill ends the process
+//!      └──────────── a quiet reading agrees: event, grants are free again
+//! ```
+//! An unmanaged process is reported; `deny-new` admits nothing on its device; `kill` ends it once two looks have shown
+//! the same process, if it may: a private broker touches its own user's processes only. A process that only draws is
+//! never touched, and nothing is judged while clients of the broker before are awaited.
+
+use partage_protocol::size::format_bytes;
+use partage_protocol::units::{ClientId, DeviceUuid, JobId, SECOND_NS};
+
+use super::Policy;
+use super::evidence::Evidence;
+use crate::caller::Process;
+use crate::command::Action;
+use crate::config::Response;
+use crate::device::{Drift, Gauge, Kind, Member};
+use crate::event::ProcessUse;
+use crate::job::{Job, Placement};
+use crate::machine::{Machine, OnSlot, Reading};
+
+/// A client must drift for this long before anything is done to it: two looks at least, so that a figure of NVML that
+/// lags behind a free harms nobody.
+pub const CONFIRM_NS: u64 = SECOND_NS * 2 / 5;
+/// A client that announced or made a context this long ago is being measured, and explains itself.
+const EXPLAINED_NS: u64 = 5 * SECOND_NS;
+
+/// One contradiction.
+struct Contradiction {
+    kind: Kind,
+    text: String,
+    /// Its size, where it has one.
+    bytes: Option<u64>,
+}
+
+/// Words that cannot all be true.
+pub(crate) fn contradicts_itself(now: &Reading, last: Option<&Reading>) -> Option<&'static str> {
+    let is_backwards = |last: &Reading| now.started < last.started || now.finished < last.finished;
+    if now.finished > now.started {
+        Some("more operations ended than began")
+    } else if last.is_some_and(is_backwards) {
+        Some("its counters of operations went backwards")
+    } else if now.managed > now.used && now.is_at_rest() {
+        Some("its managed part is more than all it uses")
+    } else {
+        None
+    }
+}
+
+impl Policy {
+    /// Judges a process by one look.
+    pub(crate) fn audit<M: Machine>(&mut self, evidence: &Evidence<'_>, machine: &M, now_ns: u64) {
+        let Some(newest) = evidence.members.last().copied() else {
+            return;
+        };
+        let found = self.contradiction(evidence, machine, now_ns);
+        let at = (newest.client, newest.slot);
+        let Some(gauge) = self.gauges.get_mut(&at) else { return };
+        match found {
+            Some(found) => {
+                let is_new = gauge.drift.as_ref().is_none_or(|drift| drift.kind != found.kind);
+                let drift = gauge.drift.get_or_insert_with(|| Drift {
+                    kind: found.kind,
+                    text: String::new(),
+                    told: 0,
+                    seen: 0,
+                    since_ns: now_ns,
+                    is_confirmed: false,
+                    is_answered: false,
+                });
+                drift.seen += 1;
+                drift.kind = found.kind;
+                drift.text = found.text;
+                drift.is_confirmed |= now_ns >= drift.since_ns.saturating_add(CONFIRM_NS);
+                let size = found.bytes.unwrap_or(drift.seen);
+                if is_new || size / 2 >= drift.told.max(1) {
+                    drift.told = size;
+                    let text = format!("pid {} of {}: {}", evidence.pid, newest.job, drift.text);
+                    self.publish("drift", Some(newest.job), Some(evidence.pid), text);
+                }
+                self.answer_drift(newest, evidence.pid);
+            }
+            None if evidence.is_quiet && gauge.drift.take().is_some() => {
+                let text = format!("pid {} of {} and NVML agree again", evidence.pid, newest.job);
+                self.publish("drift-over", Some(newest.job), Some(evidence.pid), text);
+            }
+            None => {}
+        }
+    }
+
+    fn contradiction<M: Machine>(&self, evidence: &Evidence<'_>, machine: &M, now_ns: u64) -> Option<Contradiction> {
+        let tolerance = self.config.audit.tolerance;
+        let newest = evidence.members.last()?;
+        let gauges = evidence
+            .members
+            .iter()
+            .map(|member| self.gauges.get(&(member.client, member.slot)));
+        for (reading, gauge) in evidence.readings.iter().zip(gauges) {
+            if let Some(text) = contradicts_itself(reading, gauge.and_then(|gauge| gauge.last.as_ref())) {
+                let text = format!("what it says contradicts itself: {text}");
+                let (kind, bytes) = (Kind::Words, None);
+                return Some(Contradiction { kind, text, bytes });
+            }
+        }
+        let shown = evidence.shown?;
+        let claimed = evidence
+            .readings
+            .iter()
+            .fold(0, |sum: u64, reading| sum.saturating_add(reading.charged(u64::MAX)));
+        if evidence.is_quiet && claimed > shown.saturating_add(tolerance) {
+            let text = format!(
+                "it claims to hold {}, and NVML shows {}",
+                format_bytes(claimed),
+                format_bytes(shown)
+            );
+            let (kind, bytes) = (Kind::Claims, Some(claimed.saturating_sub(shown)));
+            return Some(Contradiction { kind, text, bytes });
+        }
+        let slot = self.jobs.get(&newest.job)?.slots.get(newest.slot)?;
+        let limit = slot.ledger.limit();
+        let pages = OnSlot {
+            machine,
+            slot: newest.slot,
+        };
+        let is_past = shown > limit.saturating_add(tolerance) && slot.ledger.used_sum(&pages) > limit;
+        let gauge = self.gauges.get(&(newest.client, newest.slot))?;
+        // A pool may hold more for the instant of one call.
+        let is_settled = evidence.is_quiet || gauge.is_unaudited;
+        let is_explained = slot.is_lowered || gauge.explained_until_ns.is_some_and(|until| now_ns < until);
+        if is_past && is_settled && !is_explained {
+            let text = format!(
+                "NVML shows {} for it, and its job's limit is {}: it allocates past Partage",
+                format_bytes(shown),
+                format_bytes(limit)
+            );
+            let (kind, bytes) = (Kind::Past, Some(shown.saturating_sub(limit)));
+            return Some(Contradiction { kind, text, bytes });
+        }
+        None
+    }
+
+    /// The client is about to be measured, so that what NVML shows for it may grow for a good reason.
+    pub(crate) fn explain(gauge: &mut Gauge, now_ns: u64) {
+        gauge.explained_until_ns = Some(now_ns.saturating_add(EXPLAINED_NS));
+    }
+
+    fn answer_drift(&mut self, member: Member, pid: u32) {
+        if self.config.audit.drift != Response::Kill {
+            return;
+        }
+        let gauge = self.gauges.get_mut(&(member.client, member.slot));
+        let Some(drift) = gauge.and_then(|gauge| gauge.drift.as_mut()) else {
+            return;
+        };
+        if !drift.is_confirmed || std::mem::replace(&mut drift.is_answered, true) {
+            return;
+        }
+        let reason = format!("audit.drift = kill: {}", drift.text);
+        let Some(process) = self.clients.get(&member.client).map(|known| known.process) else {
+            return;
+        };
+        let text = format!("pid {pid} of {} is killed: {}", member.job, reason);
+        if let Some(job) = self.jobs.get_mut(&member.job) {
+            job.note(text.clone());
+        }
+        self.command(Action::KillProcess(process), &reason);
+        self.publish("drift-killed", Some(member.job), Some(pid), text);
+    }
+
+    /// Bars the grants of jobs with a client that drifts, and frees those whose clients agree again.
+    pub(crate) fn bar_drifting<M: Machine>(&mut self, job: JobId, machine: &M, now_ns: u64) {
+        let denies = self.config.audit.drift == Response::DenyNew;
+        let Some(state) = self.jobs.get(&job) else { return };
+        let is_barred = |(slot, place): (usize, &Placement)| {
+            let drifts = |client: &ClientId| {
+                let gauge = self.gauges.get(&(*client, slot));
+                gauge
+                    .and_then(|gauge| gauge.drift.as_ref())
+                    .is_some_and(|drift| drift.is_confirmed)
+            };
+            let measured = self.times.get(&(job, place.device));
+            let takes_time = measured.is_some_and(|measured| measured.audit.is_confirmed(now_ns));
+            denies && (takes_time || state.clients.iter().any(drifts))
+        };
+        let barred: Vec<bool> = state.record.devices.iter().enumerate().map(is_barred).collect();
+        let Some(state) = self.jobs.get_mut(&job) else { return };
+        for ((slot, place), is_barred) in state.slots_mut().zip(barred) {
+            place
+                .ledger_mut()
+                .set_barred(&OnSlot { machine, slot }, is_barred, now_ns);
+        }
+    }
+
+    /// What a job's owner should know of drifting clients.
+    pub(crate) fn drift_notes(&self, job: &Job) -> Vec<String> {
+        let mut notes = Vec::new();
+        for client in &job.clients {
+            let Some(pid) = self.clients.get(client).map(|client| client.process.pid) else {
+                continue;
+            };
+            for (slot, _) in job.slots.iter().enumerate() {
+                let drift = self.gauges.get(&(*client, slot)).and_then(|gauge| gauge.drift.as_ref());
+                let Some(drift) = drift else { continue };
+                let denied = if drift.is_confirmed && self.config.audit.drift == Response::DenyNew {
+                    "; nothing more is granted to the job there until they agree"
+                } else {
+                    ""
+                };
+                notes.push(format!("pid {pid} drifts on device {slot}: {}{denied}", drift.text));
+            }
+        }
+        notes.extend(self.time_drift_notes(job));
+        notes
+    }
+
+    /// The unmanaged process that keeps a device from new jobs, if the rules say so.
+    pub(crate) fn unmanaged_bar(&self, device: DeviceUuid) -> Option<String> {
+        if self.config.audit.unmanaged == Response::Report {
+            return None;
+        }
+        let known = self.devices.get(&device)?;
+        let managed = self.managed_pids();
+        let processes = &known.measured.as_ref()?.processes;
+        let stranger = processes
+            .iter()
+            .find(|process| !managed.contains_key(&process.pid) && !process.is_graphics_only)?;
+        Some(format!(
+            "GPU {} is used by pid {}, which is unmanaged (audit.unmanaged = {})",
+            known.seen.index,
+            stranger.pid,
+            self.config.audit.unmanaged.word()
+        ))
+    }
+
+    /// Ends unmanaged processes that two looks have shown, as far as the rules and the broker's kind allow.
+    pub(crate) fn answer_unmanaged(&mut self, device: DeviceUuid, now_ns: u64) {
+        if self.config.audit.unmanaged != Response::Kill || self.is_adopting_any() {
+            return;
+        }
+        let managed = self.managed_pids();
+        let (config, is_private) = (self.config.audit, self.config.is_private);
+        let Some(known) = self.devices.get_mut(&device) else {
+            return;
+        };
+        let index = known.seen.index;
+        let shown = known.measured.iter().flat_map(|measured| &measured.processes);
+        let is_meant = |process: &&ProcessUse| !managed.contains_key(&process.pid) && !process.is_graphics_only;
+        let shown: Vec<ProcessUse> = shown.filter(is_meant).cloned().collect();
+        let condemned: Vec<(u32, u64)> = shown
+            .iter()
+            .filter_map(|process| Some((process.pid, process.start?)))
+            .collect();
+        let due = known.condemn(&condemned, CONFIRM_NS, now_ns);
+        let due = shown.into_iter().filter_map(|process| {
+            let start = process.start?;
+            due.contains(&(process.pid, start)).then_some((process, start))
+        });
+        for (process, start) in due {
+            let pid = process.pid;
+            let may = process.uid.is_some_and(|uid| !is_private || uid == config.uid);
+            if !may {
+                let whose = process
+                    .uid
+                    .map_or("an unknown user".to_owned(), |uid| format!("uid {uid}"));
+                let text = format!(
+                    "pid {pid} of {whose} uses GPU {index} without Partage and is not killed: a private broker ends \
+                     processes of its own user only"
+                );
+                self.publish("unmanaged-spared", process.descends_from, Some(pid), text);
+                continue;
+            }
+            let text = format!("pid {pid} is killed: it uses GPU {index} without Partage (audit.unmanaged = kill)");
+            self.command(Action::KillProcess(Process { pid, start }), &text);
+            self.publish("unmanaged-killed", process.descends_from, Some(pid), text);
+        }
+    }
+}

@@ -1,0 +1,454 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Changing a live job: its memory limit and promise, its terms of time, and its end.
+//!
+//! A promise that equals the limit follows it; where nothing was promised, a limit alone promises nothing, and a limit that
+//! is taken away (`none`) leaves the promise as it was. A raised promise is admitted again like a new one, but against the room
+//! of the moment: it does not queue, and it may pass waiting requests, because the job already runs. A limit below use
+//! denies growth and kills nothing.
+
+use partage_protocol::admin::{ErrorCode, ErrorView, Reply};
+use partage_protocol::size::{
+    Amount, NONE, SizeError, format_bytes, format_duration, format_request, parse_amount, parse_request,
+};
+use partage_protocol::units::JobId;
+
+use super::Policy;
+use super::claims::Claims;
+use super::placement::Unplaced;
+use super::survey::Survey;
+use super::target::Access;
+use crate::caller::{Caller, Ticket};
+use crate::command::{Action, Signal};
+use crate::device::{Device, DeviceState};
+use crate::event::{Change, TargetQuery};
+use crate::job::{JobState, Placement, State};
+use crate::machine::{Machine, OnSlot};
+use crate::refusal::invalid;
+use crate::request::{RunSpec, check_name};
+use crate::terms::Terms;
+
+/// A [`Change`] that was read: amounts with the words that set them. A limit may be none, the whole card.
+struct Wanted {
+    mem: Option<(Option<Amount>, String)>,
+    mem_request: Option<(Amount, String)>,
+}
+
+impl Wanted {
+    /// `None` when nothing is to change.
+    fn read(change: &Change, caller: &Caller) -> Result<Option<Self>, ErrorView> {
+        let written = |key: &str, value: String| format!("partage set {key}={value} by {}", caller.user);
+        let wrong = |key: &str, why: SizeError| invalid(format!("{key}={why}"), None);
+        let mem = match change.mem.as_deref() {
+            None => None,
+            Some(NONE) => Some((None, written("mem", NONE.to_owned()))),
+            Some(text) => {
+                let amount = parse_amount(text).map_err(|why| wrong("mem", why))?;
+                Some((Some(amount), written("mem", amount.to_string())))
+            }
+        };
+        let mem_request = match change.mem_request.as_deref() {
+            None => None,
+            Some(text) => {
+                let amount = parse_request(text).map_err(|why| wrong("mem-request", why))?;
+                Some((amount, written("mem-request", format_request(amount))))
+            }
+        };
+        let is_any = mem.is_some() || mem_request.is_some();
+        Ok(is_any.then_some(Self { mem, mem_request }))
+    }
+
+    /// A waiting request under new amounts; what it does not change stays. Other tools' variables may tell devices
+    /// apart, which these amounts do not: of theirs the lowest stays.
+    fn in_queue(&self, old: &RunSpec) -> RunSpec {
+        let mut spec = old.clone();
+        if let Some(aliases) = spec.aliases.take() {
+            if let Some(limit) = aliases.lowest() {
+                spec.mem = Some(Amount::Bytes(limit.bytes));
+                spec.origin.limit.clone_from(&limit.text);
+            }
+            if let Some(request) = &aliases.request {
+                spec.mem_request = Some(Amount::Bytes(request.bytes));
+                spec.origin.request.clone_from(&request.text);
+            }
+        }
+        if let Some((amount, text)) = &self.mem {
+            if spec.mem_request.is_none() {
+                match (spec.mem, amount) {
+                    (None, Some(_)) => spec.mem_request = Some(Amount::Bytes(0)),
+                    (Some(limit), None) => {
+                        spec.mem_request = Some(limit);
+                        spec.origin.request.clone_from(&spec.origin.limit);
+                    }
+                    _ => {}
+                }
+            }
+            spec.mem = *amount;
+            spec.origin.limit.clone_from(text);
+        }
+        if let Some((amount, text)) = &self.mem_request {
+            spec.mem_request = Some(*amount);
+            spec.origin.request.clone_from(text);
+        }
+        spec
+    }
+}
+
+impl Policy {
+    pub(crate) fn set<M: Machine>(
+        &mut self,
+        (ticket, caller): (Ticket, &Caller),
+        target: &TargetQuery,
+        change: &Change,
+        machine: &M,
+        now_ns: u64,
+    ) {
+        let mut changed = self.change_job(caller, target, change, machine, now_ns);
+        let is_full = changed.as_ref().is_err_and(|why| why.code == ErrorCode::NoRoom);
+        if let (true, Ok(id)) = (is_full, self.resolve(target, caller, Access::Change)) {
+            let places = self.jobs.get(&id).map(|job| job.record.devices.iter());
+            let devices: Vec<_> = places.into_iter().flatten().map(|place| place.device).collect();
+            if self.end_lingering(&devices, machine, now_ns) {
+                changed = self.change_job(caller, target, change, machine, now_ns);
+            }
+        }
+        match changed {
+            Ok(id) => {
+                if let Some(view) = self.job_view(id, caller, machine) {
+                    self.reply(ticket, Reply::Job(view), "it is changed");
+                }
+            }
+            Err(why) => self.refuse(ticket, why),
+        }
+    }
+
+    /// All that is named changes, or nothing.
+    fn change_job<M: Machine>(
+        &mut self,
+        caller: &Caller,
+        target: &TargetQuery,
+        change: &Change,
+        machine: &M,
+        now_ns: u64,
+    ) -> Result<JobId, ErrorView> {
+        let id = self.resolve(target, caller, Access::Change)?;
+        let wanted = Wanted::read(change, caller)?;
+        let terms = match self.jobs.get(&id) {
+            Some(job) => job.record.terms.changed(&change.terms, caller)?,
+            None => None,
+        };
+        let name = self.wanted_name(id, change, machine, now_ns)?;
+        if wanted.is_none() && terms.is_none() && name.is_none() {
+            let hint = format!("partage set {id} mem=8GiB, mem-request=4GiB, compute=30%, weight=300, …");
+            return Err(invalid("nothing to set".into(), Some(hint)));
+        }
+        if let Some(queued) = self.jobs.get(&id).and_then(|job| job.life.queued()) {
+            let mut spec = wanted.map_or_else(|| queued.spec.clone(), |wanted| wanted.in_queue(&queued.spec));
+            if let Some(terms) = terms {
+                if terms.class != spec.terms.class {
+                    self.check_class(&terms, caller)?;
+                }
+                spec.terms = terms;
+            }
+            // Judged before it replaces what was valid; its turn comes at the end of this step.
+            if let Err(Unplaced::Refused(why)) = self.place(&spec, &Claims::default(), &Survey::default(), machine) {
+                return Err(why);
+            }
+            self.rename(id, name);
+            if let Some(job) = self.jobs.get_mut(&id) {
+                job.set_terms(spec.terms.clone());
+                if let Some(queued) = job.queued_mut() {
+                    queued.mem_text = spec.shown();
+                    queued.spec = spec;
+                }
+            }
+            return Ok(id);
+        }
+        if let Some(terms) = &terms {
+            self.check_terms(id, terms, caller)?;
+            self.check_time_limit(id, terms, now_ns)?;
+        }
+        if let Some(wanted) = wanted {
+            self.change_memory(id, &wanted, machine, now_ns)?;
+        }
+        if let Some(terms) = terms {
+            self.take_terms(id, terms, now_ns);
+        }
+        self.rename(id, name);
+        if let Some(record) = self.jobs.get(&id).map(|job| job.record.clone()) {
+            self.command(Action::SaveJob(Box::new(record)), "what it may have changed");
+        }
+        Ok(id)
+    }
+
+    /// The name that a job is to have: none for no change, and none within for no name.
+    fn wanted_name<M: Machine>(
+        &mut self,
+        id: JobId,
+        change: &Change,
+        machine: &M,
+        now_ns: u64,
+    ) -> Result<Option<Option<String>>, ErrorView> {
+        match change.name.as_deref() {
+            None => Ok(None),
+            Some(NONE) => Ok(Some(None)),
+            Some(name) => {
+                check_name("name: ", name)?;
+                let uid = self.jobs.get(&id).map_or(u32::MAX, |job| job.record.uid);
+                self.check_name_is_free(uid, name, Some(id), machine, now_ns)?;
+                Ok(Some(Some(name.to_owned())))
+            }
+        }
+    }
+
+    fn rename(&mut self, id: JobId, name: Option<Option<String>>) {
+        let (Some(name), Some(job)) = (name, self.jobs.get_mut(&id)) else {
+            return;
+        };
+        if job.rename(name) {
+            // The name itself is for its owner's eyes.
+            self.publish("renamed", Some(id), None, format!("{id} was given another name"));
+        }
+    }
+
+    /// A time limit that is over already would end the job at once, which is what `stop` is for.
+    fn check_time_limit(&self, id: JobId, new: &Terms, now_ns: u64) -> Result<(), ErrorView> {
+        let Some(job) = self.jobs.get(&id) else { return Ok(()) };
+        let Some(limit_ns) = new
+            .time_limit_ns
+            .filter(|_| new.time_limit_ns != job.record.terms.time_limit_ns)
+        else {
+            return Ok(());
+        };
+        let run_ns = self.unix_ns(now_ns).saturating_sub(job.record.started_unix_ns);
+        if run_ns < limit_ns {
+            return Ok(());
+        }
+        Err(invalid(
+            format!(
+                "time-limit={}: {id} has run for {} already",
+                format_duration(limit_ns),
+                format_duration(run_ns)
+            ),
+            Some(format!("to end it: partage stop {id}")),
+        ))
+    }
+
+    /// A live job's limits and promises of memory change. The caller saves the record.
+    fn change_memory<M: Machine>(
+        &mut self,
+        id: JobId,
+        wanted: &Wanted,
+        machine: &M,
+        now_ns: u64,
+    ) -> Result<(), ErrorView> {
+        let old = self
+            .jobs
+            .get(&id)
+            .map(|job| job.record.devices.clone())
+            .unwrap_or_default();
+        let new = old
+            .iter()
+            .map(|place| self.replaced(place, wanted))
+            .collect::<Result<Vec<_>, _>>()?;
+        for (old, new) in old.iter().zip(&new) {
+            self.check_raise(id, old, new, machine)?;
+        }
+        self.apply(id, &new, machine, now_ns);
+        let is_kept = |place: &Placement| self.picture(place.device, machine).is_some_and(|p| p.is_within());
+        let raised = |(old, new): &(&Placement, &Placement)| new.request > old.request;
+        if let Some((_, short)) = old.iter().zip(&new).filter(raised).find(|(_, new)| !is_kept(new)) {
+            let why = self.no_room_for(short, 0, machine, id);
+            self.apply(id, &old, machine, now_ns);
+            return Err(why);
+        }
+        let now = self.describe(&new);
+        self.show_pages(id);
+        let is_over = self
+            .jobs
+            .get(&id)
+            .is_some_and(|job| self.state(job, machine) == JobState::OverLimit);
+        let over = if is_over {
+            "; it uses more than that, so new allocations are denied"
+        } else {
+            ""
+        };
+        self.publish("limit-changed", Some(id), None, format!("{id} has {now} now{over}"));
+        Ok(())
+    }
+
+    /// A placement under new amounts.
+    fn replaced(&self, place: &Placement, wanted: &Wanted) -> Result<Placement, ErrorView> {
+        let Some(device) = self.devices.get(&place.device) else {
+            return Err(invalid(
+                format!("{} is not known to this broker", place.device),
+                Some("partage status".into()),
+            ));
+        };
+        let mut new = place.clone();
+        if let Some((amount, text)) = &wanted.mem {
+            let limit = amount.map(|amount| amount.on(device.usable()));
+            self.check_size(device, limit.unwrap_or(0), device.seen.total_bytes, "mem")?;
+            let follows = place.request > 0 && place.limit == Some(place.request);
+            new.limit = limit;
+            new.origin.limit.clone_from(text);
+            match limit {
+                Some(limit) => {
+                    new.request = if follows { limit } else { place.request.min(limit) };
+                    if follows || new.request < place.request {
+                        new.origin.request.clear();
+                    }
+                }
+                // What set the limit set the promise that followed it, and that stays.
+                None if follows && place.origin.request.is_empty() => {
+                    new.origin.request.clone_from(&place.origin.limit);
+                }
+                None => {}
+            }
+        }
+        if let Some((amount, text)) = &wanted.mem_request {
+            let request = amount.on(device.usable());
+            self.check_size(device, request, device.usable(), "mem-request")?;
+            if let Some(limit) = new.limit
+                && request > limit
+            {
+                let message = format!(
+                    "mem-request={amount} is more than the limit {} on GPU {}",
+                    format_bytes(limit),
+                    device.seen.index
+                );
+                let hint = "a promise cannot exceed the limit: raise mem too, or lower mem-request";
+                return Err(invalid(message, Some(hint.into())));
+            }
+            new.request = request;
+            new.origin.request.clone_from(text);
+        }
+        Ok(new)
+    }
+
+    fn check_size(&self, device: &Device, asked: u64, most: u64, key: &str) -> Result<(), ErrorView> {
+        if asked <= most {
+            return Ok(());
+        }
+        let total = device.seen.total_bytes;
+        Err(ErrorView {
+            code: ErrorCode::Impossible,
+            message: format!("GPU {} has {} in all", device.seen.index, format_bytes(total)),
+            hint: Some(format!(
+                "at most {key}={}, or 100%",
+                format_bytes(device.usable()).replace(' ', "")
+            )),
+            holders: Vec::new(),
+        })
+    }
+
+    fn check_raise<M: Machine>(
+        &self,
+        id: JobId,
+        old: &Placement,
+        new: &Placement,
+        machine: &M,
+    ) -> Result<(), ErrorView> {
+        if new.request <= old.request {
+            return Ok(());
+        }
+        let Some(device) = self.devices.get(&new.device) else {
+            return Ok(());
+        };
+        if device.state != DeviceState::Ok || self.is_adopting(new.device) {
+            let message = format!("GPU {} takes no new promises at the moment", device.seen.index);
+            let hint = Some("try again in some seconds; partage status".into());
+            return Err(ErrorView {
+                code: ErrorCode::NoRoom,
+                message,
+                hint,
+                holders: Vec::new(),
+            });
+        }
+        let left = self
+            .picture(new.device, machine)
+            .map_or(0, |picture| picture.promisable(Some(id)));
+        if new.request > left {
+            Err(self.no_room_for(new, left, machine, id))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn no_room_for<M: Machine>(&self, new: &Placement, left: u64, machine: &M, id: JobId) -> ErrorView {
+        let gpu = self.gpu(new.device);
+        let holders = self
+            .picture(new.device, machine)
+            .map(|picture| picture.holders())
+            .unwrap_or_default();
+        let request = format_bytes(new.request);
+        ErrorView {
+            code: ErrorCode::NoRoom,
+            message: format!(
+                "{request} cannot be promised to {id}: {gpu} has {} left for it",
+                format_bytes(left)
+            ),
+            hint: Some("nothing was changed; partage status shows who holds what".into()),
+            holders: holders
+                .into_iter()
+                .filter(|holder| holder.who != id.to_string())
+                .collect(),
+        }
+    }
+
+    fn apply<M: Machine>(&mut self, id: JobId, places: &[Placement], machine: &M, now_ns: u64) {
+        let limits: Vec<u64> = places
+            .iter()
+            .map(|place| self.limit_of(place.device, place.limit))
+            .collect();
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        job.set_places(places);
+        for (slot, state) in job.slots_mut() {
+            let Some(limit) = limits.get(slot) else { continue };
+            // A raised promise is handed out by `share_pool`, after the others were lowered for it.
+            let ceiling = state.ledger.ceiling().min(*limit);
+            let pages = OnSlot { machine, slot };
+            state.set_limit(&pages, *limit, ceiling, now_ns);
+            state.note_lowered(&pages);
+        }
+        for place in places {
+            self.share_pool(place.device, machine, now_ns);
+        }
+    }
+
+    pub(crate) fn stop<M: Machine>(
+        &mut self,
+        (ticket, caller): (Ticket, &Caller),
+        target: &TargetQuery,
+        grace_ns: u64,
+        machine: &M,
+        now_ns: u64,
+    ) {
+        let id = match self.resolve(target, caller, Access::Change) {
+            Ok(id) => id,
+            Err(why) => return self.refuse(ticket, why),
+        };
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        if job.state() == State::Waiting {
+            self.leave_queue(id, Self::stopped_while_waiting(id));
+            return self.reply(
+                ticket,
+                Reply::Done {
+                    message: format!("{id} waits no more"),
+                },
+                "it was stopped",
+            );
+        }
+        let kill_at_ns = now_ns.saturating_add(grace_ns);
+        job.order_stop(Some(ticket), kill_at_ns, "it was stopped");
+        let who = caller.user.clone();
+        self.publish("job-stopping", Some(id), None, format!("{id} is stopped by {who}"));
+        self.command(
+            Action::SignalJob {
+                job: id,
+                signal: Signal::Terminate,
+            },
+            &format!("stopped by {who}"),
+        );
+        self.look_after(id, machine, now_ns);
+    }
+}

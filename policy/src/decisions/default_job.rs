@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Default jobs: of processes that met the library and belong to no job of `run`.
+//!
+//! Processes of one user, one login scope or container and one *environment* (what their variables ask for) share a
+//! default job: every device, nothing promised, the limits that the environment gives. An environment can only lower,
+//! and only what its own processes have, so one that asks for something else begins a job of its own. Variables that
+//! cannot be followed never mean "no limit": of a list that names an unknown device the lowest entry holds everywhere,
+//! and what cannot be read at all leaves no memory; a note says so.
+
+use partage_protocol::aliases::{Asked, Variable, asked};
+use partage_protocol::job_ledger::JobLedger;
+use partage_protocol::message::MAX_DEVICES;
+use partage_protocol::size::format_bytes;
+use partage_protocol::terms::{cap_of, format_part};
+use partage_protocol::time_aliases::{self, TimeVariable};
+use partage_protocol::units::{DeviceUuid, JobId};
+
+use super::Policy;
+use super::placement::visible;
+use crate::command::Action;
+use crate::device::{Device, DeviceState};
+use crate::event::{Attaching, Membership};
+use crate::job::{Job, JobRecord, Life, Origin, Placement, Slot};
+use crate::machine::Machine;
+use crate::terms::Terms;
+
+/// The limit where variables cannot be read: a limit of 0 would read as none.
+const NOTHING: u64 = 1;
+
+/// The cap where variables cannot be read, in millionths.
+const UNREADABLE_CAP_PPM: u32 = 10_000;
+
+/// What an environment asks for.
+enum Environment {
+    /// Nothing.
+    Silent,
+    /// This limit on every device, and the words that set it.
+    Everywhere(u64, String),
+    /// This, device by device, where the program sees these (`CUDA_VISIBLE_DEVICES`).
+    ByDevice(Asked, Option<String>),
+    /// Something that cannot be followed: why.
+    Unreadable(String),
+}
+
+impl Policy {
+    /// The live default job that a process shares.
+    pub(crate) fn default_job_of(&self, attaching: &Attaching) -> Option<JobId> {
+        let scope = &attaching.membership.scope;
+        let key = key(&attaching.membership);
+        let is_it = |job: &&Job| {
+            job.state().takes_processes()
+                && job.record.uid == attaching.uid
+                && job.record.default_scope.as_ref() == Some(scope)
+                && job.record.environment == key
+        };
+        self.jobs.values().find(is_it).map(Job::id)
+    }
+
+    /// A process that belongs to no job gets the default class: every device, no promise.
+    pub(crate) fn begin_default_job<M: Machine>(
+        &mut self,
+        attaching: &Attaching,
+        machine: &M,
+        now_ns: u64,
+    ) -> Result<JobId, String> {
+        let (devices, note) = self.default_places(&attaching.membership);
+        if devices.is_empty() {
+            return Err("the broker sees no device".into());
+        }
+        let (terms, terms_note) = self.default_terms(&attaching.membership);
+        let id = JobId(self.next_job);
+        self.next_job = self.next_job.saturating_add(1);
+        let record = JobRecord {
+            id: id.0,
+            uid: attaching.uid,
+            user: attaching.user.clone(),
+            name: None,
+            labels: Vec::new(),
+            command: Vec::new(),
+            first: None,
+            token: attaching.fresh_token,
+            cgroup: None,
+            default_scope: Some(attaching.membership.scope.clone()),
+            environment: key(&attaching.membership),
+            is_strict: false,
+            is_quiet: true,
+            devices: devices.clone(),
+            terms,
+            started_unix_ns: attaching.unix_ns,
+        };
+        let mut job = Job::new(record.clone(), Life::running());
+        let slot = |place: &Placement| Slot::new(JobLedger::new(self.limit_of(place.device, place.limit), 0));
+        job.begin(devices.iter().map(slot).collect());
+        for note in note.iter().chain(&terms_note) {
+            job.note(note.clone());
+        }
+        self.jobs.insert(id, job);
+        for place in &devices {
+            self.share_pool(place.device, machine, now_ns);
+        }
+        self.command(
+            Action::SaveJob(Box::new(record)),
+            "the next broker must know the default job",
+        );
+        self.show_terms(id, "a default job began");
+        let pid = attaching.process.pid;
+        let text = match devices.iter().find(|place| place.limit.is_some()) {
+            None => format!("{id} is the default job of pid {pid}"),
+            Some(place) => format!(
+                "{id} is the default job of pid {pid}, limited by {} to {}",
+                place.origin.limit,
+                format_bytes(place.limit.unwrap_or(0))
+            ),
+        };
+        self.publish("job-admitted", Some(id), Some(pid), text);
+        for note in note.into_iter().chain(terms_note) {
+            self.publish("notice", Some(id), Some(pid), note);
+        }
+        Ok(id)
+    }
+
+    /// What other tools' variables leave a default job of time: they can only lower. A cap that cannot be read is a
+    /// small one, never none.
+    fn default_terms(&self, membership: &Membership) -> (Terms, Option<String>) {
+        let mut terms = Terms::default();
+        let asked = match time_aliases::asked(&membership.environment, |variable| self.config.is_time_on(variable)) {
+            Ok(asked) => asked,
+            Err(why) => {
+                terms.cap_ppm = Some(UNREADABLE_CAP_PPM);
+                terms.origin.cap.clone_from(&why.text);
+                let cap = format_part(UNREADABLE_CAP_PPM);
+                let note = format!("{why}; what it allows cannot be known, so the cap is {cap}: mend or unset it");
+                return (terms, Some(note));
+            }
+        };
+        if let Some(cap) = asked.cap {
+            terms.cap_ppm = cap_of(cap.value);
+            terms.origin.cap = cap.text;
+        }
+        if let Some(class) = asked.class.filter(|class| class.value < terms.class) {
+            terms.class = class.value;
+            terms.origin.class = class.text;
+        }
+        (terms, None)
+    }
+
+    /// Every device with what the environment leaves of it, and what is worth a note.
+    fn default_places(&self, membership: &Membership) -> (Vec<Placement>, Option<String>) {
+        let mut devices: Vec<&Device> = self
+            .devices
+            .values()
+            .filter(|device| device.state != DeviceState::Lost)
+            .collect();
+        devices.sort_by_key(|device| device.seen.index);
+        let (limits, note) = self.default_limits(membership, &devices);
+        let place = |(device, (limit, origin)): (&&Device, (Option<u64>, String))| Placement {
+            device: device.seen.uuid,
+            // It only lowers.
+            limit: limit.map(|limit| limit.min(device.seen.total_bytes)),
+            request: 0,
+            origin: Origin {
+                limit: origin,
+                request: String::new(),
+            },
+        };
+        let places = devices.iter().zip(limits).take(MAX_DEVICES).map(place);
+        (places.collect(), note)
+    }
+
+    fn default_limits(
+        &self,
+        membership: &Membership,
+        devices: &[&Device],
+    ) -> (Vec<(Option<u64>, String)>, Option<String>) {
+        let everywhere = |limit: Option<u64>, origin: &str| vec![(limit, origin.to_owned()); devices.len()];
+        let (asked, visible_text) = match self.environment(membership) {
+            Environment::Silent => return (everywhere(None, ""), None),
+            Environment::Everywhere(limit, origin) => return (everywhere(Some(limit), &origin), None),
+            Environment::Unreadable(why) => {
+                let note = format!("{why}; its limit cannot be known, so every allocation is denied: mend or unset it");
+                return (everywhere(Some(NOTHING), &why), Some(note));
+            }
+            Environment::ByDevice(asked, visible_text) => (asked, visible_text),
+        };
+        let seen = match &visible_text {
+            Some(text) => visible(text, devices),
+            None => devices.to_vec(),
+        };
+        let uuids: Vec<String> = seen.iter().map(|device| device.seen.uuid.to_string()).collect();
+        if let Err(why) = asked.check_devices(&uuids) {
+            let lowest = asked.lowest().map_or(NOTHING, |said| said.bytes);
+            let note = format!("{why}; its lowest limit, {}, holds on every GPU", format_bytes(lowest));
+            return (everywhere(Some(lowest), &why.text), Some(note));
+        }
+        let place_of = |device: DeviceUuid| seen.iter().position(|other| other.seen.uuid == device);
+        let limit = |device: &&Device| {
+            let slot = place_of(device.seen.uuid).and_then(|place| u32::try_from(place).ok());
+            let said = asked.limit(slot, &device.seen.uuid.to_string());
+            (
+                said.map(|said| said.bytes),
+                said.map(|said| said.text.clone()).unwrap_or_default(),
+            )
+        };
+        (devices.iter().map(limit).collect(), None)
+    }
+
+    fn environment(&self, membership: &Membership) -> Environment {
+        if membership.is_environment_cut {
+            return Environment::Unreadable("the variables that limit this process are too long".into());
+        }
+        if !says_anything(&membership.environment) {
+            let limit = membership.environment_limit;
+            let origin = || format!("PARTAGE_MEM_BYTES={limit}");
+            return match limit {
+                0 => Environment::Silent,
+                _ => Environment::Everywhere(limit, origin()),
+            };
+        }
+        match asked(&membership.environment, |family| self.config.is_on(family)) {
+            Ok(None) => Environment::Silent,
+            Ok(Some(asked)) => {
+                let visible = membership.environment.iter().find(|(name, _)| name == VISIBLE);
+                Environment::ByDevice(asked, visible.map(|(_, value)| value.clone()))
+            }
+            Err(why) => Environment::Unreadable(why.to_string()),
+        }
+    }
+}
+
+const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
+
+fn says_anything(environment: &[(String, String)]) -> bool {
+    let counts = |(name, value): &(String, String)| Variable::of(name.as_bytes()).is_some() && !value.is_empty();
+    environment.iter().any(counts)
+}
+
+/// Tells environments apart. As it was written and not as it was understood: another broker's configuration or another
+/// list of devices may understand it otherwise, and the job stays what it was.
+fn key(membership: &Membership) -> String {
+    if membership.is_environment_cut {
+        return "cut".into();
+    }
+    let is_time = |name: &str| TimeVariable::of(name.as_bytes()).is_some();
+    let says_time = membership
+        .environment
+        .iter()
+        .any(|(name, value)| is_time(name) && !value.is_empty());
+    if says_anything(&membership.environment) || says_time {
+        let mut entries: Vec<String> = membership
+            .environment
+            .iter()
+            .filter(|(name, _)| name == VISIBLE || is_time(name) || Variable::of(name.as_bytes()).is_some())
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+        entries.sort();
+        return entries.join(" ");
+    }
+    match membership.environment_limit {
+        0 => String::new(),
+        limit => format!("PARTAGE_MEM_BYTES={limit}"),
+    }
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Denials: counted by job, device and reason; the last one on each device is kept with who held what at that instant.
+
+use partage_protocol::size::format_bytes;
+use partage_protocol::summary::denied_times;
+use partage_protocol::units::{ClientId, JobId};
+
+use super::Policy;
+use crate::job::{Denial, Held, Reason};
+use crate::machine::{Machine, OnSlot};
+
+/// Holders that a denial remembers, the greatest first.
+const HOLDERS: usize = 8;
+
+impl Policy {
+    /// Counts a denial that happened so many times; the 1st, 2nd, 4th, 8th … of a job is published, so that a retrying
+    /// allocator floods nobody.
+    pub(crate) fn deny<M: Machine>(
+        &mut self,
+        job: JobId,
+        slot: usize,
+        (client, asked, times): (ClientId, u64, u64),
+        reason: Reason,
+        machine: &M,
+        now_ns: u64,
+    ) {
+        let pid = self.clients.get(&client).map(|client| client.process.pid);
+        let device = self.jobs.get(&job).and_then(|job| job.record.devices.get(slot));
+        let device = device.map(|place| place.device);
+        let picture = device
+            .filter(|_| reason.is_of_card())
+            .and_then(|device| self.picture(device, machine));
+        let holders = picture.map(|picture| picture.holders()).unwrap_or_default();
+        let gpu = device.map_or_else(|| format!("its device {slot}"), |device| self.gpu(device));
+        let unix_ns = self.unix_ns(now_ns);
+        let Some(state) = self.jobs.get_mut(&job) else { return };
+        let (before, count) = state.count_denials(reason, times);
+        let Some(place) = state.slot_mut(slot) else { return };
+        place.count_denials(reason, times);
+        let pages = OnSlot { machine, slot };
+        let (limit, used) = (place.ledger.limit(), place.ledger.used_sum(&pages));
+        let overhead = place.ledger.overhead_sum(&pages);
+        let own = job.to_string();
+        let others = holders.into_iter().filter(|holder| holder.who != own);
+        let held = others.take(HOLDERS).map(|holder| Held {
+            who: holder.who,
+            bytes: holder.bytes,
+        });
+        place.remember_denial(Denial {
+            unix_ns,
+            pid: pid.unwrap_or(0),
+            asked,
+            limit,
+            used,
+            reason,
+            holders: held.collect(),
+        });
+        if before.checked_ilog2() != count.checked_ilog2() {
+            let what = match asked {
+                0 => "an allocation".to_owned(),
+                asked => format_bytes(asked),
+            };
+            let text = format!(
+                "{job} was denied {what} on {gpu} ({}): it uses {} of {}{}; {} so far",
+                reason.because(),
+                format_bytes(used),
+                format_bytes(limit),
+                match overhead {
+                    0 => String::new(),
+                    bytes => format!(", {} of it overhead", format_bytes(bytes)),
+                },
+                denied_times(count)
+            );
+            self.publish("denied", Some(job), pid, text);
+        }
+    }
+}

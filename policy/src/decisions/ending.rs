@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is due as time passes, and how jobs end: deadlines, lingering, stopping, strict jobs, forgetting.
+
+use std::collections::BTreeSet;
+
+use partage_protocol::admin::{ErrorCode, ErrorView, Reply};
+use partage_protocol::units::{DeviceUuid, JobId};
+
+use super::Policy;
+use crate::caller::{Process, Ticket};
+use crate::client::Presence;
+use crate::command::{Action, Signal};
+use crate::job::{End, Happening, Job, JobState, Next, REMEMBER_COUNT, STRICT_NS, Slot, State};
+use crate::machine::{Machine, OnSlot};
+
+impl Policy {
+    /// Everything that is due. Runs at the start of a step, so that no order of events can outrun a deadline.
+    pub(crate) fn expire<M: Machine>(&mut self, machine: &M, now_ns: u64) {
+        if self
+            .adoption_until_ns
+            .is_some_and(|until| now_ns >= until || self.awaited.is_empty())
+        {
+            self.adoption_until_ns = None;
+            let late = self.awaited.len();
+            self.awaited.clear();
+            let text = match late {
+                0 => "every client of the broker before came back".to_owned(),
+                late => format!("{late} clients did not come back yet and are counted with all they were granted"),
+            };
+            if self.clients.is_empty() && self.live_jobs() == 0 && late == 0 {
+                // The first broker of this place has nobody to wait for.
+            } else {
+                self.publish("adoption-done", None, None, text);
+            }
+            for device in self.devices.keys().copied().collect::<Vec<_>>() {
+                self.share_pool(device, machine, now_ns);
+            }
+        }
+        self.expire_overheads(machine, now_ns);
+        for id in self.jobs.keys().copied().collect::<Vec<_>>() {
+            self.expire_job(id, machine, now_ns);
+        }
+        self.forget_old_jobs(now_ns);
+    }
+
+    fn expire_job<M: Machine>(&mut self, id: JobId, machine: &M, now_ns: u64) {
+        self.expire_time_limit(id, now_ns);
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.state().may_end()) else {
+            return;
+        };
+        let mut actions = Vec::new();
+        if let Some(reason) = job.take_kill(now_ns) {
+            let action = Action::SignalJob {
+                job: id,
+                signal: Signal::Kill,
+            };
+            actions.push((action, format!("{reason}, and the grace is over")));
+        }
+        let mut killed = job.take_strict_kills(now_ns);
+        for pid in killed.iter().copied() {
+            let reason = format!("{id} is strict and pid {pid} uses a GPU without Partage");
+            actions.push((Action::KillUnmanaged { job: id, pid }, reason));
+        }
+        let is_over = job.life.linger_until_ns().is_some_and(|until| now_ns >= until);
+        let text = |pid| format!("--strict killed pid {pid} of {id}: it used a GPU without Partage");
+        // One that cannot be killed is tried again and named once.
+        killed.retain(|pid| job.note(text(*pid)));
+        for (action, reason) in actions {
+            self.command(action, &reason);
+        }
+        for pid in killed {
+            let tell = Action::Tell {
+                job: id,
+                text: text(pid),
+            };
+            self.command(tell, "whoever lost a process must know why");
+            self.publish("strict-kill", Some(id), Some(pid), text(pid));
+        }
+        if is_over {
+            let why = "its last process is gone";
+            self.end(id, (Happening::LingerOver, why), machine, now_ns);
+        }
+    }
+
+    fn forget_old_jobs(&mut self, now_ns: u64) {
+        let ended = |job: &Job| Some((job.life.forget_at_ns()?, job.id()));
+        let mut old: Vec<(u64, JobId)> = self.jobs.values().filter_map(ended).collect();
+        old.sort_unstable();
+        let excess = old.len().saturating_sub(REMEMBER_COUNT);
+        for (order, (_, id)) in old.into_iter().enumerate() {
+            let is_expired = |job: &Job| job.life.is_expired(now_ns);
+            if order < excess || self.jobs.get(&id).is_some_and(is_expired) {
+                self.jobs.remove(&id);
+            }
+        }
+    }
+
+    /// When [`Policy::expire`] has something to do next.
+    pub(crate) fn next_due(&self) -> Option<u64> {
+        // With nobody left to wait for, an adoption ends at once.
+        let adoption = self
+            .adoption_until_ns
+            .map(|until| if self.awaited.is_empty() { 0 } else { until });
+        let mut due: Vec<u64> = adoption.into_iter().chain(self.overheads_due()).collect();
+        for job in self.jobs.values() {
+            if let Some(queued) = job.life.queued() {
+                due.extend(queued.deadline_ns);
+                due.push(queued.next_reminder_ns);
+            }
+            due.extend(job.life.linger_until_ns());
+            due.extend(job.life.forget_at_ns());
+            if !job.state().may_end() {
+                continue;
+            }
+            due.extend(job.time_limit_at_ns);
+            let stopping = job.stopping.iter().filter(|stop| !stop.is_killed);
+            due.extend(stopping.map(|stop| stop.kill_at_ns));
+            if job.record.is_strict {
+                let since = job.strangers.values();
+                due.extend(since.map(|since_ns| since_ns.saturating_add(STRICT_NS)));
+            }
+        }
+        due.into_iter().min()
+    }
+
+    /// How a job's first process ended, as the kernel told.
+    pub(crate) fn exited(&mut self, process: Process, code: u32) {
+        let is_first = |job: &&mut Job| job.record.first == Some(process);
+        let mut ended = Vec::new();
+        for job in self.jobs.values_mut().filter(is_first) {
+            job.set_exit_code(code);
+            ended.extend(job.end.is_some().then(|| job.id()));
+        }
+        // The kernel may tell the code after the end was written down.
+        ended.into_iter().for_each(|job| self.remember(job));
+    }
+
+    /// A job's first process is gone.
+    pub(crate) fn process_gone<M: Machine>(&mut self, process: Process, machine: &M, now_ns: u64) {
+        let is_first = |job: &&mut Job| job.record.first == Some(process);
+        let mut gone = Vec::new();
+        for job in self.jobs.values_mut().filter(is_first) {
+            job.lose_first();
+            gone.push(job.id());
+        }
+        for job in gone {
+            self.look_after(job, machine, now_ns);
+        }
+    }
+
+    /// All processes of these jobs are stopped by a signal, and of no other ones.
+    pub(crate) fn see_stopped(&mut self, jobs: &BTreeSet<JobId>) {
+        for (id, job) in &mut self.jobs {
+            job.set_stopped(jobs.contains(id));
+        }
+    }
+
+    /// Begins to linger, or ends, once nothing of the job is left.
+    pub(crate) fn look_after<M: Machine>(&mut self, id: JobId, machine: &M, now_ns: u64) {
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.state().may_end()) else {
+            return;
+        };
+        if job.is_first_alive || !job.clients.is_empty() {
+            return;
+        }
+        if let Some(stopping) = &job.stopping {
+            let reason = stopping.reason.clone();
+            self.end(id, (Happening::EmptiedStopping, &reason), machine, now_ns);
+        } else if job.linger(now_ns) {
+            self.announce_end(id, "its last process is gone", now_ns);
+            self.remember(id);
+        }
+    }
+
+    /// Has a job's end written down: when it is announced, for a broker that stops before the job has lingered, and when
+    /// nothing can change it any more, which counts instead.
+    pub(crate) fn remember(&mut self, id: JobId) {
+        if let Some(ended) = self.jobs.get(&id).and_then(Job::remembered) {
+            self.command(Action::RememberJob(Box::new(ended)), "ended jobs answer for a day");
+        }
+    }
+
+    /// Says that nothing of a job runs any more, and remembers since when.
+    fn announce_end(&mut self, id: JobId, why: &str, now_ns: u64) {
+        let unix_ns = self.unix_ns(now_ns);
+        let shown: Vec<_> = self.jobs.get(&id).map_or(Vec::new(), |job| {
+            let devices = job.record.devices.iter().map(|place| self.devices.get(&place.device));
+            devices
+                .map(|device| device.map(|device| (device.seen.index, device.seen.model.clone())))
+                .collect()
+        });
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let reason = why.to_owned();
+        job.announce_end(End { unix_ns, reason }, shown);
+        let summary = job.summary();
+        let sentence = format!("{id} {}", summary.sentence());
+        if !job.record.is_quiet && summary.has_used_a_gpu() {
+            let text = sentence.clone();
+            self.command(Action::Tell { job: id, text }, "its user may still be there");
+        }
+        self.publish("job-ended", Some(id), None, format!("{sentence}: {why}"));
+    }
+
+    /// A process of a job that only lingered met the driver after all.
+    pub(crate) fn resume(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        if !job.resume() {
+            return;
+        }
+        let text = format!("{id} goes on: a process of it that was still to come is there");
+        self.publish("job-resumed", Some(id), None, text);
+    }
+
+    /// Ends a job, and hands out what it held.
+    pub(crate) fn end<M: Machine>(&mut self, id: JobId, (what, why): (Happening, &str), machine: &M, now_ns: u64) {
+        let Some(before) = self.jobs.get(&id).map(Job::state) else {
+            return;
+        };
+        if before.after(what) != Next::To(State::Ended) {
+            return;
+        }
+        if !before.is_over() {
+            self.announce_end(id, why, now_ns);
+        }
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let tickets = job.finish(what, now_ns);
+        let devices: Vec<DeviceUuid> = job.record.devices.iter().map(|place| place.device).collect();
+        self.forget_times(id);
+        self.command(Action::ForgetJob(id), why);
+        self.remember(id);
+        for ticket in tickets {
+            self.reply(
+                ticket,
+                Reply::Done {
+                    message: format!("{id} has ended"),
+                },
+                why,
+            );
+        }
+        for device in devices {
+            self.share_pool(device, machine, now_ns);
+        }
+    }
+
+    /// The state that users see.
+    pub(crate) fn state<M: Machine>(&self, job: &Job, machine: &M) -> JobState {
+        match job.state() {
+            State::Waiting => return JobState::Waiting,
+            State::Lingering | State::Ended => return JobState::Ended,
+            State::Running => {}
+        }
+        let is_dying = |id| {
+            self.clients
+                .get(id)
+                .is_some_and(|client| client.presence == Presence::Dying)
+        };
+        if !job.is_first_alive && !job.clients.is_empty() && job.clients.iter().all(is_dying) {
+            return JobState::Dying;
+        }
+        let is_over =
+            |(slot, state): (usize, &Slot)| state.ledger.held_sum(&OnSlot { machine, slot }) > state.ledger.limit();
+        if job.slots.iter().enumerate().any(is_over) {
+            JobState::OverLimit
+        } else if job.is_stopped {
+            JobState::Stopped
+        } else {
+            JobState::Running
+        }
+    }
+
+    /// A `run` that waited went away: the job never was.
+    pub(crate) fn ticket_gone(&mut self, ticket: Ticket) {
+        let waits = |job: &&Job| job.life.queued().is_some_and(|queued| queued.ticket == ticket);
+        if let Some(id) = self.jobs.values().find(waits).map(Job::id) {
+            self.forget_waiting(id);
+            self.publish("job-gone", Some(id), None, format!("{id} was given up while it waited"));
+        }
+        for job in self.jobs.values_mut() {
+            job.forget_ticket(ticket);
+        }
+    }
+
+    /// Refuses a command line's request.
+    pub(crate) fn refuse(&mut self, ticket: Ticket, why: ErrorView) {
+        let reason = why.message.clone();
+        self.reply(ticket, Reply::Error(why), &reason);
+    }
+
+    /// What a waiting `run` hears when somebody stops its job.
+    pub(crate) fn stopped_while_waiting(id: JobId) -> ErrorView {
+        let message = format!("{id} was stopped while it waited for room");
+        ErrorView {
+            code: ErrorCode::Internal,
+            message,
+            hint: None,
+            holders: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How jobs whose limit exceeds what is kept for them share what a device has left (`device/account.rs`).
+
+use std::collections::BTreeMap;
+
+use partage_protocol::reservation::Word;
+use partage_protocol::units::{DeviceUuid, JobId};
+
+use super::Policy;
+use crate::device::{DeviceState, Hold, Picture};
+use crate::job::Job;
+use crate::machine::{Machine, OnSlot};
+
+impl Policy {
+    /// The jobs of processes that are clients, by pid.
+    pub(crate) fn managed_pids(&self) -> BTreeMap<u32, JobId> {
+        let managed = self.clients.values().filter(|client| !client.is_nvml_only);
+        managed.map(|client| (client.process.pid, client.job)).collect()
+    }
+
+    /// The limit of a slot as a number: the whole card where the job has none.
+    pub(crate) fn limit_of(&self, device: DeviceUuid, limit: Option<u64>) -> u64 {
+        // An adopted job's device may not be enumerated yet; then nothing is admitted either.
+        limit.unwrap_or_else(|| {
+            self.devices
+                .get(&device)
+                .map_or(u64::MAX, |device| device.seen.total_bytes)
+        })
+    }
+
+    pub(crate) fn picture<M: Machine>(&self, device: DeviceUuid, machine: &M) -> Option<Picture> {
+        let known = self.devices.get(&device)?;
+        let pids = self.managed_pids();
+        let mut measured_by_job: BTreeMap<JobId, u64> = BTreeMap::new();
+        let mut strangers = Vec::new();
+        for process in known.measured.iter().flat_map(|measured| &measured.processes) {
+            match pids.get(&process.pid) {
+                Some(job) => {
+                    let sum = measured_by_job.entry(*job).or_default();
+                    *sum = sum.saturating_add(process.bytes.unwrap_or(0));
+                }
+                None => strangers.push((process.pid, process.bytes.unwrap_or(0))),
+            }
+        }
+        let mut holds = Vec::new();
+        for job in self.jobs.values().filter(|job| job.state().holds_memory()) {
+            let Some(slot) = job.slot_of(device) else { continue };
+            let (Some(placement), Some(state)) = (job.record.devices.get(slot), job.slots.get(slot)) else {
+                continue;
+            };
+            let pages = OnSlot { machine, slot };
+            let promised = if job.state().counts_as_promised() {
+                placement.request
+            } else {
+                0
+            };
+            holds.push(Hold {
+                job: job.id(),
+                slot,
+                limit: self.limit_of(device, placement.limit),
+                promised,
+                firm: promised,
+                granted: state.ledger.held_sum(&pages),
+                used: state.ledger.used_sum(&pages),
+                managed: self.managed_bytes(job, slot, machine),
+                measured: measured_by_job.remove(&job.id()).unwrap_or(0),
+            });
+        }
+        let listed = strangers
+            .iter()
+            .fold(0, |sum: u64, (_, bytes)| sum.saturating_add(*bytes));
+        let explained = holds.iter().fold(listed, |sum, hold| {
+            sum.saturating_add(hold.used.saturating_sub(hold.managed).max(hold.measured))
+        });
+        let in_use = known.measured.as_ref().map_or(0, |measured| measured.used_bytes);
+        let unexplained = in_use
+            .saturating_sub(explained)
+            .saturating_sub(known.seen.reserve_bytes);
+        let mut picture = Picture {
+            index: known.seen.index,
+            usable: known.usable(),
+            capacity: self.config.promisable(known.usable()),
+            holds,
+            strangers,
+            unexplained,
+        };
+        picture.firm_up();
+        Some(picture)
+    }
+
+    /// The part of what a job's clients charged on a slot that need not be on the device.
+    pub(crate) fn managed_bytes<M: Machine>(&self, job: &Job, slot: usize, machine: &M) -> u64 {
+        job.clients.iter().fold(0, |sum: u64, client| {
+            let (Some(reading), Some(words)) = (machine.reading(*client, slot), machine.words(*client, slot)) else {
+                return sum;
+            };
+            // Both are the client's words: a part of what it uses, which is no more than it was granted.
+            sum.saturating_add(reading.managed.min(reading.used).min(words.ledger.load()))
+        })
+    }
+
+    /// Shares what nobody was promised evenly among the pooled jobs of a device. Where nothing is promised at all there
+    /// is nothing to withhold: each may take the whole card, and the driver says when it is full, as without us.
+    pub(crate) fn share_pool<M: Machine>(&mut self, device: DeviceUuid, machine: &M, now_ns: u64) {
+        let Some(picture) = self.picture(device, machine) else {
+            return;
+        };
+        let pooled = picture.holds.iter().filter(|hold| hold.is_pooled()).count() as u64;
+        // Before its first measurement a device's unmanaged use is not known: then nobody gets more than he has.
+        let is_known = self
+            .devices
+            .get(&device)
+            .is_some_and(|device| device.state == DeviceState::Ok);
+        let slack = if is_known {
+            picture.room(None) / pooled.max(1)
+        } else {
+            0
+        };
+        let has_promises = picture.has_promises();
+        let target = |hold: &Hold| match (hold.is_pooled(), has_promises) {
+            (true, true) => hold.kept().saturating_add(slack).min(hold.limit),
+            _ => hold.limit,
+        };
+        for hold in &picture.holds {
+            let ceiling = self.ceiling(hold).min(target(hold));
+            self.set_ceiling(hold, ceiling, machine, now_ns);
+        }
+        let is_overcommitted = picture.is_overcommitted();
+        for hold in &picture.holds {
+            let room = if has_promises {
+                // Looked at again: another job may have used its slack before it could be lowered.
+                let Some(now) = self.picture(device, machine) else {
+                    return;
+                };
+                // What others used before the device was overcommitted cannot be had back until they free it.
+                let kept = if hold.is_pooled() && !is_overcommitted {
+                    hold.firm
+                } else {
+                    0
+                };
+                now.room_now(Some(hold.job)).max(kept)
+            } else {
+                u64::MAX
+            };
+            let ceiling = target(hold).min(room);
+            if ceiling > self.ceiling(hold) || is_overcommitted {
+                self.set_ceiling(hold, ceiling, machine, now_ns);
+            }
+        }
+    }
+
+    /// A pooled job needs `needed` bytes in all: takes unused ones back from the other pooled jobs of the device.
+    /// Answers whether its ceiling now reaches that.
+    pub(crate) fn grow_ceiling<M: Machine>(
+        &mut self,
+        job: JobId,
+        device: DeviceUuid,
+        needed: u64,
+        machine: &M,
+        now_ns: u64,
+    ) -> bool {
+        if self
+            .devices
+            .get(&device)
+            .is_none_or(|device| device.state != DeviceState::Ok)
+        {
+            return false;
+        }
+        let Some(picture) = self.picture(device, machine) else {
+            return false;
+        };
+        let Some(mine) = picture.holds.iter().find(|hold| hold.job == job) else {
+            return false;
+        };
+        let Some(rest) = picture.room(Some(job)).checked_sub(needed) else {
+            return false;
+        };
+        let others = picture.holds.iter().filter(|hold| hold.job != job && hold.is_pooled());
+        let slack = rest / (others.clone().count() as u64 + 1);
+        for other in others {
+            let ceiling = self.ceiling(other).min(other.kept().saturating_add(slack));
+            self.set_ceiling(other, ceiling, machine, now_ns);
+        }
+        let Some(now) = self.picture(device, machine) else {
+            return false;
+        };
+        let reach = now.room_now(Some(job));
+        if reach < needed {
+            return false;
+        }
+        let ceiling = needed
+            .saturating_add(slack)
+            .min(reach)
+            .min(mine.limit)
+            .max(self.ceiling(mine));
+        self.set_ceiling(mine, ceiling, machine, now_ns);
+        ceiling >= needed
+    }
+
+    fn ceiling(&self, hold: &Hold) -> u64 {
+        let slot = self.jobs.get(&hold.job).and_then(|job| job.slots.get(hold.slot));
+        slot.map_or(0, |slot| slot.ledger.ceiling())
+    }
+
+    fn set_ceiling<M: Machine>(&mut self, hold: &Hold, ceiling: u64, machine: &M, now_ns: u64) {
+        let Some(slot) = self.jobs.get_mut(&hold.job).and_then(|job| job.slot_mut(hold.slot)) else {
+            return;
+        };
+        if slot.ledger.ceiling() != ceiling || slot.ledger.limit() != hold.limit {
+            slot.set_limit(
+                &OnSlot {
+                    machine,
+                    slot: hold.slot,
+                },
+                hold.limit,
+                ceiling,
+                now_ns,
+            );
+        }
+    }
+
+    /// Remembers the highest use of a job's slots.
+    pub(crate) fn note_peaks<M: Machine>(&mut self, job: JobId, machine: &M) {
+        let Some(job) = self.jobs.get_mut(&job) else { return };
+        for (slot, state) in job.slots_mut() {
+            state.note_peak(&OnSlot { machine, slot });
+        }
+    }
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The least limit that makes sense: a job whose limit is below what a context costs could not even begin.
+//!
+//! What a context costs on a device is known once one of the user's was measured there; until then nothing is refused.
+
+use partage_protocol::admin::{ErrorCode, ErrorView};
+use partage_protocol::size::{Amount, format_bytes, raised_limit};
+
+use super::Policy;
+use crate::device::Device;
+use crate::request::{GpuChoice, RunSpec};
+
+impl Policy {
+    /// # Errors
+    /// `Impossible`, when on every device that the request could get its limit is below what a context of this user was
+    /// measured to cost there.
+    pub(crate) fn check_holds_a_context(&self, spec: &RunSpec, uid: u32) -> Result<(), ErrorView> {
+        let count = match &spec.gpu {
+            GpuChoice::Auto(count) => u32::try_from(*count).unwrap_or(1),
+            GpuChoice::Named(names) => u32::try_from(names.len()).unwrap_or(1),
+        };
+        // Which devices it would get is for placement to say; here it is enough that none would do.
+        let short = |device: &Device| {
+            let least = *device.learned.get(&uid)?;
+            let amounts = spec
+                .amounts(device.usable(), &device.seen.uuid.to_string(), 0..count.max(1))
+                .ok()?;
+            let limit = amounts.limit.filter(|limit| *limit < least)?;
+            Some((device.seen.index, limit, least))
+        };
+        let found: Option<Vec<(u32, u64, u64)>> = self.devices.values().map(short).collect();
+        let Some((gpu, limit, least)) = found.and_then(|found| found.into_iter().min_by_key(|(_, _, least)| *least))
+        else {
+            return Ok(());
+        };
+        let message = format!(
+            "the limit of {} is below what a CUDA context alone takes on GPU {gpu}: {}",
+            format_bytes(limit),
+            format_bytes(least)
+        );
+        Err(ErrorView {
+            code: ErrorCode::Impossible,
+            message,
+            hint: Some(format!("ask for more: --mem {}", Amount::Bytes(raised_limit(least, 1)))),
+            holders: Vec::new(),
+        })
+    }
+}

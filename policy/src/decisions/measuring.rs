@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Contexts, modules and heaps: announced before they are made, measured afterwards, and judged by what they took.
+
+use partage_protocol::job_ledger::Verdict;
+use partage_protocol::message::{
+    MEASURE_AFTER, MEASURE_BEFORE, MEASURE_KEPT_NS, VERDICT_CARD_FULL, VERDICT_GRANTED, VERDICT_INVALID, VERDICT_LIMIT,
+};
+use partage_protocol::units::{ClientId, DeviceUuid, JobId, SECOND_NS};
+
+use super::Policy;
+use crate::command::Action;
+use crate::device::{Announced, Device, DeviceState, Gauge, Measuring, Member, Seen};
+use crate::job::Reason;
+use crate::machine::{Machine, OnSlot};
+
+/// Longest time that a `MEASURE_AFTER` waits for its answer.
+pub const MEASURE_NS: u64 = 2 * SECOND_NS;
+/// Measurements of one client that wait at a time; a library has one.
+const WAITING: usize = 16;
+
+impl Policy {
+    /// A client's `Measure`.
+    pub(crate) fn measure_client<M: Machine>(
+        &mut self,
+        (client, slot, sequence): (ClientId, usize, u32),
+        stage: u32,
+        machine: &M,
+        now_ns: u64,
+    ) {
+        let job = self
+            .clients
+            .get(&client)
+            .filter(|known| !known.is_nvml_only)
+            .map(|known| known.job);
+        let device = job.and_then(|job| Some((job, self.slot_device(job, slot)?.0)));
+        let Some((job, device)) = device else {
+            return self.answer_invalid(client, slot, sequence);
+        };
+        let member = Member { job, client, slot };
+        Self::explain(self.gauge(member, machine), now_ns);
+        match stage {
+            MEASURE_BEFORE => self.announce(member, device, sequence, machine, now_ns),
+            MEASURE_AFTER => self.begin_measuring(member, device, sequence, machine, now_ns),
+            _ => self.answer_invalid(client, slot, sequence),
+        }
+    }
+
+    /// Holds what a context has cost on this device for one that is about to be made.
+    fn announce<M: Machine>(&mut self, member: Member, device: DeviceUuid, sequence: u32, machine: &M, now_ns: u64) {
+        let Member { job, client, slot } = member;
+        let uid = self.jobs.get(&job).map_or(0, |job| job.record.uid);
+        let learned = self.devices.get(&device).and_then(|device| device.learned.get(&uid));
+        let each = learned.copied().unwrap_or(0);
+        let gauge = self.gauge(member, machine);
+        let base = gauge.measured;
+        let mut announced = gauge.announced.clone().unwrap_or(Announced {
+            base,
+            each,
+            count: 0,
+            until_ns: 0,
+        });
+        announced.count += 1;
+        announced.each = announced.each.max(each);
+        announced.until_ns = now_ns.saturating_add(MEASURE_KEPT_NS);
+        let floor = announced.floor();
+        let pages = OnSlot { machine, slot };
+        let reserve = |policy: &mut Self| {
+            let state = policy.jobs.get_mut(&job).and_then(|job| job.slot_mut(slot));
+            state.map_or(Verdict::Invalid, |state| {
+                state.ledger_mut().reserve_overhead(&pages, client, floor, now_ns)
+            })
+        };
+        let mut verdict = reserve(self);
+        if let Verdict::CardFull { short_by } = verdict
+            && let Some((device, ceiling)) = self.slot_device(job, slot)
+            && self.grow_ceiling(job, device, ceiling.saturating_add(short_by), machine, now_ns)
+        {
+            verdict = reserve(self);
+        }
+        let code = match verdict {
+            Verdict::Granted => {
+                self.gauge(member, machine).announced = Some(announced);
+                self.show_overheads(client, machine);
+                VERDICT_GRANTED
+            }
+            // A sibling moved all the time: the measurement afterwards decides.
+            Verdict::Retry => VERDICT_GRANTED,
+            Verdict::Limit => VERDICT_LIMIT,
+            Verdict::CardFull { .. } => VERDICT_CARD_FULL,
+            Verdict::Invalid => VERDICT_INVALID,
+        };
+        let is_denied = matches!(code, VERDICT_LIMIT | VERDICT_CARD_FULL);
+        if is_denied {
+            let bytes = floor.saturating_sub(base);
+            let why = Reason::of_overhead(code);
+            self.deny(job, slot, (client, bytes, 1), why, machine, now_ns);
+        }
+        let reason = format!("{client} announces a context, which costs some {each} bytes here: {verdict:?}");
+        let needed = is_denied.then_some(each);
+        self.answer_usage((client, slot, sequence), code, needed, machine, &reason);
+    }
+
+    fn begin_measuring<M: Machine>(
+        &mut self,
+        member: Member,
+        device: DeviceUuid,
+        sequence: u32,
+        machine: &M,
+        now_ns: u64,
+    ) {
+        let Member { client, slot, .. } = member;
+        let gauge = self.gauge(member, machine);
+        let baseline = gauge
+            .announced
+            .as_ref()
+            .map_or(gauge.measured, |announced| announced.base);
+        let waiting = Measuring {
+            client,
+            slot,
+            device,
+            sequence,
+            until_ns: now_ns.saturating_add(MEASURE_NS),
+            looks: 0,
+            is_covered: false,
+            baseline,
+        };
+        let is_lost = |device: &Device| device.state == DeviceState::Lost;
+        let of_client = self.measures.iter().filter(|other| other.client == client).count();
+        if self.devices.get(&device).is_none_or(is_lost) || of_client >= WAITING {
+            return self.finish_measuring(&waiting, Seen::Nothing, machine, now_ns);
+        }
+        self.measures.push(waiting);
+        self.command(Action::Look(device), "a client made a context, module or heap");
+    }
+
+    /// Answers a `MEASURE_AFTER`: by what was measured, or that nothing could be.
+    pub(crate) fn finish_measuring<M: Machine>(&mut self, waiting: &Measuring, seen: Seen, machine: &M, now_ns: u64) {
+        let Measuring {
+            client, slot, device, ..
+        } = *waiting;
+        let Some(job) = self.clients.get(&client).map(|known| known.job) else {
+            return;
+        };
+        let member = Member { job, client, slot };
+        let gauge = self.gauge(member, machine);
+        let measured = gauge.measured;
+        if let Some(announced) = &mut gauge.announced {
+            announced.count = announced.count.saturating_sub(1);
+            announced.base = measured;
+        }
+        gauge.announced.take_if(|announced| announced.count == 0);
+        self.write_overhead(member, machine, now_ns);
+        let mut verdict = VERDICT_GRANTED;
+        if seen != Seen::Nothing {
+            verdict = self.judge_overhead(job, slot, machine, now_ns);
+        }
+        if seen == Seen::Quiet && waiting.baseline == 0 {
+            let uid = self.jobs.get(&job).map_or(0, |job| job.record.uid);
+            if let Some(known) = self.devices.get_mut(&device) {
+                known.learn(uid, measured);
+            }
+        }
+        let grown = measured.saturating_sub(waiting.baseline);
+        if verdict != VERDICT_GRANTED {
+            let why = Reason::of_overhead(verdict);
+            self.deny(job, slot, (client, grown, 1), why, machine, now_ns);
+        }
+        let reason = format!("{client} measured ({seen:?}): the driver holds {measured} bytes beyond its charges");
+        let needed = (verdict != VERDICT_GRANTED).then_some(grown);
+        self.answer_usage((client, slot, waiting.sequence), verdict, needed, machine, &reason);
+    }
+
+    /// Is what the job uses now within its limit, and within what the card has room for?
+    fn judge_overhead<M: Machine>(&mut self, job: JobId, slot: usize, machine: &M, now_ns: u64) -> u32 {
+        let Some(ledger) = self
+            .jobs
+            .get(&job)
+            .and_then(|job| job.slots.get(slot))
+            .map(|slot| &slot.ledger)
+        else {
+            return VERDICT_GRANTED;
+        };
+        let used = ledger.used_sum(&OnSlot { machine, slot });
+        if used > ledger.limit() {
+            return VERDICT_LIMIT;
+        }
+        match self.slot_device(job, slot) {
+            Some((device, ceiling)) if used > ceiling && !self.grow_ceiling(job, device, used, machine, now_ns) => {
+                VERDICT_CARD_FULL
+            }
+            _ => VERDICT_GRANTED,
+        }
+    }
+
+    /// Measurements that waited long enough, and announcements that nobody measured.
+    pub(crate) fn expire_overheads<M: Machine>(&mut self, machine: &M, now_ns: u64) {
+        for late in self
+            .measures
+            .extract_if(.., |waiting| now_ns >= waiting.until_ns)
+            .collect::<Vec<_>>()
+        {
+            self.finish_measuring(&late, Seen::Nothing, machine, now_ns);
+        }
+        let is_over = |gauge: &Gauge| {
+            gauge
+                .announced
+                .as_ref()
+                .is_some_and(|announced| now_ns >= announced.until_ns)
+        };
+        let over: Vec<(ClientId, usize)> = self
+            .gauges
+            .iter()
+            .filter(|(_, gauge)| is_over(gauge))
+            .map(|(at, _)| *at)
+            .collect();
+        for (client, slot) in over {
+            if let Some(gauge) = self.gauges.get_mut(&(client, slot)) {
+                gauge.announced = None;
+            }
+            if let Some(job) = self.clients.get(&client).map(|known| known.job) {
+                self.write_overhead(Member { job, client, slot }, machine, now_ns);
+            }
+        }
+    }
+
+    /// When [`Policy::expire_overheads`] has something to do next.
+    pub(crate) fn overheads_due(&self) -> Option<u64> {
+        let measures = self.measures.iter().map(|waiting| waiting.until_ns);
+        let announced = self.gauges.values().filter_map(|gauge| gauge.announced.as_ref());
+        measures.chain(announced.map(|announced| announced.until_ns)).min()
+    }
+
+    /// Nobody waits for a device that does not answer.
+    pub(crate) fn give_up_measuring<M: Machine>(&mut self, device: DeviceUuid, machine: &M, now_ns: u64) {
+        for waiting in self
+            .measures
+            .extract_if(.., |waiting| waiting.device == device)
+            .collect::<Vec<_>>()
+        {
+            self.finish_measuring(&waiting, Seen::Nothing, machine, now_ns);
+        }
+    }
+}

@@ -1,0 +1,430 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which devices a request may use, and which of them it gets.
+//!
+//! Candidates come from `--gpu` narrowed by the caller's `CUDA_VISIBLE_DEVICES`, which is read as the driver reads it:
+//! indices and UUID beginnings, a list that ends at its first invalid entry. `auto` takes the least committed ones with
+//! room, by the greater of the committed part of their memory and the promised part of their time; ties go to the
+//! smaller sum of both, then to the device with fewer jobs, then to the lower index.
+
+use std::collections::BTreeMap;
+
+use partage_protocol::admin::{ErrorCode, ErrorView, Holder};
+use partage_protocol::size::format_bytes;
+use partage_protocol::terms::format_part;
+use partage_protocol::units::DeviceUuid;
+
+use super::Policy;
+use super::claims::{Claims, Wish};
+use super::survey::{Site, Survey};
+use super::time_promises::sort_holders;
+use crate::device::{Device, DeviceState};
+use crate::event::DriverState;
+use crate::job::{Origin, Placement};
+use crate::machine::Machine;
+use crate::refusal::{invalid, unusable_alias};
+use crate::request::{Amounts, GpuChoice, GpuName, RunSpec};
+use crate::terms::part;
+
+/// Whether memory and time are short, by device.
+pub(crate) type Shortages = BTreeMap<DeviceUuid, (bool, bool)>;
+
+/// Why a request has no place.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Unplaced {
+    /// Never: the request itself, or this machine.
+    Refused(ErrorView),
+    /// Not now.
+    NoRoom {
+        /// A sentence with the numbers.
+        reason: String,
+        /// Where memory and time are short; [`Policy::shortage_holders`] says who holds them.
+        shortages: Shortages,
+        /// What it asks of each device that it could use; later requests may not take that first.
+        wishes: Vec<Wish>,
+    },
+}
+
+/// One candidate that could hold the request some day.
+struct Candidate<'a> {
+    device: &'a Device,
+    limit: Option<u64>,
+    request: u64,
+    origin: Origin,
+}
+
+/// What stands against a candidate at the moment.
+enum Obstacle {
+    State(String),
+    /// What is short of memory (bytes) and of time (millionths) has that much left.
+    Short {
+        bytes: Option<u64>,
+        ppm: Option<u64>,
+    },
+}
+
+impl Policy {
+    /// Finds devices for a request, beside what those that asked earlier wait for.
+    pub(crate) fn place<M: Machine>(
+        &self,
+        spec: &RunSpec,
+        claimed: &Claims,
+        survey: &Survey,
+        machine: &M,
+    ) -> Result<Vec<Placement>, Unplaced> {
+        let candidates = self.candidates(spec).map_err(Unplaced::Refused)?;
+        let (count, is_auto) = match &spec.gpu {
+            GpuChoice::Auto(count) => (*count, true),
+            GpuChoice::Named(_) => (candidates.len(), false),
+        };
+        let possible = self.possible(spec, &candidates, count).map_err(Unplaced::Refused)?;
+        let mut free = Vec::new();
+        let mut obstacles = Vec::new();
+        for (order, candidate) in possible.iter().enumerate() {
+            match Self::obstacle(candidate, spec, claimed, &survey.site(self, candidate.device, machine)) {
+                Some(obstacle) => obstacles.push((candidate, obstacle)),
+                None => free.push((order, candidate)),
+            }
+        }
+        if free.len() < count {
+            return Err(Self::no_room(spec, &possible, &obstacles, count));
+        }
+        if is_auto {
+            free.sort_by_key(|(order, candidate)| {
+                (
+                    load(candidate.device, &survey.site(self, candidate.device, machine)),
+                    *order,
+                )
+            });
+            free.truncate(count);
+            free.sort_by_key(|(order, _)| *order);
+        }
+        let placement = |(slot, candidate): (usize, &Candidate<'_>)| {
+            // Its place in the job is known now.
+            let of_slot = |slot| amounts(spec, candidate.device, slot..slot + 1);
+            let amounts = u32::try_from(slot).ok().and_then(|slot| of_slot(slot).ok());
+            Placement {
+                device: candidate.device.seen.uuid,
+                limit: amounts.as_ref().map_or(candidate.limit, |amounts| amounts.limit),
+                request: amounts.as_ref().map_or(candidate.request, |amounts| amounts.request),
+                origin: amounts.map_or_else(|| candidate.origin.clone(), |amounts| amounts.origin),
+            }
+        };
+        let chosen = free.into_iter().map(|(_, candidate)| candidate);
+        Ok(chosen.enumerate().map(placement).collect())
+    }
+
+    /// Devices that the request names or allows, in job order; never empty.
+    fn candidates(&self, spec: &RunSpec) -> Result<Vec<&Device>, ErrorView> {
+        let mut by_index: Vec<&Device> = self.devices.values().collect();
+        by_index.sort_by_key(|device| device.seen.index);
+        if by_index.is_empty() {
+            return Err(self.no_devices());
+        }
+        let visible = match &spec.visible_devices {
+            None => by_index.clone(),
+            Some(text) => {
+                let visible = visible(text, &by_index);
+                if visible.is_empty() {
+                    return Err(no_device(
+                        format!("CUDA_VISIBLE_DEVICES={text:?} leaves none of {}", list(&by_index)),
+                        "unset CUDA_VISIBLE_DEVICES or name a device that exists",
+                    ));
+                }
+                visible
+            }
+        };
+        if let Some(aliases) = &spec.aliases {
+            let uuids: Vec<String> = visible.iter().map(|device| device.seen.uuid.to_string()).collect();
+            let checked = aliases.check_devices(&uuids);
+            checked.map_err(|why| unusable_alias(&why, "--mem SIZE"))?;
+        }
+        let GpuChoice::Named(names) = &spec.gpu else {
+            return Ok(visible);
+        };
+        let mut chosen: Vec<&Device> = Vec::new();
+        for name in names {
+            let device = find(name, &by_index)?;
+            if !visible.iter().any(|other| other.seen.uuid == device.seen.uuid) {
+                let text = spec.visible_devices.as_deref().unwrap_or_default();
+                return Err(no_device(
+                    format!(
+                        "--gpu {} is excluded by CUDA_VISIBLE_DEVICES={text:?}",
+                        device.seen.index
+                    ),
+                    "unset CUDA_VISIBLE_DEVICES or name a device in it",
+                ));
+            }
+            if chosen.iter().any(|other| other.seen.uuid == device.seen.uuid) {
+                return Err(invalid(format!("--gpu names GPU {} twice", device.seen.index), None));
+            }
+            chosen.push(device);
+        }
+        Ok(chosen)
+    }
+
+    fn no_devices(&self) -> ErrorView {
+        let (message, hint) = match &self.driver {
+            DriverState::Missing(why) => (
+                format!("no NVIDIA driver here ({why})"),
+                "try: partage sim -- partage run …",
+            ),
+            DriverState::Broken(why) => (format!("the NVIDIA driver does not answer: {why}"), "partage doctor"),
+            DriverState::Ok => ("the driver shows no device".to_owned(), "partage doctor"),
+        };
+        ErrorView {
+            code: ErrorCode::NoDriver,
+            message,
+            hint: Some(hint.into()),
+            holders: Vec::new(),
+        }
+    }
+
+    /// The candidates that could hold the request if they were empty.
+    fn possible<'a>(
+        &self,
+        spec: &RunSpec,
+        candidates: &[&'a Device],
+        count: usize,
+    ) -> Result<Vec<Candidate<'a>>, ErrorView> {
+        let mut possible = Vec::new();
+        let slots = |order: usize| match &spec.gpu {
+            GpuChoice::Auto(_) => 0..u32::try_from(count).unwrap_or(1),
+            GpuChoice::Named(_) => u32::try_from(order).map_or(0..1, |order| order..order + 1),
+        };
+        for (order, device) in candidates.iter().enumerate() {
+            let asked = amounts(spec, device, slots(order))?;
+            let Amounts { limit, request, origin } = asked;
+            let fits = request <= device.usable() && limit.unwrap_or(0) <= device.seen.total_bytes;
+            if fits && device.state != DeviceState::Lost {
+                possible.push(Candidate {
+                    device,
+                    limit,
+                    request,
+                    origin,
+                });
+            }
+        }
+        let needed = if matches!(spec.gpu, GpuChoice::Auto(_)) {
+            count
+        } else {
+            candidates.len()
+        };
+        if possible.len() >= needed {
+            return Ok(possible);
+        }
+        if candidates.len() < needed {
+            return Err(no_device(
+                format!(
+                    "{needed} devices are asked and {} can be used: {}",
+                    candidates.len(),
+                    list(candidates)
+                ),
+                "ask for fewer devices",
+            ));
+        }
+        if let Some(lost) = candidates.iter().find(|device| device.state == DeviceState::Lost) {
+            return Err(no_device(
+                format!("GPU {} is lost: {}", lost.seen.index, lost.why),
+                "choose another device; partage status",
+            ));
+        }
+        let largest = candidates.iter().map(|device| device.usable()).max().unwrap_or(0);
+        let mut asked = 0;
+        for (order, device) in candidates.iter().enumerate() {
+            let amounts = amounts(spec, device, slots(order))?;
+            asked = asked.max(amounts.request).max(amounts.limit.unwrap_or(0));
+        }
+        let asked = format_bytes(asked);
+        let offers: Vec<String> = candidates
+            .iter()
+            .take(4)
+            .map(|device| format!("GPU {} has {}", device.seen.index, format_bytes(device.usable())))
+            .collect();
+        Err(ErrorView {
+            code: ErrorCode::Impossible,
+            message: format!("{asked} per device can never fit: {} for jobs", offers.join(", ")),
+            hint: Some(format!("ask for at most {}, or 100%", format_bytes(largest))),
+            holders: Vec::new(),
+        })
+    }
+
+    fn obstacle(candidate: &Candidate<'_>, spec: &RunSpec, claimed: &Claims, site: &Site) -> Option<Obstacle> {
+        if let Some(text) = &site.bar {
+            return Some(Obstacle::State(text.clone()));
+        }
+        let seen = &candidate.device.seen;
+        let (left, time_left) = (site.left, site.time_left);
+        // A job that is promised nothing needs no room.
+        let bytes = (candidate.request > left).then_some(left);
+        let ppm = (u64::from(spec.terms.promise_ppm) > time_left).then_some(time_left);
+        let wish = |bytes, ppm| Wish {
+            device: seen.uuid,
+            bytes,
+            ppm,
+        };
+        let most = candidate.limit.unwrap_or(seen.total_bytes).max(candidate.request);
+        let asked = wish(most, spec.terms.promise_ppm.into());
+        if let Some(job) = claimed.passed_by(asked, wish(left, time_left)) {
+            return Some(Obstacle::State(format!(
+                "GPU {} goes to {job} first, which asked earlier",
+                seen.index
+            )));
+        }
+        (bytes.is_some() || ppm.is_some()).then_some(Obstacle::Short { bytes, ppm })
+    }
+
+    fn no_room(
+        spec: &RunSpec,
+        possible: &[Candidate<'_>],
+        obstacles: &[(&Candidate<'_>, Obstacle)],
+        count: usize,
+    ) -> Unplaced {
+        let mut parts: Vec<String> = obstacles
+            .iter()
+            .take(4)
+            .map(|(candidate, obstacle)| match obstacle {
+                Obstacle::State(text) => text.clone(),
+                Obstacle::Short { bytes, ppm } => {
+                    let usable = format_bytes(candidate.device.usable());
+                    let memory = bytes.map(|left| format!("{} of {usable} left", format_bytes(left)));
+                    let time = ppm.map(|left| format!("{} of its time left to promise", part(left)));
+                    let short: Vec<String> = memory.into_iter().chain(time).collect();
+                    format!("GPU {} has {}", candidate.device.seen.index, short.join(" and "))
+                }
+            })
+            .collect();
+        if obstacles.len() > parts.len() {
+            parts.push(format!("{} more likewise", obstacles.len() - parts.len()));
+        }
+        let request = possible.iter().map(|candidate| candidate.request).max().unwrap_or(0);
+        let on = match (&spec.gpu, count) {
+            (GpuChoice::Auto(1), _) => "on one device".to_owned(),
+            (GpuChoice::Auto(count), _) => format!("on each of {count} devices"),
+            (GpuChoice::Named(_), 1) => "there".to_owned(),
+            (GpuChoice::Named(_), count) => format!("on each of these {count} devices"),
+        };
+        let promise = spec.terms.promise_ppm;
+        let need = match (request, promise) {
+            (0, 0) => format!("needs a place {on}"),
+            (request, 0) => format!("needs {} {on}", format_bytes(request)),
+            (0, promise) => format!("needs {} of the time {on}", format_part(promise)),
+            (request, promise) => {
+                let time = format_part(promise);
+                format!("needs {} and {time} of the time {on}", format_bytes(request))
+            }
+        };
+        let short = |obstacle: &Obstacle| match obstacle {
+            Obstacle::State(_) => (true, false),
+            Obstacle::Short { bytes, ppm } => (bytes.is_some(), ppm.is_some()),
+        };
+        let shortages = obstacles
+            .iter()
+            .map(|(candidate, obstacle)| (candidate.device.seen.uuid, short(obstacle)));
+        Unplaced::NoRoom {
+            reason: format!("{need}: {}", parts.join(", ")),
+            shortages: shortages.collect(),
+            wishes: possible
+                .iter()
+                .map(|candidate| Wish {
+                    device: candidate.device.seen.uuid,
+                    bytes: candidate.request,
+                    ppm: spec.terms.promise_ppm.into(),
+                })
+                .collect(),
+        }
+    }
+
+    /// Who holds what a request is short of, the greatest first.
+    pub(crate) fn shortage_holders<M: Machine>(
+        &self,
+        shortages: &Shortages,
+        survey: &Survey,
+        machine: &M,
+    ) -> Vec<Holder> {
+        let mut holders = Vec::new();
+        for (device, short) in shortages {
+            let site = self.devices.get(device).map(|known| survey.site(self, known, machine));
+            let picture = site.as_ref().and_then(|site| site.picture.as_ref());
+            holders.extend(self.holders(*device, *short, picture));
+        }
+        sort_holders(&mut holders);
+        holders.truncate(32);
+        holders
+    }
+}
+
+/// How loaded a device is: the greater of the committed part of its memory and the promised part of its time, in
+/// millionths, then both, then jobs.
+fn load(device: &Device, site: &Site) -> (u64, u64, usize) {
+    let Some(picture) = &site.picture else {
+        return (u64::MAX, u64::MAX, usize::MAX);
+    };
+    let taken = u128::from(picture.committed().saturating_add(picture.unmanaged()));
+    let part = taken * 1_000_000 / u128::from(device.usable().max(1));
+    let part = u64::try_from(part).unwrap_or(u64::MAX);
+    let time = site.promised_time;
+    (part.max(time), part.saturating_add(time), picture.holds.len())
+}
+
+fn amounts(spec: &RunSpec, device: &Device, slots: std::ops::Range<u32>) -> Result<Amounts, ErrorView> {
+    spec.amounts(device.usable(), &device.seen.uuid.to_string(), slots)
+}
+
+/// The devices that `CUDA_VISIBLE_DEVICES=text` leaves, in its order; entries from the first invalid or repeated one on
+/// count for nothing, as with the driver.
+pub(crate) fn visible<'a>(text: &str, by_index: &[&'a Device]) -> Vec<&'a Device> {
+    let mut visible: Vec<&Device> = Vec::new();
+    for part in text.split(',') {
+        let Some(name) = GpuName::parse(part.trim()) else { break };
+        let Ok(device) = find(&name, by_index) else { break };
+        if visible.iter().any(|other| other.seen.uuid == device.seen.uuid) {
+            break;
+        }
+        visible.push(device);
+    }
+    visible
+}
+
+fn find<'a>(name: &GpuName, by_index: &[&'a Device]) -> Result<&'a Device, ErrorView> {
+    let mut matching = by_index.iter().filter(|device| match name {
+        GpuName::Index(index) => device.seen.index == *index,
+        GpuName::Uuid(prefix) => device.seen.uuid.to_string().to_ascii_lowercase().starts_with(prefix),
+    });
+    let written = match name {
+        GpuName::Index(index) => index.to_string(),
+        // As nvidia-smi writes it: `GPU-` and small digits.
+        GpuName::Uuid(prefix) => format!("{}{}", prefix[..4].to_ascii_uppercase(), &prefix[4..]),
+    };
+    match (matching.next(), matching.next()) {
+        (Some(device), None) => Ok(device),
+        (None, _) => Err(no_device(
+            format!("no GPU {written} here: there is {}", list(by_index)),
+            "partage status",
+        )),
+        (Some(_), Some(_)) => Err(no_device(
+            format!("{written} is the beginning of several UUIDs"),
+            "write more of the UUID",
+        )),
+    }
+}
+
+fn list(devices: &[&Device]) -> String {
+    let mut names: Vec<String> = devices
+        .iter()
+        .take(8)
+        .map(|device| device.seen.index.to_string())
+        .collect();
+    if devices.len() > names.len() {
+        names.push(format!("{} more", devices.len() - names.len()));
+    }
+    format!("GPU {}", names.join(", "))
+}
+
+fn no_device(message: String, hint: &str) -> ErrorView {
+    ErrorView {
+        code: ErrorCode::NoDevice,
+        message,
+        hint: Some(hint.into()),
+        holders: Vec::new(),
+    }
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What enumeration and polls show of devices, and what follows for their jobs.
+
+use std::collections::BTreeSet;
+
+use partage_protocol::size::format_bytes;
+use partage_protocol::units::{DeviceUuid, JobId};
+
+use super::Policy;
+use crate::command::Action;
+use crate::device::{Device, DeviceState};
+use crate::event::{DeviceSeen, DriverState, Measurement};
+use crate::job::Job;
+use crate::machine::{Machine, OnSlot};
+
+impl Policy {
+    pub(crate) fn see_devices<M: Machine>(
+        &mut self,
+        driver: DriverState,
+        found: Vec<DeviceSeen>,
+        machine: &M,
+        now_ns: u64,
+    ) {
+        self.driver = driver;
+        let present: BTreeSet<DeviceUuid> = found.iter().map(|seen| seen.uuid).collect();
+        for seen in found {
+            let uuid = seen.uuid;
+            match self.devices.get_mut(&uuid) {
+                Some(known) if known.state != DeviceState::Lost => known.see(seen),
+                _ => {
+                    let (index, model) = (seen.index, seen.model.clone());
+                    let text = format!("GPU {index} ({model}) has {}", format_bytes(seen.total_bytes));
+                    self.devices.insert(uuid, Device::new(seen));
+                    self.publish("device-found", None, None, text);
+                }
+            }
+            self.share_pool(uuid, machine, now_ns);
+        }
+        let missing: Vec<DeviceUuid> = self
+            .devices
+            .keys()
+            .filter(|uuid| !present.contains(uuid))
+            .copied()
+            .collect();
+        for device in missing {
+            let why = "the driver does not show it any more".into();
+            self.lose_device(device, why, machine, now_ns);
+        }
+    }
+
+    /// A look at the device takes long.
+    pub(crate) fn device_slow(&mut self, device: DeviceUuid) {
+        if let Some(known) = self.devices.get_mut(&device) {
+            known.note_slow();
+        }
+    }
+
+    pub(crate) fn lose_device<M: Machine>(&mut self, device: DeviceUuid, why: String, machine: &M, now_ns: u64) {
+        let Some(known) = self
+            .devices
+            .get_mut(&device)
+            .filter(|known| known.state != DeviceState::Lost)
+        else {
+            return;
+        };
+        known.lose(&why);
+        let text = format!("GPU {} is lost: {why}", known.seen.index);
+        for job in self
+            .jobs
+            .values_mut()
+            .filter(|job| job.state().holds_memory() && job.slot_of(device).is_some())
+        {
+            job.note(text.clone());
+        }
+        self.publish("device-lost", None, None, text);
+        self.forget_strangers_time(device, now_ns);
+        self.give_up_measuring(device, machine, now_ns);
+    }
+
+    pub(crate) fn measure<M: Machine>(&mut self, measured: Measurement, machine: &M, now_ns: u64) {
+        let device = measured.device;
+        self.note_strangers(&measured, now_ns);
+        self.note_strangers_time(&measured, now_ns);
+        let known = self.devices.get_mut(&device);
+        if !known.is_some_and(|known| known.take(measured)) {
+            return;
+        }
+        self.note_shown_time(device);
+        self.take_overheads(device, machine, now_ns);
+        self.answer_unmanaged(device, now_ns);
+        let jobs: Vec<JobId> = self
+            .jobs
+            .values()
+            .filter(|job| job.state().holds_memory() && job.slot_of(device).is_some())
+            .map(Job::id)
+            .collect();
+        for job in jobs {
+            self.note_peaks(job, machine);
+            self.bar_drifting(job, machine, now_ns);
+            self.follow_falling_use(job, machine, now_ns);
+        }
+        self.share_pool(device, machine, now_ns);
+    }
+
+    /// A job over its limit gives up what it freed.
+    fn follow_falling_use<M: Machine>(&mut self, job: JobId, machine: &M, now_ns: u64) {
+        let Some(job) = self.jobs.get_mut(&job) else { return };
+        for (slot, state) in job.slots_mut() {
+            state.follow_falling_use(&OnSlot { machine, slot }, now_ns);
+        }
+    }
+
+    /// Names every process that uses the device without being managed, once.
+    fn note_strangers(&mut self, measured: &Measurement, now_ns: u64) {
+        let managed = self.managed_pids();
+        let strangers: Vec<_> = measured
+            .processes
+            .iter()
+            .filter(|process| !managed.contains_key(&process.pid))
+            .cloned()
+            .collect();
+        for process in &strangers {
+            let job = process
+                .descends_from
+                .filter(|id| self.jobs.get(id).is_some_and(|job| job.state().takes_processes()));
+            let Some(known) = self.devices.get_mut(&measured.device) else {
+                return;
+            };
+            let is_new = known.announce(process.pid);
+            let index = known.seen.index;
+            let Some(id) = job else {
+                if is_new {
+                    let text = format!(
+                        "pid {} uses {} of GPU {index}",
+                        process.pid,
+                        process.bytes.map_or("an unknown amount".to_owned(), format_bytes)
+                    );
+                    self.publish("unmanaged", None, Some(process.pid), text);
+                }
+                continue;
+            };
+            let Some(state) = self.jobs.get_mut(&id) else { continue };
+            if state.see_stranger(process.pid, now_ns) {
+                let pid = process.pid;
+                let text = format!("pid {pid} of {id} uses GPU {index} without Partage: no limit holds for it");
+                state.note(text.clone());
+                self.command(
+                    Action::Tell {
+                        job: id,
+                        text: text.clone(),
+                    },
+                    "never silently unenforced",
+                );
+                self.publish("unmanaged", Some(id), Some(pid), text);
+            }
+        }
+        self.forget_strangers(measured);
+    }
+
+    /// Drops strangers that no device shows any more.
+    fn forget_strangers(&mut self, measured: &Measurement) {
+        let mut shown: BTreeSet<u32> = measured.processes.iter().map(|process| process.pid).collect();
+        let others = self
+            .devices
+            .values()
+            .filter(|device| device.seen.uuid != measured.device);
+        shown.extend(
+            others
+                .filter_map(|device| device.measured.as_ref())
+                .flat_map(|m| &m.processes)
+                .map(|p| p.pid),
+        );
+        for job in self.jobs.values_mut() {
+            job.keep_strangers(&shown);
+        }
+        if let Some(device) = self.devices.get_mut(&measured.device) {
+            device.keep_announced(&shown);
+        }
+    }
+}

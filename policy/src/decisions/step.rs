@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One event in, commands out: finds whose decision it is.
+
+use super::Policy;
+use crate::client::Presence;
+use crate::command::Command;
+use crate::event::Event;
+use crate::machine::Machine;
+
+impl Policy {
+    /// Takes one event at a time `now_ns` (monotonic) that never goes back; answers what to do, in order. Grants are
+    /// already written through `machine` when it returns.
+    #[must_use]
+    pub fn step<M: Machine>(&mut self, now_ns: u64, event: Event, machine: &M) -> Vec<Command> {
+        let is_due = self.due_ns.is_some_and(|due| now_ns >= due);
+        if is_due {
+            self.expire(machine, now_ns);
+        }
+        let may_admit = is_due || event.may_admit();
+        // The frequent ones first; they change nobody's room, and what is due only as far as they say.
+        if let Some(event) = self.take_frequent(event, machine, now_ns) {
+            self.take(event, machine, now_ns);
+            if may_admit {
+                self.serve_queue(machine, now_ns);
+            }
+            self.due_ns = self.next_due();
+        }
+        std::mem::take(&mut self.out)
+    }
+
+    /// Takes what clients and measurements say many times a second; answers any other event.
+    fn take_frequent<M: Machine>(&mut self, event: Event, machine: &M, now_ns: u64) -> Option<Event> {
+        match event {
+            Event::Ask {
+                client,
+                slot,
+                wanted,
+                request,
+                sequence,
+            } => self.ask((client, slot, sequence), (wanted, request), machine, now_ns),
+            Event::Usage { client, slot, sequence } => self.usage(client, slot, sequence, machine),
+            Event::Measure {
+                client,
+                slot,
+                stage,
+                sequence,
+            } => {
+                self.measure_client((client, slot, sequence), stage, machine, now_ns);
+                self.due_ns = self.next_due();
+            }
+            Event::Time(times) => self.take_times(times, now_ns),
+            Event::Asking(device) => self.asking(device, machine),
+            event => return Some(event),
+        }
+        None
+    }
+
+    /// Takes any other event.
+    fn take<M: Machine>(&mut self, event: Event, machine: &M, now_ns: u64) {
+        match event {
+            Event::Adopt(adoption) => self.adopt(adoption, machine, now_ns),
+            Event::Devices { driver, found } => self.see_devices(driver, found, machine, now_ns),
+            Event::DeviceSlow(device) => self.device_slow(device),
+            Event::DeviceLost { device, why } => self.lose_device(device, why, machine, now_ns),
+            Event::Measured(measured) => self.measure(measured, machine, now_ns),
+            Event::Run(run) => self.run(*run, machine, now_ns),
+            Event::TicketGone(ticket) => self.ticket_gone(ticket),
+            Event::Set {
+                ticket,
+                caller,
+                target,
+                change,
+            } => self.set((ticket, &caller), &target, &change, machine, now_ns),
+            Event::Stop {
+                ticket,
+                caller,
+                target,
+                grace_ns,
+            } => self.stop((ticket, &caller), &target, grace_ns, machine, now_ns),
+            Event::Attach(attaching) => self.attach(*attaching, machine, now_ns),
+            Event::Reattach {
+                client,
+                process,
+                are_pages_lost,
+            } => self.reattach(client, process, are_pages_lost, machine),
+            Event::ClientAway(client) => self.set_presence(client, Presence::Away),
+            Event::ClientDying(client) => self.set_presence(client, Presence::Dying),
+            Event::ClientGone(client) => self.client_gone(client, machine, now_ns),
+            Event::Exited { process, code } => self.exited(process, code),
+            Event::ProcessGone(process) => self.process_gone(process, machine, now_ns),
+            Event::Notice {
+                client,
+                what,
+                slot,
+                value,
+            } => self.notice(client, (what, slot, value), machine, now_ns),
+            Event::Stopped(jobs) => self.see_stopped(&jobs),
+            // What they bring is taken before.
+            Event::Ask { .. }
+            | Event::Usage { .. }
+            | Event::Measure { .. }
+            | Event::Time(_)
+            | Event::Asking(_)
+            | Event::Tick => {}
+        }
+    }
+}

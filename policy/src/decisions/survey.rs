@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The devices as requests are judged by: each is looked at once, however many requests wait for it.
+//!
+//! A survey holds until a job begins or ends, which its user sees to by taking a new one. Clients charge meanwhile what
+//! they were granted, as they do between a look and an admission: the admission itself looks again.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use partage_protocol::message::TOKEN_BYTES;
+use partage_protocol::units::{DeviceUuid, JobId};
+
+use super::Policy;
+use crate::device::{Device, DeviceState, Picture};
+use crate::job::Job;
+use crate::machine::Machine;
+
+/// A job's token and owner, by which another process of it finds it.
+type Key = ([u8; TOKEN_BYTES], u32);
+
+/// What was found so far.
+#[derive(Debug, Default)]
+pub(crate) struct Survey {
+    sites: RefCell<BTreeMap<DeviceUuid, Rc<Site>>>,
+    /// Live jobs, of several with one token the first.
+    living: OnceCell<BTreeMap<Key, JobId>>,
+    has_lingering: OnceCell<bool>,
+}
+
+/// One device.
+#[derive(Debug)]
+pub(crate) struct Site {
+    /// Why nothing is admitted there, whatever it asks for.
+    pub bar: Option<String>,
+    pub picture: Option<Picture>,
+    /// What can be promised, in bytes.
+    pub left: u64,
+    /// Promised of its time, and what can still be, in millionths.
+    pub promised_time: u64,
+    pub time_left: u64,
+}
+
+impl Survey {
+    pub(crate) fn site<M: Machine>(&self, policy: &Policy, device: &Device, machine: &M) -> Rc<Site> {
+        let mut sites = self.sites.borrow_mut();
+        let site = sites
+            .entry(device.seen.uuid)
+            .or_insert_with(|| Rc::new(policy.site(device, machine)));
+        Rc::clone(site)
+    }
+
+    /// The living job of this token and owner.
+    pub(crate) fn living(&self, policy: &Policy, token: [u8; TOKEN_BYTES], uid: u32) -> Option<JobId> {
+        let all = || {
+            let mut living = BTreeMap::new();
+            for job in policy.jobs.values().filter(|job| job.state().takes_processes()) {
+                living.entry((job.record.token, job.record.uid)).or_insert(job.id());
+            }
+            living
+        };
+        self.living.get_or_init(all).get(&(token, uid)).copied()
+    }
+
+    /// Is there a job of which nothing runs any more?
+    pub(crate) fn has_lingering(&self, policy: &Policy) -> bool {
+        let any = || policy.jobs.values().any(Job::is_lingering);
+        *self.has_lingering.get_or_init(any)
+    }
+}
+
+impl Policy {
+    fn site<M: Machine>(&self, device: &Device, machine: &M) -> Site {
+        let picture = self.picture(device.seen.uuid, machine);
+        Site {
+            bar: self.bar(device),
+            left: picture.as_ref().map_or(0, |picture| picture.promisable(None)),
+            picture,
+            promised_time: self.promised_time(device.seen.uuid, None),
+            time_left: self.time_left(device.seen.uuid, None),
+        }
+    }
+
+    fn bar(&self, device: &Device) -> Option<String> {
+        let seen = &device.seen;
+        if device.state != DeviceState::Ok {
+            return Some(format!("GPU {} has not been measured yet", seen.index));
+        }
+        if device.is_slow {
+            return Some(format!("GPU {} takes long to answer", seen.index));
+        }
+        if self.is_adopting(seen.uuid) {
+            let text = "is being adopted after the broker's restart: a program on it has not come back yet";
+            return Some(format!("GPU {} {text}", seen.index));
+        }
+        self.unmanaged_bar(seen.uuid)
+    }
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Who is meant by a TARGET, and whether the caller may touch it.
+//!
+//! `1234` (a pid stands for its whole job), `j42`, a name of one's own, `alice/train`, `@alice`, `cgroup:/…`. More than
+//! one match is an error that lists them. Current jobs hide ended ones: an ended job is meant only by its id, or by a
+//! name that no current job has. Looking is free but names are seen by their owner and administrators alone; changing
+//! needs one's own job or an administrator.
+
+use partage_protocol::admin::{ErrorCode, ErrorView};
+use partage_protocol::units::JobId;
+
+use super::Policy;
+use crate::caller::Caller;
+use crate::event::TargetQuery;
+use crate::job::Job;
+use crate::request::job_number;
+
+/// What a caller wants with a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Read; ended jobs answer too.
+    Look,
+    /// Change or end it.
+    Change,
+}
+
+impl Policy {
+    /// Finds the one job that is meant.
+    ///
+    /// # Errors
+    /// `NoTarget`, `Ambiguous`, `NotAllowed`, or `Invalid` for a text that is no target.
+    pub fn resolve(&self, query: &TargetQuery, caller: &Caller, access: Access) -> Result<JobId, ErrorView> {
+        let text = query.text.as_str();
+        let matching = self.matching(query, caller)?;
+        let (current, ended): (Vec<&Job>, Vec<&Job>) = matching.into_iter().partition(|job| job.state().takes_name());
+        let candidates = if current.is_empty() && access == Access::Look {
+            &ended
+        } else {
+            &current
+        };
+        let job = match candidates.as_slice() {
+            [job] => *job,
+            [] if !ended.is_empty() => {
+                let ids: Vec<String> = ended.iter().map(|job| job.id().to_string()).collect();
+                return Err(error(
+                    ErrorCode::NoTarget,
+                    format!("{} has ended", ids.join(", ")),
+                    "partage ps -a lists ended jobs",
+                ));
+            }
+            [] => return Err(no_job(text)),
+            // The newest of several ended jobs of one name is what "why did train fail" means.
+            several if std::ptr::eq(candidates, &ended) => match several.iter().max_by_key(|job| job.record.id) {
+                Some(job) => *job,
+                None => return Err(no_job(text)),
+            },
+            several => {
+                let list: Vec<String> = several.iter().map(|job| self.name_for(job, caller)).collect();
+                let message = format!("{text:?} is {} jobs: {}", several.len(), list.join(", "));
+                return Err(error(ErrorCode::Ambiguous, message, "name one by its id"));
+            }
+        };
+        if access == Access::Change && !may_see(job, caller) {
+            let message = format!("{} belongs to {}", job.id(), job.record.user);
+            return Err(error(
+                ErrorCode::NotAllowed,
+                message,
+                "ask its owner or an administrator",
+            ));
+        }
+        Ok(job.id())
+    }
+
+    fn matching(&self, query: &TargetQuery, caller: &Caller) -> Result<Vec<&Job>, ErrorView> {
+        let text = query.text.as_str();
+        let select = |is_it: &dyn Fn(&Job) -> bool| self.jobs.values().filter(|job| is_it(job)).collect::<Vec<_>>();
+        if text.starts_with(|c: char| c.is_ascii_digit()) && !text.contains('/') {
+            let pid: u32 = text.parse().map_err(|_| {
+                error(
+                    ErrorCode::Invalid,
+                    format!("{text:?} is no process id"),
+                    "a target is a pid, j42 or a name",
+                )
+            })?;
+            return Ok(self.of_pid(pid, query.descends_from));
+        }
+        if let Some(number) = job_number(text) {
+            return Ok(select(&|job| job.record.id == number));
+        }
+        if let Some(user) = text.strip_prefix('@') {
+            return Ok(select(&|job| is_user(job, user) && job.state().takes_name()));
+        }
+        if let Some(path) = text.strip_prefix("cgroup:") {
+            return Ok(select(&|job| job.record.cgroup.as_deref() == Some(path)));
+        }
+        if let Some((kind, _)) = text.split_once(':') {
+            return Err(error(
+                ErrorCode::Invalid,
+                format!("this broker knows no {kind:?} targets"),
+                "a target is a pid, j42, a name, alice/train, @alice or cgroup:PATH",
+            ));
+        }
+        let (user, name) = match text.split_once('/') {
+            Some((user, name)) => (Some(user), name),
+            None => (None, text),
+        };
+        let is_named = |job: &Job| job.record.name.as_deref() == Some(name) && may_see(job, caller);
+        match user {
+            Some(user) => Ok(select(&|job| is_named(job) && is_user(job, user))),
+            None => {
+                // One's own job comes before another user's of the same name, whom an administrator could also mean.
+                let own = select(&|job| is_named(job) && job.record.uid == caller.uid);
+                Ok(if own.is_empty() { select(&is_named) } else { own })
+            }
+        }
+    }
+
+    fn of_pid(&self, pid: u32, descends_from: Option<JobId>) -> Vec<&Job> {
+        let is_first = |job: &&Job| {
+            job.state().takes_name() && job.is_first_alive && job.record.first.is_some_and(|first| first.pid == pid)
+        };
+        let by_client = self
+            .clients
+            .values()
+            .find(|client| client.process.pid == pid)
+            .map(|client| client.job);
+        let id = self
+            .jobs
+            .values()
+            .find(is_first)
+            .map(Job::id)
+            .or(by_client)
+            .or(descends_from);
+        id.and_then(|id| self.jobs.get(&id)).into_iter().collect()
+    }
+
+    /// A holder (`j42`, `pid 77`) as `caller` may know it: `j42 (alice/train)`, `j42 (alice)`.
+    pub(crate) fn holder_name(&self, who: &str, caller: &Caller) -> String {
+        let job = job_number(who).and_then(|number| self.jobs.get(&JobId(number)));
+        job.map_or_else(|| who.to_owned(), |job| self.name_for(job, caller))
+    }
+
+    fn name_for(&self, job: &Job, caller: &Caller) -> String {
+        match &job.record.name {
+            Some(name) if may_see(job, caller) => format!("{} ({}/{name})", job.id(), job.record.user),
+            _ => format!("{} ({})", job.id(), job.record.user),
+        }
+    }
+}
+
+fn is_user(job: &Job, user: &str) -> bool {
+    job.record.user == user || user.parse() == Ok(job.record.uid)
+}
+
+/// May the caller see the job's name and command, and change it?
+pub(crate) fn may_see(job: &Job, caller: &Caller) -> bool {
+    caller.is_admin || caller.uid == job.record.uid
+}
+
+fn no_job(text: &str) -> ErrorView {
+    error(
+        ErrorCode::NoTarget,
+        format!("no job called {text:?}"),
+        "partage ps lists them",
+    )
+}
+
+fn error(code: ErrorCode, message: String, hint: &str) -> ErrorView {
+    ErrorView {
+        code,
+        message,
+        hint: Some(hint.into()),
+        holders: Vec::new(),
+    }
+}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Holds what jobs were charged of their devices' time against what NVML shows (`time/audit.rs`), and answers.
+
+use std::collections::BTreeMap;
+
+use partage_protocol::terms::{WHOLE_PPM, format_part};
+use partage_protocol::units::{DeviceUuid, JobId};
+
+use super::Policy;
+use crate::command::Action;
+use crate::config::Response;
+use crate::event::ProcessUse;
+use crate::job::Job;
+use crate::time::{Measured, TOLERANCE_PPM};
+
+/// Figures of all processes that add up to more do not divide the device's time among them.
+const OVERLAP_PPM: u32 = WHOLE_PPM / 20 * 21;
+
+/// One job in one look at a device.
+struct JobLook {
+    job: JobId,
+    /// What it was charged in the look by what was seen of it.
+    charged_ns: i64,
+    /// What NVML shows beyond that and is charged now.
+    excess_ns: i64,
+}
+
+impl Policy {
+    /// A look of NVML at a device came: what it shows of each job that is measured there.
+    pub(crate) fn note_shown_time(&mut self, device: DeviceUuid) {
+        let measured = self.devices.get(&device).and_then(|known| known.measured.as_ref());
+        let processes = measured.map_or(&[][..], |measured| measured.processes.as_slice());
+        let parts = processes.iter().map(|process| process.busy_ppm);
+        let all = parts.fold(0, |sum: u32, part| sum.saturating_add(part.unwrap_or(0)));
+        let jobs = self.times.keys().filter(|(_, other)| *other == device);
+        let shown: Vec<_> = jobs.map(|key| (*key, self.shown_part(key.0, device))).collect();
+        for (key, part) in shown {
+            let Some(measured) = self.times.get_mut(&key) else {
+                continue;
+            };
+            let audit = &mut measured.audit;
+            match part.filter(|_| all <= OVERLAP_PPM) {
+                Some(part) => audit.shown = (audit.shown.0 + u64::from(part), audit.shown.1 + 1),
+                None => audit.is_blurred = true,
+            }
+        }
+    }
+
+    /// Views of what was charged came: compares them with what NVML showed since the ones before.
+    pub(crate) fn audit_times(&mut self, now_ns: u64) {
+        // By device: the length of the look, and what was found of each job.
+        let mut found: BTreeMap<DeviceUuid, (u64, Vec<JobLook>)> = BTreeMap::new();
+        let mut changed = Vec::new();
+        let mut looks = Vec::new();
+        let mut sums: BTreeMap<DeviceUuid, (u64, u64)> = BTreeMap::new();
+        for (key, measured) in &mut self.times {
+            let used = i64::try_from(measured.now.used_ns).unwrap_or(i64::MAX);
+            let seen_ns = used.saturating_sub(measured.now.corrected_ns);
+            let Some((dt, charged_ns, look)) = measured.audit.end_look(seen_ns, measured.now.stretch, now_ns) else {
+                continue;
+            };
+            if let Some(look) = &look {
+                let (shown, charged) = sums.entry(key.1).or_default();
+                *shown += u64::from(look.shown_ppm);
+                *charged += u64::from(look.most_ppm);
+            }
+            looks.push((*key, dt, charged_ns, look));
+        }
+        for ((job, device), dt, charged_ns, look) in looks {
+            let look = look.map(|look| look.beside(sums[&device]));
+            let Some(measured) = self.times.get_mut(&(job, device)) else {
+                continue;
+            };
+            let (excess_ns, change) = measured.audit.judge(look, dt, now_ns);
+            let (longest, jobs) = found.entry(device).or_default();
+            *longest = dt.max(*longest);
+            jobs.push(JobLook {
+                job,
+                charged_ns,
+                excess_ns,
+            });
+            changed.extend(change.map(|drifts| (job, device, drifts)));
+        }
+        for (device, (dt, jobs)) in found {
+            self.correct_time(device, dt, &jobs);
+        }
+        for (job, device, drifts) in changed {
+            self.tell_time_drift(job, device, drifts);
+        }
+        self.kill_time_drifting(now_ns);
+    }
+
+    /// Charges jobs what they had beyond what was seen of them, and takes from the others what they were charged for it:
+    /// together no more than the time that passed.
+    fn correct_time(&mut self, device: DeviceUuid, over_ns: u64, jobs: &[JobLook]) {
+        let sum = |of: &dyn Fn(&JobLook) -> i64| jobs.iter().map(|look| i128::from(of(look))).sum::<i128>();
+        let excess = sum(&|look| look.excess_ns);
+        if excess <= 0 {
+            return;
+        }
+        let others = sum(&|look| if look.excess_ns == 0 { look.charged_ns } else { 0 });
+        let twice = sum(&|look| look.charged_ns) + excess - i128::from(over_ns);
+        let back = twice.clamp(0, others);
+        let charge = |look: &JobLook| {
+            let ns = match look.excess_ns {
+                // A part of what it was charged.
+                0 => -(back * i128::from(look.charged_ns) / others.max(1)) as i64,
+                ns => ns,
+            };
+            (ns != 0).then_some((look.job, ns))
+        };
+        let action = Action::CorrectTime {
+            device,
+            charges: jobs.iter().filter_map(charge).collect(),
+            over_ns,
+        };
+        self.command(action, "NVML shows more of a job's work than was seen of it");
+    }
+
+    fn tell_time_drift(&mut self, job: JobId, device: DeviceUuid, drifts: bool) {
+        if drifts {
+            let Some(text) = self.time_drift_text(job, device) else {
+                return;
+            };
+            self.publish("drift", Some(job), None, format!("{job}: {text}"));
+        } else {
+            let gpu = self.gpu(device);
+            let text = format!("{job} and NVML agree again about the time of {gpu}");
+            self.publish("drift-over", Some(job), None, text);
+        }
+    }
+
+    fn time_drift_text(&self, job: JobId, device: DeviceUuid) -> Option<String> {
+        let drift = self.times.get(&(job, device))?.audit.drift.as_ref()?;
+        let gpu = self.gpu(device);
+        Some(format!(
+            "NVML shows {gpu} at work for it for {} of the time, and its own marks for {}: it goes past Partage, or \
+             has work from before it was measured; the difference is charged to it",
+            format_part(drift.shown_ppm / 10_000 * 10_000),
+            format_part(drift.charged_ppm / 10_000 * 10_000)
+        ))
+    }
+
+    /// What a job's owner should know of it.
+    pub(crate) fn time_drift_notes(&self, job: &Job) -> Vec<String> {
+        let devices = job.record.devices.iter().map(|place| place.device);
+        devices
+            .filter_map(|device| self.time_drift_text(job.id(), device))
+            .collect()
+    }
+
+    fn kill_time_drifting(&mut self, now_ns: u64) {
+        if self.config.audit.drift != Response::Kill {
+            return;
+        }
+        let is_due = |measured: &Measured| {
+            let audit = &measured.audit;
+            audit.is_confirmed(now_ns) && audit.drift.as_ref().is_some_and(|drift| !drift.is_killed)
+        };
+        let due: Vec<_> = self.times.iter().filter(|(_, measured)| is_due(measured)).collect();
+        let due: Vec<_> = due.into_iter().map(|(key, _)| *key).collect();
+        for (job, device) in due {
+            let Some(text) = self.time_drift_text(job, device) else {
+                continue;
+            };
+            let reason = format!("audit.drift = kill: {text}");
+            for pid in self.busy_pids(job, device) {
+                let mut clients = self.clients.values();
+                let Some(process) = clients
+                    .find(|known| known.process.pid == pid)
+                    .map(|known| known.process)
+                else {
+                    continue;
+                };
+                let text = format!("pid {pid} of {job} is killed: {reason}");
+                if let Some(job) = self.jobs.get_mut(&job) {
+                    job.note(text.clone());
+                }
+                self.command(Action::KillProcess(process), &reason);
+                self.publish("drift-killed", Some(job), Some(pid), text);
+            }
+            let audit = self.times.get_mut(&(job, device)).map(|measured| &mut measured.audit);
+            if let Some(drift) = audit.and_then(|audit| audit.drift.as_mut()) {
+                drift.is_killed = true;
+            }
+        }
+    }
+
+    /// The processes of a job for which NVML shows the device at work.
+    fn busy_pids(&self, job: JobId, device: DeviceUuid) -> Vec<u32> {
+        let managed = self.managed_pids();
+        let measured = self.devices.get(&device).and_then(|known| known.measured.as_ref());
+        let is_meant = |process: &&ProcessUse| {
+            managed.get(&process.pid) == Some(&job) && process.busy_ppm.is_some_and(|part| part > TOLERANCE_PPM)
+        };
+        let processes = measured.into_iter().flat_map(|measured| &measured.processes);
+        processes.filter(is_meant).map(|process| process.pid).collect()
+    }
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `--time-limit`: a job that runs too long by the clock on the wall is ended as by `partage stop`.
+//!
+//! ```text
+//!   admitted ── limit over ──► SIGTERM, a line on its terminal, an event ── grace over ──► SIGKILL
+//! ```
+//! Time in the queue does not count. A broker that adopts the job counts from the admission that the record names, by
+//! Unix time; if the limit was over already, the job gets SIGTERM and the whole grace again.
+
+use partage_protocol::size::format_duration;
+use partage_protocol::units::{JobId, SECOND_NS};
+
+use super::Policy;
+use crate::command::{Action, Signal};
+
+/// Time between the two signals.
+pub const TIME_LIMIT_GRACE_NS: u64 = 10 * SECOND_NS;
+
+impl Policy {
+    /// When an adopted job's limit is over, by the monotonic clock.
+    pub(crate) fn adopted_time_limit(&self, limit_ns: Option<u64>, started_unix_ns: u64, now_ns: u64) -> Option<u64> {
+        let run_ns = self.unix_ns(now_ns).saturating_sub(started_unix_ns);
+        Some(now_ns.saturating_add(limit_ns?.saturating_sub(run_ns)))
+    }
+
+    /// Ends a job whose time limit is over; nothing happens before.
+    pub(crate) fn expire_time_limit(&mut self, id: JobId, now_ns: u64) {
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.state().may_end()) else {
+            return;
+        };
+        if job.time_limit_at_ns.is_none_or(|at| now_ns < at) {
+            return;
+        }
+        job.set_time_limit_at(None);
+        let limit = format_duration(job.record.terms.time_limit_ns.unwrap_or(0));
+        let reason = format!(
+            "its time limit of {limit} was over ({})",
+            job.record.terms.origin.time_limit
+        );
+        let kill_at_ns = now_ns.saturating_add(TIME_LIMIT_GRACE_NS);
+        // One that is ended already is killed at most that much later than otherwise.
+        job.order_stop(None, kill_at_ns, &reason);
+        let grace = format_duration(TIME_LIMIT_GRACE_NS);
+        let text = format!("{id} has run for {limit}, its time limit: SIGTERM now, SIGKILL in {grace}");
+        job.note(format!(
+            "its time limit of {limit} is over: SIGTERM was sent, SIGKILL follows after {grace}"
+        ));
+        self.command(
+            Action::Tell {
+                job: id,
+                text: text.clone(),
+            },
+            "a job is not ended without a word",
+        );
+        let signal = Signal::Terminate;
+        self.command(Action::SignalJob { job: id, signal }, &reason);
+        self.publish("time-limit", Some(id), None, text);
+    }
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Promises of devices' time: what a device can still promise, who may ask for which class, and who holds what.
+
+use partage_protocol::admin::{ErrorCode, ErrorView, Holder};
+use partage_protocol::terms::{format_part, ppm, ratio};
+use partage_protocol::units::{DeviceUuid, JobId};
+
+use super::Policy;
+use crate::caller::Caller;
+use crate::command::Action;
+use crate::device::Picture;
+use crate::job::Job;
+use crate::terms::{Terms, part};
+
+impl Policy {
+    /// May the caller ask for this class?
+    pub(crate) fn check_class(&self, terms: &Terms, caller: &Caller) -> Result<(), ErrorView> {
+        let most = self.config.max_class;
+        if terms.class <= most || caller.is_admin {
+            return Ok(());
+        }
+        let asked = match terms.origin.class.as_str() {
+            "" => format!("priority {}", terms.class),
+            text if text.contains(terms.class.word()) => text.to_owned(),
+            text => format!("{text} ({})", terms.class),
+        };
+        Err(ErrorView {
+            code: ErrorCode::NotAllowed,
+            message: format!("{asked} is not allowed here: the rule [time] max_class = \"{most}\" holds"),
+            hint: Some(format!("ask for at most priority {most}, or ask an administrator")),
+            holders: Vec::new(),
+        })
+    }
+
+    /// Live jobs with a promise of this device's time, and the promise.
+    pub(crate) fn time_promises(&self, device: DeviceUuid) -> impl Iterator<Item = (&Job, u32)> {
+        let on_it = move |job: &&Job| job.state().counts_as_promised() && job.slot_of(device).is_some();
+        let promises = self.jobs.values().filter(on_it);
+        promises
+            .map(|job| (job, job.record.terms.promise_ppm))
+            .filter(|(_, ppm)| *ppm > 0)
+    }
+
+    /// Σ of what is promised of a device's time to jobs other than `except`.
+    pub(crate) fn promised_time(&self, device: DeviceUuid, except: Option<JobId>) -> u64 {
+        let others = self.time_promises(device).filter(|(job, _)| Some(job.id()) != except);
+        others.map(|(_, ppm)| u64::from(ppm)).sum()
+    }
+
+    /// What can still be promised of a device's time, leaving `except` out of account.
+    pub(crate) fn time_left(&self, device: DeviceUuid, except: Option<JobId>) -> u64 {
+        let promised = self.promised_time(device, except);
+        self.config.promisable_time().saturating_sub(promised)
+    }
+
+    /// Who holds what of a device, where these are short.
+    pub(crate) fn holders(
+        &self,
+        device: DeviceUuid,
+        (is_memory_short, is_time_short): (bool, bool),
+        picture: Option<&Picture>,
+    ) -> Vec<Holder> {
+        let picture = picture.filter(|_| is_memory_short);
+        let mut holders = picture.map(Picture::holders).unwrap_or_default();
+        if is_time_short {
+            let gpu = self.index_of(device);
+            for (job, ppm) in self.time_promises(device) {
+                let who = job.id().to_string();
+                let compute = Some(ratio(ppm));
+                match holders.iter_mut().find(|holder| holder.who == who) {
+                    Some(holder) => holder.compute = compute,
+                    None => holders.push(Holder {
+                        who,
+                        gpu,
+                        bytes: 0,
+                        compute,
+                    }),
+                }
+            }
+        }
+        sort_holders(&mut holders);
+        holders
+    }
+
+    /// A raised promise must fit on each device, and the caller may have the class. Precondition: the job is live.
+    pub(crate) fn check_terms(&self, id: JobId, new: &Terms, caller: &Caller) -> Result<(), ErrorView> {
+        let Some(job) = self.jobs.get(&id) else { return Ok(()) };
+        let old = &job.record.terms;
+        if new.class != old.class {
+            self.check_class(new, caller)?;
+        }
+        if new.promise_ppm <= old.promise_ppm {
+            return Ok(());
+        }
+        for place in &job.record.devices {
+            let left = self.time_left(place.device, Some(id));
+            if u64::from(new.promise_ppm) > left {
+                let gpu = self.gpu(place.device);
+                let mut holders = self.holders(place.device, (false, true), None);
+                holders.retain(|holder| holder.who != id.to_string());
+                return Err(ErrorView {
+                    code: ErrorCode::NoRoom,
+                    message: format!(
+                        "{} cannot be promised to {id}: {gpu} has {} of its time left for it",
+                        format_part(new.promise_ppm),
+                        part(left)
+                    ),
+                    hint: Some("nothing was changed; partage ps shows who was promised what".into()),
+                    holders,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The job has these terms from now on. The caller saves the record.
+    pub(crate) fn take_terms(&mut self, id: JobId, terms: Terms, now_ns: u64) {
+        let started = self.jobs.get(&id).map_or(0, |job| job.record.started_unix_ns);
+        let time_limit_at_ns = self.adopted_time_limit(terms.time_limit_ns, started, now_ns);
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        if job.record.terms.time_limit_ns != terms.time_limit_ns {
+            job.set_time_limit_at(time_limit_at_ns);
+        }
+        job.set_terms(terms);
+        let shown = match job.record.terms.shown() {
+            text if text.is_empty() => "no promise and no cap, usual weight and priority".to_owned(),
+            text => text,
+        };
+        self.show_terms(id, "its terms were changed");
+        self.publish("terms-changed", Some(id), None, format!("{id} has {shown} now"));
+    }
+
+    /// Tells whoever shares out time what the job may have.
+    pub(crate) fn show_terms(&mut self, id: JobId, reason: &str) {
+        let Some(job) = self.jobs.get(&id) else { return };
+        // A default job is many programs on every device, which know nothing of one another. Of one program, work on
+        // several devices waits for one another more often than not.
+        let is_gang = job.record.default_scope.is_none() && job.record.devices.len() > 1;
+        let action = Action::ShowTerms {
+            job: id,
+            devices: job.record.devices.iter().map(|place| place.device).collect(),
+            terms: job.record.terms.on_a_device(is_gang),
+        };
+        self.command(action, reason);
+    }
+}
+
+/// The greatest holders first: of time, then of memory.
+pub(crate) fn sort_holders(holders: &mut [Holder]) {
+    let time = |holder: &Holder| ppm(holder.compute.unwrap_or(0.0));
+    holders.sort_by(|a, b| {
+        time(b)
+            .cmp(&time(a))
+            .then_with(|| b.bytes.cmp(&a.bytes))
+            .then_with(|| a.who.cmp(&b.who))
+    });
+}

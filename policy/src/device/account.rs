@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Who holds what of a device, what is left, and how pooled jobs share it.
+//!
+//! Per job and device, in bytes: *promised* (its request), *granted* (Σ L of its clients), *used* (what they charge), both
+//! with the overhead of its processes (Σ O), *measured* (what NVML shows of its processes). Measured and used are two
+//! views of the same memory and never added. *committed* is max(promised, used, measured): admission counts it.
+//! *held* is max(firm, granted, measured): what the job could reach without being asked, so that Σ held is what
+//! must stay within the device once anything is promised there.
+//!
+//! *firm* is what stands behind a promise: all of it, until the promises on a device add up to more than it has, which
+//! only `[admission] overcommit` allows. Then each is worth its proportion of what is there, promised × left ÷ Σ
+//! promised, every job is pooled, and an allocation within limit and promise can be denied as *card full*: what is not
+//! in use goes to who asks first, but nobody is pushed below its firm part by another's growth.
+//!
+//! Unmanaged memory is what NVML lists for processes that are no client, plus what is in use beyond every process it
+//! lists (processes of other containers), less the reserve.
+
+use partage_protocol::admin::Holder;
+use partage_protocol::units::JobId;
+
+/// One job on one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hold {
+    pub job: JobId,
+    pub slot: usize,
+    pub limit: u64,
+    pub promised: u64,
+    pub firm: u64,
+    pub granted: u64,
+    pub used: u64,
+    /// The part of `used` that need not be on the device.
+    pub managed: u64,
+    pub measured: u64,
+}
+
+impl Hold {
+    pub(crate) fn committed(&self) -> u64 {
+        self.promised.max(self.used).max(self.measured)
+    }
+
+    /// What others' growth must leave it.
+    pub(crate) fn kept(&self) -> u64 {
+        self.firm.max(self.used).max(self.measured)
+    }
+
+    pub(crate) fn held(&self) -> u64 {
+        self.firm.max(self.granted).max(self.measured)
+    }
+
+    /// As far as it can come to hold, should every promise be called in.
+    fn claimed(&self) -> u64 {
+        self.promised.max(self.granted).max(self.measured)
+    }
+
+    /// Its limit exceeds what is kept for it: the rest comes out of what nobody else was promised.
+    pub(crate) fn is_pooled(&self) -> bool {
+        self.limit > self.firm
+    }
+}
+
+/// One device with everybody on it, at one instant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Picture {
+    pub index: u32,
+    pub usable: u64,
+    /// What may be promised: `usable`, or more where the configuration overcommits.
+    pub capacity: u64,
+    pub holds: Vec<Hold>,
+    /// Listed processes that are no client: pid and bytes.
+    pub strangers: Vec<(u32, u64)>,
+    /// In use beyond everything listed.
+    pub unexplained: u64,
+}
+
+impl Picture {
+    pub(crate) fn unmanaged(&self) -> u64 {
+        self.strangers
+            .iter()
+            .fold(self.unexplained, |sum, (_, bytes)| sum.saturating_add(*bytes))
+    }
+
+    /// What can still be promised when `except` is left out of account.
+    pub(crate) fn promisable(&self, except: Option<JobId>) -> u64 {
+        self.rest(self.capacity, except, Hold::committed)
+    }
+
+    /// What can still be used when `except` is left out of account.
+    pub(crate) fn room(&self, except: Option<JobId>) -> u64 {
+        self.rest(self.usable, except, Hold::kept)
+    }
+
+    /// What is left when everybody but `except` takes all that is granted to it.
+    pub(crate) fn room_now(&self, except: Option<JobId>) -> u64 {
+        self.rest(self.usable, except, Hold::held)
+    }
+
+    fn rest(&self, of: u64, except: Option<JobId>, amount: impl Fn(&Hold) -> u64) -> u64 {
+        let taken = self.holds.iter().filter(|hold| Some(hold.job) != except).map(amount);
+        of.saturating_sub(taken.fold(self.unmanaged(), u64::saturating_add))
+    }
+
+    /// Σ of what is promised.
+    pub(crate) fn promised(&self) -> u64 {
+        self.holds.iter().map(|hold| hold.promised).fold(0, u64::saturating_add)
+    }
+
+    /// Do the promises add up to more than there is?
+    pub(crate) fn is_overcommitted(&self) -> bool {
+        self.promised() > self.usable
+    }
+
+    /// What an overcommitted device means for who was promised something there.
+    pub(crate) fn overcommit_note(&self) -> Option<String> {
+        let percent = u128::from(self.promised()) * 100 / u128::from(self.usable.max(1));
+        self.is_overcommitted().then(|| {
+            format!(
+                "promises on GPU {} add up to {percent} % of its memory: allocations within a job's limit may be \
+                 denied as card full",
+                self.index
+            )
+        })
+    }
+
+    /// Splits what there is among promises that add up to more.
+    pub(crate) fn firm_up(&mut self) {
+        if !self.is_overcommitted() {
+            return;
+        }
+        let promised = u128::from(self.promised());
+        let left = u128::from(self.usable.saturating_sub(self.unmanaged()));
+        for hold in &mut self.holds {
+            // At most what was promised, so it fits.
+            hold.firm = (u128::from(hold.promised) * left / promised) as u64;
+        }
+    }
+
+    pub(crate) fn committed(&self) -> u64 {
+        self.holds.iter().map(Hold::committed).fold(0, u64::saturating_add)
+    }
+
+    /// Is everything that could be held within what may be promised? Precondition of a promise.
+    pub(crate) fn is_within(&self) -> bool {
+        let claimed = self
+            .holds
+            .iter()
+            .map(Hold::claimed)
+            .fold(self.unmanaged(), u64::saturating_add);
+        claimed <= self.capacity
+    }
+
+    pub(crate) fn has_promises(&self) -> bool {
+        self.holds.iter().any(|hold| hold.promised > 0)
+    }
+
+    /// Who holds the device, the greatest first.
+    pub(crate) fn holders(&self) -> Vec<Holder> {
+        let holder = |who: String, bytes| Holder {
+            who,
+            gpu: self.index,
+            bytes,
+            compute: None,
+        };
+        let jobs = self
+            .holds
+            .iter()
+            .map(|hold| holder(hold.job.to_string(), hold.committed()));
+        let strangers = self
+            .strangers
+            .iter()
+            .map(|(pid, bytes)| holder(format!("pid {pid}"), *bytes));
+        let unexplained = (self.unexplained > 0).then(|| holder("processes not visible".into(), self.unexplained));
+        let mut all: Vec<Holder> = jobs
+            .chain(strangers)
+            .chain(unexplained)
+            .filter(|holder| holder.bytes > 0)
+            .collect();
+        all.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.who.cmp(&b.who)));
+        all
+    }
+}

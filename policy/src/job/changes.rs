@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What changes a job: every way in which a decision writes what is known of it.
+
+use std::collections::BTreeSet;
+
+use partage_protocol::units::{ClientId, SECOND_NS};
+
+use super::{End, Happening, Job, LINGER_NS, Placement, Queued, REMEMBER_NS, Reason, Slot, Stopping};
+use crate::caller::Ticket;
+use crate::terms::Terms;
+
+/// A descendant of a strict job that uses a GPU without attaching is killed this long after it was first seen: the job
+/// promises 2 s, and a measurement comes every second at the latest.
+pub const STRICT_NS: u64 = SECOND_NS / 2;
+
+impl Job {
+    /// It is admitted to these places; answers its place in the queue and when it asked.
+    pub(crate) fn admit(
+        &mut self,
+        places: &[Placement],
+        slots: Vec<Slot>,
+        (now_ns, unix_ns): (u64, u64),
+    ) -> Option<(Box<Queued>, u64)> {
+        let job = &mut self.0;
+        let queued = job.life.admit()?;
+        let asked_unix_ns = std::mem::replace(&mut job.record.started_unix_ns, unix_ns);
+        job.time_limit_at_ns = job.record.terms.time_limit_ns.map(|limit| now_ns.saturating_add(limit));
+        job.record.devices = places.to_vec();
+        job.slots = slots;
+        Some((queued, asked_unix_ns))
+    }
+
+    /// Others used what it was admitted to: it waits again as if nothing had been.
+    pub(crate) fn put_back(&mut self, queued: Box<Queued>, asked_unix_ns: u64) {
+        let job = &mut self.0;
+        if job.life.put_back(queued) {
+            job.record.started_unix_ns = asked_unix_ns;
+            job.time_limit_at_ns = None;
+            job.record.devices.clear();
+            job.slots.clear();
+        }
+    }
+
+    /// It is given up while it waits; answers the place in the queue that it leaves.
+    pub(crate) fn give_up(self) -> Option<Box<Queued>> {
+        self.0.life.give_up()
+    }
+
+    /// Its place in the queue, to be changed.
+    pub(crate) fn queued_mut(&mut self) -> Option<&mut Queued> {
+        self.0.life.queued_mut()
+    }
+
+    /// It has these slots; of a default job, which begins with them.
+    pub(crate) fn begin(&mut self, slots: Vec<Slot>) {
+        self.0.slots = slots;
+    }
+
+    /// Its slots, to be changed.
+    pub(crate) fn slots_mut(&mut self) -> impl Iterator<Item = (usize, &mut Slot)> {
+        self.0.slots.iter_mut().enumerate()
+    }
+
+    /// One of them.
+    pub(crate) fn slot_mut(&mut self, slot: usize) -> Option<&mut Slot> {
+        self.0.slots.get_mut(slot)
+    }
+
+    /// A process of it attached as this client.
+    pub(crate) fn add_client(&mut self, client: ClientId, pid: u32) {
+        self.0.clients.insert(client);
+        self.0.strangers.remove(&pid);
+    }
+
+    /// A client of it is there, or gone.
+    pub(crate) fn set_client(&mut self, client: ClientId, is_there: bool) {
+        match is_there {
+            true => self.0.clients.insert(client),
+            false => self.0.clients.remove(&client),
+        };
+    }
+
+    /// Its first process is gone.
+    pub(crate) fn lose_first(&mut self) {
+        self.0.is_first_alive = false;
+    }
+
+    /// How its first process ended.
+    pub(crate) fn set_exit_code(&mut self, code: u32) {
+        self.0.exit_code = Some(code);
+    }
+
+    /// Are all its processes stopped by a signal?
+    pub(crate) fn set_stopped(&mut self, is_stopped: bool) {
+        self.0.is_stopped = is_stopped;
+    }
+
+    /// Its name from now on; answers whether that is another one.
+    pub(crate) fn rename(&mut self, name: Option<String>) -> bool {
+        let is_new = self.record.name != name;
+        self.0.record.name = name;
+        is_new
+    }
+
+    /// Its terms of time from now on.
+    pub(crate) fn set_terms(&mut self, terms: Terms) {
+        self.0.record.terms = terms;
+    }
+
+    /// Its places from now on; the limits of its slots follow.
+    pub(crate) fn set_places(&mut self, places: &[Placement]) {
+        self.0.record.devices = places.to_vec();
+    }
+
+    /// When its time limit is over; none without one, or once it was acted on.
+    pub(crate) fn set_time_limit_at(&mut self, at_ns: Option<u64>) {
+        self.0.time_limit_at_ns = at_ns;
+    }
+
+    /// It is told to stop, and killed at that instant if it has not: the earliest one counts.
+    pub(crate) fn order_stop(&mut self, ticket: Option<Ticket>, kill_at_ns: u64, reason: &str) {
+        let stopping = self.0.stopping.get_or_insert_with(|| Stopping {
+            tickets: Vec::new(),
+            kill_at_ns,
+            is_killed: false,
+            reason: reason.to_owned(),
+        });
+        stopping.tickets.extend(ticket);
+        stopping.kill_at_ns = stopping.kill_at_ns.min(kill_at_ns);
+    }
+
+    /// Is it to be killed now? Once; answers why.
+    pub(crate) fn take_kill(&mut self, now_ns: u64) -> Option<String> {
+        let stopping = self.0.stopping.as_mut()?;
+        let is_due = !stopping.is_killed && now_ns >= stopping.kill_at_ns;
+        stopping.is_killed |= is_due;
+        is_due.then(|| stopping.reason.clone())
+    }
+
+    /// Nobody waits behind this ticket for its end any more.
+    pub(crate) fn forget_ticket(&mut self, ticket: Ticket) {
+        if let Some(stopping) = &mut self.0.stopping {
+            stopping.tickets.retain(|other| *other != ticket);
+        }
+    }
+
+    /// A descendant of it uses a GPU unmanaged; answers whether that is new.
+    pub(crate) fn see_stranger(&mut self, pid: u32, now_ns: u64) -> bool {
+        let is_new = !self.strangers.contains_key(&pid);
+        if is_new {
+            self.0.strangers.insert(pid, now_ns);
+            self.0.strangers_seen = self.strangers_seen.saturating_add(1);
+        }
+        is_new
+    }
+
+    /// Only these processes are shown on any device.
+    pub(crate) fn keep_strangers(&mut self, shown: &BTreeSet<u32>) {
+        self.0.strangers.retain(|pid, _| shown.contains(pid));
+    }
+
+    /// The unmanaged descendants of a strict job that are to be killed now; again after as long, if they are still there.
+    pub(crate) fn take_strict_kills(&mut self, now_ns: u64) -> Vec<u32> {
+        let mut due = Vec::new();
+        let strangers = self.0.strangers.iter_mut().filter(|_| self.0.record.is_strict);
+        for (pid, since_ns) in strangers {
+            if now_ns >= since_ns.saturating_add(STRICT_NS) {
+                *since_ns = now_ns;
+                due.push(*pid);
+            }
+        }
+        due
+    }
+
+    /// Counts denials; answers how many there were for this reason before and how many there are.
+    pub(crate) fn count_denials(&mut self, reason: Reason, times: u64) -> (u64, u64) {
+        let count = reason.counter(&mut self.0.denied);
+        let before = *count;
+        *count = before.saturating_add(times);
+        (before, *count)
+    }
+
+    /// Nothing of it is left: it lingers from now on. False where it does so already.
+    pub(crate) fn linger(&mut self, now_ns: u64) -> bool {
+        self.0.life.linger(now_ns.saturating_add(LINGER_NS))
+    }
+
+    /// A process of it is about to come: the time for it begins anew.
+    pub(crate) fn linger_on(&mut self, now_ns: u64) {
+        self.0.life.linger_on(now_ns.saturating_add(LINGER_NS));
+    }
+
+    /// A late process came. False where none was waited for.
+    pub(crate) fn resume(&mut self) -> bool {
+        let is_back = self.0.life.resume();
+        if is_back {
+            self.0.end = None;
+        }
+        is_back
+    }
+
+    /// Its end was announced and is no end: clients of it are there.
+    pub(crate) fn forget_end(&mut self) {
+        self.0.end = None;
+    }
+
+    /// Nothing of it runs any more, since then and for this reason, on devices of these indices and models.
+    pub(crate) fn announce_end(&mut self, end: End, devices: Vec<Option<(u32, String)>>) {
+        self.0.end = Some(end);
+        for (slot, was) in self.0.slots.iter_mut().zip(devices) {
+            slot.name_device(was);
+        }
+    }
+
+    /// It ends; answers who waited for that.
+    pub(crate) fn finish(&mut self, what: Happening, now_ns: u64) -> Vec<Ticket> {
+        self.0.life.end(what, now_ns.saturating_add(REMEMBER_NS));
+        self.0.strangers.clear();
+        self.0.stopping.take().map_or(Vec::new(), |stopping| stopping.tickets)
+    }
+
+    /// What a test breaks on purpose.
+    #[cfg(test)]
+    pub(crate) fn facts_mut(&mut self) -> &mut super::Facts {
+        &mut self.0
+    }
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A denial: why an allocation was denied, and what is remembered of the last one.
+
+use partage_protocol::admin::DeniedView;
+use partage_protocol::job_ledger::Verdict;
+use partage_protocol::message::VERDICT_CARD_FULL;
+use serde::{Deserialize, Serialize};
+
+/// Why an allocation was denied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reason {
+    /// The job's limit.
+    Limit,
+    /// The card had no room for this job, within its limit.
+    CardFull,
+    /// No broker answered the client; it told the next one.
+    NoBroker,
+    /// A context or module was not let in: what it takes did not fit the limit, or the card.
+    Overhead,
+    /// Likewise, within the limit: the card had no room for it.
+    OverheadCardFull,
+}
+
+impl Reason {
+    /// Why a context or module had to go, by the verdict (`VERDICT_*`) on its measurement.
+    pub(crate) const fn of_overhead(verdict: u32) -> Self {
+        match verdict {
+            VERDICT_CARD_FULL => Self::OverheadCardFull,
+            _ => Self::Overhead,
+        }
+    }
+
+    /// Was it the card and not the limit? Then others matter.
+    pub(crate) const fn is_of_card(self) -> bool {
+        matches!(self, Self::CardFull | Self::OverheadCardFull)
+    }
+
+    /// The reason in a ledger's answer; `None` when it denies nothing.
+    #[must_use]
+    pub const fn of(verdict: Verdict) -> Option<Self> {
+        match verdict {
+            Verdict::Limit => Some(Self::Limit),
+            Verdict::CardFull { .. } => Some(Self::CardFull),
+            Verdict::Granted | Verdict::Retry | Verdict::Invalid => None,
+        }
+    }
+
+    /// The word that users see.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Limit => "limit",
+            Self::CardFull => "card full",
+            Self::NoBroker => "no broker",
+            Self::Overhead | Self::OverheadCardFull => "overhead",
+        }
+    }
+
+    /// As a part of a sentence.
+    pub(crate) const fn because(self) -> &'static str {
+        match self {
+            Self::Limit => "the job's limit",
+            Self::CardFull => "the card has no room for this job",
+            Self::NoBroker => "no broker answered",
+            Self::Overhead => "what a context or module takes does not fit",
+            Self::OverheadCardFull => "the card has no room for what a context or module takes",
+        }
+    }
+
+    /// Its counter.
+    pub(crate) fn counter(self, denied: &mut DeniedView) -> &mut u64 {
+        match self {
+            Self::Limit => &mut denied.limit,
+            Self::CardFull => &mut denied.card_full,
+            Self::NoBroker => &mut denied.no_broker,
+            Self::Overhead | Self::OverheadCardFull => &mut denied.overhead,
+        }
+    }
+}
+
+/// The last denial of a job on a device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Denial {
+    /// Unix time in nanoseconds.
+    pub unix_ns: u64,
+    /// Who asked.
+    pub pid: u32,
+    /// Bytes of the allocation; 0 where the client did not say.
+    pub asked: u64,
+    /// The job's limit then.
+    pub limit: u64,
+    /// The job's use then.
+    pub used: u64,
+    /// Why.
+    pub reason: Reason,
+    /// Who held the device, the greatest first; only where it was the card and not the limit.
+    pub holders: Vec<Held>,
+}
+
+/// Who held how much.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// `j42`, `pid 77`.
+    pub who: String,
+    /// The greater of promised and used, in bytes.
+    pub bytes: u64,
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is written down of a job: for the next broker, and of its end.
+
+use partage_protocol::admin::DeniedView;
+use partage_protocol::aliases::Variable;
+use partage_protocol::message::TOKEN_BYTES;
+use partage_protocol::units::DeviceUuid;
+use serde::{Deserialize, Serialize};
+
+use super::denial::Denial;
+use crate::caller::Process;
+use crate::terms::Terms;
+
+/// One device of a job as promised; part of the job's record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placement {
+    /// `GPU-…` or `MIG-…`.
+    #[serde(with = "uuid_text")]
+    pub device: DeviceUuid,
+    /// Never exceeded, in bytes; none is the whole card.
+    pub limit: Option<u64>,
+    /// Promised bytes.
+    pub request: u64,
+    /// What set the two.
+    #[serde(default)]
+    pub origin: Origin,
+}
+
+/// Which words set a job's numbers on a device, for `why`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// `--mem 25%`, `CUDA_DEVICE_MEMORY_LIMIT=1g`, …; empty without a limit.
+    pub limit: String,
+    /// Likewise; empty where the promise follows the limit, or nothing is promised.
+    pub request: String,
+}
+
+impl Origin {
+    /// The variable of another tool that set the limit, where one did.
+    #[must_use]
+    pub fn alias(&self) -> Option<&str> {
+        Variable::of(self.limit.split('=').next()?.as_bytes()).map(|_| self.limit.as_str())
+    }
+}
+
+/// What the next broker must know of a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobRecord {
+    /// The number in `j42`.
+    pub id: u64,
+    /// Owner.
+    pub uid: u32,
+    /// Owner's login name, or the uid in digits.
+    pub user: String,
+    /// `--name`.
+    pub name: Option<String>,
+    /// `--label`.
+    pub labels: Vec<(String, String)>,
+    /// The command.
+    pub command: Vec<String>,
+    /// First process; none for a default job.
+    pub first: Option<Process>,
+    /// What `PARTAGE_TOKEN` holds, as bytes.
+    pub token: [u8; TOKEN_BYTES],
+    /// Its cgroup, where the broker could read one.
+    pub cgroup: Option<String>,
+    /// Scope of a default job; none for a job of `run`.
+    pub default_scope: Option<String>,
+    /// What the environment of a default job's processes asks for: processes that ask for something else have a default
+    /// job of their own. Empty where it asks for nothing.
+    #[serde(default)]
+    pub environment: String,
+    /// `--strict`.
+    pub is_strict: bool,
+    /// Its user does not want to hear of its end.
+    #[serde(default)]
+    pub is_quiet: bool,
+    /// Its devices, slot 0 first; empty while it waits.
+    pub devices: Vec<Placement>,
+    /// What it may have of their time; the usual for a job of a broker that knew none.
+    #[serde(default)]
+    pub terms: Terms,
+    /// Unix time of admission in nanoseconds; of the request while it waits.
+    pub started_unix_ns: u64,
+}
+
+/// What is remembered of a job that ended, by this broker and the next ones.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndedJob {
+    /// The job as it was.
+    pub job: JobRecord,
+    /// Unix time of its end in nanoseconds.
+    pub ended_unix_ns: u64,
+    /// Why it ended.
+    pub reason: String,
+    /// In the order of its devices.
+    pub slots: Vec<EndedSlot>,
+    /// As the job's notes.
+    pub notes: Vec<String>,
+    /// Exit code of its first process, where it was seen.
+    #[serde(default)]
+    pub exit_code: Option<u32>,
+    /// Processes of it that used a GPU without Partage.
+    #[serde(default)]
+    pub strangers_seen: u64,
+}
+
+/// One device of an [`EndedJob`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndedSlot {
+    /// Highest use seen.
+    pub peak: u64,
+    /// Denials by reason.
+    pub denied: DeniedView,
+    /// The last one.
+    pub last_denial: Option<Denial>,
+    /// Index of the device then.
+    #[serde(default)]
+    pub index: Option<u32>,
+    /// Its model.
+    #[serde(default)]
+    pub model: String,
+}
+
+mod uuid_text {
+    //! UUIDs in records are written as people know them.
+    use partage_protocol::units::DeviceUuid;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(uuid: &DeviceUuid, out: S) -> Result<S::Ok, S::Error> {
+        out.collect_str(uuid)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(input: D) -> Result<DeviceUuid, D::Error> {
+        let text = String::deserialize(input)?;
+        DeviceUuid::parse(&text).ok_or_else(|| D::Error::custom(format!("{text:?} is no device UUID")))
+    }
+}

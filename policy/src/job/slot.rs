@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One device of a job: its books there, and what is remembered of their use.
+
+use std::ops::Deref;
+
+use partage_protocol::admin::DeniedView;
+use partage_protocol::job_ledger::JobLedger;
+
+use super::denial::{Denial, Reason};
+use super::record::EndedSlot;
+use crate::machine::{Machine, OnSlot};
+
+/// One device of a job. Everybody reads what is known of it; what changes it is a method.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Slot(SlotFacts);
+
+/// What is known of one device of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SlotFacts {
+    pub ledger: JobLedger,
+    pub peak: u64,
+    pub denied: DeniedView,
+    pub last_denial: Option<Denial>,
+    /// The limit was set below use, which has not fallen since.
+    pub is_lowered: bool,
+    /// The highest limit that it ever had: nothing beyond was ever granted.
+    pub highest_limit: u64,
+    /// Index and model of its device when the job ended.
+    pub was: Option<(u32, String)>,
+}
+
+impl Deref for Slot {
+    type Target = SlotFacts;
+
+    fn deref(&self) -> &SlotFacts {
+        &self.0
+    }
+}
+
+impl Slot {
+    pub(crate) fn new(ledger: JobLedger) -> Self {
+        Self(SlotFacts {
+            highest_limit: ledger.limit(),
+            ledger,
+            peak: 0,
+            denied: DeniedView::default(),
+            last_denial: None,
+            is_lowered: false,
+            was: None,
+        })
+    }
+
+    /// Of a job that another broker admitted, whose clients hold so much.
+    pub(crate) fn adopted(ledger: JobLedger, held: u64) -> Self {
+        let mut slot = Self::new(ledger);
+        slot.0.highest_limit = slot.0.highest_limit.max(held);
+        slot
+    }
+
+    /// Of a job that ended.
+    pub(crate) fn remembered(ended: EndedSlot) -> Self {
+        let mut slot = Self::new(JobLedger::new(0, 0));
+        slot.0.peak = ended.peak;
+        slot.0.denied = ended.denied;
+        slot.0.last_denial = ended.last_denial;
+        slot.0.was = ended.index.map(|index| (index, ended.model));
+        slot
+    }
+
+    /// Takes over what is remembered of the same slot; the books stay.
+    pub(crate) fn take_up(&mut self, was: Self) {
+        let highest_limit = self.0.highest_limit;
+        let ledger = std::mem::replace(&mut self.0.ledger, JobLedger::new(0, 0));
+        self.0 = SlotFacts {
+            ledger,
+            highest_limit,
+            ..was.0
+        };
+    }
+
+    /// The books, to be changed; a limit is set by [`Slot::set_limit`].
+    pub(crate) fn ledger_mut(&mut self) -> &mut JobLedger {
+        &mut self.0.ledger
+    }
+
+    /// Sets the limit and how much of it the card has room for.
+    pub(crate) fn set_limit<M: Machine>(&mut self, pages: &OnSlot<'_, M>, limit: u64, ceiling: u64, now_ns: u64) {
+        self.0.highest_limit = self.0.highest_limit.max(limit);
+        self.0.ledger.set_limit(pages, limit, ceiling, now_ns);
+    }
+
+    /// The limit was set: is it below what is in use?
+    pub(crate) fn note_lowered<M: Machine>(&mut self, pages: &OnSlot<'_, M>) {
+        self.0.is_lowered |= self.ledger.used_sum(pages) > self.ledger.limit();
+    }
+
+    /// Of a job over its limit, takes what it has freed.
+    pub(crate) fn follow_falling_use<M: Machine>(&mut self, pages: &OnSlot<'_, M>, now_ns: u64) {
+        self.0.is_lowered &= self.ledger.used_sum(pages) > self.ledger.limit();
+        if self.ledger.is_over(pages) {
+            self.0.ledger.rebalance(pages, now_ns);
+        }
+    }
+
+    /// Remembers the highest use.
+    pub(crate) fn note_peak<M: Machine>(&mut self, pages: &OnSlot<'_, M>) {
+        self.0.peak = self.peak.max(self.ledger.used_sum(pages));
+    }
+
+    /// Counts denials.
+    pub(crate) fn count_denials(&mut self, reason: Reason, times: u64) {
+        let here = reason.counter(&mut self.0.denied);
+        *here = here.saturating_add(times);
+    }
+
+    /// Remembers the last one.
+    pub(crate) fn remember_denial(&mut self, denial: Denial) {
+        self.0.last_denial = Some(denial);
+    }
+
+    /// Remembers what its device was.
+    pub(crate) fn name_device(&mut self, was: Option<(u32, String)>) {
+        if was.is_some() {
+            self.0.was = was;
+        }
+    }
+
+    /// What is to be remembered of it.
+    pub(crate) fn to_remember(&self) -> EndedSlot {
+        EndedSlot {
+            peak: self.peak,
+            denied: self.denied,
+            last_denial: self.last_denial.clone(),
+            index: self.was.as_ref().map(|(index, _)| *index),
+            model: self.was.as_ref().map(|(_, model)| model.clone()).unwrap_or_default(),
+        }
+    }
+}

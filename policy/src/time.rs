@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What was measured of jobs' time on their devices, and how it is held against NVML.
+
+mod audit;
+mod measured;
+
+pub use audit::TIME_CONFIRM_NS;
+pub(crate) use audit::TOLERANCE_PPM;
+pub use measured::JobTime;
+pub(crate) use measured::{Measured, WINDOW_NS};

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Jobs as users are shown them: `ps` and `get`.
+//!
+//! Names, labels and commands of a job are shown to its owner and to administrators only.
+
+use std::ops::Bound;
+
+use partage_protocol::admin::{ClientView, ErrorView, JobDeviceView, JobView, Reply, TimeView, UnmanagedView};
+use partage_protocol::message::NO_INDEX;
+use partage_protocol::reservation::Word;
+use partage_protocol::terms::ratio;
+use partage_protocol::units::{DeviceUuid, JobId};
+use partage_scheduling::TimeState;
+
+use super::slow::Slowness;
+use super::words::{regime_word, state_word};
+use crate::caller::Caller;
+use crate::decisions::{Access, Policy, may_see};
+use crate::event::TargetQuery;
+use crate::job::{Job, State};
+use crate::machine::{Machine, OnSlot, overhead_of};
+use crate::refusal::invalid;
+use crate::time::Measured;
+
+impl Policy {
+    /// Answer to `ps` in one piece: current jobs, with `all` ended ones too, oldest first.
+    pub fn ps<M: Machine>(&self, caller: &Caller, all: bool, machine: &M) -> Reply {
+        self.ps_page(caller, (all, None), machine, |_| true)
+    }
+
+    /// A page of the answer to `ps`: the jobs after that one, as many as `fits` says of one after the other, at least one.
+    /// The processes of no job come with the first page.
+    pub fn ps_page<M: Machine>(
+        &self,
+        caller: &Caller,
+        (all, after): (bool, Option<JobId>),
+        machine: &M,
+        mut fits: impl FnMut(&JobView) -> bool,
+    ) -> Reply {
+        let rest = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        let (mut jobs, mut more) = (Vec::new(), false);
+        for (_, job) in self.jobs().range(rest).filter(|(_, job)| all || !job.state().is_over()) {
+            let view = self.view(job, caller, machine);
+            more = !fits(&view) && !jobs.is_empty();
+            if more {
+                break;
+            }
+            jobs.push(view);
+        }
+        Reply::Ps {
+            jobs,
+            unmanaged: if after.is_none() { self.unmanaged() } else { Vec::new() },
+            more,
+        }
+    }
+
+    /// Answer to `get`.
+    ///
+    /// # Errors
+    /// The target is none, several, or no target.
+    pub fn get<M: Machine>(&self, caller: &Caller, target: &TargetQuery, machine: &M) -> Result<Reply, Box<ErrorView>> {
+        let id = self.resolve(target, caller, Access::Look).map_err(Box::new)?;
+        let job = self.jobs().get(&id).map(|job| self.view(job, caller, machine));
+        job.map(Reply::Job)
+            .ok_or_else(|| Box::new(invalid(format!("{id} is unknown"), None)))
+    }
+
+    /// One job as `caller` may see it.
+    pub fn job_view<M: Machine>(&self, id: JobId, caller: &Caller, machine: &M) -> Option<JobView> {
+        self.jobs().get(&id).map(|job| self.view(job, caller, machine))
+    }
+
+    pub(crate) fn view<M: Machine>(&self, job: &Job, caller: &Caller, machine: &M) -> JobView {
+        let record = &job.record;
+        let sees = may_see(job, caller);
+        let devices = (0..record.devices.len()).map(|slot| {
+            let ledger = job.slots.get(slot).filter(|_| job.state().holds_memory());
+            let ledger = ledger.map(|slot| &slot.ledger);
+            let pages = OnSlot { machine, slot };
+            let used = ledger.map_or(0, |ledger| ledger.used_sum(&pages));
+            let granted = ledger.map_or(0, |ledger| ledger.held_sum(&pages));
+            let mut view = self.slot_view(job.id(), slot, used, granted);
+            view.overhead_bytes = ledger.map_or(0, |ledger| ledger.overhead_sum(&pages));
+            view.managed_bytes = ledger.map_or(0, |_| self.managed_bytes(job, slot, machine));
+            if !sees {
+                view.limit_from.clear();
+                view.request_from.clear();
+            }
+            view
+        });
+        let slots = job.slots.len();
+        let clients = job.clients.iter().filter_map(|id| {
+            let client = self.clients().get(id)?;
+            let used = |slot| {
+                machine
+                    .words(*id, slot)
+                    .and_then(|words| words.shared.map(|shared| shared.used.load()))
+            };
+            let shown = if client.is_nvml_only { 0..0 } else { 0..slots };
+            let overhead_bytes: Vec<u64> = shown.map(|slot| overhead_of(machine, *id, slot)).collect();
+            let with_charges = |(slot, overhead): (usize, &u64)| used(slot).unwrap_or(0).saturating_add(*overhead);
+            let used_bytes = overhead_bytes.iter().enumerate().map(with_charges).collect();
+            Some(ClientView {
+                pid: client.process.pid,
+                state: client.presence.word().into(),
+                used_bytes,
+                overhead_bytes,
+            })
+        });
+        let started_unix_ns = Some(record.started_unix_ns).filter(|_| job.state() != State::Waiting);
+        let mut notes = job.notes.clone();
+        notes.extend(job.strangers_note());
+        notes.extend(self.drift_notes(job));
+        notes.extend(self.overhead_notes(job));
+        JobView {
+            job: job.id().to_string(),
+            name: record.name.clone().filter(|_| sees),
+            user: record.user.clone(),
+            uid: record.uid,
+            state: self.state(job, machine).word().into(),
+            pid: record.first.map_or(0, |first| first.pid),
+            command: if sees { record.command.clone() } else { Vec::new() },
+            labels: if sees { record.labels.clone() } else { Vec::new() },
+            devices: devices.collect(),
+            clients: clients.collect(),
+            denied: job.denied,
+            started_ns: record.started_unix_ns,
+            is_strict: record.is_strict,
+            notes: if sees { notes } else { Vec::new() },
+            ended_ns: job.end.as_ref().map(|end| end.unix_ns),
+            terms: record.terms.view(started_unix_ns, sees),
+            end_reason: job.end.as_ref().map(|end| end.reason.clone()),
+            exit_code: job.exit_code.filter(|_| job.end.is_some()),
+            unlimited: job.strangers_seen,
+        }
+    }
+
+    pub(crate) fn slot_view(&self, id: JobId, slot: usize, used_bytes: u64, granted_bytes: u64) -> JobDeviceView {
+        let job = self.jobs().get(&id);
+        let place = job.and_then(|job| job.record.devices.get(slot));
+        let seen = place
+            .and_then(|place| self.devices().get(&place.device))
+            .map(|device| &device.seen);
+        let state = job.and_then(|job| job.slots.get(slot));
+        let peak = state.map_or(0, |slot| slot.peak);
+        let was = state.and_then(|slot| slot.was.clone());
+        let (index, model) = seen
+            .map(|seen| (seen.index, seen.model.clone()))
+            .or(was)
+            .unwrap_or((NO_INDEX, String::new()));
+        let origin = place.map(|place| place.origin.clone()).unwrap_or_default();
+        JobDeviceView {
+            index,
+            uuid: place.map(|place| place.device.to_string()).unwrap_or_default(),
+            model,
+            limit_bytes: place.and_then(|place| place.limit),
+            request_bytes: place.map_or(0, |place| place.request),
+            used_bytes,
+            peak_bytes: peak.max(used_bytes),
+            granted_bytes: granted_bytes.max(used_bytes),
+            denied: state.map(|slot| slot.denied).unwrap_or_default(),
+            limit_from: origin.limit,
+            request_from: origin.request,
+            overhead_bytes: 0,
+            managed_bytes: 0,
+            time: place.and_then(|place| self.time_view(id, place.device)),
+        }
+    }
+
+    /// What a job got of a device's time, for users.
+    pub(crate) fn time_view(&self, job: JobId, device: DeviceUuid) -> Option<TimeView> {
+        let measured = self.times().get(&(job, device))?;
+        let promise_ppm = self.jobs().get(&job)?.record.terms.promise_ppm;
+        Some(time_view(measured, promise_ppm, &self.judge(measured)))
+    }
+
+    fn unmanaged(&self) -> Vec<UnmanagedView> {
+        let managed = self.managed_pids();
+        let mut all = Vec::new();
+        for device in self.devices().values() {
+            for process in device.measured.iter().flat_map(|measured| &measured.processes) {
+                if !managed.contains_key(&process.pid) {
+                    all.push(UnmanagedView {
+                        pid: process.pid,
+                        uid: process.uid,
+                        gpu: device.seen.index,
+                        used_bytes: process.bytes.unwrap_or(0),
+                        job: process.descends_from.map(|job| job.to_string()),
+                        user: None,
+                        command: None,
+                        busy: process.busy_ppm.map(ratio),
+                    });
+                }
+            }
+        }
+        all.sort_by_key(|process| (process.gpu, process.pid));
+        all
+    }
+}
+
+fn time_view(measured: &Measured, promise_ppm: u32, slowness: &Slowness) -> TimeView {
+    let now = &measured.now;
+    let held_by = match slowness {
+        Slowness::None | Slowness::Program | Slowness::NotDraining => None,
+        Slowness::Cap => Some("cap".to_owned()),
+        Slowness::Neighbour(job) | Slowness::Priority(job) => Some(job.to_string()),
+        Slowness::Unmanaged => Some("unmanaged".to_owned()),
+    };
+    let state = if now.is_not_draining {
+        TimeState::NotDraining
+    } else {
+        now.state
+    };
+    TimeView {
+        asked: ratio(promise_ppm),
+        share: ratio(now.asked_ppm),
+        got_1s: ratio(now.got_1s_ppm),
+        got_60s: ratio(now.got_60s_ppm),
+        used_ns: now.used_ns,
+        waited_ns: now.waited_ns,
+        waited_60s_ns: measured.waited_recently_ns(),
+        state: state_word(state).to_owned(),
+        held_by,
+        is_held_by_priority: matches!(slowness, Slowness::Priority(_)),
+        unit_ns: now.unit_ns,
+        regime: regime_word(now.regime).to_owned(),
+    }
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Devices and the queue as users are shown them: `status`.
+
+use partage_protocol::admin::{BrokerView, DeniedView, DeviceView, QueuedView, StatusView};
+use partage_protocol::terms::{WHOLE_PPM, format_part, ratio};
+use partage_protocol::units::DeviceUuid;
+use partage_scheduling::Regime;
+
+use super::words::regime_word;
+use crate::decisions::Policy;
+use crate::device::{DeviceState, Picture};
+use crate::job::Job;
+use crate::machine::Machine;
+
+impl Policy {
+    /// Answer to `status`; what the broker knows of itself is given, jobs and clients are filled in.
+    pub fn status<M: Machine>(&self, mut broker: BrokerView, now_ns: u64, machine: &M) -> StatusView {
+        let is_running = |job: &&Job| job.state().is_running();
+        broker.jobs = u32::try_from(self.jobs().values().filter(is_running).count()).unwrap_or(u32::MAX);
+        broker.clients = u32::try_from(self.clients().len()).unwrap_or(u32::MAX);
+        let mut devices: Vec<DeviceView> = self
+            .devices()
+            .keys()
+            .filter_map(|device| self.device_view(*device, machine))
+            .collect();
+        devices.sort_by_key(|device| device.index);
+        let queue = self.queue().filter_map(|id| self.jobs().get(&id)).filter_map(|job| {
+            let queued = job.life.queued()?;
+            Some(QueuedView {
+                job: job.id().to_string(),
+                user: job.record.user.clone(),
+                mem: queued.mem_text.clone(),
+                compute: Some(queued.spec.terms.promise_ppm)
+                    .filter(|ppm| *ppm > 0)
+                    .map(|ppm| format_part(ppm).replace(' ', "")),
+                waited_ns: now_ns.saturating_sub(queued.since_ns),
+                reason: queued.reason.clone(),
+            })
+        });
+        StatusView {
+            broker,
+            devices,
+            queue: queue.collect(),
+        }
+    }
+
+    fn device_view<M: Machine>(&self, device: DeviceUuid, machine: &M) -> Option<DeviceView> {
+        let known = self.devices().get(&device)?;
+        let mut picture = self.picture(device, machine)?;
+        // What a job that lingers holds is anybody's who needs it.
+        let lingers = |id| self.jobs().get(&id).is_some_and(Job::is_lingering);
+        picture.holds.retain(|hold| !lingers(hold.job));
+        let promises = self.time_promises(device).filter(|(job, _)| !job.is_lingering());
+        let promised_time: u64 = promises.map(|(_, ppm)| u64::from(ppm)).sum();
+        let is_lost = known.state == DeviceState::Lost;
+        let state = if is_lost {
+            format!("{}: {}", known.state.word(), known.why)
+        } else {
+            known.state.word().into()
+        };
+        Some(DeviceView {
+            index: known.seen.index,
+            uuid: device.to_string(),
+            model: known.seen.model.clone(),
+            state,
+            total_bytes: known.seen.total_bytes,
+            usable_bytes: known.usable(),
+            committed_bytes: picture.committed().saturating_add(picture.unmanaged()),
+            used_bytes: known.measured.as_ref().map_or(0, |measured| measured.used_bytes),
+            unmanaged_bytes: picture.unmanaged(),
+            unmanaged_time: self.strangers_part(device).map(ratio),
+            jobs: picture.holds.iter().map(|hold| hold.job.to_string()).collect(),
+            promised_bytes: picture.promised(),
+            denied: self.denied_on(&picture),
+            notes: picture
+                .overcommit_note()
+                .into_iter()
+                .chain(self.time_note(device))
+                .collect(),
+            unmanaged_notes: self.strangers_note(device).into_iter().collect(),
+            // As a ratio, which 53 bits hold exactly enough.
+            promised_time: promised_time as f64 / f64::from(WHOLE_PPM),
+            regime: self.regime(device).map(|regime| regime_word(regime).to_owned()),
+        })
+    }
+
+    /// Denials of the live jobs of a device.
+    fn denied_on(&self, picture: &Picture) -> DeniedView {
+        let slots = picture
+            .holds
+            .iter()
+            .filter_map(|hold| self.jobs().get(&hold.job)?.slots.get(hold.slot));
+        slots.fold(DeniedView::default(), |sum, slot| DeniedView {
+            limit: sum.limit + slot.denied.limit,
+            card_full: sum.card_full + slot.denied.card_full,
+            no_broker: sum.no_broker + slot.denied.no_broker,
+            overhead: sum.overhead + slot.denied.overhead,
+        })
+    }
+
+    /// How a device is shared, where anything is measured on it.
+    pub(crate) fn regime(&self, device: DeviceUuid) -> Option<Regime> {
+        let mut here = self.times().iter().filter(|((_, other), _)| *other == device);
+        here.next().map(|(_, measured)| measured.now.regime)
+    }
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How jobs end: lingering, stopping, strict jobs, and what is said at the end.
+
+use crate::admission::fail;
+use crate::host::{Host, broker_view, caller, mem, uuid};
+use partage_policy::{Action, Event, Process, TargetQuery, Ticket};
+use partage_protocol::admin::{ErrorCode, Reply, RunRequest};
+use partage_protocol::units::{GIB, SECOND_NS};
+
+#[test]
+fn a_job_lives_with_any_process_and_five_seconds() {
+    let mut host = Host::new(&[16]);
+    let (a, pa) = host.admitted(1, mem("16GiB"));
+    let client = host.attach(a, pa);
+    host.step(Event::ProcessGone(pa));
+    host.pass(60 * SECOND_NS);
+    assert_eq!(host.state_of(a), "running");
+    host.step(Event::ClientDying(client));
+    assert_eq!(host.state_of(a), "dying");
+    host.kill(client);
+    // It is over for its user at once; its place is kept for a late child.
+    assert_eq!(host.state_of(a), "ended");
+    let is_told = |host: &Host, kind| {
+        let told = |command: &&partage_policy::Command| matches!(&command.action, Action::Publish { kind: k, .. } if *k == kind);
+        host.commands.iter().filter(told).count()
+    };
+    assert_eq!(is_told(&host, "job-ended"), 1);
+    host.pass(4 * SECOND_NS);
+    let late = host.attach(a, Process { pid: 77, start: 1 });
+    assert_eq!(
+        (host.state_of(a).as_str(), is_told(&host, "job-resumed")),
+        ("running", 1)
+    );
+    host.kill(late);
+    assert_eq!((host.state_of(a).as_str(), is_told(&host, "job-ended")), ("ended", 2));
+    host.pass(4 * SECOND_NS);
+    assert!(host.policy.live_jobs() == 1, "its place is kept");
+    host.pass(SECOND_NS);
+    assert!(host.policy.live_jobs() == 0 && is_told(&host, "job-ended") == 2);
+}
+
+#[test]
+fn an_end_says_code_time_peak_and_denials_at_once() {
+    for is_quiet in [false, true] {
+        let mut host = Host::new(&[16]);
+        let request = RunRequest {
+            quiet: is_quiet,
+            ..mem("2GiB")
+        };
+        let (a, process) = host.admitted(1, request);
+        let client = host.attach(a, process);
+        assert!(host.allocate(client, 0, 3 << 29) && !host.allocate(client, 0, 1 << 30));
+        host.pass(13 * SECOND_NS);
+        host.step(Event::Exited { process, code: 7 });
+        host.kill(client);
+        host.step(Event::ProcessGone(process));
+        let line = format!("{a} ended 7 after 13s, peak 1.5 of 2 GiB, denied once");
+        let told = |action: &Action| matches!(action, Action::Tell { text, .. } if *text == line);
+        let published = |action: &Action| matches!(action, Action::Publish { kind: "job-ended", text, .. } if text.starts_with(&line));
+        let count = |is_it: &dyn Fn(&Action) -> bool| host.commands.iter().filter(|c| is_it(&c.action)).count();
+        assert_eq!(
+            (count(&told), count(&published)),
+            (usize::from(!is_quiet), 1),
+            "{:#?}",
+            host.commands
+        );
+        let view = host.policy.job_view(a, &caller(1), &host.board).expect("shown");
+        assert_eq!((view.state.as_str(), view.exit_code), ("ended", Some(7)));
+        let Reply::Ps { jobs, .. } = host.policy.ps(&caller(1), false, &host.board) else {
+            panic!("ps")
+        };
+        assert!(jobs.is_empty(), "not among those that run");
+        let status = host.policy.status(broker_view(), host.now_ns, &host.board);
+        assert_eq!((status.broker.jobs, status.devices[0].committed_bytes), (0, 0));
+    }
+}
+
+#[test]
+fn a_lingering_job_gives_way() {
+    let mut host = Host::new(&[16]);
+    let (a, pa) = host.admitted(
+        1,
+        RunRequest {
+            name: Some("train".into()),
+            ..mem("16GiB")
+        },
+    );
+    host.step(Event::ProcessGone(pa));
+    let request = RunRequest {
+        name: Some("train".into()),
+        ..mem("16GiB")
+    };
+    host.admitted(1, fail(request));
+    assert_eq!(host.state_of(a), "ended");
+}
+
+#[test]
+fn stop_sends_two_signals_and_answers_at_the_end() {
+    let mut host = Host::new(&[16]);
+    let (a, pa) = host.admitted(1, mem("1GiB"));
+    let client = host.attach(a, pa);
+    let stop = |ticket, uid| Event::Stop {
+        ticket: Ticket(ticket),
+        caller: caller(uid),
+        target: TargetQuery {
+            text: "j1".into(),
+            descends_from: None,
+        },
+        grace_ns: 10 * SECOND_NS,
+    };
+    host.step(stop(1, 2));
+    assert_eq!(host.error_of(Ticket(1)).code, ErrorCode::NotAllowed);
+    let signals = |host: &Host| {
+        host.commands
+            .iter()
+            .filter(|command| matches!(command.action, Action::SignalJob { .. }))
+            .count()
+    };
+    host.step(stop(2, 1));
+    assert_eq!(signals(&host), 1);
+    host.pass(10 * SECOND_NS);
+    assert_eq!(signals(&host), 2);
+    host.kill(client);
+    assert!(!host.replies.contains_key(&Ticket(2)));
+    host.step(Event::ProcessGone(pa));
+    assert!(matches!(host.replies[&Ticket(2)].last(), Some(Reply::Done { .. })));
+    assert_eq!(host.state_of(a), "ended");
+}
+
+#[test]
+fn a_strict_jobs_stranger_is_killed_within_two_seconds() {
+    for (is_strict, kills) in [(true, 1), (false, 0)] {
+        let mut host = Host::new(&[16]);
+        let (a, _) = host.admitted(
+            1,
+            RunRequest {
+                strict: is_strict,
+                ..mem("1GiB")
+            },
+        );
+        host.strangers.insert(4711, (uuid(1), GIB, Some(a)));
+        host.is_excused = true;
+        host.measure();
+        host.measure();
+        host.pass(SECOND_NS);
+        let count = |is_it: fn(&Action) -> bool| host.commands.iter().filter(|command| is_it(&command.action)).count();
+        let told = |text: &'static str| {
+            let is_it = |command: &&partage_policy::Command| matches!(&command.action, Action::Tell { text: said, .. } if said.contains(text));
+            host.commands.iter().filter(is_it).count()
+        };
+        assert_eq!(told("uses GPU 0 without Partage"), 1, "named once");
+        assert_eq!(told("--strict killed pid 4711 of j1"), kills);
+        let is_event = |action: &Action| {
+            matches!(
+                action,
+                Action::Publish {
+                    kind: "strict-kill",
+                    pid: Some(4711),
+                    ..
+                }
+            )
+        };
+        assert_eq!(count(is_event), kills);
+        let view = host.policy.job_view(a, &caller(1), &host.board).expect("shown");
+        assert_eq!(
+            view.notes
+                .iter()
+                .filter(|note| note.contains("--strict killed"))
+                .count(),
+            kills
+        );
+        assert_eq!(
+            count(|action| matches!(action, Action::KillUnmanaged { pid: 4711, .. })),
+            kills
+        );
+    }
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Looks at the host's devices, and what its clients say of contexts.
+
+use partage_policy::{Action, Event, Measurement, ProcessUse};
+use partage_protocol::message::{MEASURE_AFTER, MEASURE_BEFORE, VERDICT_GRANTED};
+use partage_protocol::units::{ClientId, DeviceUuid};
+
+use super::board::MANAGED;
+use super::{Host, verdict_of};
+
+impl Host {
+    /// A client's `Measure`; the verdict, if it came at once.
+    pub fn say_measure(&mut self, client: ClientId, slot: usize, stage: u32) -> Option<u32> {
+        let sequence = 6;
+        let commands = self.step(Event::Measure {
+            client,
+            slot,
+            stage,
+            sequence,
+        });
+        verdict_of(&commands, 6)
+    }
+
+    /// A client makes a context of `bytes` as the interposer would have it: announced, made, measured, and destroyed
+    /// again when it may not stay. Answers whether it stayed.
+    pub fn make_context(&mut self, client: ClientId, slot: usize, bytes: u64) -> bool {
+        let announced = self
+            .say_measure(client, slot, MEASURE_BEFORE)
+            .expect("answered at once");
+        if announced != VERDICT_GRANTED {
+            return false;
+        }
+        self.change_beyond(client, slot, |beyond| beyond + bytes);
+        if self.measure_now(client, slot) == VERDICT_GRANTED {
+            return true;
+        }
+        self.change_beyond(client, slot, |beyond| beyond - bytes);
+        self.measure_now(client, slot);
+        false
+    }
+
+    pub fn change_beyond(&mut self, client: ClientId, slot: usize, change: impl Fn(u64) -> u64) {
+        let program = self.programs.get_mut(&client).expect("attached");
+        program.beyond[slot] = change(program.beyond[slot]);
+    }
+
+    /// `MEASURE_AFTER`, and the look that it asks for.
+    pub fn measure_now(&mut self, client: ClientId, slot: usize) -> u32 {
+        let device = self.programs[&client].devices[slot];
+        if let Some(verdict) = self.say_measure(client, slot, MEASURE_AFTER) {
+            return verdict;
+        }
+        assert!(
+            self.commands
+                .iter()
+                .any(|command| command.action == Action::Look(device))
+        );
+        self.step(Event::Asking(device));
+        let from = self.commands.len();
+        self.answer_look(device);
+        verdict_of(&self.commands[from..], 6).expect("a quiet client is answered by the first look")
+    }
+
+    /// A look at every device; nobody allocates meanwhile.
+    pub fn measure(&mut self) {
+        for device in self.devices.clone() {
+            self.step(Event::Asking(device.uuid));
+            self.answer_look(device.uuid);
+        }
+    }
+
+    /// NVML's view of a device.
+    pub fn answer_look(&mut self, uuid: DeviceUuid) {
+        for device in self.devices.clone().into_iter().filter(|device| device.uuid == uuid) {
+            let mut processes = Vec::new();
+            for program in self.programs.values() {
+                let slot = program.devices.iter().position(|uuid| *uuid == device.uuid);
+                let held = |slot| {
+                    let managed = self.board.value(program.client, slot, MANAGED);
+                    // Wrapping: a client may lie about either.
+                    let charged = self.used(program.client, slot).wrapping_sub(managed);
+                    charged.wrapping_add(program.beyond[slot])
+                };
+                let bytes = slot.map_or(0, held);
+                if bytes > 0 {
+                    let pid = program.process.pid;
+                    processes.push(ProcessUse {
+                        pid,
+                        uid: None,
+                        bytes: Some(bytes),
+                        start: Some(program.process.start),
+                        is_graphics_only: false,
+                        busy_ppm: self.busy.get(&pid).copied(),
+                        descends_from: Some(program.job),
+                    });
+                }
+            }
+            for (pid, (place, bytes, descends_from)) in &self.strangers {
+                if *place == device.uuid {
+                    let descends_from = *descends_from;
+                    processes.push(ProcessUse {
+                        pid: *pid,
+                        uid: Some(2),
+                        bytes: Some(*bytes),
+                        start: Some(u64::from(*pid)),
+                        is_graphics_only: false,
+                        busy_ppm: self.busy.get(pid).copied(),
+                        descends_from,
+                    });
+                }
+            }
+            let used_bytes = processes.iter().filter_map(|process| process.bytes).sum::<u64>();
+            let free_bytes = device.total_bytes.saturating_sub(used_bytes);
+            self.step(Event::Measured(Measurement {
+                device: device.uuid,
+                used_bytes,
+                free_bytes,
+                processes,
+            }));
+        }
+    }
+}
