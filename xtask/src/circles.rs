@@ -188,6 +188,21 @@ mod tests {
     }
 
     #[test]
+    fn text_that_is_no_rust_ends_the_reading() {
+        for a in [
+            "use crate::{b; fn f() {}",
+            "use crate::b::{",
+            "use",
+            "mod x {",
+            "fn f( {",
+            "use b::{<<<<<<< HEAD, =};",
+        ] {
+            let sources = [("x/src/lib.rs", "mod a; mod b;"), ("x/src/a.rs", a), ("x/src/b.rs", "")];
+            assert!(found(&sources).is_empty(), "{a}");
+        }
+    }
+
+    #[test]
     fn an_index_is_in_no_circle_with_what_it_re_exports() {
         let index = "mod c; pub use c::C; pub mod d;";
         let sources = [

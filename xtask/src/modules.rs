@@ -283,7 +283,7 @@ impl Source<'_> {
                 "::" => at += 1,
                 "{" => {
                     at += 1;
-                    while !["}", ""].contains(&self.text(at)) {
+                    while !["}", ";", ""].contains(&self.text(at)) {
                         at = self.use_tree(at, prefix, is_public, found);
                         if self.text(at) == "," {
                             at += 1;

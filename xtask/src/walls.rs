@@ -195,14 +195,12 @@ pub fn faults(files: &[File], arrows: &Arrows) -> Vec<Fault> {
             }
         }
     }
+    found.extend(foreign_writes(files));
     let mut numbers: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     for file in files.iter().filter(|file| is_product(&file.path)) {
         let all = tokens(&file.text);
         let product = without_tests(&all);
         found.extend(banned(file, &product));
-        if file.path.starts_with(OWN_FIELDS) {
-            found.extend(foreign_writes(file, &product));
-        }
         for name in numbers_with_unit(&product) {
             numbers.entry(name.to_owned()).or_default().insert(&file.path);
         }
@@ -262,21 +260,35 @@ fn banned(file: &File, tokens: &[Token<'_>]) -> Vec<Fault> {
     found
 }
 
-/// Assignments to a field that no type of the file declares.
-fn foreign_writes(file: &File, tokens: &[Token<'_>]) -> Option<Fault> {
+/// Assignments to a field that another file of [`OWN_FIELDS`] declares, and not the file itself.
+fn foreign_writes(files: &[File]) -> Vec<Fault> {
     const WRITES: [&str; 8] = ["=", "+=", "-=", "*=", "/=", "%=", "|=", "&="];
-    let own = fields(tokens);
-    let writes: Vec<_> = tokens
-        .windows(3)
-        .filter(|run| run[0].text == "." && run[1].kind == Kind::Word && WRITES.contains(&run[2].text))
-        .filter(|run| !own.contains(run[1].text))
-        .map(|run| format!("`{}` in line {}", run[1].text, run[1].line))
+    let own = |file: &&File| file.path.starts_with(OWN_FIELDS) && is_product(&file.path);
+    let read: Vec<_> = files
+        .iter()
+        .filter(own)
+        .map(|file| (file, tokens(&file.text)))
         .collect();
-    let what = format!(
-        "{}; let the type's own file write it, by a method with a name",
-        writes.join(", ")
-    );
-    (!writes.is_empty()).then(|| fault("writes-own-fields", &file.path, writes.len(), what))
+    let product: Vec<_> = read.iter().map(|(file, all)| (file, without_tests(all))).collect();
+    let declared: Vec<_> = product.iter().map(|(_, tokens)| fields(tokens)).collect();
+    let mut found = Vec::new();
+    for ((file, tokens), own) in product.iter().zip(&declared) {
+        let is_anothers = |name: &str| !own.contains(name) && declared.iter().any(|fields| fields.contains(name));
+        let writes: Vec<_> = tokens
+            .windows(3)
+            .filter(|run| run[0].text == "." && run[1].kind == Kind::Word && WRITES.contains(&run[2].text))
+            .filter(|run| is_anothers(run[1].text))
+            .map(|run| format!("`{}` in line {}", run[1].text, run[1].line))
+            .collect();
+        if !writes.is_empty() {
+            let what = format!(
+                "{}; let the type's own file write it, by a method with a name",
+                writes.join(", ")
+            );
+            found.push(fault("writes-own-fields", &file.path, writes.len(), what));
+        }
+    }
+    found
 }
 
 /// The fields that the structs and variants of a file declare.
@@ -406,9 +418,14 @@ mod tests {
     fn a_file_of_policy_writes_the_fields_of_its_own_types() {
         let own = "struct S { a: u8 } impl S { fn f(&mut self) { self.a += 1; let x = self.b == 2; } }";
         assert!(rules(&[("policy/src/s.rs", own)]).is_empty());
+        let other = "fn f(x: &mut S, y: &mut Document) { x.jobs.a = 1; y.b = 2; }";
         assert_eq!(
-            rules(&[("policy/src/s.rs", "fn f(x: &mut S) { x.jobs.a = 1; }")]),
+            rules(&[("policy/src/s.rs", own), ("policy/src/o.rs", other)]),
             ["writes-own-fields"]
+        );
+        assert!(
+            rules(&[("policy/src/o.rs", other)]).is_empty(),
+            "a type of another crate"
         );
     }
 
