@@ -65,19 +65,23 @@ impl Kernel for Bench {
     }
 }
 
-pub fn join(dispatcher: &mut Dispatcher<Bench>, now: u64, client: u64, job: u64) -> Arc<PagePair> {
+/// New pages of a client, and the message that it came with them.
+pub fn joined(client: u64, job: u64) -> (Arc<PagePair>, Message) {
     let (pages, _descriptors) = PagePair::create(ClientId(client), 1).expect("pages");
     let pages = Arc::new(pages);
-    dispatcher.take(
-        now,
-        Message::Joined(Joined {
-            client: ClientId(client),
-            job: JobId(job),
-            pid: client as u32,
-            devices: vec![DEVICE],
-            pages: Arc::clone(&pages),
-        }),
-    );
+    let joined = Joined {
+        client: ClientId(client),
+        job: JobId(job),
+        pid: client as u32,
+        devices: vec![DEVICE],
+        pages: Arc::clone(&pages),
+    };
+    (pages, Message::Joined(joined))
+}
+
+pub fn join(dispatcher: &mut Dispatcher<Bench>, now: u64, client: u64, job: u64) -> Arc<PagePair> {
+    let (pages, joined) = joined(client, job);
+    dispatcher.take(now, joined);
     pages
 }
 

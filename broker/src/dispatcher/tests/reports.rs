@@ -7,10 +7,11 @@ use partage_policy::JobTime;
 use partage_protocol::units::{ClientId, JobId};
 use partage_scheduling::Terms;
 
-use super::{Bench, DEVICE, MS, is_open, join, show_busy, terms};
+use super::{Bench, DEVICE, MS, is_open, join, joined, show_busy, terms};
 use crate::dispatcher::gates::Dispatcher;
 use crate::dispatcher::message::Message;
 use crate::dispatcher::report::{LEAST_NS, Outbox, Report, VIEWS_NS, queue};
+use crate::dispatcher::thread::DispatcherThread;
 
 const NOBODY: Vec<JobTime> = Vec::new();
 
@@ -123,4 +124,40 @@ fn a_client_that_does_not_drain_is_reported_and_reported_again_when_it_drains() 
     dispatcher.take(4_000 * MS, Message::JobGone(JobId(2)));
     dispatcher.run_once(4_000 * MS);
     assert_eq!(dispatcher.take_reports(5_000 * MS), [Report::Views(NOBODY)]);
+}
+
+#[test]
+fn the_thread_rings_when_jobs_are_measured_and_when_they_are_gone() {
+    let dispatcher = DispatcherThread::start().expect("a thread");
+    let jobs_seen = |wanted: usize| {
+        for _ in 0..100 {
+            let mut polled = [nix::poll::PollFd::new(
+                dispatcher.descriptor(),
+                nix::poll::PollFlags::POLLIN,
+            )];
+            assert_eq!(nix::poll::poll(&mut polled, 10_000u16), Ok(1), "{wanted} jobs");
+            let is_wanted = |report: &Report| matches!(report, Report::Views(jobs) if jobs.len() == wanted);
+            if dispatcher.reports().iter().any(is_wanted) {
+                return;
+            }
+        }
+        panic!("{wanted} jobs were never reported");
+    };
+    let pages = [1, 2].map(|id| {
+        let (job, devices, terms) = (JobId(id), vec![DEVICE], Terms::default());
+        dispatcher.tell(Message::Terms { job, devices, terms });
+        let (pages, joined) = joined(id, id);
+        dispatcher.tell(joined);
+        pages
+    });
+    jobs_seen(2);
+    for id in [1, 2] {
+        dispatcher.tell(Message::JobGone(JobId(id)));
+    }
+    jobs_seen(0);
+    drop(dispatcher);
+    assert!(
+        pages.iter().all(|pages| is_open(pages)),
+        "every gate is open at the end"
+    );
 }
