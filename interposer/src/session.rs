@@ -518,7 +518,7 @@ pub fn turn_off(state: &State, place: u64) {
         return;
     }
     state.set_phase(Phase::Off);
-    state.attachment.way.forget();
+    state.attachment.fast_path.forget();
     note::write(
         state,
         note::line()

@@ -210,7 +210,7 @@ fn create() -> Option<&'static State> {
             if wipes {
                 AT_HAND.store(state, Ordering::Release);
                 // SAFETY: the mapping is never unmapped once it is published.
-                unsafe { &*state }.attachment.way.publish();
+                unsafe { &*state }.attachment.fast_path.publish();
             }
             // SAFETY: as above; published for the rest of the process's life.
             Some(unsafe { &*state })
