@@ -27,12 +27,12 @@ use partage_protocol::page::{
 use partage_records::attachment::{Transition, welcomed};
 
 use crate::account;
-use crate::descriptor::Kept;
 use crate::devices;
-use crate::inherited;
+use crate::guest::descriptor::Kept;
+use crate::guest::inherited;
+use crate::guest::sys;
 use crate::socket::{self, Refusal};
 use crate::state::{FOREIGN, NAMELESS, Phase, State};
-use crate::sys;
 use crate::time::FastPath;
 
 /// The devices of the job, written once before the phase becomes `Attached`.

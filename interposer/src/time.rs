@@ -34,8 +34,8 @@ use partage_abi::types::{CuGraphExec, CuStream};
 use partage_gpu_time::length::Lengths;
 use partage_protocol::message::MAX_DEVICES;
 
-use crate::errno;
 use crate::guard;
+use crate::guest::errno;
 use crate::real::Library;
 use crate::state;
 use crate::stream::StreamName;

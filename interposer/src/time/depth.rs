@@ -19,10 +19,10 @@ use partage_protocol::page::{ClientFile, GrantLine};
 use super::marks::{self, Name, Outstanding};
 use super::slow_path::Waiting;
 use super::work::Work;
+use crate::guest::sys;
 use crate::real::Library;
 use crate::state::{Phase, State};
 use crate::stream::is_captured;
-use crate::sys;
 
 /// Between two looks at what has retired, in nanoseconds.
 const NAP_NS: u64 = 30_000;

@@ -21,12 +21,12 @@ use super::marks::{self, Marked};
 use super::thread_tag::{self, Own, ThreadTag};
 use super::work::{Kind, Work};
 use crate::devices;
-use crate::errno;
+use crate::guest::errno;
+use crate::guest::sys;
 use crate::real::Library;
 use crate::session;
 use crate::state::{self, Phase, State};
 use crate::stream::{self, StreamName, is_captured};
-use crate::sys;
 
 /// Longest wait without a look at the broker's heartbeat, in nanoseconds.
 const STEP_NS: u64 = 100_000_000;
