@@ -7,7 +7,7 @@
 use partage_records::{Entry, Pages, Table};
 
 use crate::account::Charge;
-use crate::sys;
+use crate::guest::sys;
 
 /// The tables' memory: mappings of our own. A child starts with an empty state and never looks there.
 pub struct SystemPages;

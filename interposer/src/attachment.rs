@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What ties this process to a broker: socket, descriptors, mapped pages, job, where slots went, the way of a launch.
+//! What ties this process to a broker: socket, descriptors, mapped pages, job, where slots went, the fast path of a launch.
 //!
 //! ```text
 //!              attach                lost
@@ -27,13 +27,13 @@ use partage_protocol::page::{
 use partage_records::attachment::{Transition, welcomed};
 
 use crate::account;
-use crate::descriptor::Kept;
 use crate::devices;
-use crate::inherited;
+use crate::guest::descriptor::Kept;
+use crate::guest::inherited;
+use crate::guest::sys;
 use crate::socket::{self, Refusal};
 use crate::state::{FOREIGN, NAMELESS, Phase, State};
-use crate::sys;
-use crate::time::Way;
+use crate::time::FastPath;
 
 /// The devices of the job, written once before the phase becomes `Attached`.
 pub struct Job {
@@ -80,7 +80,7 @@ pub struct Attachment {
     /// Where each standalone slot went at a late attach; [`FOREIGN`] for a device outside the job.
     moved_slots: [AtomicI32; MAX_DEVICES],
     /// What a launch looks at while nothing is amiss.
-    pub way: Way,
+    pub fast_path: FastPath,
 }
 
 impl Attachment {

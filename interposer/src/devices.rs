@@ -13,12 +13,12 @@ use partage_abi::types::{CuResult, CuUuid};
 use partage_protocol::message::{Devices, MAX_DEVICES};
 
 use crate::entry::call;
+use crate::guest::text::{self, Text, bytes_of};
 use crate::note;
 use crate::real::{self, Library};
 use crate::resolve;
 use crate::session;
 use crate::state::{FOREIGN, MAX_ORDINALS, NAMELESS, Phase, State};
-use crate::text::{self, Text, bytes_of};
 
 const VARIABLE: &CStr = c"CUDA_VISIBLE_DEVICES";
 /// Room for sixteen UUIDs, each named twice.

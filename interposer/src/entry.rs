@@ -175,7 +175,7 @@ macro_rules! long_body {
         #[cold]
         #[inline(never)]
         pub unsafe extern "C" fn $symbol($($arg: $type),*) -> CuResult {
-            gated!(&REAL, $work, |_| time::Look::Nothing, $symbol($($arg),*))
+            gated!(&REAL, $work, |_| time::CheckFirst::Nothing, $symbol($($arg),*))
         }
     };
     ($($rest:tt)*) => {};

@@ -9,10 +9,10 @@ use partage_protocol::message::NO_INDEX;
 use partage_protocol::reservation::Denial;
 use partage_protocol::units::{GIB, MIB};
 
+use crate::guest::sys;
+use crate::guest::text::push_uuid;
 use crate::note;
 use crate::state::{Found, State, is_mig};
-use crate::sys;
-use crate::text::push_uuid;
 
 /// Longest silence between two lines about denials on a terminal: a caching allocator is denied often, by design.
 const TELL_EVERY_NS: u64 = 10_000_000_000;

@@ -53,7 +53,7 @@ pub const SLOT: usize = offset_of!(Thread, slot);
 const NOTE: usize = offset_of!(Thread, note);
 
 /// A short hook says that it stands so far below its entry, as deep as any other hook's frame: whatever hook its caller
-/// calls after a jump out of it must not look as if it were called from inside. (The deepest has 184 bytes.)
+/// calls after a jump out of it must not look as if it were called from inside. (The deepest has 120 bytes.)
 const DEEPEST: usize = 192;
 
 /// This thread's words, by what the processor needs to reach them.

@@ -25,11 +25,11 @@ use partage_records::raise::{self, Raise};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::account;
-use crate::descriptor::Kept;
+use crate::guest::descriptor::Kept;
+use crate::guest::sys;
+use crate::guest::text::{self, Text};
 use crate::settings::PATH_BYTES;
 use crate::state::{Found, Phase, State};
-use crate::sys;
-use crate::text::{self, Text};
 
 /// Name of the file, in the socket folder or, where that is not ours to write, in the user's own.
 const LEAF: &str = "/jobs.alone";

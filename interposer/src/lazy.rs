@@ -15,14 +15,14 @@ use core::ffi::CStr;
 
 use partage_protocol::frame;
 
-use crate::descriptor::Kept;
+use crate::guest::descriptor::Kept;
+use crate::guest::sys;
+use crate::guest::text::{Text, bytes_of};
 use crate::note;
 use crate::private_broker;
 use crate::settings;
 use crate::socket::{self, Refusal};
 use crate::state::State;
-use crate::sys;
-use crate::text::{Text, bytes_of};
 
 /// How long a broker may take until it takes connections.
 const BROKER_WAIT_NS: u64 = 10_000_000_000;

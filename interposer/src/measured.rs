@@ -23,7 +23,7 @@ use partage_protocol::message::{MEASURE_AFTER, MEASURE_BEFORE, NOTICE_OVERHEAD};
 use partage_protocol::reservation::Denial;
 
 use crate::entry::call;
-use crate::errno;
+use crate::guest::errno;
 use crate::pools;
 use crate::real::Library;
 use crate::session::{self, Excess};

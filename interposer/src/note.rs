@@ -2,9 +2,9 @@
 //! The library's own log: off unless `PARTAGE_LOG` names a file or `stderr`; one `write` a line, no lock, no buffer
 //! that outlives the call, no descriptor kept.
 
+use crate::guest::sys;
+use crate::guest::text::Text;
 use crate::state::State;
-use crate::sys;
-use crate::text::Text;
 
 /// One log line.
 pub type Line = Text<512>;

@@ -12,11 +12,11 @@
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 
-use crate::descriptor::Kept;
+use crate::guest::descriptor::Kept;
+use crate::guest::sys;
+use crate::guest::text::Text;
 use crate::settings::PATH_BYTES;
 use crate::state::State;
-use crate::sys;
-use crate::text::Text;
 
 /// Variables handed to the broker at most; a longer environment loses its tail.
 const MAX_VARIABLES: usize = 1024;

@@ -20,12 +20,12 @@ use partage_protocol::message::{
 };
 use zerocopy::IntoBytes;
 
+use crate::guest::sys;
 use crate::note;
 use crate::private_broker;
 use crate::session::{self, Session};
 use crate::socket::{self, Refusal};
 use crate::state::{Found, State};
-use crate::sys;
 
 /// What a broker that was just started may take until it listens.
 const START_WAIT_NS: u64 = 2_000_000_000;

@@ -12,10 +12,10 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use partage_abi::nvml::NvmlReturn;
 use partage_abi::types::CuResult;
 
-use crate::elf::Object;
+use crate::guest::elf::Object;
+use crate::guest::weak;
 use crate::names::{self, DRIVER_PLACES, Names};
 use crate::resolve;
-use crate::weak;
 
 /// The body of a naked function that returns a number and looks at nothing.
 #[cfg(target_arch = "x86_64")]

@@ -17,12 +17,12 @@
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
-use crate::elf;
 use crate::entry;
 use crate::guard;
+use crate::guest::elf;
+use crate::guest::text::bytes_of;
+use crate::guest::weak;
 use crate::real::{self, Adopted, DRIVER, Library, NVML, SECOND_DRIVER};
-use crate::text::bytes_of;
-use crate::weak;
 
 /// What the naked function needs: an answer, or where to jump.
 #[repr(C)]

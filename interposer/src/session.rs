@@ -18,14 +18,14 @@ use zerocopy::IntoBytes;
 use crate::account;
 use crate::attachment::Link;
 use crate::explain;
+use crate::guest::lock::Held;
+use crate::guest::sys;
 use crate::job_word;
 use crate::lazy;
-use crate::lock::Held;
 use crate::note;
 use crate::reach::{self, Pause};
 use crate::socket::{self, Refusal};
 use crate::state::{Phase, State};
-use crate::sys;
 
 /// Longest wait for a broker at the first attach, in nanoseconds.
 const ATTACH_WAIT_NS: u64 = 3_000_000_000;
@@ -74,7 +74,7 @@ pub fn ensure_held(state: &'static State, is_nvml: bool) {
     let _talk = state.talk.hold();
     // SAFETY: `talk` is held.
     let session = unsafe { &mut *state.session.get() };
-    crate::inherited::close_all();
+    crate::guest::inherited::close_all();
     let wait = if state.settings().expects_broker() {
         ATTACH_WAIT_NS
     } else {
@@ -518,7 +518,7 @@ pub fn turn_off(state: &State, place: u64) {
         return;
     }
     state.set_phase(Phase::Off);
-    state.attachment.way.forget();
+    state.attachment.fast_path.forget();
     note::write(
         state,
         note::line()

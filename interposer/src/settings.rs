@@ -6,8 +6,8 @@ use core::ffi::CStr;
 use partage_protocol::aliases::{self, TimeVariable, Variable};
 use partage_protocol::message::{ENVIRONMENT_BYTES, MAX_DEVICES, TOKEN_BYTES};
 
-use crate::sys;
-use crate::text::{self, Text};
+use crate::guest::sys;
+use crate::guest::text::{self, Text};
 
 /// Longest path taken from the environment, with its zero.
 pub const PATH_BYTES: usize = 1024;

@@ -5,10 +5,10 @@ use core::ffi::c_int;
 
 use partage_protocol::message::{ToClient, Welcome};
 
-use crate::descriptor::Kept;
+use crate::guest::descriptor::Kept;
+use crate::guest::sys;
+use crate::guest::text::Text;
 use crate::settings::{PATH_BYTES, Settings};
-use crate::sys;
-use crate::text::Text;
 
 /// Why a conversation did not happen.
 #[derive(Clone, Copy, PartialEq, Eq)]

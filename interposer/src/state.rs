@@ -24,15 +24,15 @@ use partage_records::physical::Physicals;
 use crate::account::Charge;
 use crate::allocations::{Allocations, SystemPages};
 use crate::attachment::{Attachment, Job};
-use crate::descriptor::Kept;
+use crate::guest::descriptor::Kept;
+use crate::guest::lock::Lock;
+use crate::guest::sys;
 use crate::hooks::Green;
 use crate::job_word::Seat;
-use crate::lock::Lock;
 use crate::pools::Pools;
 use crate::session::Session;
 use crate::settings::Settings;
 use crate::socket::Refusal;
-use crate::sys;
 use crate::time::Time;
 
 /// Ordinals that a driver can show; CUDA addresses no more.
@@ -210,7 +210,7 @@ fn create() -> Option<&'static State> {
             if wipes {
                 AT_HAND.store(state, Ordering::Release);
                 // SAFETY: the mapping is never unmapped once it is published.
-                unsafe { &*state }.attachment.way.publish();
+                unsafe { &*state }.attachment.fast_path.publish();
             }
             // SAFETY: as above; published for the rest of the process's life.
             Some(unsafe { &*state })

@@ -9,14 +9,14 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use partage_protocol::message::NOTICE_FOREIGN_NAMESPACE;
 
+use crate::guest::sys;
+use crate::guest::text;
+use crate::guest::weak;
 use crate::real::{DRIVER, SECOND_DRIVER};
 use crate::resolve;
 use crate::session;
 use crate::state::{Phase, State};
-use crate::sys;
-use crate::text;
 use crate::time;
-use crate::weak;
 
 /// Between two looks at the world while nothing happens, in nanoseconds.
 const STEP_NS: u64 = 2_000_000_000;

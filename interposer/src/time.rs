@@ -2,17 +2,17 @@
 //! The client's side of time: every launch passes the gate that the broker opens and closes.
 //!
 //! ```text
-//!   launch ── way at hand? ── no ──────────────────────────────┐
+//!   launch ── fast path? ── no ────────────────────────────────┐
 //!               │ yes                                          ▼
-//!             gate open? ── no ──► [`stand`]: attached? shared? captured? ── wait on the word ── open, or nobody there
+//!             gate open? ── no ──► [`slow_path`]: attached? shared? captured? ── wait ────────── open, or nobody there
 //!               │ yes                                          │                                     │
 //!             driver ◄─────────────────────────────────────────┴─────────────────────────────────────┘
 //!               │
 //!             slot := 0
 //! ```
-//! The *way* is what a launch needs while nothing is amiss: this process's thread slots and the broker's line of its only
-//! device, with no system call, lock or full fence between the program and the driver ([`Way`]). A process that sees
-//! several devices has no way and asks the driver each time which one a launch is for.
+//! The *fast path* is what a launch needs while nothing is amiss: this process's thread slots and the broker's line of
+//! its only device, with no system call, lock or full fence between the program and the driver ([`FastPath`]). A process
+//! that sees several devices has none and asks the driver each time which one a launch is for.
 //!
 //! Never waited for here: work that is captured into a graph (it runs with the graph's launch), host functions, what
 //! synchronises, asks or frees, and everything while no broker ever was there or sharing is off. The calling thread
@@ -20,12 +20,12 @@
 //! is the first thing a hook does.
 
 mod depth;
+mod fast_path;
 mod lane;
 mod marks;
-mod pass;
-mod stand;
+mod slow_path;
+mod thread_tag;
 mod timers;
-mod word;
 mod work;
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -34,17 +34,17 @@ use partage_abi::types::{CuGraphExec, CuStream};
 use partage_gpu_time::length::Lengths;
 use partage_protocol::message::MAX_DEVICES;
 
-use crate::errno;
 use crate::guard;
+use crate::guest::errno;
 use crate::real::Library;
 use crate::state;
 use crate::stream::StreamName;
 
-pub use marks::{Settled, context_ended, orphan};
 #[cfg(not(target_arch = "x86_64"))]
-pub use pass::passed;
-pub use pass::{Look, Way, around, begin, end, is_per_thread, pass};
-pub use stand::count_out_the_dead;
+pub use fast_path::passed;
+pub use fast_path::{CheckFirst, FastPath, around, begin, end, is_per_thread, pass};
+pub use marks::{Settled, context_ended, orphan};
+pub use slow_path::count_out_the_dead;
 pub use work::{Across, Configured, Graph, Inside, Kernel, Shaped, Together, Unified, read};
 
 /// What this process remembers of its gates and marks. All-zero memory is "nothing yet".

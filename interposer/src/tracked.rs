@@ -16,7 +16,7 @@ use crate::account::{self, Charge, Operation, Verdict};
 use crate::allocations::Allocation;
 use crate::devices;
 use crate::entry::call;
-use crate::errno;
+use crate::guest::errno;
 use crate::real::Library;
 use crate::session;
 use crate::state::{self, Phase, State};

@@ -14,12 +14,12 @@ use partage_abi::values::*;
 use partage_records::graph::{self, Block, Needs};
 
 use crate::entry::call;
-use crate::errno;
+use crate::guest::errno;
+use crate::guest::sys;
 use crate::pools::{self, Source};
 use crate::real::Library;
 use crate::state::{self, State};
 use crate::stream::{StreamName, is_captured};
-use crate::sys;
 use crate::time;
 
 /// Child graphs in child graphs are looked at this deep.

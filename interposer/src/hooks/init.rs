@@ -9,7 +9,7 @@ use partage_abi::types::CuResult;
 
 use crate::devices::{self, Shown};
 use crate::entry::call;
-use crate::errno;
+use crate::guest::errno;
 use crate::lazy;
 use crate::names;
 use crate::real::{DRIVER, Library};

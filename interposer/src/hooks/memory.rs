@@ -15,7 +15,7 @@ use partage_abi::types::{CuDevice, CuDevicePtr, CuDevicePtrV1, CuResult};
 use crate::account;
 use crate::devices;
 use crate::entry::call;
-use crate::errno;
+use crate::guest::errno;
 use crate::pools;
 use crate::real::Library;
 use crate::session;

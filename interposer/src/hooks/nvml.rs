@@ -16,12 +16,12 @@ use partage_protocol::message::MAX_DEVICES;
 use crate::account;
 use crate::attachment::Job;
 use crate::entry::call_nvml;
-use crate::errno;
+use crate::guest::errno;
+use crate::guest::text::{self, Text, bytes_of};
 use crate::pools;
 use crate::real::{DRIVER, SECOND_DRIVER};
 use crate::session;
 use crate::state::{self, State, is_mig};
-use crate::text::{self, Text, bytes_of};
 
 pub use super::nvml_processes::*;
 pub use super::nvml_topology::*;

@@ -18,11 +18,11 @@ use partage_protocol::message::TOKEN_BYTES;
 
 use super::nvml::shared;
 use crate::entry::call_nvml;
-use crate::errno;
+use crate::guest::errno;
+use crate::guest::sys;
+use crate::guest::text::{self, Text};
 use crate::settings::PATH_BYTES;
 use crate::state::State;
-use crate::sys;
-use crate::text::{self, Text};
 
 /// An entry of some list.
 pub(super) trait Process: Copy {

@@ -16,7 +16,7 @@ use partage_abi::nvml::{
 
 use super::nvml_processes::{Process, each_of_ours, keep_ours, processes};
 use crate::entry::call_nvml;
-use crate::sys;
+use crate::guest::sys;
 
 processes!(NvmlProcessUtilizationSample, NvmlProcessUtilizationInfoV1);
 

@@ -19,7 +19,7 @@ use partage_abi::types::*;
 use partage_abi::values::*;
 
 use crate::entry::call;
-use crate::errno;
+use crate::guest::errno;
 use crate::pools::{self, End, Freeing, Kind, Reuse, Source, Start};
 use crate::real::{self, Library};
 use crate::session;

@@ -19,13 +19,13 @@ use partage_abi::values::CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
 use partage_protocol::message::NOTICE_UNKNOWN_ENTRY_POINT;
 
 use crate::entry::call;
-use crate::errno;
+use crate::guest::errno;
+use crate::guest::text::bytes_of;
 use crate::names::{self, Meant};
 use crate::note::{self, Line};
 use crate::real::Library;
 use crate::session;
 use crate::state;
-use crate::text::bytes_of;
 
 pub fn cuGetProcAddress(
     real: &Library,

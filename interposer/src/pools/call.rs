@@ -12,7 +12,7 @@ use super::settle::{Raise, enter, settle};
 use super::table::{FREED, Freed, Source, with};
 use crate::account::{self, Charge, Operation};
 use crate::allocations::Allocation;
-use crate::errno;
+use crate::guest::errno;
 use crate::state::State;
 use crate::tracked::Key;
 

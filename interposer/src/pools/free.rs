@@ -14,7 +14,7 @@ use super::table::{Leaving, Standing, with};
 use crate::account::{self, Charge, Operation};
 use crate::allocations::{Allocation, Allocations};
 use crate::entry::call;
-use crate::errno;
+use crate::guest::errno;
 use crate::real::{self, Library};
 use crate::state::{self, Phase, State};
 use crate::stream::StreamName;

@@ -16,7 +16,7 @@ use partage_records::graph::{DEVICES, Need, Needs};
 use super::call::{Denied, End, Pending, Reuse, Start, begin};
 use super::look::shrink_after_undo;
 use super::table::{Source, with};
-use crate::errno;
+use crate::guest::errno;
 use crate::real::Library;
 use crate::session;
 use crate::state::State;

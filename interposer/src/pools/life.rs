@@ -13,11 +13,11 @@ use super::settle::{add, enter, remove};
 use super::table::{Source, Standing, with};
 use crate::account::{self, Charge, Operation};
 use crate::allocations::Allocation;
-use crate::errno;
+use crate::guest::errno;
+use crate::guest::sys;
 use crate::real::Library;
 use crate::session;
 use crate::state::{self, State};
-use crate::sys;
 use crate::tracked::Key;
 
 /// Longest wait of a destruction for those that read the pool: readings take microseconds.

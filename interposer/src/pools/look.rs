@@ -7,11 +7,11 @@ use super::free::refund_arrived;
 use super::settle::{Raise, settle};
 use super::table::{Entry, Leaving, Source, with};
 use crate::account::{self, Charge, Operation};
-use crate::errno;
+use crate::guest::errno;
+use crate::guest::sys;
 use crate::real::Library;
 use crate::state::State;
 use crate::stream::relaxed;
-use crate::sys;
 
 /// Whether a look is preceded by having the driver give back what nobody uses.
 #[derive(Clone, Copy, PartialEq, Eq)]

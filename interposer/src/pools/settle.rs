@@ -8,7 +8,7 @@ use partage_protocol::reservation::Denial;
 
 use super::table::{Entry, FREED, Freed, Reading, Source, Standing, Table, with};
 use crate::account::{self, Charge};
-use crate::errno;
+use crate::guest::errno;
 use crate::state::State;
 use crate::tracked;
 

@@ -20,10 +20,10 @@ use super::launch::Exec;
 use crate::account::Charge;
 use crate::allocations::SystemPages;
 use crate::entry::call;
-use crate::lock::Held;
+use crate::guest::lock::Held;
+use crate::guest::sys;
 use crate::real::{self, Library};
 use crate::state::{MAX_ORDINALS, State};
-use crate::sys;
 
 /// Everything that [`State`] keeps about pools. All-zero memory is "none".
 pub struct Pools {

@@ -17,12 +17,12 @@ use partage_protocol::gate::{MEASURED, UNBOUNDED};
 use partage_protocol::page::{ClientFile, GrantLine};
 
 use super::marks::{self, Name, Outstanding};
-use super::stand::Standing;
+use super::slow_path::Waiting;
 use super::work::Work;
+use crate::guest::sys;
 use crate::real::Library;
 use crate::state::{Phase, State};
 use crate::stream::is_captured;
-use crate::sys;
 
 /// Between two looks at what has retired, in nanoseconds.
 const NAP_NS: u64 = 30_000;
@@ -60,7 +60,7 @@ pub fn wait(
         marks::settle(state, real, stream);
     }
     let begun_ns = sys::now_ns();
-    let Some(mut standing) = Standing::begin(state, file, device) else {
+    let Some(mut standing) = Waiting::begin(state, file, device) else {
         return;
     };
     let (mut retired, mut since_ns) = (page.retired(), begun_ns);

@@ -10,10 +10,10 @@ use partage_protocol::gate::{Ends, Lane, WorkCell};
 use super::marks::Name;
 use crate::entry::call;
 use crate::guard;
+use crate::guest::sys;
 use crate::real::Library;
 use crate::state;
 use crate::stream::StreamName;
-use crate::sys;
 
 /// Launches in a batch.
 const MOST_UNITS: u64 = 32;

@@ -35,13 +35,13 @@ use super::timers::{self, Around, TIMERS, Timer};
 use super::work::{Kind, Work};
 use crate::devices;
 use crate::entry::call;
-use crate::errno;
 use crate::guard;
-use crate::lock::Lock;
+use crate::guest::errno;
+use crate::guest::lock::Lock;
+use crate::guest::sys;
 use crate::real::Library;
 use crate::state::{self, State};
 use crate::stream::{StreamName, device_of, is_captured, relaxed};
-use crate::sys;
 
 /// A batch whose launches are expected to take so long ends, in nanoseconds of the device.
 const LONG_NS: u64 = 100_000;

@@ -13,9 +13,9 @@ use partage_gpu_time::length::{Lengths, Sample};
 use partage_protocol::gate::TimePage;
 
 use crate::entry::call;
+use crate::guest::sys;
 use crate::real::Library;
 use crate::stream::StreamName;
-use crate::sys;
 
 /// Units of a device that are timed at the same time.
 pub const TIMERS: usize = 8;

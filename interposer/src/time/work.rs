@@ -11,7 +11,7 @@ use partage_abi::values::*;
 
 use partage_gpu_time::length;
 
-use super::pass::Look;
+use super::fast_path::CheckFirst;
 use crate::entry::call;
 use crate::real::Library;
 use crate::stream::StreamName;
@@ -57,10 +57,10 @@ pub trait Gated {
 
 /// The call as data, and where to look first.
 #[inline(always)]
-pub fn read<G: Gated>(gated: G, is_per_thread: bool) -> (Work, Look) {
+pub fn read<G: Gated>(gated: G, is_per_thread: bool) -> (Work, CheckFirst) {
     (
         gated.work(is_per_thread),
-        if G::ALWAYS { Look::Gate } else { Look::Flags },
+        if G::ALWAYS { CheckFirst::Gate } else { CheckFirst::Flags },
     )
 }
 

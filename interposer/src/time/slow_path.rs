@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The long way: finds out where a launch stands, and waits with it while the gate is closed.
+//! The slow path: finds out where a launch stands, and waits with it while the gate is closed.
 //!
 //! A closed gate is waited for as a futex in the broker's page, a step at a time, so that a broker that died is noticed:
 //! one that has not looked at its gates for [`HEARTBEAT_NS`] at two looks in a row lets everybody pass, until it looks
@@ -16,17 +16,17 @@ use partage_protocol::page::{BrokerPage, ClientFile, GrantLine};
 use partage_protocol::threads;
 
 use super::depth;
+use super::fast_path::{CROWDS, Passage};
 use super::marks::{self, Marked};
-use super::pass::{CROWDS, Passage};
-use super::word::{self, Own, Word};
+use super::thread_tag::{self, Own, ThreadTag};
 use super::work::{Kind, Work};
 use crate::devices;
-use crate::errno;
+use crate::guest::errno;
+use crate::guest::sys;
 use crate::real::Library;
 use crate::session;
 use crate::state::{self, Phase, State};
 use crate::stream::{self, StreamName, is_captured};
-use crate::sys;
 
 /// Longest wait without a look at the broker's heartbeat, in nanoseconds.
 const STEP_NS: u64 = 100_000_000;
@@ -35,7 +35,7 @@ const STEP_NS: u64 = 100_000_000;
 #[cold]
 #[inline(never)]
 pub fn enter(real: &Library, work: Work) -> Passage {
-    errno::preserving(|| stand(real, &work).unwrap_or(Passage::FREE))
+    errno::preserving(|| pass(real, &work).unwrap_or(Passage::FREE))
 }
 
 /// The driver was called: what the passage left to be done.
@@ -75,7 +75,7 @@ struct Place<'a> {
 }
 
 /// `None`: nothing holds this launch.
-fn stand(real: &Library, work: &Work) -> Option<Passage> {
+fn pass(real: &Library, work: &Work) -> Option<Passage> {
     let state = state::get()?;
     if state.phase() == Phase::Fresh {
         // A forked child, or a program whose cuInit we did not see.
@@ -153,37 +153,37 @@ impl Place<'_> {
             if !sys::join_barriers() {
                 time.is_fenced.store(true, Ordering::Relaxed);
             }
-            // Differs from that of the process we were forked from, whose thread's word we may have.
+            // Differs from that of the process we were forked from, whose thread's tag we may have.
             let now = (sys::now_ns() >> 10) as u32;
-            let generation = word::generation(now ^ sys::pid().rotate_left(16));
+            let generation = thread_tag::generation(now ^ sys::pid().rotate_left(16));
             let _ = time
                 .generation
                 .compare_exchange(0, generation, Ordering::AcqRel, Ordering::Acquire);
         }
         // A signal's handler left a wait by a long jump: this thread waits no more.
-        let mut word = self.word();
-        if let Some(device) = word.waits_for() {
-            count_out(self.file, self.file.time.threads.get(word.slot()), device);
-            word.set_waits_for(None);
-            word.keep();
+        let mut tag = self.tag();
+        if let Some(device) = tag.waits_for() {
+            count_out(self.file, self.file.time.threads.get(tag.slot()), device);
+            tag.set_waits_for(None);
+            tag.keep();
         }
     }
 
-    /// This thread's word.
-    fn word(&self) -> Word {
-        Word::read(self.state.time.generation.load(Ordering::Relaxed))
+    /// This thread's tag.
+    fn tag(&self) -> ThreadTag {
+        ThreadTag::read(self.state.time.generation.load(Ordering::Relaxed))
     }
 
     /// From now on launches of a process with one device need not come here.
     fn find_way(&self, device: usize) {
-        let (time, way) = (&self.state.time, &self.state.attachment.way);
+        let (time, fast_path) = (&self.state.time, &self.state.attachment.fast_path);
         let is_only = self.state.ordinals_known.load(Ordering::Acquire) == 2;
-        if !is_only || time.is_fenced.load(Ordering::Relaxed) || way.is_known() {
+        if !is_only || time.is_fenced.load(Ordering::Relaxed) || fast_path.is_known() {
             return;
         }
         if let Some(line) = self.broker.devices.get(device) {
             let generation = time.generation.load(Ordering::Relaxed);
-            way.set(generation, &self.file.time.threads, line, device);
+            fast_path.set(generation, &self.file.time.threads, line, device);
         }
     }
 
@@ -199,17 +199,17 @@ impl Place<'_> {
     /// This thread's slot. `None`: living threads have them all.
     fn slot(&self) -> Option<&ThreadSlot> {
         let slots = &self.file.time.threads;
-        let mut word = self.word();
-        let index = match word.own() {
+        let mut tag = self.tag();
+        let index = match tag.own() {
             Own::Slot(index) => return slots.get(index),
             Own::Crowded => None,
             Own::Unknown => {
                 let index = threads::claim(slots, sys::thread_id(), sys::has_thread);
-                word.set_own(index);
+                tag.set_own(index);
                 index
             }
         };
-        word.keep();
+        tag.keep();
         let slot = slots.get(index?)?;
         // Its last owner may have died at a gate.
         stop_waiting(self.file, slot);
@@ -339,17 +339,17 @@ pub fn count_out_the_dead(file: &ClientFile) {
 }
 
 /// A thread that stands at the gate or at the bound on work in flight, and is counted there.
-pub struct Standing<'a> {
+pub struct Waiting<'a> {
     file: &'a ClientFile,
     page: &'a TimePage,
     device: usize,
-    /// Distinguishes the process in the thread's word.
+    /// Distinguishes the process in the thread's tag.
     generation: u32,
     /// Up to when its time is counted, in monotonic nanoseconds.
     until_ns: u64,
 }
 
-impl<'a> Standing<'a> {
+impl<'a> Waiting<'a> {
     /// From now on.
     pub fn begin(state: &State, file: &'a ClientFile, device: usize) -> Option<Self> {
         let page = file.time.devices.get(device)?;
@@ -377,19 +377,19 @@ impl<'a> Standing<'a> {
     }
 }
 
-impl Drop for Standing<'_> {
+impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let word = note(self.generation, None);
-        count_out(self.file, self.file.time.threads.get(word.slot()), self.device);
+        let tag = note(self.generation, None);
+        count_out(self.file, self.file.time.threads.get(tag.slot()), self.device);
     }
 }
 
-/// Leaves a note in the thread's word: a signal's handler may jump out of a wait.
-fn note(generation: u32, device: Option<usize>) -> Word {
-    let mut word = Word::read(generation);
-    word.set_waits_for(device);
-    word.keep();
-    word
+/// Leaves a note in the thread's tag: a signal's handler may jump out of a wait.
+fn note(generation: u32, device: Option<usize>) -> ThreadTag {
+    let mut tag = ThreadTag::read(generation);
+    tag.set_waits_for(device);
+    tag.keep();
+    tag
 }
 
 /// A thread that may have to wait for a gate. Nothing is counted before its first step.
@@ -399,7 +399,7 @@ struct Wait<'a> {
     file: &'a ClientFile,
     page: &'a TimePage,
     device: usize,
-    standing: Option<Standing<'a>>,
+    standing: Option<Waiting<'a>>,
     /// Looks in a row that found no heartbeat.
     dead_looks: u32,
 }
@@ -431,10 +431,10 @@ impl<'a> Wait<'a> {
             return Waited::InVain;
         }
         if self.standing.is_none() {
-            self.standing = Standing::begin(self.state, self.file, self.device);
+            self.standing = Waiting::begin(self.state, self.file, self.device);
         }
         sys::wait_on_shared(&line.gate, word, STEP_NS);
-        let now = self.standing.as_mut().map_or_else(sys::now_ns, Standing::count);
+        let now = self.standing.as_mut().map_or_else(sys::now_ns, Waiting::count);
         if self.state.machine_time(now).saturating_sub(heartbeat) <= HEARTBEAT_NS
             || line.gate.load(Ordering::Acquire) != word
         {

@@ -6,8 +6,8 @@
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 
-use crate::text::bytes_of;
-use crate::weak;
+use crate::guest::text::bytes_of;
+use crate::guest::weak;
 
 /// What we need of one mapped object.
 pub struct Object {

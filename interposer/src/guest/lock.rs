@@ -16,8 +16,8 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::guard;
+use crate::guest::sys;
 use crate::state;
-use crate::sys;
 
 const WAITED_FOR: u64 = 1;
 const TURN: u64 = 2;

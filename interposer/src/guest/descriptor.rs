@@ -7,7 +7,7 @@
 
 use core::ffi::c_int;
 
-use crate::sys;
+use crate::guest::sys;
 
 /// Where we would like our descriptors: above what programs use, below `FD_SETSIZE`, so that the kernel's table stays
 /// small.

@@ -7,7 +7,7 @@
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 
-use crate::text::{self, Text};
+use crate::guest::text::{self, Text};
 
 // Said here because the `libc` crate says it only in a build where nobody wants its `std` feature.
 #[link(name = "c")]

@@ -16,7 +16,7 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
 #[cfg(not(panic_free))]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-    crate::sys::exit_now(134)
+    crate::guest::sys::exit_now(134)
 }
 
 // Without link-time optimisation the unwinding tables of `core` come along and name the function that reads them.

@@ -6,9 +6,9 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::descriptor::Kept;
-use crate::lock::Lock;
-use crate::sys;
+use crate::guest::descriptor::Kept;
+use crate::guest::lock::Lock;
+use crate::guest::sys;
 
 static OWNER: AtomicU32 = AtomicU32::new(0);
 static BUSY: Lock = Lock::new();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The way of a launch while the gate is open: a few nanoseconds.
+//! The path of a launch while the gate is open: a few nanoseconds.
 //!
-//! What is loaded: the thread's words (one line of its own memory), the [`Way`] (one line), the broker's gate and flags
-//! (one line). What is stored: the thread's slot and its frame, before the driver's call and after. There is one answer
+//! What is loaded: the thread's words (one line of its own memory), the [`FastPath`] (one line), the broker's gate and
+//! flags (one line). What is stored: the thread's slot and its frame, before the driver's call and after. There is one answer
 //! to everything that is amiss, the hook's longer body, so that the short one has nothing to carry over the call but
-//! where its two stores went. Everything else is [`stand`](super::stand)'s.
+//! where its two stores went. Everything else is [`slow_path`](super::slow_path)'s.
 
 use core::arch::asm;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -13,8 +13,8 @@ use partage_abi::types::CuResult;
 use partage_protocol::gate::{self, GATES_COPIES, MEASURED, ThreadSlot};
 use partage_protocol::page::GrantLine;
 
-use super::stand;
-use super::word;
+use super::slow_path;
+use super::thread_tag;
 use super::work::Work;
 use crate::guard;
 use crate::real::Library;
@@ -50,11 +50,11 @@ impl Passage {
     }
 }
 
-/// What a launch needs to know of its process while nothing is amiss. All-zero memory: there is no way (yet).
+/// What a launch needs to know of its process while nothing is amiss. All-zero memory: there is no such path (yet).
 #[repr(C, align(64))]
-pub struct Way {
-    /// [`word::key`] for this process; 0 while there is no way. Written last: once it has been seen, the others may be
-    /// used, even when the way is forgotten meanwhile, because what they lead to stays mapped.
+pub struct FastPath {
+    /// [`thread_tag::key`] for this process; 0 while there is no fast path. Written last: once it has been seen, the
+    /// others may be used, even when the path is forgotten meanwhile, because what they lead to stays mapped.
     key: AtomicU64,
     /// The end of the slots of this process's threads.
     slots_end: AtomicPtr<ThreadSlot>,
@@ -64,7 +64,7 @@ pub struct Way {
     name: AtomicU32,
 }
 
-impl Way {
+impl FastPath {
     /// Is there one?
     pub fn is_known(&self) -> bool {
         self.key.load(Ordering::Relaxed) != 0
@@ -76,18 +76,18 @@ impl Way {
             .store(slots.as_ptr_range().end.cast_mut(), Ordering::Relaxed);
         self.line.store(core::ptr::from_ref(line).cast_mut(), Ordering::Relaxed);
         self.name.store(gate::name(device as u32), Ordering::Relaxed);
-        self.key.store(word::key(generation), Ordering::Release);
+        self.key.store(thread_tag::key(generation), Ordering::Release);
     }
 
-    /// Launches take the long way again.
+    /// Launches take the slow path again.
     pub fn forget(&self) {
         self.key.store(0, Ordering::Release);
     }
 
-    /// The slot that is so far from the end of all, as [`word::below_end`] said for this way.
+    /// The slot that is so far from the end of all, as [`thread_tag::below_end`] said for this path.
     #[inline(always)]
     fn slot(&self, offset: isize) -> &'static ThreadSlot {
-        // SAFETY: an offset exists only where there is a way and the thread has a slot: so far below the end of the slots
+        // SAFETY: an offset exists only where there is a fast path and the thread has a slot: so far below the end of the slots
         // of the client's file, which stays mapped.
         unsafe { &*in_one_register(self.slots_end.load(Ordering::Relaxed).byte_offset(offset)) }
     }
@@ -95,7 +95,7 @@ impl Way {
     /// Passes the gate with that slot if nothing is amiss.
     #[inline(always)]
     fn is_open_for(&self, slot: &ThreadSlot) -> bool {
-        // SAFETY: whoever has a slot from `slot` has seen a way, so this is a line of the broker's page, which stays mapped.
+        // SAFETY: whoever has a slot from `slot` has seen a fast path, so this is a line of the broker's page, which stays mapped.
         let line = unsafe { &*self.line.load(Ordering::Relaxed) };
         let name = self.name.load(Ordering::Relaxed);
         let has_passed = gate::enter_shortly(&slot.word, &line.gate, &line.gate_flags, name);
@@ -108,23 +108,23 @@ impl Way {
 
     /// Makes it the one that launches look at. It lies in memory that the kernel wipes when the process forks.
     pub fn publish(&'static self) {
-        WAY.store(core::ptr::from_ref(self).cast_mut(), Ordering::Release);
+        PATH.store(core::ptr::from_ref(self).cast_mut(), Ordering::Release);
     }
 }
 
-static NO_WAY: Way = Way {
+static NO_PATH: FastPath = FastPath {
     key: AtomicU64::new(0),
     slots_end: AtomicPtr::new(core::ptr::null_mut()),
     line: AtomicPtr::new(core::ptr::null_mut()),
     name: AtomicU32::new(0),
 };
-/// The way of this process; never null, so that nobody has to ask.
-static WAY: AtomicPtr<Way> = AtomicPtr::new((&raw const NO_WAY).cast_mut());
+/// The fast path of this process; never null, so that nobody has to ask.
+static PATH: AtomicPtr<FastPath> = AtomicPtr::new((&raw const NO_PATH).cast_mut());
 
 #[inline(always)]
-fn way() -> &'static Way {
-    // SAFETY: `NO_WAY`, or what `publish` stored, which lives as long as the process.
-    unsafe { &*WAY.load(Ordering::Acquire) }
+fn fast_path() -> &'static FastPath {
+    // SAFETY: `NO_PATH`, or what `publish` stored, which lives as long as the process.
+    unsafe { &*PATH.load(Ordering::Acquire) }
 }
 
 /// Is a symbol one whose default stream is the thread's own?
@@ -140,14 +140,14 @@ pub const fn is_per_thread(symbol: &str) -> bool {
 #[inline(always)]
 pub fn pass() -> bool {
     let mine = guard::mine();
-    let way = way();
+    let path = fast_path();
     // An address instead of a word, if this is inside another hook.
-    if let Some(offset) = word::below_end(mine.now_and(way.key.load(Ordering::Acquire))) {
+    if let Some(offset) = thread_tag::below_end(mine.now_and(path.key.load(Ordering::Acquire))) {
         // Before the slot says anything: a signal's handler that launches, too, must not clear it.
         mine.set_inside();
-        let slot = way.slot(offset);
+        let slot = path.slot(offset);
         mine.set_slot(core::ptr::from_ref(slot) as usize);
-        if way.is_open_for(slot) {
+        if path.is_open_for(slot) {
             return true;
         }
     }
@@ -169,7 +169,7 @@ pub fn passed() {
 
 /// Where to look before all else.
 #[derive(Clone, Copy)]
-pub enum Look {
+pub enum CheckFirst {
     /// The work passes the gate in every regime.
     Gate,
     /// It does only while the broker asks for that.
@@ -181,7 +181,7 @@ pub enum Look {
 /// The longer body of a hook that gives the device work, in two halves that many hooks share. `here` is where the hook
 /// stands. A call from inside another hook goes straight through.
 #[inline(never)]
-pub fn begin(real: &Library, here: usize, work: &Work, look: Look) -> Passage {
+pub fn begin(real: &Library, here: usize, work: &Work, look: CheckFirst) -> Passage {
     if !guard::enter_at(here) {
         return Passage::NESTED;
     }
@@ -198,7 +198,7 @@ pub fn end(real: &Library, passage: Passage) {
 }
 
 /// Calls the driver when the gate lets the work pass, in a hook that is known to be the outermost.
-pub fn around(real: &Library, (work, look): (Work, Look), call: impl FnOnce() -> CuResult) -> CuResult {
+pub fn around(real: &Library, (work, look): (Work, CheckFirst), call: impl FnOnce() -> CuResult) -> CuResult {
     let passage = enter(real, &work, look);
     let result = call();
     leave(real, passage);
@@ -206,28 +206,28 @@ pub fn around(real: &Library, (work, look): (Work, Look), call: impl FnOnce() ->
 }
 
 #[inline(always)]
-fn enter(real: &Library, work: &Work, look: Look) -> Passage {
+fn enter(real: &Library, work: &Work, look: CheckFirst) -> Passage {
     let at_once = match look {
-        Look::Gate => {
-            let way = way();
-            word::below_end(guard::time_word().wrapping_add(way.key.load(Ordering::Acquire)))
-                .map(|offset| way.slot(offset))
-                .filter(|slot| way.is_open_for(slot))
+        CheckFirst::Gate => {
+            let path = fast_path();
+            thread_tag::below_end(guard::time_word().wrapping_add(path.key.load(Ordering::Acquire)))
+                .map(|offset| path.slot(offset))
+                .filter(|slot| path.is_open_for(slot))
                 .map(|slot| Passage::through(&slot.word))
         }
-        Look::Flags => bypass(),
-        Look::Nothing => None,
+        CheckFirst::Flags => bypass(),
+        CheckFirst::Nothing => None,
     };
     match at_once {
         Some(passage) => passage,
-        None => stand::enter(real, *work),
+        None => slow_path::enter(real, *work),
     }
 }
 
 #[inline(always)]
 fn leave(real: &Library, passage: Passage) {
     if passage.rest != 0 {
-        stand::leave(real, passage.rest);
+        slow_path::leave(real, passage.rest);
     }
     // SAFETY: null, or a slot of the client's file, which stays mapped as long as the process.
     if let Some(word) = unsafe { passage.word.as_ref() } {
@@ -238,12 +238,12 @@ fn leave(real: &Library, passage: Passage) {
 /// Work that passes a gate only while the broker asks for that.
 #[inline(always)]
 fn bypass() -> Option<Passage> {
-    let way = way();
-    if way.key.load(Ordering::Acquire) == 0 {
+    let path = fast_path();
+    if path.key.load(Ordering::Acquire) == 0 {
         return None;
     }
-    // SAFETY: there is a way, so this is a line of the broker's page, which stays mapped.
-    let line = unsafe { &*way.line.load(Ordering::Relaxed) };
+    // SAFETY: there is a fast path, so this is a line of the broker's page, which stays mapped.
+    let line = unsafe { &*path.line.load(Ordering::Relaxed) };
     (line.gate_flags.load(Ordering::Relaxed) & (GATES_COPIES | MEASURED) == 0).then_some(Passage::FREE)
 }
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A thread's word: which slot of the shared pages it has, and what it was doing when a signal's handler took it away.
+//! A thread's tag: which slot of the shared pages it has, and what it was doing when a signal's handler took it away.
 //!
 //! ```text
 //!   63 ─────── 32   31 ──────────── 22   21 ──── 14   13 ───── 6   5 ─ 0
 //!   generation      launches without     waits for    its slot     0
 //!                   a slot               a device     plus one
 //! ```
-//! The slot stands there as its offset in bytes, so that the short way adds it to an address. The *generation* is its
-//! process's, because a forked child inherits the word of the thread that forked; its two highest bits are set, its lowest is
+//! The slot stands there as its offset in bytes, so that the fast path adds it to an address. The *generation* is its
+//! process's, because a forked child inherits the tag of the thread that forked; its two highest bits are set, its lowest is
 //! not.
 
 use core::mem::size_of;
@@ -24,9 +24,9 @@ const COUNT: u32 = 22;
 const CROWDED: u32 = 0xff;
 const TRIES: u32 = 1 << (32 - COUNT);
 
-/// This thread's word.
+/// This thread's tag.
 #[derive(Clone, Copy)]
-pub struct Word(u64);
+pub struct ThreadTag(u64);
 
 /// Whether a thread has a slot.
 pub enum Own {
@@ -57,7 +57,7 @@ pub fn below_end(word_and_key: u64) -> Option<isize> {
     (word_and_key >= LOWEST).then_some(word_and_key as isize)
 }
 
-impl Word {
+impl ThreadTag {
     /// As this process of that generation may read it.
     pub fn read(generation: u32) -> Self {
         let word = guard::time_word();
