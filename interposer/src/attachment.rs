@@ -26,11 +26,11 @@ use partage_protocol::page::{
 };
 use partage_records::attachment::{Transition, welcomed};
 
-use crate::account;
 use crate::devices;
 use crate::guest::descriptor::Kept;
 use crate::guest::inherited;
 use crate::guest::sys;
+use crate::memory::account;
 use crate::socket::{self, Refusal};
 use crate::state::{FOREIGN, NAMELESS, Phase, State};
 use crate::time::FastPath;

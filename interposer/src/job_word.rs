@@ -24,10 +24,10 @@ use partage_protocol::reservation::{AskAnswer, Denial};
 use partage_records::raise::{self, Raise};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::account;
 use crate::guest::descriptor::Kept;
 use crate::guest::sys;
 use crate::guest::text::{self, Text};
+use crate::memory::account;
 use crate::settings::PATH_BYTES;
 use crate::state::{Found, Phase, State};
 

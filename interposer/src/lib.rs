@@ -11,12 +11,10 @@
 //! 6. A broken invariant turns sharing off in this process, and says so.
 //!
 //! Where to look: what happens to a call is in the table (`partage_abi`), [`entry`] makes the exports of it,
-//! [`resolve`] is how programs get them, [`hooks`] what they do, [`account`] the bytes, [`time`] the gate, [`session`] the
-//! broker, [`attachment`] what ties us to one.
+//! [`resolve`] is how programs get them, [`hooks`] what they do, [`memory`] the bytes, [`time`] the gate, [`session`] the
+//! broker, [`attachment`] what ties us to one, [`guest`] what we bring along.
 #![no_std]
 
-mod account;
-mod allocations;
 mod attachment;
 mod devices;
 mod entry;
@@ -26,10 +24,9 @@ mod guest;
 mod hooks;
 mod job_word;
 mod lazy;
-mod measured;
+mod memory;
 mod names;
 mod note;
-mod pools;
 mod private_broker;
 mod reach;
 mod real;
@@ -41,4 +38,3 @@ mod state;
 mod stream;
 mod thread;
 mod time;
-mod tracked;

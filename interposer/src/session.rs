@@ -15,13 +15,13 @@ use partage_protocol::message::{
 use partage_protocol::reservation::{self, AskAnswer, Denial};
 use zerocopy::IntoBytes;
 
-use crate::account;
 use crate::attachment::Link;
 use crate::explain;
 use crate::guest::lock::Held;
 use crate::guest::sys;
 use crate::job_word;
 use crate::lazy;
+use crate::memory::account;
 use crate::note;
 use crate::reach::{self, Pause};
 use crate::socket::{self, Refusal};

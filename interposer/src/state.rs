@@ -21,15 +21,15 @@ use partage_protocol::message::{DEVICE_IS_MIG, DeviceInfo, MAX_DEVICES};
 use partage_protocol::page::{BrokerPage, ClientFile, ClientPage};
 use partage_records::physical::Physicals;
 
-use crate::account::Charge;
-use crate::allocations::{Allocations, SystemPages};
 use crate::attachment::{Attachment, Job};
 use crate::guest::descriptor::Kept;
 use crate::guest::lock::Lock;
 use crate::guest::sys;
 use crate::hooks::Green;
 use crate::job_word::Seat;
-use crate::pools::Pools;
+use crate::memory::account::Charge;
+use crate::memory::allocations::{Allocations, SystemPages};
+use crate::memory::pools::Pools;
 use crate::session::Session;
 use crate::settings::Settings;
 use crate::socket::Refusal;

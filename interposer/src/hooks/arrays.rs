@@ -17,8 +17,8 @@ use partage_abi::types::{
 use partage_records::array::Shape;
 
 use crate::entry::call;
+use crate::memory::tracked::{self, Freeing, Key, Start, Wanted};
 use crate::real::Library;
-use crate::tracked::{self, Freeing, Key, Start, Wanted};
 
 /// The shape that a description means.
 trait Description {

@@ -13,14 +13,14 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use partage_abi::types::{CuContext, CuCtxCreateParams, CuDevice, CuExecAffinityParam, CuResult};
 use partage_protocol::message::MAX_DEVICES;
 
-use crate::account::{self, Operation};
 use crate::entry::call;
-use crate::measured::{self, Announced};
-use crate::pools;
+use crate::memory::account::{self, Operation};
+use crate::memory::overhead::{self, Announced};
+use crate::memory::pools;
+use crate::memory::tracked;
 use crate::real::Library;
 use crate::state::{self, State};
 use crate::time;
-use crate::tracked;
 
 /// Makes names for ending contexts: a high half that no user-space address has.
 static ENDING: AtomicU64 = AtomicU64::new(1);
@@ -126,7 +126,7 @@ impl Making {
         if !ctx.is_null() {
             // SAFETY: not null, and the caller's place for a handle.
             former = unsafe { ctx.read() };
-            announced = measured::announce(real, dev)?;
+            announced = overhead::announce(real, dev)?;
         }
         Ok(Self { ctx, former, announced })
     }
@@ -294,7 +294,7 @@ impl Destroying {
             ending.end(is_gone);
         }
         if result.is_success() {
-            measured::may_have_changed(real, self.device);
+            overhead::may_have_changed(real, self.device);
         }
         result
     }
@@ -329,7 +329,7 @@ pub fn cuDevicePrimaryCtxRetain(real: &Library, ctx: *mut CuContext, dev: CuDevi
     if !ctx.is_null() && is_primary_active(real, dev) == Some(false) {
         // SAFETY: not null, and the caller's place for a handle. What it held stays there if nothing is made.
         former = unsafe { ctx.read() };
-        announced = match measured::announce(real, dev) {
+        announced = match overhead::announce(real, dev) {
             Ok(announced) => announced,
             Err(code) => return code,
         };
@@ -375,7 +375,7 @@ fn ended(real: &Library, dev: CuDevice, ending: Option<Ending>, result: CuResult
         ending.end(is_gone);
     }
     if result.is_success() {
-        measured::may_have_changed(real, Some(dev));
+        overhead::may_have_changed(real, Some(dev));
     }
     result
 }

@@ -16,7 +16,7 @@ use partage_records::graph::{self, Block, Needs};
 use crate::entry::call;
 use crate::guest::errno;
 use crate::guest::sys;
-use crate::pools::{self, Source};
+use crate::memory::pools::{self, Source};
 use crate::real::Library;
 use crate::state::{self, State};
 use crate::stream::{StreamName, is_captured};

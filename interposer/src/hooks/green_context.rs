@@ -15,10 +15,10 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use partage_abi::types::{CuContext, CuDevResourceDesc, CuDevice, CuGreenCtx, CuResult};
 
 use super::context::{device_of_context, give_back, is_primary_active, primary};
-use crate::account::Operation;
 use crate::entry::call;
-use crate::measured;
-use crate::pools;
+use crate::memory::account::Operation;
+use crate::memory::overhead;
+use crate::memory::pools;
 use crate::real::Library;
 use crate::state::{self, State};
 use crate::time;
@@ -98,7 +98,7 @@ pub fn cuGreenCtxCreate(
     if !ctx.is_null() {
         // SAFETY: not null, and the caller's place for a handle. What it held stays there if nothing is made.
         former = unsafe { ctx.read() };
-        announced = match measured::announce(real, dev) {
+        announced = match overhead::announce(real, dev) {
             Ok(announced) => announced,
             Err(code) => return code,
         };
@@ -160,7 +160,7 @@ pub fn cuGreenCtxDestroy(real: &Library, ctx: CuGreenCtx) -> CuResult {
     }
     drop(operations);
     if result.is_success() {
-        measured::may_have_changed(real, None);
+        overhead::may_have_changed(real, None);
     }
     result
 }
@@ -175,7 +175,7 @@ pub fn cuCtxFromGreenCtx(real: &Library, context: *mut CuContext, ctx: CuGreenCt
     if !note_converted(state, real, converted) {
         return CuResult::OUT_OF_MEMORY;
     }
-    measured::may_have_changed(real, None);
+    overhead::may_have_changed(real, None);
     result
 }
 

@@ -12,15 +12,15 @@ use core::ffi::{c_int, c_uint};
 
 use partage_abi::types::{CuDevice, CuDevicePtr, CuDevicePtrV1, CuResult};
 
-use crate::account;
 use crate::devices;
 use crate::entry::call;
 use crate::guest::errno;
-use crate::pools;
+use crate::memory::account;
+use crate::memory::pools;
+use crate::memory::tracked::{self, Freeing, Key, Start, Wanted};
 use crate::real::Library;
 use crate::session;
 use crate::state::{self, State};
-use crate::tracked::{self, Freeing, Key, Start, Wanted};
 
 /// Where a driver writes an address, in its old and its new ABI.
 pub trait Receiver: Copy {

@@ -13,12 +13,12 @@ use core::ffi::{c_char, c_uint};
 use partage_abi::nvml::{NvmlDevice, NvmlMemory, NvmlMemoryV2, NvmlReturn, NvmlUUID};
 use partage_protocol::message::MAX_DEVICES;
 
-use crate::account;
 use crate::attachment::Job;
 use crate::entry::call_nvml;
 use crate::guest::errno;
 use crate::guest::text::{self, Text, bytes_of};
-use crate::pools;
+use crate::memory::account;
+use crate::memory::pools;
 use crate::real::{DRIVER, SECOND_DRIVER};
 use crate::session;
 use crate::state::{self, State, is_mig};

@@ -20,7 +20,7 @@ use partage_abi::values::*;
 
 use crate::entry::call;
 use crate::guest::errno;
-use crate::pools::{self, End, Freeing, Kind, Reuse, Source, Start};
+use crate::memory::pools::{self, End, Freeing, Kind, Reuse, Source, Start};
 use crate::real::{self, Library};
 use crate::session;
 use crate::state::{self, Phase, State};

@@ -7,7 +7,7 @@
 use partage_abi::types::{CuContext, CuEvent, CuResult, CuStream};
 
 use crate::entry::call;
-use crate::pools::{self, Waited};
+use crate::memory::pools::{self, Waited};
 use crate::real::Library;
 use crate::stream::StreamName;
 use crate::time::{self, Settled};

@@ -14,12 +14,12 @@ use partage_abi::types::{CuDevice, CuDevicePtr, CuMemAllocationProp, CuMemGeneri
 use partage_abi::values::{CU_MEM_ALLOC_GRANULARITY_MINIMUM, CU_MEM_LOCATION_TYPE_DEVICE};
 use partage_records::physical::{Physicals, Step};
 
-use crate::account::{self, Charge, Operation};
-use crate::allocations::SystemPages;
 use crate::entry::call;
+use crate::memory::account::{self, Charge, Operation};
+use crate::memory::allocations::SystemPages;
+use crate::memory::tracked::{self, Charged, Wanted};
 use crate::real::Library;
 use crate::state::{self, Phase, State};
-use crate::tracked::{self, Charged, Wanted};
 
 /// Runs `act` on the records, under `books`.
 fn with<R>(state: &State, act: impl FnOnce(&mut Physicals<Charge, SystemPages>) -> R) -> R {

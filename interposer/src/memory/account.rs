@@ -14,7 +14,7 @@ use partage_protocol::reservation::{self, AskAnswer, ClientWords, Denial, Word};
 
 use crate::explain;
 use crate::job_word;
-use crate::pools;
+use crate::memory::pools;
 use crate::session;
 use crate::state::{Phase, State};
 

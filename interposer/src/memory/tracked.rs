@@ -12,11 +12,11 @@
 
 use partage_abi::types::{CuContext, CuDevice, CuResult};
 
-use crate::account::{self, Charge, Operation, Verdict};
-use crate::allocations::Allocation;
 use crate::devices;
 use crate::entry::call;
 use crate::guest::errno;
+use crate::memory::account::{self, Charge, Operation, Verdict};
+use crate::memory::allocations::Allocation;
 use crate::real::Library;
 use crate::session;
 use crate::state::{self, Phase, State};

@@ -11,14 +11,14 @@ use super::call::RECORD;
 use super::look::{Trim, all_changed, look};
 use super::settle::remove;
 use super::table::{Leaving, Standing, with};
-use crate::account::{self, Charge, Operation};
-use crate::allocations::{Allocation, Allocations};
 use crate::entry::call;
 use crate::guest::errno;
+use crate::memory::account::{self, Charge, Operation};
+use crate::memory::allocations::{Allocation, Allocations};
+use crate::memory::tracked::Key;
 use crate::real::{self, Library};
 use crate::state::{self, Phase, State};
 use crate::stream::StreamName;
-use crate::tracked::Key;
 
 /// What a synchronisation waited for.
 pub enum Waited {

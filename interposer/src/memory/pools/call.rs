@@ -10,11 +10,11 @@ use partage_protocol::reservation::Denial;
 use super::look::{Trim, look_again};
 use super::settle::{Raise, enter, settle};
 use super::table::{FREED, Freed, Source, with};
-use crate::account::{self, Charge, Operation};
-use crate::allocations::Allocation;
 use crate::guest::errno;
+use crate::memory::account::{self, Charge, Operation};
+use crate::memory::allocations::Allocation;
+use crate::memory::tracked::Key;
 use crate::state::State;
-use crate::tracked::Key;
 
 /// What to do with a call before the driver gets it.
 pub enum Start {

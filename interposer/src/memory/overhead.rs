@@ -16,7 +16,7 @@
 //! Only an attached process measures: where nobody is there, the next broker measures before it admits anything. While a
 //! broker is there and does not serve, no context is made: it may have promised the memory to others. Code is loaded
 //! meanwhile, because the device's free memory also falls by what others do. No
-//! [`Operation`](crate::account::Operation) is under way during any of this, or nothing could be measured.
+//! [`Operation`](crate::memory::account::Operation) is under way during any of this, or nothing could be measured.
 
 use partage_abi::types::{CuDevice, CuResult};
 use partage_protocol::message::{MEASURE_AFTER, MEASURE_BEFORE, NOTICE_OVERHEAD};
@@ -24,12 +24,12 @@ use partage_protocol::reservation::Denial;
 
 use crate::entry::call;
 use crate::guest::errno;
-use crate::pools;
+use crate::memory::pools;
+use crate::memory::tracked;
 use crate::real::Library;
 use crate::session::{self, Excess};
 use crate::socket::Refusal;
 use crate::state::{Phase, State};
-use crate::tracked;
 
 /// A change of the device's free memory that is measured at once: what drivers take at a time.
 const LARGE: u64 = 2 << 20;

@@ -11,14 +11,14 @@ use super::free::{is_known, outlived_its_pool};
 use super::look::all_changed;
 use super::settle::{add, enter, remove};
 use super::table::{Source, Standing, with};
-use crate::account::{self, Charge, Operation};
-use crate::allocations::Allocation;
 use crate::guest::errno;
 use crate::guest::sys;
+use crate::memory::account::{self, Charge, Operation};
+use crate::memory::allocations::Allocation;
+use crate::memory::tracked::Key;
 use crate::real::Library;
 use crate::session;
 use crate::state::{self, State};
-use crate::tracked::Key;
 
 /// Longest wait of a destruction for those that read the pool: readings take microseconds.
 const READERS_WAIT_NS: u64 = 1_000_000_000;

@@ -7,10 +7,10 @@ use partage_protocol::pool::{PoolAccount, Settled, Ticket};
 use partage_protocol::reservation::Denial;
 
 use super::table::{Entry, FREED, Freed, Reading, Source, Standing, Table, with};
-use crate::account::{self, Charge};
 use crate::guest::errno;
+use crate::memory::account::{self, Charge};
+use crate::memory::tracked;
 use crate::state::State;
-use crate::tracked;
 
 /// Readings of one pool before whoever reads it leaves the rest to the next one: each is spoiled by another thread's
 /// progress only.

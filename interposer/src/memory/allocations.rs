@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which device memory this process holds: address or handle (a [`Key`](crate::tracked::Key)) to size, slot and
+//! Which device memory this process holds: address or handle (a [`Key`](crate::memory::tracked::Key)) to size, slot and
 //! context, so that a free knows what to give back and the end of a context gives back what it took along.
 //!
 //! Precondition of everything: the caller holds `State::books`.
 
 use partage_records::{Entry, Pages, Table};
 
-use crate::account::Charge;
 use crate::guest::sys;
+use crate::memory::account::Charge;
 
 /// The tables' memory: mappings of our own. A child starts with an empty state and never looks there.
 pub struct SystemPages;

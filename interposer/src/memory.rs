@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What this process is charged for: the words of the reservation, single allocations, pools, and what no call names.
+//! Nothing here knows of the gate.
+
+pub mod account;
+pub mod allocations;
+pub mod overhead;
+pub mod pools;
+pub mod tracked;
