@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use crate::lexer::Place;
+use crate::place::Place;
 
 /// What kind of refusal a [`ParseError`] is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +15,9 @@ pub enum Refusal {
     /// PTX that this interpreter does not execute.
     Unsupported,
 }
+
+/// What reading and translating a module gives.
+pub(crate) type Result<T> = std::result::Result<T, ParseError>;
 
 /// A module could not be loaded; says where and why.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,15 +5,7 @@
 //! components need no white-space rules in the parser.
 
 use crate::error::ParseError;
-
-/// Line and column of a token, both counted from 1.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
-    /// Line, from 1.
-    pub line: u32,
-    /// Column in bytes, from 1.
-    pub column: u32,
-}
+use crate::place::Place;
 
 /// One token of PTX text.
 #[derive(Clone, Copy, Debug, PartialEq)]

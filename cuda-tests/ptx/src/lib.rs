@@ -20,6 +20,7 @@ mod lexer;
 mod memory;
 mod module;
 mod parser;
+mod place;
 mod syntax;
 mod translate;
 

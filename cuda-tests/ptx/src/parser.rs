@@ -7,11 +7,10 @@ mod declaration;
 mod expression;
 mod statement;
 
-use crate::error::ParseError;
-use crate::lexer::{Place, Token, tokens};
+use crate::error::{ParseError, Result};
+use crate::lexer::{Token, tokens};
+use crate::place::Place;
 use crate::syntax::Source;
-
-type Result<T> = std::result::Result<T, ParseError>;
 
 /// Nesting of blocks and initialisers beyond which text is refused: real modules nest two or three deep, and the
 /// parser must not overflow its own stack on garbage.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The typed syntax tree of a PTX module; names borrow from the text.
 
-use crate::lexer::Place;
+use crate::place::Place;
 
 /// Fundamental types of PTX.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -5,7 +5,8 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use super::lanes::{Binary, Inst, LANES, Lane, Lanes, NO_GUARD, handler};
-use super::memory::{Element, SpaceTag, find};
+use super::memory::{Element, find};
+use super::spaces::SpaceTag;
 
 /// A memory word with compare-and-swap.
 pub trait Cell: Element {

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use super::lanes::{CONSTANT, Inst, LANES};
-use super::matrix::Shape;
+use super::shape::Shape;
 
 /// Bytes of a row of 32-bit words.
 pub const ROW32: u32 = 4 * LANES as u32;

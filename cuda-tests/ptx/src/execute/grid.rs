@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::code::{Code, Lines, Special};
 use super::lanes::{LANES, Lanes};
-use super::memory::Spaces;
+use super::spaces::Spaces;
 use super::warp::{Barriers, Warp};
 use crate::error::FaultKind;
 use crate::memory::DeviceMemory;

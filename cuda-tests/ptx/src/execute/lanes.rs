@@ -9,12 +9,12 @@
 //! Safety of every handler: the translator emitted the instruction for this frame layout, so each operand names a row
 //! of the width that the handler uses.
 
-use super::matrix::Shape;
-use super::memory::Spaces;
+use super::shape::Shape;
+use super::spaces::Spaces;
 use crate::error::FaultKind;
 
-/// Lanes of a warp.
-pub const LANES: usize = 32;
+pub use super::shape::LANES;
+
 /// All lanes.
 pub const ALL: u32 = u32::MAX;
 /// Operand flag: relative to the module's constants.

@@ -16,4 +16,6 @@ pub mod matrix;
 pub mod memory;
 pub mod number;
 pub mod print;
+pub mod shape;
+pub mod spaces;
 pub mod warp;

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use super::lanes::{Inst, LANES, Lanes};
-use super::memory::Generic;
+use super::spaces::Generic;
 use crate::error::FaultKind;
 
 /// Longest text that is read from a device program.

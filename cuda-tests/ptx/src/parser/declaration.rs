@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Functions and variables: what a module declares.
 
-use super::{Parser, Result};
-use crate::error::ParseError;
-use crate::lexer::{Place, Token};
+use super::Parser;
+use crate::error::{ParseError, Result};
+use crate::lexer::Token;
+use crate::place::Place;
 use crate::syntax::*;
 
 impl<'a> Parser<'a> {

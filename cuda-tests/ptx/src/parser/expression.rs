@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Operands of instructions and constant expressions.
 
-use super::{DEEPEST, Parser, Result};
-use crate::error::ParseError;
+use super::{DEEPEST, Parser};
+use crate::error::{ParseError, Result};
 use crate::lexer::Token;
 use crate::syntax::Operand;
 

@@ -2,7 +2,8 @@
 //! Integer and floating arithmetic.
 
 use super::operand::Destination;
-use super::{Result, Translator, Words};
+use super::{Translator, Words};
+use crate::error::Result;
 use crate::execute::float::{self, Pair};
 use crate::execute::integer::{self, carry, carrying};
 use crate::execute::lanes::{Handler, binary, ternary, unary};

@@ -2,7 +2,8 @@
 //! Logic, shifts, bit fields, comparisons and selections.
 
 use super::arithmetic::{by_integer, type_of};
-use super::{Result, Translator, Words};
+use super::{Translator, Words};
+use crate::error::Result;
 use crate::execute::bytes;
 use crate::execute::compare::{self, logic, nonzero, predicate_logic, select, select_float_sign, select_sign, spread};
 use crate::execute::float::Pair;

@@ -2,7 +2,8 @@
 //! Operations among the lanes of a warp.
 
 use super::arithmetic::type_of;
-use super::{Result, Translator, Words};
+use super::{Translator, Words};
+use crate::error::Result;
 use crate::execute::collective::{active_mask, elect, match_values, reduce, shuffle, shuffle_mode, vote, vote_mode};
 use crate::execute::integer;
 use crate::execute::lanes::{Kind, NO_GUARD};

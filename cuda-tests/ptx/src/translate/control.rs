@@ -2,8 +2,8 @@
 //! Branches, calls, barriers and the end of threads.
 
 use super::scope::Symbol;
-use super::{Result, Translator, Words};
-use crate::error::ParseError;
+use super::{Translator, Words};
+use crate::error::{ParseError, Result};
 use crate::execute::code::{BarrierAction, BarrierSite, CallSite, Slot};
 use crate::execute::collective::{nanosleep, nothing};
 use crate::execute::lanes::Kind;

@@ -2,7 +2,8 @@
 //! `cvt`: picks the conversion for two types, a rounding and the flags.
 
 use super::arithmetic::rounding_of;
-use super::{Result, Translator, Words};
+use super::{Translator, Words};
+use crate::error::Result;
 use crate::execute::convert::{
     FromHalf, Integral, PackFloats, RELU, Refloat, Resize, ResizeSaturated, ToBrain, ToFloat, ToHalf, ToInteger, ToTf32,
 };

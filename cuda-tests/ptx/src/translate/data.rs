@@ -3,17 +3,16 @@
 
 use super::arithmetic::type_of;
 use super::operand::Address;
-use super::{Result, Translator, Words};
+use super::{Translator, Words};
+use crate::error::Result;
 use crate::execute::atomic::{Atomic, Combine, CompareExchange, Decrement, Exchange, Increment, atomic};
 use crate::execute::compare::{logic, predicate_logic};
 use crate::execute::float::{self, Pair};
 use crate::execute::integer::{self, AddImmediate, Move, Pack, Part};
 use crate::execute::lanes::{Handler, NO_GUARD, binary, unary};
-use crate::execute::memory::{
-    Access, Generic, Global, LOCAL_WINDOW, Local, PARAM_WINDOW, Param, SHARED_WINDOW, Shared, fence, is_in_space, load,
-    store,
-};
+use crate::execute::memory::{Access, fence, is_in_space, load, store};
 use crate::execute::number::{Bf16, F16};
+use crate::execute::spaces::{Generic, Global, LOCAL_WINDOW, Local, PARAM_WINDOW, Param, SHARED_WINDOW, Shared};
 use crate::syntax::{Operand, Scalar, Space};
 
 /// Picks a handler by space, for an operation generic over element and space.

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Matrix instructions and asynchronous copies.
 
-use super::{Result, Translator, Words};
+use super::{Translator, Words};
+use crate::error::Result;
 use crate::execute::integer::AddImmediate;
 use crate::execute::lanes::{Kind, unary};
-use crate::execute::matrix::{Element, Shape, Total, copy_async, load_matrix, multiply};
+use crate::execute::matrix::{copy_async, load_matrix, multiply};
+use crate::execute::shape::{Element, Shape, Total};
 use crate::syntax::{Operand, Scalar, Space};
 
 impl<'a> Translator<'a, '_> {

@@ -20,24 +20,17 @@ pub use symbols::{Symbols, VariableInfo};
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use crate::error::ParseError;
+use crate::error::{ParseError, Result};
 use crate::execute::code::{Code, Constants, FunctionLayout, Slot};
 use crate::execute::collective::nothing;
 use crate::execute::lanes::{Handler, Inst, Kind, NO_GUARD};
-use crate::execute::memory::FUNCTION_WINDOW;
-use crate::lexer::Place;
+use crate::place::Place;
 use crate::syntax::{Formal, Function, Instruction, Operand, Space, Statement, Variable};
 use scope::{Frame, Symbol};
-
-type Result<T> = std::result::Result<T, ParseError>;
+use symbols::function_address;
 
 /// Local memory of a thread whose calls have no known depth.
 const RECURSIVE_STACK: u32 = 64 << 10;
-
-/// Address that stands for function `index` of all sources.
-pub fn function_address(index: usize) -> u64 {
-    FUNCTION_WINDOW + 16 * (index as u64 + 1)
-}
 
 /// A parameter of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

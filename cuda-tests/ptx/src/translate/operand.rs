@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Turns operands into rows, widening or narrowing where an instruction allows operands of another size.
 
+use super::Translator;
 use super::scope::Symbol;
-use super::{Result, Translator, function_address};
-use crate::error::ParseError;
+use super::symbols::function_address;
+use crate::error::{ParseError, Result};
 use crate::execute::code::{ROW32, Special};
 use crate::execute::collective::clock;
 use crate::execute::convert::Resize;

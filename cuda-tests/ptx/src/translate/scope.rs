@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use crate::execute::code::{ROW32, ROW64};
 use crate::execute::warp::FRAME_START;
-use crate::lexer::Place;
+use crate::place::Place;
 use crate::syntax::{Scalar, Statement};
 
 /// What a name stands for inside a function.

@@ -3,9 +3,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Result, function_address};
-use crate::error::ParseError;
-use crate::lexer::Place;
+use crate::error::{ParseError, Result};
+use crate::execute::spaces::FUNCTION_WINDOW;
+use crate::place::Place;
 use crate::syntax::{Function, Initial, Linkage, Operand, Scalar, Source, Space, Statement, Variable};
 
 /// A variable in device memory.
@@ -21,6 +21,11 @@ pub struct VariableInfo {
     pub is_constant: bool,
     /// True with `.attribute(.managed)`.
     pub is_managed: bool,
+}
+
+/// Address that stands for function `index` of all sources.
+pub fn function_address(index: usize) -> u64 {
+    FUNCTION_WINDOW + 16 * (index as u64 + 1)
 }
 
 /// Device addresses of the variables, in the order of [`Symbols::variables`].
