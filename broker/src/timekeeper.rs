@@ -24,7 +24,7 @@ use std::thread::JoinHandle;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::time::TimeSpec;
-use partage_policy::{JobTime, Strangers};
+use partage_policy::{JobTime, UnmanagedLoad};
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 use partage_scheduling::Terms;
 
@@ -55,7 +55,7 @@ pub enum Message {
     /// The client is gone.
     Left(ClientId),
     /// Processes of no job use so much of a device's time from now on.
-    Unmanaged(DeviceUuid, Strangers),
+    Unmanaged(DeviceUuid, UnmanagedLoad),
     /// Jobs had more of a device's time than they were charged, or less.
     Correct {
         /// Where.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use partage_gpu_time::GpuTimeEstimator;
-use partage_policy::{JobTime, Strangers};
+use partage_policy::{JobTime, UnmanagedLoad};
 use partage_protocol::gate::{
     self, GATES_COPIES, HEARTBEAT_NS, MEASURED, NEEDS_FENCE, OPEN, TimePage, UNBOUNDED, UNSHARED,
 };
@@ -158,11 +158,11 @@ impl<K: Kernel> Keeper<K> {
             Message::Unmanaged(device, strangers) => {
                 let device = self.key(device);
                 let look = self.look(device);
-                look.has_strangers = strangers != Strangers::Quiet;
+                look.has_strangers = strangers != UnmanagedLoad::Quiet;
                 if look.has_strangers {
                     self.tell_unshared(device, None);
                 }
-                let (busy, felt) = (strangers == Strangers::Crowding, strangers != Strangers::Quiet);
+                let (busy, felt) = (strangers == UnmanagedLoad::Crowding, strangers != UnmanagedLoad::Quiet);
                 self.step(now, Event::Unmanaged { device, busy, felt });
             }
             Message::Correct {

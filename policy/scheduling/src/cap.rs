@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Hard caps: a (budget, period) server for each job and device.
 //!
-//! At each end of a period the budget becomes min(Q, budget + Q) with Q = cap × period: what was used beyond it is a debt
-//! that the next periods pay, what was not used is not saved. A job whose budget is used up waits for the next period that
-//! leaves it one. A charge may turn out to have been too much only after it closed the gate; what is given back then was not
-//! left unused by the job, so the next period has it too: budget + Q, but 2 Q at most. A job that always wants therefore gets
-//! exactly its cap in the long run, and in no period more than Q plus that and what was in flight when its gate closed.
+//! At each end of a period the budget becomes min(Q, budget + Q) with Q = cap × period: what was used beyond it is a
+//! debt that the next periods pay, what was not used is not saved. A job whose budget is used up waits for the next
+//! period that leaves it one. A charge may turn out to have been too much only after it closed the gate; what is given
+//! back then was not left unused by the job, so the next period has it too: budget + Q, but 2 Q at most. A job that
+//! always wants therefore gets exactly its cap in the long run, and in no period more than Q plus that and what was in
+//! flight when its gate closed.
 
 const PPM: u64 = 1_000_000;
 
 /// The budget of one job on one device; all its clients draw on it.
 #[derive(Clone, Debug)]
-pub(crate) struct Server {
+pub(crate) struct CapBudget {
     cap_ppm: u64,
     period_ns: u64,
     budget: i64,
@@ -19,18 +20,18 @@ pub(crate) struct Server {
     is_exhausted: bool,
 }
 
-impl Server {
+impl CapBudget {
     /// A full budget from now on. A cap of 0 still leaves one part per million: nothing waits for ever.
     pub fn new(cap_ppm: u32, period_ns: u64, now: u64) -> Self {
-        let mut server = Self {
+        let mut cap = Self {
             cap_ppm: u64::from(cap_ppm).clamp(1, PPM),
             period_ns: period_ns.max(1),
             budget: 0,
             next_ns: now + period_ns.max(1),
             is_exhausted: false,
         };
-        server.budget = server.full();
-        server
+        cap.budget = cap.full();
+        cap
     }
 
     /// Another cap from now on. What is left keeps its proportion, so that a lower cap does not punish what was allowed

@@ -7,7 +7,7 @@
 //!   got under 9/10 of what it may have, and the greater part of the
 //!   time in which it had not the device it wanted none of it ──────────► the program
 //!   it waited at its gate ─────────────────────────────────────────────► for what it waited most
-//!   got under 9/10, and strangers use the device ──────────────────────► unmanaged
+//!   got under 9/10, and unmanaged processes use the device ────────────► unmanaged
 //!   others want the device, so that it may not have all of it ─────────► the neighbour that had most
 //! ```
 //! A wait for a neighbour counts as one for the cap where the cap is less than the share and all of it was had. What
@@ -100,7 +100,7 @@ impl Policy {
             let by = match slowness {
                 Slowness::Neighbour(job) | Slowness::Priority(job) => vec![job.to_string()],
                 Slowness::Unmanaged => {
-                    let busy = self.busy_strangers(device).into_iter();
+                    let busy = self.busy_unmanaged(device).into_iter();
                     busy.map(|(pid, _)| format!("pid {pid}")).collect()
                 }
                 _ => Vec::new(),
@@ -119,14 +119,14 @@ impl Policy {
                 });
                 found.1.push(text);
             }
-            let also = self.strangers_note(device).filter(|_| slowness != Slowness::Unmanaged);
+            let also = self.unmanaged_note(device).filter(|_| slowness != Slowness::Unmanaged);
             found.1.extend(also);
         }
         found
     }
 
-    /// What became of the points between a job's share and what it got, where it wanted the device all the time and nobody
-    /// had them: the device passes from one job to another, and idles for moments in between.
+    /// What became of the points between a job's share and what it got, where it wanted the device all the time and
+    /// nobody had them: the device passes from one job to another, and idles for moments in between.
     fn lost_text(&self, job: JobId, device: DeviceUuid) -> Option<String> {
         let now = &self.times().get(&(job, device))?.now;
         let wanted_all = now.wanted_60s_ppm >= ALWAYS_PPM;
@@ -136,7 +136,7 @@ impl Policy {
         let had = here.fold(0, |sum: u32, measured| sum.saturating_add(measured.now.got_60s_ppm));
         let lost = WHOLE_PPM
             .saturating_sub(had)
-            .saturating_sub(self.strangers_part(device).unwrap_or(0));
+            .saturating_sub(self.unmanaged_part(device).unwrap_or(0));
         (wanted_all && is_low && lost >= POINT_PPM).then(|| {
             format!(
                 "{}: switching and idle: its jobs had {} of the last minute together; {} went to passing the device \
@@ -185,7 +185,7 @@ impl Policy {
                 Cause::Cap | Cause::None | Cause::Unmanaged => {}
             }
         }
-        if is_short(now.got_1s_ppm, now.asked_ppm) && !self.busy_strangers(now.device).is_empty() {
+        if is_short(now.got_1s_ppm, now.asked_ppm) && !self.busy_unmanaged(now.device).is_empty() {
             return Slowness::Unmanaged;
         }
         if let Some((other, _)) = self.unseen_neighbour(now) {
@@ -295,7 +295,7 @@ impl Policy {
                 )
             }
             Slowness::Unmanaged => {
-                let who = self.strangers_text(now.device).unwrap_or_default();
+                let who = self.unmanaged_text(now.device).unwrap_or_default();
                 format!(
                     "{gpu}: {who} without Partage, which cannot share that out: of {asked} that this job may have \
                      beside other jobs, {got}; start that program with `partage run` as well, or end it"
@@ -329,7 +329,7 @@ impl Policy {
             format_part(part)
         );
         let is_short = is_short(part, WHOLE_PPM);
-        if let Some(who) = self.strangers_text(device).filter(|_| is_short) {
+        if let Some(who) = self.unmanaged_text(device).filter(|_| is_short) {
             let text = format!(
                 "{gpu}: {who} without Partage, which cannot share that out; {shown}; start that program with \
                  `partage run` as well, or end it"
@@ -361,8 +361,8 @@ impl Policy {
     }
 
     /// Who uses a device's time without anybody's leave.
-    pub(crate) fn strangers_note(&self, device: DeviceUuid) -> Option<String> {
-        let (gpu, who) = (self.gpu(device), self.strangers_text(device)?);
+    pub(crate) fn unmanaged_note(&self, device: DeviceUuid) -> Option<String> {
+        let (gpu, who) = (self.gpu(device), self.unmanaged_text(device)?);
         Some(format!("{gpu}: {who} without Partage, which cannot share that out"))
     }
 

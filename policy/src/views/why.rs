@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `partage why`: one job in sentences, worst first.
 //!
-//! The order: what is wrong now (a lost device, processes that cannot die, a limit below use, notes), how it ended, what
-//! it waits for, what was denied and who held the card, why it is slow, which words set each number, and what it uses.
-//! Only the owner and administrators read them; everyone else gets the state.
+//! The order: what is wrong now (a lost device, processes that cannot die, a limit below use, notes), how it ended,
+//! what it waits for, what was denied and who held the card, why it is slow, which words set each number, and what it
+//! uses. Only the owner and administrators read them; everyone else gets the state.
 
 use partage_protocol::admin::{DenialView, DeniedView, ErrorView, Holder, JobDeviceView, JobView, Reply, WhyView};
 use partage_protocol::message::NO_INDEX;
@@ -270,9 +270,9 @@ impl Policy {
 
     fn overcommit_notes<M: Machine>(&self, job: &Job, machine: &M) -> Vec<String> {
         let live = job.record.devices.iter().filter(|_| job.state().counts_as_promised());
-        let pictures = live.filter_map(|place| self.picture(place.device, machine));
+        let accounts = live.filter_map(|place| self.account(place.device, machine));
         let time = job.record.devices.iter().filter(|_| job.state().counts_as_promised());
-        let memory = pictures.filter_map(|picture| picture.overcommit_note());
+        let memory = accounts.filter_map(|account| account.overcommit_note());
         memory
             .chain(time.filter_map(|place| self.time_note(place.device)))
             .collect()

@@ -147,7 +147,10 @@ fn who_has_the_device_for_itself_is_told_so() {
     keeper.turn(2 * MS);
     assert_eq!(flags(&first) & (MEASURED | UNSHARED), MEASURED | UNSHARED);
     // Processes of no job have slices, too.
-    for (now, strangers, is_told) in [(10 * MS, Strangers::Felt, false), (20 * MS, Strangers::Quiet, true)] {
+    for (now, strangers, is_told) in [
+        (10 * MS, UnmanagedLoad::Felt, false),
+        (20 * MS, UnmanagedLoad::Quiet, true),
+    ] {
         keeper.take(now, Message::Unmanaged(DEVICE, strangers));
         keeper.turn(now + 5 * MS);
         assert_eq!(flags(&first) & UNSHARED != 0, is_told, "{strangers:?}");
