@@ -16,6 +16,8 @@ pub(crate) struct CapBudget {
     cap_ppm: u64,
     period_ns: u64,
     budget: i64,
+    /// What was given back since the period began, of what had been charged too much.
+    returned: i64,
     next_ns: u64,
     is_exhausted: bool,
 }
@@ -27,6 +29,7 @@ impl CapBudget {
             cap_ppm: u64::from(cap_ppm).clamp(1, PPM),
             period_ns: period_ns.max(1),
             budget: 0,
+            returned: 0,
             next_ns: now + period_ns.max(1),
             is_exhausted: false,
         };
@@ -39,9 +42,14 @@ impl CapBudget {
     pub fn change(&mut self, cap_ppm: u32) {
         let before = self.full();
         self.cap_ppm = u64::from(cap_ppm).clamp(1, PPM);
+        let full = self.full();
+        let scaled = |ns: i64| {
+            let scaled = i128::from(ns) * i128::from(full) / i128::from(before.max(1));
+            i64::try_from(scaled).unwrap_or(i64::MAX)
+        };
+        self.returned = scaled(self.returned);
         if self.budget > 0 {
-            let scaled = i128::from(self.budget) * i128::from(self.full()) / i128::from(before.max(1));
-            self.budget = i64::try_from(scaled).unwrap_or(i64::MAX);
+            self.budget = scaled(self.budget);
         }
     }
 
@@ -61,12 +69,14 @@ impl CapBudget {
         };
         let budget = (i128::from(self.budget) + full * i128::from(periods)).min(full + returned);
         self.budget = i64::try_from(budget).unwrap_or(i64::MIN);
+        self.returned = 0;
         self.is_exhausted = self.budget <= 0;
     }
 
     /// Takes what the job was charged; corrections may be negative.
     pub fn charge(&mut self, ns: i64) {
         self.budget = self.budget.saturating_sub(ns);
+        self.returned = self.returned.saturating_add(ns.saturating_neg().max(0));
         // Only the end of a period ends this: a correction must not open the gate for a few microseconds.
         self.is_exhausted |= self.budget <= 0;
     }
@@ -91,9 +101,21 @@ impl CapBudget {
         self.budget
     }
 
-    /// Whether the budget is at most what this period gives and the one before was given back.
+    /// Whether the budget is at most what this period gives, what the one before was given back, and what was given back
+    /// since. (Scaling by another cap rounds.)
     pub fn is_in_range(&self) -> bool {
-        self.budget <= self.full().saturating_mul(2)
+        self.budget
+            <= self
+                .full()
+                .saturating_mul(2)
+                .saturating_add(self.returned)
+                .saturating_add(1)
+    }
+
+    /// Breaks the bound.
+    #[cfg(test)]
+    pub fn upset(&mut self) {
+        self.budget = self.full().saturating_mul(3);
     }
 
     /// When the period ends.

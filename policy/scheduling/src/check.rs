@@ -3,7 +3,8 @@
 //!
 //! For every device, after every step:
 //! 1. Σ lag over the jobs that want the device, and what jobs that left handed over, is 0 to the nanosecond.
-//! 2. A cap's budget is at most twice what a period gives (this period's, and what the last one was given back).
+//! 2. A cap's budget is at most twice what a period gives (this period's, and what the last one was given back), and what
+//!    was given back since the period began.
 //! 3. Whoever has the turn, or claims it, is a job of the device; the shares know exactly the device's jobs.
 //! 4. The gates of a job that is kept away are closed; a client has one job on all devices and one place on each.
 //! 5. A gang's devices are those on which it has clients.
@@ -28,7 +29,7 @@ pub enum Violation {
         /// To what it adds up.
         sum_ns: i64,
     },
-    /// A cap's budget is more than two periods give.
+    /// A cap's budget is more than two periods give and was given back.
     Budget {
         /// Where.
         device: DeviceKey,
@@ -222,7 +223,7 @@ mod tests {
         assert_eq!(broken(&twice), [Violation::Twice { device, client }]);
         let rich = |device: &mut Device| {
             let budget = device.members.get_mut(&JOB).and_then(|member| member.budget.as_mut());
-            budget.expect("capped").charge(-1_000_000_000_000);
+            budget.expect("capped").upset();
         };
         let found = broken(&rich);
         assert!(matches!(found.as_slice(), [Violation::Budget { .. }]), "{found:?}");
