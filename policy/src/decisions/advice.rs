@@ -5,13 +5,12 @@
 //! needs. Where that much cannot be promised any more, the limit is raised beside the promise; where the card has no
 //! room at all, no limit helps.
 
-use partage_protocol::admin::Holder;
-use partage_protocol::size::{Amount, format_bytes, format_request, raised_limit};
-use partage_protocol::units::JobId;
-
 use super::Policy;
 use crate::device::DeviceState;
 use crate::machine::Machine;
+use partage_protocol::admin::Holder;
+use partage_protocol::size::raised_limit;
+use partage_protocol::units::JobId;
 
 /// What to do about an allocation that the limit denied.
 #[derive(Clone, Debug, PartialEq)]
@@ -75,26 +74,5 @@ impl Policy {
             Some(total) if mem > total => Advice::WholeDevice { total },
             _ => Advice::Another { mem },
         })
-    }
-}
-
-impl Advice {
-    /// As a part of a sentence about the denial.
-    pub(crate) fn text(&self, id: &str, gpu: &str, held: &str) -> String {
-        match self {
-            Self::Raise { mem } => format!("raise it with: partage set {id} mem={}", Amount::Bytes(*mem)),
-            Self::RaiseLimit { mem, request } => format!(
-                "no more can be promised on {gpu}; raise the limit alone with: partage set {id} mem={} mem-request={}",
-                Amount::Bytes(*mem),
-                format_request(Amount::Bytes(*request))
-            ),
-            Self::Another { mem } => format!("start the next one with: partage run -m {}", Amount::Bytes(*mem)),
-            Self::WholeDevice { total } => format!("{gpu} has {} in all", format_bytes(*total)),
-            Self::NoRoom { room, .. } => format!(
-                "a higher limit does not help: {gpu} has {} for this job that is not promised to or used by others\
-                 {held}",
-                format_bytes(*room)
-            ),
-        }
     }
 }
