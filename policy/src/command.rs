@@ -9,7 +9,7 @@ use partage_protocol::message::DeviceInfo;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 
 use crate::caller::{Process, Ticket};
-use crate::device::Strangers;
+use crate::device::UnmanagedLoad;
 use crate::job::{EndedJob, JobRecord};
 
 /// One thing to do and why.
@@ -121,7 +121,7 @@ pub enum Action {
         /// Where.
         device: DeviceUuid,
         /// How much.
-        strangers: Strangers,
+        load: UnmanagedLoad,
     },
     /// Jobs had more of a device's time than they were charged, or less, as NVML shows it.
     CorrectTime {
@@ -134,8 +134,8 @@ pub enum Action {
     },
     /// The job ended: remove its record.
     ForgetJob(JobId),
-    /// Write down what is remembered of a job that ended, so that the next broker can tell of it; said again of the same
-    /// job, it counts instead.
+    /// Write down what is remembered of a job that ended, so that the next broker can tell of it; said again of the
+    /// same job, it counts instead.
     RememberJob(Box<EndedJob>),
     /// The client is gone: its ledger row (L is 0) and pages may be used again.
     ForgetClient(ClientId),

@@ -17,9 +17,9 @@ mod account;
 mod gauge;
 mod unmanaged;
 
-pub(crate) use account::{Hold, Picture};
+pub(crate) use account::{DeviceAccount, Hold};
 pub(crate) use gauge::{Announced, Drift, Gauge, Kind, Measuring, Member, Seen};
-pub use unmanaged::Strangers;
+pub use unmanaged::UnmanagedLoad;
 pub(crate) use unmanaged::UnmanagedTime;
 
 /// Whether a device can be promised.
@@ -166,7 +166,7 @@ impl Device {
     }
 
     /// As [`UnmanagedTime::take_change`].
-    pub(crate) fn take_unmanaged_change(&mut self, now_ns: u64) -> Option<Strangers> {
+    pub(crate) fn take_unmanaged_change(&mut self, now_ns: u64) -> Option<UnmanagedLoad> {
         self.0.unmanaged.take_change(now_ns)
     }
 
@@ -176,8 +176,8 @@ impl Device {
     }
 
     /// A process of ours is gone: what the last measurement saw of it is no longer there. `bytes` is what its ledger
-    /// said, for drivers that do not show use per process. A measurement that does not list it is newer than its end, and
-    /// so is the use that it saw.
+    /// said, for drivers that do not show use per process. A measurement that does not list it is newer than its end,
+    /// and so is the use that it saw.
     pub(crate) fn forget_process(&mut self, pid: u32, bytes: u64) {
         let Some(measured) = &mut self.0.measured else { return };
         let is_it = |process: &&ProcessUse| process.pid == pid;

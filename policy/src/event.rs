@@ -306,8 +306,8 @@ pub enum Event {
 }
 
 impl Event {
-    /// May a waiting request have its place after it? What changes nobody's room, and clients can send at will, does not
-    /// look at the queue.
+    /// May a waiting request have its place after it? What changes nobody's room, and clients can send at will, does
+    /// not look at the queue.
     #[must_use]
     pub const fn may_admit(&self) -> bool {
         !matches!(

@@ -93,7 +93,7 @@ pub(crate) struct Facts {
     /// Sentences worth a user's attention, without repetition.
     pub notes: Vec<String>,
     /// Unmanaged descendants by pid, and when each was first seen.
-    pub strangers: BTreeMap<u32, u64>,
+    pub unmanaged: BTreeMap<u32, u64>,
     /// How many there ever were.
     pub strangers_seen: u64,
     /// When and why it ended; of a job that lingers, when its last process was gone.
@@ -131,7 +131,7 @@ impl Job {
             time_limit_at_ns: None,
             denied: DeniedView::default(),
             notes: Vec::new(),
-            strangers: BTreeMap::new(),
+            unmanaged: BTreeMap::new(),
             strangers_seen: 0,
             end: None,
         })
@@ -248,7 +248,7 @@ impl Job {
     }
 
     /// Says of several processes together what no process's own note says: those are dropped when there are many.
-    pub(crate) fn strangers_note(&self) -> Option<String> {
+    pub(crate) fn unmanaged_note(&self) -> Option<String> {
         let count = self.strangers_seen;
         (count > 1).then(|| format!("{count} processes of it used a GPU without Partage: no limit held for them"))
     }

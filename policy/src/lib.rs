@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Admission, quota, terms of time, queue and placement as pure functions: `Policy::step(now, event, machine) -> commands`.
+//! Admission, quota, terms of time, queue and placement as pure functions: `Policy::step(now, event, machine) ->
+//! commands`.
 //!
 //! No clock, no I/O, no threads, no logging, no `unsafe`; `clippy.toml` refuses the calls. Time is an argument, what
 //! happened is an [`Event`], what to do is a [`Command`] with its reason. The only things touched outside are the
@@ -7,14 +8,14 @@
 //!
 //! Terms (the rest in docs/glossary.md): *slot*, a device's place in its job; *committed*, per job and device, the
 //! greater of what is promised and what is in use; *room*, what a device has left when everything committed and every
-//! unmanaged process is subtracted; *pooled*, a job whose limit exceeds its promise, so that it draws on the room.
+//! unmanaged process is subtracted; *burstable*, a job whose limit exceeds its promise, so that it draws on the room.
 //!
 //! Invariants, for every device at every instant:
 //! 1. Σ promised ≤ usable × overcommit (1 unless configured).
-//! 2. While anything is promised: Σ over jobs of max(firm, granted + overhead) + unmanaged ≤ usable, unless unmanaged use
-//!    or an overhead grew, a limit was lowered below use, or a promise beyond what is usable was admitted; then only
-//!    falling use. *Firm* is the promise, or where the promises on a device add up to more than it has, its part of what
-//!    there is (`room.rs`).
+//! 2. While anything is promised: Σ over jobs of max(guaranteed, granted + overhead) + unmanaged ≤ usable, unless
+//!    unmanaged use or an overhead grew, a limit was lowered below use, or a promise beyond what is usable was
+//!    admitted; then only falling use. *Guaranteed* is the promise, or where the promises on a device add up to more
+//!    than it has, its part of what there is (`device/account.rs`).
 //! 3. Σ promised parts of its time ≤ 1 × compute overcommit (1 unless configured).
 //! 4. A waiting request is delayed by nobody who asked later: of each device that it could use, later ones get what is
 //!    left beside it, of memory and of time.
@@ -45,7 +46,7 @@ pub use decisions::{
     ADOPTION_NS, Access, CONFIRM_NS, MAX_CLIENTS_PER_JOB, MEASURE_NS, Policy, TIME_LIMIT_GRACE_NS, UNAUDITED_NS,
     Violation,
 };
-pub use device::{DeviceState, Strangers};
+pub use device::{DeviceState, UnmanagedLoad};
 pub use event::{
     Adoption, Attaching, Change, DeviceSeen, DriverState, Event, LedgerClient, Measurement, Membership, ProcessUse,
     Run, TargetQuery,

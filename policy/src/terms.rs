@@ -5,8 +5,8 @@
 //! device's time ("ppm") and hold on each of the job's devices. Nothing here measures or schedules: the terms are kept,
 //! admitted, shown ([`Action::ShowTerms`](crate::Action::ShowTerms)) and changed.
 //!
-//! Invariants: on every device Σ promises of live jobs ≤ 1,000,000 × `compute_overcommit`, unless a broker before allowed
-//! more; a promise is at most its job's cap; on a managed host no job has a class above `max_class` that an
+//! Invariants: on every device Σ promises of live jobs ≤ 1,000,000 × `compute_overcommit`, unless a broker before
+//! allowed more; a promise is at most its job's cap; on a managed host no job has a class above `max_class` that an
 //! administrator did not give it.
 
 use partage_protocol::admin::{ErrorView, RunRequest, TermsChange, TermsView};

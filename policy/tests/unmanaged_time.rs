@@ -3,13 +3,13 @@
 
 use crate::host::{Host, broker_view, mem, uuid};
 use crate::measured_time::{cause, measured, named, slow, ten_seconds, time_of, two_jobs};
-use partage_policy::{Action, Event, JobTime, Strangers};
+use partage_policy::{Action, Event, JobTime, UnmanagedLoad};
 use partage_protocol::units::{GIB, JobId, SECOND_NS};
 
 /// What the timekeeper was told last of processes of no job.
-fn shown_strangers(host: &Host) -> Option<Strangers> {
+fn shown_strangers(host: &Host) -> Option<UnmanagedLoad> {
     host.commands.iter().rev().find_map(|command| match command.action {
-        Action::ShowUnmanaged { strangers, .. } => Some(strangers),
+        Action::ShowUnmanaged { load, .. } => Some(load),
         _ => None,
     })
 }
@@ -75,34 +75,34 @@ fn whoever_shares_a_device_out_is_told_of_strangers_that_use_as_much_as_a_job() 
     assert_eq!(shown_strangers(&host), None);
     // One job has a program there: half of an even part is a quarter.
     look(&mut host, [200_000, 0]);
-    assert_eq!(shown_strangers(&host), Some(Strangers::Felt));
+    assert_eq!(shown_strangers(&host), Some(UnmanagedLoad::Felt));
     look(&mut host, [200_000, 60_000]);
-    assert_eq!(shown_strangers(&host), Some(Strangers::Crowding), "together");
+    assert_eq!(shown_strangers(&host), Some(UnmanagedLoad::Crowding), "together");
     // Two seconds of looks without are needed.
     for _ in 0..3 {
         look(&mut host, [30_000, 0]);
-        assert_eq!(shown_strangers(&host), Some(Strangers::Crowding));
+        assert_eq!(shown_strangers(&host), Some(UnmanagedLoad::Crowding));
     }
     look(&mut host, [30_000, 0]);
-    assert_eq!(shown_strangers(&host), Some(Strangers::Felt));
+    assert_eq!(shown_strangers(&host), Some(UnmanagedLoad::Felt));
     // A device that is idle at times is not always wanted by them.
     host.busy.insert(process.pid, 250_000);
     look(&mut host, [0, 600_000]);
-    assert_eq!(shown_strangers(&host), Some(Strangers::Felt));
+    assert_eq!(shown_strangers(&host), Some(UnmanagedLoad::Felt));
     look(&mut host, [0, 750_000]);
-    assert_eq!(shown_strangers(&host), Some(Strangers::Crowding));
+    assert_eq!(shown_strangers(&host), Some(UnmanagedLoad::Crowding));
     // Who is gone is not waited for.
     host.strangers.clear();
     host.measure();
-    assert_eq!(shown_strangers(&host), Some(Strangers::Quiet));
+    assert_eq!(shown_strangers(&host), Some(UnmanagedLoad::Quiet));
     host.strangers.insert(78, (uuid(1), GIB, None));
     host.measure();
-    assert_eq!(shown_strangers(&host), Some(Strangers::Crowding));
+    assert_eq!(shown_strangers(&host), Some(UnmanagedLoad::Crowding));
     let why = "off the bus".to_owned();
     host.step(Event::DeviceLost { device: uuid(1), why });
     assert_eq!(
         (shown_strangers(&host), cause(&host, first)),
-        (Some(Strangers::Quiet), None)
+        (Some(UnmanagedLoad::Quiet), None)
     );
 }
 

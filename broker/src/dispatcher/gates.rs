@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{Ordering, fence};
 
-use partage_policy::{JobTime, Strangers};
+use partage_policy::{JobTime, UnmanagedLoad};
 use partage_protocol::gate::{self, HEARTBEAT_NS, MEASURED, UNBOUNDED, UNSHARED};
 use partage_protocol::page::GrantLine;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
@@ -88,14 +88,14 @@ impl<K: Kernel> Dispatcher<K> {
             }
             Message::Joined(joined) => self.join(now, joined),
             Message::Left(client) => self.leave(now, client),
-            Message::Unmanaged(device, strangers) => {
+            Message::Unmanaged(device, load) => {
                 let device = self.key(device);
                 let state = self.state(device);
-                state.has_unmanaged = strangers != Strangers::Quiet;
+                state.has_unmanaged = load != UnmanagedLoad::Quiet;
                 if state.has_unmanaged {
                     self.tell_unshared(device, None);
                 }
-                let (busy, felt) = (strangers == Strangers::Crowding, strangers != Strangers::Quiet);
+                let (busy, felt) = (load == UnmanagedLoad::Crowding, load != UnmanagedLoad::Quiet);
                 self.step(now, Event::Unmanaged { device, busy, felt });
             }
             Message::Correct {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use partage_policy::Strangers;
+use partage_policy::UnmanagedLoad;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 use partage_scheduling::Terms;
 
@@ -28,7 +28,7 @@ pub enum Message {
     /// The client is gone.
     Left(ClientId),
     /// Processes of no job use so much of a device's time from now on.
-    Unmanaged(DeviceUuid, Strangers),
+    Unmanaged(DeviceUuid, UnmanagedLoad),
     /// Jobs had more of a device's time than they were charged, or less.
     Correct {
         /// The device.

@@ -62,8 +62,8 @@ impl StateDriver {
             Action::ShowTerms { job, devices, terms } => {
                 self.effects.push(Effect::Time(Message::Terms { job, devices, terms }));
             }
-            Action::ShowUnmanaged { device, strangers } => {
-                self.effects.push(Effect::Time(Message::Unmanaged(device, strangers)));
+            Action::ShowUnmanaged { device, load } => {
+                self.effects.push(Effect::Time(Message::Unmanaged(device, load)));
             }
             Action::CorrectTime {
                 device,

@@ -5,7 +5,7 @@ use partage_broker::dispatcher::message::Message;
 use partage_broker::dispatcher::report::Report;
 use partage_broker::driver::effect::Effect;
 use partage_broker::host::fake::FakeGpu;
-use partage_policy::{Cause, JobTime, Regime, Strangers, TimeState};
+use partage_policy::{Cause, JobTime, Regime, TimeState, UnmanagedLoad};
 use partage_protocol::admin::Reply;
 use partage_protocol::units::{GIB, SECOND_NS};
 use partage_scheduling::{Class, Terms};
@@ -86,7 +86,7 @@ fn the_dispatcher_hears_of_strangers_that_use_time_and_of_their_rest() {
             Effect::Time(Message::Unmanaged(_, strangers)) => Some(*strangers),
             _ => None,
         });
-        told.collect::<Vec<Strangers>>()
+        told.collect::<Vec<UnmanagedLoad>>()
     };
     let pid = stranger.0.id();
     bench.gpu.set_use(0, pid, GIB);
@@ -94,10 +94,10 @@ fn the_dispatcher_hears_of_strangers_that_use_time_and_of_their_rest() {
     assert_eq!(told(&bench), [], "memory alone is no time");
     bench.gpu.set_busy(0, pid, 60);
     bench.pass(SECOND_NS);
-    assert_eq!(told(&bench), [Strangers::Felt], "there is idle time for the job");
+    assert_eq!(told(&bench), [UnmanagedLoad::Felt], "there is idle time for the job");
     bench.gpu.set_busy(0, pid, 95);
     bench.pass(SECOND_NS);
-    assert_eq!(told(&bench), [Strangers::Felt, Strangers::Crowding]);
+    assert_eq!(told(&bench), [UnmanagedLoad::Felt, UnmanagedLoad::Crowding]);
     let Some(Reply::Ps { unmanaged, .. }) = bench.ask(sleeper.0.id(), r#"{"verb":"ps","all":false}"#) else {
         panic!("ps answers")
     };
@@ -107,7 +107,7 @@ fn the_dispatcher_hears_of_strangers_that_use_time_and_of_their_rest() {
     assert_eq!(told(&bench).len(), 2, "a pause");
     bench.pass(SECOND_NS);
     bench.pass(SECOND_NS);
-    assert_eq!(told(&bench)[2..], [Strangers::Quiet]);
+    assert_eq!(told(&bench)[2..], [UnmanagedLoad::Quiet]);
 }
 
 #[test]

@@ -1,36 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Hard caps: a (budget, period) server for each job and device.
 //!
-//! At each end of a period the budget becomes min(Q, budget + Q) with Q = cap × period: what was used beyond it is a debt
-//! that the next periods pay, what was not used is not saved. A job whose budget is used up waits for the next period that
-//! leaves it one. A charge may turn out to have been too much only after it closed the gate; what is given back then was not
-//! left unused by the job, so the next period has it too: budget + Q, but 2 Q at most. A job that always wants therefore gets
-//! exactly its cap in the long run, and in no period more than Q plus that and what was in flight when its gate closed.
+//! At each end of a period the budget becomes min(Q, budget + Q) with Q = cap × period: what was used beyond it is a
+//! debt that the next periods pay, what was not used is not saved. A job whose budget is used up waits for the next
+//! period that leaves it one. A charge may turn out to have been too much only after it closed the gate; what is given
+//! back then was not left unused by the job, so the next period has it too: budget + Q, but 2 Q at most. A job that
+//! always wants therefore gets exactly its cap in the long run, and in no period more than Q plus that and what was in
+//! flight when its gate closed.
 
 const PPM: u64 = 1_000_000;
 
 /// The budget of one job on one device; all its clients draw on it.
 #[derive(Clone, Debug)]
-pub(crate) struct Server {
+pub(crate) struct CapBudget {
     cap_ppm: u64,
     period_ns: u64,
     budget: i64,
+    /// What was given back since the period began, of what had been charged too much.
+    returned: i64,
     next_ns: u64,
     is_exhausted: bool,
 }
 
-impl Server {
+impl CapBudget {
     /// A full budget from now on. A cap of 0 still leaves one part per million: nothing waits for ever.
     pub fn new(cap_ppm: u32, period_ns: u64, now: u64) -> Self {
-        let mut server = Self {
+        let mut cap = Self {
             cap_ppm: u64::from(cap_ppm).clamp(1, PPM),
             period_ns: period_ns.max(1),
             budget: 0,
+            returned: 0,
             next_ns: now + period_ns.max(1),
             is_exhausted: false,
         };
-        server.budget = server.full();
-        server
+        cap.budget = cap.full();
+        cap
     }
 
     /// Another cap from now on. What is left keeps its proportion, so that a lower cap does not punish what was allowed
@@ -38,9 +42,14 @@ impl Server {
     pub fn change(&mut self, cap_ppm: u32) {
         let before = self.full();
         self.cap_ppm = u64::from(cap_ppm).clamp(1, PPM);
+        let full = self.full();
+        let scaled = |ns: i64| {
+            let scaled = i128::from(ns) * i128::from(full) / i128::from(before.max(1));
+            i64::try_from(scaled).unwrap_or(i64::MAX)
+        };
+        self.returned = scaled(self.returned);
         if self.budget > 0 {
-            let scaled = i128::from(self.budget) * i128::from(self.full()) / i128::from(before.max(1));
-            self.budget = i64::try_from(scaled).unwrap_or(i64::MAX);
+            self.budget = scaled(self.budget);
         }
     }
 
@@ -60,12 +69,14 @@ impl Server {
         };
         let budget = (i128::from(self.budget) + full * i128::from(periods)).min(full + returned);
         self.budget = i64::try_from(budget).unwrap_or(i64::MIN);
+        self.returned = 0;
         self.is_exhausted = self.budget <= 0;
     }
 
     /// Takes what the job was charged; corrections may be negative.
     pub fn charge(&mut self, ns: i64) {
         self.budget = self.budget.saturating_sub(ns);
+        self.returned = self.returned.saturating_add(ns.saturating_neg().max(0));
         // Only the end of a period ends this: a correction must not open the gate for a few microseconds.
         self.is_exhausted |= self.budget <= 0;
     }
@@ -90,9 +101,21 @@ impl Server {
         self.budget
     }
 
-    /// Whether the budget is at most what this period gives and the one before was given back.
+    /// Whether the budget is at most what this period gives, what the one before was given back, and what was given back
+    /// since. (Scaling by another cap rounds.)
     pub fn is_in_range(&self) -> bool {
-        self.budget <= self.full().saturating_mul(2)
+        self.budget
+            <= self
+                .full()
+                .saturating_mul(2)
+                .saturating_add(self.returned)
+                .saturating_add(1)
+    }
+
+    /// Breaks the bound.
+    #[cfg(test)]
+    pub fn upset(&mut self) {
+        self.budget = self.full().saturating_mul(3);
     }
 
     /// When the period ends.

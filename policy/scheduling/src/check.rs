@@ -3,7 +3,8 @@
 //!
 //! For every device, after every step:
 //! 1. Σ lag over the jobs that want the device, and what jobs that left handed over, is 0 to the nanosecond.
-//! 2. A cap's budget is at most twice what a period gives (this period's, and what the last one was given back).
+//! 2. A cap's budget is at most twice what a period gives (this period's, and what the last one was given back), and what
+//!    was given back since the period began.
 //! 3. Whoever has the turn, or claims it, is a job of the device; the shares know exactly the device's jobs.
 //! 4. The gates of a job that is kept away are closed; a client has one job on all devices and one place on each.
 //! 5. A gang's devices are those on which it has clients.
@@ -15,7 +16,7 @@ use partage_protocol::units::{ClientId, JobId};
 
 use crate::device::Device;
 use crate::event::DeviceKey;
-use crate::member::Gate;
+use crate::job_on_device::Gate;
 use crate::scheduler::Scheduler;
 
 /// An invariant that does not hold.
@@ -28,7 +29,7 @@ pub enum Violation {
         /// To what it adds up.
         sum_ns: i64,
     },
-    /// A cap's budget is more than two periods give.
+    /// A cap's budget is more than two periods give and was given back.
     Budget {
         /// Where.
         device: DeviceKey,
@@ -129,20 +130,20 @@ impl Scheduler {
 
 fn check_time(device: &Device, found: &mut Vec<Violation>) {
     let key = device.key;
-    let sum_ns = device.contest.imbalance_ns();
+    let sum_ns = device.eevdf.imbalance_ns();
     if sum_ns != 0 {
         found.push(Violation::Lag { device: key, sum_ns });
     }
     for (job, member) in &device.members {
-        let server = member.server.as_ref().filter(|server| !server.is_in_range());
-        found.extend(server.map(|server| Violation::Budget {
+        let budget = member.budget.as_ref().filter(|budget| !budget.is_in_range());
+        found.extend(budget.map(|budget| Violation::Budget {
             device: key,
             job: *job,
-            budget_ns: server.budget_ns(),
+            budget_ns: budget.budget_ns(),
         }));
     }
     let known: BTreeSet<JobId> = device.members.keys().copied().collect();
-    let named = device.contest.jobs().chain(device.holder()).chain(device.claim);
+    let named = device.eevdf.jobs().chain(device.holder()).chain(device.claim);
     let shared: BTreeSet<JobId> = named.collect();
     let odd = shared.symmetric_difference(&known);
     found.extend(odd.map(|job| Violation::Stranger { device: key, job: *job }));
@@ -221,12 +222,12 @@ mod tests {
         };
         assert_eq!(broken(&twice), [Violation::Twice { device, client }]);
         let rich = |device: &mut Device| {
-            let server = device.members.get_mut(&JOB).and_then(|member| member.server.as_mut());
-            server.expect("capped").charge(-1_000_000_000_000);
+            let budget = device.members.get_mut(&JOB).and_then(|member| member.budget.as_mut());
+            budget.expect("capped").upset();
         };
         let found = broken(&rich);
         assert!(matches!(found.as_slice(), [Violation::Budget { .. }]), "{found:?}");
-        let unjust = |device: &mut Device| device.contest.upset(JOB, 5);
+        let unjust = |device: &mut Device| device.eevdf.upset(JOB, 5);
         let found = broken(&unjust);
         assert_eq!(found, [Violation::Lag { device, sum_ns: 5 }]);
     }

@@ -121,7 +121,8 @@ pub struct JobView {
     pub got_ppm_60s: u32,
     /// What it was charged since it came, in nanoseconds of device time.
     pub used_ns: u64,
-    /// The part of it that no look saw: what [`Event::Corrected`](crate::Event::Corrected) told, as far as it is charged.
+    /// The part of it that no look saw: what [`Event::Corrected`](crate::Event::Corrected) told, as far as it is
+    /// charged.
     pub corrected_ns: i64,
     /// For how long it wanted the device with its gates closed, since it came.
     pub waited_ns: u64,

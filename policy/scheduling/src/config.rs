@@ -11,8 +11,8 @@ pub struct Config {
     pub quantum_min_ns: u64,
     /// Longest: half a percentage point of one second.
     pub quantum_max_ns: u64,
-    /// In Overlap a job is closed when it is further ahead of its share than this (or a quarter of the longest unit): two
-    /// slices of the device's own.
+    /// In Overlap a job is closed when it is further ahead of its share than this (or a quarter of the longest unit):
+    /// two slices of the device's own.
     pub slack_ns: u64,
     /// Period of a cap's budget.
     pub period_ns: u64,
@@ -26,8 +26,8 @@ pub struct Config {
     pub depth_beside_higher_ns: u64,
     /// The same shortly before one of a higher class is expected: none beyond a unit that runs.
     pub depth_before_wake_ns: u64,
-    /// How long jobs of lower classes are kept away after a higher one was last seen to want the device, if its pauses are
-    /// no longer than that as a rule: two or three looks.
+    /// How long jobs of lower classes are kept away after a higher one was last seen to want the device, if its pauses
+    /// are no longer than that as a rule: two or three looks.
     pub linger_ns: u64,
     /// For so long of a pause its end is expected, if pauses end within that time as a rule.
     pub pause_ns: u64,
@@ -46,8 +46,8 @@ pub struct Config {
     pub turns_unit_ns: u64,
     /// A job that was idle for less than this still wants the device: gaps between two launches are no end of work.
     pub think_ns: u64,
-    /// A job that was idle for less than this and comes back has all that it was owed; after longer sleep one request of it.
-    /// In Turns it wants the device all the while: a processor that is taken away costs no share.
+    /// A job that was idle for less than this and comes back has all that it was owed; after longer sleep one request
+    /// of it. In Turns it wants the device all the while: a processor that is taken away costs no share.
     pub nap_ns: u64,
     /// Who has the turn and is idle for this long gives it up.
     pub release_ns: u64,
@@ -59,7 +59,8 @@ pub struct Config {
     pub watch_turns_ns: u64,
     /// Interval in Overlap while several jobs want the device.
     pub watch_overlap_ns: u64,
-    /// Interval while one of several jobs wants it, or a capped job is alone. Up to the next, if no other has for seconds.
+    /// Interval while one of several jobs wants it, or a capped job is alone. Up to the next, if no other has for
+    /// seconds.
     pub watch_light_ns: u64,
     /// Interval while none of several jobs wants it. Up to ten times as long, if none has for seconds.
     pub watch_idle_ns: u64,

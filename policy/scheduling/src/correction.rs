@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Corrections: device time that a job had and no look saw, as somebody else found out, and what others were charged for
-//! it meanwhile.
+//! Corrections: device time that a job had and no look saw, as somebody else found out, and what others were charged
+//! for it meanwhile.
 //!
-//! A correction of n nanoseconds over a time T is charged evenly: each interval dt is charged n · dt / T, the last one the
-//! rest. What a job owes for it is bounded, because nobody measured it to the nanosecond: its share by
+//! A correction of n nanoseconds over a time T is charged evenly: each interval dt is charged n · dt / T, the last one
+//! the rest. What a job owes for it is bounded, because nobody measured it to the nanosecond: its share by
 //! [`MOST_LAG_NS`], its cap by [`MOST_CAP_DEBT_NS`].
 
 /// A correction leaves nobody further behind its share than this: others that come later are not made to wait for it.

@@ -7,15 +7,15 @@ use partage_gpu_time::split::Crowd;
 use partage_protocol::terms::Class;
 use partage_protocol::units::{ClientId, JobId};
 
-use crate::cap::Server;
+use crate::cap::CapBudget;
 use crate::class::{request_ns, weights};
 use crate::command::{Cause, Regime};
 use crate::config::Config;
 use crate::correction::{MOST_CAP_DEBT_NS, MOST_LAG_NS};
 use crate::event::{DeviceKey, Observation, Terms};
-use crate::member::{Gate, Member, Seat};
+use crate::job_on_device::{ClientOnDevice, Gate, JobOnDevice};
 use crate::regime::{Evidence, Rule};
-use crate::share::Contest;
+use crate::share::Eevdf;
 
 /// A client says itself how long its units are; beyond this they do not make anybody else wait longer.
 const LONGEST_SLACK_NS: u64 = 25_000_000;
@@ -34,8 +34,8 @@ pub(crate) enum Turn {
 #[derive(Clone, Debug)]
 pub(crate) struct Device {
     pub key: DeviceKey,
-    pub members: BTreeMap<JobId, Member>,
-    pub contest: Contest,
+    pub members: BTreeMap<JobId, JobOnDevice>,
+    pub eevdf: Eevdf,
     pub rule: Rule,
     pub turn: Turn,
     /// A gang that waits until all its devices are free: nobody else gets a turn here.
@@ -59,7 +59,7 @@ impl Device {
         Self {
             key,
             members: BTreeMap::new(),
-            contest: Contest::default(),
+            eevdf: Eevdf::default(),
             rule: Rule::new(config),
             turn: Turn::Free { since_ns: 0 },
             claim: None,
@@ -92,18 +92,18 @@ impl Device {
         match self.members.get_mut(&job) {
             Some(member) => member.set_terms(terms, config, now),
             None => {
-                self.members.insert(job, Member::new(terms, config, now));
-                self.contest.add(job, request);
+                self.members.insert(job, JobOnDevice::new(terms, config, now));
+                self.eevdf.add(job, request);
             }
         }
-        self.contest.set_request(job, request);
+        self.eevdf.set_request(job, request);
         self.weigh(config);
     }
 
     /// The job is gone from here.
     pub fn remove(&mut self, job: JobId, config: &Config, now: u64) {
         self.members.remove(&job);
-        self.contest.remove(job);
+        self.eevdf.remove(job);
         if self.claim == Some(job) {
             self.claim = None;
         }
@@ -115,7 +115,7 @@ impl Device {
     }
 
     /// Jobs with a client here.
-    pub fn present(&self) -> impl Iterator<Item = (JobId, &Member)> {
+    pub fn present(&self) -> impl Iterator<Item = (JobId, &JobOnDevice)> {
         self.members
             .iter()
             .filter(|(_, member)| !member.seats.is_empty())
@@ -123,7 +123,7 @@ impl Device {
     }
 
     /// Jobs that would use the device if they were let.
-    pub fn candidates(&self) -> impl Iterator<Item = (JobId, &Member)> {
+    pub fn candidates(&self) -> impl Iterator<Item = (JobId, &JobOnDevice)> {
         self.present().filter(|(_, member)| member.is_candidate())
     }
 
@@ -152,7 +152,7 @@ impl Device {
         let unit = self
             .members
             .values()
-            .map(Member::unit_ns)
+            .map(JobOnDevice::unit_ns)
             .max()
             .unwrap_or(0)
             .min(LONGEST_UNIT_NS);
@@ -161,17 +161,17 @@ impl Device {
 
     /// Lets all caps' periods end that have ended.
     pub fn advance_caps(&mut self, now: u64) {
-        for server in self.members.values_mut().filter_map(|member| member.server.as_mut()) {
-            server.advance(now);
+        for budget in self.members.values_mut().filter_map(|member| member.budget.as_mut()) {
+            budget.advance(now);
         }
     }
 
-    /// Books an observation: charges, duties, who wants and who does not. The gangs are those that are kept from here by
-    /// other devices, too.
+    /// Books an observation: charges, duties, who wants and who does not. The gangs are those that are kept from here
+    /// by other devices, too.
     pub fn account(&mut self, seen: &[Observation], gangs: &[JobId], config: &Config, now: u64) {
         let dt = self.observed_ns.map_or(0, |at| now.saturating_sub(at));
         self.observed_ns = Some(now);
-        let wanted_before: Vec<bool> = self.members.values().map(Member::wants).collect();
+        let wanted_before: Vec<bool> = self.members.values().map(JobOnDevice::wants).collect();
         let (crowd, is_busy) = self.take(seen, now);
         self.advance_caps(now);
         let is_still = self.stands_still(config, now);
@@ -183,14 +183,14 @@ impl Device {
         for (job, member) in &mut self.members {
             let correction = member.correction.take(dt);
             if member.is_candidate() || member.is_busy() || correction > 0 {
-                self.contest.join(*job, !member.wanted_within(config.nap_ns, now));
+                self.eevdf.join(*job, !member.wanted_within(config.nap_ns, now));
             }
             let mut charge = 0;
             for seat in &mut member.seats {
                 seat.book(now, is_still);
                 charge += seat.charge_ns;
             }
-            let felt = correction.min((self.contest.lag(*job) + MOST_LAG_NS).max(0));
+            let felt = correction.min((self.eevdf.lag(*job) + MOST_LAG_NS).max(0));
             charges.push((*job, charge + felt));
             corrections.push((charge + correction, correction > 0));
             let mut busy = member.seats.iter().filter(|seat| seat.seen.is_busy).peekable();
@@ -201,18 +201,18 @@ impl Device {
             }
         }
         self.weigh(config);
-        self.contest.serve(&charges);
+        self.eevdf.serve(&charges);
         for ((member, (charge, is_corrected)), wanted) in self.members.values_mut().zip(corrections).zip(wanted_before)
         {
             member.book(now, dt, charge, wanted, config);
-            if is_corrected && let Some(server) = &mut member.server {
-                server.owe_at_most(MOST_CAP_DEBT_NS);
+            if is_corrected && let Some(budget) = &mut member.budget {
+                budget.owe_at_most(MOST_CAP_DEBT_NS);
             }
         }
-        // Nor is anybody owed the time for which its processes were stopped, or for which its work did not end: while that
-        // lasts samples charge it, and what they took is given back at its end.
+        // Nor is anybody owed the time for which its processes were stopped, or for which its work did not end: while
+        // that lasts samples charge it, and what they took is given back at its end.
         for job in gangs.iter().chain(&still) {
-            self.contest.limit_claim(*job, self.quantum_ns);
+            self.eevdf.limit_claim(*job, self.quantum_ns);
         }
         // Who takes turns wanted the device without pause until now: that its next launch is late is no end of work.
         let think_ns = if self.is_turns() {
@@ -222,8 +222,8 @@ impl Device {
         };
         for (job, member) in &self.members {
             let is_over = !member.is_busy() && (member.is_capped() || !member.wanted_within(think_ns, now));
-            if is_over && self.contest.lag(*job) >= 0 {
-                self.contest.leave(*job);
+            if is_over && self.eevdf.lag(*job) >= 0 {
+                self.eevdf.leave(*job);
             }
         }
         self.weigh(config);
@@ -253,9 +253,9 @@ impl Device {
             return;
         }
         for (left_ns, since_ns) in left {
-            let is_beside = |seat: &&mut Seat| seat.guessed_ns.is_some_and(|at| at >= since_ns);
+            let is_beside = |seat: &&mut ClientOnDevice| seat.guessed_ns.is_some_and(|at| at >= since_ns);
             let seats = self.members.values_mut().flat_map(|member| &mut member.seats);
-            let mut beside: Vec<&mut Seat> = seats.filter(is_beside).collect();
+            let mut beside: Vec<&mut ClientOnDevice> = seats.filter(is_beside).collect();
             let part = left_ns / (beside.len().max(1) as i64);
             beside.iter_mut().for_each(|seat| seat.charge_ns += part);
         }
@@ -287,8 +287,9 @@ impl Device {
         (crowd, crowd.after > 0)
     }
 
-    /// Whether nothing on the device has retired for as long as a drain may take, and as all that is there could take with
-    /// half of the device. Then what came meanwhile is not waited for in turn: one that spins after another would add up.
+    /// Whether nothing on the device has retired for as long as a drain may take, and as all that is there could take
+    /// with half of the device. Then what came meanwhile is not waited for in turn: one that spins after another would
+    /// add up.
     fn stands_still(&mut self, config: &Config, now: u64) -> bool {
         let busy = || seats(&self.members).filter(|seat| seat.seen.is_busy);
         if busy().next().is_none() || seats(&self.members).any(|seat| seat.retires) {
@@ -311,13 +312,13 @@ impl Device {
             .members
             .keys()
             .copied()
-            .filter(|job| self.contest.is_in(*job))
+            .filter(|job| self.eevdf.is_in(*job))
             .collect();
         let terms: Vec<Terms> = wanting.iter().map(|job| self.members[job].terms).collect();
         for (job, weight) in wanting.iter().zip(weights(&terms, promised, config.floor_ppm)) {
-            self.contest.set_weight(*job, weight);
+            self.eevdf.set_weight(*job, weight);
         }
-        self.contest.share_left();
+        self.eevdf.share_left();
     }
 
     /// The share that the job is entitled to now, beside the others that want the device; at most its cap.
@@ -331,14 +332,14 @@ impl Device {
         let others = self
             .members
             .iter()
-            .filter(|(other, _)| **other != job && self.contest.is_in(**other));
+            .filter(|(other, _)| **other != job && self.eevdf.is_in(**other));
         let terms: Vec<Terms> = std::iter::once(member.terms)
             .chain(others.map(|(_, member)| member.terms))
             .collect();
         let weights = weights(&terms, promised, config.floor_ppm);
         let sum: u128 = weights.iter().map(|weight| u128::from(*weight)).sum();
         let ppm = u128::from(weights[0]) * 1_000_000 / sum.max(1);
-        let cap = member.server.as_ref().map_or(1_000_000, Server::cap_ppm);
+        let cap = member.budget.as_ref().map_or(1_000_000, CapBudget::cap_ppm);
         u32::try_from(ppm).unwrap_or(1_000_000).min(cap)
     }
 
@@ -364,7 +365,7 @@ impl Device {
             saturated: 0,
             proven: 0,
             unit_ns: 0,
-            is_stuck: self.members.values().any(Member::is_stuck),
+            is_stuck: self.members.values().any(JobOnDevice::is_stuck),
             is_unmanaged: self.is_unmanaged,
             deep: None,
         };
@@ -411,7 +412,7 @@ impl Device {
                 if quantum.abs_diff(self.quantum_ns) * 10 > self.quantum_ns {
                     self.quantum_ns = quantum;
                     for (job, member) in &self.members {
-                        self.contest.set_request(*job, request_ns(member.terms.class, quantum));
+                        self.eevdf.set_request(*job, request_ns(member.terms.class, quantum));
                     }
                 }
             }
@@ -420,6 +421,6 @@ impl Device {
     }
 }
 
-fn seats(members: &BTreeMap<JobId, Member>) -> impl Iterator<Item = &Seat> {
+fn seats(members: &BTreeMap<JobId, JobOnDevice>) -> impl Iterator<Item = &ClientOnDevice> {
     members.values().flat_map(|member| &member.seats)
 }

@@ -129,7 +129,8 @@ pub enum Event<'a> {
         /// Whether what nobody else can be told to have had may be theirs: they use some of it, or nobody knows.
         felt: bool,
     },
-    /// The clients of a device mark their work from now on: what was seen of them before was no measure of what they got.
+    /// The clients of a device mark their work from now on: what was seen of them before was no measure of what they
+    /// got.
     Marked {
         /// Where.
         device: DeviceKey,

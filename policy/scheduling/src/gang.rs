@@ -2,13 +2,13 @@
 //! Gangs: jobs whose work on several devices waits for one another (collectives).
 //!
 //! A gang is let in or kept away on all its devices in one transaction: every step decides for all devices that gangs
-//! connect, in the order of their keys, and either all gates of a gang open or none does. Where devices take turns a gang
-//! gets its turn on all of them at once: it claims them together, each is drained, and nobody holds one of them while it
-//! waits for another. So there is no circular wait.
+//! connect, in the order of their keys, and either all gates of a gang open or none does. Where devices take turns a
+//! gang gets its turn on all of them at once: it claims them together, each is drained, and nobody holds one of them
+//! while it waits for another. So there is no circular wait.
 //!
 //! Gates can close between two launches of one collective: a member then spins on its device for a peer that stands at
-//! its closed gate. When this shows (one client makes no progress, another of the gang waits) the whole gang goes on for
-//! a moment and is closed again; a drain that has not ended after the timeout leads to Overlap as any other.
+//! its closed gate. When this shows (one client makes no progress, another of the gang waits) the whole gang goes on
+//! for a moment and is closed again; a drain that has not ended after the timeout leads to Overlap as any other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use crate::command::Cause;
 use crate::config::Config;
 use crate::device::Device;
 use crate::event::DeviceKey;
-use crate::member::Member;
+use crate::job_on_device::JobOnDevice;
 
 /// What is remembered of a gang.
 #[derive(Clone, Debug, Default)]
@@ -74,13 +74,13 @@ impl Gang {
     /// What the gang is owed over all its devices.
     pub fn lag(&self, job: JobId, devices: &BTreeMap<DeviceKey, Device>) -> i64 {
         let devices = self.devices.iter().filter_map(|key| devices.get(key));
-        let wanted = devices.filter(|device| device.contest.is_in(job));
-        wanted.map(|device| device.contest.lag(job)).sum()
+        let wanted = devices.filter(|device| device.eevdf.is_in(job));
+        wanted.map(|device| device.eevdf.lag(job)).sum()
     }
 
-    /// Whether the gang may have a turn: nothing keeps it away from any of its devices, and over all of them together it is
-    /// not ahead of its share. (Each device by itself would not do: two gangs may each be ahead on one.) One that has been
-    /// kept for as long as a drain may take may be ahead.
+    /// Whether the gang may have a turn: nothing keeps it away from any of its devices, and over all of them together
+    /// it is not ahead of its share. (Each device by itself would not do: two gangs may each be ahead on one.) One that
+    /// has been kept for as long as a drain may take may be ahead.
     pub fn may_run(&self, job: JobId, devices: &BTreeMap<DeviceKey, Device>, config: &Config, now: u64) -> bool {
         let is_due = self
             .kept_ns
@@ -95,14 +95,14 @@ impl Gang {
                 return false;
             }
             if device.is_turns() && device.candidates().any(|(other, _)| other != job) {
-                lag += device.contest.lag(job);
+                lag += device.eevdf.lag(job);
             }
         }
         is_due || lag >= 0
     }
 
-    /// Whether the gang that has its turn may keep it: nothing keeps it away where devices overlap, and it has its turn on
-    /// every device that takes turns.
+    /// Whether the gang that has its turn may keep it: nothing keeps it away where devices overlap, and it has its turn
+    /// on every device that takes turns.
     pub fn may_go_on(&self, job: JobId, devices: &BTreeMap<DeviceKey, Device>) -> bool {
         self.devices.iter().filter_map(|key| devices.get(key)).all(|device| {
             let Some(member) = device.members.get(&job) else {
@@ -118,7 +118,7 @@ impl Gang {
     }
 
     /// Whether this holds for the gang on any of its devices.
-    pub fn any(&self, job: JobId, devices: &BTreeMap<DeviceKey, Device>, holds: impl Fn(&Member) -> bool) -> bool {
+    pub fn any(&self, job: JobId, devices: &BTreeMap<DeviceKey, Device>, holds: impl Fn(&JobOnDevice) -> bool) -> bool {
         let members = self
             .devices
             .iter()
@@ -144,7 +144,7 @@ impl Gang {
         let members = || keys.iter().filter_map(|key| devices.get(key)?.members.get(&job));
         let mut held_by = members().find_map(|member| member.held_by);
         let stalls = members().any(|member| member.relief.is_some_and(|relief| !relief.is_owed));
-        let wants = members().any(Member::wants);
+        let wants = members().any(JobOnDevice::wants);
         self.kept_ns = if held_by.is_some() && wants {
             self.kept_ns.or(Some(now))
         } else {
@@ -184,7 +184,7 @@ impl Gang {
 }
 
 /// Whether a client of the gang has work that does not end while another stands at its closed gate.
-fn is_torn<'a>(members: impl Iterator<Item = &'a Member> + Clone, since: u64, now: u64, config: &Config) -> bool {
+fn is_torn<'a>(members: impl Iterator<Item = &'a JobOnDevice> + Clone, since: u64, now: u64, config: &Config) -> bool {
     let spins = members.clone().flat_map(|member| &member.seats).find(|seat| {
         let idle_ns = now.saturating_sub(seat.progressed_ns.max(since));
         // A long unit is none that spins, at least as long as a drain has half of its time left.

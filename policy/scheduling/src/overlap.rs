@@ -2,10 +2,10 @@
 //! Overlap: which jobs of a device are kept from it while the others share it.
 //!
 //! In this order: a job whose cap is used up; one beside a higher class that wants the device and is not ahead of its
-//! share; one that is ahead of its share by more than the slack while somebody who is owed time wants the device (until it
-//! is owed time itself). Who waits is owed the floor meanwhile, and is let in for a short quantum whenever that has come
-//! together, whatever the reason but its own cap. Whose work on the device has not retired for as long as a drain may take
-//! while a thread of it waits is let in for a moment even so: the one may wait for the other.
+//! share; one that is ahead of its share by more than the slack while somebody who is owed time wants the device (until
+//! it is owed time itself). Who waits is owed the floor meanwhile, and is let in for a short quantum whenever that has
+//! come together, whatever the reason but its own cap. Whose work on the device has not retired for as long as a drain
+//! may take while a thread of it waits is let in for a moment even so: the one may wait for the other.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,9 @@ use partage_protocol::units::JobId;
 
 use crate::command::Cause;
 use crate::config::Config;
+use crate::contention::Contention;
 use crate::device::Device;
-
-use crate::member::{Gate, Relief, Seat};
-use crate::outlook::Outlook;
+use crate::job_on_device::{ClientOnDevice, Gate, Relief};
 
 /// How long a relief may last if it is not used.
 const RELIEF_NS: u64 = 20_000_000;
@@ -26,9 +25,9 @@ pub(crate) fn judge(device: &mut Device, config: &Config, now: u64) {
     let jobs: Vec<JobId> = device.members.keys().copied().collect();
     let evidence = device.evidence(config, now);
     let shallows = evidence.deep.filter(|_| device.rule.is_wanted(now, &evidence, config));
-    let outlook = Outlook::of(device, config, now);
+    let contention = Contention::of(device, config, now);
     for job in &jobs {
-        let held_by = verdict(device, *job, &outlook);
+        let held_by = verdict(device, *job, &contention);
         if let Some(member) = device.members.get_mut(job) {
             member.held_by = held_by;
         }
@@ -48,13 +47,13 @@ pub(crate) fn judge(device: &mut Device, config: &Config, now: u64) {
     }
 }
 
-/// Says for each member whether it is ahead of its share: of a gang, over all its devices together, so that it is ahead on
-/// all of them or on none. All at once: each verdict rests on those of the others.
+/// Says for each member whether it is ahead of its share: of a gang, over all its devices together, so that it is ahead
+/// on all of them or on none. All at once: each verdict rests on those of the others.
 pub(crate) fn find_ahead(device: &mut Device, gangs: &BTreeMap<JobId, i64>, config: &Config) {
     let slack = i64::try_from(device.slack_ns(config)).unwrap_or(i64::MAX);
-    let Device { members, contest, .. } = device;
+    let Device { members, eevdf, .. } = device;
     for (job, member) in members {
-        let own = contest.is_in(*job).then(|| contest.lag(*job));
+        let own = eevdf.is_in(*job).then(|| eevdf.lag(*job));
         let lag = gangs.get(job).copied().or(own).unwrap_or(0);
         member.is_barred &= gangs.contains_key(job);
         member.is_ahead = lag < -slack || (member.is_ahead && lag < 0);
@@ -62,15 +61,15 @@ pub(crate) fn find_ahead(device: &mut Device, gangs: &BTreeMap<JobId, i64>, conf
 }
 
 /// What keeps the job away in Overlap.
-pub(crate) fn verdict(device: &Device, job: JobId, outlook: &Outlook) -> Option<Cause> {
+pub(crate) fn verdict(device: &Device, job: JobId, contention: &Contention) -> Option<Cause> {
     let member = device.members.get(&job)?;
     if member.is_capped() {
         Some(Cause::Cap)
-    } else if let Some(higher) = outlook.outranked_by(member.terms.class) {
+    } else if let Some(higher) = contention.outranked_by(member.terms.class) {
         Some(Cause::Priority(higher))
     } else if member.is_ahead {
         // Whose work does not end has what the device itself gives it; more cannot be given by keeping others away.
-        outlook.owed.filter(|other| *other != job).map(Cause::Neighbour)
+        contention.owed.filter(|other| *other != job).map(Cause::Neighbour)
     } else {
         None
     }
@@ -83,7 +82,7 @@ pub(crate) fn relieve(device: &mut Device, job: JobId, config: &Config, now: u64
         return;
     };
     let owed = i64::try_from(config.quantum_min_ns).unwrap_or(i64::MAX);
-    let stalls = |seat: &Seat| {
+    let stalls = |seat: &ClientOnDevice| {
         let closed_for = now.saturating_sub(seat.changed_ns);
         seat.gate == Gate::Closed && closed_for >= timeout && seat.seen.is_waiting && seat.stalls(timeout)
     };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Regimes: when the jobs of a device overlap and when they take turns.
 //!
-//! Turns cost nothing and measure exactly when each job fills its turn, so they are taken when two jobs or more want the
-//! device without pause; and always while memory must be swapped. Overlap fills gaps, so it is the rule for everything
-//! else, the way out when turns leave the device idle, and the way out of every drain that does not end.
+//! Turns cost nothing and measure exactly when each job fills its turn, so they are taken when two jobs or more want
+//! the device without pause; and always while memory must be swapped. Overlap fills gaps, so it is the rule for
+//! everything else, the way out when turns leave the device idle, and the way out of every drain that does not end.
 
 use partage_protocol::units::JobId;
 

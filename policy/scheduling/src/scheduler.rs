@@ -7,12 +7,12 @@ use partage_protocol::units::{ClientId, JobId};
 
 use crate::command::{Action, Cause, Command};
 use crate::config::Config;
+use crate::contention::Contention;
 use crate::depth::depth;
 use crate::device::{Device, Turn};
 use crate::event::{DeviceKey, Event, Terms};
 use crate::gang::{self, Gang};
-use crate::member::{Gate, Seat};
-use crate::outlook::Outlook;
+use crate::job_on_device::{ClientOnDevice, Gate};
 use crate::overlap;
 
 /// Shares, caps, classes, regimes and gangs of all devices of a node.
@@ -68,7 +68,7 @@ impl Scheduler {
                 self.settle(device, out);
             }
             Event::ClientLeft { client } => {
-                let has = |seat: &Seat| seat.client == client;
+                let has = |seat: &ClientOnDevice| seat.client == client;
                 let keys = self.keys(|device| device.members.values().any(|member| member.seats.iter().any(has)));
                 for key in &keys {
                     for member in self.device(*key).members.values_mut() {
@@ -121,7 +121,7 @@ impl Scheduler {
         let devices = self.devices.values().flat_map(|device| {
             let capped = device.present().filter(|(_, member)| member.is_capped());
             let caps = capped
-                .filter_map(|(_, member)| Some(member.server.as_ref()?.next_ns()))
+                .filter_map(|(_, member)| Some(member.budget.as_ref()?.next_ns()))
                 .min();
             let drain = match device.turn {
                 Turn::Free { since_ns } if device.is_turns() && device.candidates().next().is_some() => {
@@ -144,7 +144,7 @@ impl Scheduler {
         }
         if let Some(member) = device.members.get_mut(&job) {
             member.seats.retain(|seat| seat.client != client);
-            member.seats.push(Seat::new(client, now));
+            member.seats.push(ClientOnDevice::new(client, now));
             // Who comes is taken to want something soon: it must not find seconds of work before its own.
             member.wanted_ns = Some(now);
         }
@@ -222,14 +222,14 @@ impl Scheduler {
     fn open_gates(&mut self, key: DeviceKey, out: &mut Vec<Command>) {
         let (config, now) = (self.config, self.now);
         let Some(device) = self.devices.get(&key) else { return };
-        let outlook = Outlook::of(device, &config, now);
+        let contention = Contention::of(device, &config, now);
         let mut changes = Vec::new();
         for (job, member) in &device.members {
             if member.held_by.is_some() {
                 continue;
             }
             for (at, seat) in member.seats.iter().enumerate() {
-                let (depth_ns, reason) = depth(device, member, seat, &outlook, &config);
+                let (depth_ns, reason) = depth(device, member, seat, &contention, &config);
                 let client = seat.client;
                 let action = match seat.gate {
                     Gate::Closed => Action::Open {

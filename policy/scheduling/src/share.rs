@@ -13,9 +13,9 @@
 //! (remaining_i − lag_i) / w_i: no virtual clock is kept, and a changed weight changes neither lag nor remaining.
 //!
 //! Invariants: Σ lag over the jobs that are in is 0, to the nanosecond. A job that leaves hands what it was owed to the
-//! others and keeps a claim, which it takes back when it comes again: of at most one request if it slept. Both are shared by
-//! the weights that the others have without it, so that leaving and coming again changes nothing. A job that is ahead
-//! does not leave: it pays by waiting or by sleeping (the caller keeps it in until its lag is not negative).
+//! others and keeps a claim, which it takes back when it comes again: of at most one request if it slept. Both are
+//! shared by the weights that the others have without it, so that leaving and coming again changes nothing. A job that
+//! is ahead does not leave: it pays by waiting or by sleeping (the caller keeps it in until its lag is not negative).
 
 use std::collections::BTreeMap;
 
@@ -32,13 +32,13 @@ struct Row {
 
 /// The jobs of one device and what each is owed.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Contest {
+pub(crate) struct Eevdf {
     rows: BTreeMap<JobId, Row>,
     /// Lag of jobs that left, until it is shared.
     left_ns: i64,
 }
 
-impl Contest {
+impl Eevdf {
     /// Adds a job that owes nothing and is owed nothing.
     pub fn add(&mut self, job: JobId, request_ns: u64) {
         let request = signed(request_ns);
@@ -51,7 +51,7 @@ impl Contest {
         });
     }
 
-    /// Removes a job; what it was owed or owed is shared by the others at the next [`Contest::share_left`].
+    /// Removes a job; what it was owed or owed is shared by the others at the next [`Eevdf::share_left`].
     pub fn remove(&mut self, job: JobId) {
         self.leave(job);
         self.rows.remove(&job);
@@ -72,8 +72,8 @@ impl Contest {
         }
     }
 
-    /// The job wants the device from now on: it takes up its claim at the cost of the others. Who `has_slept` claims no more
-    /// than one request: sleeping saves nothing.
+    /// The job wants the device from now on: it takes up its claim at the cost of the others. Who `has_slept` claims no
+    /// more than one request: sleeping saves nothing.
     pub fn join(&mut self, job: JobId, has_slept: bool) {
         if self.is_in(job) {
             return;
@@ -91,7 +91,7 @@ impl Contest {
     }
 
     /// The job wants nothing any more. What it is owed becomes its claim, and the others' at the next
-    /// [`Contest::share_left`].
+    /// [`Eevdf::share_left`].
     pub fn leave(&mut self, job: JobId) {
         let Some(row) = self.rows.get_mut(&job) else { return };
         if std::mem::take(&mut row.is_in) {
@@ -99,14 +99,15 @@ impl Contest {
         }
     }
 
-    /// Shares what jobs left behind among those that are in. Precondition: these have the weights that they have without
-    /// the jobs that left.
+    /// Shares what jobs left behind among those that are in. Precondition: these have the weights that they have
+    /// without the jobs that left.
     pub fn share_left(&mut self) {
         let left = std::mem::take(&mut self.left_ns);
         self.spread(left, None);
     }
 
-    /// Charges what was served since the last time; corrections may be negative. Precondition: a job with a charge is in.
+    /// Charges what was served since the last time; corrections may be negative. Precondition: a job with a charge is
+    /// in.
     pub fn serve(&mut self, charges: &[(JobId, i64)]) {
         let mut sum = 0;
         for &(job, ns) in charges {
@@ -137,8 +138,8 @@ impl Contest {
         }
     }
 
-    /// By how much the jobs that are in, and what was left behind, miss a sum of 0. Nobody is owed anything where nobody is
-    /// in.
+    /// By how much the jobs that are in, and what was left behind, miss a sum of 0. Nobody is owed anything where
+    /// nobody is in.
     pub fn imbalance_ns(&self) -> i64 {
         let mut lags = self.rows.values().filter(|row| row.is_in).map(|row| row.lag).peekable();
         match lags.peek() {
@@ -174,8 +175,9 @@ impl Contest {
         }
     }
 
-    /// Of the candidates that are owed something or nothing, the one with the earliest virtual deadline; the smaller key
-    /// where two are equal. Where all are ahead of their shares (those who are owed do not want), the same among all.
+    /// Of the candidates that are owed something or nothing, the one with the earliest virtual deadline; the smaller
+    /// key where two are equal. Where all are ahead of their shares (those who are owed do not want), the same among
+    /// all.
     pub fn best(&self, candidates: &[JobId]) -> Option<JobId> {
         let pick = |must_be_eligible: bool| {
             let mut best: Option<(JobId, &Row)> = None;
@@ -220,7 +222,7 @@ impl Contest {
 }
 
 #[cfg(test)]
-impl Contest {
+impl Eevdf {
     /// Breaks the first invariant.
     pub fn upset(&mut self, job: JobId, ns: i64) {
         let row = self.rows.get_mut(&job).expect("a job of the device");

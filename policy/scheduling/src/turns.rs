@@ -8,19 +8,19 @@
 //!    └──┴─────────────────────────────────────────────────────────────────────────────────────────────┘
 //!              revoke: somebody else wants it, and the holder had its request, is idle, capped or outranked
 //! ```
-//! A holder that nobody waits for keeps its turn. Unless the device must be one job's alone, a job of a higher class than
-//! the holder that neither wants the device all the time nor is ahead of its share passes without a turn, and the holder is
-//! closed as long as that job wants the device.
+//! A holder that nobody waits for keeps its turn. Unless the device must be one job's alone, a job of a higher class
+//! than the holder that neither wants the device all the time nor is ahead of its share passes without a turn, and the
+//! holder is closed as long as that job wants the device.
 
 use partage_protocol::terms::Class;
 use partage_protocol::units::JobId;
 
 use crate::class::request_ns;
 use crate::command::{Action, Cause, Command};
+use crate::contention::Contention;
 use crate::device::Turn;
 use crate::event::DeviceKey;
-use crate::member::Member;
-use crate::outlook::Outlook;
+use crate::job_on_device::JobOnDevice;
 use crate::overlap;
 use crate::scheduler::Scheduler;
 
@@ -70,7 +70,7 @@ impl Scheduler {
         {
             return Some((job, "the gang is kept away on another device"));
         }
-        let is_served = device.contest.is_served(job);
+        let is_served = device.eevdf.is_served(job);
         if is_claimed {
             return Some((job, "a gang gets all its devices at once"));
         }
@@ -86,8 +86,8 @@ impl Scheduler {
         if self.is_stalled(key, job) {
             return Some((job, "its work does not end"));
         }
-        // A job passes beside the holder, unless one of the two is a gang or the device must be one job's alone: then the
-        // turn ends, for a gang where the next one is its own.
+        // A job passes beside the holder, unless one of the two is a gang or the device must be one job's alone: then
+        // the turn ends, for a gang where the next one is its own.
         let is_alone = device.rule.is_forced || self.gangs.contains_key(&job);
         let may = |other| is_alone || (self.gangs.contains_key(&other) && self.order(key).first() == Some(&other));
         if device.interrupted_by(member.terms.class, may, &config, now).is_some() {
@@ -110,7 +110,7 @@ impl Scheduler {
     fn begin(&mut self, key: DeviceKey, job: JobId) {
         let now = self.now;
         if let Some(device) = self.devices.get_mut(&key) {
-            device.contest.renew(job);
+            device.eevdf.renew(job);
             device.turn = Turn::Held { job, since_ns: now };
             device.last_holder = Some(job);
         }
@@ -158,7 +158,7 @@ impl Scheduler {
         let is_late = self.now.saturating_sub(since_ns) >= device.drain_timeout_ns(&self.config)
             || device.is_hopeless(&self.config);
         // A capped job waits, too, if what it has on the device is waiting for what its gate keeps out.
-        let is_awaited = device.members.values().any(Member::wants) || !self.wanting(key).is_empty();
+        let is_awaited = device.members.values().any(JobOnDevice::wants) || !self.wanting(key).is_empty();
         if !device.is_turns() || !is_late || !is_awaited || self.is_settled(key) {
             return;
         }
@@ -184,9 +184,9 @@ impl Scheduler {
         let Some(device) = self.devices.get(&key) else {
             return Vec::new();
         };
-        let wants = |(job, member): &(JobId, &Member)| match self.gangs.get(job) {
+        let wants = |(job, member): &(JobId, &JobOnDevice)| match self.gangs.get(job) {
             Some(gang) if gang.devices.contains(&key) => {
-                !member.is_capped() && gang.any(*job, &self.devices, Member::wants)
+                !member.is_capped() && gang.any(*job, &self.devices, JobOnDevice::wants)
             }
             _ => member.is_candidate(),
         };
@@ -195,7 +195,7 @@ impl Scheduler {
 
     /// Whether the job wanted the device, or as a gang any of its devices, within this time.
     fn wanted_within(&self, key: DeviceKey, job: JobId, ns: u64) -> bool {
-        let wanted = |member: &Member| member.wanted_within(ns, self.now);
+        let wanted = |member: &JobOnDevice| member.wanted_within(ns, self.now);
         match self.gangs.get(&job) {
             Some(gang) => gang.any(job, &self.devices, wanted),
             None => self
@@ -223,15 +223,15 @@ impl Scheduler {
         let Some(device) = self.devices.get(&key).filter(|_| self.gangs.contains_key(&job)) else {
             return false;
         };
-        let is_here = |member: &Member| {
+        let is_here = |member: &JobOnDevice| {
             member.wants() || member.wanted_within(request_ns(member.terms.class, device.quantum_ns), self.now)
         };
         !device.members.get(&job).is_some_and(is_here)
     }
 
     /// Candidates in the order in which they are to have the device: those that are not ahead first, among these the
-    /// higher class, then the earlier deadline. A gang that is absent has no class above another's. Whose work does not end
-    /// comes last.
+    /// higher class, then the earlier deadline. A gang that is absent has no class above another's. Whose work does not
+    /// end comes last.
     fn order(&self, key: DeviceKey) -> Vec<JobId> {
         let Some(device) = self.devices.get(&key) else {
             return Vec::new();
@@ -249,7 +249,7 @@ impl Scheduler {
                 false => device.members[job].terms.class,
             };
             let moves = |job: &&JobId| !self.is_stalled(key, **job);
-            let is_eligible = |job: &&JobId| device.contest.lag(**job) >= 0 && moves(job);
+            let is_eligible = |job: &&JobId| device.eevdf.lag(**job) >= 0 && moves(job);
             let top = left.iter().filter(is_eligible).map(class).max();
             let pool: Vec<JobId> = match top {
                 Some(top) => left
@@ -261,7 +261,7 @@ impl Scheduler {
                 None if left.iter().any(|job| moves(&job)) => left.iter().filter(moves).copied().collect(),
                 None => left.clone(),
             };
-            let Some(best) = device.contest.best(&pool) else { break };
+            let Some(best) = device.eevdf.best(&pool) else { break };
             order.push(best);
             left.retain(|job| *job != best);
         }
@@ -331,9 +331,9 @@ impl Scheduler {
         let holder = device.holder();
         let holder_class = holder.and_then(|job| Some(device.members.get(&job)?.terms.class));
         let jobs: Vec<JobId> = device.members.keys().copied().collect();
-        let outlook = Outlook::of(device, &config, now);
+        let contention = Contention::of(device, &config, now);
         for job in jobs {
-            let verdict = overlap::verdict(device, job, &outlook);
+            let verdict = overlap::verdict(device, job, &contention);
             let is_gang = gangs.contains_key(&job);
             let class = device.members[&job].terms.class;
             let is_light = device.members[&job].saturated_ns.is_none() && !device.members[&job].is_ahead && !is_gang;

@@ -6,7 +6,7 @@ use partage_protocol::units::JobId;
 use crate::command::{Cause, JobView, TimeState};
 use crate::device::{Device, Turn};
 use crate::event::DeviceKey;
-use crate::member::{Gate, Member};
+use crate::job_on_device::{Gate, JobOnDevice};
 use crate::scheduler::Scheduler;
 
 /// A budget with less than this left may end before the next look at the ordinary interval.
@@ -29,7 +29,7 @@ impl Scheduler {
             .collect()
     }
 
-    fn row(&self, device: &Device, job: JobId, member: &Member, now: u64) -> JobView {
+    fn row(&self, device: &Device, job: JobId, member: &JobOnDevice, now: u64) -> JobView {
         let wants = member.wants();
         let state = if member.is_stuck() {
             TimeState::NotDraining
@@ -71,12 +71,12 @@ impl Scheduler {
     pub fn wants_observation(&self, device: DeviceKey) -> Option<u64> {
         let config = &self.config;
         let device = self.devices.get(&device)?;
-        let present: Vec<(JobId, &Member)> = device.present().collect();
+        let present: Vec<(JobId, &JobOnDevice)> = device.present().collect();
         let is_near_cap = present.iter().any(|(_, member)| {
             let budget = member
-                .server
+                .budget
                 .as_ref()
-                .map(|server| (server.is_exhausted(), server.budget_ns()));
+                .map(|budget| (budget.is_exhausted(), budget.budget_ns()));
             member.wants() && budget.is_some_and(|(is_out, left)| !is_out && left < NEAR_NS)
         });
         // What begins and ends at a gate that has just changed is measured finely: it is not seen again.
@@ -90,7 +90,7 @@ impl Scheduler {
             [] => None,
             // A gang may be kept away from here for another device's sake, and must be seen to want.
             [(_, only)]
-                if only.server.is_none() && only.held_by.is_none() && !device.is_unmanaged && !device.is_turns() =>
+                if only.budget.is_none() && only.held_by.is_none() && !device.is_unmanaged && !device.is_turns() =>
             {
                 Some(config.watch_alone_ns)
             }
@@ -102,8 +102,8 @@ impl Scheduler {
         }
     }
 
-    /// Is an observation of the device worth that its clients mark their work? Not for a job that is alone on it without a
-    /// cap: nobody's share depends on what it uses, and a launch costs it no more than the gate.
+    /// Is an observation of the device worth that its clients mark their work? Not for a job that is alone on it
+    /// without a cap: nobody's share depends on what it uses, and a launch costs it no more than the gate.
     pub fn wants_marks(&self, device: DeviceKey) -> bool {
         self.wants_observation(device)
             .is_some_and(|interval| interval < self.config.watch_alone_ns)
@@ -111,7 +111,7 @@ impl Scheduler {
 
     /// Several jobs are there. The longer nobody but who is busy has wanted the device, the less often it is looked at:
     /// what is seen later by so much is little beside a sleep of that length.
-    fn watch_shared(&self, device: &Device, present: &[(JobId, &Member)]) -> u64 {
+    fn watch_shared(&self, device: &Device, present: &[(JobId, &JobOnDevice)]) -> u64 {
         let (config, now) = (&self.config, self.now);
         let wanting = || {
             present
@@ -119,7 +119,7 @@ impl Scheduler {
                 .map(|(_, member)| *member)
                 .filter(|member| member.is_candidate())
         };
-        let slept_ns = |members: &mut dyn Iterator<Item = &Member>| {
+        let slept_ns = |members: &mut dyn Iterator<Item = &JobOnDevice>| {
             let last = members.filter_map(|member| member.wanted_ns).max().unwrap_or(0);
             now.saturating_sub(last)
         };

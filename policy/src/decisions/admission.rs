@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The queue: requests are judged, wait in the order they came, and become live jobs.
 //!
-//! First come, first served for what is short: a waiting request keeps what it asks for on every device it could use, and
-//! later ones get what is left beside that (`claims.rs`). So a large request is not starved by small ones, and one for an
-//! idle device, or for nothing that is short, does not wait behind another.
+//! First come, first served for what is short: a waiting request keeps what it asks for on every device it could use,
+//! and later ones get what is left beside that (`claims.rs`). So a large request is not starved by small ones, and one
+//! for an idle device, or for nothing that is short, does not wait behind another.
 //!
 //! A job that lingers (no process left, 5 s not over) gives way to a request that needs its place: nothing of it runs,
 //! and a late child is held by the limit in its environment.
@@ -116,8 +116,8 @@ impl Policy {
         self.jobs.values().find(is_it).map(Job::id)
     }
 
-    /// A process of a lazy job asks, and another one's request began that job: it lives as if it had just begun, so that
-    /// this process finds it.
+    /// A process of a lazy job asks, and another one's request began that job: it lives as if it had just begun, so
+    /// that this process finds it.
     fn join(&mut self, ticket: Ticket, id: JobId, now_ns: u64) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         job.linger_on(now_ns);
@@ -273,7 +273,8 @@ impl Policy {
         admitted
     }
 
-    /// Ends the jobs on these devices of which nothing runs any more: what they hold is wanted. Answers whether there were any.
+    /// Ends the jobs on these devices of which nothing runs any more: what they hold is wanted. Answers whether there
+    /// were any.
     pub(crate) fn end_lingering<M: Machine>(&mut self, devices: &[DeviceUuid], machine: &M, now_ns: u64) -> bool {
         let is_here = |job: &&Job| job.is_lingering() && devices.iter().any(|device| job.slot_of(*device).is_some());
         let lingering: Vec<JobId> = self.jobs.values().filter(is_here).map(Job::id).collect();
@@ -284,8 +285,8 @@ impl Policy {
         !lingering.is_empty()
     }
 
-    /// Makes a waiting job live on these devices; what pooled jobs hold there is lowered first. They may have used it
-    /// in the meantime: then the job waits on.
+    /// Makes a waiting job live on these devices; what burstable jobs hold there is lowered first. They may have used
+    /// it in the meantime: then the job waits on.
     fn admit<M: Machine>(
         &mut self,
         id: JobId,
@@ -308,13 +309,13 @@ impl Policy {
             return Ok(());
         };
         for place in &places {
-            self.share_pool(place.device, machine, now_ns);
+            self.share_headroom(place.device, machine, now_ns);
         }
         let is_kept = |place: &&Placement| {
             place.request == 0
                 || self
-                    .picture(place.device, machine)
-                    .is_some_and(|picture| picture.is_within())
+                    .account(place.device, machine)
+                    .is_some_and(|account| account.is_within())
         };
         if let Some(short) = places.iter().find(|place| !is_kept(place)).map(|place| place.device) {
             let ppm = queued.spec.terms.promise_ppm.into();
@@ -328,7 +329,7 @@ impl Policy {
                 ppm,
             };
             for place in &places {
-                self.share_pool(place.device, machine, now_ns);
+                self.share_headroom(place.device, machine, now_ns);
             }
             return Err(Unplaced::NoRoom {
                 reason: format!("{gpu}: jobs without a promise use what was to be promised"),

@@ -59,13 +59,13 @@ impl Policy {
             );
         }
         let waited = now_ns.saturating_sub(queued.since_ns);
-        let pictures = record
+        let accounts = record
             .devices
             .iter()
-            .filter_map(|place| self.picture(place.device, machine));
+            .filter_map(|place| self.account(place.device, machine));
         let reply = Reply::Admitted(Admitted {
-            notes: pictures
-                .filter_map(|picture| picture.overcommit_note())
+            notes: accounts
+                .filter_map(|account| account.overcommit_note())
                 .chain(record.devices.iter().filter_map(|place| self.time_note(place.device)))
                 .collect(),
             ..self.admitted(&record)

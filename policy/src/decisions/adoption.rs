@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Adoption: jobs and clients of the broker before.
 //!
-//! The ledger file says what each client may use (L) and so what is taken. Until a client came back with its pages its L
-//! is counted as it stands and cannot be lowered; until all of a device's clients came back, or [`ADOPTION_NS`] passed,
-//! nothing new is admitted there.
+//! The ledger file says what each client may use (L) and so what is taken. Until a client came back with its pages its
+//! L is counted as it stands and cannot be lowered; until all of a device's clients came back, or [`ADOPTION_NS`]
+//! passed, nothing new is admitted there.
 //!
 //! A job that lingered is both among the ended ones and recorded: it lingers on, with its end as it was announced. One
 //! that went on afterwards has clients in the ledger: it lives.
@@ -98,7 +98,7 @@ impl Policy {
         self.adoption_until_ns = Some(now_ns.saturating_add(ADOPTION_NS));
         let devices: Vec<DeviceUuid> = self.devices.keys().copied().collect();
         for device in devices {
-            self.share_pool(device, machine, now_ns);
+            self.share_headroom(device, machine, now_ns);
         }
         let jobs: Vec<JobId> = self.jobs.keys().copied().collect();
         for job in jobs {

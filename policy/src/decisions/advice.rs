@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What lets a denied allocation through: the `partage set` that works as typed, or what stands in its way.
 //!
-//! A promise that equals the limit follows it, so that `mem=` alone asks for more of the card than the allocation needs.
-//! Where that much cannot be promised any more, the limit is raised beside the promise; where the card has no room at all,
-//! no limit helps.
-
-use partage_protocol::admin::Holder;
-use partage_protocol::size::{Amount, format_bytes, format_request, raised_limit};
-use partage_protocol::units::JobId;
+//! A promise that equals the limit follows it, so that `mem=` alone asks for more of the card than the allocation
+//! needs. Where that much cannot be promised any more, the limit is raised beside the promise; where the card has no
+//! room at all, no limit helps.
 
 use super::Policy;
 use crate::device::DeviceState;
 use crate::machine::Machine;
+use partage_protocol::admin::Holder;
+use partage_protocol::size::raised_limit;
+use partage_protocol::units::JobId;
 
 /// What to do about an allocation that the limit denied.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,17 +43,17 @@ impl Policy {
         if mem > total {
             return Some(Advice::WholeDevice { total });
         }
-        let picture = self.picture(place.device, machine)?;
-        let room = picture.room(Some(job));
+        let account = self.account(place.device, machine)?;
+        let room = account.room(Some(job));
         if used.saturating_add(asked) > room {
             let own = job.to_string();
-            let mut holders = picture.holders();
+            let mut holders = account.holders();
             holders.retain(|holder| holder.who != own);
             return Some(Advice::NoRoom { room, holders });
         }
         let follows = place.request > 0 && place.limit == Some(place.request);
         let is_open = known.state == DeviceState::Ok && !self.is_adopting(place.device);
-        let is_promisable = is_open && mem <= picture.promisable(Some(job));
+        let is_promisable = is_open && mem <= account.promisable(Some(job));
         Some(if !follows || is_promisable {
             Advice::Raise { mem }
         } else {
@@ -65,8 +64,8 @@ impl Policy {
 }
 
 impl Policy {
-    /// What lets another job like this one, which ended, have `asked` more than `used` on a slot: nothing can be set any
-    /// more, and how full the device will be then is not known.
+    /// What lets another job like this one, which ended, have `asked` more than `used` on a slot: nothing can be set
+    /// any more, and how full the device will be then is not known.
     pub(crate) fn advice_for_another(&self, job: JobId, slot: usize, (used, asked): (u64, u64)) -> Option<Advice> {
         let place = self.jobs.get(&job)?.record.devices.get(slot)?;
         let mem = raised_limit(used, asked);
@@ -75,26 +74,5 @@ impl Policy {
             Some(total) if mem > total => Advice::WholeDevice { total },
             _ => Advice::Another { mem },
         })
-    }
-}
-
-impl Advice {
-    /// As a part of a sentence about the denial.
-    pub(crate) fn text(&self, id: &str, gpu: &str, held: &str) -> String {
-        match self {
-            Self::Raise { mem } => format!("raise it with: partage set {id} mem={}", Amount::Bytes(*mem)),
-            Self::RaiseLimit { mem, request } => format!(
-                "no more can be promised on {gpu}; raise the limit alone with: partage set {id} mem={} mem-request={}",
-                Amount::Bytes(*mem),
-                format_request(Amount::Bytes(*request))
-            ),
-            Self::Another { mem } => format!("start the next one with: partage run -m {}", Amount::Bytes(*mem)),
-            Self::WholeDevice { total } => format!("{gpu} has {} in all", format_bytes(*total)),
-            Self::NoRoom { room, .. } => format!(
-                "a higher limit does not help: {gpu} has {} for this job that is not promised to or used by others\
-                 {held}",
-                format_bytes(*room)
-            ),
-        }
     }
 }

@@ -84,8 +84,8 @@ impl Policy {
         }
     }
 
-    /// The kernel's word first, then the token (own uid only), then an existing default job of the same scope. The kernel's
-    /// word for a default job is the last: of a job of `run --lazy` no process need be the others' parent.
+    /// The kernel's word first, then the token (own uid only), then an existing default job of the same scope. The
+    /// kernel's word for a default job is the last: of a job of `run --lazy` no process need be the others' parent.
     fn find_job(&self, attaching: &Attaching) -> Option<JobId> {
         let live = |id: &JobId| self.jobs.get(id).is_some_and(|job| job.state().takes_processes());
         let membership = &attaching.membership;
@@ -340,7 +340,7 @@ impl Policy {
             if let Some(device) = self.devices.get_mut(&device).filter(|_| is_last_of_pid) {
                 device.forget_process(known.process.pid, bytes);
             }
-            self.share_pool(device, machine, now_ns);
+            self.share_headroom(device, machine, now_ns);
         }
         self.command(
             Action::ForgetClient(client),

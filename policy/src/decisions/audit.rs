@@ -229,13 +229,13 @@ impl Policy {
         let known = self.devices.get(&device)?;
         let managed = self.managed_pids();
         let processes = &known.measured.as_ref()?.processes;
-        let stranger = processes
+        let unmanaged = processes
             .iter()
             .find(|process| !managed.contains_key(&process.pid) && !process.is_graphics_only)?;
         Some(format!(
             "GPU {} is used by pid {}, which is unmanaged (audit.unmanaged = {})",
             known.seen.index,
-            stranger.pid,
+            unmanaged.pid,
             self.config.audit.unmanaged.word()
         ))
     }

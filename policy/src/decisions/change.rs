@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Changing a live job: its memory limit and promise, its terms of time, and its end.
 //!
-//! A promise that equals the limit follows it; where nothing was promised, a limit alone promises nothing, and a limit that
-//! is taken away (`none`) leaves the promise as it was. A raised promise is admitted again like a new one, but against the room
-//! of the moment: it does not queue, and it may pass waiting requests, because the job already runs. A limit below use
-//! denies growth and kills nothing.
+//! A promise that equals the limit follows it; where nothing was promised, a limit alone promises nothing, and a limit
+//! that is taken away (`none`) leaves the promise as it was. A raised promise is admitted again like a new one, but
+//! against the room of the moment: it does not queue, and it may pass waiting requests, because the job already runs. A
+//! limit below use denies growth and kills nothing.
 
 use partage_protocol::admin::{ErrorCode, ErrorView, Reply};
 use partage_protocol::size::{
@@ -254,7 +254,7 @@ impl Policy {
             self.check_raise(id, old, new, machine)?;
         }
         self.apply(id, &new, machine, now_ns);
-        let is_kept = |place: &Placement| self.picture(place.device, machine).is_some_and(|p| p.is_within());
+        let is_kept = |place: &Placement| self.account(place.device, machine).is_some_and(|p| p.is_within());
         let raised = |(old, new): &(&Placement, &Placement)| new.request > old.request;
         if let Some((_, short)) = old.iter().zip(&new).filter(raised).find(|(_, new)| !is_kept(new)) {
             let why = self.no_room_for(short, 0, machine, id);
@@ -365,8 +365,8 @@ impl Policy {
             });
         }
         let left = self
-            .picture(new.device, machine)
-            .map_or(0, |picture| picture.promisable(Some(id)));
+            .account(new.device, machine)
+            .map_or(0, |account| account.promisable(Some(id)));
         if new.request > left {
             Err(self.no_room_for(new, left, machine, id))
         } else {
@@ -377,8 +377,8 @@ impl Policy {
     fn no_room_for<M: Machine>(&self, new: &Placement, left: u64, machine: &M, id: JobId) -> ErrorView {
         let gpu = self.gpu(new.device);
         let holders = self
-            .picture(new.device, machine)
-            .map(|picture| picture.holders())
+            .account(new.device, machine)
+            .map(|account| account.holders())
             .unwrap_or_default();
         let request = format_bytes(new.request);
         ErrorView {
@@ -404,14 +404,14 @@ impl Policy {
         job.set_places(places);
         for (slot, state) in job.slots_mut() {
             let Some(limit) = limits.get(slot) else { continue };
-            // A raised promise is handed out by `share_pool`, after the others were lowered for it.
+            // A raised promise is handed out by `share_headroom`, after the others were lowered for it.
             let ceiling = state.ledger.ceiling().min(*limit);
             let pages = OnSlot { machine, slot };
             state.set_limit(&pages, *limit, ceiling, now_ns);
             state.note_lowered(&pages);
         }
         for place in places {
-            self.share_pool(place.device, machine, now_ns);
+            self.share_headroom(place.device, machine, now_ns);
         }
     }
 

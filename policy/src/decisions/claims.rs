@@ -2,8 +2,8 @@
 //! What waiting requests keep for themselves of the devices that they could use: nobody who asked later may delay them.
 //!
 //! Memory and time are queues of their own. A waiting request keeps the memory and the time that it asks for, on each
-//! device that it could use; a later one gets what is left beside all of that, so that whatever an earlier one lacks comes
-//! to it first:
+//! device that it could use; a later one gets what is left beside all of that, so that whatever an earlier one lacks
+//! comes to it first:
 //!
 //! ```text
 //!   passes  ⇔  it asks for no time,   or its promise ≤ time left − Σ time kept
@@ -49,8 +49,8 @@ impl Claims {
         }
     }
 
-    /// Whom a later request would delay. `most` is all that it may come to use of the device, and all of its time that it
-    /// is promised; `left` is what can be promised there.
+    /// Whom a later request would delay. `most` is all that it may come to use of the device, and all of its time that
+    /// it is promised; `left` is what can be promised there.
     pub(crate) fn passed_by(&self, most: Wish, left: Wish) -> Option<JobId> {
         let [bytes, ppm] = self.0.get(&most.device)?;
         let delayed = |kept: &Kept, most: u64, left: u64| {

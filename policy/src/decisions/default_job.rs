@@ -96,7 +96,7 @@ impl Policy {
         }
         self.jobs.insert(id, job);
         for place in &devices {
-            self.share_pool(place.device, machine, now_ns);
+            self.share_headroom(place.device, machine, now_ns);
         }
         self.command(
             Action::SaveJob(Box::new(record)),

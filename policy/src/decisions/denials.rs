@@ -27,10 +27,10 @@ impl Policy {
         let pid = self.clients.get(&client).map(|client| client.process.pid);
         let device = self.jobs.get(&job).and_then(|job| job.record.devices.get(slot));
         let device = device.map(|place| place.device);
-        let picture = device
+        let account = device
             .filter(|_| reason.is_of_card())
-            .and_then(|device| self.picture(device, machine));
-        let holders = picture.map(|picture| picture.holders()).unwrap_or_default();
+            .and_then(|device| self.account(device, machine));
+        let holders = account.map(|account| account.holders()).unwrap_or_default();
         let gpu = device.map_or_else(|| format!("its device {slot}"), |device| self.gpu(device));
         let unix_ns = self.unix_ns(now_ns);
         let Some(state) = self.jobs.get_mut(&job) else { return };

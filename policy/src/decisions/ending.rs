@@ -33,7 +33,7 @@ impl Policy {
                 self.publish("adoption-done", None, None, text);
             }
             for device in self.devices.keys().copied().collect::<Vec<_>>() {
-                self.share_pool(device, machine, now_ns);
+                self.share_headroom(device, machine, now_ns);
             }
         }
         self.expire_overheads(machine, now_ns);
@@ -116,7 +116,7 @@ impl Policy {
             let stopping = job.stopping.iter().filter(|stop| !stop.is_killed);
             due.extend(stopping.map(|stop| stop.kill_at_ns));
             if job.record.is_strict {
-                let since = job.strangers.values();
+                let since = job.unmanaged.values();
                 due.extend(since.map(|since_ns| since_ns.saturating_add(STRICT_NS)));
             }
         }
@@ -172,8 +172,8 @@ impl Policy {
         }
     }
 
-    /// Has a job's end written down: when it is announced, for a broker that stops before the job has lingered, and when
-    /// nothing can change it any more, which counts instead.
+    /// Has a job's end written down: when it is announced, for a broker that stops before the job has lingered, and
+    /// when nothing can change it any more, which counts instead.
     pub(crate) fn remember(&mut self, id: JobId) {
         if let Some(ended) = self.jobs.get(&id).and_then(Job::remembered) {
             self.command(Action::RememberJob(Box::new(ended)), "ended jobs answer for a day");
@@ -238,7 +238,7 @@ impl Policy {
             );
         }
         for device in devices {
-            self.share_pool(device, machine, now_ns);
+            self.share_headroom(device, machine, now_ns);
         }
     }
 

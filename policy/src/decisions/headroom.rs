@@ -7,7 +7,7 @@ use partage_protocol::reservation::Word;
 use partage_protocol::units::{DeviceUuid, JobId};
 
 use super::Policy;
-use crate::device::{DeviceState, Hold, Picture};
+use crate::device::{DeviceAccount, DeviceState, Hold};
 use crate::job::Job;
 use crate::machine::{Machine, OnSlot};
 
@@ -28,18 +28,18 @@ impl Policy {
         })
     }
 
-    pub(crate) fn picture<M: Machine>(&self, device: DeviceUuid, machine: &M) -> Option<Picture> {
+    pub(crate) fn account<M: Machine>(&self, device: DeviceUuid, machine: &M) -> Option<DeviceAccount> {
         let known = self.devices.get(&device)?;
         let pids = self.managed_pids();
         let mut measured_by_job: BTreeMap<JobId, u64> = BTreeMap::new();
-        let mut strangers = Vec::new();
+        let mut processes = Vec::new();
         for process in known.measured.iter().flat_map(|measured| &measured.processes) {
             match pids.get(&process.pid) {
                 Some(job) => {
                     let sum = measured_by_job.entry(*job).or_default();
                     *sum = sum.saturating_add(process.bytes.unwrap_or(0));
                 }
-                None => strangers.push((process.pid, process.bytes.unwrap_or(0))),
+                None => processes.push((process.pid, process.bytes.unwrap_or(0))),
             }
         }
         let mut holds = Vec::new();
@@ -59,14 +59,14 @@ impl Policy {
                 slot,
                 limit: self.limit_of(device, placement.limit),
                 promised,
-                firm: promised,
+                guaranteed: promised,
                 granted: state.ledger.held_sum(&pages),
                 used: state.ledger.used_sum(&pages),
                 managed: self.managed_bytes(job, slot, machine),
                 measured: measured_by_job.remove(&job.id()).unwrap_or(0),
             });
         }
-        let listed = strangers
+        let listed = processes
             .iter()
             .fold(0, |sum: u64, (_, bytes)| sum.saturating_add(*bytes));
         let explained = holds.iter().fold(listed, |sum, hold| {
@@ -76,16 +76,16 @@ impl Policy {
         let unexplained = in_use
             .saturating_sub(explained)
             .saturating_sub(known.seen.reserve_bytes);
-        let mut picture = Picture {
+        let mut account = DeviceAccount {
             index: known.seen.index,
             usable: known.usable(),
             capacity: self.config.promisable(known.usable()),
             holds,
-            strangers,
+            processes,
             unexplained,
         };
-        picture.firm_up();
-        Some(picture)
+        account.split_guarantees();
+        Some(account)
     }
 
     /// The part of what a job's clients charged on a slot that need not be on the device.
@@ -99,42 +99,42 @@ impl Policy {
         })
     }
 
-    /// Shares what nobody was promised evenly among the pooled jobs of a device. Where nothing is promised at all there
-    /// is nothing to withhold: each may take the whole card, and the driver says when it is full, as without us.
-    pub(crate) fn share_pool<M: Machine>(&mut self, device: DeviceUuid, machine: &M, now_ns: u64) {
-        let Some(picture) = self.picture(device, machine) else {
+    /// Shares what nobody was promised evenly among the burstable jobs of a device. Where nothing is promised at all
+    /// there is nothing to withhold: each may take the whole card, and the driver says when it is full, as without us.
+    pub(crate) fn share_headroom<M: Machine>(&mut self, device: DeviceUuid, machine: &M, now_ns: u64) {
+        let Some(account) = self.account(device, machine) else {
             return;
         };
-        let pooled = picture.holds.iter().filter(|hold| hold.is_pooled()).count() as u64;
+        let burstable = account.holds.iter().filter(|hold| hold.is_burstable()).count() as u64;
         // Before its first measurement a device's unmanaged use is not known: then nobody gets more than he has.
         let is_known = self
             .devices
             .get(&device)
             .is_some_and(|device| device.state == DeviceState::Ok);
         let slack = if is_known {
-            picture.room(None) / pooled.max(1)
+            account.room(None) / burstable.max(1)
         } else {
             0
         };
-        let has_promises = picture.has_promises();
-        let target = |hold: &Hold| match (hold.is_pooled(), has_promises) {
+        let has_promises = account.has_promises();
+        let target = |hold: &Hold| match (hold.is_burstable(), has_promises) {
             (true, true) => hold.kept().saturating_add(slack).min(hold.limit),
             _ => hold.limit,
         };
-        for hold in &picture.holds {
+        for hold in &account.holds {
             let ceiling = self.ceiling(hold).min(target(hold));
             self.set_ceiling(hold, ceiling, machine, now_ns);
         }
-        let is_overcommitted = picture.is_overcommitted();
-        for hold in &picture.holds {
+        let is_overcommitted = account.is_overcommitted();
+        for hold in &account.holds {
             let room = if has_promises {
                 // Looked at again: another job may have used its slack before it could be lowered.
-                let Some(now) = self.picture(device, machine) else {
+                let Some(now) = self.account(device, machine) else {
                     return;
                 };
                 // What others used before the device was overcommitted cannot be had back until they free it.
-                let kept = if hold.is_pooled() && !is_overcommitted {
-                    hold.firm
+                let kept = if hold.is_burstable() && !is_overcommitted {
+                    hold.guaranteed
                 } else {
                     0
                 };
@@ -149,7 +149,7 @@ impl Policy {
         }
     }
 
-    /// A pooled job needs `needed` bytes in all: takes unused ones back from the other pooled jobs of the device.
+    /// A burstable job needs `needed` bytes in all: takes unused ones back from the other burstable jobs of the device.
     /// Answers whether its ceiling now reaches that.
     pub(crate) fn grow_ceiling<M: Machine>(
         &mut self,
@@ -166,22 +166,25 @@ impl Policy {
         {
             return false;
         }
-        let Some(picture) = self.picture(device, machine) else {
+        let Some(account) = self.account(device, machine) else {
             return false;
         };
-        let Some(mine) = picture.holds.iter().find(|hold| hold.job == job) else {
+        let Some(mine) = account.holds.iter().find(|hold| hold.job == job) else {
             return false;
         };
-        let Some(rest) = picture.room(Some(job)).checked_sub(needed) else {
+        let Some(rest) = account.room(Some(job)).checked_sub(needed) else {
             return false;
         };
-        let others = picture.holds.iter().filter(|hold| hold.job != job && hold.is_pooled());
+        let others = account
+            .holds
+            .iter()
+            .filter(|hold| hold.job != job && hold.is_burstable());
         let slack = rest / (others.clone().count() as u64 + 1);
         for other in others {
             let ceiling = self.ceiling(other).min(other.kept().saturating_add(slack));
             self.set_ceiling(other, ceiling, machine, now_ns);
         }
-        let Some(now) = self.picture(device, machine) else {
+        let Some(now) = self.account(device, machine) else {
             return false;
         };
         let reach = now.room_now(Some(job));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the driver holds for clients beyond what their calls charged: measured, announced, and kept within the limit.
 //!
-//! Terms: *charged*, min(U, L) of a client less its managed part, the bytes that the driver should hold for it; *shown*,
-//! what NVML lists for its process; *overhead* (O), shown less charged, never below 0; *reading*, the words of a
-//! client's page at one instant; *at rest*, a reading between two operations; *quiet*, the same reading at rest before
-//! a look was asked for and after its answer came: only then do the two belong together.
+//! Terms: *charged*, min(U, L) of a client less its managed part, the bytes that the driver should hold for it;
+//! *shown*, what NVML lists for its process; *overhead* (O), shown less charged, never below 0; *reading*, the words of
+//! a client's page at one instant; *at rest*, a reading between two operations; *quiet*, the same reading at rest
+//! before a look was asked for and after its answer came: only then do the two belong together.
 //!
 //! ```text
 //!   look asked for ─► reading ─► NVML's answer ─► reading: quiet?  yes ─► O := shown - charged

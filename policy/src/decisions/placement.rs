@@ -344,8 +344,8 @@ impl Policy {
         let mut holders = Vec::new();
         for (device, short) in shortages {
             let site = self.devices.get(device).map(|known| survey.site(self, known, machine));
-            let picture = site.as_ref().and_then(|site| site.picture.as_ref());
-            holders.extend(self.holders(*device, *short, picture));
+            let account = site.as_ref().and_then(|site| site.account.as_ref());
+            holders.extend(self.holders(*device, *short, account));
         }
         sort_holders(&mut holders);
         holders.truncate(32);
@@ -356,14 +356,14 @@ impl Policy {
 /// How loaded a device is: the greater of the committed part of its memory and the promised part of its time, in
 /// millionths, then both, then jobs.
 fn load(device: &Device, site: &Site) -> (u64, u64, usize) {
-    let Some(picture) = &site.picture else {
+    let Some(account) = &site.account else {
         return (u64::MAX, u64::MAX, usize::MAX);
     };
-    let taken = u128::from(picture.committed().saturating_add(picture.unmanaged()));
+    let taken = u128::from(account.committed().saturating_add(account.unmanaged()));
     let part = taken * 1_000_000 / u128::from(device.usable().max(1));
     let part = u64::try_from(part).unwrap_or(u64::MAX);
     let time = site.promised_time;
-    (part.max(time), part.saturating_add(time), picture.holds.len())
+    (part.max(time), part.saturating_add(time), account.holds.len())
 }
 
 fn amounts(spec: &RunSpec, device: &Device, slots: std::ops::Range<u32>) -> Result<Amounts, ErrorView> {

@@ -34,7 +34,7 @@ impl Policy {
                     self.publish("device-found", None, None, text);
                 }
             }
-            self.share_pool(uuid, machine, now_ns);
+            self.share_headroom(uuid, machine, now_ns);
         }
         let missing: Vec<DeviceUuid> = self
             .devices
@@ -73,14 +73,14 @@ impl Policy {
             job.note(text.clone());
         }
         self.publish("device-lost", None, None, text);
-        self.forget_strangers_time(device, now_ns);
+        self.forget_unmanaged_time(device, now_ns);
         self.give_up_measuring(device, machine, now_ns);
     }
 
     pub(crate) fn measure<M: Machine>(&mut self, measured: Measurement, machine: &M, now_ns: u64) {
         let device = measured.device;
-        self.note_strangers(&measured, now_ns);
-        self.note_strangers_time(&measured, now_ns);
+        self.note_unmanaged(&measured, now_ns);
+        self.note_unmanaged_time(&measured, now_ns);
         let known = self.devices.get_mut(&device);
         if !known.is_some_and(|known| known.take(measured)) {
             return;
@@ -99,7 +99,7 @@ impl Policy {
             self.bar_drifting(job, machine, now_ns);
             self.follow_falling_use(job, machine, now_ns);
         }
-        self.share_pool(device, machine, now_ns);
+        self.share_headroom(device, machine, now_ns);
     }
 
     /// A job over its limit gives up what it freed.
@@ -111,15 +111,15 @@ impl Policy {
     }
 
     /// Names every process that uses the device without being managed, once.
-    fn note_strangers(&mut self, measured: &Measurement, now_ns: u64) {
+    fn note_unmanaged(&mut self, measured: &Measurement, now_ns: u64) {
         let managed = self.managed_pids();
-        let strangers: Vec<_> = measured
+        let unmanaged: Vec<_> = measured
             .processes
             .iter()
             .filter(|process| !managed.contains_key(&process.pid))
             .cloned()
             .collect();
-        for process in &strangers {
+        for process in &unmanaged {
             let job = process
                 .descends_from
                 .filter(|id| self.jobs.get(id).is_some_and(|job| job.state().takes_processes()));
@@ -140,7 +140,7 @@ impl Policy {
                 continue;
             };
             let Some(state) = self.jobs.get_mut(&id) else { continue };
-            if state.see_stranger(process.pid, now_ns) {
+            if state.see_unmanaged(process.pid, now_ns) {
                 let pid = process.pid;
                 let text = format!("pid {pid} of {id} uses GPU {index} without Partage: no limit holds for it");
                 state.note(text.clone());
@@ -154,11 +154,11 @@ impl Policy {
                 self.publish("unmanaged", Some(id), Some(pid), text);
             }
         }
-        self.forget_strangers(measured);
+        self.forget_unmanaged(measured);
     }
 
-    /// Drops strangers that no device shows any more.
-    fn forget_strangers(&mut self, measured: &Measurement) {
+    /// Drops unmanaged processes that no device shows any more.
+    fn forget_unmanaged(&mut self, measured: &Measurement) {
         let mut shown: BTreeSet<u32> = measured.processes.iter().map(|process| process.pid).collect();
         let others = self
             .devices
@@ -171,7 +171,7 @@ impl Policy {
                 .map(|p| p.pid),
         );
         for job in self.jobs.values_mut() {
-            job.keep_strangers(&shown);
+            job.keep_unmanaged(&shown);
         }
         if let Some(device) = self.devices.get_mut(&measured.device) {
             device.keep_announced(&shown);

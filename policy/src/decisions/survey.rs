@@ -12,7 +12,7 @@ use partage_protocol::message::TOKEN_BYTES;
 use partage_protocol::units::{DeviceUuid, JobId};
 
 use super::Policy;
-use crate::device::{Device, DeviceState, Picture};
+use crate::device::{Device, DeviceAccount, DeviceState};
 use crate::job::Job;
 use crate::machine::Machine;
 
@@ -33,7 +33,7 @@ pub(crate) struct Survey {
 pub(crate) struct Site {
     /// Why nothing is admitted there, whatever it asks for.
     pub bar: Option<String>,
-    pub picture: Option<Picture>,
+    pub account: Option<DeviceAccount>,
     /// What can be promised, in bytes.
     pub left: u64,
     /// Promised of its time, and what can still be, in millionths.
@@ -71,11 +71,11 @@ impl Survey {
 
 impl Policy {
     fn site<M: Machine>(&self, device: &Device, machine: &M) -> Site {
-        let picture = self.picture(device.seen.uuid, machine);
+        let account = self.account(device.seen.uuid, machine);
         Site {
             bar: self.bar(device),
-            left: picture.as_ref().map_or(0, |picture| picture.promisable(None)),
-            picture,
+            left: account.as_ref().map_or(0, |account| account.promisable(None)),
+            account,
             promised_time: self.promised_time(device.seen.uuid, None),
             time_left: self.time_left(device.seen.uuid, None),
         }

@@ -90,8 +90,8 @@ impl Policy {
         self.kill_time_drifting(now_ns);
     }
 
-    /// Charges jobs what they had beyond what was seen of them, and takes from the others what they were charged for it:
-    /// together no more than the time that passed.
+    /// Charges jobs what they had beyond what was seen of them, and takes from the others what they were charged for
+    /// it: together no more than the time that passed.
     fn correct_time(&mut self, device: DeviceUuid, over_ns: u64, jobs: &[JobLook]) {
         let sum = |of: &dyn Fn(&JobLook) -> i64| jobs.iter().map(|look| i128::from(of(look))).sum::<i128>();
         let excess = sum(&|look| look.excess_ns);

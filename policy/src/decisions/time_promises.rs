@@ -8,7 +8,7 @@ use partage_protocol::units::{DeviceUuid, JobId};
 use super::Policy;
 use crate::caller::Caller;
 use crate::command::Action;
-use crate::device::Picture;
+use crate::device::DeviceAccount;
 use crate::job::Job;
 use crate::terms::{Terms, part};
 
@@ -58,10 +58,10 @@ impl Policy {
         &self,
         device: DeviceUuid,
         (is_memory_short, is_time_short): (bool, bool),
-        picture: Option<&Picture>,
+        account: Option<&DeviceAccount>,
     ) -> Vec<Holder> {
-        let picture = picture.filter(|_| is_memory_short);
-        let mut holders = picture.map(Picture::holders).unwrap_or_default();
+        let account = account.filter(|_| is_memory_short);
+        let mut holders = account.map(DeviceAccount::holders).unwrap_or_default();
         if is_time_short {
             let gpu = self.index_of(device);
             for (job, ppm) in self.time_promises(device) {

@@ -5,27 +5,28 @@
 //!          a look shows 5 % and more              2 s of looks without
 //!   quiet ──────────────────────────► busy ──────────────────────────► quiet
 //! ```
-//! Merely holding a context or memory takes no time. Where the driver does not say how busy a process is (MIG instances,
-//! some vGPU guests) nobody is taken to be: a wrong name would be worse than none.
+//! A process that merely holds a context or memory takes no time. Where the driver does not say how busy a process is
+//! (MIG instances, some vGPU guests), it is taken to use none: a wrong name would be worse than none.
 //!
-//! Whoever shares the device out splits the time of everybody who has work evenly, and is told to count one more while the
-//! strangers together use at least half of an even part and nothing of the device is idle: then they always have work. Whom
-//! a device with idle time could have served at once did not stand in a job's way all the time: counted all the same, he
-//! would let a cap be exceeded. Not counted, his time is charged to the jobs, which then have too little of a cap. Whoever
-//! uses any time to speak of, or may, is told of as well: what a job's events tell has his slices in it.
+//! The scheduler splits a device's time evenly among the clients that have work. It counts one more
+//! ([`UnmanagedLoad::Crowding`]) while unmanaged processes together use at least half of an even part and the device
+//! has no idle time: only then do they always have work. A process that idle time could have served did not stand in a
+//! job's way; counting it all the same would let a job exceed its cap. While it is not counted its time is charged to
+//! the jobs, which then get too little of a cap. A process that uses less, or may use some, is told as
+//! [`UnmanagedLoad::Felt`]: what a job's events tell has that process's slices in it.
 
 use partage_protocol::terms::{WHOLE_PPM, format_part};
 use partage_protocol::units::{DeviceUuid, JobId};
 
 use super::Policy;
 use crate::command::Action;
-use crate::device::Strangers;
+use crate::device::UnmanagedLoad;
 use crate::event::{Measurement, ProcessUse};
 use crate::job::Job;
 
 impl Policy {
     /// Takes over what a look says of the time that processes of no job use.
-    pub(crate) fn note_strangers_time(&mut self, measured: &Measurement, now_ns: u64) {
+    pub(crate) fn note_unmanaged_time(&mut self, measured: &Measurement, now_ns: u64) {
         let managed = self.managed_pids();
         let device = measured.device;
         let even = self.even_part(device);
@@ -33,8 +34,8 @@ impl Policy {
             return;
         };
         let index = known.seen.index;
-        let is_stranger = |process: &&ProcessUse| !managed.contains_key(&process.pid);
-        let here: Vec<&ProcessUse> = measured.processes.iter().filter(is_stranger).collect();
+        let is_unmanaged = |process: &&ProcessUse| !managed.contains_key(&process.pid);
+        let here: Vec<&ProcessUse> = measured.processes.iter().filter(is_unmanaged).collect();
         let parts = measured.processes.iter().filter_map(|process| process.busy_ppm);
         let all = parts.fold(0, u32::saturating_add);
         let told = known.see_unmanaged(&here, (all, even), now_ns);
@@ -44,33 +45,33 @@ impl Policy {
                 format!("pid {pid} uses {part} of the time of GPU {index} without Partage, which cannot share it out");
             self.publish("unmanaged-busy", job, Some(pid), text);
         }
-        self.show_crowd(device, now_ns);
+        self.tell_unmanaged_load(device, now_ns);
     }
 
     /// Nothing is known of a device any more.
-    pub(crate) fn forget_strangers_time(&mut self, device: DeviceUuid, now_ns: u64) {
+    pub(crate) fn forget_unmanaged_time(&mut self, device: DeviceUuid, now_ns: u64) {
         if let Some(known) = self.devices.get_mut(&device) {
             known.forget_unmanaged();
         }
-        self.show_crowd(device, now_ns);
+        self.tell_unmanaged_load(device, now_ns);
     }
 
-    fn show_crowd(&mut self, device: DeviceUuid, now_ns: u64) {
+    fn tell_unmanaged_load(&mut self, device: DeviceUuid, now_ns: u64) {
         let Some(known) = self.devices.get_mut(&device) else {
             return;
         };
-        let Some(strangers) = known.take_unmanaged_change(now_ns) else {
+        let Some(load) = known.take_unmanaged_change(now_ns) else {
             return;
         };
-        let reason = match strangers {
-            Strangers::Quiet => "processes of no job use the device's time no longer",
-            Strangers::Crowding => "processes of no job use the device's time",
-            Strangers::Felt => "processes of no job may use some of the device's time",
+        let reason = match load {
+            UnmanagedLoad::Quiet => "processes of no job use the device's time no longer",
+            UnmanagedLoad::Crowding => "processes of no job use the device's time",
+            UnmanagedLoad::Felt => "processes of no job may use some of the device's time",
         };
-        self.command(Action::ShowUnmanaged { device, strangers }, reason);
+        self.command(Action::ShowUnmanaged { device, load }, reason);
     }
 
-    /// What each of a device's jobs with a program, and a stranger beside them, had if all wanted it always.
+    /// What each of a device's jobs with a program, and an unmanaged process beside them, had if all wanted it always.
     fn even_part(&self, device: DeviceUuid) -> u32 {
         let is_here =
             |job: &&Job| job.state().may_get_time() && !job.clients.is_empty() && job.slot_of(device).is_some();
@@ -79,7 +80,7 @@ impl Policy {
     }
 
     /// The processes of no job that were busy on a device of late, the busiest first, with their newest figures.
-    pub(crate) fn busy_strangers(&self, device: DeviceUuid) -> Vec<(u32, u32)> {
+    pub(crate) fn busy_unmanaged(&self, device: DeviceUuid) -> Vec<(u32, u32)> {
         let known = self.devices.get(&device).into_iter();
         let mut busy: Vec<(u32, u32)> = known.flat_map(|known| known.unmanaged.busy()).collect();
         busy.sort_by_key(|(pid, part)| (std::cmp::Reverse(*part), *pid));
@@ -87,7 +88,7 @@ impl Policy {
     }
 
     /// The part of a device's time that processes of no job use; none where the driver does not say it of one of them.
-    pub(crate) fn strangers_part(&self, device: DeviceUuid) -> Option<u32> {
+    pub(crate) fn unmanaged_part(&self, device: DeviceUuid) -> Option<u32> {
         self.devices.get(&device)?.unmanaged.part_ppm()
     }
 
@@ -107,8 +108,8 @@ impl Policy {
     }
 
     /// `pid 77 uses 48 % of its time`; nothing where nobody of no job is busy.
-    pub(crate) fn strangers_text(&self, device: DeviceUuid) -> Option<String> {
-        let busy = self.busy_strangers(device);
+    pub(crate) fn unmanaged_text(&self, device: DeviceUuid) -> Option<String> {
+        let busy = self.busy_unmanaged(device);
         let sum = busy.iter().fold(0, |sum: u32, (_, part)| sum.saturating_add(*part));
         let sum = format_part(sum.min(WHOLE_PPM));
         let pids: Vec<String> = busy.iter().take(4).map(|(pid, _)| pid.to_string()).collect();

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who holds what of a device, what is left, and how pooled jobs share it.
+//! Who holds what of a device, what is left, and how burstable jobs share it.
 //!
-//! Per job and device, in bytes: *promised* (its request), *granted* (Σ L of its clients), *used* (what they charge), both
-//! with the overhead of its processes (Σ O), *measured* (what NVML shows of its processes). Measured and used are two
-//! views of the same memory and never added. *committed* is max(promised, used, measured): admission counts it.
-//! *held* is max(firm, granted, measured): what the job could reach without being asked, so that Σ held is what
+//! Per job and device, in bytes: *promised* (its request), *granted* (Σ L of its clients), *used* (what they charge),
+//! both with the overhead of its processes (Σ O), *measured* (what NVML shows of its processes). Measured and used are
+//! two views of the same memory and never added. *committed* is max(promised, used, measured): admission counts it.
+//! *held* is max(guaranteed, granted, measured): what the job could reach without being asked, so that Σ held is what
 //! must stay within the device once anything is promised there.
 //!
-//! *firm* is what stands behind a promise: all of it, until the promises on a device add up to more than it has, which
-//! only `[admission] overcommit` allows. Then each is worth its proportion of what is there, promised × left ÷ Σ
-//! promised, every job is pooled, and an allocation within limit and promise can be denied as *card full*: what is not
-//! in use goes to who asks first, but nobody is pushed below its firm part by another's growth.
+//! *guaranteed* is what stands behind a promise: all of it, until the promises on a device add up to more than it has,
+//! which only `[admission] overcommit` allows. Then each is worth its proportion of what is there, promised × left ÷ Σ
+//! promised, every job is burstable, and an allocation within limit and promise can be denied as *card full*: what is
+//! not in use goes to who asks first, but nobody is pushed below its guaranteed part by another's growth.
 //!
 //! Unmanaged memory is what NVML lists for processes that are no client, plus what is in use beyond every process it
 //! lists (processes of other containers), less the reserve.
@@ -25,7 +25,7 @@ pub(crate) struct Hold {
     pub slot: usize,
     pub limit: u64,
     pub promised: u64,
-    pub firm: u64,
+    pub guaranteed: u64,
     pub granted: u64,
     pub used: u64,
     /// The part of `used` that need not be on the device.
@@ -40,11 +40,11 @@ impl Hold {
 
     /// What others' growth must leave it.
     pub(crate) fn kept(&self) -> u64 {
-        self.firm.max(self.used).max(self.measured)
+        self.guaranteed.max(self.used).max(self.measured)
     }
 
     pub(crate) fn held(&self) -> u64 {
-        self.firm.max(self.granted).max(self.measured)
+        self.guaranteed.max(self.granted).max(self.measured)
     }
 
     /// As far as it can come to hold, should every promise be called in.
@@ -53,28 +53,28 @@ impl Hold {
     }
 
     /// Its limit exceeds what is kept for it: the rest comes out of what nobody else was promised.
-    pub(crate) fn is_pooled(&self) -> bool {
-        self.limit > self.firm
+    pub(crate) fn is_burstable(&self) -> bool {
+        self.limit > self.guaranteed
     }
 }
 
 /// One device with everybody on it, at one instant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Picture {
+pub(crate) struct DeviceAccount {
     pub index: u32,
     pub usable: u64,
     /// What may be promised: `usable`, or more where the configuration overcommits.
     pub capacity: u64,
     pub holds: Vec<Hold>,
     /// Listed processes that are no client: pid and bytes.
-    pub strangers: Vec<(u32, u64)>,
+    pub processes: Vec<(u32, u64)>,
     /// In use beyond everything listed.
     pub unexplained: u64,
 }
 
-impl Picture {
+impl DeviceAccount {
     pub(crate) fn unmanaged(&self) -> u64 {
-        self.strangers
+        self.processes
             .iter()
             .fold(self.unexplained, |sum, (_, bytes)| sum.saturating_add(*bytes))
     }
@@ -122,7 +122,7 @@ impl Picture {
     }
 
     /// Splits what there is among promises that add up to more.
-    pub(crate) fn firm_up(&mut self) {
+    pub(crate) fn split_guarantees(&mut self) {
         if !self.is_overcommitted() {
             return;
         }
@@ -130,7 +130,7 @@ impl Picture {
         let left = u128::from(self.usable.saturating_sub(self.unmanaged()));
         for hold in &mut self.holds {
             // At most what was promised, so it fits.
-            hold.firm = (u128::from(hold.promised) * left / promised) as u64;
+            hold.guaranteed = (u128::from(hold.promised) * left / promised) as u64;
         }
     }
 
@@ -164,13 +164,13 @@ impl Picture {
             .holds
             .iter()
             .map(|hold| holder(hold.job.to_string(), hold.committed()));
-        let strangers = self
-            .strangers
+        let unmanaged = self
+            .processes
             .iter()
             .map(|(pid, bytes)| holder(format!("pid {pid}"), *bytes));
         let unexplained = (self.unexplained > 0).then(|| holder("processes not visible".into(), self.unexplained));
         let mut all: Vec<Holder> = jobs
-            .chain(strangers)
+            .chain(unmanaged)
             .chain(unexplained)
             .filter(|holder| holder.bytes > 0)
             .collect();

@@ -8,7 +8,8 @@ use partage_protocol::units::{JobId, SECOND_NS};
 
 use crate::event::ProcessUse;
 
-/// A process that uses less is not worth a word: NVML's figure is a whole percentage, and drawing a desktop takes one or two.
+/// A process that uses less is not worth a word: NVML's figure is a whole percentage, and drawing a desktop takes one
+/// or two.
 const BUSY_PPM: u32 = WHOLE_PPM / 20;
 /// Who uses less is not felt.
 const FELT_PPM: u32 = WHOLE_PPM / 50;
@@ -25,7 +26,7 @@ fn is_recent(at_ns: Option<u64>, now_ns: u64) -> bool {
 
 /// What processes of no job mean for those who share a device's time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Strangers {
+pub enum UnmanagedLoad {
     /// Nothing.
     #[default]
     Quiet,
@@ -37,7 +38,7 @@ pub enum Strangers {
 
 /// What is remembered of one unmanaged process on one device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Stranger {
+struct UnmanagedProcess {
     /// The newest figure.
     busy_ppm: Option<u32>,
     /// It uses time.
@@ -52,18 +53,19 @@ struct Stranger {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UnmanagedTime {
     /// What the newest polls say of each, by pid.
-    processes: BTreeMap<u32, Stranger>,
+    processes: BTreeMap<u32, UnmanagedProcess>,
     /// When they were last seen to use as much as one more job would.
     crowded_ns: Option<u64>,
     /// When they were last seen to use any time to speak of, or may have.
     felt_ns: Option<u64>,
     /// What whoever shares the device out was told.
-    told: Strangers,
+    told: UnmanagedLoad,
 }
 
 impl UnmanagedTime {
-    /// A poll shows these processes of no job, and so much use of all processes; `even_ppm` is what each job and one more
-    /// had if all wanted the device always. Answers whose use is to be told: pid, the job it descends from, and its part.
+    /// A poll shows these processes of no job, and so much use of all processes; `even_ppm` is what each job and one
+    /// more had if all wanted the device always. Answers whose use is to be told: pid, the job it descends from, and
+    /// its part.
     pub(crate) fn see(
         &mut self,
         here: &[&ProcessUse],
@@ -109,14 +111,14 @@ impl UnmanagedTime {
     }
 
     /// What they mean for those who share the device, if that is not what was told last.
-    pub(crate) fn take_change(&mut self, now_ns: u64) -> Option<Strangers> {
+    pub(crate) fn take_change(&mut self, now_ns: u64) -> Option<UnmanagedLoad> {
         let is_there = !self.processes.is_empty();
         let load = if !(is_there && is_recent(self.felt_ns, now_ns)) {
-            Strangers::Quiet
+            UnmanagedLoad::Quiet
         } else if is_recent(self.crowded_ns, now_ns) {
-            Strangers::Crowding
+            UnmanagedLoad::Crowding
         } else {
-            Strangers::Felt
+            UnmanagedLoad::Felt
         };
         (std::mem::replace(&mut self.told, load) != load).then_some(load)
     }

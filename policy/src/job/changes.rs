@@ -69,7 +69,7 @@ impl Job {
     /// A process of it attached as this client.
     pub(crate) fn add_client(&mut self, client: ClientId, pid: u32) {
         self.0.clients.insert(client);
-        self.0.strangers.remove(&pid);
+        self.0.unmanaged.remove(&pid);
     }
 
     /// A client of it is there, or gone.
@@ -145,25 +145,26 @@ impl Job {
     }
 
     /// A descendant of it uses a GPU unmanaged; answers whether that is new.
-    pub(crate) fn see_stranger(&mut self, pid: u32, now_ns: u64) -> bool {
-        let is_new = !self.strangers.contains_key(&pid);
+    pub(crate) fn see_unmanaged(&mut self, pid: u32, now_ns: u64) -> bool {
+        let is_new = !self.unmanaged.contains_key(&pid);
         if is_new {
-            self.0.strangers.insert(pid, now_ns);
+            self.0.unmanaged.insert(pid, now_ns);
             self.0.strangers_seen = self.strangers_seen.saturating_add(1);
         }
         is_new
     }
 
     /// Only these processes are shown on any device.
-    pub(crate) fn keep_strangers(&mut self, shown: &BTreeSet<u32>) {
-        self.0.strangers.retain(|pid, _| shown.contains(pid));
+    pub(crate) fn keep_unmanaged(&mut self, shown: &BTreeSet<u32>) {
+        self.0.unmanaged.retain(|pid, _| shown.contains(pid));
     }
 
-    /// The unmanaged descendants of a strict job that are to be killed now; again after as long, if they are still there.
+    /// The unmanaged descendants of a strict job that are to be killed now; again after as long, if they are still
+    /// there.
     pub(crate) fn take_strict_kills(&mut self, now_ns: u64) -> Vec<u32> {
         let mut due = Vec::new();
-        let strangers = self.0.strangers.iter_mut().filter(|_| self.0.record.is_strict);
-        for (pid, since_ns) in strangers {
+        let unmanaged = self.0.unmanaged.iter_mut().filter(|_| self.0.record.is_strict);
+        for (pid, since_ns) in unmanaged {
             if now_ns >= since_ns.saturating_add(STRICT_NS) {
                 *since_ns = now_ns;
                 due.push(*pid);
@@ -215,7 +216,7 @@ impl Job {
     /// It ends; answers who waited for that.
     pub(crate) fn finish(&mut self, what: Happening, now_ns: u64) -> Vec<Ticket> {
         self.0.life.end(what, now_ns.saturating_add(REMEMBER_NS));
-        self.0.strangers.clear();
+        self.0.unmanaged.clear();
         self.0.stopping.take().map_or(Vec::new(), |stopping| stopping.tickets)
     }
 

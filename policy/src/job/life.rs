@@ -11,10 +11,10 @@
 //!    ▼                                       EmptiedStopping
 //!   (forgotten)
 //! ```
-//! *Running*: the job was admitted and a process of it may run. *Lingering*: no process of it is left; a child that has not
-//! met the driver yet may still attach. *Ended*: nothing changes any more; the job answers `why` until it is forgotten.
-//! A job is new in *Waiting* (a request of `run`), *Running* (a default job, or one that is adopted) or *Ended* (remembered
-//! by the broker before).
+//! *Running*: the job was admitted and a process of it may run. *Lingering*: no process of it is left; a child that has
+//! not met the driver yet may still attach. *Ended*: nothing changes any more; the job answers `why` until it is
+//! forgotten. A job is new in *Waiting* (a request of `run`), *Running* (a default job, or one that is adopted) or
+//! *Ended* (remembered by the broker before).
 //!
 //! Over limit, stopped and dying are no states of this table: they follow from memory and processes of a running job
 //! ([`JobState`](super::JobState)). Neither is a stop that was ordered: it decides only where an emptied job goes.
@@ -169,8 +169,8 @@ impl State {
     }
 }
 
-/// A job's state with what belongs to it. Each change asks the table; one that the table does not have answers `false` or
-/// `None`, and nothing is changed.
+/// A job's state with what belongs to it. Each change asks the table; one that the table does not have answers `false`
+/// or `None`, and nothing is changed.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Life(Phase);
 

@@ -10,15 +10,16 @@
 //!                                               │ each look's excess is charged to the job and taken from who was
 //!                                               │ charged for it; after TIME_CONFIRM_NS `[audit] drift` answers
 //! ```
-//! A *look* is the time between two views of what was charged, a second or more; *shown* is the mean of NVML's figures in
-//! it. NVML's figure is a mean over a second whose samples may be a second old, so that work which has just ended still
-//! shows: a look is compared with what was charged in it or in the one before, whichever is more. What NVML shows too much
-//! for everybody alike (another clock, time between kernels) accuses nobody: that is `r`.
+//! A *look* is the time between two views of what was charged, a second or more; *shown* is the mean of NVML's figures
+//! in it. NVML's figure is a mean over a second whose samples may be a second old, so that work which has just ended
+//! still shows: a look is compared with what was charged in it or in the one before, whichever is more. What NVML shows
+//! too much for everybody alike (another clock, time between kernels) accuses nobody: that is `r`.
 //!
 //! Nothing is judged where the figures are no split of the device: where NVML does not say them of one of the job's
-//! processes, or where those of all processes add up to more than the device ([`OVERLAP_PPM`]). Less than what was charged
-//! is never judged: a client that waits between its launches is charged for gaps that NVML does not count. Work that
-//! began before its job was measured and has not ended is not told from work that goes past Partage: it is charged, too.
+//! processes, or where those of all processes add up to more than the device ([`OVERLAP_PPM`]). Less than what was
+//! charged is never judged: a client that waits between its launches is charged for gaps that NVML does not count. Work
+//! that began before its job was measured and has not ended is not told from work that goes past Partage: it is
+//! charged, too.
 
 use partage_protocol::terms::WHOLE_PPM;
 use partage_protocol::units::SECOND_NS;
@@ -71,8 +72,8 @@ pub(crate) struct Look {
 }
 
 impl Look {
-    /// The look with what was charged brought to the measure of the device's other jobs. `all`: what was shown and charged
-    /// of all its jobs, this one's included.
+    /// The look with what was charged brought to the measure of the device's other jobs. `all`: what was shown and
+    /// charged of all its jobs, this one's included.
     pub(crate) fn beside(mut self, (shown, charged): (u64, u64)) -> Self {
         let others = (
             shown.saturating_sub(u64::from(self.shown_ppm)),
@@ -99,8 +100,8 @@ impl TimeAudit {
         self.excess_ppm
     }
 
-    /// Ends a look at a job of which `seen_ns` were seen so far. None where it is too short, or the first of a stretch of
-    /// measuring: in between the device was not measured, so that NVML shows what nobody was to be charged for.
+    /// Ends a look at a job of which `seen_ns` were seen so far. None where it is too short, or the first of a stretch
+    /// of measuring: in between the device was not measured, so that NVML shows what nobody was to be charged for.
     pub(crate) fn end_look(&mut self, seen_ns: i64, stretch: u32, now_ns: u64) -> Option<(u64, i64, Option<Look>)> {
         let Some((at, before, _)) = self.last.filter(|(_, _, last)| *last == stretch) else {
             self.last = Some((now_ns, seen_ns, stretch));

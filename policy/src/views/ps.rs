@@ -28,8 +28,8 @@ impl Policy {
         self.ps_page(caller, (all, None), machine, |_| true)
     }
 
-    /// A page of the answer to `ps`: the jobs after that one, as many as `fits` says of one after the other, at least one.
-    /// The processes of no job come with the first page.
+    /// A page of the answer to `ps`: the jobs after that one, as many as `fits` says of one after the other, at least
+    /// one. The processes of no job come with the first page.
     pub fn ps_page<M: Machine>(
         &self,
         caller: &Caller,
@@ -109,7 +109,7 @@ impl Policy {
         });
         let started_unix_ns = Some(record.started_unix_ns).filter(|_| job.state() != State::Waiting);
         let mut notes = job.notes.clone();
-        notes.extend(job.strangers_note());
+        notes.extend(job.unmanaged_note());
         notes.extend(self.drift_notes(job));
         notes.extend(self.overhead_notes(job));
         JobView {

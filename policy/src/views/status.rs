@@ -8,7 +8,7 @@ use partage_scheduling::Regime;
 
 use super::words::regime_word;
 use crate::decisions::Policy;
-use crate::device::{DeviceState, Picture};
+use crate::device::{DeviceAccount, DeviceState};
 use crate::job::Job;
 use crate::machine::Machine;
 
@@ -46,10 +46,10 @@ impl Policy {
 
     fn device_view<M: Machine>(&self, device: DeviceUuid, machine: &M) -> Option<DeviceView> {
         let known = self.devices().get(&device)?;
-        let mut picture = self.picture(device, machine)?;
+        let mut account = self.account(device, machine)?;
         // What a job that lingers holds is anybody's who needs it.
         let lingers = |id| self.jobs().get(&id).is_some_and(Job::is_lingering);
-        picture.holds.retain(|hold| !lingers(hold.job));
+        account.holds.retain(|hold| !lingers(hold.job));
         let promises = self.time_promises(device).filter(|(job, _)| !job.is_lingering());
         let promised_time: u64 = promises.map(|(_, ppm)| u64::from(ppm)).sum();
         let is_lost = known.state == DeviceState::Lost;
@@ -65,19 +65,19 @@ impl Policy {
             state,
             total_bytes: known.seen.total_bytes,
             usable_bytes: known.usable(),
-            committed_bytes: picture.committed().saturating_add(picture.unmanaged()),
+            committed_bytes: account.committed().saturating_add(account.unmanaged()),
             used_bytes: known.measured.as_ref().map_or(0, |measured| measured.used_bytes),
-            unmanaged_bytes: picture.unmanaged(),
-            unmanaged_time: self.strangers_part(device).map(ratio),
-            jobs: picture.holds.iter().map(|hold| hold.job.to_string()).collect(),
-            promised_bytes: picture.promised(),
-            denied: self.denied_on(&picture),
-            notes: picture
+            unmanaged_bytes: account.unmanaged(),
+            unmanaged_time: self.unmanaged_part(device).map(ratio),
+            jobs: account.holds.iter().map(|hold| hold.job.to_string()).collect(),
+            promised_bytes: account.promised(),
+            denied: self.denied_on(&account),
+            notes: account
                 .overcommit_note()
                 .into_iter()
                 .chain(self.time_note(device))
                 .collect(),
-            unmanaged_notes: self.strangers_note(device).into_iter().collect(),
+            unmanaged_notes: self.unmanaged_note(device).into_iter().collect(),
             // As a ratio, which 53 bits hold exactly enough.
             promised_time: promised_time as f64 / f64::from(WHOLE_PPM),
             regime: self.regime(device).map(|regime| regime_word(regime).to_owned()),
@@ -85,8 +85,8 @@ impl Policy {
     }
 
     /// Denials of the live jobs of a device.
-    fn denied_on(&self, picture: &Picture) -> DeniedView {
-        let slots = picture
+    fn denied_on(&self, account: &DeviceAccount) -> DeniedView {
+        let slots = account
             .holds
             .iter()
             .filter_map(|hold| self.jobs().get(&hold.job)?.slots.get(hold.slot));

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use partage_policy::Strangers;
+use partage_policy::UnmanagedLoad;
 use partage_protocol::gate::{MEASURED, NEEDS_FENCE, UNBOUNDED, UNSHARED};
 use partage_protocol::units::{ClientId, JobId};
 use partage_scheduling::{Regime, Terms};
@@ -67,7 +67,10 @@ fn who_has_the_device_for_itself_is_told_so() {
     dispatcher.run_once(2 * MS);
     assert_eq!(flags(&first) & (MEASURED | UNSHARED), MEASURED | UNSHARED);
     // Processes of no job have slices, too.
-    for (now, strangers, is_told) in [(10 * MS, Strangers::Felt, false), (20 * MS, Strangers::Quiet, true)] {
+    for (now, strangers, is_told) in [
+        (10 * MS, UnmanagedLoad::Felt, false),
+        (20 * MS, UnmanagedLoad::Quiet, true),
+    ] {
         dispatcher.take(now, Message::Unmanaged(DEVICE, strangers));
         dispatcher.run_once(now + 5 * MS);
         assert_eq!(flags(&first) & UNSHARED != 0, is_told, "{strangers:?}");

@@ -9,7 +9,7 @@ const MS: u64 = 1_000_000;
 const PERIOD: u64 = 100 * MS;
 
 /// A job that always wants runs in units of this length whenever its gate is open; what it had in each period.
-fn saturate(server: &mut Server, unit: u64, periods: u64, from: u64) -> Vec<u64> {
+fn saturate(server: &mut CapBudget, unit: u64, periods: u64, from: u64) -> Vec<u64> {
     let mut had = vec![0; periods as usize];
     let mut now = from;
     while now < from + periods * PERIOD {
@@ -29,7 +29,7 @@ fn saturate(server: &mut Server, unit: u64, periods: u64, from: u64) -> Vec<u64>
 fn no_period_exceeds_the_budget_by_more_than_one_unit_and_debts_are_paid() {
     for percent in 1..=100u32 {
         for unit in [10_000, 300_000, 5 * MS, 30 * MS, 250 * MS] {
-            let mut server = Server::new(percent * 10_000, PERIOD, 0);
+            let mut server = CapBudget::new(percent * 10_000, PERIOD, 0);
             let had = saturate(&mut server, unit, 200, 0);
             let budget = u64::from(percent) * MS;
             assert!(
@@ -53,14 +53,14 @@ fn no_period_exceeds_the_budget_by_more_than_one_unit_and_debts_are_paid() {
 
 #[test]
 fn what_is_not_used_is_not_saved() {
-    let mut server = Server::new(250_000, PERIOD, 0);
+    let mut server = CapBudget::new(250_000, PERIOD, 0);
     server.advance(50 * PERIOD);
     assert_eq!(server.budget_ns(), 25 * MS as i64);
 }
 
 #[test]
 fn a_changed_cap_keeps_the_proportion_of_what_is_left_and_the_debt() {
-    let mut server = Server::new(1_000_000, PERIOD, 0);
+    let mut server = CapBudget::new(1_000_000, PERIOD, 0);
     server.charge(50 * MS as i64);
     server.change(200_000);
     assert_eq!(server.budget_ns(), 10 * MS as i64);
@@ -73,7 +73,7 @@ fn a_changed_cap_keeps_the_proportion_of_what_is_left_and_the_debt() {
 
 #[test]
 fn a_correction_does_not_reopen_a_gate_within_the_period() {
-    let mut server = Server::new(100_000, PERIOD, 0);
+    let mut server = CapBudget::new(100_000, PERIOD, 0);
     server.charge(10 * MS as i64);
     server.charge(-(MS as i64));
     assert!(server.is_exhausted());
@@ -81,12 +81,12 @@ fn a_correction_does_not_reopen_a_gate_within_the_period() {
     assert!(!server.is_exhausted());
 }
 
-/// Samples take too much for a job's as long as its work is under way; what it had is known a little later, when its gate is
-/// closed.
+/// Samples take too much for a job's as long as its work is under way; what it had is known a little later, when its
+/// gate is closed.
 #[test]
 fn what_was_charged_too_much_before_the_gate_closed_is_not_lost() {
     for percent in [10u32, 30, 75] {
-        let mut server = Server::new(percent * 10_000, PERIOD, 0);
+        let mut server = CapBudget::new(percent * 10_000, PERIOD, 0);
         let (unit, extra) = (MS / 5, 3 * MS / 2);
         let (mut had, mut now) = (0, 0);
         while now < 200 * PERIOD {
@@ -111,7 +111,7 @@ fn what_was_charged_too_much_before_the_gate_closed_is_not_lost() {
 #[test]
 fn what_is_given_back_serves_one_period_and_no_more_than_a_budget() {
     let budget = 10 * MS as i64;
-    let mut server = Server::new(100_000, PERIOD, 0);
+    let mut server = CapBudget::new(100_000, PERIOD, 0);
     server.charge(budget);
     server.charge(-3 * MS as i64);
     server.advance(PERIOD);
@@ -132,7 +132,7 @@ proptest! {
         caps in prop::collection::vec(1..=100u32, 1..6),
         unit in 1_000..10_000_000u64,
     ) {
-        let mut server = Server::new(caps[0] * 10_000, PERIOD, 0);
+        let mut server = CapBudget::new(caps[0] * 10_000, PERIOD, 0);
         let mut from = 0;
         for cap in caps {
             server.advance(from);

@@ -7,40 +7,40 @@ use super::*;
 
 const MS: i64 = 1_000_000;
 
-fn sum_of_lags(contest: &Contest) -> i64 {
-    contest.rows.values().filter(|row| row.is_in).map(|row| row.lag).sum()
+fn sum_of_lags(eevdf: &Eevdf) -> i64 {
+    eevdf.rows.values().filter(|row| row.is_in).map(|row| row.lag).sum()
 }
 
-fn contest(weights: &[u64], request_ns: u64) -> (Contest, Vec<JobId>) {
-    let mut contest = Contest::default();
+fn eevdf(weights: &[u64], request_ns: u64) -> (Eevdf, Vec<JobId>) {
+    let mut eevdf = Eevdf::default();
     let jobs: Vec<JobId> = (0..weights.len() as u64).map(JobId).collect();
     for (job, weight) in jobs.iter().zip(weights) {
-        contest.add(*job, request_ns);
-        contest.set_weight(*job, *weight);
-        contest.join(*job, true);
+        eevdf.add(*job, request_ns);
+        eevdf.set_weight(*job, *weight);
+        eevdf.join(*job, true);
     }
-    (contest, jobs)
+    (eevdf, jobs)
 }
 
 /// Serves requests one after another, each in units of `unit` (which run to their end), as a device in turns does.
 fn run(
-    contest: &mut Contest,
+    eevdf: &mut Eevdf,
     jobs: &[JobId],
     units: &[i64],
     until_ns: i64,
-    mut each: impl FnMut(&Contest, &[i64]),
+    mut each: impl FnMut(&Eevdf, &[i64]),
 ) -> Vec<i64> {
     let mut got = vec![0; jobs.len()];
     let mut now = 0;
     while now < until_ns {
-        let job = contest.best(jobs).expect("somebody wants");
-        contest.renew(job);
-        while !contest.is_served(job) {
+        let job = eevdf.best(jobs).expect("somebody wants");
+        eevdf.renew(job);
+        while !eevdf.is_served(job) {
             let at = jobs.iter().position(|other| *other == job).unwrap_or(0);
-            contest.serve(&[(job, units[at])]);
+            eevdf.serve(&[(job, units[at])]);
             got[at] += units[at];
             now += units[at];
-            each(contest, &got);
+            each(eevdf, &got);
         }
     }
     got
@@ -66,8 +66,8 @@ fn service_stays_within_one_request_and_one_unit_of_the_share() {
                 .map(|i| lengths[code / 3usize.pow(i as u32) % 3])
                 .collect();
             let bound = 5 * MS + units.iter().max().expect("not empty");
-            let (mut contest, jobs) = contest(weights, 5 * MS as u64);
-            run(&mut contest, &jobs, &units, 300 * MS, |contest, got| {
+            let (mut eevdf, jobs) = eevdf(weights, 5 * MS as u64);
+            run(&mut eevdf, &jobs, &units, 300 * MS, |eevdf, got| {
                 let served: i64 = got.iter().sum();
                 for (i, weight) in weights.iter().enumerate() {
                     let owed = served as f64 * *weight as f64 / total as f64;
@@ -76,7 +76,7 @@ fn service_stays_within_one_request_and_one_unit_of_the_share() {
                         "{weights:?} {units:?}: {owed} {got:?}"
                     );
                 }
-                assert_eq!(sum_of_lags(contest), 0);
+                assert_eq!(sum_of_lags(eevdf), 0);
                 checked += 1;
             });
         }
@@ -87,13 +87,13 @@ fn service_stays_within_one_request_and_one_unit_of_the_share() {
 #[test]
 fn a_debt_is_repaid_and_no_more() {
     // One graph of 100 ms against small kernels: the others catch up before it is chosen again.
-    let (mut contest, jobs) = contest(&[1, 1], 5 * MS as u64);
-    contest.serve(&[(jobs[0], 100 * MS)]);
-    assert_eq!((contest.lag(jobs[0]), contest.lag(jobs[1])), (-50 * MS, 50 * MS));
+    let (mut eevdf, jobs) = eevdf(&[1, 1], 5 * MS as u64);
+    eevdf.serve(&[(jobs[0], 100 * MS)]);
+    assert_eq!((eevdf.lag(jobs[0]), eevdf.lag(jobs[1])), (-50 * MS, 50 * MS));
     let mut repaid = 0;
-    while contest.best(&jobs) == Some(jobs[1]) {
-        contest.serve(&[(jobs[1], 5 * MS)]);
-        contest.renew(jobs[1]);
+    while eevdf.best(&jobs) == Some(jobs[1]) {
+        eevdf.serve(&[(jobs[1], 5 * MS)]);
+        eevdf.renew(jobs[1]);
         repaid += 5 * MS;
     }
     assert!((95 * MS..=105 * MS).contains(&repaid), "{repaid}");
@@ -101,67 +101,67 @@ fn a_debt_is_repaid_and_no_more() {
 
 #[test]
 fn a_changed_weight_changes_neither_lag_nor_what_is_asked() {
-    let (mut contest, jobs) = contest(&[1, 1], 5 * MS as u64);
-    contest.serve(&[(jobs[0], 3 * MS)]);
-    let before = (contest.lag(jobs[0]), contest.lag(jobs[1]), contest.is_served(jobs[0]));
-    contest.set_weight(jobs[1], 9);
+    let (mut eevdf, jobs) = eevdf(&[1, 1], 5 * MS as u64);
+    eevdf.serve(&[(jobs[0], 3 * MS)]);
+    let before = (eevdf.lag(jobs[0]), eevdf.lag(jobs[1]), eevdf.is_served(jobs[0]));
+    eevdf.set_weight(jobs[1], 9);
     assert_eq!(
         before,
-        (contest.lag(jobs[0]), contest.lag(jobs[1]), contest.is_served(jobs[0]))
+        (eevdf.lag(jobs[0]), eevdf.lag(jobs[1]), eevdf.is_served(jobs[0]))
     );
-    let got = run(&mut contest, &jobs, &[MS, MS], 1_000 * MS, |_, _| ());
+    let got = run(&mut eevdf, &jobs, &[MS, MS], 1_000 * MS, |_, _| ());
     let share = got[0] as f64 / got.iter().sum::<i64>() as f64;
     assert!((share - 0.1).abs() < 0.01, "{share}");
 }
 
 #[test]
 fn sleeping_saves_no_more_than_one_request_and_forgives_no_debt() {
-    let (mut contest, jobs) = contest(&[1, 1], 5 * MS as u64);
-    contest.serve(&[(jobs[0], 40 * MS)]);
+    let (mut eevdf, jobs) = eevdf(&[1, 1], 5 * MS as u64);
+    eevdf.serve(&[(jobs[0], 40 * MS)]);
     // The second is owed 20 ms, goes, and comes back with a claim of one request.
-    contest.leave(jobs[1]);
-    contest.share_left();
-    assert_eq!(contest.lag(jobs[0]), 0);
-    contest.serve(&[(jobs[0], 500 * MS)]);
-    contest.join(jobs[1], true);
-    assert_eq!((contest.lag(jobs[0]), contest.lag(jobs[1])), (-5 * MS, 5 * MS));
+    eevdf.leave(jobs[1]);
+    eevdf.share_left();
+    assert_eq!(eevdf.lag(jobs[0]), 0);
+    eevdf.serve(&[(jobs[0], 500 * MS)]);
+    eevdf.join(jobs[1], true);
+    assert_eq!((eevdf.lag(jobs[0]), eevdf.lag(jobs[1])), (-5 * MS, 5 * MS));
     // One that leaves while it owes (its job's end) leaves the debt where it was.
-    contest.serve(&[(jobs[1], 30 * MS)]);
-    let debt = contest.lag(jobs[1]);
+    eevdf.serve(&[(jobs[1], 30 * MS)]);
+    let debt = eevdf.lag(jobs[1]);
     assert!(debt < 0);
-    contest.leave(jobs[1]);
-    contest.join(jobs[1], true);
-    assert_eq!(contest.lag(jobs[1]), debt);
+    eevdf.leave(jobs[1]);
+    eevdf.join(jobs[1], true);
+    assert_eq!(eevdf.lag(jobs[1]), debt);
 }
 
 #[test]
 fn a_pause_that_is_no_sleep_loses_nothing() {
-    let (mut contest, jobs) = contest(&[9, 1], 5 * MS as u64);
-    contest.serve(&[(jobs[1], 30 * MS)]);
-    let owed = contest.lag(jobs[0]);
+    let (mut eevdf, jobs) = eevdf(&[9, 1], 5 * MS as u64);
+    eevdf.serve(&[(jobs[1], 30 * MS)]);
+    let owed = eevdf.lag(jobs[0]);
     assert_eq!(owed, 27 * MS);
     for _ in 0..10 {
-        contest.leave(jobs[0]);
-        contest.join(jobs[0], false);
-        assert_eq!(contest.lag(jobs[0]), owed);
+        eevdf.leave(jobs[0]);
+        eevdf.join(jobs[0], false);
+        assert_eq!(eevdf.lag(jobs[0]), owed);
     }
 }
 
-/// A promise makes the others' weights depend on whether its job is in. Shared by the weights that they had beside it, what it
-/// left moved from one to the other each time, until its claim was beyond all bounds (schedule 1795481486).
+/// A promise makes the others' weights depend on whether its job is in. Shared by the weights that they had beside it,
+/// what it left moved from one to the other each time, until its claim was beyond all bounds (schedule 1795481486).
 #[test]
 fn coming_and_going_moves_nothing_between_the_others() {
-    let (mut contest, jobs) = contest(&[759, 21, 220], 5 * MS as u64);
-    contest.serve(&[(jobs[1], 40 * MS + 1)]);
-    let lags = |contest: &Contest| jobs.iter().map(|job| contest.lag(*job)).collect::<Vec<_>>();
-    let before = lags(&contest);
+    let (mut eevdf, jobs) = eevdf(&[759, 21, 220], 5 * MS as u64);
+    eevdf.serve(&[(jobs[1], 40 * MS + 1)]);
+    let lags = |eevdf: &Eevdf| jobs.iter().map(|job| eevdf.lag(*job)).collect::<Vec<_>>();
+    let before = lags(&eevdf);
     for _ in 0..100 {
-        contest.leave(jobs[0]);
-        contest.set_weight(jobs[1], 780);
-        contest.share_left();
-        contest.join(jobs[0], false);
-        contest.set_weight(jobs[1], 21);
-        assert_eq!(lags(&contest), before);
+        eevdf.leave(jobs[0]);
+        eevdf.set_weight(jobs[1], 780);
+        eevdf.share_left();
+        eevdf.join(jobs[0], false);
+        eevdf.set_weight(jobs[1], 21);
+        assert_eq!(lags(&eevdf), before);
     }
 }
 
@@ -194,46 +194,46 @@ proptest! {
 
     #[test]
     fn what_is_owed_and_what_is_owing_add_up_to_nothing(acts in prop::collection::vec(act(), 1..80)) {
-        let mut contest = Contest::default();
+        let mut eevdf = Eevdf::default();
         for job in 0..5 {
-            contest.add(JobId(job), 5_000_000);
+            eevdf.add(JobId(job), 5_000_000);
         }
         for act in acts {
             let key = |i: usize| JobId(i as u64);
             match act {
-                Act::Join(i, has_slept) => contest.join(key(i), has_slept),
+                Act::Join(i, has_slept) => eevdf.join(key(i), has_slept),
                 Act::Leave(i) => {
-                    contest.leave(key(i));
-                    contest.share_left();
+                    eevdf.leave(key(i));
+                    eevdf.share_left();
                 }
-                Act::Weight(i, weight) => contest.set_weight(key(i), weight),
-                Act::Request(i, ns) => contest.set_request(key(i), ns),
+                Act::Weight(i, weight) => eevdf.set_weight(key(i), weight),
+                Act::Request(i, ns) => eevdf.set_request(key(i), ns),
                 Act::Serve(i, ns) | Act::Correct(i, ns) => {
-                    contest.join(key(i), true);
-                    contest.serve(&[(key(i), ns)]);
+                    eevdf.join(key(i), true);
+                    eevdf.serve(&[(key(i), ns)]);
                 }
-                Act::Limit(i, ns) => contest.limit_claim(key(i), ns),
+                Act::Limit(i, ns) => eevdf.limit_claim(key(i), ns),
             }
-            prop_assert_eq!(sum_of_lags(&contest), 0);
-            let waiting: Vec<JobId> = contest.rows.keys().copied().filter(|job| contest.is_in(*job)).collect();
+            prop_assert_eq!(sum_of_lags(&eevdf), 0);
+            let waiting: Vec<JobId> = eevdf.rows.keys().copied().filter(|job| eevdf.is_in(*job)).collect();
             // Work conservation: where somebody wants, somebody is chosen, and it is nobody who is ahead.
-            let best = contest.best(&waiting);
+            let best = eevdf.best(&waiting);
             prop_assert_eq!(best.is_some(), !waiting.is_empty());
             if let Some(best) = best {
-                prop_assert!(contest.lag(best) >= 0);
+                prop_assert!(eevdf.lag(best) >= 0);
             }
         }
     }
 
     #[test]
     fn nobody_starves(weights in prop::collection::vec(1..1000u64, 2..8), unit in 1_000..5_000_000i64) {
-        let (mut contest, jobs) = contest(&weights, 5_000_000);
+        let (mut eevdf, jobs) = eevdf(&weights, 5_000_000);
         let units = vec![unit; jobs.len()];
         // Long enough for the lightest to be owed two requests.
         let total: u64 = weights.iter().sum();
         let lightest = *weights.iter().min().expect("not empty");
         let enough = 2 * (5 * MS + unit) * i64::try_from(total / lightest + 1).expect("small");
-        let got = run(&mut contest, &jobs, &units, enough, |_, _| ());
+        let got = run(&mut eevdf, &jobs, &units, enough, |_, _| ());
         prop_assert!(got.iter().all(|ns| *ns > 0), "{:?}", got);
     }
 }

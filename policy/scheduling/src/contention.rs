@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What every member of a device has to reckon with, found once for all of them: a device may have a thousand members, and
-//! each decision about one must not ask all the others.
+//! What every member of a device has to reckon with, found once for all of them: a device may have a thousand members,
+//! and each decision about one must not ask all the others.
 
 use partage_protocol::terms::Class;
 use partage_protocol::units::JobId;
 
 use crate::config::Config;
 use crate::device::Device;
-
-use crate::member::Member;
+use crate::job_on_device::JobOnDevice;
 
 /// The other members of a device, in short.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Outlook {
+pub(crate) struct Contention {
     /// Several jobs are there.
     pub is_shared: bool,
     /// Several jobs wanted the device of late: then the work in flight is bounded tightly.
@@ -21,8 +20,8 @@ pub(crate) struct Outlook {
     pub owed: Option<JobId>,
     /// The highest class that is there.
     top: Option<Class>,
-    /// The most urgent job that wants the device, or is in a short pause, and is not ahead of its share by the slack: its
-    /// request is not cut short for a fraction of a millisecond.
+    /// The most urgent job that wants the device, or is in a short pause, and is not ahead of its share by the slack:
+    /// its request is not cut short for a fraction of a millisecond.
     pressing: Option<(Class, JobId)>,
     /// In how long a sleeping job of each class may want the device again, from the highest class down.
     due_in_ns: [Option<u64>; CLASSES.len()],
@@ -30,9 +29,9 @@ pub(crate) struct Outlook {
 
 const CLASSES: [Class; 4] = [Class::Realtime, Class::High, Class::Normal, Class::Low];
 
-impl Outlook {
+impl Contention {
     pub fn of(device: &Device, config: &Config, now: u64) -> Self {
-        let mut outlook = Self {
+        let mut contention = Self {
             is_shared: device.present().nth(1).is_some(),
             is_contended: false,
             owed: None,
@@ -44,24 +43,24 @@ impl Outlook {
         for (job, member) in device.present() {
             let class = member.terms.class;
             recent += usize::from(member.wanted_within(config.hysteresis_ns, now));
-            outlook.top = outlook.top.max(Some(class));
+            contention.top = contention.top.max(Some(class));
             if !member.has_claim() {
                 continue;
             }
-            let lag = device.contest.lag(job);
+            let lag = device.eevdf.lag(job);
             if member.is_candidate() && lag > 0 && lag >= most {
-                (most, outlook.owed) = (lag, Some(job));
+                (most, contention.owed) = (lag, Some(job));
             }
-            if member.is_pressing(config, now) && outlook.pressing.is_none_or(|(top, _)| class >= top) {
-                outlook.pressing = Some((class, job));
+            if member.is_pressing(config, now) && contention.pressing.is_none_or(|(top, _)| class >= top) {
+                contention.pressing = Some((class, job));
             }
-            outlook.expect(member, config, now);
+            contention.expect(member, config, now);
         }
-        outlook.is_contended = recent >= 2;
-        outlook
+        contention.is_contended = recent >= 2;
+        contention
     }
 
-    fn expect(&mut self, member: &Member, config: &Config, now: u64) {
+    fn expect(&mut self, member: &JobOnDevice, config: &Config, now: u64) {
         let due = CLASSES.iter().position(|class| *class == member.terms.class);
         let Some(due) = due.and_then(|at| self.due_in_ns.get_mut(at)) else {
             return;

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A *member*: one job on one device, with a *seat* for each of its clients there.
+//! A job on a device, the *member*, and its clients there, each on a *seat*.
 
 use partage_gpu_time::split::Meter;
 use partage_protocol::units::ClientId;
 
-use crate::cap::Server;
+use crate::cap::CapBudget;
 use crate::command::Cause;
 use crate::config::Config;
 use crate::correction::Correction;
 use crate::event::{Observation, Terms};
 use crate::record::Window;
-use crate::rhythm::Rhythm;
 use crate::waits::Waits;
+use crate::wakes::WakePredictor;
 
 /// Time constant of a job's duty.
 const DUTY_NS: i64 = 100_000_000;
@@ -33,7 +33,7 @@ pub(crate) enum Gate {
 
 /// One client on one device.
 #[derive(Clone, Debug)]
-pub(crate) struct Seat {
+pub(crate) struct ClientOnDevice {
     pub client: ClientId,
     pub gate: Gate,
     /// When the gate last opened or closed.
@@ -43,7 +43,8 @@ pub(crate) struct Seat {
     pub meter: Meter,
     /// When it was last seen to have work of unknown length.
     pub guessed_ns: Option<u64>,
-    /// What it is charged for the time between the last two looks, in nanoseconds; negative where it was too much before.
+    /// What it is charged for the time between the last two looks, in nanoseconds; negative where it was too much
+    /// before.
     pub charge_ns: i64,
     /// Work retired between the last two looks.
     pub retires: bool,
@@ -59,7 +60,7 @@ pub(crate) struct Seat {
     pub is_stuck: bool,
 }
 
-impl Seat {
+impl ClientOnDevice {
     pub fn new(client: ClientId, now: u64) -> Self {
         Self {
             client,
@@ -95,8 +96,9 @@ impl Seat {
         };
     }
 
-    /// The device time that its work has had without ending, if that is as much as a drain may take, or half as much again
-    /// as its longest unit takes. By the clock a unit may take any time beside others, unless nothing of them retires either.
+    /// The device time that its work has had without ending, if that is as much as a drain may take, or half as much
+    /// again as its longest unit takes. By the clock a unit may take any time beside others, unless nothing of them
+    /// retires either.
     pub fn stalled_for_ns(&self, drain_timeout_ns: u64) -> Option<u64> {
         let unit = self.seen.unit_ns.min(LONGEST_UNIT_NS);
         let had = u64::try_from(self.unretired_ns).unwrap_or(0);
@@ -115,9 +117,9 @@ impl Seat {
         self.gate == Gate::Open { depth_ns }
     }
 
-    /// Whether its gate is closed and nothing of it is on the device or on its way, seen after the gate closed. A stopped
-    /// thread inside a launch call brings at most one unit, later: nobody is made to wait for it unless the device must
-    /// be somebody's alone.
+    /// Whether its gate is closed and nothing of it is on the device or on its way, seen after the gate closed. A
+    /// stopped thread inside a launch call brings at most one unit, later: nobody is made to wait for it unless the
+    /// device must be somebody's alone.
     pub fn is_drained(&self, is_strict: bool) -> bool {
         let is_entering = self.seen.is_entering && (is_strict || !self.seen.is_stopped);
         self.gate == Gate::Closed
@@ -137,10 +139,10 @@ pub(crate) struct Relief {
 
 /// One job on one device.
 #[derive(Clone, Debug)]
-pub(crate) struct Member {
+pub(crate) struct JobOnDevice {
     pub terms: Terms,
-    pub seats: Vec<Seat>,
-    pub server: Option<Server>,
+    pub seats: Vec<ClientOnDevice>,
+    pub budget: Option<CapBudget>,
     /// When it was last seen to want the device.
     pub wanted_ns: Option<u64>,
     /// Part of the time for which it wanted it, of late, parts per million.
@@ -153,14 +155,14 @@ pub(crate) struct Member {
     pub is_ahead: bool,
     /// As a gang it is kept away for another device's sake: others are not kept away for its.
     pub is_barred: bool,
-    /// It has work on the device, none of which has retired for as long as a drain may take: others are not kept away for
-    /// its sake.
+    /// It has work on the device, none of which has retired for as long as a drain may take: others are not kept away
+    /// for its sake.
     pub is_stalled: bool,
     /// What the floor owes it: grows while it is kept waiting, shrinks by what it is charged.
     pub floor_ns: i64,
     /// It is let in for a while, whatever its share and class.
     pub relief: Option<Relief>,
-    rhythm: Rhythm,
+    wakes: WakePredictor,
     /// What it was charged since it came; for moments negative, where too much was charged before.
     pub used_ns: i64,
     /// The part of it that no look saw.
@@ -174,12 +176,12 @@ pub(crate) struct Member {
     pub wanted: Option<Window>,
 }
 
-impl Member {
+impl JobOnDevice {
     pub fn new(terms: Terms, config: &Config, now: u64) -> Self {
         let mut member = Self {
             terms,
             seats: Vec::new(),
-            server: None,
+            budget: None,
             wanted_ns: None,
             duty_ppm: 0,
             saturated_ns: None,
@@ -189,7 +191,7 @@ impl Member {
             is_stalled: false,
             floor_ns: 0,
             relief: None,
-            rhythm: Rhythm::default(),
+            wakes: WakePredictor::default(),
             used_ns: 0,
             correction: Correction::default(),
             waited_ns: 0,
@@ -206,24 +208,24 @@ impl Member {
     pub fn set_terms(&mut self, terms: Terms, config: &Config, now: u64) {
         self.terms = terms;
         // The whole device is no cap.
-        match (terms.cap_ppm.filter(|cap| i64::from(*cap) < PPM), &mut self.server) {
-            (Some(cap), Some(server)) => {
-                server.advance(now);
-                server.change(cap);
+        match (terms.cap_ppm.filter(|cap| i64::from(*cap) < PPM), &mut self.budget) {
+            (Some(cap), Some(budget)) => {
+                budget.advance(now);
+                budget.change(cap);
             }
-            (Some(cap), server @ None) => *server = Some(Server::new(cap, config.period_ns, now)),
-            (None, server) => *server = None,
+            (Some(cap), budget @ None) => *budget = Some(CapBudget::new(cap, config.period_ns, now)),
+            (None, budget) => *budget = None,
         }
     }
 
     /// Whether any of its clients wants the device.
     pub fn wants(&self) -> bool {
-        self.seats.iter().any(Seat::wants)
+        self.seats.iter().any(ClientOnDevice::wants)
     }
 
     /// Whether its cap keeps it from the device now.
     pub fn is_capped(&self) -> bool {
-        self.server.as_ref().is_some_and(Server::is_exhausted)
+        self.budget.as_ref().is_some_and(CapBudget::is_exhausted)
     }
 
     /// Whether others may be kept away for its sake: not if it had too much, does not end, or cannot come.
@@ -253,7 +255,7 @@ impl Member {
 
     /// Whether it wants the device, or just did and is about to want it again: lower classes are not let in meanwhile.
     pub fn is_pressing(&self, config: &Config, now: u64) -> bool {
-        !self.is_capped() && (self.wants() || self.rhythm.is_in_pause(now, config.linger_ns))
+        !self.is_capped() && (self.wants() || self.wakes.is_in_pause(now, config.linger_ns))
     }
 
     /// In how long it may want the device again at the earliest, where that is known; only of one that wants nothing.
@@ -261,11 +263,11 @@ impl Member {
         if self.wants() || self.is_capped() {
             return None;
         }
-        let is_in_pause = self.rhythm.is_in_pause(now, config.pause_ns);
+        let is_in_pause = self.wakes.is_in_pause(now, config.pause_ns);
         if is_in_pause {
             Some(0)
         } else {
-            self.rhythm.due_in_ns(now, config)
+            self.wakes.due_in_ns(now, config)
         }
     }
 
@@ -309,10 +311,10 @@ impl Member {
         self.minute.add(now, charge);
         // What it had on the device before there was a cap is not held against it.
         let is_shallow = self.is_shallow();
-        if let Some(server) = &mut self.server {
-            server.charge(charge);
+        if let Some(budget) = &mut self.budget {
+            budget.charge(charge);
             if !is_shallow {
-                server.forgive();
+                budget.forgive();
             }
         }
         // Long service is not held against it for longer than one unit takes to be owed.
@@ -322,7 +324,7 @@ impl Member {
             self.floor_ns += signed(dt) * i64::from(config.floor_ppm) / PPM;
         }
         let wants = self.wants();
-        self.rhythm.book(now, dt, wants);
+        self.wakes.book(now, dt, wants);
         if let Some(by) = self.held_by
             && wants
             && !self.is_busy()
@@ -362,7 +364,7 @@ mod tests {
     /// What others leave comes and goes: only what is left of it in the end was the unit's.
     #[test]
     fn corrections_do_not_make_a_long_unit_look_as_if_it_never_ended() {
-        let mut seat = Seat::new(ClientId(1), 0);
+        let mut seat = ClientOnDevice::new(ClientId(1), 0);
         seat.seen.is_busy = true;
         seat.seen.unit_ns = 100_000_000;
         let mut book = |charge: i64, times: usize| {

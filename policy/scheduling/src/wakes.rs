@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Rhythm: when a job that sleeps is likely to want the device again.
+//! WakePredictor: when a job that sleeps is likely to want the device again.
 //!
 //! Terms. *Pause*: from the last look that saw the job want the device to the next one that does. *Wake*: the end of a
-//! pause that is no gap within a request, so at least a fifth of a millisecond and a quarter of the longest recent pause.
-//! *Window*: when the next wake is expected.
+//! pause that is no gap within a request, so at least a fifth of a millisecond and a quarter of the longest recent
+//! pause. *Window*: when the next wake is expected.
 //!
-//! Two kinds of program wake regularly. One has a clock: its wakes lie on a line over their number, each with an error of
-//! its own; the line is fitted to the last wakes (through the means of their older and newer halves), and the window is
-//! what these errors span, at the next number. The other sleeps for so long after each request: the window is what the
-//! last pauses span. Whichever is narrower counts, if it is narrow beside the time between two wakes: a window costs those
-//! who are let in meanwhile something (see `depth`), and one that is as long as the sleep tells nothing.
+//! Two kinds of program wake regularly. One has a clock: its wakes lie on a line over their number, each with an error
+//! of its own; the line is fitted to the last wakes (through the means of their older and newer halves), and the window
+//! is what these errors span, at the next number. The other sleeps for so long after each request: the window is what
+//! the last pauses span. Whichever is narrower counts, if it is narrow beside the time between two wakes: a window
+//! costs those who are let in meanwhile something (see `depth`), and one that is as long as the sleep tells nothing.
 
 use std::collections::VecDeque;
 
@@ -22,8 +22,8 @@ const LEAST: usize = 8;
 const SHORTEST_NS: u64 = 200_000;
 /// A window is at most this part of the time between two wakes.
 const NARROW: u64 = 8;
-/// Who wakes more often is not expected: what others are spared before each wake (half a millisecond) would be more than a
-/// quarter of the time.
+/// Who wakes more often is not expected: what others are spared before each wake (half a millisecond) would be more
+/// than a quarter of the time.
 const SHORTEST_PERIOD_NS: u64 = 2_000_000;
 /// So many wakes in a row may fail to come before nothing is expected any more.
 const MISSED: u64 = 4;
@@ -33,7 +33,7 @@ const RULE: usize = 6;
 
 /// What is remembered of one job's pauses on one device.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Rhythm {
+pub(crate) struct WakePredictor {
     /// When it was last seen to want the device.
     last_ns: Option<u64>,
     wants: bool,
@@ -57,9 +57,9 @@ enum Next {
     Sleep { least: u64, most: u64 },
 }
 
-impl Rhythm {
-    /// Takes over what a look saw, `dt` nanoseconds after the one before. What begins or ends between two looks is taken to
-    /// do so in the middle.
+impl WakePredictor {
+    /// Takes over what a look saw, `dt` nanoseconds after the one before. What begins or ends between two looks is
+    /// taken to do so in the middle.
     pub fn book(&mut self, now: u64, dt: u64, wants: bool) {
         if self.wants && !wants {
             self.ended_ns = now.saturating_sub(dt / 2);
@@ -128,8 +128,9 @@ impl Rhythm {
         }
     }
 
-    /// Whether it may be in one of the pauses that are no longer than this: they are the rule with this job, and it uses
-    /// the device for at least as long as it pauses. Else others would have to wait for one that wants next to nothing.
+    /// Whether it may be in one of the pauses that are no longer than this: they are the rule with this job, and it
+    /// uses the device for at least as long as it pauses. Else others would have to wait for one that wants next to
+    /// nothing.
     pub fn is_in_pause(&self, now: u64, longest_ns: u64) -> bool {
         let Some(last) = self.last_ns.filter(|_| !self.wants) else {
             return false;
@@ -181,25 +182,25 @@ mod tests {
     const LEAD: u64 = 300 * US;
 
     /// Wants the device from each of these instants for so long; looks every 50 µs.
-    fn lived(wakes: &[u64], busy_ns: u64) -> (Rhythm, u64) {
-        let mut rhythm = Rhythm::default();
+    fn lived(wakes: &[u64], busy_ns: u64) -> (WakePredictor, u64) {
+        let mut predictor = WakePredictor::default();
         let end = wakes.last().map_or(0, |wake| wake + busy_ns + 100 * US);
         for now in (0..=end).step_by(50_000) {
-            rhythm.book(
+            predictor.book(
                 now,
                 50 * US,
                 wakes.iter().any(|wake| (*wake..wake + busy_ns).contains(&now)),
             );
         }
-        (rhythm, end)
+        (predictor, end)
     }
 
     /// When a wake is first and last expected after the end, to a tenth of a millisecond.
-    fn due(rhythm: &Rhythm, end: u64) -> Option<(u64, u64)> {
+    fn due(predictor: &WakePredictor, end: u64) -> Option<(u64, u64)> {
         let config = Config::default();
         let mut due = (end..end + 9 * MS)
             .step_by(10_000)
-            .filter(|now| rhythm.due_in_ns(*now, &config).is_some_and(|due| due <= LEAD));
+            .filter(|now| predictor.due_in_ns(*now, &config).is_some_and(|due| due <= LEAD));
         let first = due.next()?;
         Some((first - end, due.last().unwrap_or(first) - end))
     }
@@ -208,8 +209,8 @@ mod tests {
     fn a_clock_is_known_by_its_wakes_whatever_each_is_late() {
         let late = |n: u64| n * 7919 % 300 * US;
         let wakes: Vec<u64> = (1..40).map(|n| n * 10 * MS + late(n)).collect();
-        let (rhythm, end) = lived(&wakes, 2 * MS);
-        let (first, last) = due(&rhythm, end).expect("regular");
+        let (predictor, end) = lived(&wakes, 2 * MS);
+        let (first, last) = due(&predictor, end).expect("regular");
         let next = 400 * MS - end;
         assert!(
             first + LEAD <= next + 50 * US && first + LEAD + 200 * US >= next,
@@ -225,8 +226,8 @@ mod tests {
             // What a request takes differs by milliseconds, the sleep does not.
             wakes.push(wakes[wakes.len() - 1] + 2 * MS + n % 2 * 50 * US + 5 * MS);
         }
-        let (rhythm, end) = lived(&wakes, 2 * MS);
-        let (first, last) = due(&rhythm, end).expect("regular");
+        let (predictor, end) = lived(&wakes, 2 * MS);
+        let (first, last) = due(&predictor, end).expect("regular");
         let next = 5 * MS - 100 * US;
         assert!(
             first + LEAD <= next && last >= next && last <= next + MS,
@@ -237,10 +238,10 @@ mod tests {
     #[test]
     fn a_beat_that_is_missed_does_not_end_a_rhythm() {
         let wakes: Vec<u64> = (1..60).filter(|n| n % 20 != 0).map(|n| n * 10 * MS).collect();
-        let (rhythm, end) = lived(&wakes, 2 * MS);
-        assert!(due(&rhythm, end).is_some());
+        let (predictor, end) = lived(&wakes, 2 * MS);
+        assert!(due(&predictor, end).is_some());
         // After four, nothing is expected.
-        assert!(due(&rhythm, end + 5 * 10 * MS).is_none());
+        assert!(due(&predictor, end + 5 * 10 * MS).is_none());
     }
 
     #[test]
@@ -252,33 +253,33 @@ mod tests {
                 at
             })
             .collect();
-        let (rhythm, end) = lived(&wakes, MS);
-        assert!(due(&rhythm, end).is_none());
+        let (predictor, end) = lived(&wakes, MS);
+        assert!(due(&predictor, end).is_none());
     }
 
     #[test]
     fn who_wakes_all_the_time_is_not_expected() {
         let every = |period: u64| (1..60u64).map(|n| n * period).collect::<Vec<u64>>();
         for (period, is_expected) in [(500 * US, false), (MS, false), (2 * MS, true), (3 * MS, true)] {
-            let (rhythm, end) = lived(&every(period), 100 * US);
-            assert_eq!(due(&rhythm, end).is_some(), is_expected, "{period}");
+            let (predictor, end) = lived(&every(period), 100 * US);
+            assert_eq!(due(&predictor, end).is_some(), is_expected, "{period}");
         }
     }
 
     #[test]
     fn gaps_within_a_request_are_no_wakes() {
         let requests = (1..40u64).flat_map(|n| (0..5).map(move |part| n * 10 * MS + part * 700 * US));
-        let (rhythm, end) = lived(&requests.collect::<Vec<u64>>(), 400 * US);
-        let (first, _) = due(&rhythm, end).expect("regular");
+        let (predictor, end) = lived(&requests.collect::<Vec<u64>>(), 400 * US);
+        let (first, _) = due(&predictor, end).expect("regular");
         assert!((5 * MS..7 * MS).contains(&first), "{first}");
     }
 
     #[test]
     fn short_pauses_are_waited_for_where_they_are_the_rule() {
         let parts: Vec<u64> = (0..20).map(|part| part * 200 * US).collect();
-        let (rhythm, end) = lived(&parts, 120 * US);
-        assert!(rhythm.is_in_pause(end, 200 * US) && !rhythm.is_in_pause(end + 200 * US, 200 * US));
-        let (rhythm, end) = lived(&[0, 10 * MS, 20 * MS, 30 * MS, 40 * MS, 50 * MS, 60 * MS], MS);
-        assert!(!rhythm.is_in_pause(end, 200 * US));
+        let (predictor, end) = lived(&parts, 120 * US);
+        assert!(predictor.is_in_pause(end, 200 * US) && !predictor.is_in_pause(end + 200 * US, 200 * US));
+        let (predictor, end) = lived(&[0, 10 * MS, 20 * MS, 30 * MS, 40 * MS, 50 * MS, 60 * MS], MS);
+        assert!(!predictor.is_in_pause(end, 200 * US));
     }
 }

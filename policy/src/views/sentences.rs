@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Everything that `why` says in English, from facts that other files find.
+
+mod job;
+mod time;
+
+pub(super) use job::{counts, rules, use_text};
+pub(super) use time::terms_rule;
