@@ -202,13 +202,15 @@ macro_rules! driver_chapters {
         [pass] cuModuleGetSurfRef(surf_ref: *mut CuSurfref, module: CuModule, name: *const c_char);
     }
     "Library management" {
-        /// what code and globals take is measured; undone if it takes the job beyond its limit; nothing without a context
+        /// what code and globals take is measured; undone if it takes the job beyond its limit; nothing without a
+        /// context
         [track] cuLibraryLoadData(
             library: *mut CuLibrary, code: *const c_void, jit_options: *mut c_int, jit_options_values: *mut *mut c_void,
             num_jit_options: c_uint, library_options: *mut c_int, library_option_values: *mut *mut c_void,
             num_library_options: c_uint,
         );
-        /// what code and globals take is measured; undone if it takes the job beyond its limit; nothing without a context
+        /// what code and globals take is measured; undone if it takes the job beyond its limit; nothing without a
+        /// context
         [track] cuLibraryLoadFromFile(
             library: *mut CuLibrary, file_name: *const c_char, jit_options: *mut c_int,
             jit_options_values: *mut *mut c_void, num_jit_options: c_uint, library_options: *mut c_int,

@@ -4,7 +4,8 @@
 //! - *hand-over*: device time that is lost, idle or switching, each time a device passes from one saturating job to
 //!   another; the same jobs beside it without Partage, by the device's own slices.
 //! - *broker*: processor time that the broker takes, in percent of one processor, with so many clients attached.
-//! - *share*: what each of several saturating jobs got of the device's work in one second of its time, per device account.
+//! - *share*: what each of several saturating jobs got of the device's work in one second of its time, per device
+//!   account.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
@@ -18,8 +19,8 @@ use partage_tests::truth::Truth;
 const MILLISECOND: u64 = 1_000_000;
 /// Device time before anything is measured: jobs that saturate a device take turns after a quarter of a second.
 const WARM_UP: u64 = 1_500 * MILLISECOND;
-/// After which clients that have attached are idle: their memory is measured, and the broker looks less and less often at
-/// devices on which nobody wants anything.
+/// After which clients that have attached are idle: their memory is measured, and the broker looks less and less often
+/// at devices on which nobody wants anything.
 const SETTLE: Duration = Duration::from_secs(8);
 /// For how long the broker's processor time is measured.
 const WINDOW: Duration = Duration::from_secs(4);

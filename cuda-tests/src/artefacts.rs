@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The folder that holds `partage`, `partaged`, `libpartage.so` and the simulator's libraries: `PARTAGE_TEST_BIN_DIR`, or
-/// the build folder this test binary lies in.
+/// The folder that holds `partage`, `partaged`, `libpartage.so` and the simulator's libraries: `PARTAGE_TEST_BIN_DIR`,
+/// or the build folder this test binary lies in.
 pub fn bin_dir() -> PathBuf {
     if let Some(dir) = std::env::var_os("PARTAGE_TEST_BIN_DIR") {
         return PathBuf::from(dir);

@@ -6,8 +6,8 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-/// Longest a client may take for one answer. Generous: the machines that run this are small and shared; nothing is timed by
-/// it, it only turns a hang into a failure.
+/// Longest a client may take for one answer. Generous: the machines that run this are small and shared; nothing is
+/// timed by it, it only turns a hang into a failure.
 pub const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A process that answers one line per command line.

@@ -25,7 +25,8 @@ const CASE: &str = "PARTAGE_TEST_CASE";
 pub const LIMIT: &str = "PARTAGE_TEST_LIMIT_S";
 /// Lists what the cases about the runner need instead of the cases.
 pub const PARTS: &str = "PARTAGE_TEST_PARTS";
-/// Some three times what the longest case takes on a machine that is busy with other work; ten times that for full counts.
+/// Some three times what the longest case takes on a machine that is busy with other work; ten times that for full
+/// counts.
 const DEFAULT_LIMIT: Duration = Duration::from_secs(300);
 
 /// Runs the cases as a test program (the arguments are libtest's).
@@ -166,8 +167,8 @@ fn wait(child: &mut std::process::Child, limit: Duration) -> Option<ExitStatus> 
     }
 }
 
-/// Kills a case: its group, and those of its processes that made groups or sessions of their own (they carry its folder in
-/// their environment). Its folders go, too.
+/// Kills a case: its group, and those of its processes that made groups or sessions of their own (they carry its folder
+/// in their environment). Its folders go, too.
 fn end_all_of(child: &mut std::process::Child) {
     let pid = child.id() as libc::pid_t;
     // SAFETY: the group of our own unreaped child: it cannot be another's.

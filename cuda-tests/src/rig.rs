@@ -88,8 +88,8 @@ impl Rig {
     /// When the folder or the simulated machine cannot be made.
     pub fn new(spec: Spec) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
-        // A process of this number that was killed may have left one behind. Short on purpose: a unix socket's path holds
-        // 107 bytes.
+        // A process of this number that was killed may have left one behind. Short on purpose: a unix socket's path
+        // holds 107 bytes.
         let dir = loop {
             let number = NUMBER.fetch_add(1, Ordering::Relaxed);
             let dir = std::env::temp_dir().join(format!("{}{number}", Self::prefix(std::process::id())));
@@ -205,8 +205,9 @@ impl Rig {
         Client::start(command)
     }
 
-    /// `partage`, beside the files that it needs, in this rig's folder, and the driver too: anybody may use them there, wherever the
-    /// rig's folder is. The build folder may lie below a home folder that is shut to others, or below a `/tmp` that a case hides.
+    /// `partage`, beside the files that it needs, in this rig's folder, and the driver too: anybody may use them there,
+    /// wherever the rig's folder is. The build folder may lie below a home folder that is shut to others, or below a
+    /// `/tmp` that a case hides.
     ///
     /// # Panics
     /// When the files cannot be copied.
@@ -215,7 +216,8 @@ impl Rig {
         if !folder.exists() {
             std::fs::create_dir(&folder).expect("writable");
             for name in ["partage", "partaged", "libpartage.so"] {
-                // By way of a child: a file that is open for writing here could not be executed while another thread starts one.
+                // By way of a child: a file that is open for writing here could not be executed while another thread
+                // starts one.
                 let status = Command::new("/bin/cp").arg(built(name)).arg(&folder).status();
                 assert!(status.is_ok_and(|status| status.success()), "{name} is copied");
             }
@@ -288,8 +290,8 @@ impl Rig {
         self.json(&["ps"])["jobs"].as_array().cloned().unwrap_or_default()
     }
 
-    /// Σ over live jobs and devices of what the ledger says clients' calls were charged and the driver must hold: measured
-    /// overhead and managed memory, resident only where it is touched, left out.
+    /// Σ over live jobs and devices of what the ledger says clients' calls were charged and the driver must hold:
+    /// measured overhead and managed memory, resident only where it is touched, left out.
     pub fn ledger_used(&self) -> u64 {
         self.jobs()
             .iter()

@@ -8,8 +8,8 @@
 //!   k             = (wall − Σ own of lanes that ran alone) / Σ own of the others, in exclusive windows, the least of the last
 //!                   few: wall is the time in which the client had work on the device and no other client had; 1 before
 //! ```
-//! Lanes that fill the device by themselves slow each other down: k is up to their number. Lanes of small kernels do not:
-//! k is about 1. Each turn in Turns is an exclusive window.
+//! Lanes that fill the device by themselves slow each other down: k is up to their number. Lanes of small kernels do
+//! not: k is about 1. Each turn in Turns is an exclusive window.
 //!
 //! The numbers are the client's: they may be anything, and break nothing.
 
@@ -25,10 +25,11 @@ const TRUST_NS: u64 = 2_000_000;
 const LONGEST_NS: u64 = 20_000_000;
 /// k is told by so much work at a time, in nanoseconds: some twenty turns, so that what a sample comes late is little.
 const ENOUGH_NS: u64 = 100_000_000;
-/// The least of so many of the last k counts: a machine that stands still makes one too large, and nothing makes one small.
+/// The least of so many of the last k counts: a machine that stands still makes one too large, and nothing makes one
+/// small.
 const KEPT: usize = 4;
-/// A window that neither begins nor ends with an idle client counts once it is so long that a batch cut at either end is
-/// little beside it. Nanoseconds.
+/// A window that neither begins nor ends with an idle client counts once it is so long that a batch cut at either end
+/// is little beside it. Nanoseconds.
 const LONG_NS: u64 = 100_000_000;
 
 /// What is known of one client on one device.
@@ -509,8 +510,8 @@ mod tests {
             (500_000, 100_000),
             (MS, 0),
         ];
-        // Samples as often as they are to be, and as late as a busy machine makes them. Beside others it is less sure which
-        // lanes stood still: two of the time's hundred parts at most, where the client has half of it or less.
+        // Samples as often as they are to be, and as late as a busy machine makes them. Beside others it is less sure
+        // which lanes stood still: two of the time's hundred parts at most, where the client has half of it or less.
         for (others, looks, most_ppm) in [
             (0, (50_000, 150_000), 20_000),
             (0, (100_000, 500_000), 20_000),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How long units of work take, by what they are: a small table that many threads read and change without a lock.
 //!
-//! A *unit* is a kernel or a graph, named by a number that says which function with which shape. Lengths are nanoseconds of
-//! device time as events tell them ([`Sample`]). A length is *known*
+//! A *unit* is a kernel or a graph, named by a number that says which function with which shape. Lengths are
+//! nanoseconds of device time as events tell them ([`Sample`]). A length is *known*
 //!
 //! ```text
 //!   exclusive samples   their mean, of the last eight
@@ -11,8 +11,8 @@
 //! ```
 //! A known length is undone by a bound that is a quarter shorter, or once many more do not agree with it than do.
 //!
-//! What two events tell when nothing lies between them, the *overhead*, is in each sample. It is measured, too, and taken
-//! off.
+//! What two events tell when nothing lies between them, the *overhead*, is in each sample. It is measured, too, and
+//! taken off.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -108,8 +108,9 @@ fn doubt(old: u64, trust: u64, ns: u64) -> (u64, u64) {
     }
 }
 
-/// A bound on a length that is not known: the shortest of late, and how far the others agree with it. One that is longer by
-/// a slice disagrees less than others do. Where too many disagree the shortest was another unit's, and is raised.
+/// A bound on a length that is not known: the shortest of late, and how far the others agree with it. One that is
+/// longer by a slice disagrees less than others do. Where too many disagree the shortest was another unit's, and is
+/// raised.
 fn narrow(old: u64, trust: u64, ns: u64) -> (u64, u64) {
     let disagrees = if ns.saturating_sub(old) >= SLICE_NS { 2 } else { 4 };
     match ns {
@@ -159,8 +160,8 @@ impl Lengths {
         self.overhead.load(Ordering::Relaxed).saturating_sub(1)
     }
 
-    /// Two events with nothing between them were so far apart. Of several the least counts: the others have something else
-    /// in them.
+    /// Two events with nothing between them were so far apart. Of several the least counts: the others have something
+    /// else in them.
     pub fn learn_overhead(&self, ns: u64) {
         let new = ns.saturating_add(1);
         let old = self.overhead.load(Ordering::Relaxed);

@@ -12,8 +12,8 @@
 //!     │                                                                                            │
 //!     └── gate, depth (`depth`) ◄───────────────────────────────── commands ◄──────────────────────┘
 //! ```
-//! The loop closes: charges move the gates, gates decide who runs alone, and lengths are best measured alone. It does not
-//! run away, because a length is a property of the unit, whoever has slices meanwhile.
+//! The loop closes: charges move the gates, gates decide who runs alone, and lengths are best measured alone. It does
+//! not run away, because a length is a property of the unit, whoever has slices meanwhile.
 //!
 //! | rule | formula | module |
 //! |---|---|---|

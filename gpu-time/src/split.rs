@@ -9,16 +9,16 @@
 //!   the rest  clients of unknown length had what a known one was sampled for and did not use:
 //!             charge += (sampled − known) / n for each of the n that counted since work of the known one last retired
 //! ```
-//! While one client counts at a time (always so in Turns) the first rule alone is exact up to half an interval at each end,
-//! without bias. Where several do, the device gives them slices, which no sample sees; lengths do not care.
+//! While one client counts at a time (always so in Turns) the first rule alone is exact up to half an interval at each
+//! end, without bias. Where several do, the device gives them slices, which no sample sees; lengths do not care.
 //!
-//! Time that the device takes to switch is charged to the clients of unknown length, or in samples to whoever counts: 1 % of
-//! the time with slices of 2 ms and switches of 20 µs.
+//! Time that the device takes to switch is charged to the clients of unknown length, or in samples to whoever counts: 1
+//! % of the time with slices of 2 ms and switches of 20 µs.
 
 use crate::DeviceTime;
 
-/// So much of the time for which a client counted, and nothing was known, is left for what becomes known later: where its
-/// streams run beside each other, a part of their work retires in one sample and the rest in the next. Nanoseconds.
+/// So much of the time for which a client counted, and nothing was known, is left for what becomes known later: where
+/// its streams run beside each other, a part of their work retires in one sample and the rest in the next. Nanoseconds.
 const CARRIED_NS: i64 = 100_000_000;
 
 /// What is remembered of a client between two samples of a device.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What ties this process to a broker: socket, descriptors, mapped pages, job, where slots went, the fast path of a launch.
+//! What ties this process to a broker: socket, descriptors, mapped pages, job, where slots went, the fast path of a
+//! launch.
 //!
 //! ```text
 //!              attach                lost
@@ -9,12 +10,13 @@
 //! ```
 //! *attach* maps the pages that the first welcome brings, once in the life of a process. *lost* closes the socket and
 //! nothing else: charges and launches go on against the pages, which the next broker adopts. *reattach* takes the
-//! connection of a broker that welcomes this process under its old id. Nothing else maps, unmaps or closes any of these.
+//! connection of a broker that welcomes this process under its old id. Nothing else maps, unmaps or closes any of
+//! these.
 //!
 //! [`Link`] is what `State::talk` guards. [`Attachment`] is what every thread reads: written once, before the phase
-//! becomes `Attached`. A forked child starts from nothing: both lie in memory that is wiped, the mappings are not copied,
-//! and the child closes the descriptors that [`inherited`] knows. The driver's registration of the marks' page belongs to
-//! the contexts that made it; the page stays mapped as long as the process, and so outlives them.
+//! becomes `Attached`. A forked child starts from nothing: both lie in memory that is wiped, the mappings are not
+//! copied, and the child closes the descriptors that [`inherited`] knows. The driver's registration of the marks' page
+//! belongs to the contexts that made it; the page stays mapped as long as the process, and so outlives them.
 
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};

@@ -3,8 +3,8 @@
 //!
 //! The driver masks: for the call of `cuInit` alone, `CUDA_VISIBLE_DEVICES` names the job's devices by UUID, chosen and
 //! ordered as the program's own value says in the job's numbering. No ordinal is translated anywhere. A driver that
-//! masks otherwise is found by the UUIDs that it shows: where none is the job's, `cuInit` answers NO_DEVICE, as a driver
-//! does that is shown none; where others stand beside the job's, no context and no memory can be had there.
+//! masks otherwise is found by the UUIDs that it shows: where none is the job's, `cuInit` answers NO_DEVICE, as a
+//! driver does that is shown none; where others stand beside the job's, no context and no memory can be had there.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::Ordering;
@@ -42,8 +42,8 @@ impl Names {
             mig: settings.mig,
             count: settings.device_count,
         };
-        // A process that outlived its job is a client of the default one, which has every device: what the job had still
-        // bounds it, because the environment may only lower.
+        // A process that outlived its job is a client of the default one, which has every device: what the job had
+        // still bounds it, because the environment may only lower.
         let outlived = |job: &crate::attachment::Job| job.is_default && settings.device_count > 0;
         if let Some(job) = state.job().filter(|job| !outlived(job)) {
             names.count = job.devices().len();

@@ -2,12 +2,12 @@
 //! Expands the two tables into what the program calls: exported functions, and a second set for a driver that lives in
 //! a `dlmopen` namespace. With `dlsym` these are the library's only exports.
 //!
-//! A row that is not `pass` becomes a function; its treatment says which body. A `gate` row's operand says what the work
-//! is ([`time`](crate::time)). Such rows have one body for both sets, which takes the library as its last argument; where
-//! programs call them all the time (the word `launch`), each set has two of its own, for an open gate and for everything
-//! else, and the hook jumps to one. The bodies of `answer`, `track` and `resolve` rows are functions of the same name in
-//! [`hooks`](crate::hooks). That module must not see this one: a missing body would otherwise resolve to the export itself
-//! and call itself for ever.
+//! A row that is not `pass` becomes a function; its treatment says which body. A `gate` row's operand says what the
+//! work is ([`time`](crate::time)). Such rows have one body for both sets, which takes the library as its last
+//! argument; where programs call them all the time (the word `launch`), each set has two of its own, for an open gate
+//! and for everything else, and the hook jumps to one. The bodies of `answer`, `track` and `resolve` rows are functions
+//! of the same name in [`hooks`](crate::hooks). That module must not see this one: a missing body would otherwise
+//! resolve to the export itself and call itself for ever.
 
 use partage_abi::{HOOKED, nvml};
 
@@ -104,9 +104,9 @@ macro_rules! short_body {
     ($($rest:tt)*) => {};
 }
 
-/// Calls the driver with the arguments it was called with, then does what `time::passed` does elsewhere. Compilers copy the arguments that
-/// lie on the stack in pairs through wide registers, of which the processor then waits until both halves have been written:
-/// more time than all the rest takes.
+/// Calls the driver with the arguments it was called with, then does what `time::passed` does elsewhere. Compilers copy
+/// the arguments that lie on the stack in pairs through wide registers, of which the processor then waits until both
+/// halves have been written: more time than all the rest takes.
 #[cfg(target_arch = "x86_64")]
 macro_rules! forwards {
     ($function:ident $symbol:ident($($arg:ident: $type:ty),*)) => {
@@ -394,7 +394,8 @@ mod exported_nvml {
 /// Stands in the tables below for the rows that are not ours, and in none of their places.
 extern "C" fn not_ours() {}
 
-/// Where the hooked rows' functions are, as distances from the table's start: pointers would be relocated at every exec.
+/// Where the hooked rows' functions are, as distances from the table's start: pointers would be relocated at every
+/// exec.
 macro_rules! table {
     (
         $table:literal $module:ident

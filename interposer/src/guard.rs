@@ -32,8 +32,8 @@ const _: () = assert!(size_of::<Thread>() <= 32);
 /// What each thread keeps.
 #[repr(C)]
 struct Thread {
-    /// In a hook the stack address of the outermost one, outside what `time` says. As signed numbers the one is positive,
-    /// the other zero or so far below that no address brings their difference round.
+    /// In a hook the stack address of the outermost one, outside what `time` says. As signed numbers the one is
+    /// positive, the other zero or so far below that no address brings their difference round.
     now: u64,
     /// See [`time_word`].
     time: u64,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a guest in another's program brings along: system calls, locks, text and descriptors of its own, and what it has to
-//! know of the program's linker. Nothing here knows of charges, gates or brokers.
+//! What a guest in another's program brings along: system calls, locks, text and descriptors of its own, and what it
+//! has to know of the program's linker. Nothing here knows of charges, gates or brokers.
 
 pub mod descriptor;
 pub mod elf;

@@ -2,8 +2,8 @@
 //! What each process of a job may use while nobody is there to say it: the limit is the job's, not each process's.
 //!
 //! One file serves all jobs of a socket folder. Each process that has no broker has a *record* in it: the job by its
-//! token, the process by pid and start time, and its grant on each device. Whoever wants more takes the file's lock, adds
-//! up the job's living records, and writes its own before it uses what the limit leaves:
+//! token, the process by pid and start time, and its grant on each device. Whoever wants more takes the file's lock,
+//! adds up the job's living records, and writes its own before it uses what the limit leaves:
 //!
 //! ```text
 //!   raise:  lock ── others + wanted <= limit? ── no ──► denied: the limit
@@ -11,10 +11,10 @@
 //!           record := wanted, then G := wanted ── unlock
 //!   lower:  G := U, then record := G        (after a free; skipped while another process holds the lock)
 //! ```
-//! Invariants: 1. a process's G is never above its record. 2. Whenever a record rises, the living records of its job are
-//! within the limit. A record of a process that is gone, however it died, counts for nothing and is the next one's to take;
-//! the kernel takes the lock from a holder that dies. An attached process that finds its broker gone records the grants
-//! that it keeps.
+//! Invariants: 1. a process's G is never above its record. 2. Whenever a record rises, the living records of its job
+//! are within the limit. A record of a process that is gone, however it died, counts for nothing and is the next one's
+//! to take; the kernel takes the lock from a holder that dies. An attached process that finds its broker gone records
+//! the grants that it keeps.
 
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;

@@ -11,8 +11,8 @@
 //! 6. A broken invariant turns sharing off in this process, and says so.
 //!
 //! Where to look: what happens to a call is in the table (`partage_abi`), [`entry`] makes the exports of it,
-//! [`resolve`] is how programs get them, [`hooks`] what they do, [`memory`] the bytes, [`time`] the gate, [`session`] the
-//! broker, [`attachment`] what ties us to one, [`guest`] what we bring along.
+//! [`resolve`] is how programs get them, [`hooks`] what they do, [`memory`] the bytes, [`time`] the gate, [`session`]
+//! the broker, [`attachment`] what ties us to one, [`guest`] what we bring along.
 #![no_std]
 
 mod attachment;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Names of the functions that we stand in front of or call, packed: all of a library in one string, and where each starts.
+//! Names of the functions that we stand in front of or call, packed: all of a library in one string, and where each
+//! starts.
 //!
 //! The tables' own rows hold references; the loader would relocate each of their thousands at every exec of every
 //! program under us. These arrays hold none.
@@ -193,8 +194,8 @@ const HOOKED_ENTRIES: usize = {
     count
 };
 
-/// Under which circumstances `cuGetProcAddress` answers a name with a hooked row's function. The name is the start of the
-/// row's own.
+/// Under which circumstances `cuGetProcAddress` answers a name with a hooked row's function. The name is the start of
+/// the row's own.
 #[derive(Clone, Copy)]
 struct Meaning {
     /// First CUDA version with this ABI.

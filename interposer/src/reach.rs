@@ -6,8 +6,8 @@
 //!      ▲                            │ no answer yet: stays, and is looked at later
 //!      └── pause, longer each time ──┴── refused, or the connection broke ──┘
 //! ```
-//! *Nobody there* (no socket, or one that nobody listens at) and *there and not serving* (full, out of descriptors, slow,
-//! stopped, deaf) are told apart: with nobody there the job's processes share its limit by themselves
+//! *Nobody there* (no socket, or one that nobody listens at) and *there and not serving* (full, out of descriptors,
+//! slow, stopped, deaf) are told apart: with nobody there the job's processes share its limit by themselves
 //! ([`job_word`](crate::job_word)); with somebody there who may have promised the memory to others, none is given out.
 //!
 //! Every function here is called with `State::talk` held.

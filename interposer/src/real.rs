@@ -33,8 +33,8 @@ macro_rules! answer {
     };
 }
 
-/// One library: the driver, a driver in another namespace, or NVML. All zeros until adopted, so that it takes no room in
-/// the file.
+/// One library: the driver, a driver in another namespace, or NVML. All zeros until adopted, so that it takes no room
+/// in the file.
 pub struct Library {
     /// Where the object is mapped; 0 until adopted.
     base: AtomicUsize,

@@ -2,9 +2,9 @@
 //! This process as a client: attaching, asking, coming back after the broker was away.
 //!
 //! Whoever talks holds `State::talk`. Every wait has an end; what cannot be asked is refused, never guessed. A wait in
-//! vain is not repeated: the process is *silent* from then on and asks nobody until the broker is heard again, which the
-//! background thread or the next caller notices without waiting. An ask has an even sequence number, a question about
-//! use an odd one: a late answer to an ask still lifts its pin.
+//! vain is not repeated: the process is *silent* from then on and asks nobody until the broker is heard again, which
+//! the background thread or the next caller notices without waiting. An ask has an even sequence number, a question
+//! about use an odd one: a late answer to an ask still lifts its pin.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -426,8 +426,8 @@ impl Excess {
 /// Has the broker compare what the driver holds for this process in a slot with what was charged (`MEASURE_*`).
 ///
 /// # Errors
-/// The [`Excess`] when the job is over its limit with it, or has no room for what is announced. What is announced has no
-/// room while a broker is there and does not serve.
+/// The [`Excess`] when the job is over its limit with it, or has no room for what is announced. What is announced has
+/// no room while a broker is there and does not serve.
 pub fn measure(state: &State, slot: usize, stage: u32) -> Result<(), Excess> {
     let build = |sequence| {
         Packet::Measure(Measure {
@@ -546,8 +546,8 @@ pub fn keep_alive(state: &State, step_ns: u64) {
     };
     match fd {
         Some(fd) => {
-            // Answers stay for whoever asked, unless nobody waits for them any more: then only the other end's leaving is
-            // reported.
+            // Answers stay for whoever asked, unless nobody waits for them any more: then only the other end's leaving
+            // is reported.
             let events = if is_greeting || state.is_silent() {
                 libc::POLLIN
             } else {

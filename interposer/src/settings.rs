@@ -22,8 +22,8 @@ pub struct Settings {
     pub socket_dir: Text<PATH_BYTES>,
     /// The folder was named, not guessed: whoever listens there is meant.
     pub is_socket_dir_named: bool,
-    /// The limit while no broker has answered: `PARTAGE_MEM_BYTES`, or for a process that was put into no job the lowest
-    /// that other tools' variables give; `None` is no limit.
+    /// The limit while no broker has answered: `PARTAGE_MEM_BYTES`, or for a process that was put into no job the
+    /// lowest that other tools' variables give; `None` is no limit.
     pub memory_limit: Option<u64>,
     /// Those variables and `CUDA_VISIBLE_DEVICES`, packed for the broker, which knows the devices; empty in a job.
     pub environment: Text<{ ENVIRONMENT_BYTES + 1 }>,

@@ -112,8 +112,8 @@ pub struct State {
     pub setup: Lock,
     /// Guards [`State::session`].
     pub talk: Lock,
-    /// Guards [`State::allocations`], [`State::physicals`], the table in [`State::pools`] and the move from the own pages
-    /// to the shared ones.
+    /// Guards [`State::allocations`], [`State::physicals`], the table in [`State::pools`] and the move from the own
+    /// pages to the shared ones.
     pub books: Lock,
     /// The connection.
     pub session: UnsafeCell<Session>,
@@ -189,7 +189,8 @@ pub fn get() -> Option<&'static State> {
     }
 }
 
-/// [`get`] for what is called often: answers nothing instead of making a state or looking whether this is a forked child.
+/// [`get`] for what is called often: answers nothing instead of making a state or looking whether this is a forked
+/// child.
 #[inline(always)]
 pub fn at_hand() -> Option<&'static State> {
     // SAFETY: null or what `STATE` holds.
@@ -339,7 +340,8 @@ impl State {
         &self.client_page().unwrap_or(&self.own_client_page).head
     }
 
-    /// A time of our clock by the machine's, which all times in shared pages are of: in a time namespace ours is another.
+    /// A time of our clock by the machine's, which all times in shared pages are of: in a time namespace ours is
+    /// another.
     pub fn machine_time(&self, own_ns: u64) -> u64 {
         let (offset, is_known) = &self.clock;
         if !is_known.load(Ordering::Acquire) {

@@ -98,7 +98,8 @@ fn ask_device_of(real: &Library, stream: StreamName) -> Option<CuDevice> {
     is_known.then_some(device)
 }
 
-/// Calls the driver without spoiling a capture: a thread may be in a mode in which calls that a capture cannot hold end it.
+/// Calls the driver without spoiling a capture: a thread may be in a mode in which calls that a capture cannot hold end
+/// it.
 pub fn relaxed<R>(state: &State, real: &Library, act: impl FnOnce() -> R) -> R {
     if state.pools.captures.load(Ordering::Relaxed) == 0 {
         return act();

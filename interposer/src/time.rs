@@ -11,13 +11,13 @@
 //!             slot := 0
 //! ```
 //! The *fast path* is what a launch needs while nothing is amiss: this process's thread slots and the broker's line of
-//! its only device, with no system call, lock or full fence between the program and the driver ([`FastPath`]). A process
-//! that sees several devices has none and asks the driver each time which one a launch is for.
+//! its only device, with no system call, lock or full fence between the program and the driver ([`FastPath`]). A
+//! process that sees several devices has none and asks the driver each time which one a launch is for.
 //!
 //! Never waited for here: work that is captured into a graph (it runs with the graph's launch), host functions, what
 //! synchronises, asks or frees, and everything while no broker ever was there or sharing is off. The calling thread
-//! waits, so that errors, order and default streams are what they would be. It holds no lock of ours meanwhile: the gate
-//! is the first thing a hook does.
+//! waits, so that errors, order and default streams are what they would be. It holds no lock of ours meanwhile: the
+//! gate is the first thing a hook does.
 
 mod depth;
 mod fast_path;
@@ -49,7 +49,8 @@ pub use work::{Across, Configured, Graph, Inside, Kernel, Shaped, Together, Unif
 
 /// What this process remembers of its gates and marks. All-zero memory is "nothing yet".
 pub struct Time {
-    /// Distinguishes this process from the one it was forked from, whose thread had a slot too; 0 before the first launch.
+    /// Distinguishes this process from the one it was forked from, whose thread had a slot too; 0 before the first
+    /// launch.
     generation: AtomicU32,
     /// The kernel gave us no part in others' barriers.
     is_fenced: AtomicBool,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `partage set` and `--mem-request`: limits without promises, no limit, time limits and names, of jobs that run and wait.
+//! `partage set` and `--mem-request`: limits without promises, no limit, time limits and names, of jobs that run and
+//! wait.
 
 use crate::host::{Host, broker_view, caller, mem};
 use partage_policy::{Action, Change, Event, TargetQuery, Ticket};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Where the driver's libraries are looked for: one rule for the broker, `run` and `doctor`.
 //!
-//! A broker is started without the caller's `LD_LIBRARY_PATH`, which belongs to a job. Where only that variable leads to
-//! the driver (cloud images, environment modules, conda), a command writes the folder into the file [`FILE`] of its own
-//! broker's directory, and the broker reads it each time it looks for the driver.
+//! A broker is started without the caller's `LD_LIBRARY_PATH`, which belongs to a job. Where only that variable leads
+//! to the driver (cloud images, environment modules, conda), a command writes the folder into the file [`FILE`] of its
+//! own broker's directory, and the broker reads it each time it looks for the driver.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -4,15 +4,15 @@
 //! Terms: a member's *floor* is what must not be taken from it: what it uses, and what it was just granted and has not
 //! used yet (the *pin*). *Slack* is what it holds beyond that, so that it need not ask for every allocation; slack is
 //! shared evenly and taken back whenever a sibling asks. The *ceiling* is the part of the limit that the card has room
-//! for at the moment (equal to the limit where all of it is promised). A member's *overhead* (O) is what the driver holds
-//! for it beyond what it charged, as measured; it takes from what the members may be granted, exactly as if the limit had
-//! been lowered by it. All amounts in bytes.
+//! for at the moment (equal to the limit where all of it is promised). A member's *overhead* (O) is what the driver
+//! holds for it beyond what it charged, as measured; it takes from what the members may be granted, exactly as if the
+//! limit had been lowered by it. All amounts in bytes.
 //!
 //! Invariant: Σ L + Σ O ≤ min(limit, ceiling) at every instant, unless one of those fell below it or an overhead grew;
 //! then Σ L only falls until it holds again.
 //!
-//! The words themselves (`L` and `O` in the broker's mapped file, `G` and `U` in the client's pages) are reached through
-//! [`Pages`], so that this structure holds only what may be forgotten when the broker dies: after an [adoption]
+//! The words themselves (`L` and `O` in the broker's mapped file, `G` and `U` in the client's pages) are reached
+//! through [`Pages`], so that this structure holds only what may be forgotten when the broker dies: after an [adoption]
 //! (JobLedger::adopt) the words in the file say it all.
 //!
 //! ```text
@@ -261,7 +261,8 @@ impl JobLedger {
         }
     }
 
-    /// Raises a member's overhead to `bytes` if the job has room for it, taking slack back from everybody as an ask does.
+    /// Raises a member's overhead to `bytes` if the job has room for it, taking slack back from everybody as an ask
+    /// does.
     pub fn reserve_overhead<P: Pages>(&mut self, pages: &P, client: ClientId, bytes: u64, now_ns: u64) -> Verdict {
         let Some(words) = pages.words(client).filter(|_| self.members.contains_key(&client)) else {
             return Verdict::Invalid;

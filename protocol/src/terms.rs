@@ -3,9 +3,9 @@
 //! (`low`, `normal`, `high`, `realtime`), time limit (`1h30m`).
 //!
 //! *Promise*: the part of a device's time that a job gets whenever it wants it. *Cap*: the part that it never exceeds.
-//! *Weight*: how jobs without a promise split what is not promised. *Class*: whose turn comes sooner and counts for more. *Time limit*: how long a
-//! job may run by the clock on the wall. Parts are millionths of a device's time ("ppm"), so that sums are exact; a cap
-//! of the whole is none. Percentages and durations are read by [`crate::size`].
+//! *Weight*: how jobs without a promise split what is not promised. *Class*: whose turn comes sooner and counts for
+//! more. *Time limit*: how long a job may run by the clock on the wall. Parts are millionths of a device's time
+//! ("ppm"), so that sums are exact; a cap of the whole is none. Percentages and durations are read by [`crate::size`].
 
 use std::fmt;
 

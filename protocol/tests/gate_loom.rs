@@ -70,8 +70,8 @@ impl Line {
     }
 }
 
-/// Launches of so many threads against a broker that keeps them out by `act`: what it does not see in a slot has launched,
-/// or never will.
+/// Launches of so many threads against a broker that keeps them out by `act`: what it does not see in a slot has
+/// launched, or never will.
 fn nothing_passes_unseen(threads: usize, launch: fn(&Line, usize) -> bool, act: fn(&Line)) {
     loom::model(move || {
         let line = Line::new(OPEN);

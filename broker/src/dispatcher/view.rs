@@ -5,8 +5,8 @@ use partage_policy::JobTime;
 use partage_protocol::units::DeviceUuid;
 use partage_scheduling::{JobView, TimeState};
 
-/// A job on a device. `stretch`: how many times the device's clients were told to leave marks; `has_stuck`: a client of the
-/// job does not drain there.
+/// A job on a device. `stretch`: how many times the device's clients were told to leave marks; `has_stuck`: a client of
+/// the job does not drain there.
 pub fn job_time(view: &JobView, device: DeviceUuid, stretch: u32, has_stuck: bool) -> JobTime {
     JobTime {
         job: view.job,

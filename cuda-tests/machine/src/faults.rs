@@ -96,8 +96,8 @@ impl Faults {
         faults
     }
 
-    /// Called at each entry: waits if the call is to be slow, for ever if it is to be stuck, and gives the code if it is
-    /// to fail.
+    /// Called at each entry: waits if the call is to be slow, for ever if it is to be stuck, and gives the code if it
+    /// is to fail.
     pub fn on_call(&self, function: &str) -> Option<i32> {
         self.recheck();
         let mut code = None;

@@ -206,8 +206,8 @@ fn lock_within(mutex: *mut libc::pthread_mutex_t, patience: std::time::Duration)
 }
 
 /// The thread that holds a robust mutex, 0 for none. Its first word is the one that the kernel knows it by (robust
-/// futexes): the owner's thread id and two flags, changed in one step with the ownership. A signal to a thread id is one
-/// to its process.
+/// futexes): the owner's thread id and two flags, changed in one step with the ownership. A signal to a thread id is
+/// one to its process.
 fn holder(mutex: *mut libc::pthread_mutex_t) -> u32 {
     const THREAD_ID: u32 = 0x3fff_ffff;
     // SAFETY: the mutex is mapped for the life of the process, and its first word is only ever changed atomically.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Signals as tests want them: `nohup` and a shell's `&` start a program with some ignored, and what is ignored stays so in
-//! every program that it starts; a test that ends a client by SIGINT would then wait for ever.
+//! Signals as tests want them: `nohup` and a shell's `&` start a program with some ignored, and what is ignored stays
+//! so in every program that it starts; a test that ends a client by SIGINT would then wait for ever.
 
 /// Those that a shell, `nohup` or a service manager may have set to be ignored.
 const MAYBE_IGNORED: [libc::c_int; 9] = [
@@ -17,8 +17,8 @@ const MAYBE_IGNORED: [libc::c_int; 9] = [
 
 extern "C" fn nothing(_: libc::c_int) {}
 
-/// From here on no program that this process starts begins with one of these signals ignored or blocked. This process goes on
-/// ignoring what it ignored: by a handler that does nothing, which no `exec` passes on.
+/// From here on no program that this process starts begins with one of these signals ignored or blocked. This process
+/// goes on ignoring what it ignored: by a handler that does nothing, which no `exec` passes on.
 pub fn pass_none_on() {
     for signal in MAYBE_IGNORED {
         // SAFETY: zeroed is an empty action; both are ours; the handler does nothing.

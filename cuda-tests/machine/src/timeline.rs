@@ -216,8 +216,8 @@ impl Seat {
         self.timeline.clock(self.device)
     }
 
-    /// Hands in a request. While all of the context's places are taken it waits for one. The `wake` that the caller holds
-    /// ends.
+    /// Hands in a request. While all of the context's places are taken it waits for one. The `wake` that the caller
+    /// holds ends.
     pub fn begin(&self, ask: Ask, mut wake: Option<Wake>) -> Pending {
         loop {
             let news = {
@@ -237,8 +237,8 @@ impl Seat {
         }
     }
 
-    /// Hands in a request without effects that begins when `after` is complete, whatever this process does meanwhile. `None`
-    /// if it has to be handed in when its turn has come: see [`arbiter::Arbiter::chain`].
+    /// Hands in a request without effects that begins when `after` is complete, whatever this process does meanwhile.
+    /// `None` if it has to be handed in when its turn has come: see [`arbiter::Arbiter::chain`].
     pub fn chain(&self, ask: Ask, after: Pending) -> Option<Pending> {
         let mut view = self.timeline.view(self.device);
         let index = view.device().chain(self.index, ask, after.index, after.serial)?;
@@ -261,8 +261,8 @@ impl Seat {
             .announce(self.index, pending.index, pending.serial);
     }
 
-    /// A thread of this process is to hand in a request, which takes no time on a real device; whoever then runs holds the
-    /// wake ([`Wake::Start`]), until the next [`Seat::begin`] or [`Seat::settle`] of its.
+    /// A thread of this process is to hand in a request, which takes no time on a real device; whoever then runs holds
+    /// the wake ([`Wake::Start`]), until the next [`Seat::begin`] or [`Seat::settle`] of its.
     pub fn wake(&self) {
         self.timeline.view(self.device).device().wake(self.index);
     }
@@ -272,8 +272,8 @@ impl Seat {
         end_wake(&mut self.timeline.view(self.device), self.index, Some(wake));
     }
 
-    /// Ends the wake that the caller holds. What was announced to follow, if it `is_announced`, does not come now, because
-    /// the context waits for something else.
+    /// Ends the wake that the caller holds. What was announced to follow, if it `is_announced`, does not come now,
+    /// because the context waits for something else.
     pub fn settle(&self, wake: Wake, is_announced: bool) {
         let mut view = self.timeline.view(self.device);
         end_wake(&mut view, self.index, Some(wake));

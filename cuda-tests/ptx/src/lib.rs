@@ -3,8 +3,8 @@
 //!
 //! `lexer` → `parser` → `syntax` (tree) → `translate` → `execute` (handlers over the 32 lanes of a warp, warps, blocks
 //! of a launch). [`Module`] and [`Kernel`] are the way in. A kernel with something that is not
-//! supported is loaded and refused by name when it is launched; what is wrong or missing in the text of a module refuses
-//! the whole of it, with line and column.
+//! supported is loaded and refused by name when it is launched; what is wrong or missing in the text of a module
+//! refuses the whole of it, with line and column.
 //!
 //! Known limits: no textures and surfaces, `wmma`, `wgmma`, `tcgen05`, bulk and tensor copies, `mbarrier`, 8-bit
 //! floating types, 128-bit registers, vector atomics, packed and video integer instructions, device-side allocation.

@@ -62,7 +62,8 @@ pub struct Context {
     pub device: usize,
     /// Whether it is its device's primary context, or that with the resources of a green one.
     pub is_primary: bool,
-    /// Number and handle of the context that its memory and code belong to: itself, or the primary one behind a green one.
+    /// Number and handle of the context that its memory and code belong to: itself, or the primary one behind a green
+    /// one.
     pub home: (u64, CuContext),
     /// Of the primary context with the resources of a green one: which.
     pub green: Option<Green>,

@@ -122,8 +122,8 @@ fn kill_broker(rig: &Rig) {
     rig.eventually(SOON, "the broker is gone", || rig.broker_pid_quick().is_none());
 }
 
-/// Does the broker count [`PART`], and no more than the limit? What it measured of a process before that one attached is
-/// counted as overhead first, and as charged little by little.
+/// Does the broker count [`PART`], and no more than the limit? What it measured of a process before that one attached
+/// is counted as overhead first, and as charged little by little.
 fn is_counted(rig: &Rig) -> bool {
     let jobs = rig.jobs();
     let used = jobs
@@ -273,7 +273,8 @@ fn came(rig: &Rig) {
 /// Ends the broker and keeps its lock, so that none that is started comes up.
 fn kill_broker_for_good(rig: &Rig, folder: &Path) {
     let lock = std::fs::File::open(folder.join("broker.lock")).expect("the broker's lock");
-    // A process that is attached may start the next one at once. The lock is held until the case ends, with the process.
+    // A process that is attached may start the next one at once. The lock is held until the case ends, with the
+    // process.
     rig.eventually(SOON, "the lock is ours", || {
         if let Some(pid) = rig.broker_pid_quick() {
             signal(pid, libc::SIGKILL);

@@ -15,8 +15,8 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// Beside its context: a fill of six tenths of that is short for the interpreter, and small buffers fit into the rest. Of pools
-/// it is whole chunks (32 MiB), whether the module's code (2 MiB) is measured by then or not.
+/// Beside its context: a fill of six tenths of that is short for the interpreter, and small buffers fit into the rest.
+/// Of pools it is whole chunks (32 MiB), whether the module's code (2 MiB) is measured by then or not.
 const ROOM: u64 = 128 * MIB;
 
 fn tinygrad(rig: &Rig) {

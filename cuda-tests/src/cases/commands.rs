@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Programs that have nothing to do with a GPU run unchanged; what cannot be managed is named, or refused by `--strict`.
+//! Programs that have nothing to do with a GPU run unchanged; what cannot be managed is named, or refused by
+//! `--strict`.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

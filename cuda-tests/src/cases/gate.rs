@@ -343,8 +343,8 @@ fn many_threads(rig: &Rig) {
     assert!(crowds.iter().all(|crowd| crowd.load(Ordering::Relaxed) == 0));
 }
 
-/// More instructions than a function that only forwards takes: 27 on x86-64. A system call, a lock or a second look would
-/// show.
+/// More instructions than a function that only forwards takes: 27 on x86-64. A system call, a lock or a second look
+/// would show.
 const MOST_INSTRUCTIONS: i64 = 40;
 
 fn instructions(rig: &Rig) {

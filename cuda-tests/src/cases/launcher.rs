@@ -129,8 +129,8 @@ fn no_environment(rig: &Rig) {
         },
     );
     let mut command = rig.command("/usr/bin/unshare");
-    // The private /tmp has what this case needs of the real one at the same place: its own folder, and the build where it lies
-    // there.
+    // The private /tmp has what this case needs of the real one at the same place: its own folder, and the build where
+    // it lies there.
     let private = rig.dir.join("tmp");
     let mut setup = String::from("set -e; ");
     for folder in [&rig.dir, &crate::artefacts::bin_dir(), &crate::artefacts::package_dir()] {

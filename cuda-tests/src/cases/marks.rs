@@ -314,7 +314,8 @@ fn lengths(rig: &Rig) {
     wait_until_idle(rig, &pages);
 }
 
-/// Each launch waits for the one before, and its length is its own all the same: plain CUDA programs know no other stream.
+/// Each launch waits for the one before, and its length is its own all the same: plain CUDA programs know no other
+/// stream.
 fn legacy_lengths(rig: &Rig) {
     const NS: u64 = 3_000_000;
     let (mut client, pages, _stopped) = measured(rig);
@@ -371,8 +372,8 @@ fn deepest_of(client: &mut Client, pages: &Pages, (verb, kernels, length_ns): (&
     deepest
 }
 
-/// What is in flight before any length is known is what would be if the length were: a job that waits for it waits for one
-/// kernel, or two, not for all that the program launches in its first milliseconds.
+/// What is in flight before any length is known is what would be if the length were: a job that waits for it waits for
+/// one kernel, or two, not for all that the program launches in its first milliseconds.
 fn first_launches(rig: &Rig) {
     const NS: u64 = 3_000_000;
     for verb in ["spins", "nullspins"] {

@@ -49,7 +49,8 @@ fn forked_after_init(rig: &Rig) {
     rig.eventually(SECOND, "one charge, one owner", || rig.ledger_used() == 0);
 }
 
-/// `fork` before the driver is initialised, `vfork` and `posix_spawn` at any time: a client of its own, of the same job.
+/// `fork` before the driver is initialised, `vfork` and `posix_spawn` at any time: a client of its own, of the same
+/// job.
 fn children(rig: &Rig) {
     let mut parent = rig.client(&["-m", "4GiB"]);
     for kind in ["fork", "vfork", "spawn"] {

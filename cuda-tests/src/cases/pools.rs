@@ -191,8 +191,8 @@ fn context_end(rig: &Rig) {
     even(rig, "after both pools");
 }
 
-/// What a pool kept looked like enough and was not: the memory that is undone is the pool's until its stream gets there,
-/// and meanwhile nothing more is tried.
+/// What a pool kept looked like enough and was not: the memory that is undone is the pool's until its stream gets
+/// there, and meanwhile nothing more is tried.
 fn busy_streams(rig: &Rig) {
     let mut client = rig.client(&["-m", "1GiB"]);
     client.ready();

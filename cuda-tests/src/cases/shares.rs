@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sharing a device's time under Partage, judged by the simulated device's own account of device time: weights, promises,
-//! caps, what is left to a job alone, and that nobody stands still because of somebody else.
+//! Sharing a device's time under Partage, judged by the simulated device's own account of device time: weights,
+//! promises, caps, what is left to a job alone, and that nobody stands still because of somebody else.
 
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -175,16 +175,16 @@ fn accounting(rig: &Rig) {
     account(rig, &jobs);
 }
 
-/// The graph's length is never seen, since slices of the other are always in it: it is charged by samples, less what is too
-/// much in those of the other, whose kernels' length is known. Samples are made by the clock on the wall, so the device keeps
-/// pace with it.
+/// The graph's length is never seen, since slices of the other are always in it: it is charged by samples, less what is
+/// too much in those of the other, whose kernels' length is known. Samples are made by the clock on the wall, so the
+/// device keeps pace with it.
 fn graph_account(rig: &Rig) {
     let jobs: [(&[&str], &str); 2] = [(&[], "graph 1000000 100"), (&[], "kernel 200000")];
     account(rig, &jobs);
 }
 
-/// The shorter the kernels, the more of what streams do begins and ends between two looks of the broker. How much faster they
-/// are together than alone is measured by the clock on the wall, so the device keeps pace with it.
+/// The shorter the kernels, the more of what streams do begins and ends between two looks of the broker. How much
+/// faster they are together than alone is measured by the clock on the wall, so the device keeps pace with it.
 fn streams_account(rig: &Rig) {
     let jobs: [(&[&str], &str); 3] = [
         (&["--weight", "300"], "kernel 500000"),
@@ -235,8 +235,8 @@ fn hung(rig: &Rig) {
     truth.wait_for_work_of(0, &pids);
     let (running, others) = start(rig, &[(&[], "kernel 500000")]);
     truth.wait_for_work_of(0, &others);
-    // The device's own slicing gives it half, less the slices that it gives up when its next launch is late: nothing takes work
-    // off a device again.
+    // The device's own slicing gives it half, less the slices that it gives up when its next launch is late: nothing
+    // takes work off a device again.
     goes_on(rig, &truth, others[0], &[pids[0], others[0]], 400_000);
     hung.iter_mut().for_each(TimeClient::kill);
     goes_on(rig, &truth, others[0], &pids, 900_000);

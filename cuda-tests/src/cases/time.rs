@@ -28,14 +28,14 @@ pub fn cases() -> Vec<Case> {
 const THREADS: &str = "4";
 const STEPS: &str = "120";
 
-/// Random programs over streams, events, captures in all modes, graphs, every form of launch, host functions and default
-/// streams print the same codes and results with the library preloaded and without.
+/// Random programs over streams, events, captures in all modes, graphs, every form of launch, host functions and
+/// default streams print the same codes and results with the library preloaded and without.
 fn same(rig: &Rig) {
     compare(rig, 100 / tenth() as u64);
 }
 
-/// The same while another job wants the device all the time, so that the gate closes, depth is bounded and marks are put
-/// into the streams.
+/// The same while another job wants the device all the time, so that the gate closes, depth is bounded and marks are
+/// put into the streams.
 fn contended(rig: &Rig) {
     let neighbour = TimeClient::under(rig, &[], "0", "kernel 500000");
     match rig.driver {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sharing a device's time without Partage: what the device's own slicing gives, judged by its own account. This is what
-//! the cases with Partage are held against, and it proves the simulator and the program that they use.
+//! Sharing a device's time without Partage: what the device's own slicing gives, judged by its own account. This is
+//! what the cases with Partage are held against, and it proves the simulator and the program that they use.
 
 use super::Case;
 use crate::rig::Rig;
@@ -96,8 +96,8 @@ fn alone(rig: &Rig) {
 fn waits(rig: &Rig) {
     // The time between a kernel's end and the next launch is the program's own, not that of a simulator's thread which
     // waits for its turn on a busy machine.
-    // Beyond a limit the device does not wait for that thread: a machine that is busier than that disturbs a window now and
-    // then, and the middle one of five not.
+    // Beyond a limit the device does not wait for that thread: a machine that is busier than that disturbs a window now
+    // and then, and the middle one of five not.
     let mut parts: Vec<u64> = (0..5)
         .map(|_| TimeClient::bare(rig, "0.2", "burst 200000 0").finish())
         .map(|done| done.launches * 200_000 * 1_000_000 / done.elapsed_ns)

@@ -12,8 +12,8 @@ pub enum Transition {
     Refuse,
 }
 
-/// The transition for a process with the id `own` (0: none yet), by a welcome for the id `given` that came with the files
-/// of both pages or without.
+/// The transition for a process with the id `own` (0: none yet), by a welcome for the id `given` that came with the
+/// files of both pages or without.
 pub fn welcomed(own: u64, given: u64, has_files: bool) -> Transition {
     match own {
         _ if given == 0 => Transition::Refuse,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The record machine of `cuMemCreate` against a model of the driver: every short history of one thread, and long random
-//! histories of several threads whose calls interleave at every point between record and driver.
+//! The record machine of `cuMemCreate` against a model of the driver: every short history of one thread, and long
+//! random histories of several threads whose calls interleave at every point between record and driver.
 //!
 //! Promised at every instant: what the driver holds is charged. At rest: nothing else is.
 

@@ -224,9 +224,9 @@ struct Loaded {
     next: *const Loaded,
 }
 
-/// The first object of the linker's list, the program itself: its dynamic section says where the list is. No function is
-/// called for it that another library may stand in front of: the run-time libraries of sanitizers look symbols up before
-/// their own `dl_iterate_phdr` is ready.
+/// The first object of the linker's list, the program itself: its dynamic section says where the list is. No function
+/// is called for it that another library may stand in front of: the run-time libraries of sanitizers look symbols up
+/// before their own `dl_iterate_phdr` is ready.
 fn first_loaded() -> Option<*const Loaded> {
     // SAFETY: reads what the kernel gave the process.
     let (headers, count) = unsafe { (libc::getauxval(libc::AT_PHDR), libc::getauxval(libc::AT_PHNUM)) };
@@ -295,8 +295,8 @@ impl Behind {
     /// Goes through the linker's list from its first object on, past the one whose dynamic section is `ours`.
     fn walk(&mut self, mut place: *const Loaded, ours: *const Dynamic) {
         let mut is_past_ours = false;
-        // Libc, with which the walk ends, and all before it are there from the start and stay: nobody changes that part.
-        // SAFETY: objects of the linker's list.
+        // Libc, with which the walk ends, and all before it are there from the start and stay: nobody changes that
+        // part. SAFETY: objects of the linker's list.
         while let Some(loaded) = unsafe { place.as_ref() } {
             place = loaded.next;
             if core::ptr::eq(loaded.dynamic, ours) {

@@ -8,10 +8,11 @@
 //! Without a holder it is free, so a child whose parent was forked in the middle of a critical section starts with free
 //! locks and with the empty data they guard. Never held over a call of the driver.
 //!
-//! A program can take a frame of ours away: a signal's handler leaves it by a long jump, a thread is cancelled in it. So a
-//! lock knows its holder, a thread, and where on the stack the frame stands that holds, and whoever waits takes it over once
-//! that frame is gone ([`Lock::is_abandoned`]). What the lock guards is then as the holder left it. The *turn* tells one
-//! hold of a thread from the next, so that nobody takes over what was given back and taken again meanwhile.
+//! A program can take a frame of ours away: a signal's handler leaves it by a long jump, a thread is cancelled in it.
+//! So a lock knows its holder, a thread, and where on the stack the frame stands that holds, and whoever waits takes it
+//! over once that frame is gone ([`Lock::is_abandoned`]). What the lock guards is then as the holder left it. The
+//! *turn* tells one hold of a thread from the next, so that nobody takes over what was given back and taken again
+//! meanwhile.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
@@ -131,8 +132,9 @@ impl Lock {
     /// Is the frame gone that holds the lock as `word` says?
     ///
     /// - Its thread is gone.
-    /// - Its thread is this one: inside of a hook nothing asks for a lock again ([`guard`]), so this is another hook, which
-    ///   began where the former one stood or above. A handler on a stack of its own may stand above a frame that lives.
+    /// - Its thread is this one: inside of a hook nothing asks for a lock again ([`guard`]), so this is another hook,
+    ///   which began where the former one stood or above. A handler on a stack of its own may stand above a frame that
+    ///   lives.
     /// - Its thread sleeps in the kernel, and its stack ends above the frame. Another stack, which a handler of it may
     ///   stand on, says nothing.
     ///

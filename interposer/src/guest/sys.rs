@@ -130,8 +130,8 @@ pub fn now_ns() -> u64 {
         .wrapping_add(time.tv_nsec as u64)
 }
 
-/// By how much the monotonic clock of this process's time namespace is ahead of the machine's, in nanoseconds. 0 where the
-/// kernel has no such namespaces or does not say.
+/// By how much the monotonic clock of this process's time namespace is ahead of the machine's, in nanoseconds. 0 where
+/// the kernel has no such namespaces or does not say.
 pub fn clock_offset_ns() -> i64 {
     let inode = |path| {
         let fd = c_int::try_from(open(path, libc::O_RDONLY, 0))
@@ -204,8 +204,8 @@ pub fn wake_one(word: &core::sync::atomic::AtomicU32) {
     let _ = call!(SYS_futex, word.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1);
 }
 
-/// Sleeps while `*word == value`, at most so long; the word is shared with another process, which wakes. Also back when a
-/// signal was caught. The page need not be writable.
+/// Sleeps while `*word == value`, at most so long; the word is shared with another process, which wakes. Also back when
+/// a signal was caught. The page need not be writable.
 pub fn wait_on_shared(word: &core::sync::atomic::AtomicU32, value: u32, timeout_ns: u64) {
     let time = timespec(timeout_ns);
     let _ = call!(SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, &raw const time);
@@ -283,7 +283,8 @@ pub fn alternate_stack() -> Option<core::ops::Range<usize>> {
     (result == 0 && stack.ss_flags & libc::SS_ONSTACK != 0).then(|| start..start.saturating_add(stack.ss_size))
 }
 
-/// The stack pointer of a thread of this process that sleeps in the kernel. `None`: it runs, or the kernel does not say.
+/// The stack pointer of a thread of this process that sleeps in the kernel. `None`: it runs, or the kernel does not
+/// say.
 pub fn stack_pointer_of(thread: u32) -> Option<usize> {
     let mut path = Text::<64>::new();
     path.push("/proc/self/task/")

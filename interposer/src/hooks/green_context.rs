@@ -2,9 +2,9 @@
 //! Green contexts: a green context retains the primary context of its device, and converted it *is* that, with fewer
 //! multiprocessors and a handle of its own.
 //!
-//! A conversion makes no context and ends none. What is allocated in a converted context is the primary one's: its record
-//! has the primary context's name ([`Green::home`]), so neither another conversion, nor the end of the green context, nor a
-//! context that gets the same handle later makes us forget it.
+//! A conversion makes no context and ends none. What is allocated in a converted context is the primary one's: its
+//! record has the primary context's name ([`Green::home`]), so neither another conversion, nor the end of the green
+//! context, nor a context that gets the same handle later makes us forget it.
 
 // Functions bear the driver's own names, and its documentation is theirs.
 #![allow(non_snake_case, missing_docs)]

@@ -15,7 +15,8 @@ use crate::entry::call;
 use crate::memory::overhead::Watched;
 use crate::real::Library;
 
-/// Code that is about to be loaded, whose handle goes to `receiver`; what that held stays there if the code does not fit.
+/// Code that is about to be loaded, whose handle goes to `receiver`; what that held stays there if the code does not
+/// fit.
 struct Loading {
     receiver: *mut *mut c_void,
     former: *mut c_void,

@@ -95,8 +95,8 @@ pub fn nvmlDeviceGetAccountingStats(device: NvmlDevice, pid: c_uint, stats: *mut
     result
 }
 
-/// The structure begins with its version, whose lower bytes are its size, and the process id; what follows may grow with
-/// versions to come.
+/// The structure begins with its version, whose lower bytes are its size, and the process id; what follows may grow
+/// with versions to come.
 #[inline(never)] // see `guard::DEEPEST`
 pub fn nvmlDeviceGetAccountingStats_v2(device: NvmlDevice, stats: *mut c_void) -> NvmlReturn {
     const LARGEST: usize = 512;

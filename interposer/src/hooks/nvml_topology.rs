@@ -38,8 +38,8 @@ const MOST: usize = 64;
 
 type Ask<'a> = &'a dyn Fn(*mut c_uint, *mut NvmlDevice) -> NvmlReturn;
 
-/// A list of the job's devices only, by the protocol of both lists: without an array the number is told, with one the count
-/// says how much room there is. NVML refuses what it refuses, the program's own arguments first of all.
+/// A list of the job's devices only, by the protocol of both lists: without an array the number is told, with one the
+/// count says how much room there is. NVML refuses what it refuses, the program's own arguments first of all.
 fn keep_ours(ask: Ask<'_>, count: *mut c_uint, devices: *mut NvmlDevice) -> NvmlReturn {
     let Some((_, job)) = shared().filter(|_| !count.is_null()) else {
         return ask(count, devices);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The stream-ordered allocator: its calls, each around the account of the pool it concerns.
 //!
-//! `cuMemAllocAsync`: the hook finds the stream's device and the device's current pool. Where the pool may have to grow,
-//! the bytes are reserved (U rises) before the driver is called; afterwards U says what the pool really reserves. Beyond
-//! the limit the process's pools give back what nothing uses; if that is not enough, the driver is not called, and the
-//! program gets OUT_OF_MEMORY. Memory that the pool has already is not charged again, and a free gives it to the pool.
+//! `cuMemAllocAsync`: the hook finds the stream's device and the device's current pool. Where the pool may have to
+//! grow, the bytes are reserved (U rises) before the driver is called; afterwards U says what the pool really reserves.
+//! Beyond the limit the process's pools give back what nothing uses; if that is not enough, the driver is not called,
+//! and the program gets OUT_OF_MEMORY. Memory that the pool has already is not charged again, and a free gives it to
+//! the pool.
 //!
 //! A captured allocation takes no memory until its graph is launched: such a call goes straight to the driver, neither
 //! denied nor measured. Whether a stream is captured is asked of the driver only after some stream has been.
@@ -54,8 +55,8 @@ allocations! {
         from Some(pool), in StreamName::per_thread(stream);
 }
 
-/// An allocation in stream order: begun before the driver's call, ended after it, and both once more where what the pool
-/// kept did not serve.
+/// An allocation in stream order: begun before the driver's call, ended after it, and both once more where what the
+/// pool kept did not serve.
 struct Allocating {
     dptr: *mut CuDevicePtr,
     bytes: u64,

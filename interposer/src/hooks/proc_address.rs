@@ -3,10 +3,10 @@
 //! gave is exchanged for our function where it is one of a row we stand in front of. That covers the name
 //! `cuGetProcAddress` itself.
 //!
-//! A driver may answer with addresses that are no exports of it. Then name, version and flags say which row is meant, as
-//! they say it to the driver, and our function of that row calls the export: of that one the table knows what it takes.
-//! Where they leave it open (a driver newer than the table), the program keeps what the driver gave and this is said; a
-//! strict job gets nothing.
+//! A driver may answer with addresses that are no exports of it. Then name, version and flags say which row is meant,
+//! as they say it to the driver, and our function of that row calls the export: of that one the table knows what it
+//! takes. Where they leave it open (a driver newer than the table), the program keeps what the driver gave and this is
+//! said; a strict job gets nothing.
 
 // Functions bear the driver's own names, and its documentation is theirs.
 #![allow(non_snake_case, missing_docs)]

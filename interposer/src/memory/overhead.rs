@@ -13,8 +13,8 @@
 //!             measure ── within the limit ──► done
 //!                └────── beyond ──► undo, measure again ──► OUT_OF_MEMORY
 //! ```
-//! Only an attached process measures: where nobody is there, the next broker measures before it admits anything. While a
-//! broker is there and does not serve, no context is made: it may have promised the memory to others. Code is loaded
+//! Only an attached process measures: where nobody is there, the next broker measures before it admits anything. While
+//! a broker is there and does not serve, no context is made: it may have promised the memory to others. Code is loaded
 //! meanwhile, because the device's free memory also falls by what others do. No
 //! [`Operation`](crate::memory::account::Operation) is under way during any of this, or nothing could be measured.
 

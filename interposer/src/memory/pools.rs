@@ -7,10 +7,10 @@
 //!     ├──► Denied, after this process's pools have given back what nobody uses
 //!     └──► PassOn: nobody to charge
 //! ```
-//! The arithmetic is [`partage_protocol::pool`]'s. Pools shrink when programs synchronise, trim and begin_destroy, and when
-//! the driver needs room: [`refresh`] reads them again. A free in stream order of memory that is not a pool's is refunded
-//! at the next synchronisation that may have waited for it; where that is too early for another stream's, the broker's
-//! measurement shows the rest as overhead until then.
+//! The arithmetic is [`partage_protocol::pool`]'s. Pools shrink when programs synchronise, trim and begin_destroy, and
+//! when the driver needs room: [`refresh`] reads them again. A free in stream order of memory that is not a pool's is
+//! refunded at the next synchronisation that may have waited for it; where that is too early for another stream's, the
+//! broker's measurement shows the rest as overhead until then.
 //!
 //! A handle is never given to the driver after the program destroyed it: whoever reads a pool is counted in its entry,
 //! and a destruction waits for them.

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The bound on work in flight, in the time that it is expected to take: while the broker sets one, a launch waits until
-//! enough of what is ahead of it has retired.
+//! The bound on work in flight, in the time that it is expected to take: while the broker sets one, a launch waits
+//! until enough of what is ahead of it has retired.
 //!
-//! What may be in flight, of known and of unknown length, see [`depth`](partage_gpu_time::depth). A launch that no lane is
-//! free for waits, too: nobody would see it retire. Kernels that overlap the one before have no events between them; how
-//! long the launch waited here for so many of them says what they take at most.
+//! What may be in flight, of known and of unknown length, see [`depth`](partage_gpu_time::depth). A launch that no lane
+//! is free for waits, too: nobody would see it retire. Kernels that overlap the one before have no events between them;
+//! how long the launch waited here for so many of them says what they take at most.
 //!
-//! Work in flight may wait for the very launch that waits here (a kernel that spins for a later one, a stream that waits for
-//! a word): when nothing retires for a while, the launch goes on.
+//! Work in flight may wait for the very launch that waits here (a kernel that spins for a later one, a stream that
+//! waits for a word): when nothing retires for a while, the launch goes on.
 
 use core::sync::atomic::Ordering;
 

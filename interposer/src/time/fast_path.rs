@@ -2,9 +2,9 @@
 //! The path of a launch while the gate is open: a few nanoseconds.
 //!
 //! What is loaded: the thread's words (one line of its own memory), the [`FastPath`] (one line), the broker's gate and
-//! flags (one line). What is stored: the thread's slot and its frame, before the driver's call and after. There is one answer
-//! to everything that is amiss, the hook's longer body, so that the short one has nothing to carry over the call but
-//! where its two stores went. Everything else is [`slow_path`](super::slow_path)'s.
+//! flags (one line). What is stored: the thread's slot and its frame, before the driver's call and after. There is one
+//! answer to everything that is amiss, the hook's longer body, so that the short one has nothing to carry over the call
+//! but where its two stores went. Everything else is [`slow_path`](super::slow_path)'s.
 
 use core::arch::asm;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -87,15 +87,16 @@ impl FastPath {
     /// The slot that is so far from the end of all, as [`thread_tag::below_end`] said for this path.
     #[inline(always)]
     fn slot(&self, offset: isize) -> &'static ThreadSlot {
-        // SAFETY: an offset exists only where there is a fast path and the thread has a slot: so far below the end of the slots
-        // of the client's file, which stays mapped.
+        // SAFETY: an offset exists only where there is a fast path and the thread has a slot: so far below the end of
+        // the slots of the client's file, which stays mapped.
         unsafe { &*in_one_register(self.slots_end.load(Ordering::Relaxed).byte_offset(offset)) }
     }
 
     /// Passes the gate with that slot if nothing is amiss.
     #[inline(always)]
     fn is_open_for(&self, slot: &ThreadSlot) -> bool {
-        // SAFETY: whoever has a slot from `slot` has seen a fast path, so this is a line of the broker's page, which stays mapped.
+        // SAFETY: whoever has a slot from `slot` has seen a fast path, so this is a line of the broker's page, which
+        // stays mapped.
         let line = unsafe { &*self.line.load(Ordering::Relaxed) };
         let name = self.name.load(Ordering::Relaxed);
         let has_passed = gate::enter_shortly(&slot.word, &line.gate, &line.gate_flags, name);
@@ -135,8 +136,8 @@ pub const fn is_per_thread(symbol: &str) -> bool {
     )
 }
 
-/// The first half of a short hook: passes the gate if nothing is amiss. After the driver's call the second half clears the
-/// slot that the thread's words name, and lets them say what they say outside of hooks.
+/// The first half of a short hook: passes the gate if nothing is amiss. After the driver's call the second half clears
+/// the slot that the thread's words name, and lets them say what they say outside of hooks.
 #[inline(always)]
 pub fn pass() -> bool {
     let mine = guard::mine();
@@ -155,8 +156,8 @@ pub fn pass() -> bool {
     false
 }
 
-/// The second half, where it is not written by hand. Everything is found again: what lives over the call costs a register
-/// that has to be saved and restored.
+/// The second half, where it is not written by hand. Everything is found again: what lives over the call costs a
+/// register that has to be saved and restored.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline(always)]
 pub fn passed() {

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Marks: sequence numbers that the device itself writes into the shared page, so that the broker sees when work runs and
-//! when it has ended, whatever has become of this process. Only while the broker asks for them.
+//! Marks: sequence numbers that the device itself writes into the shared page, so that the broker sees when work runs
+//! and when it has ended, whatever has become of this process. Only while the broker asks for them.
 //!
 //! ```text
 //!   stream ──► begun := n ─► unit ─► unit ─► … ─► ended := n ──► begun := n + 1 ─► unit …
 //!              └───────────── batch n ──────────────┘
 //! ```
 //! A *batch* is what runs between two marks of a *lane*, which a stream has from its first marked launch until another
-//! needs it. A batch ends after so many launches or so much time ([`lane`](super::lane)), at once when nothing older is in
-//! flight in its lane, and before whatever the program waits, asks or synchronises by. A mark is put only
+//! needs it. A batch ends after so many launches or so much time ([`lane`](super::lane)), at once when nothing older is
+//! in flight in its lane, and before whatever the program waits, asks or synchronises by. A mark is put only
 //!
 //! - into a stream that is not captured (it would become a node and be replayed),
-//! - next to a launch in the same stream; for the legacy default stream immediately before and after it. There a mark is
-//!   ordered with the other streams exactly as that launch is, and a late one would order work that the program left
+//! - next to a launch in the same stream; for the legacy default stream immediately before and after it. There a mark
+//!   is ordered with the other streams exactly as that launch is, and a late one would order work that the program left
 //!   unordered;
-//! - never before a kernel that may begin before the one ahead of it ends (programmatic dependent launch), and in a lane
-//!   that saw one no sooner than before another kind of work: what stands between the two would undo the overlap.
+//! - never before a kernel that may begin before the one ahead of it ends (programmatic dependent launch), and in a
+//!   lane that saw one no sooner than before another kind of work: what stands between the two would undo the overlap.
 //!
 //! Whoever puts marks into a lane holds its flag, so that numbers are in the stream in their order; who does not get it
 //! leaves the mark to the next. What the driver refuses to write counts as written: nobody could say better.
@@ -45,8 +45,8 @@ use crate::stream::{StreamName, device_of, is_captured, relaxed};
 
 /// A batch whose launches are expected to take so long ends, in nanoseconds of the device.
 const LONG_NS: u64 = 100_000;
-/// Of so many launches of a lane one is timed, of those whose length is not sure more, and each of which nothing is known.
-/// Primes: programs repeat themselves, and slices fit so many units, often in powers of two.
+/// Of so many launches of a lane one is timed, of those whose length is not sure more, and each of which nothing is
+/// known. Primes: programs repeat themselves, and slices fit so many units, often in powers of two.
 const TIMED: u64 = 31;
 const TIMED_UNSURE: u64 = 7;
 /// The owner of a lane whose stream is gone, or will be captured: it belongs to nobody once its work has retired.
@@ -331,8 +331,8 @@ pub fn read_lengths(state: &State, line: &GrantLine, page: &TimePage, device: us
     }
 }
 
-/// The program is about to wait for a stream, to ask for it, or to have others wait: what was launched there so far gets
-/// its mark.
+/// The program is about to wait for a stream, to ask for it, or to have others wait: what was launched there so far
+/// gets its mark.
 #[cold]
 #[inline(never)]
 pub fn settle(state: &'static State, real: &Library, stream: StreamName) {
@@ -347,8 +347,8 @@ pub fn settle(state: &'static State, real: &Library, stream: StreamName) {
     });
 }
 
-/// As [`settle`], for every stream that this thread may mark: while nothing was captured in this process, any; later only
-/// those into which it launched last itself, because another thread may be capturing its own.
+/// As [`settle`], for every stream that this thread may mark: while nothing was captured in this process, any; later
+/// only those into which it launched last itself, because another thread may be capturing its own.
 #[cold]
 #[inline(never)]
 pub fn settle_all(state: &'static State, real: &Library) {
@@ -549,8 +549,8 @@ impl Book {
         Some(index)
     }
 
-    /// Adds work to what was given to a lane. Answers what had been given before. Threads that launch into one stream take
-    /// turns.
+    /// Adds work to what was given to a lane. Answers what had been given before. Threads that launch into one stream
+    /// take turns.
     fn count(&self, side: &Side<'_>, work: gate::Work) -> gate::Work {
         let _turn = self.turn.hold();
         let before = side.own.total.read();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The slow path: finds out where a launch stands, and waits with it while the gate is closed.
 //!
-//! A closed gate is waited for as a futex in the broker's page, a step at a time, so that a broker that died is noticed:
-//! one that has not looked at its gates for [`HEARTBEAT_NS`] at two looks in a row lets everybody pass, until it looks
-//! again (`PARTAGE_TIME_FAIL=closed` waits on). A signal that ends the process ends it here too; after a caught one the
-//! wait goes on.
+//! A closed gate is waited for as a futex in the broker's page, a step at a time, so that a broker that died is
+//! noticed: one that has not looked at its gates for [`HEARTBEAT_NS`] at two looks in a row lets everybody pass, until
+//! it looks again (`PARTAGE_TIME_FAIL=closed` waits on). A signal that ends the process ends it here too; after a
+//! caught one the wait goes on.
 
 use core::sync::atomic::Ordering;
 

@@ -7,8 +7,8 @@
 //!                   a slot               a device     plus one
 //! ```
 //! The slot stands there as its offset in bytes, so that the fast path adds it to an address. The *generation* is its
-//! process's, because a forked child inherits the tag of the thread that forked; its two highest bits are set, its lowest is
-//! not.
+//! process's, because a forked child inherits the tag of the thread that forked; its two highest bits are set, its
+//! lowest is not.
 
 use core::mem::size_of;
 
@@ -49,8 +49,8 @@ pub const fn generation(bits: u32) -> u32 {
 }
 
 /// The place of a thread's slot in bytes below the end of all slots, negative, from its word with the key added. `None`
-/// without a slot, with one of the process that this one was forked from, in a wait, with an address instead of a word, and
-/// with no key (0).
+/// without a slot, with one of the process that this one was forked from, in a wait, with an address instead of a word,
+/// and with no key (0).
 #[inline(always)]
 pub fn below_end(word_and_key: u64) -> Option<isize> {
     const LOWEST: u64 = (-((THREADS << SLOT) as i64)) as u64;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Timing events: now and then a unit is timed, so that the length of the next ones is known.
 //!
-//! A timer is a pair of events around one launch, made once per context and used again. It is read when the mark behind it
-//! has been written, so nothing is asked of the driver before there is an answer. No unit is timed in the legacy default
-//! stream, in a lane with overlapping kernels, or while it is captured. A pair around nothing tells what the events
-//! themselves take.
+//! A timer is a pair of events around one launch, made once per context and used again. It is read when the mark behind
+//! it has been written, so nothing is asked of the driver before there is an answer. No unit is timed in the legacy
+//! default stream, in a lane with overlapping kernels, or while it is captured. A pair around nothing tells what the
+//! events themselves take.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -122,10 +122,10 @@ impl Timer {
         is_started
     }
 
-    /// After it: the mark with this number in this lane comes next. `is_behind`, told how many launches there had been: what
-    /// was launched before it has not ended yet, and nothing came between, so it was not late. `waits_for_all`: the stream waits
-    /// for the others of its context, and there have been so many launches into all; if more than before the first event, what
-    /// came between may be in the sample, which is then late however long it is.
+    /// After it: the mark with this number in this lane comes next. `is_behind`, told how many launches there had been:
+    /// what was launched before it has not ended yet, and nothing came between, so it was not late. `waits_for_all`:
+    /// the stream waits for the others of its context, and there have been so many launches into all; if more than
+    /// before the first event, what came between may be in the sample, which is then late however long it is.
     pub fn stop(
         &self,
         real: &Library,
@@ -218,8 +218,9 @@ pub fn read(timers: &[Timer; TIMERS], page: &TimePage, spoiled: u32, lengths: &L
     }
 }
 
-/// Times nothing, between two events that are the next in a lane, unless that is under way. `is_behind`: what was launched
-/// before it has not ended yet; asked once the events are in the stream, it says that the device met them together.
+/// Times nothing, between two events that are the next in a lane, unless that is under way. `is_behind`: what was
+/// launched before it has not ended yet; asked once the events are in the stream, it says that the device met them
+/// together.
 pub fn time_nothing(
     timers: &[Timer; TIMERS],
     context: u64,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What shares come out in virtual time: the real scheduler, a modelled device. Rows for `scripts/bench`, cells separated
-//! by tabs: what was asked, what the device's own slices give, what came out, how far the worst second was off.
+//! What shares come out in virtual time: the real scheduler, a modelled device. Rows for `scripts/bench`, cells
+//! separated by tabs: what was asked, what the device's own slices give, what came out, how far the worst second was
+//! off.
 //!
 //! `cargo run --release -p partage-scheduling --example fairness`
 

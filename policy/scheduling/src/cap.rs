@@ -101,8 +101,8 @@ impl CapBudget {
         self.budget
     }
 
-    /// Whether the budget is at most what this period gives, what the one before was given back, and what was given back
-    /// since. (Scaling by another cap rounds.)
+    /// Whether the budget is at most what this period gives, what the one before was given back, and what was given
+    /// back since. (Scaling by another cap rounds.)
     pub fn is_in_range(&self) -> bool {
         self.budget
             <= self

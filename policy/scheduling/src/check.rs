@@ -3,8 +3,8 @@
 //!
 //! For every device, after every step:
 //! 1. Σ lag over the jobs that want the device, and what jobs that left handed over, is 0 to the nanosecond.
-//! 2. A cap's budget is at most twice what a period gives (this period's, and what the last one was given back), and what
-//!    was given back since the period began.
+//! 2. A cap's budget is at most twice what a period gives (this period's, and what the last one was given back), and
+//!    what was given back since the period began.
 //! 3. Whoever has the turn, or claims it, is a job of the device; the shares know exactly the device's jobs.
 //! 4. The gates of a job that is kept away are closed; a client has one job on all devices and one place on each.
 //! 5. A gang's devices are those on which it has clients.

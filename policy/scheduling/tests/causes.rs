@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! For what a job waits, in virtual time: what is shown holds at any instant, however often its gate moves, and a job that
-//! asks for little is told from one that is kept waiting.
+//! For what a job waits, in virtual time: what is shown holds at any instant, however often its gate moves, and a job
+//! that asks for little is told from one that is kept waiting.
 
 mod model;
 

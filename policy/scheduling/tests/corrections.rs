@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What somebody else found out of a job's time: it is charged like time that looks saw, evenly, and owed within bounds.
+//! What somebody else found out of a job's time: it is charged like time that looks saw, evenly, and owed within
+//! bounds.
 
 use partage_scheduling::{
     Action, ClientId, Config, DeviceKey, Event, JobId, JobView, Observation, Scheduler, Terms, TimeState,

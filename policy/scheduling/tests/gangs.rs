@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! No circular wait: two jobs with a rank on each of two GPUs, two collectives each, in every order of their launches.
 //!
-//! A rank pauses before each launch for nothing, for less than a quantum or for more; every combination is run, with gangs
-//! and without, where the jobs must take turns and where they may overlap.
+//! A rank pauses before each launch for nothing, for less than a quantum or for more; every combination is run, with
+//! gangs and without, where the jobs must take turns and where they may overlap.
 
 mod model;
 

@@ -84,8 +84,8 @@ fn every_10_ms(kernels: u64) -> Program {
     requests(10 * MS, 100 * US, kernels, u64::MAX)
 }
 
-/// What docs/scheduling.md promises that a job may have in flight beside a higher class: written down here, not read from the
-/// configuration that it judges.
+/// What docs/scheduling.md promises that a job may have in flight beside a higher class: written down here, not read
+/// from the configuration that it judges.
 const DEPTH: u64 = 200 * US;
 
 #[test]
@@ -128,8 +128,8 @@ fn a_waking_high_job_runs_after_the_depth_one_kernel_and_a_tenth_of_a_millisecon
     }
 }
 
-/// What cannot be spared a request: the kernel that runs when it wakes and the device's switch; and where the request is
-/// longer than a slice, the kernel after that, which came before anybody saw the wake, with a switch there and back.
+/// What cannot be spared a request: the kernel that runs when it wakes and the device's switch; and where the request
+/// is longer than a slice, the kernel after that, which came before anybody saw the wake, with a switch there and back.
 fn unavoidable_us(request_ns: u64, kernel_ns: u64) -> u64 {
     let is_sliced = request_ns > SLICE_NS;
     (kernel_ns + TAX_NS + if is_sliced { kernel_ns + 2 * TAX_NS } else { 0 }) / US

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Random schedules: jobs of all kinds on one or two GPUs, gangs or not, with terms that change, processes that stop, die
-//! and hang, brokers that restart, memory that must be swapped. Nothing deadlocks, and no device is useless to somebody
-//! that waits for it for longer than a drain may take.
+//! Random schedules: jobs of all kinds on one or two GPUs, gangs or not, with terms that change, processes that stop,
+//! die and hang, brokers that restart, memory that must be swapped. Nothing deadlocks, and no device is useless to
+//! somebody that waits for it for longer than a drain may take.
 //!
-//! `PARTAGE_SOAK=1` runs 10,000 of them instead of 1,000, those after `PARTAGE_SEED` where that is set; `PARTAGE_SCHEDULE=N`
-//! runs schedule N alone.
+//! `PARTAGE_SOAK=1` runs 10,000 of them instead of 1,000, those after `PARTAGE_SEED` where that is set;
+//! `PARTAGE_SCHEDULE=N` runs schedule N alone.
 
 mod model;
 
@@ -210,7 +210,8 @@ fn nobody_stands_aside_for_a_gang_that_does_not_come() {
     judge(1_795_484_608);
 }
 
-/// A gang that a device in Overlap kept away was given the turn of its other device, where others waited, again and again.
+/// A gang that a device in Overlap kept away was given the turn of its other device, where others waited, again and
+/// again.
 #[test]
 fn no_gang_has_a_turn_while_another_device_keeps_it_away() {
     judge(20_270_747);

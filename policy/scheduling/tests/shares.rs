@@ -91,7 +91,8 @@ fn judge_with(name: &str, jobs: &[(u32, u64)], known: Known) {
         assert!((got - wanted).abs() * 100.0 <= allowed, "{name}: {measured:?}");
     }
     assert!(measured.used >= 0.97, "{name}: {measured:?}");
-    // What the device does but work is switching (1 % where two are always open); beside that hardly anything is missed.
+    // What the device does but work is switching (1 % where two are always open); beside that hardly anything is
+    // missed.
     match known {
         // In a second a unit more or less has retired than ran.
         Known::Everybodys => assert!(accounting <= 0.05 + unit_pp / SECONDS as f64, "{name}: {accounting}"),
@@ -157,7 +158,8 @@ fn weights_of_four_unlike_jobs_hold_over_every_second() {
     }
 }
 
-/// A program whose processor is taken away for some milliseconds at times launches late, and wants the device all the same.
+/// A program whose processor is taken away for some milliseconds at times launches late, and wants the device all the
+/// same.
 #[test]
 fn late_launches_cost_no_share() {
     heading();
@@ -173,8 +175,8 @@ fn late_launches_cost_no_share() {
     }
 }
 
-/// Overlapping work with gaps is the hardest to see: each gap hands the device over, and nothing tells when. Where lengths are
-/// not known an even split is wrong by what docs/scheduling-details.md says under its limits.
+/// Overlapping work with gaps is the hardest to see: each gap hands the device over, and nothing tells when. Where
+/// lengths are not known an even split is wrong by what docs/scheduling-details.md says under its limits.
 #[test]
 fn jobs_with_gaps_are_charged_what_they_occupy() {
     type Programs = fn() -> Vec<Program>;
@@ -246,7 +248,8 @@ fn jobs_with_gaps_are_charged_what_they_occupy() {
     }
 }
 
-/// What a graph of 100 ms beside kernels with gaps, which are known, is charged beyond what it has, as a part of the time.
+/// What a graph of 100 ms beside kernels with gaps, which are known, is charged beyond what it has, as a part of the
+/// time.
 fn beside_gaps(prepare: impl Fn(&mut World)) -> f64 {
     let mut world = World::new(3, 1, true);
     let graph = world.weighted(100, saturating(100 * MS));
@@ -271,8 +274,8 @@ fn what_known_neighbours_leave_is_who_is_sampled_has() {
     assert!(charged <= -0.2, "{charged}");
 }
 
-/// By what part of the time a graph of 100 ms is charged too much over two seconds, beside others of whom all is known; the
-/// worst of ten such windows for each of three seeds.
+/// By what part of the time a graph of 100 ms is charged too much over two seconds, beside others of whom all is known;
+/// the worst of ten such windows for each of three seeds.
 fn graph_error(name: &str, others: impl Fn() -> Vec<Program>) -> f64 {
     let mut worst = 0.0_f64;
     for seed in 3..6 {
@@ -305,7 +308,8 @@ fn a_graph_beside_late_launches_is_charged_what_they_leave() {
     assert!(error.abs() <= CHARGES, "{error}");
 }
 
-/// Wherever slices cut the others' units. What the device takes to switch is the graph's: two switches of 20 us in each round.
+/// Wherever slices cut the others' units. What the device takes to switch is the graph's: two switches of 20 us in each
+/// round.
 #[test]
 fn a_graph_is_charged_its_work_and_the_switches_beside_units_of_any_length() {
     for unit in [20, 130, 700, 900, 950, 1_300, 1_700, 1_950, 2_100, 3_300, 7_000] {
@@ -318,8 +322,8 @@ fn a_graph_is_charged_its_work_and_the_switches_beside_units_of_any_length() {
     assert!(error.abs() <= CHARGES, "{error}");
 }
 
-/// Who is stopped with work under way (the end of which a stopped process may not write down) wants the device all the while,
-/// and is charged by samples, until the end shows that it had next to nothing.
+/// Who is stopped with work under way (the end of which a stopped process may not write down) wants the device all the
+/// while, and is charged by samples, until the end shows that it had next to nothing.
 #[test]
 fn a_job_that_was_stopped_is_owed_nothing_for_it() {
     for known in Known::ALL {

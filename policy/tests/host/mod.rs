@@ -2,7 +2,8 @@
 //! A host for policy tests: devices, processes with their reservation words, a clock, and what was said to whom.
 //!
 //! It behaves like the broker where the policy relies on it (words are zero before an attach and dropped after
-//! `ForgetClient`, measurements are made from what the processes hold) and checks the policy's invariants after each step.
+//! `ForgetClient`, measurements are made from what the processes hold) and checks the policy's invariants after each
+//! step.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -123,8 +123,8 @@ pub struct RunRequest {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub from_variables: Vec<String>,
     /// Other tools' variables of the caller (see [`crate::aliases`], [`crate::time_aliases`]); those of memory count
-    /// where neither `mem` nor `mem_request` is given, caps where neither `compute` nor `compute_max` is, the class where
-    /// no `priority` is; and none that the configuration switches off.
+    /// where neither `mem` nor `mem_request` is given, caps where neither `compute` nor `compute_max` is, the class
+    /// where no `priority` is; and none that the configuration switches off.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub aliases: Vec<(String, String)>,
     /// `auto`, `auto:N`, `2`, `0,1`, `GPU-…`.

@@ -94,7 +94,8 @@ pub struct TimeView {
     pub got_1s: f64,
     /// What it got in the last minute.
     pub got_60s: f64,
-    /// Nanoseconds of the device's time that it was charged while it was measured: while it shared its GPU or had a cap.
+    /// Nanoseconds of the device's time that it was charged while it was measured: while it shared its GPU or had a
+    /// cap.
     pub used_ns: u64,
     /// Nanoseconds that it wanted the device and stood at its closed gate, since it came.
     pub waited_ns: u64,
@@ -482,8 +483,8 @@ pub struct QueuedView {
 pub struct EventView {
     /// Unix time in nanoseconds.
     pub time_ns: u64,
-    /// `job-admitted`, `job-ended`, `client-attached`, `client-died`, `denied`, `unmanaged`, `limit-changed`, `terms-changed`,
-    /// `time-limit`, `not-draining`, `unmanaged-busy`, `adopted`, …
+    /// `job-admitted`, `job-ended`, `client-attached`, `client-died`, `denied`, `unmanaged`, `limit-changed`,
+    /// `terms-changed`, `time-limit`, `not-draining`, `unmanaged-busy`, `adopted`, …
     pub kind: String,
     /// The job, where one is meant.
     pub job: Option<String>,

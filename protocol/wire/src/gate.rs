@@ -14,19 +14,19 @@
 //!     call the driver
 //!     slot := 0
 //! ```
-//! The light barrier is a compiler fence: the broker's heavy barrier is `membarrier(GLOBAL_EXPEDITED)`, which runs a full
-//! barrier on every processor that executes a registered process, so the store to the slot and the load of the gate are
-//! ordered there as by a fence of their own. A client that could not register uses a full fence; so does everyone when the
-//! broker may not call membarrier ([`NEEDS_FENCE`]). A client's usual way is [`enter_shortly`]: it asks the flags beside
-//! the gate as well, and only when one is set, or the gate closed, does the longer way begin.
+//! The light barrier is a compiler fence: the broker's heavy barrier is `membarrier(GLOBAL_EXPEDITED)`, which runs a
+//! full barrier on every processor that executes a registered process, so the store to the slot and the load of the
+//! gate are ordered there as by a fence of their own. A client that could not register uses a full fence; so does
+//! everyone when the broker may not call membarrier ([`NEEDS_FENCE`]). A client's usual way is [`enter_shortly`]: it
+//! asks the flags beside the gate as well, and only when one is set, or the gate closed, does the longer way begin.
 //!
-//! Invariant (checked by loom, `protocol/tests/gate_loom.rs`): once [`close`] and its heavy barrier are done, each launch
-//! that passed the gate shows in its slot or has ended, and no other launch passes until the gate opens again. The same
-//! holds of a flag that is set, for launches on the short way.
+//! Invariant (checked by loom, `protocol/tests/gate_loom.rs`): once [`close`] and its heavy barrier are done, each
+//! launch that passed the gate shows in its slot or has ended, and no other launch passes until the gate opens again.
+//! The same holds of a flag that is set, for launches on the short way.
 //!
-//! *Marks* say when work has ended without the client's help: the device itself writes sequence numbers into a *lane*, one
-//! lane for each stream that has work in flight. *begun* is written before the first operation of a batch, *ended* after
-//! the last. All of it is a hint of the client; the broker recomputes what it enforces.
+//! *Marks* say when work has ended without the client's help: the device itself writes sequence numbers into a *lane*,
+//! one lane for each stream that has work in flight. *begun* is written before the first operation of a batch, *ended*
+//! after the last. All of it is a hint of the client; the broker recomputes what it enforces.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
 
@@ -38,8 +38,8 @@ pub const MEASURED: u32 = 1;
 pub const NEEDS_FENCE: u32 = 2;
 /// In `GrantLine::gate_flags`: copies and memsets pass the gate too (the regime is Turns).
 pub const GATES_COPIES: u32 = 4;
-/// In `GrantLine::gate_flags`: while this client's gate is open, nobody else's work runs on the device, so what events tell
-/// of its units is their own time.
+/// In `GrantLine::gate_flags`: while this client's gate is open, nobody else's work runs on the device, so what events
+/// tell of its units is their own time.
 pub const UNSHARED: u32 = 8;
 /// `GrantLine::depth_ns` when work in flight is not bounded.
 pub const UNBOUNDED: u64 = u64::MAX;
@@ -162,8 +162,8 @@ pub struct ThreadSlot {
     pub thread: AtomicU32,
     /// Launches of the thread, all devices.
     pub launches: AtomicU64,
-    /// 0, or the slot of a device plus one while the thread is counted in that one's `waiting`. Whoever sets it back to 0
-    /// counts the thread out: itself, or another one once it is dead.
+    /// 0, or the slot of a device plus one while the thread is counted in that one's `waiting`. Whoever sets it back to
+    /// 0 counts the thread out: itself, or another one once it is dead.
     pub waits_for: AtomicU32,
 }
 
@@ -183,8 +183,8 @@ pub struct Lane {
     pub unmarked: AtomicU64,
     /// The stream's handle plus one, 0 until a stream has the lane. Lanes are taken in order.
     pub stream: AtomicU64,
-    /// When, in monotonic nanoseconds, launches without a mark are expected to have ended at the latest: the program may
-    /// fall silent before they get one.
+    /// When, in monotonic nanoseconds, launches without a mark are expected to have ended at the latest: the program
+    /// may fall silent before they get one.
     pub unmarked_until_ns: AtomicU64,
     padding: [u64; 4],
     /// Written by the device before the first operation of a batch.
@@ -317,8 +317,8 @@ pub struct Progress {
     pub is_running: bool,
 }
 
-/// What a client says about its time on one device. Its first [`MARKS_BYTES`] are a page of their own, so that they can be
-/// registered with the driver.
+/// What a client says about its time on one device. Its first [`MARKS_BYTES`] are a page of their own, so that they can
+/// be registered with the driver.
 #[repr(C, align(4096))]
 pub struct TimePage {
     /// Threads that stand at the gate or at the depth limit now.

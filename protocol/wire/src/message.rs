@@ -3,8 +3,9 @@
 //!
 //! Every message is one SEQPACKET packet: a [`Header`] and a fixed body, little-endian by the machines we run on
 //! (x86-64, aarch64). A packet that is too short, too long, of another major or of an unknown kind is an error value,
-//! never a guess: the broker closes that connection, and a client treats it as "no broker". Fields are only ever added at
-//! a body's end together with a higher minor; the decoder accepts longer bodies of a known kind and ignores the tail.
+//! never a guess: the broker closes that connection, and a client treats it as "no broker". Fields are only ever added
+//! at a body's end together with a higher minor; the decoder accepts longer bodies of a known kind and ignores the
+//! tail.
 //!
 //! Terms: *slot*, a device's position in the job's own order (what the program sees as ordinal when it masks nothing).
 
@@ -64,8 +65,8 @@ pub const NO_INDEX: u32 = u32::MAX;
 /// The device is a MIG instance: its UUID is written `MIG-…`.
 pub const DEVICE_IS_MIG: u32 = 1;
 
-/// Client to broker, first packet of a connection. On a reconnect two descriptors travel with it: the client's duplicates
-/// of the broker's page and of its own page.
+/// Client to broker, first packet of a connection. On a reconnect two descriptors travel with it: the client's
+/// duplicates of the broker's page and of its own page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Hello {
@@ -263,8 +264,8 @@ pub struct Notice {
 pub const NOTICE_SHARING_OFF: u32 = 1;
 /// A second copy of the driver lives in a dlmopen namespace this library does not reach.
 pub const NOTICE_FOREIGN_NAMESPACE: u32 = 2;
-/// Allocations were refused because no broker answered; `value` is how many since this was last said, and `slot` that of
-/// the last. Said when a broker answers again.
+/// Allocations were refused because no broker answered; `value` is how many since this was last said, and `slot` that
+/// of the last. Said when a broker answers again.
 pub const NOTICE_NO_BROKER: u32 = 3;
 /// An allocation was denied; `value` is its bytes.
 pub const NOTICE_DENIED: u32 = 4;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The two files that a client and the broker share.
 //!
-//! Both are memfds made by the broker and sealed SHRINK|GROW|SEAL. The *broker's page* ([`PAGE_BYTES`]) is writable by the
-//! broker alone (the client gets a read-only open file); the *client's file* ([`ClientFile`]) begins with the *client's
-//! page* and goes on with its time pages ([`gate`](crate::gate)); the client and its devices write it, and the broker
-//! reads it as hints: what it enforces it recomputes. All words are naturally aligned atomics; one 128-byte line
-//! per device (two cache lines: adjacent-line prefetch) keeps devices from contending.
+//! Both are memfds made by the broker and sealed SHRINK|GROW|SEAL. The *broker's page* ([`PAGE_BYTES`]) is writable by
+//! the broker alone (the client gets a read-only open file); the *client's file* ([`ClientFile`]) begins with the
+//! *client's page* and goes on with its time pages ([`gate`](crate::gate)); the client and its devices write it, and
+//! the broker reads it as hints: what it enforces it recomputes. All words are naturally aligned atomics; one 128-byte
+//! line per device (two cache lines: adjacent-line prefetch) keeps devices from contending.
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -71,8 +71,8 @@ pub struct GrantLine {
     pub gate: AtomicU32,
     /// [`MEASURED`](crate::gate::MEASURED) and the other flags beside it.
     pub gate_flags: AtomicU32,
-    /// Changes when somebody else came to the device before work that began with [`UNSHARED`](crate::gate::UNSHARED) was
-    /// done.
+    /// Changes when somebody else came to the device before work that began with [`UNSHARED`](crate::gate::UNSHARED)
+    /// was done.
     pub spoiled: AtomicU32,
 }
 

@@ -151,9 +151,9 @@ impl PoolAccount {
         }
     }
 
-    /// The call ends, and is known not to have made the pool grow: the last reading stands for one of its own. Answers by
-    /// how much U has to fall. Readings of others that began before are old: the driver may have let go of that memory
-    /// and taken it again.
+    /// The call ends, and is known not to have made the pool grow: the last reading stands for one of its own. Answers
+    /// by how much U has to fall. Readings of others that began before are old: the driver may have let go of that
+    /// memory and taken it again.
     pub fn end_unused(&mut self, reserved: u64) -> u64 {
         self.turn = self.turn.wrapping_add(1);
         self.pending = self.pending.saturating_sub(reserved);

@@ -16,8 +16,8 @@
 //!     call the driver
 //! ```
 //!
-//! Invariants, each checked by exhaustive search (`protocol/tests/reservation_every_interleaving.rs`) with the broker and
-//! clients killed at every step, and by loom for the memory order (`protocol/tests/reservation_loom.rs`):
+//! Invariants, each checked by exhaustive search (`protocol/tests/reservation_every_interleaving.rs`) with the broker
+//! and clients killed at every step, and by loom for the memory order (`protocol/tests/reservation_loom.rs`):
 //! 1. Σ L ≤ the job's limit at every instant (unless the limit was lowered below use; then Σ L only falls).
 //! 2. What the driver was allowed to allocate is ≤ Σ L, hence ≤ the limit.
 //! 3. Nothing here panics or overflows, for any value of any word: U is written by the program's process.
@@ -263,8 +263,8 @@ pub fn lower<W: Word>(ledger: &W, granted: &W, used: &W, to: u64) -> Lowered {
     }
 }
 
-/// Broker: forbids a client to grow, whatever it holds, and lets L follow its use down. For a job that is over a lowered
-/// limit: a grant at the level of use would let a client free and take back what it just freed.
+/// Broker: forbids a client to grow, whatever it holds, and lets L follow its use down. For a job that is over a
+/// lowered limit: a grant at the level of use would let a client free and take back what it just freed.
 ///
 /// G = 0 is never "used": a client keeps what U counts, and every growth asks. U read behind the barrier counts each
 /// charge whose client still saw the old grant, so L covers all that the driver was allowed to give.

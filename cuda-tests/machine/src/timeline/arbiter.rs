@@ -16,9 +16,9 @@
 //! - *wake*: a thread of an owner that is to run for the simulator's sake, and may not have yet: to learn of a
 //!   completion, to hand in what was submitted, to return from a wait. On a real device none of this takes a thread's
 //!   turn on a busy CPU. So the multiprocessors do not become idle before all such threads have run: the clock stalls.
-//! - *awaited*: of the holder of the multiprocessors, a wake that tells how many of its streams run: of a request that is to
-//!   be handed in now, and of a complete one that nothing follows, whose end is to be told. The clock stalls for these
-//!   while other streams of the holder have work, too.
+//! - *awaited*: of the holder of the multiprocessors, a wake that tells how many of its streams run: of a request that
+//!   is to be handed in now, and of a complete one that nothing follows, whose end is to be told. The clock stalls for
+//!   these while other streams of the holder have work, too.
 //!
 //! Everything is derived lazily: `advance` replays what happened since the last call, so completion times are
 //! exact however late the processes wake. The structure lives in memory shared by processes that may die at any
@@ -258,8 +258,8 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
         self.woken(seat);
     }
 
-    /// The span of a complete request, whose place is then free; `None` while it is not complete. The caller is the thread
-    /// that the completion woke: [`Arbiter::woken`] is for it to say.
+    /// The span of a complete request, whose place is then free; `None` while it is not complete. The caller is the
+    /// thread that the completion woke: [`Arbiter::woken`] is for it to say.
     pub fn take(&mut self, seat: usize, request: usize) -> Option<Span> {
         let entry = &mut self.seats[seat].requests[request];
         if entry.state != DONE {

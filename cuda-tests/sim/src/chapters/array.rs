@@ -2,8 +2,9 @@
 //! Arrays and mipmapped arrays: making, describing and destroying them.
 //!
 //! Not built: textures and surfaces, and arrays without memory of their own (`CUDA_ARRAY3D_SPARSE`,
-//! `CUDA_ARRAY3D_DEFERRED_MAPPING`). The latter need `cuMemMapArrayAsync`; asking for one is answered NOT_SUPPORTED, and
-//! the device attributes say so. As there is none, the questions about their layout have only INVALID_VALUE to answer.
+//! `CUDA_ARRAY3D_DEFERRED_MAPPING`). The latter need `cuMemMapArrayAsync`; asking for one is answered NOT_SUPPORTED,
+//! and the device attributes say so. As there is none, the questions about their layout have only INVALID_VALUE to
+//! answer.
 
 use partage_abi::types::*;
 

@@ -13,7 +13,8 @@ pub(super) fn answer(body: impl FnOnce() -> Answer) -> CuResult {
 
 /// Declares both of a pair with one body: `plain per_thread (arguments; stream) => { body }`. The name after the
 /// semicolon is the argument that names the stream, in the body a [`StreamName`](crate::stream::StreamName); with
-/// `default name` there is no such argument and the default stream is meant. The body is an [`Answer`](crate::state::Answer).
+/// `default name` there is no such argument and the default stream is meant. The body is an
+/// [`Answer`](crate::state::Answer).
 macro_rules! both_flavours {
     ($( $plain:ident $per_thread:ident ($($arg:ident: $type:ty),* $(,)?; $($stream:ident)+) => $body:block )*) => { $(
         pub fn $plain($($arg: $type),*) -> CuResult {

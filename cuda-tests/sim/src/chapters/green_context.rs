@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Green contexts: a part of a device's multiprocessors, and the primary context with no more than that part.
 //!
-//! A green context retains the primary context of its device. Converted it is a context to the program, with streams and
-//! limits of its own; its memory and code are the primary context's, so it costs nothing, and what was allocated in it
-//! stays until the primary context ends. The part is kept and told; kernels take as long as on the whole device.
+//! A green context retains the primary context of its device. Converted it is a context to the program, with streams
+//! and limits of its own; its memory and code are the primary context's, so it costs nothing, and what was allocated in
+//! it stays until the primary context ends. The part is kept and told; kernels take as long as on the whole device.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -6,8 +6,8 @@
 //! - *group*: the lanes of one context. Its first lane is the legacy default stream. An operation there waits for
 //!   all *blocking* lanes of the group, and operations of blocking lanes submitted later wait for it; a lane of
 //!   another kind ([`Kind::NonBlocking`]) takes no part in that.
-//! - *time*: when the last of the operations it waited for ended, on the clock of its own device, or when it was submitted,
-//!   if that is known and was later; 0 if it waited for none.
+//! - *time*: when the last of the operations it waited for ended, on the clock of its own device, or when it was
+//!   submitted, if that is known and was later; 0 if it waited for none.
 //!
 //! Invariants: an operation is ready exactly once, when everything it waits for is complete; an operation waits only
 //! for operations submitted before it, so there is always one that can run.
@@ -185,8 +185,8 @@ impl<T> Order<T> {
         self.nodes.get(&op)?.payload.as_ref()
     }
 
-    /// The operation ended; `time` gives when, on the clock of the follower that it is shown. Returns those that are ready
-    /// now, oldest first, and those that wait for exactly one other now.
+    /// The operation ended; `time` gives when, on the clock of the follower that it is shown. Returns those that are
+    /// ready now, oldest first, and those that wait for exactly one other now.
     pub fn complete(&mut self, op: OpId, time: impl Fn(&T) -> u64) -> Completed {
         let mut completed = Completed::default();
         let Some(node) = self.nodes.remove(&op) else {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The worker threads: each takes a ready operation, carries it out and passes on what became ready by it. What takes no
-//! time on the device is carried out together with what directly follows it and takes none either.
+//! The worker threads: each takes a ready operation, carries it out and passes on what became ready by it. What takes
+//! no time on the device is carried out together with what directly follows it and takes none either.
 //!
-//! Lock order: the pool's lock, then a device's of the timeline. A context's queue is locked before the pool or not at all.
+//! Lock order: the pool's lock, then a device's of the timeline. A context's queue is locked before the pool or not at
+//! all.
 //!
 //! Threads start when something is ready and nobody is idle, so that an operation that waits (for a word in memory,
 //! for its turn on the device, for a host function) never holds up another one. They block all signals, which belong
@@ -173,8 +174,8 @@ pub fn wait_for(ops: &[OpId]) {
     settle(&mut hold);
 }
 
-/// Appends an operation to a lane; it also waits for `after`. A record comes back only when the marks before it are written,
-/// if the device has come so far: who measures with events looks at them to know what the device was doing.
+/// Appends an operation to a lane; it also waits for `after`. A record comes back only when the marks before it are
+/// written, if the device has come so far: who measures with events looks at them to know what the device was doing.
 pub fn submit(lane: LaneId, task: Task, after: &[OpId]) -> OpId {
     let is_record = matches!(task.op, Op::Record { .. });
     let seat = seat_for(&task, is_record || task.op.computes());
@@ -229,8 +230,9 @@ pub fn submit_graph(lane: LaneId, first: Task, nodes: Vec<GraphTask>, last: Task
 }
 
 impl State {
-    /// Takes what a ready operation runs, with its time; and, if that takes no time on the device, what directly follows it
-    /// and takes none either: marks that a device would write one after the other do not wait for the processor in between.
+    /// Takes what a ready operation runs, with its time; and, if that takes no time on the device, what directly
+    /// follows it and takes none either: marks that a device would write one after the other do not wait for the
+    /// processor in between.
     fn take_run(&mut self, op: OpId) -> Vec<(OpId, Task, u64)> {
         let mut run = Vec::new();
         let mut at = Some(op);
@@ -411,8 +413,8 @@ fn take_ready() -> OpId {
     }
 }
 
-/// Completes operations, each of which directly follows the one before. Returns one that became ready, for the same thread
-/// to go on with.
+/// Completes operations, each of which directly follows the one before. Returns one that became ready, for the same
+/// thread to go on with.
 fn finish(over: &[(OpId, u64)], device: usize, transit: &mut Option<Hold>) -> Option<OpId> {
     let mut state = pool().lock();
     let mut ready = Vec::new();

@@ -173,8 +173,8 @@ pub struct Memory {
     /// Taken while memory of other processes is opened or closed.
     pub(super) opening_exports: Mutex<()>,
     table: RwLock<BTreeMap<u64, Arc<Allocation>>>,
-    /// No longer the program's, but still reached by what it submitted before it freed them in a stream. New allocations
-    /// may lie in the same addresses.
+    /// No longer the program's, but still reached by what it submitted before it freed them in a stream. New
+    /// allocations may lie in the same addresses.
     leaving: Mutex<Vec<Arc<Allocation>>>,
     /// Every pool.
     pub(super) pools: Mutex<Vec<Weak<Pool>>>,

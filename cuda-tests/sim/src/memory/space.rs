@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The addresses: one reservation of twice the length of all windows. The lower half is what programs see and stays
-//! without any access, so that the CPU faults on it as on a real device pointer; only where the program maps host memory
-//! and asks for access does it get any. The upper half is where the driver maps the same bytes.
+//! without any access, so that the CPU faults on it as on a real device pointer; only where the program maps host
+//! memory and asks for access does it get any. The upper half is where the driver maps the same bytes.
 //!
 //! The layout of the lower half is the windows of the devices in order, then the window for addresses that programs
 //! manage themselves (`cuMemAddressReserve`, imported memory).

@@ -21,8 +21,8 @@ fn client(length: u64) {
         let ended = scope.spawn(|| std::io::stdin().read_to_end(&mut Vec::new()));
         let events: Vec<CuEvent> = (0..4).map(|_| driver.event()).collect();
         let mut is_begun = false;
-        // Never more than a few batches ahead, and never without work: 30 ms of it lie there while this thread has to wait for
-        // a processor.
+        // Never more than a few batches ahead, and never without work: 30 ms of it lie there while this thread has to
+        // wait for a processor.
         let batch = (10_000_000 / length).clamp(8, 200);
         while !ended.is_finished() {
             for &event in &events {

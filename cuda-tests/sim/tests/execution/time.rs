@@ -39,7 +39,8 @@ impl Page {
 
     fn of(file: &File) -> Self {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a fresh mapping of a page of the file, kept until the process ends; its words are only used as atomics.
+        // SAFETY: a fresh mapping of a page of the file, kept until the process ends; its words are only used as
+        // atomics.
         let words = unsafe {
             let at = libc::mmap(
                 std::ptr::null_mut(),

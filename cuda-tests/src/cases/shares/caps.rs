@@ -36,9 +36,9 @@ pub fn deep_caps(rig: &Rig) {
     }
 }
 
-/// A program that launches all that a queue holds at once, in a stream of its own and in the legacy default one: from its
-/// first launch on it has no more than its budget and what may be in flight, two kernels, however long the launches of which
-/// nothing is known yet take.
+/// A program that launches all that a queue holds at once, in a stream of its own and in the legacy default one: from
+/// its first launch on it has no more than its budget and what may be in flight, two kernels, however long the launches
+/// of which nothing is known yet take.
 pub fn first_launches(rig: &Rig) {
     const KERNEL: u64 = 5 * MILLISECOND;
     for stream in [0, 1] {
@@ -49,7 +49,8 @@ pub fn first_launches(rig: &Rig) {
         truth.watch(0, 80 * MILLISECOND);
         let span = before.until(truth.sample(0));
         rig.note(span.describe(&pids));
-        // A period's end may lie in the window, or two where the device stood still; what was there at its beginning is not in it.
+        // A period's end may lie in the window, or two where the device stood still; what was there at its beginning is
+        // not in it.
         let periods = span.wall_ns() / (100 * MILLISECOND) + 2;
         let most = periods * 20 * MILLISECOND + 3 * KERNEL;
         let busy = span.busy_ns(pids[0]);
@@ -59,8 +60,8 @@ pub fn first_launches(rig: &Rig) {
     }
 }
 
-/// Holds the part that jobs got, together, against their cap: no more of the clock's time, whose periods a cap has, and no
-/// less of the device's, whose clock stands still while this machine keeps its clients from running.
+/// Holds the part that jobs got, together, against their cap: no more of the clock's time, whose periods a cap has, and
+/// no less of the device's, whose clock stands still while this machine keeps its clients from running.
 #[track_caller]
 fn near_cap(span: &Span, pids: &[u32], expected: u64) {
     let sum = |part: fn(&Span, u32) -> u64| pids.iter().map(|pid| part(span, *pid)).sum::<u64>();

@@ -10,8 +10,8 @@ pub const MILLISECOND: u64 = 1_000_000;
 /// One percentage point, in ppm.
 pub const POINT: u64 = 10_000;
 
-/// By how much a share or a cap may differ, and a unit: as docs/specification.md says. Twice that where streams, long graphs or
-/// several lengths meet in Overlap.
+/// By how much a share or a cap may differ, and a unit: as docs/specification.md says. Twice that where streams, long
+/// graphs or several lengths meet in Overlap.
 pub const TOLERANCE: u64 = POINT;
 
 /// Device time after which jobs take turns if they always want the device, and their first debts are paid.
@@ -19,7 +19,8 @@ pub const WARM_UP: u64 = 1_500 * MILLISECOND;
 
 /// Device time over which shares and caps are judged: once, and all of it.
 pub const WINDOW: u64 = 4_000 * MILLISECOND;
-/// After something has happened, until everybody knows and what was in flight is done: the drain timeout and two periods.
+/// After something has happened, until everybody knows and what was in flight is done: the drain timeout and two
+/// periods.
 pub const SETTLED: u64 = 300 * MILLISECOND;
 
 /// Runs endless jobs, each with options and a pattern.

@@ -224,8 +224,8 @@ pub struct Entry {
     pub freed: [Freed; FREED],
 }
 
-/// A block that a stream freed: the driver hands it to the same stream again, before the free has happened, and no other
-/// call has come in between. It is one that its pool is known to hold.
+/// A block that a stream freed: the driver hands it to the same stream again, before the free has happened, and no
+/// other call has come in between. It is one that its pool is known to hold.
 #[derive(Clone, Copy)]
 pub struct Freed {
     /// Its stream, never a thread's default one, of which there are many.

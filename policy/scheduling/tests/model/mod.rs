@@ -2,9 +2,9 @@
 //! A node in virtual time: GPUs, client processes with gates and depth limits, and a broker that drives the real
 //! scheduler with observations.
 //!
-//! Latencies: a launch call takes 3 µs; a thread that waits for its gate runs again 30 to 60 µs after it opens; one at its
-//! depth limit or in a synchronisation 5 to 20 µs after work retired; commands take effect 2 to 5 µs after the observation
-//! on which they rest; observations come up to 10 µs late. Everything follows from the seed.
+//! Latencies: a launch call takes 3 µs; a thread that waits for its gate runs again 30 to 60 µs after it opens; one at
+//! its depth limit or in a synchronisation 5 to 20 µs after work retired; commands take effect 2 to 5 µs after the
+//! observation on which they rest; observations come up to 10 µs late. Everything follows from the seed.
 #![allow(dead_code)] // Each test binary uses its own part.
 
 mod broker;
@@ -266,8 +266,8 @@ impl World {
         }
     }
 
-    /// Keeps the time for which a device is of no use to somebody that waits for it. While no broker answers nobody can be
-    /// blamed.
+    /// Keeps the time for which a device is of no use to somebody that waits for it. While no broker answers nobody can
+    /// be blamed.
     fn watch_stalls(&mut self) {
         let now = self.now;
         let useful: Vec<bool> = self.gpus.iter().map(|gpu| gpu.is_useful(&self.rendezvous)).collect();

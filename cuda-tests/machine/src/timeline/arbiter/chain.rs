@@ -2,16 +2,16 @@
 //! Requests handed in before their turn: each begins when another one of its seat is complete.
 //!
 //! Between two kernels of a stream a real device waits for no thread of the program. A request that is handed in behind
-//! another one begins at the same instant as that one ends, however late the owner's threads are, so that the clock need
-//! not stall for them (see *transit* in [`arbiter`](super)).
+//! another one begins at the same instant as that one ends, however late the owner's threads are, so that the clock
+//! need not stall for them (see *transit* in [`arbiter`](super)).
 
 use super::state::{ACTIVE, Arbiter, CHAINED, FREE, OVERDUE, Request};
 use super::terms::Ask;
 
 impl<const S: usize, const R: usize> Arbiter<S, R> {
     /// Hands in a request without effects that begins when the one in the place `after` with the number `serial` is
-    /// complete; at once if it is. `None` if it cannot be: its length is not known or zero, the other one was taken or is
-    /// overdue, or half of the seat's places are taken, the rest of which is for requests whose turn it is.
+    /// complete; at once if it is. `None` if it cannot be: its length is not known or zero, the other one was taken or
+    /// is overdue, or half of the seat's places are taken, the rest of which is for requests whose turn it is.
     /// Precondition: `advance` was called with the present wall time.
     pub fn chain(&mut self, seat: usize, ask: Ask, after: usize, serial: u64) -> Option<usize> {
         ask.need_ns.filter(|&need| need > 0)?;

@@ -51,7 +51,8 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
         self.assign();
     }
 
-    /// What has all it needs is complete, and what follows nothing that is under way begins; then counts the active ones.
+    /// What has all it needs is complete, and what follows nothing that is under way begins; then counts the active
+    /// ones.
     fn repair_requests(seat: &mut Seat<R>, clock: u64) {
         loop {
             let mut is_changed = false;

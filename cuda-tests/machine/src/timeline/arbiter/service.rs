@@ -35,8 +35,8 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
         self.assign();
     }
 
-    /// As [`Arbiter::advance`], to a wall time that has not come yet: not beyond the first stall, for which nobody can be
-    /// late yet.
+    /// As [`Arbiter::advance`], to a wall time that has not come yet: not beyond the first stall, for which nobody can
+    /// be late yet.
     pub fn run_ahead(&mut self, wall: u64) {
         while self.wall < wall && !self.is_stalled() {
             self.step(wall - self.wall);

@@ -46,7 +46,8 @@ impl Settings {
         effects_limit_ns: 2_000_000_000,
         wake_limit_ns: 20_000_000,
     };
-    /// The clock stalls for effects only: what a kernel does to memory takes longer to compute than the kernel may take.
+    /// The clock stalls for effects only: what a kernel does to memory takes longer to compute than the kernel may
+    /// take.
     pub const KEEPS_PACE: Self = Self {
         transit_limit_ns: 0,
         wake_limit_ns: 0,

@@ -78,8 +78,8 @@ impl KernelLaunch {
         })
     }
 
-    /// What it will ask of the device in a stream of a priority, if it takes a known time, does nothing there, and no fault
-    /// may befall it.
+    /// What it will ask of the device in a stream of a priority, if it takes a known time, does nothing there, and no
+    /// fault may befall it.
     pub fn ask(&self, priority: i32) -> Option<Ask> {
         let Some(Spin::For(length)) = self.spin() else {
             return None;

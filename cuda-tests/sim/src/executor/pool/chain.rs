@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is on the device's timeline, and what was handed in there before its turn.
 //!
-//! Between two kernels of a stream a real device waits for nobody. Here a thread carries out what stands between them, and
-//! would have to run before the next one can begin. A kernel that only takes time is therefore handed in as soon as
-//! nothing but marks and records stands between it and one that is on the timeline: it begins when that one ends, and its
-//! thread takes it over when it gets there ([`State::claim`]).
+//! Between two kernels of a stream a real device waits for nobody. Here a thread carries out what stands between them,
+//! and would have to run before the next one can begin. A kernel that only takes time is therefore handed in as soon as
+//! nothing but marks and records stands between it and one that is on the timeline: it begins when that one ends, and
+//! its thread takes it over when it gets there ([`State::claim`]).
 
 use std::sync::Arc;
 
@@ -104,8 +104,8 @@ impl State {
         }
     }
 
-    /// What comes directly before an operation, if a kernel on the timeline from which only marks and records separate it
-    /// was served already: a thread is about to carry out all of it, and a device would have by now.
+    /// What comes directly before an operation, if a kernel on the timeline from which only marks and records separate
+    /// it was served already: a thread is about to carry out all of it, and a device would have by now.
     pub fn overdue_before(&self, op: OpId) -> Option<OpId> {
         let before = self.order.directly_ahead(op)?;
         let mut at = before;

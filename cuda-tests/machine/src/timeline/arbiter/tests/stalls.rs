@@ -3,9 +3,10 @@
 
 use super::*;
 
-/// Nothing new comes: from now on the clock stalls no longer, all together, than once for the effects of each request, for
-/// what was announced to follow it and for whoever is to learn of it, and for the threads that each seat's owner wakes. When
-/// it stalls depends on how fast requests are served: of a priority below others' one may have three parts of the device.
+/// Nothing new comes: from now on the clock stalls no longer, all together, than once for the effects of each request,
+/// for what was announced to follow it and for whoever is to learn of it, and for the threads that each seat's owner
+/// wakes. When it stalls depends on how fast requests are served: of a priority below others' one may have three parts
+/// of the device.
 #[track_caller]
 pub fn assert_nobody_is_waited_for_beyond_his_limit(arbiter: &mut Small, wall: u64) {
     let limits = arbiter.settings;
@@ -22,8 +23,9 @@ pub fn assert_nobody_is_waited_for_beyond_his_limit(arbiter: &mut Small, wall: u
     assert!(stalled <= most, "stalled for {stalled} of {most}");
 }
 
-/// A request of seat 0 has three parts of 1024 of the upload engine beside one of a higher priority that never ends, and takes
-/// turns with another seat's: it has had its ten nanoseconds after more than 6,000, and its owner is late only then.
+/// A request of seat 0 has three parts of 1024 of the upload engine beside one of a higher priority that never ends,
+/// and takes turns with another seat's: it has had its ten nanoseconds after more than 6,000, and its owner is late
+/// only then.
 #[test]
 fn a_request_that_is_served_slowly_stalls_the_clock_late_and_no_longer_than_any() {
     let settings = Settings {
