@@ -2,7 +2,7 @@
 //! Counts invariants of the policy and of the scheduler that do not hold: each is a defect of Partage, and is said.
 //!
 //! The policy is checked after a step of the event loop, the scheduler after a turn of the thread that shares time out,
-//! each once a second at most: a check asks every job and every client once, some tens of nanoseconds each.
+//! each once a second at most: a check asks every job and every client once.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicU64, Ordering};

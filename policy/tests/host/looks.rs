@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Looks at the host's devices, and what its clients say of contexts.
 
-use partage_policy::{Action, Event, Measurement, ProcessUse};
+use partage_policy::{Action, Command, Event, Measurement, ProcessUse};
 use partage_protocol::message::{MEASURE_AFTER, MEASURE_BEFORE, VERDICT_GRANTED};
 use partage_protocol::units::{ClientId, DeviceUuid};
 
+use super::Host;
 use super::board::MANAGED;
-use super::{Host, verdict_of};
 
 impl Host {
     /// A client's `Measure`; the verdict, if it came at once.
@@ -119,4 +119,11 @@ impl Host {
             }));
         }
     }
+}
+
+pub fn verdict_of(commands: &[Command], asked: u32) -> Option<u32> {
+    commands.iter().find_map(|command| match command.action {
+        Action::Answer { verdict, sequence, .. } if sequence == asked => Some(verdict),
+        _ => None,
+    })
 }

@@ -21,6 +21,7 @@ mod invariants;
 mod looks;
 
 pub use board::{Board, FINISHED, MANAGED, OVERHEAD, STARTED, USED};
+pub use looks::verdict_of;
 
 /// One process with device memory.
 #[derive(Clone, Debug)]
@@ -468,13 +469,6 @@ impl Host {
         }
         records.into_values().collect()
     }
-}
-
-pub fn verdict_of(commands: &[Command], asked: u32) -> Option<u32> {
-    commands.iter().find_map(|command| match command.action {
-        Action::Answer { verdict, sequence, .. } if sequence == asked => Some(verdict),
-        _ => None,
-    })
 }
 
 fn is_waiting(reply: &Reply) -> bool {
