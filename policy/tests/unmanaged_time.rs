@@ -6,7 +6,7 @@ use crate::measured_time::{cause, measured, named, slow, ten_seconds, time_of, t
 use partage_policy::{Action, Event, JobTime, UnmanagedLoad};
 use partage_protocol::units::{GIB, JobId, SECOND_NS};
 
-/// What the timekeeper was told last of processes of no job.
+/// What the dispatcher was told last of processes of no job.
 fn shown_strangers(host: &Host) -> Option<UnmanagedLoad> {
     host.commands.iter().rev().find_map(|command| match command.action {
         Action::ShowUnmanaged { load, .. } => Some(load),
