@@ -53,6 +53,8 @@ pub(crate) struct Device(Facts);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
     pub seen: DeviceSeen,
+    /// The most of its memory that was ever usable since it was first enumerated: a driver may reserve more later.
+    pub most_usable: u64,
     pub state: DeviceState,
     /// A look at it takes long: what was measured last is old.
     pub is_slow: bool,
@@ -70,6 +72,10 @@ pub(crate) struct Facts {
     pub unmanaged: UnmanagedTime,
 }
 
+fn usable(seen: &DeviceSeen) -> u64 {
+    seen.total_bytes.saturating_sub(seen.reserve_bytes)
+}
+
 impl Deref for Device {
     type Target = Facts;
 
@@ -81,6 +87,7 @@ impl Deref for Device {
 impl Device {
     pub(crate) fn new(seen: DeviceSeen) -> Self {
         Self(Facts {
+            most_usable: usable(&seen),
             seen,
             state: DeviceState::Unknown,
             is_slow: false,
@@ -95,7 +102,13 @@ impl Device {
 
     /// It is enumerated again.
     pub(crate) fn see(&mut self, seen: DeviceSeen) {
+        self.note_usable(usable(&seen));
         self.0.seen = seen;
+    }
+
+    /// So much of its memory was usable before.
+    pub(crate) fn note_usable(&mut self, bytes: u64) {
+        self.0.most_usable = self.most_usable.max(bytes);
     }
 
     /// A look at it takes long.
@@ -172,7 +185,7 @@ impl Device {
 
     /// What jobs can share, in bytes.
     pub(crate) fn usable(&self) -> u64 {
-        self.seen.total_bytes.saturating_sub(self.seen.reserve_bytes)
+        usable(&self.seen)
     }
 
     /// A process of ours is gone: what the last measurement saw of it is no longer there. `bytes` is what its ledger

@@ -60,6 +60,11 @@ impl Bench {
             }
             self.host.measure();
         }
+        self.view(seen, SECOND_NS)
+    }
+
+    /// A view of what was charged, at the end of a look of `over`.
+    fn view(&mut self, seen: [u32; 2], over: u64) -> Vec<(JobId, i64)> {
         let mut times = Vec::new();
         for (at, (job, _, _)) in self.jobs.iter().enumerate() {
             self.seen_ns[at] += i64::from(seen[at]) * (SECOND_NS / 100) as i64;
@@ -85,7 +90,7 @@ impl Bench {
         let mut corrections = Vec::new();
         for command in self.host.step(Event::Time(times)) {
             if let Action::CorrectTime { charges, over_ns, .. } = command.action {
-                assert_eq!(over_ns, SECOND_NS);
+                assert_eq!(over_ns, over);
                 for (job, ns) in charges {
                     *self.corrected_ns.entry(job).or_default() += ns;
                     corrections.push((job, ns / (SECOND_NS / 100) as i64));
@@ -139,6 +144,25 @@ fn time_that_marks_do_not_show_is_charged_to_who_had_it_and_taken_from_who_paid(
     }
     assert_eq!(bench.events("drift-over").len(), 1);
     assert!(bench.notes(0).is_empty());
+}
+
+/// Views and polls have clocks of their own: in some second NVML may say nothing.
+#[test]
+fn a_second_without_a_figure_acquits_nobody() {
+    let mut bench = Bench::new(Response::Report);
+    let [(liar, ..), (victim, ..)] = bench.jobs;
+    for _ in 0..3 {
+        assert_eq!(bench.second([0, 100], [Some(75), Some(25)]), []);
+    }
+    bench.host.pass(SECOND_NS);
+    assert_eq!(bench.view([0, 100], SECOND_NS), []);
+    bench.host.pass(SECOND_NS / 2);
+    bench.host.measure();
+    bench.host.pass(SECOND_NS / 2);
+    // Of the liar the look before, and one of two seconds; of the victim all that it was charged in this one.
+    let charged = bench.view([0, 100], 2 * SECOND_NS);
+    assert_eq!(charged, [(liar, 75 + 150), (victim, -200)]);
+    assert_eq!(bench.events("drift").len(), 1);
 }
 
 /// A job that is alone for half of each second is not measured then: NVML shows what nobody was to charge.

@@ -295,8 +295,8 @@ impl Behind {
     /// Goes through the linker's list from its first object on, past the one whose dynamic section is `ours`.
     fn walk(&mut self, mut place: *const Loaded, ours: *const Dynamic) {
         let mut is_past_ours = false;
-        // Libc, with which the walk ends, and all before it are there from the start and stay: nobody changes that
-        // part. SAFETY: objects of the linker's list.
+        // Libc, with which the walk ends, and all before it are there from the start and stay: no thread changes them.
+        // SAFETY: objects of the linker's list.
         while let Some(loaded) = unsafe { place.as_ref() } {
             place = loaded.next;
             if core::ptr::eq(loaded.dynamic, ours) {

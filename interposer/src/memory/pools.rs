@@ -7,7 +7,7 @@
 //!     ├──► Denied, after this process's pools have given back what nobody uses
 //!     └──► PassOn: nobody to charge
 //! ```
-//! The arithmetic is [`partage_protocol::pool`]'s. Pools shrink when programs synchronise, trim and begin_destroy, and
+//! The arithmetic is [`partage_protocol::pool`]'s. Pools shrink when programs synchronise, trim and destroy, and
 //! when the driver needs room: [`refresh`] reads them again. A free in stream order of memory that is not a pool's is
 //! refunded at the next synchronisation that may have waited for it; where that is too early for another stream's, the
 //! broker's measurement shows the rest as overhead until then.

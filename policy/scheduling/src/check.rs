@@ -113,7 +113,7 @@ impl Scheduler {
             }
         }
         for (job, gang) in &self.gangs {
-            let is_there = |device: &&Device| device.present().any(|(other, _)| other == *job);
+            let is_there = |device: &&Device| device.members.get(job).is_some_and(|member| !member.seats.is_empty());
             let here: BTreeSet<DeviceKey> = self
                 .devices
                 .values()

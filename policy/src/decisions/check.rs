@@ -162,7 +162,7 @@ impl Policy {
         };
         let (memory, time) = promised(&|_| true);
         let inherited = promised(&|job| job.is_adopted);
-        let capacity = self.config.promisable(known.usable());
+        let capacity = self.config.promisable(known.most_usable);
         if memory > capacity.max(inherited.0) {
             found.push(Violation::MemoryPromised {
                 device,

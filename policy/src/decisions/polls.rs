@@ -27,10 +27,13 @@ impl Policy {
             let uuid = seen.uuid;
             match self.devices.get_mut(&uuid) {
                 Some(known) if known.state != DeviceState::Lost => known.see(seen),
-                _ => {
+                lost => {
+                    let usable_before = lost.map_or(0, |lost| lost.most_usable);
                     let (index, model) = (seen.index, seen.model.clone());
                     let text = format!("GPU {index} ({model}) has {}", format_bytes(seen.total_bytes));
-                    self.devices.insert(uuid, Device::new(seen));
+                    let mut device = Device::new(seen);
+                    device.note_usable(usable_before);
+                    self.devices.insert(uuid, device);
                     self.publish("device-found", None, None, text);
                 }
             }

@@ -10,10 +10,11 @@
 //!                                               │ each look's excess is charged to the job and taken from who was
 //!                                               │ charged for it; after TIME_CONFIRM_NS `[audit] drift` answers
 //! ```
-//! A *look* is the time between two views of what was charged, a second or more; *shown* is the mean of NVML's figures
-//! in it. NVML's figure is a mean over a second whose samples may be a second old, so that work which has just ended
-//! still shows: a look is compared with what was charged in it or in the one before, whichever is more. What NVML shows
-//! too much for everybody alike (another clock, time between kernels) accuses nobody: that is `r`.
+//! A *look* is the time between two views of what was charged, some 0.9 s and, while NVML gives no figure, up to
+//! [`LONGEST_LOOK_NS`]; *shown* is the mean of NVML's figures in it. NVML's figure is a mean over a second whose
+//! samples may be a second old, so that work which has just ended still shows: a look is compared with what was charged
+//! in it or in the one before, whichever is more. What NVML shows too much for everybody alike (another clock, time
+//! between kernels) accuses nobody: that is `r`.
 //!
 //! Nothing is judged where the figures are no split of the device: where NVML does not say them of one of the job's
 //! processes, or where those of all processes add up to more than the device ([`OVERLAP_PPM`]). Less than what was
@@ -32,6 +33,8 @@ pub(crate) const TOLERANCE_PPM: u32 = WHOLE_PPM / 10;
 const MOST_AHEAD: u64 = 2;
 /// Shorter than that is no look.
 const LEAST_LOOK_NS: u64 = SECOND_NS / 10 * 9;
+/// A look waits for a figure of NVML's for so long: views and polls have clocks of their own.
+const LONGEST_LOOK_NS: u64 = 2 * SECOND_NS;
 /// A job agrees again after so long without an excess: one whose cap makes it pay stands still for a while.
 const QUIET_NS: u64 = 30 * SECOND_NS;
 
@@ -110,7 +113,8 @@ impl TimeAudit {
             return None;
         };
         let dt = now_ns.saturating_sub(at);
-        if dt < LEAST_LOOK_NS {
+        let has_figure = self.shown.1 > 0 || self.is_blurred;
+        if dt < LEAST_LOOK_NS || (!has_figure && dt < LONGEST_LOOK_NS) {
             return None;
         }
         self.last = Some((now_ns, seen_ns, stretch));

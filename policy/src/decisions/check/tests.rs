@@ -154,6 +154,20 @@ fn promises_beyond_the_device_are_found_unless_a_broker_before_made_them() {
 }
 
 #[test]
+fn a_driver_that_reserves_more_than_before_breaks_no_promise() {
+    let found = broken(|policy| {
+        let job = job(policy);
+        job.record.devices[0].request = 15 * GIB;
+        job.record.devices[0].limit = None;
+        let device = policy.devices.values_mut().next().expect("there is one");
+        let mut seen = device.seen.clone();
+        seen.reserve_bytes += 2 * GIB;
+        device.see(seen);
+    });
+    assert_eq!(found, []);
+}
+
+#[test]
 fn promises_beyond_limit_and_cap_are_found() {
     let past_limit = broken(|policy| job(policy).record.devices[0].limit = Some(GIB));
     assert_eq!(past_limit, [Violation::Promise { job: JOB }]);
