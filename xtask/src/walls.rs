@@ -211,7 +211,7 @@ fn begins(path: &str, starts: &[&str]) -> bool {
 
 /// True for Rust source of the product: what is installed, so not the simulated driver and no test of its own.
 fn is_product(path: &str) -> bool {
-    let is_test = path.starts_with("cuda-tests/") || path.starts_with("xtask/") || path.ends_with("/tests.rs");
+    let is_test = begins(path, &["cuda-tests/", "simulator/", "xtask/"]) || path.ends_with("/tests.rs");
     path.ends_with(".rs") && path.contains("/src/") && !is_test
 }
 

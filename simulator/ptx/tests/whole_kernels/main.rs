@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use partage_ptx::{FaultKind, Launch, Module};
 use support::{Memory, arguments, run};
 
-const TEST_KERNELS: &str = include_str!("../../../kernels/test_kernels.ptx");
-const KERNELS: &str = include_str!("../../../kernels/interpreter_kernels.ptx");
+const TEST_KERNELS: &str = include_str!("../../../../cuda-tests/kernels/test_kernels.ptx");
+const KERNELS: &str = include_str!("../../../../cuda-tests/kernels/interpreter_kernels.ptx");
 
 fn floats(count: usize, seed: u32) -> Vec<f32> {
     let mut state = seed;

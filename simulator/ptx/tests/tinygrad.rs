@@ -41,7 +41,11 @@ fn addition_of_a_constant() {
     let memory = Memory::default();
     let a = floats(64 * 48);
     let (from, to) = (memory.upload(&a), memory.allocate(4 * a.len()));
-    launch(&memory, include_str!("../../kernels/tinygrad/add.ptx"), &[to, from]);
+    launch(
+        &memory,
+        include_str!("../../../cuda-tests/kernels/tinygrad/add.ptx"),
+        &[to, from],
+    );
     let expected: Vec<f32> = a.iter().map(|value| value + 1.5).collect();
     assert_eq!(memory.download::<f32>(to, a.len()), expected);
 }
@@ -53,7 +57,7 @@ fn matrix_product() {
     let (left, right, to) = (memory.upload(&a), memory.upload(&b), memory.allocate(4 * 64 * 32));
     launch(
         &memory,
-        include_str!("../../kernels/tinygrad/matmul.ptx"),
+        include_str!("../../../cuda-tests/kernels/tinygrad/matmul.ptx"),
         &[to, left, right],
     );
     let expected: Vec<f32> = (0..64 * 32)
@@ -78,7 +82,7 @@ fn half_precision_product_with_matrix_instructions() {
     let (from, to) = (memory.upload(&halves), memory.allocate(4 * 64 * 64));
     launch(
         &memory,
-        include_str!("../../kernels/tinygrad/half_matmul.ptx"),
+        include_str!("../../../cuda-tests/kernels/tinygrad/half_matmul.ptx"),
         &[to, from],
     );
     let expected: Vec<f32> = (0..64 * 64)
@@ -99,7 +103,7 @@ fn sums_over_shared_memory() {
     let (from, to) = (memory.upload(&a), memory.allocate(4 * 64));
     launch(
         &memory,
-        include_str!("../../kernels/tinygrad/relu_sum.ptx"),
+        include_str!("../../../cuda-tests/kernels/tinygrad/relu_sum.ptx"),
         &[to, from],
     );
     let expected: Vec<f32> = a
@@ -114,7 +118,11 @@ fn sine() {
     let memory = Memory::default();
     let a = floats(64 * 48);
     let (from, to) = (memory.upload(&a), memory.allocate(4 * a.len()));
-    launch(&memory, include_str!("../../kernels/tinygrad/sine.ptx"), &[to, from]);
+    launch(
+        &memory,
+        include_str!("../../../cuda-tests/kernels/tinygrad/sine.ptx"),
+        &[to, from],
+    );
     let expected: Vec<f32> = a.iter().map(|value| (value * 10.0).sin()).collect();
     close(&memory.download(to, a.len()), &expected, 1e-6);
 }
@@ -124,7 +132,11 @@ fn integer_division_and_remainder() {
     let memory = Memory::default();
     let values: Vec<i32> = (0..256).map(|index| index - 128).collect();
     let (from, to) = (memory.upload(&values), memory.allocate(4 * 256));
-    launch(&memory, include_str!("../../kernels/tinygrad/divide.ptx"), &[to, from]);
+    launch(
+        &memory,
+        include_str!("../../../cuda-tests/kernels/tinygrad/divide.ptx"),
+        &[to, from],
+    );
     let expected: Vec<i32> = values
         .iter()
         .map(|value| value.div_euclid(7) + value.rem_euclid(5))

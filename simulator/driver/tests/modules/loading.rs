@@ -9,9 +9,9 @@ use crate::machine::{Driver, Value, call, code, on_machine, pointers, refused, r
 use partage_machine::MachineCode;
 
 /// PTX of the kernels that many tests launch.
-pub const KERNELS: &str = include_str!("../../../kernels/test_kernels.ptx");
-const ZSTD: &[u8] = include_bytes!("../../../kernels/images/zstd.fatbin");
-const CUBIN: &[u8] = include_bytes!("../../../kernels/images/sm_90.cubin");
+pub const KERNELS: &str = include_str!("../../../../cuda-tests/kernels/test_kernels.ptx");
+const ZSTD: &[u8] = include_bytes!("../../../../cuda-tests/kernels/images/zstd.fatbin");
+const CUBIN: &[u8] = include_bytes!("../../../../cuda-tests/kernels/images/sm_90.cubin");
 
 /// `CU_JIT_*`.
 const WALL_TIME: c_int = 2;

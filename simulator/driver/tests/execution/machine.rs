@@ -17,8 +17,8 @@ const BODY: &str = "PARTAGE_SIM_TEST_BODY";
 /// How long a body may take on a busy machine. One that waits for ever must not stop the whole run.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-const KERNELS: &str = include_str!("../../../kernels/test_kernels.ptx");
-const TIME_KERNELS: &str = include_str!("../../../kernels/time_kernels.ptx");
+const KERNELS: &str = include_str!("../../../../cuda-tests/kernels/test_kernels.ptx");
+const TIME_KERNELS: &str = include_str!("../../../../cuda-tests/kernels/time_kernels.ptx");
 
 /// `append(log, value)`: writes `value` behind what is in `log`, whose first word counts what follows.
 const APPEND: &str = "

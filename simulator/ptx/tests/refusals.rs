@@ -7,12 +7,12 @@ use partage_ptx::{FatbinError, Image, ImageError, Loader, Module, Refusal, bytes
 use proptest::prelude::*;
 use support::HEADER;
 
-const KERNELS: &str = include_str!("../../kernels/interpreter_kernels.ptx");
-const TEST_KERNELS: &str = include_str!("../../kernels/test_kernels.ptx");
-const LZ4: &[u8] = include_bytes!("../../kernels/images/lz4.fatbin");
-const ZSTD: &[u8] = include_bytes!("../../kernels/images/zstd.fatbin");
-const PLAIN: &[u8] = include_bytes!("../../kernels/images/plain.fatbin");
-const CUBIN: &[u8] = include_bytes!("../../kernels/images/sm_90.cubin");
+const KERNELS: &str = include_str!("../../../cuda-tests/kernels/interpreter_kernels.ptx");
+const TEST_KERNELS: &str = include_str!("../../../cuda-tests/kernels/test_kernels.ptx");
+const LZ4: &[u8] = include_bytes!("../../../cuda-tests/kernels/images/lz4.fatbin");
+const ZSTD: &[u8] = include_bytes!("../../../cuda-tests/kernels/images/zstd.fatbin");
+const PLAIN: &[u8] = include_bytes!("../../../cuda-tests/kernels/images/plain.fatbin");
+const CUBIN: &[u8] = include_bytes!("../../../cuda-tests/kernels/images/sm_90.cubin");
 
 const H200: Loader = Loader {
     arch: 90,
