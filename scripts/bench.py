@@ -16,21 +16,35 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--bin", required=True, type=pathlib.Path)
 parser.add_argument("--write", action="store_true", help="write docs/results/<date>-bench-sim.md")
 parser.add_argument("--check", action="store_true", help="fewer rounds; exit code 1 when a figure passes its bound")
-parser.add_argument("--launches", action="store_true", help="only what a launch costs; writes docs/results/<date>-launch-sim.md")
+LAUNCHES = "only what a launch costs; --write then writes docs/results/<date>-launch-sim.md"
+parser.add_argument("--launches", action="store_true", help=LAUNCHES)
 options = parser.parse_args()
 
 BIN = options.bin
 PARTAGE, BENCH = BIN / "partage", BIN / "programs/bench"
 ROUNDS = 3 if options.check else 5
-# What --check demands, by how a row's name begins: a ratio with and without Partage, or what is added in the row's unit. A third to
-# twice of room over what quiet machines show, because ratios of two medians of a busy one are some tenths off.
+# What --check demands, by how a row's name begins: a ratio with and without Partage, or what is added in the row's
+# unit. A third to twice of room over what quiet machines show, because ratios of two medians of a busy one are some
+# tenths off.
 MOST_RATIO = {
-    "launch, gate open, against forwarded": 1.8, "`pass` call": 1.25, "hooked call": 1.8, "cuMemAlloc + cuMemFree": 1.5, "cuMemAllocManaged": 1.5,
-    "cuMemAllocPitch": 1.5, "cuArray3DCreate": 1.5, "cuMipmappedArrayCreate": 1.5, "cuMemCreate": 1.5, "cuGraphLaunch": 1.3,
-    "cuMemAllocAsync, 4 KiB, p50": 1.6, "cuMemFreeAsync, 4 KiB, p50": 1.6, "cuMemGetInfo": 2.0, "cuInit": 6.0, "300 cuInit at once": 10.0,
+    "launch, gate open, against forwarded": 1.8,
+    "`pass` call": 1.25,
+    "hooked call": 1.8,
+    "cuMemAlloc + cuMemFree": 1.5,
+    "cuMemAllocManaged": 1.5,
+    "cuMemAllocPitch": 1.5,
+    "cuArray3DCreate": 1.5,
+    "cuMipmappedArrayCreate": 1.5,
+    "cuMemCreate": 1.5,
+    "cuGraphLaunch": 1.3,
+    "cuMemAllocAsync, 4 KiB, p50": 1.6,
+    "cuMemFreeAsync, 4 KiB, p50": 1.6,
+    "cuMemGetInfo": 2.0,
+    "cuInit": 6.0,
+    "300 cuInit at once": 10.0,
 }
-# Instructions of a launch; system calls of a thread that allocates: none, but what the broker's answers amount to over a
-# thousand calls; microseconds of an exec under the library above one under an empty C library.
+# Instructions of a launch; system calls of a thread that allocates: none, but what the broker's answers amount to over
+# a thousand calls; microseconds of an exec under the library above one under an empty C library.
 MOST_ADDED = {"launch, gate open: instructions": 40, "system calls": 0.05, "exec of /bin/true, libpartage.so": 30}
 bounds = []
 rows = []
@@ -38,7 +52,8 @@ busy_before = os.getloadavg()[0]
 
 
 def run(prefix, arguments, environment):
-    done = subprocess.run(prefix + [str(BENCH)] + arguments, env=environment, capture_output=True, text=True, timeout=300)
+    command = [*prefix, str(BENCH), *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     if done.returncode:
         raise SystemExit(f"{prefix} bench {arguments}: exit {done.returncode}: {done.stderr}")
     return [float(word) for word in done.stdout.split()]
@@ -87,13 +102,12 @@ FAMILIES = {
 
 
 def system_calls(prefix, kind, count, environment):
-    """System calls of the thread that allocates. What threads wait for each other (futex) is left out, and so are other threads: how
-    often they sleep is chance, and differences of it gave figures below zero."""
+    """System calls of the thread that allocates. Waits of threads for each other (futex) are left out, and so are
+    other threads: how often they sleep is chance, and differences of it gave figures below zero."""
     with tempfile.TemporaryDirectory() as out:
-        subprocess.run(
-            prefix + ["strace", "-ff", "-e", "trace=!futex,sched_yield", "-o", f"{out}/trace", str(BENCH), kind, str(count)],
-            env=environment, check=True, capture_output=True, timeout=300,
-        )
+        strace = ["strace", "-ff", "-e", "trace=!futex,sched_yield", "-o", f"{out}/trace"]
+        command = [*prefix, *strace, str(BENCH), kind, str(count)]
+        subprocess.run(command, env=environment, check=True, capture_output=True, timeout=300)
         first = min(pathlib.Path(out).iterdir(), key=lambda path: int(path.suffix[1:]))
         return sum(1 for line in first.read_text(errors="replace").splitlines() if "(" in line)
 
@@ -111,9 +125,10 @@ def other_rows():
     side_by_side("cuInit (attach included)", ["init", "1"], machine, job, "µs", 1e-3)
     side_by_side("300 cuInit at once", ["attach", "300"], machine, job, "ms", 1.0, 0)
 
-    # What an exec costs when nothing else runs: the 10th percentile of some 1,800. A busy neighbour moves the median of both sides by
-    # more than what is between them.
-    preloads = {"plain": {}, "empty": {"LD_PRELOAD": str(BIN / "programs/empty.so")}, "ours": {"LD_PRELOAD": library}}
+    # What an exec costs when nothing else runs: the 10th percentile of some 1,800. A busy neighbour moves the medians
+    # of both sides by more than their difference.
+    empty = str(BIN / "programs/empty.so")
+    preloads = {"plain": {}, "empty": {"LD_PRELOAD": empty}, "ours": {"LD_PRELOAD": library}}
     took = {name: [] for name in preloads}
     for _ in range(3 * ROUNDS):
         for name, preload in preloads.items():
@@ -125,13 +140,15 @@ def other_rows():
     add(name, f"{e:.1f} µs", f"{o:.1f} µs", f"{o - e:+.1f} µs", o / e, o - e)
 
     # A family's calls run in batches, the pairs in stream order once each.
-    for kind, name, batches in [(kind, FAMILIES[kind][0], 15) for kind in FAMILIES if kind != "graph"] + [("async", "cuMemAllocAsync + cuMemFreeAsync", 1)]:
+    counted = [(kind, name, 15) for kind, (name, _) in FAMILIES.items() if kind != "graph"]
+    for kind, name, batches in [*counted, ("async", "cuMemAllocAsync + cuMemFreeAsync", 1)]:
         per_call = []
         for prefix in ([], job):
             few, many = (system_calls(prefix, kind, count, machine) for count in (512, 1536))
             per_call.append((many - few) / (1024 * batches))
-        added = per_call[1] - per_call[0]
-        add(f"system calls: {name.split(',')[0]}", f"{per_call[0]:.3f}", f"{per_call[1]:.3f}", f"{added:+.3f}", number=abs(added))
+        bare, under = per_call
+        what = f"system calls: {name.split(',')[0]}"
+        add(what, f"{bare:.3f}", f"{under:.3f}", f"{under - bare:+.3f}", number=abs(under - bare))
 
 
 with tempfile.TemporaryDirectory(prefix="ptb") as work:
@@ -150,7 +167,8 @@ with tempfile.TemporaryDirectory(prefix="ptb") as work:
 
         if platform.machine() == "x86_64":
             straight, forwarded, found = (int(count) for count in run(job, ["steps", "1"], machine))
-            add(f"launch, gate open: instructions (straight: {straight})", str(forwarded), str(found), f"+{found - forwarded}", number=found - forwarded)
+            what, more = f"launch, gate open: instructions (straight: {straight})", found - forwarded
+            add(what, str(forwarded), str(found), f"+{more}", number=more)
         for threads in (1, 8):
             gate_rows(threads)
         if not options.launches:
@@ -174,15 +192,20 @@ print(table)
 if options.write:
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     date = datetime.date.today().isoformat()
-    cpu = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "unknown")
+    models = (line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name"))
+    cpu = next(models, "unknown")
     path = pathlib.Path("docs/results") / f"{date}-{'launch' if options.launches else 'bench'}-sim.md"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(
-        f"# Costs on the simulated driver, {date}\n\nCommit {commit}, {os.cpu_count()} cores, {cpu}, load {busy_before:.1f} before and "
-        f"{os.getloadavg()[0]:.1f} after. Medians of {ROUNDS} alternating rounds ({3 * ROUNDS} of launches; one by one: the processor is "
-        f"drained around each call), from `scripts/bench --write`. No figure here is of a GPU.\n\n{table}\n"
+        f"# Costs on the simulated driver, {date}\n\n"
+        f"Commit {commit}, {os.cpu_count()} cores, {cpu}, load {busy_before:.1f} before and "
+        f"{os.getloadavg()[0]:.1f} after. Medians of {ROUNDS} alternating rounds ({3 * ROUNDS} of launches; "
+        f"one by one: the processor is drained around each call), from `scripts/bench --write`. "
+        f"No figure here is of a GPU.\n\n"
+        f"{table}\n"
     )
-    path.with_suffix(".json").write_text(json.dumps({"date": date, "commit": commit, "rows": rows}, indent=1, ensure_ascii=False) + "\n")
+    document = json.dumps({"date": date, "commit": commit, "rows": rows}, indent=1, ensure_ascii=False)
+    path.with_suffix(".json").write_text(document + "\n")
     print(f"written to {path}")
 if options.check:
     seen = {begin for begin in [*MOST_RATIO, *MOST_ADDED] if any(name.startswith(begin) for name, *_ in bounds)}

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the test programs of the workspace, runs one more at a time than there are cores (many wait most of the time), and fails
-a test that hangs by its name.
+"""Builds the test programs of the workspace, runs one more at a time than there are cores (many wait most of the time),
+and fails a test that hangs by its name.
 
-`cargo test` runs one program after the other, and one that hangs stops everything without a name. Here each program runs its
-tests one by one in a process group of its own: the test that does not end within its limit is the one that was begun last, its
-group is killed, and the program goes on with the tests after it. Other commands can run beside them.
+`cargo test` runs one program after the other, and one that hangs stops everything without a name. Here each program
+runs its tests one by one in a process group of its own: the test that does not end within its limit is the one that was
+begun last, its group is killed, and the program goes on with the tests after it. Other commands can run beside them.
 
 usage: run_tests.py --logs DIR [--limit SECONDS] [--beside NAME=COMMAND]... -- CARGO_ARGUMENT...
-Prints a line for each program and each command (`counts: PASSED FAILED IGNORED SECONDS NAME`), the slowest tests, and whatever failed.
+Prints a line for each program and each command (`counts: PASSED FAILED IGNORED SECONDS NAME`), the slowest tests, and
+the tests that failed.
 """
 import argparse
 import json
@@ -38,7 +39,9 @@ ENDED = re.compile(r"^test (\S+)(?: - should panic)? \.\.\. (ok|FAILED|ignored)"
 SLOW = ("pool_every_interleaving", "reservation_every_interleaving", "cli", "partaged", "shares", "schedules",
         "policy", "gangs", "execution", "foundation", "state", "opcodes", "whole_kernels")
 # Signals that a shell's `&` or `nohup` sets to be ignored, which every child would inherit.
-PASSED_ON = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGTSTP, signal.SIGUSR1, signal.SIGUSR2)
+PASSED_ON = (
+    signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGTSTP, signal.SIGUSR1, signal.SIGUSR2,
+)
 lock = threading.Lock()
 times = []
 totals = [0, 0, 0]
@@ -79,12 +82,14 @@ def run(name, words, folder, log, names):
     built = pathlib.Path(words[0]).parent
     libraries = ":".join([str(built), str(built.parent), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])
     environment = os.environ | {"CARGO_MANIFEST_DIR": str(folder), "LD_LIBRARY_PATH": libraries}
+    chosen = [] if names is None else ["--exact", *names]
     begun, since = [], time.monotonic()
     with open(log, "ab") as out:
         offset = out.tell()
         process = subprocess.Popen(
-            words + ["--test-threads=1", "--show-output"] + (["--exact", *names] if names is not None else []), cwd=folder, env=environment,
-            stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True, preexec_fn=as_from_a_terminal)
+            [*words, "--test-threads=1", "--show-output", *chosen], cwd=folder, env=environment,
+            stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True, preexec_fn=as_from_a_terminal,
+        )
         try:
             while True:
                 try:
@@ -125,9 +130,10 @@ def judge(name, program, folder):
             crashed = code not in (0, 101)
             break
         hung.append(stuck)
-        listed = subprocess.run([program, "--list", "--format=terse"], cwd=folder, capture_output=True, text=True, timeout=60).stdout
+        asked = [program, "--list", "--format=terse"]
+        listed = subprocess.run(asked, cwd=folder, capture_output=True, text=True, timeout=60).stdout
         done = set(BEGUN.findall(text))
-        names = [line.removesuffix(": test") for line in listed.splitlines() if line.endswith(": test") and line.removesuffix(": test") not in done]
+        names = [name for name in re.findall(r"^(.*): test$", listed, re.M) if name not in done]
         if not names or stuck.startswith("("):
             break
     verdicts = [verdict for _, verdict in dict(ENDED.findall(text)).items()]
@@ -155,7 +161,10 @@ def beside(name, command):
     """A command of another kind: its own log, its counts by what its test programs say."""
     log, start = options.logs / f"{re.sub(r'[^a-z0-9_]+', '-', name.lower())}.log", time.monotonic()
     with open(log, "wb") as out:
-        code = subprocess.run(["bash", "-c", command], stdin=subprocess.DEVNULL, stdout=out, stderr=out, preexec_fn=as_from_a_terminal).returncode
+        code = subprocess.run(
+            ["bash", "-c", command],
+            stdin=subprocess.DEVNULL, stdout=out, stderr=out, preexec_fn=as_from_a_terminal,
+        ).returncode
     text = log.read_text(errors="replace")
     sums = [0, 0, 0]
     for line in re.findall(r"^test result: .*; 0 filtered out", text, re.M):
@@ -187,8 +196,15 @@ bad, bad_beside = [], []
 for key, value in tomllib.loads(pathlib.Path(".cargo/config.toml").read_text()).get("env", {}).items():
     os.environ.setdefault(key, value)
 options.logs.mkdir(parents=True, exist_ok=True)
-work = [(judge, program) for program in programs()]
-work.sort(key=lambda one: next((place for place, word in enumerate(SLOW) if word == one[1][0].split("/")[1].split(" ")[0]), len(SLOW)))
+
+
+def place(program):
+    """Where a program stands in the order of work: the slow ones first."""
+    target = program[0].split("/")[1].split(" ")[0]
+    return SLOW.index(target) if target in SLOW else len(SLOW)
+
+
+work = [(judge, program) for program in sorted(programs(), key=place)]
 work = [(beside, tuple(pair.split("=", 1))) for pair in options.beside] + work
 
 

@@ -59,8 +59,11 @@ rust_is_here() {
     [ -r "$HOME/.cargo/env" ] && . "$HOME/.cargo/env"
   fi
   command -v cargo >/dev/null 2>&1 || {
+    # One line, so that it can be copied as it stands.
+    local install="curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal"
+    install+=" --default-toolchain $release -c rustfmt -c clippy"
     echo "Rust is missing. This installs Rust $release for your user; then run $0 again:" >&2
-    echo "  curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal --default-toolchain $release -c rustfmt -c clippy" >&2
+    echo "  $install" >&2
     return 1
   }
 }
@@ -77,7 +80,9 @@ python_tools() {
     "$PYTHON" -m pip install -q --disable-pip-version-check --only-binary=:all: -r "scripts/$list.txt"
     cp "scripts/$list.txt" "$stamp"
   done
-  PARTAGE_CUDA_HEADERS=$("$PYTHON" -c 'import nvidia.cu13, os; print(os.path.join(list(nvidia.cu13.__path__)[0], "include"))')
+  PARTAGE_CUDA_HEADERS=$("$PYTHON" -c '
+import nvidia.cu13, os
+print(os.path.join(list(nvidia.cu13.__path__)[0], "include"))')
   export PARTAGE_CUDA_HEADERS PARTAGE_TEST_PYTHON=$PYTHON
 }
 

@@ -2,17 +2,23 @@
 // Times one kind of driver call and prints nanoseconds per call, best and median of several batches.
 //
 // usage: bench pass|hooked|alloc|managed|pitch|array|mipmap|physical|graph|async|info CALLS
-//             bench spawn COUNT COMMAND [ARG...]      bench attach COUNT      bench gate CALLS THREADS      bench steps 1
-// pass: cuDriverGetVersion (not exported by the library); hooked: cuMemFree of NULL (the shortest hook that forwards);
-// alloc: cuMemAlloc + cuMemFree of 4 KiB; async: cuMemAllocAsync and cuMemFreeAsync of 4 KiB on one stream, from a pool
-// that has them (nanoseconds of the allocation, median and 99th percentile, and the free's median, the clock's own cost left
-// out); info: cuMemGetInfo;
-// gate: cuLaunchKernel of no function, which the driver refuses at once, through a function that only forwards to the
-// driver and as the program finds it, in turns: nanoseconds of a call in runs of calls (median of both), and of calls
-// timed one by one (median of both, 99th percentile of both); steps: instructions of that call, straight, forwarded and as
-// found;
-// spawn: vfork+exec+wait of a command, 10th percentile and median of COUNT; attach: COUNT child processes call cuInit at
-// once, time until the last has returned.
+//        bench spawn COUNT COMMAND [ARG...]
+//        bench attach COUNT
+//        bench gate CALLS THREADS
+//        bench steps 1
+//
+//   pass     cuDriverGetVersion, which the library does not export
+//   hooked   cuMemFree of NULL, the shortest hook that forwards
+//   alloc    cuMemAlloc + cuMemFree of 4 KiB
+//   async    cuMemAllocAsync and cuMemFreeAsync of 4 KiB on one stream, from a pool that has them: nanoseconds of the
+//            allocation (median and 99th percentile) and of the free (median), without the clock's own cost
+//   info     cuMemGetInfo
+//   gate     cuLaunchKernel of no function, which the driver refuses at once, in turns through a function that only
+//            forwards to the driver and as the program finds it: nanoseconds of a call in runs of calls (median of
+//            both), and of calls timed one by one (median of both, 99th percentile of both)
+//   steps    instructions of that call: straight, forwarded and as found
+//   spawn    vfork+exec+wait of a command, 10th percentile and median of COUNT
+//   attach   COUNT child processes call cuInit at once: time until the last has returned
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <elf.h>
@@ -66,7 +72,8 @@ static int pairs_in_order(void *h, long calls) {
   int (*set)(void *, int, void *) = need(h, "cuMemPoolSetAttribute");
   void *stream, *pool;
   uint64_t keep = UINT64_MAX, p;
-  double *took = malloc(calls * sizeof *took), *freed = malloc(calls * sizeof *freed), *clock = malloc(calls * sizeof *clock);
+  double *took = malloc(calls * sizeof *took), *freed = malloc(calls * sizeof *freed);
+  double *clock = malloc(calls * sizeof *clock);
   if (!took || !freed || !clock || create(&stream, 1) || pool_of(&pool, 0) || set(pool, 4, &keep)) return 66;
   for (long i = -1000; i < calls; i++) {
     double start = now();
@@ -131,13 +138,16 @@ static int graph_launch(void) {
   static void *stream, *executable;
   if (!launch) {
     int (*create)(void **, unsigned) = need(library, "cuStreamCreate");
-    int (*begin)(void *, int) = need(library, "cuStreamBeginCapture_v2"), (*end)(void *, void **) = need(library, "cuStreamEndCapture");
-    int (*alloc)(uint64_t *, size_t, void *) = need(library, "cuMemAllocAsync"), (*release)(uint64_t, void *) = need(library, "cuMemFreeAsync");
+    int (*begin)(void *, int) = need(library, "cuStreamBeginCapture_v2");
+    int (*end)(void *, void **) = need(library, "cuStreamEndCapture");
+    int (*alloc)(uint64_t *, size_t, void *) = need(library, "cuMemAllocAsync");
+    int (*release)(uint64_t, void *) = need(library, "cuMemFreeAsync");
     int (*make)(void **, void *, unsigned long long) = need(library, "cuGraphInstantiateWithFlags");
     void *graph; uint64_t p;
     launch = need(library, "cuGraphLaunch");
     sync = need(library, "cuStreamSynchronize");
-    if (create(&stream, 1) || begin(stream, 1) || alloc(&p, 4096, stream) || release(p, stream) || end(stream, &graph)) return 1;
+    if (create(&stream, 1) || begin(stream, 1)) return 1;
+    if (alloc(&p, 4096, stream) || release(p, stream) || end(stream, &graph)) return 1;
     if (make(&executable, graph, 0)) return 1;
   }
   return launch(executable, stream) || sync(stream);
@@ -149,7 +159,8 @@ static const struct { const char *name; int (*pair)(void); } FAMILIES[] = {
 };
 
 // The call that a launch is, up to the point where the driver looks at the function: what stands before it is the gate.
-typedef int (*launch_fn)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
+typedef int (*launch_fn)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
+                         void **);
 static launch_fn found, driver;
 
 // The library's own function of that name, whatever dlsym says.
@@ -176,8 +187,9 @@ static void *own(void *handle, const char *name) {
 }
 
 // What any function in between costs, whatever it does: the arguments go through the stack once more.
-__attribute__((noinline)) static int forward(void *f, unsigned a, unsigned b, unsigned c, unsigned d, unsigned e, unsigned g,
-                                             unsigned shared, void *stream, void **parameters, void **extra) {
+__attribute__((noinline)) static int forward(void *f, unsigned a, unsigned b, unsigned c, unsigned d, unsigned e,
+                                             unsigned g, unsigned shared, void *stream, void **parameters,
+                                             void **extra) {
   int result = driver(f, a, b, c, d, e, g, shared, stream, parameters, extra);
   __asm__ volatile("" ::: "memory");
   return result;
@@ -199,7 +211,12 @@ static inline uint64_t tick(void) { return (uint64_t)now(); }
 static void *bench_context;
 enum { SAMPLES = 1000, SINGLES = 20000, MOST_THREADS = 64 };
 // By kind: forwarded, found.
-struct launcher { pthread_t thread; pthread_barrier_t *barrier; long calls; double run[2][SAMPLES], single[2][SINGLES]; };
+struct launcher {
+  pthread_t thread;
+  pthread_barrier_t *barrier;
+  long calls;
+  double run[2][SAMPLES], single[2][SINGLES];
+};
 
 static void *launch_often(void *argument) {
   struct launcher *l = argument;
@@ -258,8 +275,9 @@ static int launches(long calls, int threads) {
 static volatile long steps;
 static void on_step(int unused) { (void)unused; steps++; }
 
-// Instructions of one call: the processor traps after each. Only where it can be told to. The smallest of many counts, of
-// the three in turns: a driver does more in some calls than in others, sometimes for a while.
+// Instructions of one call: the processor traps after each, where it can be told to. The three kinds are counted in
+// turns and the smallest of many counts is kept, because a driver does more in some calls than in others, sometimes for
+// a while.
 static int count_instructions(void) {
 #if defined(__x86_64__)
   const launch_fn kinds[3] = {driver, forward, found};

@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
+static int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
+                     void **);
 static int (*set)(void *);
 static void *context;
 

@@ -56,7 +56,8 @@ typedef void *CUcontext;
   X(cuMemcpyDtoH_v2, CUresult, (void *, CUdeviceptr, size_t)) \
   X(cuModuleLoadData, CUresult, (void **, const void *)) \
   X(cuModuleGetFunction, CUresult, (void **, void *, const char *)) \
-  X(cuLaunchKernel, CUresult, (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **)) \
+  X(cuLaunchKernel, CUresult, \
+    (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **)) \
   X(cuGetProcAddress_v2, CUresult, (const char *, void **, int, uint64_t, int *))
 
 typedef CUresult (*get_v1_fn)(const char *, void **, int, uint64_t);
@@ -128,7 +129,8 @@ static void by_proc_address(void *handle, int version) {
   if (version == 1 ? !v1 : !v2) die("cuGetProcAddress");
 #define ASK(name, ret, args) { \
     char base[64]; snprintf(base, sizeof base, "%s", #name); \
-    size_t n = strlen(base); if (n > 3 && !strcmp(base + n - 3, "_v2") && strncmp(base, "cuGetProc", 9)) base[n - 3] = 0; \
+    size_t n = strlen(base); \
+    if (n > 3 && !strcmp(base + n - 3, "_v2") && strncmp(base, "cuGetProc", 9)) base[n - 3] = 0; \
     if (!strncmp(base, "cuGetProc", 9)) strcpy(base, "cuGetProcAddress"); \
     void *p = NULL; int status = -1; \
     /* cuCtxCreate's ABI changed with 11.4: the prototype above is that of 3.2. */ \
@@ -208,83 +210,7 @@ static int slot_of(const char *name, int create) {
 #include "client_code.h"
 #include "client_share.h"
 
-struct race { pthread_barrier_t *barrier; CUcontext context; size_t bytes; int rounds; int *won; };
-
-static void *racer(void *argument) {
-  struct race *race = argument;
-  cu.cuCtxSetCurrent(race->context);
-  for (int round = 0; round < race->rounds; round++) {
-    CUdeviceptr p = 0;
-    pthread_barrier_wait(race->barrier);
-    CUresult r = cu.cuMemAlloc_v2(&p, race->bytes);
-    if (r == 0) __atomic_add_fetch(&race->won[round], 1, __ATOMIC_SEQ_CST);
-    else if (r != 2) __atomic_add_fetch(&race->won[round], 1000, __ATOMIC_SEQ_CST);
-    pthread_barrier_wait(race->barrier);
-    if (r == 0) cu.cuMemFree_v2(p);
-  }
-  return NULL;
-}
-
-static void histogram(const char *what, const int *won, int rounds) {
-  int zero = 0, one = 0, two = 0, more = 0;
-  for (int i = 0; i < rounds; i++) {
-    if (won[i] == 0) zero++;
-    else if (won[i] == 1) one++;
-    else if (won[i] == 2) two++;
-    else more++;
-  }
-  printf("%s none=%d one=%d two=%d other=%d\n", what, zero, one, two, more);
-}
-
-// Threads of this process, each asking `bytes` at a barrier, `rounds` times.
-static void race_threads(int threads, int rounds, size_t bytes) {
-  pthread_barrier_t barrier;
-  pthread_barrier_init(&barrier, NULL, threads);
-  int *won = calloc(rounds, sizeof *won);
-  CUcontext current = NULL;
-  cu.cuCtxGetCurrent(&current);
-  struct race race = {&barrier, current, bytes, rounds, won};
-  pthread_t ids[64];
-  for (int i = 0; i < threads; i++) pthread_create(&ids[i], NULL, racer, &race);
-  for (int i = 0; i < threads; i++) pthread_join(ids[i], NULL);
-  histogram("race", won, rounds);
-  free(won);
-}
-
-// The same among processes that name the same file: a barrier and the tally live in it. `parties` processes, this one
-// asks `bytes`; whoever arrives first makes the file whole under an exclusive lock.
-struct arena { pthread_barrier_t barrier; int ready; int won[100000]; };
-
-static void race_processes(const char *file, int parties, int rounds, size_t bytes) {
-  int fd = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-  if (fd < 0 || fcntl(fd, F_SETLKW, &lock)) die(file);
-  if (ftruncate(fd, sizeof(struct arena))) die("ftruncate");
-  struct arena *arena = mmap(NULL, sizeof *arena, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (arena == MAP_FAILED) die("mmap");
-  if (!arena->ready) {
-    pthread_barrierattr_t shared;
-    pthread_barrierattr_init(&shared);
-    pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
-    pthread_barrier_init(&arena->barrier, &shared, parties);
-    arena->ready = 1;
-  }
-  lock.l_type = F_UNLCK;
-  fcntl(fd, F_SETLKW, &lock);
-  int mine = 0, odd = 0;
-  for (int round = 0; round < rounds; round++) {
-    CUdeviceptr p = 0;
-    pthread_barrier_wait(&arena->barrier);
-    CUresult r = cu.cuMemAlloc_v2(&p, bytes);
-    if (r == 0) { mine++; __atomic_add_fetch(&arena->won[round], 1, __ATOMIC_SEQ_CST); }
-    else if (r != 2) { odd++; }
-    pthread_barrier_wait(&arena->barrier);
-    if (r == 0) cu.cuMemFree_v2(p);
-    pthread_barrier_wait(&arena->barrier);
-  }
-  printf("prace mine=%d odd=%d ", mine, odd);
-  histogram("all", arena->won, rounds);
-}
+#include "client_rounds.h"
 
 static int count_entries(const char *directory) {
   DIR *d = opendir(directory);
@@ -298,49 +224,6 @@ static int count_entries(const char *directory) {
 static void print_uuid(const unsigned char *u) {
   printf("GPU-");
   for (int i = 0; i < 16; i++) printf(i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", u[i]);
-}
-
-static int alloc_free_loop(long rounds, size_t bytes, unsigned seed) {
-  // Random sizes up to `bytes`, up to 16 alive; endless when rounds is 0 (the test kills us).
-  CUdeviceptr alive[16] = {0};
-  size_t sizes[16] = {0};
-  long denied = 0;
-  for (long i = 0; rounds == 0 || i < rounds; i++) {
-    int k = rand_r(&seed) % 16;
-    if (alive[k]) {
-      if (cu.cuMemFree_v2(alive[k])) return 1;
-      alive[k] = 0;
-    } else {
-      sizes[k] = 512 + (((size_t)rand_r(&seed) * 2654435761u) % bytes & ~(size_t)511);
-      CUresult r = cu.cuMemAlloc_v2(&alive[k], sizes[k]);
-      if (r == 2) { denied++; alive[k] = 0; }
-      else if (r) return 1;
-    }
-  }
-  for (int k = 0; k < 16; k++) if (alive[k]) cu.cuMemFree_v2(alive[k]);
-  printf("loop denied=%ld\n", denied);
-  return 0;
-}
-
-// As above, but what is alive stays alive for the next time. Denials and failures are told apart.
-static void churn(long rounds, size_t bytes, unsigned seed) {
-  static CUdeviceptr alive[16];
-  long denied = 0, failed = 0, other = 0;
-  for (long i = 0; i < rounds; i++) {
-    int k = rand_r(&seed) % 16;
-    CUresult r;
-    if (alive[k]) {
-      r = cu.cuMemFree_v2(alive[k]);
-      if (!r) alive[k] = 0;
-    } else {
-      r = cu.cuMemAlloc_v2(&alive[k], 1 + ((size_t)rand_r(&seed) * 2654435761u) % bytes);
-      if (r) alive[k] = 0;
-    }
-    denied += r == 2;
-    failed += r == 999;
-    other += r && r != 2 && r != 999;
-  }
-  printf("churn denied=%ld failed=%ld other=%ld\n", denied, failed, other);
 }
 
 #include "client_pools.h"
@@ -442,7 +325,9 @@ static int command(char *line) {
     printf("getproc %d %d %s %d\n", r, status, symbol, p && where.dli_saddr == p);
   } else if (!strcmp(verb, "dlsym")) {
     // dlsym default|next|handle NAME: presence only; `next` must see the caller, so it is asked from here.
-    void *p = !strcmp(a, "default") ? dlsym(RTLD_DEFAULT, b) : !strcmp(a, "next") ? dlsym(RTLD_NEXT, b) : dlsym(driver_handle, b);
+    void *p = !strcmp(a, "default") ? dlsym(RTLD_DEFAULT, b)
+              : !strcmp(a, "next")  ? dlsym(RTLD_NEXT, b)
+                                    : dlsym(driver_handle, b);
     printf("dlsym %s\n", p ? "found" : "null");
   } else if (!strcmp(verb, "hookcalls")) {
     int (*calls)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "second_hook_calls");
@@ -501,7 +386,8 @@ static int command(char *line) {
     printf("exec\n"); fflush(stdout); execl("/proc/self/exe", "client", a ? a : "dlopen", NULL); die("exec");
   } else if (!strcmp(verb, "exit")) {
     fflush(stdout); _exit(x);
-  } else if (!vmm_command(verb, a, b, c, d, save) && !views_command(verb, a, b, c) && !code_command(verb, a, b, c) && !share_command(verb, a, b, c)) {
+  } else if (!vmm_command(verb, a, b, c, d, save) && !views_command(verb, a, b, c) && !code_command(verb, a, b, c) &&
+             !share_command(verb, a, b, c)) {
     fprintf(stderr, "client: unknown command %s\n", verb); exit(64);
   }
   fflush(stdout);

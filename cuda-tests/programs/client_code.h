@@ -50,7 +50,8 @@ static int code_command(const char *verb, char *a, char *b, char *c) {
     reach_code();
     char *text = padded(a, y);
     void *before = (void *)0x5a5a, *made = before;
-    CUresult r = verb[0] == 'm' ? cu.cuModuleLoadData(&made, text) : code.cuLibraryLoadData(&made, text, NULL, NULL, 0, NULL, NULL, 0);
+    CUresult r = verb[0] == 'm' ? cu.cuModuleLoadData(&made, text)
+                                : code.cuLibraryLoadData(&made, text, NULL, NULL, 0, NULL, NULL, 0);
     free(text);
     if (!r) keep(c, (uint64_t)made, 0);
     printf("%s %d%s\n", verb, r, r && made != before ? " written" : "");

@@ -19,6 +19,9 @@ struct copy2d {
   size_t dst_x, dst_y; int dst_type; void *dst_host; CUdeviceptr dst; void *dst_array; size_t dst_pitch, width, height;
 };
 struct launch_config { unsigned grid[3], block[3], shared; CUhandle stream; void *attributes; unsigned count; };
+// The arguments' types of calls that stand here more than once.
+#define EX_ARGUMENTS (struct launch_config *, void *, void **, void **)
+#define ASYNC_COPY_ARGUMENTS (CUdeviceptr, CUdeviceptr, size_t, CUhandle)
 enum { GATE_WORDS = 4096 };
 static struct {
   CUhandle stream, other, event, fill, spin, exec; CUdeviceptr a, b; uint32_t *host; CUcontext context;
@@ -79,7 +82,7 @@ static CUresult gate_spins(const char *kind, unsigned long long count, unsigned 
   CUresult r = 0;
   for (unsigned long long i = 0; !r && i < count; i++) {
     if (!strcmp(kind, "overlappingspins"))
-      r = CALL(cuLaunchKernelEx, (struct launch_config *, void *, void **, void **), &config, gated.spin, arguments, NULL);
+      r = CALL(cuLaunchKernelEx, EX_ARGUMENTS, &config, gated.spin, arguments, NULL);
     else
       r = cu.cuLaunchKernel(gated.spin, 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL);
   }
@@ -93,8 +96,11 @@ static CUresult gate_do(const char *name) {
   CUresult r;
   uint32_t value = 3, count = GATE_WORDS;
   void *arguments[] = {&gated.a, &value, &count};
-  struct copy2d copy = {.src_type = 2, .src = gated.a, .src_pitch = 256, .dst_type = 2, .dst = gated.b, .dst_pitch = 256,
-    .width = 256, .height = 8};
+  struct copy2d copy = {
+    .src_type = 2, .src = gated.a, .src_pitch = 256,
+    .dst_type = 2, .dst = gated.b, .dst_pitch = 256,
+    .width = 256, .height = 8,
+  };
   struct launch_config config = {{1, 1, 1}, {64, 1, 1}, 0, s, NULL, 0};
 #define DIMENSIONS unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned
 #define IS(which) !strcmp(name, which)
@@ -102,14 +108,15 @@ static CUresult gate_do(const char *name) {
   if (IS("kernel_null")) return gate_kernel_on(NULL, gated.a, 3);
   if (IS("kernel_ptsz")) return CALL(cuLaunchKernel_ptsz, (void *, DIMENSIONS, void *, void **, void **),
     gated.fill, 1, 1, 1, 64, 1, 1, 0, NULL, arguments, NULL);
-  if (IS("kernel_ex")) return CALL(cuLaunchKernelEx, (struct launch_config *, void *, void **, void **), &config, gated.fill, arguments, NULL);
+  if (IS("kernel_ex")) return CALL(cuLaunchKernelEx, EX_ARGUMENTS, &config, gated.fill, arguments, NULL);
   if (IS("kernel_ex_overlapping")) {
     // Programmatic stream serialisation: may begin before what is ahead ends.
     struct { int id; char pad[4]; int value; char rest[60]; } attribute = {.id = 6, .value = 1};
     config.attributes = &attribute; config.count = 1;
-    return CALL(cuLaunchKernelEx, (struct launch_config *, void *, void **, void **), &config, gated.fill, arguments, NULL);
+    return CALL(cuLaunchKernelEx, EX_ARGUMENTS, &config, gated.fill, arguments, NULL);
   }
-  if (IS("cooperative")) return CALL(cuLaunchCooperativeKernel, (void *, DIMENSIONS, void *, void **), gated.fill, 1, 1, 1, 64, 1, 1, 0, s, arguments);
+  if (IS("cooperative")) return CALL(cuLaunchCooperativeKernel, (void *, DIMENSIONS, void *, void **),
+    gated.fill, 1, 1, 1, 64, 1, 1, 0, s, arguments);
   if (IS("grid")) return CALL(cuLaunchGrid, (void *, int, int), NULL, 1, 1);
   if (IS("grid_async")) return CALL(cuLaunchGridAsync, (void *, int, int, CUhandle), NULL, 1, 1, s);
   if (IS("launch")) return CALL(cuLaunch, (void *), NULL);
@@ -117,28 +124,34 @@ static CUresult gate_do(const char *name) {
   if (IS("graph")) return CALL(cuGraphLaunch, (CUhandle, CUhandle), gated.exec, s);
   if (IS("graph_ptsz")) return CALL(cuGraphLaunch_ptsz, (CUhandle, CUhandle), gated.exec, s);
   if (IS("memset")) return CALL(cuMemsetD8Async, (CUdeviceptr, unsigned char, size_t, CUhandle), gated.a, 1, bytes, s);
-  if (IS("memset_ptsz")) return CALL(cuMemsetD32Async_ptsz, (CUdeviceptr, unsigned, size_t, CUhandle), gated.a, 1, 64, NULL);
-  if (IS("memset_2d")) return CALL(cuMemsetD2D32Async, (CUdeviceptr, size_t, unsigned, size_t, size_t, CUhandle), gated.a, 256, 1, 64, 8, s);
+  if (IS("memset_ptsz")) return CALL(cuMemsetD32Async_ptsz, (CUdeviceptr, unsigned, size_t, CUhandle),
+    gated.a, 1, 64, NULL);
+  if (IS("memset_2d")) return CALL(cuMemsetD2D32Async, (CUdeviceptr, size_t, unsigned, size_t, size_t, CUhandle),
+    gated.a, 256, 1, 64, 8, s);
   if (IS("memset_now")) return cu.cuMemsetD8_v2(gated.a, 1, bytes);
   if (IS("dtod")) return CALL(cuMemcpyDtoD_v2, (CUdeviceptr, CUdeviceptr, size_t), gated.b, gated.a, bytes);
-  if (IS("dtod_async")) return CALL(cuMemcpyDtoDAsync_v2, (CUdeviceptr, CUdeviceptr, size_t, CUhandle), gated.b, gated.a, bytes, s);
-  if (IS("unified_inside")) return CALL(cuMemcpyAsync, (CUdeviceptr, CUdeviceptr, size_t, CUhandle), gated.b, gated.a, bytes, s);
+  if (IS("dtod_async")) return CALL(cuMemcpyDtoDAsync_v2, ASYNC_COPY_ARGUMENTS, gated.b, gated.a, bytes, s);
+  if (IS("unified_inside")) return CALL(cuMemcpyAsync, ASYNC_COPY_ARGUMENTS, gated.b, gated.a, bytes, s);
   if (IS("copy_2d")) return CALL(cuMemcpy2DAsync_v2, (struct copy2d *, CUhandle), &copy, s);
   if (IS("prefetch")) return CALL(cuMemPrefetchAsync, (CUdeviceptr, size_t, int, CUhandle), gated.a, 0, 0, s);
 
   if (IS("htod")) return CALL(cuMemcpyHtoD_v2, (CUdeviceptr, const void *, size_t), gated.a, gated.host, bytes);
   if (IS("dtoh")) return cu.cuMemcpyDtoH_v2(gated.host, gated.a, bytes);
-  if (IS("htod_async")) return CALL(cuMemcpyHtoDAsync_v2, (CUdeviceptr, const void *, size_t, CUhandle), gated.a, gated.host, bytes, s);
-  if (IS("dtoh_async")) return CALL(cuMemcpyDtoHAsync_v2, (void *, CUdeviceptr, size_t, CUhandle), gated.host, gated.a, bytes, s);
-  if (IS("unified_across")) return CALL(cuMemcpyAsync, (CUdeviceptr, CUdeviceptr, size_t, CUhandle), gated.a, (CUdeviceptr)gated.host, bytes, s);
+  if (IS("htod_async")) return CALL(cuMemcpyHtoDAsync_v2, (CUdeviceptr, const void *, size_t, CUhandle),
+    gated.a, gated.host, bytes, s);
+  if (IS("dtoh_async")) return CALL(cuMemcpyDtoHAsync_v2, (void *, CUdeviceptr, size_t, CUhandle),
+    gated.host, gated.a, bytes, s);
+  if (IS("unified_across")) return CALL(cuMemcpyAsync, ASYNC_COPY_ARGUMENTS,
+    gated.a, (CUdeviceptr)gated.host, bytes, s);
   if (IS("copy_2d_across")) {
     copy.src_type = 1; copy.src_host = gated.host;
     return CALL(cuMemcpy2DAsync_v2, (struct copy2d *, CUhandle), &copy, s);
   }
 
-  if (IS("host_function")) return CALL(cuLaunchHostFunc, (CUhandle, void (*)(void *), void *), s, gate_host_function, NULL);
-  if (IS("callback")) return CALL(cuStreamAddCallback, (CUhandle, void (*)(CUhandle, CUresult, void *), void *, unsigned), s,
-    gate_callback, NULL, 0);
+  if (IS("host_function")) return CALL(cuLaunchHostFunc, (CUhandle, void (*)(void *), void *),
+    s, gate_host_function, NULL);
+  if (IS("callback")) return CALL(cuStreamAddCallback,
+    (CUhandle, void (*)(CUhandle, CUresult, void *), void *, unsigned), s, gate_callback, NULL, 0);
   if (IS("stream_sync")) return stream_sync(s);
   if (IS("context_sync")) return cu.cuCtxSynchronize();
   if (IS("event_record")) return CALL(cuEventRecord, (CUhandle, CUhandle), gated.event, s);
@@ -149,8 +162,14 @@ static CUresult gate_do(const char *name) {
   if (IS("graph_upload")) return CALL(cuGraphUpload, (CUhandle, CUhandle), gated.exec, s);
   if (IS("alloc_and_free")) return (r = cu.cuMemAlloc_v2(&p, 4096)) ? r : cu.cuMemFree_v2(p);
   if (IS("alloc_and_free_async")) return (r = alloc_async(&p, 4096, NULL, s)) ? r : free_async(p, s);
-  if (IS("stream_life")) return (r = CALL(cuStreamCreate, (CUhandle *, unsigned), &made, 1)) ? r : CALL(cuStreamDestroy_v2, (CUhandle), made);
-  if (IS("event_life")) return (r = CALL(cuEventCreate, (CUhandle *, unsigned), &made, 0)) ? r : CALL(cuEventDestroy_v2, (CUhandle), made);
+  if (IS("stream_life")) {
+    r = CALL(cuStreamCreate, (CUhandle *, unsigned), &made, 1);
+    return r ? r : CALL(cuStreamDestroy_v2, (CUhandle), made);
+  }
+  if (IS("event_life")) {
+    r = CALL(cuEventCreate, (CUhandle *, unsigned), &made, 0);
+    return r ? r : CALL(cuEventDestroy_v2, (CUhandle), made);
+  }
   fprintf(stderr, "client: no call %s\n", name); exit(64);
 }
 

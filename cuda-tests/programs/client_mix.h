@@ -93,7 +93,9 @@ static void mix_begin(struct mixer *m) {
   struct pool_props props = {.alloc_type = 1, .location_type = 1};
   cu.cuCtxSetCurrent(m->context);
   for (int round = 0; round < 100 && CALL(cuStreamCreate, (CUhandle *, unsigned), &m->stream, 1); round++) {}
-  for (int round = 0; round < 100 && CALL(cuMemPoolCreate, (CUhandle *, const struct pool_props *), &m->pool, &props); round++) {}
+  CUresult r = 1;
+  for (int round = 0; r && round < 100; round++)
+    r = CALL(cuMemPoolCreate, (CUhandle *, const struct pool_props *), &m->pool, &props);
 }
 
 static void *mix_thread(void *argument) {
@@ -106,10 +108,12 @@ static void *mix_thread(void *argument) {
   return NULL;
 }
 
-// One of each family is made and freed, with a synchronisation; the first round finds the symbols. Twice, because what is
-// refunded later may be refunded by the next call.
+// One of each family is made and freed, with a synchronisation; the first round finds the symbols. Two rounds count,
+// because what is refunded later may be refunded by the next call.
 static void mix_errno(struct mixer *m, size_t bytes) {
-  static const char *names[] = {"linear", "pitched", "managed", "array", "mipmap", "physical", "default pool", "custom pool"};
+  static const char *names[] = {"linear", "pitched",  "managed",      "array",
+                                "mipmap", "physical", "default pool", "custom pool"};
+  static const char *calls[] = {"make", "free", "sync"};
   enum { MARK = 77 };
   CUresult codes = 0;
   char said[512] = "";
@@ -122,14 +126,15 @@ static void mix_errno(struct mixer *m, size_t bytes) {
       errno = MARK; codes |= stream_sync(m->stream); after[2] = errno;
       for (int call = 0; round && call < 3; call++)
         if (after[call] != MARK)
-          snprintf(said + strlen(said), sizeof said - strlen(said), " %s:%s", names[family], call == 0 ? "make" : call == 1 ? "free" : "sync");
+          snprintf(said + strlen(said), sizeof said - strlen(said), " %s:%s", names[family], calls[call]);
     }
   printf("mixerrno %d%s\n", codes, said);
 }
 
 static int mix_command(const char *verb, char *a, char *b, char *c, char *d) {
   static struct mixer kept_mixer;
-  unsigned long long x = a ? strtoull(a, NULL, 0) : 0, y = b ? strtoull(b, NULL, 0) : 0, z = c ? strtoull(c, NULL, 0) : 0;
+  unsigned long long x = a ? strtoull(a, NULL, 0) : 0, y = b ? strtoull(b, NULL, 0) : 0;
+  unsigned long long z = c ? strtoull(c, NULL, 0) : 0;
   CUcontext current = NULL;
   if (strncmp(verb, "mix", 3)) return 0;
   reach_vmm();
@@ -139,7 +144,8 @@ static int mix_command(const char *verb, char *a, char *b, char *c, char *d) {
     pthread_t ids[64];
     long denied = 0, failed = 0, other = 0;
     for (unsigned i = 0; i < x && i < 64; i++) {
-      mixers[i] = (struct mixer){.context = current, .rounds = y, .bytes = z, .seed = (d ? strtoul(d, NULL, 0) : 1) + 977 * i};
+      unsigned seed = (d ? strtoul(d, NULL, 0) : 1) + 977 * i;
+      mixers[i] = (struct mixer){.context = current, .rounds = y, .bytes = z, .seed = seed};
       pthread_create(&ids[i], NULL, mix_thread, &mixers[i]);
     }
     for (unsigned i = 0; i < x && i < 64; i++) {
@@ -150,7 +156,8 @@ static int mix_command(const char *verb, char *a, char *b, char *c, char *d) {
     printf("mix denied=%ld failed=%ld other=%ld\n", denied, failed, other);
   } else if (!strcmp(verb, "mixkeep")) {
     if (!kept_mixer.stream) { kept_mixer.context = current; mix_begin(&kept_mixer); }
-    kept_mixer.rounds = x; kept_mixer.bytes = y; kept_mixer.seed = z; kept_mixer.denied = kept_mixer.failed = kept_mixer.other = 0;
+    kept_mixer.rounds = x; kept_mixer.bytes = y; kept_mixer.seed = z;
+    kept_mixer.denied = kept_mixer.failed = kept_mixer.other = 0;
     mix_rounds(&kept_mixer);
     printf("mixkeep denied=%ld failed=%ld other=%ld\n", kept_mixer.denied, kept_mixer.failed, kept_mixer.other);
   } else if (!strcmp(verb, "mixerrno")) {

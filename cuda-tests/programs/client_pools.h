@@ -14,7 +14,12 @@ typedef void *CUhandle;
 struct named { char name[16]; CUhandle handle; };
 static struct named streams[NAMES], pools[NAMES], execs[NAMES];
 
-struct pool_props { int alloc_type, handle_types, location_type, location_id; void *attributes; size_t max_size; char rest[56]; };
+struct pool_props {
+  int alloc_type, handle_types, location_type, location_id;
+  void *attributes;
+  size_t max_size;
+  char rest[56];
+};
 
 static void *late(const char *name) {
   void *p = dlsym(driver_handle ? driver_handle : RTLD_DEFAULT, name);
@@ -77,7 +82,8 @@ static void *pool_work(void *argument) {
       r = rand_r(&w->seed) % 16 ? free_async(alive[k], stream) : (stream_sync(stream), cu.cuMemFree_v2(alive[k]));
       alive[k] = 0;
     } else {
-      r = alloc_async(&alive[k], 1 + ((size_t)rand_r(&w->seed) * 2654435761u) % w->bytes, i & 1 ? w->pool : NULL, stream);
+      size_t bytes = 1 + ((size_t)rand_r(&w->seed) * 2654435761u) % w->bytes;
+      r = alloc_async(&alive[k], bytes, i & 1 ? w->pool : NULL, stream);
       if (r) alive[k] = 0;
       if (r == 2) { w->denied++; r = 0; }
     }
@@ -143,12 +149,14 @@ static int pool_command(const char *verb, char *a, char *b, char *c, char *d) {
   } else if (!strcmp(verb, "hold")) {
     // Work that does not end before `unhold`; of as many streams as one likes.
     pthread_mutex_trylock(&held);
-    printf("hold %d\n", CALL(cuLaunchHostFunc, (CUhandle, void (*)(void *), void *), stream_named(a), wait_for_release, NULL));
+    printf("hold %d\n",
+           CALL(cuLaunchHostFunc, (CUhandle, void (*)(void *), void *), stream_named(a), wait_for_release, NULL));
   } else if (!strcmp(verb, "unhold")) {
     pthread_mutex_unlock(&held); printf("unhold\n");
   } else if (!strcmp(verb, "pool")) {
     struct pool_props props = {.alloc_type = 1, .location_type = 1, .location_id = 0, .max_size = y};
-    printf("pool %d\n", CALL(cuMemPoolCreate, (CUhandle *, const struct pool_props *), &named(pools, a, 1)->handle, &props));
+    CUhandle *made = &named(pools, a, 1)->handle;
+    printf("pool %d\n", CALL(cuMemPoolCreate, (CUhandle *, const struct pool_props *), made, &props));
   } else if (!strcmp(verb, "pooldestroy")) {
     struct named *pool = named(pools, a, 0);
     CUresult r = CALL(cuMemPoolDestroy, (CUhandle), pool ? pool->handle : pool_named(a));

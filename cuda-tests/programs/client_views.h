@@ -6,10 +6,11 @@
 //   nvmlmem INDEX               total free used of version 1, then of version 2
 //   nvmlrefusals INDEX          memory information with null pointers and wrong version fields
 //   nvmllist NAME INDEX ROOM    a process list (compute1 compute2 compute3 graphics mps detail) with that much room
-//   nvmlbusy INDEX              utilisation rates, then who is in the samples of both kinds
+//   nvmlbusy INDEX              utilisation rates, then the pids in the samples of both kinds
 //   nvmldevices                 of every device: do all look-ups lead back to it?
 //   nvmlother UUID PCI          what the look-ups of a device that is not the job's answer;  pci INDEX: a device's name
-//   nvmlnear INDEX ROOM         devices near this one, and those near a processor: code, count, who, with that much room (0: none)
+//   nvmlnear INDEX ROOM         devices near this one, and those near a processor: code, count and devices, with that
+//                               much room (0: none)
 //   nvmlnearnull INDEX          what the same two answer to arguments that cannot be
 //   oldinfo / oldtotal DEVICE   the forms of the first ABI;  infonull: cuMemGetInfo with null pointers
 struct nvml_memory { unsigned long long total, free, used; };
@@ -86,8 +87,10 @@ static void print_list(const char *name, unsigned index, unsigned room) {
   unsigned count = room;
   size_t size = sizeof(struct nvml_process2);
   int r;
-  if (!strcmp(name, "compute1")) { size = sizeof(struct nvml_process1); r = nv.nvmlDeviceGetComputeRunningProcesses(device, &count, entries); }
-  else if (!strcmp(name, "compute2")) r = nv.nvmlDeviceGetComputeRunningProcesses_v2(device, &count, entries);
+  if (!strcmp(name, "compute1")) {
+    size = sizeof(struct nvml_process1);
+    r = nv.nvmlDeviceGetComputeRunningProcesses(device, &count, entries);
+  } else if (!strcmp(name, "compute2")) r = nv.nvmlDeviceGetComputeRunningProcesses_v2(device, &count, entries);
   else if (!strcmp(name, "graphics")) r = nv.nvmlDeviceGetGraphicsRunningProcesses_v3(device, &count, entries);
   else if (!strcmp(name, "mps")) r = nv.nvmlDeviceGetMPSComputeRunningProcesses_v3(device, &count, entries);
   else if (!strcmp(name, "detail")) {
@@ -155,7 +158,8 @@ static void print_refusals(unsigned index) {
          nv.nvmlDeviceGetMemoryInfo_v2(device, NULL));
   // Versions: none, the right size with other numbers, the first number with a smaller size, and a larger structure.
   unsigned right = sizeof(struct nvml_memory2);
-  unsigned versions[] = {0, 1, 2, right, right | 1 << 24, right | 3 << 24, 24 | 1 << 24, 24 | 2 << 24, (right + 8) | 2 << 24, ~0u};
+  unsigned versions[] = {0, 1, 2, right, right | 1 << 24, right | 3 << 24,
+                         24 | 1 << 24, 24 | 2 << 24, (right + 8) | 2 << 24, ~0u};
   const char *over = "";
   for (unsigned i = 0; i < sizeof versions / sizeof *versions; i++) {
     struct nvml_memory2 *place = guard();
@@ -170,11 +174,13 @@ static void print_refusals(unsigned index) {
   printf(" %d", nv.nvmlDeviceGetComputeRunningProcesses_v3(device, NULL, NULL));
   printf(" %d", nv.nvmlDeviceGetComputeRunningProcesses_v3(NULL, &count, guard()));
   struct nvml_detail_list list = {sizeof list | 2 << 24, 0, 4, NULL};
-  printf(" %d %d", nv.nvmlDeviceGetRunningProcessDetailList(device, &list), nv.nvmlDeviceGetRunningProcessDetailList(device, NULL));
+  printf(" %d", nv.nvmlDeviceGetRunningProcessDetailList(device, &list));
+  printf(" %d", nv.nvmlDeviceGetRunningProcessDetailList(device, NULL));
   list.version = sizeof list | 1 << 24; list.mode = 77;
   printf(" %d", nv.nvmlDeviceGetRunningProcessDetailList(device, &list));
   struct nvml_samples info = {sizeof info, 4, 0, NULL};
-  printf(" %d %d", nv.nvmlDeviceGetProcessesUtilizationInfo(device, &info), nv.nvmlDeviceGetProcessesUtilizationInfo(device, NULL));
+  printf(" %d", nv.nvmlDeviceGetProcessesUtilizationInfo(device, &info));
+  printf(" %d", nv.nvmlDeviceGetProcessesUtilizationInfo(device, NULL));
   printf(" %d", nv.nvmlDeviceGetProcessUtilization(device, NULL, NULL, 0));
   printf(" %d %d", nv.nvmlDeviceGetUtilizationRates(device, NULL), nv.nvmlDeviceGetAccountingPids(device, NULL, NULL));
   printf("%s\n", over);
@@ -217,8 +223,11 @@ static int views_command(const char *verb, char *a, char *b, char *c) {
     reach_nvml();
     void *device = nvml_device(x), *near[8];
     unsigned count = 8;
-    printf("nvmlnearnull %d %d", nv.nvmlDeviceGetTopologyNearestGpus(device, 30, NULL, near), nv.nvmlDeviceGetTopologyNearestGpus(device, 31, &count, near));
-    printf(" %d %d\n", nv.nvmlDeviceGetTopologyNearestGpus(NULL, 30, &count, near), nv.nvmlSystemGetTopologyGpuSet(0, NULL, near));
+    printf("nvmlnearnull");
+    printf(" %d", nv.nvmlDeviceGetTopologyNearestGpus(device, 30, NULL, near));
+    printf(" %d", nv.nvmlDeviceGetTopologyNearestGpus(device, 31, &count, near));
+    printf(" %d", nv.nvmlDeviceGetTopologyNearestGpus(NULL, 30, &count, near));
+    printf(" %d\n", nv.nvmlSystemGetTopologyGpuSet(0, NULL, near));
   } else if (!strcmp(verb, "nvmldevices")) {
     reach_nvml(); print_devices();
   } else if (!strcmp(verb, "nvmlother")) {
@@ -242,7 +251,8 @@ static int views_command(const char *verb, char *a, char *b, char *c) {
     if (verb[3] == 'i') printf("oldinfo %d %u %u\n", r, left, all); else printf("oldtotal %d %u\n", r, all);
   } else if (!strcmp(verb, "infonull")) {
     size_t left = 7, all = 7;
-    CUresult first = cu.cuMemGetInfo_v2(NULL, &all), second = cu.cuMemGetInfo_v2(&left, NULL), third = cu.cuMemGetInfo_v2(NULL, NULL);
+    CUresult first = cu.cuMemGetInfo_v2(NULL, &all), second = cu.cuMemGetInfo_v2(&left, NULL);
+    CUresult third = cu.cuMemGetInfo_v2(NULL, NULL);
     CUresult fourth = cu.cuDeviceTotalMem_v2(NULL, 0), fifth = cu.cuDeviceTotalMem_v2(&all, 99);
     printf("infonull %d %d %d %d %d\n", first, second, third, fourth, fifth);
   } else {

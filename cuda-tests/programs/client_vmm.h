@@ -118,7 +118,8 @@ static int vmm_command(const char *verb, char *a, char *b, char *c, char *d, cha
   } else if (!strcmp(verb, "createnull")) {
     reach_vmm();
     struct allocation_properties p = on_device(0); vhandle h = 0;
-    CUresult first = vm.cuMemCreate(NULL, x, &p, 0), second = vm.cuMemCreate(&h, x, NULL, 0), third = vm.cuMemCreate(&h, 0, &p, 0);
+    CUresult first = vm.cuMemCreate(NULL, x, &p, 0), second = vm.cuMemCreate(&h, x, NULL, 0);
+    CUresult third = vm.cuMemCreate(&h, 0, &p, 0);
     p.kind = 77; CUresult fourth = vm.cuMemCreate(&h, x, &p, 0);
     p = on_device(99); CUresult fifth = vm.cuMemCreate(&h, x, &p, 0);
     printf("createnull %d %d %d %d %d\n", first, second, third, fourth, fifth);

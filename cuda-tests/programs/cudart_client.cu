@@ -25,7 +25,7 @@ int main(int argc, char **argv) {
   cudaMemcpy(host, values, sizeof host, cudaMemcpyDeviceToHost);
   int right = 1;
   for (int v : host) right &= v == 1;
-  printf("properties %zu total %zu fits %d over %d freed %d again %d right %d\n", properties.totalGlobalMem, total, fits,
-         over, freed, again, right);
+  printf("properties %zu total %zu fits %d over %d freed %d again %d right %d\n",
+         properties.totalGlobalMem, total, fits, over, freed, again, right);
   return !(fits == cudaSuccess && over == cudaErrorMemoryAllocation && again == cudaSuccess && right);
 }

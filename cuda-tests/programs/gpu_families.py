@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each allocation family of the driver API once: what the job's view loses by it, and what the driver holds more for it.
+"""Each allocation family of the driver API once: by how much the job's view falls, and the driver's own figure rises.
 
-Prints one JSON line a family: bytes asked, the fall of cuMemGetInfo's free figure (the ledger, inside a job), the rise of
-NVML's figure for this process (the driver's truth), and both again after the free. Plain ctypes: nothing but the driver,
-NVML and python3 is needed.
+Prints one JSON line a family: bytes asked, the fall of cuMemGetInfo's free figure (the ledger, inside a job), the rise
+of NVML's figure for this process (the driver's truth), and both again after the free. Plain ctypes: nothing but the
+driver, NVML and python3 is needed.
 """
 import ctypes as c
 import json
@@ -57,7 +57,8 @@ class PoolProps(c.Structure):
 
 class VmmProps(c.Structure):
     _fields_ = [
-        ("type", c.c_int), ("handleTypes", c.c_int), ("location", Location), ("win32", c.c_void_p), ("flags", c.c_ubyte * 8),
+        ("type", c.c_int), ("handleTypes", c.c_int), ("location", Location), ("win32", c.c_void_p),
+        ("flags", c.c_ubyte * 8),
     ]
 
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tenant that uses a GPU in one pattern for a while, for scripts/gpu-acceptance. usage: gpu_time.py SECONDS PATTERN [NUMBER...]
+"""A tenant that uses a GPU in one pattern for a while, for scripts/gpu-acceptance.
+
+usage: gpu_time.py SECONDS PATTERN [NUMBER...]
 
   gemm N               products of two N x N half-precision matrices, behind each other, a few in flight
   small                elementwise kernels of a few microseconds, behind each other
@@ -9,9 +11,9 @@
   request EACH_MS      wakes every EACH_MS, does a product of 1024 x 1024, waits for its end; latencies
   hang                 a kernel that runs for a minute
 
-It says `loaded` and waits for a line; warms up, measures what one unit takes alone (nobody else may run meanwhile), says
-`ready` and waits for a line; runs for SECONDS and prints one JSON document: units done, nanoseconds of a unit alone, seconds,
-latencies in nanoseconds.
+It says `loaded` and waits for a line; warms up, measures what one unit takes alone (no other tenant may run meanwhile),
+says `ready` and waits for a line; runs for SECONDS and prints one JSON document: units done, nanoseconds of a unit
+alone, seconds, latencies in nanoseconds.
 """
 import json
 import sys

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch under a limit, with whichever allocator the environment chose. usage: gpu_torch.py PART LIMIT_BYTES
 
-Parts: `fill` (allocate until out of memory, read the exception, free, allocate again), `graph` (a captured step replayed
-1,000 times: same numbers as eager, nothing drifts), `loader` (a DataLoader with worker processes feeding the GPU).
+Parts: `fill` (allocate until out of memory, read the exception, free, allocate again), `graph` (a captured step
+replayed 1,000 times: same numbers as eager, nothing drifts), `loader` (a DataLoader with worker processes feeding the
+GPU).
 Prints one JSON document.
 """
 import json

@@ -47,7 +47,8 @@ int main(int argc, char **argv) {
   if (!driver) return 65;
   int (*init)(unsigned) = need("cuInit");
   int (*resource_of)(int, resource_t *, int) = need("cuDeviceGetDevResource");
-  int (*split)(resource_t *, unsigned *, const resource_t *, resource_t *, unsigned, unsigned) = need("cuDevSmResourceSplitByCount");
+  int (*split)(resource_t *, unsigned *, const resource_t *, resource_t *, unsigned, unsigned) =
+      need("cuDevSmResourceSplitByCount");
   int (*describe)(void **, resource_t *, unsigned) = need("cuDevResourceGenerateDesc");
   int (*create)(void **, void *, int, unsigned) = need("cuGreenCtxCreate");
   int (*destroy)(void *) = need("cuGreenCtxDestroy");

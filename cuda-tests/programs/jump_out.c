@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A signal's handler leaves launches by a jump; what the program allocates afterwards is its own call, not the driver's.
+// A signal's handler leaves launches by a jump. An allocation afterwards is the program's own call, not one that the
+// driver makes inside a launch.
 //
 // usage: jump_out BYTES     after each jump asks for BYTES, which its limit does not allow; says how often it got them
 #define _GNU_SOURCE
@@ -38,8 +39,8 @@ int main(int argc, char **argv) {
   int (*create)(void **, unsigned, int) = need(driver, "cuCtxCreate_v2");
   int (*allocate)(uint64_t *, size_t) = need(driver, "cuMemAlloc_v2");
   int (*launch)(const void *, void *, void **, void **) = need(driver, "cuLaunchKernelEx");
-  int (*launch_plain)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **) =
-      need(driver, "cuLaunchKernel");
+  int (*launch_plain)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
+                      void **) = need(driver, "cuLaunchKernel");
   struct { unsigned sizes[7]; void *stream, *attributes; unsigned count; } config = {{1, 1, 1, 1, 1, 1, 0}, 0, 0, 0};
   void *context;
   if (init(0) || create(&context, 0, 0)) return 66;

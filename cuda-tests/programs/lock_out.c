@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Leaves a call that waits for the broker, and calls again.
 //
-// usage: lock_out jump|cancel|other|spin     after `ready` and a line of input it leaves the call, `out`; after another line
-//                                       it calls again, `again CODE`; ends with its input
-// jump: a handler jumps out, and the same thread calls again. cancel: the thread is cancelled, another one calls. other: a
-// handler jumps out, and another thread calls while the first one sleeps. spin: the same, while the first one computes.
+// usage: lock_out jump|cancel|other|spin
+//
+// After `ready` and a line of input it leaves the call and says `out`; after another line it calls again and says
+// `again CODE`; it ends with its input.
+//   jump     a handler jumps out, and the same thread calls again
+//   cancel   the thread is cancelled, and another thread calls
+//   other    a handler jumps out, and another thread calls while the first thread sleeps
+//   spin     as other, while the first thread computes
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>

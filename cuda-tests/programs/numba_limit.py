@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Numba under a limit: its own out-of-memory exception, recovery after freeing, right numbers before and after.
 
-Its kernels are machine code when nvJitLink is installed, which the simulated driver does not run; without it Numba links
-PTX through the driver.
+Its kernels are machine code when nvJitLink is installed, which the simulated driver does not run; without nvJitLink,
+Numba links PTX through the driver.
 """
 import sys
 

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// A CUDA driver API client that does random things whose results and codes do not depend on time, and prints them all: two
-// runs with the same arguments must print the same, whatever is preloaded.
+// A CUDA driver API client that does random things whose results and codes do not depend on time, and prints them all:
+// two runs with the same arguments must print the same, whatever is preloaded.
 //
 // usage: random_program SEED STEPS THREADS free|turns
 //
-// Each thread has four streams: two that do not block, of different priority, one that blocks, and its default stream. A
-// stream has buffers of its own, and only its work touches them, so that the order in each stream fixes what they hold;
-// streams meet through events. Work is kernels in every form of launch (programmatic serialisation and events, priorities,
-// cooperative, the first forms), copies, memory sets, words, host functions, stream-ordered memory, and graphs captured in all
-// three modes, some of them spoilt on purpose.
-// `free`: threads run beside each other; none calls what another one's capture forbids. `turns`: one call at a time in a
-// random order of threads, in which captures forbid and are spoilt, with the legacy stream and calls that wait for everything.
+// Each thread has four streams: two that do not block, of different priority, one that blocks, and its default stream.
+// A stream has buffers of its own, and only its work touches them, so that the order in each stream fixes what they
+// hold; streams meet through events. Work is kernels in every form of launch (programmatic serialisation and events,
+// priorities, cooperative, the first forms), copies, memory sets, words, host functions, stream-ordered memory, and
+// graphs captured in all three modes, some of them spoilt on purpose.
+// `free`: threads run beside each other; none calls what the capture of another thread forbids. `turns`: one call at a
+// time in a random order of threads, in which captures forbid and are spoilt, with the legacy stream and calls that
+// wait for everything.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -19,73 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef void *handle;
-typedef uint64_t deviceptr;
-typedef void (*host_fn)(void *);
-
-struct attribute {
-  int id;
-  char pad[4];
-  union { char pad[64]; int number; struct { handle event; int flags, trigger; } event; } value;
-};
-struct config { unsigned grid[3], block[3], shared; handle stream; struct attribute *attributes; unsigned count; };
-
-// Plain entry points, and those with a twin that means the thread's default stream.
-#define PLAIN(X) \
-  X(cuInit, (unsigned)) \
-  X(cuCtxCreate_v2, (handle *, unsigned, int)) \
-  X(cuCtxSetCurrent, (handle)) \
-  X(cuCtxSynchronize, (void)) \
-  X(cuModuleLoadData, (handle *, const void *)) \
-  X(cuModuleGetFunction, (handle *, handle, const char *)) \
-  X(cuModuleGetGlobal_v2, (deviceptr *, size_t *, handle, const char *)) \
-  X(cuStreamCreateWithPriority, (handle *, unsigned, int)) \
-  X(cuEventCreate, (handle *, unsigned)) \
-  X(cuEventQuery, (handle)) \
-  X(cuEventSynchronize, (handle)) \
-  X(cuEventElapsedTime, (float *, handle, handle)) \
-  X(cuMemAlloc_v2, (deviceptr *, size_t)) \
-  X(cuMemFree_v2, (deviceptr)) \
-  X(cuMemcpyDtoH_v2, (void *, deviceptr, size_t)) \
-  X(cuMemsetD8_v2, (deviceptr, unsigned char, size_t)) \
-  X(cuMemHostAlloc, (void **, size_t, unsigned)) \
-  X(cuMemHostGetDevicePointer_v2, (deviceptr *, void *, unsigned)) \
-  X(cuThreadExchangeStreamCaptureMode, (int *)) \
-  X(cuGraphInstantiateWithFlags, (handle *, handle, unsigned long long)) \
-  X(cuGraphGetNodes, (handle, handle *, size_t *)) \
-  X(cuGraphDestroy, (handle)) \
-  X(cuGraphExecDestroy, (handle)) \
-  X(cuFuncSetBlockShape, (handle, int, int, int)) \
-  X(cuParamSetSize, (handle, unsigned)) \
-  X(cuParamSeti, (handle, int, unsigned)) \
-  X(cuParamSetv, (handle, int, void *, unsigned)) \
-  X(cuLaunchGridAsync, (handle, int, int, handle))
-
-#define LAUNCH (handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, handle, void **, void **)
-#define TWINS(X) \
-  X(cuLaunchKernel, LAUNCH) \
-  X(cuLaunchKernelEx, (const struct config *, handle, void **, void **)) \
-  X(cuLaunchCooperativeKernel, (handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, handle, void **)) \
-  X(cuLaunchHostFunc, (handle, host_fn, void *)) \
-  X(cuMemsetD32Async, (deviceptr, unsigned, size_t, handle)) \
-  X(cuMemcpyAsync, (deviceptr, deviceptr, size_t, handle)) \
-  X(cuMemcpyDtoHAsync_v2, (void *, deviceptr, size_t, handle)) \
-  X(cuMemcpyHtoDAsync_v2, (deviceptr, const void *, size_t, handle)) \
-  X(cuMemAllocAsync, (deviceptr *, size_t, handle)) \
-  X(cuMemFreeAsync, (deviceptr, handle)) \
-  X(cuStreamWriteValue64_v2, (handle, deviceptr, uint64_t, unsigned)) \
-  X(cuEventRecord, (handle, handle)) \
-  X(cuStreamWaitEvent, (handle, handle, unsigned)) \
-  X(cuStreamSynchronize, (handle)) \
-  X(cuStreamQuery, (handle)) \
-  X(cuStreamBeginCapture_v2, (handle, int)) \
-  X(cuStreamEndCapture, (handle, handle *)) \
-  X(cuStreamIsCapturing, (handle, int *)) \
-  X(cuGraphLaunch, (handle, handle))
-
-#define FIELD(name, args) int(*name) args;
-#define FIELDS(name, args) int(*name) args; int(*name##_ptsz) args;
-static struct { PLAIN(FIELD) TWINS(FIELDS) } cu;
+#include "random_program_driver.h"
 
 enum { VALUES = 128, BYTES = VALUES * 4, STREAMS = 4, OWN_DEFAULT = 3, EVENTS = 4, MOST = 16, NOT_READY = 600 };
 enum { NON_BLOCKING = 1, DISABLE_TIMING = 2, GLOBAL = 0, RELAXED = 2 };
@@ -331,7 +266,8 @@ static void capture(struct thread *t, int s) {
     wait_for_turn(t, 1);
     switch (any(t, 8)) {
       case 0:
-        if (!has_forked && !ON(s, cuEventRecord, t->forks[0], H)) has_forked = !ON(other, cuStreamWaitEvent, H, t->forks[0], 0);
+        if (!has_forked && !ON(s, cuEventRecord, t->forks[0], H))
+          has_forked = !ON(other, cuStreamWaitEvent, H, t->forks[0], 0);
         break;
       case 1: case 2:
         if (has_forked) work(t, other, s, own->side);
@@ -464,9 +400,9 @@ static void tell(struct thread *t) {
     struct stream *stream = &t->streams[s];
     float buffers[2 * VALUES];
     NEED(cuMemcpyDtoH_v2, buffers, stream->main, sizeof buffers);
-    printf("%d.%d buffers %016llx copy %016llx called %u word %llu\n", t->number, s,
-           (unsigned long long)sum(buffers, sizeof buffers), (unsigned long long)sum(stream->copy, BYTES), stream->called,
-           (unsigned long long)*stream->word);
+    unsigned long long held = sum(buffers, sizeof buffers), copied = sum(stream->copy, BYTES), word = *stream->word;
+    printf("%d.%d buffers %016llx copy %016llx", t->number, s, held, copied);
+    printf(" called %u word %llu\n", stream->called, word);
   }
 }
 

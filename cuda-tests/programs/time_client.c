@@ -4,31 +4,32 @@
 // usage: time_client DEVICE_SECONDS PATTERN [ARGUMENT...]
 //   kernel NS                     kernels of so many nanoseconds behind each other in one stream
 //   ptds NS                       the same in the default stream of the thread
-//   queue N NS LEGACY             the same with N in flight, each waited for by an event; in the legacy default stream if
-//                                 LEGACY is 1
+//   queue N NS LEGACY             the same with N in flight, each waited for by an event; in the legacy default stream
+//                                 if LEGACY is 1
 //   streams N NS                  the same in N streams at once
 //   threads N NS                  the same in N threads, each with a stream
 //   contexts N NS                 the same in N contexts, each with a thread
 //   graph NS NODES                graphs of NODES kernels behind each other
 //   burst GPU_NS CPU_NS           a kernel, a wait for its end, a sleep if CPU_NS is not 0
 //   hang                          a kernel that never ends
-//   past NS                       as kernel, launched by the driver's own function, which nobody was asked for
-//   forge NS OFFSET BYTES         as kernel, and a thread writes zeros over so much of the page in which the program tells
-//                                 Partage what it has under way
-//   host NS CPU_NS                three kernels and behind them a host function in the same stream that waits so long
+//   past NS                       as kernel, launched by the driver's own function, past the library
+//   forge NS OFFSET BYTES         as kernel, and a thread writes zeros over BYTES of the page in which the library
+//                                 tells the broker what the program has under way
+//   host NS CPU_NS                three kernels and behind them a host function in the same stream that waits CPU_NS
 //   collective NS DEVICE...       rounds of a kernel on each device and a wait of each device for all others
 //   rank NS FILE RANK RANKS DEVICE   the same with a process for each device; they meet in the words of FILE
 //
-// DEVICE_SECONDS may have decimals; 0 is until SIGTERM, which ends every pattern. SIGUSR1 makes it launch nothing, and the
-// next one go on (not where it waits for others: hang, collective, rank). Time is measured with events: it is the
-// device's, and it passes for everybody on it. Ranks end together, when the first one says so. What is in flight is bounded
-// (four batches of half a millisecond, or four units), and the program blocks for it; it never spins. At the end one line:
+// DEVICE_SECONDS may have decimals; 0 is until SIGTERM, which ends every pattern. SIGUSR1 makes it launch nothing, and
+// the next SIGUSR1 makes it go on (not where it waits for others: hang, collective, rank). Time is measured with
+// events: it is the device's, and it passes for every program there. Ranks end together, when rank 0 says so. What is
+// in flight is bounded (four batches of half a millisecond, or four units), and the program blocks for it; it never
+// spins. At the end it prints one line:
 //
 //   PATTERN launches=N units=N elapsed_ns=N checks=ok
 //
-// A unit is what the pattern repeats: a kernel, a graph, a burst, a round. The check is that the device was given at least
-// the time that the kernels take, and for rounds that every rank has reached the last one. `checks=failed` ends with 1, a
-// driver that refuses something with 70. TIME_CLIENT_KERNELS is the folder of the PTX texts.
+// A unit is what the pattern repeats: a kernel, a graph, a burst, a round. The check is that the program had the device
+// for at least the time that the kernels take, and for rounds that every rank has reached the last one. `checks=failed`
+// ends with 1, a driver that refuses something with 70. TIME_CLIENT_KERNELS is the folder of the PTX texts.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -46,6 +47,7 @@
 typedef void *handle;
 typedef uint64_t deviceptr;
 
+#define LAUNCH (handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, handle, void **, void **)
 #define DRIVER(X) \
   X(cuInit, (unsigned)) \
   X(cuCtxCreate_v2, (handle *, unsigned, int)) \
@@ -62,9 +64,9 @@ typedef uint64_t deviceptr;
   X(cuEventRecord_ptsz, (handle, handle)) \
   X(cuEventSynchronize, (handle)) \
   X(cuEventElapsedTime, (float *, handle, handle)) \
-  X(cuLaunchKernel, (handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, handle, void **, void **)) \
+  X(cuLaunchKernel, LAUNCH) \
   X(cuLaunchHostFunc, (handle, void (*)(void *), void *)) \
-  X(cuLaunchKernel_ptsz, (handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, handle, void **, void **)) \
+  X(cuLaunchKernel_ptsz, LAUNCH) \
   X(cuMemHostRegister_v2, (void *, size_t, unsigned)) \
   X(cuMemHostGetDevicePointer_v2, (deviceptr *, void *, unsigned)) \
   X(cuStreamWriteValue64_v2, (handle, deviceptr, uint64_t, unsigned))
@@ -77,7 +79,8 @@ static struct { DRIVER(FIELD) } cu;
     if (answered) { fprintf(stderr, "time_client: %s: %d\n", #name, answered); _exit(70); } \
   } while (0)
 
-enum { RING = 4, DEEPEST = 512, BATCH_NS = 500000, BLOCKING_SYNC = 1, NON_BLOCKING = 1, THREAD_LOCAL = 1, MOST = 64, PAGE = 4096 };
+enum { RING = 4, DEEPEST = 512, BATCH_NS = 500000, MOST = 64, PAGE = 4096 };
+enum { BLOCKING_SYNC = 1, NON_BLOCKING = 1, THREAD_LOCAL = 1 };
 
 static volatile sig_atomic_t is_over, is_held;
 static double limit_ms;
@@ -150,8 +153,10 @@ static void begin_to_forge(size_t offset, size_t bytes) {
   while (!forgery.from && fgets(line, sizeof line, maps)) {
     unsigned long from, to;
     char access[8];
-    if (sscanf(line, "%lx-%lx %7s", &from, &to, access) != 3 || strcmp(access, "rw-s") || !strstr(line, "/memfd:")) continue;
-    if (to - from >= offset + bytes && !memcmp((void *)from, "PTGC", 4)) forgery = (struct forgery){(char *)from + offset, bytes};
+    if (sscanf(line, "%lx-%lx %7s", &from, &to, access) != 3) continue;
+    if (strcmp(access, "rw-s") || !strstr(line, "/memfd:")) continue;
+    if (to - from >= offset + bytes && !memcmp((void *)from, "PTGC", 4))
+      forgery = (struct forgery){(char *)from + offset, bytes};
   }
   fclose(maps);
   if (!forgery.from) { fprintf(stderr, "time_client: no page of Partage is mapped here\n"); exit(70); }
@@ -356,106 +361,7 @@ static int hang(void) {
   _exit(0);
 }
 
-// ---- collectives ----------------------------------------------------------------------------------------------
-
-// The words that ranks share. A rank's round is written by its device.
-struct meeting {
-  _Atomic uint64_t rounds[MOST];
-  // The last round, once the first rank knows it; and whether somebody wants to end.
-  _Atomic uint64_t last, want;
-};
-
-struct rank {
-  struct worker work;
-  struct meeting *meeting;
-  deviceptr words;
-  handle wait;
-  int number, ranks;
-};
-
-static void prepare_rank(struct rank *r, struct meeting *meeting, int number, int ranks, uint64_t ns, int device) {
-  r->meeting = meeting;
-  r->number = number;
-  r->ranks = ranks;
-  CALL(cuCtxCreate_v2, &r->work.context, 0, device);
-  prepare(&r->work, ns);
-  r->wait = kernel("time_kernels.ptx", "spin_until");
-}
-
-// All ranks launch the same rounds: the first one names the last, so far ahead that nobody has launched more. The others are
-// at most a ring ahead of it, because none of their rounds ends before the first one's has begun.
-static int is_last(struct rank *r, uint64_t round) {
-  if (is_over) r->meeting->want = 1;
-  uint64_t last = r->meeting->last;
-  if (r->number == 0 && !last && r->meeting->want) r->meeting->last = last = round + 2 * RING;
-  return last && round > last;
-}
-
-static void *take_part(void *argument) {
-  struct rank *r = argument;
-  struct worker *w = &r->work;
-  CALL(cuCtxSetCurrent, w->context);
-  record(w, w->first);
-  for (uint64_t round = 1; !is_last(r, round); round++) {
-    make_room(w);
-    if (w->ns) spin(w);
-    CALL(cuStreamWriteValue64_v2, w->stream, r->words + 8 * r->number, round, 0);
-    for (int peer = 0; peer < r->ranks; peer++) {
-      deviceptr word = r->words + 8 * peer;
-      void *arguments[] = {&word, &round};
-      if (peer != r->number) CALL(cuLaunchKernel, r->wait, 1, 1, 1, 1, 1, 1, 0, w->stream, arguments, NULL);
-    }
-    w->units++;
-    record(w, w->ring[w->batches++ % RING]);
-  }
-  drain(w);
-  return NULL;
-}
-
-static struct meeting *meet(const char *file) {
-  int fd = file ? open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : memfd_create("meeting", MFD_CLOEXEC);
-  if (fd < 0 || ftruncate(fd, PAGE)) { perror(file ? file : "memfd"); exit(70); }
-  void *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (page == MAP_FAILED) { perror("mmap"); exit(70); }
-  return page;
-}
-
-static int end_ranks(const char *pattern, struct rank *ranks, int count) {
-  struct worker workers[MOST];
-  int is_right = 1;
-  for (int i = 0; i < count; i++) {
-    workers[i] = ranks[i].work;
-    for (int peer = 0; peer < ranks[i].ranks; peer++) is_right &= ranks[i].meeting->rounds[peer] == ranks[i].work.units;
-  }
-  return report(pattern, workers, count, is_right);
-}
-
-static int collective(uint64_t ns, int count, char **devices) {
-  static struct rank ranks[MOST];
-  struct meeting *meeting = meet(NULL);
-  for (int i = 0; i < count; i++) prepare_rank(&ranks[i], meeting, i, count, ns, atoi(devices[i]));
-  CALL(cuMemHostRegister_v2, meeting, PAGE, 3);
-  CALL(cuMemHostGetDevicePointer_v2, &ranks[0].words, meeting, 0);
-  pthread_t ids[MOST];
-  for (int i = 0; i < count; i++) {
-    ranks[i].words = ranks[0].words;
-    pthread_create(&ids[i], NULL, take_part, &ranks[i]);
-  }
-  for (int i = 0; i < count; i++) pthread_join(ids[i], NULL);
-  return end_ranks("collective", ranks, count);
-}
-
-static int rank(uint64_t ns, const char *file, int number, int count, int device) {
-  static struct rank r;
-  struct meeting *meeting = meet(file);
-  prepare_rank(&r, meeting, number, count, ns, device);
-  CALL(cuMemHostRegister_v2, meeting, PAGE, 3);
-  CALL(cuMemHostGetDevicePointer_v2, &r.words, meeting, 0);
-  take_part(&r);
-  return end_ranks("rank", &r, 1);
-}
-
-// ---------------------------------------------------------------------------------------------------------------
+#include "time_client_ranks.h"
 
 static uint64_t number(int argc, char **argv, int index) {
   if (index >= argc) { fprintf(stderr, "time_client: %s needs more arguments\n", argv[2]); exit(64); }
@@ -482,7 +388,8 @@ int main(int argc, char **argv) {
     if (ranks > MOST) return 64;
     return rank(number(argc, argv, 3), argv[4], number(argc, argv, 5), ranks, device);
   }
-  int is_many = !strcmp(pattern, "streams") || !strcmp(pattern, "threads") || !strcmp(pattern, "contexts"), is_queue = !strcmp(pattern, "queue");
+  int is_many = !strcmp(pattern, "streams") || !strcmp(pattern, "threads") || !strcmp(pattern, "contexts");
+  int is_queue = !strcmp(pattern, "queue");
   int count = is_many ? number(argc, argv, 3) : 1;
   if (count < 1 || count > MOST) return 64;
   for (int i = 0; i < count; i++) {

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one job sees of its device, asked of the driver by ctypes and of NVML by nvidia-ml-py, before and after a fork.
 
-One JSON object a line: who (parent, child before cuInit, child after it) and every figure that a library gave. Waits for
-a line on standard input before each of its steps, so that a test can look beside it.
+One JSON object a line: which process (parent, child before cuInit, child after it) and every figure that a library
+gave. Waits for a line on standard input before each of its steps, so that a test can measure at the same moment.
 """
 import ctypes
 import json

@@ -2,9 +2,10 @@
 //! Runs the cases as a test program: each in a process group of its own, which is killed when the case does not end.
 //!
 //! ```text
-//!  the runner (libtest's arguments) ── starts itself again with CASE=name ──► one case: its rig, its clients, its broker
+//!  the runner (libtest's arguments) ── starts itself again with CASE=name ──► one case: its rig, clients, broker
 //!        │ waits, at most LIMIT                                                │ verdict: exit code, words on stderr
-//!        └─ too late: kills the group, and whatever else has the case's folder in its environment; fails it by name
+//!        └─ too late: kills the group, and every other process with the case's folder in its environment;
+//!           fails the case by name
 //! ```
 
 use std::io::{Read, Seek};
@@ -18,13 +19,8 @@ use libtest_mimic::{Arguments, Failed, Trial};
 
 use crate::cases::{Case, all, parts, seed};
 use crate::rig::{Driver, Rig};
+use crate::variables::{CASE, LIMIT, PARTS, TABLE};
 
-/// The case that this process is to run, and nothing else.
-const CASE: &str = "PARTAGE_TEST_CASE";
-/// Longest that a case may take, in seconds.
-pub const LIMIT: &str = "PARTAGE_TEST_LIMIT_S";
-/// Lists what the cases about the runner need instead of the cases.
-pub const PARTS: &str = "PARTAGE_TEST_PARTS";
 /// Some three times what the longest case takes on a machine that is busy with other work; ten times that for full
 /// counts.
 const DEFAULT_LIMIT: Duration = Duration::from_secs(300);
@@ -40,13 +36,13 @@ pub fn main() -> ExitCode {
     // Each case is several processes; more than two at a time only adds noise on a small machine.
     arguments.test_threads.get_or_insert(2);
     let driver = Driver::chosen();
-    // What the cases about this runner run is listed for them alone.
+    // The parts are for the cases about this runner alone.
     let cases = if std::env::var_os(PARTS).is_some() {
         parts()
     } else {
         all()
     };
-    if driver == Driver::Real || std::env::var_os("PARTAGE_TEST_TABLE").is_some() {
+    if driver == Driver::Real || std::env::var_os(TABLE).is_some() {
         let skipped = cases.iter().filter(|case| case.simulated_only.is_some()).count();
         println!(
             "{}{skipped} of {} cases need the simulated driver\n",
@@ -60,7 +56,7 @@ pub fn main() -> ExitCode {
 }
 
 /// Which chapters run on a real driver, and why the others do not. docs/real-driver.md holds it.
-pub fn table(cases: &[Case]) -> String {
+fn table(cases: &[Case]) -> String {
     let mut text = "| chapter | on a real driver | why not the others |\n|---|---|---|\n".to_owned();
     for cases in cases.chunk_by(|one, next| chapter(one) == chapter(next)) {
         let mut reasons: Vec<_> = cases.iter().filter_map(|case| case.simulated_only).collect();

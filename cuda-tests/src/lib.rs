@@ -15,3 +15,4 @@ pub mod pages;
 pub mod rig;
 pub mod time_client;
 pub mod truth;
+mod variables;

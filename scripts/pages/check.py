@@ -21,8 +21,8 @@ import page as pages
 import picture
 from terminal import Terminal
 
-# `nohup` and a shell's `&` have some signals ignored, and what is ignored stays so in every program started from here. What is
-# caught is not, so these are caught and nothing is done.
+# `nohup` and a shell's `&` make this program ignore some signals, and every program started from here would ignore them
+# too. A caught signal goes back to its default in such a program, so these are caught and nothing is done.
 for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, lambda *_: None)
@@ -30,7 +30,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 # Made by other tools, with tests of their own, or records of one day.
 NOT_JUDGED = {"docs/driver-api.md", "docs/cli.md"}
 FOLDERS_NOT_JUDGED = {"results", "json"}
-# What is of one run alone: process ids, times of day, identifiers of builds, folders of the session.
+# What belongs to one run alone: process ids, times of day, identifiers of builds, folders of the session.
 ALWAYS = [
     r"\b(pid|process|broker) +\d+",
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z",
@@ -101,7 +101,8 @@ class Check:
         path = f"{self.options.bin}:{python}:{keep.get('PATH', '')}"
         # tinygrad's CUDA back end, PTX from its own compiler.
         tinygrad = {"DEV": "CUDA", "CUDA": "1", "PTX": "1"}
-        return keep | {"PATH": path, "HOME": str(home), "USER": "root", "TERM": "xterm-256color", "LANG": "C.UTF-8"} | tinygrad
+        login = {"PATH": path, "HOME": str(home), "USER": "root", "TERM": "xterm-256color", "LANG": "C.UTF-8"}
+        return keep | login | tinygrad
 
     def page(self, path):
         lines = (ROOT / path).read_text().split("\n")
@@ -117,8 +118,10 @@ class Check:
                 shutil.copy(ROOT / "cuda-tests/programs" / client, home / client)
             machine = f"page{os.getpid()}{re.sub('[^a-z]', '', path.lower())}"
             own_host = os.geteuid() == 0 and any(act.kind == "root" for act in acts)
-            arguments = next((shlex.split(a.text) for a in acts if a.kind == "sim"), ["--gpus", "2", "--memory", "16GiB"])
-            terminal = Terminal(self.options.bin, machine, arguments, home.parent, self.environment(home), own_host=own_host)
+            wanted = (shlex.split(act.text) for act in acts if act.kind == "sim")
+            arguments = next(wanted, ["--gpus", "2", "--memory", "16GiB"])
+            environment = self.environment(home)
+            terminal = Terminal(self.options.bin, machine, arguments, home.parent, environment, own_host=own_host)
             try:
                 written = self.play(path, acts, terminal)
             finally:
@@ -180,7 +183,8 @@ class Check:
         if asked.returncode:
             return self.complain(path, line, f"no such command: {command}")
         options = re.findall(r"(?<![\w-])(--?[a-z][\w-]*)", " ".join(words[1:]))
-        missing = [option for option in options if not re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", asked.stdout)]
+        known = set(re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", asked.stdout))
+        missing = [option for option in options if option not in known]
         if missing:
             self.complain(path, line, f"`{command}`: no option {', '.join(missing)}")
         else:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws docs/picture.svg: a terminal in which two trainings share a GPU, one is changed live, one runs out of memory."""
+"""Draws docs/picture.svg: a terminal with two trainings on one GPU, a limit changed live, an out-of-memory, a `why`."""
 import io
 import os
 import pathlib
@@ -31,7 +31,8 @@ def draw(binaries, environment, root):
         home.mkdir()
         for client in ("train.py", "over_limit.py"):
             shutil.copy(root / "cuda-tests/programs" / client, home / client)
-        terminal = Terminal(binaries, f"picture{os.getpid()}", ["--gpus", "1", "--memory", "16GiB"], home.parent, environment(home), colour=True)
+        machine, arguments = f"picture{os.getpid()}", ["--gpus", "1", "--memory", "16GiB"]
+        terminal = Terminal(binaries, machine, arguments, home.parent, environment(home), colour=True)
         try:
             for command in SESSION:
                 if command is None:

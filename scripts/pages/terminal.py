@@ -12,8 +12,8 @@ COLUMNS = 110
 PROMPT, TYPED_PROMPT = "\x1fpages\x1f", "\\037pages\\037"
 # What bash says of background jobs, and what a terminal does with a line that the program has ended.
 JOB_CONTROL = re.compile(r"^\[\d+\][+-]?\s.*$")
-# An /etc and a /run of the page's own: what an administrator does there changes nothing of this machine. sudo keeps what
-# makes the simulated machine.
+# An /etc and a /run of the page's own: what an administrator does there changes nothing on this machine. sudo keeps the
+# variables that make the simulated machine.
 OWN_HOST = """
 set -e
 mkdir "$0/etc" && cp -a /etc/. "$0/etc" && mount --bind "$0/etc" /etc && mount -t tmpfs tmpfs /run
@@ -45,7 +45,8 @@ class Terminal:
         )
         self.shell = child
         child.expect(r"[$#] $")
-        child.sendline(f"set +m; bind 'set enable-bracketed-paste off' 2>/dev/null; stty -echo; PS2=; PS1='{TYPED_PROMPT}'")
+        quiet = "set +m; bind 'set enable-bracketed-paste off' 2>/dev/null; stty -echo; PS2="
+        child.sendline(f"{quiet}; PS1='{TYPED_PROMPT}'")
         child.expect_exact(PROMPT)
 
     def run(self, command, limit=60):
@@ -67,7 +68,8 @@ class Terminal:
     def close(self):
         """Ends every job of the machine, its broker and the shell."""
         try:
-            self.run("partage stop @$USER --grace 1s >/dev/null 2>&1; kill $(jobs -p) 2>/dev/null; partage broker stop >/dev/null 2>&1")
+            self.run("partage stop @$USER --grace 1s >/dev/null 2>&1; kill $(jobs -p) 2>/dev/null")
+            self.run("partage broker stop >/dev/null 2>&1")
             self.shell.sendline("exit")
             self.shell.expect(pexpect.EOF, timeout=10)
         except pexpect.ExceptionPexpect:

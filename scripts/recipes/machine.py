@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A simulated machine with a home folder of its own, for one recipe at a time.
 
-`partage sim` keeps the machine while our end of a pipe is open, so it ends with us however we end. Everything started on it
-carries its folder in the environment, and is found and ended by that.
+`partage sim` keeps the machine while our end of a pipe is open, so it ends with us however we end. Every program on it
+carries the machine's folder in its environment, and is found and ended by that.
 """
 import json
 import os

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The fenced blocks of docs/recipes.md that name a recipe.
 
-A fence reads LANGUAGE NAME [PATH]: the block is the file PATH of recipe NAME (`~` is the home folder), or, without PATH, what
-a user types there. NAME is a recipe, or a recipe, a dash and a variant of it. Fences with a language alone are text.
+A fence reads LANGUAGE NAME [PATH]: the block is the file PATH of recipe NAME (`~` is the home folder), or, without
+PATH, the commands that a user types there. NAME is a recipe, or a recipe, a dash and a variant of it. Fences with a
+language alone are text.
 """
 import collections
 import pathlib

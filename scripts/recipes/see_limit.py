@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recipes' `train.py`: a program of the driver API that notes what it is shown and runs into it.
+"""The recipes' `train.py`: a program of the driver API that notes the devices and the limit that it sees, and runs into
+the limit.
 
-Appends one JSON line to `seen` beside itself (process id, devices, total of its device, results of allocating 60 % of it
-twice), holds its memory until a file `go` is there, and ends. LOCAL_RANK chooses the device where the job has several.
+Appends one JSON line to `seen` beside itself (process id, devices, total of its device, results of allocating 60 % of
+that total twice), holds its memory until a file `go` is there, and ends. LOCAL_RANK chooses the device where the job
+has several.
 """
 import ctypes
 import json

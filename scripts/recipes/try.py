@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tries recipes of docs/recipes.md, each on a simulated machine of its own; `scripts/recipes/try` prepares and calls this.
+"""Tries recipes of docs/recipes.md, each on a simulated machine of its own. `scripts/recipes/try` calls this.
 
-A check gives a sentence saying what it was tried with, or (None, why not); it fails by an exception.
+A check returns a sentence that says what it used, or (None, why not); it fails by an exception.
 """
 import argparse
 import os
@@ -17,8 +17,8 @@ import check_shell
 from machine import CARD, GIB, Machine, sees
 from page import Page
 
-# `nohup` and a shell's `&` have some signals ignored, and what is ignored stays so in every program started from here. What is
-# caught is not, so these are caught and nothing is done.
+# `nohup` and a shell's `&` make this program ignore some signals, and every program started from here would ignore them
+# too. A caught signal goes back to its default in such a program, so these are caught and nothing is done.
 for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, lambda *_: None)
@@ -78,8 +78,10 @@ def main():
             print(f"FAILED: recipe {name}", flush=True)
             failed += 1
             continue
-        took = time.monotonic() - began
-        print(f"tried: {name}: {said}, {took:.1f} s" if was_tried else f"SKIPPED: recipe {name} untried: {said}", flush=True)
+        if was_tried:
+            print(f"tried: {name}: {said}, {time.monotonic() - began:.1f} s", flush=True)
+        else:
+            print(f"SKIPPED: recipe {name} untried: {said}", flush=True)
         passed += was_tried
     print(f"checks: {passed} passed {failed} failed")
     return 1 if failed else 0

@@ -85,7 +85,9 @@ static void matrix_multiply(void)
     // Parameters in one buffer, as the older form of a launch has them.
     struct { CUdeviceptr c, a, b; int inner, width; } parameters = {dc, da, db, inner, width};
     size_t size = sizeof parameters;
-    void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &parameters, CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_END};
+    void *extra[] = {
+        CU_LAUNCH_PARAM_BUFFER_POINTER, &parameters, CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_END,
+    };
     DO(cuLaunchKernel(kernel("matrix_multiply"), COLUMNS / 8, ROWS / 8, 1, 8, 8, 1, 0, NULL, NULL, extra));
     DO(cuMemcpyDtoH(c, dc, sizeof c));
     int right = 0;

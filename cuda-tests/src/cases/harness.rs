@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The runner itself: a case that hangs fails by name, and what `nohup` ignores no program of a case ignores.
+//! The runner itself: a case that hangs fails by name, and its programs do not ignore the signals that `nohup` ignores.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
 use super::Case;
-use crate::harness::{LIMIT, PARTS};
 use crate::rig::Rig;
+use crate::variables::{CASE, LIMIT, PARTS, TABLE};
 
 pub fn cases() -> Vec<Case> {
     vec![
@@ -24,10 +24,7 @@ pub fn parts() -> Vec<Case> {
 
 fn runner(part: &str) -> Command {
     let mut runner = Command::new(std::env::current_exe().expect("the kernel knows this program's path"));
-    runner
-        .args(["--exact", part])
-        .env(PARTS, "1")
-        .env_remove("PARTAGE_TEST_CASE");
+    runner.args(["--exact", part]).env(PARTS, "1").env_remove(CASE);
     runner
 }
 
@@ -60,10 +57,21 @@ fn hung(rig: &Rig) {
 }
 
 /// `PARTAGE_TEST_TABLE=1 cargo test -p partage-tests --test cases -- no-such-case` prints the table.
-fn page(_: &Rig) {
+fn page(rig: &Rig) {
     let path = crate::artefacts::package_dir().join("../docs/real-driver.md");
     let page = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let table = crate::harness::table(&super::all());
+    let mut runner = runner("no-such-case");
+    runner.env_remove(PARTS).env(TABLE, "1");
+    let output = rig.output(runner);
+    let printed = words(&output);
+    let (heading, rows) = ("| chapter | on a real driver |", printed.lines());
+    let rows = rows.skip_while(|line| !line.starts_with(heading));
+    let table: String = rows
+        .take_while(|line| line.starts_with('|'))
+        .flat_map(|line| [line, "\n"])
+        .collect();
+    // The heading, its rule, and a row for each chapter.
+    assert!(table.lines().count() > 20, "{printed}");
     assert!(page.contains(&table), "{} should hold:\n{table}", path.display());
 }
 

@@ -90,21 +90,18 @@ fn brokers_of(rig: &Rig) -> Vec<u32> {
         .collect()
 }
 
-/// The default folder is chosen from the uid alone; a private /tmp keeps the test off this machine's own, and
-/// hides a build below the real one: the programs come along in the rig's folder.
-fn no_environment(rig: &Rig) {
-    if rig.driver == Driver::Real && std::env::var_os("PARTAGE_SIM_DIR").is_some() {
-        println!("SKIPPED: the simulated machine in the real one's place lies in the hidden folder");
-        return;
-    }
+/// The script of `no_environment`: a job of `run` and one of the library alone in one list, then a job without any
+/// variable, then the folders that there are.
+fn jobs_without_environment(rig: &Rig, xdg: &Path) -> String {
     let sim = rig.sim_dir();
-    let xdg = rig.dir.join("xdg");
-    std::fs::create_dir(&xdg).expect("writable");
     let (partage, client) = (rig.installed(), rig.dir.join("client"));
     std::fs::copy(crate::artefacts::client(), &client).expect("writable");
-    let inner = format!(
+    format!(
         "XDG_RUNTIME_DIR={xdg} '{p}' run --name first -- /bin/sleep 600 & first=$!; \
-         until_listed() {{ for i in {{1..300}}; do list=$(env -i {sim} '{p}' ps --json); case $list in $1) return;; esac; sleep 0.1; done; }}; \
+         until_listed() {{ \
+         for i in {{1..300}}; do \
+         list=$(env -i {sim} '{p}' ps --json); case $list in $1) return;; esac; sleep 0.1; \
+         done; }}; \
          until_listed '*\"first\"*'; \
          mkfifo '{hold}'; exec 9<>'{hold}'; printf 'init 0\nctx 0\n' >&9; \
          env -i {sim} XDG_RUNTIME_DIR={xdg} LD_PRELOAD='{library}' '{client}' dlopen <'{hold}' 9>&- & second=$!; \
@@ -127,7 +124,19 @@ fn no_environment(rig: &Rig) {
         } else {
             String::new()
         },
-    );
+    )
+}
+
+/// The default folder is chosen from the uid alone; a private /tmp keeps the test off this machine's own, and
+/// hides a build below the real one: the programs come along in the rig's folder.
+fn no_environment(rig: &Rig) {
+    if rig.driver == Driver::Real && std::env::var_os("PARTAGE_SIM_DIR").is_some() {
+        println!("SKIPPED: the simulated machine in the real one's place lies in the hidden folder");
+        return;
+    }
+    let xdg = rig.dir.join("xdg");
+    std::fs::create_dir(&xdg).expect("writable");
+    let inner = jobs_without_environment(rig, &xdg);
     let mut command = rig.command("/usr/bin/unshare");
     // The private /tmp has what this case needs of the real one at the same place: its own folder, and the build where
     // it lies there.

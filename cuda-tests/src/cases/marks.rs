@@ -277,7 +277,7 @@ fn threads(rig: &Rig) {
 }
 
 /// What the client says that the next kernel of its only lane takes, in nanoseconds.
-fn told(client: &mut Client, pages: &Pages, verb: &str, length_ns: u64) -> gate::Work {
+fn announced(client: &mut Client, pages: &Pages, verb: &str, length_ns: u64) -> gate::Work {
     let page = pages.time(0);
     let (lane, ends) = (&page.lanes[0], &page.ends[0]);
     let before = ends.of(lane.submitted.load(Ordering::Acquire));
@@ -304,12 +304,12 @@ fn lengths(rig: &Rig) {
     client.expect("do stream_sync", "do 0");
     let unit = pages.time(0).unit_ns.load(Ordering::Relaxed);
     assert!(unit.abs_diff(NS) <= NS / 50, "kernels of 3 ms were taken for {unit} ns");
-    let told = told(&mut client, &pages, "spins", NS);
-    assert_eq!((told.units, told.unknown_ns), (1, 0), "{told:?}");
+    let work = announced(&mut client, &pages, "spins", NS);
+    assert_eq!((work.units, work.unknown_ns), (1, 0), "{work:?}");
     assert!(
-        told.ns.abs_diff(NS) <= NS / 50,
+        work.ns.abs_diff(NS) <= NS / 50,
         "a kernel of 3 ms is said to take {} ns",
-        told.ns
+        work.ns
     );
     wait_until_idle(rig, &pages);
 }
@@ -324,12 +324,12 @@ fn legacy_lengths(rig: &Rig) {
         client.expect(&format!("nullspins 16 {NS}"), "nullspins 0");
         client.expect("do context_sync", "do 0");
     }
-    let told = told(&mut client, &pages, "nullspins", NS);
-    assert_eq!((told.units, told.unknown_ns), (1, 0), "{told:?}");
+    let work = announced(&mut client, &pages, "nullspins", NS);
+    assert_eq!((work.units, work.unknown_ns), (1, 0), "{work:?}");
     assert!(
-        told.ns.abs_diff(NS) <= NS / 50,
+        work.ns.abs_diff(NS) <= NS / 50,
         "a kernel of 3 ms is said to take {} ns",
-        told.ns
+        work.ns
     );
     wait_until_idle(rig, &pages);
 }

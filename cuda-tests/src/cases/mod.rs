@@ -21,6 +21,7 @@ mod lazy;
 mod limits;
 mod marks;
 mod matrix;
+mod messages;
 mod overhead;
 mod ownership;
 mod pools;
@@ -33,7 +34,6 @@ mod sizes;
 mod storm;
 mod time;
 mod time_bare;
-mod told;
 mod views;
 mod why;
 
@@ -75,7 +75,7 @@ pub fn all() -> Vec<Case> {
         why::cases(),
         time::cases(),
         time_bare::cases(),
-        told::cases(),
+        messages::cases(),
         harness::cases(),
     ]
     .into_iter()

@@ -109,7 +109,7 @@ fn reused_pid(rig: &Rig) {
     client.expect(&format!("alloc {} mine", 256 * MIB), "alloc 0");
     let pid = client.pid();
     client.kill();
-    let Some(other) = Stranger::start(pid) else {
+    let Some(other) = ChosenPid::start(pid) else {
         println!("SKIPPED: this kernel or user may not choose a process's pid");
         return;
     };
@@ -119,9 +119,9 @@ fn reused_pid(rig: &Rig) {
 }
 
 /// A sleeping process with a pid of our choice.
-struct Stranger(libc::pid_t);
+struct ChosenPid(libc::pid_t);
 
-impl Stranger {
+impl ChosenPid {
     fn start(pid: u32) -> Option<Self> {
         #[repr(C)]
         #[derive(Default)]
@@ -157,7 +157,7 @@ impl Stranger {
     }
 }
 
-impl Drop for Stranger {
+impl Drop for ChosenPid {
     fn drop(&mut self) {
         let mut status = 0;
         // SAFETY: our own unreaped child.

@@ -131,8 +131,8 @@ fn storm(rig: &Rig) {
     }
     let [kills, stops, broker_kills, broker_stops] = tally;
     rig.note(format!(
-        "{sent} signals in {round} rounds: {kills} clients killed, {stops} stopped and continued, brokers: {broker_kills} \
-         killed, {broker_stops} stopped and continued"
+        "{sent} signals in {round} rounds: clients: {kills} killed, {stops} stopped and continued; \
+         brokers: {broker_kills} killed, {broker_stops} stopped and continued"
     ));
     assert!(tally.iter().all(|count| *count > 0), "every kind of blow fell");
 }

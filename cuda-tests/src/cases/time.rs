@@ -56,7 +56,7 @@ fn compare(rig: &Rig, rounds: u64) {
             let arguments = [&number, STEPS, THREADS, mode];
             let mut bare = rig.command(&path);
             bare.args(arguments);
-            let (without, with) = (told(rig, bare), told(rig, rig.run(&[], &path, &arguments)));
+            let (without, with) = (printed(rig, bare), printed(rig, rig.run(&[], &path, &arguments)));
             let differs = without
                 .lines()
                 .zip(with.lines())
@@ -75,7 +75,7 @@ fn compare(rig: &Rig, rounds: u64) {
 
 /// What the program prints.
 #[track_caller]
-fn told(rig: &Rig, mut command: Command) -> String {
+fn printed(rig: &Rig, mut command: Command) -> String {
     command.env("TIME_CLIENT_KERNELS", package_dir().join("kernels"));
     let output = rig.output(command);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

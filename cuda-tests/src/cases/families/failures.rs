@@ -62,76 +62,116 @@ pub fn own_codes(rig: &Rig) {
     }
 }
 
-pub fn injected(rig: &Rig) {
-    let rounds = 2000 / tenth() as u64;
-    let mut random = Random::new(19);
-    // Room for all that the full count makes: what differs from the program without Partage would be no denial.
-    let mut command = rig.run(&["-m", "12GiB"], &crate::artefacts::client(), &["dlopen"]);
-    let faults = [
-        "oom:cuMemCreate:%7",
-        "code:cuMemMap:%5:999",
-        "code:cuMemUnmap:%5:999",
-        "code:cuMemRelease:%6:999",
-        "code:cuMemRetainAllocationHandle:%3:999",
-        "oom:cuArray3DCreate_v2:%5",
-        "code:cuArrayDestroy:%4:999",
-        "oom:cuMipmappedArrayCreate:%4",
-        "code:cuMipmappedArrayDestroy:%3:999",
-    ];
-    command.env("PARTAGE_SIM_FAULTS", faults.join(";"));
-    let mut client = Client::start(command);
-    client.ready();
-    // The same program with the same failures on a machine of its own, without Partage.
-    let elsewhere = Rig::new(Spec::DEFAULT);
-    let mut bare = elsewhere.command(crate::artefacts::client());
-    bare.arg("dlopen").env("PARTAGE_SIM_FAULTS", faults.join(";"));
-    let mut bare = Client::start(bare);
-    bare.ready();
-    let room = client.room();
-    let unit = 2 * MIB;
-    let places = 8;
-    for client in [&mut client, &mut bare] {
-        client.expect(&format!("vreserve {} range", places * unit), "vreserve 0");
-    }
-    // What the program believes, from the driver's answers alone.
-    let mut held: Vec<String> = Vec::new();
-    let mut arrays: Vec<(&str, String)> = Vec::new();
-    let mut failed = 0;
-    for step in 0..rounds {
-        let name = format!("n{step}");
-        let place = random.below(places) * unit;
-        let any = |list: &[String], random: &mut Random| {
-            list.get(random.below(list.len() as u64) as usize)
+/// What the random calls of `injected` meet.
+const INJECTED: [&str; 9] = [
+    "oom:cuMemCreate:%7",
+    "code:cuMemMap:%5:999",
+    "code:cuMemUnmap:%5:999",
+    "code:cuMemRelease:%6:999",
+    "code:cuMemRetainAllocationHandle:%3:999",
+    "oom:cuArray3DCreate_v2:%5",
+    "code:cuArrayDestroy:%4:999",
+    "oom:cuMipmappedArrayCreate:%4",
+    "code:cuMipmappedArrayDestroy:%3:999",
+];
+
+/// Size of a piece of memory, and how many fit into the reserved range.
+const UNIT: u64 = 2 * MIB;
+const PLACES: u64 = 8;
+
+/// What the program believes it has, from the driver's answers alone.
+#[derive(Default)]
+struct Belief {
+    held: Vec<String>,
+    /// By the command that frees each.
+    arrays: Vec<(&'static str, String)>,
+}
+
+impl Belief {
+    /// A random command; `None` when it would free an array and there is none.
+    fn draw(&self, random: &mut Random, name: &str) -> Option<String> {
+        let place = random.below(PLACES) * UNIT;
+        let any = |random: &mut Random| {
+            self.held
+                .get(random.below(self.held.len() as u64) as usize)
                 .cloned()
                 .unwrap_or_else(|| "none".into())
         };
-        let line = match random.below(9) {
-            0 | 1 => format!("create {unit} {name}"),
-            2 | 3 => format!("vmap range {place} {} {unit}", any(&held, &mut random)),
-            4 => format!("vunmap range {place} {}", unit * (1 + random.below(2))),
-            5 => format!("vrelease {}", any(&held, &mut random)),
+        Some(match random.below(9) {
+            0 | 1 => format!("create {UNIT} {name}"),
+            2 | 3 => format!("vmap range {place} {} {UNIT}", any(random)),
+            4 => format!("vunmap range {place} {}", UNIT * (1 + random.below(2))),
+            5 => format!("vrelease {}", any(random)),
             6 => format!("vretain {name} range {place}"),
             7 => match random.below(2) {
                 0 => format!("array {} 64 0 32 1 0 {name}", 64 + random.below(512)),
                 _ => format!("mipmap {} 64 0 32 1 0 3 {name}", 64 + random.below(512)),
             },
-            _ => match arrays.get(random.below(arrays.len() as u64) as usize) {
-                Some((verb, name)) => format!("{verb} {name}"),
-                None => continue,
-            },
+            _ => {
+                let (verb, name) = self.arrays.get(random.below(self.arrays.len() as u64) as usize)?;
+                format!("{verb} {name}")
+            }
+        })
+    }
+
+    /// `line` succeeded.
+    fn note(&mut self, line: &str, name: String) {
+        let words: Vec<_> = line.split(' ').collect();
+        match words[0] {
+            "create" | "vretain" => self.held.push(name),
+            "vrelease" => self.held.retain(|other| other != words[1]),
+            "array" => self.arrays.push(("arrayfree", name)),
+            "mipmap" => self.arrays.push(("mipmapfree", name)),
+            "arrayfree" | "mipmapfree" => self.arrays.retain(|(_, other)| other != words[1]),
+            _ => {}
+        }
+    }
+
+    /// Whatever is left goes, however often the driver refuses first.
+    fn free_all(&self, client: &mut Client) {
+        let held = self.held.iter().map(|name| format!("vrelease {name}"));
+        let arrays = self.arrays.iter().map(|(verb, name)| format!("{verb} {name}"));
+        for line in held.chain(arrays) {
+            while !client.say(&line).ends_with(" 0") {}
+        }
+        for place in 0..PLACES {
+            let line = format!("vunmap range {} {UNIT}", place * UNIT);
+            // 1: nothing was mapped there.
+            while client.say(&line).ends_with(" 999") {}
+        }
+    }
+}
+
+pub fn injected(rig: &Rig) {
+    let rounds = 2000 / tenth() as u64;
+    let mut random = Random::new(19);
+    // Room for all that the full count makes: a denial would make the program differ from the one without Partage.
+    let mut command = rig.run(&["-m", "12GiB"], &crate::artefacts::client(), &["dlopen"]);
+    command.env("PARTAGE_SIM_FAULTS", INJECTED.join(";"));
+    let mut client = Client::start(command);
+    client.ready();
+    // The same program with the same failures on a machine of its own, without Partage.
+    let elsewhere = Rig::new(Spec::DEFAULT);
+    let mut bare = elsewhere.command(crate::artefacts::client());
+    bare.arg("dlopen").env("PARTAGE_SIM_FAULTS", INJECTED.join(";"));
+    let mut bare = Client::start(bare);
+    bare.ready();
+    let room = client.room();
+    for client in [&mut client, &mut bare] {
+        client.expect(&format!("vreserve {} range", PLACES * UNIT), "vreserve 0");
+    }
+    let mut belief = Belief::default();
+    let mut failed = 0;
+    for step in 0..rounds {
+        let name = format!("n{step}");
+        let Some(line) = belief.draw(&mut random, &name) else {
+            continue;
         };
         let answer = client.say(&line);
         assert_eq!(answer, bare.say(&line), "step {step}: {line}");
-        let is_done = answer.ends_with(" 0");
         failed += u32::from(answer.ends_with(" 999"));
-        let words: Vec<_> = line.split(' ').collect();
-        match words[0] {
-            "create" | "vretain" if is_done => held.push(name),
-            "vrelease" if is_done => held.retain(|other| other != words[1]),
-            "array" if is_done => arrays.push(("arrayfree", name)),
-            "mipmap" if is_done => arrays.push(("mipmapfree", name)),
-            "arrayfree" | "mipmapfree" if is_done => arrays.retain(|(_, other)| other != words[1]),
-            _ => {}
+        if answer.ends_with(" 0") {
+            belief.note(&line, name);
         }
         if step % 25 == 0 {
             books_agree(rig, &line);
@@ -139,20 +179,7 @@ pub fn injected(rig: &Rig) {
     }
     assert!(failed > 20, "calls failed: {failed}");
     books_agree(rig, "at the end");
-    // Whatever is left goes, however often the driver refuses first.
-    for line in held.iter().map(|name| format!("vrelease {name}")) {
-        while !client.say(&line).ends_with(" 0") {}
-    }
-    for line in arrays.iter().map(|(verb, name)| format!("{verb} {name}")) {
-        while !client.say(&line).ends_with(" 0") {}
-    }
-    for place in 0..places {
-        // 1: nothing was mapped there.
-        while client
-            .say(&format!("vunmap range {} {unit}", place * unit))
-            .ends_with(" 999")
-        {}
-    }
+    belief.free_all(&mut client);
     assert_eq!(client.room(), room, "nothing drifted");
     books_agree(rig, "all gone");
 }

@@ -29,7 +29,8 @@ fn hidden_driver(rig: &Rig) -> std::path::PathBuf {
     std::fs::create_dir(&folder).expect("writable");
     let source = folder.join("wrapper.c");
     let text = format!(
-        "#include <stdlib.h>\n__attribute__((constructor)) static void say(void) {{ setenv(\"PARTAGE_SIM_DIR\", \"{}\", 1); }}\n",
+        "#include <stdlib.h>\n\
+         __attribute__((constructor)) static void say(void) {{ setenv(\"PARTAGE_SIM_DIR\", \"{}\", 1); }}\n",
         rig.sim_dir().display()
     );
     std::fs::write(&source, text).expect("writable");

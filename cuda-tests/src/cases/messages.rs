@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What users are told, and when: of a broker that stands still, on an idle machine, of a denial, of a job's end.
+//! What `partage` and the library say: about a stopped broker, an idle machine, a denial, a job that has ended.
 
 use std::path::Path;
 use std::process::Output;
@@ -10,12 +10,13 @@ use crate::rig::{GIB, Rig};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        Case::new("told::a_stopped_broker_is_named_with_what_to_do", stopped_broker),
-        Case::new("told::processes_without_partage_are_counted", without_partage),
-        Case::new("told::an_idle_machine_shows_its_gpus", idle),
-        Case::new("told::the_first_denial_is_told_off_a_terminal_too", first_denial),
-        Case::new("told::how_a_job_ended_is_known_at_once", ended),
-        Case::new("told::a_program_of_the_cuda_runtime_is_told_so", runtime).simulated("a driver of NVIDIA's runs it"),
+        Case::new("messages::a_stopped_broker_is_named_with_what_to_do", stopped_broker),
+        Case::new("messages::processes_without_partage_are_counted", without_partage),
+        Case::new("messages::an_idle_machine_shows_its_gpus", idle),
+        Case::new("messages::the_first_denial_is_printed_off_a_terminal_too", first_denial),
+        Case::new("messages::how_a_job_ended_is_known_at_once", ended),
+        Case::new("messages::a_program_of_the_cuda_runtime_is_named", runtime)
+            .simulated("a driver of NVIDIA's runs it"),
     ]
 }
 
@@ -78,12 +79,12 @@ fn idle(rig: &Rig) {
     assert!(status["broker"].is_null());
     let (out, _) = text(&rig.output(rig.partage(&["status"])));
     assert!(out.contains("no broker runs"), "{out}");
-    let mut stranger = rig.bare_client("dlopen");
-    stranger.ready();
-    stranger.expect(&format!("alloc {GIB} a"), "alloc 0");
+    let mut unmanaged = rig.bare_client("dlopen");
+    unmanaged.ready();
+    unmanaged.expect(&format!("alloc {GIB} a"), "alloc 0");
     let (out, _) = text(&rig.output(rig.partage(&["ps"])));
     assert!(
-        out.starts_with("no jobs\n") && out.contains(&format!("unmanaged: pid {} (", stranger.pid())),
+        out.starts_with("no jobs\n") && out.contains(&format!("unmanaged: pid {} (", unmanaged.pid())),
         "{out}"
     );
     let events = rig.output(rig.partage(&["events"]));
