@@ -13,11 +13,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use partage_abi::types::CuResult;
 
 use self::rules::{Captures, Mode, NodeKey, Status};
+use crate::context::Context;
 use crate::event::Event;
-use crate::graph::Graph;
 use crate::graph::nodes::Edge;
-use crate::graph::work::Work;
-use crate::state::{Answer, Context};
+use crate::graph::{Graph, Work};
+use crate::state::Answer;
 use crate::stream::{Stream, thread_key};
 
 #[derive(Default)]

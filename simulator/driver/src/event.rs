@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use partage_abi::types::{CuEvent, CuResult};
 
-use crate::capture;
-use crate::executor::{OpId, Seen, pool};
+use crate::context::{Context, current};
+use crate::executor::place::is_worker;
+use crate::executor::{OpId, Seen};
 use crate::handles::{HandleKind, Handles};
-use crate::state::{Answer, Context, current};
+use crate::state::Answer;
 
 /// `CU_EVENT_DISABLE_TIMING`.
 pub const DISABLE_TIMING: u32 = 2;
@@ -70,18 +71,16 @@ impl Event {
     /// The event behind a handle. INVALID_HANDLE for one that is null, stale or made up.
     pub fn find(handle: CuEvent) -> Answer<Arc<Self>> {
         crate::state::driver()?;
-        if pool::is_worker() {
+        if is_worker() {
             return Err(CuResult::NOT_PERMITTED);
         }
         EVENTS.get(handle.0).ok_or(CuResult::INVALID_HANDLE)
     }
 
-    /// Ends the handle; a recording under way is still reached.
-    pub fn destroy(handle: CuEvent) -> Answer {
+    /// Ends the handle, and tells what it was; a recording under way is still reached.
+    pub fn remove(handle: CuEvent) -> Answer<Arc<Self>> {
         crate::state::driver()?;
-        let event = EVENTS.remove(handle.0).ok_or(CuResult::INVALID_HANDLE)?;
-        capture::forget_event(&event);
-        Ok(())
+        EVENTS.remove(handle.0).ok_or(CuResult::INVALID_HANDLE)
     }
 
     /// Begins a recording and gives its number.
@@ -128,41 +127,14 @@ impl Event {
         self.lock().op.into_iter().collect()
     }
 
+    /// Device time at which its last recording was reached, if it was.
+    pub fn reached(&self) -> Option<u64> {
+        self.lock().reached
+    }
+
     /// Whether it was ever recorded outside a capture.
-    fn is_recorded(&self) -> bool {
+    pub fn is_recorded(&self) -> bool {
         self.lock().recording > 0
-    }
-
-    /// Whether its last recording was reached (or it was never recorded): NOT_READY if not.
-    pub fn query(&self) -> Answer {
-        capture::query_event(self)?;
-        let is_reached = !self.is_recorded() || self.lock().reached.is_some();
-        self.context.check()?;
-        if is_reached { Ok(()) } else { Err(CuResult::NOT_READY) }
-    }
-
-    /// Sleeps until its last recording was reached; the context's error if it has failed.
-    pub fn synchronize(&self) -> Answer {
-        capture::query_event(self)?;
-        pool::wait_for(&self.recorded());
-        self.context.check()
-    }
-
-    /// Milliseconds of device time from `self` to `end`.
-    ///
-    /// INVALID_HANDLE if one has no timing, was never recorded, or belongs to another context; NOT_READY if one was
-    /// not reached.
-    pub fn elapsed(&self, end: &Self) -> Answer<f32> {
-        capture::query_event(self)?;
-        capture::query_event(end)?;
-        let has_time = |event: &Self| event.flags & DISABLE_TIMING == 0 && event.is_recorded();
-        if !has_time(self) || !has_time(end) || self.context.home != end.context.home {
-            return Err(CuResult::INVALID_HANDLE);
-        }
-        self.context.check()?;
-        let reached = |event: &Self| event.lock().reached.ok_or(CuResult::NOT_READY);
-        let (from, to) = (reached(self)?, reached(end)?);
-        Ok(((to as f64 - from as f64) / 1e6) as f32)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -9,9 +9,9 @@ use partage_abi::types::*;
 use partage_machine::Device;
 use partage_ptx::Parameter;
 
+use crate::context::Context;
 use crate::handles::{HandleKind, Handles};
-use crate::library;
-use crate::state::{Answer, Context, current};
+use crate::state::Answer;
 
 /// Every living function.
 pub static FUNCTIONS: Handles<Function> = Handles::new(HandleKind::Function);
@@ -236,16 +236,4 @@ impl Function {
     pub fn registers(&self) -> u32 {
         self.traits.registers()
     }
-}
-
-/// The function behind a handle, which may also be a kernel's: then the one in the current context. INVALID_HANDLE
-/// for one that is null, stale or made up.
-pub fn lookup(handle: CuFunction) -> Answer<Arc<Function>> {
-    if let Some(function) = FUNCTIONS.get(handle.0) {
-        return Ok(function);
-    }
-    library::KERNELS
-        .get(handle.0)
-        .ok_or(CuResult::INVALID_HANDLE)?
-        .function_in(&current()?)
 }

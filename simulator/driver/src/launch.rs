@@ -8,11 +8,13 @@ use std::sync::Arc;
 use partage_abi::types::{CuEvent, CuFunction, CuLaunchAttribute, CuResult};
 use partage_machine::Device;
 
+use crate::context::Context;
 use crate::executor::op::KernelLaunch;
-use crate::function::{self, Function};
+use crate::function::Function;
+use crate::library;
 use crate::module;
 use crate::occupancy::{Demand, Limits};
-use crate::state::{Answer, Context, driver};
+use crate::state::{Answer, driver};
 
 /// `CU_LAUNCH_PARAM_*`: what an entry of `extra` is.
 const PARAM_END: usize = 0;
@@ -79,7 +81,7 @@ pub fn prepare(
     given: Given,
     wishes: Wishes,
 ) -> Answer<KernelLaunch> {
-    let function = function::lookup(function)?;
+    let function = library::lookup_function(function)?;
     function.check_context(context)?;
     let arguments = arguments(&function, given)?;
     prepare_with(context, function, shape, arguments, wishes)

@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use partage_abi::types::*;
 use partage_ptx::Module;
 
-use crate::function::{Function, Traits};
+use crate::context::{Context, current};
+use crate::function::{FUNCTIONS, Function, Traits};
 use crate::handles::{HandleKind, Handles};
 use crate::module::{self, LoadedModule};
-use crate::state::{Answer, Context, driver};
+use crate::state::{Answer, driver};
 
 /// Every living library.
 pub static LIBRARIES: Handles<Library> = Handles::new(HandleKind::Library);
@@ -180,4 +181,16 @@ pub fn lookup(handle: CuLibrary) -> Answer<Arc<Library>> {
 /// The kernel behind a handle. INVALID_HANDLE.
 pub fn lookup_kernel(handle: CuKernel) -> Answer<Arc<Kernel>> {
     KERNELS.get(handle.0).ok_or(CuResult::INVALID_HANDLE)
+}
+
+/// The function behind a handle, which may also be a kernel's: then the one in the current context. INVALID_HANDLE
+/// for one that is null, stale or made up.
+pub fn lookup_function(handle: CuFunction) -> Answer<Arc<Function>> {
+    if let Some(function) = FUNCTIONS.get(handle.0) {
+        return Ok(function);
+    }
+    KERNELS
+        .get(handle.0)
+        .ok_or(CuResult::INVALID_HANDLE)?
+        .function_in(&current()?)
 }

@@ -9,11 +9,12 @@ use partage_abi::types::*;
 use partage_machine::{Device, MachineCode};
 use partage_ptx::{Image, ImageError, Loader, Module, ParseError, Refusal, bytes_at};
 
+use crate::context::Context;
 use crate::function::{FUNCTIONS, Function, Traits};
 use crate::handles::{HandleKind, Handles};
-use crate::memory::Freeable;
+use crate::memory::{Freeable, memory};
 use crate::overhead;
-use crate::state::{Answer, Context, driver, memory};
+use crate::state::{Answer, driver};
 
 /// Every living module.
 pub static MODULES: Handles<LoadedModule> = Handles::new(HandleKind::Module);
@@ -167,8 +168,8 @@ impl LoadedModule {
     ) -> Answer<Arc<Self>> {
         let device = &driver()?.machine.devices()[context.device];
         let cost = overhead::image_cost(device, image_bytes as u64);
-        overhead::hold(context, cost)?;
-        let variables = place(context, &mut code).inspect_err(|_| overhead::let_go(context, cost))?;
+        context.overhead.hold(cost)?;
+        let variables = place(context, &mut code).inspect_err(|_| context.overhead.let_go(cost))?;
         let made = MODULES.insert_with(|handle| {
             Arc::new(Self {
                 handle: CuModule(handle),
@@ -183,7 +184,7 @@ impl LoadedModule {
         });
         made.ok_or_else(|| {
             free(&variables);
-            overhead::let_go(context, cost);
+            context.overhead.let_go(cost);
             CuResult::OUT_OF_MEMORY
         })
     }
@@ -200,7 +201,7 @@ impl LoadedModule {
         if !self.context.is_destroyed() {
             free(&self.variables);
         }
-        overhead::let_go(&self.context, self.cost);
+        self.context.overhead.let_go(self.cost);
     }
 
     /// A function by name; always the same for the same name. NOT_FOUND.
@@ -265,9 +266,9 @@ fn place(context: &Context, code: &mut Module) -> Answer<Vec<Variable>> {
     for variable in code.variables() {
         let bytes = variable.bytes.max(1);
         let made = if variable.is_managed {
-            driver.memory.allocate_managed(context, bytes, ATTACH_GLOBAL)
+            memory()?.allocate_managed(context, bytes, ATTACH_GLOBAL)
         } else {
-            driver.memory.allocate(driver, context, bytes)
+            memory()?.allocate(driver, context, bytes)
         };
         match made {
             Ok(allocation) => placed.push(Variable {
@@ -312,10 +313,12 @@ fn fill(variable: &Variable, image: &[u8]) -> Answer {
 }
 
 fn free(variables: &[Variable]) {
-    let Ok(driver) = driver() else { return };
+    let (Ok(driver), Ok(memory)) = (driver(), memory()) else {
+        return;
+    };
     for variable in variables {
         // The program may have freed it already, which is its error.
-        let _ = driver.memory.free(driver, variable.address, Freeable::Device);
+        let _ = memory.free(driver, variable.address, Freeable::Device);
     }
 }
 

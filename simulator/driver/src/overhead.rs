@@ -12,7 +12,7 @@ use partage_abi::types::{CuResult, c_int};
 use partage_abi::values::*;
 use partage_machine::Device;
 
-use crate::state::{Answer, Context, driver};
+use crate::state::{Answer, driver};
 
 /// Limits, with their values in a fresh context.
 const LIMITS: [(c_int, usize); 7] = [
@@ -35,8 +35,12 @@ const SMALLEST_PAGE: u64 = 4096;
 const PAGES_AT_LEAST: u64 = 1024;
 
 /// What one context holds.
-#[derive(Debug, Default)]
-pub struct Overhead(Mutex<Held>);
+#[derive(Debug)]
+pub struct Overhead {
+    /// The machine device.
+    device: usize,
+    held: Mutex<Held>,
+}
 
 #[derive(Debug, Default)]
 struct Held {
@@ -47,8 +51,87 @@ struct Held {
 }
 
 impl Overhead {
+    /// That of a fresh context on a machine device.
+    pub fn new(device: usize) -> Self {
+        Self {
+            device,
+            held: Mutex::default(),
+        }
+    }
+
     fn held(&self) -> MutexGuard<'_, Held> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Holds `bytes` more. OUT_OF_MEMORY when they are not there.
+    pub fn hold(&self, bytes: u64) -> Answer {
+        let mut held = self.held();
+        if held.has_ended {
+            return Err(CuResult::CONTEXT_IS_DESTROYED);
+        }
+        self.reserve(bytes)?;
+        held.bytes += bytes;
+        Ok(())
+    }
+
+    /// Gives back `bytes` that were held; nothing when the context has ended, and they with it.
+    pub fn let_go(&self, bytes: u64) {
+        let mut held = self.held();
+        if !held.has_ended {
+            held.bytes -= bytes;
+            self.release(bytes);
+        }
+    }
+
+    /// Gives back everything; it holds nothing any more from now on.
+    pub fn end(&self) {
+        let mut held = self.held();
+        if !std::mem::replace(&mut held.has_ended, true) {
+            self.release(std::mem::take(&mut held.bytes));
+        }
+    }
+
+    /// The value of a limit. UNSUPPORTED_LIMIT, INVALID_VALUE.
+    pub fn limit(&self, number: c_int) -> Answer<usize> {
+        let default = default_limit(number)?;
+        Ok(self.held().limits.get(&number).copied().unwrap_or(default))
+    }
+
+    /// Sets a limit; what it costs more or less than before is taken or given back at once. OUT_OF_MEMORY, and the
+    /// limit stays, when it is not there.
+    pub fn set_limit(&self, number: c_int, value: usize) -> Answer {
+        let default = default_limit(number)?;
+        let device = &driver()?.machine.devices()[self.device];
+        let mut held = self.held();
+        if held.has_ended {
+            return Err(CuResult::CONTEXT_IS_DESTROYED);
+        }
+        let before = held.limits.get(&number).copied().unwrap_or(default);
+        let cost = |value| limit_cost(device, number, default, value).ok_or(CuResult::OUT_OF_MEMORY);
+        let (before, after) = (cost(before)?, cost(value)?);
+        if after > before {
+            self.reserve(after - before)?;
+        } else {
+            self.release(before - after);
+        }
+        held.bytes = held.bytes - before + after;
+        held.limits.insert(number, value);
+        Ok(())
+    }
+
+    fn reserve(&self, bytes: u64) -> Answer {
+        let driver = driver()?;
+        if bytes > driver.machine.devices()[self.device].memory {
+            return Err(CuResult::OUT_OF_MEMORY);
+        }
+        let reserved = driver.machine.reserve(driver.seat, self.device, bytes);
+        reserved.map_err(|_| CuResult::OUT_OF_MEMORY)
+    }
+
+    fn release(&self, bytes: u64) {
+        if let Ok(driver) = driver() {
+            driver.machine.release(driver.seat, self.device, bytes);
+        }
     }
 }
 
@@ -58,62 +141,6 @@ pub fn image_cost(device: &Device, bytes: u64) -> u64 {
         .next_multiple_of(SMALLEST_PAGE)
         .clamp(SMALLEST_PAGE, LARGEST_PAGE);
     bytes.next_multiple_of(page)
-}
-
-/// Holds `bytes` for a context. OUT_OF_MEMORY when they are not there.
-pub fn hold(context: &Context, bytes: u64) -> Answer {
-    let mut held = context.overhead.held();
-    if held.has_ended {
-        return Err(CuResult::CONTEXT_IS_DESTROYED);
-    }
-    reserve(context, bytes)?;
-    held.bytes += bytes;
-    Ok(())
-}
-
-/// Gives back `bytes` that were held; nothing when the context has ended, and they with it.
-pub fn let_go(context: &Context, bytes: u64) {
-    let mut held = context.overhead.held();
-    if !held.has_ended {
-        held.bytes -= bytes;
-        release(context, bytes);
-    }
-}
-
-/// Gives back everything that a context held; it holds nothing any more from now on.
-pub fn end(context: &Context) {
-    let mut held = context.overhead.held();
-    if !std::mem::replace(&mut held.has_ended, true) {
-        release(context, std::mem::take(&mut held.bytes));
-    }
-}
-
-/// The value of a limit. UNSUPPORTED_LIMIT, INVALID_VALUE.
-pub fn limit(context: &Context, number: c_int) -> Answer<usize> {
-    let default = default_limit(number)?;
-    Ok(context.overhead.held().limits.get(&number).copied().unwrap_or(default))
-}
-
-/// Sets a limit; what it costs more or less than before is taken or given back at once. OUT_OF_MEMORY, and the limit
-/// stays, when it is not there.
-pub fn set_limit(context: &Context, number: c_int, value: usize) -> Answer {
-    let default = default_limit(number)?;
-    let device = &driver()?.machine.devices()[context.device];
-    let mut held = context.overhead.held();
-    if held.has_ended {
-        return Err(CuResult::CONTEXT_IS_DESTROYED);
-    }
-    let before = held.limits.get(&number).copied().unwrap_or(default);
-    let cost = |value| limit_cost(device, number, default, value).ok_or(CuResult::OUT_OF_MEMORY);
-    let (before, after) = (cost(before)?, cost(value)?);
-    if after > before {
-        reserve(context, after - before)?;
-    } else {
-        release(context, before - after);
-    }
-    held.bytes = held.bytes - before + after;
-    held.limits.insert(number, value);
-    Ok(())
 }
 
 /// What a limit costs beyond its default. `None` when no number can say it.
@@ -139,20 +166,5 @@ fn default_limit(number: c_int) -> Answer<usize> {
         // The rest belongs to features that no profile has.
         None if (0..CU_LIMIT_MAX).contains(&number) => Err(CuResult::UNSUPPORTED_LIMIT),
         None => Err(CuResult::INVALID_VALUE),
-    }
-}
-
-fn reserve(context: &Context, bytes: u64) -> Answer {
-    let driver = driver()?;
-    if bytes > driver.machine.devices()[context.device].memory {
-        return Err(CuResult::OUT_OF_MEMORY);
-    }
-    let reserved = driver.machine.reserve(driver.seat, context.device, bytes);
-    reserved.map_err(|_| CuResult::OUT_OF_MEMORY)
-}
-
-fn release(context: &Context, bytes: u64) {
-    if let Ok(driver) = driver() {
-        driver.machine.release(driver.seat, context.device, bytes);
     }
 }

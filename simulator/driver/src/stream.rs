@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Streams: what a stream handle stands for, and the way of every operation from a call to the executor or, while its
-//! stream is captured, to a graph.
+//! Streams: what a stream handle stands for. Work reaches one by way of [`submission`](crate::submission).
 //!
 //! The handles 0, 1 and 2 name default streams: 1 the legacy one of the context, 2 the calling thread's, 0 one of the
 //! two, by the flavour of the entry point (`_ptsz` and `_ptds` mean the thread's).
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use partage_abi::types::*;
 
-use crate::capture;
 use crate::capture::rules::StreamFacts;
+use crate::context::{Context, current};
 use crate::event::Event;
+use crate::executor::lanes::lanes;
+use crate::executor::place::is_worker;
 use crate::executor::pool::{self, Task};
-use crate::executor::queue::alive;
-use crate::executor::{Kind, LaneId, Op, OpId, Seen};
-use crate::graph::work::Work;
+use crate::executor::{Kind, LaneId, Op, OpId, Seen, workers};
 use crate::handles::{HandleKind, Handles};
-use crate::state::{Answer, Context, current, driver};
+use crate::state::{Answer, driver};
 
 /// `CU_STREAM_NON_BLOCKING`.
 pub const NON_BLOCKING: u32 = 1;
@@ -27,6 +27,11 @@ pub const PRIORITIES: (i32, i32) = (-5, 0);
 
 static STREAMS: Handles<Stream> = Handles::new(HandleKind::Stream);
 static NEXT_KEY: AtomicU64 = AtomicU64::new(1);
+/// The default streams of living contexts, by the context's number and the thread, which is [`LEGACY`] or a
+/// [`thread_key`].
+static DEFAULTS: RwLock<BTreeMap<(u64, u64), Arc<Stream>>> = RwLock::new(BTreeMap::new());
+/// In the place of a thread: the legacy default stream.
+const LEGACY: u64 = 0;
 
 /// One stream.
 pub struct Stream {
@@ -92,7 +97,7 @@ impl StreamName {
     /// The stream. INVALID_HANDLE for a handle that is stale or made up, INVALID_CONTEXT for a default stream without
     /// a current context, the context's error if it has failed.
     pub fn find(self) -> Answer<Arc<Stream>> {
-        if pool::is_worker() {
+        if is_worker() {
             return Err(CuResult::NOT_PERMITTED);
         }
         let is_thread = match self.handle.0 as usize {
@@ -107,22 +112,11 @@ impl StreamName {
             }
         };
         let context = current()?;
-        let lanes = context.queue.lanes(&context)?;
-        Ok(if is_thread {
-            lanes.per_thread(&context)
-        } else {
-            Arc::clone(&lanes.legacy)
-        })
+        default_of(&context, if is_thread { thread_key() } else { LEGACY })
     }
 }
 
 impl Stream {
-    /// A default stream of a context.
-    pub fn default_of(context: &Arc<Context>, lane: LaneId, kind: Kind) -> Self {
-        let handle = CuStream(if kind == Kind::Legacy { 1 } else { 2 } as *mut c_void);
-        Self::new(handle, context, lane, kind, 0)
-    }
-
     fn new(handle: CuStream, context: &Arc<Context>, lane: LaneId, kind: Kind, priority: i32) -> Self {
         Self {
             handle,
@@ -149,7 +143,7 @@ impl Stream {
         if flags & !NON_BLOCKING != 0 {
             return Err(CuResult::INVALID_VALUE);
         }
-        let lanes = context.queue.lanes(context)?;
+        let lanes = lanes(context)?;
         let kind = if flags & NON_BLOCKING != 0 {
             Kind::NonBlocking
         } else {
@@ -161,18 +155,15 @@ impl Stream {
         STREAMS.insert_with(make).ok_or(CuResult::OUT_OF_MEMORY)
     }
 
-    /// Ends the handle; what was submitted still runs. INVALID_HANDLE for default streams.
-    pub fn destroy(handle: CuStream) -> Answer {
+    /// Ends the handle, and tells what it was; what was submitted still runs. INVALID_HANDLE for default streams.
+    pub fn remove(handle: CuStream) -> Answer<Arc<Self>> {
         driver()?;
-        let stream = STREAMS.remove(handle.0).ok_or(CuResult::INVALID_HANDLE)?;
-        capture::forget_stream(&stream);
-        pool::close_lane(stream.lane);
-        Ok(())
+        STREAMS.remove(handle.0).ok_or(CuResult::INVALID_HANDLE)
     }
 
     /// Its context.
     pub fn context(&self) -> Answer<Arc<Context>> {
-        alive(&self.context)
+        self.context.upgrade().ok_or(CuResult::CONTEXT_IS_DESTROYED)
     }
 
     /// What the capture rules need to know.
@@ -185,18 +176,10 @@ impl Stream {
         }
     }
 
-    /// Adds work: to the graph while the stream is captured, else to the executor.
-    pub fn perform(self: &Arc<Self>, work: Work) -> Answer {
-        match capture::take(self, work)? {
-            None => Ok(()),
-            Some(work) => work.submit(self),
-        }
-    }
-
     /// Hands an operation to the executor; it also waits for `after`.
     pub fn submit(&self, op: Op, after: &[OpId]) -> Answer<OpId> {
         let context = self.context()?;
-        Ok(pool::submit(
+        Ok(workers::submit(
             self.lane,
             Task {
                 context,
@@ -205,14 +188,6 @@ impl Stream {
             },
             after,
         ))
-    }
-
-    /// Records an event, now or as part of the capture.
-    pub fn record(self: &Arc<Self>, event: &Arc<Event>) -> Answer {
-        if capture::record(self, event)? {
-            return Ok(());
-        }
-        self.record_now(event)
     }
 
     /// Records an event outside any capture.
@@ -229,7 +204,7 @@ impl Stream {
             recording,
         };
         // Not under the event's lock: the operation may be reached before its number is known here.
-        let op = pool::submit(
+        let op = workers::submit(
             self.lane,
             Task {
                 context,
@@ -245,20 +220,14 @@ impl Stream {
         Ok(())
     }
 
-    /// Makes later work wait for an event, now or as part of the capture.
-    pub fn wait_event(self: &Arc<Self>, event: &Arc<Event>) -> Answer {
-        if capture::wait(self, event)? {
-            return Ok(());
-        }
-        self.submit(Op::Nothing, &event.recorded())?;
-        let seen = event.seen();
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).join(&seen);
-        Ok(())
-    }
-
     /// What its next operation comes after, as far as events have told.
     pub fn seen(&self) -> Seen {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Its next operation comes after all that an event comes after.
+    pub fn join(&self, seen: &Seen) {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).join(seen);
     }
 
     /// What must complete before the stream is idle.
@@ -269,14 +238,6 @@ impl Stream {
     /// Where its operations are queued.
     pub fn lane(&self) -> LaneId {
         self.lane
-    }
-
-    /// Whether it is idle: NOT_READY if not.
-    pub fn query(&self) -> Answer {
-        capture::query_stream(self)?;
-        let is_idle = pool::are_complete(&self.ahead());
-        self.context()?.check()?;
-        if is_idle { Ok(()) } else { Err(CuResult::NOT_READY) }
     }
 
     /// Sleeps until it is idle; the context's error if it has failed. Precondition: the call has been admitted.
@@ -302,38 +263,43 @@ impl Stream {
     }
 }
 
-/// Waits for everything submitted to a context; its error if it has failed. 900 while one of its streams is captured.
-pub fn synchronize_context(context: &Context) -> Answer {
-    if pool::is_worker() {
-        return Err(CuResult::NOT_PERMITTED);
-    }
-    capture::query_context(context)?;
-    context.queue.wait();
-    context.check()
+/// The legacy default stream of a context.
+pub fn legacy_of(context: &Arc<Context>) -> Answer<Arc<Stream>> {
+    default_of(context, LEGACY)
 }
 
-/// Waits for the work that may use memory about to be freed: that of the current context and of the memory's own. 900
-/// if a capture forbids a call that waits.
-pub fn before_free(address: u64) -> Answer {
-    let owner = driver()?.memory.find(address).map(|found| found.owner);
-    before_free_of(owner)
+/// A default stream of a context, made at its first use.
+fn default_of(context: &Arc<Context>, thread: u64) -> Answer<Arc<Stream>> {
+    let key = (context.id, thread);
+    if let Some(found) = DEFAULTS.read().unwrap_or_else(PoisonError::into_inner).get(&key) {
+        return Ok(Arc::clone(found));
+    }
+    let lanes = lanes(context)?;
+    let mut defaults = DEFAULTS.write().unwrap_or_else(PoisonError::into_inner);
+    // Looked at under the lock: what is entered after the end of the context would be forgotten by nobody.
+    if context.is_destroyed() {
+        return Err(CuResult::CONTEXT_IS_DESTROYED);
+    }
+    let make = || {
+        let (handle, lane, kind) = match thread {
+            LEGACY => (1, lanes.legacy, Kind::Legacy),
+            _ => (2, pool::open_lane(lanes.group, Kind::Blocking), Kind::Blocking),
+        };
+        Arc::new(Stream::new(CuStream(handle as *mut c_void), context, lane, kind, 0))
+    };
+    Ok(Arc::clone(defaults.entry(key).or_insert_with(make)))
 }
 
-/// As [`before_free`], for memory of this context.
-pub fn before_free_of(owner: Option<CuContext>) -> Answer {
-    if pool::is_worker() {
-        return Err(CuResult::NOT_PERMITTED);
+/// The default streams of a context are gone. Precondition: it is marked as ended.
+pub fn forget_defaults(context: &Context) {
+    let mut defaults = DEFAULTS.write().unwrap_or_else(PoisonError::into_inner);
+    let gone: Vec<_> = defaults
+        .range((context.id, 0)..=(context.id, u64::MAX))
+        .map(|(&key, _)| key)
+        .collect();
+    for key in gone {
+        defaults.remove(&key);
     }
-    capture::unsafe_call()?;
-    let (context, driver) = (current()?, driver()?);
-    context.queue.wait();
-    if let Some(owner) = owner
-        .and_then(|owner| driver.contexts.get(owner.0))
-        .filter(|owner| owner.id != context.id)
-    {
-        owner.queue.wait();
-    }
-    context.check()
 }
 
 /// A number for the calling thread, unique in the process.

@@ -16,6 +16,7 @@ pub mod profile;
 pub mod ranges;
 pub mod seats;
 pub mod shared;
+pub mod sharing;
 pub mod signals;
 pub mod spec;
 pub mod timeline;

@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::entry_counts::{EntryCounts, Table};
 use crate::faults::Faults;
-use crate::ranges::{self, RangeId};
+use crate::ranges::{MAX_SEATS, RangeId};
 use crate::seats::{self, Dead, Full, Occupant, Seats};
 use crate::shared::Shared;
 use crate::spec::{Error, Spec};
 use crate::timeline::{Settings, Timeline};
-use crate::{backing, seats::MAX_SEATS};
+use crate::{backing, sharing};
 
 mod device;
 mod identity;
@@ -232,7 +232,7 @@ impl Machine {
     /// Makes `bytes` that the seat has reserved ready for other processes to hold. `None` when a machine has no room
     /// for more such ranges.
     pub fn share(&self, seat: usize, device: usize, bytes: u64) -> Option<RangeId> {
-        ranges::share(&self.seats.lock(), seat, device, bytes, self.dead())
+        sharing::share(&self.seats.lock(), seat, device, bytes, self.dead())
     }
 
     /// Makes the seat a holder of the range that `read` names, or of a new one that `write` is told, when nobody living
@@ -247,28 +247,28 @@ impl Machine {
     ) -> Result<RangeId, Shortage> {
         let seats = self.seats.lock();
         let known = read();
-        if ranges::join(&seats, seat, known, None, self.dead()) {
+        if sharing::join(&seats, seat, known, None, self.dead()) {
             return Ok(known);
         }
         let capacity = self.devices[device].memory;
-        let made = ranges::adopt(&seats, seat, device, bytes, capacity, self.dead()).map_err(Shortage::Device)?;
+        let made = sharing::adopt(&seats, seat, device, bytes, capacity, self.dead()).map_err(Shortage::Device)?;
         write(made);
         Ok(made)
     }
 
     /// Makes the seat a holder of a range. False when the seat `of` holds it no more.
     pub fn join(&self, seat: usize, id: RangeId, of: usize) -> bool {
-        ranges::join(&self.seats.lock(), seat, id, Some(of), self.dead())
+        sharing::join(&self.seats.lock(), seat, id, Some(of), self.dead())
     }
 
     /// Lets the seat go of a range. True when nobody living holds it any more: its bytes are free.
     pub fn let_go(&self, seat: usize, id: RangeId) -> bool {
-        ranges::let_go(&self.seats.lock(), seat, id, self.dead())
+        sharing::let_go(&self.seats.lock(), seat, id, self.dead())
     }
 
     /// Whether anybody living holds a range.
     pub fn is_held(&self, id: RangeId) -> bool {
-        ranges::is_held(&self.seats.lock(), id, self.dead())
+        sharing::is_held(&self.seats.lock(), id, self.dead())
     }
 
     /// Reserves what a new context costs on a device, and counts it.

@@ -9,13 +9,11 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::process::ProcessId;
-use crate::ranges::Ranges;
+use crate::ranges::{MAX_SEATS, Ranges};
 use crate::shared::{Shared, SharedGuard, SharedLayout};
 
 /// Devices of one machine at most.
 pub const MAX_DEVICES: usize = 16;
-/// Processes that use the devices of one machine at the same time at most.
-pub const MAX_SEATS: usize = 1024;
 
 /// What one process holds. A seat whose `pid` is 0 is free and its other words mean nothing.
 #[repr(C)]
@@ -76,6 +74,11 @@ impl Seats {
     /// Whether a process has this seat.
     pub(crate) fn is_taken(&self, seat: usize) -> bool {
         self.seats[seat].pid.load(Ordering::Acquire) != 0
+    }
+
+    /// Bytes of a device in ranges, by payer.
+    pub fn paid(&self, device: usize) -> impl Iterator<Item = (usize, u64)> {
+        self.ranges.paid(device, |seat| self.is_taken(seat))
     }
 
     /// Bytes of a device held by all seats. Call [`sweep`] first when the answer must be exact.
@@ -140,7 +143,7 @@ impl Seats {
             seat.backing_fd[device].store(0, Ordering::Relaxed);
             seat.backing_inode[device].store(0, Ordering::Relaxed);
         }
-        self.let_go_of_all(place);
+        self.ranges.let_go_of_all(place, |seat| self.is_taken(seat));
     }
 
     fn sweep(&self, dead: Dead) {

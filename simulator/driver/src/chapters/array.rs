@@ -9,9 +9,10 @@
 use partage_abi::types::*;
 
 use crate::capture;
-use crate::memory::Shape;
-use crate::state::{Answer, code, current, driver, store};
-use crate::stream::before_free_of;
+use crate::context::current;
+use crate::memory::{Shape, memory};
+use crate::state::{Answer, code, driver, store};
+use crate::submission::before_free_of;
 
 // ---- making and destroying ------------------------------------------------------------------------------------
 
@@ -63,16 +64,14 @@ pub fn cuMipmappedArrayCreate(
         }
         shape.check(driver.device(context.ordinal)?, true)?;
         capture::unsafe_call()?;
-        let made = driver
-            .memory
-            .create_mipmapped_array(driver, &context, shape, num_mipmap_levels)?;
+        let made = memory()?.create_mipmapped_array(driver, &context, shape, num_mipmap_levels)?;
         store(handle, made)
     }))
 }
 
 pub fn cuArrayDestroy(array: CuArray) -> CuResult {
     code(current().and_then(|_| {
-        let memory = &driver()?.memory;
+        let memory = memory()?;
         let owner = memory.array(array)?.memory().owner;
         before_free_of(Some(owner))?;
         memory.destroy_array(array)
@@ -81,7 +80,7 @@ pub fn cuArrayDestroy(array: CuArray) -> CuResult {
 
 pub fn cuMipmappedArrayDestroy(mipmapped_array: CuMipmappedArray) -> CuResult {
     code(current().and_then(|_| {
-        let memory = &driver()?.memory;
+        let memory = memory()?;
         let owner = memory.mipmapped_array(mipmapped_array)?.memory().owner;
         before_free_of(Some(owner))?;
         memory.destroy_mipmapped_array(mipmapped_array)
@@ -95,7 +94,7 @@ fn create(handle: *mut CuArray, shape: Shape) -> Answer {
     }
     shape.check(driver.device(context.ordinal)?, false)?;
     capture::unsafe_call()?;
-    store(handle, driver.memory.create_array(driver, &context, shape)?)
+    store(handle, memory()?.create_array(driver, &context, shape)?)
 }
 
 /// A descriptor of the program; the context comes first, as everywhere.
@@ -134,7 +133,7 @@ pub fn cuMipmappedArrayGetLevel(
     level: c_uint,
 ) -> CuResult {
     code(current().and_then(|_| {
-        let array = driver()?.memory.mipmapped_array(mipmapped_array)?;
+        let array = memory()?.mipmapped_array(mipmapped_array)?;
         let level = array.levels.get(level as usize).ok_or(CuResult::INVALID_VALUE)?;
         store(level_array, *level)
     }))
@@ -142,7 +141,7 @@ pub fn cuMipmappedArrayGetLevel(
 
 pub fn cuArrayGetPlane(plane_array: *mut CuArray, array: CuArray, plane_idx: c_uint) -> CuResult {
     code(current().and_then(|_| {
-        let array = driver()?.memory.array(array)?;
+        let array = memory()?.array(array)?;
         let plane = array.planes.get(plane_idx as usize).ok_or(CuResult::INVALID_VALUE)?;
         store(plane_array, *plane)
     }))
@@ -204,7 +203,7 @@ pub fn cuArray3DGetDescriptor_v2(array_descriptor: *mut CudaArray3dDescriptor, a
 
 fn shape(array: CuArray) -> Answer<Shape> {
     current()?;
-    Ok(driver()?.memory.array(array)?.shape)
+    Ok(memory()?.array(array)?.shape)
 }
 
 fn narrow(extent: u64) -> Answer<c_uint> {
@@ -212,17 +211,17 @@ fn narrow(extent: u64) -> Answer<c_uint> {
 }
 
 pub fn cuArrayGetSparseProperties(_: *mut CudaArraySparseProperties, array: CuArray) -> CuResult {
-    code(driver().and_then(|driver| driver.memory.array(array).and(Err(CuResult::INVALID_VALUE))))
+    code(driver().and_then(|_| memory()?.array(array).and(Err(CuResult::INVALID_VALUE))))
 }
 
 pub fn cuMipmappedArrayGetSparseProperties(_: *mut CudaArraySparseProperties, mipmap: CuMipmappedArray) -> CuResult {
-    code(driver().and_then(|driver| driver.memory.mipmapped_array(mipmap).and(Err(CuResult::INVALID_VALUE))))
+    code(driver().and_then(|_| memory()?.mipmapped_array(mipmap).and(Err(CuResult::INVALID_VALUE))))
 }
 
 pub fn cuArrayGetMemoryRequirements(_: *mut CudaArrayMemoryRequirements, array: CuArray, device: CuDevice) -> CuResult {
     code(driver().and_then(|driver| {
         driver.device(device)?;
-        driver.memory.array(array).and(Err(CuResult::INVALID_VALUE))
+        memory()?.array(array).and(Err(CuResult::INVALID_VALUE))
     }))
 }
 
@@ -233,6 +232,6 @@ pub fn cuMipmappedArrayGetMemoryRequirements(
 ) -> CuResult {
     code(driver().and_then(|driver| {
         driver.device(device)?;
-        driver.memory.mipmapped_array(mipmap).and(Err(CuResult::INVALID_VALUE))
+        memory()?.mipmapped_array(mipmap).and(Err(CuResult::INVALID_VALUE))
     }))
 }

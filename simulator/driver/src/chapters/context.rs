@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use partage_abi::types::*;
 use partage_abi::values::*;
 
-use crate::overhead;
-use crate::state::{Answer, Context, Driver, code, current, current_as_it_is, driver, store, with_stack};
+use crate::context::{Context, current, current_as_it_is, life, primary, with_stack};
+use crate::state::{Answer, code, driver, store};
 
 /// What `cuCtxGetApiVersion` answers for contexts made through the second and later versions of `cuCtxCreate`.
 const API_VERSION: u32 = 3020;
@@ -22,16 +22,16 @@ pub fn cuDevicePrimaryCtxRetain(ctx: *mut CuContext, dev: CuDevice) -> CuResult 
         if ctx.is_null() {
             return Err(CuResult::INVALID_VALUE);
         }
-        store(ctx, retain_primary(driver, dev)?.handle)
+        store(ctx, retain_primary(dev)?.handle)
     }))
 }
 
 /// Retains a device's primary context, which it makes where there is none.
-pub(super) fn retain_primary(driver: &Driver, dev: CuDevice) -> Answer<Arc<Context>> {
-    let mut primary = driver.primary(dev)?;
+pub(super) fn retain_primary(dev: CuDevice) -> Answer<Arc<Context>> {
+    let mut primary = primary(dev)?;
     let context = match &primary.context {
         Some(context) => context.clone(),
-        None => driver.create_context(dev, primary.flags, true, API_VERSION)?,
+        None => life::create(dev, primary.flags, true, API_VERSION)?,
     };
     primary.context = Some(context.clone());
     primary.retains += 1;
@@ -39,12 +39,12 @@ pub(super) fn retain_primary(driver: &Driver, dev: CuDevice) -> Answer<Arc<Conte
 }
 
 pub fn cuDevicePrimaryCtxRelease(dev: CuDevice) -> CuResult {
-    code(driver().and_then(|driver| release_primary(driver, dev)))
+    code(driver().and_then(|_| release_primary(dev)))
 }
 
 /// Takes back what was retained; the last time ends the context.
-pub(super) fn release_primary(driver: &Driver, dev: CuDevice) -> Answer {
-    let mut primary = driver.primary(dev)?;
+pub(super) fn release_primary(dev: CuDevice) -> Answer {
+    let mut primary = primary(dev)?;
     if primary.retains == 0 {
         return Err(CuResult::INVALID_CONTEXT);
     }
@@ -52,7 +52,7 @@ pub(super) fn release_primary(driver: &Driver, dev: CuDevice) -> Answer {
     if primary.retains == 0
         && let Some(context) = primary.context.take()
     {
-        driver.destroy_context(&context);
+        life::destroy(&context);
     }
     Ok(())
 }
@@ -62,11 +62,11 @@ pub fn cuDevicePrimaryCtxRelease_v2(dev: CuDevice) -> CuResult {
 }
 
 pub fn cuDevicePrimaryCtxReset(dev: CuDevice) -> CuResult {
-    code(driver().and_then(|driver| {
+    code(driver().and_then(|_| {
         // Who has retained it may still release it: the count stays.
-        let context = driver.primary(dev)?.context.take();
+        let context = primary(dev)?.context.take();
         if let Some(context) = context {
-            driver.destroy_context(&context);
+            life::destroy(&context);
         }
         Ok(())
     }))
@@ -77,9 +77,9 @@ pub fn cuDevicePrimaryCtxReset_v2(dev: CuDevice) -> CuResult {
 }
 
 pub fn cuDevicePrimaryCtxSetFlags(dev: CuDevice, flags: c_uint) -> CuResult {
-    code(driver().and_then(|driver| {
+    code(driver().and_then(|_| {
         check_flags(flags)?;
-        let mut primary = driver.primary(dev)?;
+        let mut primary = primary(dev)?;
         primary.flags = flags;
         if let Some(context) = &primary.context {
             context.flags.store(flags, Ordering::Relaxed);
@@ -93,8 +93,8 @@ pub fn cuDevicePrimaryCtxSetFlags_v2(dev: CuDevice, flags: c_uint) -> CuResult {
 }
 
 pub fn cuDevicePrimaryCtxGetState(dev: CuDevice, flags: *mut c_uint, active: *mut c_int) -> CuResult {
-    code(driver().and_then(|driver| {
-        let primary = driver.primary(dev)?;
+    code(driver().and_then(|_| {
+        let primary = primary(dev)?;
         store(flags, primary.flags)?;
         store(active, c_int::from(primary.context.is_some()))
     }))
@@ -156,14 +156,14 @@ pub fn cuCtxDestroy(ctx: CuContext) -> CuResult {
 }
 
 pub fn cuCtxDestroy_v2(ctx: CuContext) -> CuResult {
-    code(driver().and_then(|driver| {
-        let context = driver.context(ctx)?;
+    code(driver().and_then(|_| {
+        let context = Context::find(ctx)?;
         if context.is_primary {
             // Its life is counted: it is released, not destroyed.
             return Err(CuResult::INVALID_CONTEXT);
         }
         with_stack(|stack| stack.pop_if(|top| top.id == context.id));
-        driver.destroy_context(&context);
+        life::destroy(&context);
         Ok(())
     }))
 }
@@ -184,8 +184,8 @@ pub fn cuCtxAttach(ctx: *mut CuContext, flags: c_uint) -> CuResult {
 
 /// As the manual says: the context is the calling thread's current one; the last to detach destroys it.
 pub fn cuCtxDetach(ctx: CuContext) -> CuResult {
-    code(driver().and_then(|driver| {
-        let context = driver.context(ctx)?;
+    code(driver().and_then(|_| {
+        let context = Context::find(ctx)?;
         let is_current = with_stack(|stack| stack.last().is_some_and(|top| top.id == context.id));
         if context.is_primary || !is_current {
             return Err(CuResult::INVALID_CONTEXT);
@@ -198,7 +198,7 @@ pub fn cuCtxDetach(ctx: CuContext) -> CuResult {
             Ok(2..) => Ok(()),
             Ok(_) => {
                 with_stack(|stack| stack.pop_if(|top| top.id == context.id));
-                driver.destroy_context(&context);
+                life::destroy(&context);
                 Ok(())
             }
             // Another thread is destroying it.
@@ -208,12 +208,12 @@ pub fn cuCtxDetach(ctx: CuContext) -> CuResult {
 }
 
 fn create(ctx: *mut CuContext, flags: c_uint, dev: CuDevice, api_version: u32) -> Answer {
-    let driver = driver()?;
+    driver()?;
     check_flags(flags)?;
     if ctx.is_null() {
         return Err(CuResult::INVALID_VALUE);
     }
-    let context = driver.create_context(dev, flags, false, api_version)?;
+    let context = life::create(dev, flags, false, api_version)?;
     store(ctx, context.handle)?;
     with_stack(|stack| stack.push(context));
     Ok(())
@@ -231,8 +231,8 @@ pub fn cuCtxPushCurrent(ctx: CuContext) -> CuResult {
 }
 
 pub fn cuCtxPushCurrent_v2(ctx: CuContext) -> CuResult {
-    code(driver().and_then(|driver| {
-        let context = driver.context(ctx)?;
+    code(driver().and_then(|_| {
+        let context = Context::find(ctx)?;
         with_stack(|stack| stack.push(context));
         Ok(())
     }))
@@ -255,11 +255,11 @@ pub fn cuCtxPopCurrent_v2(ctx: *mut CuContext) -> CuResult {
 }
 
 pub fn cuCtxSetCurrent(ctx: CuContext) -> CuResult {
-    code(driver().and_then(|driver| {
+    code(driver().and_then(|_| {
         let context = if ctx.0.is_null() {
             None
         } else {
-            Some(driver.context(ctx)?)
+            Some(Context::find(ctx)?)
         };
         with_stack(|stack| {
             stack.pop();
@@ -307,11 +307,11 @@ pub fn cuCtxSetFlags(flags: c_uint) -> CuResult {
 }
 
 pub fn cuCtxGetLimit(pvalue: *mut usize, limit: c_int) -> CuResult {
-    code(current().and_then(|context| store(pvalue, overhead::limit(&context, limit)?)))
+    code(current().and_then(|context| store(pvalue, context.overhead.limit(limit)?)))
 }
 
 pub fn cuCtxSetLimit(limit: c_int, value: usize) -> CuResult {
-    code(current().and_then(|context| overhead::set_limit(&context, limit, value)))
+    code(current().and_then(|context| context.overhead.set_limit(limit, value)))
 }
 
 pub fn cuCtxGetCacheConfig(pconfig: *mut c_int) -> CuResult {
@@ -372,7 +372,7 @@ fn given_or_current(ctx: CuContext) -> Answer<Arc<Context>> {
     if ctx.0.is_null() {
         current_as_it_is()
     } else {
-        driver()?.context(ctx)
+        Context::find(ctx)
     }
 }
 
@@ -380,7 +380,7 @@ fn given_or_current(ctx: CuContext) -> Answer<Arc<Context>> {
 
 pub fn cuCtxEnablePeerAccess(peer_context: CuContext, flags: c_uint) -> CuResult {
     code(current().and_then(|context| {
-        let peer = driver()?.context(peer_context)?;
+        let peer = Context::find(peer_context)?;
         if flags != 0 {
             return Err(CuResult::INVALID_VALUE);
         }
@@ -397,7 +397,7 @@ pub fn cuCtxEnablePeerAccess(peer_context: CuContext, flags: c_uint) -> CuResult
 
 pub fn cuCtxDisablePeerAccess(peer_context: CuContext) -> CuResult {
     code(current().and_then(|context| {
-        let bit = 1 << driver()?.context(peer_context)?.device;
+        let bit = 1 << Context::find(peer_context)?.device;
         match context.peers.fetch_and(!bit, Ordering::AcqRel) & bit {
             0 => Err(CuResult::PEER_ACCESS_NOT_ENABLED),
             _ => Ok(()),

@@ -15,10 +15,11 @@ mod volume;
 
 use super::flavours::both_flavours;
 use crate::capture;
+use crate::context::Context;
 use crate::executor::op::copy::Location;
 use crate::executor::op::{Copy, End, Side};
 use crate::executor::{Op, pool};
-use crate::graph::work::Work;
+use crate::graph::Work;
 use crate::state::{Answer, driver, store};
 use crate::stream::{Stream, StreamName};
 
@@ -57,9 +58,9 @@ fn peer(
     from_context: CuContext,
     bytes: usize,
 ) -> Answer<Copy> {
-    let driver = driver()?;
-    driver.context(to_context)?;
-    driver.context(from_context)?;
+    driver()?;
+    Context::find(to_context)?;
+    Context::find(from_context)?;
     Ok(inside(to, from, bytes))
 }
 

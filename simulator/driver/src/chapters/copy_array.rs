@@ -7,8 +7,9 @@ use partage_abi::types::*;
 
 use super::copy::{copy_later, copy_now};
 use super::flavours::both_flavours;
+use crate::context::current;
 use crate::executor::op::{Copy, End, Side};
-use crate::state::{Answer, current};
+use crate::state::Answer;
 
 /// A part of an array.
 #[derive(Clone, Copy)]

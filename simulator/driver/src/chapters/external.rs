@@ -9,8 +9,9 @@ use std::sync::Arc;
 use partage_abi::types::*;
 use partage_abi::values::*;
 
+use crate::context::current;
 use crate::handles::{HandleKind, Handles};
-use crate::state::{Answer, code, current, driver, store};
+use crate::state::{Answer, code, driver, store};
 
 /// Imported memory.
 struct External {
@@ -92,9 +93,7 @@ pub fn cuExternalMemoryGetMappedBuffer(
         if given.size == 0 || given.flags != 0 || !is_inside {
             return Err(CuResult::INVALID_VALUE);
         }
-        let mapped = driver()?
-            .memory
-            .map_external(&context, &memory.file, given.offset, given.size)?;
+        let mapped = crate::memory::memory()?.map_external(&context, &memory.file, given.offset, given.size)?;
         store(dev_ptr, mapped)
     }))
 }

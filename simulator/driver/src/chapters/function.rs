@@ -7,8 +7,10 @@ use partage_abi::types::*;
 use partage_machine::Device;
 
 use super::module::{module_of, store_either};
-use crate::function::{self, Function};
-use crate::state::{Answer, code, current, driver, store};
+use crate::context::current;
+use crate::function::Function;
+use crate::library;
+use crate::state::{Answer, code, driver, store};
 
 /// `CU_FUNCTION_LOADING_STATE_LOADED`.
 const LOADED: c_int = 1;
@@ -16,7 +18,7 @@ const LOADED: c_int = 1;
 /// A function and the device of its context.
 fn found(handle: CuFunction) -> Answer<(Arc<Function>, &'static Device)> {
     current()?;
-    let function = function::lookup(handle)?;
+    let function = library::lookup_function(handle)?;
     let device = &driver()?.machine.devices()[function.context.device];
     Ok((function, device))
 }

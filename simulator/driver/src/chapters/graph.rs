@@ -9,8 +9,8 @@ use partage_abi::types::*;
 
 use super::flavours::answer;
 
+use crate::graph::Work;
 use crate::graph::nodes::{Edge, NodeKey};
-use crate::graph::work::Work;
 use crate::graph::{Graph, find_node};
 use crate::state::{Answer, code, store};
 

@@ -8,11 +8,12 @@ use partage_abi::types::*;
 use super::flavours::{answer, both_flavours};
 use super::graph_work::{copy, fill, general, host, kernel, launch_of, read, widen, words};
 use crate::event::Event;
+use crate::graph::Work;
 use crate::graph::exec::{AUTO_FREE_ON_LAUNCH, Exec, ExecWork};
-use crate::graph::work::Work;
 use crate::graph::{Graph, find_node};
 use crate::state::{Answer, code, store};
 use crate::stream::{Stream, StreamName};
+use crate::submission::perform;
 use crate::{capture, graph};
 
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_*`: upload, device launch, and all there are, with free on launch and use of the
@@ -169,7 +170,7 @@ fn upload(exec: &Exec, stream: &Arc<Stream>) -> Answer {
 fn launch(exec: &Exec, stream: &Arc<Stream>) -> Answer {
     match capture::info(stream)? {
         // Captured, a launch becomes a node with the graph as it is now.
-        Some(_) => stream.perform(Work::Child(exec.to_graph()?)),
+        Some(_) => perform(stream, Work::Child(exec.to_graph()?)),
         None => {
             capture::admit(stream)?;
             exec.launch(stream)
@@ -271,7 +272,7 @@ pub fn cuGraphExecNodeSetParams(exec: CuGraphExec, node: CuGraphNode, params: *m
     match read(params.cast_const()) {
         Err(code) => code,
         // SAFETY: the kind says that the graph is meant; it is plain data.
-        Ok(given) if given.kind == graph::work::kind::GRAPH => unsafe {
+        Ok(given) if given.kind == graph::kind::GRAPH => unsafe {
             cuGraphExecChildGraphNodeSetParams(exec, node, given.params.graph.graph)
         },
         Ok(_) => change(exec, node, |old| general(params, launch_of(old))),

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use partage_abi::types::*;
 use partage_abi::values::*;
 
-use super::graph_node::Spot;
+use super::graph_spot::Spot;
 use super::graph_work::read;
 use super::memory_pool::device_of;
-use crate::graph::work::Work;
+use crate::graph::Work;
 use crate::graph::{Graph, find_node};
-use crate::memory::{Allocation, Wish};
+use crate::memory::{Allocation, Wish, memory};
 use crate::state::{Answer, code, driver, store};
 
 /// What a node is asked for with. NOT_SUPPORTED for memory of the host and for what other processes may open.
@@ -159,14 +159,14 @@ pub fn cuGraphMemFreeNodeGetParams(node: CuGraphNode, address: *mut CuDevicePtr)
 pub fn cuDeviceGraphMemTrim(device: CuDevice) -> CuResult {
     code(driver().and_then(|driver| {
         let device = driver.device(device)?.index;
-        driver.memory.trim_graphs(driver, device);
+        memory()?.trim_graphs(driver, device);
         Ok(())
     }))
 }
 
 pub fn cuDeviceGetGraphMemAttribute(device: CuDevice, attribute: c_int, value: *mut c_void) -> CuResult {
     code(driver().and_then(|driver| {
-        let figures = driver.memory.graph_pool().figures(driver.device(device)?.index);
+        let figures = memory()?.graph_pool().figures(driver.device(device)?.index);
         let found = match attribute {
             CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT => figures.used,
             CU_GRAPH_MEM_ATTR_USED_MEM_HIGH => figures.used_high,
@@ -190,7 +190,7 @@ pub fn cuDeviceSetGraphMemAttribute(device: CuDevice, attribute: c_int, value: *
             CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH => false,
             _ => return Err(CuResult::INVALID_VALUE),
         };
-        driver.memory.graph_pool().reset_high(device, is_used);
+        memory()?.graph_pool().reset_high(device, is_used);
         Ok(())
     }))
 }

@@ -4,63 +4,19 @@
 //! The parameters of each type are read and written in `graph_work`; adding a node, changing it and changing it in an
 //! instantiated graph share that.
 
-use std::sync::Arc;
-
 use partage_abi::types::*;
 
 use super::copy::describe;
-use super::flavours::answer;
-use super::graph::{edges_from, nodes_from};
 use super::graph_memory::{add_general_allocation, add_general_free};
+use super::graph_spot::Spot;
 use super::graph_work::*;
 use crate::event::Event;
 use crate::executor::op::KernelLaunch;
-use crate::graph::nodes::{Edge, NodeKey};
-use crate::graph::work::{Work, kind};
-use crate::graph::{Graph, find_node};
+use crate::graph::find_node;
+use crate::graph::{Work, kind};
 use crate::state::{Answer, code, store};
 
 // ---- adding ---------------------------------------------------------------------------------------------------
-
-/// Where a new node goes.
-pub(super) struct Spot {
-    node: *mut CuGraphNode,
-    graph: CuGraph,
-    dependencies: *const CuGraphNode,
-    data: *const CuGraphEdgeData,
-    count: usize,
-}
-
-impl Spot {
-    pub(super) fn new(node: *mut CuGraphNode, graph: CuGraph, dependencies: *const CuGraphNode, count: usize) -> Self {
-        Self {
-            node,
-            graph,
-            dependencies,
-            data: std::ptr::null(),
-            count,
-        }
-    }
-
-    fn add(self, work: impl FnOnce() -> Answer<Work>) -> CuResult {
-        self.add_with(|graph, after| graph.add_with_edges(work()?, after))
-    }
-
-    /// Adds a node in a way of its own: with the graph, and what it comes after.
-    pub(super) fn add_with(self, add: impl FnOnce(&Arc<Graph>, &[(NodeKey, Edge)]) -> Answer<NodeKey>) -> CuResult {
-        answer(|| {
-            if self.node.is_null() {
-                return Err(CuResult::INVALID_VALUE);
-            }
-            let graph = Graph::find(self.graph)?;
-            let ahead = nodes_from(&graph, self.dependencies, self.count)?;
-            let edges = edges_from(self.data, self.count)?;
-            let after: Vec<(NodeKey, Edge)> = ahead.into_iter().zip(edges).collect();
-            let key = add(&graph, &after)?;
-            store(self.node, graph.handle_of(key))
-        })
-    }
-}
 
 pub fn cuGraphAddKernelNode(
     node: *mut CuGraphNode,

@@ -9,13 +9,14 @@ use partage_abi::values::*;
 
 use super::copy::volume;
 use super::stream::steps;
+use crate::context::{Context, current};
 use crate::event::Event;
 use crate::executor::op::words::Until;
 use crate::executor::op::{Fill, HostCall, KernelLaunch, WordStep};
 use crate::graph::Graph;
-use crate::graph::work::{Work, kind};
+use crate::graph::{Work, kind};
 use crate::launch::{Given, Shape, Wishes, prepare};
-use crate::state::{Answer, Context, current, driver};
+use crate::state::Answer;
 
 /// Reads what a program passed by pointer. INVALID_VALUE for null.
 pub(super) fn read<T: Copy>(from: *const T) -> Answer<T> {
@@ -30,7 +31,7 @@ fn context_of(handle: CuContext) -> Answer<Arc<Context>> {
     if handle.is_null() {
         current()
     } else {
-        driver()?.context(handle)
+        Context::find(handle)
     }
 }
 
@@ -107,9 +108,9 @@ pub(super) fn kernel(params: &CudaKernelNodeParams, old: Option<&KernelLaunch>) 
 /// The context that a kernel node works in: the one named, else the function's own, else the current one.
 fn function_context(function: CuFunction, named: CuContext) -> Answer<Arc<Context>> {
     if !named.is_null() {
-        return driver()?.context(named);
+        return Context::find(named);
     }
-    match crate::function::lookup(function)?.context() {
+    match crate::library::lookup_function(function)?.context() {
         Some(context) => Ok(context),
         None => current(),
     }

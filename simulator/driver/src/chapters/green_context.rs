@@ -13,9 +13,10 @@ use partage_machine::Device;
 
 use super::context::{release_primary, retain_primary};
 use super::flavours::{answer, both_flavours};
-use super::stream::{cuCtxRecordEvent, cuCtxWaitEvent};
+use super::stream::{cuCtxRecordEvent, cuCtxWaitEvent, green_of};
+use crate::context::{Context, Green, life, with_stack};
 use crate::handles::{HandleKind, Handles};
-use crate::state::{Answer, Context, Green, code, driver, store, with_stack};
+use crate::state::{Answer, code, driver, store};
 use crate::stream::{NON_BLOCKING, Stream};
 
 static GREEN_CONTEXTS: Handles<GreenContext> = Handles::new(HandleKind::GreenContext);
@@ -129,14 +130,9 @@ impl GreenContext {
             handle: self.handle,
             multiprocessors: self.part.count,
         };
-        let made = driver()?.convert_context(&self.primary, green)?;
+        let made = life::convert(&self.primary, green)?;
         Ok(converted.insert(made).clone())
     }
-}
-
-/// The green context of a stream; null when it has none.
-pub(super) fn green_of(stream: &Stream) -> Answer<CuGreenCtx> {
-    Ok(stream.context()?.green.map_or(CuGreenCtx::NULL, |green| green.handle))
 }
 
 pub fn cuDeviceGetDevResource(device: CuDevice, resource: *mut CuDevResource, kind: c_int) -> CuResult {
@@ -144,7 +140,7 @@ pub fn cuDeviceGetDevResource(device: CuDevice, resource: *mut CuDevResource, ki
 }
 
 pub fn cuCtxGetDevResource(ctx: CuContext, resource: *mut CuDevResource, kind: c_int) -> CuResult {
-    code(driver().and_then(|driver| part_of(&*driver.context(ctx)?)?.tell(resource, kind)))
+    code(driver().and_then(|_| part_of(&*Context::find(ctx)?)?.tell(resource, kind)))
 }
 
 pub fn cuGreenCtxGetDevResource(ctx: CuGreenCtx, resource: *mut CuDevResource, kind: c_int) -> CuResult {
@@ -223,7 +219,7 @@ pub fn cuGreenCtxCreate(ctx: *mut CuGreenCtx, desc: CuDevResourceDesc, dev: CuDe
         if ctx.is_null() || part.ordinal != dev || flags != CU_GREEN_CTX_DEFAULT_STREAM {
             return Err(CuResult::INVALID_VALUE);
         }
-        let primary = retain_primary(driver, dev)?;
+        let primary = retain_primary(dev)?;
         let made = GREEN_CONTEXTS.insert_with(|handle| {
             Arc::new(GreenContext {
                 handle: CuGreenCtx(handle),
@@ -233,7 +229,7 @@ pub fn cuGreenCtxCreate(ctx: *mut CuGreenCtx, desc: CuDevResourceDesc, dev: CuDe
             })
         });
         let Some(made) = made else {
-            release_primary(driver, dev)?;
+            release_primary(dev)?;
             return Err(CuResult::OUT_OF_MEMORY);
         };
         store(ctx, made.handle)
@@ -241,15 +237,15 @@ pub fn cuGreenCtxCreate(ctx: *mut CuGreenCtx, desc: CuDevResourceDesc, dev: CuDe
 }
 
 pub fn cuGreenCtxDestroy(ctx: CuGreenCtx) -> CuResult {
-    code(driver().and_then(|driver| {
+    code(driver().and_then(|_| {
         let green = GREEN_CONTEXTS.remove(ctx.0).ok_or(CuResult::INVALID_CONTEXT)?;
         let converted = green.converted.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(context) = converted {
             with_stack(|stack| stack.pop_if(|top| top.id == context.id));
-            driver.end_converted(&context);
+            life::end_converted(&context);
         }
         // A reset may have ended the primary context before, and what retained it.
-        let _ = release_primary(driver, green.part.ordinal);
+        let _ = release_primary(green.part.ordinal);
         Ok(())
     }))
 }

@@ -9,6 +9,8 @@ use std::time::Duration;
 use partage_abi::types::*;
 use partage_machine::Machine;
 
+use crate::executor::pool::are_complete;
+use crate::memory::{ask_for_completion, install};
 use crate::state::{Answer, Driver, code, driver, faults, is_forked, store};
 use crate::visible;
 
@@ -73,7 +75,10 @@ fn initialise(flags: c_uint) -> Answer {
         eprintln!("partage sim: {error}");
         CuResult::OPERATING_SYSTEM
     })?;
-    Driver::new(machine, seat, visible)?.install()
+    // Before the driver: whoever sees it must find the memory.
+    ask_for_completion(are_complete);
+    install(machine.devices(), machine.spec().bounds)?;
+    Driver::new(machine, seat, visible).install()
 }
 
 /// The right to initialise. Not a mutex: a child forked while another thread initialises must not wait for a thread

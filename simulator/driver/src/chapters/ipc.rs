@@ -4,9 +4,10 @@
 use partage_abi::types::*;
 use partage_abi::values::*;
 
-use crate::memory::Export;
-use crate::state::{code, current, driver, store};
-use crate::stream::before_free;
+use crate::context::current;
+use crate::memory::{Export, memory};
+use crate::state::{code, driver, store};
+use crate::submission::before_free;
 
 pub fn cuIpcGetMemHandle(handle: *mut CuIpcMemHandle, dptr: CuDevicePtr) -> CuResult {
     code(current().and_then(|_| {
@@ -14,7 +15,7 @@ pub fn cuIpcGetMemHandle(handle: *mut CuIpcMemHandle, dptr: CuDevicePtr) -> CuRe
             return Err(CuResult::INVALID_VALUE);
         }
         let driver = driver()?;
-        let export = driver.memory.export(driver, dptr)?;
+        let export = memory()?.export(driver, dptr)?;
         let reserved = export.encode().map(|byte| byte as c_char);
         store(handle, CuIpcMemHandle { reserved })
     }))
@@ -31,13 +32,13 @@ pub fn cuIpcOpenMemHandle_v2(dptr: *mut CuDevicePtr, handle: CuIpcMemHandle, fla
         }
         let export = Export::decode(&handle.reserved.map(|byte| byte as u8)).ok_or(CuResult::INVALID_HANDLE)?;
         let driver = driver()?;
-        store(dptr, driver.memory.open_export(driver, &context, &export)?)
+        store(dptr, memory()?.open_export(driver, &context, &export)?)
     }))
 }
 
 pub fn cuIpcCloseMemHandle(dptr: CuDevicePtr) -> CuResult {
     code(current().and_then(|context| {
         before_free(dptr)?;
-        driver()?.memory.close_export(&context, dptr)
+        memory()?.close_export(&context, dptr)
     }))
 }

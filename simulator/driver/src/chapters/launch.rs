@@ -9,11 +9,12 @@ use partage_abi::types::*;
 use super::flavours::{answer, both_flavours};
 use crate::event::{DISABLE_TIMING, Event, INTERPROCESS};
 use crate::executor::op::HostCall;
-use crate::function;
-use crate::graph::work::Work;
+use crate::graph::Work;
 use crate::launch::{Given, Shape, Wishes, prepare, prepare_with, wishes};
+use crate::library;
 use crate::state::{Answer, code};
 use crate::stream::StreamName;
+use crate::submission::{perform, record};
 
 fn launch(stream: StreamName, function: CuFunction, shape: Shape, given: Given, wishes: Wishes) -> Answer {
     if function.is_null() {
@@ -29,9 +30,9 @@ fn launch(stream: StreamName, function: CuFunction, shape: Shape, given: Given, 
         ..wishes
     };
     let launch = prepare(&context, function, shape, given, wishes)?;
-    stream.perform(Work::Kernel(Box::new(launch)))?;
+    perform(&stream, Work::Kernel(Box::new(launch)))?;
     // The manual lets both be as late as the kernel's end.
-    events.iter().try_for_each(|event| stream.record(event))
+    events.iter().try_for_each(|event| record(&stream, event))
 }
 
 /// An event that a launch may record: INVALID_VALUE for one that measures time or is for other processes.
@@ -63,14 +64,14 @@ both_flavours! {
         stream: CuStream, function: CuHostFn, data: *mut c_void; stream
     ) => {
         let function = function.ok_or(CuResult::INVALID_VALUE)?;
-        stream.find()?.perform(Work::Host(HostCall::Function { function, data }))
+        perform(&stream.find()?, Work::Host(HostCall::Function { function, data }))
     }
     cuLaunchHostFunc_v2 cuLaunchHostFunc_v2_ptsz (
         stream: CuStream, function: CuHostFn, data: *mut c_void, sync_mode: c_uint; stream
     ) => {
         // How the device waits for the function: by itself, spinning or blocking. Here it always blocks.
         let function = function.filter(|_| sync_mode <= 2).ok_or(CuResult::INVALID_VALUE)?;
-        stream.find()?.perform(Work::Host(HostCall::Function { function, data }))
+        perform(&stream.find()?, Work::Host(HostCall::Function { function, data }))
     }
 }
 
@@ -149,7 +150,7 @@ fn settings() -> MutexGuard<'static, HashMap<usize, Setting>> {
 }
 
 fn set(function: CuFunction, change: impl FnOnce(&mut Setting) -> Answer) -> CuResult {
-    code(function::lookup(function).and_then(|_| change(settings().entry(function.0 as usize).or_default())))
+    code(library::lookup_function(function).and_then(|_| change(settings().entry(function.0 as usize).or_default())))
 }
 
 pub fn cuFuncSetBlockShape(function: CuFunction, x: c_int, y: c_int, z: c_int) -> CuResult {
@@ -222,7 +223,7 @@ pub fn cuLaunchGrid(function: CuFunction, width: c_int, height: c_int) -> CuResu
 
 pub fn cuLaunchGridAsync(function: CuFunction, width: c_int, height: c_int, stream: CuStream) -> CuResult {
     answer(|| {
-        let found = function::lookup(function)?;
+        let found = library::lookup_function(function)?;
         let setting = settings().get(&(function.0 as usize)).cloned().unwrap_or_default();
         let grid = [width, height, 1].map(|size| u32::try_from(size).unwrap_or(0));
         let stream = StreamName::plain(stream).find()?;
@@ -238,6 +239,6 @@ pub fn cuLaunchGridAsync(function: CuFunction, width: c_int, height: c_int, stre
         };
         let arguments: Arc<[u8]> = setting.parameters[..found.parameter_bytes() as usize].into();
         let launch = prepare_with(&context, found, shape, arguments, Wishes::default())?;
-        stream.perform(Work::Kernel(Box::new(launch)))
+        perform(&stream, Work::Kernel(Box::new(launch)))
     })
 }

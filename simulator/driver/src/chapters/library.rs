@@ -7,11 +7,12 @@ use std::time::Instant;
 use partage_abi::types::*;
 
 use super::module::store_either;
+use crate::context::{current, current_as_it_is};
 use crate::jit::Options;
 use crate::library::{self, Kernel, Library};
 use crate::module::{self, image_bytes, name_of, read_file};
-use crate::state::{Answer, code, current, current_as_it_is, driver, store};
-use crate::stream::synchronize_context;
+use crate::state::{Answer, code, driver, store};
+use crate::submission::synchronize_context;
 
 /// `CU_LIBRARY_*` options: host function table (unused by us), and that the program keeps the image.
 const LAST_OPTION: c_int = 1;

@@ -7,10 +7,11 @@ use std::time::Instant;
 use partage_abi::types::*;
 use partage_ptx::{Image, ImageError, join};
 
+use crate::context::current;
 use crate::handles::{HandleKind, Handles};
 use crate::jit::Options;
 use crate::module::{self, read_file};
-use crate::state::{Answer, code, current, driver, store};
+use crate::state::{Answer, code, driver, store};
 
 /// `CU_JIT_INPUT_*`: cubin, PTX, fat binary; objects and archives of machine code; intermediate code.
 const INPUT_CUBIN: c_int = 0;

@@ -5,9 +5,10 @@ use partage_abi::types::*;
 use partage_abi::values::*;
 
 use crate::capture;
-use crate::memory::Freeable;
-use crate::state::{Answer, code, current, driver, store};
-use crate::stream::before_free;
+use crate::context::current;
+use crate::memory::{Freeable, memory};
+use crate::state::{Answer, code, driver, store};
+use crate::submission::before_free;
 
 /// What `cuMemAllocPitch` rounds rows up to: the widest alignment that any access of a row needs.
 const PITCH_ALIGNMENT: usize = 512;
@@ -68,13 +69,7 @@ pub fn cuMemAllocManaged(dptr: *mut CuDevicePtr, bytes: usize, flags: c_uint) ->
             return Err(CuResult::INVALID_VALUE);
         }
         capture::unsafe_call()?;
-        store(
-            dptr,
-            driver()?
-                .memory
-                .allocate_managed(&context, bytes as u64, flags)?
-                .address,
-        )
+        store(dptr, memory()?.allocate_managed(&context, bytes as u64, flags)?.address)
     }))
 }
 
@@ -85,7 +80,7 @@ pub fn cuMemFree_v2(dptr: CuDevicePtr) -> CuResult {
         }
         let driver = driver()?;
         before_free(dptr)?;
-        driver.memory.free(driver, dptr, Freeable::Device)
+        memory()?.free(driver, dptr, Freeable::Device)
     }))
 }
 
@@ -96,12 +91,12 @@ fn allocate(dptr: *mut CuDevicePtr, bytes: u64) -> Answer {
     }
     capture::unsafe_call()?;
     let driver = driver()?;
-    store(dptr, driver.memory.allocate(driver, &context, bytes)?.address)
+    store(dptr, memory()?.allocate(driver, &context, bytes)?.address)
 }
 
 pub fn cuMemGetAddressRange_v2(pbase: *mut CuDevicePtr, psize: *mut usize, dptr: CuDevicePtr) -> CuResult {
     code(current().and_then(|_| {
-        let found = driver()?.memory.find(dptr).ok_or(CuResult::NOT_FOUND)?;
+        let found = memory()?.find(dptr).ok_or(CuResult::NOT_FOUND)?;
         // Either may be null: the program does not want that one.
         if !pbase.is_null() {
             store(pbase, found.address)?;
@@ -130,7 +125,7 @@ pub fn cuMemHostAlloc(host: *mut *mut c_void, bytes: usize, flags: c_uint) -> Cu
             return Err(CuResult::INVALID_VALUE);
         }
         capture::unsafe_call()?;
-        let made = driver()?.memory.allocate_host(&context, bytes as u64, flags)?;
+        let made = memory()?.allocate_host(&context, bytes as u64, flags)?;
         store(host, made.address as *mut c_void)
     }))
 }
@@ -142,7 +137,7 @@ pub fn cuMemFreeHost(p: *mut c_void) -> CuResult {
         }
         let driver = driver()?;
         before_free(p as u64)?;
-        driver.memory.free(driver, p as u64, Freeable::Host)
+        memory()?.free(driver, p as u64, Freeable::Host)
     }))
 }
 
@@ -156,7 +151,7 @@ pub fn cuMemHostRegister_v2(p: *mut c_void, bytes: usize, flags: c_uint) -> CuRe
             return Err(CuResult::NOT_SUPPORTED);
         }
         capture::unsafe_call()?;
-        driver()?.memory.register(&context, p as u64, bytes as u64, flags)
+        memory()?.register(&context, p as u64, bytes as u64, flags)
     }))
 }
 
@@ -171,7 +166,7 @@ pub fn cuMemHostUnregister(p: *mut c_void) -> CuResult {
         }
         let driver = driver()?;
         before_free(p as u64)?;
-        let freed = driver.memory.free(driver, p as u64, Freeable::Registered);
+        let freed = memory()?.free(driver, p as u64, Freeable::Registered);
         freed.map_err(|_| CuResult::HOST_MEMORY_NOT_REGISTERED)
     }))
 }
@@ -192,7 +187,7 @@ pub fn cuMemHostGetFlags(flags: *mut c_uint, p: *mut c_void) -> CuResult {
 }
 
 fn host_flags(p: *mut c_void) -> Answer<u32> {
-    let found = driver()?.memory.find(p as u64).ok_or(CuResult::INVALID_VALUE)?;
+    let found = memory()?.find(p as u64).ok_or(CuResult::INVALID_VALUE)?;
     // With unified addressing all of it is mapped, asked for or not.
     if found.is_host() {
         Ok(found.flags | CU_MEMHOSTALLOC_DEVICEMAP)

@@ -13,7 +13,7 @@ use super::flavours::both_flavours;
 use crate::capture;
 use crate::executor::Op;
 use crate::handles::{HandleKind, Handles};
-use crate::memory::{Asker, Freed, Pool, PoolSharing};
+use crate::memory::{Asker, Freed, Pool, PoolSharing, memory};
 use crate::state::{Answer, Driver, code, driver, store};
 use crate::stream::Stream;
 
@@ -56,7 +56,7 @@ both_flavours! {
 }
 
 fn free(address: u64, stream: &Stream) -> Answer {
-    let memory = &driver()?.memory;
+    let memory = memory()?;
     {
         let mut graphs = memory.graph_pool();
         if let Some(allocation) = graphs.live_at(address) {
@@ -99,9 +99,7 @@ fn allocate(dptr: *mut CuDevicePtr, bytes: usize, pool: &Arc<Pool>, stream: &Str
         stream: stream.key,
         seen: stream.seen(),
     };
-    let (made, waits_for) = driver
-        .memory
-        .allocate_from(driver, &context, pool, &asker, bytes as u64)?;
+    let (made, waits_for) = memory()?.allocate_from(driver, &context, pool, &asker, bytes as u64)?;
     if !waits_for.is_empty() {
         stream.submit(Op::Nothing, &waits_for)?;
     }
@@ -129,11 +127,7 @@ pub fn cuMemPoolCreate(pool: *mut CuMemoryPool, pool_props: *const CuMemPoolProp
         let device = driver.device(ordinal)?.index;
         store(
             pool,
-            enter(
-                driver
-                    .memory
-                    .create_pool(driver, device, ordinal, wish.maxSize as u64, sharing),
-            )?,
+            enter(memory()?.create_pool(driver, device, ordinal, wish.maxSize as u64, sharing))?,
         )
     }))
 }
@@ -231,7 +225,7 @@ pub fn cuMemPoolSetAccess(pool: CuMemoryPool, map: *const CuMemAccessDesc, count
                 CU_MEM_ACCESS_FLAGS_PROT_NONE if device != pool.device => false,
                 _ => return Err(CuResult::INVALID_VALUE),
             };
-            driver.memory.set_pool_access(&pool, device, is_allowed);
+            memory()?.set_pool_access(&pool, device, is_allowed);
         }
         Ok(())
     }))
@@ -318,14 +312,11 @@ fn current(dev: CuDevice) -> Answer<CuMemoryPool> {
 
 fn device_pools(driver: &Driver) -> Answer<&'static [DevicePools]> {
     static ALL: OnceLock<Vec<DevicePools>> = OnceLock::new();
+    let memory = memory()?;
     let all = ALL.get_or_init(|| {
         let pools = driver.visible.iter().enumerate().map(|(ordinal, &device)| {
-            let default = enter(
-                driver
-                    .memory
-                    .create_pool(driver, device, ordinal as i32, 0, PoolSharing::Alone),
-            )
-            .unwrap_or(CuMemoryPool::NULL);
+            let default = enter(memory.create_pool(driver, device, ordinal as i32, 0, PoolSharing::Alone))
+                .unwrap_or(CuMemoryPool::NULL);
             DevicePools {
                 default,
                 current: Mutex::new(default),

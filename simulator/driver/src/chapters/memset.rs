@@ -5,12 +5,15 @@ use partage_abi::types::*;
 
 use super::flavours::both_flavours;
 use crate::capture;
+use crate::context::current;
 use crate::executor::op::copy::Location;
 use crate::executor::op::{End, Fill, Side};
 use crate::executor::{Op, pool};
-use crate::graph::work::Work;
-use crate::state::{Answer, code, current, driver};
+use crate::graph::Work;
+use crate::memory::memory;
+use crate::state::{Answer, code, driver};
 use crate::stream::StreamName;
+use crate::submission::perform;
 
 /// One row of `count` elements of `bytes` bytes.
 fn row(address: CuDevicePtr, bytes: u64, value: u32, count: usize) -> Fill {
@@ -58,7 +61,7 @@ fn fill_later(stream: StreamName, fill: Fill) -> Answer {
     if fill.width == 0 || fill.height == 0 {
         return Ok(());
     }
-    stream.perform(Work::Fill(fill, None))
+    perform(&stream, Work::Fill(fill, None))
 }
 
 both_flavours! {
@@ -175,7 +178,7 @@ fn check_place(kind: i32, id: CuDevice) -> Answer {
 }
 
 fn check_managed(address: CuDevicePtr, count: usize) -> Answer {
-    let memory = &driver()?.memory;
+    let memory = memory()?;
     let is_managed = memory.find(address).is_some_and(|found| found.is_managed());
     if count == 0 || !is_managed {
         return Err(CuResult::INVALID_VALUE);
@@ -187,7 +190,7 @@ fn check_managed(address: CuDevicePtr, count: usize) -> Answer {
 fn prefetch(stream: StreamName, address: CuDevicePtr, count: usize) -> Answer {
     let stream = stream.find()?;
     check_managed(address, count)?;
-    stream.perform(Work::Empty)
+    perform(&stream, Work::Empty)
 }
 
 pub fn cuMemAdvise(address: CuDevicePtr, count: usize, advice: c_int, device: CuDevice) -> CuResult {

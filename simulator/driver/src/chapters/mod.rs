@@ -19,6 +19,7 @@ mod graph;
 mod graph_exec;
 mod graph_memory;
 mod graph_node;
+mod graph_spot;
 mod graph_work;
 mod green_context;
 mod init;

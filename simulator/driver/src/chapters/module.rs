@@ -6,10 +6,11 @@ use std::time::Instant;
 
 use partage_abi::types::*;
 
+use crate::context::current;
 use crate::jit::Options;
 use crate::module::{self, LoadedModule, MODULES, image_bytes, name_of, read_file};
-use crate::state::{Answer, code, current, driver, store};
-use crate::stream::synchronize_context;
+use crate::state::{Answer, code, driver, store};
+use crate::submission::synchronize_context;
 
 /// `CU_MODULE_EAGER_LOADING` and `CU_MODULE_LAZY_LOADING`.
 const EAGER: c_int = 1;

@@ -8,9 +8,11 @@ use partage_machine::Device;
 
 use super::flavours::answer;
 
-use crate::function::{self, Function};
+use crate::context::current;
+use crate::function::Function;
+use crate::library;
 use crate::occupancy::{Demand, Limits};
-use crate::state::{Answer, current, driver, store};
+use crate::state::{Answer, driver, store};
 
 /// `CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE`.
 const FLAGS: u32 = 1;
@@ -18,7 +20,7 @@ const FLAGS: u32 = 1;
 fn found(function: CuFunction) -> Answer<(Arc<Function>, &'static Device)> {
     let context = current()?;
     Ok((
-        function::lookup(function)?,
+        library::lookup_function(function)?,
         &driver()?.machine.devices()[context.device],
     ))
 }

@@ -6,8 +6,9 @@ use std::sync::atomic::Ordering;
 use partage_abi::types::*;
 use partage_abi::values::*;
 
-use crate::memory::{Allocation, AllocationKind};
-use crate::state::{Answer, code, current_as_it_is, driver, store};
+use crate::context::current_as_it_is;
+use crate::memory::{Allocation, AllocationKind, memory};
+use crate::state::{Answer, code, driver, store};
 
 /// `CU_DEVICE_INVALID`: the ordinal of memory that the driver does not know.
 const NO_DEVICE: c_int = -2;
@@ -20,8 +21,8 @@ enum Value {
 }
 
 pub fn cuPointerGetAttribute(data: *mut c_void, attribute: c_int, ptr: CuDevicePtr) -> CuResult {
-    code(driver().and_then(|driver| {
-        let found = driver.memory.find(ptr).ok_or(CuResult::INVALID_VALUE)?;
+    code(driver().and_then(|_| {
+        let found = memory()?.find(ptr).ok_or(CuResult::INVALID_VALUE)?;
         write(data, value(&found, attribute, ptr)?)
     }))
 }
@@ -32,11 +33,11 @@ pub fn cuPointerGetAttributes(
     data: *mut *mut c_void,
     ptr: CuDevicePtr,
 ) -> CuResult {
-    code(driver().and_then(|driver| {
+    code(driver().and_then(|_| {
         if num_attributes == 0 || attributes.is_null() || data.is_null() {
             return Err(CuResult::INVALID_VALUE);
         }
-        let found = driver.memory.find(ptr);
+        let found = memory()?.find(ptr);
         for place in 0..num_attributes as usize {
             // SAFETY: by the contract of the entry point both lists have `num_attributes` entries.
             let (attribute, to) = unsafe { (attributes.add(place).read_unaligned(), data.add(place).read_unaligned()) };
@@ -53,8 +54,8 @@ pub fn cuPointerGetAttributes(
 }
 
 pub fn cuPointerSetAttribute(value: *const c_void, attribute: c_int, ptr: CuDevicePtr) -> CuResult {
-    code(driver().and_then(|driver| {
-        let found = driver.memory.find(ptr).ok_or(CuResult::INVALID_VALUE)?;
+    code(driver().and_then(|_| {
+        let found = memory()?.find(ptr).ok_or(CuResult::INVALID_VALUE)?;
         if value.is_null() || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || found.is_host() {
             return Err(CuResult::INVALID_VALUE);
         }

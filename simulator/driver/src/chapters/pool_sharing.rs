@@ -7,7 +7,7 @@ use partage_abi::types::*;
 
 use super::memory_pool::{enter, find};
 use super::virtual_memory::{check_handle_type, duplicate};
-use crate::memory::Record;
+use crate::memory::{Record, memory};
 use crate::state::{code, driver, store};
 
 /// Starts the data that stands for a pointer, so that made-up data is recognised.
@@ -43,7 +43,7 @@ pub fn cuMemPoolImportFromShareableHandle(
         check_handle_type(handle_type)?;
         // The descriptor itself is what the program passes as a pointer.
         let file = duplicate(handle as usize)?;
-        store(pool_out, enter(driver.memory.import_pool(driver, file)?)?)
+        store(pool_out, enter(memory()?.import_pool(driver, file)?)?)
     }))
 }
 
@@ -52,7 +52,7 @@ pub fn cuMemPoolExportPointer(share_data_out: *mut CuMemPoolPtrExportData, ptr: 
         if share_data_out.is_null() {
             return Err(CuResult::INVALID_VALUE);
         }
-        let Record { log, at } = driver.memory.export_pooled(driver, ptr)?;
+        let Record { log, at } = memory()?.export_pooled(driver, ptr)?;
         let mut reserved = [0; 64];
         let raw = [MAGIC, log, at].into_iter().flat_map(u64::to_ne_bytes);
         reserved.iter_mut().zip(raw).for_each(|(to, from)| *to = from);
@@ -80,6 +80,6 @@ pub fn cuMemPoolImportPointer(
         if magic != MAGIC {
             return Err(CuResult::INVALID_VALUE);
         }
-        store(ptr_out, driver.memory.import_pooled(driver, &pool, Record { log, at })?)
+        store(ptr_out, memory()?.import_pooled(driver, &pool, Record { log, at })?)
     }))
 }

@@ -4,7 +4,8 @@
 
 use partage_abi::types::*;
 
-use crate::state::{code, current, driver};
+use crate::context::current;
+use crate::state::{code, driver};
 
 /// The formats of the output: values by name, or separated by commas.
 const OUTPUT_MODES: std::ops::RangeInclusive<c_int> = 0..=1;

@@ -6,16 +6,20 @@ use std::sync::Arc;
 use partage_abi::types::*;
 
 use super::flavours::{answer, both_flavours};
-use super::green_context::green_of;
 use crate::capture;
+use crate::context::{Context, current};
 use crate::event::Event;
 use crate::executor::Op;
+use crate::executor::lanes::lanes;
 use crate::executor::op::words::Until;
 use crate::executor::op::{HostCall, WordStep};
 use crate::executor::pool::{self, Task};
-use crate::graph::work::Work;
-use crate::state::{Answer, Context, code, current, driver, store};
-use crate::stream::{PRIORITIES, Stream, synchronize_context};
+use crate::executor::workers;
+use crate::graph::Work;
+use crate::memory::memory;
+use crate::state::{Answer, code, driver, store};
+use crate::stream::{PRIORITIES, Stream, legacy_of};
+use crate::submission::{destroy_stream, perform, query_stream, synchronize_context, wait_event};
 
 /// `CU_EVENT_WAIT_EXTERNAL`.
 const WAIT_EXTERNAL: u32 = 1;
@@ -45,11 +49,11 @@ pub fn cuStreamCreateWithPriority(stream: *mut CuStream, flags: c_uint, priority
 }
 
 pub fn cuStreamDestroy(stream: CuStream) -> CuResult {
-    code(Stream::destroy(stream))
+    code(destroy_stream(stream))
 }
 
 pub fn cuStreamDestroy_v2(stream: CuStream) -> CuResult {
-    code(Stream::destroy(stream))
+    code(destroy_stream(stream))
 }
 
 both_flavours! {
@@ -57,7 +61,7 @@ both_flavours! {
         let stream = stream.find()?;
         capture::query_stream(&stream)?;
         capture::unsafe_call()?;
-        stream.query()
+        query_stream(&stream)
     }
     cuStreamSynchronize cuStreamSynchronize_ptsz (stream: CuStream; stream) => {
         let stream = stream.find()?;
@@ -65,7 +69,7 @@ both_flavours! {
         capture::unsafe_call()?;
         stream.wait()?;
         let driver = driver()?;
-        driver.memory.settle_pools(driver, |freed| freed.stream == stream.key);
+        memory()?.settle_pools(driver, |freed| freed.stream == stream.key);
         Ok(())
     }
     cuStreamGetPriority cuStreamGetPriority_ptsz (stream: CuStream, priority: *mut c_int; stream) => {
@@ -91,8 +95,8 @@ both_flavours! {
     cuStreamWaitEvent cuStreamWaitEvent_ptsz (stream: CuStream, event: CuEvent, flags: c_uint; stream) => {
         let (stream, event) = (stream.find()?, Event::find(event)?);
         match flags {
-            0 => stream.wait_event(&event),
-            WAIT_EXTERNAL => stream.perform(Work::Wait(event)),
+            0 => wait_event(&stream, &event),
+            WAIT_EXTERNAL => perform(&stream, Work::Wait(event)),
             _ => Err(CuResult::INVALID_VALUE),
         }
     }
@@ -104,19 +108,19 @@ both_flavours! {
         let callback = callback.filter(|_| flags == 0).ok_or(CuResult::INVALID_VALUE)?;
         // A capture cannot hold one: it could not tell the callback its status.
         capture::query_stream(&stream)?;
-        stream.perform(Work::Host(HostCall::Callback { callback, stream: name, data }))
+        perform(&stream, Work::Host(HostCall::Callback { callback, stream: name, data }))
     }
     cuStreamAttachMemAsync cuStreamAttachMemAsync_ptsz (
         stream: CuStream, pointer: CuDevicePtr, length: usize, flags: c_uint; stream
     ) => {
         let stream = stream.find()?;
-        let found = driver()?.memory.find(pointer).ok_or(CuResult::INVALID_VALUE)?;
+        let found = memory()?.find(pointer).ok_or(CuResult::INVALID_VALUE)?;
         let is_whole = length == 0 || length as u64 == found.bytes;
         // Managed memory is attached in no way that anybody could see: every device reaches it at any time.
         if !matches!(flags, 1 | 2 | 4) || !is_whole || !found.is_managed() {
             return Err(CuResult::INVALID_VALUE);
         }
-        stream.perform(Work::Empty)
+        perform(&stream, Work::Empty)
     }
     cuStreamGetAttribute cuStreamGetAttribute_ptsz (
         stream: CuStream, attribute: c_int, value: *mut CuLaunchAttributeValue; stream
@@ -153,6 +157,11 @@ both_flavours! {
     }
 }
 
+/// The green context of a stream; null when it has none.
+pub(super) fn green_of(stream: &Stream) -> Answer<CuGreenCtx> {
+    Ok(stream.context()?.green.map_or(CuGreenCtx::NULL, |green| green.handle))
+}
+
 // ---- whole contexts -------------------------------------------------------------------------------------------
 
 pub fn cuCtxSynchronize() -> CuResult {
@@ -160,8 +169,8 @@ pub fn cuCtxSynchronize() -> CuResult {
 }
 
 pub fn cuCtxSynchronize_v2(context: CuContext) -> CuResult {
-    code(driver().and_then(|driver| {
-        let context = driver.context(context)?;
+    code(driver().and_then(|_| {
+        let context = Context::find(context)?;
         context.check()?;
         settle_context(&context)
     }))
@@ -171,36 +180,34 @@ pub fn cuCtxSynchronize_v2(context: CuContext) -> CuResult {
 fn settle_context(context: &Context) -> Answer {
     synchronize_context(context)?;
     let driver = driver()?;
-    driver
-        .memory
-        .settle_pools(driver, |freed| freed.context == context.home.0);
+    memory()?.settle_pools(driver, |freed| freed.context == context.home.0);
     Ok(())
 }
 
 pub fn cuCtxRecordEvent(context: CuContext, event: CuEvent) -> CuResult {
     answer(|| {
-        let (context, event) = (driver()?.context(context)?, Event::find(event)?);
+        let (context, event) = (Context::find(context)?, Event::find(event)?);
         context.check()?;
         capture::query_context(&context)?;
-        let lanes = context.queue.lanes(&context)?;
-        lanes.legacy.record_after(&event, &pool::ahead_in_group(lanes.group))
+        let lanes = lanes(&context)?;
+        legacy_of(&context)?.record_after(&event, &pool::ahead_in_group(lanes.group))
     })
 }
 
 pub fn cuCtxWaitEvent(context: CuContext, event: CuEvent) -> CuResult {
     answer(|| {
-        let (context, event) = (driver()?.context(context)?, Event::find(event)?);
+        let (context, event) = (Context::find(context)?, Event::find(event)?);
         context.check()?;
         capture::query_context(&context)?;
         capture::query_event(&event)?;
-        let lanes = context.queue.lanes(&context)?;
+        let lanes = lanes(&context)?;
         for lane in pool::lanes_of(lanes.group) {
             let task = Task {
                 context: Arc::clone(&context),
                 op: Op::Nothing,
                 priority: PRIORITIES.1,
             };
-            pool::submit(lane, task, &event.recorded());
+            workers::submit(lane, task, &event.recorded());
         }
         Ok(())
     })
@@ -254,7 +261,7 @@ both_flavours! {
 }
 
 fn words(stream: &Arc<Stream>, steps: Vec<WordStep>) -> Answer {
-    stream.perform(Work::Words(steps))
+    perform(stream, Work::Words(steps))
 }
 
 fn wait(address: u64, value: u64, bytes: u64, flags: u32) -> Answer<WordStep> {

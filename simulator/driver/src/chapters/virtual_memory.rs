@@ -12,7 +12,7 @@ use partage_abi::types::*;
 use partage_abi::values::*;
 
 use crate::handles::{HandleKind, Handles};
-use crate::memory::{Accessor, LARGE_PAGE, Physical};
+use crate::memory::{Accessor, LARGE_PAGE, Physical, memory};
 use crate::state::{Answer, code, driver, store};
 
 static PHYSICAL: Handles<Physical> = Handles::new(HandleKind::MemoryAllocation);
@@ -48,8 +48,8 @@ pub fn cuMemCreate(
         let wanted = location(&properties)?;
         check_handle_types(&properties)?;
         let made = match wanted {
-            Some(ordinal) => driver.memory.create_physical(driver, ordinal, bytes, properties)?,
-            None => driver.memory.create_host_physical(driver, bytes, properties)?,
+            Some(ordinal) => memory()?.create_physical(driver, ordinal, bytes, properties)?,
+            None => memory()?.create_host_physical(driver, bytes, properties)?,
         };
         give(handle, made)
     }))
@@ -110,7 +110,7 @@ pub fn cuMemImportFromShareableHandle(
         check_handle_type(sh_handle_type)?;
         // The descriptor itself is what the program passes as a pointer.
         let file = duplicate(os_handle as usize)?;
-        give(handle, driver.memory.import_physical(driver, file)?)
+        give(handle, memory()?.import_physical(driver, file)?)
     }))
 }
 
@@ -146,8 +146,8 @@ pub fn cuMemRelease(handle: CuMemGenericAllocationHandle) -> CuResult {
 }
 
 pub fn cuMemRetainAllocationHandle(handle: *mut CuMemGenericAllocationHandle, addr: *mut c_void) -> CuResult {
-    code(driver().and_then(|driver| {
-        let (_, physical) = driver.memory.physical_at(addr as u64)?;
+    code(driver().and_then(|_| {
+        let (_, physical) = memory()?.physical_at(addr as u64)?;
         physical.hold();
         // The handle it already has, if one is still held; else a new one.
         let known = PHYSICAL
@@ -171,18 +171,18 @@ pub fn cuMemAddressReserve(
     addr: CuDevicePtr,
     flags: c_ulonglong,
 ) -> CuResult {
-    code(driver().and_then(|driver| {
+    code(driver().and_then(|_| {
         let (bytes, align) = (size as u64, (alignment as u64).max(LARGE_PAGE));
         let is_sound = bytes > 0 && bytes.is_multiple_of(LARGE_PAGE) && align.is_power_of_two() && flags == 0;
         if ptr.is_null() || !is_sound {
             return Err(CuResult::INVALID_VALUE);
         }
-        store(ptr, driver.memory.reserve_addresses(bytes, align, addr)?)
+        store(ptr, memory()?.reserve_addresses(bytes, align, addr)?)
     }))
 }
 
 pub fn cuMemAddressFree(ptr: CuDevicePtr, size: usize) -> CuResult {
-    code(driver().and_then(|driver| driver.memory.free_addresses(ptr, size as u64)))
+    code(driver().and_then(|_| memory()?.free_addresses(ptr, size as u64)))
 }
 
 pub fn cuMemMap(
@@ -198,16 +198,16 @@ pub fn cuMemMap(
         if offset != 0 || flags != 0 {
             return Err(CuResult::INVALID_VALUE);
         }
-        driver.memory.map_physical(driver, ptr, size as u64, physical)
+        memory()?.map_physical(driver, ptr, size as u64, physical)
     }))
 }
 
 pub fn cuMemUnmap(ptr: CuDevicePtr, size: usize) -> CuResult {
-    code(driver().and_then(|driver| driver.memory.unmap_physical(ptr, size as u64)))
+    code(driver().and_then(|_| memory()?.unmap_physical(ptr, size as u64)))
 }
 
 pub fn cuMemSetAccess(ptr: CuDevicePtr, size: usize, desc: *const CuMemAccessDesc, count: usize) -> CuResult {
-    code(driver().and_then(|driver| {
+    code(driver().and_then(|_| {
         if desc.is_null() || count == 0 {
             return Err(CuResult::INVALID_VALUE);
         }
@@ -217,26 +217,26 @@ pub fn cuMemSetAccess(ptr: CuDevicePtr, size: usize, desc: *const CuMemAccessDes
             let who = accessor(wish.location)?;
             if wish.location.kind == CU_MEM_LOCATION_TYPE_HOST_NUMA {
                 // The vendor's manual: only for memory that was made with this kind of location.
-                let (_, physical) = driver.memory.physical_at(ptr)?;
+                let (_, physical) = memory()?.physical_at(ptr)?;
                 if physical.properties.location.kind != CU_MEM_LOCATION_TYPE_HOST_NUMA {
                     return Err(CuResult::INVALID_VALUE);
                 }
             }
-            driver.memory.set_access(ptr, size as u64, who, wish.flags)?;
+            memory()?.set_access(ptr, size as u64, who, wish.flags)?;
         }
         Ok(())
     }))
 }
 
 pub fn cuMemGetAccess(flags: *mut c_ulonglong, location: *const CuMemLocation, ptr: CuDevicePtr) -> CuResult {
-    code(driver().and_then(|driver| {
+    code(driver().and_then(|_| {
         if location.is_null() {
             return Err(CuResult::INVALID_VALUE);
         }
         // SAFETY: not null, and by the contract of the entry point it leads to this structure.
         let of = unsafe { location.read_unaligned() };
         let who = accessor(of)?;
-        let (mapping, _) = driver.memory.physical_at(ptr)?;
+        let (mapping, _) = memory()?.physical_at(ptr)?;
         let access = match who {
             Accessor::Device(device) if mapping.is_reached_from(device) => CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
             Accessor::Device(_) => CU_MEM_ACCESS_FLAGS_PROT_NONE,

@@ -8,13 +8,14 @@ use partage_abi::types::{CuGraphExec, CuResult};
 use super::memory::{Plan, Started};
 use super::nodes::NodeKey;
 use super::user_object::Objects;
-use super::work::Work;
-use super::{Graph, next_id};
+use super::{Graph, Work, next_id};
+use crate::context::Context;
 use crate::event::Event;
-use crate::executor::pool::{self, GraphTask, Task};
+use crate::executor::pool::Task;
+use crate::executor::workers::{GraphTask, submit_graph};
 use crate::executor::{Op, OpId};
 use crate::handles::{HandleKind, Handles};
-use crate::state::{Answer, Context, driver};
+use crate::state::{Answer, driver};
 use crate::stream::Stream;
 
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH`.
@@ -227,7 +228,7 @@ impl Exec {
             true => Op::Nothing,
             false => Op::LetGo(Arc::new(Mutex::new(kept))),
         };
-        let (ops, end) = pool::submit_graph(stream.lane(), ends(first), tasks, ends(finish), &after);
+        let (ops, end) = submit_graph(stream.lane(), ends(first), tasks, ends(finish), &after);
         *last = Some(end);
         if let Some(started) = started {
             started.submitted(stream.key, end);

@@ -12,10 +12,9 @@ use std::sync::{Arc, MutexGuard};
 use partage_abi::types::CuResult;
 
 use super::nodes::{Edge, NodeKey};
-use super::work::Work;
-use super::{Content, Graph, Nodes};
+use super::{Content, Graph, Nodes, Work};
 use crate::executor::{Op, OpId};
-use crate::memory::{Allocation, Binding, GraphPool, Occupied, Span, Wish};
+use crate::memory::{Allocation, Binding, GraphPool, Occupied, Span, Wish, memory};
 use crate::state::{Answer, Driver, driver};
 use crate::stream::Stream;
 
@@ -28,7 +27,7 @@ impl Graph {
     ) -> Answer<(NodeKey, Arc<Allocation>)> {
         let made = {
             let nodes = self.lock();
-            driver()?.memory.plan(self.id, wish, &spans(&nodes, after)?)?
+            memory()?.plan(self.id, wish, &spans(&nodes, after)?)?
         };
         let key = self.add_with_edges(Work::Allocate(Arc::clone(&made)), after)?;
         Ok((key, made))
@@ -37,7 +36,7 @@ impl Graph {
     /// Adds a node that frees what an allocation node, of this graph or of another one, allocates. INVALID_VALUE if a
     /// node of this graph or of the one that allocates does so already.
     pub fn add_free(self: &Arc<Self>, address: u64, after: &[(NodeKey, Edge)]) -> Answer<NodeKey> {
-        let memory = &driver()?.memory;
+        let memory = memory()?;
         let allocation = memory.plan_free(self.id, address)?;
         self.add_with_edges(Work::Free(Arc::clone(&allocation)), after)
             .inspect_err(|_| memory.forget_free(self.id, &allocation))
@@ -79,7 +78,7 @@ fn spans(nodes: &Nodes<Content>, after: &[(NodeKey, Edge)]) -> Answer<Vec<Occupi
             freed.push(allocation.id);
         }
     }
-    let memory = &driver()?.memory;
+    let memory = memory()?;
     let mut spans: Vec<Occupied> = Vec::new();
     for key in nodes.keys() {
         let Some(Work::Allocate(allocation)) = work(key) else {
@@ -167,7 +166,7 @@ impl Plan {
     /// OUT_OF_MEMORY when the device has no room.
     pub fn begin(&self, stream: &Stream, last: Option<OpId>, frees_first: bool) -> Answer<Started<'_>> {
         let driver = driver()?;
-        let mut pool = driver.memory.graph_pool();
+        let mut pool = memory()?.graph_pool();
         let left: Vec<_> = self.lasting.iter().filter(|lasting| pool.is_live(lasting)).collect();
         let is_missing = self.foreign.iter().any(|foreign| !pool.is_live(foreign));
         if is_missing || !left.is_empty() && !frees_first {
@@ -197,7 +196,7 @@ impl Plan {
     /// does that.
     pub fn upload(&self, stream: &Stream, last: Option<OpId>) -> Answer<OpId> {
         let driver = driver()?;
-        let mut pool = driver.memory.graph_pool();
+        let mut pool = memory()?.graph_pool();
         let bindings = self.bind(driver, &mut pool, stream, last)?;
         let after: Vec<OpId> = last.into_iter().collect();
         let op = stream.submit(Op::Map(bindings.into()), &after)?;

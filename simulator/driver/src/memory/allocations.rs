@@ -22,7 +22,8 @@ use super::ranges::Ranges;
 use super::shared::Shared;
 use super::space::Space;
 use super::view::{EVERYBODY, Piece, View};
-use crate::state::{Answer, Context, Driver};
+use crate::context::Context;
+use crate::state::{Answer, Driver, driver};
 
 /// How an allocation came about.
 #[derive(Debug)]
@@ -196,7 +197,7 @@ unsafe impl Sync for Memory {}
 
 impl Memory {
     /// Reserves addresses for the memory of these devices, in which kernels are kept within such bounds.
-    pub fn reserve(devices: &[Device], bounds: Bounds) -> Answer<Self> {
+    fn reserve(devices: &[Device], bounds: Bounds) -> Answer<Self> {
         let space = Space::reserve(devices)?;
         let ranges = (0..devices.len())
             .map(|device| Mutex::new(Ranges::new(space.window(device).bytes)))
@@ -463,6 +464,23 @@ impl Memory {
     fn table(&self) -> RwLockReadGuard<'_, BTreeMap<u64, Arc<Allocation>>> {
         self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+static MEMORY: OnceLock<Memory> = OnceLock::new();
+
+/// All memory that this process has from the driver.
+pub fn memory() -> Answer<&'static Memory> {
+    driver()?;
+    MEMORY.get().ok_or(CuResult::NOT_INITIALIZED)
+}
+
+/// Reserves addresses for the memory of these devices, once for the process; see [`Memory::reserve`].
+pub fn install(devices: &[Device], bounds: Bounds) -> Answer {
+    if MEMORY.get().is_none() {
+        // One thread initialises at a time.
+        let _ = MEMORY.set(Memory::reserve(devices, bounds)?);
+    }
+    Ok(())
 }
 
 /// The owners whose memory a context reaches.

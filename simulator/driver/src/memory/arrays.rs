@@ -9,11 +9,12 @@ use std::sync::Arc;
 
 use partage_abi::types::{CuArray, CuContext, CuMipmappedArray, CuResult};
 
-use super::allocations::Memory;
+use super::allocations::{Memory, memory};
 use super::linear::cost;
 use super::shapes::Shape;
+use crate::context::Context;
 use crate::handles::{HandleKind, Handles};
-use crate::state::{Answer, Context, Driver, driver};
+use crate::state::{Answer, Driver, driver};
 
 /// The handles of a process's arrays.
 #[derive(Debug)]
@@ -74,8 +75,8 @@ unsafe impl Sync for ArrayMemory {}
 impl Drop for ArrayMemory {
     /// With the last array in it the memory goes back to the device.
     fn drop(&mut self) {
-        if let Ok(driver) = driver() {
-            driver.memory.give_physical(driver, self.device, self.offset, self.cost);
+        if let (Ok(driver), Ok(memory)) = (driver(), memory()) {
+            memory.give_physical(driver, self.device, self.offset, self.cost);
         }
     }
 }

@@ -14,10 +14,11 @@ use partage_abi::types::{CuDevice, CuResult};
 use partage_machine::process::ProcessId;
 use partage_machine::ranges::RangeId;
 
-use super::allocations::{Allocation, AllocationKind, Memory, lock};
+use super::allocations::{Allocation, AllocationKind, Memory, lock, memory};
 use super::shared::Hold;
 use super::space::LARGE_PAGE;
-use crate::state::{Answer, Context, Driver, driver};
+use crate::context::Context;
+use crate::state::{Answer, Driver};
 
 const PAGE: u64 = 4096;
 
@@ -35,13 +36,11 @@ pub struct Foreign {
 
 impl Drop for Foreign {
     fn drop(&mut self) {
-        if let Ok(driver) = driver() {
-            let space = &driver.memory.space;
+        if let Ok(memory) = memory() {
+            let space = &memory.space;
             space.unmap(self.place, self.length);
             let start = space.managed_window().start;
-            lock(&driver.memory.reservations)
-                .free
-                .give(self.place - start, self.length);
+            lock(&memory.reservations).free.give(self.place - start, self.length);
         }
     }
 }
@@ -71,7 +70,7 @@ pub struct Origin {
 impl Origin {
     /// That of this process.
     pub fn here(driver: &Driver, device: usize) -> Answer<Self> {
-        let file = driver.memory.open_device(driver, device)?;
+        let file = memory()?.open_device(driver, device)?;
         let about = file.metadata().map_err(|_| CuResult::OPERATING_SYSTEM)?;
         let process = ProcessId::current();
         Ok(Self {

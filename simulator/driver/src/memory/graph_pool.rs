@@ -16,9 +16,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard, Weak};
 
-use super::allocations::{Allocation, Memory, lock};
+use super::allocations::{Allocation, Memory, lock, memory};
+use super::over::are_complete;
 use super::planned::Span;
-use crate::executor::{OpId, pool::are_complete};
+use crate::executor::OpId;
 use crate::state::{Answer, Driver};
 
 /// Physical memory behind spans.
@@ -156,8 +157,9 @@ impl GraphPool {
     }
 
     fn take(&mut self, driver: &Driver, span: &Span, chosen: &[u64]) -> Answer<u64> {
-        driver.memory.open_device(driver, span.device)?;
-        let try_it = || driver.memory.take_physical(driver, span.device, span.bytes);
+        let memory = memory()?;
+        memory.open_device(driver, span.device)?;
+        let try_it = || memory.take_physical(driver, span.device, span.bytes);
         let offset = try_it().or_else(|_| {
             // Idle slabs that are too short each make room for one that is not.
             self.give(driver, |slab| {
@@ -180,17 +182,16 @@ impl GraphPool {
 
     /// Gives the slabs that `goes` chooses back to their device.
     fn give(&mut self, driver: &Driver, goes: impl Fn(&Slab) -> bool) {
+        let Ok(memory) = memory() else { return };
         let (gone, kept) = std::mem::take(&mut self.slabs).into_iter().partition(|slab| goes(slab));
         self.slabs = kept;
         let gone: Vec<Slab> = gone;
         for slab in gone {
             for span in slab.spans() {
-                driver.memory.unmap_span(&span);
+                memory.unmap_span(&span);
                 *lock(&span.slab) = None;
             }
-            driver
-                .memory
-                .give_physical(driver, slab.device, slab.offset, slab.bytes);
+            memory.give_physical(driver, slab.device, slab.offset, slab.bytes);
         }
     }
 

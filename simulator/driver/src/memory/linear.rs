@@ -11,7 +11,8 @@ use partage_abi::types::CuResult;
 use super::allocations::{Allocation, AllocationKind, Memory, lock};
 use super::foreign::Sharing;
 use super::space::LARGE_PAGE;
-use crate::state::{Answer, Context, Driver};
+use crate::context::Context;
+use crate::state::{Answer, Driver};
 
 /// Addresses and costs are multiples of this.
 const GRANULE: u64 = 512;

@@ -21,7 +21,7 @@ use partage_abi::values::*;
 use partage_machine::backing;
 use partage_machine::ranges::RangeId;
 
-use super::allocations::{Allocation, AllocationKind, Memory, lock};
+use super::allocations::{Allocation, AllocationKind, Memory, lock, memory};
 use super::foreign::ordinal_of;
 use super::ranges::Ranges;
 use super::shared::{Hold, Ticket};
@@ -78,9 +78,11 @@ unsafe impl Sync for Physical {}
 impl Drop for Physical {
     /// With the last handle and the last mapping the memory goes back to the device.
     fn drop(&mut self) {
-        let Ok(driver) = driver() else { return };
+        let (Ok(driver), Ok(memory)) = (driver(), memory()) else {
+            return;
+        };
         match &self.place {
-            Place::Window(offset) => driver.memory.give_physical(driver, self.device, *offset, self.bytes),
+            Place::Window(offset) => memory.give_physical(driver, self.device, *offset, self.bytes),
             // What others hold too is let go of with the hold.
             Place::Own(_) if lock(&self.shared).is_none() => {
                 driver.machine.release(driver.seat, self.device, self.bytes);
@@ -118,7 +120,7 @@ impl Physical {
         };
         let mut shared = lock(&self.shared);
         if !self.is_host() && shared.is_none() {
-            *shared = Some(driver.memory.shared.share(driver, self.device, self.bytes)?);
+            *shared = Some(memory()?.shared.share(driver, self.device, self.bytes)?);
         }
         let flags = &self.properties.allocFlags;
         let usage = flags.usage.to_ne_bytes();

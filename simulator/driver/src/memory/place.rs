@@ -2,7 +2,7 @@
 //! Where an address is that a kernel should not have used, said in terms of the program's allocations.
 
 use super::Memory;
-use crate::state::Context;
+use crate::context::Context;
 
 /// Below this an address is taken for a null pointer with an offset.
 const NULL_PAGE: u64 = 1 << 16;

@@ -13,10 +13,10 @@ use std::sync::{Arc, Mutex, Weak};
 
 use partage_abi::types::{CuContext, CuMemAccessDesc, CuMemPoolProps, CuResult};
 
-use super::allocations::{Allocation, AllocationKind, Memory, lock};
+use super::allocations::{Allocation, AllocationKind, Memory, lock, memory};
 use super::linear::cost;
 use super::space::LARGE_PAGE;
-use crate::state::{Answer, driver};
+use crate::state::Answer;
 
 /// Addresses of one graph.
 #[derive(Debug)]
@@ -33,8 +33,8 @@ pub struct Span {
 
 impl Drop for Span {
     fn drop(&mut self) {
-        if let Ok(driver) = driver() {
-            driver.memory.forget_span(self);
+        if let Ok(memory) = memory() {
+            memory.forget_span(self);
         }
     }
 }
@@ -96,8 +96,8 @@ unsafe impl Sync for GraphPart {}
 
 impl Drop for GraphPart {
     fn drop(&mut self) {
-        if let Ok(driver) = driver() {
-            lock(&driver.memory.planned).remove(&self.place);
+        if let Ok(memory) = memory() {
+            lock(&memory.planned).remove(&self.place);
         }
     }
 }

@@ -15,14 +15,16 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use partage_abi::types::{CuMemLocation, CuMemPoolProps, CuResult};
 use partage_abi::values::{CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE};
 
-use super::allocations::{Allocation, AllocationKind, Memory, lock};
+use super::allocations::{Allocation, AllocationKind, Memory, lock, memory};
 use super::chunks::Chunks;
 use super::linear::cost;
+use super::over::are_complete;
 use super::planned::Wish;
 use super::pool_sharing::PoolSharing;
 use super::space::LARGE_PAGE;
-use crate::executor::{OpId, Seen, pool::are_complete};
-use crate::state::{Answer, Context, Driver, driver};
+use crate::context::Context;
+use crate::executor::{OpId, Seen};
+use crate::state::{Answer, Driver, driver};
 
 /// One pool.
 #[derive(Debug)]
@@ -200,10 +202,11 @@ impl Pool {
     }
 
     fn release(&self, driver: &Driver, figures: &mut Figures, keep: u64) {
+        let Ok(memory) = memory() else { return };
         for (start, length) in figures.chunks.release(keep) {
             match self.sharing.end_of_chunk(start) {
-                Some(hold) => driver.memory.give_shared(driver, hold, self.device, start, length),
-                None => driver.memory.give_physical(driver, self.device, start, length),
+                Some(hold) => memory.give_shared(driver, hold, self.device, start, length),
+                None => memory.give_physical(driver, self.device, start, length),
             }
         }
     }
@@ -242,7 +245,7 @@ impl Pool {
         if bytes < cost {
             return Err(CuResult::OUT_OF_MEMORY);
         }
-        let start = driver.memory.take_physical(driver, self.device, bytes)?;
+        let start = memory()?.take_physical(driver, self.device, bytes)?;
         let mut figures = self.figures();
         figures.chunks.add(start, bytes, self.chunk);
         figures.reserved_high = figures.reserved_high.max(figures.reserved());

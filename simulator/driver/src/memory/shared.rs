@@ -15,7 +15,7 @@ use std::sync::Mutex;
 use partage_abi::types::CuResult;
 use partage_machine::ranges::RangeId;
 
-use super::allocations::{Memory, lock};
+use super::allocations::{Memory, lock, memory};
 use crate::state::{Answer, Driver, driver};
 
 /// What this process holds.
@@ -44,8 +44,8 @@ pub struct Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        if let Ok(driver) = driver() {
-            driver.memory.shared.let_go(driver, self.id);
+        if let (Ok(driver), Ok(memory)) = (driver(), memory()) {
+            memory.shared.let_go(driver, self.id);
         }
     }
 }
@@ -55,7 +55,7 @@ impl Hold {
     fn end(self, driver: &Driver) -> bool {
         let id = self.id;
         std::mem::forget(self);
-        driver.memory.shared.let_go(driver, id)
+        memory().is_ok_and(|memory| memory.shared.let_go(driver, id))
     }
 }
 

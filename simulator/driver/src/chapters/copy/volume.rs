@@ -3,7 +3,9 @@
 
 use partage_abi::types::*;
 
+use crate::context::Context;
 use crate::executor::op::{Copy, End, Side};
+use crate::memory::memory;
 use crate::state::{Answer, driver};
 
 /// `CU_MEMORYTYPE_*`.
@@ -193,9 +195,9 @@ pub(in crate::chapters) fn describe(copy: &Copy) -> CudaMemcpy3d {
 
 pub(super) fn peer_volume(copy: *const CudaMemcpy3dPeer) -> Answer<Copy> {
     let copy = read(copy)?;
-    let driver = driver()?;
-    driver.context(copy.srcContext)?;
-    driver.context(copy.dstContext)?;
+    driver()?;
+    Context::find(copy.srcContext)?;
+    Context::find(copy.dstContext)?;
     volume(&CudaMemcpy3d {
         srcXInBytes: copy.srcXInBytes,
         srcY: copy.srcY,
@@ -233,9 +235,7 @@ pub(super) fn operands(op: &CudaMemcpy3dBatchOp) -> Answer<Copy> {
         _ => Err(CuResult::INVALID_VALUE),
     };
     let element_of = |operand: &CuMemcpy3DOperand| match array_of(operand)? {
-        Some(given) => Ok(Some(
-            driver()?.memory.array(given.array)?.shape.grid()?.element as usize,
-        )),
+        Some(given) => Ok(Some(memory()?.array(given.array)?.shape.grid()?.element as usize)),
         None => Answer::Ok(None),
     };
     // Two arrays of different elements are found out by the check of the copy.

@@ -6,8 +6,10 @@ use std::sync::atomic::Ordering;
 use partage_abi::types::{CuArray, CuResult, c_void};
 use partage_machine::timeline::{Engine, FULL};
 
-use super::Place;
-use crate::state::{Answer, Context, driver, memory};
+use crate::context::Context;
+use crate::executor::place::Place;
+use crate::memory::memory;
+use crate::state::{Answer, driver};
 
 /// What one end of a copy is said to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

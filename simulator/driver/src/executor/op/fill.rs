@@ -4,8 +4,9 @@
 use partage_abi::types::CuResult;
 use partage_machine::timeline::{Engine, FULL};
 
-use super::Place;
-use crate::state::{Answer, driver, memory};
+use crate::executor::place::Place;
+use crate::memory::memory;
+use crate::state::{Answer, driver};
 
 /// Sets `height` rows of `width` elements to one value.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 
 use partage_abi::types::{CuResult, CuStream};
 
-use crate::state::Context;
+use crate::context::Context;
 
 /// A function and its argument.
 #[derive(Clone, Copy, Debug)]

@@ -9,10 +9,12 @@ use partage_machine::faults::KernelFault;
 use partage_machine::timeline::{Ask, Engine, FULL};
 use partage_ptx::{Fault, FaultKind, Launch, Stats};
 
-use super::Place;
 use super::words::{Until, await_word};
+use crate::context::Context;
+use crate::executor::place::Place;
 use crate::function::Function;
-use crate::state::{Answer, Context, driver, memory};
+use crate::memory::memory;
+use crate::state::{Answer, driver};
 
 /// A kernel of this name with one 64-bit parameter takes as many nanoseconds as that says, and does nothing else.
 const SPIN: &str = "spin_ns";

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use partage_abi::types::CuResult;
 
-use super::Place;
-use crate::executor::pool;
-use crate::state::{Answer, Context, memory};
+use crate::context::Context;
+use crate::executor::place::{Place, settle};
+use crate::memory::memory;
+use crate::state::Answer;
 
 /// How long a waiting operation sleeps between two looks, at first and at most. Nobody tells us of a write by the
 /// CPU, so it has to be looked for.
@@ -156,7 +157,7 @@ fn one(step: &WordStep, place: &mut Place<'_>) -> Answer<bool> {
             if until.holds(look(address, bytes)?, value, bytes) {
                 return Ok(false);
             }
-            pool::settle(place.transit);
+            settle(place.transit);
             return await_word(address, bytes, place.context, |found| until.holds(found, value, bytes));
         }
     }

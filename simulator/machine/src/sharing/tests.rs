@@ -158,7 +158,9 @@ fn run(steps: &[Step]) {
             // Each live range is paid once, and the others not at all.
             let of_device = || model.ranges.iter().filter(|range| range.device == device);
             for range in of_device() {
-                let payer = guard.range(range.id).and_then(|range| range.payer(&guard));
+                let payer = guard
+                    .range(range.id)
+                    .and_then(|range| range.payer(|seat| guard.is_taken(seat)));
                 assert_eq!(payer, range.payer.map(|payer| places[payer]), "{step:?}");
             }
             let live = of_device().filter(|range| range.payer.is_some()).count();

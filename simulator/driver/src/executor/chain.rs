@@ -8,47 +8,16 @@
 
 use std::sync::Arc;
 
-use partage_machine::timeline::{Ask, Pending, Seat};
+use partage_machine::timeline::{Ask, Engine, FULL, Pending, Span, Wake};
 
-use super::State;
-use crate::executor::op::Place;
-use crate::executor::order::OpId;
-use crate::state::Context;
+use super::order::OpId;
+use super::place::{Hold, Place, settle_others};
+use super::pool::{Running, State, pool};
 
 /// As many requests are handed in before the turn of the first of them: what a late thread takes fits into them.
 const DEPTH: usize = 8;
 /// As many marks and records may stand between two of them.
 const MOST_BETWEEN: usize = 8;
-
-/// A request on the timeline that is not over.
-pub struct Running {
-    seat: Arc<Seat>,
-    /// Whose it is, compared with those of operations that are not complete.
-    context: *const Context,
-    pending: Pending,
-    /// Another was announced to follow it.
-    is_announced: bool,
-    /// What was asked for before its turn. `None`: a thread is at it.
-    chained: Option<Ask>,
-    /// As many were handed in before it that no thread was at.
-    depth: usize,
-}
-
-// SAFETY: the context is never reached through the pointer.
-unsafe impl Send for Running {}
-
-impl Running {
-    /// Whether another was announced to follow it.
-    pub fn is_announced(&self) -> bool {
-        self.is_announced
-    }
-
-    fn announce(&mut self) {
-        if !std::mem::replace(&mut self.is_announced, true) {
-            self.seat.announce(self.pending);
-        }
-    }
-}
 
 impl State {
     /// The caller has handed in the request of its operation, whose turn had come.
@@ -186,4 +155,54 @@ impl State {
         self.running.insert(op, running);
         true
     }
+}
+
+impl Place<'_> {
+    /// Occupies an engine. Returns the device time at which it ended.
+    pub fn occupy(
+        &mut self,
+        engine: Engine,
+        need_ns: Option<u64>,
+        demand: u64,
+        effects: impl FnOnce() -> Option<u64>,
+    ) -> u64 {
+        settle_others(self.transit, self.seat);
+        let ask = Ask {
+            engine,
+            need_ns,
+            demand: demand.clamp(1, FULL) as u32,
+            priority: self.priority,
+        };
+        occupy(self, ask, effects).ended
+    }
+}
+
+/// Carries out an operation's part on the device: `effects` runs on this thread while the request is served, and
+/// gives the length where `ask` does not. The wake that the caller holds is for this seat; it then holds another one.
+fn occupy(place: &mut Place<'_>, ask: Ask, effects: impl FnOnce() -> Option<u64>) -> Span {
+    let (op, seat) = (place.op, place.seat);
+    let wake = place.transit.take().map(|hold| hold.wake);
+    let claimed = pool().lock().claim(op, ask);
+    let pending = match claimed {
+        Some(pending) => {
+            if let Some(wake) = wake {
+                seat.woken(wake);
+            }
+            pending
+        }
+        None => {
+            let pending = seat.begin(ask, wake);
+            pool().lock().begun(place, pending);
+            pending
+        }
+    };
+    let need = effects();
+    let span = seat.finish(pending, need);
+    let over = pool().lock().running.remove(&op);
+    *place.transit = Some(Hold {
+        seat: Arc::clone(seat),
+        wake: Wake::End,
+        is_announced: over.is_some_and(|running| running.is_announced()),
+    });
+    span
 }
