@@ -22,7 +22,7 @@ pub fn cases() -> Vec<Case> {
         Case::new("limits::aliases_limit_a_program_without_run", aliases_without_run).simulated("needs two devices"),
         Case::new("limits::a_bad_alias_is_never_no_limit", bad_aliases),
         Case::new("limits::an_alias_holds_while_no_broker_answers", alias_alone),
-        Case::new("limits::a_denial_is_told_on_a_terminal_and_nowhere_else", on_a_terminal),
+        Case::new("limits::denials_print_a_line_on_a_terminal", on_a_terminal),
         Case::new("limits::an_ended_job_answers_why", ended),
         Case::new("limits::refusals_without_a_broker_are_counted_by_the_next", no_broker),
     ]
