@@ -11,7 +11,7 @@ use crate::rig::{GIB, MIB, Rig};
 pub fn cases() -> Vec<Case> {
     vec![
         Case::new("green_contexts::no_conversion_forgets_a_charge", no_way_past)
-            .simulated("it counts chunks of its size"),
+            .simulated("counts in the simulator's sizes"),
     ]
 }
 
