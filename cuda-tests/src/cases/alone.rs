@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A job whose broker is gone, or there and not serving: the limit stays the job's, and nobody waits twice.
+//! A job whose broker is gone, or there and not serving: the limit stays that of the job, and no process waits twice.
 
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;

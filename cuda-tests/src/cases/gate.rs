@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The gate from the client's side: what waits there, what never does, and how a thread leaves it.
+//! The gate from the client's side: which calls wait there, which never do, and how a thread leaves it.
 //!
 //! The test opens and closes the gate itself, in the client's own page.
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The gate from the client's side: a waiting thread that is cancelled, and a program whose clock is another.
+//! The gate from the client's side: a waiting thread that is cancelled, and a program in another time namespace.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Green contexts cost what the primary context costs, and nothing that one does with them forgets a charge.
+//! Green contexts cost what the primary context costs, and no operation on them loses a charge.
 
 use std::time::Duration;
 
