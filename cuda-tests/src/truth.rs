@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the devices of a simulated machine really did, by their own account: who was given how much of a device between
-//! two instants.
+//! What the devices of a simulated machine really did, by their own account: how much of a device each client got
+//! between two instants.
 //!
 //! Everything is device time in nanoseconds (see `partage_machine::timeline`), so nothing here depends on how busy the
 //! machine is that runs the tests. *Compute* means the multiprocessors. A *part* is in ppm of the device time that

@@ -113,9 +113,11 @@ class Check:
             return
         with tempfile.TemporaryDirectory(prefix="partage-pages-") as folder:
             home = pathlib.Path(folder) / "home"
-            home.mkdir()
-            for client in CLIENTS:
-                shutil.copy(ROOT / "cuda-tests/programs" / client, home / client)
+            # As in the repository, where the README begins, and as in a reader's own folder.
+            for programs in (home, home / "cuda-tests/programs"):
+                programs.mkdir(parents=True, exist_ok=True)
+                for client in CLIENTS:
+                    shutil.copy(ROOT / "cuda-tests/programs" / client, programs / client)
             machine = f"page{os.getpid()}{re.sub('[^a-z]', '', path.lower())}"
             own_host = os.geteuid() == 0 and any(act.kind == "root" for act in acts)
             wanted = (shlex.split(act.text) for act in acts if act.kind == "sim")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A job whose broker is gone, or there and not serving: the limit stays the job's, and nobody waits twice.
+//! A job whose broker is gone, or there and not serving: the limit stays that of the job, and no process waits twice.
 
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -15,7 +15,7 @@ use crate::client::Client;
 use crate::rig::{GIB, MIB, Rig};
 
 pub fn cases() -> Vec<Case> {
-    let why = "counts on the simulator's contexts being small";
+    let why = "assumes the small contexts of the simulator";
     vec![
         Case::new("alone::without_a_broker_the_limit_is_the_jobs", absent).simulated(why),
         Case::new("alone::what_an_attached_process_holds_counts_without_a_broker", held).simulated(why),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A job sees its devices and no others, whatever `CUDA_VISIBLE_DEVICES` says and whoever sets it.
+//! A job sees its devices and no others, whatever `CUDA_VISIBLE_DEVICES` says and whichever process sets it.
 
 use super::Case;
 use crate::client::Client;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A call that never returns, a device that fell off the bus, a process that cannot die: named, and nobody else waits.
+//! A call that never returns, a device that fell off the bus, a process that cannot die: each is
+//! named, and no other process waits.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The gate from the client's side: what waits there, what never does, and how a thread leaves it.
+//! The gate from the client's side: which calls wait there, which never do, and how a thread leaves it.
 //!
 //! The test opens and closes the gate itself, in the client's own page.
 
@@ -15,7 +15,7 @@ use crate::pages::{Pages, Stopped, now_ns};
 use crate::rig::Rig;
 
 pub fn cases() -> Vec<Case> {
-    const PAGES: &str = "the client's pages are the broker's user's alone to open";
+    const PAGES: &str = "only the broker's user may open a client's pages";
     vec![
         Case::new("gate::every_family_waits_while_it_is_closed", families_wait).simulated(PAGES),
         Case::new("gate::what_launches_nothing_never_waits", others_pass).simulated(PAGES),
@@ -28,7 +28,7 @@ pub fn cases() -> Vec<Case> {
         Case::new("gate::many_threads_pass_and_leave_no_trace", many_threads).simulated(PAGES),
         Case::new("gate::each_device_has_its_own", devices).simulated(PAGES),
         Case::new("gate::a_lone_launch_takes_few_instructions", instructions)
-            .simulated("counts the instructions of the library and of nothing else"),
+            .simulated("counts the library's instructions, with a driver that adds none"),
     ]
 }
 

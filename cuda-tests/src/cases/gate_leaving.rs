@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The gate from the client's side: a waiting thread that is cancelled, and a program whose clock is another.
+//! The gate from the client's side: a waiting thread that is cancelled, and a program in another time namespace.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -11,7 +11,7 @@ use crate::pages::{Pages, Stopped};
 use crate::rig::Rig;
 
 pub fn cases() -> Vec<Case> {
-    const PAGES: &str = "the client's pages are the broker's user's alone to open";
+    const PAGES: &str = "only the broker's user may open a client's pages";
     vec![
         Case::new("gate::a_cancelled_thread_is_no_longer_counted_as_waiting", cancelled).simulated(PAGES),
         Case::new("gate::a_time_namespace_does_not_open_it", other_clock).simulated(PAGES),

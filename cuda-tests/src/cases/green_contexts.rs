@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Green contexts cost what the primary context costs, and nothing that one does with them forgets a charge.
+//! Green contexts cost what the primary context costs, and no operation on them loses a charge.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::rig::{GIB, MIB, Rig};
 pub fn cases() -> Vec<Case> {
     vec![
         Case::new("green_contexts::no_conversion_forgets_a_charge", no_way_past)
-            .simulated("it counts chunks of its size"),
+            .simulated("counts in the simulator's sizes"),
     ]
 }
 

@@ -30,7 +30,8 @@ pub fn cases() -> Vec<Case> {
         Case::new("launcher::a_driver_that_only_the_library_path_finds", library_path)
             .simulated("the driver is wrapped in libraries of its own"),
         Case::new("launcher::others_jobs_are_out_of_reach", others_jobs),
-        Case::new("launcher::two_users_promise_no_memory_twice", two_users).simulated("needs a device both may use"),
+        Case::new("launcher::two_users_promise_no_memory_twice", two_users)
+            .simulated("needs a device that both users may use"),
         Case {
             spec: Spec {
                 gpus: 2,
@@ -40,7 +41,7 @@ pub fn cases() -> Vec<Case> {
             },
             ..Case::new("launcher::idle_broker_leaves", idle_broker_leaves)
         },
-        Case::new("launcher::sim_command", sim_command).simulated("simulated by name"),
+        Case::new("launcher::sim_command", sim_command).simulated("asks for a simulated machine"),
     ]
 }
 

@@ -15,7 +15,7 @@ pub fn cases() -> Vec<Case> {
         Case::new("lazy::without_a_gpu_there_is_no_job_and_no_broker", no_gpu),
         Case::new("lazy::all_processes_are_one_job_from_the_first_use_on", one_job),
         Case::new("lazy::a_full_card_is_waited_for_or_refused", full_card)
-            .simulated("its numbers are those of a card of 16 GiB"),
+            .simulated("its numbers are those of a GPU of 16 GiB"),
         Case::new("lazy::hidden_gpus_stay_hidden", hidden),
         Case::new("lazy::options_that_cannot_be_had_are_refused", options),
     ]

@@ -15,14 +15,14 @@ pub fn cases() -> Vec<Case> {
     vec![
         Case::new("limits::over_limit_is_a_word_and_a_sentence", over_limit),
         Case::new("limits::request_is_promised_and_limit_may_be_used", request_and_limit)
-            .simulated("its numbers are those of a card of 16 GiB"),
+            .simulated("its numbers are those of a GPU of 16 GiB"),
         Case::new("limits::a_denial_says_what_to_do", denial_line)
-            .simulated("its numbers are those of a card of 16 GiB"),
+            .simulated("its numbers are those of a GPU of 16 GiB"),
         Case::new("limits::aliases_limit_a_run", aliases_of_run),
         Case::new("limits::aliases_limit_a_program_without_run", aliases_without_run).simulated("needs two devices"),
         Case::new("limits::a_bad_alias_is_never_no_limit", bad_aliases),
         Case::new("limits::an_alias_holds_while_no_broker_answers", alias_alone),
-        Case::new("limits::a_denial_is_told_on_a_terminal_and_nowhere_else", on_a_terminal),
+        Case::new("limits::denials_print_a_line_on_a_terminal", on_a_terminal),
         Case::new("limits::an_ended_job_answers_why", ended),
         Case::new("limits::refusals_without_a_broker_are_counted_by_the_next", no_broker),
     ]

@@ -15,7 +15,7 @@ use crate::pages::{Pages, Stopped, now_ns};
 use crate::rig::Rig;
 
 pub fn cases() -> Vec<Case> {
-    const PAGES: &str = "the client's pages are the broker's user's alone to open";
+    const PAGES: &str = "only the broker's user may open a client's pages";
     vec![
         Case::new("marks::each_kind_of_work_leaves_one_and_it_retires", kinds).simulated(PAGES),
         Case::new("marks::nothing_is_marked_unless_asked_for", unasked).simulated(PAGES),

@@ -16,7 +16,7 @@ pub fn cases() -> Vec<Case> {
         Case::new("messages::the_first_denial_is_printed_off_a_terminal_too", first_denial),
         Case::new("messages::how_a_job_ended_is_known_at_once", ended),
         Case::new("messages::a_program_of_the_cuda_runtime_is_named", runtime)
-            .simulated("a driver of NVIDIA's runs it"),
+            .simulated("NVIDIA's driver runs such a program"),
     ]
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What no call names: contexts, code, heaps. It counts like everything else, and what does not fit is undone.
+//! Memory that no call asks for: contexts, code, heaps. It counts like all other memory, and a context or a module that
+//! does not fit is undone.
 
 use std::time::Duration;
 

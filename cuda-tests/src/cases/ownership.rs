@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whose memory it is: children of every kind, programs that replace themselves, daemons, reused pids, many processes.
+//! Which process owns a charge: children of every kind, programs that replace themselves, daemons, reused pids, many
+//! processes.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Stream-ordered pools: what a pool reserves is charged, once, however often it is handed out; the ledger says what
-//! the driver's books say after each step.
+//! Stream-ordered pools: what a pool reserves is charged, once, however often it is handed out; after each step
+//! the ledger agrees with the driver's books.
 
 use std::time::Duration;
 

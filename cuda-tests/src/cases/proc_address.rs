@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `cuGetProcAddress` under Partage gives what the driver alone gives, our hook of exactly that entry point at most.
+//! `cuGetProcAddress` under Partage gives what the driver alone gives, or our hook of exactly that entry point.
 
 use std::collections::HashSet;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Two who each ask 60 % of the limit at once: exactly one gets it, every time.
+//! Two clients that each ask for 60 % of the limit at once: exactly one gets it, every time.
 
 use super::{Case, Random, tenth};
 use crate::client::Client;

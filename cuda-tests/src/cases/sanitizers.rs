@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Programs built with a sanitizer start under us and see their limit.
+//! Programs built with a sanitizer start under `partage run` and see their limit.
 
 use std::process::Command;
 

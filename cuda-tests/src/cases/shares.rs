@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sharing a device's time under Partage, judged by the simulated device's own account of device time: weights,
-//! promises, caps, what is left to a job alone, and that nobody stands still because of somebody else.
+//! promises, caps, what is left to a job alone, and that no job stands still because of another.
 
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU64, Ordering};

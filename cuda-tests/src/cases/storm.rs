@@ -3,7 +3,7 @@
 //!
 //! Two jobs, one of a single client and one of two siblings, churn memory well within their limits, so that every
 //! denial is a false one. Two of the clients use linear memory, the third every family. A round is: all churn; one
-//! signal somewhere in the middle; whoever died is replaced; whoever lives finishes. Then the ledger must equal the
+//! signal somewhere in the middle; a dead client is replaced; the living ones finish. Then the ledger must equal the
 //! driver's truth within a second. While a stopped client is stopped still, the two may differ by the one call that it
 //! has under way: charged and not yet in the driver, or a pool's first growth by more than was asked, not yet charged.
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The sharing of time, seen from programs: nothing that they do has another result.
+//! Time sharing as programs see it: each call has the result that it has without Partage.
 
 use std::process::Command;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Sharing a device's time without Partage: what the device's own slicing gives, judged by its own account. This is
-//! what the cases with Partage are held against, and it proves the simulator and the program that they use.
+//! Sharing a device's time without Partage: what the device's own slicing gives, judged by its own account. The
+//! cases with Partage are compared with this; it also proves the simulator and the program that they use.
 
 use super::Case;
 use crate::rig::Rig;

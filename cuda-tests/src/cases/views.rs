@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a job sees of its devices: one truth, whoever is asked, and refusals as without us.
+//! What a job sees of its devices: driver and NVML agree, and refusals are as without Partage.
 
 use std::time::Duration;
 

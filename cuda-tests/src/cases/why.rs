@@ -13,7 +13,7 @@ use crate::time_client::TimeClient;
 use crate::truth::Truth;
 
 pub fn cases() -> Vec<Case> {
-    let simulated = |name, body| Case::new(name, body).simulated("what a real GPU does beside is not known");
+    let simulated = |name, body| Case::new(name, body).simulated("what else a real GPU does is not known");
     vec![
         simulated("why::a_cap_is_named_with_its_words", cap),
         simulated("why::neighbours_name_each_other", neighbour),

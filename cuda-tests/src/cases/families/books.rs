@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What `ps` says beside what the driver says.
+//! Compares what `ps` shows with the driver's own account.
 
 use std::time::Duration;
 
