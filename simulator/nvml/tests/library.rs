@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use partage_abi::nvml::*;
-use partage_machine::timeline::{Ask, Engine, FULL, Wake};
+use partage_machine::timeline::{Ask, Engine, FULL, Wake, wall};
 use partage_machine::{Machine, Spec};
 
 const ROLE: &str = "PARTAGE_NVML_TEST_ROLE";
@@ -220,7 +220,7 @@ fn memory_and_processes_are_what_the_machine_s_table_says() {
 #[test]
 fn a_busy_device_shows_for_how_long_and_for_whom() {
     const TEST: &str = "a_busy_device_shows_for_how_long_and_for_whom";
-    /// NVML looks at windows of device time that are so long.
+    /// NVML looks at windows that are so long, of the machine's clock.
     const WINDOW: u64 = 250_000_000;
     if !is_body() {
         let (folder, _machine) = machine(1);
@@ -236,10 +236,10 @@ fn a_busy_device_shows_for_how_long_and_for_whom() {
     // Works for so long, early in a window and alone in it; gives what NVML shows in the same window.
     let shown = |need_ns: u64| {
         loop {
-            while !(WINDOW / 100..WINDOW / 10).contains(&(timeline.clock(0) % WINDOW)) {
+            while !(WINDOW / 100..WINDOW / 10).contains(&(wall() % WINDOW)) {
                 std::thread::sleep(std::time::Duration::from_millis(1));
             }
-            let window = timeline.clock(0) / WINDOW;
+            let window = wall() / WINDOW;
             let ask = Ask {
                 engine: Engine::Compute,
                 need_ns: Some(need_ns),
@@ -254,8 +254,8 @@ fn a_busy_device_shows_for_how_long_and_for_whom() {
             let (mut samples, mut count) = ([NvmlProcessUtilizationSample::default(); 4], 4);
             answers!(SUCCESS: nvml, nvmlDeviceGetProcessUtilization(device, samples.as_mut_ptr(), &mut count, 0));
             // What went before fades in the next window and is gone in the one after it.
-            let is_whole = timeline.clock(0) / WINDOW == window;
-            while timeline.clock(0) / WINDOW < window + 2 {
+            let is_whole = wall() / WINDOW == window;
+            while wall() / WINDOW < window + 2 {
                 std::thread::sleep(std::time::Duration::from_millis(1));
             }
             if is_whole {

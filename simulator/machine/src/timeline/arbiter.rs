@@ -301,7 +301,7 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
             busy_ns: self.engines.map(|engine| engine.busy),
             switching_ns: self.engines.map(|engine| engine.switching),
             handovers: self.engines.map(|engine| engine.handovers),
-            busy_permille: self.engines.map(|engine| engine.meter.permille(self.clock)),
+            busy_permille: self.engines.map(|engine| engine.meter.permille(self.wall)),
             seats: seats
                 .map(|seat| SeatTruth {
                     owner: seat.owner,
@@ -309,7 +309,7 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
                     busy_ns: seat.busy,
                     queued: seat.active,
                     last_slice: seat.last_slice,
-                    compute_permille: seat.meter.permille(self.clock),
+                    compute_permille: seat.meter.permille(self.wall),
                 })
                 .collect(),
             departed: (0..self.departures)

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How busy something was lately: the part of the last quarter of a second of device time, as NVML reports it.
+//! How busy something was lately: the part of the last quarter of a second, as NVML reports it.
+//!
+//! The window is one of the machine's clock, as a GPU's is. While the device stands still it does not work: a window of
+//! device time would show a device that stands still for half of the time as busy as one that never does.
 
-/// Length of the window over which utilisation is reported, in nanoseconds of device time.
+/// Length of the window over which utilisation is reported, in nanoseconds of the machine's clock.
 pub const WINDOW: u64 = 250_000_000;
 
-/// Busy time in the current and in the previous window of device time.
+/// Busy time in the current and in the previous window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Meter {
@@ -28,7 +31,7 @@ impl Meter {
         self.window = window;
     }
 
-    /// Counts `length` nanoseconds of service that began at device time `from`.
+    /// Counts `length` nanoseconds of service that began at `from`.
     pub fn add(&mut self, from: u64, length: u64) {
         let to = from + length;
         let start = to / WINDOW * WINDOW;

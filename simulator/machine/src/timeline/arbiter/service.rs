@@ -238,7 +238,7 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
             false => state.slice_used + step,
         };
         state.busy += step;
-        state.meter.add(clock, step);
+        state.meter.add(wall, step);
         let place = &mut self.seats[seat];
         place.busy[engine] += step;
         place.last_slice = if engine == Engine::Compute as usize {
@@ -247,7 +247,7 @@ impl<const S: usize, const R: usize> Arbiter<S, R> {
             place.last_slice
         };
         if engine == Engine::Compute as usize {
-            place.meter.add(clock, step);
+            place.meter.add(wall, step);
         }
         for (index, &rate) in rates.iter().enumerate().filter(|&(_, &rate)| rate > 0) {
             let entry = &mut self.seats[seat].requests[index];
