@@ -28,7 +28,8 @@ pub fn inner_address(symbol: Symbol) -> *mut c_void {
 macro_rules! export {
     ($( [$($treatment:tt)*] $symbol:ident ($($arg:ident: $type:ty),* $(,)?); )*) => {
         /// By place in the table.
-        static ADDRESSES: [Address; partage_abi::ROWS.len()] = [ $( Address(rows::$symbol::entry as *const c_void), )* ];
+        static ADDRESSES: [Address; partage_abi::ROWS.len()] =
+            [ $( Address(rows::$symbol::entry as *const c_void), )* ];
 
         /// By place in the table.
         static INNER_ADDRESSES: [Address; partage_abi::ROWS.len()] =

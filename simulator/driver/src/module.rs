@@ -129,7 +129,8 @@ pub fn code_of(error: &ImageError) -> CuResult {
             say_once(&format!(
                 "{error}: refused with NO_BINARY_FOR_GPU (209). Give PTX: nvcc -gencode \
                  arch=compute_{arch},code=compute_{arch}, nvrtcGetPTX, or partage sim --nvrtc-ptx, which hands out PTX \
-                 where a program asks NVRTC for machine code. Where results do not matter: partage sim --machine-code no-op"
+                 where a program asks NVRTC for machine code. Where results do not matter: \
+                 partage sim --machine-code no-op"
             ));
             CuResult::NO_BINARY_FOR_GPU
         }

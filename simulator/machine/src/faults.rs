@@ -16,10 +16,10 @@
 //! | 6 | `hang:KERNEL:WHEN` | a kernel never ends |
 //! | 7 | `lost:DEVICE` | the device has fallen off the bus: NVML answers GPU_IS_LOST, contexts on it UNKNOWN (999) |
 //! | 8 | `linger` | processes that die keep their device memory and their place in NVML's lists, until the line goes |
-//! | 9 | `stuck:FUNCTION:WHEN` | the call never returns, whatever becomes of the line; driver and NVML functions alike |
+//! | 9 | `stuck:FUNCTION:WHEN` | the call never returns, whatever becomes of the line; driver and NVML alike |
 //! | 10 | `inner:FUNCTION` | `cuGetProcAddress` answers with an address that is no export; FUNCTION may be `*` |
 //! | 11 | `version:NUMBER` | the driver says that it is of this CUDA version, as `cuDriverGetVersion` counts |
-//! | 12 | `shows:DEVICES` | the driver ignores `CUDA_VISIBLE_DEVICES` and shows DEVICES: indices and commas, or `*` for all |
+//! | 12 | `shows:DEVICES` | the driver ignores `CUDA_VISIBLE_DEVICES` and shows DEVICES: indices, commas; `*` for all |
 //!
 //! WHEN is `3` (the third time), `3+` (from the third on), `%3` (every third) or `*`; FUNCTION is an exported symbol,
 //! KERNEL a name or `*`.
@@ -266,97 +266,74 @@ fn lines(text: &str) -> impl Iterator<Item = &str> {
 
 fn rule(line: &str) -> Result<Rule, String> {
     let parts: Vec<&str> = line.split(':').map(str::trim).collect();
-    let (kind, when) = match parts[..] {
-        ["oom", function, at] => (
-            Kind::Code {
-                function: function.to_owned(),
-                code: OUT_OF_MEMORY,
-            },
-            when(at)?,
-        ),
-        ["code", function, at, code] => (
-            Kind::Code {
-                function: function.to_owned(),
-                code: number(code, "CODE")?,
-            },
-            when(at)?,
-        ),
-        ["slow", function, at, time] => (
-            Kind::Slow {
-                function: function.to_owned(),
-                milliseconds: number(time, "MILLISECONDS")?,
-            },
-            when(at)?,
-        ),
-        ["copy", at, code] => (
-            Kind::Copy {
-                code: number(code, "CODE")?,
-            },
-            when(at)?,
-        ),
-        ["trap", kernel, at, code] => {
-            let fault = KernelFault::Trap(number(code, "CODE")?);
-            (
-                Kind::Kernel {
-                    name: kernel.to_owned(),
-                    fault,
-                },
-                when(at)?,
-            )
-        }
-        ["hang", kernel, at] => (
-            Kind::Kernel {
-                name: kernel.to_owned(),
-                fault: KernelFault::Hang,
-            },
-            when(at)?,
-        ),
-        ["lost", device] => (
-            Kind::Lost {
-                device: number(device, "DEVICE")?,
-            },
-            When::From(1),
-        ),
-        ["linger"] => (Kind::Linger, When::From(1)),
-        ["inner", function] => (
-            Kind::Inner {
-                function: function.to_owned(),
-            },
-            When::From(1),
-        ),
-        ["version", cuda] => (
-            Kind::Version {
-                cuda: number(cuda, "NUMBER")?,
-            },
-            When::From(1),
-        ),
-        ["shows", devices] if !devices.is_empty() => (
-            Kind::Shows {
-                devices: (devices != "*").then(|| devices.to_owned()),
-            },
-            When::From(1),
-        ),
-        ["stuck", function, at] => (
-            Kind::Stuck {
-                function: function.to_owned(),
-            },
-            when(at)?,
-        ),
-        _ => {
-            return Err(
-                "expected oom:FUNCTION:WHEN, code:FUNCTION:WHEN:CODE, slow:FUNCTION:WHEN:MILLISECONDS, \
-                        copy:WHEN:CODE, trap:KERNEL:WHEN:CODE, hang:KERNEL:WHEN, lost:DEVICE, linger, \
-                        stuck:FUNCTION:WHEN, inner:FUNCTION, version:NUMBER or \
-                        shows:DEVICES"
-                    .into(),
-            );
-        }
+    let found = match counted(&parts)? {
+        Some((kind, at)) => Some((kind, when(at)?)),
+        None => lasting(&parts)?.map(|kind| (kind, When::From(1))),
     };
+    let (kind, when) = found.ok_or(
+        "expected oom:FUNCTION:WHEN, code:FUNCTION:WHEN:CODE, slow:FUNCTION:WHEN:MILLISECONDS, \
+         copy:WHEN:CODE, trap:KERNEL:WHEN:CODE, hang:KERNEL:WHEN, lost:DEVICE, linger, \
+         stuck:FUNCTION:WHEN, inner:FUNCTION, version:NUMBER or \
+         shows:DEVICES",
+    )?;
     Ok(Rule {
         kind,
         when,
         seen: AtomicU64::new(0),
     })
+}
+
+/// A fault that befalls some of the times, with its WHEN.
+fn counted<'a>(parts: &[&'a str]) -> Result<Option<(Kind, &'a str)>, String> {
+    Ok(Some(match *parts {
+        ["oom", function, at] => (of_function(function, OUT_OF_MEMORY), at),
+        ["code", function, at, code] => (of_function(function, number(code, "CODE")?), at),
+        ["slow", function, at, time] => {
+            let (function, milliseconds) = (function.to_owned(), number(time, "MILLISECONDS")?);
+            (Kind::Slow { function, milliseconds }, at)
+        }
+        ["copy", at, code] => {
+            let code = number(code, "CODE")?;
+            (Kind::Copy { code }, at)
+        }
+        ["trap", kernel, at, code] => (of_kernel(kernel, KernelFault::Trap(number(code, "CODE")?)), at),
+        ["hang", kernel, at] => (of_kernel(kernel, KernelFault::Hang), at),
+        ["stuck", function, at] => {
+            let function = function.to_owned();
+            (Kind::Stuck { function }, at)
+        }
+        _ => return Ok(None),
+    }))
+}
+
+fn of_function(function: &str, code: i32) -> Kind {
+    let function = function.to_owned();
+    Kind::Code { function, code }
+}
+
+fn of_kernel(kernel: &str, fault: KernelFault) -> Kind {
+    let name = kernel.to_owned();
+    Kind::Kernel { name, fault }
+}
+
+/// A fault that is there as long as its line.
+fn lasting(parts: &[&str]) -> Result<Option<Kind>, String> {
+    Ok(Some(match *parts {
+        ["lost", device] => Kind::Lost {
+            device: number(device, "DEVICE")?,
+        },
+        ["linger"] => Kind::Linger,
+        ["inner", function] => Kind::Inner {
+            function: function.to_owned(),
+        },
+        ["version", cuda] => Kind::Version {
+            cuda: number(cuda, "NUMBER")?,
+        },
+        ["shows", devices] if !devices.is_empty() => Kind::Shows {
+            devices: (devices != "*").then(|| devices.to_owned()),
+        },
+        _ => return Ok(None),
+    }))
 }
 
 fn when(text: &str) -> Result<When, String> {

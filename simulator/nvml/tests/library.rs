@@ -204,7 +204,8 @@ fn memory_and_processes_are_what_the_machine_s_table_says() {
     answers!(SUCCESS: nvml, nvmlDeviceGetMemoryInfo_v2(device, &mut second));
     assert_eq!((second.used, second.reserved), (used, 0));
     let mut count = 0;
-    answers!(INSUFFICIENT_SIZE: nvml, nvmlDeviceGetComputeRunningProcesses_v3(device, &mut count, std::ptr::null_mut()));
+    let none = std::ptr::null_mut();
+    answers!(INSUFFICIENT_SIZE: nvml, nvmlDeviceGetComputeRunningProcesses_v3(device, &mut count, none));
     assert_eq!(count, 1);
     let mut list = [NvmlProcessInfo::default(); 4];
     count = 4;

@@ -20,9 +20,12 @@ const STATUS_INVALIDATED: c_int = 2;
 /// `CU_STREAM_SET_CAPTURE_DEPENDENCIES`; 0 adds.
 const SET_DEPENDENCIES: u32 = 1;
 
+/// Nodes, and the data of the edges from them.
+type Answered = (Vec<CuGraphNode>, Vec<CuGraphEdgeData>);
+
 thread_local! {
     /// What the last question about a capture answered: the driver owns the arrays, until the thread asks again.
-    static ANSWERED: RefCell<(Vec<CuGraphNode>, Vec<CuGraphEdgeData>)> = const { RefCell::new((Vec::new(), Vec::new())) };
+    static ANSWERED: RefCell<Answered> = const { RefCell::new((Vec::new(), Vec::new())) };
 }
 
 both_flavours! {

@@ -7,7 +7,7 @@ use super::flavours::both_flavours;
 use crate::capture;
 use crate::event::{DISABLE_TIMING, Event};
 use crate::graph::Work;
-use crate::memory::memory;
+use crate::memory::settle_pools;
 use crate::state::{Answer, code, driver, store};
 use crate::submission::{destroy_event, perform, query_event, record, synchronize_event};
 
@@ -44,7 +44,7 @@ pub fn cuEventSynchronize(event: CuEvent) -> CuResult {
         capture::unsafe_call()?;
         synchronize_event(&event)?;
         let (driver, seen) = (driver()?, event.seen());
-        memory()?.settle_pools(driver, |freed| seen.covers(freed.stream, freed.op));
+        settle_pools(driver, |freed| seen.covers(freed.stream, freed.op));
         Ok(())
     }))
 }

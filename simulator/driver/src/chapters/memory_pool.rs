@@ -13,7 +13,7 @@ use super::flavours::both_flavours;
 use crate::capture;
 use crate::executor::Op;
 use crate::handles::{HandleKind, Handles};
-use crate::memory::{Asker, Freed, Pool, PoolSharing, memory};
+use crate::memory::{Asker, Freed, Pool, PoolSharing, create_pool, memory};
 use crate::state::{Answer, Driver, code, driver, store};
 use crate::stream::Stream;
 
@@ -127,7 +127,7 @@ pub fn cuMemPoolCreate(pool: *mut CuMemoryPool, pool_props: *const CuMemPoolProp
         let device = driver.device(ordinal)?.index;
         store(
             pool,
-            enter(memory()?.create_pool(driver, device, ordinal, wish.maxSize as u64, sharing))?,
+            enter(create_pool(driver, device, ordinal, wish.maxSize as u64, sharing))?,
         )
     }))
 }
@@ -312,11 +312,10 @@ fn current(dev: CuDevice) -> Answer<CuMemoryPool> {
 
 fn device_pools(driver: &Driver) -> Answer<&'static [DevicePools]> {
     static ALL: OnceLock<Vec<DevicePools>> = OnceLock::new();
-    let memory = memory()?;
     let all = ALL.get_or_init(|| {
         let pools = driver.visible.iter().enumerate().map(|(ordinal, &device)| {
-            let default = enter(memory.create_pool(driver, device, ordinal as i32, 0, PoolSharing::Alone))
-                .unwrap_or(CuMemoryPool::NULL);
+            let default =
+                enter(create_pool(driver, device, ordinal as i32, 0, PoolSharing::Alone)).unwrap_or(CuMemoryPool::NULL);
             DevicePools {
                 default,
                 current: Mutex::new(default),

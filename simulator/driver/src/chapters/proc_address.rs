@@ -119,83 +119,39 @@ fn choose(name: &[u8], version: u32, driver: u32, per_thread: bool) -> (Option<&
 mod tests {
     use super::*;
 
+    /// What a driver of CUDA 13.0 answers.
+    fn answers(name: &str, version: u32, per_thread: bool) -> Result<Symbol, c_int> {
+        let (found, status) = choose(name.as_bytes(), version, 13_000, per_thread);
+        assert_eq!(found.is_some(), status == CU_GET_PROC_ADDRESS_SUCCESS, "{name}");
+        found.map(|entry| entry.symbol).ok_or(status)
+    }
+
     #[test]
-    fn version_and_flavour_choose_the_entry() {
-        let cases: &[(&str, u32, bool, Option<Symbol>, c_int)] = &[
-            (
-                "cuMemAlloc",
-                3020,
-                false,
-                Some(Symbol::cuMemAlloc_v2),
-                CU_GET_PROC_ADDRESS_SUCCESS,
-            ),
-            (
-                "cuMemAlloc",
-                3010,
-                false,
-                Some(Symbol::cuMemAlloc),
-                CU_GET_PROC_ADDRESS_SUCCESS,
-            ),
-            (
-                "cuMemAlloc",
-                1000,
-                false,
-                None,
-                CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT,
-            ),
-            (
-                "cuMemAlloc",
-                12_000,
-                true,
-                Some(Symbol::cuMemAlloc_v2),
-                CU_GET_PROC_ADDRESS_SUCCESS,
-            ),
-            (
-                "cuLaunchKernel",
-                12_000,
-                false,
-                Some(Symbol::cuLaunchKernel),
-                CU_GET_PROC_ADDRESS_SUCCESS,
-            ),
-            (
-                "cuLaunchKernel",
-                12_000,
-                true,
-                Some(Symbol::cuLaunchKernel_ptsz),
-                CU_GET_PROC_ADDRESS_SUCCESS,
-            ),
-            (
-                "cuGetProcAddress",
-                11_030,
-                false,
-                Some(Symbol::cuGetProcAddress),
-                CU_GET_PROC_ADDRESS_SUCCESS,
-            ),
-            (
-                "cuGetProcAddress",
-                12_000,
-                false,
-                Some(Symbol::cuGetProcAddress_v2),
-                CU_GET_PROC_ADDRESS_SUCCESS,
-            ),
-            (
-                "cuMemAlloc_v2",
-                12_000,
-                false,
-                None,
-                CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND,
-            ),
-            ("", 12_000, false, None, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND),
-            ("nothing", 12_000, true, None, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND),
-        ];
-        for &(name, version, per_thread, symbol, status) in cases {
-            let (found, answered) = choose(name.as_bytes(), version, 13_000, per_thread);
-            assert_eq!(
-                (found.map(|entry| entry.symbol), answered),
-                (symbol, status),
-                "{name} {version} {per_thread}"
-            );
-        }
+    fn the_version_chooses_the_entry() {
+        assert_eq!(answers("cuMemAlloc", 3020, false), Ok(Symbol::cuMemAlloc_v2));
+        assert_eq!(answers("cuMemAlloc", 3010, false), Ok(Symbol::cuMemAlloc));
+        let too_old = Err(CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT);
+        assert_eq!(answers("cuMemAlloc", 1000, false), too_old);
+        assert_eq!(answers("cuGetProcAddress", 11_030, false), Ok(Symbol::cuGetProcAddress));
+        assert_eq!(
+            answers("cuGetProcAddress", 12_000, false),
+            Ok(Symbol::cuGetProcAddress_v2)
+        );
+    }
+
+    #[test]
+    fn the_flavour_chooses_the_entry_where_there_is_one() {
+        assert_eq!(answers("cuMemAlloc", 12_000, true), Ok(Symbol::cuMemAlloc_v2));
+        assert_eq!(answers("cuLaunchKernel", 12_000, false), Ok(Symbol::cuLaunchKernel));
+        assert_eq!(answers("cuLaunchKernel", 12_000, true), Ok(Symbol::cuLaunchKernel_ptsz));
+    }
+
+    #[test]
+    fn what_is_no_name_is_not_found() {
+        let unknown = Err(CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND);
+        assert_eq!(answers("cuMemAlloc_v2", 12_000, false), unknown);
+        assert_eq!(answers("", 12_000, false), unknown);
+        assert_eq!(answers("nothing", 12_000, true), unknown);
     }
 
     #[test]

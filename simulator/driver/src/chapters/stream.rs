@@ -16,7 +16,7 @@ use crate::executor::op::{HostCall, WordStep};
 use crate::executor::pool::{self, Task};
 use crate::executor::workers;
 use crate::graph::Work;
-use crate::memory::memory;
+use crate::memory::{memory, settle_pools};
 use crate::state::{Answer, code, driver, store};
 use crate::stream::{PRIORITIES, Stream, legacy_of};
 use crate::submission::{destroy_stream, perform, query_stream, synchronize_context, wait_event};
@@ -69,7 +69,7 @@ both_flavours! {
         capture::unsafe_call()?;
         stream.wait()?;
         let driver = driver()?;
-        memory()?.settle_pools(driver, |freed| freed.stream == stream.key);
+        settle_pools(driver, |freed| freed.stream == stream.key);
         Ok(())
     }
     cuStreamGetPriority cuStreamGetPriority_ptsz (stream: CuStream, priority: *mut c_int; stream) => {
@@ -87,7 +87,9 @@ both_flavours! {
     cuStreamGetCtx cuStreamGetCtx_ptsz (stream: CuStream, context: *mut CuContext; stream) => {
         store(context, stream.find()?.context()?.handle)
     }
-    cuStreamGetCtx_v2 cuStreamGetCtx_v2_ptsz (stream: CuStream, context: *mut CuContext, green: *mut CuGreenCtx; stream) => {
+    cuStreamGetCtx_v2 cuStreamGetCtx_v2_ptsz (
+        stream: CuStream, context: *mut CuContext, green: *mut CuGreenCtx; stream
+    ) => {
         let found = stream.find()?;
         store(context, found.context()?.handle)?;
         store(green, green_of(&found)?)
@@ -180,7 +182,7 @@ pub fn cuCtxSynchronize_v2(context: CuContext) -> CuResult {
 fn settle_context(context: &Context) -> Answer {
     synchronize_context(context)?;
     let driver = driver()?;
-    memory()?.settle_pools(driver, |freed| freed.context == context.home.0);
+    settle_pools(driver, |freed| freed.context == context.home.0);
     Ok(())
 }
 
@@ -216,7 +218,9 @@ pub fn cuCtxWaitEvent(context: CuContext, event: CuEvent) -> CuResult {
 // ---- words in memory ------------------------------------------------------------------------------------------
 
 both_flavours! {
-    cuStreamWaitValue32 cuStreamWaitValue32_ptsz (stream: CuStream, address: CuDevicePtr, value: u32, flags: c_uint; stream) => {
+    cuStreamWaitValue32 cuStreamWaitValue32_ptsz (
+        stream: CuStream, address: CuDevicePtr, value: u32, flags: c_uint; stream
+    ) => {
         words(&stream.find()?, vec![wait(address, u64::from(value), 4, flags)?])
     }
     cuStreamWaitValue32_v2 cuStreamWaitValue32_v2_ptsz (
@@ -224,7 +228,9 @@ both_flavours! {
     ) => {
         words(&stream.find()?, vec![wait(address, u64::from(value), 4, flags)?])
     }
-    cuStreamWaitValue64 cuStreamWaitValue64_ptsz (stream: CuStream, address: CuDevicePtr, value: u64, flags: c_uint; stream) => {
+    cuStreamWaitValue64 cuStreamWaitValue64_ptsz (
+        stream: CuStream, address: CuDevicePtr, value: u64, flags: c_uint; stream
+    ) => {
         words(&stream.find()?, vec![wait(address, value, 8, flags)?])
     }
     cuStreamWaitValue64_v2 cuStreamWaitValue64_v2_ptsz (
@@ -232,7 +238,9 @@ both_flavours! {
     ) => {
         words(&stream.find()?, vec![wait(address, value, 8, flags)?])
     }
-    cuStreamWriteValue32 cuStreamWriteValue32_ptsz (stream: CuStream, address: CuDevicePtr, value: u32, flags: c_uint; stream) => {
+    cuStreamWriteValue32 cuStreamWriteValue32_ptsz (
+        stream: CuStream, address: CuDevicePtr, value: u32, flags: c_uint; stream
+    ) => {
         words(&stream.find()?, vec![write(address, u64::from(value), 4, flags)?])
     }
     cuStreamWriteValue32_v2 cuStreamWriteValue32_v2_ptsz (
@@ -240,7 +248,9 @@ both_flavours! {
     ) => {
         words(&stream.find()?, vec![write(address, u64::from(value), 4, flags)?])
     }
-    cuStreamWriteValue64 cuStreamWriteValue64_ptsz (stream: CuStream, address: CuDevicePtr, value: u64, flags: c_uint; stream) => {
+    cuStreamWriteValue64 cuStreamWriteValue64_ptsz (
+        stream: CuStream, address: CuDevicePtr, value: u64, flags: c_uint; stream
+    ) => {
         words(&stream.find()?, vec![write(address, value, 8, flags)?])
     }
     cuStreamWriteValue64_v2 cuStreamWriteValue64_v2_ptsz (

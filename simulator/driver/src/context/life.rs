@@ -8,7 +8,7 @@ use partage_abi::types::{CuDevice, CuResult};
 
 use super::{Beginning, Context, Green, is_in_use};
 use crate::executor::lanes;
-use crate::memory::memory;
+use crate::memory::{memory, settle_pools, trim_pools, windows};
 use crate::state::{Answer, driver};
 use crate::stream::forget_defaults;
 
@@ -16,7 +16,7 @@ use crate::stream::forget_defaults;
 pub fn create(ordinal: CuDevice, flags: u32, is_primary: bool, api_version: u32) -> Answer<Arc<Context>> {
     let driver = driver()?;
     let device = driver.device(ordinal)?.index;
-    memory()?.open_device(driver, device)?;
+    windows()?.open_device(driver, device)?;
     driver
         .machine
         .open_context(driver.seat, device)
@@ -68,12 +68,12 @@ pub fn destroy(context: &Context) {
     end_work(context);
     memory.free_all_of(driver, context);
     context.overhead.end();
-    memory.settle_pools(driver, |freed| freed.context == context.id);
+    settle_pools(driver, |freed| freed.context == context.id);
     driver.machine.close_context(driver.seat, context.device);
     context.forget();
     // Pools and graphs are for those who work on the device: with the last of them goes what they kept.
     if !is_in_use(context.device) {
-        memory.trim_pools(driver, context.device);
+        trim_pools(driver, context.device);
         memory.end_graphs(driver, context.device);
     }
 }

@@ -14,7 +14,7 @@ use partage_abi::types::CuResult;
 use super::nodes::{Edge, NodeKey};
 use super::{Content, Graph, Nodes, Work};
 use crate::executor::{Op, OpId};
-use crate::memory::{Allocation, Binding, GraphPool, Occupied, Span, Wish, memory};
+use crate::memory::{Allocation, Binding, GraphPool, Occupied, Span, Wish, memory, windows};
 use crate::state::{Answer, Driver, driver};
 use crate::stream::Stream;
 
@@ -78,7 +78,7 @@ fn spans(nodes: &Nodes<Content>, after: &[(NodeKey, Edge)]) -> Answer<Vec<Occupi
             freed.push(allocation.id);
         }
     }
-    let memory = memory()?;
+    let windows = windows()?;
     let mut spans: Vec<Occupied> = Vec::new();
     for key in nodes.keys() {
         let Some(Work::Allocate(allocation)) = work(key) else {
@@ -91,7 +91,7 @@ fn spans(nodes: &Nodes<Content>, after: &[(NodeKey, Edge)]) -> Answer<Vec<Occupi
             spans.len() - 1
         });
         if !freed.contains(&allocation.id) {
-            spans[place].1.push(part.range(memory, allocation));
+            spans[place].1.push(part.range(windows, allocation));
         }
     }
     Ok(spans)

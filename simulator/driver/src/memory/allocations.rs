@@ -4,185 +4,32 @@
 //! Lock order in this module: leaving, then table, then ranges; none is held across anything that waits.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use partage_abi::types::{CuContext, CuResult};
+use partage_abi::types::CuResult;
 use partage_machine::{Bounds, Device};
 use partage_ptx::Region;
 
-use super::arrays::Arrays;
-use super::foreign::{Foreign, Sharing};
-use super::graph_pool::GraphPool;
-use super::mapping::{Physical, Reservations};
-use super::planned::{GraphPart, Planned};
-use super::pool::Pool;
-use super::ranges::Ranges;
-use super::shared::Shared;
-use super::space::Space;
-use super::view::{EVERYBODY, Piece, View};
+use super::allocation::{Allocation, AllocationKind, find_planned, reach_of};
+use super::lock::lock;
+use super::view::{Piece, View};
+use super::windows::Windows;
 use crate::context::Context;
-use crate::state::{Answer, Driver, driver};
-
-/// How an allocation came about.
-#[derive(Debug)]
-pub enum AllocationKind {
-    /// `cuMemAlloc`, `cuMemAllocPitch`, module globals.
-    Device,
-    /// `cuMemAllocManaged`.
-    Managed,
-    /// `cuMemHostAlloc`, `cuMemAllocHost`.
-    Host,
-    /// `cuMemHostRegister`: the program's own memory.
-    Registered,
-    /// `cuMemMap`: an address range that the program manages, with physical memory behind it.
-    Mapped(Arc<Physical>),
-    /// `cuMemAllocAsync` and the like: from this pool.
-    Pooled(Arc<Pool>),
-    /// `cuIpcOpenMemHandle`: another process's.
-    Opened(Arc<Foreign>),
-    /// `cuMemPoolImportPointer`: another process's, of this imported pool.
-    Imported(
-        #[expect(dead_code, reason = "kept until the allocation goes")] Arc<Foreign>,
-        Arc<Pool>,
-    ),
-    /// `cuExternalMemoryGetMappedBuffer`: another interface's.
-    External(#[expect(dead_code, reason = "kept until the allocation goes")] Arc<Foreign>),
-    /// A node of a graph.
-    Graph(GraphPart),
-}
-
-/// One live allocation.
-#[derive(Debug)]
-pub struct Allocation {
-    /// Its first visible address.
-    pub address: u64,
-    /// The bytes asked for.
-    pub bytes: u64,
-    /// Device memory it costs.
-    pub cost: u64,
-    /// How it came about.
-    pub kind: AllocationKind,
-    /// The machine device it is on, or whose context made it.
-    pub device: usize,
-    /// That device as the program numbers it.
-    pub ordinal: i32,
-    /// The context it belongs to; 0 when it belongs to none.
-    pub context: u64,
-    /// That context's handle.
-    pub owner: CuContext,
-    /// The flags it was made with.
-    pub flags: u32,
-    /// Whether the program asked that copies of it always be synchronous.
-    pub sync_copies: AtomicBool,
-    /// Whether other processes can open it.
-    pub(super) sharing: Mutex<Sharing>,
-    /// Unique in the process (`CU_POINTER_ATTRIBUTE_BUFFER_ID`).
-    pub id: u64,
-    /// Whose kernels reach it: a bit per machine device, or [`EVERYBODY`].
-    pub(super) reach: AtomicU32,
-    /// Where the driver reaches the first byte.
-    pub(super) alias: usize,
-}
-
-// SAFETY: the pointers inside are numbers to us: a handle, and addresses of mappings not bound to a thread.
-unsafe impl Send for Allocation {}
-// SAFETY: as above.
-unsafe impl Sync for Allocation {}
-
-impl Allocation {
-    /// An allocation of a context, still without number; who reaches it follows from its kind.
-    pub(super) fn new(context: &Context, kind: AllocationKind, address: u64, bytes: u64, alias: usize) -> Self {
-        let reach = match kind {
-            AllocationKind::Device
-            | AllocationKind::Pooled(_)
-            | AllocationKind::Opened(_)
-            | AllocationKind::External(_) => 1 << context.device,
-            AllocationKind::Mapped(_) | AllocationKind::Imported(..) | AllocationKind::Graph(_) => 0,
-            _ => EVERYBODY,
-        };
-        Self {
-            address,
-            bytes,
-            cost: 0,
-            kind,
-            device: context.device,
-            ordinal: context.ordinal,
-            context: context.home.0,
-            owner: context.home.1,
-            flags: 0,
-            sync_copies: AtomicBool::new(false),
-            sharing: Mutex::default(),
-            id: 0,
-            reach: AtomicU32::new(reach),
-            alias,
-        }
-    }
-
-    /// Where the driver reaches the byte at a visible address inside.
-    pub fn reach(&self, address: u64) -> *mut u8 {
-        (self.alias as u64 + (address - self.address)) as *mut u8
-    }
-
-    /// Whether it is host memory, the driver's or the program's own.
-    pub fn is_host(&self) -> bool {
-        matches!(self.kind, AllocationKind::Host | AllocationKind::Registered)
-    }
-
-    /// Whether it is managed memory.
-    pub fn is_managed(&self) -> bool {
-        matches!(self.kind, AllocationKind::Managed)
-    }
-
-    /// Whether kernels and copies of a context reach it.
-    pub fn is_reached_by(&self, context: &Context) -> bool {
-        self.reach.load(Ordering::Acquire) & reach_of(context) != 0
-    }
-
-    /// Lets more of the bits of [`View`] reach it. For an allocation that is not in the table yet.
-    pub(super) fn let_reach(&self, bits: u32) {
-        self.reach.fetch_or(bits, Ordering::AcqRel);
-    }
-
-    /// Whether a machine device reaches it.
-    pub fn is_reached_from(&self, device: usize) -> bool {
-        self.reach.load(Ordering::Acquire) & 1 << device != 0
-    }
-
-    pub(super) fn end(&self) -> u64 {
-        self.address + self.bytes
-    }
-}
+use crate::state::{Answer, driver};
 
 /// All memory of the process.
 #[derive(Debug)]
 pub struct Memory {
-    pub(super) space: Space,
+    /// Where it lies.
+    pub(super) windows: &'static Windows,
     bounds: Bounds,
-    /// Free parts of each device's window; offsets in the window are offsets in its file.
-    pub(super) ranges: Vec<Mutex<Ranges>>,
-    /// The file behind each device, made when it is first used.
-    backing: Vec<OnceLock<File>>,
-    opening: Mutex<()>,
-    /// What programs did with the window that they manage.
-    pub(super) reservations: Mutex<Reservations>,
-    /// Memory that has handles and no addresses.
-    pub(super) arrays: Arrays,
-    /// What other processes hold too.
-    pub(super) shared: Shared,
     /// Taken while memory of other processes is opened or closed.
     pub(super) opening_exports: Mutex<()>,
     table: RwLock<BTreeMap<u64, Arc<Allocation>>>,
     /// No longer the program's, but still reached by what it submitted before it freed them in a stream. New
     /// allocations may lie in the same addresses.
     leaving: Mutex<Vec<Arc<Allocation>>>,
-    /// Every pool.
-    pub(super) pools: Mutex<Vec<Weak<Pool>>>,
-    /// Physical memory of graphs.
-    pub(super) graph_pool: Mutex<GraphPool>,
-    /// Allocations of graphs, live or not.
-    pub(super) planned: Mutex<Planned>,
     /// Changes with the table.
     version: AtomicU64,
     /// The pieces of the table, and of which version.
@@ -198,45 +45,16 @@ unsafe impl Sync for Memory {}
 impl Memory {
     /// Reserves addresses for the memory of these devices, in which kernels are kept within such bounds.
     fn reserve(devices: &[Device], bounds: Bounds) -> Answer<Self> {
-        let space = Space::reserve(devices)?;
-        let ranges = (0..devices.len())
-            .map(|device| Mutex::new(Ranges::new(space.window(device).bytes)))
-            .collect();
-        let reservations = Mutex::new(Reservations::new(space.managed_window().bytes));
         Ok(Self {
-            space,
+            windows: Windows::reserve(devices)?,
             bounds,
-            ranges,
-            backing: devices.iter().map(|_| OnceLock::new()).collect(),
-            opening: Mutex::new(()),
-            reservations,
-            arrays: Arrays::default(),
-            shared: Shared::default(),
             opening_exports: Mutex::default(),
             table: RwLock::default(),
             leaving: Mutex::default(),
-            pools: Mutex::default(),
-            graph_pool: Mutex::default(),
-            planned: Mutex::default(),
             version: AtomicU64::new(1),
             pieces: Mutex::default(),
             next_id: AtomicU64::new(1),
         })
-    }
-
-    /// Makes a device's memory reachable, if it is not yet, and gives the file behind it.
-    pub fn open_device(&self, driver: &Driver, device: usize) -> Answer<&File> {
-        let _one_at_a_time = lock(&self.opening);
-        if let Some(file) = self.backing[device].get() {
-            return Ok(file);
-        }
-        let window = self.space.window(device);
-        let file = driver
-            .machine
-            .create_backing(driver.seat, device, window.bytes)
-            .map_err(|_| CuResult::OPERATING_SYSTEM)?;
-        self.space.map(window.start, &file, 0, window.bytes)?;
-        Ok(self.backing[device].get_or_init(|| file))
     }
 
     // ---- the table --------------------------------------------------------------------------------------------
@@ -326,12 +144,12 @@ impl Memory {
     pub fn find(&self, address: u64) -> Option<Arc<Allocation>> {
         self.find_live(address)
             .or_else(|| self.find_leaving(address, 1))
-            .or_else(|| self.find_planned(address, 1))
+            .or_else(|| find_planned(self.windows, address, 1))
     }
 
     /// Whether an allocation of a graph holds a range of addresses. Work on it may be submitted before it is there.
     pub fn is_planned(&self, address: u64, bytes: u64) -> bool {
-        self.find_planned(address, bytes).is_some()
+        find_planned(self.windows, address, bytes).is_some()
     }
 
     /// The last allocation that begins at an address or before it, and the first behind.
@@ -391,7 +209,7 @@ impl Memory {
         let is_known = self
             .find_live(address)
             .is_some_and(|found| found.end() - address >= bytes);
-        if is_known || self.space.offset(address).is_some() {
+        if is_known || self.windows.space.offset(address).is_some() {
             return self.resolve(address, bytes);
         }
         if address == 0 {
@@ -481,13 +299,4 @@ pub fn install(devices: &[Device], bounds: Bounds) -> Answer {
         let _ = MEMORY.set(Memory::reserve(devices, bounds)?);
     }
     Ok(())
-}
-
-/// The owners whose memory a context reaches.
-fn reach_of(context: &Context) -> u32 {
-    1 << context.device | context.peers.load(Ordering::Relaxed) | EVERYBODY
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

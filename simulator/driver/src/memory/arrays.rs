@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use partage_abi::types::{CuArray, CuContext, CuMipmappedArray, CuResult};
 
-use super::allocations::{Memory, memory};
-use super::linear::cost;
+use super::allocations::Memory;
+use super::pool::take_physical;
 use super::shapes::Shape;
+use super::windows::{cost, windows};
 use crate::context::Context;
 use crate::handles::{HandleKind, Handles};
 use crate::state::{Answer, Driver, driver};
@@ -75,8 +76,8 @@ unsafe impl Sync for ArrayMemory {}
 impl Drop for ArrayMemory {
     /// With the last array in it the memory goes back to the device.
     fn drop(&mut self) {
-        if let (Ok(driver), Ok(memory)) = (driver(), memory()) {
-            memory.give_physical(driver, self.device, self.offset, self.cost);
+        if let (Ok(driver), Ok(windows)) = (driver(), windows()) {
+            windows.give_physical(driver, self.device, self.offset, self.cost);
         }
     }
 }
@@ -95,14 +96,10 @@ impl MipmappedArray {
     }
 }
 
-impl Default for Arrays {
-    fn default() -> Self {
-        Self {
-            single: Handles::new(HandleKind::Array),
-            mipmapped: Handles::new(HandleKind::MipmappedArray),
-        }
-    }
-}
+static ARRAYS: Arrays = Arrays {
+    single: Handles::new(HandleKind::Array),
+    mipmapped: Handles::new(HandleKind::MipmappedArray),
+};
 
 impl Arrays {
     /// Enters an array, after its planes.
@@ -149,7 +146,7 @@ impl Memory {
     /// Makes an array of this shape, which has been checked. OUT_OF_MEMORY when the device is full.
     pub fn create_array(&self, driver: &Driver, context: &Context, shape: Shape) -> Answer<CuArray> {
         let memory = self.take_for_arrays(driver, context, shape.bytes()?)?;
-        self.arrays.enter(&memory, shape, 0, false)
+        ARRAYS.enter(&memory, shape, 0, false)
     }
 
     /// Makes a mipmapped array of so many levels: at least one, at most as many as halving gives.
@@ -169,10 +166,10 @@ impl Memory {
         let memory = self.take_for_arrays(driver, context, bytes)?;
         let (mut levels, mut start) = (Vec::new(), 0);
         for shape in shapes {
-            match self.arrays.enter(&memory, shape, start, true) {
+            match ARRAYS.enter(&memory, shape, start, true) {
                 Ok(handle) => levels.push(handle),
                 Err(code) => {
-                    self.arrays.remove_all(&levels);
+                    ARRAYS.remove_all(&levels);
                     return Err(code);
                 }
             }
@@ -182,9 +179,9 @@ impl Memory {
             levels: levels.clone(),
             memory,
         });
-        let handle = CuMipmappedArray(self.arrays.mipmapped.insert(made));
+        let handle = CuMipmappedArray(ARRAYS.mipmapped.insert(made));
         if handle.0.is_null() {
-            self.arrays.remove_all(&levels);
+            ARRAYS.remove_all(&levels);
             return Err(CuResult::OUT_OF_MEMORY);
         }
         Ok(handle)
@@ -192,17 +189,17 @@ impl Memory {
 
     /// The array behind a handle. INVALID_HANDLE for one that is null, stale or made up.
     pub fn array(&self, handle: CuArray) -> Answer<Arc<Array>> {
-        self.arrays.single.get(handle.0).ok_or(CuResult::INVALID_HANDLE)
+        ARRAYS.single.get(handle.0).ok_or(CuResult::INVALID_HANDLE)
     }
 
     /// The mipmapped array behind a handle.
     pub fn mipmapped_array(&self, handle: CuMipmappedArray) -> Answer<Arc<MipmappedArray>> {
-        self.arrays.mipmapped.get(handle.0).ok_or(CuResult::INVALID_HANDLE)
+        ARRAYS.mipmapped.get(handle.0).ok_or(CuResult::INVALID_HANDLE)
     }
 
     /// Destroys an array. INVALID_HANDLE for a level or a plane. The caller has waited for the work that may use it.
     pub fn destroy_array(&self, handle: CuArray) -> Answer {
-        if self.array(handle)?.is_part || !self.arrays.remove_all(&[handle]) {
+        if self.array(handle)?.is_part || !ARRAYS.remove_all(&[handle]) {
             return Err(CuResult::INVALID_HANDLE);
         }
         Ok(())
@@ -210,17 +207,15 @@ impl Memory {
 
     /// Destroys a mipmapped array with its levels. The caller has waited for the work that may use it.
     pub fn destroy_mipmapped_array(&self, handle: CuMipmappedArray) -> Answer {
-        let gone = self.arrays.mipmapped.remove(handle.0).ok_or(CuResult::INVALID_HANDLE)?;
-        self.arrays.remove_all(&gone.levels);
+        let gone = ARRAYS.mipmapped.remove(handle.0).ok_or(CuResult::INVALID_HANDLE)?;
+        ARRAYS.remove_all(&gone.levels);
         Ok(())
     }
 
     /// Destroys the arrays that belong to a context.
     pub(super) fn destroy_arrays_of(&self, context: &Context) {
-        self.arrays
-            .mipmapped
-            .remove_if(|array| array.memory.context == context.id);
-        self.arrays.single.remove_if(|array| array.memory.context == context.id);
+        ARRAYS.mipmapped.remove_if(|array| array.memory.context == context.id);
+        ARRAYS.single.remove_if(|array| array.memory.context == context.id);
     }
 
     /// Where the driver reaches `bytes` bytes of an array of one plane, from `offset` on. INVALID_VALUE unless it holds
@@ -231,13 +226,16 @@ impl Memory {
         if offset.checked_add(bytes).is_none_or(|end| end > length) {
             return Err(CuResult::INVALID_VALUE);
         }
-        let window = self.space.window(array.memory.device).start;
-        Ok(self.space.alias(window + array.memory.offset + array.start + offset))
+        let window = self.windows.space.window(array.memory.device).start;
+        Ok(self
+            .windows
+            .space
+            .alias(window + array.memory.offset + array.start + offset))
     }
 
     fn take_for_arrays(&self, driver: &Driver, context: &Context, bytes: u64) -> Answer<Arc<ArrayMemory>> {
         let cost = cost(bytes)?;
-        let offset = self.take_physical(driver, context.device, cost)?;
+        let offset = take_physical(driver, context.device, cost)?;
         Ok(Arc::new(ArrayMemory {
             device: context.device,
             owner: context.home.1,

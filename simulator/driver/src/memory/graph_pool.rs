@@ -14,11 +14,14 @@
 //! the process is dropped under none of them but the table's.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use super::allocations::{Allocation, Memory, lock, memory};
+use super::allocation::Allocation;
+use super::allocations::{Memory, memory};
+use super::lock::lock;
 use super::over::are_complete;
-use super::planned::Span;
+use super::pool::take_physical;
+use super::span::Span;
 use crate::executor::OpId;
 use crate::state::{Answer, Driver};
 
@@ -71,7 +74,7 @@ pub struct GraphFigures {
 }
 
 /// The physical memory of the graphs of this process.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct GraphPool {
     slabs: Vec<Slab>,
     /// The live allocations by address.
@@ -157,9 +160,8 @@ impl GraphPool {
     }
 
     fn take(&mut self, driver: &Driver, span: &Span, chosen: &[u64]) -> Answer<u64> {
-        let memory = memory()?;
-        memory.open_device(driver, span.device)?;
-        let try_it = || memory.take_physical(driver, span.device, span.bytes);
+        memory()?.windows.open_device(driver, span.device)?;
+        let try_it = || take_physical(driver, span.device, span.bytes);
         let offset = try_it().or_else(|_| {
             // Idle slabs that are too short each make room for one that is not.
             self.give(driver, |slab| {
@@ -191,7 +193,9 @@ impl GraphPool {
                 memory.unmap_span(&span);
                 *lock(&span.slab) = None;
             }
-            memory.give_physical(driver, slab.device, slab.offset, slab.bytes);
+            memory
+                .windows
+                .give_physical(driver, slab.device, slab.offset, slab.bytes);
         }
     }
 
@@ -286,10 +290,17 @@ impl Slab {
     }
 }
 
+static GRAPH_POOL: Mutex<GraphPool> = Mutex::new(GraphPool {
+    slabs: Vec::new(),
+    live: BTreeMap::new(),
+    highs: BTreeMap::new(),
+    next: 0,
+});
+
 impl Memory {
     /// The memory of graphs, locked.
     pub fn graph_pool(&self) -> MutexGuard<'_, GraphPool> {
-        lock(&self.graph_pool)
+        lock(&GRAPH_POOL)
     }
 
     /// Gives the memory back that graphs of a device neither use nor hold live.
@@ -333,8 +344,8 @@ impl Memory {
         let Span {
             device, offset, bytes, ..
         } = *binding.span;
-        let file = self.open_device(driver, device)?;
-        self.space.map(offset, file, binding.from, bytes)
+        let file = self.windows.open_device(driver, device)?;
+        self.windows.space.map(offset, file, binding.from, bytes)
     }
 
     /// A launch has come to an allocation.
@@ -351,6 +362,6 @@ impl Memory {
         // Whatever may still lie there is reached no more.
         let of_span = |found: &Allocation| matches!(found.graph_part(), Some(part) if part.span.offset == span.offset);
         self.take_all(of_span);
-        self.space.unmap(span.offset, span.bytes);
+        self.windows.space.unmap(span.offset, span.bytes);
     }
 }

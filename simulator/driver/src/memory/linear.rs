@@ -8,14 +8,16 @@ use std::sync::Arc;
 
 use partage_abi::types::CuResult;
 
-use super::allocations::{Allocation, AllocationKind, Memory, lock};
+use super::allocation::{Allocation, AllocationKind};
+use super::allocations::Memory;
 use super::foreign::Sharing;
-use super::space::LARGE_PAGE;
+use super::lock::lock;
+use super::pool::take_physical;
+use super::shared::shared;
+use super::windows::cost;
 use crate::context::Context;
 use crate::state::{Answer, Driver};
 
-/// Addresses and costs are multiples of this.
-const GRANULE: u64 = 512;
 const PAGE: u64 = 4096;
 
 /// What a call may free.
@@ -52,7 +54,7 @@ impl Memory {
             return Err(CuResult::INVALID_VALUE);
         }
         let cost = cost(bytes)?;
-        let offset = self.take_physical(driver, context.device, cost)?;
+        let offset = take_physical(driver, context.device, cost)?;
         Ok(self.enter(self.describe(context, AllocationKind::Device, offset, bytes, cost)))
     }
 
@@ -69,8 +71,11 @@ impl Memory {
             AllocationKind::Pooled(pool) => (pool.device, pool.ordinal),
             _ => (context.device, context.ordinal),
         };
-        let offset = self.space.window(device).start + offset;
-        let (address, alias) = (self.space.visible(offset), self.space.alias(offset) as usize);
+        let offset = self.windows.space.window(device).start + offset;
+        let (address, alias) = (
+            self.windows.space.visible(offset),
+            self.windows.space.alias(offset) as usize,
+        );
         Allocation {
             cost,
             device,
@@ -123,7 +128,7 @@ impl Memory {
             .checked_add(bytes)
             .filter(|end| *end > address)
             .ok_or(CuResult::INVALID_VALUE)?;
-        if self.space.offset(address).is_some() || self.space.offset(end - 1).is_some() {
+        if self.windows.space.offset(address).is_some() || self.windows.space.offset(end - 1).is_some() {
             return Err(CuResult::INVALID_VALUE);
         }
         let made = Allocation::new(context, AllocationKind::Registered, address, bytes, address as usize);
@@ -159,15 +164,15 @@ impl Memory {
     pub(super) fn give_back(&self, driver: &Driver, allocation: &Allocation) {
         match &allocation.kind {
             AllocationKind::Device => {
-                let offset = self.window_offset(allocation.device, allocation.address);
+                let offset = self.windows.window_offset(allocation.device, allocation.address);
                 let (device, cost) = (allocation.device, allocation.cost);
                 match std::mem::replace(&mut *lock(&allocation.sharing), Sharing::Over) {
-                    Sharing::Alone | Sharing::Over => self.give_physical(driver, device, offset, cost),
-                    Sharing::Shared(hold) => self.give_shared(driver, hold, device, offset, cost),
+                    Sharing::Alone | Sharing::Over => self.windows.give_physical(driver, device, offset, cost),
+                    Sharing::Shared(hold) => shared().give(driver, self.windows, hold, device, offset, cost),
                 }
             }
             AllocationKind::Pooled(pool) => {
-                let offset = self.window_offset(allocation.device, allocation.address);
+                let offset = self.windows.window_offset(allocation.device, allocation.address);
                 pool.give(offset, allocation.cost, None);
             }
             AllocationKind::Managed | AllocationKind::Host => {
@@ -184,60 +189,6 @@ impl Memory {
             | AllocationKind::Graph(_) => {}
         }
     }
-
-    pub(super) fn window_offset(&self, device: usize, address: u64) -> u64 {
-        address - self.space.visible(self.space.window(device).start)
-    }
-
-    // ---- physical memory --------------------------------------------------------------------------------------
-
-    /// Reserves `cost` bytes of a device and finds a place for them in its window. What pools keep without need makes
-    /// room before anybody is refused. Precondition: the caller holds no pool's figures.
-    pub(super) fn take_physical(&self, driver: &Driver, device: usize, cost: u64) -> Answer<u64> {
-        self.try_physical(driver, device, cost).or_else(|_| {
-            self.trim_pools(driver, device);
-            self.try_physical(driver, device, cost)
-        })
-    }
-
-    fn try_physical(&self, driver: &Driver, device: usize, cost: u64) -> Answer<u64> {
-        if cost > driver.machine.devices()[device].memory {
-            return Err(CuResult::OUT_OF_MEMORY);
-        }
-        self.reclaim(driver);
-        driver
-            .machine
-            .reserve(driver.seat, device, cost)
-            .map_err(|_| CuResult::OUT_OF_MEMORY)?;
-        let align = if cost < LARGE_PAGE { GRANULE } else { LARGE_PAGE };
-        lock(&self.ranges[device]).take(cost, align).ok_or_else(|| {
-            driver.machine.release(driver.seat, device, cost);
-            CuResult::OUT_OF_MEMORY
-        })
-    }
-
-    /// Gives a place in a device's window back, clean, with the memory it cost.
-    pub(super) fn give_physical(&self, driver: &Driver, device: usize, offset: u64, cost: u64) {
-        self.give_place(device, offset, cost);
-        driver.machine.release(driver.seat, device, cost);
-    }
-
-    /// Gives a place in a device's window back, clean.
-    pub(super) fn give_place(&self, device: usize, offset: u64, cost: u64) {
-        let window = self.space.window(device);
-        let mut ranges = lock(&self.ranges[device]);
-        let (start, end) = ranges.give(offset, cost);
-        // Whole pages that are free now and were not before: small neighbours may still use the edges. Under the
-        // lock, because nobody may get these addresses before they are clean.
-        let first = start.next_multiple_of(PAGE).max(offset / PAGE * PAGE);
-        let last = (end / PAGE * PAGE).min((offset + cost).next_multiple_of(PAGE));
-        self.space.punch(window.start + first, window.start + last);
-    }
-}
-
-/// What an allocation of so many bytes costs. OUT_OF_MEMORY when no device could hold it.
-pub(super) fn cost(bytes: u64) -> Answer<u64> {
-    bytes.checked_next_multiple_of(GRANULE).ok_or(CuResult::OUT_OF_MEMORY)
 }
 
 fn ordinary_length(bytes: u64) -> Option<usize> {

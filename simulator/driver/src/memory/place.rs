@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Where an address is that a kernel should not have used, said in terms of the program's allocations.
 
-use super::Memory;
+use super::allocations::Memory;
 use crate::context::Context;
 
 /// Below this an address is taken for a null pointer with an offset.

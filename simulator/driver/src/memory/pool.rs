@@ -9,20 +9,21 @@
 //!
 //! Lock order: a pool's `growing`, then any pool's figures, then the executor's state or the table of ranges.
 
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use partage_abi::types::{CuMemLocation, CuMemPoolProps, CuResult};
 use partage_abi::values::{CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE};
 
-use super::allocations::{Allocation, AllocationKind, Memory, lock, memory};
 use super::chunks::Chunks;
-use super::linear::cost;
+use super::lock::lock;
 use super::over::are_complete;
-use super::planned::Wish;
 use super::pool_sharing::PoolSharing;
+use super::shared::shared;
 use super::space::LARGE_PAGE;
-use crate::context::Context;
+use super::span::Wish;
+use super::windows::windows;
 use crate::executor::{OpId, Seen};
 use crate::state::{Answer, Driver, driver};
 
@@ -38,7 +39,7 @@ pub struct Pool {
     /// Length of a chunk.
     chunk: u64,
     /// Whose kernels reach its memory, one bit per machine device.
-    reach: AtomicU32,
+    pub(super) reach: AtomicU32,
     /// What other processes have of it.
     pub(super) sharing: PoolSharing,
     /// One thread at a time makes it greater.
@@ -87,7 +88,7 @@ const OPPORTUNISTIC: usize = 1;
 const INTERNAL: usize = 2;
 
 /// Where an allocation is in the window, and the frees that must happen before the stream may use it.
-type Place = (u64, Vec<OpId>);
+pub(super) type Place = (u64, Vec<OpId>);
 
 impl Figures {
     /// Held of the device.
@@ -132,6 +133,21 @@ impl Figures {
 }
 
 impl Pool {
+    /// Whether it is another process's: nothing is allocated from it here.
+    pub fn is_imported(&self) -> bool {
+        matches!(self.sharing, PoolSharing::Imported(_))
+    }
+
+    /// Whether it was asked for with descriptors for other processes.
+    pub fn is_shareable(&self) -> bool {
+        matches!(self.sharing, PoolSharing::Exports(_))
+    }
+
+    /// A descriptor for other processes, close-on-exec. INVALID_VALUE unless the pool was asked for with one.
+    pub fn export(&self, driver: &Driver) -> Answer<OwnedFd> {
+        self.sharing.export(driver, self.device)
+    }
+
     /// An empty pool of a device.
     fn new(driver: &Driver, device: usize, ordinal: i32, limit: u64, sharing: PoolSharing) -> Self {
         Self {
@@ -202,18 +218,18 @@ impl Pool {
     }
 
     fn release(&self, driver: &Driver, figures: &mut Figures, keep: u64) {
-        let Ok(memory) = memory() else { return };
+        let Ok(windows) = windows() else { return };
         for (start, length) in figures.chunks.release(keep) {
             match self.sharing.end_of_chunk(start) {
-                Some(hold) => memory.give_shared(driver, hold, self.device, start, length),
-                None => memory.give_physical(driver, self.device, start, length),
+                Some(hold) => shared().give(driver, windows, hold, self.device, start, length),
+                None => windows.give_physical(driver, self.device, start, length),
             }
         }
     }
 
     /// A place for `cost` bytes. In this order: what is kept and may be used at once, fresh memory, what is kept and
     /// may be used when frees of other streams have happened.
-    fn take(&self, driver: &Driver, asker: &Asker, cost: u64) -> Answer<Place> {
+    pub(super) fn take(&self, driver: &Driver, asker: &Asker, cost: u64) -> Answer<Place> {
         if let Some(place) = self.figures().take_kept(asker, cost) {
             return Ok(place);
         }
@@ -245,7 +261,7 @@ impl Pool {
         if bytes < cost {
             return Err(CuResult::OUT_OF_MEMORY);
         }
-        let start = memory()?.take_physical(driver, self.device, bytes)?;
+        let start = take_physical(driver, self.device, bytes)?;
         let mut figures = self.figures();
         figures.chunks.add(start, bytes, self.chunk);
         figures.reserved_high = figures.reserved_high.max(figures.reserved());
@@ -273,127 +289,47 @@ impl Drop for Pool {
     }
 }
 
-impl Memory {
-    /// Makes a pool of a device.
-    pub fn create_pool(
-        &self,
-        driver: &Driver,
-        device: usize,
-        ordinal: i32,
-        limit: u64,
-        sharing: PoolSharing,
-    ) -> Arc<Pool> {
-        let pool = Arc::new(Pool::new(driver, device, ordinal, limit, sharing));
-        let mut pools = lock(&self.pools);
-        pools.retain(|pool| pool.strong_count() > 0);
-        pools.push(Arc::downgrade(&pool));
-        pool
-    }
+/// Every pool.
+static POOLS: Mutex<Vec<Weak<Pool>>> = Mutex::new(Vec::new());
 
-    /// All pools. Not under the lock of the list: the last reference to a pool may be the one given here.
-    fn all_pools(&self) -> Vec<Arc<Pool>> {
-        lock(&self.pools).iter().filter_map(Weak::upgrade).collect()
-    }
+/// Makes a pool of a device.
+pub fn create_pool(driver: &Driver, device: usize, ordinal: i32, limit: u64, sharing: PoolSharing) -> Arc<Pool> {
+    let pool = Arc::new(Pool::new(driver, device, ordinal, limit, sharing));
+    let mut pools = lock(&POOLS);
+    pools.retain(|pool| pool.strong_count() > 0);
+    pools.push(Arc::downgrade(&pool));
+    pool
+}
 
-    /// The program has waited for the frees that `is_seen` chooses.
-    pub fn settle_pools(&self, driver: &Driver, is_seen: impl Fn(&Freed) -> bool) {
-        for pool in self.all_pools() {
-            pool.settle(driver, &is_seen);
-        }
-    }
+/// All pools. Not under the lock of the list: the last reference to a pool may be the one given here.
+fn all_pools() -> Vec<Arc<Pool>> {
+    lock(&POOLS).iter().filter_map(Weak::upgrade).collect()
+}
 
-    /// Gives back what the pools of a device keep without need.
-    pub fn trim_pools(&self, driver: &Driver, device: usize) {
-        for pool in self.all_pools().iter().filter(|pool| pool.device == device) {
-            pool.trim(driver, 0);
-        }
+/// The program has waited for the frees that `is_seen` chooses.
+pub fn settle_pools(driver: &Driver, is_seen: impl Fn(&Freed) -> bool) {
+    for pool in all_pools() {
+        pool.settle(driver, &is_seen);
     }
+}
 
-    /// Allocates from a pool, for a stream of `context`. Also answers what the stream must wait for before it uses
-    /// the memory.
-    pub fn allocate_from(
-        &self,
-        driver: &Driver,
-        context: &Context,
-        pool: &Arc<Pool>,
-        asker: &Asker,
-        bytes: u64,
-    ) -> Answer<(Arc<Allocation>, Vec<OpId>)> {
-        if bytes == 0 || pool.is_imported() {
-            return Err(CuResult::INVALID_VALUE);
-        }
-        let cost = cost(bytes)?;
-        self.open_device(driver, pool.device)?;
-        let (offset, waits_for) = pool.take(driver, asker, cost)?;
-        let made = self.describe(context, AllocationKind::Pooled(pool.clone()), offset, bytes, cost);
-        made.reach.store(pool.reach.load(Ordering::Acquire), Ordering::Release);
-        Ok((self.enter(made), waits_for))
+/// Gives back what the pools of a device keep without need.
+pub fn trim_pools(driver: &Driver, device: usize) {
+    for pool in all_pools().iter().filter(|pool| pool.device == device) {
+        pool.trim(driver, 0);
     }
+}
 
-    /// Lets a device reach the memory of a pool, or not.
-    pub fn set_pool_access(&self, pool: &Arc<Pool>, device: usize, is_allowed: bool) {
-        let change = |reach: &AtomicU32| match is_allowed {
-            true => reach.fetch_or(1 << device, Ordering::AcqRel),
-            false => reach.fetch_and(!(1 << device), Ordering::AcqRel),
-        };
-        change(&pool.reach);
-        self.change(|table| {
-            for allocation in table.values() {
-                if matches!(
-                    &allocation.kind,
-                    AllocationKind::Pooled(of) | AllocationKind::Imported(_, of) if Arc::ptr_eq(of, pool)
-                ) {
-                    change(&allocation.reach);
-                }
-            }
-        });
-    }
-
-    // ---- frees in stream order ----------------------------------------------------------------------------------
-
-    /// Begins the free of the allocation of device memory that starts at `address`: it is no longer the program's, but
-    /// what was submitted before still reaches it until [`end_free`](Self::end_free). INVALID_VALUE when there is none.
-    pub fn begin_free(&self, address: u64) -> Answer<Arc<Allocation>> {
-        let mut leaving = self.leaving();
-        let is_device = |found: &Allocation| {
-            matches!(
-                found.kind,
-                AllocationKind::Device | AllocationKind::Pooled(_) | AllocationKind::Imported(..)
-            )
-        };
-        let taken = self.take(address, is_device).ok_or(CuResult::INVALID_VALUE)?;
-        leaving.push(taken.clone());
-        Ok(taken)
-    }
-
-    /// The stream could not be told of a free that was begun: the allocation is the program's again.
-    pub fn undo_free(&self, allocation: &Arc<Allocation>) {
-        let mut leaving = self.leaving();
-        leaving.retain(|other| other.id != allocation.id);
-        self.change(|table| table.insert(allocation.address, allocation.clone()));
-    }
-
-    /// Gives the memory of a free that was begun back to its pool: it is reused in the order that `freed` says.
-    pub fn give_to_pool(&self, allocation: &Allocation, freed: Freed) {
-        if let AllocationKind::Pooled(pool) = &allocation.kind {
-            let offset = self.window_offset(allocation.device, allocation.address);
-            pool.give(offset, allocation.cost, Some(freed));
-        }
-    }
-
-    /// A stream, or a graph, has come to a free.
-    pub fn end_free(&self, driver: &Driver, allocation: &Allocation) {
-        if allocation.graph_part().is_some() {
-            self.leave(allocation);
-            return;
-        }
-        let mut leaving = self.leaving();
-        leaving.retain(|other| other.id != allocation.id);
-        // Snapshots that still show it expire.
-        self.change(|_| ());
-        drop(leaving);
-        if let AllocationKind::Device = allocation.kind {
-            self.give_back(driver, allocation);
-        }
-    }
+/// Reserves `cost` bytes of a device and finds a place for them in its window. What pools keep without need makes room
+/// before anybody is refused. Precondition: the caller holds no pool's figures.
+pub(super) fn take_physical(driver: &Driver, device: usize, cost: u64) -> Answer<u64> {
+    let windows = windows()?;
+    let try_it = || {
+        shared().reclaim(driver, windows);
+        windows.try_physical(driver, device, cost)
+    };
+    try_it().or_else(|_| {
+        trim_pools(driver, device);
+        try_it()
+    })
 }

@@ -15,15 +15,26 @@ use std::sync::Mutex;
 use partage_abi::types::CuResult;
 use partage_machine::ranges::RangeId;
 
-use super::allocations::{Memory, lock, memory};
+use super::lock::lock;
+use super::windows::Windows;
 use crate::state::{Answer, Driver, driver};
 
 /// What this process holds.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Shared {
     holds: Mutex<BTreeMap<RangeId, u32>>,
     /// Freed here while others hold it.
     orphans: Mutex<Vec<Orphan>>,
+}
+
+static SHARED: Shared = Shared {
+    holds: Mutex::new(BTreeMap::new()),
+    orphans: Mutex::new(Vec::new()),
+};
+
+/// What this process holds.
+pub fn shared() -> &'static Shared {
+    &SHARED
 }
 
 /// A part of a device's window that cannot be used again before others have let go of it.
@@ -44,8 +55,8 @@ pub struct Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        if let (Ok(driver), Ok(memory)) = (driver(), memory()) {
-            memory.shared.let_go(driver, self.id);
+        if let Ok(driver) = driver() {
+            SHARED.let_go(driver, self.id);
         }
     }
 }
@@ -55,7 +66,7 @@ impl Hold {
     fn end(self, driver: &Driver) -> bool {
         let id = self.id;
         std::mem::forget(self);
-        memory().is_ok_and(|memory| memory.shared.let_go(driver, id))
+        SHARED.let_go(driver, id)
     }
 }
 
@@ -112,12 +123,12 @@ fn held(holds: &mut BTreeMap<RangeId, u32>, id: RangeId) -> Hold {
     Hold { id }
 }
 
-impl Memory {
+impl Shared {
     /// Gives back a place in a device's window that others may hold: at once, or when they have let go.
-    pub(super) fn give_shared(&self, driver: &Driver, hold: Hold, device: usize, offset: u64, cost: u64) {
+    pub(super) fn give(&self, driver: &Driver, windows: &Windows, hold: Hold, device: usize, offset: u64, cost: u64) {
         let id = hold.id;
         if hold.end(driver) {
-            self.give_place(device, offset, cost);
+            windows.give_place(device, offset, cost);
         } else {
             let orphan = Orphan {
                 id,
@@ -125,16 +136,16 @@ impl Memory {
                 offset,
                 cost,
             };
-            lock(&self.shared.orphans).push(orphan);
+            lock(&self.orphans).push(orphan);
         }
     }
 
     /// Makes usable again what others have let go of since it was freed here.
-    pub(super) fn reclaim(&self, driver: &Driver) {
-        lock(&self.shared.orphans).retain(|orphan| {
+    pub(super) fn reclaim(&self, driver: &Driver, windows: &Windows) {
+        lock(&self.orphans).retain(|orphan| {
             let is_held = driver.machine.is_held(orphan.id);
             if !is_held {
-                self.give_place(orphan.device, orphan.offset, orphan.cost);
+                windows.give_place(orphan.device, orphan.offset, orphan.cost);
             }
             is_held
         });

@@ -147,8 +147,9 @@ on_machine! {
         let memory = driver.memory(64);
         let mut host = [0u8; 128];
         let host = host.as_mut_ptr().cast::<c_void>();
+        let most = usize::MAX - 3;
         for target in [array, plane] {
-            for (offset, bytes) in [(0, 68), (4, 64), (64, 4), (2, 4), (0, 6), (usize::MAX - 3, 4), (4, usize::MAX - 3)] {
+            for (offset, bytes) in [(0, 68), (4, 64), (64, 4), (2, 4), (0, 6), (most, 4), (4, most)] {
                 refused!(INVALID_VALUE: driver, cuMemcpyHtoA_v2(target, offset, host, bytes));
                 refused!(INVALID_VALUE: driver, cuMemcpyAtoH_v2(host, target, offset, bytes));
                 refused!(INVALID_VALUE: driver, cuMemcpyDtoA_v2(target, offset, memory, bytes));
@@ -386,7 +387,8 @@ on_machine! {
         call!(driver, cuGraphLaunch(exec, CuStream::NULL));
         let expected: Vec<u32> = [(2, 1), (2, 2), (3, 1), (3, 2)]
             .iter()
-            .flat_map(|&(z, y)| [4, 8].map(|x| u32::from_le_bytes([0, 1, 2, 3].map(|b| (z * 64 + y * 16 + x + b) as u8))))
+            .flat_map(|&(z, y)| [4, 8].map(|x| z * 64 + y * 16 + x))
+            .map(|first| u32::from_le_bytes([0, 1, 2, 3].map(|byte| (first + byte) as u8)))
             .collect();
         assert_eq!(driver.words(memory, 8), expected);
         let beyond = CudaMemcpy3d { srcZ: 3, ..params };

@@ -148,8 +148,9 @@ on_machine! {
         };
         let one = [1; 3];
         assert_eq!(launch(CuFunction::NULL, one, one, 0, LEGACY), CuResult::INVALID_HANDLE);
-        assert_eq!(launch(CuFunction(std::ptr::without_provenance_mut(0x1234)), one, one, 0, LEGACY), CuResult::INVALID_HANDLE);
-        assert_eq!(launch(kernel, one, one, 0, CuStream(std::ptr::without_provenance_mut(0x1234))), CuResult::INVALID_HANDLE);
+        let made_up = std::ptr::without_provenance_mut(0x1234);
+        assert_eq!(launch(CuFunction(made_up), one, one, 0, LEGACY), CuResult::INVALID_HANDLE);
+        assert_eq!(launch(kernel, one, one, 0, CuStream(made_up)), CuResult::INVALID_HANDLE);
         for (grid, block) in [([0, 1, 1], one), ([1, 65_536, 1], one), (one, [1, 0, 1]), (one, [1, 1, 65])] {
             assert_eq!(launch(kernel, grid, block, 0, LEGACY), CuResult::INVALID_VALUE, "{grid:?} {block:?}");
         }

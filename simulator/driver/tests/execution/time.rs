@@ -295,7 +295,11 @@ on_machine! {
         };
         let (programmatic, completion) = (event(DISABLE_TIMING), event(DISABLE_TIMING));
         let with_events = |programmatic: CuEvent, completion: CuEvent, flags: i32| {
-            let programmatic = CuLaunchAttributeValueProgrammaticEvent { event: programmatic, flags, triggerAtBlockStart: 0 };
+            let programmatic = CuLaunchAttributeValueProgrammaticEvent {
+                event: programmatic,
+                flags,
+                triggerAtBlockStart: 0,
+            };
             let completion = CuLaunchAttributeValueLaunchCompletionEvent { event: completion, flags };
             [
                 attribute(6, CuLaunchAttributeValue { programmaticStreamSerializationAllowed: 1 }),

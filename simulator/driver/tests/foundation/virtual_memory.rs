@@ -4,7 +4,7 @@
 use partage_abi::types::*;
 use partage_abi::values::*;
 
-use crate::child::{MIB, code, in_child, ok, refused};
+use crate::child::{Cuda, MIB, code, in_child, ok, refused};
 
 const BLOCK: usize = 2 << 20;
 
@@ -108,43 +108,56 @@ fn on_host(kind: c_int, id: c_int) -> CuMemAllocationProp {
     }
 }
 
+/// Two blocks of host memory at the start of an address range of four: handle and address. Needs no context.
+fn host_blocks(cuda: &Cuda) -> (u64, u64) {
+    let property = on_host(CU_MEM_LOCATION_TYPE_HOST, 77);
+    let (mut granularity, mut handle, mut base) = (0, 0, 0);
+    let minimum = CU_MEM_ALLOC_GRANULARITY_MINIMUM;
+    ok!(
+        cuda,
+        cuMemGetAllocationGranularity(&mut granularity, &property, minimum)
+    );
+    assert_eq!(granularity, BLOCK);
+    ok!(cuda, cuMemCreate(&mut handle, 2 * BLOCK, &property, 0));
+    ok!(cuda, cuMemAddressReserve(&mut base, 4 * BLOCK, 0, 0, 0));
+    ok!(cuda, cuMemMap(base, 2 * BLOCK, 0, handle, 0));
+    (handle, base)
+}
+
+fn access(kind: c_int, flags: c_int) -> CuMemAccessDesc {
+    CuMemAccessDesc {
+        location: CuMemLocation { kind, id: 0 },
+        flags,
+    }
+}
+
+/// The CPU and the device may read and write.
+fn on_both() -> [CuMemAccessDesc; 2] {
+    [
+        access(CU_MEM_LOCATION_TYPE_HOST, CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
+        access(CU_MEM_LOCATION_TYPE_DEVICE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
+    ]
+}
+
+/// Whether the CPU may read an address.
+fn is_readable(address: u64) -> bool {
+    // The kernel reads for us: EFAULT is what a dereference would die of.
+    let mut pipe = [0; 2];
+    // SAFETY: two descriptors for the array; a write from an address that need not be readable.
+    unsafe {
+        assert_eq!(libc::pipe(pipe.as_mut_ptr()), 0);
+        libc::write(pipe[1], address as *const c_void, 1) == 1
+    }
+}
+
 #[test]
-fn host_memory_costs_no_device_memory_and_is_reached_by_whom_it_is_said() {
+fn host_memory_costs_no_device_memory_and_is_reached_from_both_sides() {
     in_child(
-        "virtual_memory::host_memory_costs_no_device_memory_and_is_reached_by_whom_it_is_said",
+        "virtual_memory::host_memory_costs_no_device_memory_and_is_reached_from_both_sides",
         |cuda| {
             ok!(cuda, cuInit(0));
-            let property = on_host(CU_MEM_LOCATION_TYPE_HOST, 77);
-            let (mut granularity, mut handle, mut base) = (0, 0, 0);
-            let minimum = CU_MEM_ALLOC_GRANULARITY_MINIMUM;
-            ok!(
-                cuda,
-                cuMemGetAllocationGranularity(&mut granularity, &property, minimum)
-            );
-            assert_eq!(granularity, BLOCK);
-            // None of this needs a context.
-            ok!(cuda, cuMemCreate(&mut handle, 2 * BLOCK, &property, 0));
-            ok!(cuda, cuMemAddressReserve(&mut base, 4 * BLOCK, 0, 0, 0));
-            ok!(cuda, cuMemMap(base, 2 * BLOCK, 0, handle, 0));
-            let access = |kind, flags| CuMemAccessDesc {
-                location: CuMemLocation { kind, id: 0 },
-                flags,
-            };
-            let on_both = [
-                access(CU_MEM_LOCATION_TYPE_HOST, CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
-                access(CU_MEM_LOCATION_TYPE_DEVICE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
-            ];
-            let readable = |address: u64| {
-                // The kernel reads for us: EFAULT is what a dereference would die of.
-                let mut pipe = [0; 2];
-                // SAFETY: two descriptors for the array; a write from an address that need not be readable.
-                unsafe {
-                    assert_eq!(libc::pipe(pipe.as_mut_ptr()), 0);
-                    libc::write(pipe[1], address as *const c_void, 1) == 1
-                }
-            };
-            assert!(!readable(base), "nobody was given access");
-            ok!(cuda, cuMemSetAccess(base, 2 * BLOCK, on_both.as_ptr(), 2));
+            let (_, base) = host_blocks(cuda);
+            ok!(cuda, cuMemSetAccess(base, 2 * BLOCK, on_both().as_ptr(), 2));
             // SAFETY: two blocks of memory that the CPU was given.
             unsafe { (base as *mut u8).write_bytes(3, 2 * BLOCK) };
             cuda.context(0);
@@ -162,31 +175,43 @@ fn host_memory_costs_no_device_memory_and_is_reached_by_whom_it_is_said() {
             let attribute = CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
             ok!(cuda, cuPointerGetAttribute((&raw mut kind).cast(), attribute, base));
             assert_eq!(kind, CU_MEMORYTYPE_HOST as u32);
-            let mut flags = 0;
-            ok!(cuda, cuMemGetAccess(&mut flags, &on_both[0].location, base));
-            assert_eq!(flags, CU_MEM_ACCESS_FLAGS_PROT_READWRITE as u64);
-            let none = access(CU_MEM_LOCATION_TYPE_HOST, CU_MEM_ACCESS_FLAGS_PROT_NONE);
-            ok!(cuda, cuMemSetAccess(base, 2 * BLOCK, &none, 1));
-            assert!(!readable(base));
-            let reads = access(CU_MEM_LOCATION_TYPE_HOST, CU_MEM_ACCESS_FLAGS_PROT_READ);
-            ok!(cuda, cuMemSetAccess(base, 2 * BLOCK, &reads, 1));
-            assert!(readable(base));
-            // The same memory at a second place, of which only a part is mapped.
-            let second = base + 2 * BLOCK as u64;
-            ok!(cuda, cuMemMap(second, BLOCK, 0, handle, 0));
-            ok!(cuda, cuMemSetAccess(second, BLOCK, on_both.as_ptr(), 2));
-            // SAFETY: both places are readable, the second one is writable.
-            unsafe {
-                (second as *mut u8).write_volatile(9);
-                assert_eq!((base as *const u8).read_volatile(), 9);
-            }
-            ok!(cuda, cuMemRelease(handle));
-            ok!(cuda, cuMemUnmap(base, 3 * BLOCK));
-            assert!(!readable(base) && !readable(second));
-            ok!(cuda, cuMemAddressFree(base, 4 * BLOCK));
             assert_eq!(cuda.used(), before);
         },
     );
+}
+
+#[test]
+fn host_memory_is_reached_by_whom_it_is_said() {
+    in_child("virtual_memory::host_memory_is_reached_by_whom_it_is_said", |cuda| {
+        cuda.context(0);
+        let before = cuda.used();
+        let (handle, base) = host_blocks(cuda);
+        assert!(!is_readable(base), "nobody was given access");
+        ok!(cuda, cuMemSetAccess(base, 2 * BLOCK, on_both().as_ptr(), 2));
+        let mut flags = 0;
+        ok!(cuda, cuMemGetAccess(&mut flags, &on_both()[0].location, base));
+        assert_eq!(flags, CU_MEM_ACCESS_FLAGS_PROT_READWRITE as u64);
+        let none = access(CU_MEM_LOCATION_TYPE_HOST, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+        ok!(cuda, cuMemSetAccess(base, 2 * BLOCK, &none, 1));
+        assert!(!is_readable(base));
+        let reads = access(CU_MEM_LOCATION_TYPE_HOST, CU_MEM_ACCESS_FLAGS_PROT_READ);
+        ok!(cuda, cuMemSetAccess(base, 2 * BLOCK, &reads, 1));
+        assert!(is_readable(base));
+        // The same memory at a second place, of which only a part is mapped.
+        let second = base + 2 * BLOCK as u64;
+        ok!(cuda, cuMemMap(second, BLOCK, 0, handle, 0));
+        ok!(cuda, cuMemSetAccess(second, BLOCK, on_both().as_ptr(), 2));
+        // SAFETY: both places are readable, the second one is writable.
+        unsafe {
+            (second as *mut u8).write_volatile(9);
+            assert_eq!((base as *const u8).read_volatile(), 9);
+        }
+        ok!(cuda, cuMemRelease(handle));
+        ok!(cuda, cuMemUnmap(base, 3 * BLOCK));
+        assert!(!is_readable(base) && !is_readable(second));
+        ok!(cuda, cuMemAddressFree(base, 4 * BLOCK));
+        assert_eq!(cuda.used(), before);
+    });
 }
 
 #[test]

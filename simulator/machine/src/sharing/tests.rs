@@ -196,24 +196,15 @@ fn apply(shared: &Shared<Seats>, model: &mut Model, places: &mut [usize], step: 
             let known = &mut model.ranges[range];
             let joined = join(&shared.lock(), places[seat], known.id, None, Dead::Leave);
             assert_eq!(joined, !known.holders.is_empty(), "{step:?}");
-            if joined {
-                known.holders.insert(seat);
-            }
+            known.holders.extend(joined.then_some(seat));
         }
         Step::JoinOf { seat, range } => {
             let Some(range) = pick(model, range) else { return };
             let known = &mut model.ranges[range];
-            let joined = join(
-                &shared.lock(),
-                places[seat],
-                known.id,
-                Some(places[known.maker]),
-                Dead::Leave,
-            );
+            let maker = Some(places[known.maker]);
+            let joined = join(&shared.lock(), places[seat], known.id, maker, Dead::Leave);
             assert_eq!(joined, known.holders.contains(&known.maker), "{step:?}");
-            if joined {
-                known.holders.insert(seat);
-            }
+            known.holders.extend(joined.then_some(seat));
         }
         Step::LetGo { seat, range } => {
             let Some(range) = pick(model, range) else { return };

@@ -48,7 +48,8 @@ macro_rules! comparisons {
         impl<T: Ordered> Compare for $name<T> {
             type A = T;
             #[inline(always)]
-            #[allow(clippy::neg_cmp_op_on_partial_ord, reason = "an unordered comparison is the negation of its opposite")]
+            // An unordered comparison is the negation of its opposite.
+            #[allow(clippy::neg_cmp_op_on_partial_ord)]
             fn apply($a: T, $b: T) -> bool { $body }
         }
     )*};

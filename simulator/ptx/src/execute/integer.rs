@@ -394,7 +394,8 @@ pub mod carry {
     pub const OUT: u64 = 8;
 }
 
-handler!(/// The carrying instructions (`add.cc`, `addc`, `sub.cc`, `subc`, `mad.cc`, `madc`); the flag is predicate `m`.
+handler!(
+    /// The carrying instructions (`add.cc`, `addc`, `sub.cc`, `subc`, `mad.cc`, `madc`); the flag is predicate `m`.
     carrying, carrying_lanes<T: Integer>);
 
 #[inline(always)]

@@ -47,78 +47,39 @@ impl<'a> Translator<'a, '_> {
     /// Instructions whose operands are all values.
     fn plain_bits(&mut self, words: Words<'a, '_>, scalar: Scalar) -> Result<()> {
         let word = Scalar::U32;
-        let both = [scalar, scalar];
-        let wrap = u64::from(words.has("wrap"));
+        let (both, shift) = ([scalar, scalar], [scalar, word]);
         let (run, result, sources, x): (Option<Handler>, Scalar, &[Scalar], u64) = match words.opcode() {
             "and" => (by_integer!(scalar, binary, integer::And), scalar, &both, 0),
             "or" => (by_integer!(scalar, binary, integer::Or), scalar, &both, 0),
             "xor" => (by_integer!(scalar, binary, integer::Xor), scalar, &both, 0),
             "not" => (by_integer!(scalar, unary, integer::Not), scalar, &both[..1], 0),
             "cnot" => (by_integer!(scalar, unary, integer::IsZero), scalar, &both[..1], 0),
-            "shl" => (
-                by_integer!(scalar, binary, integer::ShiftLeft),
-                scalar,
-                &[scalar, word],
-                0,
-            ),
-            "shr" => (
-                by_integer!(scalar, binary, integer::ShiftRight),
-                scalar,
-                &[scalar, word],
-                0,
-            ),
-            "shf" if words.has("l") => (Some(ternary::<bytes::FunnelLeft>()), word, &[word; 3], wrap),
-            "shf" => (Some(ternary::<bytes::FunnelRight>()), word, &[word; 3], wrap),
+            "shl" => (by_integer!(scalar, binary, integer::ShiftLeft), scalar, &shift, 0),
+            "shr" => (by_integer!(scalar, binary, integer::ShiftRight), scalar, &shift, 0),
             "popc" => (by_integer!(scalar, unary, integer::Ones), word, &both[..1], 0),
             "clz" => (by_integer!(scalar, unary, integer::LeadingZeros), word, &both[..1], 0),
             "bfind" => {
                 let amount = u64::from(words.has("shiftamt"));
-                (
-                    by_integer!(scalar, unary, integer::FindHighest),
-                    word,
-                    &both[..1],
-                    amount,
-                )
+                let run = by_integer!(scalar, unary, integer::FindHighest);
+                (run, word, &both[..1], amount)
             }
             "brev" => (by_integer!(scalar, unary, integer::Reverse), scalar, &both[..1], 0),
-            "bfe" => (
-                by_integer!(scalar, ternary, integer::Extract),
-                scalar,
-                &[scalar, word, word],
-                0,
-            ),
-            "prmt" => {
-                let modes = ["f4e", "b4e", "rc8", "ecl", "ecr", "rc16"];
-                let mode = modes
-                    .iter()
-                    .position(|mode| words.has(mode))
-                    .map_or(0, |at| at as u64 + 1);
-                (Some(ternary::<bytes::Permute>()), word, &[word; 3], mode)
+            "bfe" => {
+                let run = by_integer!(scalar, ternary, integer::Extract);
+                (run, scalar, &[scalar, word, word], 0)
             }
-            "dp4a" => (Some(ternary::<bytes::Dot4>()), word, &[word; 3], self.dot_flags(&words)),
-            "dp2a" => {
-                let high = if words.has("hi") { 4 } else { 0 };
-                (
-                    Some(ternary::<bytes::Dot2>()),
-                    word,
-                    &[word; 3],
-                    self.dot_flags(&words) | high,
-                )
+            "szext" => {
+                let wrap = u64::from(words.has("wrap"));
+                (by_integer!(scalar, binary, integer::ExtendFrom), scalar, &shift, wrap)
             }
-            "bmsk" => (Some(binary::<bytes::BitMask>()), word, &[word; 2], wrap),
-            "szext" => (
-                by_integer!(scalar, binary, integer::ExtendFrom),
-                scalar,
-                &[scalar, word],
-                wrap,
-            ),
-            "lop3" => {
-                let Ok(Operand::Integer(table)) = words.operand(4) else {
-                    return words.unsupported();
-                };
-                (Some(ternary::<integer::Lookup3<u32>>()), word, &[word; 3], *table)
+            "bmsk" => {
+                let wrap = u64::from(words.has("wrap"));
+                (Some(binary::<bytes::BitMask>()), word, &[word; 2], wrap)
             }
-            _ => return words.unsupported(),
+            _ => match self.of_three_words(&words) {
+                Some((run, x)) => (Some(run), word, &[word; 3], x),
+                None => return words.unsupported(),
+            },
         };
         let Some(run) = run else {
             return words.unsupported();
@@ -131,6 +92,37 @@ impl<'a> Translator<'a, '_> {
         self.compute(run, destination.row, rows[0], rows[1], rows[2], x);
         self.settle(&destination, result);
         Ok(())
+    }
+
+    /// What computes a 32-bit word of three others, and how it is told which way; `None` for what does not.
+    fn of_three_words(&self, words: &Words<'a, '_>) -> Option<(Handler, u64)> {
+        Some(match words.opcode() {
+            "shf" => {
+                let run = match words.has("l") {
+                    true => ternary::<bytes::FunnelLeft>(),
+                    false => ternary::<bytes::FunnelRight>(),
+                };
+                (run, u64::from(words.has("wrap")))
+            }
+            "prmt" => {
+                let modes = ["f4e", "b4e", "rc8", "ecl", "ecr", "rc16"];
+                let mode = modes
+                    .iter()
+                    .position(|mode| words.has(mode))
+                    .map_or(0, |at| at as u64 + 1);
+                (ternary::<bytes::Permute>(), mode)
+            }
+            "dp4a" => (ternary::<bytes::Dot4>(), self.dot_flags(words)),
+            "dp2a" => {
+                let high = if words.has("hi") { 4 } else { 0 };
+                (ternary::<bytes::Dot2>(), self.dot_flags(words) | high)
+            }
+            "lop3" => match words.operand(4) {
+                Ok(Operand::Integer(table)) => (ternary::<integer::Lookup3<u32>>(), *table),
+                _ => return None,
+            },
+            _ => return None,
+        })
     }
 
     /// Which operands of a dot product are signed: the two types stand in order.

@@ -185,10 +185,10 @@ fn barriers_combine_predicates_and_count_partial_blocks() {
     assert_eq!(words(body, 100, 33), [&[9u32; 32][..], &[0]].concat());
 }
 
-#[test]
-fn matrices_are_multiplied_across_a_warp() {
-    // a (16 by 16 halves) is given by rows, b (16 by 8) by columns, both in the fragments' places.
-    let text = format!(
+/// A warp that multiplies matrices: a (16 by 16 halves) is given by rows, b (16 by 8) by columns, both in the places
+/// of the fragments.
+fn multiplication() -> String {
+    format!(
         "{HEADER}
         .visible .entry k(.param .u64 d, .param .u64 a, .param .u64 b)
         {{
@@ -234,19 +234,24 @@ fn matrices_are_multiplied_across_a_warp() {
             st.global.v2.f32 [%rd3+256], {{%f7, %f8}};
             ret;
         }}"
-    );
-    // Halves of small whole numbers: h(n) for 0 to 15.
-    let half = |value: usize| -> u16 {
-        if value == 0 {
-            return 0;
-        }
-        let power = value.ilog2();
-        ((15 + power) << 10) as u16 | (((value << 10) >> power) as u16 & 0x3ff)
-    };
+    )
+}
+
+/// A small whole number (0 to 15) as a half.
+fn half(value: usize) -> u16 {
+    if value == 0 {
+        return 0;
+    }
+    let power = value.ilog2();
+    ((15 + power) << 10) as u16 | (((value << 10) >> power) as u16 & 0x3ff)
+}
+
+#[test]
+fn matrices_are_multiplied_across_a_warp() {
     let a: Vec<usize> = (0..256).map(|index| (index * 7 + index / 16) % 13).collect();
     let b: Vec<usize> = (0..128).map(|index| (index * 5 + index / 8) % 11).collect();
     let memory = Memory::default();
-    let module = memory.load(&text);
+    let module = memory.load(&multiplication());
     let at_a = memory.upload(&a.iter().map(|value| half(*value)).collect::<Vec<u16>>());
     let by_columns: Vec<u16> = (0..128).map(|index| half(b[index % 16 * 8 + index / 16])).collect();
     let (at_b, d) = (memory.upload(&by_columns), memory.allocate(512));

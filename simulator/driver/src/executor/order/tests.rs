@@ -189,7 +189,10 @@ proptest! {
     /// everything runs once and nothing runs early.
     #[test]
     fn everything_runs_once_and_never_early(
-        steps in proptest::collection::vec((0..KINDS.len(), proptest::collection::vec(any::<prop::sample::Index>(), 0..3)), 1..40),
+        steps in proptest::collection::vec(
+            (0..KINDS.len(), proptest::collection::vec(any::<prop::sample::Index>(), 0..3)),
+            1..40,
+        ),
         choices in proptest::collection::vec(any::<prop::sample::Index>(), 200),
         mix in proptest::collection::vec(any::<bool>(), 40),
     ) {

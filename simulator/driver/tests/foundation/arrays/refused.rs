@@ -51,6 +51,61 @@ fn succeeded(code: CuResult) -> Result<(), CuResult> {
     if code == CuResult::SUCCESS { Ok(()) } else { Err(code) }
 }
 
+/// Extents and flags of which no array is made.
+const WRONG: [([usize; 3], u32); 38] = [
+    ([0, 0, 0], 0),
+    ([0, 8, 0], 0),
+    ([0, 8, 8], LAYERED),
+    ([8, 0, 8], 0),
+    ([8, 0, 0], LAYERED),
+    ([8, 8, 0], LAYERED),
+    ([8, 8, 0], CUBEMAP),
+    ([8, 8, 5], CUBEMAP),
+    ([8, 8, 12], CUBEMAP),
+    ([8, 4, 6], CUBEMAP),
+    ([8, 0, 6], CUBEMAP),
+    ([8, 8, 0], CUBEMAP | LAYERED),
+    ([8, 8, 7], CUBEMAP | LAYERED),
+    ([8, 0, 0], GATHER),
+    ([8, 8, 8], GATHER),
+    ([8, 8, 8], GATHER | LAYERED),
+    ([8, 8, 6], GATHER | CUBEMAP),
+    ([8, 8, 0], 0x200),
+    ([8, 8, 0], 1 << 31),
+    // One more than the limits of the device.
+    ([131_073, 0, 0], 0),
+    ([32_769, 0, 0], SURFACE),
+    ([131_073, 1, 0], 0),
+    ([1, 65_537, 0], 0),
+    ([32_769, 1, 0], GATHER),
+    ([1, 32_769, 0], GATHER),
+    ([16_385, 1, 1], 0),
+    ([1, 16_385, 1], 0),
+    ([1, 1, 32_769], 0),
+    ([1, 8_193, 16_385], 0),
+    ([1, 1, 16_385], SURFACE),
+    ([32_769, 0, 1], LAYERED),
+    ([1, 0, 2_049], LAYERED),
+    ([32_769, 1, 1], LAYERED),
+    ([1, 1, 2_049], LAYERED),
+    ([32_769, 32_769, 6], CUBEMAP),
+    ([1, 1, 2_052], CUBEMAP | LAYERED),
+    ([usize::MAX, 1, 0], 0),
+    ([usize::MAX, usize::MAX, usize::MAX], LAYERED),
+];
+
+/// The edges themselves.
+const WITHIN_LIMITS: [([usize; 3], u32); 8] = [
+    ([131_072, 0, 0], 0),
+    ([32_768, 0, 0], SURFACE),
+    ([1, 65_536, 0], SURFACE),
+    ([1, 32_768, 0], GATHER),
+    ([1, 1, 16_384], SURFACE),
+    ([1, 1, 32_768], 0),
+    ([1, 1, 2_048], LAYERED),
+    ([1, 1, 2_046], CUBEMAP | LAYERED),
+];
+
 #[test]
 fn wrong_descriptors_are_refused() {
     in_child("arrays::refused::wrong_descriptors_are_refused", |cuda| {
@@ -59,47 +114,7 @@ fn wrong_descriptors_are_refused() {
         assert_eq!(create(cuda, &good), Err(CuResult::INVALID_CONTEXT));
         cuda.context(0);
         let before = cuda.used();
-        for (extents, flags) in [
-            ([0, 0, 0], 0),
-            ([0, 8, 0], 0),
-            ([0, 8, 8], LAYERED),
-            ([8, 0, 8], 0),
-            ([8, 0, 0], LAYERED),
-            ([8, 8, 0], LAYERED),
-            ([8, 8, 0], CUBEMAP),
-            ([8, 8, 5], CUBEMAP),
-            ([8, 8, 12], CUBEMAP),
-            ([8, 4, 6], CUBEMAP),
-            ([8, 0, 6], CUBEMAP),
-            ([8, 8, 0], CUBEMAP | LAYERED),
-            ([8, 8, 7], CUBEMAP | LAYERED),
-            ([8, 0, 0], GATHER),
-            ([8, 8, 8], GATHER),
-            ([8, 8, 8], GATHER | LAYERED),
-            ([8, 8, 6], GATHER | CUBEMAP),
-            ([8, 8, 0], 0x200),
-            ([8, 8, 0], 1 << 31),
-            // One more than the limits of the device.
-            ([131_073, 0, 0], 0),
-            ([32_769, 0, 0], SURFACE),
-            ([131_073, 1, 0], 0),
-            ([1, 65_537, 0], 0),
-            ([32_769, 1, 0], GATHER),
-            ([1, 32_769, 0], GATHER),
-            ([16_385, 1, 1], 0),
-            ([1, 16_385, 1], 0),
-            ([1, 1, 32_769], 0),
-            ([1, 8_193, 16_385], 0),
-            ([1, 1, 16_385], SURFACE),
-            ([32_769, 0, 1], LAYERED),
-            ([1, 0, 2_049], LAYERED),
-            ([32_769, 1, 1], LAYERED),
-            ([1, 1, 2_049], LAYERED),
-            ([32_769, 32_769, 6], CUBEMAP),
-            ([1, 1, 2_052], CUBEMAP | LAYERED),
-            ([usize::MAX, 1, 0], 0),
-            ([usize::MAX, usize::MAX, usize::MAX], LAYERED),
-        ] {
+        for (extents, flags) in WRONG {
             let descriptor = describe(BYTES, extents, flags);
             assert_eq!(
                 create(cuda, &descriptor),
@@ -109,37 +124,6 @@ fn wrong_descriptors_are_refused() {
             let mipmapped = create_mipmapped(cuda, &descriptor, 1);
             assert_eq!(mipmapped, Err(CuResult::INVALID_VALUE), "{extents:?} {flags:#x}");
         }
-        // Mipmapped arrays have limits of their own, and flat ones no flags.
-        for extents in [[32_769, 0, 0], [32_769, 1, 0], [1, 32_769, 0]] {
-            let descriptor = describe(BYTES, extents, 0);
-            assert_eq!(create_mipmapped(cuda, &descriptor, 1), Err(CuResult::INVALID_VALUE));
-            ok!(cuda, cuArrayDestroy(create(cuda, &descriptor).expect("room")));
-        }
-        // The edges themselves.
-        for (extents, flags) in [
-            ([131_072, 0, 0], 0),
-            ([32_768, 0, 0], SURFACE),
-            ([1, 65_536, 0], SURFACE),
-            ([1, 32_768, 0], GATHER),
-            ([1, 1, 16_384], SURFACE),
-            ([1, 1, 32_768], 0),
-            ([1, 1, 2_048], LAYERED),
-            ([1, 1, 2_046], CUBEMAP | LAYERED),
-        ] {
-            ok!(
-                cuda,
-                cuArrayDestroy(create(cuda, &describe(BYTES, extents, flags)).expect("room"))
-            );
-        }
-        // Memory that the program would map itself.
-        for flags in [CUDA_ARRAY3D_SPARSE, CUDA_ARRAY3D_DEFERRED_MAPPING] {
-            assert_eq!(
-                create(cuda, &describe(BYTES, [8, 8, 0], flags)),
-                Err(CuResult::NOT_SUPPORTED)
-            );
-            let mipmapped = create_mipmapped(cuda, &describe(BYTES, [8, 8, 0], flags), 1);
-            assert_eq!(mipmapped, Err(CuResult::NOT_SUPPORTED));
-        }
         let mut array = CuArray::NULL;
         refused!(INVALID_VALUE: cuda, cuArray3DCreate_v2(std::ptr::null_mut(), &good));
         refused!(INVALID_VALUE: cuda, cuArray3DCreate_v2(&mut array, std::ptr::null()));
@@ -147,4 +131,43 @@ fn wrong_descriptors_are_refused() {
         refused!(INVALID_VALUE: cuda, cuMipmappedArrayCreate(std::ptr::null_mut(), &good, 1));
         assert_eq!(cuda.used(), before);
     });
+}
+
+#[test]
+fn arrays_at_the_limits_are_made() {
+    in_child("arrays::refused::arrays_at_the_limits_are_made", |cuda| {
+        cuda.context(0);
+        let before = cuda.used();
+        for (extents, flags) in WITHIN_LIMITS {
+            ok!(
+                cuda,
+                cuArrayDestroy(create(cuda, &describe(BYTES, extents, flags)).expect("room"))
+            );
+        }
+        // Mipmapped arrays have limits of their own, and flat ones no flags.
+        for extents in [[32_769, 0, 0], [32_769, 1, 0], [1, 32_769, 0]] {
+            let descriptor = describe(BYTES, extents, 0);
+            assert_eq!(create_mipmapped(cuda, &descriptor, 1), Err(CuResult::INVALID_VALUE));
+            ok!(cuda, cuArrayDestroy(create(cuda, &descriptor).expect("room")));
+        }
+        assert_eq!(cuda.used(), before);
+    });
+}
+
+#[test]
+fn memory_that_the_program_would_map_itself_is_not_supported() {
+    in_child(
+        "arrays::refused::memory_that_the_program_would_map_itself_is_not_supported",
+        |cuda| {
+            cuda.context(0);
+            let before = cuda.used();
+            for flags in [CUDA_ARRAY3D_SPARSE, CUDA_ARRAY3D_DEFERRED_MAPPING] {
+                let descriptor = describe(BYTES, [8, 8, 0], flags);
+                assert_eq!(create(cuda, &descriptor), Err(CuResult::NOT_SUPPORTED));
+                let mipmapped = create_mipmapped(cuda, &descriptor, 1);
+                assert_eq!(mipmapped, Err(CuResult::NOT_SUPPORTED));
+            }
+            assert_eq!(cuda.used(), before);
+        },
+    );
 }

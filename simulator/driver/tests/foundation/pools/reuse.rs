@@ -50,91 +50,127 @@ fn memory_freed_in_a_stream_is_reached_by_what_was_submitted_before() {
     );
 }
 
-/// What another stream gets of memory whose free has not happened, or has: by event, by luck, or by waiting.
-#[test]
-fn rules_of_reuse_decide_who_gets_freed_memory() {
-    in_child("pools::reuse::rules_of_reuse_decide_who_gets_freed_memory", |cuda| {
-        cuda.context(0);
+/// What has become of a free when another stream asks for its memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Free {
+    Pending,
+    Done,
+    Seen,
+}
+
+/// One way to ask.
+#[derive(Clone, Copy, Debug)]
+struct Question {
+    /// The rules of reuse that are on, a bit each: events, luck, waiting.
+    rules: u32,
+    free: Free,
+    /// The other stream waits for an event behind the free.
+    is_ordered: bool,
+    /// Of the held stream.
+    number: usize,
+}
+
+impl Question {
+    /// Whether the memory may be used at once, and whether it is given out to be waited for.
+    fn expected(self) -> (bool, bool) {
+        let follows = self.rules & 1 != 0 && self.is_ordered;
+        let has_luck = self.rules & 2 != 0 && self.free == Free::Done;
+        let is_free = follows || has_luck || self.free == Free::Seen;
+        (is_free, !is_free && self.rules & 4 != 0)
+    }
+
+    /// A pool with these rules, and with room for one chunk, so that what is not reused is refused.
+    fn pool(self, cuda: &Cuda) -> CuMemoryPool {
+        let pool = own_pool(cuda, CHUNK);
         let rules = [
             CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES,
             CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC,
             CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES,
         ];
-        #[derive(Clone, Copy, PartialEq)]
-        enum Free {
-            Pending,
-            Done,
-            Seen,
+        for (place, &rule) in rules.iter().enumerate() {
+            let mut is_on = c_int::from(self.rules & 1 << place != 0);
+            ok!(cuda, cuMemPoolSetAttribute(pool, rule, (&raw mut is_on).cast()));
         }
+        set(cuda, pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, u64::MAX);
+        pool
+    }
+
+    /// Frees a chunk in the first stream and lets it become what is asked about.
+    fn free(self, cuda: &Cuda, address: u64, [first, second]: [CuStream; 2], event: CuEvent) {
+        hold(cuda, first, self.number);
+        free(cuda, address, first);
+        ok!(cuda, cuEventRecord(event, first));
+        if self.is_ordered {
+            ok!(cuda, cuStreamWaitEvent(second, event, 0));
+        }
+        match self.free {
+            Free::Pending => {}
+            Free::Done => {
+                pass(self.number as u32);
+                // Not a synchronisation: the program only asks.
+                while code!(cuda, cuStreamQuery(first)) == CuResult::NOT_READY {}
+            }
+            Free::Seen => {
+                pass(self.number as u32);
+                ok!(cuda, cuEventSynchronize(event));
+            }
+        }
+    }
+
+    fn judge(self, cuda: &Cuda) {
+        let pool = self.pool(cuda);
+        let [first, second] = [stream(cuda), stream(cuda)];
+        let mut event = CuEvent::NULL;
+        ok!(cuda, cuEventCreate(&mut event, 2));
+        let address = allocate_from(cuda, CHUNK, pool, first);
+        self.free(cuda, address, [first, second], event);
+        let (is_free, waits) = self.expected();
+        let mut other = 0;
+        let answer = code!(cuda, cuMemAllocFromPoolAsync(&mut other, CHUNK as usize, pool, second));
+        if is_free || waits {
+            assert_eq!((answer, other), (CuResult::SUCCESS, address), "{self:?}");
+            // Memory that it must wait for holds the stream up; other memory does not.
+            ok!(cuda, cuMemsetD8Async(other, 1, 512, second));
+            if self.free == Free::Pending {
+                assert_eq!(code!(cuda, cuStreamQuery(second)), CuResult::NOT_READY, "{self:?}");
+            }
+        } else {
+            assert_eq!(answer, CuResult::OUT_OF_MEMORY, "{self:?}");
+            // The stream that freed it may take it whatever the rules say.
+            assert_eq!(allocate_from(cuda, CHUNK, pool, first), address, "{self:?}");
+        }
+        pass(self.number as u32);
+        ok!(cuda, cuCtxSynchronize());
+        ok!(cuda, cuMemFree_v2(address));
+        ok!(cuda, cuMemPoolDestroy(pool));
+        ok!(cuda, cuStreamDestroy_v2(first));
+        ok!(cuda, cuStreamDestroy_v2(second));
+        ok!(cuda, cuEventDestroy_v2(event));
+    }
+}
+
+/// What another stream gets of memory whose free has not happened, or has: by event, by luck, or by waiting.
+#[test]
+fn rules_of_reuse_decide_who_gets_freed_memory() {
+    in_child("pools::reuse::rules_of_reuse_decide_who_gets_freed_memory", |cuda| {
+        cuda.context(0);
         let mut number = 0;
-        // The pool has room for one chunk, so that what is not reused is refused.
-        for on in 0..8_u32 {
-            for (state, is_ordered) in [
+        for rules in 0..8 {
+            for (free, is_ordered) in [
                 (Free::Pending, false),
                 (Free::Pending, true),
                 (Free::Done, false),
                 (Free::Done, true),
                 (Free::Seen, false),
             ] {
-                let pool = own_pool(cuda, CHUNK);
-                for (place, &rule) in rules.iter().enumerate() {
-                    let mut is_on = c_int::from(on & 1 << place != 0);
-                    ok!(cuda, cuMemPoolSetAttribute(pool, rule, (&raw mut is_on).cast()));
-                }
-                set(cuda, pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, u64::MAX);
-                let [first, second] = [stream(cuda), stream(cuda)];
-                let mut event = CuEvent::NULL;
-                ok!(cuda, cuEventCreate(&mut event, 2));
-                let address = allocate_from(cuda, CHUNK, pool, first);
                 number += 1;
-                hold(cuda, first, number);
-                free(cuda, address, first);
-                ok!(cuda, cuEventRecord(event, first));
-                if is_ordered {
-                    ok!(cuda, cuStreamWaitEvent(second, event, 0));
-                }
-                match state {
-                    Free::Pending => {}
-                    Free::Done => {
-                        pass(number as u32);
-                        // Not a synchronisation: the program only asks.
-                        while code!(cuda, cuStreamQuery(first)) == CuResult::NOT_READY {}
-                    }
-                    Free::Seen => {
-                        pass(number as u32);
-                        ok!(cuda, cuEventSynchronize(event));
-                    }
-                }
-                let follows = on & 1 != 0 && is_ordered;
-                let has_luck = on & 2 != 0 && state == Free::Done;
-                let is_free = follows || has_luck || state == Free::Seen;
-                let waits = !is_free && on & 4 != 0;
-                let mut other = 0;
-                let answer = code!(cuda, cuMemAllocFromPoolAsync(&mut other, CHUNK as usize, pool, second));
-                let case = format!(
-                    "rules {on:03b}, pending {}, ordered {is_ordered}",
-                    state == Free::Pending
-                );
-                if is_free || waits {
-                    assert_eq!((answer, other), (CuResult::SUCCESS, address), "{case}");
-                    // Memory that it must wait for holds the stream up; other memory does not.
-                    let is_held = state == Free::Pending;
-                    ok!(cuda, cuMemsetD8Async(other, 1, 512, second));
-                    if is_held {
-                        assert_eq!(code!(cuda, cuStreamQuery(second)), CuResult::NOT_READY, "{case}");
-                    }
-                } else {
-                    assert_eq!(answer, CuResult::OUT_OF_MEMORY, "{case}");
-                    // The stream that freed it may take it whatever the rules say.
-                    assert_eq!(allocate_from(cuda, CHUNK, pool, first), address, "{case}");
-                }
-                pass(number as u32);
-                ok!(cuda, cuCtxSynchronize());
-                ok!(cuda, cuMemFree_v2(address));
-                ok!(cuda, cuMemPoolDestroy(pool));
-                ok!(cuda, cuStreamDestroy_v2(first));
-                ok!(cuda, cuStreamDestroy_v2(second));
-                ok!(cuda, cuEventDestroy_v2(event));
+                let question = Question {
+                    rules,
+                    free,
+                    is_ordered,
+                    number,
+                };
+                question.judge(cuda);
             }
         }
         assert_eq!(reserved(cuda, default_pool(cuda)), 0);
