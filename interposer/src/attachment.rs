@@ -32,7 +32,7 @@ use crate::devices;
 use crate::guest::descriptor::Kept;
 use crate::guest::inherited;
 use crate::guest::sys;
-use crate::memory::account;
+use crate::own_pages;
 use crate::socket::{self, Refusal};
 use crate::state::{FOREIGN, NAMELESS, Phase, State};
 use crate::time::FastPath;
@@ -112,7 +112,7 @@ impl Attachment {
     /// Numbers the slots as the job does. Precondition: `State::books` is held.
     fn number_slots(&self, state: &State, job: &Job) {
         for (slot, moved) in self.moved_slots.iter().enumerate() {
-            let to = job.slot_of(&account::standalone_uuid(state, slot));
+            let to = job.slot_of(&own_pages::standalone_uuid(state, slot));
             moved.store(to.map_or(FOREIGN, |to| to as i32), Ordering::Relaxed);
         }
         for (ordinal, slot) in state.ordinal_slots.iter().enumerate() {
@@ -239,7 +239,7 @@ impl Link {
         let held = state.books.hold();
         attachment.number_slots(state, job);
         // SAFETY: mapped above, as long as the process.
-        account::move_in(state, unsafe { &(*client_file).page });
+        own_pages::move_in(state, unsafe { &(*client_file).page });
         attachment.client_file.store(client_file, Ordering::Release);
         attachment.broker_page.store(broker_page, Ordering::Release);
         state.is_uncovered.store(is_late, Ordering::Release);

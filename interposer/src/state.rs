@@ -17,6 +17,7 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+pub use partage_abi::MAX_ORDINALS;
 use partage_protocol::message::{DEVICE_IS_MIG, DeviceInfo, MAX_DEVICES};
 use partage_protocol::page::{BrokerPage, ClientFile, ClientPage};
 use partage_records::physical::Physicals;
@@ -25,18 +26,16 @@ use crate::attachment::{Attachment, Job};
 use crate::guest::descriptor::Kept;
 use crate::guest::lock::Lock;
 use crate::guest::sys;
-use crate::hooks::Green;
 use crate::job_word::Seat;
-use crate::memory::account::Charge;
 use crate::memory::allocations::{Allocations, SystemPages};
+use crate::memory::charge::Charge;
+use crate::memory::green::Green;
 use crate::memory::pools::Pools;
 use crate::session::Session;
 use crate::settings::Settings;
 use crate::socket::Refusal;
 use crate::time::Time;
 
-/// Ordinals that a driver can show; CUDA addresses no more.
-pub const MAX_ORDINALS: usize = 64;
 /// In [`State::ordinal_slots`]: a device that is not the job's.
 pub const FOREIGN: i32 = -1;
 /// There: a device whose name the driver does not tell. Not shared, and not kept from the program.

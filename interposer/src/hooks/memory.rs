@@ -16,8 +16,10 @@ use crate::devices;
 use crate::entry::call;
 use crate::guest::errno;
 use crate::memory::account;
+use crate::memory::allocations::Key;
 use crate::memory::pools;
-use crate::memory::tracked::{self, Freeing, Key, Start, Wanted};
+use crate::memory::reservation::Begun;
+use crate::memory::tracked::{self, Freeing, Pending, Wanted};
 use crate::real::Library;
 use crate::session;
 use crate::state::{self, State};
@@ -54,19 +56,19 @@ impl Receiver for *mut CuDevicePtrV1 {
 }
 
 /// What every `charge` row does before the driver's call: charges `bytes` to the current context's device.
-pub fn begin_charge(real: &Library, receiver: impl Receiver, bytes: u64) -> Start {
+pub fn begin_charge(real: &Library, receiver: impl Receiver, bytes: u64) -> Begun<Pending> {
     begin(real, receiver, Wanted::device(bytes))
 }
 
-fn begin(real: &Library, receiver: impl Receiver, wanted: Wanted) -> Start {
+fn begin(real: &Library, receiver: impl Receiver, wanted: Wanted) -> Begun<Pending> {
     if receiver.points_nowhere() || wanted.bytes == 0 {
-        return Start::PassOn;
+        return Begun::NotCharged;
     }
     tracked::start(real, wanted)
 }
 
 /// And after it: what the driver made is at `receiver`.
-pub fn end_charge(start: Start, receiver: impl Receiver, result: CuResult) -> CuResult {
+pub fn end_charge(start: Begun<Pending>, receiver: impl Receiver, result: CuResult) -> CuResult {
     // SAFETY: the driver succeeded with this pointer.
     let made = start
         .is_made(result)
@@ -112,8 +114,8 @@ pub fn cuMemAllocManaged(real: &Library, dptr: *mut CuDevicePtr, bytes: usize, f
         is_managed: true,
     };
     let start = begin(real, dptr, wanted);
-    if start.is_denied() {
-        return CuResult::OUT_OF_MEMORY;
+    if let Some(denied) = start.denial() {
+        return denied;
     }
     let result = call!(real, cuMemAllocManaged(dptr, bytes, flags));
     end_charge(start, dptr, result)
@@ -129,8 +131,8 @@ pub fn cuMemAllocPitch(
 ) -> CuResult {
     let has_room = !pitch.is_null() && !dptr.points_nowhere();
     let start = begin_pitched(real, has_room, width_in_bytes.into(), height.into());
-    if start.is_denied() {
-        return CuResult::OUT_OF_MEMORY;
+    if let Some(denied) = start.denial() {
+        return denied;
     }
     let result = call!(
         real,
@@ -161,8 +163,8 @@ pub fn cuMemAllocPitch_v2(
 ) -> CuResult {
     let has_room = !pitch.is_null() && !dptr.points_nowhere();
     let start = begin_pitched(real, has_room, width_in_bytes as u64, height as u64);
-    if start.is_denied() {
-        return CuResult::OUT_OF_MEMORY;
+    if let Some(denied) = start.denial() {
+        return denied;
     }
     let result = call!(
         real,
@@ -187,19 +189,19 @@ pub fn cuMemAllocPitch_v2(
 const USUAL_PITCH: u64 = 512;
 
 /// Reserves an estimate, which is corrected by the pitch that the driver chose. `has_room`: for the driver's answers.
-fn begin_pitched(real: &Library, has_room: bool, width: u64, height: u64) -> Start {
+fn begin_pitched(real: &Library, has_room: bool, width: u64, height: u64) -> Begun<Pending> {
     let estimate = width
         .checked_next_multiple_of(USUAL_PITCH)
         .and_then(|row| row.checked_mul(height));
     match estimate.filter(|bytes| *bytes != 0 && has_room) {
         Some(bytes) => tracked::start(real, Wanted::device(bytes)),
         // Nothing, no room for the answer, or more than 2^64 bytes: the driver refuses it in its own words.
-        None => Start::PassOn,
+        None => Begun::NotCharged,
     }
 }
 
 /// Memory that turned out to exceed the limit went back to the driver, unless that refused.
-fn undone(start: Start, address: u64, freed: CuResult) -> CuResult {
+fn undone(start: Begun<Pending>, address: u64, freed: CuResult) -> CuResult {
     start.end((!freed.is_success()).then(|| Key::address(address)));
     CuResult::OUT_OF_MEMORY
 }
