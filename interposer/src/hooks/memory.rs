@@ -8,21 +8,20 @@
 // Functions bear the driver's own names, and its documentation is theirs.
 #![allow(non_snake_case, missing_docs)]
 
-use core::ffi::{c_int, c_uint};
+use core::ffi::c_uint;
 
 use partage_abi::types::{CuDevice, CuDevicePtr, CuDevicePtrV1, CuResult};
 
-use crate::devices;
 use crate::entry::call;
 use crate::guest::errno;
 use crate::memory::account;
 use crate::memory::allocations::Key;
 use crate::memory::pools;
 use crate::memory::reservation::Begun;
+use crate::memory::sharing;
 use crate::memory::tracked::{self, Freeing, Pending, Wanted};
 use crate::real::Library;
-use crate::session;
-use crate::state::{self, State};
+use crate::state::State;
 
 /// Where a driver writes an address, in its old and its new ABI.
 pub trait Receiver: Copy {
@@ -223,13 +222,7 @@ fn current_slot(real: &Library) -> Option<(&'static State, usize)> {
     if !call!(real, cuCtxGetDevice(&raw mut device)).is_success() {
         return None;
     }
-    slot_of(real, device)
-}
-
-fn slot_of(real: &Library, device: c_int) -> Option<(&'static State, usize)> {
-    let state = state::get()?;
-    errno::preserving(|| session::ensure(state, false));
-    Some((state, devices::slot_of_device(state, real, device)?))
+    sharing::slot_of(real, device)
 }
 
 /// Rewrites what the driver answered to a `cuMemGetInfo`. `ask` asks it again, for a program that left one of the two
@@ -287,7 +280,7 @@ pub fn cuDeviceTotalMem(real: &Library, bytes: *mut c_uint, dev: CuDevice) -> Cu
     let result = call!(real, cuDeviceTotalMem(bytes, dev));
     if result.is_success()
         && !bytes.is_null()
-        && let Some((state, slot)) = slot_of(real, dev)
+        && let Some((state, slot)) = sharing::slot_of(real, dev)
     {
         // SAFETY: the driver succeeded with this pointer.
         let total = unsafe { bytes.read() };
@@ -302,7 +295,7 @@ pub fn cuDeviceTotalMem_v2(real: &Library, bytes: *mut usize, dev: CuDevice) -> 
     let result = call!(real, cuDeviceTotalMem_v2(bytes, dev));
     if result.is_success()
         && !bytes.is_null()
-        && let Some((state, slot)) = slot_of(real, dev)
+        && let Some((state, slot)) = sharing::slot_of(real, dev)
     {
         // SAFETY: the driver succeeded with this pointer.
         let total = unsafe { bytes.read() };

@@ -23,9 +23,9 @@ use crate::entry::call;
 use crate::guest::errno;
 use crate::memory::pools::{self, Call, End, Freeing, Kind, Reuse, Source};
 use crate::memory::reservation::Begun;
+use crate::memory::sharing;
 use crate::real::{self, Library};
-use crate::session;
-use crate::state::{self, Phase, State};
+use crate::state::{self, State};
 use crate::stream::{StreamName, device_of, is_captured};
 use crate::time;
 
@@ -157,10 +157,7 @@ impl Allocating {
 impl ChargedTo {
     /// `None`: nobody is charged before the call.
     fn find(real: &Library, pool: Option<CuMemoryPool>, stream: StreamName) -> Option<Self> {
-        let state = state::get()?;
-        if state.phase() == Phase::Fresh {
-            errno::preserving(|| session::ensure(state, false));
-        }
+        let state = sharing::ensured()?;
         if is_captured(state, real, stream) {
             state.pools.graph_memory.store(1, Ordering::Relaxed);
             return None;

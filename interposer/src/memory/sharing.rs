@@ -21,7 +21,8 @@ pub fn is_foreign(real: &Library, device: CuDevice) -> bool {
     ensured().is_some_and(|state| devices::is_foreign(state, real, device))
 }
 
-fn ensured() -> Option<&'static State> {
+/// This process's state, once it has tried to attach.
+pub fn ensured() -> Option<&'static State> {
     let state = state::get()?;
     if state.phase() == Phase::Fresh {
         // A forked child, or a program whose cuInit we did not see.
