@@ -167,7 +167,7 @@ impl Link {
     /// What `greet` says, or that there is no place for one more descriptor of ours. The connection is gone then.
     pub fn connect(&mut self, fd: c_int, greet: impl FnOnce(&Kept) -> Result<(), Refusal>) -> Result<(), Refusal> {
         self.lost();
-        self.socket = Kept::take(fd).ok_or(Refusal::Busy)?;
+        self.socket = Kept::take(fd).ok_or(Refusal::Unable)?;
         let result = greet(&self.socket);
         self.is_greeting = result.is_ok();
         if result.is_err() {
@@ -195,8 +195,11 @@ impl Link {
                 socket::discard(descriptors);
                 if transition == Transition::Reattach {
                     Ok(())
-                } else {
+                } else if has_files {
                     Err(Refusal::Final)
+                } else {
+                    // The kernel leaves out the descriptors that a process has no room for.
+                    Err(Refusal::Unable)
                 }
             }
         };
@@ -223,10 +226,15 @@ impl Link {
             let client = Mapping::of(&self.client_file, CLIENT_BYTES, libc::PROT_READ | libc::PROT_WRITE)?;
             Some((broker, client))
         });
+        let refusal = if pages.is_some() {
+            Refusal::Final
+        } else {
+            Refusal::Unable
+        };
         let Some((broker, client)) = pages.filter(|(broker, client)| are_understood(broker, client)) else {
             self.broker_file.close();
             self.client_file.close();
-            return Err(Refusal::Final);
+            return Err(refusal);
         };
         let (broker_page, client_file): (*mut BrokerPage, *mut ClientFile) =
             (broker.keep().cast(), client.keep().cast());

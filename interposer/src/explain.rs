@@ -73,6 +73,9 @@ fn push_alone(state: &State, line: &mut note::Line, (used, limit): (u64, u64), w
         (Denial::NoBroker, Found::Unserving) => {
             "the broker is there and does not answer: memory stays closed until it does"
         }
+        (Denial::NoBroker, Found::Unable) => {
+            "this process has no descriptor or no memory left to reach the broker: memory stays closed until it has"
+        }
         (Denial::NoBroker, Found::Refusal) => "the broker refuses this process: it gets no memory",
         (Denial::NoBroker, Found::Nobody) => "no broker is there, and /tmp cannot hold what the job uses",
         (Denial::NoBroker, Found::Barred) => "no broker can be asked, and /tmp cannot hold what the job uses",

@@ -61,6 +61,8 @@ pub enum Found {
     Nobody,
     /// A broker that is full, slow, stopped or deaf.
     Unserving,
+    /// This process has no descriptor or no memory left to look, or to attach.
+    Unable,
     /// A broker that does not want this process.
     Refusal,
     /// A folder that this process may not enter.
@@ -73,6 +75,7 @@ impl Found {
         match refusal {
             Refusal::Absent => Self::Nobody,
             Refusal::Busy | Refusal::Lost => Self::Unserving,
+            Refusal::Unable => Self::Unable,
             Refusal::Final => Self::Refusal,
             Refusal::Barred => Self::Barred,
         }
@@ -88,6 +91,7 @@ impl Found {
         match self {
             Self::Nobody => Refusal::Absent,
             Self::Unserving => Refusal::Busy,
+            Self::Unable => Refusal::Unable,
             Self::Refusal => Refusal::Final,
             Self::Barred => Refusal::Barred,
         }
@@ -275,7 +279,8 @@ impl State {
             0 => Found::Nobody,
             1 => Found::Unserving,
             2 => Found::Refusal,
-            _ => Found::Barred,
+            3 => Found::Barred,
+            _ => Found::Unable,
         }
     }
 
@@ -286,13 +291,14 @@ impl State {
             Found::Unserving => 1,
             Found::Refusal => 2,
             Found::Barred => 3,
+            Found::Unable => 4,
         };
         self.found.store(number, Ordering::Relaxed);
     }
 
     /// Is this process's memory counted? Somebody put it under a limit or into a job, or somebody is there who might.
     pub fn is_counted(&self) -> bool {
-        self.settings().expects_broker() || self.found() == Found::Unserving
+        self.settings().expects_broker() || matches!(self.found(), Found::Unserving | Found::Unable)
     }
 
     /// The environment, read at the first call.
