@@ -17,3 +17,6 @@ pub mod values;
 
 pub use driver::{HOOKED, NEVER_TOUCHED, ROWS, Symbol, signatures, symbol_index};
 pub use row::{Row, Treatment};
+
+/// Ordinals that a driver can show: CUDA addresses no more devices.
+pub const MAX_ORDINALS: usize = 64;

@@ -120,16 +120,16 @@ impl Client {
         self.errors.try_iter().collect::<Vec<_>>().join("\n")
     }
 
-    /// Waits until standard error has a line with `text`: the two streams arrive in their own time.
+    /// Waits until standard error has a line with `text`, and answers it: the two streams arrive in their own time.
     ///
     /// # Panics
     /// When it has none within [`PATIENCE`] or the client ended without.
     #[track_caller]
-    pub fn wait_for_stderr(&self, text: &str) {
+    pub fn wait_for_stderr(&self, text: &str) -> String {
         let mut seen = Vec::new();
         while let Ok(line) = self.errors.recv_timeout(PATIENCE) {
             if line.contains(text) {
-                return;
+                return line;
             }
             seen.push(line);
         }

@@ -32,7 +32,7 @@ use crate::devices;
 use crate::guest::descriptor::Kept;
 use crate::guest::inherited;
 use crate::guest::sys;
-use crate::memory::account;
+use crate::own_pages;
 use crate::socket::{self, Refusal};
 use crate::state::{FOREIGN, NAMELESS, Phase, State};
 use crate::time::FastPath;
@@ -112,7 +112,7 @@ impl Attachment {
     /// Numbers the slots as the job does. Precondition: `State::books` is held.
     fn number_slots(&self, state: &State, job: &Job) {
         for (slot, moved) in self.moved_slots.iter().enumerate() {
-            let to = job.slot_of(&account::standalone_uuid(state, slot));
+            let to = job.slot_of(&own_pages::standalone_uuid(state, slot));
             moved.store(to.map_or(FOREIGN, |to| to as i32), Ordering::Relaxed);
         }
         for (ordinal, slot) in state.ordinal_slots.iter().enumerate() {
@@ -167,7 +167,7 @@ impl Link {
     /// What `greet` says, or that there is no place for one more descriptor of ours. The connection is gone then.
     pub fn connect(&mut self, fd: c_int, greet: impl FnOnce(&Kept) -> Result<(), Refusal>) -> Result<(), Refusal> {
         self.lost();
-        self.socket = Kept::take(fd).ok_or(Refusal::Busy)?;
+        self.socket = Kept::take(fd).ok_or(Refusal::Unable)?;
         let result = greet(&self.socket);
         self.is_greeting = result.is_ok();
         if result.is_err() {
@@ -195,8 +195,11 @@ impl Link {
                 socket::discard(descriptors);
                 if transition == Transition::Reattach {
                     Ok(())
-                } else {
+                } else if has_files {
                     Err(Refusal::Final)
+                } else {
+                    // The kernel leaves out the descriptors that a process has no room for.
+                    Err(Refusal::Unable)
                 }
             }
         };
@@ -223,10 +226,15 @@ impl Link {
             let client = Mapping::of(&self.client_file, CLIENT_BYTES, libc::PROT_READ | libc::PROT_WRITE)?;
             Some((broker, client))
         });
+        let refusal = if pages.is_some() {
+            Refusal::Final
+        } else {
+            Refusal::Unable
+        };
         let Some((broker, client)) = pages.filter(|(broker, client)| are_understood(broker, client)) else {
             self.broker_file.close();
             self.client_file.close();
-            return Err(Refusal::Final);
+            return Err(refusal);
         };
         let (broker_page, client_file): (*mut BrokerPage, *mut ClientFile) =
             (broker.keep().cast(), client.keep().cast());
@@ -239,7 +247,7 @@ impl Link {
         let held = state.books.hold();
         attachment.number_slots(state, job);
         // SAFETY: mapped above, as long as the process.
-        account::move_in(state, unsafe { &(*client_file).page });
+        own_pages::move_in(state, unsafe { &(*client_file).page });
         attachment.client_file.store(client_file, Ordering::Release);
         attachment.broker_page.store(broker_page, Ordering::Release);
         state.is_uncovered.store(is_late, Ordering::Release);

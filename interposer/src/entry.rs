@@ -242,8 +242,8 @@ macro_rules! outermost_body {
         #[inline(never)]
         pub fn $symbol($first: $type $(, $arg: $types)*, real: &'static Library) -> CuResult {
             let start = hooks::begin_charge(real, $first, u64::from(Wide::wide($bytes)));
-            if start.is_denied() {
-                return CuResult::OUT_OF_MEMORY;
+            if let Some(denied) = start.denial() {
+                return denied;
             }
             let result = call!(real, $symbol($first $(, $arg)*));
             hooks::end_charge(start, $first, result)

@@ -9,6 +9,7 @@ use partage_protocol::message::NO_INDEX;
 use partage_protocol::reservation::Denial;
 use partage_protocol::units::{GIB, MIB};
 
+use crate::attachment::Job;
 use crate::guest::sys;
 use crate::guest::text::push_uuid;
 use crate::note;
@@ -45,39 +46,47 @@ pub fn excess(state: &State, slot: usize, what: &str, bytes: u64, (used, limit):
 }
 
 fn finish(state: &State, slot: usize, mut line: note::Line, bytes: u64, (used, limit): (u64, u64), why: Denial) {
-    let Some(job) = state.job() else {
-        if limit != u64::MAX {
-            line.push("limit ").push_amount(limit).push(", ");
-        }
-        // What the other processes of the job hold was added up when this was denied.
-        let used = state
-            .last_job_used
-            .get(slot)
-            .map_or(used, |last| last.load(Ordering::Relaxed).max(used));
-        line.push_amount(used).push(" in use by this job; ");
-        if state.found() == Found::Barred {
-            line.push("no permission to enter ")
-                .push(state.settings().socket_dir.as_bytes())
-                .push(": ");
-        }
-        line.push(match (why, state.found()) {
-            (Denial::NoBroker, Found::Unserving) => {
-                "the broker is there and does not answer: memory stays closed until it does"
-            }
-            (Denial::NoBroker, Found::Refusal) => "the broker refuses this process: it gets no memory",
-            (Denial::NoBroker, Found::Nobody) => "no broker is there, and /tmp cannot hold what the job uses",
-            (Denial::NoBroker, Found::Barred) => "no broker can be asked, and /tmp cannot hold what the job uses",
-            (_, Found::Barred) => "no broker can be asked to raise it",
-            _ => "no broker is there to raise it",
-        });
-        return say(state, &line);
-    };
-    let device = job.devices().get(slot);
-    // The answer to the ask that ended here said what the whole job uses.
+    // The answer to the ask that ended here, or the sum that was made in its place, said what the whole job uses.
     let used = state
         .last_job_used
         .get(slot)
         .map_or(used, |last| last.load(Ordering::Relaxed).max(used));
+    match state.job() {
+        Some(job) => push_job(&mut line, job, slot, bytes, (used, limit), why),
+        None => push_alone(state, &mut line, (used, limit), why),
+    }
+    say(state, &line);
+}
+
+/// The numbers while no broker has answered, and what was found in its place.
+fn push_alone(state: &State, line: &mut note::Line, (used, limit): (u64, u64), why: Denial) {
+    if limit != u64::MAX {
+        line.push("limit ").push_amount(limit).push(", ");
+    }
+    line.push_amount(used).push(" in use by this job; ");
+    if state.found() == Found::Barred {
+        line.push("no permission to enter ")
+            .push(state.settings().socket_dir.as_bytes())
+            .push(": ");
+    }
+    line.push(match (why, state.found()) {
+        (Denial::NoBroker, Found::Unserving) => {
+            "the broker is there and does not answer: memory stays closed until it does"
+        }
+        (Denial::NoBroker, Found::Unable) => {
+            "this process has no descriptor or no memory left to reach the broker: memory stays closed until it has"
+        }
+        (Denial::NoBroker, Found::Refusal) => "the broker refuses this process: it gets no memory",
+        (Denial::NoBroker, Found::Nobody) => "no broker is there, and /tmp cannot hold what the job uses",
+        (Denial::NoBroker, Found::Barred) => "no broker can be asked, and /tmp cannot hold what the job uses",
+        (_, Found::Barred) => "no broker can be asked to raise it",
+        _ => "no broker is there to raise it",
+    });
+}
+
+/// The job's numbers on a device, and what to do.
+fn push_job(line: &mut note::Line, job: &Job, slot: usize, bytes: u64, (used, limit): (u64, u64), why: Denial) {
+    let device = job.devices().get(slot);
     line.push("limit ")
         .push_amount(limit)
         .push(", ")
@@ -87,7 +96,7 @@ fn finish(state: &State, slot: usize, mut line: note::Line, bytes: u64, (used, l
     if let Some(device) = device {
         line.push(" (");
         if device.index == NO_INDEX {
-            push_uuid(&mut line, &device.uuid, is_mig(device));
+            push_uuid(line, &device.uuid, is_mig(device));
         } else {
             line.push("GPU ").push_number(device.index.into());
         }
@@ -123,7 +132,6 @@ fn finish(state: &State, slot: usize, mut line: note::Line, bytes: u64, (used, l
             line.push("; no broker answers, so the job's share cannot grow");
         }
     }
-    say(state, &line);
 }
 
 fn say(state: &State, line: &note::Line) {

@@ -27,7 +27,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::guest::descriptor::Kept;
 use crate::guest::sys;
 use crate::guest::text::{self, Text};
-use crate::memory::account;
+use crate::own_pages;
 use crate::settings::PATH_BYTES;
 use crate::state::{Found, Phase, State};
 
@@ -115,7 +115,7 @@ fn close_leftover(state: &State) {
 pub fn raise(state: &State, slot: usize, wanted: u64) -> AskAnswer {
     if !state.settings().expects_broker() {
         // No job, no limit.
-        account::set_own_grant(state, slot, u64::MAX);
+        own_pages::set_own_grant(state, slot, u64::MAX);
         return AskAnswer::Retry;
     }
     // A job that began without a limit may have got one: then a process that was attached has it on record.
@@ -124,10 +124,10 @@ pub fn raise(state: &State, slot: usize, wanted: u64) -> AskAnswer {
     // SAFETY: `seated` is held.
     let seat = unsafe { &mut *state.seat.get() };
     // Another thread may have attached, or raised the grant, while this one waited.
-    if state.broker_page().is_some() || wanted <= account::own_grant(state, slot) {
+    if state.broker_page().is_some() || wanted <= own_pages::own_grant(state, slot) {
         return AskAnswer::Retry;
     }
-    let own = (account::own_grant(state, slot), account::own_use(state, slot));
+    let own = (own_pages::own_grant(state, slot), own_pages::own_use(state, slot));
     let Some(file) = open(state, seat, LOCK_WAIT_NS) else {
         let is_unreachable = seat.path.is_empty();
         if is_unreachable && (state.found() == Found::Barred || limit == u64::MAX) {
@@ -139,7 +139,7 @@ pub fn raise(state: &State, slot: usize, wanted: u64) -> AskAnswer {
     if !seat.find(state, &file) {
         return AskAnswer::Denied(Denial::NoBroker);
     }
-    let uuid = account::standalone_uuid(state, slot);
+    let uuid = own_pages::standalone_uuid(state, slot);
     let (others, told) = seat.others(state, &file, &uuid);
     if let Some(used) = state.last_job_used.get(slot) {
         used.store(others.saturating_add(own.1), Ordering::Relaxed);
@@ -149,8 +149,8 @@ pub fn raise(state: &State, slot: usize, wanted: u64) -> AskAnswer {
         let mut record = seat.record(state);
         for (slot, share) in record.devices.iter_mut().enumerate() {
             *share = Share {
-                uuid: account::standalone_uuid(state, slot),
-                granted: account::own_grant(state, slot),
+                uuid: own_pages::standalone_uuid(state, slot),
+                granted: own_pages::own_grant(state, slot),
                 limit: 0,
             };
         }
@@ -167,7 +167,7 @@ fn raise_to(state: &State, slot: usize, decided: Raise, record: impl FnOnce(u64)
         Raise::Enough => AskAnswer::Retry,
         Raise::Denied => AskAnswer::Denied(Denial::Limit),
         Raise::To(granted) if record(granted) => {
-            account::set_own_grant(state, slot, granted);
+            own_pages::set_own_grant(state, slot, granted);
             AskAnswer::Retry
         }
         Raise::To(_) => AskAnswer::Denied(Denial::NoBroker),
@@ -192,8 +192,8 @@ pub fn lower(state: &State) {
     let mut record = seat.record(state);
     for (slot, share) in record.devices.iter_mut().enumerate() {
         *share = Share {
-            uuid: account::standalone_uuid(state, slot),
-            granted: account::lower_own_grant(state, slot),
+            uuid: own_pages::standalone_uuid(state, slot),
+            granted: own_pages::lower_own_grant(state, slot),
             limit: 0,
         };
     }
@@ -242,7 +242,7 @@ pub fn others(state: &State, slot: usize) -> Option<u64> {
     let seat = unsafe { &mut *state.seat.get() };
     let file = open(state, seat, 0)?;
     seat.find(state, &file).then(|| {
-        let uuid = account::standalone_uuid(state, slot);
+        let uuid = own_pages::standalone_uuid(state, slot);
         seat.others(state, &file, &uuid).0
     })
 }

@@ -100,7 +100,7 @@ fn open(state: &State) -> Result<Kept, Refusal> {
             // No place for one more descriptor of ours: later, perhaps.
             Ok(fd) => match Kept::take(fd) {
                 Some(kept) => return Ok(kept),
-                None => Refusal::Busy,
+                None => Refusal::Unable,
             },
             Err(refusal) => refusal,
         };

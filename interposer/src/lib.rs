@@ -27,6 +27,7 @@ mod lazy;
 mod memory;
 mod names;
 mod note;
+mod own_pages;
 mod private_broker;
 mod reach;
 mod real;

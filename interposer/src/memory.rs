@@ -4,6 +4,11 @@
 
 pub mod account;
 pub mod allocations;
+pub mod charge;
+pub mod green;
 pub mod overhead;
 pub mod pools;
+pub mod reservation;
+pub mod sharing;
 pub mod tracked;
+pub mod words;

@@ -250,6 +250,7 @@ pub fn say_unreached(state: &State, refusal: Refusal) {
     let text = match Found::by(refusal) {
         Found::Nobody => "no broker is there; the job's processes share its limit by themselves",
         Found::Unserving => "a broker is there and does not answer; memory stays closed until it does",
+        Found::Unable => "this process has no descriptor or no memory left to attach; memory stays closed until it has",
         Found::Refusal => "the broker refuses this process; memory stays closed",
         Found::Barred => "no permission to enter the broker's folder; the environment's limit holds",
     };

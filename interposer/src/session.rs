@@ -21,8 +21,8 @@ use crate::guest::lock::Held;
 use crate::guest::sys;
 use crate::job_word;
 use crate::lazy;
-use crate::memory::account;
 use crate::note;
+use crate::own_pages;
 use crate::reach::{self, Pause};
 use crate::socket::{self, Refusal};
 use crate::state::{Phase, State};
@@ -405,7 +405,7 @@ pub struct Excess {
 impl Excess {
     /// Nobody serves who could measure, and somebody is there.
     pub fn unmeasured(state: &State, slot: usize) -> Self {
-        let (job_used, limit) = account::used_and_limit(state, slot);
+        let (job_used, limit) = own_pages::used_and_limit(state, slot);
         Self {
             denial: Denial::NoBroker,
             needed: 0,

@@ -15,8 +15,10 @@ use crate::settings::{PATH_BYTES, Settings};
 pub enum Refusal {
     /// Nobody listens there.
     Absent,
-    /// Somebody listens and does not serve now, or this process has no descriptor left to find out.
+    /// Somebody listens and does not serve now.
     Busy,
+    /// This process has no descriptor or no memory left to find out, or to attach.
+    Unable,
     /// The connection broke.
     Lost,
     /// This process may not enter the broker's folder.
@@ -27,21 +29,16 @@ pub enum Refusal {
 
 /// Longest path that fits a socket address.
 const ADDRESS_BYTES: usize = 107;
-/// Errors of `connect` that pass: a full backlog, a signal, no descriptor or memory left.
-const LATER: [c_int; 6] = [
-    libc::EAGAIN,
-    libc::EINTR,
-    libc::EMFILE,
-    libc::ENFILE,
-    libc::ENOMEM,
-    libc::ENOBUFS,
-];
+/// Errors of `connect` that pass: a full backlog, a signal.
+const LATER: [c_int; 2] = [libc::EAGAIN, libc::EINTR];
+/// Errors of this process, or of its machine, and not of the broker: no descriptor or memory left.
+const UNABLE: [c_int; 4] = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS];
 const LEAF: &str = "/client/client.sock";
 
 /// Connects to the broker of the folder and checks who listens there.
 pub fn connect(settings: &Settings, deadline_ns: u64) -> Result<c_int, Refusal> {
     let fd = c_int::try_from(sys::socket()).ok().filter(|fd| *fd >= 0);
-    let fd = fd.ok_or(Refusal::Busy)?;
+    let fd = fd.ok_or(Refusal::Unable)?;
     // A full backlog makes `connect` wait; at least a millisecond, or a late caller could never succeed.
     sys::set_send_timeout(fd, deadline_ns.saturating_sub(sys::now_ns()).max(1_000_000));
     let result = connect_to(fd, settings.socket_dir.as_bytes());
@@ -50,6 +47,7 @@ pub fn connect(settings: &Settings, deadline_ns: u64) -> Result<c_int, Refusal> 
         0 => Refusal::Final,
         error if error == libc::ENOENT as isize || error == libc::ECONNREFUSED as isize => Refusal::Absent,
         error if LATER.contains(&(error as c_int)) => Refusal::Busy,
+        error if UNABLE.contains(&(error as c_int)) => Refusal::Unable,
         error if error == libc::EACCES as isize || error == libc::EPERM as isize => Refusal::Barred,
         _ => Refusal::Final,
     };

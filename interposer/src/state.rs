@@ -17,6 +17,7 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+pub use partage_abi::MAX_ORDINALS;
 use partage_protocol::message::{DEVICE_IS_MIG, DeviceInfo, MAX_DEVICES};
 use partage_protocol::page::{BrokerPage, ClientFile, ClientPage};
 use partage_records::physical::Physicals;
@@ -25,18 +26,16 @@ use crate::attachment::{Attachment, Job};
 use crate::guest::descriptor::Kept;
 use crate::guest::lock::Lock;
 use crate::guest::sys;
-use crate::hooks::Green;
 use crate::job_word::Seat;
-use crate::memory::account::Charge;
 use crate::memory::allocations::{Allocations, SystemPages};
+use crate::memory::charge::Charge;
+use crate::memory::green::Green;
 use crate::memory::pools::Pools;
 use crate::session::Session;
 use crate::settings::Settings;
 use crate::socket::Refusal;
 use crate::time::Time;
 
-/// Ordinals that a driver can show; CUDA addresses no more.
-pub const MAX_ORDINALS: usize = 64;
 /// In [`State::ordinal_slots`]: a device that is not the job's.
 pub const FOREIGN: i32 = -1;
 /// There: a device whose name the driver does not tell. Not shared, and not kept from the program.
@@ -62,6 +61,8 @@ pub enum Found {
     Nobody,
     /// A broker that is full, slow, stopped or deaf.
     Unserving,
+    /// This process has no descriptor or no memory left to look, or to attach.
+    Unable,
     /// A broker that does not want this process.
     Refusal,
     /// A folder that this process may not enter.
@@ -74,6 +75,7 @@ impl Found {
         match refusal {
             Refusal::Absent => Self::Nobody,
             Refusal::Busy | Refusal::Lost => Self::Unserving,
+            Refusal::Unable => Self::Unable,
             Refusal::Final => Self::Refusal,
             Refusal::Barred => Self::Barred,
         }
@@ -89,6 +91,7 @@ impl Found {
         match self {
             Self::Nobody => Refusal::Absent,
             Self::Unserving => Refusal::Busy,
+            Self::Unable => Refusal::Unable,
             Self::Refusal => Refusal::Final,
             Self::Barred => Refusal::Barred,
         }
@@ -276,7 +279,8 @@ impl State {
             0 => Found::Nobody,
             1 => Found::Unserving,
             2 => Found::Refusal,
-            _ => Found::Barred,
+            3 => Found::Barred,
+            _ => Found::Unable,
         }
     }
 
@@ -287,13 +291,14 @@ impl State {
             Found::Unserving => 1,
             Found::Refusal => 2,
             Found::Barred => 3,
+            Found::Unable => 4,
         };
         self.found.store(number, Ordering::Relaxed);
     }
 
     /// Is this process's memory counted? Somebody put it under a limit or into a job, or somebody is there who might.
     pub fn is_counted(&self) -> bool {
-        self.settings().expects_broker() || self.found() == Found::Unserving
+        self.settings().expects_broker() || matches!(self.found(), Found::Unserving | Found::Unable)
     }
 
     /// The environment, read at the first call.

@@ -35,6 +35,7 @@ pub fn cases() -> Vec<Case> {
         Case::new("alone::a_deaf_broker_gives_out_nothing", deaf).simulated(why),
         Case::new("alone::a_full_broker_gives_out_nothing_to_those_without_a_place", full).simulated(why),
         Case::new("alone::a_process_without_descriptors_gets_nothing", no_descriptors).simulated(why),
+        Case::new("alone::a_denial_for_want_of_descriptors_says_so", few_descriptors).simulated(why),
         Case::new("alone::a_hanging_broker_costs_one_wait", hanging).simulated(why),
     ]
 }
@@ -378,6 +379,38 @@ fn no_descriptors(rig: &Rig) {
     rig.eventually(SOON, "it has what its sibling left", || {
         late.say(&format!("alloc {MIB} c")) == "alloc 0"
     });
+}
+
+fn few_descriptors(rig: &Rig) {
+    let job = siblings(rig, LIMIT, 1);
+    // Enough for the driver, and not for the broker's two pages beside the socket that they come through.
+    let mut late = (4..16)
+        .find_map(|count| {
+            let mut late = worker_that_logs(rig, &job);
+            late.expect("present cuInit", "present 1");
+            set_descriptors(late.pid(), count);
+            (late.say("init 0") == "init 0").then_some(late)
+        })
+        .expect("the driver needs less");
+    late.expect("ctx 0", "ctx 2");
+    let said = late.wait_for_stderr("a context is denied");
+    assert!(
+        said.contains("no descriptor or no memory left to reach the broker"),
+        "{said}"
+    );
+    assert!(!said.contains("refuses"), "the broker would serve it: {said}");
+    set_descriptors(late.pid(), 1024);
+    contexts_when_served(rig, std::slice::from_mut(&mut late));
+}
+
+fn worker_that_logs(rig: &Rig, job: &Siblings) -> Client {
+    let mut command = rig.command(crate::artefacts::client());
+    command
+        .arg("dlopen")
+        .envs(job.environment())
+        .env_remove("PARTAGE_BROKER")
+        .env("PARTAGE_LOG", "stderr");
+    Client::start(command)
 }
 
 /// Sets how many descriptors a process may have; answers how many it might.

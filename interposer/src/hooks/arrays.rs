@@ -17,7 +17,9 @@ use partage_abi::types::{
 use partage_records::array::Shape;
 
 use crate::entry::call;
-use crate::memory::tracked::{self, Freeing, Key, Start, Wanted};
+use crate::memory::allocations::Key;
+use crate::memory::reservation::Begun;
+use crate::memory::tracked::{self, Freeing, Pending, Wanted};
 use crate::real::Library;
 
 /// The shape that a description means.
@@ -84,10 +86,10 @@ fn shape_of<D: Description>(description: *const D) -> Option<Shape> {
 }
 
 /// Charges an array to the current context's device. Without memory of its own nobody is charged.
-fn begin(real: &Library, shape: Option<Shape>, bytes: impl FnOnce(&Shape) -> Option<u64>) -> Start {
+fn begin(real: &Library, shape: Option<Shape>, bytes: impl FnOnce(&Shape) -> Option<u64>) -> Begun<Pending> {
     match shape.filter(Shape::has_memory).and_then(|shape| bytes(&shape)) {
         Some(bytes) => tracked::start(real, Wanted::device(bytes)),
-        None => Start::PassOn,
+        None => Begun::NotCharged,
     }
 }
 
@@ -96,8 +98,8 @@ macro_rules! arrays {
         pub fn $symbol(real: &Library, handle: *mut CuArray, allocate_array: *const $description) -> CuResult {
             let shape = shape_of(allocate_array).filter(|_| !handle.is_null());
             let start = begin(real, shape, Shape::bytes);
-            if start.is_denied() {
-                return CuResult::OUT_OF_MEMORY;
+            if let Some(denied) = start.denial() {
+                return denied;
             }
             let result = call!(real, $symbol(handle, allocate_array));
             // SAFETY: the driver succeeded with this pointer.
@@ -123,8 +125,8 @@ pub fn cuMipmappedArrayCreate(
 ) -> CuResult {
     let shape = shape_of(mipmapped_array_desc).filter(|_| !handle.is_null());
     let start = begin(real, shape, |shape| shape.mipmapped_bytes(num_mipmap_levels));
-    if start.is_denied() {
-        return CuResult::OUT_OF_MEMORY;
+    if let Some(denied) = start.denial() {
+        return denied;
     }
     let result = call!(
         real,

@@ -14,10 +14,11 @@ use partage_abi::types::{CuContext, CuCtxCreateParams, CuDevice, CuExecAffinityP
 use partage_protocol::message::MAX_DEVICES;
 
 use crate::entry::call;
-use crate::memory::account::{self, Operation};
+use crate::memory::account;
 use crate::memory::overhead::{self, Announced};
 use crate::memory::pools;
-use crate::memory::tracked;
+use crate::memory::sharing;
+use crate::memory::words::Operation;
 use crate::real::Library;
 use crate::state::{self, State};
 use crate::time;
@@ -322,7 +323,7 @@ pub fn cuCtxDetach(real: &Library, ctx: CuContext) -> CuResult {
 }
 
 pub fn cuDevicePrimaryCtxRetain(real: &Library, ctx: *mut CuContext, dev: CuDevice) -> CuResult {
-    if tracked::is_foreign(real, dev) {
+    if sharing::is_foreign(real, dev) {
         return CuResult::INVALID_DEVICE;
     }
     let (mut former, mut announced) = (CuContext::NULL, None);

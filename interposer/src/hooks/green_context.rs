@@ -3,88 +3,25 @@
 //! multiprocessors and a handle of its own.
 //!
 //! A conversion makes no context and ends none. What is allocated in a converted context is the primary one's: its
-//! record has the primary context's name ([`Green::home`]), so neither another conversion, nor the end of the green
+//! record has the primary context's name (`memory/green.rs`), so neither another conversion, nor the end of the green
 //! context, nor a context that gets the same handle later makes us forget it.
 
 // Functions bear the driver's own names, and its documentation is theirs.
 #![allow(non_snake_case, missing_docs)]
 
 use core::ffi::c_uint;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::Ordering;
 
 use partage_abi::types::{CuContext, CuDevResourceDesc, CuDevice, CuGreenCtx, CuResult};
 
 use super::context::{device_of_context, give_back, is_primary_active, primary};
 use crate::entry::call;
-use crate::memory::account::Operation;
 use crate::memory::overhead;
 use crate::memory::pools;
+use crate::memory::words::Operation;
 use crate::real::Library;
 use crate::state::{self, State};
 use crate::time;
-
-/// Converted contexts at a time. A device has no use for more green contexts than it has groups of multiprocessors.
-const PLACES: usize = 256;
-/// A place holds a handle, a user-space address, and above it the device's ordinal plus one.
-const HANDLE_BITS: u32 = 48;
-const HANDLE: u64 = (1 << HANDLE_BITS) - 1;
-
-/// The converted contexts of this process. All-zero memory is "none".
-pub struct Green {
-    places: [AtomicU64; PLACES],
-    /// Places that were ever in use.
-    used: AtomicUsize,
-}
-
-impl Green {
-    /// The context whose end frees what is allocated in `context`.
-    pub fn home(&self, state: &State, context: u64) -> u64 {
-        if self.used.load(Ordering::Acquire) == 0 {
-            return context;
-        }
-        self.place_of(context).map_or(context, |place| {
-            let ordinal = (place.load(Ordering::Relaxed) >> HANDLE_BITS).saturating_sub(1);
-            // A primary context that nobody knows: the record stays until the process ends.
-            let primary = state.primary_contexts.get(ordinal as usize);
-            primary.map_or(0, |primary| primary.load(Ordering::Relaxed))
-        })
-    }
-
-    /// The handle is another context's, or nobody's, from now on.
-    pub fn forget(&self, context: u64) {
-        if let Some(place) = self.place_of(context) {
-            place.store(0, Ordering::Release);
-        }
-    }
-
-    fn place_of(&self, context: u64) -> Option<&AtomicU64> {
-        let used = self.used.load(Ordering::Acquire);
-        let is_it = |place: &&AtomicU64| {
-            let value = place.load(Ordering::Relaxed);
-            value != 0 && value & HANDLE == context
-        };
-        self.places.iter().take(used).find(is_it)
-    }
-
-    /// Notes a conversion. `false`: there are too many.
-    fn note(&self, context: u64, device: CuDevice) -> bool {
-        let value = u64::from(device.unsigned_abs() + 1) << HANDLE_BITS | context & HANDLE;
-        if let Some(place) = self.place_of(context) {
-            place.store(value, Ordering::Release);
-            return true;
-        }
-        let take = |place: &AtomicU64| {
-            place
-                .compare_exchange(0, value, Ordering::AcqRel, Ordering::Relaxed)
-                .is_ok()
-        };
-        let Some(index) = self.places.iter().position(take) else {
-            return false;
-        };
-        self.used.fetch_max(index + 1, Ordering::AcqRel);
-        true
-    }
-}
 
 /// What it costs is the primary context of its device, which it retains for as long as it lives.
 pub fn cuGreenCtxCreate(
@@ -188,7 +125,7 @@ fn note_converted(state: &State, real: &Library, converted: CuContext) -> bool {
             .iter()
             .any(|place| place.load(Ordering::Relaxed) == handle)
     };
-    if state.green.place_of(handle).is_some() || is_primary() {
+    if state.green.is_converted(handle) || is_primary() {
         return true;
     }
     let device = device_of_context(real, converted).or_else(|| device_when_current(real, converted));

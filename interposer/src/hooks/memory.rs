@@ -8,19 +8,20 @@
 // Functions bear the driver's own names, and its documentation is theirs.
 #![allow(non_snake_case, missing_docs)]
 
-use core::ffi::{c_int, c_uint};
+use core::ffi::c_uint;
 
 use partage_abi::types::{CuDevice, CuDevicePtr, CuDevicePtrV1, CuResult};
 
-use crate::devices;
 use crate::entry::call;
 use crate::guest::errno;
 use crate::memory::account;
+use crate::memory::allocations::Key;
 use crate::memory::pools;
-use crate::memory::tracked::{self, Freeing, Key, Start, Wanted};
+use crate::memory::reservation::Begun;
+use crate::memory::sharing;
+use crate::memory::tracked::{self, Freeing, Pending, Wanted};
 use crate::real::Library;
-use crate::session;
-use crate::state::{self, State};
+use crate::state::State;
 
 /// Where a driver writes an address, in its old and its new ABI.
 pub trait Receiver: Copy {
@@ -54,19 +55,19 @@ impl Receiver for *mut CuDevicePtrV1 {
 }
 
 /// What every `charge` row does before the driver's call: charges `bytes` to the current context's device.
-pub fn begin_charge(real: &Library, receiver: impl Receiver, bytes: u64) -> Start {
+pub fn begin_charge(real: &Library, receiver: impl Receiver, bytes: u64) -> Begun<Pending> {
     begin(real, receiver, Wanted::device(bytes))
 }
 
-fn begin(real: &Library, receiver: impl Receiver, wanted: Wanted) -> Start {
+fn begin(real: &Library, receiver: impl Receiver, wanted: Wanted) -> Begun<Pending> {
     if receiver.points_nowhere() || wanted.bytes == 0 {
-        return Start::PassOn;
+        return Begun::NotCharged;
     }
     tracked::start(real, wanted)
 }
 
 /// And after it: what the driver made is at `receiver`.
-pub fn end_charge(start: Start, receiver: impl Receiver, result: CuResult) -> CuResult {
+pub fn end_charge(start: Begun<Pending>, receiver: impl Receiver, result: CuResult) -> CuResult {
     // SAFETY: the driver succeeded with this pointer.
     let made = start
         .is_made(result)
@@ -112,8 +113,8 @@ pub fn cuMemAllocManaged(real: &Library, dptr: *mut CuDevicePtr, bytes: usize, f
         is_managed: true,
     };
     let start = begin(real, dptr, wanted);
-    if start.is_denied() {
-        return CuResult::OUT_OF_MEMORY;
+    if let Some(denied) = start.denial() {
+        return denied;
     }
     let result = call!(real, cuMemAllocManaged(dptr, bytes, flags));
     end_charge(start, dptr, result)
@@ -129,8 +130,8 @@ pub fn cuMemAllocPitch(
 ) -> CuResult {
     let has_room = !pitch.is_null() && !dptr.points_nowhere();
     let start = begin_pitched(real, has_room, width_in_bytes.into(), height.into());
-    if start.is_denied() {
-        return CuResult::OUT_OF_MEMORY;
+    if let Some(denied) = start.denial() {
+        return denied;
     }
     let result = call!(
         real,
@@ -161,8 +162,8 @@ pub fn cuMemAllocPitch_v2(
 ) -> CuResult {
     let has_room = !pitch.is_null() && !dptr.points_nowhere();
     let start = begin_pitched(real, has_room, width_in_bytes as u64, height as u64);
-    if start.is_denied() {
-        return CuResult::OUT_OF_MEMORY;
+    if let Some(denied) = start.denial() {
+        return denied;
     }
     let result = call!(
         real,
@@ -187,19 +188,19 @@ pub fn cuMemAllocPitch_v2(
 const USUAL_PITCH: u64 = 512;
 
 /// Reserves an estimate, which is corrected by the pitch that the driver chose. `has_room`: for the driver's answers.
-fn begin_pitched(real: &Library, has_room: bool, width: u64, height: u64) -> Start {
+fn begin_pitched(real: &Library, has_room: bool, width: u64, height: u64) -> Begun<Pending> {
     let estimate = width
         .checked_next_multiple_of(USUAL_PITCH)
         .and_then(|row| row.checked_mul(height));
     match estimate.filter(|bytes| *bytes != 0 && has_room) {
         Some(bytes) => tracked::start(real, Wanted::device(bytes)),
         // Nothing, no room for the answer, or more than 2^64 bytes: the driver refuses it in its own words.
-        None => Start::PassOn,
+        None => Begun::NotCharged,
     }
 }
 
 /// Memory that turned out to exceed the limit went back to the driver, unless that refused.
-fn undone(start: Start, address: u64, freed: CuResult) -> CuResult {
+fn undone(start: Begun<Pending>, address: u64, freed: CuResult) -> CuResult {
     start.end((!freed.is_success()).then(|| Key::address(address)));
     CuResult::OUT_OF_MEMORY
 }
@@ -221,13 +222,7 @@ fn current_slot(real: &Library) -> Option<(&'static State, usize)> {
     if !call!(real, cuCtxGetDevice(&raw mut device)).is_success() {
         return None;
     }
-    slot_of(real, device)
-}
-
-fn slot_of(real: &Library, device: c_int) -> Option<(&'static State, usize)> {
-    let state = state::get()?;
-    errno::preserving(|| session::ensure(state, false));
-    Some((state, devices::slot_of_device(state, real, device)?))
+    sharing::slot_of(real, device)
 }
 
 /// Rewrites what the driver answered to a `cuMemGetInfo`. `ask` asks it again, for a program that left one of the two
@@ -285,7 +280,7 @@ pub fn cuDeviceTotalMem(real: &Library, bytes: *mut c_uint, dev: CuDevice) -> Cu
     let result = call!(real, cuDeviceTotalMem(bytes, dev));
     if result.is_success()
         && !bytes.is_null()
-        && let Some((state, slot)) = slot_of(real, dev)
+        && let Some((state, slot)) = sharing::slot_of(real, dev)
     {
         // SAFETY: the driver succeeded with this pointer.
         let total = unsafe { bytes.read() };
@@ -300,7 +295,7 @@ pub fn cuDeviceTotalMem_v2(real: &Library, bytes: *mut usize, dev: CuDevice) -> 
     let result = call!(real, cuDeviceTotalMem_v2(bytes, dev));
     if result.is_success()
         && !bytes.is_null()
-        && let Some((state, slot)) = slot_of(real, dev)
+        && let Some((state, slot)) = sharing::slot_of(real, dev)
     {
         // SAFETY: the driver succeeded with this pointer.
         let total = unsafe { bytes.read() };

@@ -21,10 +21,11 @@ use partage_abi::values::*;
 
 use crate::entry::call;
 use crate::guest::errno;
-use crate::memory::pools::{self, End, Freeing, Kind, Reuse, Source, Start};
+use crate::memory::pools::{self, Call, End, Freeing, Kind, Reuse, Source};
+use crate::memory::reservation::Begun;
+use crate::memory::sharing;
 use crate::real::{self, Library};
-use crate::session;
-use crate::state::{self, Phase, State};
+use crate::state::{self, State};
 use crate::stream::{StreamName, device_of, is_captured};
 use crate::time;
 
@@ -65,7 +66,7 @@ struct Allocating {
     charged: Option<ChargedTo>,
     reuse: Reuse,
     /// What the call under way was begun with.
-    start: Start,
+    begun: Begun<Call>,
     /// What the program gets.
     answer: CuResult,
 }
@@ -98,7 +99,7 @@ impl Allocating {
                 ChargedTo::find(real, pool, stream)
             },
             reuse: Reuse::IfIdle,
-            start: Start::PassOn,
+            begun: Begun::NotCharged,
             answer: CuResult::SUCCESS,
         }
     }
@@ -114,9 +115,9 @@ impl Allocating {
         };
         let stream = self.stream.number();
         match pools::begin(charged.state, charged.source, ordinal, self.bytes, stream, self.reuse) {
-            Start::Denied(denied) => Some(denied.tell()),
-            start => {
-                self.start = start;
+            Begun::Denied(denied) => Some(denied.tell()),
+            begun => {
+                self.begun = begun;
                 None
             }
         }
@@ -131,12 +132,10 @@ impl Allocating {
         };
         // SAFETY: the driver succeeded with this pointer, which is not null.
         let address = result.is_success().then(|| unsafe { self.dptr.read() });
-        let end = match core::mem::replace(&mut self.start, Start::PassOn) {
-            Start::Reusing(reusing) => reusing.end(address),
-            Start::Pending(pending) => pending.end(address),
-            Start::PassOn | Start::Denied(_) => return true,
+        let Begun::Granted(call) = core::mem::replace(&mut self.begun, Begun::NotCharged) else {
+            return true;
         };
-        let (End::Beyond(denied, is_reusing), Some(address)) = (end, address) else {
+        let (End::Beyond(denied, is_reusing), Some(address)) = (call.end(address), address) else {
             if !result.is_success() {
                 // The driver may have emptied pools before it refused.
                 pools::all_changed(state);
@@ -158,10 +157,7 @@ impl Allocating {
 impl ChargedTo {
     /// `None`: nobody is charged before the call.
     fn find(real: &Library, pool: Option<CuMemoryPool>, stream: StreamName) -> Option<Self> {
-        let state = state::get()?;
-        if state.phase() == Phase::Fresh {
-            errno::preserving(|| session::ensure(state, false));
-        }
+        let state = sharing::ensured()?;
         if is_captured(state, real, stream) {
             state.pools.graph_memory.store(1, Ordering::Relaxed);
             return None;

@@ -15,9 +15,13 @@ use partage_abi::values::{CU_MEM_ALLOC_GRANULARITY_MINIMUM, CU_MEM_LOCATION_TYPE
 use partage_records::physical::{Physicals, Step};
 
 use crate::entry::call;
-use crate::memory::account::{self, Charge, Operation};
+use crate::memory::account;
 use crate::memory::allocations::SystemPages;
-use crate::memory::tracked::{self, Charged, Wanted};
+use crate::memory::charge::Charge;
+use crate::memory::reservation::Begun;
+use crate::memory::sharing;
+use crate::memory::tracked::{self, Wanted};
+use crate::memory::words::Operation;
 use crate::real::Library;
 use crate::state::{self, Phase, State};
 
@@ -68,33 +72,39 @@ pub fn cuMemCreate(
 ) -> CuResult {
     let create = || call!(real, cuMemCreate(handle, size, prop, flags));
     let device = device_of(prop).filter(|_| !handle.is_null() && size != 0);
-    if device.is_some_and(|device| tracked::is_foreign(real, device)) {
+    if device.is_some_and(|device| sharing::is_foreign(real, device)) {
         return CuResult::INVALID_DEVICE;
     }
-    let Some((state, slot)) = device.and_then(|device| tracked::sharing(real, device)) else {
+    let Some((state, slot)) = device.and_then(|device| sharing::slot_of(real, device)) else {
         return create();
     };
-    let charged = match Charged::charge(state, slot, Wanted::device(size as u64)) {
-        Ok(Some(charged)) => charged,
-        Ok(None) => return create(),
-        Err(tracked::Denied) if is_refused_anyway(real, size, prop) => return CuResult::INVALID_VALUE,
-        Err(tracked::Denied) => return CuResult::OUT_OF_MEMORY,
+    let reservation = match tracked::reserve(state, slot, Wanted::device(size as u64)) {
+        Begun::Granted(reservation) => reservation,
+        Begun::NotCharged => return create(),
+        Begun::Denied(denied) => {
+            let code = denied.tell();
+            return if is_refused_anyway(real, size, prop) {
+                CuResult::INVALID_VALUE
+            } else {
+                code
+            };
+        }
     };
     if !with(state, Physicals::promise) {
         // The host has not one page left: the driver could not have gone on either.
-        charged.give_back();
+        reservation.give_back();
         return CuResult::OUT_OF_MEMORY;
     }
     let result = create();
     if result.is_success() {
         // SAFETY: the driver succeeded with this pointer.
         let made = unsafe { handle.read() };
-        let gone = with(state, |physicals| physicals.created(made, charged.charge));
+        let gone = with(state, |physicals| physicals.created(made, *reservation.charge()));
         refund(state, gone);
-        charged.keep();
+        reservation.keep();
     } else {
         with(state, Physicals::break_promise);
-        charged.give_back();
+        reservation.give_back();
     }
     result
 }

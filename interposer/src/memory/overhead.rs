@@ -16,7 +16,7 @@
 //! Only an attached process measures: where nobody is there, the next broker measures before it admits anything. While
 //! a broker is there and does not serve, no context is made: it may have promised the memory to others. Code is loaded
 //! meanwhile, because the device's free memory also falls by what others do. No
-//! [`Operation`](crate::memory::account::Operation) is under way during any of this, or nothing could be measured.
+//! [`Operation`](crate::memory::words::Operation) is under way during any of this, or nothing could be measured.
 
 use partage_abi::types::{CuDevice, CuResult};
 use partage_protocol::message::{MEASURE_AFTER, MEASURE_BEFORE, NOTICE_OVERHEAD};
@@ -25,7 +25,7 @@ use partage_protocol::reservation::Denial;
 use crate::entry::call;
 use crate::guest::errno;
 use crate::memory::pools;
-use crate::memory::tracked;
+use crate::memory::sharing;
 use crate::real::Library;
 use crate::session::{self, Excess};
 use crate::socket::Refusal;
@@ -38,7 +38,7 @@ const LARGE_PART: u64 = 1024;
 
 /// This process's state and the slot of a device, while a broker can measure it.
 fn attached(real: &Library, device: CuDevice) -> Option<(&'static State, usize)> {
-    tracked::sharing(real, device).filter(|(state, _)| state.phase() == Phase::Attached)
+    sharing::slot_of(real, device).filter(|(state, _)| state.phase() == Phase::Attached)
 }
 
 /// Measures; what pools keep and nobody uses makes room before anything is denied.
@@ -69,10 +69,10 @@ pub struct Announced {
 /// Asks for room for a context. `None`: nobody measures. An error is the code that the program gets instead.
 #[inline(never)]
 pub fn announce(real: &Library, device: CuDevice) -> Result<Option<Announced>, CuResult> {
-    if tracked::is_foreign(real, device) {
+    if sharing::is_foreign(real, device) {
         return Err(CuResult::INVALID_DEVICE);
     }
-    let Some((state, slot)) = tracked::sharing(real, device) else {
+    let Some((state, slot)) = sharing::slot_of(real, device) else {
         return Ok(None);
     };
     let (slot, room) = match state.phase() {
@@ -80,7 +80,7 @@ pub fn announce(real: &Library, device: CuDevice) -> Result<Option<Announced>, C
         Phase::Standalone if state.is_counted() => match errno::preserving(|| attend(state)) {
             // It has numbered the slots anew.
             Ok(()) => {
-                let Some((_, slot)) = tracked::sharing(real, device) else {
+                let Some((_, slot)) = sharing::slot_of(real, device) else {
                     return Ok(None);
                 };
                 (slot, measure(state, slot, MEASURE_BEFORE))

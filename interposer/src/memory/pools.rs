@@ -2,10 +2,10 @@
 //! Memory pools: what a pool reserves of its device is charged, whoever holds it at the moment.
 //!
 //! ```text
-//!   begin ──► Pending ── driver called, its pool read ──► settled: U says what the pool reserves
+//!   begin ──► Granted ── driver called, its pool read ──► settled: U says what the pool reserves
 //!     │          └─ the pool grew beyond what was reserved and the limit ──► undone, OUT_OF_MEMORY
 //!     ├──► Denied, after this process's pools have given back what nobody uses
-//!     └──► PassOn: nobody to charge
+//!     └──► NotCharged: nobody to charge
 //! ```
 //! The arithmetic is [`partage_protocol::pool`]'s. Pools shrink when programs synchronise, trim and destroy, and
 //! when the driver needs room: [`refresh`] reads them again. A free in stream order of memory that is not a pool's is
@@ -16,16 +16,21 @@
 //! and a destruction waits for them.
 
 mod call;
+mod entries;
+mod exec;
 mod free;
+mod known;
 mod launch;
+mod leaving;
 mod life;
 mod look;
 mod settle;
+mod source;
 pub mod table;
 
 use core::sync::atomic::Ordering;
 
-pub use call::{End, Reuse, Start, begin};
+pub use call::{Call, End, Reuse, begin};
 pub use free::{Freeing, Waited, synchronised};
 pub use launch::{forget_exec, launch, needs_of_exec, remember_exec, upload};
 pub use life::{Kind, begin_destroy, context_ended, created, set_threshold};

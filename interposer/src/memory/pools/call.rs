@@ -1,68 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One call that may make a pool grow: charged before, settled after.
+//! One call that may make a pool grow: reserved before, settled after.
 
 use core::sync::atomic::Ordering;
 
-use partage_abi::types::CuResult;
 use partage_protocol::pool::{PoolAccount, Ticket};
 use partage_protocol::reservation::Denial;
 
+use super::entries::{enter, leave, with};
+use super::known::Freed;
 use super::look::{Trim, look_again};
-use super::settle::{Raise, enter, settle};
-use super::table::{FREED, Freed, Source, with};
+use super::settle::{Raise, settle};
+use super::table::Source;
 use crate::guest::errno;
-use crate::memory::account::{self, Charge, Operation};
+use crate::memory::account;
 use crate::memory::allocations::Allocation;
-use crate::memory::tracked::Key;
+use crate::memory::charge::{Charge, cost};
+use crate::memory::reservation::{Begun, Denied, Reservation};
+use crate::memory::words::numbering;
 use crate::state::State;
 
-/// What to do with a call before the driver gets it.
-pub enum Start {
-    /// Charged: call the driver, then [`Pending::end`].
-    Pending(Pending),
-    /// The pool has the memory: call the driver, then [`Reusing::end`].
-    Reusing(Reusing),
-    /// Nobody to charge.
-    PassOn,
-    /// The program gets OUT_OF_MEMORY.
-    Denied(Denied),
-}
-
-/// Names the entry of a recorded allocation where others name their context; no context's handle is so high.
-pub const RECORD: u64 = 0xffff << 48;
-
-/// Is this the record of an allocation from a pool that the program made?
-pub fn is_pooled(allocation: &Allocation) -> bool {
-    allocation.context & RECORD == RECORD
-}
-
-/// A denial that nobody has been told of.
-pub struct Denied {
-    state: &'static State,
-    charge: Charge,
-    bytes: u64,
-    denial: Denial,
-}
-
-impl Denied {
-    /// Tells of it.
-    pub fn tell(self) -> CuResult {
-        errno::preserving(|| account::deny(self.state, &self.charge, self.bytes, self.denial));
-        CuResult::OUT_OF_MEMORY
-    }
-}
-
 /// A call under way.
-pub struct Pending {
+pub struct Call {
+    of: Subject,
+    cover: Cover,
+}
+
+/// What a call is about.
+#[derive(Clone, Copy)]
+struct Subject {
     state: &'static State,
+    /// Of the pool's entry.
     id: u64,
     source: Source,
+    /// Where the pool is charged.
     charge: Charge,
-    ticket: Ticket,
-    reserved: u64,
+    /// Bytes.
     asked: u64,
+    /// The allocation gets a record, which is promised.
     is_recorded: bool,
-    operation: Operation,
+}
+
+/// Why the memory that the call gets is charged.
+enum Cover {
+    /// The call's own reservation, which the pool's account has taken over; none of it where the pool looked as if it
+    /// had the bytes.
+    Reserved(Reservation, Ticket),
+    /// Its stream freed the block a moment ago. Nothing is reserved for it, and nothing has to be settled.
+    Freed(Freed),
 }
 
 /// How a call ended.
@@ -87,8 +71,8 @@ pub enum Reuse {
     Always,
 }
 
-/// Charges a call that may make `source` grow by `bytes`, on the device of `ordinal` (asked only for a source that is
-/// new here). What `stream` has freed it gets again without a reservation, if any call may go on without.
+/// Reserves what a call may make `source` grow by for `bytes`, on the device of `ordinal` (asked only for a source that
+/// is new here). What `stream` has freed it gets again without a reservation, if any call may go on without.
 #[inline(always)]
 pub fn begin(
     state: &'static State,
@@ -97,15 +81,15 @@ pub fn begin(
     bytes: u64,
     stream: Option<u64>,
     reuse: Reuse,
-) -> Start {
-    if account::numbering(state).is_none() {
-        return Start::PassOn;
+) -> Begun<Call> {
+    if numbering(state).is_none() {
+        return Begun::NotCharged;
     }
     match begin_known(state, source, bytes, stream, reuse) {
-        Some(start) => start,
+        Some(begun) => begun,
         None => match ordinal() {
             Some(ordinal) => begin_new(state, source, ordinal, bytes, stream, reuse),
-            None => Start::PassOn,
+            None => Begun::NotCharged,
         },
     }
 }
@@ -120,169 +104,125 @@ fn begin_new(
     bytes: u64,
     stream: Option<u64>,
     reuse: Reuse,
-) -> Start {
+) -> Begun<Call> {
     enter(state, source, ordinal, false)
         .and_then(|()| begin_known(state, source, bytes, stream, reuse))
-        .unwrap_or(Start::PassOn)
+        .unwrap_or(Begun::NotCharged)
 }
 
 /// [`begin`] for a source with an entry. `None`: it has none.
 #[inline(always)]
-fn begin_known(state: &'static State, source: Source, bytes: u64, stream: Option<u64>, reuse: Reuse) -> Option<Start> {
-    let asked = account::cost(bytes);
+fn begin_known(
+    state: &'static State,
+    source: Source,
+    bytes: u64,
+    stream: Option<u64>,
+    reuse: Reuse,
+) -> Option<Begun<Call>> {
     let held = state.books.hold();
     let entry = state.pools.table(&held).find(source)?;
     if !entry.is_readable() {
-        return Some(Start::PassOn);
+        return Some(Begun::NotCharged);
     }
-    let (id, charge, is_recorded) = (entry.id, entry.charge, entry.is_custom);
+    let of = Subject {
+        state,
+        id: entry.id,
+        source,
+        charge: entry.charge,
+        asked: cost(bytes),
+        is_recorded: entry.is_custom,
+    };
     // SAFETY: `books` is held.
-    if is_recorded && !unsafe { &mut *state.allocations.get() }.promise() {
-        return Some(Start::Denied(Denied {
-            state,
-            charge,
-            bytes,
-            denial: Denial::CardFull,
-        }));
+    if of.is_recorded && !unsafe { &mut *state.allocations.get() }.promise() {
+        return Some(Begun::Denied(Denied::new(state, &of.charge, bytes, Denial::CardFull)));
     }
-    let freed = stream.and_then(|stream| entry.take_freed(stream, asked));
+    let freed = stream.and_then(|stream| entry.blocks.take_freed(stream, of.asked));
     if let Some(freed) = freed.filter(|_| reuse != Reuse::Never) {
-        return Some(Start::Reusing(Reusing {
-            state,
-            id,
-            source,
-            charge,
-            freed,
-            asked,
-            is_recorded,
-        }));
+        let cover = Cover::Freed(freed);
+        return Some(Begun::Granted(Call { of, cover }));
     }
     entry.users += 1;
-    let reserved = if reuse == Reuse::Always {
-        0
-    } else {
-        entry.account.to_reserve(asked)
-    };
-    if !charge.is_standalone {
-        let operation = Operation::begin_again(state, &charge);
-        if account::reserve_granted(state, &charge, reserved) {
-            let ticket = entry.account.begin(reserved);
-            return Some(Start::Pending(Pending {
-                state,
-                id,
-                source,
-                charge,
-                ticket,
-                reserved,
-                asked,
-                is_recorded,
-                operation,
-            }));
+    if !of.charge.is_standalone {
+        let growth = match reuse {
+            Reuse::Always => 0,
+            Reuse::Never | Reuse::IfIdle | Reuse::IfNotGranted => entry.account.to_reserve(of.asked),
+        };
+        let mut reservation = Reservation::open(state, of.charge);
+        if reservation.add_granted(growth) {
+            let cover = Cover::Reserved(reservation, entry.account.begin(growth));
+            return Some(Begun::Granted(Call { of, cover }));
         }
-        drop(operation);
+        // Nothing is reserved.
+        reservation.keep();
     }
     let account = entry.account;
     let reuses = entry.reuses;
     drop(held);
-    let pending = Waiting {
-        state,
-        id,
-        source,
-        charge,
-        asked,
-        is_recorded,
-    };
-    Some(errno::preserving(|| pending.reserve(&account, reuse, reuses)))
+    Some(errno::preserving(|| of.reserve(&account, reuse, reuses)))
 }
 
-/// A call whose reservation is not granted yet.
-struct Waiting {
-    state: &'static State,
-    id: u64,
-    source: Source,
-    charge: Charge,
-    asked: u64,
-    is_recorded: bool,
-}
-
-impl Waiting {
+impl Subject {
+    /// Reserves where the grant does not cover it.
     #[cold]
-    fn reserve(self, account: &PoolAccount, reuse: Reuse, reuses: bool) -> Start {
-        let operation = Operation::begin_again(self.state, &self.charge);
-        match self.find_room(account, reuse, reuses) {
-            Ok(reserved) => {
-                let ticket = with(self.state, |table| {
-                    table.get(self.id).map(|entry| entry.account.begin(reserved))
-                });
-                match ticket {
-                    Some(ticket) => Start::Pending(Pending {
-                        state: self.state,
-                        id: self.id,
-                        source: self.source,
-                        charge: self.charge,
-                        ticket,
-                        reserved,
-                        asked: self.asked,
-                        is_recorded: self.is_recorded,
-                        operation,
-                    }),
-                    // The pool went while this thread waited: the driver says what it thinks of its handle.
-                    None => {
-                        account::release(self.state, &self.charge, reserved);
-                        self.forget();
-                        Start::PassOn
-                    }
-                }
-            }
-            Err(denial) => {
+    fn reserve(self, account: &PoolAccount, reuse: Reuse, reuses: bool) -> Begun<Call> {
+        let mut reservation = Reservation::open(self.state, self.charge);
+        if let Err(denial) = self.find_room(&mut reservation, account, reuse, reuses) {
+            self.forget();
+            return Begun::Denied(reservation.denied(self.asked, denial));
+        }
+        let reserved = reservation.charge().bytes;
+        let ticket = with(self.state, |table| {
+            table.get(self.id).map(|entry| entry.account.begin(reserved))
+        });
+        match ticket {
+            Some(ticket) => Begun::Granted(Call {
+                of: self,
+                cover: Cover::Reserved(reservation, ticket),
+            }),
+            // The pool went while this thread waited: the driver says what it thinks of its handle.
+            None => {
+                reservation.give_back();
                 self.forget();
-                Start::Denied(Denied {
-                    state: self.state,
-                    charge: self.charge,
-                    bytes: self.asked,
-                    denial,
-                })
+                Begun::NotCharged
             }
         }
     }
 
-    /// Bytes that were added to U for the call.
-    fn find_room(&self, account: &PoolAccount, reuse: Reuse, reuses: bool) -> Result<u64, Denial> {
-        let (state, charge) = (self.state, &self.charge);
+    /// Adds what the pool may grow by to the reservation; nothing where it needs nothing.
+    fn find_room(
+        &self,
+        reservation: &mut Reservation,
+        account: &PoolAccount,
+        reuse: Reuse,
+        reuses: bool,
+    ) -> Result<(), Denial> {
         let whole = account.to_reserve(self.asked);
-        if charge.is_standalone && account::reserve_granted(state, charge, whole) {
-            return Ok(whole);
+        if self.charge.is_standalone && reservation.add_granted(whole) {
+            return Ok(());
         }
         // At the limit a program lives on what its pools keep: no question to the broker for each allocation.
         let is_idle = || reuse == Reuse::IfIdle && self.is_kept();
         if reuse == Reuse::Always || reuse == Reuse::IfNotGranted || reuses && is_idle() {
-            return Ok(0);
+            return Ok(());
         }
-        let mut denial = match account::reserve(state, charge, whole) {
-            Ok(()) => return Ok(whole),
-            Err(denial) => denial,
+        let Err(mut denial) = reservation.add(whole) else {
+            return Ok(());
         };
-        if look_again(state, charge, Trim::No) > 0 {
-            match account::reserve(state, charge, whole) {
-                Ok(()) => return Ok(whole),
-                Err(why) => denial = why,
+        for trim in [Trim::No, Trim::Yes] {
+            if look_again(self.state, &self.charge, trim) > 0 {
+                match reservation.add(whole) {
+                    Ok(()) => return Ok(()),
+                    Err(why) => denial = why,
+                }
             }
-        }
-        if is_idle() {
-            return Ok(0);
-        }
-        if look_again(state, charge, Trim::Yes) > 0 {
-            match account::reserve(state, charge, whole) {
-                Ok(()) => return Ok(whole),
-                Err(why) => denial = why,
+            // Before anything is trimmed: what the pool keeps is what the program lives on.
+            if trim == Trim::No && is_idle() {
+                return Ok(());
             }
         }
         // Less than a step of the pool may be left. Nothing is gained where the pool is known to take whole steps.
-        if self.asked < whole
-            && !account.grows_in_larger_steps(self.asked)
-            && account::reserve(state, charge, self.asked).is_ok()
-        {
-            return Ok(self.asked);
+        if self.asked < whole && !account.grows_in_larger_steps(self.asked) && reservation.add(self.asked).is_ok() {
+            return Ok(());
         }
         Err(denial)
     }
@@ -297,174 +237,170 @@ impl Waiting {
     }
 
     fn forget(&self) {
-        let held = self.state.books.hold();
-        if let Some(entry) = self.state.pools.table(&held).get(self.id) {
-            entry.users = entry.users.saturating_sub(1);
-        }
+        leave(self.state, self.id);
         if self.is_recorded {
+            let _held = self.state.books.hold();
             // SAFETY: `books` is held.
             unsafe { &mut *self.state.allocations.get() }.break_promise();
         }
     }
+
+    /// Keeps the promise of a record, or takes it back. Precondition: `State::books` is held.
+    fn record(&self, address: Option<u64>) {
+        if !self.is_recorded {
+            return;
+        }
+        // SAFETY: the caller holds `books`.
+        let allocations = unsafe { &mut *self.state.allocations.get() };
+        match address {
+            Some(address) => {
+                let charge = Charge {
+                    bytes: self.asked,
+                    ..self.charge
+                };
+                let _ = allocations.insert(Allocation::pooled(address, self.id, charge));
+                self.state.pools.records.fetch_add(1, Ordering::Relaxed);
+            }
+            None => allocations.break_promise(),
+        }
+    }
 }
 
-impl Pending {
+/// What the driver answered.
+#[derive(Clone, Copy)]
+struct Answered {
+    is_success: bool,
+    /// Of what it allocated, where that is one address.
+    address: Option<u64>,
+}
+
+impl Call {
     /// The driver answered: with an address when it allocated.
     #[inline(always)]
     pub fn end(self, address: Option<u64>) -> End {
-        // Memory that the pool is known to hold: it has not grown, and need not be asked.
-        if let Some(address) = address {
-            let held = self.state.books.hold();
-            if let Some(entry) = self.state.pools.table(&held).get(self.id)
-                && entry.knows(address, self.asked)
-            {
-                let unused = entry.account.end_unused(self.reserved);
-                entry.users = entry.users.saturating_sub(1);
-                if self.is_recorded {
-                    entry.live = entry.live.saturating_add(self.asked);
-                    record(self.state, self.id, &self.charge, self.asked, Some(address));
-                }
-                drop(held);
-                account::release(self.state, &self.charge, unused);
-                return End::Settled;
-            }
+        match self.cover {
+            Cover::Reserved(reservation, ticket) => self.of.end_reserved(reservation, ticket, address),
+            Cover::Freed(freed) if address == Some(freed.address) && !self.of.is_recorded => End::Settled,
+            Cover::Freed(freed) => self.of.end_elsewhere(&freed, address),
         }
-        self.end_by_reading(address.is_some(), address)
     }
 
     /// The driver answered to a call that allocates no one address.
     pub fn end_without_address(self, is_success: bool) -> End {
-        self.end_by_reading(is_success, None)
+        let answered = Answered {
+            is_success,
+            address: None,
+        };
+        match self.cover {
+            Cover::Reserved(reservation, ticket) => self.of.end_by_reading(reservation, ticket, answered),
+            // No stream was named, so none gets anything again.
+            Cover::Freed(_) => End::Settled,
+        }
+    }
+}
+
+impl Subject {
+    #[inline(always)]
+    fn end_reserved(self, reservation: Reservation, ticket: Ticket, address: Option<u64>) -> End {
+        // Memory that the pool is known to hold: it has not grown, and need not be asked.
+        if let Some(address) = address {
+            let held = self.state.books.hold();
+            if let Some(entry) = self.state.pools.table(&held).get(self.id)
+                && entry.blocks.knows(address, self.asked)
+            {
+                let unused = entry.account.end_unused(reservation.charge().bytes);
+                entry.users = entry.users.saturating_sub(1);
+                if self.is_recorded {
+                    entry.live = entry.live.saturating_add(self.asked);
+                }
+                self.record(Some(address));
+                drop(held);
+                account::release(self.state, &self.charge, unused);
+                reservation.keep();
+                return End::Settled;
+            }
+        }
+        let is_success = address.is_some();
+        self.end_by_reading(reservation, ticket, Answered { is_success, address })
     }
 
+    /// The pool is read: U says what it reserves.
     #[inline(never)]
-    fn end_by_reading(self, is_success: bool, address: Option<u64>) -> End {
+    fn end_by_reading(self, reservation: Reservation, mut ticket: Ticket, answered: Answered) -> End {
         let Self {
             state,
             id,
-            source,
             charge,
-            mut ticket,
+            asked,
+            ..
+        } = self;
+        let reserved = reservation.charge().bytes;
+        let settled = settle(
+            state,
+            id,
+            self.source,
+            &charge,
+            &mut ticket,
             reserved,
             asked,
-            is_recorded,
-            operation,
-        } = self;
-        let settled = settle(state, id, source, &charge, &mut ticket, reserved, asked, Raise::Asking);
-        let kept = address.filter(|_| settled.denial.is_none());
+            Raise::Asking,
+        );
+        let kept = answered.address.filter(|_| settled.denial.is_none());
         let held = state.books.hold();
-        if is_recorded {
-            record(state, id, &charge, asked, kept);
-        }
+        self.record(kept);
         if let Some(entry) = state.pools.table(&held).get(id) {
             entry.users = entry.users.saturating_sub(1);
             if let Some(address) = kept {
-                if is_recorded {
+                if self.is_recorded {
                     entry.live = entry.live.saturating_add(asked);
                 }
                 if settled.is_known {
-                    entry.know(address, asked);
+                    entry.blocks.know(address, asked);
                 }
             }
-            if reserved == 0 && is_success {
+            if reserved == 0 && answered.is_success {
                 entry.reuses = !settled.has_grown;
             }
         }
         drop(held);
         account::mark_peak(state, &charge);
-        drop(operation);
+        reservation.keep();
         match settled.denial {
-            Some((denial, bytes)) if is_success => End::Beyond(
-                Denied {
-                    state,
-                    charge,
-                    bytes: bytes.max(asked),
-                    denial,
-                },
-                reserved == 0,
-            ),
+            Some((denial, bytes)) if answered.is_success => {
+                End::Beyond(Denied::new(state, &charge, bytes.max(asked), denial), reserved == 0)
+            }
             _ => End::Settled,
         }
     }
-}
 
-/// A call that gets what its stream freed a moment ago. Nothing is reserved for it, and nothing has to be settled.
-pub struct Reusing {
-    state: &'static State,
-    id: u64,
-    source: Source,
-    charge: Charge,
-    freed: Freed,
-    asked: u64,
-    is_recorded: bool,
-}
-
-impl Reusing {
-    /// The driver answered: with an address when it allocated.
-    #[inline(always)]
-    pub fn end(self, address: Option<u64>) -> End {
-        if address == Some(self.freed.address) && !self.is_recorded {
-            return End::Settled;
-        }
-        self.end_elsewhere(address)
-    }
-
-    /// The driver took other memory, or there is a record to keep.
+    /// The driver took other memory than what its stream freed, or there is a record to keep.
     #[inline(never)]
-    fn end_elsewhere(self, address: Option<u64>) -> End {
+    fn end_elsewhere(self, freed: &Freed, address: Option<u64>) -> End {
         let state = self.state;
         let held = state.books.hold();
         let Some(entry) = state.pools.table(&held).get(self.id) else {
-            if self.is_recorded {
-                record(state, self.id, &self.charge, self.asked, None);
-            }
+            self.record(None);
             return End::Settled;
         };
         if let Some(address) = address
-            && entry.knows(address, self.asked)
+            && entry.blocks.knows(address, self.asked)
         {
-            if address != self.freed.address {
-                entry.freed = [Freed::NONE; FREED];
+            if address != freed.address {
+                entry.blocks.forget_freed();
             }
             if self.is_recorded {
                 entry.live = entry.live.saturating_add(self.asked);
-                record(state, self.id, &self.charge, self.asked, Some(address));
             }
+            self.record(Some(address));
             return End::Settled;
         }
-        entry.freed = [Freed::NONE; FREED];
+        entry.blocks.forget_freed();
         entry.users += 1;
         let ticket = entry.account.begin(0);
         drop(held);
-        let pending = Pending {
-            state,
-            id: self.id,
-            source: self.source,
-            charge: self.charge,
-            ticket,
-            reserved: 0,
-            asked: self.asked,
-            is_recorded: self.is_recorded,
-            // Late: a measurement at this very moment takes for overhead what the pool grew by, until the next one.
-            operation: Operation::begin_again(state, &self.charge),
-        };
-        pending.end_by_reading(address.is_some(), address)
-    }
-}
-
-/// Keeps the promise of a record, or takes it back. Precondition: `State::books` is held.
-fn record(state: &State, id: u64, charge: &Charge, bytes: u64, address: Option<u64>) {
-    // SAFETY: the caller holds `books`.
-    let allocations = unsafe { &mut *state.allocations.get() };
-    match address {
-        Some(address) => {
-            let _ = allocations.insert(Allocation {
-                key: Key::pooled(address).number(),
-                context: RECORD | id,
-                charge: Charge { bytes, ..*charge },
-            });
-            state.pools.records.fetch_add(1, Ordering::Relaxed);
-        }
-        None => allocations.break_promise(),
+        // Late: a measurement at this very moment takes for overhead what the pool grew by, until the next one.
+        let reservation = Reservation::open(state, self.charge);
+        let is_success = address.is_some();
+        self.end_by_reading(reservation, ticket, Answered { is_success, address })
     }
 }

@@ -1,22 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Frees, in stream order and at once, and the synchronisations after which they have happened.
 
-use core::ffi::c_uint;
 use core::sync::atomic::Ordering;
 
-use partage_abi::types::CuResult;
-use partage_abi::values::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
-
-use super::call::RECORD;
+use super::entries::with;
+use super::leaving::{outlived_its_pool, refund_arrived, refund_left};
 use super::look::{Trim, all_changed, look};
-use super::settle::remove;
-use super::table::{Leaving, Standing, with};
-use crate::entry::call;
+use super::table::Leaving;
 use crate::guest::errno;
-use crate::memory::account::{self, Charge, Operation};
-use crate::memory::allocations::{Allocation, Allocations};
-use crate::memory::tracked::Key;
-use crate::real::{self, Library};
+use crate::memory::allocations::{Allocation, Allocations, Key};
+use crate::memory::charge::Charge;
+use crate::memory::words::Operation;
 use crate::state::{self, Phase, State};
 use crate::stream::StreamName;
 
@@ -48,58 +42,6 @@ fn look_after_waiting(state: &'static State, waited: &Waited) {
     if with(state, |table| table.has_leaving()) {
         state.pools.watched.store(1, Ordering::Relaxed);
     }
-}
-
-impl Leaving {
-    fn is_on(&self, stream: &StreamName) -> bool {
-        // The handles 0 to 2 name default streams, one of them by the flavour of the call.
-        self.stream == stream.handle.0 as u64 && (self.stream > 2 || self.is_per_thread == stream.is_per_thread)
-    }
-
-    fn refund(&self, state: &State) {
-        if self.is_allocation {
-            account::refund(state, self.charge);
-        } else {
-            account::release(state, &self.charge, self.charge.bytes);
-        }
-    }
-}
-
-/// Refunds frees under way. Answers their bytes.
-pub fn refund_left(state: &'static State, is_meant: &dyn Fn(&Leaving) -> bool) -> u64 {
-    let mut given_back = 0_u64;
-    while let Some(leaving) = with(state, |table| table.take_left(is_meant)) {
-        let operation = Operation::begin_again(state, &leaving.charge);
-        leaving.refund(state);
-        drop(operation);
-        given_back = given_back.saturating_add(leaving.charge.bytes);
-    }
-    given_back
-}
-
-/// Does the driver know the address? Whatever else it says, it does.
-pub fn is_known(real: &Library, address: u64) -> bool {
-    let mut kind: c_uint = 0;
-    call!(
-        real,
-        cuPointerGetAttribute((&raw mut kind).cast(), CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address)
-    ) != CuResult::INVALID_VALUE
-}
-
-/// Refunds frees under way that their streams have come to: the driver knows the address no more. One that it gave out
-/// again meanwhile waits for a synchronisation. Answers the bytes, and whether any are left.
-pub fn refund_arrived(state: &'static State, is_meant: &dyn Fn(&Leaving) -> bool) -> (u64, bool) {
-    let (mut given_back, mut is_left) = (0_u64, false);
-    let left = with(state, |table| table.left(is_meant));
-    for address in left.into_iter().filter(|address| *address != 0) {
-        let mut drivers = [&real::DRIVER, &real::SECOND_DRIVER].into_iter();
-        if drivers.any(|real| real.is_adopted() && is_known(real, address)) {
-            is_left = true;
-            continue;
-        }
-        given_back = given_back.saturating_add(refund_left(state, &|leaving| leaving.address == address));
-    }
-    (given_back, is_left)
 }
 
 /// Remembers a free under way; nothing to remember is nothing to do.
@@ -245,24 +187,4 @@ fn end_recorded(
             None => leaving.refund(state),
         }
     }
-}
-
-/// An allocation of a pool was freed: the bytes that are to be refunded for it, because its pool was destroyed before
-/// and its account has let go of them here.
-pub fn outlived_its_pool(state: &State, allocation: &Allocation) -> u64 {
-    with(state, |table| {
-        let Some(entry) = table.get(allocation.context & !RECORD) else {
-            return 0;
-        };
-        entry.live = entry.live.saturating_sub(allocation.charge.bytes);
-        let (id, live) = (entry.id, entry.live);
-        if entry.standing != Standing::Destroyed {
-            return 0;
-        }
-        let bytes = entry.account.close(live);
-        if live == 0 {
-            remove(state, table, id);
-        }
-        bytes
-    })
 }

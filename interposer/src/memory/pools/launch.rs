@@ -11,40 +11,18 @@ use core::sync::atomic::Ordering;
 use partage_abi::types::CuResult;
 use partage_protocol::message::NOTICE_OVERHEAD;
 use partage_records::Entry;
-use partage_records::graph::{DEVICES, Need, Needs};
+use partage_records::graph::{DEVICES, Needs};
 
-use super::call::{Denied, End, Pending, Reuse, Start, begin};
+use super::call::{Call, End, Reuse, begin};
+use super::entries::with;
+use super::exec::Exec;
 use super::look::shrink_after_undo;
-use super::table::{Source, with};
+use super::table::Source;
 use crate::guest::errno;
+use crate::memory::reservation::{Begun, Denied};
 use crate::real::Library;
 use crate::session;
 use crate::state::State;
-
-/// An executable graph that takes memory when it is launched.
-#[derive(Clone, Copy)]
-pub struct Exec {
-    /// Its handle.
-    handle: u64,
-    /// What a launch takes at most.
-    pub needs: Needs,
-    /// What graphs had reserved on each of these devices after the last launch; 0 before the first.
-    reserved: [u64; DEVICES],
-    /// It has grown when it was not expected to.
-    is_unsteady: bool,
-}
-
-impl Entry for Exec {
-    const NONE: Self = Self {
-        handle: 0,
-        needs: [Need { ordinal: 0, bytes: 0 }; DEVICES],
-        reserved: [0; DEVICES],
-        is_unsteady: false,
-    };
-    fn key(&self) -> u64 {
-        self.handle
-    }
-}
 
 impl Exec {
     /// Whether it may find its memory with other graphs: not where these have less than it takes.
@@ -201,7 +179,7 @@ fn charged(
     reuse: Option<Reuse>,
     call: &dyn Fn() -> CuResult,
 ) -> Result<Called, Denied> {
-    let mut pending = [const { None::<Pending> }; DEVICES];
+    let mut pending = [const { None::<Call> }; DEVICES];
     let all = pending.iter_mut().zip(exec.needs.iter().zip(exec.reserved));
     let mut denial = None;
     for (place, (need, before)) in all {
@@ -218,12 +196,12 @@ fn charged(
         });
         let source = Source::graph(real, need.ordinal);
         match begin(state, source, || Some(need.ordinal), need.bytes, None, reuse) {
-            Start::Pending(begun) => *place = Some(begun),
-            Start::Denied(denied) => {
+            Begun::Granted(begun) => *place = Some(begun),
+            Begun::Denied(denied) => {
                 denial = Some(denied);
                 break;
             }
-            Start::PassOn | Start::Reusing(_) => {}
+            Begun::NotCharged => {}
         }
     }
     let result = denial.is_none().then(call);

@@ -6,16 +6,16 @@ use core::sync::atomic::Ordering;
 use partage_abi::types::CuMemoryPool;
 use partage_protocol::message::NOTICE_OVERHEAD;
 
-use super::call::{RECORD, is_pooled};
-use super::free::{is_known, outlived_its_pool};
+use super::entries::{add, enter, remove, with};
+use super::leaving::{is_known, outlived_its_pool};
 use super::look::all_changed;
-use super::settle::{add, enter, remove};
-use super::table::{Source, Standing, with};
+use super::table::{Source, Standing};
 use crate::guest::errno;
 use crate::guest::sys;
-use crate::memory::account::{self, Charge, Operation};
-use crate::memory::allocations::Allocation;
-use crate::memory::tracked::Key;
+use crate::memory::account;
+use crate::memory::allocations::{Allocation, Key};
+use crate::memory::charge::Charge;
+use crate::memory::words::Operation;
 use crate::real::Library;
 use crate::session;
 use crate::state::{self, State};
@@ -39,12 +39,6 @@ pub fn created(real: &Library, pool: CuMemoryPool, kind: Kind) {
     let Some(state) = state::get() else { return };
     // A pool that went without our having seen it: the driver could not have given its handle out again.
     forget_former(state, source);
-    let nowhere = Charge {
-        slot: 0,
-        bytes: 0,
-        is_standalone: false,
-        is_managed: false,
-    };
     match kind {
         Kind::Device(ordinal) => {
             enter(state, source, ordinal, true);
@@ -59,7 +53,7 @@ pub fn created(real: &Library, pool: CuMemoryPool, kind: Kind) {
             }
         }
         Kind::Exempt => {
-            add(state, source, Standing::Exempt, nowhere, false);
+            add(state, source, Standing::Exempt, Charge::nothing(0, false), false);
         }
     }
 }
@@ -181,7 +175,7 @@ fn forget_what_is_gone(state: &'static State) {
         let _held = state.books.hold();
         // SAFETY: `books` is held.
         unsafe { &mut *state.allocations.get() }.change_all(|allocation| {
-            if is_pooled(allocation) && count.get() < places {
+            if allocation.pool().is_some() && count.get() < places {
                 // SAFETY: within the mapping.
                 unsafe { copies.add(count.get()).write(*allocation) };
                 count.set(count.get() + 1);
@@ -202,9 +196,8 @@ fn forget_what_is_gone(state: &'static State) {
 /// Is the memory of a record still there?
 fn is_there(state: &State, allocation: &Allocation) -> bool {
     let library = with(state, |table| {
-        table
-            .get(allocation.context & !RECORD)
-            .map(|entry| entry.source.library())
+        let entry = table.get(allocation.pool()?)?;
+        Some(entry.source.library())
     });
     library.is_some_and(|real| is_known(real, Key::value(allocation.key)))
 }

@@ -3,12 +3,14 @@
 
 use core::sync::atomic::Ordering;
 
-use super::free::refund_arrived;
+use super::entries::{leave, with};
+use super::leaving::refund_arrived;
 use super::settle::{Raise, settle};
-use super::table::{Entry, Leaving, Source, with};
+use super::table::{Entry, Leaving, Source};
 use crate::guest::errno;
 use crate::guest::sys;
-use crate::memory::account::{self, Charge, Operation};
+use crate::memory::charge::Charge;
+use crate::memory::words::{Operation, numbering};
 use crate::real::Library;
 use crate::state::State;
 use crate::stream::relaxed;
@@ -56,16 +58,10 @@ pub fn make_room(state: &'static State, slot: usize) -> u64 {
     if state.pools.count.load(Ordering::Relaxed) == 0 && !with(state, |table| table.has_leaving()) {
         return 0;
     }
-    let Some(is_standalone) = account::numbering(state) else {
+    let Some(is_standalone) = numbering(state) else {
         return 0;
     };
-    let charge = Charge {
-        slot: slot as u32,
-        bytes: 0,
-        is_standalone,
-        is_managed: false,
-    };
-    errno::preserving(|| look_again(state, &charge, Trim::Yes))
+    errno::preserving(|| look_again(state, &Charge::nothing(slot, is_standalone), Trim::Yes))
 }
 
 /// Reads the pools that are meant. Answers the bytes that U fell by.
@@ -117,15 +113,6 @@ pub fn look(state: &'static State, trim: Trim, is_meant: &dyn Fn(&Entry) -> bool
         leave(state, entry.id);
         drop(operation);
     }
-}
-
-/// This thread uses the handle no more.
-fn leave(state: &State, id: u64) {
-    with(state, |table| {
-        if let Some(entry) = table.get(id) {
-            entry.users = entry.users.saturating_sub(1);
-        }
-    });
 }
 
 /// Trims without spoiling a capture.

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Entries, and how U follows what the driver says of their pools.
+//! How U follows what the driver says of a pool.
 
 use core::sync::atomic::Ordering;
 
-use partage_protocol::pool::{PoolAccount, Settled, Ticket};
+use partage_protocol::pool::{Settled, Ticket};
 use partage_protocol::reservation::Denial;
 
-use super::table::{Entry, FREED, Freed, Reading, Source, Standing, Table, with};
+use super::entries::{remove, with};
+use super::source::Reading;
+use super::table::Source;
 use crate::guest::errno;
-use crate::memory::account::{self, Charge};
-use crate::memory::tracked;
+use crate::memory::account;
+use crate::memory::charge::Charge;
 use crate::state::State;
 
 /// Readings of one pool before whoever reads it leaves the rest to the next one: each is spoiled by another thread's
@@ -64,17 +66,13 @@ pub fn settle(
             // Destroyed meanwhile: what was charged, this reservation included, went with it.
             return outcome;
         };
-        let bytes = match reading {
-            Reading::Bytes(bytes) => bytes,
-            Reading::Gone => {
-                let all = entry.account.close(0);
-                remove(state, state.pools.table(&held), id);
-                drop(held);
-                account::release(state, charge, all);
-                outcome.given_back = outcome.given_back.saturating_add(all);
-                return outcome;
+        let Reading::Bytes(bytes) = reading else {
+            drop(held);
+            match reading {
+                Reading::Gone => outcome.given_back = close(state, id, charge),
+                _ => give_up(state, id, reserved),
             }
-            Reading::Unknown => break,
+            return outcome;
         };
         let former = entry.account.reserved();
         let settled = entry
@@ -84,7 +82,7 @@ pub fn settle(
             continue;
         }
         if bytes < former {
-            entry.forget();
+            entry.blocks.forget();
         }
         drop(held);
         (reserved, asked) = (0, 0);
@@ -104,14 +102,33 @@ pub fn settle(
             }
         }
     }
-    // Nobody could say what the pool reserves now: what was reserved stays charged until the next look.
+    give_up(state, id, reserved);
+    outcome
+}
+
+/// Nobody could say what the pool reserves now: what was reserved stays charged until the next look.
+#[cold]
+fn give_up(state: &State, id: u64, reserved: u64) {
     with(state, |table| {
         if let Some(entry) = table.get(id) {
             entry.account.give_up(reserved);
         }
     });
     state.pools.watched.store(1, Ordering::Relaxed);
-    outcome
+}
+
+/// There is no such pool any more. Answers the bytes that were charged for it.
+#[cold]
+fn close(state: &State, id: u64, charge: &Charge) -> u64 {
+    let all = with(state, |table| {
+        let all = table.get(id).map(|entry| entry.account.close(0))?;
+        remove(state, table, id);
+        Some(all)
+    });
+    // Another thread may have found out first.
+    let all = all.unwrap_or(0);
+    account::release(state, charge, all);
+    all
 }
 
 /// Raises U by growth that no reservation covered. `true`: there is nothing more to do.
@@ -150,49 +167,4 @@ fn own_growth(
         }
         true
     })
-}
-
-/// Makes an entry for a source of a device. `None`: its device is not shared, or the host has no memory.
-#[cold]
-pub fn enter(state: &State, source: Source, ordinal: i32, is_custom: bool) -> Option<()> {
-    let (_, slot) = tracked::sharing(source.library(), ordinal)?;
-    let is_standalone = account::numbering(state)?;
-    let charge = Charge {
-        slot: slot as u32,
-        bytes: 0,
-        is_standalone,
-        is_managed: false,
-    };
-    add(state, source, Standing::Charged, charge, is_custom)
-}
-
-pub fn add(state: &State, source: Source, standing: Standing, charge: Charge, is_custom: bool) -> Option<()> {
-    let entry = Entry {
-        id: 0,
-        source,
-        standing,
-        charge,
-        account: PoolAccount::default(),
-        threshold: 0,
-        is_custom,
-        live: 0,
-        users: 0,
-        reuses: false,
-        known: core::ptr::null_mut(),
-        known_since: 0,
-        freed: [Freed::NONE; FREED],
-    };
-    with(state, |table| {
-        // Two threads may meet a source at the same time.
-        if table.find(source).is_none() && table.add(entry).is_some() {
-            state.pools.count.fetch_add(1, Ordering::Relaxed);
-        }
-    });
-    Some(())
-}
-
-/// Removes an entry. Precondition: `State::books` is held, `table` is what it guards.
-pub fn remove(state: &State, table: &mut Table, id: u64) {
-    table.remove(id);
-    state.pools.count.fetch_sub(1, Ordering::Relaxed);
 }

@@ -6,26 +6,19 @@
 //! Precondition of everything but the atomics: the caller holds `State::books`.
 
 use core::cell::UnsafeCell;
-use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-use partage_abi::types::{CuMemoryPool, CuResult};
-use partage_abi::values::{
-    CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
-    CU_MEMPOOL_ATTR_USED_MEM_CURRENT,
-};
-use partage_protocol::pool::{GRANULE, PoolAccount};
+use partage_abi::MAX_ORDINALS;
+use partage_protocol::pool::PoolAccount;
 
-use super::launch::Exec;
-use crate::entry::call;
+use super::exec::Exec;
+use super::known::Blocks;
 use crate::guest::lock::Held;
 use crate::guest::sys;
-use crate::memory::account::Charge;
 use crate::memory::allocations::SystemPages;
-use crate::real::{self, Library};
-use crate::state::{MAX_ORDINALS, State};
+use crate::memory::charge::Charge;
 
-/// Everything that [`State`] keeps about pools. All-zero memory is "none".
+/// Everything that a process keeps about pools. All-zero memory is "none".
 pub struct Pools {
     /// Entries that are charged: 0 lets every other hook skip pools.
     pub count: AtomicU32,
@@ -67,116 +60,27 @@ impl Pools {
 /// Whose memory an entry is about.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Source {
-    kind: Kind,
+    /// A pool's, or that of a device's graphs.
+    pub kind: Kind,
     /// The pool's handle, or the ordinal of the device.
-    number: u64,
+    pub number: u64,
     /// Of the driver in another linker namespace.
-    is_second: bool,
+    pub is_second: bool,
 }
 
+/// The two kinds of sources.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub enum Kind {
+    /// A pool.
     Pool,
+    /// The graphs of a device.
     Graph,
 }
 
-/// What a driver said about a pool.
-pub enum Reading {
-    /// Bytes.
-    Bytes(u64),
-    /// There is no such pool any more.
-    Gone,
-    /// It did not say.
-    Unknown,
-}
-
 impl Source {
-    /// A pool by its handle.
-    pub fn pool(real: &Library, pool: CuMemoryPool) -> Self {
-        Self::of(real, Kind::Pool, pool.0 as u64)
-    }
-
-    /// The memory of graphs on a device.
-    pub fn graph(real: &Library, ordinal: i32) -> Self {
-        Self::of(real, Kind::Graph, ordinal as u64)
-    }
-
-    fn of(real: &Library, kind: Kind, number: u64) -> Self {
-        Self {
-            kind,
-            number,
-            is_second: core::ptr::eq(real, &raw const real::SECOND_DRIVER),
-        }
-    }
-
-    /// Its driver.
-    pub fn library(&self) -> &'static Library {
-        if self.is_second {
-            &real::SECOND_DRIVER
-        } else {
-            &real::DRIVER
-        }
-    }
-
     /// Is it the memory of graphs?
     pub fn is_graph(&self) -> bool {
         self.kind == Kind::Graph
-    }
-
-    /// Bytes that it holds of its device.
-    pub fn reserved(&self) -> Reading {
-        self.read(
-            CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
-            CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT,
-        )
-    }
-
-    /// Bytes of those that programs hold. `None`: the driver did not say.
-    pub fn used(&self) -> Option<u64> {
-        match self.read(CU_MEMPOOL_ATTR_USED_MEM_CURRENT, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT) {
-            Reading::Bytes(bytes) => Some(bytes),
-            Reading::Gone | Reading::Unknown => None,
-        }
-    }
-
-    /// Bytes that it holds and nobody uses, while it holds no more than is charged for it.
-    pub fn idle_of(&self, charged: u64) -> u64 {
-        match (self.reserved(), self.used()) {
-            (Reading::Bytes(reserved), Some(used)) if reserved <= charged => reserved.saturating_sub(used),
-            _ => 0,
-        }
-    }
-
-    fn read(&self, of_pool: i32, of_graph: i32) -> Reading {
-        let mut bytes = 0_u64;
-        let into: *mut c_void = (&raw mut bytes).cast();
-        let result = match self.kind {
-            Kind::Pool => call!(self.library(), cuMemPoolGetAttribute(self.handle(), of_pool, into)),
-            Kind::Graph => call!(
-                self.library(),
-                cuDeviceGetGraphMemAttribute(self.number as i32, of_graph, into)
-            ),
-        };
-        if result.is_success() {
-            Reading::Bytes(bytes)
-        } else if self.kind == Kind::Pool && (result == CuResult::INVALID_VALUE || result == CuResult::INVALID_HANDLE) {
-            Reading::Gone
-        } else {
-            Reading::Unknown
-        }
-    }
-
-    /// Has the driver give back what nobody uses.
-    pub fn trim(&self) {
-        // A driver that refuses has given nothing back, which the next reading shows.
-        let _ = match self.kind {
-            Kind::Pool => call!(self.library(), cuMemPoolTrimTo(self.handle(), 0)),
-            Kind::Graph => call!(self.library(), cuDeviceGraphMemTrim(self.number as i32)),
-        };
-    }
-
-    fn handle(&self) -> CuMemoryPool {
-        CuMemoryPool(self.number as *mut c_void)
     }
 }
 
@@ -216,147 +120,14 @@ pub struct Entry {
     pub users: u32,
     /// The last call without a reservation did not make it grow.
     pub reuses: bool,
-    /// A page of [`Known`]; null before the first.
-    pub known: *mut Known,
-    /// Which of them count: 1 to 511, and 0 before the first.
-    pub known_since: u64,
-    /// Blocks that streams freed a moment ago; none with 0 bytes.
-    pub freed: [Freed; FREED],
+    /// Memory that it is known to hold.
+    pub blocks: Blocks,
 }
-
-/// A block that a stream freed: the driver hands it to the same stream again, before the free has happened, and no
-/// other call has come in between. It is one that its pool is known to hold.
-#[derive(Clone, Copy)]
-pub struct Freed {
-    /// Its stream, never a thread's default one, of which there are many.
-    pub stream: u64,
-    /// Its address.
-    pub address: u64,
-    /// Its length in bytes, at least.
-    pub bytes: u64,
-}
-
-impl Freed {
-    /// No block.
-    pub const NONE: Self = Self {
-        stream: 0,
-        address: 0,
-        bytes: 0,
-    };
-}
-
-/// Blocks remembered for each pool.
-pub const FREED: usize = 4;
-
-/// Memory that a pool handed out, and holds as long as no reading shows it to be smaller: an address, and in one word
-/// the bytes that were allocated there last (a multiple of 512) and when that was.
-#[repr(C)]
-pub struct Known {
-    address: u64,
-    bytes_and_since: u64,
-}
-
-const PAGE: usize = 4096;
-const KNOWN: usize = PAGE / size_of::<Known>();
-const SINCE: u64 = GRANULE - 1;
 
 impl Entry {
     /// Its handle may be used, and what it holds is charged.
     pub fn is_readable(&self) -> bool {
         self.standing == Standing::Charged
-    }
-
-    fn place(&mut self, address: u64) -> Option<&mut Known> {
-        // Fibonacci hashing: the low bits of addresses are all zero.
-        let index = (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % KNOWN;
-        // SAFETY: null, or a page of this entry's, within it; alone under `books`.
-        unsafe { (!self.known.is_null()).then(|| &mut *self.known.add(index)) }
-    }
-
-    /// Does the pool hold these bytes as of its last reading? If so, they are what is allocated there now.
-    pub fn knows(&mut self, address: u64, bytes: u64) -> bool {
-        let since = self.known_since;
-        let found = self.place(address).filter(|known| {
-            known.address == address
-                && known.bytes_and_since & SINCE == since
-                && known.bytes_and_since & !SINCE >= bytes
-        });
-        let Some(place) = found else { return false };
-        place.bytes_and_since = bytes & !SINCE | since;
-        true
-    }
-
-    /// Remembers bytes that the pool holds as of its last reading.
-    pub fn know(&mut self, address: u64, bytes: u64) {
-        if self.known.is_null() {
-            // Without memory for it, every call reads.
-            self.known = sys::map_private(PAGE).map_or(core::ptr::null_mut(), <*mut c_void>::cast);
-            self.known_since = 1;
-            if !self.known.is_null() {
-                sys::advise(self.known.cast(), PAGE, libc::MADV_DONTFORK);
-            }
-        }
-        let since = self.known_since;
-        if let Some(place) = self.place(address) {
-            *place = Known {
-                address,
-                bytes_and_since: bytes & !SINCE | since,
-            };
-        }
-    }
-
-    /// A stream frees a block, if it is one that is known.
-    pub fn free(&mut self, stream: u64, address: u64) {
-        let since = self.known_since;
-        let Some(bytes) = self
-            .place(address)
-            .filter(|known| known.address == address)
-            .map(|known| known.bytes_and_since)
-            .filter(|bytes| bytes & SINCE == since)
-        else {
-            return;
-        };
-        if let Some(place) = self.freed.iter_mut().find(|freed| freed.bytes == 0) {
-            *place = Freed {
-                stream,
-                address,
-                bytes: bytes & !SINCE,
-            };
-        }
-    }
-
-    /// A block of at least so many bytes that a stream freed and may have again. Whatever else was freed is no longer
-    /// certain when there is none: the driver serves the call from wherever it likes.
-    pub fn take_freed(&mut self, stream: u64, bytes: u64) -> Option<Freed> {
-        let found = self
-            .freed
-            .iter_mut()
-            .filter(|freed| freed.stream == stream && freed.bytes >= bytes)
-            .min_by_key(|freed| freed.bytes);
-        match found {
-            Some(place) => {
-                let freed = core::mem::replace(place, Freed::NONE);
-                self.knows(freed.address, bytes).then_some(freed)
-            }
-            None => {
-                self.freed = [Freed::NONE; FREED];
-                None
-            }
-        }
-    }
-
-    /// The pool is smaller than it was.
-    pub fn forget(&mut self) {
-        self.freed = [Freed::NONE; FREED];
-        if self.known.is_null() {
-            return;
-        }
-        self.known_since += 1;
-        if self.known_since > SINCE {
-            // SAFETY: the entry's page, alone under `books`.
-            unsafe { core::ptr::write_bytes(self.known.cast::<u8>(), 0, PAGE) };
-            self.known_since = 1;
-        }
     }
 }
 
@@ -427,13 +198,7 @@ impl Table {
     pub fn remove(&mut self, id: u64) {
         if let Some(entry) = self.get(id) {
             entry.id = 0;
-            // Whoever goes through all places must not find what belonged to a pool that is gone.
-            entry.freed = [Freed::NONE; FREED];
-            let known = core::mem::replace(&mut entry.known, core::ptr::null_mut());
-            if !known.is_null() {
-                // SAFETY: the entry's page, which nothing leads to any more.
-                unsafe { sys::unmap(known.cast(), PAGE) };
-            }
+            entry.blocks.give_back();
         }
     }
 
@@ -462,18 +227,14 @@ impl Table {
     /// A stream frees a block of a pool.
     pub fn free(&mut self, stream: u64, address: u64) {
         for entry in self.entries() {
-            entry.free(stream, address);
+            entry.blocks.free(stream, address);
         }
     }
 
     /// A block that a stream was said to free is still held.
     pub fn never_freed(&mut self, address: u64) {
         for entry in self.entries() {
-            for freed in &mut entry.freed {
-                if freed.address == address {
-                    *freed = Freed::NONE;
-                }
-            }
+            entry.blocks.never_freed(address);
         }
     }
 
@@ -527,10 +288,4 @@ impl Table {
         self.capacity = capacity;
         true
     }
-}
-
-/// The entries of a process, with their lock.
-pub fn with<R>(state: &State, act: impl FnOnce(&mut Table) -> R) -> R {
-    let held = state.books.hold();
-    act(state.pools.table(&held))
 }
