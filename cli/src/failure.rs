@@ -201,7 +201,8 @@ mod tests {
         });
         assert_eq!(
             failure.sentence(),
-            "64 GiB asked, 12 GiB free of 140 GiB on GPU 0; held by j41 128 GiB on GPU 0; wait: partage run --on-full wait"
+            "64 GiB asked, 12 GiB free of 140 GiB on GPU 0; held by j41 128 GiB on GPU 0; wait: partage run --on-full \
+             wait"
         );
         assert_eq!((failure.exit_code(true), failure.exit_code(false)), (124, 1));
     }

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A client: one process of a job that attached.
+//! Clients: the processes of jobs that attached, and those that a new broker waits for.
 
-use partage_protocol::units::JobId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
+
+use partage_protocol::units::{ClientId, JobId};
 
 use crate::caller::Process;
 
@@ -38,5 +41,103 @@ impl Presence {
             Self::Away => "away",
             Self::Dying => "dying",
         }
+    }
+}
+
+/// Every client that is not gone, and which of them a new broker still waits for. Everybody reads them; what changes
+/// them is a method.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Clients {
+    by_id: BTreeMap<ClientId, Client>,
+    /// Clients of the broker before that have not come back.
+    awaited: BTreeSet<ClientId>,
+    /// When they are no longer waited for; none once that is over.
+    wait_until_ns: Option<u64>,
+}
+
+impl Deref for Clients {
+    type Target = BTreeMap<ClientId, Client>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.by_id
+    }
+}
+
+impl Clients {
+    /// A process attached.
+    pub(crate) fn add(&mut self, id: ClientId, client: Client) {
+        self.by_id.insert(id, client);
+    }
+
+    /// The ledger of the broker before names a client: it is awaited.
+    pub(crate) fn expect(&mut self, id: ClientId, job: JobId, process: Process) {
+        let client = Client {
+            job,
+            process,
+            presence: Presence::Away,
+            is_nvml_only: false,
+        };
+        self.by_id.insert(id, client);
+        self.awaited.insert(id);
+    }
+
+    /// Those of the broker before are waited for until then.
+    pub(crate) fn wait_until(&mut self, until_ns: u64) {
+        self.wait_until_ns = Some(until_ns);
+    }
+
+    /// A client of the broker before is back, if that is its process; answers what it is.
+    pub(crate) fn come_back(&mut self, id: ClientId, process: Process) -> Option<&Client> {
+        let client = self.by_id.get_mut(&id).filter(|client| client.process == process)?;
+        client.presence = Presence::Attached;
+        self.awaited.remove(&id);
+        Some(client)
+    }
+
+    /// Its connection closed, or its process ends.
+    pub(crate) fn set_presence(&mut self, id: ClientId, presence: Presence) {
+        // A dying client's connection closes too; it stays dying.
+        let living = self.by_id.get_mut(&id);
+        if let Some(client) = living.filter(|client| client.presence != Presence::Dying) {
+            client.presence = presence;
+        }
+    }
+
+    /// Its process is gone.
+    pub(crate) fn forget(&mut self, id: ClientId) {
+        self.by_id.remove(&id);
+        self.awaited.remove(&id);
+    }
+
+    /// Clients of the broker before that have not come back.
+    pub(crate) const fn awaited(&self) -> &BTreeSet<ClientId> {
+        &self.awaited
+    }
+
+    /// When the wait for them ends; at once with nobody left to wait for, and never where none goes on.
+    pub(crate) fn wait_ends_ns(&self) -> Option<u64> {
+        self.wait_until_ns
+            .map(|until| if self.awaited.is_empty() { 0 } else { until })
+    }
+
+    /// Ends the wait if it is over; answers how many did not come back.
+    pub(crate) fn end_wait(&mut self, now_ns: u64) -> Option<usize> {
+        self.wait_ends_ns().filter(|ends| now_ns >= *ends)?;
+        self.wait_until_ns = None;
+        let late = self.awaited.len();
+        self.awaited.clear();
+        Some(late)
+    }
+
+    /// What a test breaks on purpose: a client that is awaited and not there, or the reverse.
+    #[cfg(test)]
+    pub(crate) fn break_awaited(&mut self, id: ClientId) {
+        self.awaited.insert(id);
+    }
+
+    /// What a test breaks on purpose.
+    #[cfg(test)]
+    pub(crate) fn break_removed(&mut self, id: ClientId) {
+        self.by_id.remove(&id);
     }
 }

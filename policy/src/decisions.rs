@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The state that the policy owns; each file of this folder decides one thing about it, and nobody else can write it.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 
 use partage_protocol::admin::Reply;
 use partage_protocol::message::NO_INDEX;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 
 use crate::caller::{Process, Ticket};
-use crate::client::Client;
+use crate::client::{Client, Clients};
 use crate::command::{Action, Command};
 use crate::config::Config;
-use crate::device::{Device, Gauge, Measuring};
+use crate::device::{Device, Overheads};
 use crate::event::DriverState;
-use crate::job::Job;
-use crate::time::Measured;
+use crate::job::{Job, Jobs, Queue};
+use crate::time::{Measured, Times};
 
 mod admission;
 mod admitted;
@@ -47,10 +47,8 @@ mod unmanaged;
 pub use adoption::ADOPTION_NS;
 pub(crate) use advice::Advice;
 pub use attaching::MAX_CLIENTS_PER_JOB;
-pub use audit::CONFIRM_NS;
 pub use check::Violation;
 pub use measuring::MEASURE_NS;
-pub use overhead::UNAUDITED_NS;
 pub(crate) use placement::Unplaced;
 pub(crate) use survey::Survey;
 pub use target::Access;
@@ -63,20 +61,11 @@ pub struct Policy {
     config: Config,
     driver: DriverState,
     devices: BTreeMap<DeviceUuid, Device>,
-    jobs: BTreeMap<JobId, Job>,
-    queue: VecDeque<JobId>,
-    clients: BTreeMap<ClientId, Client>,
-    next_job: u64,
-    /// Clients of the broker before that have not come back.
-    awaited: BTreeSet<ClientId>,
-    /// When they are no longer waited for.
-    adoption_until_ns: Option<u64>,
-    /// What is known of the clients' overhead, by client and slot.
-    gauges: BTreeMap<(ClientId, usize), Gauge>,
-    /// Clients that wait for a measurement.
-    measures: Vec<Measuring>,
-    /// What was measured of the jobs' time, by job and device.
-    times: BTreeMap<(JobId, DeviceUuid), Measured>,
+    jobs: Jobs,
+    queue: Queue,
+    clients: Clients,
+    overheads: Overheads,
+    times: Times,
     /// When something is due; kept so that asks need not look at every job.
     due_ns: Option<u64>,
     /// Unix time less the monotonic time, in nanoseconds and modulo 2^64; see [`Policy::set_clock`].
@@ -89,20 +78,16 @@ impl Policy {
     /// A policy that knows no device, job or client yet.
     #[must_use]
     pub fn new(config: Config) -> Self {
-        let next_job = config.first_job.max(1);
+        let jobs = Jobs::new(config.first_job);
         Self {
             config,
             driver: DriverState::Missing("not looked for yet".into()),
             devices: BTreeMap::new(),
-            jobs: BTreeMap::new(),
-            queue: VecDeque::new(),
-            clients: BTreeMap::new(),
-            next_job,
-            awaited: BTreeSet::new(),
-            adoption_until_ns: None,
-            gauges: BTreeMap::new(),
-            measures: Vec::new(),
-            times: BTreeMap::new(),
+            jobs,
+            queue: Queue::default(),
+            clients: Clients::default(),
+            overheads: Overheads::default(),
+            times: Times::default(),
             due_ns: None,
             unix_offset_ns: 0,
             out: Vec::new(),
@@ -153,7 +138,17 @@ impl Policy {
     /// Clients of the broker before are still awaited, so some devices admit nothing.
     #[must_use]
     pub fn is_adopting_any(&self) -> bool {
-        !self.awaited.is_empty()
+        !self.clients.awaited().is_empty()
+    }
+
+    /// When something is due, after all that a step did.
+    pub(crate) fn note_due(&mut self) {
+        self.due_ns = self.next_due();
+    }
+
+    /// Whether the driver's list of devices can be trusted.
+    pub(crate) fn note_driver(&mut self, driver: DriverState) {
+        self.driver = driver;
     }
 
     pub(crate) fn command(&mut self, action: Action, reason: &str) {
@@ -191,7 +186,7 @@ impl Policy {
     }
 
     /// Every job that is known, by its number.
-    pub(crate) const fn jobs(&self) -> &BTreeMap<JobId, Job> {
+    pub(crate) fn jobs(&self) -> &BTreeMap<JobId, Job> {
         &self.jobs
     }
 
@@ -201,12 +196,12 @@ impl Policy {
     }
 
     /// Every client that is not gone.
-    pub(crate) const fn clients(&self) -> &BTreeMap<ClientId, Client> {
+    pub(crate) fn clients(&self) -> &BTreeMap<ClientId, Client> {
         &self.clients
     }
 
     /// What was measured of the jobs' time, by job and device.
-    pub(crate) const fn times(&self) -> &BTreeMap<(JobId, DeviceUuid), Measured> {
+    pub(crate) fn times(&self) -> &BTreeMap<(JobId, DeviceUuid), Measured> {
         &self.times
     }
 

@@ -14,11 +14,15 @@ use partage_protocol::units::JobId;
 use crate::event::{DeviceSeen, Measurement, ProcessUse};
 
 mod account;
-mod gauge;
+mod drift;
+mod overhead;
 mod unmanaged;
 
 pub(crate) use account::{DeviceAccount, Hold};
-pub(crate) use gauge::{Announced, Drift, Gauge, Kind, Measuring, Member, Seen};
+pub use drift::CONFIRM_NS;
+pub(crate) use drift::{Contradiction, Kind};
+pub use overhead::UNAUDITED_NS;
+pub(crate) use overhead::{Measuring, Member, Overheads, Seen};
 pub use unmanaged::UnmanagedLoad;
 pub(crate) use unmanaged::UnmanagedTime;
 
@@ -192,18 +196,8 @@ impl Device {
     /// said, for drivers that do not show use per process. A measurement that does not list it is newer than its end,
     /// and so is the use that it saw.
     pub(crate) fn forget_process(&mut self, pid: u32, bytes: u64) {
-        let Some(measured) = &mut self.0.measured else { return };
-        let is_it = |process: &&ProcessUse| process.pid == pid;
-        if !measured.processes.iter().any(|process| is_it(&process)) {
-            return;
+        if let Some(measured) = &mut self.0.measured {
+            measured.forget_process(pid, bytes);
         }
-        let listed: u64 = measured
-            .processes
-            .iter()
-            .filter(is_it)
-            .filter_map(|process| process.bytes)
-            .sum();
-        measured.processes.retain(|process| process.pid != pid);
-        measured.used_bytes = measured.used_bytes.saturating_sub(listed.max(bytes));
     }
 }

@@ -72,6 +72,20 @@ pub struct Measurement {
     pub processes: Vec<ProcessUse>,
 }
 
+impl Measurement {
+    /// What it saw of a process is no longer there: `bytes` at least, where it lists the process.
+    pub(crate) fn forget_process(&mut self, pid: u32, bytes: u64) {
+        let is_it = |process: &&ProcessUse| process.pid == pid;
+        if !self.processes.iter().any(|process| is_it(&process)) {
+            return;
+        }
+        let listed = self.processes.iter().filter(is_it);
+        let listed: u64 = listed.filter_map(|process| process.bytes).sum();
+        self.processes.retain(|process| process.pid != pid);
+        self.used_bytes = self.used_bytes.saturating_sub(listed.max(bytes));
+    }
+}
+
 /// How an attaching process may belong to a job, strongest evidence first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Membership {

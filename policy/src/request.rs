@@ -110,6 +110,47 @@ impl RunSpec {
         })
     }
 
+    /// Other tools' variables may tell devices apart, which the amounts of `partage set` do not: of theirs the lowest
+    /// stays.
+    pub(crate) fn drop_aliases(&mut self) {
+        let Some(aliases) = self.aliases.take() else { return };
+        if let Some(limit) = aliases.lowest() {
+            self.mem = Some(Amount::Bytes(limit.bytes));
+            self.origin.limit.clone_from(&limit.text);
+        }
+        if let Some(request) = &aliases.request {
+            self.mem_request = Some(Amount::Bytes(request.bytes));
+            self.origin.request.clone_from(&request.text);
+        }
+    }
+
+    /// Another limit, or none, which these words set; what is promised stays what it was.
+    pub(crate) fn set_mem(&mut self, amount: Option<Amount>, text: &str) {
+        if self.mem_request.is_none() {
+            match (self.mem, amount) {
+                (None, Some(_)) => self.mem_request = Some(Amount::Bytes(0)),
+                (Some(limit), None) => {
+                    self.mem_request = Some(limit);
+                    self.origin.request.clone_from(&self.origin.limit);
+                }
+                _ => {}
+            }
+        }
+        self.mem = amount;
+        text.clone_into(&mut self.origin.limit);
+    }
+
+    /// Another promise, which these words set.
+    pub(crate) fn set_mem_request(&mut self, amount: Amount, text: &str) {
+        self.mem_request = Some(amount);
+        text.clone_into(&mut self.origin.request);
+    }
+
+    /// Its terms of time from now on.
+    pub(crate) fn set_terms(&mut self, terms: Terms) {
+        self.terms = terms;
+    }
+
     /// Limit and promise on a device of `usable` bytes that will be one of `slots` in the job: of several the ones with
     /// the greatest promise, so that whichever it becomes has its room.
     ///

@@ -137,6 +137,20 @@ impl Terms {
         Ok(terms)
     }
 
+    /// Its cap from now on, which these words set.
+    pub(crate) fn set_cap(&mut self, cap_ppm: Option<u32>, text: String) {
+        self.cap_ppm = cap_ppm;
+        self.origin.cap = text;
+    }
+
+    /// This class, which these words set, where it is a lower one.
+    pub(crate) fn lower_class(&mut self, class: Class, text: String) {
+        if class < self.class {
+            self.class = class;
+            self.origin.class = text;
+        }
+    }
+
     /// A promise within the cap.
     fn check_cap(&self) -> Result<(), ErrorView> {
         match self.cap_ppm {

@@ -182,7 +182,8 @@ fn overcommit_admits_more_than_there_is_and_says_what_then_happens() {
     assert_eq!(
         device.notes,
         [
-            "promises on GPU 0 add up to 130 % of its memory: allocations within a job's limit may be denied as card full"
+            "promises on GPU 0 add up to 130 % of its memory: allocations within a job's limit may be denied as card \
+             full"
         ]
     );
     let said = host.replies.values().flatten().find_map(|reply| match reply {

@@ -157,8 +157,8 @@ fn a_cap_is_named_as_the_cause() {
     ten_seconds(&mut host, time, 7 * SECOND_NS);
     assert_eq!(
         slow(&host, 1, job),
-        "GPU 0: its cap of 25 % (--compute-max 25%) holds it back: it got 24.9 % of GPU 0 in the last second and 25.0 % in \
-         the last minute; it waited 7s in the last 10s; raise it with: partage set j1 compute-max=PCT, or none"
+        "GPU 0: its cap of 25 % (--compute-max 25%) holds it back: it got 24.9 % of GPU 0 in the last second and 25.0 \
+         % in the last minute; it waited 7s in the last 10s; raise it with: partage set j1 compute-max=PCT, or none"
     );
 }
 
@@ -226,8 +226,9 @@ fn a_job_that_is_alone_is_told_what_nvml_shows_of_it() {
     assert_eq!(cause(&host, job), named("program", &[]));
     assert_eq!(
         slow(&host, 1, job),
-        "GPU 0: nothing of Partage holds it back: no other job has a program there, and NVML shows it at work for this job \
-         for 12 % of the last second. The GPU waits for the program: look at its CPU side (input, Python, synchronisation)"
+        "GPU 0: nothing of Partage holds it back: no other job has a program there, and NVML shows it at work for \
+         this job for 12 % of the last second. The GPU waits for the program: look at its CPU side (input, Python, \
+         synchronisation)"
     );
     host.strangers.insert(77, (uuid(1), GIB, None));
     host.busy.insert(77, 200_000);
@@ -252,9 +253,9 @@ fn a_job_that_asks_for_little_is_told_of_its_own_cpu_side() {
     ten_seconds(&mut host, idle, SECOND_NS / 100);
     assert_eq!(
         slow(&host, 1, first),
-        "GPU 0: nothing of Partage holds it back: it may have 100.0 %, it got 12.0 % of GPU 0 in the last second and 12.0 % \
-         in the last minute, and it wanted the GPU for 14.5 % of that minute; it waited 10ms in the last 10s. The GPU waits \
-         for the program: look at its CPU side (input, Python, synchronisation)"
+        "GPU 0: nothing of Partage holds it back: it may have 100.0 %, it got 12.0 % of GPU 0 in the last second and \
+         12.0 % in the last minute, and it wanted the GPU for 14.5 % of that minute; it waited 10ms in the last 10s. \
+         The GPU waits for the program: look at its CPU side (input, Python, synchronisation)"
     );
     assert_eq!(cause(&host, first), named("program", &[]));
     // One that wants the GPU always has other reasons.

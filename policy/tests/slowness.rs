@@ -90,9 +90,9 @@ fn a_neighbour_with_work_from_before_it_was_measured_is_seen_by_nvml_alone() {
     assert_eq!(cause(&host, first), named("neighbour", &["j2"]));
     assert_eq!(
         slow(&host, 1, first),
-        "GPU 0: j2 (bob) has work there from before this job came that has not ended, and NVML shows the device at work for \
-         it for 49 % of the last second: the device itself divides its time; where that does not end, its owner ends it \
-         with: partage stop j2"
+        "GPU 0: j2 (bob) has work there from before this job came that has not ended, and NVML shows the device at \
+         work for it for 49 % of the last second: the device itself divides its time; where that does not end, its \
+         owner ends it with: partage stop j2"
     );
 }
 
@@ -161,8 +161,9 @@ fn points_that_nobody_had_are_switching_and_idle() {
     assert_eq!(
         text(&host).as_deref(),
         Some(
-            "GPU 0: switching and idle: its jobs had 94.7 % of the last minute together; 5.3 % went to passing the device \
-             from one to another and to idle moments between, which is missing in every share (this job: 27.6 % of 30.0 %)"
+            "GPU 0: switching and idle: its jobs had 94.7 % of the last minute together; 5.3 % went to passing the \
+             device from one to another and to idle moments between, which is missing in every share (this job: 27.6 \
+             % of 30.0 %)"
         )
     );
     // Somebody had it, it wanted less, or it has what it may have.

@@ -271,8 +271,8 @@ fn memory_and_time_are_both_looked_at() {
     };
     assert_eq!(
         waiting.reason,
-        "needs 4 GiB and 30 % of the time on one device: GPU 0 has 2 GiB of 8 GiB left, GPU 1 has 20 % of its time left \
-         to promise"
+        "needs 4 GiB and 30 % of the time on one device: GPU 0 has 2 GiB of 8 GiB left, GPU 1 has 20 % of its time \
+         left to promise"
     );
     assert_eq!(waiting.holders.len(), 2);
 }

@@ -35,9 +35,9 @@ fn processes_that_nobody_controls_are_named_as_the_cause() {
     assert_eq!(cause(&host, first), named("unmanaged", &["pid 77"]));
     assert_eq!(
         slow(&host, 1, first),
-        "GPU 0: pid 77 uses 51 % of its time without Partage, which cannot share that out: of 100.0 % that this job may \
-         have beside other jobs, it got 49.8 % of GPU 0 in the last second and 50.0 % in the last minute; start that \
-         program with `partage run` as well, or end it"
+        "GPU 0: pid 77 uses 51 % of its time without Partage, which cannot share that out: of 100.0 % that this job \
+         may have beside other jobs, it got 49.8 % of GPU 0 in the last second and 50.0 % in the last minute; start \
+         that program with `partage run` as well, or end it"
     );
     assert_eq!(
         time_of(&host, first).expect("measured").held_by.as_deref(),

@@ -74,8 +74,8 @@ mod tests {
 | `PARTAGE_MEM`, `PARTAGE_MEM_REQUEST`, `PARTAGE_COMPUTE`, `PARTAGE_COMPUTE_MAX`, `PARTAGE_WEIGHT`, \
 `PARTAGE_PRIORITY`, `PARTAGE_TIME_LIMIT`, `PARTAGE_GPU`, `PARTAGE_ON_FULL`, `PARTAGE_WAIT_TIMEOUT`, `PARTAGE_NAME`, \
 `PARTAGE_LABEL`, `PARTAGE_STRICT`, `PARTAGE_SUMMARY`, `PARTAGE_LAZY`, `PARTAGE_QUIET` | options of `run`. The option wins. COMMAND does not get them |
-| `CUDA_VISIBLE_DEVICES` | limits the GPUs that `run` may choose from. COMMAND does not get it. If it hides every GPU (empty, or `-1`), \
-COMMAND keeps it and runs without a job |
+| `CUDA_VISIBLE_DEVICES` | limits the GPUs that `run` may choose from. COMMAND does not get it. If it hides every GPU \
+(empty, or `-1`), COMMAND keeps it and runs without a job |
 | `PARTAGE_SOCKET_DIR` | `--socket-dir`; else `/run/partage` on a managed host, `/tmp/partage-UID` elsewhere |
 | `PARTAGE_IDLE_EXIT` | seconds after its last job that a broker started by `run` leaves (60) |
 | `PARTAGE_LIB_DIR` | directory of `libpartage.so`, `partaged` and the simulated driver, looked at before the places \
@@ -83,8 +83,8 @@ of a build tree and a package |
 | `NVIDIA_GPU_MEMORY_LIMIT`, `NVIDIA_GPU_MEMORY_REQUEST`, `CUDA_DEVICE_MEMORY_LIMIT`, `CUDA_DEVICE_MEMORY_LIMIT_<i>`, \
 `CUDA_MPS_PINNED_DEVICE_MEM_LIMIT` | other tools' limits, below |
 | `CUDA_DEVICE_SM_LIMIT`, `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`, `CUDA_TASK_PRIORITY` | other tools' caps and priorities, below |
-| `PARTAGE_TIME_FAIL` | `closed`: if the broker disappears, a job that was being held back stays paused. Default: it resumes after \
-two seconds |
+| `PARTAGE_TIME_FAIL` | `closed`: if the broker disappears, a job that was being held back stays paused. Default: it \
+resumes after two seconds |
 | `NO_COLOR`, `LC_ALL`, `LC_CTYPE`, `LANG` | no colour; ASCII where the locale is not UTF-8 |
 
 A job has at most 32 labels of 256 bytes each, key and value together.
@@ -93,10 +93,10 @@ An empty `PARTAGE_*` variable is ignored. `run` and `doctor` name a `PARTAGE_*` 
 `PARTAGE_MEMORY=8GiB` sets no limit.
 
 COMMAND gets `LD_PRELOAD` with the library first, `PARTAGE_TOKEN`, `PARTAGE_SOCKET_DIR`, `PARTAGE_DEVICES` and \
-`PARTAGE_MEM_BYTES` (its GPUs and limit, while no broker answers), `PARTAGE_BROKER` (where a private broker can be started again) \
-and `PARTAGE_STDERR` (which file may be told of the first denial; `quiet` with `-q`). With `--lazy` it \
-gets `PARTAGE_LAZY_REQUEST` (what is asked at its first use of a GPU) in place of `PARTAGE_DEVICES` and `PARTAGE_MEM_BYTES`. `partage sim` sets \
-`PARTAGE_SIM_DIR`, `PARTAGE_SOCKET_DIR` and puts its driver first in `LD_LIBRARY_PATH`.
+`PARTAGE_MEM_BYTES` (its GPUs and limit, while no broker answers), `PARTAGE_BROKER` (where a private broker can be \
+started again) and `PARTAGE_STDERR` (which file may be told of the first denial; `quiet` with `-q`). With `--lazy` it \
+gets `PARTAGE_LAZY_REQUEST` (what is asked at its first use of a GPU) in place of `PARTAGE_DEVICES` and \
+`PARTAGE_MEM_BYTES`. `partage sim` sets `PARTAGE_SIM_DIR`, `PARTAGE_SOCKET_DIR` and puts its driver first in `LD_LIBRARY_PATH`.
 
 ## What `run` says
 
@@ -107,17 +107,17 @@ On standard error, and nothing with `-q`:
 | the job waits for room | `partage: waiting: 8 GiB asked on GPU 0, ...`, at once and every minute |
 | the job starts | `partage: j19 on GPU 0 (H200), limit 2 GiB`, on a terminal, and anywhere if the job had to wait |
 | memory is denied | `partage: 3 GiB asked, limit 2 GiB, ...`: at most every ten seconds on a terminal, else the first denial of each process |
-| the job ends | `partage: j19 ended 0 after 13s, peak 1.5 of 2 GiB, denied 2 times`: from the broker on a terminal, if the job used a GPU; \
-with `--summary` from `run` itself, anywhere |
+| the job ends | `partage: j19 ended 0 after 13s, peak 1.5 of 2 GiB, denied 2 times`: from the broker on a terminal, \
+if the job used a GPU; with `--summary` from `run` itself, anywhere |
 | `--strict` kills a process | `partage: --strict killed pid 4130 of j19: ...`, on a terminal; `events` and `why` say it too |
 
 A broker that is there and does not answer is named with its process and what to do, after ten seconds.
 
 ## Other tools' memory variables
 
-Where neither an option nor a `PARTAGE_*` variable gives a size, `run` follows what other schedulers and runtimes set, and \
-so does a program that meets the library without `run` (there nothing is promised). The first line below that says \
-anything counts, alone:
+Where neither an option nor a `PARTAGE_*` variable gives a size, `run` follows what other schedulers and runtimes \
+set, and so does a program that meets the library without `run` (there nothing is promised). The first line below \
+that says anything counts, alone:
 
 | variable | value | limits |
 |---|---|---|
@@ -126,12 +126,12 @@ anything counts, alone:
 variable has it | every GPU; the i-th that the program sees |
 | `CUDA_MPS_PINNED_DEVICE_MEM_LIMIT` | `0=2G,GPU-1a2b=512M` | the GPUs named, by the number that the program sees or by UUID |
 
-All are base 1024. An empty variable is an unset one. `run` refuses a value that cannot be read or names a GPU that is not \
-there; a program without `run` then gets the lowest limit of the list on every GPU, or no memory where nothing could be read, \
-and `partage why` says so. `run`'s line and `why` name the variable that counted, `doctor` those it finds. The \
-administrator switches each line off under `[aliases]` in `partage.toml` (`nvidia_gpu_memory`, `cuda_device_memory_limit`, \
-`cuda_mps_pinned_device_mem_limit` = false); while no broker answers they count all the same. Inside a job they count for \
-nothing: its limit is set. `CUDA_DISABLE_CONTROL`, which switches another tool's limits off, is ignored.
+All are base 1024. An empty variable is an unset one. `run` refuses a value that cannot be read or names a GPU that \
+is not there; a program without `run` then gets the lowest limit of the list on every GPU, or no memory where nothing \
+could be read, and `partage why` says so. `run`'s line and `why` name the variable that counted, `doctor` those it \
+finds. The administrator switches each line off under `[aliases]` in `partage.toml` (`nvidia_gpu_memory`, \
+`cuda_device_memory_limit`, `cuda_mps_pinned_device_mem_limit` = false); while no broker answers they count all the \
+same. Inside a job they count for nothing: its limit is set. `CUDA_DISABLE_CONTROL`, which switches another tool's limits off, is ignored.
 
 ## Other tools' variables about time
 
@@ -142,17 +142,17 @@ nothing: its limit is set. `CUDA_DISABLE_CONTROL`, which switches another tool's
 | `CUDA_TASK_PRIORITY` | 0 is high, 1 normal, more is low | `--priority` | no `--priority` is given |
 
 `run` refuses a value that cannot be read. A program without `run` is only lowered: it gets the cap, never more than \
-priority normal, and a cap of 1 % where the value cannot be read, which `partage why` says. The keys in `[aliases]` are the \
-names in small letters.
+priority normal, and a cap of 1 % where the value cannot be read, which `partage why` says. The keys in `[aliases]` \
+are the names in small letters.
 
 ## Time
 
-*Promise* (`-c`): the part of each GPU's time that a job gets whenever it wants it; promises on a GPU add up to 100 % at most, \
-unless the administrator allows more, and one that does not fit waits as memory does. *Weight*: jobs without a promise split what \
-is not promised in proportion to their weights. *Priority*: of two such jobs of equal weight the one a class higher gets four times \
-the time, and its turn comes sooner; lower classes keep a floor. What a job leaves idle goes to those that want it, in the same \
-proportions. *Cap* (`--compute-max`): never exceeded, even on an idle GPU; without one a job alone on a GPU has all of it. All hold for \
-the processes of a job together, on each of its GPUs.
+*Promise* (`-c`): the part of each GPU's time that a job gets whenever it wants it; promises on a GPU add up to 100 % \
+at most, unless the administrator allows more, and one that does not fit waits as memory does. *Weight*: jobs without \
+a promise split what is not promised in proportion to their weights. *Priority*: of two such jobs of equal weight the \
+one a class higher gets four times the time, and its turn comes sooner; lower classes keep a floor. What a job leaves \
+idle goes to those that want it, in the same proportions. *Cap* (`--compute-max`): never exceeded, even on an idle \
+GPU; without one a job alone on a GPU has all of it. All hold for the processes of a job together, on each of its GPUs.
 
 The second table of `ps`:
 
@@ -163,18 +163,18 @@ The second table of `ps`:
 | WAITED | How long it was held back in the last minute. |
 | STATE | `open`, `waiting` and for whom, `capped`, `idle`, or `not draining` if its work does not end and others no longer wait for it. |
 
-`get` also shows how much device time the job was charged. `why` says in a sentence what makes it slow: its cap, a neighbour, a higher priority, \
-processes without Partage, or its own CPU side.
+`get` also shows how much device time the job was charged. `why` says in a sentence what makes it slow: its cap, a \
+neighbour, a higher priority, processes without Partage, or its own CPU side.
 
-`--time-limit` counts from the admission by the clock on the wall. When it is over, the job's processes get SIGTERM and ten \
-seconds later SIGKILL; its terminal, `events` and `why` say so.
+`--time-limit` counts from the admission by the clock on the wall. When it is over, the job's processes get SIGTERM \
+and ten seconds later SIGKILL; its terminal, `events` and `why` say so.
 
 ## Jobs
 
-A job ends when its first process and every process of it that uses CUDA have ended; `ps -a`, `why` and `events` then show \
-its exit status, start, duration and peak. The exit status is that of the first process, or 128 and the number of the signal that ended it. \
-For five seconds more its promise is kept for a child that has not used CUDA yet, unless another job needs the room. A process left behind \
-after that stays limited, but nothing is promised to it.
+A job ends when its first process and every process of it that uses CUDA have ended; `ps -a`, `why` and `events` then \
+show its exit status, start, duration and peak. The exit status is that of the first process, or 128 and the number \
+of the signal that ended it. For five seconds more its promise is kept for a child that has not used CUDA yet, unless \
+another job needs the room. A process left behind after that stays limited, but nothing is promised to it.
 
 A `partage run` inside a job stays in that job, on its GPUs and under its limit. A lower limit asked there is not \
 enforced while a broker answers, and terms of time asked there are not either; `run` says so, and `--strict` refuses it.

@@ -190,8 +190,8 @@ fn set_takes_limit_and_promise() {
 fn an_overcommitted_device_and_denials_are_said() {
     let bench = Bench::new();
     let mut view = status(&bench.socket_dir());
-    let note = "promises on GPU 3 add up to 130 % of its memory: allocations within a job's limit may be denied as card \
-                full";
+    let note = "promises on GPU 3 add up to 130 % of its memory: allocations within a job's limit may be denied as \
+                card full";
     view.devices[0].notes.push(note.to_owned());
     view.devices[0].denied.card_full = 3;
     view.devices[0].denied.limit = 2;

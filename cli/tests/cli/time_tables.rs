@@ -173,8 +173,8 @@ fn why_is_sentences() {
     let why = Reply::Why(WhyView {
         job: job("train"),
         sentences: vec![
-            "3.2 GiB was denied on GPU 0 12s ago (pid 4121): with the 6.1 GiB in use it is more than the limit of 8 GiB; \
-             raise it with: partage set j42 mem=9728MiB"
+            "3.2 GiB was denied on GPU 0 12s ago (pid 4121): with the 6.1 GiB in use it is more than the limit of 8 \
+             GiB; raise it with: partage set j42 mem=9728MiB"
                 .to_owned(),
             "GPU 0: limit 8 GiB by --mem 8GiB, all of it promised (8 GiB)".to_owned(),
         ],

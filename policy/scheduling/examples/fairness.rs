@@ -69,7 +69,8 @@ fn main() {
         };
         let (bare, ours) = (measure(false, &jobs), measure(true, &jobs));
         println!(
-            "shares in virtual time, asked {} %, kernels of {}\t{}\t{}\tworst second {:.2} points off, charge {:.2} %\t",
+            "shares in virtual time, asked {} %, kernels of {}\t{}\t{}\tworst second {:.2} points off, charge {:.2} \
+             %\t",
             join(asked.collect(), "/"),
             join(lengths.collect(), "/"),
             got(&bare),

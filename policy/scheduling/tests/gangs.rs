@@ -49,8 +49,8 @@ fn search(is_gang: bool, must_take_turns: bool, choices: usize) {
         fallbacks += usize::from(must_take_turns && world.regimes > 2);
     }
     println!(
-        "{count} orders, gang {is_gang:5}, must take turns {must_take_turns:5}: slowest {:.1} ms, longest stall {:.1} ms, \
-         {fallbacks} ended by a drain timeout",
+        "{count} orders, gang {is_gang:5}, must take turns {must_take_turns:5}: slowest {:.1} ms, longest stall {:.1} \
+         ms, {fallbacks} ended by a drain timeout",
         worst as f64 / 1e6,
         worst_stall as f64 / 1e6
     );

@@ -12,7 +12,7 @@ use partage_protocol::admin::{ErrorCode, ErrorView, Reply, Waiting};
 use partage_protocol::job_ledger::JobLedger;
 use partage_protocol::message::TOKEN_BYTES;
 use partage_protocol::size::format_duration;
-use partage_protocol::units::{DeviceUuid, JobId, SECOND_NS};
+use partage_protocol::units::{DeviceUuid, JobId};
 
 use super::Policy;
 use super::admitted::terms_after;
@@ -40,8 +40,6 @@ fn token_of(text: &str) -> Option<[u8; TOKEN_BYTES]> {
 
 /// Why a waiting `run` that is stopped is not admitted.
 const STOPPED: &str = "is stopped: it keeps its place, and others pass it until it goes on (fg, or kill -CONT)";
-/// A waiting `run` hears again after this long.
-const REMIND_NS: u64 = 60 * SECOND_NS;
 
 impl Policy {
     pub(crate) fn run<M: Machine>(&mut self, run: Run, machine: &M, now_ns: u64) {
@@ -70,8 +68,7 @@ impl Policy {
         if let Some(id) = lazy.and_then(|token| self.living_job(token, run.caller.uid)) {
             return self.join(run.ticket, id, now_ns);
         }
-        let id = JobId(self.next_job);
-        self.next_job = self.next_job.saturating_add(1);
+        let id = self.jobs.take_number();
         let request = run.request;
         let record = JobRecord {
             id: id.0,
@@ -100,8 +97,8 @@ impl Policy {
             next_reminder_ns: now_ns,
             reason: String::new(),
         };
-        self.jobs.insert(id, Job::new(record, Life::waiting(queued)));
-        self.queue.push_back(id);
+        self.jobs.add(Job::new(record, Life::waiting(queued)));
+        self.queue.join(id);
     }
 
     /// Does a job with this token wait or live?
@@ -337,7 +334,7 @@ impl Policy {
                 wishes: places.iter().map(wish).collect(),
             });
         }
-        self.queue.retain(|queued| *queued != id);
+        self.queue.leave(id);
         self.announce_admission(id, &queued, machine, now_ns);
         Ok(())
     }
@@ -347,8 +344,7 @@ impl Policy {
         let Some(queued) = self.jobs.get(&id).and_then(|job| job.life.queued()) else {
             return false;
         };
-        let ran_out = queued.deadline_ns.is_some_and(|deadline| now_ns >= deadline);
-        !queued.spec.wait || ran_out || now_ns >= queued.next_reminder_ns
+        !queued.spec.wait || queued.ran_out(now_ns) || now_ns >= queued.next_reminder_ns
     }
 
     /// Updates a waiting job; answers whether it waits on. `holders` count where it is told.
@@ -363,8 +359,7 @@ impl Policy {
         let Some(queued) = self.jobs.get_mut(&id).and_then(Job::queued_mut) else {
             return false;
         };
-        let ran_out = queued.deadline_ns.is_some_and(|deadline| now_ns >= deadline);
-        if !queued.spec.wait || ran_out {
+        if !queued.spec.wait || queued.ran_out(now_ns) {
             let waited = format_duration(now_ns.saturating_sub(queued.since_ns));
             let message = if queued.spec.wait {
                 format!("no room within {waited}: {reason}")
@@ -388,10 +383,8 @@ impl Policy {
             );
             return false;
         }
-        queued.reason.clone_from(&reason);
-        if now_ns >= queued.next_reminder_ns {
-            let is_first = queued.next_reminder_ns == queued.since_ns;
-            queued.next_reminder_ns = now_ns.saturating_add(REMIND_NS);
+        queued.wait_for(&reason);
+        if let Some(is_first) = queued.take_reminder(now_ns) {
             let ticket = queued.ticket;
             let reply = Reply::Waiting(Waiting {
                 position,
@@ -416,7 +409,7 @@ impl Policy {
 
     /// A waiting job is given up without an answer.
     pub(crate) fn forget_waiting(&mut self, id: JobId) -> Option<Box<Queued>> {
-        self.queue.retain(|queued| *queued != id);
-        self.jobs.remove(&id)?.give_up()
+        self.queue.leave(id);
+        self.jobs.forget(id)?.give_up()
     }
 }

@@ -15,10 +15,9 @@ use partage_protocol::units::{ClientId, DeviceUuid, JobId, SECOND_NS};
 
 use super::Policy;
 use crate::caller::Process;
-use crate::client::{Client, Presence};
 use crate::command::Action;
 use crate::event::Adoption;
-use crate::job::{Job, REMEMBER_NS, Slot};
+use crate::job::{Job, JobRecord, REMEMBER_NS, Slot};
 use crate::machine::{Machine, OnSlot};
 
 /// Longest time that a device admits nothing because a client of the broker before has not come back. Clients reconnect
@@ -27,51 +26,20 @@ pub const ADOPTION_NS: u64 = 10 * SECOND_NS;
 
 impl Policy {
     pub(crate) fn adopt<M: Machine>(&mut self, adoption: Adoption, machine: &M, now_ns: u64) {
-        self.next_job = self.next_job.max(adoption.next_job);
+        self.jobs.keep_numbers_below(adoption.next_job);
         let unix_ns = self.unix_ns(now_ns);
         for ended in adoption.ended {
             let age_ns = unix_ns.saturating_sub(ended.ended_unix_ns);
-            self.next_job = self.next_job.max(ended.job.id.saturating_add(1));
+            self.jobs.keep_numbers_below(ended.job.id.saturating_add(1));
             if age_ns < REMEMBER_NS {
                 let job = Job::from_remembered(ended, now_ns.saturating_add(REMEMBER_NS - age_ns));
-                self.jobs.insert(job.id(), job);
+                self.jobs.add(job);
             }
         }
         for record in adoption.jobs {
-            self.next_job = self.next_job.max(record.id.saturating_add(1));
-            let (id, started_unix_ns) = (JobId(record.id), record.started_unix_ns);
-            let time_limit_at_ns = self.adopted_time_limit(record.terms.time_limit_ns, started_unix_ns, now_ns);
-            let was = self.jobs.remove(&id);
-            let was = was.filter(|was| was.record.started_unix_ns == started_unix_ns);
-            let clients = adoption.clients.iter().filter(|known| known.job == id);
+            let clients = adoption.clients.iter().filter(|known| known.job.0 == record.id);
             let clients: Vec<ClientId> = clients.map(|known| known.client).collect();
-            let mut slots = Vec::new();
-            for (slot, place) in record.devices.iter().enumerate() {
-                let limit = self.limit_of(place.device, place.limit);
-                let ledgers = clients.iter().filter_map(|client| machine.words(*client, slot));
-                let held = ledgers.fold(0, |sum: u64, words| {
-                    sum.saturating_add(words.ledger.load())
-                        .saturating_add(words.overhead.load())
-                });
-                // What was promised or granted stays allowed; more only once the device can be judged.
-                let ceiling = place.request.max(held).min(limit);
-                slots.push(Slot::adopted(JobLedger::new(limit, ceiling), held));
-            }
-            let mut job = Job::adopted(record, slots, time_limit_at_ns);
-            if let Some(was) = was {
-                job.take_up(was);
-                if clients.is_empty() {
-                    job.linger(now_ns);
-                } else {
-                    job.forget_end();
-                }
-            }
-            if let Some(process) = job.record.first.filter(|_| job.is_first_alive) {
-                let reason = "adopted: is its first process still there?";
-                self.command(Action::Watch { job: id, process }, reason);
-            }
-            self.jobs.insert(id, job);
-            self.show_terms(id, "the job was adopted");
+            self.adopt_job(record, &clients, machine, now_ns);
         }
         for known in adoption.clients {
             let Some(job) = self.jobs.get_mut(&known.job) else {
@@ -85,17 +53,9 @@ impl Policy {
             for (slot, state) in job.slots_mut() {
                 state.ledger_mut().adopt(&OnSlot { machine, slot }, known.client);
             }
-            let (job, process) = (known.job, known.process);
-            let client = Client {
-                job,
-                process,
-                presence: Presence::Away,
-                is_nvml_only: false,
-            };
-            self.clients.insert(known.client, client);
-            self.awaited.insert(known.client);
+            self.clients.expect(known.client, known.job, known.process);
         }
-        self.adoption_until_ns = Some(now_ns.saturating_add(ADOPTION_NS));
+        self.clients.wait_until(now_ns.saturating_add(ADOPTION_NS));
         let devices: Vec<DeviceUuid> = self.devices.keys().copied().collect();
         for device in devices {
             self.share_headroom(device, machine, now_ns);
@@ -106,9 +66,44 @@ impl Policy {
         }
     }
 
+    /// A job is recorded, and the ledger names these clients of it: it lives, or lingers on as it did.
+    fn adopt_job<M: Machine>(&mut self, record: JobRecord, clients: &[ClientId], machine: &M, now_ns: u64) {
+        let (id, started_unix_ns) = (JobId(record.id), record.started_unix_ns);
+        let time_limit_at_ns = self.adopted_time_limit(record.terms.time_limit_ns, started_unix_ns, now_ns);
+        let was = self.jobs.forget(id);
+        let was = was.filter(|was| was.record.started_unix_ns == started_unix_ns);
+        let mut slots = Vec::new();
+        for (slot, place) in record.devices.iter().enumerate() {
+            let limit = self.limit_of(place.device, place.limit);
+            let ledgers = clients.iter().filter_map(|client| machine.words(*client, slot));
+            let held = ledgers.fold(0, |sum: u64, words| {
+                sum.saturating_add(words.ledger.load())
+                    .saturating_add(words.overhead.load())
+            });
+            // What was promised or granted stays allowed; more only once the device can be judged.
+            let ceiling = place.request.max(held).min(limit);
+            slots.push(Slot::adopted(JobLedger::new(limit, ceiling), held));
+        }
+        let mut job = Job::adopted(record, slots, time_limit_at_ns);
+        if let Some(was) = was {
+            job.take_up(was);
+            if clients.is_empty() {
+                job.linger(now_ns);
+            } else {
+                job.forget_end();
+            }
+        }
+        if let Some(process) = job.record.first.filter(|_| job.is_first_alive) {
+            let reason = "adopted: is its first process still there?";
+            self.command(Action::Watch { job: id, process }, reason);
+        }
+        self.jobs.add(job);
+        self.show_terms(id, "the job was adopted");
+    }
+
     /// Is a client of the broker before still awaited on this device?
     pub(crate) fn is_adopting(&self, device: DeviceUuid) -> bool {
-        self.awaited.iter().any(|client| {
+        self.clients.awaited().iter().any(|client| {
             let job = self.clients.get(client).and_then(|client| self.jobs.get(&client.job));
             job.is_some_and(|job| job.slot_of(device).is_some())
         })
@@ -121,14 +116,12 @@ impl Policy {
         are_pages_lost: bool,
         machine: &M,
     ) {
-        let Some(known) = self.clients.get_mut(&client).filter(|known| known.process == process) else {
+        let Some(known) = self.clients.come_back(client, process) else {
             let text = format!("the ledger has no {client} for pid {}", process.pid);
             return self.refuse_client(client, REFUSED_IDENTITY, text);
         };
-        known.presence = Presence::Attached;
         let job = known.job;
         let is_member = !known.is_nvml_only;
-        self.awaited.remove(&client);
         if let Some(state) = self.jobs.get_mut(&job) {
             for (slot, state) in state.slots_mut().filter(|_| is_member) {
                 state.ledger_mut().adopt(&OnSlot { machine, slot }, client);

@@ -50,7 +50,7 @@ impl Policy {
         self.resume(job);
         let process = attaching.process;
         let is_nvml_only = attaching.is_nvml_only;
-        self.clients.insert(
+        self.clients.add(
             id,
             Client {
                 job,
@@ -331,10 +331,9 @@ impl Policy {
                 state.ledger_mut().death(&OnSlot { machine, slot }, client, now_ns);
             }
         }
-        self.clients.remove(&client);
-        self.forget_overheads(client);
+        self.clients.forget(client);
+        self.overheads.forget(client);
         self.bar_drifting(known.job, machine, now_ns);
-        self.awaited.remove(&client);
         let is_last_of_pid = !self.clients.values().any(|other| other.process == known.process);
         for (device, bytes) in devices {
             if let Some(device) = self.devices.get_mut(&device).filter(|_| is_last_of_pid) {
@@ -352,16 +351,6 @@ impl Policy {
         self.look_after(known.job, machine, now_ns);
     }
 
-    /// Its connection closed, or its process ends.
-    pub(crate) fn set_presence(&mut self, client: ClientId, presence: Presence) {
-        if let Some(known) = self.clients.get_mut(&client) {
-            // A dying client's connection closes too; it stays dying.
-            if known.presence != Presence::Dying {
-                known.presence = presence;
-            }
-        }
-    }
-
     pub(crate) fn notice<M: Machine>(
         &mut self,
         client: ClientId,
@@ -373,8 +362,8 @@ impl Policy {
         let (job, pid) = (known.job, known.process.pid);
         if what == NOTICE_OVERHEAD {
             if let Some((device, _)) = self.slot_device(job, slot) {
-                if let Some(gauge) = self.gauges.get_mut(&(client, slot)) {
-                    Self::explain(gauge, now_ns);
+                if let Some(state) = self.overheads.get_mut(client, slot) {
+                    state.explain(now_ns);
                 }
                 self.command(Action::Look(device), "the client's overhead may have changed");
             }

@@ -15,31 +15,17 @@
 //! never touched, and nothing is judged while clients of the broker before are awaited.
 
 use partage_protocol::size::format_bytes;
-use partage_protocol::units::{ClientId, DeviceUuid, JobId, SECOND_NS};
+use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 
 use super::Policy;
 use super::evidence::Evidence;
 use crate::caller::Process;
 use crate::command::Action;
 use crate::config::Response;
-use crate::device::{Drift, Gauge, Kind, Member};
+use crate::device::{CONFIRM_NS, Contradiction, Kind, Member};
 use crate::event::ProcessUse;
 use crate::job::{Job, Placement};
 use crate::machine::{Machine, OnSlot, Reading};
-
-/// A client must drift for this long before anything is done to it: two looks at least, so that a figure of NVML that
-/// lags behind a free harms nobody.
-pub const CONFIRM_NS: u64 = SECOND_NS * 2 / 5;
-/// A client that announced or made a context this long ago is being measured, and explains itself.
-const EXPLAINED_NS: u64 = 5 * SECOND_NS;
-
-/// One contradiction.
-struct Contradiction {
-    kind: Kind,
-    text: String,
-    /// Its size, where it has one.
-    bytes: Option<u64>,
-}
 
 /// Words that cannot all be true.
 pub(crate) fn contradicts_itself(now: &Reading, last: Option<&Reading>) -> Option<&'static str> {
@@ -62,33 +48,18 @@ impl Policy {
             return;
         };
         let found = self.contradiction(evidence, machine, now_ns);
-        let at = (newest.client, newest.slot);
-        let Some(gauge) = self.gauges.get_mut(&at) else { return };
+        let Some(state) = self.overheads.get_mut(newest.client, newest.slot) else {
+            return;
+        };
         match found {
             Some(found) => {
-                let is_new = gauge.drift.as_ref().is_none_or(|drift| drift.kind != found.kind);
-                let drift = gauge.drift.get_or_insert_with(|| Drift {
-                    kind: found.kind,
-                    text: String::new(),
-                    told: 0,
-                    seen: 0,
-                    since_ns: now_ns,
-                    is_confirmed: false,
-                    is_answered: false,
-                });
-                drift.seen += 1;
-                drift.kind = found.kind;
-                drift.text = found.text;
-                drift.is_confirmed |= now_ns >= drift.since_ns.saturating_add(CONFIRM_NS);
-                let size = found.bytes.unwrap_or(drift.seen);
-                if is_new || size / 2 >= drift.told.max(1) {
-                    drift.told = size;
-                    let text = format!("pid {} of {}: {}", evidence.pid, newest.job, drift.text);
+                if let Some(text) = state.contradict(found, now_ns) {
+                    let text = format!("pid {} of {}: {text}", evidence.pid, newest.job);
                     self.publish("drift", Some(newest.job), Some(evidence.pid), text);
                 }
                 self.answer_drift(newest, evidence.pid);
             }
-            None if evidence.is_quiet && gauge.drift.take().is_some() => {
+            None if evidence.is_quiet && state.agree() => {
                 let text = format!("pid {} of {} and NVML agree again", evidence.pid, newest.job);
                 self.publish("drift-over", Some(newest.job), Some(evidence.pid), text);
             }
@@ -99,12 +70,12 @@ impl Policy {
     fn contradiction<M: Machine>(&self, evidence: &Evidence<'_>, machine: &M, now_ns: u64) -> Option<Contradiction> {
         let tolerance = self.config.audit.tolerance;
         let newest = evidence.members.last()?;
-        let gauges = evidence
+        let states = evidence
             .members
             .iter()
-            .map(|member| self.gauges.get(&(member.client, member.slot)));
-        for (reading, gauge) in evidence.readings.iter().zip(gauges) {
-            if let Some(text) = contradicts_itself(reading, gauge.and_then(|gauge| gauge.last.as_ref())) {
+            .map(|member| self.overheads.get(member.client, member.slot));
+        for (reading, state) in evidence.readings.iter().zip(states) {
+            if let Some(text) = contradicts_itself(reading, state.and_then(|state| state.last())) {
                 let text = format!("what it says contradicts itself: {text}");
                 let (kind, bytes) = (Kind::Words, None);
                 return Some(Contradiction { kind, text, bytes });
@@ -131,10 +102,10 @@ impl Policy {
             slot: newest.slot,
         };
         let is_past = shown > limit.saturating_add(tolerance) && slot.ledger.used_sum(&pages) > limit;
-        let gauge = self.gauges.get(&(newest.client, newest.slot))?;
+        let state = self.overheads.get(newest.client, newest.slot)?;
         // A pool may hold more for the instant of one call.
-        let is_settled = evidence.is_quiet || gauge.is_unaudited;
-        let is_explained = slot.is_lowered || gauge.explained_until_ns.is_some_and(|until| now_ns < until);
+        let is_settled = evidence.is_quiet || state.is_unaudited();
+        let is_explained = slot.is_lowered || state.is_explained(now_ns);
         if is_past && is_settled && !is_explained {
             let text = format!(
                 "NVML shows {} for it, and its job's limit is {}: it allocates past Partage",
@@ -147,23 +118,15 @@ impl Policy {
         None
     }
 
-    /// The client is about to be measured, so that what NVML shows for it may grow for a good reason.
-    pub(crate) fn explain(gauge: &mut Gauge, now_ns: u64) {
-        gauge.explained_until_ns = Some(now_ns.saturating_add(EXPLAINED_NS));
-    }
-
     fn answer_drift(&mut self, member: Member, pid: u32) {
         if self.config.audit.drift != Response::Kill {
             return;
         }
-        let gauge = self.gauges.get_mut(&(member.client, member.slot));
-        let Some(drift) = gauge.and_then(|gauge| gauge.drift.as_mut()) else {
+        let state = self.overheads.get_mut(member.client, member.slot);
+        let Some(text) = state.and_then(|state| state.take_answer()) else {
             return;
         };
-        if !drift.is_confirmed || std::mem::replace(&mut drift.is_answered, true) {
-            return;
-        }
-        let reason = format!("audit.drift = kill: {}", drift.text);
+        let reason = format!("audit.drift = kill: {text}");
         let Some(process) = self.clients.get(&member.client).map(|known| known.process) else {
             return;
         };
@@ -181,10 +144,10 @@ impl Policy {
         let Some(state) = self.jobs.get(&job) else { return };
         let is_barred = |(slot, place): (usize, &Placement)| {
             let drifts = |client: &ClientId| {
-                let gauge = self.gauges.get(&(*client, slot));
-                gauge
-                    .and_then(|gauge| gauge.drift.as_ref())
-                    .is_some_and(|drift| drift.is_confirmed)
+                let state = self.overheads.get(*client, slot);
+                state
+                    .and_then(|state| state.drift())
+                    .is_some_and(|drift| drift.is_confirmed())
             };
             let measured = self.times.get(&(job, place.device));
             let takes_time = measured.is_some_and(|measured| measured.audit.is_confirmed(now_ns));
@@ -207,14 +170,14 @@ impl Policy {
                 continue;
             };
             for (slot, _) in job.slots.iter().enumerate() {
-                let drift = self.gauges.get(&(*client, slot)).and_then(|gauge| gauge.drift.as_ref());
+                let drift = self.overheads.get(*client, slot).and_then(|state| state.drift());
                 let Some(drift) = drift else { continue };
-                let denied = if drift.is_confirmed && self.config.audit.drift == Response::DenyNew {
+                let denied = if drift.is_confirmed() && self.config.audit.drift == Response::DenyNew {
                     "; nothing more is granted to the job there until they agree"
                 } else {
                     ""
                 };
-                notes.push(format!("pid {pid} drifts on device {slot}: {}{denied}", drift.text));
+                notes.push(format!("pid {pid} drifts on device {slot}: {}{denied}", drift.text()));
             }
         }
         notes.extend(self.time_drift_notes(job));

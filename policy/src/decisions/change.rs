@@ -57,37 +57,15 @@ impl Wanted {
         Ok(is_any.then_some(Self { mem, mem_request }))
     }
 
-    /// A waiting request under new amounts; what it does not change stays. Other tools' variables may tell devices
-    /// apart, which these amounts do not: of theirs the lowest stays.
+    /// A waiting request under new amounts; what it does not change stays.
     fn in_queue(&self, old: &RunSpec) -> RunSpec {
         let mut spec = old.clone();
-        if let Some(aliases) = spec.aliases.take() {
-            if let Some(limit) = aliases.lowest() {
-                spec.mem = Some(Amount::Bytes(limit.bytes));
-                spec.origin.limit.clone_from(&limit.text);
-            }
-            if let Some(request) = &aliases.request {
-                spec.mem_request = Some(Amount::Bytes(request.bytes));
-                spec.origin.request.clone_from(&request.text);
-            }
-        }
+        spec.drop_aliases();
         if let Some((amount, text)) = &self.mem {
-            if spec.mem_request.is_none() {
-                match (spec.mem, amount) {
-                    (None, Some(_)) => spec.mem_request = Some(Amount::Bytes(0)),
-                    (Some(limit), None) => {
-                        spec.mem_request = Some(limit);
-                        spec.origin.request.clone_from(&spec.origin.limit);
-                    }
-                    _ => {}
-                }
-            }
-            spec.mem = *amount;
-            spec.origin.limit.clone_from(text);
+            spec.set_mem(*amount, text);
         }
         if let Some((amount, text)) = &self.mem_request {
-            spec.mem_request = Some(*amount);
-            spec.origin.request.clone_from(text);
+            spec.set_mem_request(*amount, text);
         }
         spec
     }
@@ -147,7 +125,7 @@ impl Policy {
                 if terms.class != spec.terms.class {
                     self.check_class(&terms, caller)?;
                 }
-                spec.terms = terms;
+                spec.set_terms(terms);
             }
             // Judged before it replaces what was valid; its turn comes at the end of this step.
             if let Err(Unplaced::Refused(why)) = self.place(&spec, &Claims::default(), &Survey::default(), machine) {
@@ -157,8 +135,7 @@ impl Policy {
             if let Some(job) = self.jobs.get_mut(&id) {
                 job.set_terms(spec.terms.clone());
                 if let Some(queued) = job.queued_mut() {
-                    queued.mem_text = spec.shown();
-                    queued.spec = spec;
+                    queued.set_spec(spec);
                 }
             }
             return Ok(id);
@@ -288,22 +265,7 @@ impl Policy {
         if let Some((amount, text)) = &wanted.mem {
             let limit = amount.map(|amount| amount.on(device.usable()));
             self.check_size(device, limit.unwrap_or(0), device.seen.total_bytes, "mem")?;
-            let follows = place.request > 0 && place.limit == Some(place.request);
-            new.limit = limit;
-            new.origin.limit.clone_from(text);
-            match limit {
-                Some(limit) => {
-                    new.request = if follows { limit } else { place.request.min(limit) };
-                    if follows || new.request < place.request {
-                        new.origin.request.clear();
-                    }
-                }
-                // What set the limit set the promise that followed it, and that stays.
-                None if follows && place.origin.request.is_empty() => {
-                    new.origin.request.clone_from(&place.origin.limit);
-                }
-                None => {}
-            }
+            new.set_limit(limit, text);
         }
         if let Some((amount, text)) = &wanted.mem_request {
             let request = amount.on(device.usable());
@@ -319,8 +281,7 @@ impl Policy {
                 let hint = "a promise cannot exceed the limit: raise mem too, or lower mem-request";
                 return Err(invalid(message, Some(hint.into())));
             }
-            new.request = request;
-            new.origin.request.clone_from(text);
+            new.set_request(request, text);
         }
         Ok(new)
     }

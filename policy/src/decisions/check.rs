@@ -210,7 +210,7 @@ impl Policy {
 
     fn check_queue(&self, found: &mut Vec<Violation>) {
         let mut queued = BTreeSet::new();
-        for job in &self.queue {
+        for job in self.queue.iter() {
             let waits = self.jobs.get(job).is_some_and(|job| job.state() == State::Waiting);
             if !(queued.insert(*job) && waits) {
                 found.push(Violation::Queue { job: *job });
@@ -222,15 +222,15 @@ impl Policy {
     }
 
     fn check_clients(&self, found: &mut Vec<Violation>) {
-        for (id, client) in &self.clients {
+        for (id, client) in self.clients.iter() {
             let knows = |job: &Job| job.state().holds_memory() && job.clients.contains(id);
             if !self.jobs.get(&client.job).is_some_and(knows) {
                 found.push(Violation::Client { client: *id });
             }
         }
         let of_jobs = self.jobs.values().flat_map(|job| &job.clients);
-        let measured = self.gauges.keys().map(|(client, _)| client);
-        let remembered = of_jobs.chain(&self.awaited).chain(measured);
+        let measured = self.overheads.clients();
+        let remembered = of_jobs.chain(self.clients.awaited()).chain(measured);
         let gone = remembered.filter(|client| !self.clients.contains_key(client));
         found.extend(gone.map(|client| Violation::Client { client: *client }));
     }

@@ -68,8 +68,7 @@ impl Policy {
             return Err("the broker sees no device".into());
         }
         let (terms, terms_note) = self.default_terms(&attaching.membership);
-        let id = JobId(self.next_job);
-        self.next_job = self.next_job.saturating_add(1);
+        let id = self.jobs.take_number();
         let record = JobRecord {
             id: id.0,
             uid: attaching.uid,
@@ -94,7 +93,7 @@ impl Policy {
         for note in note.iter().chain(&terms_note) {
             job.note(note.clone());
         }
-        self.jobs.insert(id, job);
+        self.jobs.add(job);
         for place in &devices {
             self.share_headroom(place.device, machine, now_ns);
         }
@@ -126,20 +125,17 @@ impl Policy {
         let asked = match time_aliases::asked(&membership.environment, |variable| self.config.is_time_on(variable)) {
             Ok(asked) => asked,
             Err(why) => {
-                terms.cap_ppm = Some(UNREADABLE_CAP_PPM);
-                terms.origin.cap.clone_from(&why.text);
+                terms.set_cap(Some(UNREADABLE_CAP_PPM), why.text.clone());
                 let cap = format_part(UNREADABLE_CAP_PPM);
                 let note = format!("{why}; what it allows cannot be known, so the cap is {cap}: mend or unset it");
                 return (terms, Some(note));
             }
         };
         if let Some(cap) = asked.cap {
-            terms.cap_ppm = cap_of(cap.value);
-            terms.origin.cap = cap.text;
+            terms.set_cap(cap_of(cap.value), cap.text);
         }
-        if let Some(class) = asked.class.filter(|class| class.value < terms.class) {
-            terms.class = class.value;
-            terms.origin.class = class.text;
+        if let Some(class) = asked.class {
+            terms.lower_class(class.value, class.text);
         }
         (terms, None)
     }

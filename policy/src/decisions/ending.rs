@@ -16,13 +16,7 @@ use crate::machine::{Machine, OnSlot};
 impl Policy {
     /// Everything that is due. Runs at the start of a step, so that no order of events can outrun a deadline.
     pub(crate) fn expire<M: Machine>(&mut self, machine: &M, now_ns: u64) {
-        if self
-            .adoption_until_ns
-            .is_some_and(|until| now_ns >= until || self.awaited.is_empty())
-        {
-            self.adoption_until_ns = None;
-            let late = self.awaited.len();
-            self.awaited.clear();
+        if let Some(late) = self.clients.end_wait(now_ns) {
             let text = match late {
                 0 => "every client of the broker before came back".to_owned(),
                 late => format!("{late} clients did not come back yet and are counted with all they were granted"),
@@ -90,18 +84,15 @@ impl Policy {
         for (order, (_, id)) in old.into_iter().enumerate() {
             let is_expired = |job: &Job| job.life.is_expired(now_ns);
             if order < excess || self.jobs.get(&id).is_some_and(is_expired) {
-                self.jobs.remove(&id);
+                self.jobs.forget(id);
             }
         }
     }
 
     /// When [`Policy::expire`] has something to do next.
     pub(crate) fn next_due(&self) -> Option<u64> {
-        // With nobody left to wait for, an adoption ends at once.
-        let adoption = self
-            .adoption_until_ns
-            .map(|until| if self.awaited.is_empty() { 0 } else { until });
-        let mut due: Vec<u64> = adoption.into_iter().chain(self.overheads_due()).collect();
+        let adoption = self.clients.wait_ends_ns();
+        let mut due: Vec<u64> = adoption.into_iter().chain(self.overheads.due_ns()).collect();
         for job in self.jobs.values() {
             if let Some(queued) = job.life.queued() {
                 due.extend(queued.deadline_ns);
@@ -150,8 +141,8 @@ impl Policy {
 
     /// All processes of these jobs are stopped by a signal, and of no other ones.
     pub(crate) fn see_stopped(&mut self, jobs: &BTreeSet<JobId>) {
-        for (id, job) in &mut self.jobs {
-            job.set_stopped(jobs.contains(id));
+        for job in self.jobs.values_mut() {
+            job.set_stopped(jobs.contains(&job.id()));
         }
     }
 
@@ -225,7 +216,7 @@ impl Policy {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         let tickets = job.finish(what, now_ns);
         let devices: Vec<DeviceUuid> = job.record.devices.iter().map(|place| place.device).collect();
-        self.forget_times(id);
+        self.times.forget(id);
         self.command(Action::ForgetJob(id), why);
         self.remember(id);
         for ticket in tickets {

@@ -9,7 +9,7 @@ use partage_protocol::units::{ClientId, DeviceUuid, JobId, SECOND_NS};
 
 use super::Policy;
 use crate::command::Action;
-use crate::device::{Announced, Device, DeviceState, Gauge, Measuring, Member, Seen};
+use crate::device::{Device, DeviceState, Measuring, Member, Seen};
 use crate::job::Reason;
 use crate::machine::{Machine, OnSlot};
 
@@ -37,7 +37,7 @@ impl Policy {
             return self.answer_invalid(client, slot, sequence);
         };
         let member = Member { job, client, slot };
-        Self::explain(self.gauge(member, machine), now_ns);
+        self.overheads.of(member, machine).explain(now_ns);
         match stage {
             MEASURE_BEFORE => self.announce(member, device, sequence, machine, now_ns),
             MEASURE_AFTER => self.begin_measuring(member, device, sequence, machine, now_ns),
@@ -51,17 +51,9 @@ impl Policy {
         let uid = self.jobs.get(&job).map_or(0, |job| job.record.uid);
         let learned = self.devices.get(&device).and_then(|device| device.learned.get(&uid));
         let each = learned.copied().unwrap_or(0);
-        let gauge = self.gauge(member, machine);
-        let base = gauge.measured;
-        let mut announced = gauge.announced.clone().unwrap_or(Announced {
-            base,
-            each,
-            count: 0,
-            until_ns: 0,
-        });
-        announced.count += 1;
-        announced.each = announced.each.max(each);
-        announced.until_ns = now_ns.saturating_add(MEASURE_KEPT_NS);
+        let state = self.overheads.of(member, machine);
+        let base = state.measured();
+        let announced = state.one_more(each, now_ns.saturating_add(MEASURE_KEPT_NS));
         let floor = announced.floor();
         let pages = OnSlot { machine, slot };
         let reserve = |policy: &mut Self| {
@@ -79,7 +71,7 @@ impl Policy {
         }
         let code = match verdict {
             Verdict::Granted => {
-                self.gauge(member, machine).announced = Some(announced);
+                self.overheads.of(member, machine).announce(announced);
                 self.show_overheads(client, machine);
                 VERDICT_GRANTED
             }
@@ -109,27 +101,15 @@ impl Policy {
         now_ns: u64,
     ) {
         let Member { client, slot, .. } = member;
-        let gauge = self.gauge(member, machine);
-        let baseline = gauge
-            .announced
-            .as_ref()
-            .map_or(gauge.measured, |announced| announced.base);
-        let waiting = Measuring {
-            client,
-            slot,
-            device,
-            sequence,
-            until_ns: now_ns.saturating_add(MEASURE_NS),
-            looks: 0,
-            is_covered: false,
-            baseline,
-        };
+        let baseline = self.overheads.of(member, machine).baseline();
+        let until_ns = now_ns.saturating_add(MEASURE_NS);
+        let waiting = Measuring::new((client, slot, sequence), device, baseline, until_ns);
         let is_lost = |device: &Device| device.state == DeviceState::Lost;
-        let of_client = self.measures.iter().filter(|other| other.client == client).count();
+        let of_client = self.overheads.waiting_of(client);
         if self.devices.get(&device).is_none_or(is_lost) || of_client >= WAITING {
             return self.finish_measuring(&waiting, Seen::Nothing, machine, now_ns);
         }
-        self.measures.push(waiting);
+        self.overheads.wait(waiting);
         self.command(Action::Look(device), "a client made a context, module or heap");
     }
 
@@ -142,13 +122,9 @@ impl Policy {
             return;
         };
         let member = Member { job, client, slot };
-        let gauge = self.gauge(member, machine);
-        let measured = gauge.measured;
-        if let Some(announced) = &mut gauge.announced {
-            announced.count = announced.count.saturating_sub(1);
-            announced.base = measured;
-        }
-        gauge.announced.take_if(|announced| announced.count == 0);
+        let state = self.overheads.of(member, machine);
+        state.settle_announced();
+        let measured = state.measured();
         self.write_overhead(member, machine, now_ns);
         let mut verdict = VERDICT_GRANTED;
         if seen != Seen::Nothing {
@@ -194,49 +170,19 @@ impl Policy {
 
     /// Measurements that waited long enough, and announcements that nobody measured.
     pub(crate) fn expire_overheads<M: Machine>(&mut self, machine: &M, now_ns: u64) {
-        for late in self
-            .measures
-            .extract_if(.., |waiting| now_ns >= waiting.until_ns)
-            .collect::<Vec<_>>()
-        {
+        for late in self.overheads.take_late(now_ns) {
             self.finish_measuring(&late, Seen::Nothing, machine, now_ns);
         }
-        let is_over = |gauge: &Gauge| {
-            gauge
-                .announced
-                .as_ref()
-                .is_some_and(|announced| now_ns >= announced.until_ns)
-        };
-        let over: Vec<(ClientId, usize)> = self
-            .gauges
-            .iter()
-            .filter(|(_, gauge)| is_over(gauge))
-            .map(|(at, _)| *at)
-            .collect();
-        for (client, slot) in over {
-            if let Some(gauge) = self.gauges.get_mut(&(client, slot)) {
-                gauge.announced = None;
-            }
+        for (client, slot) in self.overheads.drop_old_announcements(now_ns) {
             if let Some(job) = self.clients.get(&client).map(|known| known.job) {
                 self.write_overhead(Member { job, client, slot }, machine, now_ns);
             }
         }
     }
 
-    /// When [`Policy::expire_overheads`] has something to do next.
-    pub(crate) fn overheads_due(&self) -> Option<u64> {
-        let measures = self.measures.iter().map(|waiting| waiting.until_ns);
-        let announced = self.gauges.values().filter_map(|gauge| gauge.announced.as_ref());
-        measures.chain(announced.map(|announced| announced.until_ns)).min()
-    }
-
     /// Nobody waits for a device that does not answer.
     pub(crate) fn give_up_measuring<M: Machine>(&mut self, device: DeviceUuid, machine: &M, now_ns: u64) {
-        for waiting in self
-            .measures
-            .extract_if(.., |waiting| waiting.device == device)
-            .collect::<Vec<_>>()
-        {
+        for waiting in self.overheads.take_waiting_on(device) {
             self.finish_measuring(&waiting, Seen::Nothing, machine, now_ns);
         }
     }

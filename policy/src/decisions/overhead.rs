@@ -20,20 +20,31 @@
 use std::collections::BTreeMap;
 
 use partage_protocol::reservation::Word;
-use partage_protocol::units::{ClientId, DeviceUuid, SECOND_NS};
+use partage_protocol::units::{ClientId, DeviceUuid};
 
 use super::Policy;
 use super::evidence::Evidence;
 use crate::client::Presence;
 use crate::command::Action;
-use crate::device::{Gauge, Measuring, Member, Seen};
+use crate::device::{Member, Seen};
 use crate::job::Job;
-use crate::machine::{Machine, OnSlot, overhead_of};
+use crate::machine::{Machine, OnSlot, Reading, overhead_of};
 
-/// A client that was not quiet for this long is shown as unaudited, and judged by the least that it can hold.
-pub const UNAUDITED_NS: u64 = 5 * SECOND_NS;
 /// Looks that it waits for a quiet one.
 const LOOKS: u32 = 3;
+
+/// What the clients of one process say as a look comes.
+struct Said {
+    /// In the order of the clients.
+    readings: Vec<Reading>,
+    /// All of them are quiet.
+    is_quiet: bool,
+    charged: u64,
+    /// The more of what was charged before the look and after it.
+    charged_most: u64,
+    /// NVML has listed the process at some time.
+    was_listed: bool,
+}
 
 impl Policy {
     /// Clients of live jobs on a device, by pid. Those whose process ended are left out: what they hold is charged as
@@ -62,21 +73,10 @@ impl Policy {
     /// A look at the device is about to begin: what its clients say now belongs to it.
     pub(crate) fn asking<M: Machine>(&mut self, device: DeviceUuid, machine: &M) {
         for member in self.members_on(device).into_values().flatten() {
-            self.gauge(member, machine).before = machine.reading(member.client, member.slot);
+            let reading = machine.reading(member.client, member.slot);
+            self.overheads.of(member, machine).note_before(reading);
         }
-        for waiting in self.measures.iter_mut().filter(|waiting| waiting.device == device) {
-            waiting.is_covered = true;
-        }
-    }
-
-    pub(crate) fn gauge<M: Machine>(&mut self, member: Member, machine: &M) -> &mut Gauge {
-        self.gauges
-            .entry((member.client, member.slot))
-            .or_insert_with(|| Gauge {
-                // What the broker before knew.
-                measured: overhead_of(machine, member.client, member.slot),
-                ..Gauge::default()
-            })
+        self.overheads.cover(device);
     }
 
     /// A look came: compares what NVML shows for each client's process with what the client charged.
@@ -89,25 +89,18 @@ impl Policy {
                 self.write_overhead(member, machine, now_ns);
             }
         }
-        let answered = |waiting: &Measuring| waiting.device == device && waiting.is_covered;
-        for mut waiting in self
-            .measures
-            .extract_if(.., |waiting| answered(waiting))
-            .collect::<Vec<_>>()
-        {
-            waiting.looks += 1;
+        for waiting in self.overheads.take_answered(device) {
             match seen.get(&waiting.client) {
-                Some(Seen::Busy(_)) if waiting.looks < LOOKS => {
-                    waiting.is_covered = false;
-                    self.measures.push(waiting);
+                Some(Seen::Busy(_)) if waiting.polls() < LOOKS => {
+                    self.overheads.wait_on(waiting);
                     self.command(
                         Action::Look(device),
                         "the client was not quiet: its overhead is looked at again",
                     );
                 }
                 Some(Seen::Busy(estimate)) => {
-                    if let Some(gauge) = self.gauges.get_mut(&(waiting.client, waiting.slot)) {
-                        gauge.measured = gauge.measured.max(*estimate);
+                    if let Some(state) = self.overheads.get_mut(waiting.client, waiting.slot) {
+                        state.estimate(*estimate);
                     }
                     self.finish_measuring(&waiting, Seen::Busy(*estimate), machine, now_ns);
                 }
@@ -119,8 +112,7 @@ impl Policy {
         }
     }
 
-    /// One process: what the look says of its overhead. Several clients of one process share one figure of NVML; the
-    /// newest of them, which is the one that lives, carries the overhead.
+    /// One process: what the look says of its overhead.
     fn compare<M: Machine>(
         &mut self,
         device: DeviceUuid,
@@ -131,86 +123,94 @@ impl Policy {
     ) -> Seen {
         let measured = self.devices.get(&device).and_then(|device| device.measured.as_ref());
         let listed = measured.and_then(|measured| measured.processes.iter().find(|process| process.pid == pid));
-        let is_listed = listed.is_some();
         // A process without a context is not listed and holds nothing.
         let shown = listed.map_or(Some(0), |process| process.bytes);
-        let mut was_listed = is_listed;
-        let mut readings = Vec::new();
-        let (mut is_quiet, mut charged, mut charged_most) = (true, 0u64, 0u64);
+        let Some(said) = self.take_readings(members, listed.is_some(), shown.is_some(), machine) else {
+            return Seen::Nothing;
+        };
+        let evidence = Evidence {
+            pid,
+            members,
+            readings: &said.readings,
+            // NVML may not know this pid at all (another pid namespace): only one that it listed can be missing.
+            shown: shown.filter(|_| said.was_listed),
+            is_quiet: said.is_quiet,
+        };
+        self.audit(&evidence, machine, now_ns);
+        let is_unmeasured = said.is_quiet && !said.was_listed && said.charged > 0;
+        for (member, reading) in members.iter().zip(&said.readings) {
+            let state = self.overheads.of(*member, machine);
+            state.note_last(*reading);
+            if is_unmeasured {
+                state.note_unmeasured();
+            }
+        }
+        shown.map_or(Seen::Nothing, |shown| self.note_overhead(members, &said, shown, now_ns))
+    }
+
+    /// What the clients of one process say as a look comes; none where the pages of one are not reachable.
+    fn take_readings<M: Machine>(
+        &mut self,
+        members: &[Member],
+        is_listed: bool,
+        has_bytes: bool,
+        machine: &M,
+    ) -> Option<Said> {
+        let mut said = Said {
+            readings: Vec::new(),
+            is_quiet: true,
+            charged: 0,
+            charged_most: 0,
+            was_listed: is_listed,
+        };
         for member in members {
             let ledger = machine
                 .words(member.client, member.slot)
                 .map_or(0, |words| words.ledger.load());
             let now = machine.reading(member.client, member.slot);
-            let gauge = self.gauge(*member, machine);
-            gauge.is_unmeasured = shown.is_none();
-            gauge.was_listed |= is_listed;
-            was_listed |= gauge.was_listed;
-            let before = gauge.before.take();
-            let Some(now) = now else { return Seen::Nothing };
-            is_quiet &= before == Some(now) && now.is_at_rest();
-            readings.push(now);
-            let most = now
-                .charged(ledger)
-                .max(before.map_or(0, |before| before.charged(ledger)));
-            charged = charged.saturating_add(now.charged(ledger));
-            charged_most = charged_most.saturating_add(most);
+            let state = self.overheads.of(*member, machine);
+            let before = state.take_poll(is_listed, has_bytes);
+            said.was_listed |= state.was_listed();
+            let now = now?;
+            said.is_quiet &= before == Some(now) && now.is_at_rest();
+            said.readings.push(now);
+            let charged = now.charged(ledger);
+            let most = charged.max(before.map_or(0, |before| before.charged(ledger)));
+            said.charged = said.charged.saturating_add(charged);
+            said.charged_most = said.charged_most.saturating_add(most);
         }
-        let evidence = Evidence {
-            pid,
-            members,
-            readings: &readings,
-            // NVML may not know this pid at all (another pid namespace): only one that it listed can be missing.
-            shown: shown.filter(|_| was_listed),
-            is_quiet,
-        };
-        self.audit(&evidence, machine, now_ns);
-        for (member, reading) in members.iter().zip(&readings) {
-            self.gauge(*member, machine).last = Some(*reading);
-        }
-        if is_quiet && !was_listed && charged > 0 {
-            for member in members {
-                self.gauge(*member, machine).is_unmeasured = true;
-            }
-        }
-        let Some(shown) = shown else { return Seen::Nothing };
-        let Some(newest) = members.last().map(|member| (member.client, member.slot)) else {
+        Some(said)
+    }
+
+    /// Keeps what a look says of a process's overhead. Several clients of one process share one figure of NVML; the
+    /// newest of them, which is the one that lives, carries the overhead.
+    fn note_overhead(&mut self, members: &[Member], said: &Said, shown: u64, now_ns: u64) -> Seen {
+        let Some(newest) = members.last() else {
             return Seen::Nothing;
         };
-        let least = shown.saturating_sub(charged_most);
+        let least = shown.saturating_sub(said.charged_most);
         for member in members {
-            let at = (member.client, member.slot);
-            let Some(gauge) = self.gauges.get_mut(&at) else {
+            let Some(state) = self.overheads.get_mut(member.client, member.slot) else {
                 continue;
             };
-            let is_newest = at == newest;
-            if is_quiet {
-                gauge.busy_since_ns = None;
-                gauge.is_unaudited = false;
-                gauge.measured = if is_newest { shown.saturating_sub(charged) } else { 0 };
-                continue;
-            }
-            let since_ns = *gauge.busy_since_ns.get_or_insert_with(|| {
-                gauge.least = u64::MAX;
-                now_ns
-            });
-            gauge.least = gauge.least.min(least);
-            if now_ns >= since_ns.saturating_add(UNAUDITED_NS) {
-                gauge.is_unaudited = true;
-                if is_newest {
-                    gauge.measured = gauge.measured.max(gauge.least);
-                }
-                // The next five seconds are judged for themselves.
-                gauge.busy_since_ns = None;
+            let is_newest = member == newest;
+            if said.is_quiet {
+                state.take_quiet(if is_newest {
+                    shown.saturating_sub(said.charged)
+                } else {
+                    0
+                });
+            } else {
+                state.take_busy(least, is_newest, now_ns);
             }
         }
-        if is_quiet { Seen::Quiet } else { Seen::Busy(least) }
+        if said.is_quiet { Seen::Quiet } else { Seen::Busy(least) }
     }
 
     /// Writes a client's overhead where it counts, if it changed.
     pub(crate) fn write_overhead<M: Machine>(&mut self, member: Member, machine: &M, now_ns: u64) {
         let Member { job, client, slot } = member;
-        let bytes = self.gauge(member, machine).overhead();
+        let bytes = self.overheads.of(member, machine).overhead();
         if overhead_of(machine, client, slot) == bytes {
             return;
         }
@@ -231,12 +231,6 @@ impl Policy {
         self.command(action, "what the driver holds beyond the client's charges was measured");
     }
 
-    /// A client is gone, and what was known of it.
-    pub(crate) fn forget_overheads(&mut self, client: ClientId) {
-        self.measures.retain(|waiting| waiting.client != client);
-        self.gauges.retain(|(other, _), _| *other != client);
-    }
-
     /// What a job's owner should know of how its overhead is measured.
     pub(crate) fn overhead_notes(&self, job: &Job) -> Vec<String> {
         let mut notes = Vec::new();
@@ -245,14 +239,15 @@ impl Policy {
                 continue;
             };
             for (slot, _) in job.slots.iter().enumerate() {
-                let Some(gauge) = self.gauges.get(&(*client, slot)) else {
+                let Some(state) = self.overheads.get(*client, slot) else {
                     continue;
                 };
-                if gauge.is_unmeasured {
+                if state.is_unmeasured() {
                     notes.push(format!(
-                        "pid {pid}: overhead is not measured on device {slot}, because NVML shows no memory for the process"
+                        "pid {pid}: overhead is not measured on device {slot}, because NVML shows no memory for the \
+                         process"
                     ));
-                } else if gauge.is_unaudited {
+                } else if state.is_unaudited() {
                     notes.push(format!(
                         "pid {pid} is unaudited on device {slot}: it allocated whenever the device was looked at"
                     ));

@@ -21,7 +21,7 @@ impl Policy {
         machine: &M,
         now_ns: u64,
     ) {
-        self.driver = driver;
+        self.note_driver(driver);
         let present: BTreeSet<DeviceUuid> = found.iter().map(|seen| seen.uuid).collect();
         for seen in found {
             let uuid = seen.uuid;

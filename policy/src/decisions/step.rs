@@ -23,7 +23,7 @@ impl Policy {
             if may_admit {
                 self.serve_queue(machine, now_ns);
             }
-            self.due_ns = self.next_due();
+            self.note_due();
         }
         std::mem::take(&mut self.out)
     }
@@ -46,7 +46,7 @@ impl Policy {
                 sequence,
             } => {
                 self.measure_client((client, slot, sequence), stage, machine, now_ns);
-                self.due_ns = self.next_due();
+                self.note_due();
             }
             Event::Time(times) => self.take_times(times, now_ns),
             Event::Asking(device) => self.asking(device, machine),
@@ -83,8 +83,8 @@ impl Policy {
                 process,
                 are_pages_lost,
             } => self.reattach(client, process, are_pages_lost, machine),
-            Event::ClientAway(client) => self.set_presence(client, Presence::Away),
-            Event::ClientDying(client) => self.set_presence(client, Presence::Dying),
+            Event::ClientAway(client) => self.clients.set_presence(client, Presence::Away),
+            Event::ClientDying(client) => self.clients.set_presence(client, Presence::Dying),
             Event::ClientGone(client) => self.client_gone(client, machine, now_ns),
             Event::Exited { process, code } => self.exited(process, code),
             Event::ProcessGone(process) => self.process_gone(process, machine, now_ns),

@@ -11,7 +11,7 @@ use crate::command::Action;
 use crate::config::Response;
 use crate::event::ProcessUse;
 use crate::job::Job;
-use crate::time::{Measured, TOLERANCE_PPM};
+use crate::time::TOLERANCE_PPM;
 
 /// Figures of all processes that add up to more do not divide the device's time among them.
 const OVERLAP_PPM: u32 = WHOLE_PPM / 20 * 21;
@@ -35,13 +35,8 @@ impl Policy {
         let jobs = self.times.keys().filter(|(_, other)| *other == device);
         let shown: Vec<_> = jobs.map(|key| (*key, self.shown_part(key.0, device))).collect();
         for (key, part) in shown {
-            let Some(measured) = self.times.get_mut(&key) else {
-                continue;
-            };
-            let audit = &mut measured.audit;
-            match part.filter(|_| all <= OVERLAP_PPM) {
-                Some(part) => audit.shown = (audit.shown.0 + u64::from(part), audit.shown.1 + 1),
-                None => audit.is_blurred = true,
+            if let Some(audit) = self.times.audit_mut(key.0, key.1) {
+                audit.note_shown(part.filter(|_| all <= OVERLAP_PPM));
             }
         }
     }
@@ -53,10 +48,10 @@ impl Policy {
         let mut changed = Vec::new();
         let mut looks = Vec::new();
         let mut sums: BTreeMap<DeviceUuid, (u64, u64)> = BTreeMap::new();
-        for (key, measured) in &mut self.times {
-            let used = i64::try_from(measured.now.used_ns).unwrap_or(i64::MAX);
-            let seen_ns = used.saturating_sub(measured.now.corrected_ns);
-            let Some((dt, charged_ns, look)) = measured.audit.end_look(seen_ns, measured.now.stretch, now_ns) else {
+        for (key, now, audit) in self.times.audits_mut() {
+            let used = i64::try_from(now.used_ns).unwrap_or(i64::MAX);
+            let seen_ns = used.saturating_sub(now.corrected_ns);
+            let Some((dt, charged_ns, look)) = audit.end_look(seen_ns, now.stretch, now_ns) else {
                 continue;
             };
             if let Some(look) = &look {
@@ -64,14 +59,14 @@ impl Policy {
                 *shown += u64::from(look.shown_ppm);
                 *charged += u64::from(look.most_ppm);
             }
-            looks.push((*key, dt, charged_ns, look));
+            looks.push((key, dt, charged_ns, look));
         }
         for ((job, device), dt, charged_ns, look) in looks {
             let look = look.map(|look| look.beside(sums[&device]));
-            let Some(measured) = self.times.get_mut(&(job, device)) else {
+            let Some(audit) = self.times.audit_mut(job, device) else {
                 continue;
             };
-            let (excess_ns, change) = measured.audit.judge(look, dt, now_ns);
+            let (excess_ns, change) = audit.judge(look, dt, now_ns);
             let (longest, jobs) = found.entry(device).or_default();
             *longest = dt.max(*longest);
             jobs.push(JobLook {
@@ -131,7 +126,7 @@ impl Policy {
     }
 
     fn time_drift_text(&self, job: JobId, device: DeviceUuid) -> Option<String> {
-        let drift = self.times.get(&(job, device))?.audit.drift.as_ref()?;
+        let drift = self.times.get(&(job, device))?.audit.drift()?;
         let gpu = self.gpu(device);
         Some(format!(
             "NVML shows {gpu} at work for it for {} of the time, and its own marks for {}: it goes past Partage, or \
@@ -153,13 +148,8 @@ impl Policy {
         if self.config.audit.drift != Response::Kill {
             return;
         }
-        let is_due = |measured: &Measured| {
-            let audit = &measured.audit;
-            audit.is_confirmed(now_ns) && audit.drift.as_ref().is_some_and(|drift| !drift.is_killed)
-        };
-        let due: Vec<_> = self.times.iter().filter(|(_, measured)| is_due(measured)).collect();
-        let due: Vec<_> = due.into_iter().map(|(key, _)| *key).collect();
-        for (job, device) in due {
+        let due = self.times.iter().filter(|(_, measured)| measured.audit.is_due(now_ns));
+        for (job, device) in due.map(|(key, _)| *key).collect::<Vec<_>>() {
             let Some(text) = self.time_drift_text(job, device) else {
                 continue;
             };
@@ -179,9 +169,8 @@ impl Policy {
                 self.command(Action::KillProcess(process), &reason);
                 self.publish("drift-killed", Some(job), Some(pid), text);
             }
-            let audit = self.times.get_mut(&(job, device)).map(|measured| &mut measured.audit);
-            if let Some(drift) = audit.and_then(|audit| audit.drift.as_mut()) {
-                drift.is_killed = true;
+            if let Some(audit) = self.times.audit_mut(job, device) {
+                audit.note_killed();
             }
         }
     }

@@ -79,6 +79,16 @@ impl Reason {
     }
 }
 
+/// The denials of two slots, or jobs, together.
+pub(crate) fn both(one: &DeniedView, other: &DeniedView) -> DeniedView {
+    DeniedView {
+        limit: one.limit.saturating_add(other.limit),
+        card_full: one.card_full.saturating_add(other.card_full),
+        no_broker: one.no_broker.saturating_add(other.no_broker),
+        overhead: one.overhead.saturating_add(other.overhead),
+    }
+}
+
 /// The last denial of a job on a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Denial {

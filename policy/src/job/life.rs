@@ -21,7 +21,14 @@
 //!
 //! A new state is a row of [`TABLE`], and an answer to each question of [`State`]; a new happening is a column.
 
+use partage_protocol::units::SECOND_NS;
+
 use super::queued::Queued;
+
+/// A job outlives its last process by this much, for a child that has not met the driver yet.
+pub const LINGER_NS: u64 = 5 * SECOND_NS;
+/// Ended jobs are shown this long.
+pub const REMEMBER_NS: u64 = 24 * 3_600 * SECOND_NS;
 
 /// Where a job is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

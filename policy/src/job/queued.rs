@@ -1,8 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A waiting job's place in the queue.
+//! The queue, and a waiting job's place in it.
+
+use std::collections::VecDeque;
+use std::ops::Deref;
+
+use partage_protocol::units::{JobId, SECOND_NS};
 
 use crate::caller::Ticket;
 use crate::request::RunSpec;
+
+/// A waiting `run` hears again after this long.
+const REMIND_NS: u64 = 60 * SECOND_NS;
 
 /// A waiting job's place.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,4 +22,55 @@ pub(crate) struct Queued {
     pub deadline_ns: Option<u64>,
     pub next_reminder_ns: u64,
     pub reason: String,
+}
+
+impl Queued {
+    /// Another request in the same place.
+    pub(crate) fn set_spec(&mut self, spec: RunSpec) {
+        self.mem_text = spec.shown();
+        self.spec = spec;
+    }
+
+    /// It waited as long as it was to.
+    pub(crate) fn ran_out(&self, now_ns: u64) -> bool {
+        self.deadline_ns.is_some_and(|deadline| now_ns >= deadline)
+    }
+
+    /// It waits for this.
+    pub(crate) fn wait_for(&mut self, reason: &str) {
+        reason.clone_into(&mut self.reason);
+    }
+
+    /// Is it to hear now what it waits for? Answers whether that is the first time; it hears again after a minute.
+    pub(crate) fn take_reminder(&mut self, now_ns: u64) -> Option<bool> {
+        (now_ns >= self.next_reminder_ns).then(|| {
+            let is_first = self.next_reminder_ns == self.since_ns;
+            self.next_reminder_ns = now_ns.saturating_add(REMIND_NS);
+            is_first
+        })
+    }
+}
+
+/// The jobs that wait, in their order. Everybody reads it; what changes it is a method.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Queue(VecDeque<JobId>);
+
+impl Deref for Queue {
+    type Target = VecDeque<JobId>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl Queue {
+    /// A request waits, behind all others.
+    pub(crate) fn join(&mut self, job: JobId) {
+        self.0.push_back(job);
+    }
+
+    /// It waits no more.
+    pub(crate) fn leave(&mut self, job: JobId) {
+        self.0.retain(|queued| *queued != job);
+    }
 }

@@ -35,6 +35,33 @@ pub struct Origin {
     pub request: String,
 }
 
+impl Placement {
+    /// Another limit, or none, which these words set. A promise that equals the limit follows it; where the limit is
+    /// taken away, the promise stays, and what set the limit set the promise that followed it.
+    pub(crate) fn set_limit(&mut self, limit: Option<u64>, text: &str) {
+        let follows = self.request > 0 && self.limit == Some(self.request);
+        match limit {
+            Some(limit) => {
+                let request = if follows { limit } else { self.request.min(limit) };
+                if follows || request < self.request {
+                    self.origin.request.clear();
+                }
+                self.request = request;
+            }
+            None if follows && self.origin.request.is_empty() => self.origin.request.clone_from(&self.origin.limit),
+            None => {}
+        }
+        self.limit = limit;
+        text.clone_into(&mut self.origin.limit);
+    }
+
+    /// Another promise, which these words set.
+    pub(crate) fn set_request(&mut self, request: u64, text: &str) {
+        self.request = request;
+        text.clone_into(&mut self.origin.request);
+    }
+}
+
 impl Origin {
     /// The variable of another tool that set the limit, where one did.
     #[must_use]
@@ -82,6 +109,29 @@ pub struct JobRecord {
     pub terms: Terms,
     /// Unix time of admission in nanoseconds; of the request while it waits.
     pub started_unix_ns: u64,
+}
+
+impl JobRecord {
+    /// It is admitted to these places; answers when it asked. Of no places: it waits, and asked then.
+    pub(crate) fn begin(&mut self, places: &[Placement], unix_ns: u64) -> u64 {
+        self.set_devices(places);
+        std::mem::replace(&mut self.started_unix_ns, unix_ns)
+    }
+
+    /// Its name from now on.
+    pub(crate) fn set_name(&mut self, name: Option<String>) {
+        self.name = name;
+    }
+
+    /// Its terms of time from now on.
+    pub(crate) fn set_terms(&mut self, terms: Terms) {
+        self.terms = terms;
+    }
+
+    /// Its places from now on.
+    pub(crate) fn set_devices(&mut self, places: &[Placement]) {
+        self.devices = places.to_vec();
+    }
 }
 
 /// What is remembered of a job that ended, by this broker and the next ones.

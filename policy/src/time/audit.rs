@@ -42,9 +42,9 @@ const QUIET_NS: u64 = 30 * SECOND_NS;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TimeAudit {
     /// Sum of NVML's figures since the last look, and how many.
-    pub shown: (u64, u32),
+    shown: (u64, u32),
     /// One of them divides nothing.
-    pub is_blurred: bool,
+    is_blurred: bool,
     /// When the last look ended, what was seen of the job's time up to then, and in which stretch of measuring.
     last: Option<(u64, i64, u32)>,
     /// What was charged in the look before.
@@ -53,7 +53,7 @@ pub(crate) struct TimeAudit {
     pending_ns: i64,
     /// The newest look's excess, where it is charged.
     excess_ppm: u32,
-    pub drift: Option<TimeDrift>,
+    drift: Option<TimeDrift>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ pub(crate) struct TimeDrift {
     last_ns: u64,
     pub shown_ppm: u32,
     pub charged_ppm: u32,
-    pub is_killed: bool,
+    is_killed: bool,
 }
 
 /// What one look says.
@@ -96,6 +96,31 @@ impl TimeAudit {
         self.drift
             .as_ref()
             .is_some_and(|drift| now_ns >= drift.since_ns.saturating_add(TIME_CONFIRM_NS))
+    }
+
+    /// It drifts.
+    pub(crate) const fn drift(&self) -> Option<&TimeDrift> {
+        self.drift.as_ref()
+    }
+
+    /// What NVML shows of the job; none where its figures divide nothing.
+    pub(crate) fn note_shown(&mut self, part_ppm: Option<u32>) {
+        match part_ppm {
+            Some(part) => self.shown = (self.shown.0 + u64::from(part), self.shown.1 + 1),
+            None => self.is_blurred = true,
+        }
+    }
+
+    /// Its processes are to be killed, where the rules say so, and have not been.
+    pub(crate) fn is_due(&self, now_ns: u64) -> bool {
+        self.is_confirmed(now_ns) && self.drift.as_ref().is_some_and(|drift| !drift.is_killed)
+    }
+
+    /// Its processes were killed.
+    pub(crate) fn note_killed(&mut self) {
+        if let Some(drift) = &mut self.drift {
+            drift.is_killed = true;
+        }
     }
 
     /// The part of the device's time that NVML alone shows of it, while that is charged.

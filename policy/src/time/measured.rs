@@ -6,7 +6,8 @@
 //! Parts are millionths ("ppm"), times nanoseconds. A view is whole: who is not in the newest one is not measured any
 //! more.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Deref;
 
 use partage_protocol::units::{DeviceUuid, JobId, SECOND_NS};
 use partage_scheduling::{Cause, Regime, TimeState};
@@ -103,5 +104,58 @@ impl Measured {
             (Some((first, _)), Some((last, _))) => last.saturating_sub(*first),
             _ => 0,
         }
+    }
+}
+
+/// What was measured of the jobs' time, by job and device. Everybody reads it; what changes it is a method.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Times(BTreeMap<(JobId, DeviceUuid), Measured>);
+
+impl Deref for Times {
+    type Target = BTreeMap<(JobId, DeviceUuid), Measured>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl Times {
+    /// A new view replaces the one before: what is not in it is measured no longer. Answers who stopped draining.
+    pub(crate) fn replace(&mut self, view: Vec<JobTime>, now_ns: u64) -> Vec<(JobId, DeviceUuid)> {
+        let mut old = std::mem::take(&mut self.0);
+        let mut not_draining = Vec::new();
+        for now in view {
+            let key = (now.job, now.device);
+            let before = old.remove(&key);
+            let was_not_draining = before.as_ref().is_some_and(|measured| measured.now.is_not_draining);
+            let measured = match before {
+                None => Measured::new(now, now_ns),
+                Some(mut measured) => {
+                    measured.update(now, now_ns);
+                    measured
+                }
+            };
+            self.0.insert(key, measured);
+            if now.is_not_draining && !was_not_draining {
+                not_draining.push(key);
+            }
+        }
+        not_draining
+    }
+
+    /// The audit of a job on a device.
+    pub(crate) fn audit_mut(&mut self, job: JobId, device: DeviceUuid) -> Option<&mut TimeAudit> {
+        self.0.get_mut(&(job, device)).map(|measured| &mut measured.audit)
+    }
+
+    /// Every audit, with what was measured of the job there.
+    pub(crate) fn audits_mut(&mut self) -> impl Iterator<Item = ((JobId, DeviceUuid), &JobTime, &mut TimeAudit)> {
+        let audits = self.0.iter_mut();
+        audits.map(|(key, measured)| (*key, &measured.now, &mut measured.audit))
+    }
+
+    /// Nothing is measured of a job that ended.
+    pub(crate) fn forget(&mut self, job: JobId) {
+        self.0.retain(|(other, _), _| *other != job);
     }
 }

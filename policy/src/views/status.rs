@@ -9,15 +9,19 @@ use partage_scheduling::Regime;
 use super::words::regime_word;
 use crate::decisions::Policy;
 use crate::device::{DeviceAccount, DeviceState};
-use crate::job::Job;
+use crate::job::{Job, both};
 use crate::machine::Machine;
 
 impl Policy {
     /// Answer to `status`; what the broker knows of itself is given, jobs and clients are filled in.
-    pub fn status<M: Machine>(&self, mut broker: BrokerView, now_ns: u64, machine: &M) -> StatusView {
+    pub fn status<M: Machine>(&self, broker: BrokerView, now_ns: u64, machine: &M) -> StatusView {
         let is_running = |job: &&Job| job.state().is_running();
-        broker.jobs = u32::try_from(self.jobs().values().filter(is_running).count()).unwrap_or(u32::MAX);
-        broker.clients = u32::try_from(self.clients().len()).unwrap_or(u32::MAX);
+        let running = self.jobs().values().filter(is_running).count();
+        let broker = BrokerView {
+            jobs: u32::try_from(running).unwrap_or(u32::MAX),
+            clients: u32::try_from(self.clients().len()).unwrap_or(u32::MAX),
+            ..broker
+        };
         let mut devices: Vec<DeviceView> = self
             .devices()
             .keys()
@@ -90,12 +94,7 @@ impl Policy {
             .holds
             .iter()
             .filter_map(|hold| self.jobs().get(&hold.job)?.slots.get(hold.slot));
-        slots.fold(DeniedView::default(), |sum, slot| DeniedView {
-            limit: sum.limit + slot.denied.limit,
-            card_full: sum.card_full + slot.denied.card_full,
-            no_broker: sum.no_broker + slot.denied.no_broker,
-            overhead: sum.overhead + slot.denied.overhead,
-        })
+        slots.fold(DeniedView::default(), |sum, slot| both(&sum, &slot.denied))
     }
 
     /// How a device is shared, where anything is measured on it.

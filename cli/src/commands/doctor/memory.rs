@@ -112,8 +112,8 @@ fn unmanaged(status: &StatusView) -> Check {
     if found.is_empty() {
         return Check::ok(NAME, "every GPU process belongs to a job");
     }
-    let fix = "start them with `partage run`, or end them (`partage ps` names them); a rule for such processes: [audit] \
-               unmanaged";
+    let fix = "start them with `partage run`, or end them (`partage ps` names them); a rule for such processes: \
+               [audit] unmanaged";
     Check::warn(NAME, found.join("; "), fix)
 }
 
@@ -228,7 +228,8 @@ mod tests {
         };
         assert_eq!(
             text(None, &[]),
-            "NVIDIA_GPU_MEMORY_LIMIT=1024: counts where --mem is not given; after it, so not: CUDA_DEVICE_MEMORY_LIMIT=1g"
+            "NVIDIA_GPU_MEMORY_LIMIT=1024: counts where --mem is not given; after it, so not: \
+             CUDA_DEVICE_MEMORY_LIMIT=1g"
         );
         assert_eq!(
             text(None, &["nvidia_gpu_memory"]),

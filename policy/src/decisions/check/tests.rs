@@ -193,14 +193,14 @@ fn grants_beyond_the_books_are_found() {
 #[test]
 fn references_that_lead_nowhere_are_found() {
     let client = CLIENT;
-    let no_job = broken(|policy| assert!(policy.jobs.remove(&JOB).is_some()));
+    let no_job = broken(|policy| assert!(policy.jobs.forget(JOB).is_some()));
     assert_eq!(no_job, [Violation::Client { client }]);
     let no_ledger = broken(|policy| job(policy).slots[0] = Slot::new(JobLedger::new(4 * GIB, 4 * GIB)));
     assert_eq!(no_ledger, [Violation::Books { job: JOB }]);
-    let awaited = broken(|policy| assert!(policy.awaited.insert(ClientId(9))));
+    let awaited = broken(|policy| policy.clients.break_awaited(ClientId(9)));
     assert_eq!(awaited, [Violation::Client { client: ClientId(9) }]);
-    let queued = broken(|policy| policy.queue.push_back(JOB));
+    let queued = broken(|policy| policy.queue.join(JOB));
     assert_eq!(queued, [Violation::Queue { job: JOB }]);
-    let no_client = broken(|policy| assert!(policy.clients.remove(&CLIENT).is_some()));
+    let no_client = broken(|policy| policy.clients.break_removed(CLIENT));
     assert_eq!(no_client, [Violation::Client { client }]);
 }

@@ -32,8 +32,8 @@ impl Policy {
                 .first
                 .map_or_else(|| "PID".to_owned(), |first| first.pid.to_string());
             texts.push(format!(
-                "it is stopped (Ctrl-Z, or another signal that stops): it keeps what it holds and does nothing until it \
-                 goes on, by `fg` in its shell or: kill -CONT {pid}"
+                "it is stopped (Ctrl-Z, or another signal that stops): it keeps what it holds and does nothing until \
+                 it goes on, by `fg` in its shell or: kill -CONT {pid}"
             ));
         }
         let clients = job.clients.iter().filter_map(|id| self.clients().get(id));
@@ -44,7 +44,8 @@ impl Policy {
         let dying = pids_of(Presence::Dying);
         if !dying.is_empty() {
             texts.push(format!(
-                "pid {} ended or was killed and is not gone yet: what it holds stays charged until the driver has freed it",
+                "pid {} ended or was killed and is not gone yet: what it holds stays charged until the driver has \
+                 freed it",
                 dying.join(", ")
             ));
         }
@@ -150,14 +151,14 @@ impl Policy {
                 format!("{start}: with the {used} in use it is more than the limit of {limit}{advice}")
             }
             Reason::CardFull => format!(
-                "{start}: within the limit ({used} in use of {limit}), but the card had no room that is not promised to \
-                 or used by others{}",
+                "{start}: within the limit ({used} in use of {limit}), but the card had no room that is not promised \
+                 to or used by others{}",
                 self.held_text(denial, device.index, caller)
             ),
             Reason::NoBroker => format!("{start}: no broker answered, and what was granted before was used up"),
             Reason::OverheadCardFull => format!(
-                "{start}: a context, module or heap of that size was within the limit ({used} in use of {limit}), but the \
-                 card had no room for it{}",
+                "{start}: a context, module or heap of that size was within the limit ({used} in use of {limit}), but \
+                 the card had no room for it{}",
                 self.held_text(denial, device.index, caller)
             ),
             Reason::Overhead => format!(

@@ -5,7 +5,7 @@ use crate::caller::Caller;
 use crate::decisions::Policy;
 use crate::job::Job;
 use crate::terms::{Terms, part};
-use crate::time::{Measured, WINDOW_NS};
+use crate::time::{JobTime, Measured, WINDOW_NS};
 use crate::views::slow::{Slowness, hardly_waited, is_short};
 use partage_protocol::admin::JobView;
 use partage_protocol::size::format_duration;
@@ -46,11 +46,7 @@ impl Policy {
     pub(crate) fn slow_text(&self, job: &Job, measured: &Measured, slowness: Slowness, caller: &Caller) -> String {
         let (id, terms, now) = (job.id(), &job.record.terms, &measured.now);
         let gpu = self.gpu(now.device);
-        let got = format!(
-            "it got {} of {gpu} in the last second and {} in the last minute",
-            format_measured(now.got_1s_ppm),
-            format_measured(now.got_60s_ppm)
-        );
+        let got = got_text(now, &gpu);
         let asked = format_measured(now.asked_ppm);
         let waited = waited_text(measured);
         match slowness {
@@ -69,32 +65,9 @@ impl Policy {
                      compute-max=PCT, or none"
                 )
             }
-            Slowness::Neighbour(other) if self.is_not_draining(other, now.device) => {
-                let who = self.holder_name(&other.to_string(), caller);
-                format!(
-                    "{gpu}: the work of {who} does not end (a kernel that waits for another job, or for ever), and \
-                     the device itself divides its time between it and this job, whose share is {asked}: {got}; \
-                     {waited}; its owner ends it with: partage stop {other}"
-                )
-            }
-            Slowness::Neighbour(other)
-                if let Some((_, shown)) = self.unseen_neighbour(now).filter(|(job, _)| *job == other) =>
-            {
-                let who = self.holder_name(&other.to_string(), caller);
-                format!(
-                    "{gpu}: {who} has work there from before this job came that has not ended, and NVML shows the \
-                     device at work for it for {} of the last second: the device itself divides its time; where that \
-                     does not end, its owner ends it with: partage stop {other}",
-                    format_part(shown)
-                )
-            }
             Slowness::Neighbour(other) => {
-                let who = self.holder_name(&other.to_string(), caller);
-                format!(
-                    "{gpu}: it shares the device with {who}{}: its share is {asked}, {got}; {waited}; a greater \
-                     share: partage set {id} compute=PCT, or weight=N",
-                    self.unlike(terms.weight, other)
-                )
+                let text = self.neighbour_text(job, measured, other, caller);
+                format!("{gpu}: {text}")
             }
             Slowness::Priority(other) => {
                 let who = self.holder_name(&other.to_string(), caller);
@@ -126,6 +99,35 @@ impl Policy {
             }
             Slowness::None => format!("{gpu}: {got}, of {asked} that it may have; {waited}, and not at the moment"),
         }
+    }
+
+    /// Of a job that a neighbour holds back.
+    fn neighbour_text(&self, job: &Job, measured: &Measured, other: JobId, caller: &Caller) -> String {
+        let (id, now) = (job.id(), &measured.now);
+        let got = got_text(now, &self.gpu(now.device));
+        let asked = format_measured(now.asked_ppm);
+        let waited = waited_text(measured);
+        let who = self.holder_name(&other.to_string(), caller);
+        if self.is_not_draining(other, now.device) {
+            return format!(
+                "the work of {who} does not end (a kernel that waits for another job, or for ever), and the device \
+                 itself divides its time between it and this job, whose share is {asked}: {got}; {waited}; its owner \
+                 ends it with: partage stop {other}"
+            );
+        }
+        if let Some((_, shown)) = self.unseen_neighbour(now).filter(|(job, _)| *job == other) {
+            return format!(
+                "{who} has work there from before this job came that has not ended, and NVML shows the device at work \
+                 for it for {} of the last second: the device itself divides its time; where that does not end, its \
+                 owner ends it with: partage stop {other}",
+                format_part(shown)
+            );
+        }
+        format!(
+            "it shares the device with {who}{}: its share is {asked}, {got}; {waited}; a greater share: partage set \
+             {id} compute=PCT, or weight=N",
+            self.unlike(job.record.terms.weight, other)
+        )
     }
 
     /// Of a job that is alone without a cap, as far as NVML tells.
@@ -185,6 +187,15 @@ impl Policy {
             )
         })
     }
+}
+
+/// What a job got of a device.
+fn got_text(now: &JobTime, gpu: &str) -> String {
+    format!(
+        "it got {} of {gpu} in the last second and {} in the last minute",
+        format_measured(now.got_1s_ppm),
+        format_measured(now.got_60s_ppm)
+    )
 }
 
 /// `it waited 7s in the last 10s`.

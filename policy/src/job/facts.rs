@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What changes a job: every way in which a decision writes what is known of it.
+//! What is known of a job, and every way in which a decision writes it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
 
+use partage_protocol::admin::DeniedView;
 use partage_protocol::units::{ClientId, SECOND_NS};
 
-use super::{End, Happening, Job, LINGER_NS, Placement, Queued, REMEMBER_NS, Reason, Slot, Stopping};
+use super::denial::{Reason, both};
+use super::life::{Happening, LINGER_NS, Life, REMEMBER_NS};
+use super::queued::Queued;
+use super::record::{EndedJob, JobRecord, Placement};
+use super::slot::Slot;
 use crate::caller::Ticket;
 use crate::terms::Terms;
 
@@ -13,7 +19,141 @@ use crate::terms::Terms;
 /// promises 2 s, and a measurement comes every second at the latest.
 pub const STRICT_NS: u64 = SECOND_NS / 2;
 
+/// A stop in progress.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stopping {
+    pub tickets: Vec<Ticket>,
+    pub kill_at_ns: u64,
+    pub is_killed: bool,
+    /// Why, for the job's end.
+    pub reason: String,
+}
+
+/// A job's end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct End {
+    pub unix_ns: u64,
+    pub reason: String,
+}
+
+/// A job. Everybody reads what is known of it; what changes it is a method.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Job(Facts);
+
+/// What is known of a job.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Facts {
+    pub record: JobRecord,
+    pub life: Life,
+    pub slots: Vec<Slot>,
+    pub clients: BTreeSet<ClientId>,
+    pub is_first_alive: bool,
+    /// A broker before admitted it, by its own rules.
+    pub is_adopted: bool,
+    /// All its known processes are stopped by a signal.
+    pub is_stopped: bool,
+    /// Exit code of its first process, as a shell has it.
+    pub exit_code: Option<u32>,
+    pub stopping: Option<Stopping>,
+    /// When its time limit is over; none without one, and once it was acted on.
+    pub time_limit_at_ns: Option<u64>,
+    pub denied: DeniedView,
+    /// Sentences worth a user's attention, without repetition.
+    pub notes: Vec<String>,
+    /// Unmanaged descendants by pid, and when each was first seen.
+    pub unmanaged: BTreeMap<u32, u64>,
+    /// How many there ever were.
+    pub strangers_seen: u64,
+    /// When and why it ended; of a job that lingers, when its last process was gone.
+    pub end: Option<End>,
+}
+
+impl Deref for Job {
+    type Target = Facts;
+
+    fn deref(&self) -> &Facts {
+        &self.0
+    }
+}
+
 impl Job {
+    pub(crate) fn new(record: JobRecord, life: Life) -> Self {
+        let is_first_alive = record.first.is_some();
+        Self(Facts {
+            record,
+            life,
+            slots: Vec::new(),
+            clients: BTreeSet::new(),
+            is_first_alive,
+            is_adopted: false,
+            is_stopped: false,
+            exit_code: None,
+            stopping: None,
+            time_limit_at_ns: None,
+            denied: DeniedView::default(),
+            notes: Vec::new(),
+            unmanaged: BTreeMap::new(),
+            strangers_seen: 0,
+            end: None,
+        })
+    }
+
+    /// A job that another broker admitted, with a slot for each of its devices.
+    pub(crate) fn adopted(record: JobRecord, slots: Vec<Slot>, time_limit_at_ns: Option<u64>) -> Self {
+        let mut job = Self::new(record, Life::running());
+        job.0.is_adopted = true;
+        job.0.slots = slots;
+        job.0.time_limit_at_ns = time_limit_at_ns;
+        job
+    }
+
+    /// A job that ended under an earlier broker.
+    pub(crate) fn from_remembered(ended: EndedJob, forget_at_ns: u64) -> Self {
+        let mut job = Self::new(ended.job, Life::ended(forget_at_ns));
+        let facts = &mut job.0;
+        facts.is_first_alive = false;
+        facts.notes = ended.notes;
+        facts.exit_code = ended.exit_code;
+        facts.strangers_seen = ended.strangers_seen;
+        facts.end = Some(End {
+            unix_ns: ended.ended_unix_ns,
+            reason: ended.reason,
+        });
+        for slot in ended.slots {
+            facts.denied = both(&facts.denied, &slot.denied);
+            facts.slots.push(Slot::remembered(slot));
+        }
+        job
+    }
+
+    /// Takes over what is remembered of this same job, which had announced its end. Precondition: it has its slots.
+    pub(crate) fn take_up(&mut self, was: Self) {
+        let (facts, was) = (&mut self.0, was.0);
+        facts.is_first_alive = false;
+        facts.exit_code = was.exit_code;
+        facts.denied = was.denied;
+        facts.notes = was.notes;
+        facts.strangers_seen = was.strangers_seen;
+        facts.end = was.end;
+        for (slot, was) in facts.slots.iter_mut().zip(was.slots) {
+            slot.take_up(was);
+        }
+    }
+
+    /// Adds a note once, the newest last; a program that provokes endless different ones pushes out the oldest. Answers
+    /// whether it is new.
+    pub(crate) fn note(&mut self, text: String) -> bool {
+        const NOTES: usize = 20;
+        let is_new = !self.notes.contains(&text);
+        if is_new {
+            self.0.notes.push(text);
+            if self.notes.len() > NOTES {
+                self.0.notes.remove(0);
+            }
+        }
+        is_new
+    }
+
     /// It is admitted to these places; answers its place in the queue and when it asked.
     pub(crate) fn admit(
         &mut self,
@@ -23,9 +163,8 @@ impl Job {
     ) -> Option<(Box<Queued>, u64)> {
         let job = &mut self.0;
         let queued = job.life.admit()?;
-        let asked_unix_ns = std::mem::replace(&mut job.record.started_unix_ns, unix_ns);
         job.time_limit_at_ns = job.record.terms.time_limit_ns.map(|limit| now_ns.saturating_add(limit));
-        job.record.devices = places.to_vec();
+        let asked_unix_ns = job.record.begin(places, unix_ns);
         job.slots = slots;
         Some((queued, asked_unix_ns))
     }
@@ -34,9 +173,8 @@ impl Job {
     pub(crate) fn put_back(&mut self, queued: Box<Queued>, asked_unix_ns: u64) {
         let job = &mut self.0;
         if job.life.put_back(queued) {
-            job.record.started_unix_ns = asked_unix_ns;
+            job.record.begin(&[], asked_unix_ns);
             job.time_limit_at_ns = None;
-            job.record.devices.clear();
             job.slots.clear();
         }
     }
@@ -98,18 +236,18 @@ impl Job {
     /// Its name from now on; answers whether that is another one.
     pub(crate) fn rename(&mut self, name: Option<String>) -> bool {
         let is_new = self.record.name != name;
-        self.0.record.name = name;
+        self.0.record.set_name(name);
         is_new
     }
 
     /// Its terms of time from now on.
     pub(crate) fn set_terms(&mut self, terms: Terms) {
-        self.0.record.terms = terms;
+        self.0.record.set_terms(terms);
     }
 
     /// Its places from now on; the limits of its slots follow.
     pub(crate) fn set_places(&mut self, places: &[Placement]) {
-        self.0.record.devices = places.to_vec();
+        self.0.record.set_devices(places);
     }
 
     /// When its time limit is over; none without one, or once it was acted on.
@@ -222,7 +360,7 @@ impl Job {
 
     /// What a test breaks on purpose.
     #[cfg(test)]
-    pub(crate) fn facts_mut(&mut self) -> &mut super::Facts {
+    pub(crate) fn facts_mut(&mut self) -> &mut Facts {
         &mut self.0
     }
 }
