@@ -2,7 +2,8 @@
 // Times one kind of driver call and prints nanoseconds per call, best and median of several batches.
 //
 // usage: bench pass|hooked|alloc|managed|pitch|array|mipmap|physical|graph|async|info CALLS
-//             bench spawn COUNT COMMAND [ARG...]      bench attach COUNT      bench gate CALLS THREADS      bench steps 1
+//             bench spawn COUNT COMMAND [ARG...]      bench attach COUNT      bench gate CALLS THREADS
+//             bench steps 1
 // pass: cuDriverGetVersion (not exported by the library); hooked: cuMemFree of NULL (the shortest hook that forwards);
 // alloc: cuMemAlloc + cuMemFree of 4 KiB; async: cuMemAllocAsync and cuMemFreeAsync of 4 KiB on one stream, from a pool
 // that has them (nanoseconds of the allocation, median and 99th percentile, and the free's median, the clock's own cost left

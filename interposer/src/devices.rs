@@ -12,9 +12,9 @@ use core::sync::atomic::Ordering;
 use partage_abi::types::{CuResult, CuUuid};
 use partage_protocol::message::{Devices, MAX_DEVICES};
 
-use crate::entry::call;
 use crate::guest::text::{self, Text, bytes_of};
 use crate::note;
+use crate::real::call;
 use crate::real::{self, Library};
 use crate::resolve;
 use crate::session;

@@ -9,36 +9,10 @@
 //! of the same name in [`hooks`](crate::hooks). That module must not see this one: a missing body would otherwise
 //! resolve to the export itself and call itself for ever.
 
-use partage_abi::{HOOKED, nvml};
+#[macro_use]
+mod stub;
 
-use crate::real::{DRIVER, Library, NVML, SECOND_DRIVER};
-
-/// Calls the real function of a row; the library's "not there" answer where it has none.
-macro_rules! call {
-    ($real:expr, $symbol:ident($($argument:expr),*)) => {
-        // SAFETY: the address of the function of that name, whose type the table declares, or of one that looks at no
-        // argument; the arguments are the program's, or ours of the same types.
-        unsafe {
-            core::mem::transmute::<*const (), partage_abi::signatures::$symbol>(
-                $real.function(const { crate::names::driver_place(partage_abi::Symbol::$symbol) })
-            )($($argument),*)
-        }
-    };
-}
-pub(crate) use call;
-
-/// [`call`] for NVML.
-macro_rules! call_nvml {
-    ($symbol:ident($($argument:expr),*)) => {
-        // SAFETY: as for the driver.
-        unsafe {
-            core::mem::transmute::<*const (), partage_abi::nvml::signatures::$symbol>(
-                crate::real::NVML.function(const { crate::names::nvml_place(partage_abi::nvml::Symbol::$symbol) })
-            )($($argument),*)
-        }
-    };
-}
-pub(crate) use call_nvml;
+use crate::real::{DRIVER, SECOND_DRIVER};
 
 /// One row of the driver table as a function. `$real` is the library it calls.
 macro_rules! row {
@@ -59,11 +33,7 @@ macro_rules! row {
         }
     };
     ([$($attribute:tt)*] $real:ident $word:ident $operand:tt $symbol:ident($($arg:ident: $type:ty),*)) => {
-        $($attribute)*
-        pub unsafe extern "C" fn $symbol($($arg: $type),*) -> CuResult {
-            // SAFETY: the program's arguments.
-            unsafe { super::shared::$symbol($($arg,)* &$real) }
-        }
+        stub! { [$($attribute)*] $real $symbol($($arg: $type),*) }
     };
 }
 
@@ -95,72 +65,13 @@ macro_rules! short_body {
                 if let Some(address) = REAL.look_up(place) {
                     FUNCTION.store(address.cast_mut(), Ordering::Release);
                 }
-                call!(REAL, $symbol($($arg),*))
+                crate::real::call!(REAL, $symbol($($arg),*))
             }
 
             forwards! { FUNCTION $symbol($($arg: $type),*) }
         }
     };
     ($($rest:tt)*) => {};
-}
-
-/// Calls the driver with the arguments it was called with, then does what `time::passed` does elsewhere. Compilers copy
-/// the arguments that lie on the stack in pairs through wide registers, of which the processor then waits until both
-/// halves have been written: more time than all the rest takes.
-#[cfg(target_arch = "x86_64")]
-macro_rules! forwards {
-    ($function:ident $symbol:ident($($arg:ident: $type:ty),*)) => {
-        #[unsafe(naked)]
-        pub unsafe extern "C" fn body($($arg: $type),*) -> CuResult {
-            /// How many arguments lie on the stack, a word each, and what keeps it aligned with them.
-            const WORDS: usize = [$(size_of::<$type>()),*].len().saturating_sub(6);
-            const REST: usize = if WORDS % 2 == 0 { 8 } else { 16 };
-            core::arch::naked_asm!(
-                ".cfi_startproc",
-                "sub rsp, {rest}",
-                ".cfi_adjust_cfa_offset {rest}",
-                ".rept {words}",
-                "push qword ptr [rsp + {from}]",
-                ".cfi_adjust_cfa_offset 8",
-                ".endr",
-                "call qword ptr [rip + {function}]",
-                "add rsp, {taken}",
-                ".cfi_adjust_cfa_offset -{taken}",
-                "mov rcx, qword ptr [rip + partage_thread@GOTTPOFF]",
-                "mov rdx, qword ptr fs:[rcx + {slot}]",
-                "mov dword ptr [rdx + {word}], 0",
-                "mov rdx, qword ptr fs:[rcx + {time}]",
-                "mov qword ptr fs:[rcx + {now}], rdx",
-                "ret",
-                ".cfi_endproc",
-                rest = const REST,
-                words = const WORDS,
-                from = const REST + WORDS * 8,
-                taken = const REST + WORDS * 8,
-                function = sym $function,
-                slot = const guard::SLOT,
-                word = const core::mem::offset_of!(partage_protocol::gate::ThreadSlot, word),
-                time = const guard::TIME,
-                now = const guard::NOW,
-            )
-        }
-    };
-}
-
-/// Calls the driver with the arguments it was called with.
-#[cfg(not(target_arch = "x86_64"))]
-macro_rules! forwards {
-    ($function:ident $symbol:ident($($arg:ident: $type:ty),*)) => {
-        pub unsafe extern "C" fn body($($arg: $type),*) -> CuResult {
-            let function = $function.load(Ordering::Relaxed);
-            // SAFETY: `find`, or as in `call`.
-            let result = unsafe {
-                core::mem::transmute::<*mut (), partage_abi::signatures::$symbol>(function)($($arg),*)
-            };
-            time::passed();
-            result
-        }
-    };
 }
 
 /// What they jump to otherwise.
@@ -187,7 +98,7 @@ macro_rules! gated {
         let is_per_thread = const { time::is_per_thread(stringify!($symbol)) };
         let (work, look) = time::read($work, is_per_thread);
         let passage = time::begin($real, guard::here(), &work, $first(look));
-        let result = call!($real, $symbol($($arg),*));
+        let result = crate::real::call!($real, $symbol($($arg),*));
         time::end($real, passage);
         result
     }};
@@ -212,7 +123,7 @@ macro_rules! shared_body {
         #[inline(never)]
         pub unsafe extern "C" fn $symbol($($arg: $type,)* real: &'static Library) -> CuResult {
             time::settle(real, $stream, const { time::is_per_thread(stringify!($symbol)) });
-            call!(real, $symbol($($arg),*))
+            crate::real::call!(real, $symbol($($arg),*))
         }
     };
     (pass $($row:tt)*) => {};
@@ -221,7 +132,7 @@ macro_rules! shared_body {
         pub unsafe extern "C" fn $symbol($($arg: $type,)* real: &'static Library) -> CuResult {
             match guard::enter() {
                 Some(_outermost) => outermost::$symbol($($arg,)* real),
-                None => call!(real, $symbol($($arg),*)),
+                None => crate::real::call!(real, $symbol($($arg),*)),
             }
         }
     };
@@ -245,7 +156,7 @@ macro_rules! outermost_body {
             if start.is_denied() {
                 return CuResult::OUT_OF_MEMORY;
             }
-            let result = call!(real, $symbol($first $(, $arg)*));
+            let result = crate::real::call!(real, $symbol($first $(, $arg)*));
             hooks::end_charge(start, $first, result)
         }
     };
@@ -253,7 +164,7 @@ macro_rules! outermost_body {
         #[inline(never)]
         pub fn $symbol($($arg: $type,)* real: &'static Library) -> CuResult {
             let refund = hooks::begin_refund(u64::from(Wide::wide($pointer)));
-            refund.end(call!(real, $symbol($($arg),*)))
+            refund.end(crate::real::call!(real, $symbol($($arg),*)))
         }
     };
     ($body:ident () $symbol:ident($($arg:ident: $type:ty),*)) => {
@@ -281,13 +192,17 @@ macro_rules! nvml_row {
         pub(super) use super::not_ours as $symbol;
     };
     ($body:ident $symbol:ident($($arg:ident: $type:ty),*)) => {
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $symbol($($arg: $type),*) -> NvmlReturn {
-            match guard::enter() {
-                Some(_outermost) => bodied!($body hooks::nvml::$symbol($($arg),*)),
-                None => call_nvml!($symbol($($arg),*)),
+        pub mod $symbol {
+            use super::*;
+
+            pub unsafe extern "C" fn body($($arg: $type),*) -> NvmlReturn {
+                match guard::enter() {
+                    Some(_outermost) => bodied!($body hooks::nvml::$symbol($($arg),*)),
+                    None => crate::real::call_nvml!($symbol($($arg),*)),
+                }
             }
         }
+        jump! { [#[unsafe(no_mangle)]] $symbol($($arg: $type),*) -> NvmlReturn, "", $symbol::body, }
     };
 }
 
@@ -395,7 +310,7 @@ mod exported_nvml {
 extern "C" fn not_ours() {}
 
 /// Where the hooked rows' functions are, as distances from the table's start: pointers would be relocated at every
-/// exec.
+/// exec. [`Library::hook`](crate::real::Library::hook) reads them.
 macro_rules! table {
     (
         $table:literal $module:ident
@@ -439,25 +354,3 @@ macro_rules! nvml_table {
 partage_abi::driver_table! { exported_table }
 partage_abi::driver_table! { second_table }
 partage_abi::nvml_table! { nvml_table }
-
-unsafe extern "C" {
-    static partage_hooks: [i32; HOOKED.len()];
-    static partage_second_hooks: [i32; HOOKED.len()];
-    static partage_nvml_hooks: [i32; nvml::HOOKED.len()];
-}
-
-/// The function to hand out for a library's hooked row, by its place.
-pub fn hook(library: &Library, place: usize) -> Option<*const ()> {
-    // SAFETY: the tables above, which nothing writes; each has a line for each hooked row.
-    let table: &'static [i32] = unsafe {
-        if core::ptr::eq(library, &NVML) {
-            &partage_nvml_hooks
-        } else if core::ptr::eq(library, &DRIVER) {
-            &partage_hooks
-        } else {
-            &partage_second_hooks
-        }
-    };
-    let distance = *table.get(place)?;
-    Some(table.as_ptr().cast::<()>().wrapping_byte_offset(distance as isize))
-}

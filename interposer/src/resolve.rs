@@ -17,7 +17,6 @@
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
-use crate::entry;
 use crate::guard;
 use crate::guest::elf;
 use crate::guest::text::bytes_of;
@@ -38,6 +37,9 @@ struct Pick {
 pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
     core::arch::naked_asm!(
         "endbr64",
+        "lea r10, [rip + 3f]",
+        "jmp {entry}",
+        "3:",
         "mov rdx, [rsp]",
         "push rdi",
         "push rsi",
@@ -54,6 +56,7 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
         "jmp rdx",
         "2:",
         "ret",
+        entry = sym guard::at_entry,
         pick = sym pick,
     )
 }
@@ -186,7 +189,7 @@ fn choose(handle: *mut c_void, name: *const c_char, next: *const (), caller: usi
         };
     }
     library_at(base, handle, is_nvml)
-        .and_then(|library| entry::hook(library, place))
+        .and_then(|library| library.hook(place))
         .map_or(Choice::Decline, Choice::Hook)
 }
 

@@ -16,9 +16,9 @@ use partage_abi::types::{
 };
 use partage_records::array::Shape;
 
-use crate::entry::call;
 use crate::memory::tracked::{self, Freeing, Key, Start, Wanted};
 use crate::real::Library;
+use crate::real::call;
 
 /// The shape that a description means.
 trait Description {

@@ -13,12 +13,12 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use partage_abi::types::{CuContext, CuCtxCreateParams, CuDevice, CuExecAffinityParam, CuResult};
 use partage_protocol::message::MAX_DEVICES;
 
-use crate::entry::call;
 use crate::memory::account::{self, Operation};
 use crate::memory::overhead::{self, Announced};
 use crate::memory::pools;
 use crate::memory::tracked;
 use crate::real::Library;
+use crate::real::call;
 use crate::state::{self, State};
 use crate::time;
 

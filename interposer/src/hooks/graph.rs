@@ -13,11 +13,11 @@ use partage_abi::types::*;
 use partage_abi::values::*;
 use partage_records::graph::{self, Block, Needs};
 
-use crate::entry::call;
 use crate::guest::errno;
 use crate::guest::sys;
 use crate::memory::pools::{self, Source};
 use crate::real::Library;
+use crate::real::call;
 use crate::state::{self, State};
 use crate::stream::{StreamName, is_captured};
 use crate::time;

@@ -15,11 +15,11 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use partage_abi::types::{CuContext, CuDevResourceDesc, CuDevice, CuGreenCtx, CuResult};
 
 use super::context::{device_of_context, give_back, is_primary_active, primary};
-use crate::entry::call;
 use crate::memory::account::Operation;
 use crate::memory::overhead;
 use crate::memory::pools;
 use crate::real::Library;
+use crate::real::call;
 use crate::state::{self, State};
 use crate::time;
 

@@ -13,12 +13,12 @@ use core::ffi::{c_int, c_uint};
 use partage_abi::types::{CuDevice, CuDevicePtr, CuDevicePtrV1, CuResult};
 
 use crate::devices;
-use crate::entry::call;
 use crate::guest::errno;
 use crate::memory::account;
 use crate::memory::pools;
 use crate::memory::tracked::{self, Freeing, Key, Start, Wanted};
 use crate::real::Library;
+use crate::real::call;
 use crate::session;
 use crate::state::{self, State};
 

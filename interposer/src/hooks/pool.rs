@@ -19,9 +19,9 @@ use core::sync::atomic::Ordering;
 use partage_abi::types::*;
 use partage_abi::values::*;
 
-use crate::entry::call;
 use crate::guest::errno;
 use crate::memory::pools::{self, End, Freeing, Kind, Reuse, Source, Start};
+use crate::real::call;
 use crate::real::{self, Library};
 use crate::session;
 use crate::state::{self, Phase, State};

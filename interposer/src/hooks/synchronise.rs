@@ -6,9 +6,9 @@
 
 use partage_abi::types::{CuContext, CuEvent, CuResult, CuStream};
 
-use crate::entry::call;
 use crate::memory::pools::{self, Waited};
 use crate::real::Library;
+use crate::real::call;
 use crate::stream::StreamName;
 use crate::time::{self, Settled};
 

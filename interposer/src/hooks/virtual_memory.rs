@@ -14,11 +14,11 @@ use partage_abi::types::{CuDevice, CuDevicePtr, CuMemAllocationProp, CuMemGeneri
 use partage_abi::values::{CU_MEM_ALLOC_GRANULARITY_MINIMUM, CU_MEM_LOCATION_TYPE_DEVICE};
 use partage_records::physical::{Physicals, Step};
 
-use crate::entry::call;
 use crate::memory::account::{self, Charge, Operation};
 use crate::memory::allocations::SystemPages;
 use crate::memory::tracked::{self, Charged, Wanted};
 use crate::real::Library;
+use crate::real::call;
 use crate::state::{self, Phase, State};
 
 /// Runs `act` on the records, under `books`.

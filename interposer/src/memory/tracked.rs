@@ -13,11 +13,11 @@
 use partage_abi::types::{CuContext, CuDevice, CuResult};
 
 use crate::devices;
-use crate::entry::call;
 use crate::guest::errno;
 use crate::memory::account::{self, Charge, Operation, Verdict};
 use crate::memory::allocations::Allocation;
 use crate::real::Library;
+use crate::real::call;
 use crate::session;
 use crate::state::{self, Phase, State};
 

@@ -8,10 +8,10 @@ use partage_gpu_time::depth::MOST;
 use partage_protocol::gate::{Ends, Lane, WorkCell};
 
 use super::marks::Name;
-use crate::entry::call;
 use crate::guard;
 use crate::guest::sys;
 use crate::real::Library;
+use crate::real::call;
 use crate::state;
 use crate::stream::StreamName;
 

@@ -34,12 +34,12 @@ use super::lane::{LEGACY, LaneBook, PER_THREAD, Side};
 use super::timers::{self, Around, TIMERS, Timer};
 use super::work::{Kind, Work};
 use crate::devices;
-use crate::entry::call;
 use crate::guard;
 use crate::guest::errno;
 use crate::guest::lock::Lock;
 use crate::guest::sys;
 use crate::real::Library;
+use crate::real::call;
 use crate::state::{self, State};
 use crate::stream::{StreamName, device_of, is_captured, relaxed};
 

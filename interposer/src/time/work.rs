@@ -12,8 +12,8 @@ use partage_abi::values::*;
 use partage_gpu_time::length;
 
 use super::fast_path::CheckFirst;
-use crate::entry::call;
 use crate::real::Library;
+use crate::real::call;
 use crate::stream::StreamName;
 
 /// One call that gives a device work.

@@ -17,11 +17,11 @@ use partage_abi::values::{
 use partage_protocol::pool::{GRANULE, PoolAccount};
 
 use super::launch::Exec;
-use crate::entry::call;
 use crate::guest::lock::Held;
 use crate::guest::sys;
 use crate::memory::account::Charge;
 use crate::memory::allocations::SystemPages;
+use crate::real::call;
 use crate::real::{self, Library};
 use crate::state::{MAX_ORDINALS, State};
 
