@@ -3,7 +3,7 @@
 //! a `dlmopen` namespace. With `dlsym` these are the library's only exports.
 //!
 //! A row that is not `pass` becomes a function; its treatment says which body. A `gate` row's operand says what the
-//! work is ([`time`](crate::time)). Such rows have one body for both sets, which takes the library as its last
+//! work is ([`gate`](crate::gate)). Such rows have one body for both sets, which takes the library as its last
 //! argument; where programs call them all the time (the word `launch`), each set has two of its own, for an open gate
 //! and for everything else, and the hook jumps to one. The bodies of `answer`, `track` and `resolve` rows are functions
 //! of the same name in [`hooks`](crate::hooks). That module must not see this one: a missing body would otherwise
@@ -22,7 +22,7 @@ macro_rules! row {
     ([$($attribute:tt)*] $real:ident gate (launch $work:expr) $symbol:ident($($arg:ident: $type:ty),*)) => {
         $($attribute)*
         pub unsafe extern "C" fn $symbol($($arg: $type),*) -> CuResult {
-            let body: partage_abi::signatures::$symbol = if time::pass() {
+            let body: partage_abi::signatures::$symbol = if gate::pass() {
                 short::$symbol::body
             } else {
                 long::$symbol
@@ -86,7 +86,7 @@ macro_rules! long_body {
         #[cold]
         #[inline(never)]
         pub unsafe extern "C" fn $symbol($($arg: $type),*) -> CuResult {
-            gated!(&REAL, $work, |_| time::CheckFirst::Nothing, $symbol($($arg),*))
+            gated!(&REAL, $work, |_| gate::CheckFirst::Nothing, $symbol($($arg),*))
         }
     };
     ($($rest:tt)*) => {};
@@ -95,11 +95,11 @@ macro_rules! long_body {
 /// What a `gate` row does, where `$first` says where to look first.
 macro_rules! gated {
     ($real:expr, $work:expr, $first:expr, $symbol:ident($($arg:ident),*)) => {{
-        let is_per_thread = const { time::is_per_thread(stringify!($symbol)) };
-        let (work, look) = time::read($work, is_per_thread);
-        let passage = time::begin($real, guard::here(), &work, $first(look));
+        let is_per_thread = const { gate::is_per_thread(stringify!($symbol)) };
+        let (work, look) = gate::read($work, is_per_thread);
+        let passage = gate::begin($real, guard::here(), &work, $first(look));
         let result = crate::real::call!($real, $symbol($($arg),*));
-        time::end($real, passage);
+        gate::end($real, passage);
         result
     }};
 }
@@ -122,7 +122,7 @@ macro_rules! shared_body {
     (settle ($stream:expr) $symbol:ident($($arg:ident: $type:ty),*)) => {
         #[inline(never)]
         pub unsafe extern "C" fn $symbol($($arg: $type,)* real: &'static Library) -> CuResult {
-            time::settle(real, $stream, const { time::is_per_thread(stringify!($symbol)) });
+            marks::settle(real, $stream, const { gate::is_per_thread(stringify!($symbol)) });
             crate::real::call!(real, $symbol($($arg),*))
         }
     };
@@ -236,8 +236,8 @@ impl Wide for usize {
 #[allow(non_snake_case, missing_docs)]
 mod exported {
     use super::DRIVER;
+    use crate::gate;
     use crate::guard;
-    use crate::time;
     use partage_abi::types::*;
     partage_abi::driver_table! { exports }
 
@@ -250,8 +250,8 @@ mod exported {
 
     mod long {
         use super::*;
+        use crate::gate::{Configured, Kernel};
         use crate::real::DRIVER as REAL;
-        use crate::time::{Configured, Kernel};
         partage_abi::driver_table! { long_bodies }
     }
 }
@@ -259,9 +259,10 @@ mod exported {
 // Functions bear the driver's own names, and its documentation is theirs.
 #[allow(non_snake_case, missing_docs)]
 mod shared {
+    use crate::gate::{self, Across, Inside, Kernel, Shaped, Together, Unified};
     use crate::guard;
+    use crate::marks;
     use crate::real::Library;
-    use crate::time::{self, Across, Inside, Kernel, Shaped, Together, Unified};
     use partage_abi::types::*;
     partage_abi::driver_table! { shared_bodies }
 
@@ -278,8 +279,8 @@ mod shared {
 #[allow(non_snake_case, missing_docs)]
 mod second {
     use super::SECOND_DRIVER;
+    use crate::gate;
     use crate::guard;
-    use crate::time;
     use partage_abi::types::*;
     partage_abi::driver_table! { second_set }
 
@@ -292,8 +293,8 @@ mod second {
 
     mod long {
         use super::*;
+        use crate::gate::{Configured, Kernel};
         use crate::real::SECOND_DRIVER as REAL;
-        use crate::time::{Configured, Kernel};
         partage_abi::driver_table! { long_bodies }
     }
 }

@@ -8,7 +8,7 @@
 //! caller left ([`at_entry`]): frames of hooks are not alike. A call from deeper than the call that was left looks like
 //! the driver's own until the thread calls from above.
 //!
-//! Outside of hooks the same place holds what [`time`](crate::time) wants to find there, which says which slot of the
+//! Outside of hooks the same place holds what [`gate`](crate::gate) wants to find there, which says which slot of the
 //! shared pages the thread has: one look tells a launch that it comes from the program, and where its slot is.
 //!
 //! All of it is one piece of initial-exec thread-local storage written in assembly: `thread_local!` in a shared object

@@ -4,6 +4,7 @@
 
 pub mod account;
 pub mod allocations;
+pub mod contexts;
 pub mod overhead;
 pub mod pools;
 pub mod tracked;

@@ -14,9 +14,9 @@ use partage_abi::nvml::{self, NvmlReturn};
 use partage_abi::types::CuResult;
 
 use crate::guest::elf::Object;
+use crate::guest::linker;
 use crate::guest::weak;
 use crate::names::{self, DRIVER_PLACES, Names};
-use crate::resolve;
 
 /// Calls the real function of a row; the library's "not there" answer where it has none.
 macro_rules! call {
@@ -188,7 +188,7 @@ impl Library {
             }
         };
         if handle.is_null() {
-            resolve::forget_linker_error();
+            weak::forget_dlerror();
             return None;
         }
         // The first hooked row of either table is its initialisation, there since the first release.
@@ -213,7 +213,7 @@ impl Library {
                     kept.store(address, Ordering::Release);
                 }
             }
-            resolve::forget_linker_error();
+            weak::forget_dlerror();
             pin(base);
             self.ready.store(1, Ordering::Release);
         }
@@ -280,7 +280,7 @@ impl Library {
 }
 
 fn ask_linker(handle: *mut c_void, name: &CStr) -> Option<*mut ()> {
-    let address = resolve::real_dlsym(handle, name);
+    let address = linker::real_dlsym(handle, name);
     (!address.is_null()).then_some(address.cast())
 }
 
@@ -297,6 +297,6 @@ fn pin(base: usize) {
     if let Some(info) = weak::dladdr(base as *const c_void).filter(|info| !info.dli_fname.is_null()) {
         // SAFETY: the name the linker gives is a C string, of an object that is loaded.
         unsafe { weak::dlopen(info.dli_fname, libc::RTLD_NOLOAD | libc::RTLD_LAZY | RTLD_NODELETE) };
-        resolve::forget_linker_error();
+        weak::forget_dlerror();
     }
 }

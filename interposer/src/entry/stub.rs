@@ -102,7 +102,7 @@ macro_rules! jump {
     };
 }
 
-/// Calls the driver with the arguments it was called with, then does what `time::passed` does elsewhere. Compilers copy
+/// Calls the driver with the arguments it was called with, then does what `gate::passed` does elsewhere. Compilers copy
 /// the arguments that lie on the stack in pairs through wide registers, of which the processor then waits until both
 /// halves have been written: more time than all the rest takes.
 #[cfg(target_arch = "x86_64")]
@@ -155,7 +155,7 @@ macro_rules! forwards {
             let result = unsafe {
                 core::mem::transmute::<*mut (), partage_abi::signatures::$symbol>(function)($($arg),*)
             };
-            time::passed();
+            gate::passed();
             result
         }
     };

@@ -10,81 +10,19 @@
 #![allow(non_snake_case, missing_docs)]
 
 use core::ffi::c_uint;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::Ordering;
 
 use partage_abi::types::{CuContext, CuDevResourceDesc, CuDevice, CuGreenCtx, CuResult};
 
 use super::context::{device_of_context, give_back, is_primary_active, primary};
+use crate::marks;
 use crate::memory::account::Operation;
+use crate::memory::contexts;
 use crate::memory::overhead;
 use crate::memory::pools;
 use crate::real::Library;
 use crate::real::call;
-use crate::state::{self, State};
-use crate::time;
-
-/// Converted contexts at a time. A device has no use for more green contexts than it has groups of multiprocessors.
-const PLACES: usize = 256;
-/// A place holds a handle, a user-space address, and above it the device's ordinal plus one.
-const HANDLE_BITS: u32 = 48;
-const HANDLE: u64 = (1 << HANDLE_BITS) - 1;
-
-/// The converted contexts of this process. All-zero memory is "none".
-pub struct Green {
-    places: [AtomicU64; PLACES],
-    /// Places that were ever in use.
-    used: AtomicUsize,
-}
-
-impl Green {
-    /// The context whose end frees what is allocated in `context`.
-    pub fn home(&self, state: &State, context: u64) -> u64 {
-        if self.used.load(Ordering::Acquire) == 0 {
-            return context;
-        }
-        self.place_of(context).map_or(context, |place| {
-            let ordinal = (place.load(Ordering::Relaxed) >> HANDLE_BITS).saturating_sub(1);
-            // A primary context that nobody knows: the record stays until the process ends.
-            let primary = state.primary_contexts.get(ordinal as usize);
-            primary.map_or(0, |primary| primary.load(Ordering::Relaxed))
-        })
-    }
-
-    /// The handle is another context's, or nobody's, from now on.
-    pub fn forget(&self, context: u64) {
-        if let Some(place) = self.place_of(context) {
-            place.store(0, Ordering::Release);
-        }
-    }
-
-    fn place_of(&self, context: u64) -> Option<&AtomicU64> {
-        let used = self.used.load(Ordering::Acquire);
-        let is_it = |place: &&AtomicU64| {
-            let value = place.load(Ordering::Relaxed);
-            value != 0 && value & HANDLE == context
-        };
-        self.places.iter().take(used).find(is_it)
-    }
-
-    /// Notes a conversion. `false`: there are too many.
-    fn note(&self, context: u64, device: CuDevice) -> bool {
-        let value = u64::from(device.unsigned_abs() + 1) << HANDLE_BITS | context & HANDLE;
-        if let Some(place) = self.place_of(context) {
-            place.store(value, Ordering::Release);
-            return true;
-        }
-        let take = |place: &AtomicU64| {
-            place
-                .compare_exchange(0, value, Ordering::AcqRel, Ordering::Relaxed)
-                .is_ok()
-        };
-        let Some(index) = self.places.iter().position(take) else {
-            return false;
-        };
-        self.used.fetch_max(index + 1, Ordering::AcqRel);
-        true
-    }
-}
+use crate::state;
 
 /// What it costs is the primary context of its device, which it retains for as long as it lives.
 pub fn cuGreenCtxCreate(
@@ -129,7 +67,7 @@ fn learn_primary(real: &Library, dev: CuDevice) {
 
 /// It may have been the last to hold the primary context of its device, which it does not name.
 pub fn cuGreenCtxDestroy(real: &Library, ctx: CuGreenCtx) -> CuResult {
-    let Some(state) = state::get() else {
+    let (Some(state), Some(contexts)) = (state::get(), contexts::get()) else {
         return call!(real, cuGreenCtxDestroy(ctx));
     };
     // The same handle each time: the only way to learn it.
@@ -140,20 +78,16 @@ pub fn cuGreenCtxDestroy(real: &Library, ctx: CuGreenCtx) -> CuResult {
     if result.is_success() {
         if is_known {
             let converted = converted.0 as u64;
-            state.green.forget(converted);
-            if !state
-                .primary_contexts
-                .iter()
-                .any(|place| place.load(Ordering::Relaxed) == converted)
-            {
-                time::context_ended(state, converted);
+            contexts.forget(converted);
+            if !contexts.is_primary(converted) {
+                marks::context_ended(state, converted);
             }
         }
-        for (ordinal, place) in state.primary_contexts.iter().enumerate() {
+        for (ordinal, place) in contexts.primary.iter().enumerate() {
             let handle = place.load(Ordering::Relaxed);
             if handle != 0 && is_primary_active(real, ordinal as CuDevice) == Some(false) {
                 give_back(state, handle);
-                time::context_ended(state, handle);
+                marks::context_ended(state, handle);
                 pools::context_ended(state);
             }
         }
@@ -167,12 +101,12 @@ pub fn cuGreenCtxDestroy(real: &Library, ctx: CuGreenCtx) -> CuResult {
 
 pub fn cuCtxFromGreenCtx(real: &Library, context: *mut CuContext, ctx: CuGreenCtx) -> CuResult {
     let result = call!(real, cuCtxFromGreenCtx(context, ctx));
-    let Some(state) = state::get().filter(|_| result.is_success() && !context.is_null()) else {
+    if !result.is_success() || context.is_null() {
         return result;
-    };
+    }
     // SAFETY: the driver succeeded, so it wrote the handle there.
     let converted = unsafe { context.read() };
-    if !note_converted(state, real, converted) {
+    if !note_converted(real, converted) {
         return CuResult::OUT_OF_MEMORY;
     }
     overhead::may_have_changed(real, None);
@@ -180,19 +114,14 @@ pub fn cuCtxFromGreenCtx(real: &Library, context: *mut CuContext, ctx: CuGreenCt
 }
 
 /// `false`: no place is left to note it.
-fn note_converted(state: &State, real: &Library, converted: CuContext) -> bool {
+fn note_converted(real: &Library, converted: CuContext) -> bool {
     let handle = converted.0 as u64;
-    let is_primary = || {
-        state
-            .primary_contexts
-            .iter()
-            .any(|place| place.load(Ordering::Relaxed) == handle)
-    };
-    if state.green.place_of(handle).is_some() || is_primary() {
+    let Some(contexts) = contexts::get() else { return false };
+    if contexts.is_green(handle) || contexts.is_primary(handle) {
         return true;
     }
     let device = device_of_context(real, converted).or_else(|| device_when_current(real, converted));
-    device.is_none_or(|device| state.green.note(handle, device))
+    device.is_none_or(|device| contexts.note(handle, device))
 }
 
 /// The device of a context that no other thread has yet, asked of a driver that tells it of the current one only.

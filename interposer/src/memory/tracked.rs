@@ -16,6 +16,7 @@ use crate::devices;
 use crate::guest::errno;
 use crate::memory::account::{self, Charge, Operation, Verdict};
 use crate::memory::allocations::Allocation;
+use crate::memory::contexts;
 use crate::real::Library;
 use crate::real::call;
 use crate::session;
@@ -149,7 +150,7 @@ pub fn start(real: &Library, wanted: Wanted) -> Start {
         return Start::PassOn;
     }
     // A green context's memory is that of the primary one.
-    let home = state::get().map_or(0, |state| state.green.home(state, context.0 as u64));
+    let home = contexts::get().map_or(0, |contexts| contexts.home(context.0 as u64));
     start_on(real, device, home, wanted)
 }
 
