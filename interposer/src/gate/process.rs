@@ -6,6 +6,9 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use super::path::FastPath;
 use crate::guest::wiped::Wiped;
 
+/// Threads without a slot that are counted as waiting at the same time. They stand for all that wait.
+pub const CROWD: usize = 64;
+
 /// What a forked child has to find out anew. All-zero memory is "nothing yet".
 pub struct Gates {
     /// Distinguishes this process from the one it was forked from, whose thread had a slot too; 0 before the first
@@ -15,6 +18,8 @@ pub struct Gates {
     pub is_fenced: AtomicBool,
     /// The broker's heartbeat when a gate was last passed because that stood still, plus one; 0: never.
     pub dead_heartbeat: AtomicU64,
+    /// Threads without a slot that are counted as waiting: see [`waiting`](super::waiting).
+    pub crowd: [AtomicU64; CROWD],
     /// What a launch looks at while nothing is amiss.
     pub fast_path: FastPath,
 }

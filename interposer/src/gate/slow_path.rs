@@ -166,8 +166,8 @@ impl Place<'_> {
         }
         // A signal's handler left a wait by a long jump: this thread waits no more.
         let mut tag = self.tag();
-        if let Some(device) = tag.waits_for() {
-            count_out(self.file, self.file.time.threads.get(tag.slot()), device);
+        if tag.waits_for().is_some() {
+            count_out(self.gates, self.file, self.file.time.threads.get(tag.slot()));
             tag.set_waits_for(None);
             tag.keep();
         }
