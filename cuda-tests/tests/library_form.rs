@@ -20,7 +20,10 @@ const LARGEST: u64 = 640 * 1024;
 const MOST_RELOCATIONS: usize = 150;
 /// Today's size, of the x86-64 file, rounded up. It only shrinks: a change that makes the library larger has to say why
 /// here, and one that makes it smaller by [`SLACK`] writes less.
-const TODAY: u64 = 312 * 1024;
+///
+/// 9 KB are for the exports of both drivers and of NVML, each of which compares its caller's stack pointer before it
+/// jumps to its body (`interposer/src/entry/stub.rs`): after a jump out of a call the next one is charged.
+const TODAY: u64 = 321 * 1024;
 /// How far below [`TODAY`] a file may be.
 const SLACK: u64 = 8 * 1024;
 /// The newest libc that may be needed.

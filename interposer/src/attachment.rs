@@ -35,7 +35,6 @@ use crate::guest::sys;
 use crate::own_pages;
 use crate::socket::{self, Refusal};
 use crate::state::{FOREIGN, NAMELESS, Phase, State};
-use crate::time::FastPath;
 
 /// The devices of the job, written once before the phase becomes `Attached`.
 pub struct Job {
@@ -81,8 +80,6 @@ pub struct Attachment {
     client_file: AtomicPtr<ClientFile>,
     /// Where each standalone slot went at a late attach; [`FOREIGN`] for a device outside the job.
     moved_slots: [AtomicI32; MAX_DEVICES],
-    /// What a launch looks at while nothing is amiss.
-    pub fast_path: FastPath,
 }
 
 impl Attachment {

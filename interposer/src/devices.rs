@@ -12,11 +12,12 @@ use core::sync::atomic::Ordering;
 use partage_abi::types::{CuResult, CuUuid};
 use partage_protocol::message::{Devices, MAX_DEVICES};
 
-use crate::entry::call;
+use crate::guest::linker;
 use crate::guest::text::{self, Text, bytes_of};
+use crate::guest::weak;
 use crate::note;
+use crate::real::call;
 use crate::real::{self, Library};
-use crate::resolve;
 use crate::session;
 use crate::state::{FOREIGN, MAX_ORDINALS, NAMELESS, Phase, State};
 
@@ -177,10 +178,10 @@ impl Environment {
         if core::ptr::eq(real, &real::DRIVER) || real.handle().is_null() {
             return own;
         }
-        let find = |name| resolve::real_dlsym(real.handle(), name);
+        let find = |name| linker::real_dlsym(real.handle(), name);
         let (getenv, setenv, unsetenv) = (find(c"getenv"), find(c"setenv"), find(c"unsetenv"));
         if getenv.is_null() || setenv.is_null() || unsetenv.is_null() {
-            resolve::forget_linker_error();
+            weak::forget_dlerror();
             return own;
         }
         // SAFETY: functions of those names have those types in every libc.

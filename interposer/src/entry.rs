@@ -3,42 +3,16 @@
 //! a `dlmopen` namespace. With `dlsym` these are the library's only exports.
 //!
 //! A row that is not `pass` becomes a function; its treatment says which body. A `gate` row's operand says what the
-//! work is ([`time`](crate::time)). Such rows have one body for both sets, which takes the library as its last
+//! work is ([`gate`](crate::gate)). Such rows have one body for both sets, which takes the library as its last
 //! argument; where programs call them all the time (the word `launch`), each set has two of its own, for an open gate
 //! and for everything else, and the hook jumps to one. The bodies of `answer`, `track` and `resolve` rows are functions
 //! of the same name in [`hooks`](crate::hooks). That module must not see this one: a missing body would otherwise
 //! resolve to the export itself and call itself for ever.
 
-use partage_abi::{HOOKED, nvml};
+#[macro_use]
+mod stub;
 
-use crate::real::{DRIVER, Library, NVML, SECOND_DRIVER};
-
-/// Calls the real function of a row; the library's "not there" answer where it has none.
-macro_rules! call {
-    ($real:expr, $symbol:ident($($argument:expr),*)) => {
-        // SAFETY: the address of the function of that name, whose type the table declares, or of one that looks at no
-        // argument; the arguments are the program's, or ours of the same types.
-        unsafe {
-            core::mem::transmute::<*const (), partage_abi::signatures::$symbol>(
-                $real.function(const { crate::names::driver_place(partage_abi::Symbol::$symbol) })
-            )($($argument),*)
-        }
-    };
-}
-pub(crate) use call;
-
-/// [`call`] for NVML.
-macro_rules! call_nvml {
-    ($symbol:ident($($argument:expr),*)) => {
-        // SAFETY: as for the driver.
-        unsafe {
-            core::mem::transmute::<*const (), partage_abi::nvml::signatures::$symbol>(
-                crate::real::NVML.function(const { crate::names::nvml_place(partage_abi::nvml::Symbol::$symbol) })
-            )($($argument),*)
-        }
-    };
-}
-pub(crate) use call_nvml;
+use crate::real::{DRIVER, SECOND_DRIVER};
 
 /// One row of the driver table as a function. `$real` is the library it calls.
 macro_rules! row {
@@ -48,7 +22,7 @@ macro_rules! row {
     ([$($attribute:tt)*] $real:ident gate (launch $work:expr) $symbol:ident($($arg:ident: $type:ty),*)) => {
         $($attribute)*
         pub unsafe extern "C" fn $symbol($($arg: $type),*) -> CuResult {
-            let body: partage_abi::signatures::$symbol = if time::pass() {
+            let body: partage_abi::signatures::$symbol = if gate::pass() {
                 short::$symbol::body
             } else {
                 long::$symbol
@@ -59,11 +33,7 @@ macro_rules! row {
         }
     };
     ([$($attribute:tt)*] $real:ident $word:ident $operand:tt $symbol:ident($($arg:ident: $type:ty),*)) => {
-        $($attribute)*
-        pub unsafe extern "C" fn $symbol($($arg: $type),*) -> CuResult {
-            // SAFETY: the program's arguments.
-            unsafe { super::shared::$symbol($($arg,)* &$real) }
-        }
+        stub! { [$($attribute)*] $real $symbol($($arg: $type),*) }
     };
 }
 
@@ -95,72 +65,13 @@ macro_rules! short_body {
                 if let Some(address) = REAL.look_up(place) {
                     FUNCTION.store(address.cast_mut(), Ordering::Release);
                 }
-                call!(REAL, $symbol($($arg),*))
+                crate::real::call!(REAL, $symbol($($arg),*))
             }
 
             forwards! { FUNCTION $symbol($($arg: $type),*) }
         }
     };
     ($($rest:tt)*) => {};
-}
-
-/// Calls the driver with the arguments it was called with, then does what `time::passed` does elsewhere. Compilers copy
-/// the arguments that lie on the stack in pairs through wide registers, of which the processor then waits until both
-/// halves have been written: more time than all the rest takes.
-#[cfg(target_arch = "x86_64")]
-macro_rules! forwards {
-    ($function:ident $symbol:ident($($arg:ident: $type:ty),*)) => {
-        #[unsafe(naked)]
-        pub unsafe extern "C" fn body($($arg: $type),*) -> CuResult {
-            /// How many arguments lie on the stack, a word each, and what keeps it aligned with them.
-            const WORDS: usize = [$(size_of::<$type>()),*].len().saturating_sub(6);
-            const REST: usize = if WORDS % 2 == 0 { 8 } else { 16 };
-            core::arch::naked_asm!(
-                ".cfi_startproc",
-                "sub rsp, {rest}",
-                ".cfi_adjust_cfa_offset {rest}",
-                ".rept {words}",
-                "push qword ptr [rsp + {from}]",
-                ".cfi_adjust_cfa_offset 8",
-                ".endr",
-                "call qword ptr [rip + {function}]",
-                "add rsp, {taken}",
-                ".cfi_adjust_cfa_offset -{taken}",
-                "mov rcx, qword ptr [rip + partage_thread@GOTTPOFF]",
-                "mov rdx, qword ptr fs:[rcx + {slot}]",
-                "mov dword ptr [rdx + {word}], 0",
-                "mov rdx, qword ptr fs:[rcx + {time}]",
-                "mov qword ptr fs:[rcx + {now}], rdx",
-                "ret",
-                ".cfi_endproc",
-                rest = const REST,
-                words = const WORDS,
-                from = const REST + WORDS * 8,
-                taken = const REST + WORDS * 8,
-                function = sym $function,
-                slot = const guard::SLOT,
-                word = const core::mem::offset_of!(partage_protocol::gate::ThreadSlot, word),
-                time = const guard::TIME,
-                now = const guard::NOW,
-            )
-        }
-    };
-}
-
-/// Calls the driver with the arguments it was called with.
-#[cfg(not(target_arch = "x86_64"))]
-macro_rules! forwards {
-    ($function:ident $symbol:ident($($arg:ident: $type:ty),*)) => {
-        pub unsafe extern "C" fn body($($arg: $type),*) -> CuResult {
-            let function = $function.load(Ordering::Relaxed);
-            // SAFETY: `find`, or as in `call`.
-            let result = unsafe {
-                core::mem::transmute::<*mut (), partage_abi::signatures::$symbol>(function)($($arg),*)
-            };
-            time::passed();
-            result
-        }
-    };
 }
 
 /// What they jump to otherwise.
@@ -175,7 +86,7 @@ macro_rules! long_body {
         #[cold]
         #[inline(never)]
         pub unsafe extern "C" fn $symbol($($arg: $type),*) -> CuResult {
-            gated!(&REAL, $work, |_| time::CheckFirst::Nothing, $symbol($($arg),*))
+            gated!(&REAL, $work, |_| gate::CheckFirst::Nothing, $symbol($($arg),*))
         }
     };
     ($($rest:tt)*) => {};
@@ -184,11 +95,11 @@ macro_rules! long_body {
 /// What a `gate` row does, where `$first` says where to look first.
 macro_rules! gated {
     ($real:expr, $work:expr, $first:expr, $symbol:ident($($arg:ident),*)) => {{
-        let is_per_thread = const { time::is_per_thread(stringify!($symbol)) };
-        let (work, look) = time::read($work, is_per_thread);
-        let passage = time::begin($real, guard::here(), &work, $first(look));
-        let result = call!($real, $symbol($($arg),*));
-        time::end($real, passage);
+        let is_per_thread = const { gate::is_per_thread(stringify!($symbol)) };
+        let (work, look) = gate::read($work, is_per_thread);
+        let passage = gate::begin($real, guard::here(), &work, $first(look));
+        let result = crate::real::call!($real, $symbol($($arg),*));
+        gate::end($real, passage);
         result
     }};
 }
@@ -211,8 +122,8 @@ macro_rules! shared_body {
     (settle ($stream:expr) $symbol:ident($($arg:ident: $type:ty),*)) => {
         #[inline(never)]
         pub unsafe extern "C" fn $symbol($($arg: $type,)* real: &'static Library) -> CuResult {
-            time::settle(real, $stream, const { time::is_per_thread(stringify!($symbol)) });
-            call!(real, $symbol($($arg),*))
+            marks::settle(real, $stream, const { gate::is_per_thread(stringify!($symbol)) });
+            crate::real::call!(real, $symbol($($arg),*))
         }
     };
     (pass $($row:tt)*) => {};
@@ -221,7 +132,7 @@ macro_rules! shared_body {
         pub unsafe extern "C" fn $symbol($($arg: $type,)* real: &'static Library) -> CuResult {
             match guard::enter() {
                 Some(_outermost) => outermost::$symbol($($arg,)* real),
-                None => call!(real, $symbol($($arg),*)),
+                None => crate::real::call!(real, $symbol($($arg),*)),
             }
         }
     };
@@ -245,7 +156,7 @@ macro_rules! outermost_body {
             if let Some(denied) = start.denial() {
                 return denied;
             }
-            let result = call!(real, $symbol($first $(, $arg)*));
+            let result = crate::real::call!(real, $symbol($first $(, $arg)*));
             hooks::end_charge(start, $first, result)
         }
     };
@@ -253,7 +164,7 @@ macro_rules! outermost_body {
         #[inline(never)]
         pub fn $symbol($($arg: $type,)* real: &'static Library) -> CuResult {
             let refund = hooks::begin_refund(u64::from(Wide::wide($pointer)));
-            refund.end(call!(real, $symbol($($arg),*)))
+            refund.end(crate::real::call!(real, $symbol($($arg),*)))
         }
     };
     ($body:ident () $symbol:ident($($arg:ident: $type:ty),*)) => {
@@ -281,13 +192,17 @@ macro_rules! nvml_row {
         pub(super) use super::not_ours as $symbol;
     };
     ($body:ident $symbol:ident($($arg:ident: $type:ty),*)) => {
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $symbol($($arg: $type),*) -> NvmlReturn {
-            match guard::enter() {
-                Some(_outermost) => bodied!($body hooks::nvml::$symbol($($arg),*)),
-                None => call_nvml!($symbol($($arg),*)),
+        pub mod $symbol {
+            use super::*;
+
+            pub unsafe extern "C" fn body($($arg: $type),*) -> NvmlReturn {
+                match guard::enter() {
+                    Some(_outermost) => bodied!($body hooks::nvml::$symbol($($arg),*)),
+                    None => crate::real::call_nvml!($symbol($($arg),*)),
+                }
             }
         }
+        jump! { [#[unsafe(no_mangle)]] $symbol($($arg: $type),*) -> NvmlReturn, "", $symbol::body, }
     };
 }
 
@@ -321,8 +236,8 @@ impl Wide for usize {
 #[allow(non_snake_case, missing_docs)]
 mod exported {
     use super::DRIVER;
+    use crate::gate;
     use crate::guard;
-    use crate::time;
     use partage_abi::types::*;
     partage_abi::driver_table! { exports }
 
@@ -335,8 +250,8 @@ mod exported {
 
     mod long {
         use super::*;
+        use crate::gate::{Configured, Kernel};
         use crate::real::DRIVER as REAL;
-        use crate::time::{Configured, Kernel};
         partage_abi::driver_table! { long_bodies }
     }
 }
@@ -344,9 +259,10 @@ mod exported {
 // Functions bear the driver's own names, and its documentation is theirs.
 #[allow(non_snake_case, missing_docs)]
 mod shared {
+    use crate::gate::{self, Across, Inside, Kernel, Shaped, Together, Unified};
     use crate::guard;
+    use crate::marks;
     use crate::real::Library;
-    use crate::time::{self, Across, Inside, Kernel, Shaped, Together, Unified};
     use partage_abi::types::*;
     partage_abi::driver_table! { shared_bodies }
 
@@ -363,8 +279,8 @@ mod shared {
 #[allow(non_snake_case, missing_docs)]
 mod second {
     use super::SECOND_DRIVER;
+    use crate::gate;
     use crate::guard;
-    use crate::time;
     use partage_abi::types::*;
     partage_abi::driver_table! { second_set }
 
@@ -377,8 +293,8 @@ mod second {
 
     mod long {
         use super::*;
+        use crate::gate::{Configured, Kernel};
         use crate::real::SECOND_DRIVER as REAL;
-        use crate::time::{Configured, Kernel};
         partage_abi::driver_table! { long_bodies }
     }
 }
@@ -395,7 +311,7 @@ mod exported_nvml {
 extern "C" fn not_ours() {}
 
 /// Where the hooked rows' functions are, as distances from the table's start: pointers would be relocated at every
-/// exec.
+/// exec. [`Library::hook`](crate::real::Library::hook) reads them.
 macro_rules! table {
     (
         $table:literal $module:ident
@@ -439,25 +355,3 @@ macro_rules! nvml_table {
 partage_abi::driver_table! { exported_table }
 partage_abi::driver_table! { second_table }
 partage_abi::nvml_table! { nvml_table }
-
-unsafe extern "C" {
-    static partage_hooks: [i32; HOOKED.len()];
-    static partage_second_hooks: [i32; HOOKED.len()];
-    static partage_nvml_hooks: [i32; nvml::HOOKED.len()];
-}
-
-/// The function to hand out for a library's hooked row, by its place.
-pub fn hook(library: &Library, place: usize) -> Option<*const ()> {
-    // SAFETY: the tables above, which nothing writes; each has a line for each hooked row.
-    let table: &'static [i32] = unsafe {
-        if core::ptr::eq(library, &NVML) {
-            &partage_nvml_hooks
-        } else if core::ptr::eq(library, &DRIVER) {
-            &partage_hooks
-        } else {
-            &partage_second_hooks
-        }
-    };
-    let distance = *table.get(place)?;
-    Some(table.as_ptr().cast::<()>().wrapping_byte_offset(distance as isize))
-}

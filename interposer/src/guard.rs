@@ -3,9 +3,12 @@
 //!
 //! A driver whose own calls bind to our exports would otherwise have them charged twice. Each thread keeps the stack
 //! address of the outermost hook it is in. The address rather than a flag, because a program may leave a driver call by
-//! `longjmp`: a later hook that is entered *above* the recorded frame proves that frame gone.
+//! `longjmp`: a later hook whose caller stands *above* the recorded frame proves that frame gone. So the record is the
+//! stack pointer below a hook's own frame, and what it is compared with at a hook's entry is the stack pointer that its
+//! caller left ([`at_entry`]): frames of hooks are not alike. A call from deeper than the call that was left looks like
+//! the driver's own until the thread calls from above.
 //!
-//! Outside of hooks the same place holds what [`time`](crate::time) wants to find there, which says which slot of the
+//! Outside of hooks the same place holds what [`gate`](crate::gate) wants to find there, which says which slot of the
 //! shared pages the thread has: one look tells a launch that it comes from the program, and where its slot is.
 //!
 //! All of it is one piece of initial-exec thread-local storage written in assembly: `thread_local!` in a shared object
@@ -56,6 +59,36 @@ const NOTE: usize = offset_of!(Thread, note);
 /// calls after a jump out of it must not look as if it were called from inside. (The deepest has 120 bytes.)
 const DEEPEST: usize = 192;
 
+/// A short hook has pushed at most one register more than any other hook pushes before it notes where it stands.
+const PUSHED: i64 = 8;
+
+/// A hook begins, at the stack pointer that its caller left: whatever hook said that it is the outermost is not if it
+/// does not stand above that. Goes on at the address in `r10`, and leaves arguments alone.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+pub unsafe extern "C" fn at_entry() {
+    core::arch::naked_asm!(
+        ".cfi_startproc",
+        "mov r11, qword ptr [rip + partage_thread@GOTTPOFF]",
+        "cmp qword ptr fs:[r11 + {now}], rsp",
+        "jg 2f",
+        "mov rax, qword ptr fs:[r11 + {time}]",
+        "mov qword ptr fs:[r11 + {now}], rax",
+        "2:",
+        "jmp r10",
+        ".cfi_endproc",
+        now = const NOW,
+        time = const TIME,
+    )
+}
+
+/// A hook begins: whatever hook said that it is the outermost is not if it does not stand above this one.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+pub fn at_entry() {
+    mine().set_outside_if_here();
+}
+
 /// This thread's words, by what the processor needs to reach them.
 #[derive(Clone, Copy)]
 pub struct Mine(place::Place);
@@ -79,10 +112,10 @@ impl Mine {
         place::store_stack_pointer::<NOW, DEEPEST>(self.0);
     }
 
-    /// Whatever hook said that it is the outermost is not if it does not stand above this one.
+    /// Whatever hook said that it is the outermost is not if it does not stand above the caller of this one.
     #[inline(always)]
     pub fn set_outside_if_here(self) {
-        if place::load_above_stack_pointer::<NOW>(self.0) <= 0 {
+        if place::load_above_stack_pointer::<NOW>(self.0) <= PUSHED {
             self.set_outside();
         }
     }

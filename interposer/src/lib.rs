@@ -11,19 +11,22 @@
 //! 6. A broken invariant turns sharing off in this process, and says so.
 //!
 //! Where to look: what happens to a call is in the table (`partage_abi`), [`entry`] makes the exports of it,
-//! [`resolve`] is how programs get them, [`hooks`] what they do, [`memory`] the bytes, [`time`] the gate, [`session`]
-//! the broker, [`attachment`] what ties us to one, [`guest`] what we bring along.
+//! [`resolve`] is how programs get them, [`hooks`] what they do, [`memory`] the bytes, [`gate`] where a launch waits,
+//! [`marks`] what has retired, [`session`] the broker, [`attachment`] what ties us to one, [`guest`]
+//! what we bring along.
 #![no_std]
 
 mod attachment;
 mod devices;
 mod entry;
 mod explain;
+mod gate;
 mod guard;
 mod guest;
 mod hooks;
 mod job_word;
 mod lazy;
+mod marks;
 mod memory;
 mod names;
 mod note;
@@ -38,4 +41,3 @@ mod socket;
 mod state;
 mod stream;
 mod thread;
-mod time;

@@ -5,7 +5,7 @@
 pub mod account;
 pub mod allocations;
 pub mod charge;
-pub mod green;
+pub mod contexts;
 pub mod overhead;
 pub mod pools;
 pub mod reservation;

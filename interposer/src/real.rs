@@ -9,13 +9,41 @@
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
-use partage_abi::nvml::NvmlReturn;
+use partage_abi::HOOKED;
+use partage_abi::nvml::{self, NvmlReturn};
 use partage_abi::types::CuResult;
 
 use crate::guest::elf::Object;
+use crate::guest::linker;
 use crate::guest::weak;
 use crate::names::{self, DRIVER_PLACES, Names};
-use crate::resolve;
+
+/// Calls the real function of a row; the library's "not there" answer where it has none.
+macro_rules! call {
+    ($real:expr, $symbol:ident($($argument:expr),*)) => {
+        // SAFETY: the address of the function of that name, whose type the table declares, or of one that looks at no
+        // argument; the arguments are the program's, or ours of the same types.
+        unsafe {
+            core::mem::transmute::<*const (), partage_abi::signatures::$symbol>(
+                $real.function(const { crate::names::driver_place(partage_abi::Symbol::$symbol) })
+            )($($argument),*)
+        }
+    };
+}
+pub(crate) use call;
+
+/// [`call`] for NVML.
+macro_rules! call_nvml {
+    ($symbol:ident($($argument:expr),*)) => {
+        // SAFETY: as for the driver.
+        unsafe {
+            core::mem::transmute::<*const (), partage_abi::nvml::signatures::$symbol>(
+                crate::real::NVML.function(const { crate::names::nvml_place(partage_abi::nvml::Symbol::$symbol) })
+            )($($argument),*)
+        }
+    };
+}
+pub(crate) use call_nvml;
 
 /// The body of a naked function that returns a number and looks at nothing.
 #[cfg(target_arch = "x86_64")]
@@ -65,6 +93,12 @@ unsafe extern "C" fn no_driver() -> CuResult {
 #[unsafe(naked)]
 unsafe extern "C" fn no_nvml() -> NvmlReturn {
     answer!(NvmlReturn::LIBRARY_NOT_FOUND.0)
+}
+
+unsafe extern "C" {
+    static partage_hooks: [i32; HOOKED.len()];
+    static partage_second_hooks: [i32; HOOKED.len()];
+    static partage_nvml_hooks: [i32; nvml::HOOKED.len()];
 }
 
 /// What [`Library::adopt`] made of an object.
@@ -154,7 +188,7 @@ impl Library {
             }
         };
         if handle.is_null() {
-            resolve::forget_linker_error();
+            weak::forget_dlerror();
             return None;
         }
         // The first hooked row of either table is its initialisation, there since the first release.
@@ -179,7 +213,7 @@ impl Library {
                     kept.store(address, Ordering::Release);
                 }
             }
-            resolve::forget_linker_error();
+            weak::forget_dlerror();
             pin(base);
             self.ready.store(1, Ordering::Release);
         }
@@ -213,6 +247,23 @@ impl Library {
         kept.is_some_and(|kept| !kept.load(Ordering::Acquire).is_null())
     }
 
+    /// Our function for a hooked row, to hand out in the place of this library's.
+    pub fn hook(&self, place: usize) -> Option<*const ()> {
+        // SAFETY: the tables that `entry` makes, which nothing writes; each has a line for each hooked
+        // row of its library.
+        let table: &'static [i32] = unsafe {
+            if self.is_nvml() {
+                &partage_nvml_hooks
+            } else if core::ptr::eq(self, &raw const DRIVER) {
+                &partage_hooks
+            } else {
+                &partage_second_hooks
+            }
+        };
+        let distance = *table.get(place)?;
+        Some(table.as_ptr().cast::<()>().wrapping_byte_offset(distance as isize))
+    }
+
     /// Which hooked row has this name: its place.
     pub fn hooked_named(&self, name: &[u8]) -> Option<usize> {
         self.names().hooked_named(name)
@@ -229,7 +280,7 @@ impl Library {
 }
 
 fn ask_linker(handle: *mut c_void, name: &CStr) -> Option<*mut ()> {
-    let address = resolve::real_dlsym(handle, name);
+    let address = linker::real_dlsym(handle, name);
     (!address.is_null()).then_some(address.cast())
 }
 
@@ -246,6 +297,6 @@ fn pin(base: usize) {
     if let Some(info) = weak::dladdr(base as *const c_void).filter(|info| !info.dli_fname.is_null()) {
         // SAFETY: the name the linker gives is a C string, of an object that is loaded.
         unsafe { weak::dlopen(info.dli_fname, libc::RTLD_NOLOAD | libc::RTLD_LAZY | RTLD_NODELETE) };
-        resolve::forget_linker_error();
+        weak::forget_dlerror();
     }
 }

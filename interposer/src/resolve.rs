@@ -15,11 +15,10 @@
 //!   to libc, so that two of them never call each other in a circle.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 
-use crate::entry;
 use crate::guard;
-use crate::guest::elf;
+use crate::guest::linker;
 use crate::guest::text::bytes_of;
 use crate::guest::weak;
 use crate::real::{self, Adopted, DRIVER, Library, NVML, SECOND_DRIVER};
@@ -38,6 +37,9 @@ struct Pick {
 pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
     core::arch::naked_asm!(
         "endbr64",
+        "lea r10, [rip + 3f]",
+        "jmp {entry}",
+        "3:",
         "mov rdx, [rsp]",
         "push rdi",
         "push rsi",
@@ -54,6 +56,7 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
         "jmp rdx",
         "2:",
         "ret",
+        entry = sym guard::at_entry,
         pick = sym pick,
     )
 }
@@ -83,10 +86,6 @@ pub unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut
     )
 }
 
-static NEXT: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
-static NEXT_START: AtomicUsize = AtomicUsize::new(0);
-static NEXT_END: AtomicUsize = AtomicUsize::new(0);
-static LIBC: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 /// A driver was seen that none of our hooks serves.
 static SAW_FOREIGN: AtomicBool = AtomicBool::new(false);
 
@@ -96,7 +95,7 @@ pub fn saw_foreign_driver() -> bool {
 }
 
 unsafe extern "C" fn pick(handle: *mut c_void, name: *const c_char, caller: usize) -> Pick {
-    let next = behind(caller);
+    let next = linker::behind(caller);
     // SAFETY: the program passes a C string, or the null that libc would refuse.
     if !may_be_ours(handle, unsafe { bytes_of(name) }) {
         return Pick {
@@ -127,27 +126,6 @@ enum Choice {
     Nothing,
 }
 
-/// The `dlsym` to go on with for a call from `caller`; null only where no libc has one.
-fn behind(caller: usize) -> *const () {
-    let mut next = NEXT.load(Ordering::Acquire);
-    if next.is_null() {
-        let Some(found) = elf::find_dlsym() else {
-            return core::ptr::null();
-        };
-        NEXT_START.store(found.next_start, Ordering::Relaxed);
-        NEXT_END.store(found.next_end, Ordering::Relaxed);
-        LIBC.store(found.libc.cast_mut(), Ordering::Release);
-        next = found.next.cast_mut();
-        NEXT.store(next, Ordering::Release);
-    }
-    let is_from_next = caller >= NEXT_START.load(Ordering::Relaxed) && caller < NEXT_END.load(Ordering::Relaxed);
-    if is_from_next {
-        LIBC.load(Ordering::Acquire)
-    } else {
-        next
-    }
-}
-
 /// Cheap test first: most look-ups of most programs end here.
 fn may_be_ours(handle: *mut c_void, name: &[u8]) -> bool {
     let is_shaped = match name {
@@ -170,7 +148,7 @@ fn choose(handle: *mut c_void, name: *const c_char, next: *const (), caller: usi
         let is_there = is_there_without_us(text, next) || is_near(caller, text, next);
         return if is_there { Choice::Decline } else { Choice::Nothing };
     }
-    let address = ask(next, handle, text);
+    let address = linker::ask(next, handle, text);
     if address.is_null() {
         return Choice::Decline;
     }
@@ -186,13 +164,13 @@ fn choose(handle: *mut c_void, name: *const c_char, next: *const (), caller: usi
         };
     }
     library_at(base, handle, is_nvml)
-        .and_then(|library| entry::hook(library, place))
+        .and_then(|library| library.hook(place))
         .map_or(Choice::Decline, Choice::Hook)
 }
 
 /// Does the global scope hold the name behind us? This is a look-up of ours, so RTLD_NEXT means "after libpartage.so".
 fn is_there_without_us(name: &CStr, next: *const ()) -> bool {
-    !ask(next, libc::RTLD_NEXT, name).is_null()
+    !linker::ask(next, libc::RTLD_NEXT, name).is_null()
 }
 
 /// Does the caller's library, or one it was linked with, hold the name? Its scope reaches further than the global one.
@@ -205,7 +183,7 @@ fn is_near(caller: usize, name: &CStr, next: *const ()) -> bool {
     if handle.is_null() {
         return false;
     }
-    let address = ask(next, handle, name);
+    let address = linker::ask(next, handle, name);
     // SAFETY: just opened.
     unsafe { weak::dlclose(handle) };
     !address.is_null() && real::base_of(address.cast()) != real::base_of(dlsym as *const ())
@@ -240,27 +218,8 @@ fn is_in_base_namespace(handle: *mut c_void) -> bool {
     // SAFETY: the handle just answered a look-up, so it is one; the request writes one long.
     if !unsafe { weak::dlinfo(handle, RTLD_DI_LMID, (&raw mut namespace).cast()) } {
         // A libc without namespaces.
-        forget_linker_error();
+        weak::forget_dlerror();
         return true;
     }
     namespace == 0
-}
-
-/// Looks a symbol up without our own hooks in between. Null when there is none.
-pub fn real_dlsym(handle: *mut c_void, name: &CStr) -> *mut c_void {
-    ask(behind(0), handle, name)
-}
-
-fn ask(dlsym: *const (), handle: *mut c_void, name: &CStr) -> *mut c_void {
-    if dlsym.is_null() {
-        return core::ptr::null_mut();
-    }
-    type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
-    // SAFETY: the address of a function of that name and type; the name is a C string.
-    unsafe { core::mem::transmute::<*const (), Dlsym>(dlsym)(handle, name.as_ptr()) }
-}
-
-/// Our own failed look-ups must not show up in the program's next `dlerror`.
-pub fn forget_linker_error() {
-    weak::forget_dlerror();
 }

@@ -6,17 +6,21 @@
 //! the background thread or the next caller notices without waiting. An ask has an even sequence number, a question
 //! about use an odd one: a late answer to an ask still lifts its pin.
 
+mod packet;
+
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use partage_protocol::message::{
-    Answer, Ask, Devices, HELLO_NVML_ONLY, MEASURE_BEFORE, Measure, NOTICE_NO_BROKER, NOTICE_SHARING_OFF, Notice,
-    ToClient, Usage, VERDICT_CARD_FULL, VERDICT_GRANTED, VERDICT_LIMIT, VERDICT_RETRY,
+    Answer, Devices, HELLO_NVML_ONLY, MEASURE_BEFORE, NOTICE_NO_BROKER, NOTICE_SHARING_OFF, Notice, ToClient,
+    VERDICT_GRANTED,
 };
 use partage_protocol::reservation::{self, AskAnswer, Denial};
 use zerocopy::IntoBytes;
 
+use self::packet::Packet;
 use crate::attachment::Link;
 use crate::explain;
+use crate::gate;
 use crate::guest::lock::Held;
 use crate::guest::sys;
 use crate::job_word;
@@ -31,8 +35,6 @@ use crate::state::{Phase, State};
 const ATTACH_WAIT_NS: u64 = 3_000_000_000;
 /// Longest wait for one answer, reconnecting included.
 const ASK_WAIT_NS: u64 = 3_000_000_000;
-/// Between two attempts to connect of one step of the background thread.
-const SHORT_NS: u64 = 10_000_000;
 
 /// The connection. All-zero memory is "never connected". Guarded by `State::talk`.
 pub struct Session {
@@ -151,7 +153,7 @@ pub fn note_refusal(state: &State, slot: usize) {
 
 impl Session {
     /// The connection broke.
-    fn lose(&mut self) {
+    pub(crate) fn lose(&mut self) {
         self.link.lost();
         self.pause.lost(sys::now_ns());
     }
@@ -212,7 +214,7 @@ fn ready(state: &State, session: &mut Session, deadline_ns: u64) -> Option<u64> 
 }
 
 /// Takes what came since nobody listened: late answers. `true`: the broker lives, or its connection is gone.
-fn drain(state: &State, session: &mut Session) -> bool {
+pub(crate) fn drain(state: &State, session: &mut Session) -> bool {
     let mut is_heard = false;
     loop {
         match socket::receive(session.link.socket(), 0) {
@@ -280,47 +282,15 @@ fn settle(state: &State, slot: usize) {
     }
 }
 
-/// A message ready to send, whichever it is.
-enum Packet {
-    Ask(Ask),
-    Usage(Usage),
-    Measure(Measure),
-}
-
-impl Packet {
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Ask(ask) => ask.as_bytes(),
-            Self::Usage(usage) => usage.as_bytes(),
-            Self::Measure(measure) => measure.as_bytes(),
-        }
-    }
-}
-
 /// Asks for a grant of `wanted` bytes on a slot, for an allocation of `request`.
 pub fn ask(state: &State, slot: usize, wanted: u64, request: u64) -> AskAnswer {
-    let build = |sequence| {
-        Packet::Ask(Ask {
-            header: Ask::header(sequence),
-            slot: slot as u32,
-            reserved: 0,
-            wanted,
-            request,
-        })
-    };
-    match converse(state, true, &build) {
+    match converse(state, true, &|sequence| Packet::ask(sequence, slot, wanted, request)) {
         Some(answer) => {
             if let Some(last) = state.last_job_used.get(slot) {
                 // For the line that explains a denial.
                 last.store(answer.job_used, Ordering::Relaxed);
             }
-            match answer.verdict {
-                VERDICT_GRANTED => AskAnswer::Granted,
-                VERDICT_RETRY => AskAnswer::Retry,
-                VERDICT_LIMIT => AskAnswer::Denied(Denial::Limit),
-                VERDICT_CARD_FULL => AskAnswer::Denied(Denial::CardFull),
-                _ => AskAnswer::Denied(Denial::Invalid),
-            }
+            packet::verdict(&answer)
         }
         None => AskAnswer::Denied(Denial::NoBroker),
     }
@@ -429,13 +399,7 @@ impl Excess {
 /// The [`Excess`] when the job is over its limit with it, or has no room for what is announced. What is announced has
 /// no room while a broker is there and does not serve.
 pub fn measure(state: &State, slot: usize, stage: u32) -> Result<(), Excess> {
-    let build = |sequence| {
-        Packet::Measure(Measure {
-            header: Measure::header(sequence),
-            slot: slot as u32,
-            stage,
-        })
-    };
+    let build = |sequence| Packet::measure(sequence, slot, stage);
     let mut answer = converse(state, false, &build);
     if answer.is_none() && stage == MEASURE_BEFORE {
         match attend(state) {
@@ -451,10 +415,8 @@ pub fn measure(state: &State, slot: usize, stage: u32) -> Result<(), Excess> {
     let Some(answer) = answer else {
         return Ok(());
     };
-    let denial = match answer.verdict {
-        VERDICT_LIMIT => Denial::Limit,
-        VERDICT_CARD_FULL => Denial::CardFull,
-        _ => return Ok(()),
+    let AskAnswer::Denied(denial @ (Denial::Limit | Denial::CardFull)) = packet::verdict(&answer) else {
+        return Ok(());
     };
     Err(Excess {
         denial,
@@ -466,14 +428,7 @@ pub fn measure(state: &State, slot: usize, stage: u32) -> Result<(), Excess> {
 
 /// What the whole job uses in a slot. `None`: nobody answered.
 pub fn job_used(state: &State, slot: usize) -> Option<u64> {
-    let build = |sequence| {
-        Packet::Usage(Usage {
-            header: Usage::header(sequence),
-            slot: slot as u32,
-            reserved: 0,
-        })
-    };
-    converse(state, false, &build).map(|answer| answer.job_used)
+    converse(state, false, &|sequence| Packet::usage(sequence, slot)).map(|answer| answer.job_used)
 }
 
 /// Says what the program sees after the driver initialised, now and at every reconnect.
@@ -518,7 +473,7 @@ pub fn turn_off(state: &State, place: u64) {
         return;
     }
     state.set_phase(Phase::Off);
-    state.attachment.fast_path.forget();
+    gate::path::fast_path().forget();
     note::write(
         state,
         note::line()
@@ -526,65 +481,4 @@ pub fn turn_off(state: &State, place: u64) {
             .push_number(place),
     );
     notice(state, NOTICE_SHARING_OFF, 0, place);
-}
-
-/// One step of the background thread: notices a lost connection and tries to get it back, after a pause that grows.
-pub fn keep_alive(state: &State, step_ns: u64) {
-    if state.is_silent() {
-        job_word::let_go(state);
-    }
-    let (fd, is_greeting, pause) = {
-        let _talk = state.talk.hold();
-        // SAFETY: `talk` is held.
-        let session = unsafe { &*state.session.get() };
-        let pause = if session.is_final {
-            u64::MAX
-        } else {
-            session.pause.left_ns(sys::now_ns())
-        };
-        (session.link.socket().fd(), session.link.is_greeting(), pause)
-    };
-    match fd {
-        Some(fd) => {
-            // Answers stay for whoever asked, unless nobody waits for them any more: then only the other end's leaving
-            // is reported.
-            let events = if is_greeting || state.is_silent() {
-                libc::POLLIN
-            } else {
-                0
-            };
-            if sys::poll(fd, events, step_ns) == 0 {
-                return;
-            }
-        }
-        None => sys::sleep_ns(pause.min(step_ns)),
-    }
-    let Some(_talk) = state.talk.try_hold() else {
-        return sys::sleep_ns(SHORT_NS);
-    };
-    // SAFETY: `talk` is held.
-    let session = unsafe { &mut *state.session.get() };
-    if session.link.is_connected() {
-        let is_gone = session
-            .link
-            .socket()
-            .fd()
-            .is_none_or(|fd| sys::poll(fd, 0, 0) & (libc::POLLHUP | libc::POLLERR) != 0);
-        if state.is_silent() {
-            drain(state, session);
-        }
-        if !is_gone {
-            return;
-        }
-        // What it said last may be why it left.
-        drain(state, session);
-        session.lose();
-    }
-    // Short attempts: whoever needs an answer meanwhile waits for this lock.
-    match reach::connect(state, session, 0, sys::now_ns().saturating_add(SHORT_NS)) {
-        Err(Refusal::Absent | Refusal::Barred) if !session.keeps_grants => {
-            session.keeps_grants = job_word::keep_grants(state);
-        }
-        Ok(()) | Err(_) => {}
-    }
 }

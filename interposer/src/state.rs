@@ -8,14 +8,13 @@
 //!     └──► Standalone ──┘          └──────► Off ◄── Standalone
 //! ```
 //! *Standalone*: no broker has answered yet. Where nobody is there the environment's limit holds, for the job; where
-//! somebody is there and does not serve, no memory is given out. A kernel without `MADV_WIPEONFORK` (before 4.14) makes
-//! us compare process ids instead.
+//! somebody is there and does not serve, no memory is given out.
 //!
 //! Lock order: `setup`, then `talk`, then `seated`, then `books`, then `reading`. `books` is held for memory operations
 //! only; none of them is held over a call of the driver, except that the first `cuInit` runs under `setup`.
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 pub use partage_abi::MAX_ORDINALS;
 use partage_protocol::message::{DEVICE_IS_MIG, DeviceInfo, MAX_DEVICES};
@@ -26,15 +25,14 @@ use crate::attachment::{Attachment, Job};
 use crate::guest::descriptor::Kept;
 use crate::guest::lock::Lock;
 use crate::guest::sys;
+use crate::guest::wiped::Wiped;
 use crate::job_word::Seat;
 use crate::memory::allocations::{Allocations, SystemPages};
 use crate::memory::charge::Charge;
-use crate::memory::green::Green;
 use crate::memory::pools::Pools;
 use crate::session::Session;
 use crate::settings::Settings;
 use crate::socket::Refusal;
-use crate::time::Time;
 
 /// In [`State::ordinal_slots`]: a device that is not the job's.
 pub const FOREIGN: i32 = -1;
@@ -100,12 +98,9 @@ impl Found {
 
 /// Everything that must not survive into a forked child. All-zero memory is a valid fresh state.
 pub struct State {
-    pid: AtomicU32,
     phase: AtomicU32,
     settings_read: AtomicU32,
     settings: UnsafeCell<core::mem::MaybeUninit<Settings>>,
-    /// Distinguishes this process from the one it was forked from; 0 until a thread needs to know.
-    pub process: AtomicU32,
     /// By how much our clock is ahead of the machine's, in nanoseconds, and whether that is known: see
     /// [`State::machine_time`].
     clock: (AtomicI64, AtomicBool),
@@ -128,8 +123,6 @@ pub struct State {
     pub physicals: UnsafeCell<Physicals<Charge, SystemPages>>,
     /// Memory pools.
     pub pools: Pools,
-    /// What the gate and the marks remember.
-    pub time: Time,
     /// What ties this process to a broker.
     pub attachment: Attachment,
     /// Stands for the broker's page while standalone.
@@ -146,10 +139,6 @@ pub struct State {
     pub is_masked: AtomicBool,
     /// The session's thread was started.
     pub has_thread: AtomicBool,
-    /// Green contexts that were converted.
-    pub green: Green,
-    /// The primary context of each ordinal, once the program retained it.
-    pub primary_contexts: [AtomicU64; MAX_ORDINALS],
     /// What the job last used, per slot, for when the broker is away.
     pub last_job_used: [AtomicU64; MAX_DEVICES],
     found: AtomicU32,
@@ -172,10 +161,8 @@ pub struct State {
     pub told_ns: AtomicU64,
 }
 
-static STATE: AtomicPtr<State> = AtomicPtr::new(core::ptr::null_mut());
-/// The state where the kernel wipes it at a fork; null elsewhere.
-static AT_HAND: AtomicPtr<State> = AtomicPtr::new(core::ptr::null_mut());
-static WIPED_BY_KERNEL: AtomicBool = AtomicBool::new(false);
+// SAFETY: all-zero memory is a valid fresh state.
+static STATE: Wiped<State> = unsafe { Wiped::new() };
 
 // SAFETY: every cell is guarded by the lock its doc names, or written once before the word that publishes it.
 unsafe impl Sync for State {}
@@ -183,61 +170,7 @@ unsafe impl Sync for State {}
 /// This process's state; `None` when the machine has no page left for it.
 #[inline]
 pub fn get() -> Option<&'static State> {
-    // SAFETY: the pointer is null or the mapping made below, which is never unmapped.
-    let state = unsafe { STATE.load(Ordering::Acquire).as_ref() };
-    match state {
-        Some(state) if WIPED_BY_KERNEL.load(Ordering::Relaxed) => Some(state),
-        Some(state) => Some(check_process(state)),
-        None => create(),
-    }
-}
-
-/// [`get`] for what is called often: answers nothing instead of making a state or looking whether this is a forked
-/// child.
-#[inline(always)]
-pub fn at_hand() -> Option<&'static State> {
-    // SAFETY: null or what `STATE` holds.
-    unsafe { AT_HAND.load(Ordering::Acquire).as_ref() }
-}
-
-#[cold]
-fn create() -> Option<&'static State> {
-    let length = size_of::<State>().next_multiple_of(4096);
-    let memory = sys::map_private(length)?;
-    let wipes = sys::advise(memory, length, libc::MADV_WIPEONFORK);
-    let state: *mut State = memory.cast();
-    // SAFETY: zeroed memory of the right size and alignment (a mapping begins on a page).
-    unsafe { &*state }.pid.store(sys::pid(), Ordering::Relaxed);
-    match STATE.compare_exchange(core::ptr::null_mut(), state, Ordering::AcqRel, Ordering::Acquire) {
-        Ok(_) => {
-            WIPED_BY_KERNEL.store(wipes, Ordering::Relaxed);
-            if wipes {
-                AT_HAND.store(state, Ordering::Release);
-                // SAFETY: the mapping is never unmapped once it is published.
-                unsafe { &*state }.attachment.fast_path.publish();
-            }
-            // SAFETY: as above; published for the rest of the process's life.
-            Some(unsafe { &*state })
-        }
-        Err(other) => {
-            // SAFETY: our mapping was never published.
-            unsafe { sys::unmap(memory, length) };
-            // SAFETY: the other thread's mapping, published likewise.
-            unsafe { other.as_ref() }
-        }
-    }
-}
-
-#[cold]
-fn check_process(state: &'static State) -> &'static State {
-    let pid = sys::pid();
-    if state.pid.load(Ordering::Relaxed) != pid {
-        // A forked child on an old kernel has one thread, the one that is here.
-        // SAFETY: the mapping made in `create`; all-zero memory is a valid state, and nobody else uses it here.
-        unsafe { core::ptr::write_bytes(STATE.load(Ordering::Acquire), 0, 1) };
-        state.pid.store(pid, Ordering::Relaxed);
-    }
-    state
+    STATE.get()
 }
 
 impl State {

@@ -7,8 +7,8 @@ use core::sync::atomic::Ordering;
 use partage_abi::types::{CuContext, CuDevice, CuStream};
 use partage_abi::values::{CU_STREAM_CAPTURE_MODE_RELAXED, CU_STREAM_CAPTURE_STATUS_NONE};
 
-use crate::entry::call;
 use crate::real::Library;
+use crate::real::call;
 use crate::state::State;
 
 /// A stream as a call names it.

@@ -4,22 +4,28 @@
 //! Started only after the program's own `cuInit` succeeded (the driver has threads by then, so the program counts with
 //! them), with every signal blocked but those that libc uses among threads. A forked child has none until its own.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use partage_protocol::message::NOTICE_FOREIGN_NAMESPACE;
 
+use crate::gate;
+use crate::guest::linker;
 use crate::guest::sys;
 use crate::guest::text;
 use crate::guest::weak;
+use crate::job_word;
+use crate::reach;
 use crate::real::{DRIVER, SECOND_DRIVER};
 use crate::resolve;
 use crate::session;
+use crate::socket::Refusal;
 use crate::state::{Phase, State};
-use crate::time;
 
 /// Between two looks at the world while nothing happens, in nanoseconds.
 const STEP_NS: u64 = 2_000_000_000;
+/// Between two attempts to connect of one step.
+const SHORT_NS: u64 = 10_000_000;
 /// Enough for our few frames and for programs with large thread-local storage, which is cut from it.
 const STACK_BYTES: usize = 256 * 1024;
 /// Libc sends these to all threads and waits (`setuid`, cancellation): whoever blocks them hangs the program.
@@ -38,10 +44,18 @@ pub fn start(state: &'static State) {
     let mask = sys::set_signal_mask(!LIBC_SIGNALS);
     let argument = core::ptr::from_ref(state).cast_mut().cast::<c_void>();
     // SAFETY: `run` takes the state, which lives as long as the process.
-    let is_started = unsafe { weak::start_thread(run, argument, STACK_BYTES) };
+    let is_started = unsafe { weak::start_thread(run, argument, STACK_BYTES, &find_beside_driver) };
     sys::set_signal_mask(mask);
     if !is_started {
         state.has_thread.store(false, Ordering::Relaxed);
+    }
+}
+
+/// A function of a library that the driver brought along; null without a driver.
+fn find_beside_driver(name: &CStr) -> *mut c_void {
+    match DRIVER.handle() {
+        handle if handle.is_null() => handle,
+        handle => linker::real_dlsym(handle, name),
     }
 }
 
@@ -51,12 +65,73 @@ extern "C" fn run(state: *mut c_void) -> *mut c_void {
     sys::name_thread(c"partage");
     let mut loaded = 0;
     loop {
-        session::keep_alive(state, STEP_NS);
+        keep_alive(state, STEP_NS);
         session::cover_earlier_use(state);
         look_for_foreign_drivers(state, &mut loaded);
         if let Some(file) = state.client_file() {
-            time::count_out_the_dead(file);
+            gate::count_out_the_dead(file);
         }
+    }
+}
+
+/// One step of the background thread: notices a lost connection and tries to get it back, after a pause that grows.
+fn keep_alive(state: &State, step_ns: u64) {
+    if state.is_silent() {
+        job_word::let_go(state);
+    }
+    let (fd, is_greeting, pause) = {
+        let _talk = state.talk.hold();
+        // SAFETY: `talk` is held.
+        let session = unsafe { &*state.session.get() };
+        let pause = if session.is_final {
+            u64::MAX
+        } else {
+            session.pause.left_ns(sys::now_ns())
+        };
+        (session.link.socket().fd(), session.link.is_greeting(), pause)
+    };
+    match fd {
+        Some(fd) => {
+            // Answers stay for whoever asked, unless nobody waits for them any more: then only the other end's leaving
+            // is reported.
+            let events = if is_greeting || state.is_silent() {
+                libc::POLLIN
+            } else {
+                0
+            };
+            if sys::poll(fd, events, step_ns) == 0 {
+                return;
+            }
+        }
+        None => sys::sleep_ns(pause.min(step_ns)),
+    }
+    let Some(_talk) = state.talk.try_hold() else {
+        return sys::sleep_ns(SHORT_NS);
+    };
+    // SAFETY: `talk` is held.
+    let session = unsafe { &mut *state.session.get() };
+    if session.link.is_connected() {
+        let is_gone = session
+            .link
+            .socket()
+            .fd()
+            .is_none_or(|fd| sys::poll(fd, 0, 0) & (libc::POLLHUP | libc::POLLERR) != 0);
+        if state.is_silent() {
+            session::drain(state, session);
+        }
+        if !is_gone {
+            return;
+        }
+        // What it said last may be why it left.
+        session::drain(state, session);
+        session.lose();
+    }
+    // Short attempts: whoever needs an answer meanwhile waits for this lock.
+    match reach::connect(state, session, 0, sys::now_ns().saturating_add(SHORT_NS)) {
+        Err(Refusal::Absent | Refusal::Barred) if !session.keeps_grants => {
+            session.keeps_grants = job_word::keep_grants(state);
+        }
+        Ok(()) | Err(_) => {}
     }
 }
 

@@ -13,14 +13,22 @@ use crate::rig::Rig;
 pub fn cases() -> Vec<Case> {
     const PAGES: &str = "only the broker's user may open a client's pages";
     vec![
-        Case::new("gate::a_cancelled_thread_is_no_longer_counted_as_waiting", cancelled).simulated(PAGES),
+        Case::new("gate::a_cancelled_thread_is_no_longer_counted_as_waiting", |rig| {
+            cancelled(rig, 0);
+        })
+        .simulated(PAGES),
+        Case::new("gate::a_cancelled_thread_without_a_slot_is_no_longer_counted", |rig| {
+            cancelled(rig, partage_protocol::gate::THREADS);
+        })
+        .simulated(PAGES),
         Case::new("gate::a_time_namespace_does_not_open_it", other_clock).simulated(PAGES),
     ]
 }
 
-fn cancelled(rig: &Rig) {
+/// `others`: threads of the program that have launched before, and live.
+fn cancelled(rig: &Rig, others: usize) {
     let path = program("cancel_wait", "cancel_wait.c", &["-ldl", "-lpthread"]);
-    let mut client = Client::start(rig.run(&["-m", "1GiB"], &path, &[]));
+    let mut client = Client::start(rig.run(&["-m", "1GiB"], &path, &[&others.to_string()]));
     assert_eq!(client.answer(), "ready");
     let (pages, _stopped) = (Pages::of(client.pid()), Stopped::broker(rig));
     pages.close(0);

@@ -17,7 +17,16 @@ pub fn cases() -> Vec<Case> {
         Case::new("guest::no_child_of_ours", no_child),
         Case::new("guest::fork_and_exec", fork_and_exec),
         Case::new("guest::program_closes_every_descriptor", closed_descriptors),
-        Case::new("guest::a_jump_out_of_a_launch_leaves_the_limit_in_force", jump_out),
+        Case::new("guest::a_jump_out_of_a_launch_leaves_the_limit_in_force", |rig| {
+            jump_out(rig, &[]);
+        }),
+        Case::new(
+            "guest::a_jump_out_of_a_synchronisation_leaves_the_limit_in_force",
+            |rig| {
+                let kernels = crate::artefacts::kernels().with_file_name("time_kernels.ptx");
+                jump_out(rig, &[kernels.to_str().expect("plain")]);
+            },
+        ),
         Case::new("guest::a_jump_out_of_a_question_leaves_no_lock", |rig| {
             lock_out(rig, "jump")
         }),
@@ -35,10 +44,11 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// Calls of the same caller after the jump lie where the driver's own would.
-fn jump_out(rig: &Rig) {
+fn jump_out(rig: &Rig, kernels: &[&str]) {
     let path = program("jump_out", "jump_out.c", &["-ldl"]);
     let beyond = (2 * GIB).to_string();
-    let output = rig.output(rig.run(&["-m", "1GiB"], &path, &[&beyond]));
+    let arguments = [&[beyond.as_str()], kernels].concat();
+    let output = rig.output(rig.run(&["-m", "1GiB"], &path, &arguments));
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "rounds 20 given 0");
 }
 

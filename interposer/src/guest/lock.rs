@@ -18,7 +18,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::guard;
 use crate::guest::sys;
-use crate::state;
+use crate::guest::wiped::Wiped;
 
 const WAITED_FOR: u64 = 1;
 const TURN: u64 = 2;
@@ -185,16 +185,19 @@ impl Drop for Held<'_> {
     }
 }
 
+/// Distinguishes this process from the one it was forked from; 0 until a thread needs to know.
+// SAFETY: all-zero memory is a number.
+static PROCESS: Wiped<AtomicU32> = unsafe { Wiped::new() };
+
 /// The calling thread's id. Asked of the kernel once per thread, and again in a forked child, which inherits the note.
 fn thread() -> u32 {
-    let Some(state) = state::at_hand() else {
+    let Some(number) = PROCESS.get().filter(|_| PROCESS.at_hand().is_some()) else {
         return sys::thread_id();
     };
-    let mut process = state.process.load(Ordering::Relaxed);
+    let mut process = number.load(Ordering::Relaxed);
     if process == 0 {
         let new = (sys::now_ns() >> 10) as u32 ^ sys::pid().rotate_left(16) | 1;
-        process = state
-            .process
+        process = number
             .compare_exchange(0, new, Ordering::Relaxed, Ordering::Relaxed)
             .map_or_else(|other| other, |_| new);
     }

@@ -6,7 +6,7 @@
 //! along. Where the linker's are absent, so is every way to a driver. Threads may arrive later than we, with a driver
 //! that is opened while the program runs: then they are looked up in its scope.
 
-use core::ffi::{c_char, c_int, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
 
 core::arch::global_asm!(
     ".weak dlopen",
@@ -122,14 +122,12 @@ pub unsafe fn dlinfo(handle: *mut c_void, request: c_int, information: *mut c_vo
         .is_some_and(|dlinfo| unsafe { dlinfo(handle, request, information) } == 0)
 }
 
-/// The table, with the thread functions of the driver's scope where ours had none at load.
-fn threads() -> Table {
+/// The table, with what `find` finds for the thread functions where we had none at load.
+fn threads(find: &dyn Fn(&CStr) -> *mut c_void) -> Table {
     let mut threads = *table();
-    let handle = crate::real::DRIVER.handle();
-    if threads.create.is_some() || handle.is_null() {
+    if threads.create.is_some() {
         return threads;
     }
-    let find = |name| crate::resolve::real_dlsym(handle, name);
     // SAFETY: functions of those names have those types in every libc; null is `None`.
     unsafe {
         threads.create = core::mem::transmute::<*mut c_void, Option<Create>>(find(c"pthread_create"));
@@ -144,12 +142,18 @@ fn threads() -> Table {
     threads
 }
 
-/// Starts a detached thread; `false` when there is none to be had.
+/// Starts a detached thread; `false` when there is none to be had. `find` looks in the scope of a library that came
+/// after us, and may have brought threads along.
 ///
 /// # Safety
 /// `argument` is what `run` takes, for as long as it runs.
-pub unsafe fn start_thread(run: Start, argument: *mut c_void, stack_bytes: usize) -> bool {
-    let threads = threads();
+pub unsafe fn start_thread(
+    run: Start,
+    argument: *mut c_void,
+    stack_bytes: usize,
+    find: &dyn Fn(&CStr) -> *mut c_void,
+) -> bool {
+    let threads = threads(find);
     let (Some(init), Some(create), Some(destroy)) = (threads.attr_init, threads.create, threads.attr_destroy) else {
         return false;
     };

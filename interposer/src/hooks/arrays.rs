@@ -16,11 +16,11 @@ use partage_abi::types::{
 };
 use partage_records::array::Shape;
 
-use crate::entry::call;
 use crate::memory::allocations::Key;
 use crate::memory::reservation::Begun;
 use crate::memory::tracked::{self, Freeing, Pending, Wanted};
 use crate::real::Library;
+use crate::real::call;
 
 /// The shape that a description means.
 trait Description {

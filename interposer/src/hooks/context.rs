@@ -13,15 +13,16 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use partage_abi::types::{CuContext, CuCtxCreateParams, CuDevice, CuExecAffinityParam, CuResult};
 use partage_protocol::message::MAX_DEVICES;
 
-use crate::entry::call;
+use crate::marks;
 use crate::memory::account;
+use crate::memory::contexts;
 use crate::memory::overhead::{self, Announced};
 use crate::memory::pools;
 use crate::memory::sharing;
 use crate::memory::words::Operation;
 use crate::real::Library;
+use crate::real::call;
 use crate::state::{self, State};
-use crate::time;
 
 /// Makes names for ending contexts: a high half that no user-space address has.
 static ENDING: AtomicU64 = AtomicU64::new(1);
@@ -59,7 +60,7 @@ impl Ending {
         } = self;
         if is_gone {
             give_back(state, name);
-            time::context_ended(state, context);
+            marks::context_ended(state, context);
             pools::context_ended(state);
         } else {
             rename(state, name, context);
@@ -259,7 +260,9 @@ fn created(ctx: *mut CuContext, result: CuResult) -> CuResult {
     {
         // SAFETY: the driver succeeded, so it wrote the handle there.
         let context = unsafe { ctx.read() }.0 as u64;
-        state.green.forget(context);
+        if let Some(contexts) = contexts::get() {
+            contexts.forget(context);
+        }
         give_back(state, context);
     }
     result
@@ -409,7 +412,7 @@ pub fn cuDevicePrimaryCtxReset_v2(real: &Library, dev: CuDevice) -> CuResult {
 
 /// Where the primary context of a device is noted.
 pub fn primary(dev: CuDevice) -> Option<&'static AtomicU64> {
-    state::get()?.primary_contexts.get(usize::try_from(dev).ok()?)
+    contexts::get()?.primary.get(usize::try_from(dev).ok()?)
 }
 
 fn primary_handle(dev: CuDevice) -> u64 {

@@ -13,14 +13,15 @@ use partage_abi::types::*;
 use partage_abi::values::*;
 use partage_records::graph::{self, Block, Needs};
 
-use crate::entry::call;
+use crate::gate;
 use crate::guest::errno;
 use crate::guest::sys;
+use crate::marks;
 use crate::memory::pools::{self, Source};
 use crate::real::Library;
+use crate::real::call;
 use crate::state::{self, State};
 use crate::stream::{StreamName, is_captured};
-use crate::time;
 
 /// Child graphs in child graphs are looked at this deep.
 const DEEPEST: u32 = 16;
@@ -247,7 +248,7 @@ pub fn cuGraphExecUpdate_v2(
 }
 
 fn updated(real: &Library, exec: CuGraphExec, graph: CuGraph, result: CuResult) -> CuResult {
-    time::graph_changed(exec);
+    marks::graph_changed(exec);
     if result.is_success()
         && let Some(state) = with_graph_memory()
     {
@@ -258,7 +259,7 @@ fn updated(real: &Library, exec: CuGraphExec, graph: CuGraph, result: CuResult) 
 }
 
 pub fn cuGraphExecDestroy(real: &Library, graph_exec: CuGraphExec) -> CuResult {
-    time::graph_changed(graph_exec);
+    marks::graph_changed(graph_exec);
     let state = state::get().filter(|state| state.pools.execs.load(Ordering::Relaxed) != 0);
     // Before the driver is called: the handle may be another thread's the moment it is free.
     let Some((state, exec)) = state.and_then(|state| Some((state, pools::forget_exec(state, graph_exec.0 as u64)?)))
@@ -287,7 +288,7 @@ pub fn cuDeviceGraphMemTrim(real: &Library, device: CuDevice) -> CuResult {
 // ---- running -----------------------------------------------------------------------------------------------------
 
 pub fn cuGraphLaunch(real: &Library, graph: CuGraphExec, stream: CuStream) -> CuResult {
-    time::around(real, time::read(time::Graph(graph, stream), false), || {
+    gate::around(real, gate::read(gate::Graph(graph, stream), false), || {
         launch(
             real,
             graph,
@@ -299,7 +300,7 @@ pub fn cuGraphLaunch(real: &Library, graph: CuGraphExec, stream: CuStream) -> Cu
 }
 
 pub fn cuGraphLaunch_ptsz(real: &Library, graph: CuGraphExec, stream: CuStream) -> CuResult {
-    time::around(real, time::read(time::Graph(graph, stream), true), || {
+    gate::around(real, gate::read(gate::Graph(graph, stream), true), || {
         launch(
             real,
             graph,

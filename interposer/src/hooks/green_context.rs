@@ -15,13 +15,14 @@ use core::sync::atomic::Ordering;
 use partage_abi::types::{CuContext, CuDevResourceDesc, CuDevice, CuGreenCtx, CuResult};
 
 use super::context::{device_of_context, give_back, is_primary_active, primary};
-use crate::entry::call;
+use crate::marks;
+use crate::memory::contexts;
 use crate::memory::overhead;
 use crate::memory::pools;
 use crate::memory::words::Operation;
 use crate::real::Library;
-use crate::state::{self, State};
-use crate::time;
+use crate::real::call;
+use crate::state;
 
 /// What it costs is the primary context of its device, which it retains for as long as it lives.
 pub fn cuGreenCtxCreate(
@@ -66,7 +67,7 @@ fn learn_primary(real: &Library, dev: CuDevice) {
 
 /// It may have been the last to hold the primary context of its device, which it does not name.
 pub fn cuGreenCtxDestroy(real: &Library, ctx: CuGreenCtx) -> CuResult {
-    let Some(state) = state::get() else {
+    let (Some(state), Some(contexts)) = (state::get(), contexts::get()) else {
         return call!(real, cuGreenCtxDestroy(ctx));
     };
     // The same handle each time: the only way to learn it.
@@ -77,20 +78,16 @@ pub fn cuGreenCtxDestroy(real: &Library, ctx: CuGreenCtx) -> CuResult {
     if result.is_success() {
         if is_known {
             let converted = converted.0 as u64;
-            state.green.forget(converted);
-            if !state
-                .primary_contexts
-                .iter()
-                .any(|place| place.load(Ordering::Relaxed) == converted)
-            {
-                time::context_ended(state, converted);
+            contexts.forget(converted);
+            if !contexts.is_primary(converted) {
+                marks::context_ended(state, converted);
             }
         }
-        for (ordinal, place) in state.primary_contexts.iter().enumerate() {
+        for (ordinal, place) in contexts.primary.iter().enumerate() {
             let handle = place.load(Ordering::Relaxed);
             if handle != 0 && is_primary_active(real, ordinal as CuDevice) == Some(false) {
                 give_back(state, handle);
-                time::context_ended(state, handle);
+                marks::context_ended(state, handle);
                 pools::context_ended(state);
             }
         }
@@ -104,12 +101,12 @@ pub fn cuGreenCtxDestroy(real: &Library, ctx: CuGreenCtx) -> CuResult {
 
 pub fn cuCtxFromGreenCtx(real: &Library, context: *mut CuContext, ctx: CuGreenCtx) -> CuResult {
     let result = call!(real, cuCtxFromGreenCtx(context, ctx));
-    let Some(state) = state::get().filter(|_| result.is_success() && !context.is_null()) else {
+    if !result.is_success() || context.is_null() {
         return result;
-    };
+    }
     // SAFETY: the driver succeeded, so it wrote the handle there.
     let converted = unsafe { context.read() };
-    if !note_converted(state, real, converted) {
+    if !note_converted(real, converted) {
         return CuResult::OUT_OF_MEMORY;
     }
     overhead::may_have_changed(real, None);
@@ -117,19 +114,14 @@ pub fn cuCtxFromGreenCtx(real: &Library, context: *mut CuContext, ctx: CuGreenCt
 }
 
 /// `false`: no place is left to note it.
-fn note_converted(state: &State, real: &Library, converted: CuContext) -> bool {
+fn note_converted(real: &Library, converted: CuContext) -> bool {
     let handle = converted.0 as u64;
-    let is_primary = || {
-        state
-            .primary_contexts
-            .iter()
-            .any(|place| place.load(Ordering::Relaxed) == handle)
-    };
-    if state.green.is_converted(handle) || is_primary() {
+    let Some(contexts) = contexts::get() else { return false };
+    if contexts.is_green(handle) || contexts.is_primary(handle) {
         return true;
     }
     let device = device_of_context(real, converted).or_else(|| device_when_current(real, converted));
-    device.is_none_or(|device| state.green.note(handle, device))
+    device.is_none_or(|device| contexts.note(handle, device))
 }
 
 /// The device of a context that no other thread has yet, asked of a driver that tells it of the current one only.

@@ -8,10 +8,10 @@ use partage_abi::Symbol;
 use partage_abi::types::CuResult;
 
 use crate::devices::{self, Shown};
-use crate::entry::call;
 use crate::guest::errno;
 use crate::lazy;
 use crate::names;
+use crate::real::call;
 use crate::real::{DRIVER, Library};
 use crate::session;
 use crate::state;

@@ -12,7 +12,6 @@ use core::ffi::c_uint;
 
 use partage_abi::types::{CuDevice, CuDevicePtr, CuDevicePtrV1, CuResult};
 
-use crate::entry::call;
 use crate::guest::errno;
 use crate::memory::account;
 use crate::memory::allocations::Key;
@@ -21,6 +20,7 @@ use crate::memory::reservation::Begun;
 use crate::memory::sharing;
 use crate::memory::tracked::{self, Freeing, Pending, Wanted};
 use crate::real::Library;
+use crate::real::call;
 use crate::state::State;
 
 /// Where a driver writes an address, in its old and its new ABI.

@@ -11,9 +11,9 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 
 use partage_abi::types::{CuLibrary, CuModule, CuResult};
 
-use crate::entry::call;
 use crate::memory::overhead::Watched;
 use crate::real::Library;
+use crate::real::call;
 
 /// Code that is about to be loaded, whose handle goes to `receiver`; what that held stays there if the code does not
 /// fit.

@@ -14,11 +14,11 @@ use partage_abi::nvml::{NvmlDevice, NvmlMemory, NvmlMemoryV2, NvmlReturn, NvmlUU
 use partage_protocol::message::MAX_DEVICES;
 
 use crate::attachment::Job;
-use crate::entry::call_nvml;
 use crate::guest::errno;
 use crate::guest::text::{self, Text, bytes_of};
 use crate::memory::account;
 use crate::memory::pools;
+use crate::real::call_nvml;
 use crate::real::{DRIVER, SECOND_DRIVER};
 use crate::session;
 use crate::state::{self, State, is_mig};

@@ -17,10 +17,10 @@ use partage_abi::nvml::{
 use partage_protocol::message::TOKEN_BYTES;
 
 use super::nvml::shared;
-use crate::entry::call_nvml;
 use crate::guest::errno;
 use crate::guest::sys;
 use crate::guest::text::{self, Text};
+use crate::real::call_nvml;
 use crate::settings::PATH_BYTES;
 use crate::state::State;
 

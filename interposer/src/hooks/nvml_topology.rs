@@ -10,7 +10,7 @@ use partage_abi::nvml::{NvmlDevice, NvmlReturn};
 
 use super::nvml::{shared, slot_of};
 use crate::attachment::Job;
-use crate::entry::call_nvml;
+use crate::real::call_nvml;
 
 #[inline(never)] // see `guard::DEEPEST`
 pub fn nvmlDeviceGetTopologyNearestGpus(

@@ -15,8 +15,8 @@ use partage_abi::nvml::{
 };
 
 use super::nvml_processes::{Process, each_of_ours, keep_ours, processes};
-use crate::entry::call_nvml;
 use crate::guest::sys;
+use crate::real::call_nvml;
 
 processes!(NvmlProcessUtilizationSample, NvmlProcessUtilizationInfoV1);
 

@@ -19,15 +19,16 @@ use core::sync::atomic::Ordering;
 use partage_abi::types::*;
 use partage_abi::values::*;
 
-use crate::entry::call;
+use crate::gate;
 use crate::guest::errno;
+use crate::marks;
 use crate::memory::pools::{self, Call, End, Freeing, Kind, Reuse, Source};
 use crate::memory::reservation::Begun;
 use crate::memory::sharing;
+use crate::real::call;
 use crate::real::{self, Library};
 use crate::state::{self, State};
 use crate::stream::{StreamName, device_of, is_captured};
-use crate::time;
 
 /// Makes the hooks of allocations in stream order.
 macro_rules! allocations {
@@ -372,7 +373,7 @@ fn end_set_current(setting: Option<&'static State>, result: CuResult) -> CuResul
 
 /// From now on streams are asked whether they are captured.
 fn capture_begins(real: &Library, handle: CuStream, is_per_thread: bool) {
-    time::orphan(real, StreamName { handle, is_per_thread });
+    marks::orphan(real, StreamName { handle, is_per_thread });
     if let Some(state) = state::get() {
         state.pools.captures.store(1, Ordering::Relaxed);
     }
@@ -382,7 +383,7 @@ macro_rules! capture_beginnings {
     (first $stream:ident $($rest:ident)*) => { $stream };
     ($( $symbol:ident($($argument:ident: $type:ty),*); )*) => { $(
         pub fn $symbol(real: &Library, $($argument: $type),*) -> CuResult {
-            let is_per_thread = const { time::is_per_thread(stringify!($symbol)) };
+            let is_per_thread = const { gate::is_per_thread(stringify!($symbol)) };
             capture_begins(real, capture_beginnings!(first $($argument)*), is_per_thread);
             call!(real, $symbol($($argument),*))
         }

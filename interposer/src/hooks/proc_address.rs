@@ -18,12 +18,12 @@ use partage_abi::types::CuResult;
 use partage_abi::values::CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
 use partage_protocol::message::NOTICE_UNKNOWN_ENTRY_POINT;
 
-use crate::entry::call;
 use crate::guest::errno;
 use crate::guest::text::bytes_of;
 use crate::names::{self, Meant};
 use crate::note::{self, Line};
 use crate::real::Library;
+use crate::real::call;
 use crate::session;
 use crate::state;
 
@@ -90,7 +90,7 @@ impl Request {
             },
         };
         if let Some(place) = place {
-            if let Some(hook) = crate::entry::hook(real, place) {
+            if let Some(hook) = real.hook(place) {
                 // SAFETY: as above.
                 unsafe { pfn.write(hook.cast_mut().cast()) };
             }

@@ -6,11 +6,11 @@
 
 use partage_abi::types::{CuContext, CuEvent, CuResult, CuStream};
 
-use crate::entry::call;
+use crate::marks::{self, Settled};
 use crate::memory::pools::{self, Waited};
 use crate::real::Library;
+use crate::real::call;
 use crate::stream::StreamName;
-use crate::time::{self, Settled};
 
 pub fn cuStreamSynchronize(real: &Library, stream: CuStream) -> CuResult {
     let name = StreamName::plain(stream);
@@ -51,11 +51,11 @@ pub fn cuCtxSynchronize_v2(real: &Library, ctx: CuContext) -> CuResult {
 }
 
 pub fn cuStreamDestroy(real: &Library, stream: CuStream) -> CuResult {
-    time::orphan(real, StreamName::plain(stream));
+    marks::orphan(real, StreamName::plain(stream));
     call!(real, cuStreamDestroy(stream))
 }
 
 pub fn cuStreamDestroy_v2(real: &Library, stream: CuStream) -> CuResult {
-    time::orphan(real, StreamName::plain(stream));
+    marks::orphan(real, StreamName::plain(stream));
     call!(real, cuStreamDestroy_v2(stream))
 }

@@ -14,7 +14,6 @@ use partage_abi::types::{CuDevice, CuDevicePtr, CuMemAllocationProp, CuMemGeneri
 use partage_abi::values::{CU_MEM_ALLOC_GRANULARITY_MINIMUM, CU_MEM_LOCATION_TYPE_DEVICE};
 use partage_records::physical::{Physicals, Step};
 
-use crate::entry::call;
 use crate::memory::account;
 use crate::memory::allocations::SystemPages;
 use crate::memory::charge::Charge;
@@ -23,6 +22,7 @@ use crate::memory::sharing;
 use crate::memory::tracked::{self, Wanted};
 use crate::memory::words::Operation;
 use crate::real::Library;
+use crate::real::call;
 use crate::state::{self, Phase, State};
 
 /// Runs `act` on the records, under `books`.

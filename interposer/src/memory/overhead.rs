@@ -22,11 +22,11 @@ use partage_abi::types::{CuDevice, CuResult};
 use partage_protocol::message::{MEASURE_AFTER, MEASURE_BEFORE, NOTICE_OVERHEAD};
 use partage_protocol::reservation::Denial;
 
-use crate::entry::call;
 use crate::guest::errno;
 use crate::memory::pools;
 use crate::memory::sharing;
 use crate::real::Library;
+use crate::real::call;
 use crate::session::{self, Excess};
 use crate::socket::Refusal;
 use crate::state::{Phase, State};

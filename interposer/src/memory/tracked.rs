@@ -12,14 +12,15 @@
 
 use partage_abi::types::{CuContext, CuDevice};
 
-use crate::entry::call;
 use crate::memory::account;
 use crate::memory::allocations::{Allocation, Key};
+use crate::memory::contexts;
 use crate::memory::pools;
 use crate::memory::reservation::{Begun, Denied, Reservation};
 use crate::memory::sharing;
 use crate::memory::words::Operation;
 use crate::real::Library;
+use crate::real::call;
 use crate::state::{self, Phase, State};
 
 /// What is to be charged.
@@ -108,7 +109,7 @@ pub fn start(real: &Library, wanted: Wanted) -> Begun<Pending> {
     Begun::Granted(Pending {
         reservation,
         // A green context's memory is that of the primary one.
-        context: state.green.home(&state.primary_contexts, context.0 as u64),
+        context: contexts::get().map_or(0, |contexts| contexts.home(context.0 as u64)),
     })
 }
 

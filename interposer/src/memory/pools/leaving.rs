@@ -9,10 +9,10 @@ use partage_abi::values::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
 
 use super::entries::{remove, with};
 use super::table::{Leaving, Standing};
-use crate::entry::call;
 use crate::memory::account;
 use crate::memory::allocations::Allocation;
 use crate::memory::words::Operation;
+use crate::real::call;
 use crate::real::{self, Library};
 use crate::state::State;
 use crate::stream::StreamName;

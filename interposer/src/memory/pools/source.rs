@@ -10,7 +10,7 @@ use partage_abi::values::{
 };
 
 use super::table::{Kind, Source};
-use crate::entry::call;
+use crate::real::call;
 use crate::real::{self, Library};
 
 /// What a driver said about a pool.

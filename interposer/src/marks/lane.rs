@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One lane of marks, the client's side and the shared one: batches begin and end here (see [`marks`](super::marks)).
+//! One lane of marks, the client's side and the shared one: batches begin and end here (see [`marks`](super)).
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -7,11 +7,11 @@ use partage_abi::types::CuStream;
 use partage_gpu_time::depth::MOST;
 use partage_protocol::gate::{Ends, Lane, WorkCell};
 
-use super::marks::Name;
-use crate::entry::call;
+use super::name::{LEGACY, Name, PER_THREAD};
 use crate::guard;
 use crate::guest::sys;
 use crate::real::Library;
+use crate::real::call;
 use crate::state;
 use crate::stream::StreamName;
 
@@ -23,10 +23,6 @@ const MOST_NS: u64 = 200_000;
 /// because others have their slices meanwhile, and for one slice of each of a few others.
 const SILENT_TIMES: u64 = 8;
 const SILENT_NS: u64 = 4_000_000;
-/// The handles that name default streams.
-pub const LEGACY: usize = 1;
-pub const PER_THREAD: usize = 2;
-
 /// The client's own side of a lane.
 pub struct LaneBook {
     /// Which stream has the lane; 0: none.

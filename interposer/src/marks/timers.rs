@@ -12,9 +12,9 @@ use partage_abi::types::{CuEvent, CuResult};
 use partage_gpu_time::length::{Lengths, Sample};
 use partage_protocol::gate::TimePage;
 
-use crate::entry::call;
 use crate::guest::sys;
 use crate::real::Library;
+use crate::real::call;
 use crate::stream::StreamName;
 
 /// Units of a device that are timed at the same time.

@@ -11,9 +11,8 @@ use partage_abi::values::*;
 
 use partage_gpu_time::length;
 
-use super::fast_path::CheckFirst;
-use crate::entry::call;
 use crate::real::Library;
+use crate::real::call;
 use crate::stream::StreamName;
 
 /// One call that gives a device work.
@@ -45,6 +44,17 @@ pub enum Kind {
     Unified(CuDevicePtr, CuDevicePtr),
     /// Kernels on several devices that run together.
     Together(*const CudaLaunchParams, u32),
+}
+
+/// Where to look before all else.
+#[derive(Clone, Copy)]
+pub enum CheckFirst {
+    /// The work passes the gate in every regime.
+    Gate,
+    /// It does only while the broker asks for that.
+    Flags,
+    /// That was done, and something was amiss.
+    Nothing,
 }
 
 /// An operand of a `gate` row.

@@ -12,14 +12,13 @@
 use core::sync::atomic::Ordering;
 
 use partage_gpu_time::depth::is_beyond;
-use partage_gpu_time::length::Sample;
 use partage_protocol::gate::{MEASURED, UNBOUNDED};
 use partage_protocol::page::{ClientFile, GrantLine};
 
-use super::marks::{self, Name, Outstanding};
-use super::slow_path::Waiting;
+use super::waiting::Waiting;
 use super::work::Work;
 use crate::guest::sys;
+use crate::marks::{self, Name, Outstanding};
 use crate::real::Library;
 use crate::state::{Phase, State};
 use crate::stream::is_captured;
@@ -46,8 +45,8 @@ pub fn wait(
         if depth_ns == UNBOUNDED || line.gate_flags.load(Ordering::Relaxed) & MEASURED == 0 {
             return None;
         }
-        let there = marks::outstanding(state, page, device, key);
-        let launch = marks::knowledge(state, kind);
+        let there = marks::outstanding(page, device, key);
+        let launch = marks::knowledge(kind);
         Some(there).filter(|there| there.has_no_lane || is_beyond(depth_ns, there.all, there.own, launch))
     };
     let Some(found) = deep().filter(|_| !is_captured(state, real, stream)) else {
@@ -57,10 +56,10 @@ pub fn wait(
     if found.has_no_lane {
         marks::settle_all(state, real);
     } else {
-        marks::settle(state, real, stream);
+        marks::settle_stream(state, real, stream);
     }
     let begun_ns = sys::now_ns();
-    let Some(mut standing) = Waiting::begin(state, file, device) else {
+    let Some(mut standing) = Waiting::begin(file, device) else {
         return;
     };
     let (mut retired, mut since_ns) = (page.retired(), begun_ns);
@@ -68,7 +67,7 @@ pub fn wait(
         sys::sleep_ns(NAP_NS);
         let now = standing.count();
         let now_retired = page.retired();
-        marks::read_lengths(state, line, page, device, real);
+        marks::read_lengths(line, page, device, real);
         let patience = STALL_NS.max(page.unit_ns.load(Ordering::Relaxed).saturating_mul(2));
         if now_retired != retired {
             (retired, since_ns) = (now_retired, now);
@@ -81,9 +80,9 @@ pub fn wait(
         let gone = found
             .own
             .units
-            .saturating_sub(marks::outstanding(state, page, device, key).own.units);
+            .saturating_sub(marks::outstanding(page, device, key).own.units);
         if let Some(ns) = waited_ns.checked_div(gone) {
-            state.time.lengths.learn(unit, ns, Sample::Bound);
+            marks::learn_bound(unit, ns);
         }
     }
 }

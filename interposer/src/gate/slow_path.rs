@@ -16,13 +16,15 @@ use partage_protocol::page::{BrokerPage, ClientFile, GrantLine};
 use partage_protocol::threads;
 
 use super::depth;
-use super::fast_path::{CROWDS, Passage};
-use super::marks::{self, Marked};
+use super::passage::{CROWDS, Passage};
+use super::process::{self, Gates};
 use super::thread_tag::{self, Own, ThreadTag};
+use super::waiting::{Waiting, count_out, stop_waiting};
 use super::work::{Kind, Work};
 use crate::devices;
 use crate::guest::errno;
 use crate::guest::sys;
+use crate::marks::{self, Marked};
 use crate::real::Library;
 use crate::session;
 use crate::state::{self, Phase, State};
@@ -48,7 +50,7 @@ pub fn leave(real: &Library, rest: u32) {
         if let Some(marked) = Marked::of(rest)
             && let Some(page) = file.time.devices.get(marked.device)
         {
-            marks::after(state, page, real, marked);
+            marks::after(page, real, marked);
         }
         leave_crowds(file, rest & CROWDS);
     });
@@ -70,6 +72,7 @@ fn in_mask<T>(all: &[T], mask: u32) -> impl Iterator<Item = &T> {
 /// What a launch has to do with.
 struct Place<'a> {
     state: &'static State,
+    gates: &'static Gates,
     broker: &'a BrokerPage,
     file: &'a ClientFile,
 }
@@ -86,6 +89,7 @@ fn pass(real: &Library, work: &Work) -> Option<Passage> {
     }
     let place = Place {
         state,
+        gates: process::get()?,
         broker: state.broker_page()?,
         file: state.client_file()?,
     };
@@ -104,7 +108,7 @@ fn pass(real: &Library, work: &Work) -> Option<Passage> {
     let is_inside = !(may_be_across && is_measured) || work.kind.is_inside(real);
     if is_measured && !is_inside {
         // What waits for a copy engine does not occupy the device.
-        marks::settle(state, real, work.stream);
+        marks::settle_stream(state, real, work.stream);
     }
     if !gates_copies && (!is_inside || matches!(work.kind, Kind::Across)) {
         return None;
@@ -148,7 +152,7 @@ fn pass(real: &Library, work: &Work) -> Option<Passage> {
 impl Place<'_> {
     /// The first launch of this process: what is done once.
     fn arrive(&self) {
-        let time = &self.state.time;
+        let time = self.gates;
         if time.generation.load(Ordering::Acquire) == 0 {
             if !sys::join_barriers() {
                 time.is_fenced.store(true, Ordering::Relaxed);
@@ -162,8 +166,8 @@ impl Place<'_> {
         }
         // A signal's handler left a wait by a long jump: this thread waits no more.
         let mut tag = self.tag();
-        if let Some(device) = tag.waits_for() {
-            count_out(self.file, self.file.time.threads.get(tag.slot()), device);
+        if tag.waits_for().is_some() {
+            count_out(self.gates, self.file, self.file.time.threads.get(tag.slot()));
             tag.set_waits_for(None);
             tag.keep();
         }
@@ -171,19 +175,21 @@ impl Place<'_> {
 
     /// This thread's tag.
     fn tag(&self) -> ThreadTag {
-        ThreadTag::read(self.state.time.generation.load(Ordering::Relaxed))
+        ThreadTag::read(self.gates.generation.load(Ordering::Relaxed))
     }
 
     /// From now on launches of a process with one device need not come here.
     fn find_way(&self, device: usize) {
-        let (time, fast_path) = (&self.state.time, &self.state.attachment.fast_path);
         let is_only = self.state.ordinals_known.load(Ordering::Acquire) == 2;
-        if !is_only || time.is_fenced.load(Ordering::Relaxed) || fast_path.is_known() {
+        if !is_only || self.gates.is_fenced.load(Ordering::Relaxed) {
             return;
         }
-        if let Some(line) = self.broker.devices.get(device) {
-            let generation = time.generation.load(Ordering::Relaxed);
+        if let Some(fast_path) = process::fast_path().filter(|path| !path.is_known())
+            && let Some(line) = self.broker.devices.get(device)
+        {
+            let generation = self.gates.generation.load(Ordering::Relaxed);
             fast_path.set(generation, &self.file.time.threads, line, device);
+            fast_path.publish();
         }
     }
 
@@ -221,7 +227,7 @@ impl Place<'_> {
         match slot {
             Some(slot) => {
                 let needs_fence = line.gate_flags.load(Ordering::Relaxed) & NEEDS_FENCE != 0;
-                let is_fenced = needs_fence || self.state.time.is_fenced.load(Ordering::Relaxed);
+                let is_fenced = needs_fence || self.gates.is_fenced.load(Ordering::Relaxed);
                 let entered = gate::enter(&slot.word, &line.gate, device as u32, is_fenced);
                 if entered == Entered::Passed {
                     slot.launches.fetch_add(1, Ordering::Relaxed);
@@ -310,91 +316,10 @@ enum Waited {
     InVain,
 }
 
-/// Counts a thread out that waits no more, by its slot.
-fn stop_waiting(file: &ClientFile, slot: &ThreadSlot) {
-    let page = slot.stop_waiting().and_then(|device| file.time.devices.get(device));
-    if let Some(page) = page {
-        page.waiting.fetch_sub(1, Ordering::Release);
-    }
-}
-
-/// Counts a thread out that waits no more for a device. Without a slot nobody else could have done it.
-fn count_out(file: &ClientFile, slot: Option<&ThreadSlot>, device: usize) {
-    match (slot, file.time.devices.get(device)) {
-        (Some(slot), _) => stop_waiting(file, slot),
-        (None, Some(page)) => {
-            page.waiting.fetch_sub(1, Ordering::Release);
-        }
-        (None, None) => {}
-    }
-}
-
-/// Counts out the threads that died in a wait: cancelled ones leave without a word.
-pub fn count_out_the_dead(file: &ClientFile) {
-    for slot in &file.time.threads {
-        if slot.waits_for.load(Ordering::Acquire) != 0 && !sys::has_thread(slot.thread.load(Ordering::Relaxed)) {
-            stop_waiting(file, slot);
-        }
-    }
-}
-
-/// A thread that stands at the gate or at the bound on work in flight, and is counted there.
-pub struct Waiting<'a> {
-    file: &'a ClientFile,
-    page: &'a TimePage,
-    device: usize,
-    /// Distinguishes the process in the thread's tag.
-    generation: u32,
-    /// Up to when its time is counted, in monotonic nanoseconds.
-    until_ns: u64,
-}
-
-impl<'a> Waiting<'a> {
-    /// From now on.
-    pub fn begin(state: &State, file: &'a ClientFile, device: usize) -> Option<Self> {
-        let page = file.time.devices.get(device)?;
-        let generation = state.time.generation.load(Ordering::Relaxed);
-        page.waiting.fetch_add(1, Ordering::AcqRel);
-        if let Some(slot) = file.time.threads.get(note(generation, Some(device)).slot()) {
-            slot.waits_for.store(gate::name(device as u32), Ordering::Release);
-        }
-        Some(Self {
-            file,
-            page,
-            device,
-            generation,
-            until_ns: sys::now_ns(),
-        })
-    }
-
-    /// Counts the time until now, which it answers.
-    pub fn count(&mut self) -> u64 {
-        let now = sys::now_ns();
-        let waited = now.saturating_sub(self.until_ns);
-        self.page.waited_ns.fetch_add(waited, Ordering::Relaxed);
-        self.until_ns = now;
-        now
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        let tag = note(self.generation, None);
-        count_out(self.file, self.file.time.threads.get(tag.slot()), self.device);
-    }
-}
-
-/// Leaves a note in the thread's tag: a signal's handler may jump out of a wait.
-fn note(generation: u32, device: Option<usize>) -> ThreadTag {
-    let mut tag = ThreadTag::read(generation);
-    tag.set_waits_for(device);
-    tag.keep();
-    tag
-}
-
 /// A thread that may have to wait for a gate. Nothing is counted before its first step.
 struct Wait<'a> {
     state: &'static State,
+    gates: &'static Gates,
     broker: &'a BrokerPage,
     file: &'a ClientFile,
     page: &'a TimePage,
@@ -408,6 +333,7 @@ impl<'a> Wait<'a> {
     fn new(place: &Place<'a>, device: usize) -> Option<Self> {
         Some(Self {
             state: place.state,
+            gates: place.gates,
             broker: place.broker,
             file: place.file,
             page: place.file.time.devices.get(device)?,
@@ -419,7 +345,7 @@ impl<'a> Wait<'a> {
 
     /// Waits until the word changes, or a step long.
     fn step(&mut self, line: &GrantLine, word: u32) -> Waited {
-        let time = &self.state.time;
+        let time = self.gates;
         let heartbeat = self.broker.head.heartbeat_ns.load(Ordering::Relaxed);
         let fails_open = !self.state.settings().time_fails_closed;
         if self.state.phase() != Phase::Attached {
@@ -431,7 +357,7 @@ impl<'a> Wait<'a> {
             return Waited::InVain;
         }
         if self.standing.is_none() {
-            self.standing = Waiting::begin(self.state, self.file, self.device);
+            self.standing = Waiting::begin(self.file, self.device);
         }
         sys::wait_on_shared(&line.gate, word, STEP_NS);
         let now = self.standing.as_mut().map_or_else(sys::now_ns, Waiting::count);

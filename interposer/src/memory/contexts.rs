@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which contexts are green contexts that were converted: their memory is the primary context's.
+//! In which context memory ends: its own, but for green contexts, whose memory is that of their device's primary one.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use partage_abi::types::CuDevice;
+
+use crate::guest::wiped::Wiped;
+use partage_abi::MAX_ORDINALS;
 
 /// Converted contexts at a time. A device has no use for more green contexts than it has groups of multiprocessors.
 const PLACES: usize = 256;
@@ -11,25 +14,34 @@ const PLACES: usize = 256;
 const HANDLE_BITS: u32 = 48;
 const HANDLE: u64 = (1 << HANDLE_BITS) - 1;
 
-/// The converted contexts of this process. All-zero memory is "none".
-pub struct Green {
+/// The contexts of this process that others' memory hangs on. All-zero memory is "none".
+pub struct Contexts {
+    /// The primary context of each ordinal, once the program retained it.
+    pub primary: [AtomicU64; MAX_ORDINALS],
+    /// Green contexts that were converted.
     places: [AtomicU64; PLACES],
     /// Places that were ever in use.
     used: AtomicUsize,
 }
 
-impl Green {
+// SAFETY: all-zero memory is a value: atomic numbers, and null.
+static CONTEXTS: Wiped<Contexts> = unsafe { Wiped::new() };
+
+/// This process's; `None` when the machine has no page left for them.
+pub fn get() -> Option<&'static Contexts> {
+    CONTEXTS.get()
+}
+
+impl Contexts {
     /// The context whose end frees what is allocated in `context`.
-    ///
-    /// `primary` is the primary context of each ordinal, 0 where the program did not retain it.
-    pub fn home(&self, primary: &[AtomicU64], context: u64) -> u64 {
+    pub fn home(&self, context: u64) -> u64 {
         if self.used.load(Ordering::Acquire) == 0 {
             return context;
         }
         self.place_of(context).map_or(context, |place| {
             let ordinal = (place.load(Ordering::Relaxed) >> HANDLE_BITS).saturating_sub(1);
             // A primary context that nobody knows: the record stays until the process ends.
-            let primary = primary.get(ordinal as usize);
+            let primary = self.primary.get(ordinal as usize);
             primary.map_or(0, |primary| primary.load(Ordering::Relaxed))
         })
     }
@@ -41,8 +53,15 @@ impl Green {
         }
     }
 
-    /// Is it a converted one?
-    pub fn is_converted(&self, context: u64) -> bool {
+    /// Is it a device's primary context, of those that are known?
+    pub fn is_primary(&self, context: u64) -> bool {
+        self.primary
+            .iter()
+            .any(|place| place.load(Ordering::Relaxed) == context)
+    }
+
+    /// Is it a green context that was converted?
+    pub fn is_green(&self, context: u64) -> bool {
         self.place_of(context).is_some()
     }
 

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is written in assembly around a hook: the first instructions of an export, and the short way of a launch.
+//!
+//! An export compares the stack pointer that its caller left, so it must be a jump that pushes nothing: no compiler
+//! promises that.
+
+/// The export of a row whose body both sets share: says that a hook begins, adds the library, and jumps to the body.
+/// Written by hand, because the stack pointer has to be the caller's where [`guard::at_entry`] compares it.
+#[cfg(target_arch = "x86_64")]
+macro_rules! stub {
+    ($attributes:tt $real:ident $symbol:ident()) => { stub! { $attributes "rdi" $real $symbol() } };
+    ($attributes:tt $real:ident $symbol:ident($a:ident: $A:ty)) => {
+        stub! { $attributes "rsi" $real $symbol($a: $A) }
+    };
+    ($attributes:tt $real:ident $symbol:ident($a:ident: $A:ty, $b:ident: $B:ty)) => {
+        stub! { $attributes "rdx" $real $symbol($a: $A, $b: $B) }
+    };
+    ($attributes:tt $real:ident $symbol:ident($a:ident: $A:ty, $b:ident: $B:ty, $c:ident: $C:ty)) => {
+        stub! { $attributes "rcx" $real $symbol($a: $A, $b: $B, $c: $C) }
+    };
+    ($attributes:tt $real:ident $symbol:ident($a:ident: $A:ty, $b:ident: $B:ty, $c:ident: $C:ty, $d:ident: $D:ty)) => {
+        stub! { $attributes "r8" $real $symbol($a: $A, $b: $B, $c: $C, $d: $D) }
+    };
+    (
+        $attributes:tt $real:ident
+        $symbol:ident($a:ident: $A:ty, $b:ident: $B:ty, $c:ident: $C:ty, $d:ident: $D:ty, $e:ident: $E:ty)
+    ) => {
+        stub! { $attributes "r9" $real $symbol($a: $A, $b: $B, $c: $C, $d: $D, $e: $E) }
+    };
+    ($attributes:tt $register:literal $real:ident $symbol:ident($($arg:ident: $type:ty),*)) => {
+        jump! {
+            $attributes $symbol($($arg: $type),*) -> CuResult,
+            concat!("lea ", $register, ", [rip + {real}]"), super::shared::$symbol, real = sym $real
+        }
+        /// Each argument takes a register of its own, so the library is in the next.
+        const _: () = { $( assert!(size_of::<$type>() <= 8); )* };
+    };
+    // No register is left for the library.
+    ($attributes:tt $real:ident $symbol:ident($($arg:ident: $type:ty),*)) => {
+        pub mod $symbol {
+            use super::*;
+
+            pub unsafe extern "C" fn body($($arg: $type),*) -> CuResult {
+                // SAFETY: the program's arguments.
+                unsafe { super::super::shared::$symbol($($arg,)* &$real) }
+            }
+        }
+        jump! { $attributes $symbol($($arg: $type),*) -> CuResult, "", $symbol::body, }
+    };
+}
+
+/// A function that says that a hook begins and jumps to its body, with the arguments where they are.
+#[cfg(target_arch = "x86_64")]
+macro_rules! jump {
+    (
+        [$($attribute:tt)*] $symbol:ident($($arg:ident: $type:ty),*) -> $answer:ty,
+        $first:expr, $body:path, $($operand:tt)*
+    ) => {
+        $($attribute)*
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn $symbol($($arg: $type),*) -> $answer {
+            core::arch::naked_asm!(
+                ".cfi_startproc",
+                $first,
+                "lea r10, [rip + {body}]",
+                "jmp {entry}",
+                ".cfi_endproc",
+                body = sym $body,
+                entry = sym guard::at_entry,
+                $($operand)*
+            )
+        }
+    };
+}
+
+/// The export of a row whose body both sets share.
+#[cfg(not(target_arch = "x86_64"))]
+macro_rules! stub {
+    ([$($attribute:tt)*] $real:ident $symbol:ident($($arg:ident: $type:ty),*)) => {
+        $($attribute)*
+        pub unsafe extern "C" fn $symbol($($arg: $type),*) -> CuResult {
+            guard::at_entry();
+            // SAFETY: the program's arguments.
+            unsafe { super::shared::$symbol($($arg,)* &$real) }
+        }
+    };
+}
+
+/// A function that says that a hook begins and calls its body.
+#[cfg(not(target_arch = "x86_64"))]
+macro_rules! jump {
+    (
+        [$($attribute:tt)*] $symbol:ident($($arg:ident: $type:ty),*) -> $answer:ty,
+        $first:expr, $body:path, $($operand:tt)*
+    ) => {
+        $($attribute)*
+        pub unsafe extern "C" fn $symbol($($arg: $type),*) -> $answer {
+            guard::at_entry();
+            // SAFETY: the program's arguments.
+            unsafe { $body($($arg),*) }
+        }
+    };
+}
+
+/// Calls the driver with the arguments it was called with, then does what `gate::passed` does elsewhere. Compilers copy
+/// the arguments that lie on the stack in pairs through wide registers, of which the processor then waits until both
+/// halves have been written: more time than all the rest takes.
+#[cfg(target_arch = "x86_64")]
+macro_rules! forwards {
+    ($function:ident $symbol:ident($($arg:ident: $type:ty),*)) => {
+        #[unsafe(naked)]
+        pub unsafe extern "C" fn body($($arg: $type),*) -> CuResult {
+            /// How many arguments lie on the stack, a word each, and what keeps it aligned with them.
+            const WORDS: usize = [$(size_of::<$type>()),*].len().saturating_sub(6);
+            const REST: usize = if WORDS % 2 == 0 { 8 } else { 16 };
+            core::arch::naked_asm!(
+                ".cfi_startproc",
+                "sub rsp, {rest}",
+                ".cfi_adjust_cfa_offset {rest}",
+                ".rept {words}",
+                "push qword ptr [rsp + {from}]",
+                ".cfi_adjust_cfa_offset 8",
+                ".endr",
+                "call qword ptr [rip + {function}]",
+                "add rsp, {taken}",
+                ".cfi_adjust_cfa_offset -{taken}",
+                "mov rcx, qword ptr [rip + partage_thread@GOTTPOFF]",
+                "mov rdx, qword ptr fs:[rcx + {slot}]",
+                "mov dword ptr [rdx + {word}], 0",
+                "mov rdx, qword ptr fs:[rcx + {time}]",
+                "mov qword ptr fs:[rcx + {now}], rdx",
+                "ret",
+                ".cfi_endproc",
+                rest = const REST,
+                words = const WORDS,
+                from = const REST + WORDS * 8,
+                taken = const REST + WORDS * 8,
+                function = sym $function,
+                slot = const guard::SLOT,
+                word = const core::mem::offset_of!(partage_protocol::gate::ThreadSlot, word),
+                time = const guard::TIME,
+                now = const guard::NOW,
+            )
+        }
+    };
+}
+
+/// Calls the driver with the arguments it was called with.
+#[cfg(not(target_arch = "x86_64"))]
+macro_rules! forwards {
+    ($function:ident $symbol:ident($($arg:ident: $type:ty),*)) => {
+        pub unsafe extern "C" fn body($($arg: $type),*) -> CuResult {
+            let function = $function.load(Ordering::Relaxed);
+            // SAFETY: `find`, or as in `call`.
+            let result = unsafe {
+                core::mem::transmute::<*mut (), partage_abi::signatures::$symbol>(function)($($arg),*)
+            };
+            gate::passed();
+            result
+        }
+    };
+}
