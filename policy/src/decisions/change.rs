@@ -2,9 +2,8 @@
 //! Changing a live job: its memory limit and promise, its terms of time, and its end.
 //!
 //! A promise that equals the limit follows it; where nothing was promised, a limit alone promises nothing, and a limit
-//! that is taken away (`none`) leaves the promise as it was. A raised promise is admitted again like a new one, but
-//! against the room of the moment: it does not queue, and it may pass waiting requests, because the job already runs. A
-//! limit below use denies growth and kills nothing.
+//! that is taken away (`none`) leaves the promise as it was. A raised promise needs room now: it does not queue, and it
+//! may pass waiting requests, because its job already runs. A limit below use denies growth and kills nothing.
 
 use partage_protocol::admin::{ErrorCode, ErrorView, Reply};
 use partage_protocol::size::{

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is known of one client on one device beyond what it charged: its overhead, and what contradicts NVML.
+//! The overhead of one client on one device, and its contradictions with NVML.
 
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What changes a job: every way in which a decision writes what is known of it.
+//! Every way in which a decision changes a job.
 
 use std::collections::BTreeSet;
 
