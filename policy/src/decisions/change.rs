@@ -280,7 +280,7 @@ impl Policy {
         let Some(device) = self.devices.get(&place.device) else {
             return Err(invalid(
                 format!("{} is not known to this broker", place.device),
-                Some("partage status".into()),
+                Some("partage status lists the GPUs".into()),
             ));
         };
         let mut new = place.clone();
@@ -355,7 +355,7 @@ impl Policy {
         };
         if device.state != DeviceState::Ok || self.is_adopting(new.device) {
             let message = format!("GPU {} takes no new promises at the moment", device.seen.index);
-            let hint = Some("try again in some seconds; partage status".into());
+            let hint = Some("try again in some seconds (partage status shows the GPU's state)".into());
             return Err(ErrorView {
                 code: ErrorCode::NoRoom,
                 message,

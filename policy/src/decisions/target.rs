@@ -88,7 +88,7 @@ impl Policy {
             return Ok(select(&|job| job.record.id == number));
         }
         if let Some(user) = text.strip_prefix('@') {
-            return Ok(select(&|job| is_user(job, user) && job.state().takes_name()));
+            return Ok(select(&|job| is_user(job, user) && !job.state().is_over()));
         }
         if let Some(path) = text.strip_prefix("cgroup:") {
             return Ok(select(&|job| job.record.cgroup.as_deref() == Some(path)));
