@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::config::ConfigError;
 
-/// What stops the broker. Everything that concerns one client, job or device is an answer to that client instead.
+/// What stops the broker. Errors of one client, job or device are answers to that client and do not stop the broker.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The socket directory cannot be used.

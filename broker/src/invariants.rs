@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Counts invariants of the policy and of the scheduler that do not hold: each is a defect of Partage, and is said.
+//! Counts invariants of the policy and of the scheduler that do not hold: each is a defect of Partage and is logged.
 //!
-//! The policy is checked after a step of the event loop, the scheduler after a turn of the thread that shares time out,
-//! each once a second at most: a check asks every job and every client once.
+//! The policy is checked after a step of the event loop, the scheduler after a run of the dispatcher, each at most once
+//! a second, because a check visits every job and every client.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicU64, Ordering};

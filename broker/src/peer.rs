@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The other end of a connection: its number here, its process by the kernel's word, and what it is sent.
+//! The other end of a connection: its number, its process as the kernel names it, and the packets for it.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What could not be done, for people and for scripts.
+//! A command's failure, for people and for scripts.
 //!
 //! A failure says what failed with its numbers, who holds what was asked, and what this caller may do. It has two exit
 //! codes: `run` and `sim` keep 125 (124 no room, 126 not executable, 127 not found) for themselves because every other

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How much work a program may have in flight under a bound in expected time.
 //!
-//! What is in flight cannot be taken back: who is to come next waits for it. So no launch is added to more than the
-//! bound, with two exceptions that keep the device at work while the program comes back for the next launch:
+//! Work in flight cannot be taken back, and the next job waits for it. So no launch is added while more than the bound
+//! is in flight, with two exceptions that keep the device at work while the program comes back for the next launch:
 //!
 //! - each stream may have one launch in flight whatever it takes, and one more behind it if the bound is [`WIDE_NS`] or
-//!   wider (a tighter one is there for somebody more urgent, who would wait for both);
-//! - up to twice the bound launches are let in as long as there are few: what short units are expected to take is often
-//!   too much.
+//!   wider (a tighter bound protects a more urgent job, which would wait for both);
+//! - up to twice the bound launches are let in as long as there are few: the expected time of short units is often too
+//!   high.
 //!
-//! In either case there are no more than [`MOST`] ahead of one. A bound of 0 is one launch at a time, in whichever
-//! stream: somebody is about to come.
+//! In both cases at most [`MOST`] launches are ahead of a launch. A bound of 0 allows one launch at a time over all
+//! streams: a more urgent job is about to come.
 //!
-//! A launch whose length nobody knows may take anything, so each stream has no more of these in flight than of long
-//! ones: the first one that retires tells its length. Where lengths are never told (fills, copies, kernels that overlap
-//! the one before) it has up to [`MOST`]. In all streams together there are never more than [`MOST`].
+//! A launch of unknown length may take any time, so each stream has no more of these in flight than of long ones: the
+//! first one that retires shows its length. Where lengths are never told (fills, copies, kernels that overlap the one
+//! before) it has up to [`MOST`]. In all streams together there are never more than [`MOST`].
 
 /// Launches that may be in flight beyond the bound, and launches of unknown length.
 pub const MOST: u64 = 8;

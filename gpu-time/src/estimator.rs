@@ -11,7 +11,7 @@
 //! Lanes that fill the device by themselves slow each other down: k is up to their number. Lanes of small kernels do
 //! not: k is about 1. Each turn in Turns is an exclusive window.
 //!
-//! The numbers are the client's: they may be anything, and break nothing.
+//! All numbers come from the client: any value is tolerated.
 
 use partage_wire::gate::{LANES, Progress, TimePage, Work};
 

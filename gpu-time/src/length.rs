@@ -6,13 +6,13 @@
 //!
 //! ```text
 //!   exclusive samples   their mean, of the last eight
-//!   bounds              the shortest of late, once nearly all agree with it: they lie between two slices of others, which
+//!   bounds              the shortest recent one, once nearly all agree: they lie between two slices of others, which
 //!                       holds for units below half a slice
 //! ```
 //! A known length is undone by a bound that is a quarter shorter, or once many more do not agree with it than do.
 //!
-//! What two events tell when nothing lies between them, the *overhead*, is in each sample. It is measured, too, and
-//! taken off.
+//! Each sample contains the *overhead*: the time between two events with nothing between them. It is measured and
+//! subtracted.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! GPU time: what each client's work takes of a device's time. Pure code; the interposer supplies events and marks, the
+//! GPU time: the device time that each client's work takes. Pure code; the interposer supplies events and marks, the
 //! broker the shared pages, and the scheduler gets one number per client and sample, [`DeviceTime`].
 //!
 //! ```text
@@ -12,12 +12,12 @@
 //!     │                                                                                            │
 //!     └── gate, depth (`depth`) ◄───────────────────────────────── commands ◄──────────────────────┘
 //! ```
-//! The loop closes: charges move the gates, gates decide who runs alone, and lengths are best measured alone. It does
-//! not run away, because a length is a property of the unit, whoever has slices meanwhile.
+//! The loop closes: charges move the gates, gates decide who runs alone, and lengths are best measured alone. It is
+//! stable, because a unit's length does not depend on which jobs have slices meanwhile.
 //!
 //! | rule | formula | module |
 //! |---|---|---|
-//! | length of a unit | mean of what events tell of it alone; beside other clients the shortest of late, if others agree | [`length`] |
+//! | length of a unit | mean of its timings while alone; beside others the shortest recent one, if most agree | [`length`] |
 //! | device time of what retired | k · Σ lengths; k = wall / Σ lengths in exclusive windows | [`estimator`] |
 //! | charge of a client | device time of what retired; an even split of the sample until then, and without lengths | [`split`] |
 //! | work in flight | Σ lengths ≤ depth | [`depth`] |

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Charges: what each client's work is taken to have occupied of the device between two samples.
+//! Charges: the device time that each client is taken to have used between two samples.
 //!
 //! ```text
 //!   sampled   a client counts at a sample if it has work that has not retired, n clients do:
 //!             s = dt/2 · [counts at the first sample] / n there + dt/2 · [counts at the second] / n there
-//!   known     when work retires whose device time the client's lengths tell:
+//!   known     when work of known length retires:
 //!             charge = that time − what was sampled of this client since work of it last retired
-//!   the rest  clients of unknown length had what a known one was sampled for and did not use:
+//!   the rest  what a known client was sampled for and did not use goes to clients of unknown length:
 //!             charge += (sampled − known) / n for each of the n that counted since work of the known one last retired
 //! ```
 //! While one client counts at a time (always so in Turns) the first rule alone is exact up to half an interval at each
 //! end, without bias. Where several do, the device gives them slices, which no sample sees; lengths do not care.
 //!
-//! Time that the device takes to switch is charged to the clients of unknown length, or in samples to whoever counts: 1
-//! % of the time with slices of 2 ms and switches of 20 µs.
+//! Time that the device takes to switch is charged to the clients of unknown length, or, while charges come from
+//! samples, to every client that counts: 1 % of the time with slices of 2 ms and switches of 20 µs.
 
 use crate::DeviceTime;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The state that the policy owns; each file of this folder decides one thing about it, and nobody else can write it.
+//! The policy's state. Each file of this folder makes one decision about it; no other code can write it.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the broker tells the policy.
 //!
-//! Every event is a fact or a request with everything that the decision needs; the policy asks nobody. Bytes are `u64`,
-//! times nanoseconds of the broker's monotonic clock unless a field says Unix time.
+//! Every event is a fact or a request and carries all that its decision needs; the policy makes no call of its own.
+//! Bytes are `u64`, times nanoseconds of the broker's monotonic clock unless a field says Unix time.
 
 use std::collections::BTreeSet;
 

@@ -17,8 +17,8 @@
 //!    admitted; then only falling use. *Guaranteed* is the promise, or where the promises on a device add up to more
 //!    than it has, its part of what there is (`device/account.rs`).
 //! 3. Σ promised parts of its time ≤ 1 × compute overcommit (1 unless configured).
-//! 4. A waiting request is delayed by nobody who asked later: of each device that it could use, later ones get what is
-//!    left beside it, of memory and of time.
+//! 4. No later request delays a waiting one: of each device that it could use, later ones get what is left beside it,
+//!    of memory and of time.
 #![forbid(unsafe_code)]
 
 mod caller;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where clients' words are, and what they say: the only thing outside of the policy that it touches.
+//! Access to the clients' reservation words, the only state outside the policy that it touches.
 
 use partage_protocol::job_ledger::{Pages, Words};
 use partage_protocol::reservation::Word;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What `partage run` asks, judged: amounts with units, devices, names.
+//! Checks a request of `partage run`: amounts with units, devices, names.
 
 use partage_protocol::admin::{ErrorView, RunRequest};
 use partage_protocol::aliases::{Asked, asked};

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A job's terms of device time: what it said, what a device can still promise, and who may say what.
+//! A job's terms of device time: as asked, as a device can promise them, and which caller may ask for them.
 //!
 //! *Promise*, *cap*, *weight*, *class* and *time limit* as in [`partage_protocol::terms`]; parts are millionths of a
 //! device's time ("ppm") and hold on each of the job's devices. Nothing here measures or schedules: the terms are kept,
 //! admitted, shown ([`Action::ShowTerms`](crate::Action::ShowTerms)) and changed.
 //!
 //! Invariants: on every device Σ promises of live jobs ≤ 1,000,000 × `compute_overcommit`, unless a broker before
-//! allowed more; a promise is at most its job's cap; on a managed host no job has a class above `max_class` that an
-//! administrator did not give it.
+//! allowed more; a promise is at most its job's cap; on a managed host only an administrator gives a class above
+//! `max_class`.
 
 use partage_protocol::admin::{ErrorView, RunRequest, TermsChange, TermsView};
 use partage_protocol::size::{NONE, format_duration};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What was measured of jobs' time on their devices, and how it is held against NVML.
+//! Measured device time of jobs, and its comparison with NVML.
 
 mod audit;
 mod measured;

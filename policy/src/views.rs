@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What users are shown, as the admin protocol's documents: read-only, over the policy's questions.
+//! The admin protocol's documents for users: read-only, over the policy's questions.
 
 mod ps;
 mod sentences;

@@ -42,6 +42,22 @@ fn people() -> (Host, Vec<partage_policy::Process>) {
 }
 
 #[test]
+fn a_users_target_matches_the_jobs_that_ps_lists() {
+    let mut host = Host::new(&[16]);
+    let first = host.admitted(1, mem("1GiB"));
+    let second = host.admitted(1, mem("1GiB"));
+    host.step(Event::ProcessGone(first.1));
+    assert_eq!(
+        host.state_of(first.0),
+        "ended",
+        "it lingers, and for its user it is over"
+    );
+    assert_eq!(resolve(&host, 1, "@alice"), Ok(second.0.0));
+    host.step(Event::ProcessGone(second.1));
+    assert_eq!(resolve(&host, 1, "@alice"), Err(ErrorCode::NoTarget));
+}
+
+#[test]
 fn ids_pids_and_names() {
     let (mut host, processes) = people();
     assert_eq!(resolve(&host, 1, "j1"), Ok(1));

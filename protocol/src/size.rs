@@ -48,8 +48,8 @@ impl fmt::Display for Amount {
 /// Why a text is no amount. Each names the value; where there is one, the fix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SizeError {
-    /// Nothing was written.
-    Empty,
+    /// Nothing was written; what is accepted.
+    Empty(&'static str),
     /// A number without unit.
     NoUnit {
         /// As written.
@@ -122,7 +122,7 @@ pub const DURATIONS: &str = "90s, 90m or 1h30m";
 impl fmt::Display for SizeError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Empty => write!(out, "the value is empty"),
+            Self::Empty(accepts) => write!(out, "the value is empty: write {accepts}"),
             Self::NoUnit { value, meant } => write!(out, "{value} has no unit: did you mean {meant}?"),
             Self::Zero { value, accepts } => write!(out, "{value} is zero: write {accepts}"),
             Self::PartOfUnit { value } => {
@@ -163,7 +163,7 @@ pub fn parse_amount(text: &str) -> Result<Amount, SizeError> {
             value: quote(text),
             meant: number.meant_size(),
         }),
-        "%" => number.share().map(Amount::Share),
+        "%" => number.share(SIZES).map(Amount::Share),
         unit => {
             let Some(factor) = size_unit(unit) else {
                 return Err(number.unknown_unit(SIZES));
@@ -208,7 +208,7 @@ pub fn parse_share(text: &str) -> Result<Share, SizeError> {
             value: quote(text),
             meant: number.meant_percent(),
         }),
-        "%" => number.share(),
+        "%" => number.share(PERCENTS),
         _ => Err(number.unknown_unit(PERCENTS)),
     }
 }
@@ -334,7 +334,7 @@ struct Number<'a> {
 impl<'a> Number<'a> {
     fn split(text: &'a str, accepts: &'static str) -> Result<Self, SizeError> {
         if text.is_empty() {
-            return Err(SizeError::Empty);
+            return Err(SizeError::Empty(accepts));
         }
         if text.contains(char::is_whitespace) {
             let meant = text.split_whitespace().collect::<String>();
@@ -406,10 +406,10 @@ impl<'a> Number<'a> {
         }
     }
 
-    fn share(&self) -> Result<Share, SizeError> {
+    fn share(&self, accepts: &'static str) -> Result<Share, SizeError> {
         let millionths = self.scaled(4)?;
         if millionths == 0 {
-            return Err(self.zero(PERCENTS));
+            return Err(self.zero(accepts));
         }
         u32::try_from(millionths)
             .ok()
@@ -441,7 +441,7 @@ impl<'a> Number<'a> {
             // A fraction was meant as a part.
             Ok(0) => self.meant_percent(),
             // What could be a percentage is more often meant as one than as gibibytes.
-            Ok(1..=100) if self.share().is_ok() => format!("{written}% or {written}GiB"),
+            Ok(1..=100) if self.share(PERCENTS).is_ok() => format!("{written}% or {written}GiB"),
             // No card has ten thousand GiB, and nobody asks for less than a MiB.
             Ok(1..=1_024) => format!("{written}GiB"),
             Ok(1_025..1_048_576) => format!("{written}MiB"),

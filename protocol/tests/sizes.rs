@@ -66,7 +66,7 @@ fn refusals_name_the_value_and_the_fix() {
         ("0", "\"0\" is zero: write 8GiB, 8192MiB or 25%"),
         ("0GiB", "\"0GiB\" is zero: write 8GiB, 8192MiB or 25%"),
         ("0.0000001K", "\"0.0000001K\" is zero: write 8GiB, 8192MiB or 25%"),
-        ("0%", "\"0%\" is zero: write 30% or 12.5%"),
+        ("0%", "\"0%\" is zero: write 8GiB, 8192MiB or 25%"),
         ("200%", "\"200%\" is more than the whole: at most 100%"),
         ("100.0001%", "\"100.0001%\" is more than the whole: at most 100%"),
         ("-8GiB", "\"-8GiB\" is negative: use an amount above 0"),
@@ -102,7 +102,7 @@ fn refusals_name_the_value_and_the_fix() {
             "1.00001%",
             "\"1.00001%\" has too many decimals: at most 4 of a percent, 9 of a size",
         ),
-        ("", "the value is empty"),
+        ("", "the value is empty: write 8GiB, 8192MiB or 25%"),
         (
             "8G\u{1b}[2J",
             "\"8G\\u{1b}[2J\" has an unknown unit \"G\\u{1b}[2J\": write 8GiB, 8192MiB or 25%",

@@ -53,7 +53,8 @@ fn refusals_name_the_value_and_the_spelling_meant() {
         ("130%", "\"130%\" is more than the whole: at most 100%"),
         ("-30%", "\"-30%\" is negative: use an amount above 0"),
         ("30 %", "\"30 %\" contains a blank: write 30%"),
-        ("", "the value is empty"),
+        ("", "the value is empty: write 30% or 12.5%"),
+        ("0%", "\"0%\" is zero: write 30% or 12.5%"),
     ] {
         assert_eq!(part(text), said, "{text}");
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The file's tables and keys as they are written; what is unknown is an error.
+//! The tables and keys of the file as written. An unknown key is an error.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Files read in order and merged into the configuration: each key is checked as it is taken.
+//! Merges the files, in order, into the configuration, and checks each key.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One client of the dispatcher, and what its page says of it on each of its devices.
+//! One client as the dispatcher sees it: its page, and its state on each of its devices.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use partage_scheduling::{DeviceKey, Observation};
 
 use crate::state::pages::PagePair;
 
-/// A client that could move and does not for this long is asked of the kernel: it may be stopped.
+/// After so long without progress of a client that could move, the dispatcher asks the kernel whether it is stopped.
 const SUSPECT_NS: u64 = 20_000_000;
-/// A client that is stopped is asked of again after as long.
+/// After so long the dispatcher asks again about a stopped client.
 const STOPPED_NS: u64 = 80_000_000;
 
 /// A client that passes through the driver, or stands before an open gate, and shows no sign for this long is no reason

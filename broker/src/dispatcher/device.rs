@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One device of the dispatcher: when it is sampled next, and what its clients were told.
+//! One device of the dispatcher: its next sample, and what was last written for its clients.
 
 use partage_protocol::gate::{GATES_COPIES, MEASURED, NEEDS_FENCE};
 use partage_protocol::units::ClientId;
 use partage_scheduling::Regime;
 
-/// Samples of a device take at most one part of so many of a processor: a device with very many clients is sampled less
-/// often.
+/// Sampling one device takes at most one part of so many of a processor: a device with very many clients is sampled
+/// less often.
 pub const SAMPLING: u64 = 5;
 /// So much of that may be taken at once, in nanoseconds: a sample that also moves gates costs many times as much as the
 /// next ones, which are to show how the streams of the client that got the device begin.

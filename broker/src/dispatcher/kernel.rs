@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the dispatcher needs of the kernel.
+//! The system calls of the dispatcher, as a trait that tests replace.
 
 use std::sync::atomic::AtomicU32;
 

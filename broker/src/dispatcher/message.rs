@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the event loop tells the dispatcher.
+//! Messages from the event loop to the dispatcher.
 
 use std::sync::Arc;
 

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the dispatcher reports to the event loop, without being asked: which clients do not drain, and views of what
-//! jobs had of their devices.
+//! Reports from the dispatcher to the event loop: clients that do not drain, and views of each job's device time.
 //!
-//! *News*: a message was taken, or a client stopped or began to drain. While jobs are measured, views are reported once
-//! in [`VIEWS_NS`], and after news at once, at most once in [`LEAST_NS`]. When no job is measured any more, that is
-//! reported once.
+//! While jobs are measured, a view is sent every [`VIEWS_NS`], and after *news* at once, at most once in [`LEAST_NS`].
+//! News: a message arrived, or a client stopped or began to drain. One last report says that no job is measured any
+//! more.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;

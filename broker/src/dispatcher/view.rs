@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the scheduler says of a job, as the policy keeps it.
+//! Converts the scheduler's view of a job into the policy's.
 
 use partage_policy::JobTime;
 use partage_protocol::units::DeviceUuid;

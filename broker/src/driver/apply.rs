@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The policy's commands, carried out: words, records, signals and watches here, all else as effects.
+//! Carries out the policy's commands: words, records, signals and watches directly, the others as effects for the
+//! server.
 
 use partage_policy::{Action, Command, EndedJob, Event, JobRecord, Process, Ticket};
 use partage_protocol::admin::Reply;

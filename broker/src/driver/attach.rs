@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How a process becomes a client: its identity by the kernel's word, which job it belongs to, and its pages.
+//! How a process becomes a client: its identity from the kernel, its job, and its pages.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

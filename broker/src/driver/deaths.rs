@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How clients end: by their process's end (pidfd), by `exec`, or not at all.
 //!
-//! A client stays charged until the driver has freed its memory: until a look at its devices that was asked for after
-//! the end no longer shows the process. Without a driver to ask, the kernel's word that the process is gone suffices:
-//! it has closed its files by then. A connection's end alone proves nothing.
+//! A client stays charged until the driver has freed its memory: until a poll of its devices, begun after its end, no
+//! longer shows the process. Without a driver the kernel's report of the end suffices, because the process has closed
+//! its files by then. A closed connection alone proves nothing.
 
 use std::os::fd::BorrowedFd;
 

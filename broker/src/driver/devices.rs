@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the devices' side tells: lists, samples and losses become events, and what waited for them goes on.
+//! Turns what NVML reports (device lists, polls, lost devices) into events, and continues what waited for them.
 
 use partage_policy::{DeviceSeen, DriverState, Event, Measurement, Process, ProcessUse};
 use partage_protocol::terms::WHOLE_PPM;

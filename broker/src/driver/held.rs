@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What waits until the devices are known: new clients, and `run`s that need a look that began after they came.
+//! New clients that wait until the devices are known, and requests of `run` that wait for a poll begun after them.
 
 use partage_protocol::admin::RunRequest;
 use partage_protocol::message::Hello;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What attached clients say, and what they are sent.
+//! Messages from attached clients, and the answers.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

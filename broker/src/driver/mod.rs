@@ -7,7 +7,7 @@
 //!                                   ▼
 //!                              Policy::step ──► Commands ──► words, records, signals (done here: apply.rs)
 //!                                   ▲                   └──► Effects (done by the server: packets, watches, exit)
-//!                                   └── facts that carrying out a command brought to light
+//!                                   └── facts found while a command was carried out
 //! ```
 //! Nothing here waits. `state_driver.rs` has the state and its one step; each other file has one part of it: clients
 //! that attach (`attach.rs`), speak (`messages.rs`) and end (`deaths.rs`), commands (`requests.rs`), devices, signals

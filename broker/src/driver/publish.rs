@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Events: whose they are, how often they are said, and where they go.
+//! Events: their owner, how often each is published, and to whom.
 
 use partage_protocol::admin::EventView;
 use partage_protocol::units::JobId;

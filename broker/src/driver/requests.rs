@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The command line's JSON requests: the caller, what the policy is told, and what is answered from the state.
+//! The JSON requests of `partage`: who calls, which event the policy gets, and the answer.
 
 use partage_policy::{Caller, Change, Event, Process, Run, TargetQuery, Ticket, job_number};
 use partage_protocol::admin::{

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The state, and its one step: an event to the policy, the commands carried out, until nothing is left to tell.
+//! The state and its only step: gives an event to the policy and carries out the commands, until no follow-up event is
+//! left.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From the dispatcher to the policy: what was measured of the jobs' time.
+//! Gives the dispatcher's measurements of device time to the policy.
 
 use partage_policy::Event;
 use tracing::{debug, warn};

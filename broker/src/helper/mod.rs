@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Helper processes: what can hang for ever, or take its process down, runs in a process that the broker can kill.
+//! Helper processes: calls that can hang for ever, or crash their process, run in a process that the broker can kill.
 //!
 //! ```text
 //!   owner ── HelperCommand ──► Helper (child + Channel) ── ask, answer ──► owner

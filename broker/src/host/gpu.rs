@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the broker wants to know about devices, and the trait of the side that tells it.
+//! What the broker asks about devices, and the trait that answers.
 
 use serde::{Deserialize, Serialize};
 
-/// Why no device can be seen, or that they can.
+/// Whether devices can be seen; if not, why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "state", content = "why")]
 pub enum Driver {

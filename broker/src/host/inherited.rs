@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a private broker inherits from the shell that happened to start it, and all later jobs would have to live with:
-//! limits, niceness, processors, a cgroup. What can be shed is shed; what cannot is said.
+//! Limits, niceness, processors and cgroup that a private broker inherits from the shell that started it, and that
+//! would bind all later jobs. The broker drops those that it can, and names the others.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Processes held by descriptor: a number that is reused cannot be mistaken for them.
+//! Processes held by descriptor (pidfd), so that a reused pid is never taken for one of them.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 

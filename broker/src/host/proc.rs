@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What /proc tells about processes. Only files that the kernel answers without the process's memory lock are read:
-//! a process stuck in the driver must not stop the broker.
+//! Reads facts about processes from /proc. Only files that the kernel answers without the process's memory lock are
+//! read: a process stuck in the driver must not stop the broker.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Connections that come, and those that say nothing.
+//! New connections, and silent ones.
 
 use std::os::fd::{AsFd, OwnedFd};
 

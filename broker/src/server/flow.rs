@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How what is said to connections flows off: what a peer does not read, and when a connection is closed.
+//! Outgoing packets: what happens when a peer does not read them, and when its connection is closed.
 
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use tracing::debug;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What one user or one connection can cost: silent connections are closed after [`HELLO_NS`] and, when one user has
-//! more than [`SILENT_PER_USER`], oldest first, so that a flood pushes out itself and a program that speaks at once
-//! always gets in; a connection gets [`PACKETS_PER_TURN`] packets, then it is the next one's turn.
+//! more than [`SILENT_PER_USER`], oldest first, so that a flood closes its own connections and a program that speaks at
+//! once always gets in. Each connection is read for at most [`PACKETS_PER_TURN`] packets before the next one.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use partage_protocol::units::SECOND_NS;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sockets, descriptors and time around the state driver.
 //!
-//! `event_loop.rs` has the thread's loop; `accept.rs`, `packets.rs`, `flow.rs` and `perform.rs` have its parts:
-//! connections that come, what they say, how answers flow off, and effects. `limits.rs` bounds what one user can cost;
-//! `foreign.rs` keeps other processes' descriptors off the loop.
+//! `event_loop.rs` has the thread's loop; `accept.rs`, `packets.rs`, `flow.rs` and `perform.rs` have its parts: new
+//! connections, incoming packets, outgoing packets, and effects. `limits.rs` bounds what one user can cost; `foreign/`
+//! keeps other processes' descriptors off the loop.
 
 mod accept;
 pub mod connection;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What connections say: whole packets, pages that come with them, and which role a connection has after it.
+//! Incoming packets, the pages that come with them, and the role that the first packet gives the connection.
 
 use std::os::fd::AsFd;
 

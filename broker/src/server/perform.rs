@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The state driver's effects, done: packets, watches, what the dispatcher is told.
+//! Performs the state driver's effects: packets, watches, messages to the dispatcher.
 
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use partage_protocol::admin::Reply;

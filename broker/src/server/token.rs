@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a descriptor of the epoll set is, as the number that the kernel gives back with its events.
+//! The number that epoll returns with an event, and the descriptor that it stands for.
 
 use crate::driver::effect::WatchId;
 use crate::peer::ConnectionId;

@@ -5,7 +5,7 @@
 //!   hello ──► attached ◄──────────► away (connection lost, or not yet back after a broker's restart)
 //!                │ process ended or exec'd │
 //!                ▼                         ▼
-//!              dying: charged until a look at the devices that was asked for afterwards no longer shows the process
+//!              dying: charged until a poll of the devices begun afterwards no longer shows the process
 //!                │
 //!                ▼ the policy forgets it; its line and pages are free
 //! ```

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the broker knows of the devices: the driver's state, the list, the newest look at each, and when to look again.
+//! The driver's state, the device list, the newest poll of each device, and when the next poll is due.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Jobs that ended within the last day, in one file: a JSON document a line, the newest last.
 //!
-//! A job has a line from the moment that its last process was gone, and another once it no longer lingers: of several
-//! with its number and start the newest counts. A line is added with one write; a broker killed in the middle of it
-//! leaves a cut last line, which the next one leaves out. The file is written anew (beside its place, then renamed)
-//! when it is opened and when it holds twice as many lines as are remembered, so its size is bounded. Not synced, for
-//! the reason in `ledger.rs`.
+//! A job gets a line when its last process is gone, and a second one when it stops lingering; of lines with the same
+//! number and start the newest counts. A line is added with one write; a broker killed in the middle of it leaves a cut
+//! last line, which the next broker ignores. The file is written anew (beside its place, then renamed) when it is
+//! opened and when it holds twice as many lines as are remembered, so its size is bounded. Not synced, for the reason
+//! in `ledger.rs`.
 
 use std::collections::BTreeSet;
 use std::io::Write;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One JSON file per job, so that the next broker knows what it was promised.
+//! One JSON file per job, so that the next broker knows what each job was promised.
 //!
 //! A file is written beside its place and renamed: a broker killed at any instant leaves the old or the new record. Not
 //! synced, for the reason in `ledger.rs`. A record that cannot be read is set aside, never guessed at.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The live jobs' records, as the policy last had them written down, and what is looked up in them.
+//! The records of live jobs as last written, with look-ups by process.
 
 use std::collections::BTreeMap;
 

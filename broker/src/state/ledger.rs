@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The broker's memory that outlives it: one mapped file with a line per client and the words **L** and **O**.
 //!
-//! The file is as long as all lines, and its memory is asked for in steps ([`STEP`] lines), before it is touched: a
-//! page that a full file system has no room for is SIGBUS, while a step that is refused is an error with a sentence.
+//! The file is as long as all lines, and its blocks are allocated in steps ([`STEP`] lines) before they are touched:
+//! touching a page that a full file system cannot hold is SIGBUS, while a refused step is an error with a sentence.
 //!
 //! Every change is a store to the mapping, so that a broker killed between two instructions leaves exactly what it had
 //! decided; the page cache keeps it. A machine that crashes loses all clients with it, so nothing is synced, and a file
 //! of another boot is void. A broker that dies while a grant grows has raised L, or L and G: the next one sets G := L
-//! ([`JobLedger::adopt`](partage_protocol::job_ledger::JobLedger::adopt)), and the client, whose ask had no answer,
-//! asks it again. A line is filled before its state says *used*, and its words are zero before it says *free*.
+//! ([`JobLedger::adopt`](partage_protocol::job_ledger::JobLedger::adopt)), and the client, which got no answer, asks
+//! again. A line is filled before its state says *used*, and its words are zero before it says *free*.
 
 use std::fs::{File, OpenOptions};
 use std::num::NonZeroUsize;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What outlives a request: the clients and what the broker keeps in files, so that the next one can go on.
+//! State that outlives a request: clients, and the files from which the next broker goes on.
 
 pub mod clients;
 pub mod devices;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What happened, for `partage events`: the newest in memory, each new one to the followers.
+//! Events for `partage events`: the newest are kept in memory, each new event goes to the followers.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How often one user's events of one kind are said: all of the first, then each time that their number has doubled,
-//! and at the end of the minute how many were not said. What was killed is always said.
+//! Limits how often a user's events of one kind are published: all of the first, then one at each doubling of their
+//! number, and at the end of the minute the number that was left out. Kills are always published.
 //!
 //! Otherwise a user with many events fills the log files and everybody's `partage events`.
 
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use partage_protocol::units::SECOND_NS;
 
-/// Events of one user and kind that are said within one [`WINDOW_NS`] before they are counted only.
+/// Events of one user and kind that are published within one [`WINDOW_NS`] before they are counted only.
 pub const FREE: u64 = 256;
 /// After this long the counting begins anew.
 pub const WINDOW_NS: u64 = 60 * SECOND_NS;

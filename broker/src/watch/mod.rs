@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What people and service managers are told: events, the log, readiness, and users by their names.
+//! Output for people and service managers: events, the log, readiness, and users by their names.
 
 pub mod events;
 pub mod flood;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `partage version` and `partage completions`: what this program says about itself.
+//! `partage version` and `partage completions`: the program's version, and its words for shells.
 
 use clap::CommandFactory;
 use partage_protocol::message::{MAJOR, MINOR};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `partage run --lazy`: COMMAND becomes a job when a process of it first uses a GPU.
 //!
-//! No broker is asked, and none is started. COMMAND gets the request in a variable, and a token; the library says the
+//! No broker is asked, and none is started. COMMAND gets the request in a variable, and a token; the library sends the
 //! request at the first `cuInit` of each process, and the broker makes one job of all that have this token. A `run
 //! --lazy` inside another one adds nothing: what the outer one asked holds for both.
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is printed: for people and as JSON.
+//! Output, for people and as JSON.
 //!
 //! - `report`: data and sentences to where they belong. `terminal`: colour, width, characters. `tables`: columns,
 //!   lines.

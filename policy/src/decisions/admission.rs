@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The queue: requests are judged, wait in the order they came, and become live jobs.
 //!
-//! First come, first served for what is short: a waiting request keeps what it asks for on every device it could use,
-//! and later ones get what is left beside that (`claims.rs`). So a large request is not starved by small ones, and one
-//! for an idle device, or for nothing that is short, does not wait behind another.
+//! What is short is given first come, first served: a waiting request reserves its amounts on every device that it
+//! could use, and later ones get what is left beside that (`claims.rs`). So small requests do not starve a large one,
+//! and a request for an idle device, or for nothing that is short, does not wait behind another.
 //!
-//! A job that lingers (no process left, 5 s not over) gives way to a request that needs its place: nothing of it runs,
-//! and a late child is held by the limit in its environment.
+//! A job that lingers (no process left, 5 s not over) gives way to a request that needs its place; a late child of it
+//! still has the limit in its environment.
 
 use partage_protocol::admin::{ErrorCode, ErrorView, Reply, Waiting};
 use partage_protocol::job_ledger::JobLedger;

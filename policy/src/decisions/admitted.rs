@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is said of a job that was admitted.
+//! The sentences about an admitted job.
 
 use partage_protocol::admin::{Admitted, Reply};
 use partage_protocol::size::{format_bytes, format_duration};

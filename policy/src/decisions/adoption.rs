@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Adoption: jobs and clients of the broker before.
+//! Adoption: takes over the jobs and clients of the previous broker.
 //!
-//! The ledger file says what each client may use (L) and so what is taken. Until a client came back with its pages its
-//! L is counted as it stands and cannot be lowered; until all of a device's clients came back, or [`ADOPTION_NS`]
-//! passed, nothing new is admitted there.
+//! The ledger file says what each client may use (L) and so what is taken. Until a client has come back with its pages,
+//! its L counts in full and cannot be lowered; until all of a device's clients came back, or [`ADOPTION_NS`] passed,
+//! nothing new is admitted there.
 //!
-//! A job that lingered is both among the ended ones and recorded: it lingers on, with its end as it was announced. One
-//! that went on afterwards has clients in the ledger: it lives.
+//! A job that lingered is both among the ended ones and recorded: it keeps lingering, with the end that was announced.
+//! If it has clients in the ledger, it is live again.
 
 use partage_protocol::job_ledger::JobLedger;
 use partage_protocol::message::REFUSED_IDENTITY;

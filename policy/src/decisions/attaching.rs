@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Clients: attaching, asking, leaving.
+//! Clients attach, ask for memory, and leave.
 
 use partage_protocol::job_ledger::Verdict;
 use partage_protocol::message::{

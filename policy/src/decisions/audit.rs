@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The auditor: clients whose words contradict what NVML shows, and GPU processes of no job; what is done about them.
 //!
-//! A client *drifts* when it says that it holds more than NVML shows for it, when NVML shows more for it than its job's
-//! whole limit and nobody lowered that or was told of a context, or when its words contradict each other. What its job
+//! A client *drifts* in three cases: its words claim more than NVML shows; NVML shows more for it than the whole limit
+//! of its job (and the limit was not lowered, no context was announced); its words contradict each other. What its job
 //! is charged with follows NVML in any case (`overhead.rs`); the auditor says so and answers:
 //!
 //! ```text
@@ -10,9 +10,9 @@
 //!      ▲                                                    that device, kill ends the process
 //!      └──────────── a quiet reading agrees: event, grants are free again
 //! ```
-//! An unmanaged process is reported; `deny-new` admits nothing on its device; `kill` ends it once two looks have shown
-//! the same process, if it may: a private broker touches its own user's processes only. A process that only draws is
-//! never touched, and nothing is judged while clients of the broker before are awaited.
+//! An unmanaged process is reported; `deny-new` admits nothing on its device; `kill` ends it once two polls have shown
+//! the same process. A private broker kills only processes of its own user. A process that only draws is never killed.
+//! While clients of the previous broker are awaited, nothing is judged.
 
 use partage_protocol::size::format_bytes;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};

@@ -2,9 +2,8 @@
 //! Changing a live job: its memory limit and promise, its terms of time, and its end.
 //!
 //! A promise that equals the limit follows it; where nothing was promised, a limit alone promises nothing, and a limit
-//! that is taken away (`none`) leaves the promise as it was. A raised promise is admitted again like a new one, but
-//! against the room of the moment: it does not queue, and it may pass waiting requests, because the job already runs. A
-//! limit below use denies growth and kills nothing.
+//! that is taken away (`none`) leaves the promise as it was. A raised promise needs room now: it does not queue, and it
+//! may pass waiting requests, because its job already runs. A limit below use denies growth and kills nothing.
 
 use partage_protocol::admin::{ErrorCode, ErrorView, Reply};
 use partage_protocol::size::{
@@ -258,7 +257,7 @@ impl Policy {
         let Some(device) = self.devices.get(&place.device) else {
             return Err(invalid(
                 format!("{} is not known to this broker", place.device),
-                Some("partage status".into()),
+                Some("partage status lists the GPUs".into()),
             ));
         };
         let mut new = place.clone();
@@ -317,7 +316,7 @@ impl Policy {
         };
         if device.state != DeviceState::Ok || self.is_adopting(new.device) {
             let message = format!("GPU {} takes no new promises at the moment", device.seen.index);
-            let hint = Some("try again in some seconds; partage status".into());
+            let hint = Some("try again in some seconds (partage status shows the GPU's state)".into());
             return Err(ErrorView {
                 code: ErrorCode::NoRoom,
                 message,

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The policy's invariants, looked at from outside of the decisions: what is found is a defect of this crate.
+//! The policy's invariants, checked from outside the decisions; a violation is a defect of this crate.
 //!
 //! After every step:
 //! 1. On every device Σ promised memory ≤ what may be promised there, and Σ promised time likewise; jobs of a broker
-//!    before, which may have promised more, are left out of account where they alone are too much.
+//!    before, which may have promised more, are left out where they alone exceed it.
 //! 2. A job's promise is at most its limit, and its promise of time at most its cap.
 //! 3. Σ L of a job on a device ≤ the highest limit that it had there; no client may use more than its job's books say:
 //!    G ≤ L.
 //! 4. Jobs, clients, devices and the queue agree about one another: each client is in the books of one job that holds
-//!    memory, each waiting job is in the queue once, and what is remembered of somebody is forgotten with them.
+//!    memory, each waiting job is in the queue once, and no record outlives its job, client or device.
 //!
 //! [`Policy::check`] asks each job, each client and each of its words once; the broker does so once a second.
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What waiting requests keep for themselves of the devices that they could use: nobody who asked later may delay them.
+//! What waiting requests reserve on the devices that they could use, so that no later request delays them.
 //!
-//! Memory and time are queues of their own. A waiting request keeps the memory and the time that it asks for, on each
+//! Memory and time have separate queues. A waiting request keeps the memory and the time that it asks for, on each
 //! device that it could use; a later one gets what is left beside all of that, so that whatever an earlier one lacks
 //! comes to it first:
 //!
@@ -9,8 +9,8 @@
 //!   passes  ⇔  it asks for no time,   or its promise ≤ time left − Σ time kept
 //!         and  nobody keeps memory,   or all that it may come to use ≤ memory left − Σ memory kept
 //! ```
-//! What a job uses beyond its promise keeps memory from others as much as a promise does: beside a request for memory a
-//! later one counts with its limit, and without a limit with the whole card.
+//! A job's use beyond its promise takes memory from others like a promise. So while a request for memory waits, a later
+//! one counts with its limit; without a limit, with the whole card.
 
 use std::collections::BTreeMap;
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Default jobs: of processes that met the library and belong to no job of `run`.
+//! Default jobs: for processes that loaded the library outside `partage run`.
 //!
 //! Processes of one user, one login scope or container and one *environment* (what their variables ask for) share a
-//! default job: every device, nothing promised, the limits that the environment gives. An environment can only lower,
-//! and only what its own processes have, so one that asks for something else begins a job of its own. Variables that
-//! cannot be followed never mean "no limit": of a list that names an unknown device the lowest entry holds everywhere,
-//! and what cannot be read at all leaves no memory; a note says so.
+//! default job: every device, nothing promised, the limits that the environment gives. An environment can only lower
+//! limits, and only for its own processes: another environment gets another default job. Variables that cannot be
+//! followed never mean "no limit": of a list that names an unknown device the lowest entry holds everywhere, and what
+//! cannot be read at all leaves no memory; a note says so.
 
 use partage_protocol::aliases::{Asked, Variable, asked};
 use partage_protocol::job_ledger::JobLedger;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Denials: counted by job, device and reason; the last one on each device is kept with who held what at that instant.
+//! Denials: counted by job, device and reason; the last denial on each device is kept, with the holders of memory at
+//! that instant.
 
 use partage_protocol::size::format_bytes;
 use partage_protocol::summary::denied_times;

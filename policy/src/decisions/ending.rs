@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is due as time passes, and how jobs end: deadlines, lingering, stopping, strict jobs, forgetting.
+//! Timers, and how jobs end: deadlines, lingering, stopping, strict jobs, forgetting.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What one look at a device says of one process, for the auditor.
+//! What one poll of a device shows of one process, for the auditor.
 
 /// What a look said of one process.
 use crate::device::Member;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How jobs whose limit exceeds what is kept for them share what a device has left (`device/account.rs`).
+//! How burstable jobs (limit above what is kept for them) share the room of a device (`device/account.rs`).
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Takes over what was measured of jobs' time; a view is whole: whoever is not in the newest one is measured no longer.
+//! Stores the newest view of jobs' device time. A job that is not in it is no longer measured.
 
 use super::Policy;
 use crate::job::Job;

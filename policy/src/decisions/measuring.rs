@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Contexts, modules and heaps: announced before they are made, measured afterwards, and judged by what they took.
+//! Contexts, modules and heaps: the library announces them, the broker measures them afterwards and judges what they
+//! took.
 
 use partage_protocol::job_ledger::Verdict;
 use partage_protocol::message::{

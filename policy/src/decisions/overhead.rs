@@ -3,8 +3,8 @@
 //!
 //! Terms: *charged*, min(U, L) of a client less its managed part, the bytes that the driver should hold for it;
 //! *shown*, what NVML lists for its process; *overhead* (O), shown less charged, never below 0; *reading*, the words of
-//! a client's page at one instant; *at rest*, a reading between two operations; *quiet*, the same reading at rest
-//! before a look was asked for and after its answer came: only then do the two belong together.
+//! a client's page at one instant; *at rest*, a reading between two operations; *quiet*, the same reading, at rest,
+//! before a poll began and after it answered; only such a pair can be compared.
 //!
 //! ```text
 //!   look asked for ─► reading ─► NVML's answer ─► reading: quiet?  yes ─► O := shown - charged
@@ -14,8 +14,8 @@
 //! A context is announced before it is made and measured afterwards. An announcement holds what contexts have cost on
 //! this device, so that two processes at the edge of their limit cannot both make one.
 //!
-//! Whatever a client writes, its job is charged with at least what NVML shows: a charge that it denies comes back as
-//! overhead, and one that it invents counts up to its grant.
+//! Whatever a client writes, its job is charged with at least what NVML shows: a charge that the client hides comes
+//! back as overhead, and an invented one counts up to its grant.
 
 use std::collections::BTreeMap;
 

@@ -215,17 +215,17 @@ impl Policy {
         if candidates.len() < needed {
             return Err(no_device(
                 format!(
-                    "{needed} devices are asked and {} can be used: {}",
+                    "you asked for {needed} GPUs and {} can be used: {}",
                     candidates.len(),
                     list(candidates)
                 ),
-                "ask for fewer devices",
+                "ask for fewer GPUs",
             ));
         }
         if let Some(lost) = candidates.iter().find(|device| device.state == DeviceState::Lost) {
             return Err(no_device(
                 format!("GPU {} is lost: {}", lost.seen.index, lost.why),
-                "choose another device; partage status",
+                "choose another GPU (partage status lists them)",
             ));
         }
         let largest = candidates.iter().map(|device| device.usable()).max().unwrap_or(0);
@@ -398,8 +398,12 @@ fn find<'a>(name: &GpuName, by_index: &[&'a Device]) -> Result<&'a Device, Error
     match (matching.next(), matching.next()) {
         (Some(device), None) => Ok(device),
         (None, _) => Err(no_device(
-            format!("no GPU {written} here: there is {}", list(by_index)),
-            "partage status",
+            format!(
+                "no GPU {written} here; there {} {}",
+                if by_index.len() == 1 { "is" } else { "are" },
+                list(by_index)
+            ),
+            "partage status lists them",
         )),
         (Some(_), Some(_)) => Err(no_device(
             format!("{written} is the beginning of several UUIDs"),

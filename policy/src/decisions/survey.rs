@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The devices as requests are judged by: each is looked at once, however many requests wait for it.
+//! The devices against which requests are judged: each is read once, however many requests wait for it.
 //!
-//! A survey holds until a job begins or ends, which its user sees to by taking a new one. Clients charge meanwhile what
-//! they were granted, as they do between a look and an admission: the admission itself looks again.
+//! A survey is valid until a job begins or ends; the caller then takes a new one. Clients charge meanwhile what they
+//! were granted, as they do between a survey and an admission: the admission itself reads again.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;

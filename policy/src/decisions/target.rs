@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who is meant by a TARGET, and whether the caller may touch it.
+//! Which job a TARGET means, and whether the caller may change it.
 //!
 //! `1234` (a pid stands for its whole job), `j42`, a name of one's own, `alice/train`, `@alice`, `cgroup:/…`. More than
 //! one match is an error that lists them. Current jobs hide ended ones: an ended job is meant only by its id, or by a
-//! name that no current job has. Looking is free but names are seen by their owner and administrators alone; changing
-//! needs one's own job or an administrator.
+//! name that no current job has. Everybody may read; names are shown to their owner and to administrators only; only
+//! the owner or an administrator may change a job.
 
 use partage_protocol::admin::{ErrorCode, ErrorView};
 use partage_protocol::units::JobId;
@@ -88,7 +88,7 @@ impl Policy {
             return Ok(select(&|job| job.record.id == number));
         }
         if let Some(user) = text.strip_prefix('@') {
-            return Ok(select(&|job| is_user(job, user) && job.state().takes_name()));
+            return Ok(select(&|job| is_user(job, user) && !job.state().is_over()));
         }
         if let Some(path) = text.strip_prefix("cgroup:") {
             return Ok(select(&|job| job.record.cgroup.as_deref() == Some(path)));

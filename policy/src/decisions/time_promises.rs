@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Promises of devices' time: what a device can still promise, who may ask for which class, and who holds what.
+//! Promises of devices' time: what a device can still promise, which class a caller may ask for, and which jobs hold
+//! promises.
 
 use partage_protocol::admin::{ErrorCode, ErrorView, Holder};
 use partage_protocol::terms::{format_part, ppm, ratio};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! GPU processes of no job that use a device's *time*, by what NVML shows of each: nobody can share that out.
+//! GPU processes of no job that use a device's *time*, by NVML's figure for each; the scheduler cannot divide that
+//! time.
 //!
 //! ```text
 //!          a look shows 5 % and more              2 s of looks without
@@ -12,8 +13,8 @@
 //! ([`UnmanagedLoad::Crowding`]) while unmanaged processes together use at least half of an even part and the device
 //! has no idle time: only then do they always have work. A process that idle time could have served did not stand in a
 //! job's way; counting it all the same would let a job exceed its cap. While it is not counted its time is charged to
-//! the jobs, which then get too little of a cap. A process that uses less, or may use some, is told as
-//! [`UnmanagedLoad::Felt`]: what a job's events tell has that process's slices in it.
+//! the jobs, which then get too little of a cap. A process that uses less, or may use some, is reported as
+//! [`UnmanagedLoad::Felt`]: its slices are inside the lengths that jobs' events measure.
 
 use partage_protocol::terms::{WHOLE_PPM, format_part};
 use partage_protocol::units::{DeviceUuid, JobId};

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who holds what of a device, what is left, and how burstable jobs share it.
+//! A device's account: memory by job, room, and how burstable jobs share the room.
 //!
 //! Per job and device, in bytes: *promised* (its request), *granted* (Σ L of its clients), *used* (what they charge),
 //! both with the overhead of its processes (Σ O), *measured* (what NVML shows of its processes). Measured and used are
 //! two views of the same memory and never added. *committed* is max(promised, used, measured): admission counts it.
-//! *held* is max(guaranteed, granted, measured): what the job could reach without being asked, so that Σ held is what
-//! must stay within the device once anything is promised there.
+//! *held* is max(guaranteed, granted, measured): what the job could reach without asking the broker, so that Σ held is
+//! what must stay within the device once anything is promised there.
 //!
 //! *guaranteed* is what stands behind a promise: all of it, until the promises on a device add up to more than it has,
 //! which only `[admission] overcommit` allows. Then each is worth its proportion of what is there, promised × left ÷ Σ
-//! promised, every job is burstable, and an allocation within limit and promise can be denied as *card full*: what is
-//! not in use goes to who asks first, but nobody is pushed below its guaranteed part by another's growth.
+//! promised, every job is burstable, and an allocation within limit and promise can be denied as *card full*: free
+//! memory goes to the job that asks first, but no job's growth takes another job's guaranteed part.
 //!
 //! Unmanaged memory is what NVML lists for processes that are no client, plus what is in use beyond every process it
 //! lists (processes of other containers), less the reserve.

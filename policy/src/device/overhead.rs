@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is known of clients on devices beyond what they charged: their overhead, measurements that wait, drifts.
+//! The overhead of clients on devices, measurements that wait, and contradictions with NVML.
 //!
-//! How overhead is measured stands in `decisions/overhead.rs`; here is what is remembered between two looks.
+//! How overhead is measured stands in `decisions/overhead.rs`; here is what one poll leaves for the next.
 
 use std::collections::BTreeMap;
 

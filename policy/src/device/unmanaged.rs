@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is remembered of processes of no job on a device: what polls say of the time that they use.
+//! Processes of no job on a device: the device time that polls showed for them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is known of a job, and every way in which a decision writes it.
+//! The facts of a job, and every way in which a decision changes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is written down of a job: for the next broker, and of its end.
+//! The job's record: for the next broker, and of its end.
 
 use partage_protocol::admin::DeniedView;
 use partage_protocol::aliases::Variable;

@@ -13,8 +13,8 @@
 //! A *look* is the time between two views of what was charged, some 0.9 s and, while NVML gives no figure, up to
 //! [`LONGEST_LOOK_NS`]; *shown* is the mean of NVML's figures in it. NVML's figure is a mean over a second whose
 //! samples may be a second old, so that work which has just ended still shows: a look is compared with what was charged
-//! in it or in the one before, whichever is more. What NVML shows too much for everybody alike (another clock, time
-//! between kernels) accuses nobody: that is `r`.
+//! in it or in the one before, whichever is more. Excess that NVML shows for all jobs alike (another clock, time
+//! between kernels) accuses none of them: `r` takes it out.
 //!
 //! Nothing is judged where the figures are no split of the device: where NVML does not say them of one of the job's
 //! processes, or where those of all processes add up to more than the device ([`OVERLAP_PPM`]). Less than what was

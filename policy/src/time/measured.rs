@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What jobs got of their devices' time, as the one who shares it out measured it: kept for `ps`, `status` and `why`.
+//! What jobs got of their devices' time, as the dispatcher measured it: kept for `ps`, `status` and `why`.
 //!
-//! *Asked*: what a job is entitled to now. *Got*: what it had, over a second and over a minute. *Waited*: time that it
-//! wanted the device and stood at its closed gate, cumulative; the last minute's part of it is what `why` judges by.
-//! Parts are millionths ("ppm"), times nanoseconds. A view is whole: who is not in the newest one is not measured any
-//! more.
+//! *Asked*: what a job is entitled to now. *Got*: what it had, over a second and over a minute. *Waited*: time for
+//! which it wanted the device and its gate was closed, cumulative; the last minute's part of it is what `why` judges
+//! by. Parts are millionths ("ppm"), times nanoseconds. A view is complete: a job that is not in the newest one is no
+//! longer measured.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Deref;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Jobs as users are shown them: `ps` and `get`.
+//! `ps` and `get`: jobs as documents.
 //!
 //! Names, labels and commands of a job are shown to its owner and to administrators only.
 

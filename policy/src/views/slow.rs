@@ -6,14 +6,14 @@
 //!   its work does not end ─────────────────────────────────────────────► itself
 //!   got under 9/10 of what it may have, and the greater part of the
 //!   time in which it had not the device it wanted none of it ──────────► the program
-//!   it waited at its gate ─────────────────────────────────────────────► for what it waited most
+//!   it waited at its gate ─────────────────────────────────────────────► the longest cause of that wait
 //!   got under 9/10, and unmanaged processes use the device ────────────► unmanaged
 //!   others want the device, so that it may not have all of it ─────────► the neighbour that had most
 //! ```
-//! A wait for a neighbour counts as one for the cap where the cap is less than the share and all of it was had. What
-//! a job that always wants the device lacks by some points, and nobody had, went to *switching and idle*. *Waited* is
-//! more than 1 % of the last minute, or now. A job that is alone without a cap is not measured: of it NVML's figures
-//! say whether the device works for it, or for whom else.
+//! A wait for a neighbour counts as one for the cap where the cap is less than the share and all of it was had. Points
+//! that a job which always wants the device lacks, and that no other job got, went to *switching and idle*. *Waited* is
+//! more than 1 % of the last minute, or now. A job that is alone without a cap is not measured: for it NVML's figures
+//! say which process the device works for.
 
 use crate::caller::Caller;
 use crate::decisions::Policy;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Devices and the queue as users are shown them: `status`.
+//! `status`: devices and the queue as a document.
 
 use partage_protocol::admin::{BrokerView, DeniedView, DeviceView, QueuedView, StatusView};
 use partage_protocol::terms::{WHOLE_PPM, format_part, ratio};

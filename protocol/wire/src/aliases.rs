@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Other tools' memory variables, read: the one parser that the library, the broker and the command line share.
+//! Parses other tools' memory variables; the library, the broker and the command line share this parser.
 //!
 //! | family, the first that says anything counts | unit | of which device |
 //! |---|---|---|

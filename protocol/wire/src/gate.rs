@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The gate: how a launch passes without a system call, and how the broker is sure that none passes any more.
 //!
-//! Per (client, device) the broker writes one *gate word*; per thread the client writes one *slot word*. The client has
-//! the broker's page for reading only: once the broker's heartbeat has stopped, threads pass a closed gate (unless the
-//! job asked for the opposite), and the word stays as it is.
+//! Per (client, device) the broker writes one *gate word*; per thread the client writes one *slot word*. Clients cannot
+//! write the gate word. When the broker's heartbeat stops, threads ignore a closed gate, unless the job asked to wait;
+//! the word stays as it is.
 //!
 //! ```text
 //!   client, each launch                      broker, to close
@@ -16,8 +16,8 @@
 //! ```
 //! The light barrier is a compiler fence: the broker's heavy barrier is `membarrier(GLOBAL_EXPEDITED)`, which runs a
 //! full barrier on every processor that executes a registered process, so the store to the slot and the load of the
-//! gate are ordered there as by a fence of their own. A client that could not register uses a full fence; so does
-//! everyone when the broker may not call membarrier ([`NEEDS_FENCE`]). A client's usual way is [`enter_shortly`]: it
+//! gate are ordered there as by a fence of their own. A client that could not register uses a full fence; so do all
+//! clients when the broker may not call membarrier ([`NEEDS_FENCE`]). A client's usual way is [`enter_shortly`]: it
 //! asks the flags beside the gate as well, and only when one is set, or the gate closed, does the longer way begin.
 //!
 //! Invariant (checked by loom, `protocol/tests/gate_loom.rs`): once [`close`] and its heavy barrier are done, each

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What stands on the wire and in the shared pages: the part of the protocol that the preloaded library uses.
+//! The formats on the wire and in the shared pages: the part of the protocol that the preloaded library uses.
 //!
 //! A crate of its own and not a feature of `partage-protocol`: Cargo unifies features over a workspace build, and a
 //! `no_std` library would then be linked against the standard library that the command line asked for.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The account of one memory pool: how much of U stands for what the pool reserves of its device.
 //!
-//! A pool keeps what programs free and hands it out again, and grows in steps of its own choice; so what is charged is
-//! not what programs ask but what the driver says the pool reserves. All in bytes:
+//! A pool keeps what programs free and hands it out again, and grows in steps of its own choice; so the charge is not
+//! what programs ask for but what the driver reports as reserved. All in bytes:
 //! - **real**: what the pool reserves, known to the driver alone; read without any lock, so every reading is old;
 //! - **C**: the last reading that was taken over;
 //! - **P**: the sum of the reservations of calls that are under way;
@@ -13,10 +13,10 @@
 //!   begin(r)    U += r (or no call), then P += r, A += r        may be without a reservation: r = 0
 //!   the driver allocates, and the pool grows or does not
 //!   read R      no lock held
-//!   settle      stale when another settled since the call began or since the last reading: read again
+//!   settle      stale if another thread settled since the call began or since the last reading: read again
 //!               C := R, P -= r, A := min(R + P, max(A, R)), but never below what is claimed
 //!               A fell: U falls by as much. A rose: that much is claimed; U is raised, then own, or disown when it
-//!               cannot be. Who owns after another has settled reads and settles once more.
+//!               cannot be. A thread that owns after another has settled reads and settles again.
 //! ```
 //! Invariants, checked over every interleaving of small cases (`protocol/tests/pool_every_interleaving.rs`):
 //! 1. A ≥ real at every instant, as long as no call makes the pool grow by more than it reserved;

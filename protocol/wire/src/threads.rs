@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which thread of a client has which of its [slots](crate::gate::ThreadSlot).
+//! Assigns a client's [thread slots](crate::gate::ThreadSlot) to its threads.
 //!
-//! A thread takes a slot at its first launch and keeps it. Nobody says when a thread ends, so places are taken back
-//! only when none is free. A place is one thread's from the exchange of its id until that thread is dead, so its word
-//! has one writer.
+//! A thread takes a slot at its first launch and keeps it. A thread's end is not announced, so slots of dead threads
+//! are taken back only when none is free. A slot is one thread's from the exchange of its id until that thread is dead,
+//! so its word has one writer.
 
 use core::sync::atomic::Ordering;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Numbers with a meaning: who is who, and amounts that a person may write.
+//! Typed numbers: identifiers, and amounts that a person may write.
 //!
 //! Bytes are `u64`, times are `u64` nanoseconds with names ending in `_ns`, parts of a whole are [`Share`].
 

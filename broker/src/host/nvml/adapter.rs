@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The adapter: which helper is asked what, and what its answer, its silence or its death says of the devices.
+//! The adapter: which helper polls which device, and what an answer, a missed deadline or a dead helper means for the
+//! device.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd};

@@ -9,9 +9,9 @@
 //!   (none) ◄──────── helper killed ◄──────────────────────────── X is lost; a helper of its own asks for X
 //! ```
 //!
-//! A look that takes longer than [`slot::SLOW_NS`] keeps its helper to itself, and another one goes on with the other
-//! devices: no device waits for another's answer. The main helper never asks a lost device again; it is tried by a
-//! helper of its own, with growing pauses, until it answers.
+//! A poll longer than [`slot::SLOW_NS`] keeps its helper, and another helper polls the other devices: no device waits
+//! for another's answer. The main helper never polls a lost device again; a separate helper tries the device, with
+//! growing pauses, until it answers.
 
 mod adapter;
 mod messages;

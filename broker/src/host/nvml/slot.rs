@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One NVML helper with the list of devices that it gave, and the slot of a helper: the helper, or the pause before the
-//! next one.
+//! An NVML helper with its device list. Its *slot* holds the helper, or the pause before the next one starts.
 
 use partage_protocol::units::SECOND_NS;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The event loop's side: orders to the porter, and what came back.
+//! The event loop's side: sends orders to the porter and receives its results.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};

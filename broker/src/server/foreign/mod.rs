@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Descriptors that other processes send: taken, checked and closed off the event loop.
 //!
-//! To close a file can take as long as its sender likes: a TCP connection with `SO_LINGER`, a file of a FUSE
-//! server that does not answer `flush`. Descriptors also wait unread in a connection, and are closed with it. So the
-//! event loop neither takes descriptors nor closes connections:
+//! Closing a file can take as long as its sender likes: a TCP connection with `SO_LINGER`, a file of a FUSE server that
+//! does not answer `flush`. Unread descriptors in a connection are closed with it. So the event loop neither takes
+//! descriptors nor closes connections:
 //!
 //! ```text
 //!   event loop ── order + connection (SCM_RIGHTS) ──► porter ── starts ──► workers ── close by ending
@@ -15,8 +15,8 @@
 //! worker never closes what it was given: it ends, and a task that ends does not linger. One that hangs all the same
 //! counts against its user: each has two workers (`CHECKERS_PER_USER`).
 //!
-//! A container may refuse `unshare` (`Table::Shared`). Then all share the broker's table, and a worker closes what it
-//! was given when its work is done. It still waits alone, but it may linger: what came with it waits behind it.
+//! A container may refuse `unshare` (`Table::Shared`). Then all share the broker's table, and a worker closes its
+//! descriptors when its work is done. A slow close then blocks that worker only, with what came in the same order.
 //!
 //! Nothing here may log: the log's descriptor is another file in these tables.
 

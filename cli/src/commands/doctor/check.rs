@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a check says.
+//! The result of one check of `partage doctor`.
 
 use serde::Serialize;
 

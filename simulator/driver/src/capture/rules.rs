@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What may be done while streams are captured, and what a call that may not be done leads to: pure.
+//! Which calls may be made while streams are captured, and what a refused call leads to: pure.
 //!
 //! ```text
 //!             begin                    forbidden call
