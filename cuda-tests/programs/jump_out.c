@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A signal's handler leaves calls by a jump; what the program allocates afterwards is its own call, not the driver's.
 //
-// usage: jump_out BYTES [KERNELS]     after each jump asks for BYTES, which its limit does not allow; says how often it got
-//                                     them. It leaves launches; with KERNELS cuCtxSynchronize, which waits for a kernel of
-//                                     that file, and looks cuMemAlloc_v2 up again each time.
+// usage: jump_out BYTES [KERNELS]
+//
+// After each jump it asks for BYTES, which its limit does not allow, and says how often it got them. It leaves launches;
+// with KERNELS cuCtxSynchronize, which waits for a kernel of that file, and looks cuMemAlloc_v2 up again each time.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <setjmp.h>
