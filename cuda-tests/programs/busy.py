@@ -11,7 +11,7 @@ KERNEL = b"""
 .version 7.0
 .target sm_70
 .address_size 64
-.visible .entry spin(.param .u64 ns)
+.visible .entry spin_ns(.param .u64 ns)
 {
     .reg .pred %p;
     .reg .b64 %limit, %start, %now;
@@ -41,7 +41,7 @@ call("cuInit", 0)
 call("cuDevicePrimaryCtxRetain", c.byref(context), 0)
 call("cuCtxSetCurrent", context)
 call("cuModuleLoadData", c.byref(module), c.c_char_p(KERNEL))
-call("cuModuleGetFunction", c.byref(kernel), module, b"spin")
+call("cuModuleGetFunction", c.byref(kernel), module, b"spin_ns")
 call("cuStreamCreate", c.byref(stream), 1)
 events = [c.c_void_p() for _ in range(IN_FLIGHT)]
 for event in events:

@@ -126,6 +126,8 @@ pub struct Link {
     socket: Kept,
     /// A hello went out on the socket; its welcome is to come.
     is_greeting: bool,
+    /// The last welcome was the first, and its pages could not be taken.
+    lacks_room: bool,
     broker_file: Kept,
     client_file: Kept,
     /// The id under which brokers know this process; 0 before the first welcome.
@@ -141,6 +143,12 @@ impl Link {
     /// A hello is out, and not answered.
     pub fn is_greeting(&self) -> bool {
         self.is_greeting
+    }
+
+    /// This process had no descriptor or no memory left for the pages of a welcome. Whoever asks again at once has the
+    /// broker make one more client each time.
+    pub fn lacks_room(&self) -> bool {
+        self.lacks_room
     }
 
     /// A broker welcomed this process on a connection that stands.
@@ -164,6 +172,7 @@ impl Link {
     /// What `greet` says, or that there is no place for one more descriptor of ours. The connection is gone then.
     pub fn connect(&mut self, fd: c_int, greet: impl FnOnce(&Kept) -> Result<(), Refusal>) -> Result<(), Refusal> {
         self.lost();
+        self.lacks_room = false;
         self.socket = Kept::take(fd).ok_or(Refusal::Unable)?;
         let result = greet(&self.socket);
         self.is_greeting = result.is_ok();
@@ -192,14 +201,15 @@ impl Link {
                 socket::discard(descriptors);
                 if transition == Transition::Reattach {
                     Ok(())
-                } else if has_files {
-                    Err(Refusal::Final)
-                } else {
+                } else if self.client == 0 && welcome.client != 0 && !has_files {
                     // The kernel leaves out the descriptors that a process has no room for.
                     Err(Refusal::Unable)
+                } else {
+                    Err(Refusal::Final)
                 }
             }
         };
+        self.lacks_room = result == Err(Refusal::Unable);
         match result {
             Ok(()) => inherited::remember([self.socket, self.broker_file, self.client_file]),
             Err(_) => self.lost(),

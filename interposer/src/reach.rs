@@ -119,7 +119,8 @@ pub fn connect(state: &State, session: &mut Session, flags: u32, mut deadline_ns
             Ok(()) => return Ok(()),
             Err(refusal) => state.set_found(Found::by(refusal)),
         }
-        if matches!(result, Err(Refusal::Final | Refusal::Barred)) || sys::now_ns() >= deadline_ns {
+        let is_over = matches!(result, Err(Refusal::Final | Refusal::Barred)) || session.link.lacks_room();
+        if is_over || sys::now_ns() >= deadline_ns {
             return result;
         }
     }

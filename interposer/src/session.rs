@@ -181,7 +181,8 @@ fn converse(state: &State, is_ask: bool, build: &dyn Fn(u32) -> Packet) -> Optio
                 // The connection stands, the broker does not move: nothing is gained by asking again.
                 Wait::TimedOut => break,
             },
-            Err(Refusal::Busy) => break,
+            // The connection stands.
+            Err(Refusal::Busy | Refusal::Unable) => break,
             // What it said last may be why it left.
             Err(_) => {
                 drain(state, session);

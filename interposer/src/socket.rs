@@ -84,7 +84,8 @@ fn is_trusted(fd: c_int, settings: &Settings) -> bool {
 /// Sends one packet without waiting.
 ///
 /// # Errors
-/// [`Refusal::Busy`] when the other end does not read, [`Refusal::Lost`] when it is gone.
+/// [`Refusal::Busy`] when the other end does not read, [`Refusal::Unable`] when the machine has no memory for the
+/// packet, [`Refusal::Lost`] when the other end is gone.
 pub fn send(socket: &Kept, packet: &[u8]) -> Result<(), Refusal> {
     send_with(socket, packet, &[])
 }
@@ -98,6 +99,7 @@ pub fn send_with(socket: &Kept, packet: &[u8], descriptors: &[c_int]) -> Result<
     match sys::send(fd, packet, descriptors) {
         sent if sent == packet.len() as isize => Ok(()),
         error if LATER.contains(&(-error as c_int)) => Err(Refusal::Busy),
+        error if UNABLE.contains(&(-error as c_int)) => Err(Refusal::Unable),
         _ => Err(Refusal::Lost),
     }
 }

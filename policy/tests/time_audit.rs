@@ -133,7 +133,8 @@ fn time_that_marks_do_not_show_is_charged_to_who_had_it_and_taken_from_who_paid(
     assert_eq!(look(&mut bench), [(liar, 75), (victim, -75)]);
     assert_eq!(look(&mut bench), [(liar, 75), (victim, -75)]);
     let text = "NVML shows GPU 0 at work for it for 75 % of the time, and its own marks for 0 %: it goes past \
-                Partage, or has work from before it was measured; the difference is charged to it";
+                Partage, its kernels take longer than when they were timed, or it has work from before it was \
+                measured; the difference is charged to it";
     assert_eq!(bench.events("drift"), [format!("{liar}: {text}")], "said once");
     assert_eq!(bench.notes(0), text);
     assert!(bench.notes(1).is_empty());

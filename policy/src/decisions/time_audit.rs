@@ -129,8 +129,9 @@ impl Policy {
         let drift = self.times.get(&(job, device))?.audit.drift()?;
         let gpu = self.gpu(device);
         Some(format!(
-            "NVML shows {gpu} at work for it for {} of the time, and its own marks for {}: it goes past Partage, or \
-             has work from before it was measured; the difference is charged to it",
+            "NVML shows {gpu} at work for it for {} of the time, and its own marks for {}: it goes past Partage, its \
+             kernels take longer than when they were timed, or it has work from before it was measured; the \
+             difference is charged to it",
             format_part(drift.shown_ppm / 10_000 * 10_000),
             format_part(drift.charged_ppm / 10_000 * 10_000)
         ))
