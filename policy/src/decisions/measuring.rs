@@ -83,6 +83,10 @@ impl Policy {
             Verdict::Invalid => VERDICT_INVALID,
         };
         let is_denied = matches!(code, VERDICT_LIMIT | VERDICT_CARD_FULL);
+        if is_denied && self.is_adopting(device) {
+            // The whole grants of clients that are not back count as used: not known yet whether there is room.
+            return self.overheads.hold(member, device, sequence);
+        }
         if is_denied {
             let bytes = floor.saturating_sub(base);
             let why = Reason::of_overhead(code);
@@ -91,6 +95,19 @@ impl Policy {
         let reason = format!("{client} announces a context, which costs some {each} bytes here: {verdict:?}");
         let needed = is_denied.then_some(each);
         self.answer_usage((client, slot, sequence), code, needed, machine, &reason);
+    }
+
+    /// Answers the announcements that were held, where nobody is awaited any more.
+    pub(crate) fn answer_held<M: Machine>(&mut self, machine: &M, now_ns: u64) {
+        for (member, device, sequence) in self.overheads.take_held() {
+            if self
+                .clients
+                .get(&member.client)
+                .is_some_and(|known| known.job == member.job)
+            {
+                self.announce(member, device, sequence, machine, now_ns);
+            }
+        }
     }
 
     fn begin_measuring<M: Machine>(
