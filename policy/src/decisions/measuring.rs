@@ -145,7 +145,8 @@ impl Policy {
         let measured = state.measured();
         self.write_overhead(member, machine, now_ns);
         let mut verdict = VERDICT_GRANTED;
-        if seen != Seen::Nothing {
+        // While clients of the broker before are awaited nothing is judged: their whole grants count as used.
+        if seen != Seen::Nothing && !self.is_adopting(device) {
             verdict = self.judge_overhead(job, slot, machine, now_ns);
         }
         if seen == Seen::Quiet && waiting.baseline == 0 {
