@@ -14,6 +14,7 @@ use crate::config::Config;
 use crate::device::{Device, Overheads};
 use crate::event::DriverState;
 use crate::job::{Job, Jobs, Queue};
+use crate::question::Undecided;
 use crate::time::{Measured, Times};
 
 mod admission;
@@ -42,6 +43,7 @@ mod target;
 mod time_audit;
 mod time_limit;
 mod time_promises;
+mod undecided;
 mod unmanaged;
 
 pub use adoption::ADOPTION_NS;
@@ -65,6 +67,7 @@ pub struct Policy {
     queue: Queue,
     clients: Clients,
     overheads: Overheads,
+    undecided: Undecided,
     times: Times,
     /// When something is due; kept so that asks need not look at every job.
     due_ns: Option<u64>,
@@ -87,6 +90,7 @@ impl Policy {
             queue: Queue::default(),
             clients: Clients::default(),
             overheads: Overheads::default(),
+            undecided: Undecided::default(),
             times: Times::default(),
             due_ns: None,
             unix_offset_ns: 0,

@@ -30,6 +30,7 @@ mod device;
 mod event;
 mod job;
 mod machine;
+mod question;
 mod refusal;
 mod request;
 mod terms;

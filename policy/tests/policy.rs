@@ -27,4 +27,5 @@ mod targets;
 mod terms;
 mod time_audit;
 mod time_limit;
+mod undecided;
 mod unmanaged_time;

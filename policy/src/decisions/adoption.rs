@@ -109,6 +109,12 @@ impl Policy {
         })
     }
 
+    /// Is a client of this job still awaited?
+    pub(crate) fn is_awaiting(&self, job: JobId) -> bool {
+        let is_of_job = |client: &ClientId| self.clients.get(client).is_some_and(|client| client.job == job);
+        self.clients.awaited().iter().any(is_of_job)
+    }
+
     pub(crate) fn reattach<M: Machine>(
         &mut self,
         client: ClientId,

@@ -18,6 +18,7 @@ use crate::device::DeviceState;
 use crate::event::Attaching;
 use crate::job::{Job, Placement, Reason};
 use crate::machine::{Machine, OnSlot};
+use crate::question::Question;
 
 /// Clients one job may have: far above any real job, low enough that a fork bomb does not take the ledger from others.
 pub const MAX_CLIENTS_PER_JOB: usize = 4_096;
@@ -195,6 +196,15 @@ impl Policy {
         {
             answer = again;
         }
+        if self.is_undecided(job, slot, answer.verdict) {
+            let question = Question::Ask {
+                slot,
+                sequence,
+                wanted,
+                request,
+            };
+            return self.undecided.keep(client, question);
+        }
         self.note_peaks(job, machine);
         let verdict = match answer.verdict {
             Verdict::Granted => VERDICT_GRANTED,
@@ -333,6 +343,7 @@ impl Policy {
         }
         self.clients.forget(client);
         self.overheads.forget(client);
+        self.undecided.forget(client);
         self.bar_drifting(known.job, machine, now_ns);
         let is_last_of_pid = !self.clients.values().any(|other| other.process == known.process);
         for (device, bytes) in devices {

@@ -13,6 +13,7 @@ use crate::command::Action;
 use crate::device::{Device, DeviceState, Measuring, Member, Seen};
 use crate::job::Reason;
 use crate::machine::{Machine, OnSlot};
+use crate::question::Question;
 
 /// Longest time that a `MEASURE_AFTER` waits for its answer.
 pub const MEASURE_NS: u64 = 2 * SECOND_NS;
@@ -40,15 +41,25 @@ impl Policy {
         let member = Member { job, client, slot };
         self.overheads.of(member, machine).explain(now_ns);
         match stage {
-            MEASURE_BEFORE => self.announce(member, device, sequence, machine, now_ns),
+            MEASURE_BEFORE => self.announce((client, slot, sequence), machine, now_ns),
             MEASURE_AFTER => self.begin_measuring(member, device, sequence, machine, now_ns),
             _ => self.answer_invalid(client, slot, sequence),
         }
     }
 
     /// Holds what a context has cost on this device for one that is about to be made.
-    fn announce<M: Machine>(&mut self, member: Member, device: DeviceUuid, sequence: u32, machine: &M, now_ns: u64) {
-        let Member { job, client, slot } = member;
+    pub(crate) fn announce<M: Machine>(
+        &mut self,
+        (client, slot, sequence): (ClientId, usize, u32),
+        machine: &M,
+        now_ns: u64,
+    ) {
+        let job = self.clients.get(&client).map(|known| known.job);
+        let device = job.and_then(|job| Some((job, self.slot_device(job, slot)?.0)));
+        let Some((job, device)) = device else {
+            return self.answer_invalid(client, slot, sequence);
+        };
+        let member = Member { job, client, slot };
         let uid = self.jobs.get(&job).map_or(0, |job| job.record.uid);
         let learned = self.devices.get(&device).and_then(|device| device.learned.get(&uid));
         let each = learned.copied().unwrap_or(0);
@@ -70,6 +81,9 @@ impl Policy {
         {
             verdict = reserve(self);
         }
+        if self.is_undecided(job, slot, verdict) {
+            return self.undecided.keep(client, Question::Announcement { slot, sequence });
+        }
         let code = match verdict {
             Verdict::Granted => {
                 self.overheads.of(member, machine).announce(announced);
@@ -83,10 +97,6 @@ impl Policy {
             Verdict::Invalid => VERDICT_INVALID,
         };
         let is_denied = matches!(code, VERDICT_LIMIT | VERDICT_CARD_FULL);
-        if is_denied && self.is_adopting(device) {
-            // The whole grants of clients that are not back count as used: not known yet whether there is room.
-            return self.overheads.hold(member, device, sequence);
-        }
         if is_denied {
             let bytes = floor.saturating_sub(base);
             let why = Reason::of_overhead(code);
@@ -95,19 +105,6 @@ impl Policy {
         let reason = format!("{client} announces a context, which costs some {each} bytes here: {verdict:?}");
         let needed = is_denied.then_some(each);
         self.answer_usage((client, slot, sequence), code, needed, machine, &reason);
-    }
-
-    /// Answers the announcements that were held, where nobody is awaited any more.
-    pub(crate) fn answer_held<M: Machine>(&mut self, machine: &M, now_ns: u64) {
-        for (member, device, sequence) in self.overheads.take_held() {
-            if self
-                .clients
-                .get(&member.client)
-                .is_some_and(|known| known.job == member.job)
-            {
-                self.announce(member, device, sequence, machine, now_ns);
-            }
-        }
     }
 
     fn begin_measuring<M: Machine>(

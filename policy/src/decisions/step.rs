@@ -15,13 +15,13 @@ impl Policy {
         let is_due = self.due_ns.is_some_and(|due| now_ns >= due);
         if is_due {
             self.expire(machine, now_ns);
-            self.answer_held(machine, now_ns);
+            self.ask_again(machine, now_ns);
         }
         let may_admit = is_due || event.may_admit();
         // The frequent ones first; they change nobody's room, and what is due only as far as they say.
         if let Some(event) = self.take_frequent(event, machine, now_ns) {
             self.take(event, machine, now_ns);
-            self.answer_held(machine, now_ns);
+            self.ask_again(machine, now_ns);
             if may_admit {
                 self.serve_queue(machine, now_ns);
             }

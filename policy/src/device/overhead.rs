@@ -268,9 +268,6 @@ pub(crate) struct Overheads {
     by_client: BTreeMap<(ClientId, usize), OverheadState>,
     /// Clients that wait for a measurement.
     waiting: Vec<Measuring>,
-    /// Announcements that found no room while clients of the broker before are awaited: each with the number of its
-    /// question.
-    held: Vec<(Member, DeviceUuid, u32)>,
 }
 
 impl Overheads {
@@ -339,18 +336,6 @@ impl Overheads {
             is_covered: false,
             ..waiting
         });
-    }
-
-    /// Holds an announcement until nobody is awaited on its device. A client has one question at a time: an older one
-    /// has been given up.
-    pub(crate) fn hold(&mut self, member: Member, device: DeviceUuid, sequence: u32) {
-        self.held.retain(|(held, ..)| held.client != member.client);
-        self.held.push((member, device, sequence));
-    }
-
-    /// The announcements that were held.
-    pub(crate) fn take_held(&mut self) -> Vec<(Member, DeviceUuid, u32)> {
-        std::mem::take(&mut self.held)
     }
 
     /// Those who waited long enough.

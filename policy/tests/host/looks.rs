@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Looks at the host's devices, and what its clients say of contexts.
+//! Looks at the host's devices, and what its clients ask and say of contexts.
 
 use partage_policy::{Action, Command, Event, Measurement, ProcessUse};
 use partage_protocol::message::{MEASURE_AFTER, MEASURE_BEFORE, VERDICT_GRANTED};
@@ -9,6 +9,19 @@ use super::Host;
 use super::board::MANAGED;
 
 impl Host {
+    /// A client's `Ask` for a use of `wanted` bytes; the verdict, if it came at once.
+    pub fn say_ask(&mut self, client: ClientId, slot: usize, wanted: u64, request: u64) -> Option<u32> {
+        let sequence = 5;
+        let commands = self.step(Event::Ask {
+            client,
+            slot,
+            wanted,
+            request,
+            sequence,
+        });
+        verdict_of(&commands, sequence)
+    }
+
     /// A client's `Measure`; the verdict, if it came at once.
     pub fn say_measure(&mut self, client: ClientId, slot: usize, stage: u32) -> Option<u32> {
         let sequence = 6;

@@ -309,21 +309,7 @@ impl Host {
                 Charged::Overflow => return false,
                 Charged::MustAsk { wanted } => wanted,
             };
-            let asked = Event::Ask {
-                client,
-                slot,
-                wanted,
-                request: bytes,
-                sequence: 5,
-            };
-            let commands = self.step(asked);
-            let verdict = commands.iter().find_map(|command| match command.action {
-                Action::Answer {
-                    verdict, sequence: 5, ..
-                } => Some(verdict),
-                _ => None,
-            });
-            if verdict.expect("answered") != VERDICT_GRANTED {
+            if self.say_ask(client, slot, wanted, bytes).expect("answered") != VERDICT_GRANTED {
                 return false;
             }
             let row = &self.board.rows[&client][slot].0;
