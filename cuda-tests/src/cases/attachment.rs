@@ -14,6 +14,11 @@ pub fn cases() -> Vec<Case> {
     vec![
         Case::new("attachment::a_thousand_losses_leave_nothing_behind", thousand)
             .simulated("a thousand deaths of a broker say nothing about a driver"),
+        Case::new(
+            "attachment::an_allocation_waits_until_a_sibling_is_back",
+            sibling_is_away,
+        )
+        .simulated("who is back says nothing about a driver"),
     ]
 }
 
@@ -102,4 +107,32 @@ fn thousand(rig: &Rig) {
         rig.ledger_used() == 0 && rig.truth_allocated() == 0
     });
     rig.note(format!("{} losses", deaths * MEMBERS));
+}
+
+/// A sibling that is stopped while the broker changes counts with its whole grant: what finds no room is not denied.
+fn sibling_is_away(rig: &Rig) {
+    let mut job = siblings(rig, &["-m", "12GiB", "--name", "pair"], 2);
+    let [asker, sibling] = &mut job.members[..] else {
+        panic!("two members")
+    };
+    asker.expect(&format!("alloc {GIB} held"), "alloc 0");
+    sibling.expect(&format!("alloc {} most", 9 * GIB), "alloc 0");
+    sibling.expect("free most", "free 0");
+    sibling.signal(libc::SIGSTOP);
+    let old = rig.broker_pid_quick().expect("a broker serves this rig");
+    // SAFETY: this rig's own broker.
+    unsafe { libc::kill(old as libc::pid_t, libc::SIGKILL) };
+    rig.eventually(BACK, "a broker serves again", || rig.jobs().len() == 1);
+    asker.tell(&format!("alloc {} more", 8 * GIB));
+    std::thread::sleep(Duration::from_millis(200));
+    sibling.signal(libc::SIGCONT);
+    // A library waits for 3 s, which a busy machine can outlast. The limit denies nothing.
+    let first = asker.answer();
+    if first != "alloc 0" {
+        rig.note("the machine was too slow for the first try");
+        rig.eventually(BACK, "the memory is there", || {
+            asker.say(&format!("alloc {} more", 8 * GIB)) == "alloc 0"
+        });
+    }
+    assert_eq!(rig.jobs()[0]["denied"]["limit"], 0);
 }
