@@ -5,6 +5,12 @@
 //! ordered as the program's own value says in the job's numbering. No ordinal is translated anywhere. A driver that
 //! masks otherwise is found by the UUIDs that it shows: where none is the job's, `cuInit` answers NO_DEVICE, as a
 //! driver does that is shown none; where others stand beside the job's, no context and no memory can be had there.
+//!
+//! An ordinal's slot: after `cuInit` the library asks the driver for the UUID of each ordinal ([`learn`]); the place of
+//! that UUID among the job's devices is the slot. The broker's welcome lists these devices, else the environment does;
+//! where neither does, the ordinal itself is the slot. A late attach numbers the slots again (`attachment.rs`).
+
+pub mod names;
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::Ordering;
@@ -12,6 +18,8 @@ use core::sync::atomic::Ordering;
 use partage_abi::types::{CuResult, CuUuid};
 use partage_protocol::message::{Devices, MAX_DEVICES};
 
+use crate::attachment::pages::FOREIGN;
+use crate::devices::names::{List, Names};
 use crate::guest::linker;
 use crate::guest::text::{self, Text, bytes_of};
 use crate::guest::weak;
@@ -19,75 +27,11 @@ use crate::note;
 use crate::real::call;
 use crate::real::{self, Library};
 use crate::session;
-use crate::state::{FOREIGN, MAX_ORDINALS, NAMELESS, Phase, State};
+use crate::state::{MAX_ORDINALS, NAMELESS, Phase, State};
 
 const VARIABLE: &CStr = c"CUDA_VISIBLE_DEVICES";
-/// Room for sixteen UUIDs, each named twice.
-type List = Text<2048>;
 /// Longest value of the program that is put back as it was.
 type Former = Text<16384>;
-
-/// The job's devices as far as masking needs them: UUID and kind, in job order.
-struct Names {
-    uuids: [[u8; 16]; MAX_DEVICES],
-    mig: u32,
-    count: usize,
-}
-
-impl Names {
-    /// From the broker, else from the environment; none when nobody said.
-    fn of_job(state: &State) -> Option<Self> {
-        let settings = state.settings();
-        let mut names = Self {
-            uuids: settings.devices,
-            mig: settings.mig,
-            count: settings.device_count,
-        };
-        // A process that outlived its job is a client of the default one, which has every device: what the job had
-        // still bounds it, because the environment may only lower.
-        let outlived = |job: &crate::attachment::Job| job.is_default && settings.device_count > 0;
-        if let Some(job) = state.job().filter(|job| !outlived(job)) {
-            names.count = job.devices().len();
-            names.mig = 0;
-            for (index, (to, device)) in names.uuids.iter_mut().zip(job.devices()).enumerate() {
-                *to = device.uuid;
-                names.mig |= u32::from(crate::state::is_mig(device)) << (index & 31);
-            }
-        }
-        (names.count > 0).then_some(names)
-    }
-
-    fn write(&self, index: usize, list: &mut List) -> bool {
-        let Some(uuid) = self.uuids.get(index).filter(|_| index < self.count) else {
-            return false;
-        };
-        if !list.is_empty() {
-            list.push(",");
-        }
-        text::push_uuid(list, uuid, self.mig >> (index & 31) & 1 != 0);
-        true
-    }
-
-    /// The one device that a full or abbreviated name means.
-    fn named(&self, name: &[u8]) -> Option<usize> {
-        let mut found = None;
-        for index in 0..self.count {
-            let mut full = List::new();
-            self.write(index, &mut full);
-            if full
-                .as_bytes()
-                .get(..name.len())
-                .is_some_and(|start| start.eq_ignore_ascii_case(name))
-            {
-                if found.is_some() {
-                    return None;
-                }
-                found = Some(index);
-            }
-        }
-        found
-    }
-}
 
 /// The program's own value translated into full UUIDs. As the driver reads such a list: it ends at the first entry that
 /// means no device.
@@ -95,7 +39,7 @@ fn translate(names: &Names, own: Option<&[u8]>) -> List {
     let mut list = List::new();
     match own {
         None => {
-            for index in 0..names.count {
+            for index in 0..names.count() {
                 names.write(index, &mut list);
             }
         }
@@ -231,43 +175,11 @@ pub fn learn(state: &State, real: &Library) -> Shown {
     if state.job().is_some() {
         session::send_devices(state, message);
     }
-    tell_foreign(state);
+    names::tell_foreign(state);
     if count > 0 && foreign == count {
         Shown::OthersOnly
     } else {
         Shown::Ours
-    }
-}
-
-/// Says once, on standard error too, which device the driver shows that is not the job's.
-pub fn tell_foreign(state: &State) {
-    let known = state.ordinals_known.load(Ordering::Acquire) as usize;
-    let slots = || state.ordinal_slots.iter().take(known.saturating_sub(1));
-    let is_foreign = |slot: &core::sync::atomic::AtomicI32| slot.load(Ordering::Relaxed) == FOREIGN;
-    let Some(ordinal) = slots().position(is_foreign) else {
-        return;
-    };
-    if state.has_told_foreign.swap(true, Ordering::Relaxed) {
-        return;
-    }
-    let mut list = List::new();
-    if let Some(names) = Names::of_job(state) {
-        for index in 0..names.count {
-            names.write(index, &mut list);
-        }
-    }
-    let mut line = note::Line::new();
-    line.push("partage: the driver shows ");
-    text::push_uuid(&mut line, &state.ordinal_uuid(ordinal), false);
-    line.push(", and this job was given ").push(list.as_bytes());
-    line.push(if slots().all(is_foreign) {
-        ": it ignored CUDA_VISIBLE_DEVICES; cuInit answers 100, no context can be made"
-    } else {
-        ": no context can be made on a device that is not the job's (code 101)"
-    });
-    note::write(state, note::line().push(line.as_bytes()));
-    if state.settings().log.as_bytes() != b"stderr" {
-        note::warn(state, &mut line);
     }
 }
 
@@ -309,7 +221,7 @@ fn uuid_of(state: &State, real: &Library, ordinal: usize) -> Option<[u8; 16]> {
     // The later function answers a MIG instance's own name, the earlier one its card's.
     let mut result = call!(real, cuDeviceGetUuid_v2(&raw mut uuid, device));
     if !result.is_success() {
-        if Names::of_job(state).is_some_and(|names| names.mig != 0) {
+        if Names::of_job(state).is_some_and(|names| names.has_mig()) {
             return None;
         }
         result = call!(real, cuDeviceGetUuid(&raw mut uuid, device));

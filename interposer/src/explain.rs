@@ -2,6 +2,11 @@
 //! Why an allocation, a context or a module was denied, in one line: with the numbers, and what to do about it.
 //!
 //! `3.2 GiB asked, limit 8 GiB, 6.1 GiB in use by j42 (GPU 0), raise with: partage set j42 mem=9.5GiB`
+//!
+//! The library makes this sentence; the broker sends none. The broker's answer brings the reason (limit, or card full)
+//! and what the job uses. That no broker answers is a reason that the library finds by itself. While none has ever
+//! answered, the numbers are what this process knows of the job, and the sentence says what was found in the broker's
+//! place. `partage why` has sentences of its own (`policy/src/views/`).
 
 use core::sync::atomic::Ordering;
 
@@ -9,11 +14,11 @@ use partage_protocol::message::NO_INDEX;
 use partage_protocol::reservation::Denial;
 use partage_protocol::units::{GIB, MIB};
 
-use crate::attachment::Job;
+use crate::attachment::job::{Job, is_mig};
 use crate::guest::sys;
 use crate::guest::text::push_uuid;
 use crate::note;
-use crate::state::{Found, State, is_mig};
+use crate::state::{Found, State};
 
 /// Longest silence between two lines about denials on a terminal: a caching allocator is denied often, by design.
 const TELL_EVERY_NS: u64 = 10_000_000_000;

@@ -27,7 +27,7 @@ use crate::state::State;
 /// How long a broker may take until it takes connections.
 const BROKER_WAIT_NS: u64 = 10_000_000_000;
 /// Between two attempts to connect.
-const PAUSE_NS: u64 = 10_000_000;
+const CONNECT_PAUSE_NS: u64 = 10_000_000;
 /// One look at a connection on which nothing comes: the program may have closed it meanwhile.
 const LOOK_NS: u64 = 1_000_000_000;
 /// A broker that is lost this often, each time within [`QUICK_NS`], is not coming back.
@@ -91,9 +91,14 @@ pub fn admit(state: &State) -> bool {
 
 /// Connects; starts a private broker where none is.
 fn open(state: &State) -> Result<Kept, Refusal> {
-    let _talk = state.talk.hold();
-    let deadline = sys::now_ns().saturating_add(BROKER_WAIT_NS);
-    let mut turn = None;
+    let turn = &mut state.session.hold().start_turn;
+    let found = open_until(state, turn, sys::now_ns().saturating_add(BROKER_WAIT_NS));
+    turn.close();
+    found
+}
+
+fn open_until(state: &State, turn: &mut Kept, deadline: u64) -> Result<Kept, Refusal> {
+    let mut has_turn = false;
     let mut has_started = false;
     loop {
         let refusal = match socket::connect(state.settings(), deadline) {
@@ -108,17 +113,17 @@ fn open(state: &State) -> Result<Kept, Refusal> {
             return Err(refusal);
         }
         if refusal == Refusal::Absent && !has_started {
-            if turn.is_some() {
+            if has_turn {
                 has_started = private_broker::start(state);
             } else {
-                turn = private_broker::take_turn(state);
-                if turn.is_some() {
+                has_turn = private_broker::take_turn(state, turn);
+                if has_turn {
                     // The failure may have been the moment before another's broker listened: look once more.
                     continue;
                 }
             }
         }
-        sys::sleep_ns(PAUSE_NS);
+        sys::sleep_ns(CONNECT_PAUSE_NS);
     }
 }
 

@@ -10,5 +10,6 @@ pub mod overhead;
 pub mod pools;
 pub mod reservation;
 pub mod sharing;
+pub mod tables;
 pub mod tracked;
 pub mod words;

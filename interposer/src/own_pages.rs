@@ -2,7 +2,7 @@
 //! The pages of this process's own that stand for the shared ones while no broker has answered, and what either say of
 //! this process's use.
 //!
-//! Every word of the own pages is used under `State::books`, because a late attach may carry it over to a shared page
+//! Every word of the own pages is used under `State::tables`, because a late attach may carry it over to a shared page
 //! at any moment ([`move_in`]); from then on its place is there.
 
 use core::sync::atomic::Ordering;
@@ -25,16 +25,16 @@ pub fn own_grant(state: &State, slot: usize) -> u64 {
 
 /// Sets G of such a slot.
 pub fn set_own_grant(state: &State, slot: usize, granted: u64) {
-    let _held = state.books.hold();
+    let _held = state.tables.hold();
     if let Some(line) = state.own_broker_page.devices.get(slot) {
         line.granted.store(granted, Ordering::SeqCst);
     }
 }
 
-/// Lowers G of such a slot to U, and answers it. Under `books`, so that U cannot rise meanwhile; a charge that is under
-/// way has raised it already, or finds the new G.
+/// Lowers G of such a slot to U, and answers it. Under `State::tables`, so that U cannot rise meanwhile; a charge that
+/// is under way has raised it already, or finds the new G.
 pub fn lower_own_grant(state: &State, slot: usize) -> u64 {
-    let _held = state.books.hold();
+    let _held = state.tables.hold();
     let granted = own_grant(state, slot).min(own_use(state, slot));
     if let Some(line) = state.own_broker_page.devices.get(slot) {
         line.granted.store(granted, Ordering::SeqCst);
@@ -66,7 +66,7 @@ pub fn used_and_limit(state: &State, slot: usize) -> (u64, u64) {
     }
 }
 /// A late attach: what was charged on the own pages goes to the shared ones, slot by slot. Precondition: the slots have
-/// their new numbers, the shared pages are not published yet, and `State::books` is held until they are.
+/// their new numbers, the shared pages are not published yet, and `State::tables` is held until they are.
 pub fn move_in(state: &State, shared: &ClientPage) {
     for (slot, own) in state.own_client_page.devices.iter().enumerate() {
         let Some(line) = state.attachment.moved_slot(slot).and_then(|to| shared.devices.get(to)) else {

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Starts the private broker again when it is gone, without the program noticing.
 //!
+//! A process of the program that finds nobody at the socket starts it: when it attaches, when it asks, or in the
+//! library's thread (`reach.rs`; `lazy.rs` before an admission). The lock on `start.lock` lets one process of the
+//! socket folder start a broker at a time. `run` names the broker's file in `PARTAGE_BROKER`, for private brokers
+//! alone; without that variable nothing is started.
+//!
 //! ```text
 //!   program ── clone, no exit signal ──► middle ── clone ──► partaged
 //!      │ suspended until the middle ends      │ ends at once, so partaged gets another parent
@@ -20,39 +25,30 @@ use crate::state::State;
 
 /// Variables handed to the broker at most; a longer environment loses its tail.
 const MAX_VARIABLES: usize = 1024;
-const STACK_BYTES: usize = 64 * 1024;
+const CLONE_STACK_BYTES: usize = 64 * 1024;
 
-/// The right to start the broker: held by one process of the folder at a time, until dropped.
-pub struct Turn<'a>(&'a State);
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        // SAFETY: as in `take_turn`.
-        unsafe { (*self.0.start_turn.get()).close() };
-    }
-}
-
-/// Asks for the right. `None` while another process starts one; hundreds of clients lose their broker together.
-/// Precondition: `State::talk` is held, as long as the right.
-pub fn take_turn(state: &State) -> Option<Turn<'_>> {
+/// Asks for the right to start the broker. One process of a folder has it at a time, by the lock of the file that
+/// `turn` keeps open; without a folder there is no file, and the broker's own lock keeps a second one away. `false`
+/// while another process starts one: hundreds of clients lose their broker together.
+pub fn take_turn(state: &State, turn: &mut Kept) -> bool {
     if state.settings().broker.is_empty() {
-        return None;
+        return false;
     }
-    // SAFETY: `talk` is held.
-    let kept = unsafe { &mut *state.start_turn.get() };
-    // Whoever talked before us and held it was taken away by a jump.
-    kept.close();
+    // Open still: a jump took the frame away that had the right.
+    turn.close();
     let mut path = Text::<PATH_BYTES>::new();
     path.push(state.settings().socket_dir.as_bytes()).push("/start.lock");
     let flags = libc::O_RDWR | libc::O_CREAT | libc::O_NOFOLLOW;
     match c_int::try_from(sys::open(path.as_c_str(), flags, 0o600)) {
         Ok(fd) if fd >= 0 => {
-            *kept = Kept::take(fd)?;
-            let turn = Turn(state);
-            sys::lock_file(kept.fd()?).then_some(turn)
+            *turn = Kept::take(fd).unwrap_or(Kept::NONE);
+            let has_turn = turn.fd().is_some_and(sys::lock_file);
+            if !has_turn {
+                turn.close();
+            }
+            has_turn
         }
-        // No folder yet: the broker makes it, and its own lock keeps a second one away.
-        _ => Some(Turn(state)),
+        _ => true,
     }
 }
 
@@ -69,7 +65,7 @@ pub fn start(state: &State) -> bool {
     if settings.broker.is_empty() {
         return false;
     }
-    let Some(stacks) = sys::map_private(2 * STACK_BYTES) else {
+    let Some(stacks) = sys::map_private(2 * CLONE_STACK_BYTES) else {
         return false;
     };
     let mut plan = Plan {
@@ -82,12 +78,12 @@ pub fn start(state: &State) -> bool {
             core::ptr::null(),
         ],
         environment: [core::ptr::null(); MAX_VARIABLES + 1],
-        stack: stacks.cast::<u8>().wrapping_add(STACK_BYTES).cast(),
+        stack: stacks.cast::<u8>().wrapping_add(CLONE_STACK_BYTES).cast(),
     };
     copy_environment(&mut plan.environment);
     // No handler of the program may run in the new process: it would act on the program's memory.
     let mask = sys::set_signal_mask(u64::MAX);
-    let top = stacks.cast::<u8>().wrapping_add(2 * STACK_BYTES);
+    let top = stacks.cast::<u8>().wrapping_add(2 * CLONE_STACK_BYTES);
     let flags = libc::CLONE_VM | libc::CLONE_VFORK;
     // SAFETY: `middle` runs on its own stack while this thread is suspended, and gets the plan it expects.
     let pid = unsafe { preserving_errno(|| libc::clone(middle, top.cast(), flags, (&raw mut plan).cast())) };
@@ -96,7 +92,7 @@ pub fn start(state: &State) -> bool {
     }
     sys::set_signal_mask(mask);
     // SAFETY: both processes that used the stacks have ended or exec'ed: CLONE_VFORK waited for that.
-    unsafe { sys::unmap(stacks, 2 * STACK_BYTES) };
+    unsafe { sys::unmap(stacks, 2 * CLONE_STACK_BYTES) };
     pid > 0
 }
 

@@ -9,21 +9,20 @@
 //! *Nobody there* (no socket, or one that nobody listens at) and *there and not serving* (full, out of descriptors,
 //! slow, stopped, deaf) are told apart: with nobody there the job's processes share its limit by themselves
 //! ([`job_word`](crate::job_word)); with somebody there who may have promised the memory to others, none is given out.
-//!
-//! Every function here is called with `State::talk` held.
 
 use core::sync::atomic::Ordering;
 
 use partage_protocol::message::{
-    ENVIRONMENT_BYTES, HELLO_ENVIRONMENT_CUT, HELLO_PAGES_LOST, Hello, REFUSED_CAPACITY, REFUSED_DEVICES, Refused,
-    ToClient,
+    ENVIRONMENT_BYTES, HELLO_ENVIRONMENT_CUT, HELLO_PAGES_LOST, Hello, NOTICE_NO_BROKER, Notice, REFUSED_CAPACITY,
+    REFUSED_DEVICES, Refused, ToClient,
 };
 use zerocopy::IntoBytes;
 
+use crate::attachment;
 use crate::guest::sys;
 use crate::note;
 use crate::private_broker;
-use crate::session::{self, Session};
+use crate::session::connection::Session;
 use crate::socket::{self, Refusal};
 use crate::state::{Found, State};
 
@@ -31,67 +30,26 @@ use crate::state::{Found, State};
 const START_WAIT_NS: u64 = 2_000_000_000;
 /// What a broker that accepted a connection may take to answer, whoever asks, unless it is known to be silent.
 const MOMENT_NS: u64 = 1_000_000_000;
-/// First and longest pause between two attempts, in nanoseconds. A broker that died is back within some ten
-/// milliseconds, and until a client is back the whole of its grant counts as used.
-const PAUSE_NS: (u64, u64) = (10_000_000, 2_000_000_000);
 /// The longest that somebody who waits for an answer waits for the next attempt.
 const WAITED_PAUSE_NS: u64 = 160_000_000;
-/// A connection that stood this long was a good one, and its end says nothing against the next: the pauses begin anew.
-/// Who is refused after a welcome is so within milliseconds.
-const STEADY_NS: u64 = 100_000_000;
 /// After a refusal that time does not mend; another broker may.
 const REFUSED_PAUSE_NS: u64 = 60_000_000_000;
-
-/// When the next attempt may be. All-zero memory is "now".
-#[derive(Clone, Copy)]
-pub struct Pause {
-    /// The pause after the last attempt of this absence.
-    length_ns: u64,
-    until_ns: u64,
-    /// When the connection that stands was welcomed; 0 without one.
-    welcomed_ns: u64,
-    /// The pause after the last of several connections in a row that broke at once.
-    broken_ns: u64,
-}
-
-impl Pause {
-    /// How long until the next attempt.
-    pub fn left_ns(&self, now_ns: u64) -> u64 {
-        self.until_ns.saturating_sub(now_ns)
-    }
-
-    /// The connection broke: one that had stood for a while says nothing against the next.
-    pub fn lost(&mut self, now_ns: u64) {
-        if self.welcomed_ns == 0 {
-            return;
-        }
-        let is_steady = now_ns.saturating_sub(self.welcomed_ns) >= STEADY_NS;
-        self.broken_ns = if is_steady { 0 } else { longer(self.broken_ns) };
-        self.length_ns = 0;
-        self.until_ns = now_ns.saturating_add(self.broken_ns);
-        self.welcomed_ns = 0;
-    }
-
-    fn attempt(&mut self, now_ns: u64) {
-        self.length_ns = longer(self.length_ns.max(self.broken_ns));
-        self.until_ns = now_ns.saturating_add(self.length_ns);
-    }
-}
-
-/// The pause after a pause.
-fn longer(pause_ns: u64) -> u64 {
-    pause_ns.saturating_add(pause_ns / 2).clamp(PAUSE_NS.0, PAUSE_NS.1)
-}
 
 /// Connects until `deadline_ns`, starting a private broker when there is none.
 ///
 /// # Errors
 /// Why not; `State::found` says the same.
-pub fn connect(state: &State, session: &mut Session, flags: u32, mut deadline_ns: u64) -> Result<(), Refusal> {
+pub fn connect(state: &State, session: &mut Session, flags: u32, deadline_ns: u64) -> Result<(), Refusal> {
     if session.is_final {
         return Err(Refusal::Final);
     }
-    let mut turn = None;
+    let result = connect_until(state, session, flags, deadline_ns);
+    session.start_turn.close();
+    result
+}
+
+fn connect_until(state: &State, session: &mut Session, flags: u32, mut deadline_ns: u64) -> Result<(), Refusal> {
+    let mut has_turn = false;
     // A silent broker is left to the background thread: a start takes longer than its caller may wait.
     let mut has_started = state.is_silent() && deadline_ns <= sys::now_ns();
     loop {
@@ -104,12 +62,12 @@ pub fn connect(state: &State, session: &mut Session, flags: u32, mut deadline_ns
         }
         let mut result = try_connect(state, session, flags, deadline_ns);
         if result == Err(Refusal::Absent) && !has_started {
-            turn = turn.or_else(|| private_broker::take_turn(state));
+            has_turn = has_turn || private_broker::take_turn(state, &mut session.start_turn);
             // The first failure may have been the moment before another's broker listened: look once more.
-            if turn.is_some() {
+            if has_turn {
                 result = try_connect(state, session, flags, deadline_ns);
             }
-            has_started = result == Err(Refusal::Absent) && turn.is_some() && private_broker::start(state);
+            has_started = result == Err(Refusal::Absent) && has_turn && private_broker::start(state);
             if has_started {
                 // Keeping the turn until it listens keeps hundreds of others from starting one each.
                 deadline_ns = deadline_ns.max(sys::now_ns().saturating_add(START_WAIT_NS));
@@ -164,7 +122,7 @@ fn try_connect(state: &State, session: &mut Session, flags: u32, deadline_ns: u6
     };
     session.link.answered();
     let taken = match message {
-        ToClient::Welcome(welcome) => session.link.welcomed(state, &welcome, descriptors),
+        ToClient::Welcome(welcome) => attachment::welcomed(state, &mut session.link, &welcome, descriptors),
         ToClient::Refused(refused_for) => {
             socket::discard(descriptors);
             Err(refused(state, session, &refused_for))
@@ -175,12 +133,12 @@ fn try_connect(state: &State, session: &mut Session, flags: u32, deadline_ns: u6
         }
     };
     let is_back = taken.inspect_err(|_| session.link.lost())?;
-    session.pause.welcomed_ns = sys::now_ns();
+    session.pause.welcomed(sys::now_ns());
     session.keeps_grants = false;
     if let Some(devices) = &session.devices {
         let _ = socket::send(session.link.socket(), devices.as_bytes());
     }
-    session::heard(state, session);
+    heard(state, session);
     note::say(state, if is_back { "connected again" } else { "attached" });
     Ok(())
 }
@@ -234,8 +192,7 @@ pub fn refused(state: &State, session: &mut Session, refused: &Refused) -> Refus
             Refusal::Final
         }
         _ => {
-            session.pause.length_ns = REFUSED_PAUSE_NS;
-            session.pause.until_ns = sys::now_ns().saturating_add(REFUSED_PAUSE_NS);
+            session.pause.refused(sys::now_ns(), REFUSED_PAUSE_NS);
             if state.settings().expects_broker() && !state.has_told_refusal.swap(true, Ordering::Relaxed) {
                 let mut line = note::Line::new();
                 line.push("partage: the broker refuses this process, which gets no GPU memory: ");
@@ -256,4 +213,28 @@ pub fn say_unreached(state: &State, refusal: Refusal) {
         Found::Barred => "no permission to enter the broker's folder; the environment's limit holds",
     };
     note::say(state, text);
+}
+
+/// The broker said something: from now on it is waited for again.
+pub fn heard(state: &State, session: &mut Session) {
+    state.set_silent(false);
+    report_refusals(state, session);
+}
+
+/// Allocations that nobody was there to refuse: the broker counts them once it hears of them.
+pub fn report_refusals(state: &State, session: &mut Session) {
+    let refused = state.counters().refused_no_broker.load(Ordering::Relaxed);
+    let new = refused.wrapping_sub(session.reported_refusals);
+    if new == 0 {
+        return;
+    }
+    let notice = Notice {
+        header: Notice::header(0),
+        what: NOTICE_NO_BROKER,
+        slot: state.refused_slot.load(Ordering::Relaxed),
+        value: new,
+    };
+    if socket::send(session.link.socket(), notice.as_bytes()).is_ok() {
+        session.reported_refusals = refused;
+    }
 }

@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 //! This process as a client: attaching, asking, coming back after the broker was away.
 //!
-//! Whoever talks holds `State::talk`. Every wait has an end; what cannot be asked is refused, never guessed. A wait in
-//! vain is not repeated: the process is *silent* from then on and asks nobody until the broker is heard again, which
-//! the background thread or the next caller notices without waiting. An ask has an even sequence number, a question
-//! about use an odd one: a late answer to an ask still lifts its pin.
+//! The thread that talks holds `State::session`. Every wait has an end; what cannot be asked is refused, never guessed.
+//! A wait in vain is not repeated: the process is *silent* from then on and asks no broker until it hears one again,
+//! which the background thread or the next caller notices without waiting. An ask has an even sequence number, any
+//! other question an odd one: a late answer to an ask still lifts its pin.
 
+pub mod connection;
 mod packet;
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 
 use partage_protocol::message::{
-    Answer, Devices, HELLO_NVML_ONLY, MEASURE_BEFORE, NOTICE_NO_BROKER, NOTICE_SHARING_OFF, Notice, ToClient,
-    VERDICT_GRANTED,
+    Answer, Devices, HELLO_NVML_ONLY, MEASURE_BEFORE, NOTICE_SHARING_OFF, Notice, ToClient, VERDICT_GRANTED,
 };
 use partage_protocol::reservation::{self, AskAnswer, Denial};
 use zerocopy::IntoBytes;
 
 use self::packet::Packet;
-use crate::attachment::Link;
 use crate::explain;
 use crate::gate;
-use crate::guest::lock::Held;
+use crate::guest::lock::Guard;
 use crate::guest::sys;
 use crate::job_word;
 use crate::lazy;
 use crate::note;
 use crate::own_pages;
-use crate::reach::{self, Pause};
+use crate::reach;
+use crate::session::connection::Session;
 use crate::socket::{self, Refusal};
 use crate::state::{Phase, State};
 
@@ -36,23 +36,10 @@ const ATTACH_WAIT_NS: u64 = 3_000_000_000;
 /// Longest wait for one answer, reconnecting included.
 const ASK_WAIT_NS: u64 = 3_000_000_000;
 
-/// The connection. All-zero memory is "never connected". Guarded by `State::talk`.
-pub struct Session {
-    pub(crate) link: Link,
-    sequence: u32,
-    pub(crate) devices: Option<Devices>,
-    pub(crate) pause: Pause,
-    /// Refused for as long as this process lives: nobody is asked again.
-    pub(crate) is_final: bool,
-    /// The grants that this process keeps without a broker are on record.
-    pub(crate) keeps_grants: bool,
-    /// Refusals without a broker that one was told of.
-    reported_refusals: AtomicU64,
-}
-
 /// Attaches if no attach was tried yet. Waits a bounded time when somebody put this process into a job.
 pub fn ensure(state: &'static State, is_nvml: bool) {
-    // Whoever only looks at NVML is not admitted for that, waits for nobody who is, and sees the machine.
+    // A process that only looks at NVML is not admitted for that, and does not wait for an admission: it sees the
+    // machine.
     if state.phase() != Phase::Fresh || (is_nvml && state.settings().is_lazy) {
         return;
     }
@@ -73,9 +60,7 @@ pub fn ensure_held(state: &'static State, is_nvml: bool) {
             return shut(state);
         }
     }
-    let _talk = state.talk.hold();
-    // SAFETY: `talk` is held.
-    let session = unsafe { &mut *state.session.get() };
+    let mut session = state.session.hold();
     crate::guest::inherited::close_all();
     let wait = if state.settings().expects_broker() {
         ATTACH_WAIT_NS
@@ -84,12 +69,12 @@ pub fn ensure_held(state: &'static State, is_nvml: bool) {
     };
     let flags = if is_nvml { HELLO_NVML_ONLY } else { 0 };
     let deadline = sys::now_ns().saturating_add(wait);
-    let Err(refusal) = reach::connect(state, session, flags, deadline) else {
+    let Err(refusal) = reach::connect(state, &mut session, flags, deadline) else {
         return;
     };
     state.set_silent(true);
     reach::say_unreached(state, refusal);
-    // What the job has is given out as it is asked for, or not at all while somebody is there who would know.
+    // The job's memory is given out as it is asked for; none while a broker is there that does not answer.
     let limit = state.settings().memory_limit.unwrap_or(u64::MAX);
     // A job that began without a limit may have one meanwhile.
     let is_open = limit == u64::MAX && !state.settings().has_token && state.found().is_alone();
@@ -110,30 +95,12 @@ fn shut(state: &State) {
     state.set_phase(Phase::Standalone);
 }
 
-/// The right to talk. `None` while the broker is silent and somebody else has it: nobody waits then.
-fn talk(state: &State) -> Option<Held<'_>> {
+/// The connection, to talk. `None` while the broker is silent and somebody else has it: nobody waits then.
+fn talk(state: &State) -> Option<Guard<'_, Session>> {
     if state.is_silent() {
-        state.talk.try_hold()
+        state.session.try_hold()
     } else {
-        Some(state.talk.hold())
-    }
-}
-
-/// Allocations that nobody was there to refuse: the broker counts them once it hears of them.
-pub(crate) fn report_refusals(state: &State, session: &Session) {
-    let refused = state.counters().refused_no_broker.load(Ordering::Relaxed);
-    let new = refused.wrapping_sub(session.reported_refusals.load(Ordering::Relaxed));
-    if new == 0 {
-        return;
-    }
-    let notice = Notice {
-        header: Notice::header(0),
-        what: NOTICE_NO_BROKER,
-        slot: state.refused_slot.load(Ordering::Relaxed),
-        value: new,
-    };
-    if socket::send(session.link.socket(), notice.as_bytes()).is_ok() {
-        session.reported_refusals.store(refused, Ordering::Relaxed);
+        Some(state.session.hold())
     }
 }
 
@@ -142,34 +109,16 @@ pub(crate) fn report_refusals(state: &State, session: &Session) {
 pub fn note_refusal(state: &State, slot: usize) {
     state.counters().refused_no_broker.fetch_add(1, Ordering::Relaxed);
     state.refused_slot.store(slot as u32, Ordering::Relaxed);
-    let Some(_talk) = talk(state) else { return };
-    // SAFETY: `talk` is held.
-    let session = unsafe { &*state.session.get() };
+    let Some(mut session) = talk(state) else { return };
     if session.link.is_connected() {
         // It is there and too slow: it reads this when it gets to it.
-        report_refusals(state, session);
-    }
-}
-
-impl Session {
-    /// The connection broke.
-    pub(crate) fn lose(&mut self) {
-        self.link.lost();
-        self.pause.lost(sys::now_ns());
-    }
-
-    /// The next number: even for an ask, odd for a question about use.
-    fn next_sequence(&mut self, is_ask: bool) -> u32 {
-        self.sequence = self.sequence.wrapping_add(2);
-        self.sequence & !1 | u32::from(!is_ask)
+        reach::report_refusals(state, &mut session);
     }
 }
 
 /// One round trip. `None`: nobody answered in time, or lately.
 fn converse(state: &State, is_ask: bool, build: &dyn Fn(u32) -> Packet) -> Option<Answer> {
-    let _talk = talk(state)?;
-    // SAFETY: `talk` is held.
-    let session = unsafe { &mut *state.session.get() };
+    let session = &mut *talk(state)?;
     let mut deadline = sys::now_ns().saturating_add(if state.is_silent() { 0 } else { ASK_WAIT_NS });
     while let Some(until) = ready(state, session, deadline) {
         deadline = until;
@@ -205,7 +154,7 @@ fn ready(state: &State, session: &mut Session, deadline_ns: u64) -> Option<u64> 
     if !session.link.is_connected() {
         reach::connect(state, session, 0, deadline_ns).ok()?;
     }
-    // Whoever was just heard gets its time.
+    // A broker that was just heard gets its time.
     let now = sys::now_ns();
     Some(if deadline_ns > now {
         deadline_ns
@@ -231,15 +180,9 @@ pub(crate) fn drain(state: &State, session: &mut Session) -> bool {
         }
     }
     if is_heard {
-        heard(state, session);
+        reach::heard(state, session);
     }
     is_heard
-}
-
-/// The broker said something: from now on it is waited for again.
-pub(crate) fn heard(state: &State, session: &Session) {
-    state.set_silent(false);
-    report_refusals(state, session);
 }
 
 enum Wait {
@@ -266,7 +209,7 @@ fn wait_for_answer(state: &State, session: &mut Session, sequence: u32, deadline
 fn take_late(state: &State, session: &mut Session, message: &ToClient, descriptors: [i32; 2]) {
     socket::discard(descriptors);
     match message {
-        // Whoever asked has given up, and with it the grant that the broker keeps for it.
+        // The asking thread has given up, and with it the grant that the broker keeps for it.
         ToClient::Answer(answer) if answer.header.sequence & 1 == 0 && answer.verdict == VERDICT_GRANTED => {
             settle(state, answer.slot as usize);
         }
@@ -311,27 +254,25 @@ pub fn ask_alone(state: &State, slot: usize, wanted: u64) -> AskAnswer {
     }
 }
 
-/// Looks for a broker that serves, for a caller that is about to act on there being none.
+/// Looks for a broker that serves, before the caller acts as if there were none.
 ///
 /// # Errors
 /// What was found instead: that nobody is there was seen just now.
 pub fn attend(state: &State) -> Result<(), Refusal> {
-    // Who may find that nobody is there looks, and waits for those who look now: a start of a broker at the longest.
-    let held = if state.found().is_alone() {
-        Some(state.talk.hold())
+    // Where no broker was found, this thread looks again, and waits for a thread that looks now: for a start of a
+    // broker at the longest.
+    let session = if state.found().is_alone() {
+        Some(state.session.hold())
     } else {
         talk(state)
     };
-    held.map_or(Err(Refusal::Busy), |_talk| {
-        // SAFETY: `talk` is held.
-        look_for_broker(state, unsafe { &mut *state.session.get() })
-    })
+    session.map_or(Err(Refusal::Busy), |mut session| look_for_broker(state, &mut session))
 }
 
-/// [`attend`] for a caller that holds `talk`.
+/// [`attend`] for a caller that has the connection.
 fn look_for_broker(state: &State, session: &mut Session) -> Result<(), Refusal> {
     if session.link.is_connected() {
-        // Whoever looked before us found it, or its connection stands and it does not move.
+        // A thread before this one found the broker; or the connection stands, and the broker does not move.
         return if state.is_silent() { Err(Refusal::Busy) } else { Ok(()) };
     }
     let patience = if state.is_silent() { 0 } else { ASK_WAIT_NS };
@@ -374,7 +315,7 @@ pub struct Excess {
 }
 
 impl Excess {
-    /// Nobody serves who could measure, and somebody is there.
+    /// A broker is there and does not measure.
     pub fn unmeasured(state: &State, slot: usize) -> Self {
         let (job_used, limit) = own_pages::used_and_limit(state, slot);
         Self {
@@ -434,28 +375,22 @@ pub fn job_used(state: &State, slot: usize) -> Option<u64> {
 
 /// Says what the program sees after the driver initialised, now and at every reconnect.
 pub fn send_devices(state: &State, devices: Devices) {
-    let _talk = state.talk.hold();
-    // SAFETY: `talk` is held.
-    let session = unsafe { &mut *state.session.get() };
+    let mut session = state.session.hold();
     session.devices = Some(devices);
     if session.link.is_connected() {
         let _ = socket::send(session.link.socket(), devices.as_bytes());
     }
 }
 
-/// This process has none of its job's devices and never will: no broker is asked again.
+/// This process gets no device of a job, ever: it asks no broker again.
 pub fn give_up(state: &State) {
-    let _talk = state.talk.hold();
-    // SAFETY: `talk` is held.
-    unsafe { &mut *state.session.get() }.is_final = true;
+    state.session.hold().is_final = true;
 }
 
 /// Tells the broker something that needs no answer; lost when it is away.
 #[cold]
 pub fn notice(state: &State, what: u32, slot: usize, value: u64) {
-    let Some(_talk) = talk(state) else { return };
-    // SAFETY: `talk` is held.
-    let session = unsafe { &*state.session.get() };
+    let Some(session) = talk(state) else { return };
     let notice = Notice {
         header: Notice::header(0),
         what,

@@ -10,33 +10,30 @@
 //! *Standalone*: no broker has answered yet. Where nobody is there the environment's limit holds, for the job; where
 //! somebody is there and does not serve, no memory is given out.
 //!
-//! Lock order: `setup`, then `talk`, then `seated`, then `books`, then `reading`. `books` is held for memory operations
-//! only; none of them is held over a call of the driver, except that the first `cuInit` runs under `setup`.
+//! Lock order: `setup`, then `session`, then `own_record`, then `tables`, then `reading`. `tables` is held for memory
+//! operations only; none of them is held over a call of the driver, except that the first `cuInit` runs under `setup`.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 pub use partage_abi::MAX_ORDINALS;
-use partage_protocol::message::{DEVICE_IS_MIG, DeviceInfo, MAX_DEVICES};
+use partage_protocol::message::MAX_DEVICES;
 use partage_protocol::page::{BrokerPage, ClientFile, ClientPage};
-use partage_records::physical::Physicals;
 
-use crate::attachment::{Attachment, Job};
-use crate::guest::descriptor::Kept;
-use crate::guest::lock::Lock;
+use crate::attachment::job::Job;
+use crate::attachment::pages::Attachment;
+use crate::guest::lock::{Guarded, Lock};
 use crate::guest::sys;
 use crate::guest::wiped::Wiped;
-use crate::job_word::Seat;
-use crate::memory::allocations::{Allocations, SystemPages};
-use crate::memory::charge::Charge;
-use crate::memory::pools::Pools;
-use crate::session::Session;
+use crate::job_word::own_record::OwnRecord;
+use crate::memory::pools::table::Pools;
+use crate::memory::tables::Tables;
+use crate::session::connection::Session;
 use crate::settings::Settings;
 use crate::socket::Refusal;
 
-/// In [`State::ordinal_slots`]: a device that is not the job's.
-pub const FOREIGN: i32 = -1;
-/// There: a device whose name the driver does not tell. Not shared, and not kept from the program.
+/// In [`State::ordinal_slots`]: a device whose name the driver does not tell. Not shared, and not kept from the
+/// program.
 pub const NAMELESS: i32 = -2;
 
 /// Where this process stands.
@@ -100,6 +97,7 @@ impl Found {
 pub struct State {
     phase: AtomicU32,
     settings_read: AtomicU32,
+    /// Written under [`State::reading`], before `settings_read` says so.
     settings: UnsafeCell<core::mem::MaybeUninit<Settings>>,
     /// By how much our clock is ahead of the machine's, in nanoseconds, and whether that is known: see
     /// [`State::machine_time`].
@@ -108,20 +106,11 @@ pub struct State {
     reading: Lock,
     /// Guards attaching and the first `cuInit`.
     pub setup: Lock,
-    /// Guards [`State::session`].
-    pub talk: Lock,
-    /// Guards [`State::allocations`], [`State::physicals`], the table in [`State::pools`] and the move from the own
-    /// pages to the shared ones.
-    pub books: Lock,
-    /// The connection.
-    pub session: UnsafeCell<Session>,
-    /// The file whose lock is the right to start a private broker. Guarded by [`State::talk`].
-    pub start_turn: UnsafeCell<Kept>,
-    /// Live allocations.
-    pub allocations: UnsafeCell<Allocations>,
-    /// Live memory of `cuMemCreate`.
-    pub physicals: UnsafeCell<Physicals<Charge, SystemPages>>,
-    /// Memory pools.
+    /// The connection. The thread that talks to the broker holds it.
+    pub session: Guarded<Session>,
+    /// What is on record. Its lock guards the move from the own pages to the shared ones, too.
+    pub tables: Guarded<Tables>,
+    /// What every hook looks at before it looks at the pools on record.
     pub pools: Pools,
     /// What ties this process to a broker.
     pub attachment: Attachment,
@@ -131,7 +120,7 @@ pub struct State {
     pub own_client_page: ClientPage,
     /// Ordinals filled in below, plus one; 0 while unknown.
     pub ordinals_known: AtomicU32,
-    /// Slot of each ordinal as the program sees them, or [`FOREIGN`].
+    /// Slot of each ordinal as the program sees them, or [`FOREIGN`](crate::attachment::pages::FOREIGN).
     pub ordinal_slots: [AtomicI32; MAX_ORDINALS],
     /// UUID of each ordinal, as two words in memory order.
     pub ordinal_uuids: [[AtomicU64; 2]; MAX_ORDINALS],
@@ -145,12 +134,8 @@ pub struct State {
     is_silent: AtomicBool,
     /// A late attach: the broker has not heard yet what was charged before it.
     pub is_uncovered: AtomicBool,
-    /// This process's record among those that have no broker.
-    pub seat: UnsafeCell<Seat>,
-    /// The open file of those records, while it is locked. Guarded by `seated`.
-    pub seat_file: UnsafeCell<Kept>,
-    /// Guards `seat` and `seat_file`.
-    pub seated: Lock,
+    /// This process's record in the file of processes whose broker is away.
+    pub own_record: Guarded<OwnRecord>,
     /// It was said that the broker refuses this process.
     pub has_told_refusal: AtomicBool,
     /// It was said that the driver shows devices of others.
@@ -164,7 +149,7 @@ pub struct State {
 // SAFETY: all-zero memory is a valid fresh state.
 static STATE: Wiped<State> = unsafe { Wiped::new() };
 
-// SAFETY: every cell is guarded by the lock its doc names, or written once before the word that publishes it.
+// SAFETY: `settings` is written once, under `reading`, before the word that publishes it.
 unsafe impl Sync for State {}
 
 /// This process's state; `None` when the machine has no page left for it.
@@ -229,7 +214,7 @@ impl State {
         self.found.store(number, Ordering::Relaxed);
     }
 
-    /// Is this process's memory counted? Somebody put it under a limit or into a job, or somebody is there who might.
+    /// Is this process's memory counted? It was put under a limit or into a job, or a broker is there that may do so.
     pub fn is_counted(&self) -> bool {
         self.settings().expects_broker() || matches!(self.found(), Found::Unserving | Found::Unable)
     }
@@ -302,8 +287,3 @@ impl State {
 }
 
 const DONE: u32 = 2;
-
-/// Is this device a MIG instance?
-pub fn is_mig(device: &DeviceInfo) -> bool {
-    device.flags & DEVICE_IS_MIG != 0
-}

@@ -23,11 +23,11 @@ use crate::socket::Refusal;
 use crate::state::{Phase, State};
 
 /// Between two looks at the world while nothing happens, in nanoseconds.
-const STEP_NS: u64 = 2_000_000_000;
+const WORLD_LOOK_NS: u64 = 2_000_000_000;
 /// Between two attempts to connect of one step.
 const SHORT_NS: u64 = 10_000_000;
 /// Enough for our few frames and for programs with large thread-local storage, which is cut from it.
-const STACK_BYTES: usize = 256 * 1024;
+const THREAD_STACK_BYTES: usize = 256 * 1024;
 /// Libc sends these to all threads and waits (`setuid`, cancellation): whoever blocks them hangs the program.
 const LIBC_SIGNALS: u64 = 0b111 << 31;
 
@@ -44,7 +44,7 @@ pub fn start(state: &'static State) {
     let mask = sys::set_signal_mask(!LIBC_SIGNALS);
     let argument = core::ptr::from_ref(state).cast_mut().cast::<c_void>();
     // SAFETY: `run` takes the state, which lives as long as the process.
-    let is_started = unsafe { weak::start_thread(run, argument, STACK_BYTES, &find_beside_driver) };
+    let is_started = unsafe { weak::start_thread(run, argument, THREAD_STACK_BYTES, &find_beside_driver) };
     sys::set_signal_mask(mask);
     if !is_started {
         state.has_thread.store(false, Ordering::Relaxed);
@@ -65,7 +65,7 @@ extern "C" fn run(state: *mut c_void) -> *mut c_void {
     sys::name_thread(c"partage");
     let mut loaded = 0;
     loop {
-        keep_alive(state, STEP_NS);
+        keep_alive(state, WORLD_LOOK_NS);
         session::cover_earlier_use(state);
         look_for_foreign_drivers(state, &mut loaded);
         if let Some(file) = state.client_file() {
@@ -80,9 +80,7 @@ fn keep_alive(state: &State, step_ns: u64) {
         job_word::let_go(state);
     }
     let (fd, is_greeting, pause) = {
-        let _talk = state.talk.hold();
-        // SAFETY: `talk` is held.
-        let session = unsafe { &*state.session.get() };
+        let session = state.session.hold();
         let pause = if session.is_final {
             u64::MAX
         } else {
@@ -105,11 +103,10 @@ fn keep_alive(state: &State, step_ns: u64) {
         }
         None => sys::sleep_ns(pause.min(step_ns)),
     }
-    let Some(_talk) = state.talk.try_hold() else {
+    let Some(mut session) = state.session.try_hold() else {
         return sys::sleep_ns(SHORT_NS);
     };
-    // SAFETY: `talk` is held.
-    let session = unsafe { &mut *state.session.get() };
+    let session = &mut *session;
     if session.link.is_connected() {
         let is_gone = session
             .link

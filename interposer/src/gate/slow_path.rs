@@ -31,7 +31,7 @@ use crate::state::{self, Phase, State};
 use crate::stream::{self, StreamName, is_captured};
 
 /// Longest wait without a look at the broker's heartbeat, in nanoseconds.
-const STEP_NS: u64 = 100_000_000;
+const HEARTBEAT_LOOK_NS: u64 = 100_000_000;
 
 /// Lets a launch pass when it may.
 #[cold]
@@ -359,7 +359,7 @@ impl<'a> Wait<'a> {
         if self.standing.is_none() {
             self.standing = Waiting::begin(self.file, self.device);
         }
-        sys::wait_on_shared(&line.gate, word, STEP_NS);
+        sys::wait_on_shared(&line.gate, word, HEARTBEAT_LOOK_NS);
         let now = self.standing.as_mut().map_or_else(sys::now_ns, Waiting::count);
         if self.state.machine_time(now).saturating_sub(heartbeat) <= HEARTBEAT_NS
             || line.gate.load(Ordering::Acquire) != word

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A small lock that lives in memory which a fork wipes, and that is not lost with the frame that holds it.
+//! A small lock for memory that a fork wipes, which is not lost with the frame that holds it.
 //!
 //! ```text
 //!   63 ──── 32   31 ─── 1   0
 //!   holder       turn       somebody waits
 //! ```
 //! Without a holder it is free, so a child whose parent was forked in the middle of a critical section starts with free
-//! locks and with the empty data they guard. Never held over a call of the driver.
+//! locks and with the empty data they guard.
 //!
 //! A program can take a frame of ours away: a signal's handler leaves it by a long jump, a thread is cancelled in it.
-//! So a lock knows its holder, a thread, and where on the stack the frame stands that holds, and whoever waits takes it
-//! over once that frame is gone ([`Lock::is_abandoned`]). What the lock guards is then as the holder left it. The
-//! *turn* tells one hold of a thread from the next, so that nobody takes over what was given back and taken again
+//! So a lock knows its holder, a thread, and where on the stack the frame stands that holds, and a waiting thread takes
+//! it over once that frame is gone ([`Lock::is_abandoned`]). What the lock guards is then as the holder left it. The
+//! *turn* tells one hold of a thread from the next, so that no lock is taken over that was given back and taken again
 //! meanwhile.
 
+use core::cell::UnsafeCell;
+use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crate::guard;
@@ -26,10 +28,10 @@ const HOLDER: u32 = 32;
 /// The turn and the waiters.
 const LOW: u64 = u32::MAX as u64;
 /// Between two looks whether the holder's frame is still there, in nanoseconds.
-const STEP_NS: u64 = 100_000_000;
-/// More time of a processor than a thread takes in any hold, which all but sleeps: who took that much since a waiter
-/// first looked, and still seems to hold, has left the frame.
-const LONGEST_NS: u64 = 2_000_000_000;
+const HOLDER_LOOK_NS: u64 = 100_000_000;
+/// More time of a processor than a thread takes in any hold, which all but sleeps: a thread that took that much since a
+/// waiter first looked, and still seems to hold, has left the frame.
+const LONGEST_HOLD_NS: u64 = 2_000_000_000;
 
 const _: () = assert!(cfg!(target_endian = "little"), "`low` is the first half of the word");
 
@@ -53,7 +55,7 @@ impl Lock {
     /// Waits until the lock is ours. It belongs to the calling function's frame.
     #[inline(always)]
     pub fn hold(&self) -> Held<'_> {
-        self.hold_in(guard::here(), LONGEST_NS)
+        self.hold_in(guard::here(), LONGEST_HOLD_NS)
     }
 
     /// [`Self::hold`] where the holder may work as long as it likes: over the driver's own start.
@@ -85,7 +87,7 @@ impl Lock {
             .flatten()
     }
 
-    /// Takes the lock from whoever `word` names.
+    /// Takes the lock from the thread that `word` names.
     fn take_from(&self, word: u64, me: u32, waited_for: u64, frame: usize) -> Option<Held<'_>> {
         let turn = word.wrapping_add(TURN) & LOW & !WAITED_FOR;
         let mine = u64::from(me) << HOLDER | turn;
@@ -112,7 +114,7 @@ impl Lock {
                     .compare_exchange(word, waited_for, Ordering::Relaxed, Ordering::Relaxed);
                 None
             } else {
-                sys::wait_on(self.low(), word as u32, STEP_NS);
+                sys::wait_on(self.low(), word as u32, HOLDER_LOOK_NS);
                 let is_same = self.word.load(Ordering::Relaxed) == word;
                 let time_ns = sys::thread_time_ns((word >> HOLDER) as u32);
                 if seen != word {
@@ -138,7 +140,7 @@ impl Lock {
     /// - Its thread sleeps in the kernel, and its stack ends above the frame. Another stack, which a handler of it may
     ///   stand on, says nothing.
     ///
-    /// A thread that goes on elsewhere and runs is found by its time of a processor: see [`LONGEST_NS`].
+    /// A thread that goes on elsewhere and runs is found by its time of a processor: see [`LONGEST_HOLD_NS`].
     fn is_abandoned(&self, word: u64, me: u32) -> bool {
         let holder = (word >> HOLDER) as u32;
         let frame = self.frame.load(Ordering::Relaxed);
@@ -182,6 +184,69 @@ impl Drop for Held<'_> {
                 Err(now) => word = now,
             }
         }
+    }
+}
+
+/// A value that only the holder of its lock can reach. All-zero memory is a free lock and a value that is all zero.
+#[repr(C)]
+pub struct Guarded<T> {
+    lock: Lock,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: one thread at a time holds the lock, and nothing else leads to the value. No value that is kept so belongs to
+// a thread: numbers, descriptors, mappings of our own.
+unsafe impl<T> Sync for Guarded<T> {}
+
+impl<T> Guarded<T> {
+    /// A value that nobody has.
+    pub const fn new(value: T) -> Self {
+        Self {
+            lock: Lock::new(),
+            value: UnsafeCell::new(value),
+        }
+    }
+
+    /// Waits until the value is ours. It belongs to the calling function's frame: see [`Lock::hold`].
+    #[inline(always)]
+    pub fn hold(&self) -> Guard<'_, T> {
+        Guard {
+            _held: self.lock.hold(),
+            value: &self.value,
+        }
+    }
+
+    /// The value, if nobody has it.
+    #[inline(always)]
+    pub fn try_hold(&self) -> Option<Guard<'_, T>> {
+        let held = self.lock.try_hold()?;
+        Some(Guard {
+            _held: held,
+            value: &self.value,
+        })
+    }
+}
+
+/// The value of a [`Guarded`]; dropping it releases the lock.
+pub struct Guard<'a, T> {
+    _held: Held<'a>,
+    value: &'a UnsafeCell<T>,
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: the lock is held as long as this lives; a frame that is gone uses its reference no more.
+        unsafe { &*self.value.get() }
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above.
+        unsafe { &mut *self.value.get() }
     }
 }
 

@@ -49,7 +49,8 @@ unsafe fn call(number: i64, a: [usize; 6]) -> isize {
 
 macro_rules! call {
     ($number:ident $(, $argument:expr)*) => {
-        // SAFETY: each caller in this file and its children passes references, or pointers that its own contract vouches for.
+        // SAFETY: each caller in this file and its children passes references, or pointers that its own contract
+        // vouches for.
         unsafe { call(libc::$number, pad([$($argument as usize),*])) }
     };
 }

@@ -71,9 +71,7 @@ impl Ending {
 
 #[inline(never)] // as `give_back`
 fn rename(state: &State, from: u64, to: u64) {
-    let _held = state.books.hold();
-    // SAFETY: `books` is held.
-    unsafe { &mut *state.allocations.get() }.change_all(|allocation| {
+    state.tables.hold().allocations.change_all(|allocation| {
         if allocation.context == from {
             allocation.context = to;
         }
@@ -88,22 +86,17 @@ pub fn give_back(state: &State, context: u64) {
     loop {
         let mut batch = [None; BATCH];
         let mut filled = 0;
-        {
-            let _held = state.books.hold();
-            // SAFETY: `books` is held.
-            let allocations = unsafe { &mut *state.allocations.get() };
-            let taken = core::cell::Cell::new(0);
-            allocations.retire(
-                |allocation| allocation.context == context && taken.get() < BATCH,
-                |allocation| {
-                    if let Some(place) = batch.get_mut(taken.get()) {
-                        *place = Some(allocation);
-                    }
-                    taken.set(taken.get() + 1);
-                },
-            );
-            filled += taken.get();
-        }
+        let taken = core::cell::Cell::new(0);
+        state.tables.hold().allocations.retire(
+            |allocation| allocation.context == context && taken.get() < BATCH,
+            |allocation| {
+                if let Some(place) = batch.get_mut(taken.get()) {
+                    *place = Some(allocation);
+                }
+                taken.set(taken.get() + 1);
+            },
+        );
+        filled += taken.get();
         for allocation in batch.iter().flatten() {
             account::refund(state, allocation.charge);
         }

@@ -13,7 +13,7 @@ use core::ffi::{c_char, c_uint};
 use partage_abi::nvml::{NvmlDevice, NvmlMemory, NvmlMemoryV2, NvmlReturn, NvmlUUID};
 use partage_protocol::message::MAX_DEVICES;
 
-use crate::attachment::Job;
+use crate::attachment::job::{Job, is_mig};
 use crate::guest::errno;
 use crate::guest::text::{self, Text, bytes_of};
 use crate::memory::account;
@@ -21,7 +21,7 @@ use crate::memory::pools;
 use crate::real::call_nvml;
 use crate::real::{DRIVER, SECOND_DRIVER};
 use crate::session;
-use crate::state::{self, State, is_mig};
+use crate::state::{self, State};
 
 pub use super::nvml_processes::*;
 pub use super::nvml_topology::*;

@@ -9,7 +9,7 @@ use core::ffi::{c_int, c_uint};
 use partage_abi::nvml::{NvmlDevice, NvmlReturn};
 
 use super::nvml::{shared, slot_of};
-use crate::attachment::Job;
+use crate::attachment::job::Job;
 use crate::real::call_nvml;
 
 #[inline(never)] // see `guard::DEEPEST`

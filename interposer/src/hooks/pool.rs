@@ -32,7 +32,9 @@ use crate::stream::{StreamName, device_of, is_captured};
 
 /// Makes the hooks of allocations in stream order.
 macro_rules! allocations {
-    ($( $symbol:ident($dptr:ident, $bytes:ident, $($argument:ident: $type:ty),*) from $pool:expr, in $stream:expr; )*) => { $(
+    ($(
+        $symbol:ident($dptr:ident, $bytes:ident, $($argument:ident: $type:ty),*) from $pool:expr, in $stream:expr;
+    )*) => { $(
         pub fn $symbol(real: &Library, $dptr: *mut CuDevicePtr, $bytes: usize, $($argument: $type),*) -> CuResult {
             let mut allocating = Allocating::new(real, $dptr, $bytes, $pool, $stream);
             loop {

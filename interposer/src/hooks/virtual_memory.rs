@@ -25,11 +25,9 @@ use crate::real::Library;
 use crate::real::call;
 use crate::state::{self, Phase, State};
 
-/// Runs `act` on the records, under `books`.
+/// Runs `act` on the records.
 fn with<R>(state: &State, act: impl FnOnce(&mut Physicals<Charge, SystemPages>) -> R) -> R {
-    let _held = state.books.hold();
-    // SAFETY: `books` is held.
-    act(unsafe { &mut *state.physicals.get() })
+    act(&mut state.tables.hold().physicals)
 }
 
 /// The state of a process that may have records. A process that created nothing under our eyes has none.

@@ -18,7 +18,7 @@ use crate::state::State;
 use crate::stream::{is_captured, relaxed};
 
 /// A batch whose launches are expected to take so long ends, in nanoseconds of the device.
-const LONG_NS: u64 = 100_000;
+const LONG_BATCH_NS: u64 = 100_000;
 /// Of so many launches of a lane one is timed, of those whose length is not sure more, and each of which nothing is
 /// known. Primes: programs repeat themselves, and slices fit so many units, often in powers of two.
 const TIMED: u64 = 31;
@@ -109,7 +109,7 @@ pub fn before(
     }
     let spoiled = line.spoiled.load(Ordering::Acquire);
     let batch_ns = begin_batch(&side, real, before.plus(work));
-    marked.is_long = expected.is_none() || batch_ns >= LONG_NS;
+    marked.is_long = expected.is_none() || batch_ns >= LONG_BATCH_NS;
     if expected.is_none() {
         side.own.add_unknown(side.next_mark());
     }

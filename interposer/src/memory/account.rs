@@ -22,7 +22,8 @@ const PLACE_REFUND: u64 = 1;
 
 /// Adds `bytes` to U where `charge` stands, within the grant. Asks nobody.
 ///
-/// Precondition: an [`Operation`] there is under way; `State::books` is not held, unless the charge was made attached.
+/// Precondition: an [`Operation`] there is under way; `State::tables` is not held, unless the charge was made
+/// attached.
 pub fn reserve_granted(state: &State, charge: &Charge, bytes: u64) -> bool {
     let [used, granted, _] = Place::words(state, charge.slot as usize, charge.is_standalone);
     let is_done = reservation::charge(&used, &granted, bytes) == reservation::Charged::Done;

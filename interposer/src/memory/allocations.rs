@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which device memory this process holds: address or handle (a [`Key`]) to size, slot and
 //! context, so that a free knows what to give back and the end of a context gives back what it took along.
-//!
-//! Precondition of everything: the caller holds `State::books`.
 
 use partage_records::{Entry, Pages, Table};
 

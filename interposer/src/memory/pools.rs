@@ -17,7 +17,7 @@
 
 mod call;
 mod entries;
-mod exec;
+pub mod exec;
 mod free;
 mod known;
 mod launch;
@@ -35,7 +35,7 @@ pub use free::{Freeing, Waited, synchronised};
 pub use launch::{forget_exec, launch, needs_of_exec, remember_exec, upload};
 pub use life::{Kind, begin_destroy, context_ended, created, set_threshold};
 pub use look::{all_changed, changed, make_room, refresh, shrink_after_undo};
-pub use table::{Pools, Source};
+pub use table::Source;
 
 use crate::state;
 

@@ -136,7 +136,7 @@ impl Reservation {
 
     /// Adds bytes within the grant. Asks nobody.
     ///
-    /// Precondition: `State::books` is not held, unless the charge is one of an attached process.
+    /// Precondition: `State::tables` is not held, unless the charge is one of an attached process.
     pub fn add_granted(&mut self, bytes: u64) -> bool {
         let is_added = account::reserve_granted(self.state, &self.charge, bytes);
         if is_added {

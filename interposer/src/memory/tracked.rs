@@ -97,11 +97,7 @@ pub fn start(real: &Library, wanted: Wanted) -> Begun<Pending> {
         Begun::NotCharged => return Begun::NotCharged,
         Begun::Denied(denied) => return Begun::Denied(denied),
     };
-    let held = state.books.hold();
-    // SAFETY: `books` is held.
-    let is_promised = unsafe { &mut *state.allocations.get() }.promise();
-    drop(held);
-    if !is_promised {
+    if !state.tables.hold().allocations.promise() {
         // The host has not one page left: the driver could not have gone on either.
         reservation.give_back();
         return Begun::Denied(Denied::SILENT);
@@ -128,10 +124,7 @@ impl Pending {
             context: self.context,
             charge: *self.reservation.charge(),
         };
-        let held = state.books.hold();
-        // SAFETY: `books` is held.
-        let former = unsafe { &mut *state.allocations.get() }.insert(allocation);
-        drop(held);
+        let former = state.tables.hold().allocations.insert(allocation);
         if let Some(former) = former {
             account::refund(state, former.charge);
         }
@@ -142,10 +135,7 @@ impl Pending {
     #[inline(never)] // as `start`
     fn roll_back(self) {
         let state = self.reservation.state();
-        let held = state.books.hold();
-        // SAFETY: `books` is held.
-        unsafe { &mut *state.allocations.get() }.break_promise();
-        drop(held);
+        state.tables.hold().allocations.break_promise();
         self.reservation.give_back();
     }
 }
@@ -163,11 +153,8 @@ impl Freeing {
     #[inline(never)] // as `start`
     pub fn begin(key: Key) -> Option<Self> {
         let state = state::get().filter(|state| key.number() != 0 && state.phase() != Phase::Fresh)?;
-        let held = state.books.hold();
-        // SAFETY: `books` is held.
-        let taken = unsafe { &mut *state.allocations.get() }.take(key.number());
-        drop(held);
-        let allocation = taken?;
+        let allocation = state.tables.hold().allocations.take(key.number());
+        let allocation = allocation?;
         Some(Self {
             state,
             allocation,
@@ -181,10 +168,8 @@ impl Freeing {
         if is_freed {
             account::refund(self.state, self.allocation.charge);
         } else {
-            let _held = self.state.books.hold();
             // Taking left a free place; if another thread used it, there may be none until the table grows.
-            // SAFETY: `books` is held.
-            let _ = unsafe { &mut *self.state.allocations.get() }.add(self.allocation);
+            let _ = self.state.tables.hold().allocations.add(self.allocation);
         }
         drop(self.operation);
     }

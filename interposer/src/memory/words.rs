@@ -3,8 +3,8 @@
 //!
 //! The reservation protocol itself is `partage_protocol::reservation`. While attached a word is an atomic on a page
 //! whose mapping never moves, and a charge within the grant is one compare-and-swap. While standalone every word is
-//! used under `State::books`, because a late attach may carry it over to a shared page at any moment; from then on its
-//! place is there ([`Place::shared`]).
+//! used under `State::tables`, because a late attach may carry it over to a shared page at any moment; from then on
+//! its place is there ([`Place::shared`]).
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -119,7 +119,7 @@ impl<'a> Place<'a> {
         if !self.is_standalone {
             return self.shared().map_or(outside, act);
         }
-        let _held = self.state.books.hold();
+        let _held = self.state.tables.hold();
         let word = if self.state.broker_page().is_some() {
             self.shared()
         } else {
@@ -179,7 +179,7 @@ pub fn with_line(state: &State, slot: usize, is_standalone: bool, act: impl Fn(&
         }
     };
     if is_standalone {
-        let _held = state.books.hold();
+        let _held = state.tables.hold();
         line(state);
     } else {
         line(state);

@@ -9,11 +9,11 @@ use zerocopy::IntoBytes;
 
 /// A message ready to send, whichever it is.
 pub enum Packet {
-    /// For a grant.
+    /// Asks for a grant.
     Ask(Ask),
-    /// For what the job uses.
+    /// Asks what the job uses.
     Usage(Usage),
-    /// For a look at what the driver holds.
+    /// Has the broker measure what the driver holds.
     Measure(Measure),
 }
 
@@ -47,7 +47,7 @@ impl Packet {
         })
     }
 
-    /// As it is sent.
+    /// The bytes of the packet.
     pub fn bytes(&self) -> &[u8] {
         match self {
             Self::Ask(ask) => ask.as_bytes(),

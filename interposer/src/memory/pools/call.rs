@@ -13,9 +13,10 @@ use super::settle::{Raise, settle};
 use super::table::Source;
 use crate::guest::errno;
 use crate::memory::account;
-use crate::memory::allocations::Allocation;
+use crate::memory::allocations::{Allocation, Allocations};
 use crate::memory::charge::{Charge, cost};
 use crate::memory::reservation::{Begun, Denied, Reservation};
+use crate::memory::tables::Tables;
 use crate::memory::words::numbering;
 use crate::state::State;
 
@@ -119,8 +120,9 @@ fn begin_known(
     stream: Option<u64>,
     reuse: Reuse,
 ) -> Option<Begun<Call>> {
-    let held = state.books.hold();
-    let entry = state.pools.table(&held).find(source)?;
+    let mut held = state.tables.hold();
+    let Tables { pools, allocations, .. } = &mut *held;
+    let entry = pools.find(source)?;
     if !entry.is_readable() {
         return Some(Begun::NotCharged);
     }
@@ -132,8 +134,7 @@ fn begin_known(
         asked: cost(bytes),
         is_recorded: entry.is_custom,
     };
-    // SAFETY: `books` is held.
-    if of.is_recorded && !unsafe { &mut *state.allocations.get() }.promise() {
+    if of.is_recorded && !allocations.promise() {
         return Some(Begun::Denied(Denied::new(state, &of.charge, bytes, Denial::CardFull)));
     }
     let freed = stream.and_then(|stream| entry.blocks.take_freed(stream, of.asked));
@@ -239,19 +240,15 @@ impl Subject {
     fn forget(&self) {
         leave(self.state, self.id);
         if self.is_recorded {
-            let _held = self.state.books.hold();
-            // SAFETY: `books` is held.
-            unsafe { &mut *self.state.allocations.get() }.break_promise();
+            self.state.tables.hold().allocations.break_promise();
         }
     }
 
-    /// Keeps the promise of a record, or takes it back. Precondition: `State::books` is held.
-    fn record(&self, address: Option<u64>) {
+    /// Keeps the promise of a record, or takes it back.
+    fn record(&self, allocations: &mut Allocations, address: Option<u64>) {
         if !self.is_recorded {
             return;
         }
-        // SAFETY: the caller holds `books`.
-        let allocations = unsafe { &mut *self.state.allocations.get() };
         match address {
             Some(address) => {
                 let charge = Charge {
@@ -304,8 +301,9 @@ impl Subject {
     fn end_reserved(self, reservation: Reservation, ticket: Ticket, address: Option<u64>) -> End {
         // Memory that the pool is known to hold: it has not grown, and need not be asked.
         if let Some(address) = address {
-            let held = self.state.books.hold();
-            if let Some(entry) = self.state.pools.table(&held).get(self.id)
+            let mut held = self.state.tables.hold();
+            let Tables { pools, allocations, .. } = &mut *held;
+            if let Some(entry) = pools.get(self.id)
                 && entry.blocks.knows(address, self.asked)
             {
                 let unused = entry.account.end_unused(reservation.charge().bytes);
@@ -313,7 +311,7 @@ impl Subject {
                 if self.is_recorded {
                     entry.live = entry.live.saturating_add(self.asked);
                 }
-                self.record(Some(address));
+                self.record(allocations, Some(address));
                 drop(held);
                 account::release(self.state, &self.charge, unused);
                 reservation.keep();
@@ -346,9 +344,9 @@ impl Subject {
             Raise::Asking,
         );
         let kept = answered.address.filter(|_| settled.denial.is_none());
-        let held = state.books.hold();
-        self.record(kept);
-        if let Some(entry) = state.pools.table(&held).get(id) {
+        let mut held = state.tables.hold();
+        self.record(&mut held.allocations, kept);
+        if let Some(entry) = held.pools.get(id) {
             entry.users = entry.users.saturating_sub(1);
             if let Some(address) = kept {
                 if self.is_recorded {
@@ -377,9 +375,10 @@ impl Subject {
     #[inline(never)]
     fn end_elsewhere(self, freed: &Freed, address: Option<u64>) -> End {
         let state = self.state;
-        let held = state.books.hold();
-        let Some(entry) = state.pools.table(&held).get(self.id) else {
-            self.record(None);
+        let mut held = state.tables.hold();
+        let Tables { pools, allocations, .. } = &mut *held;
+        let Some(entry) = pools.get(self.id) else {
+            self.record(allocations, None);
             return End::Settled;
         };
         if let Some(address) = address
@@ -391,7 +390,7 @@ impl Subject {
             if self.is_recorded {
                 entry.live = entry.live.saturating_add(self.asked);
             }
-            self.record(Some(address));
+            self.record(allocations, Some(address));
             return End::Settled;
         }
         entry.blocks.forget_freed();

@@ -12,10 +12,9 @@ use crate::memory::sharing;
 use crate::memory::words::numbering;
 use crate::state::State;
 
-/// Runs `act` on the entries, under `State::books`.
+/// Runs `act` on the entries.
 pub fn with<R>(state: &State, act: impl FnOnce(&mut Table) -> R) -> R {
-    let held = state.books.hold();
-    act(state.pools.table(&held))
+    act(&mut state.tables.hold().pools)
 }
 
 /// This thread uses the handle of an entry's pool no more.
@@ -59,7 +58,7 @@ pub fn add(state: &State, source: Source, standing: Standing, charge: Charge, is
     Some(())
 }
 
-/// Removes an entry. Precondition: `State::books` is held, `table` is what it guards.
+/// Removes an entry.
 pub fn remove(state: &State, table: &mut Table, id: u64) {
     table.remove(id);
     state.pools.count.fetch_sub(1, Ordering::Relaxed);

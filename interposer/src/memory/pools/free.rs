@@ -89,19 +89,17 @@ impl Freeing {
 
     fn begin(address: u64, stream: Option<StreamName>) -> Option<Self> {
         let state = state::get().filter(|state| address != 0 && state.phase() != Phase::Fresh)?;
-        let held = state.books.hold();
-        // SAFETY: `books` is held.
-        let allocations = unsafe { &mut *state.allocations.get() };
-        let plain = allocations.take(Key::address(address).number());
-        let taken = plain.or_else(|| take_pooled(state, allocations, address));
+        let mut tables = state.tables.hold();
+        let plain = tables.allocations.take(Key::address(address).number());
+        let taken = plain.or_else(|| take_pooled(state, &mut tables.allocations, address));
         let has_pools = state.pools.count.load(Ordering::Relaxed) != 0;
         if has_pools
             && plain.is_none()
             && let Some(stream) = stream.and_then(StreamName::number)
         {
-            state.pools.table(&held).free(stream, address);
+            tables.pools.free(stream, address);
         }
-        drop(held);
+        drop(tables);
         Some(Self {
             state,
             address,
@@ -158,12 +156,9 @@ fn end_recorded(
 ) {
     let charge = allocation.charge;
     if !is_freed {
-        let held = state.books.hold();
-        // SAFETY: `books` is held.
-        if unsafe { &mut *state.allocations.get() }.add(allocation) && !is_allocation {
+        if state.tables.hold().allocations.add(allocation) && !is_allocation {
             state.pools.records.fetch_add(1, Ordering::Relaxed);
         }
-        drop(held);
         return never_freed(state, Key::value(allocation.key));
     }
     let to_refund = if is_allocation {

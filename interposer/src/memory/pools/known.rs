@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Memory that a pool is known to hold, so that a call that gets it again need not ask the driver.
-//!
-//! Precondition: the caller holds `State::books`.
 
 use partage_protocol::pool::GRANULE;
 
@@ -90,7 +88,7 @@ impl Blocks {
     fn place(&mut self, address: u64) -> Option<&mut Known> {
         // Fibonacci hashing: the low bits of addresses are all zero.
         let index = (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % KNOWN;
-        // SAFETY: null, or a page of this entry's, within it; alone under `books`.
+        // SAFETY: null, or a page of this entry's, within it, which this entry alone leads to.
         unsafe { (!self.page.is_null()).then(|| &mut *self.page.add(index)) }
     }
 
@@ -174,7 +172,7 @@ impl Blocks {
         }
         self.since += 1;
         if self.since > SINCE {
-            // SAFETY: the entry's page, alone under `books`.
+            // SAFETY: the entry's page, which this entry alone leads to.
             unsafe { core::ptr::write_bytes(self.page.cast::<u8>(), 0, PAGE) };
             self.since = 1;
         }

@@ -35,8 +35,7 @@ impl Exec {
 
 /// Remembers what an executable graph takes, or that it takes nothing.
 pub fn remember_exec(state: &State, handle: u64, needs: Needs) {
-    let held = state.books.hold();
-    let table = state.pools.exec_table(&held);
+    let table = &mut state.tables.hold().execs;
     let _ = table.take(handle);
     if needs.iter().any(|need| need.bytes > 0) {
         // Without memory for it, its launches are charged when somebody looks.
@@ -51,8 +50,7 @@ pub fn remember_exec(state: &State, handle: u64, needs: Needs) {
 
 /// Forgets an executable graph. Answers what it took.
 pub fn forget_exec(state: &State, handle: u64) -> Option<Exec> {
-    let held = state.books.hold();
-    let table = state.pools.exec_table(&held);
+    let table = &mut state.tables.hold().execs;
     let found = table.take(handle);
     state.pools.execs.store(table.count() as u32, Ordering::Relaxed);
     found
@@ -120,8 +118,7 @@ pub fn needs_of_exec(state: &State, handle: u64) -> Option<Needs> {
 }
 
 fn find(state: &State, handle: u64) -> Option<Exec> {
-    let held = state.books.hold();
-    state.pools.exec_table(&held).get(handle)
+    state.tables.hold().execs.get(handle)
 }
 
 /// A call that the driver has answered.
@@ -141,12 +138,10 @@ impl Called {
             }
         }
         let is_unsteady = self.beyond.is_some();
-        let held = state.books.hold();
-        state.pools.exec_table(&held).change(exec.handle, |exec| {
+        state.tables.hold().execs.change(exec.handle, |exec| {
             exec.reserved = reserved;
             exec.is_unsteady |= is_unsteady;
         });
-        drop(held);
         if is_unsteady {
             // It runs: what it took beyond the limit shows as overhead.
             for need in exec.needs.iter().filter(|need| need.bytes > 0) {

@@ -171,17 +171,13 @@ fn forget_what_is_gone(state: &'static State) {
     let Some(memory) = sys::map_private(length) else { return };
     let copies: *mut Allocation = memory.cast();
     let count = core::cell::Cell::new(0);
-    {
-        let _held = state.books.hold();
-        // SAFETY: `books` is held.
-        unsafe { &mut *state.allocations.get() }.change_all(|allocation| {
-            if allocation.pool().is_some() && count.get() < places {
-                // SAFETY: within the mapping.
-                unsafe { copies.add(count.get()).write(*allocation) };
-                count.set(count.get() + 1);
-            }
-        });
-    }
+    state.tables.hold().allocations.change_all(|allocation| {
+        if allocation.pool().is_some() && count.get() < places {
+            // SAFETY: within the mapping.
+            unsafe { copies.add(count.get()).write(*allocation) };
+            count.set(count.get() + 1);
+        }
+    });
     for index in 0..count.get() {
         // SAFETY: written above.
         let allocation = unsafe { copies.add(index).read() };
@@ -203,13 +199,10 @@ fn is_there(state: &State, allocation: &Allocation) -> bool {
 }
 
 fn forget(state: &State, allocation: &Allocation) {
-    let held = state.books.hold();
-    // SAFETY: `books` is held.
-    if unsafe { &mut *state.allocations.get() }.take(allocation.key).is_none() {
+    if state.tables.hold().allocations.take(allocation.key).is_none() {
         return;
     }
     state.pools.records.fetch_sub(1, Ordering::Relaxed);
-    drop(held);
     let bytes = outlived_its_pool(state, allocation);
     if bytes > 0 {
         account::release(state, &allocation.charge, bytes);

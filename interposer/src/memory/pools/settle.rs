@@ -61,8 +61,8 @@ pub fn settle(
     };
     for _ in 0..READINGS {
         let reading = source.reserved();
-        let held = state.books.hold();
-        let Some(entry) = state.pools.table(&held).get(id) else {
+        let mut held = state.tables.hold();
+        let Some(entry) = held.pools.get(id) else {
             // Destroyed meanwhile: what was charged, this reservation included, went with it.
             return outcome;
         };

@@ -2,23 +2,19 @@
 //! Which memory pools this process charges, and what is charged for each.
 //!
 //! A few entries in an array of their own, found by looking through them. The memory is `MADV_DONTFORK` and never the
-//! program's: a child starts with an empty state.
-//! Precondition of everything but the atomics: the caller holds `State::books`.
+//! program's: a child starts with an empty state. The table lies in [`Tables`](crate::memory::tables::Tables); what
+//! every hook looks at first lies beside, in [`Pools`].
 
-use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use partage_abi::MAX_ORDINALS;
 use partage_protocol::pool::PoolAccount;
 
-use super::exec::Exec;
 use super::known::Blocks;
-use crate::guest::lock::Held;
 use crate::guest::sys;
-use crate::memory::allocations::SystemPages;
 use crate::memory::charge::Charge;
 
-/// Everything that a process keeps about pools. All-zero memory is "none".
+/// What a process knows of its pools without looking at the table. All-zero memory is "none".
 pub struct Pools {
     /// Entries that are charged: 0 lets every other hook skip pools.
     pub count: AtomicU32,
@@ -36,25 +32,6 @@ pub struct Pools {
     pub current: [AtomicU64; MAX_ORDINALS],
     /// Goes up when `current` may be wrong.
     pub current_turn: AtomicU32,
-    table: UnsafeCell<Table>,
-    /// Those graphs.
-    exec_table: UnsafeCell<partage_records::Table<Exec, SystemPages>>,
-}
-
-impl Pools {
-    /// The entries.
-    #[allow(clippy::mut_from_ref)] // the lock that is held makes it the only one
-    pub fn table<'a>(&'a self, _books: &'a Held<'_>) -> &'a mut Table {
-        // SAFETY: `books` is held: the reference lives no longer than that borrow, and nobody else makes one.
-        unsafe { &mut *self.table.get() }
-    }
-
-    /// The executable graphs that take memory.
-    #[allow(clippy::mut_from_ref)] // as above
-    pub fn exec_table<'a>(&'a self, _books: &'a Held<'_>) -> &'a mut partage_records::Table<Exec, SystemPages> {
-        // SAFETY: as above.
-        unsafe { &mut *self.exec_table.get() }
-    }
 }
 
 /// Whose memory an entry is about.
@@ -264,7 +241,7 @@ impl Table {
         if self.capacity == 0 {
             return &mut [];
         }
-        // SAFETY: `capacity` initialised places (zeroes are a free one), ours alone under `books`.
+        // SAFETY: `capacity` initialised places (zeroes are a free one), which this table alone leads to.
         unsafe { core::slice::from_raw_parts_mut(self.places, self.capacity) }
     }
 

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The names of the job's devices, and the sentence about a device that the driver shows and that is not the job's.
+
+use core::sync::atomic::Ordering;
+
+use partage_protocol::message::MAX_DEVICES;
+
+use crate::attachment::job::{Job, is_mig};
+use crate::attachment::pages::FOREIGN;
+use crate::guest::text::{self, Text};
+use crate::note;
+use crate::state::State;
+
+/// Room for the names of sixteen devices.
+pub type List = Text<2048>;
+
+/// The job's devices as far as masking needs them: UUID and kind, in job order.
+pub struct Names {
+    uuids: [[u8; 16]; MAX_DEVICES],
+    mig: u32,
+    count: usize,
+}
+
+impl Names {
+    /// How many devices.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Are there MIG instances among them?
+    pub fn has_mig(&self) -> bool {
+        self.mig != 0
+    }
+
+    /// From the broker, else from the environment; none when nobody said.
+    pub fn of_job(state: &State) -> Option<Self> {
+        let settings = state.settings();
+        let mut names = Self {
+            uuids: settings.devices,
+            mig: settings.mig,
+            count: settings.device_count,
+        };
+        // A process that outlived its job is a client of the default one, which has every device: what the job had
+        // still bounds it, because the environment may only lower.
+        let outlived = |job: &Job| job.is_default && settings.device_count > 0;
+        if let Some(job) = state.job().filter(|job| !outlived(job)) {
+            names.count = job.devices().len();
+            names.mig = 0;
+            for (index, (to, device)) in names.uuids.iter_mut().zip(job.devices()).enumerate() {
+                *to = device.uuid;
+                names.mig |= u32::from(is_mig(device)) << (index & 31);
+            }
+        }
+        (names.count > 0).then_some(names)
+    }
+
+    /// Adds one device's name to a list. `false`: there is no such device.
+    pub fn write(&self, index: usize, list: &mut List) -> bool {
+        let Some(uuid) = self.uuids.get(index).filter(|_| index < self.count) else {
+            return false;
+        };
+        if !list.is_empty() {
+            list.push(",");
+        }
+        text::push_uuid(list, uuid, self.mig >> (index & 31) & 1 != 0);
+        true
+    }
+
+    /// The one device that a full or abbreviated name means.
+    pub fn named(&self, name: &[u8]) -> Option<usize> {
+        let mut found = None;
+        for index in 0..self.count {
+            let mut full = List::new();
+            self.write(index, &mut full);
+            if full
+                .as_bytes()
+                .get(..name.len())
+                .is_some_and(|start| start.eq_ignore_ascii_case(name))
+            {
+                if found.is_some() {
+                    return None;
+                }
+                found = Some(index);
+            }
+        }
+        found
+    }
+}
+
+/// Says once, on standard error too, which device the driver shows that is not the job's.
+pub fn tell_foreign(state: &State) {
+    let known = state.ordinals_known.load(Ordering::Acquire) as usize;
+    let slots = || state.ordinal_slots.iter().take(known.saturating_sub(1));
+    let is_foreign = |slot: &core::sync::atomic::AtomicI32| slot.load(Ordering::Relaxed) == FOREIGN;
+    let Some(ordinal) = slots().position(is_foreign) else {
+        return;
+    };
+    if state.has_told_foreign.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let mut list = List::new();
+    if let Some(names) = Names::of_job(state) {
+        for index in 0..names.count {
+            names.write(index, &mut list);
+        }
+    }
+    let mut line = note::Line::new();
+    line.push("partage: the driver shows ");
+    text::push_uuid(&mut line, &state.ordinal_uuid(ordinal), false);
+    line.push(", and this job was given ").push(list.as_bytes());
+    line.push(if slots().all(is_foreign) {
+        ": it ignored CUDA_VISIBLE_DEVICES; cuInit answers 100, no context can be made"
+    } else {
+        ": no context can be made on a device that is not the job's (code 101)"
+    });
+    note::write(state, note::line().push(line.as_bytes()));
+    if state.settings().log.as_bytes() != b"stderr" {
+        note::warn(state, &mut line);
+    }
+}
