@@ -4,7 +4,7 @@
 //!
 //! `[treatment] symbol(arguments);` answers a `CuResult`; a doc line above a row is its note, printed in
 //! `docs/driver-api.md`. Treatments are defined in [`Treatment`](crate::Treatment). Rows stand in the chapters of the
-//! vendor's manual, all ABI versions of a function together: the unsuffixed name is the oldest, `_v2`… are later ones,
+//! vendor's manual, all ABI versions of a function together: the unsuffixed name is the oldest, `_v2`… are later,
 //! `_ptsz` and `_ptds` those whose default stream is per thread. Names and argument order are those of `cuda.h` 13.5
 //! and of the symbols that older drivers export; `cargo test -p partage-abi` compares them with the header.
 //!
@@ -284,7 +284,9 @@ macro_rules! driver_chapters {
         );
         [settle(stream)] cuLaunchHostFunc(stream: CuStream, function: CuHostFn, user_data: *mut c_void);
         [settle(stream)] cuLaunchHostFunc_ptsz(stream: CuStream, function: CuHostFn, user_data: *mut c_void);
-        [settle(stream)] cuLaunchHostFunc_v2(stream: CuStream, function: CuHostFn, user_data: *mut c_void, sync_mode: c_uint);
+        [settle(stream)] cuLaunchHostFunc_v2(
+            stream: CuStream, function: CuHostFn, user_data: *mut c_void, sync_mode: c_uint
+        );
         [settle(stream)] cuLaunchHostFunc_v2_ptsz(
             stream: CuStream, function: CuHostFn, user_data: *mut c_void, sync_mode: c_uint,
         );
@@ -763,7 +765,9 @@ macro_rules! driver_chapters {
         /// charged by what its pool reserves of the device; nothing while captured
         [answer] cuMemAllocFromPoolAsync(dptr: *mut CuDevicePtr, bytes: usize, pool: CuMemoryPool, stream: CuStream);
         /// charged by what its pool reserves of the device; nothing while captured
-        [answer] cuMemAllocFromPoolAsync_ptsz(dptr: *mut CuDevicePtr, bytes: usize, pool: CuMemoryPool, stream: CuStream);
+        [answer] cuMemAllocFromPoolAsync_ptsz(
+            dptr: *mut CuDevicePtr, bytes: usize, pool: CuMemoryPool, stream: CuStream
+        );
         [pass] cuMemPoolExportToShareableHandle(
             handle_out: *mut c_void, pool: CuMemoryPool, handle_type: c_int, flags: c_ulonglong,
         );
@@ -893,7 +897,9 @@ macro_rules! driver_chapters {
         [pass] cuStreamGetCtx_v2_ptsz(stream: CuStream, ctx: *mut CuContext, green_ctx: *mut CuGreenCtx);
         [settle(stream)] cuStreamWaitEvent(stream: CuStream, event: CuEvent, flags: c_uint);
         [settle(stream)] cuStreamWaitEvent_ptsz(stream: CuStream, event: CuEvent, flags: c_uint);
-        [settle(stream)] cuStreamAddCallback(stream: CuStream, callback: CuStreamCallback, user_data: *mut c_void, flags: c_uint);
+        [settle(stream)] cuStreamAddCallback(
+            stream: CuStream, callback: CuStreamCallback, user_data: *mut c_void, flags: c_uint
+        );
         [settle(stream)] cuStreamAddCallback_ptsz(
             stream: CuStream, callback: CuStreamCallback, user_data: *mut c_void, flags: c_uint,
         );

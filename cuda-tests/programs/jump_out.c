@@ -3,7 +3,8 @@
 //
 // usage: jump_out BYTES [KERNELS]
 //
-// After each jump it asks for BYTES, which its limit does not allow, and says how often it got them. It leaves launches;
+// After each jump it asks for BYTES, which its limit does not allow, and says how often it got them. It leaves
+// launches;
 // with KERNELS cuCtxSynchronize, which waits for a kernel of that file, and looks cuMemAlloc_v2 up again each time.
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -2,11 +2,12 @@
 //! The device time of one client on one device, from what its lanes retired (see the [loop](crate)).
 //!
 //! ```text
-//!   own of a lane = length of what retired · mean of 1/n over the samples that found the lane running since it last retired,
-//!                   where n lanes ran
+//!   own of a lane = length of what retired · mean of 1/n over the samples that found the lane running since it last
+//!                   retired, where n lanes ran
 //!   time         += Σ own of lanes that ran alone + k · Σ own of lanes that ran beside others of the client
-//!   k             = (wall − Σ own of lanes that ran alone) / Σ own of the others, in exclusive windows, the least of the last
-//!                   few: wall is the time in which the client had work on the device and no other client had; 1 before
+//!   k             = (wall − Σ own of lanes that ran alone) / Σ own of the others, in exclusive windows, the least of
+//!                   the last few: wall is the time in which the client had work on the device and no other client
+//!                   had; 1 before
 //! ```
 //! Lanes that fill the device by themselves slow each other down: k is up to their number. Lanes of small kernels do
 //! not: k is about 1. Each turn in Turns is an exclusive window.
@@ -22,7 +23,7 @@ const UNKNOWN_PART: u64 = 64;
 /// After something unknown retired, so much has to retire that is known, in nanoseconds: a slice of the device.
 const TRUST_NS: u64 = 2_000_000;
 /// No sample speaks for more time than this, in nanoseconds: ten slices.
-const LONGEST_NS: u64 = 20_000_000;
+const LONGEST_SAMPLE_NS: u64 = 20_000_000;
 /// k is told by so much work at a time, in nanoseconds: some twenty turns, so that what a sample comes late is little.
 const ENOUGH_NS: u64 = 100_000_000;
 /// The least of so many of the last k counts: a machine that stands still makes one too large, and nothing makes one
@@ -30,7 +31,7 @@ const ENOUGH_NS: u64 = 100_000_000;
 const KEPT: usize = 4;
 /// A window that neither begins nor ends with an idle client counts once it is so long that a batch cut at either end
 /// is little beside it. Nanoseconds.
-const LONG_NS: u64 = 100_000_000;
+const LONG_WINDOW_NS: u64 = 100_000_000;
 
 /// What is known of one client on one device.
 #[derive(Clone, Debug, Default)]
@@ -154,7 +155,7 @@ impl GpuTimeEstimator {
         let before = core::mem::replace(&mut self.running, running);
         let dt = now.saturating_sub(core::mem::replace(&mut self.last_ns, now));
         // Half the time since the last sample was as that one found it, the other half as this one does.
-        let half = dt.min(LONGEST_NS) / 2;
+        let half = dt.min(LONGEST_SAMPLE_NS) / 2;
         // Of lanes that ran alone, and of lanes that ran beside others.
         let (mut alone_ns, mut beside_ns) = (0_u64, 0_u64);
         for (lane, progress) in self.lanes.iter_mut().zip(seen) {
@@ -178,7 +179,7 @@ impl GpuTimeEstimator {
                 self.together.add(half / running as u64, half);
             }
         }
-        self.together.keep(LONGEST_NS);
+        self.together.keep(LONGEST_SAMPLE_NS);
         let wall_ns = [before, running].iter().filter(|running| **running > 0).count() as u64 * (dt / 2);
         let more = Window {
             wall_ns,
@@ -217,8 +218,8 @@ impl GpuTimeEstimator {
             None => more,
         };
         let is_idle = self.running == 0;
-        let ends = is_idle || window.wall_ns >= LONG_NS;
-        if ends && (window.is_whole || window.wall_ns >= LONG_NS) && window.beside_ns > 0 {
+        let ends = is_idle || window.wall_ns >= LONG_WINDOW_NS;
+        if ends && (window.is_whole || window.wall_ns >= LONG_WINDOW_NS) && window.beside_ns > 0 {
             self.exclusive
                 .add(window.wall_ns.saturating_sub(window.alone_ns), window.beside_ns);
             if self.exclusive.of_ns >= ENOUGH_NS {

@@ -17,9 +17,9 @@
 //!
 //! | rule | formula | module |
 //! |---|---|---|
-//! | length of a unit | mean of its timings while alone; beside others the shortest recent one, if most agree | [`length`] |
+//! | length of a unit | mean of its timings alone; beside others the shortest recent one, if most agree | [`length`] |
 //! | device time of what retired | k · Σ lengths; k = wall / Σ lengths in exclusive windows | [`estimator`] |
-//! | charge of a client | device time of what retired; an even split of the sample until then, and without lengths | [`split`] |
+//! | charge of a client | device time of what retired; an even split of the sample where unknown | [`split`] |
 //! | work in flight | Σ lengths ≤ depth | [`depth`] |
 #![no_std]
 

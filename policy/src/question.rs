@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What clients ask, where it is not answered at once.
+//! What clients ask, and the questions that are not answered at once.
 
 use partage_protocol::units::ClientId;
 
 /// What a client asked, with the number of its question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Question {
-    /// `Ask`: its use is to become `wanted` bytes, for an allocation of `request` bytes.
+    /// `Ask`: the client's use is to become `wanted` bytes, for an allocation of `request` bytes.
     Ask {
         slot: usize,
         sequence: u32,
@@ -30,7 +30,7 @@ impl Undecided {
         self.questions.push((client, question));
     }
 
-    /// All of them.
+    /// Takes every question.
     pub(crate) fn take(&mut self) -> Vec<(ClientId, Question)> {
         std::mem::take(&mut self.questions)
     }

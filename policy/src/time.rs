@@ -7,4 +7,4 @@ mod measured;
 pub use audit::TIME_CONFIRM_NS;
 pub(crate) use audit::TOLERANCE_PPM;
 pub use measured::JobTime;
-pub(crate) use measured::{Measured, Times, WINDOW_NS};
+pub(crate) use measured::{Measured, RECENT_NS, Times};

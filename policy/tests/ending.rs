@@ -21,8 +21,8 @@ fn a_job_lives_with_any_process_and_five_seconds() {
     // It is over for its user at once; its place is kept for a late child.
     assert_eq!(host.state_of(a), "ended");
     let is_told = |host: &Host, kind| {
-        let told = |command: &&partage_policy::Command| matches!(&command.action, Action::Publish { kind: k, .. } if *k == kind);
-        host.commands.iter().filter(told).count()
+        let told = |action: &Action| matches!(action, Action::Publish { kind: k, .. } if *k == kind);
+        host.commands.iter().filter(|command| told(&command.action)).count()
     };
     assert_eq!(is_told(&host, "job-ended"), 1);
     host.pass(4 * SECOND_NS);
@@ -56,7 +56,10 @@ fn an_end_says_code_time_peak_and_denials_at_once() {
         host.step(Event::ProcessGone(process));
         let line = format!("{a} ended 7 after 13s, peak 1.5 of 2 GiB, denied once");
         let told = |action: &Action| matches!(action, Action::Tell { text, .. } if *text == line);
-        let published = |action: &Action| matches!(action, Action::Publish { kind: "job-ended", text, .. } if text.starts_with(&line));
+        let published = |action: &Action| match action {
+            Action::Publish { kind, text, .. } => *kind == "job-ended" && text.starts_with(&line),
+            _ => false,
+        };
         let count = |is_it: &dyn Fn(&Action) -> bool| host.commands.iter().filter(|c| is_it(&c.action)).count();
         assert_eq!(
             (count(&told), count(&published)),
@@ -145,8 +148,8 @@ fn a_strict_jobs_stranger_is_killed_within_two_seconds() {
         host.pass(SECOND_NS);
         let count = |is_it: fn(&Action) -> bool| host.commands.iter().filter(|command| is_it(&command.action)).count();
         let told = |text: &'static str| {
-            let is_it = |command: &&partage_policy::Command| matches!(&command.action, Action::Tell { text: said, .. } if said.contains(text));
-            host.commands.iter().filter(is_it).count()
+            let is_it = |action: &Action| matches!(action, Action::Tell { text: said, .. } if said.contains(text));
+            host.commands.iter().filter(|command| is_it(&command.action)).count()
         };
         assert_eq!(told("uses GPU 0 without Partage"), 1, "named once");
         assert_eq!(told("--strict killed pid 4711 of j1"), kills);

@@ -25,7 +25,8 @@ fn act(with_excuses: bool) -> BoxedStrategy<Act> {
     let calm = prop_oneof![
         4 => run,
         4 => (at(), any::<bool>()).prop_map(|(job, is_child)| Act::Attach { job, is_child }),
-        8 => (at(), 0..2usize, 1..3000u64).prop_map(|(client, slot, mib)| Act::Allocate { client, slot, bytes: mib * MIB }),
+        8 => (at(), 0..2usize, 1..3000u64)
+            .prop_map(|(client, slot, mib)| Act::Allocate { client, slot, bytes: mib * MIB }),
         2 => at().prop_map(|client| Act::FreeAll { client }),
         2 => at().prop_map(|client| Act::Kill { client }),
         1 => at().prop_map(|job| Act::FirstGone { job }),
@@ -40,8 +41,10 @@ fn act(with_excuses: bool) -> BoxedStrategy<Act> {
     prop_oneof![
         12 => calm,
         1 => (at(), sets).prop_map(|(job, mem)| Act::Set { job, mem }),
-        2 => (at(), 0..2usize, 0..2000u64).prop_map(|(client, slot, mib)| Act::Context { client, slot, bytes: mib * MIB }),
-        1 => (at(), 0..2usize, 0..6000u64).prop_map(|(client, slot, mib)| Act::Drift { client, slot, bytes: mib * MIB }),
+        2 => (at(), 0..2usize, 0..2000u64)
+            .prop_map(|(client, slot, mib)| Act::Context { client, slot, bytes: mib * MIB }),
+        1 => (at(), 0..2usize, 0..6000u64)
+            .prop_map(|(client, slot, mib)| Act::Drift { client, slot, bytes: mib * MIB }),
         1 => (1..3u8, 0..4000u64).prop_map(|(device, mib)| Act::Stranger { device, bytes: mib * MIB }),
     ]
     .boxed()

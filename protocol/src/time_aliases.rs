@@ -3,7 +3,7 @@
 //!
 //! | variable | value | means |
 //! |---|---|---|
-//! | `CUDA_DEVICE_SM_LIMIT` | whole percent, 0 to 100 | cap; 0, which its writers set where none is asked, says nothing |
+//! | `CUDA_DEVICE_SM_LIMIT` | whole percent, 0 to 100 | cap; 0, which its writers set for none, says nothing |
 //! | `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE` | percent above 0, decimals allowed | cap, where the one above says nothing |
 //! | `CUDA_TASK_PRIORITY` | whole number | class: 0 is high, 1 (what its writers assume) normal, more is low |
 //!

@@ -289,7 +289,8 @@ proptest! {
             seen.insert(name, value);
         }
         let variables: Vec<(String, String)> = seen.into_iter().collect();
-        let packed: Vec<u8> = variables.iter().flat_map(|(name, value)| format!("{name}={value}\0").into_bytes()).collect();
+        let pack = |(name, value): &_| format!("{name}={value}\0").into_bytes();
+        let packed: Vec<u8> = variables.iter().flat_map(pack).collect();
         match (lowest(&packed), asked(&variables, |_| true)) {
             (None, found) => prop_assert_eq!(found, Ok(None)),
             (Some(Ok(bytes)), Ok(Some(asked))) => {

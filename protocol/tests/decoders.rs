@@ -155,7 +155,9 @@ proptest! {
     }
 
     #[test]
-    fn messages_read_back(wanted in any::<u64>(), request in any::<u64>(), slot in any::<u32>(), sequence in any::<u32>()) {
+    fn messages_read_back(
+        wanted in any::<u64>(), request in any::<u64>(), slot in any::<u32>(), sequence in any::<u32>(),
+    ) {
         let ask = Ask { header: Ask::header(sequence), slot, reserved: 0, wanted, request };
         prop_assert_eq!(ToBroker::decode(ask.as_bytes()), Ok(ToBroker::Ask(ask)));
         let header = Answer::header(sequence);
@@ -185,8 +187,10 @@ proptest! {
 
     #[test]
     fn requests_read_back(
-        mem in any::<Option<String>>(), name in any::<Option<String>>(), command in prop::collection::vec(any::<String>(), 0..5),
-        labels in prop::collection::vec(any::<(String, String)>(), 0..4), wait in any::<bool>(), wait_timeout_ns in any::<Option<u64>>(),
+        mem in any::<Option<String>>(), name in any::<Option<String>>(),
+        command in prop::collection::vec(any::<String>(), 0..5),
+        labels in prop::collection::vec(any::<(String, String)>(), 0..4),
+        wait in any::<bool>(), wait_timeout_ns in any::<Option<u64>>(),
     ) {
         let run = RunRequest { mem, name, command, labels, wait, wait_timeout_ns, ..RunRequest::default() };
         let text = serde_json::to_string(&Request::Run(Box::new(run.clone()))).expect("a document");

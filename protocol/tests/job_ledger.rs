@@ -182,89 +182,155 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0..6usize).prop_map(Step::Free),
         1 => (0..6usize).prop_map(Step::Die),
         1 => (0..500u64, 0..500u64).prop_map(|(limit, ceiling)| Step::Limit(limit, ceiling)),
-        1 => (0..6usize, prop_oneof![0..300u64, Just(u64::MAX)]).prop_map(|(client, bytes)| Step::Overhead(client, bytes)),
+        1 => (0..6usize, prop_oneof![0..300u64, Just(u64::MAX)])
+            .prop_map(|(client, bytes)| Step::Overhead(client, bytes)),
         1 => (0..6usize, 0..300u64).prop_map(|(client, bytes)| Step::Announce(client, bytes)),
         1 => Just(Step::Restart),
     ]
+}
+
+/// A ledger, its clients' words, and the number of the last client.
+struct History {
+    pages: Rows,
+    ledger: JobLedger,
+    next: u64,
+}
+
+impl History {
+    /// One of the clients that live.
+    fn nth(&self, at: usize) -> Option<ClientId> {
+        let alive: Vec<ClientId> = self.ledger.clients().collect();
+        alive.get(at % alive.len().max(1)).copied()
+    }
+
+    fn take(&mut self, step: Step) -> Result<(), TestCaseError> {
+        match step {
+            Step::Attach => {
+                self.next += 1;
+                self.pages.0.insert(ClientId(self.next), Row::default());
+                self.ledger.attach(&self.pages, ClientId(self.next), 0);
+            }
+            Step::Allocate(client, bytes) => return self.allocate(client, bytes),
+            Step::Free(client) => {
+                let Some(client) = self.nth(client) else { return Ok(()) };
+                let row = &self.pages.0[&client];
+                prop_assert_eq!(refund(&row.used, row.used()), Ok(0));
+            }
+            Step::Die(client) => {
+                let Some(client) = self.nth(client) else { return Ok(()) };
+                self.ledger.death(&self.pages, client, 0);
+                self.pages.0.remove(&client);
+            }
+            Step::Limit(limit, ceiling) => self.ledger.set_limit(&self.pages, limit, ceiling, 0),
+            Step::Overhead(client, bytes) => {
+                let Some(client) = self.nth(client) else { return Ok(()) };
+                self.ledger.set_overhead(&self.pages, client, bytes, 0);
+                prop_assert_eq!(self.pages.0[&client].overhead.load(Ordering::SeqCst), bytes);
+            }
+            Step::Announce(client, bytes) => return self.announce(client, bytes),
+            Step::Restart => {
+                let mut after = JobLedger::new(self.ledger.limit(), self.ledger.ceiling());
+                for client in self.ledger.clients() {
+                    after.adopt(&self.pages, client);
+                }
+                // As the first measurement does.
+                after.rebalance(&self.pages, 0);
+                self.ledger = after;
+            }
+        }
+        Ok(())
+    }
+
+    fn allocate(&mut self, client: usize, bytes: u64) -> Result<(), TestCaseError> {
+        let Some(client) = self.nth(client) else { return Ok(()) };
+        let used = self.ledger.used_sum(&self.pages);
+        let room = self.ledger.limit().min(self.ledger.ceiling()).saturating_sub(used);
+        let row = &self.pages.0[&client];
+        let ledger = &mut self.ledger;
+        let ask = |wanted| answer(ledger.ask(&self.pages, client, wanted, 0).verdict);
+        let got = reserve(&row.client(), bytes, ask);
+        // Alone at work, so an ask that fits must succeed, and one that does not must not.
+        let charged = self
+            .pages
+            .0
+            .values()
+            .fold(0, |sum: u64, row| sum.saturating_add(row.used()));
+        let before = charged - if got.is_ok() { bytes } else { 0 };
+        prop_assert_eq!(before.saturating_add(self.ledger.overhead_sum(&self.pages)), used);
+        prop_assert_eq!(got.is_ok(), bytes <= room, "{} bytes with {} left", bytes, room);
+        Ok(())
+    }
+
+    fn announce(&mut self, client: usize, bytes: u64) -> Result<(), TestCaseError> {
+        let Some(client) = self.nth(client) else { return Ok(()) };
+        let was = self.pages.0[&client].overhead.load(Ordering::SeqCst);
+        let growth = bytes.saturating_sub(was);
+        let room = self
+            .ledger
+            .limit()
+            .min(self.ledger.ceiling())
+            .saturating_sub(self.ledger.used_sum(&self.pages));
+        let verdict = self.ledger.reserve_overhead(&self.pages, client, bytes, 0);
+        // Alone at work, and nothing is pinned: exactly what fits is granted.
+        prop_assert_eq!(
+            verdict == Verdict::Granted,
+            growth <= room,
+            "{} more with {} left",
+            growth,
+            room
+        );
+        let is = self.pages.0[&client].overhead.load(Ordering::SeqCst);
+        prop_assert_eq!(
+            is,
+            if verdict == Verdict::Granted {
+                was.max(bytes)
+            } else {
+                was
+            }
+        );
+        Ok(())
+    }
+
+    /// What holds after every step; `before` it, so much was granted.
+    fn check(&self, before: u64) -> Result<(), TestCaseError> {
+        let beyond = self.ledger.overhead_sum(&self.pages);
+        let most = self.ledger.limit().min(self.ledger.ceiling()).saturating_sub(beyond);
+        let sum = self.ledger.granted_sum(&self.pages);
+        prop_assert_eq!(self.ledger.is_over(&self.pages), sum > most);
+        prop_assert!(
+            sum <= most || sum <= before,
+            "{} granted of {} beside {}",
+            sum,
+            most,
+            beyond
+        );
+        for row in self.pages.0.values() {
+            prop_assert!(row.used() <= row.ledger.load(Ordering::SeqCst));
+            // Over a lowered limit all are frozen.
+            let shown = if sum > most {
+                0
+            } else {
+                row.ledger.load(Ordering::SeqCst)
+            };
+            prop_assert_eq!(row.granted.load(Ordering::SeqCst), shown);
+        }
+        Ok(())
+    }
 }
 
 proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn no_history_breaks_the_ledger(limit in prop_oneof![1..500u64, Just(u64::MAX)], steps in prop::collection::vec(step(), 1..60)) {
-        let (mut pages, mut ledger) = (Rows::default(), JobLedger::new(limit, limit));
-        let mut next = 0;
+    fn no_history_breaks_the_ledger(
+        limit in prop_oneof![1..500u64, Just(u64::MAX)], steps in prop::collection::vec(step(), 1..60),
+    ) {
+        let (pages, ledger) = (Rows::default(), JobLedger::new(limit, limit));
+        let mut history = History { pages, ledger, next: 0 };
         for step in steps {
-            let before = ledger.granted_sum(&pages);
-            let alive: Vec<ClientId> = ledger.clients().collect();
-            let nth = |at: usize| alive.get(at % alive.len().max(1)).copied();
-            match step {
-                Step::Attach => {
-                    next += 1;
-                    pages.0.insert(ClientId(next), Row::default());
-                    ledger.attach(&pages, ClientId(next), 0);
-                }
-                Step::Allocate(client, bytes) => {
-                    let Some(client) = nth(client) else { continue };
-                    let used = ledger.used_sum(&pages);
-                    let room = ledger.limit().min(ledger.ceiling()).saturating_sub(used);
-                    let row = &pages.0[&client];
-                    let got = reserve(&row.client(), bytes, |wanted| answer(ledger.ask(&pages, client, wanted, 0).verdict));
-                    // Alone at work, so an ask that fits must succeed, and one that does not must not.
-                    let charged = |pages: &Rows| pages.0.values().fold(0, |sum: u64, row| sum.saturating_add(row.used()));
-                    let before = charged(&pages) - if got.is_ok() { bytes } else { 0 };
-                    prop_assert_eq!(before.saturating_add(ledger.overhead_sum(&pages)), used);
-                    prop_assert_eq!(got.is_ok(), bytes <= room, "{} bytes with {} left", bytes, room);
-                }
-                Step::Free(client) => {
-                    let Some(client) = nth(client) else { continue };
-                    let row = &pages.0[&client];
-                    prop_assert_eq!(refund(&row.used, row.used()), Ok(0));
-                }
-                Step::Die(client) => {
-                    let Some(client) = nth(client) else { continue };
-                    ledger.death(&pages, client, 0);
-                    pages.0.remove(&client);
-                }
-                Step::Limit(limit, ceiling) => ledger.set_limit(&pages, limit, ceiling, 0),
-                Step::Overhead(client, bytes) => {
-                    let Some(client) = nth(client) else { continue };
-                    ledger.set_overhead(&pages, client, bytes, 0);
-                    prop_assert_eq!(pages.0[&client].overhead.load(Ordering::SeqCst), bytes);
-                }
-                Step::Announce(client, bytes) => {
-                    let Some(client) = nth(client) else { continue };
-                    let was = pages.0[&client].overhead.load(Ordering::SeqCst);
-                    let growth = bytes.saturating_sub(was);
-                    let room = ledger.limit().min(ledger.ceiling()).saturating_sub(ledger.used_sum(&pages));
-                    let verdict = ledger.reserve_overhead(&pages, client, bytes, 0);
-                    // Alone at work, and nothing is pinned: exactly what fits is granted.
-                    prop_assert_eq!(verdict == Verdict::Granted, growth <= room, "{} more with {} left", growth, room);
-                    let is = pages.0[&client].overhead.load(Ordering::SeqCst);
-                    prop_assert_eq!(is, if verdict == Verdict::Granted { was.max(bytes) } else { was });
-                }
-                Step::Restart => {
-                    let mut after = JobLedger::new(ledger.limit(), ledger.ceiling());
-                    for client in ledger.clients() {
-                        after.adopt(&pages, client);
-                    }
-                    // As the first measurement does.
-                    after.rebalance(&pages, 0);
-                    ledger = after;
-                }
-            }
-            let beyond = ledger.overhead_sum(&pages);
-            let most = ledger.limit().min(ledger.ceiling()).saturating_sub(beyond);
-            let sum = ledger.granted_sum(&pages);
-            prop_assert_eq!(ledger.is_over(&pages), sum > most);
-            prop_assert!(sum <= most || sum <= before, "{} granted of {} beside {}", sum, most, beyond);
-            for row in pages.0.values() {
-                prop_assert!(row.used() <= row.ledger.load(Ordering::SeqCst));
-                // Over a lowered limit all are frozen.
-                let shown = if sum > most { 0 } else { row.ledger.load(Ordering::SeqCst) };
-                prop_assert_eq!(row.granted.load(Ordering::SeqCst), shown);
-            }
+            let before = history.ledger.granted_sum(&history.pages);
+            history.take(step)?;
+            history.check(before)?;
         }
     }
 }

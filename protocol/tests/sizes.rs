@@ -244,7 +244,8 @@ proptest! {
 
     #[test]
     fn no_text_is_a_panic_and_errors_name_it(text in any::<String>()) {
-        for error in [parse_amount(&text).err(), parse_share(&text).err(), parse_duration(&text).err()].into_iter().flatten() {
+        let errors = [parse_amount(&text).err(), parse_share(&text).err(), parse_duration(&text).err()];
+        for error in errors.into_iter().flatten() {
             let said = error.to_string();
             prop_assert!(!said.chars().any(char::is_control), "{:?}", said);
             prop_assert!(said.len() < 500);
@@ -253,7 +254,9 @@ proptest! {
     }
 
     #[test]
-    fn near_misses_are_no_panic(text in "[-+]?[0-9]{0,25}(\\.[0-9]{0,12})?[ ]?[KMGTPkmgtp%smhd]{0,2}(iB|B|i)?[0-9]{0,3}[smh]?") {
+    fn near_misses_are_no_panic(
+        text in "[-+]?[0-9]{0,25}(\\.[0-9]{0,12})?[ ]?[KMGTPkmgtp%smhd]{0,2}(iB|B|i)?[0-9]{0,3}[smh]?",
+    ) {
         if let Ok(amount) = parse_amount(&text) {
             prop_assert_eq!(parse_amount(&amount.to_string()), Ok(amount));
         }

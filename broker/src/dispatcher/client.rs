@@ -16,7 +16,7 @@ use crate::state::pages::PagePair;
 /// After so long without progress of a client that could move, the dispatcher asks the kernel whether it is stopped.
 const SUSPECT_NS: u64 = 20_000_000;
 /// After so long the dispatcher asks again about a stopped client.
-const STOPPED_NS: u64 = 80_000_000;
+const STOPPED_AGAIN_NS: u64 = 80_000_000;
 
 /// A client that passes through the driver, or stands before an open gate, and shows no sign for this long is no reason
 /// to keep others away until it does: a compiler inside a launch, a full queue, a thread that left by a jump, a lie.
@@ -125,7 +125,7 @@ impl Slot {
         // A client that waits at a closed gate stands still by rights; before an open one only if it cannot move.
         let is_before_open = || pages.broker().devices.get(self.index).is_some_and(is_open);
         let is_suspect = self.is_busy || self.is_entering || is_waiting && (self.is_stopped || is_before_open());
-        let patience = if self.is_stopped { STOPPED_NS } else { SUSPECT_NS };
+        let patience = if self.is_stopped { STOPPED_AGAIN_NS } else { SUSPECT_NS };
         if signs != self.signs || !is_suspect {
             (self.signs, self.since_ns, self.is_stopped) = (signs, now, false);
             self.moved_ns = now;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reports from the dispatcher to the event loop: clients that do not drain, and views of each job's device time.
 //!
-//! While jobs are measured, a view is sent every [`VIEWS_NS`], and after *news* at once, at most once in [`LEAST_NS`].
-//! News: a message arrived, or a client stopped or began to drain. One last report says that no job is measured any
-//! more.
+//! While jobs are measured, a view is sent every [`VIEWS_NS`], and after *news* at once, at most once in
+//! [`BETWEEN_VIEWS_NS`]. News: a message arrived, or a client stopped or began to drain. One last report says that no
+//! job is measured any more.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use partage_protocol::units::{ClientId, DeviceUuid, SECOND_NS};
 /// compares a second's with NVML's.
 pub const VIEWS_NS: u64 = SECOND_NS;
 /// Least time between two views: what happens often is reported together.
-pub const LEAST_NS: u64 = SECOND_NS / 10;
+pub const BETWEEN_VIEWS_NS: u64 = SECOND_NS / 10;
 
 /// One report.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl Outbox {
     #[must_use]
     pub fn due_ns(&self, is_measuring: bool) -> Option<u64> {
         if self.has_news {
-            return Some(self.views_ns.saturating_add(LEAST_NS));
+            return Some(self.views_ns.saturating_add(BETWEEN_VIEWS_NS));
         }
         (is_measuring || self.had_jobs).then(|| self.views_ns.saturating_add(VIEWS_NS))
     }

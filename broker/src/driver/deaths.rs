@@ -4,6 +4,12 @@
 //! A client stays charged until the driver has freed its memory: until a poll of its devices, begun after its end, no
 //! longer shows the process. Without a driver the kernel's report of the end suffices, because the process has closed
 //! its files by then. A closed connection alone proves nothing.
+//!
+//! No pidfd reports an `exec`. The broker compares where the process's code and stack begin (`/proc/PID/stat`) with
+//! what it noted at the attach, twice: when the client's connection closes, as an `exec` closes it, and when the same
+//! process says hello again. If the places differ, the client has ended. The process lives on under its pid, so here
+//! any poll counts that was begun after the `exec` was noticed, whatever it shows; and the hello of the new program
+//! ends the old client's charge at once (`policy/src/decisions/attaching.rs`).
 
 use std::os::fd::BorrowedFd;
 

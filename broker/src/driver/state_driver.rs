@@ -30,7 +30,7 @@ use crate::watch::flood::Flood;
 use crate::watch::users::Users;
 
 /// Waiting requests' processes are looked at again after so long: a queue may be long, and events many.
-const STOPPED_NS: u64 = SECOND_NS / 10;
+const STOPPED_LOOK_NS: u64 = SECOND_NS / 10;
 
 /// What the driver is made of; everything outside it.
 pub struct Parts {
@@ -196,7 +196,7 @@ impl StateDriver {
         let is_fresh = now.ns < self.stopped_until_ns;
         if event.may_admit() && !is_fresh && self.policy.waiting_jobs() > 0 {
             let waiting: Vec<JobId> = self.policy.queue().collect();
-            self.stopped_until_ns = now.ns.saturating_add(STOPPED_NS);
+            self.stopped_until_ns = now.ns.saturating_add(STOPPED_LOOK_NS);
             self.find_stopped(waiting);
         }
         self.todo.push_back(event);

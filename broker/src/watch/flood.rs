@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 
 use partage_protocol::units::SECOND_NS;
 
-/// Events of one user and kind that are published within one [`WINDOW_NS`] before they are counted only.
+/// Events of one user and kind that are published within one [`COUNTED_NS`] before they are counted only.
 pub const FREE: u64 = 256;
 /// After this long the counting begins anew.
-pub const WINDOW_NS: u64 = 60 * SECOND_NS;
+pub const COUNTED_NS: u64 = 60 * SECOND_NS;
 /// Users and kinds that are counted at a time.
 const COUNTED: usize = 4096;
 
@@ -24,7 +24,7 @@ struct Count {
 
 impl Count {
     fn end_ns(&self) -> u64 {
-        self.since_ns.saturating_add(WINDOW_NS)
+        self.since_ns.saturating_add(COUNTED_NS)
     }
 }
 
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(flood.count(Some(6), "notice", 7), Some(1));
         assert_eq!(flood.count(None, "notice", 7), Some(1));
         assert_eq!(flood.count(Some(5), "job-ended", 7), Some(1));
-        assert_eq!(flood.count(Some(5), "notice", 7 + WINDOW_NS), Some(1));
+        assert_eq!(flood.count(Some(5), "notice", 7 + COUNTED_NS), Some(1));
     }
 
     #[test]
@@ -134,16 +134,16 @@ mod tests {
         let mut flood = Flood::default();
         let said = (0..300).filter_map(|_| flood.count(Some(5), "job-ended", 7)).count();
         flood.count(Some(6), "job-ended", 7);
-        assert_eq!((said as u64, flood.due_ns()), (FREE, Some(7 + WINDOW_NS)));
-        assert_eq!(flood.ended(6 + WINDOW_NS), []);
+        assert_eq!((said as u64, flood.due_ns()), (FREE, Some(7 + COUNTED_NS)));
+        assert_eq!(flood.ended(6 + COUNTED_NS), []);
         let unsaid = Unsaid {
             uid: Some(5),
             kind: "job-ended".to_owned(),
             count: 300 - FREE,
         };
-        assert_eq!(flood.ended(7 + WINDOW_NS), [unsaid]);
-        assert_eq!((flood.ended(8 + WINDOW_NS), flood.due_ns()), (Vec::new(), None));
-        assert_eq!(flood.count(Some(5), "job-ended", 8 + WINDOW_NS), Some(1));
+        assert_eq!(flood.ended(7 + COUNTED_NS), [unsaid]);
+        assert_eq!((flood.ended(8 + COUNTED_NS), flood.due_ns()), (Vec::new(), None));
+        assert_eq!(flood.count(Some(5), "job-ended", 8 + COUNTED_NS), Some(1));
     }
 
     #[test]

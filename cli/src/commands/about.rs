@@ -73,7 +73,8 @@ mod tests {
 |---|---|
 | `PARTAGE_MEM`, `PARTAGE_MEM_REQUEST`, `PARTAGE_COMPUTE`, `PARTAGE_COMPUTE_MAX`, `PARTAGE_WEIGHT`, \
 `PARTAGE_PRIORITY`, `PARTAGE_TIME_LIMIT`, `PARTAGE_GPU`, `PARTAGE_ON_FULL`, `PARTAGE_WAIT_TIMEOUT`, `PARTAGE_NAME`, \
-`PARTAGE_LABEL`, `PARTAGE_STRICT`, `PARTAGE_SUMMARY`, `PARTAGE_LAZY`, `PARTAGE_QUIET` | options of `run`. The option wins. COMMAND does not get them |
+`PARTAGE_LABEL`, `PARTAGE_STRICT`, `PARTAGE_SUMMARY`, `PARTAGE_LAZY`, `PARTAGE_QUIET` | options of `run`. The option \
+wins. COMMAND does not get them |
 | `CUDA_VISIBLE_DEVICES` | limits the GPUs that `run` may choose from. COMMAND does not get it. If it hides every GPU \
 (empty, or `-1`), COMMAND keeps it and runs without a job |
 | `PARTAGE_SOCKET_DIR` | `--socket-dir`; else `/run/partage` on a managed host, `/tmp/partage-UID` elsewhere |
@@ -82,7 +83,8 @@ mod tests {
 of a build tree and a package |
 | `NVIDIA_GPU_MEMORY_LIMIT`, `NVIDIA_GPU_MEMORY_REQUEST`, `CUDA_DEVICE_MEMORY_LIMIT`, `CUDA_DEVICE_MEMORY_LIMIT_<i>`, \
 `CUDA_MPS_PINNED_DEVICE_MEM_LIMIT` | other tools' limits, below |
-| `CUDA_DEVICE_SM_LIMIT`, `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`, `CUDA_TASK_PRIORITY` | other tools' caps and priorities, below |
+| `CUDA_DEVICE_SM_LIMIT`, `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE`, `CUDA_TASK_PRIORITY` | other tools' caps and \
+priorities, below |
 | `PARTAGE_TIME_FAIL` | `closed`: if the broker disappears, a job that was being held back stays paused. Default: it \
 resumes after two seconds |
 | `NO_COLOR`, `LC_ALL`, `LC_CTYPE`, `LANG` | no colour; ASCII where the locale is not UTF-8 |
@@ -96,7 +98,8 @@ COMMAND gets `LD_PRELOAD` with the library first, `PARTAGE_TOKEN`, `PARTAGE_SOCK
 `PARTAGE_MEM_BYTES` (its GPUs and limit, while no broker answers), `PARTAGE_BROKER` (where a private broker can be \
 started again) and `PARTAGE_STDERR` (which file may be told of the first denial; `quiet` with `-q`). With `--lazy` it \
 gets `PARTAGE_LAZY_REQUEST` (what is asked at its first use of a GPU) in place of `PARTAGE_DEVICES` and \
-`PARTAGE_MEM_BYTES`. `partage sim` sets `PARTAGE_SIM_DIR`, `PARTAGE_SOCKET_DIR` and puts its driver first in `LD_LIBRARY_PATH`.
+`PARTAGE_MEM_BYTES`. `partage sim` sets `PARTAGE_SIM_DIR`, `PARTAGE_SOCKET_DIR` and puts its driver first in \
+`LD_LIBRARY_PATH`.
 
 ## What `run` says
 
@@ -106,10 +109,12 @@ On standard error, and nothing with `-q`:
 |---|---|
 | the job waits for room | `partage: waiting: 8 GiB asked on GPU 0, ...`, at once and every minute |
 | the job starts | `partage: j19 on GPU 0 (H200), limit 2 GiB`, on a terminal, and anywhere if the job had to wait |
-| memory is denied | `partage: 3 GiB asked, limit 2 GiB, ...`: at most every ten seconds on a terminal, else the first denial of each process |
+| memory is denied | `partage: 3 GiB asked, limit 2 GiB, ...`: at most every ten seconds on a terminal, else the \
+first denial of each process |
 | the job ends | `partage: j19 ended 0 after 13s, peak 1.5 of 2 GiB, denied 2 times`: from the broker on a terminal, \
 if the job used a GPU; with `--summary` from `run` itself, anywhere |
-| `--strict` kills a process | `partage: --strict killed pid 4130 of j19: ...`, on a terminal; `events` and `why` say it too |
+| `--strict` kills a process | `partage: --strict killed pid 4130 of j19: ...`, on a terminal; `events` and `why` \
+say it too |
 
 A broker that is there and does not answer is named with its process and what to do, after ten seconds.
 
@@ -124,21 +129,24 @@ that says anything counts, alone:
 | `NVIDIA_GPU_MEMORY_REQUEST`, `NVIDIA_GPU_MEMORY_LIMIT` | whole MiB | every GPU; a missing one copies the other |
 | `CUDA_DEVICE_MEMORY_LIMIT`, `CUDA_DEVICE_MEMORY_LIMIT_<i>` | `1g`, `1024m`, `512k`; a bare number is bytes, as that \
 variable has it | every GPU; the i-th that the program sees |
-| `CUDA_MPS_PINNED_DEVICE_MEM_LIMIT` | `0=2G,GPU-1a2b=512M` | the GPUs named, by the number that the program sees or by UUID |
+| `CUDA_MPS_PINNED_DEVICE_MEM_LIMIT` | `0=2G,GPU-1a2b=512M` | the GPUs named, by the number that the program sees or \
+by UUID |
 
 All are base 1024. An empty variable is an unset one. `run` refuses a value that cannot be read or names a GPU that \
 is not there; a program without `run` then gets the lowest limit of the list on every GPU, or no memory where nothing \
 could be read, and `partage why` says so. `run`'s line and `why` name the variable that counted, `doctor` those it \
 finds. The administrator switches each line off under `[aliases]` in `partage.toml` (`nvidia_gpu_memory`, \
 `cuda_device_memory_limit`, `cuda_mps_pinned_device_mem_limit` = false); while no broker answers they count all the \
-same. Inside a job they count for nothing: its limit is set. `CUDA_DISABLE_CONTROL`, which switches another tool's limits off, is ignored.
+same. Inside a job they count for nothing: its limit is set. `CUDA_DISABLE_CONTROL`, which switches another tool's \
+limits off, is ignored.
 
 ## Other tools' variables about time
 
 | variable | value | means | counts where |
 |---|---|---|---|
 | `CUDA_DEVICE_SM_LIMIT` | whole percent; 0 is none | `--compute-max` | neither `-c` nor `--compute-max` is given |
-| `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE` | percent, such as `12.5` | `--compute-max` | likewise, and the one above says nothing |
+| `CUDA_MPS_ACTIVE_THREAD_PERCENTAGE` | percent, such as `12.5` | `--compute-max` | likewise, and the one above says \
+nothing |
 | `CUDA_TASK_PRIORITY` | 0 is high, 1 normal, more is low | `--priority` | no `--priority` is given |
 
 `run` refuses a value that cannot be read. A program without `run` is only lowered: it gets the cap, never more than \
@@ -161,7 +169,8 @@ The second table of `ps`:
 | SHARE | The part of the GPU's time that the job may have now. |
 | GOT 1s, 60s | The part that it got in the last second and in the last minute. |
 | WAITED | How long it was held back in the last minute. |
-| STATE | `open`, `waiting` and for whom, `capped`, `idle`, or `not draining` if its work does not end and others no longer wait for it. |
+| STATE | `open`, `waiting` and for whom, `capped`, `idle`, or `not draining` if its work does not end and others no \
+longer wait for it. |
 
 `get` also shows how much device time the job was charged. `why` says in a sentence what makes it slow: its cap, a \
 neighbour, a higher priority, processes without Partage, or its own CPU side.

@@ -16,9 +16,10 @@ fn an_idle_machine_shows_its_gpus_and_who_is_on_them() {
         &format!(
             "[ \"$1\" = --nvml-helper ] || exit 1\n\
              while read -r ask <&0; do case $ask in\n\
-             *open*) echo '{{\"devices\":[{{\"uuid\":\"GPU-1\",\"index\":0,\"model\":\"NVIDIA H200\",\"total\":1073741824,\
-             \"reserved\":0}}]}}' >&0;;\n\
-             *) echo '{{\"sample\":{{\"used\":536870912,\"free\":536870912,\"processes\":[{{\"pid\":{own},\"used\":536870912,\
+             *open*) echo '{{\"devices\":[{{\"uuid\":\"GPU-1\",\"index\":0,\"model\":\"NVIDIA H200\",\
+             \"total\":1073741824,\"reserved\":0}}]}}' >&0;;\n\
+             *) echo '{{\"sample\":{{\"used\":536870912,\"free\":536870912,\
+             \"processes\":[{{\"pid\":{own},\"used\":536870912,\
              \"is_graphics_only\":false,\"busy_percent\":null}}]}}}}' >&0;;\n\
              esac; done"
         ),
@@ -73,7 +74,8 @@ fn ps_shows_how_jobs_ended_and_only_what_was_asked_for() {
         out,
         "\
 JOB  NAME   USER   STATE  EXIT               STARTED  DURATION  GPU   PEAK  LIMIT  COMMAND
-j44  short  alice  ended     7  2026-11-20 22:26:00Z       13s    0  4 GiB  8 GiB  python train.py --data 'a very long path/that does not end/soon enough'
+j44  short  alice  ended     7  2026-11-20 22:26:00Z       13s    0  4 GiB  8 GiB  python train.py --data 'a very long \
+path/that does not end/soon enough'
 "
     );
     let (_, out, _) = result(bench.partage(&["ps", "-a", "-o", "job,exit,labels", "--filter", "label=team=a"]));

@@ -38,9 +38,11 @@ fn ps_is_a_table_and_a_pipe_gets_it_whole() {
         out,
         "\
 JOB  NAME       USER   STATE       GPU   USED  LIMIT  CLIENTS  COMMAND
-j42  train      alice  running       0  3 GiB  8 GiB        1  python train.py --data 'a very long path/that does not end/soon enough'
+j42  train      alice  running       0  3 GiB  8 GiB        1  python train.py --data 'a very long \
+path/that does not end/soon enough'
                                      1  3 GiB   none
-j43  evil?[2J\u{e9}  alice  over limit    0  3 GiB  8 GiB        1  python train.py --data 'a very long path/that does not end/soon enough'
+j43  evil?[2J\u{e9}  alice  over limit    0  3 GiB  8 GiB        1  python train.py --data 'a very long \
+path/that does not end/soon enough'
                                      1  3 GiB   none
 unmanaged: pid 77 (sh?[2J?1m?) of carol uses 5 GiB on GPU 1 and 48 % of its time
 j42: pid 4130 uses a GPU without the limit

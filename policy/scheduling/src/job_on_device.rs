@@ -22,7 +22,7 @@ const LONGEST_INTERVAL_NS: i64 = 1_000_000_000;
 const SECOND_BUCKET_NS: u64 = 100_000_000;
 const MINUTE_BUCKET_NS: u64 = 6_000_000_000;
 /// Nothing is taken for a unit that has had more than one and a half of this.
-const LONGEST_UNIT_NS: u64 = 10_000_000_000;
+const LONGEST_CHARGED_UNIT_NS: u64 = 10_000_000_000;
 
 /// A gate as it was last commanded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,7 +100,7 @@ impl ClientOnDevice {
     /// again as its longest unit takes. By the clock a unit may take any time beside others, unless nothing of them
     /// retires either.
     pub fn stalled_for_ns(&self, drain_timeout_ns: u64) -> Option<u64> {
-        let unit = self.seen.unit_ns.min(LONGEST_UNIT_NS);
+        let unit = self.seen.unit_ns.min(LONGEST_CHARGED_UNIT_NS);
         let had = u64::try_from(self.unretired_ns).unwrap_or(0);
         let is_long = had >= drain_timeout_ns.max(unit + unit / 2);
         (self.seen.is_busy && (is_long || self.is_still)).then_some(had.max(drain_timeout_ns))

@@ -14,7 +14,7 @@ const PPM: i64 = 1_000_000;
 /// Time constant of the measured efficiency.
 const EFFICIENCY_NS: i64 = 100_000_000;
 /// Longest time for which turns that did not pay are not tried again.
-const LONGEST_NS: u64 = 60_000_000_000;
+const LONGEST_REST_NS: u64 = 60_000_000_000;
 
 /// What a regime is judged by.
 #[derive(Clone, Copy, Debug)]
@@ -114,7 +114,7 @@ impl Rule {
                 self.leave(now, "units are too long to wait for in turns")
             }
             Regime::Turns if is_proven && self.efficiency_ppm < i64::from(config.turns_efficiency_ppm) => {
-                self.backoff_ns = (self.backoff_ns * 4).min(LONGEST_NS);
+                self.backoff_ns = (self.backoff_ns * 4).min(LONGEST_REST_NS);
                 self.leave(now, "turns left the device idle")
             }
             Regime::Turns => None,
@@ -125,7 +125,7 @@ impl Rule {
     pub fn give_up(&mut self, now: u64) -> Option<(Regime, &'static str)> {
         self.has_failed = true;
         if !self.is_forced {
-            self.backoff_ns = (self.backoff_ns * 2).min(LONGEST_NS);
+            self.backoff_ns = (self.backoff_ns * 2).min(LONGEST_REST_NS);
         }
         self.leave(now, "the device did not drain in time")
     }

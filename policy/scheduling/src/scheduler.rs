@@ -55,30 +55,12 @@ impl Scheduler {
                 let others = before.into_iter().filter(|key| *key != device);
                 others.for_each(|key| self.settle(key, out));
             }
-            Event::JobGone { job } => {
-                let keys = self.keys(|device| device.members.contains_key(&job));
-                for key in &keys {
-                    self.device(*key).remove(job, &config, now);
-                }
-                gang::refresh(&mut self.gangs, &self.devices);
-                keys.into_iter().for_each(|key| self.settle(key, out));
-            }
+            Event::JobGone { job } => self.forget_job(job, out),
             Event::ClientJoined { client, job, device } => {
                 self.join(client, job, device);
                 self.settle(device, out);
             }
-            Event::ClientLeft { client } => {
-                let has = |seat: &ClientOnDevice| seat.client == client;
-                let keys = self.keys(|device| device.members.values().any(|member| member.seats.iter().any(has)));
-                for key in &keys {
-                    for member in self.device(*key).members.values_mut() {
-                        member.seats.retain(|seat| !has(seat));
-                    }
-                    self.device(*key).rule.forget(&config);
-                }
-                gang::refresh(&mut self.gangs, &self.devices);
-                keys.into_iter().for_each(|key| self.settle(key, out));
-            }
+            Event::ClientLeft { client } => self.leave(client, out),
             Event::Observe { device, seen } => {
                 let gangs: Vec<JobId> = self.gangs.keys().copied().collect();
                 self.device(device).account(seen, &gangs, &config, now);
@@ -150,6 +132,30 @@ impl Scheduler {
         }
         device.rule.forget(&config);
         gang::refresh(&mut self.gangs, &self.devices);
+    }
+
+    fn leave(&mut self, client: ClientId, out: &mut Vec<Command>) {
+        let config = self.config;
+        let has = |seat: &ClientOnDevice| seat.client == client;
+        let keys = self.keys(|device| device.members.values().any(|member| member.seats.iter().any(has)));
+        for key in &keys {
+            for member in self.device(*key).members.values_mut() {
+                member.seats.retain(|seat| !has(seat));
+            }
+            self.device(*key).rule.forget(&config);
+        }
+        gang::refresh(&mut self.gangs, &self.devices);
+        keys.into_iter().for_each(|key| self.settle(key, out));
+    }
+
+    fn forget_job(&mut self, job: JobId, out: &mut Vec<Command>) {
+        let (config, now) = (self.config, self.now);
+        let keys = self.keys(|device| device.members.contains_key(&job));
+        for key in &keys {
+            self.device(*key).remove(job, &config, now);
+        }
+        gang::refresh(&mut self.gangs, &self.devices);
+        keys.into_iter().for_each(|key| self.settle(key, out));
     }
 
     /// Decides anew for a device and all that gangs connect with it.

@@ -6,7 +6,7 @@ use crate::command::Cause;
 /// What is remembered counts half as much after each of these.
 const HALF_NS: u64 = 10_000_000_000;
 /// What is left of a wait when it is forgotten.
-const LEAST_NS: u64 = 1_000_000;
+const LEAST_KEPT_NS: u64 = 1_000_000;
 
 /// Time waited by cause, what is older counting less.
 #[derive(Clone, Debug, Default)]
@@ -47,7 +47,7 @@ impl Waits {
                 .checked_shr(u32::try_from(halvings).unwrap_or(u32::MAX))
                 .unwrap_or(0);
         }
-        self.of.retain(|(_, sum)| *sum >= LEAST_NS);
+        self.of.retain(|(_, sum)| *sum >= LEAST_KEPT_NS);
     }
 }
 

@@ -55,7 +55,8 @@ fn act() -> impl Strategy<Value = Act> {
         24 => (device(), prop::collection::vec(any::<u8>(), 6), after.clone())
             .prop_map(|(device, bits, after)| Act::Observe(device, bits, after)),
         1 => (device(), any::<bool>()).prop_map(|(device, is_forced)| Act::Residency(device, is_forced)),
-        1 => (device(), any::<bool>(), any::<bool>()).prop_map(|(device, busy, felt)| Act::Unmanaged(device, busy, felt)),
+        1 => (device(), any::<bool>(), any::<bool>())
+            .prop_map(|(device, busy, felt)| Act::Unmanaged(device, busy, felt)),
         1 => device().prop_map(Act::Marked),
         2 => after.prop_map(Act::Tick),
     ]

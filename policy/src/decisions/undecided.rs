@@ -4,7 +4,7 @@
 //! A client that has not come back counts with its whole grant, most of which it may not use: whether there is room is
 //! not known yet. A *no* would be an out-of-memory error that a program may not survive. So the question is answered
 //! when the awaited clients are back, or are awaited no longer ([`ADOPTION_NS`](super::ADOPTION_NS)). A library waits
-//! 3 s for an answer and then denies by itself; it takes a late one without harm.
+//! 3 s for an answer and then denies by itself; a late answer does no harm.
 
 use partage_protocol::job_ledger::Verdict;
 use partage_protocol::units::JobId;

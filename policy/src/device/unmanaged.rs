@@ -16,12 +16,12 @@ const FELT_PPM: u32 = WHOLE_PPM / 50;
 /// A device with less idle time than this has none: whole percentages are cut off, and passing it on costs something.
 const FULL_PPM: u32 = WHOLE_PPM / 10 * 9;
 /// Whoever was busy is until there was no sign of it for so long.
-const QUIET_NS: u64 = 2 * SECOND_NS;
+const BUSY_FOR_NS: u64 = 2 * SECOND_NS;
 /// An event says it of a process again after this, if it is so again.
 const TELL_NS: u64 = 60 * SECOND_NS;
 
 fn is_recent(at_ns: Option<u64>, now_ns: u64) -> bool {
-    at_ns.is_some_and(|at| now_ns < at.saturating_add(QUIET_NS))
+    at_ns.is_some_and(|at| now_ns < at.saturating_add(BUSY_FOR_NS))
 }
 
 /// What processes of no job mean for those who share a device's time.

@@ -5,7 +5,7 @@
 //!   excess = shown − r · max(charged in this look, charged in the look before)
 //!   r      = Σ shown / Σ charged of the other jobs on the device, within 1 and MOST_AHEAD; 1 where there are none
 //!
-//!            excess > TOLERANCE in two looks                  no excess for QUIET_NS
+//!            excess > TOLERANCE in two looks                  no excess for AGREES_AFTER_NS
 //!   agrees ─────────────────────────────────► drifts ─────────────────────────────────► agrees
 //!                                               │ each look's excess is charged to the job and taken from who was
 //!                                               │ charged for it; after TIME_CONFIRM_NS `[audit] drift` answers
@@ -36,7 +36,7 @@ const LEAST_LOOK_NS: u64 = SECOND_NS / 10 * 9;
 /// A look waits for a figure of NVML's for so long: views and polls have clocks of their own.
 const LONGEST_LOOK_NS: u64 = 2 * SECOND_NS;
 /// A job agrees again after so long without an excess: one whose cap makes it pay stands still for a while.
-const QUIET_NS: u64 = 30 * SECOND_NS;
+const AGREES_AFTER_NS: u64 = 30 * SECOND_NS;
 
 /// What is known of one job on one device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -169,7 +169,7 @@ impl TimeAudit {
             self.pending_ns = 0;
             let is_over = self
                 .drift
-                .take_if(|drift| now_ns >= drift.last_ns.saturating_add(QUIET_NS))
+                .take_if(|drift| now_ns >= drift.last_ns.saturating_add(AGREES_AFTER_NS))
                 .is_some();
             return (0, is_over.then_some(false));
         };

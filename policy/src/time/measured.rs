@@ -15,9 +15,9 @@ use partage_scheduling::{Cause, Regime, TimeState};
 use super::audit::TimeAudit;
 
 /// What is called recent.
-pub(crate) const WINDOW_NS: u64 = 60 * SECOND_NS;
+pub(crate) const RECENT_NS: u64 = 60 * SECOND_NS;
 /// Least distance of two samples of the waiting time; some sixty are kept.
-const STEP_NS: u64 = SECOND_NS;
+const WAIT_SAMPLE_NS: u64 = SECOND_NS;
 
 /// One job on one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ impl Measured {
         if self
             .samples
             .back()
-            .is_none_or(|(at, _)| now_ns >= at.saturating_add(STEP_NS))
+            .is_none_or(|(at, _)| now_ns >= at.saturating_add(WAIT_SAMPLE_NS))
         {
             self.samples.push_back((now_ns, now.waited_ns));
         }
@@ -86,7 +86,7 @@ impl Measured {
         while self
             .samples
             .get(1)
-            .is_some_and(|(at, _)| now_ns >= at.saturating_add(WINDOW_NS))
+            .is_some_and(|(at, _)| now_ns >= at.saturating_add(RECENT_NS))
         {
             self.samples.pop_front();
         }

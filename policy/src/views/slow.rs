@@ -18,7 +18,7 @@
 use crate::caller::Caller;
 use crate::decisions::Policy;
 use crate::job::Job;
-use crate::time::{JobTime, Measured, WINDOW_NS};
+use crate::time::{JobTime, Measured, RECENT_NS};
 use partage_protocol::admin::CauseView;
 use partage_protocol::terms::WHOLE_PPM;
 use partage_protocol::units::{DeviceUuid, JobId};
@@ -204,6 +204,6 @@ impl Policy {
 }
 
 pub(crate) fn hardly_waited(measured: &Measured) -> bool {
-    let window_ns = measured.window_ns().min(WINDOW_NS);
+    let window_ns = measured.window_ns().min(RECENT_NS);
     measured.waited_recently_ns().saturating_mul(HARDLY) <= window_ns
 }

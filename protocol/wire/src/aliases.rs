@@ -4,7 +4,7 @@
 //! | family, the first that says anything counts | unit | of which device |
 //! |---|---|---|
 //! | `NVIDIA_GPU_MEMORY_REQUEST`, `NVIDIA_GPU_MEMORY_LIMIT` | whole MiB; a missing one copies the other | every |
-//! | `CUDA_DEVICE_MEMORY_LIMIT`, `CUDA_DEVICE_MEMORY_LIMIT_<i>` | `1g`, `1024m`, `512k`, a bare number is bytes | every; the i-th visible |
+//! | `CUDA_DEVICE_MEMORY_LIMIT`, `CUDA_DEVICE_MEMORY_LIMIT_<i>` | `1g`, `512k`; else bytes | every; the i-th visible |
 //! | `CUDA_MPS_PINNED_DEVICE_MEM_LIMIT` | `0=2G,GPU-…=512M`, a unit is needed | the named |
 //!
 //! A value that cannot be read is a [`Fault`], never "no limit"; an empty variable is an unset one. Nothing here

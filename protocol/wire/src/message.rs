@@ -284,7 +284,8 @@ macro_rules! kinds {
             /// A header for this message with the sender's version.
             #[must_use]
             pub const fn header(sequence: u32) -> Header {
-                Header { magic: MAGIC, major: MAJOR, minor: MINOR, kind: $kind, length: size_of::<$name>() as u16, sequence }
+                let length = size_of::<$name>() as u16;
+                Header { magic: MAGIC, major: MAJOR, minor: MINOR, kind: $kind, length, sequence }
             }
         })*
         /// One decoded packet of this direction.

@@ -10,7 +10,7 @@ use partage_scheduling::Terms;
 use super::{Bench, DEVICE, MS, is_open, join, joined, show_busy, terms};
 use crate::dispatcher::gates::Dispatcher;
 use crate::dispatcher::message::Message;
-use crate::dispatcher::report::{LEAST_NS, Outbox, Report, VIEWS_NS, queue};
+use crate::dispatcher::report::{BETWEEN_VIEWS_NS, Outbox, Report, VIEWS_NS, queue};
 use crate::dispatcher::thread::DispatcherThread;
 
 const NOBODY: Vec<JobTime> = Vec::new();
@@ -47,15 +47,18 @@ fn news_are_reported_at_once_and_together_where_there_are_many() {
     outbox.note_news();
     assert_eq!(outbox.take(now, true, one_job).len(), 1);
     outbox.note_news();
-    assert_eq!(outbox.due_ns(true), Some(now + LEAST_NS));
+    assert_eq!(outbox.due_ns(true), Some(now + BETWEEN_VIEWS_NS));
     let drained = Report::Drained {
         client: ClientId(1),
         device: DEVICE,
     };
     outbox.push(drained.clone());
     assert_eq!(outbox.take(now + 1, true, one_job), [drained], "the views wait");
-    assert_eq!(outbox.take(now + LEAST_NS, true, one_job), [Report::Views(one_job())]);
-    assert_eq!(outbox.due_ns(true), Some(now + LEAST_NS + VIEWS_NS));
+    assert_eq!(
+        outbox.take(now + BETWEEN_VIEWS_NS, true, one_job),
+        [Report::Views(one_job())]
+    );
+    assert_eq!(outbox.due_ns(true), Some(now + BETWEEN_VIEWS_NS + VIEWS_NS));
 }
 
 #[test]

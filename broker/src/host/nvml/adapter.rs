@@ -10,7 +10,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use tracing::{info, warn};
 
 use super::messages::{Answer, Ask};
-use super::slot::{NvmlHelper, PAUSE_NS, Slot};
+use super::slot::{NvmlHelper, RESTART_PAUSE_NS, Slot};
 use crate::error::Error;
 use crate::helper::channel::Request;
 use crate::helper::process::{HelperCommand, Killed};
@@ -263,7 +263,7 @@ impl Nvml {
     fn lose(&mut self, uuid: String, why: String, now_ns: u64, out: &mut Vec<GpuEvent>) {
         self.lost
             .entry(uuid.clone())
-            .or_insert_with(|| Slot::at(now_ns + PAUSE_NS.0));
+            .or_insert_with(|| Slot::at(now_ns + RESTART_PAUSE_NS.0));
         out.push(GpuEvent::Lost { uuid, why });
     }
 
@@ -312,7 +312,7 @@ impl Nvml {
                             Ok(Some(answer)) => format!("helper answered {answer:?}"),
                         };
                         warn!(uuid, why, "NVML helper failed");
-                        slot = Slot::at(now_ns + PAUSE_NS.0);
+                        slot = Slot::at(now_ns + RESTART_PAUSE_NS.0);
                         out.push(GpuEvent::Lost {
                             uuid: uuid.clone(),
                             why,

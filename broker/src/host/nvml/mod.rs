@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The machine's devices through killable helper processes (`serve.rs`, `helper/`), without ever waiting for one.
 //!
+//! No thread of the broker calls NVML or waits for it. Only a helper process calls it. The event loop sends the helper
+//! a question, goes on, and takes the answer when it has come; after a deadline it kills the helper.
+//!
 //! ```text
 //!             Open                 Devices               look() / period
 //!   start ───────────► opening ───────────────► resting ◄──────────────► sampling, one device after the other

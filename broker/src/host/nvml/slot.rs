@@ -14,7 +14,7 @@ pub(super) const SAMPLE_DEADLINE_NS: u64 = 3 * SECOND_NS;
 /// A device that takes longer is waited for by a helper of its own.
 pub(super) const SLOW_NS: u64 = SECOND_NS / 5;
 /// First and longest pause before a failed helper is started again.
-pub(super) const PAUSE_NS: (u64, u64) = (SECOND_NS / 2, 30 * SECOND_NS);
+pub(super) const RESTART_PAUSE_NS: (u64, u64) = (SECOND_NS / 2, 30 * SECOND_NS);
 
 /// One helper or the pause before the next.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl Slot {
     pub(super) fn at(start_at_ns: u64) -> Self {
         Self {
             helper: None,
-            start: BackOff::new(start_at_ns, PAUSE_NS),
+            start: BackOff::new(start_at_ns, RESTART_PAUSE_NS),
             is_lost: true,
         }
     }

@@ -5,7 +5,7 @@ use crate::caller::Caller;
 use crate::decisions::Policy;
 use crate::job::Job;
 use crate::terms::{Terms, part};
-use crate::time::{JobTime, Measured, WINDOW_NS};
+use crate::time::{JobTime, Measured, RECENT_NS};
 use crate::views::slow::{Slowness, hardly_waited, is_short};
 use partage_protocol::admin::JobView;
 use partage_protocol::size::format_duration;
@@ -201,7 +201,7 @@ fn got_text(now: &JobTime, gpu: &str) -> String {
 /// `it waited 7s in the last 10s`.
 pub(crate) fn waited_text(measured: &Measured) -> String {
     let recently = format_duration(measured.waited_recently_ns());
-    match measured.window_ns().min(WINDOW_NS) {
+    match measured.window_ns().min(RECENT_NS) {
         0 => format!("it waited {} since it came", format_duration(measured.now.waited_ns)),
         window_ns => format!("it waited {recently} in the last {}", format_duration(window_ns)),
     }
