@@ -46,6 +46,8 @@ macro_rules! export {
                 #[unsafe(export_name = stringify!($symbol))]
                 pub extern "C" fn entry($($arg: $type),*) -> CuResult {
                     use crate::chapters::*;
+                    const CLASS: crate::checkpoint::Class = crate::checkpoint::class_of(stringify!($symbol));
+                    let _inside = crate::checkpoint::gate::enter(CLASS);
                     match crate::state::fault_at(stringify!($symbol)) {
                         Some(code) => crate::trace::answer(stringify!($symbol), code),
                         None => crate::trace::answer(stringify!($symbol), $symbol($($arg),*)),

@@ -10,13 +10,15 @@
 //! - [`memory`], code ([`function`], [`module`], [`library`]), [`event`];
 //! - the [`executor`], whose order is below contexts and whose threads are above memory;
 //! - [`stream`], [`graph`], [`capture`];
-//! - [`submission`], the way from a call to an executor or a graph; [`chapters`], the calls.
+//! - [`submission`], the way from a call to an executor or a graph; [`checkpoint`], where calls stop; [`chapters`],
+//!   the calls.
 //!
 //! Rules: never call `dlsym` or `dlopen` (a preloaded library would hand us its own functions), never free what is
 //! global (runtimes call us after the destructors of static objects), never wait on a lock in a forked child.
 
 mod capture;
 mod chapters;
+mod checkpoint;
 mod context;
 mod entry;
 mod event;

@@ -14,7 +14,7 @@ use crate::seats::MAX_DEVICES;
 pub struct Spec {
     /// Distinguishes machines: device UUIDs are made from it. 0 when asking for one means "any".
     pub id: u64,
-    /// Feature level by driver branch: 550, 570, 580, 610 or 615.
+    /// Feature level by driver branch: 550, 570, 580, 595, 610 or 615.
     pub driver: u32,
     /// Allow programs to reserve more device memory than the file system could hold. A program that then writes to
     /// all of it dies of SIGBUS.
@@ -126,6 +126,7 @@ pub const FEATURE_LEVELS: &[(u32, i32, &str)] = &[
     (550, 12_040, "550.163.01"),
     (570, 12_080, "570.195.03"),
     (580, 13_000, "580.105.08"),
+    (595, 13_020, "595.84"),
     (610, 13_030, "610.43.02"),
     (615, 13_040, "615.36.01"),
 ];
@@ -160,7 +161,7 @@ pub enum Error {
         reason: String,
     },
     /// No such driver branch.
-    #[error("driver branch {asked} is not one of 550, 570, 580, 610, 615")]
+    #[error("driver branch {asked} is not one of 550, 570, 580, 595, 610, 615")]
     Driver {
         /// The branch asked for.
         asked: u32,

@@ -9,6 +9,7 @@ use std::time::Duration;
 use partage_abi::types::*;
 use partage_machine::Machine;
 
+use crate::checkpoint::thread;
 use crate::executor::pool::are_complete;
 use crate::memory::{ask_for_completion, install};
 use crate::state::{Answer, Driver, code, driver, faults, is_forked, store};
@@ -78,7 +79,8 @@ fn initialise(flags: c_uint) -> Answer {
     // Before the driver: whoever sees it must find the memory.
     ask_for_completion(are_complete);
     install(machine.devices(), machine.spec().bounds)?;
-    Driver::new(machine, seat, visible).install()
+    Driver::new(machine, seat, visible).install()?;
+    thread::start()
 }
 
 /// The right to initialise. Not a mutex: a child forked while another thread initialises must not wait for a thread

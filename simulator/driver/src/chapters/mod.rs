@@ -5,6 +5,7 @@
 
 mod array;
 mod capture;
+mod checkpoint;
 mod context;
 mod copy;
 mod copy_array;
@@ -42,6 +43,7 @@ mod virtual_memory;
 
 pub use array::*;
 pub use capture::*;
+pub use checkpoint::*;
 pub use context::*;
 pub use copy::*;
 pub use copy_array::*;

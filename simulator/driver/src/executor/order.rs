@@ -223,6 +223,11 @@ impl<T> Order<T> {
         }
     }
 
+    /// All operations that are not complete.
+    pub fn incomplete(&self) -> Vec<OpId> {
+        self.nodes.keys().copied().collect()
+    }
+
     /// Whether the operation is complete.
     pub fn is_complete(&self, op: OpId) -> bool {
         !self.nodes.contains_key(&op)

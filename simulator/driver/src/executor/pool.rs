@@ -7,6 +7,7 @@
 
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
 
 use partage_machine::timeline::{Ask, Pending, Seat};
 
@@ -153,10 +154,21 @@ pub fn are_complete(ops: &[OpId]) -> bool {
 
 /// Sleeps until all these operations are complete.
 pub fn wait_for(ops: &[OpId]) {
+    wait_until(ops, None);
+}
+
+/// Sleeps until nothing that was submitted is left, until `deadline`. Precondition: nothing more is submitted.
+pub fn wait_until_idle(deadline: Option<Instant>) -> bool {
+    let left = pool().lock().order.incomplete();
+    wait_until(&left, deadline)
+}
+
+/// Sleeps until all these operations are complete, until `deadline`. Returns whether they are.
+fn wait_until(ops: &[OpId], deadline: Option<Instant>) -> bool {
     let mut state = pool().lock();
     let are_over = |state: &State| ops.iter().all(|&op| state.order.is_complete(op));
     if are_over(&state) {
-        return;
+        return true;
     }
     state.last_waiter += 1;
     let number = state.last_waiter;
@@ -166,12 +178,21 @@ pub fn wait_for(ops: &[OpId]) {
         hold: None,
     });
     while !are_over(&state) {
-        state = pool().progress.wait(state).unwrap_or_else(PoisonError::into_inner);
+        state = match deadline.map(|deadline| deadline.checked_duration_since(Instant::now())) {
+            None => pool().progress.wait(state).unwrap_or_else(PoisonError::into_inner),
+            Some(None) => break,
+            Some(Some(left)) => {
+                let waited = pool().progress.wait_timeout(state, left);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+        };
     }
+    let is_over = are_over(&state);
     let place = state.waiters.iter().position(|waiter| waiter.number == number);
     let mut hold = place.and_then(|place| state.waiters.swap_remove(place).hold);
     drop(state);
     settle(&mut hold);
+    is_over
 }
 
 impl State {

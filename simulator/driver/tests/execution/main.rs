@@ -5,6 +5,7 @@
 mod array_copies;
 mod bounds;
 mod capture;
+mod checkpoint;
 mod copies;
 mod graph_memory;
 mod graphs;

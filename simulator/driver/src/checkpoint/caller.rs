@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The side that asks: finds the thread of a process and has it do something.
+//!
+//! | target | answer |
+//! |---|---|
+//! | no such process, or it dies during the call, or its user is another | OPERATING_SYSTEM (304) |
+//! | a process without such a thread: it never used the driver, or is a zombie | NOT_INITIALIZED (3) |
+//! | a stopped process | none until it goes on |
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use partage_abi::types::{CuResult, c_int};
+
+use super::packet::{BYTES, Operation, split};
+use super::thread::{DIGITS, PREFIX, address, peer, socket};
+use crate::state::Answer;
+
+/// The thread of a process, by id and name.
+pub struct Thread {
+    /// Its id.
+    pub id: c_int,
+    name: String,
+}
+
+/// Finds the thread of a process.
+pub fn find(pid: c_int) -> Answer<Thread> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).map_err(|_| CuResult::OPERATING_SYSTEM)?;
+    let threads = tasks.flatten().filter_map(|task| {
+        let name = fs::read_to_string(task.path().join("comm")).ok()?;
+        let id = task.file_name().to_str()?.parse().ok()?;
+        let name = name.trim_end().to_owned();
+        is_name(&name).then_some(Thread { id, name })
+    });
+    threads.into_iter().next().ok_or(CuResult::NOT_INITIALIZED)
+}
+
+fn is_name(name: &str) -> bool {
+    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    name.strip_prefix(PREFIX)
+        .is_some_and(|digits| digits.len() == DIGITS && digits.bytes().all(is_digit))
+}
+
+/// Has a process do something. Returns its state after that.
+pub fn ask(pid: c_int, operation: Operation) -> Answer<u32> {
+    let thread = find(pid)?;
+    let connection = connect(pid, &thread).ok_or(CuResult::OPERATING_SYSTEM)?;
+    let packet = operation.packet();
+    // SAFETY: the packet lives during the call.
+    let sent = unsafe {
+        libc::send(
+            connection.as_raw_fd(),
+            packet.as_ptr().cast(),
+            BYTES,
+            libc::MSG_NOSIGNAL,
+        )
+    };
+    if sent != BYTES as isize {
+        return Err(CuResult::OPERATING_SYSTEM);
+    }
+    let mut answer = [0; BYTES];
+    let length = loop {
+        // SAFETY: room for the packet.
+        let length = unsafe {
+            libc::recv(
+                connection.as_raw_fd(),
+                answer.as_mut_ptr().cast(),
+                BYTES,
+                libc::MSG_TRUNC,
+            )
+        };
+        if length >= 0 || std::io::Error::last_os_error().kind() != ErrorKind::Interrupted {
+            break length;
+        }
+    };
+    // It died, or another process has its name.
+    if length != BYTES as isize {
+        return Err(CuResult::OPERATING_SYSTEM);
+    }
+    match split(&answer) {
+        (0, state) => Ok(state),
+        (code, _) => Err(CuResult(code as i32)),
+    }
+}
+
+/// A connection to the thread. `None`: the process is gone, or another one has taken the name.
+fn connect(pid: c_int, thread: &Thread) -> Option<OwnedFd> {
+    let connection = socket().ok()?;
+    let (address, length) = address(&thread.name);
+    loop {
+        // SAFETY: the address lives during the call, and is as long as it says.
+        let result = unsafe { libc::connect(connection.as_raw_fd(), (&raw const address).cast(), length) };
+        if result == 0 {
+            break;
+        }
+        if std::io::Error::last_os_error().kind() != ErrorKind::Interrupted {
+            return None;
+        }
+    }
+    (peer(&connection)?.pid == pid).then_some(connection)
+}

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The thread of a process that is asked to lock and unlock it. Its name, `cuda` and eleven hexadecimal digits, is that
+//! of the abstract socket on which it listens, so a caller finds it in `/proc/PID/task`.
+//!
+//! It serves one operation at a time, to its end, whatever becomes of the caller: the next caller waits meanwhile, with
+//! whatever it asks.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use partage_abi::types::{CuResult, c_int};
+
+use super::gate;
+use super::packet::{BYTES, Operation, join};
+use crate::executor::pool;
+use crate::state::Answer;
+
+/// How the name of such a thread begins.
+pub const PREFIX: &str = "cuda";
+/// Digits after it. Together they fill the fifteen bytes that the kernel keeps of a thread's name.
+pub const DIGITS: usize = 11;
+
+/// States of a process, as `cuCheckpointProcessGetState` numbers them.
+pub const RUNNING: u32 = 0;
+/// Locked: calls that change a device wait.
+pub const LOCKED: u32 = 1;
+
+/// Callers that may wait to be served.
+const BACKLOG: c_int = 64;
+/// A caller that connects says at once what it wants, or is not waited for.
+const SILENCE: Duration = Duration::from_secs(1);
+/// A program counts on low descriptors: ours lie above.
+const LOWEST_DESCRIPTOR: c_int = 700;
+
+/// Starts the thread, once in a process. OPERATING_SYSTEM: no descriptor or no thread is to be had.
+pub fn start() -> Answer {
+    static IS_STARTED: OnceLock<bool> = OnceLock::new();
+    let is_started = IS_STARTED.get_or_init(|| try_start().is_ok());
+    if *is_started {
+        Ok(())
+    } else {
+        Err(CuResult::OPERATING_SYSTEM)
+    }
+}
+
+fn try_start() -> io::Result<()> {
+    let mut random = [0; 8];
+    File::open("/dev/urandom")?.read_exact(&mut random)?;
+    let number = u64::from_le_bytes(random) & ((1 << (4 * DIGITS)) - 1);
+    let name = format!("{PREFIX}{number:0DIGITS$x}");
+    let listener = listen(&name)?;
+    // Signals belong to the program's threads.
+    let mask = Mask::all();
+    let started = std::thread::Builder::new().name(name).spawn(move || serve(&listener));
+    drop(mask);
+    started.map(drop)
+}
+
+/// Blocks every signal until it is dropped: a thread that is started meanwhile gets none.
+struct Mask(libc::sigset_t);
+
+impl Mask {
+    fn all() -> Self {
+        // SAFETY: plain signal sets on the stack.
+        unsafe {
+            let (mut all, mut old) = (std::mem::zeroed(), std::mem::zeroed());
+            libc::sigfillset(&mut all);
+            libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
+            Self(old)
+        }
+    }
+}
+
+impl Drop for Mask {
+    fn drop(&mut self) {
+        // SAFETY: the mask read above.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, std::ptr::null_mut()) };
+    }
+}
+
+/// The address of the socket of a name.
+pub fn address(name: &str) -> (libc::sockaddr_un, libc::socklen_t) {
+    // SAFETY: all-zero memory is an address.
+    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    // The first byte stays 0: an abstract name.
+    for (to, from) in address.sun_path.iter_mut().skip(1).zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    let length = std::mem::offset_of!(libc::sockaddr_un, sun_path) + 1 + name.len();
+    (address, length as libc::socklen_t)
+}
+
+/// A socket of the kind that both sides use.
+pub fn socket() -> io::Result<OwnedFd> {
+    // SAFETY: no memory involved; the descriptor is ours alone.
+    unsafe {
+        let fd = checked(libc::socket(
+            libc::AF_UNIX,
+            libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC,
+            0,
+        ))?;
+        let low = OwnedFd::from_raw_fd(fd);
+        let high = libc::fcntl(low.as_raw_fd(), libc::F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR);
+        Ok(if high < 0 { low } else { OwnedFd::from_raw_fd(high) })
+    }
+}
+
+fn checked(result: c_int) -> io::Result<c_int> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
+
+fn listen(name: &str) -> io::Result<OwnedFd> {
+    let listener = socket()?;
+    let (address, length) = address(name);
+    // SAFETY: the address lives during the call, and is as long as it says.
+    unsafe {
+        checked(libc::bind(listener.as_raw_fd(), (&raw const address).cast(), length))?;
+        checked(libc::listen(listener.as_raw_fd(), BACKLOG))?;
+    }
+    Ok(listener)
+}
+
+fn serve(listener: &OwnedFd) {
+    let mut state = RUNNING;
+    let kept = identity(listener);
+    // A program that closes all descriptors may have a file of its own under the number: then this process is served
+    // no more.
+    while identity(listener) == kept {
+        // SAFETY: our own listener; the address of the other end is not asked for.
+        let fd = unsafe {
+            let flags = libc::SOCK_CLOEXEC;
+            libc::accept4(listener.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut(), flags)
+        };
+        if fd < 0 {
+            // Without a descriptor nobody can be served now.
+            std::thread::sleep(Duration::from_millis(1));
+            continue;
+        }
+        // SAFETY: just made, ours alone.
+        let caller = unsafe { OwnedFd::from_raw_fd(fd) };
+        let code = match asked(&caller) {
+            Some(operation) => carry_out(operation, &mut state),
+            None => CuResult::OPERATING_SYSTEM,
+        };
+        let answer = join(code.0 as u32, state);
+        // SAFETY: the packet lives during the call. A caller that is gone gets no answer, and this process no signal.
+        unsafe { libc::send(caller.as_raw_fd(), answer.as_ptr().cast(), BYTES, libc::MSG_NOSIGNAL) };
+    }
+}
+
+/// What a descriptor leads to: device and inode.
+fn identity(descriptor: &OwnedFd) -> Option<(libc::dev_t, libc::ino_t)> {
+    // SAFETY: all-zero memory is a status, and it lives during the call.
+    unsafe {
+        let mut status: libc::stat = std::mem::zeroed();
+        (libc::fstat(descriptor.as_raw_fd(), &mut status) == 0).then_some((status.st_dev, status.st_ino))
+    }
+}
+
+/// What a caller wants; `None` if it may not, or does not say.
+fn asked(caller: &OwnedFd) -> Option<Operation> {
+    let uid = peer(caller)?.uid;
+    // SAFETY: no memory involved.
+    if uid != 0 && uid != unsafe { libc::geteuid() } {
+        return None;
+    }
+    let limit = libc::timeval {
+        tv_sec: SILENCE.as_secs() as libc::time_t,
+        tv_usec: 0,
+    };
+    let mut packet = [0; BYTES];
+    // SAFETY: the option and the room for the packet live during the calls.
+    let length = unsafe {
+        libc::setsockopt(
+            caller.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVTIMEO,
+            (&raw const limit).cast(),
+            size_of::<libc::timeval>() as libc::socklen_t,
+        );
+        libc::recv(caller.as_raw_fd(), packet.as_mut_ptr().cast(), BYTES, libc::MSG_TRUNC)
+    };
+    (length == BYTES as isize).then(|| Operation::read(&packet)).flatten()
+}
+
+/// Who is at the other end of a connection.
+pub fn peer(connection: &OwnedFd) -> Option<libc::ucred> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: room for the credentials, as long as it says.
+    let result = unsafe {
+        libc::getsockopt(
+            connection.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &mut length,
+        )
+    };
+    (result == 0).then_some(peer)
+}
+
+fn carry_out(operation: Operation, state: &mut u32) -> CuResult {
+    match (operation, *state) {
+        (Operation::State, _) => CuResult::SUCCESS,
+        (Operation::Lock { timeout_ms }, RUNNING) => {
+            let deadline = (timeout_ms > 0).then(|| Instant::now() + Duration::from_millis(timeout_ms.into()));
+            gate::close();
+            if gate::wait_until_empty(deadline) && pool::wait_until_idle(deadline) {
+                *state = LOCKED;
+                return CuResult::SUCCESS;
+            }
+            gate::open();
+            CuResult::NOT_READY
+        }
+        (Operation::Unlock, LOCKED) => {
+            *state = RUNNING;
+            gate::open();
+            CuResult::SUCCESS
+        }
+        (Operation::Lock { .. } | Operation::Unlock, _) => CuResult::ILLEGAL_STATE,
+    }
+}
