@@ -52,10 +52,7 @@ impl StateDriver {
         match request {
             Request::Run(request) => self.run(peer, *request, now),
             Request::Ps { all, after } => self.ps(to, &caller, all, after.as_deref()),
-            Request::Status => {
-                let status = self.policy.status(self.broker_view(now), now.ns, &self.clients);
-                self.answer(to, Reply::Status(status));
-            }
+            Request::Status => self.status(to, &caller, now),
             Request::Get { target } => {
                 let target = self.target(target);
                 let reply = self.policy.get(&caller, &target, &self.clients);
@@ -199,7 +196,13 @@ impl StateDriver {
         }
     }
 
-    fn broker_view(&self, now: Now) -> BrokerView {
+    fn status(&mut self, to: ConnectionId, caller: &Caller, now: Now) {
+        let broker = self.broker_view(caller, now);
+        let status = self.policy.status(broker, now.ns, &self.clients);
+        self.answer(to, Reply::Status(status));
+    }
+
+    fn broker_view(&self, caller: &Caller, now: Now) -> BrokerView {
         let driver = match self.devices.driver() {
             None => "no driver: not looked for yet".to_owned(),
             Some(Driver::Ok) if self.policy.is_adopting_any() => {
@@ -212,6 +215,7 @@ impl StateDriver {
             version: format!("{} ({})", env!("PARTAGE_VERSION"), env!("PARTAGE_COMMIT")),
             kind: self.directory.kind().word().to_owned(),
             socket_dir: self.directory.path().display().to_string(),
+            is_admin: caller.is_admin,
             driver,
             jobs: 0,
             clients: 0,

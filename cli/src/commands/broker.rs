@@ -12,7 +12,7 @@ use crate::failure::{Failure, Kind, Outcome};
 use crate::launch::launch_broker;
 use crate::launch::place::{Place, Rule};
 use crate::link::ask;
-use crate::link::connection::{Connection, ConnectionError};
+use crate::link::connection::ConnectionError;
 use crate::link::silence::PATIENCE;
 use crate::show::report::Report;
 
@@ -71,7 +71,7 @@ fn status(place: &Place, report: &Report) -> Outcome<u8> {
 pub fn stop(place: &Place) -> Outcome<bool> {
     place.check()?;
     let fail = |error: ConnectionError| error.into_failure(&place.dir);
-    let mut connection = match Connection::open(&place.client_socket()) {
+    let mut connection = match launch_broker::open(place) {
         Err(ConnectionError::Absent(_)) => return Ok(false),
         other => other.map_err(fail)?,
     };

@@ -166,6 +166,8 @@ pub fn broker_text(style: &Style, broker: &BrokerView) -> String {
     }
     if broker.kind == "private" {
         text.push_str("a private broker: promises hold among your own jobs only\n");
+    } else if broker.is_admin {
+        text.push_str("you are an administrator here: every job may be seen, changed and stopped\n");
     }
     for note in &broker.notes {
         text.push_str(&wrapped(&style.text(note), style.width, 0));

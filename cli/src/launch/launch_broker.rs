@@ -44,7 +44,7 @@ const IDLE_EXIT: &str = "PARTAGE_IDLE_EXIT";
 /// Nobody listens, or it may not be used.
 pub fn meet(place: &Place) -> Outcome<Connection> {
     place.check()?;
-    Connection::open(&place.client_socket()).map_err(|error| {
+    open(place).map_err(|error| {
         let is_absent = matches!(error, ConnectionError::Absent(_));
         let failure = error.into_failure(&place.dir);
         match (is_absent, place.rule) {
@@ -55,6 +55,21 @@ pub fn meet(place: &Place) -> Outcome<Connection> {
     })
 }
 
+/// Connects to the broker that listens: as an administrator where the kernel lets the caller, else as everyone.
+///
+/// # Errors
+/// As [`Connection::open`].
+pub fn open(place: &Place) -> Result<Connection, ConnectionError> {
+    if let Some(socket) = place.admin_socket() {
+        match Connection::open(&socket) {
+            // Not for this user; or the broker is gone, and its socket left.
+            Err(ConnectionError::Refused(_) | ConnectionError::Absent(_)) => {}
+            other => return other,
+        }
+    }
+    Connection::open(&place.client_socket())
+}
+
 /// Connects to the broker; starts a private one, or waits for a managed one.
 ///
 /// # Errors
@@ -63,7 +78,7 @@ pub fn reach(place: &Place) -> Outcome<Connection> {
     match place.rule {
         Rule::Managed => {
             place.check()?;
-            let result = attempts(&place.client_socket(), Instant::now() + PATIENCE, || false);
+            let result = attempts(place, Instant::now() + PATIENCE, || false);
             result.map_err(|error| match error {
                 ConnectionError::Absent(errno) => Failure::new(
                     Kind::NoBroker,
@@ -115,15 +130,14 @@ pub fn driver_folder() -> Option<std::path::PathBuf> {
 }
 
 fn reach_private(place: &Place) -> Outcome<Connection> {
-    let socket = place.client_socket();
     place.check()?;
     // A hint that cannot be written (full disk) matters only to a broker that is not there yet.
     let remembered = remember_driver(place);
-    match Connection::open(&socket) {
+    match open(place) {
         Err(ConnectionError::Absent(_)) => {}
         other => return other.map_err(|error| error.into_failure(&place.dir)),
     }
-    start_private(place, &socket).map_err(|mut failure| {
+    start_private(place).map_err(|mut failure| {
         if let Err(first) = remembered
             && first.message != failure.message
         {
@@ -133,12 +147,12 @@ fn reach_private(place: &Place) -> Outcome<Connection> {
     })
 }
 
-fn start_private(place: &Place, socket: &Path) -> Outcome<Connection> {
+fn start_private(place: &Place) -> Outcome<Connection> {
     place.prepare()?;
     let deadline = Instant::now() + PATIENCE;
     // Held until the broker listens: who comes second finds it listening.
     let _lock = start_lock(&place.dir)?;
-    match Connection::open(socket) {
+    match open(place) {
         Err(ConnectionError::Absent(_)) => {}
         other => return other.map_err(|error| error.into_failure(&place.dir)),
     }
@@ -146,7 +160,7 @@ fn start_private(place: &Place, socket: &Path) -> Outcome<Connection> {
         let broker = start(&place.dir)?;
         // One that found another broker's lock ends at once and rightly: the other one will listen, or leave.
         let is_gone = || has_ended(&broker) && !is_broker_alive(&place.dir);
-        match attempts(socket, deadline, is_gone) {
+        match attempts(place, deadline, is_gone) {
             Err(ConnectionError::Absent(_)) if Instant::now() >= deadline => {
                 return Err(start_failure(&place.dir, "does not listen after 10 s"));
             }
@@ -188,13 +202,13 @@ fn is_broker_alive(dir: &Path) -> bool {
 
 /// Connects again and again until the deadline, or until `is_hopeless`.
 fn attempts(
-    socket: &Path,
+    place: &Place,
     deadline: Instant,
     mut is_hopeless: impl FnMut() -> bool,
 ) -> Result<Connection, ConnectionError> {
     let mut pause = Duration::from_millis(1);
     loop {
-        match Connection::open(socket) {
+        match open(place) {
             Err(ConnectionError::Absent(errno)) => {
                 if Instant::now() >= deadline || is_hopeless() {
                     return Err(ConnectionError::Absent(errno));

@@ -81,6 +81,15 @@ impl Place {
         self.dir.join("client/client.sock")
     }
 
+    /// The socket of administrators, where the directory has one for others than its owner: a managed broker's. The
+    /// kernel says who may connect.
+    pub fn admin_socket(&self) -> Option<PathBuf> {
+        const GROUP: u32 = 0o070;
+        let path = self.dir.join("admin.sock");
+        let is_for_a_group = path.symlink_metadata().is_ok_and(|data| data.mode() & GROUP != 0);
+        is_for_a_group.then_some(path)
+    }
+
     /// Makes the directory if it is missing and refuses one that somebody else could change.
     ///
     /// # Errors

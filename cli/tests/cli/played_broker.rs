@@ -174,6 +174,7 @@ pub fn status(socket_dir: &Path) -> StatusView {
             version: "0.1.0 (0123456789ab)".to_owned(),
             kind: "private".to_owned(),
             socket_dir: socket_dir.display().to_string(),
+            is_admin: false,
             driver: "ok".to_owned(),
             jobs: 1,
             clients: 2,

@@ -11,7 +11,7 @@ mod users;
 
 use driver::{library_path, no_driver};
 use output::text;
-use users::{others_jobs, two_users};
+use users::{administrators, others_jobs, two_users};
 
 use super::Case;
 use crate::artefacts::built;
@@ -30,6 +30,8 @@ pub fn cases() -> Vec<Case> {
         Case::new("launcher::a_driver_that_only_the_library_path_finds", library_path)
             .simulated("the driver is wrapped in libraries of its own"),
         Case::new("launcher::others_jobs_are_out_of_reach", others_jobs),
+        Case::new("launcher::administrators_change_any_job", administrators)
+            .simulated("needs a broker and a device for several users"),
         Case::new("launcher::two_users_promise_no_memory_twice", two_users)
             .simulated("needs a device that both users may use"),
         Case {

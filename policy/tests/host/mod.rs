@@ -467,6 +467,7 @@ pub fn broker_view() -> partage_protocol::admin::BrokerView {
         version: String::new(),
         kind: "private".into(),
         socket_dir: String::new(),
+        is_admin: false,
         driver: "ok".into(),
         jobs: 0,
         clients: 0,

@@ -144,6 +144,7 @@ mod tests {
                 version: String::new(),
                 kind: "private".to_owned(),
                 socket_dir: String::new(),
+                is_admin: false,
                 driver: "ok".to_owned(),
                 jobs: 0,
                 clients: 0,

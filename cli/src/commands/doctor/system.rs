@@ -82,6 +82,9 @@ fn broker(place: &Place, status: &Outcome<StatusView>) -> Check {
             if broker.kind == "private" {
                 return Check::ok(NAME, format!("{text}; promises hold among your own jobs only"));
             }
+            if broker.is_admin {
+                return Check::ok(NAME, format!("{text}; you are an administrator there"));
+            }
             Check::ok(NAME, text)
         }
         Err(failure) if failure.kind == Kind::NoBroker && place.rule == Rule::Private => {

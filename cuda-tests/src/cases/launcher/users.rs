@@ -4,6 +4,8 @@
 use std::process::{Command, Output};
 
 use super::output::text;
+use crate::artefacts::built;
+use crate::client::Client;
 use crate::rig::{GIB, Rig};
 
 /// Runs `command` as another uid, or says why it cannot.
@@ -36,6 +38,105 @@ pub fn others_jobs(rig: &Rig) {
         );
     }
     assert_eq!(mine.numbers("info")[2], GIB, "untouched");
+}
+
+/// A user of the host, as `setpriv` makes it.
+struct User {
+    uid: &'static str,
+    groups: &'static str,
+}
+
+const OWNER: User = User {
+    uid: "65534",
+    groups: "--clear-groups",
+};
+const OTHER: User = User {
+    uid: "65533",
+    groups: "--clear-groups",
+};
+/// In the group that may connect to the administrators' socket.
+const MEMBER: User = User {
+    uid: "65532",
+    groups: "--groups=65531",
+};
+const GROUP: u32 = 65_531;
+
+impl User {
+    fn partage(&self, rig: &Rig) -> Command {
+        let mut command = rig.command("/usr/bin/setpriv");
+        command
+            .arg(format!("--reuid={}", self.uid))
+            .args(["--regid=65534", self.groups])
+            .arg(rig.installed());
+        command
+    }
+
+    /// The exit code of a command, and what it said.
+    fn say(&self, rig: &Rig, arguments: &[&str]) -> (Option<i32>, String) {
+        let mut command = self.partage(rig);
+        command.args(arguments);
+        let output = rig.output(command);
+        (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+    }
+
+    fn is_admin(&self, rig: &Rig) -> bool {
+        let (code, said) = self.say(rig, &["status", "--json"]);
+        assert_eq!(code, Some(0), "{said}");
+        let status: serde_json::Value = serde_json::from_str(&said).expect("a document");
+        status["broker"]["is_admin"].as_bool().expect("it says so")
+    }
+}
+
+pub fn administrators(rig: &Rig) {
+    // SAFETY: geteuid has no preconditions.
+    if unsafe { libc::geteuid() } != 0 {
+        println!("SKIPPED: only root can act as another user");
+        return;
+    }
+    let config = rig.dir.join("partage.toml");
+    std::fs::write(&config, "schema = 1\n").expect("writable");
+    let mut command = rig.command(built("partaged"));
+    command.arg("--managed").arg("--config").arg(&config);
+    command.arg("--socket-dir").arg(rig.socket_dir());
+    let mut broker = command.spawn().expect("the broker starts");
+    let (open, closed) = ("client/client.sock", "admin.sock");
+    let sockets = [open, closed].map(|name| rig.socket_dir().join(name));
+    let soon = std::time::Duration::from_secs(30);
+    rig.eventually(soon, "the broker listens", || sockets.iter().all(|path| path.exists()));
+    // As the broker itself does where the host has the group `partage`.
+    std::os::unix::fs::chown(&sockets[1], None, Some(GROUP)).expect("root");
+    let _ = Command::new("/bin/chmod")
+        .args(["-R", "a+rwX"])
+        .arg(rig.sim_dir())
+        .status();
+    let mut command = OWNER.partage(rig);
+    command.args(["run", "-m", "1GiB", "--name", "secret", "--"]);
+    command.arg(crate::artefacts::client()).arg("dlopen");
+    let mut job = Client::start(command);
+    job.ready();
+    assert_eq!(job.numbers("info")[2], GIB);
+    // Nobody else gets at it, and its name is its owner's.
+    for arguments in [&["set", "j1", "mem=2GiB"][..], &["stop", "j1"]] {
+        let (code, said) = OTHER.say(rig, arguments);
+        assert_eq!(code, Some(3), "{arguments:?}: {said}");
+    }
+    assert!(!OTHER.is_admin(rig) && !OWNER.is_admin(rig));
+    assert!(!OTHER.say(rig, &["ps"]).1.contains("secret"));
+    assert_eq!(job.numbers("info")[2], GIB, "untouched");
+    // An administrator does, by name too.
+    assert!(MEMBER.is_admin(rig));
+    let (code, said) = MEMBER.say(rig, &["set", "secret", "mem=2GiB"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(job.numbers("info")[2], 2 * GIB);
+    assert_eq!(rig.json(&["status"])["broker"]["is_admin"], true, "root");
+    assert!(rig.json(&["ps"])["jobs"][0]["command"].to_string().contains("dlopen"));
+    let stopped = rig.output(rig.partage(&["stop", "secret"]));
+    assert!(stopped.status.success(), "{}", text(&stopped.stderr));
+    job.kill();
+    // The owner's own broker it is not.
+    assert_eq!(OWNER.say(rig, &["broker", "stop"]).0, Some(3));
+    assert!(rig.output(rig.partage(&["broker", "stop"])).status.success());
+    assert!(broker.wait().expect("our own child").success());
 }
 
 pub fn two_users(rig: &Rig) {
