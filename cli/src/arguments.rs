@@ -54,14 +54,7 @@ pub struct Everywhere {
     )]
     pub color: ColorChoice,
     /// Talk to the broker in DIR (PARTAGE_SOCKET_DIR)
-    #[arg(
-        long,
-        global = true,
-        value_name = "DIR",
-        env = "PARTAGE_SOCKET_DIR",
-        hide_env = true,
-        display_order = 902
-    )]
+    #[arg(long, global = true, value_name = "DIR", display_order = 902)]
     pub socket_dir: Option<PathBuf>,
 }
 

@@ -15,6 +15,7 @@ mod link;
 mod show;
 
 use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches};
@@ -57,12 +58,14 @@ fn run_command_line(words: Vec<OsString>) -> u8 {
     };
     let everywhere = &arguments.everywhere;
     let report = Report::new(everywhere.json, everywhere.color, is_launcher);
-    // An empty variable is an unset one: scripts clear a variable that way.
+    // The variable is read here and not by clap, whose usage errors would show it as an option that was typed. An empty
+    // variable is an unset one: scripts clear a variable that way.
     let explicit = everywhere
         .socket_dir
-        .as_deref()
+        .clone()
+        .or_else(|| std::env::var_os("PARTAGE_SOCKET_DIR").map(PathBuf::from))
         .filter(|dir| !dir.as_os_str().is_empty());
-    let place = Place::choose(explicit, Host::here());
+    let place = Place::choose(explicit.as_deref(), Host::here());
     match dispatch(&arguments.command, &matches, &place, &report) {
         Ok(code) => code,
         Err(failure) => {

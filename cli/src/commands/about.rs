@@ -103,7 +103,7 @@ gets `PARTAGE_LAZY_REQUEST` (what is asked at its first use of a GPU) in place o
 
 ## What `run` says
 
-On standard error, and nothing with `-q`:
+On standard error, and none of these with `-q` (a misspelt `PARTAGE_*` variable is named all the same):
 
 | when | line |
 |---|---|

@@ -35,9 +35,8 @@ pub fn run(arguments: &Run, sources: &clap::ArgMatches, place: &Place, report: &
     }
     // Before admission: a job that cannot be limited must not take a place.
     installed::find(installed::LIBRARY)?;
-    if !arguments.quiet {
-        variables::unknown().iter().for_each(|text| report.say(text));
-    }
+    // With `-q` too: a job whose limit is misspelt would run without one.
+    variables::unknown().iter().for_each(|text| report.say(text));
     if arguments.lazy {
         lazy::check(arguments)?;
         if lazy::is_inside() {

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{Flock, FlockArg};
 use nix::unistd::Uid;
 use partage_machine::{Machine, MachineCode, Spec, id_of};
-use partage_protocol::size::{Amount, format_bytes, parse_amount};
+use partage_protocol::size::{Amount, SizeError, format_bytes, parse_amount};
 
 use crate::arguments::Sim;
 use crate::commands::broker;
@@ -267,6 +267,15 @@ fn memory(arguments: &Sim) -> Outcome<Option<u64>> {
             Kind::Invalid,
             format!("--memory: {text} of what? use a size, e.g. --memory 16GiB"),
         )),
+        // No percentage is meant here: there is no device yet whose part it could be.
+        Err(SizeError::NoUnit { value, meant }) => {
+            let size = meant.rsplit(" or ").next().filter(|size| !size.ends_with('%'));
+            let meant = size.unwrap_or("16GiB");
+            Err(Failure::new(
+                Kind::Invalid,
+                format!("--memory: {value} has no unit: did you mean {meant}?"),
+            ))
+        }
         Err(error) => Err(Failure::new(Kind::Invalid, format!("--memory: {error}"))),
     }
 }

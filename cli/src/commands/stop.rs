@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use partage_protocol::admin::{Reply, Request};
+use partage_protocol::admin::{ErrorView, Reply, Request};
 use partage_protocol::size::{format_duration, parse_duration};
 use serde_json::json;
 
@@ -38,11 +38,11 @@ pub fn stop(arguments: &Stop, place: &Place, report: &Report) -> Outcome<u8> {
     let deadline = Instant::now() + patience;
     let mut messages = Vec::new();
     let mut failures = Vec::new();
-    for connection in begun {
+    for (target, connection) in targets.iter().zip(begun) {
         let answer = connection.and_then(|mut connection| connection.hear(Some(deadline)).map_err(fail));
         match answer {
             Ok(Reply::Done { message }) => messages.push(message),
-            Ok(Reply::Error(error)) => failures.push(Failure::from(error)),
+            Ok(Reply::Error(error)) => failures.push(refused(target, error)),
             Ok(other) => failures.push(unexpected(place, &other)),
             Err(failure) => failures.push(failure),
         }
@@ -63,6 +63,15 @@ pub fn stop(arguments: &Stop, place: &Place, report: &Report) -> Outcome<u8> {
         report.say(&other.sentence());
     }
     Err(first)
+}
+
+/// A refusal to stop; of several jobs of one user, `--all` is likely what was meant.
+fn refused(target: &str, error: ErrorView) -> Failure {
+    let failure = Failure::from(error);
+    if failure.kind == Kind::Ambiguous && target.starts_with('@') {
+        return failure.hint("name one by its id, or all of your own: partage stop --all");
+    }
+    failure
 }
 
 /// The caller's own jobs that have not ended.

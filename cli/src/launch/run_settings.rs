@@ -5,7 +5,7 @@ use clap::parser::ValueSource;
 use partage_protocol::admin::RunRequest;
 use partage_protocol::aliases::Variable;
 use partage_protocol::labels;
-use partage_protocol::size::{Amount, SizeError, parse_amount, parse_duration, parse_request};
+use partage_protocol::size::{Amount, NONE, SizeError, parse_amount, parse_duration, parse_request};
 use partage_protocol::terms::{
     TermError, format_part, parse_cap, parse_class, parse_promise, parse_time_limit, parse_weight,
 };
@@ -25,6 +25,7 @@ pub fn read_settings(arguments: &Run, sources: &clap::ArgMatches) -> Outcome<Run
             .map(|t| parse(t).map_err(|e: SizeError| bad(id, e.to_string())))
             .transpose()
     };
+    refuse_none(arguments, &bad)?;
     let limit = size("mem", &arguments.mem, parse_amount)?;
     let request = size("mem_request", &arguments.mem_request, parse_request)?;
     let is_more = match (request, limit) {
@@ -86,6 +87,19 @@ pub fn read_settings(arguments: &Run, sources: &clap::ArgMatches) -> Outcome<Run
 
 /// The terms of time, by their ids here.
 const TERMS: [&str; 5] = ["compute", "compute_max", "weight", "priority", "time_limit"];
+
+/// `none` is what `--mem-request` and `set` take; `run` asks for nothing by leaving the option out.
+fn refuse_none(arguments: &Run, bad: &dyn Fn(&str, String) -> Failure) -> Outcome<()> {
+    for (id, text, nothing) in [
+        ("mem", &arguments.mem, "limit"),
+        ("compute", &arguments.compute, "promise"),
+    ] {
+        if text.as_deref() == Some(NONE) {
+            return Err(bad(id, format!("{NONE:?} is no amount: leave it out for no {nothing}")));
+        }
+    }
+    Ok(())
+}
 
 /// Checks the terms of time; answers the time limit in nanoseconds.
 fn read_terms(arguments: &Run, bad: &dyn Fn(&str, String) -> Failure) -> Outcome<Option<u64>> {

@@ -18,6 +18,16 @@ const REFUSED: &[(&[&str], i32, &str)] = &[
         125,
         "partage: --mem: \"8\" has no unit: did you mean 8% or 8GiB?",
     ),
+    (
+        &["run", "-m", "none", "--", "true"],
+        125,
+        "partage: --mem: \"none\" is no amount: leave it out for no limit",
+    ),
+    (
+        &["run", "-m", "", "--", "true"],
+        125,
+        "partage: --mem: the value is empty: write 8GiB, 8192MiB or 25%",
+    ),
     (&["run", "-m", "0", "--", "true"], 125, "partage: --mem: \"0\""),
     (
         &["run", "-m", "-1GiB", "--", "true"],
@@ -56,6 +66,11 @@ const REFUSED: &[(&[&str], i32, &str)] = &[
     (&["set", "j1", "mem"], 2, "partage: mem needs a value, e.g. mem=8GiB"),
     (&["stop", "j1", "--grace", "10"], 2, "--grace: \"10\" has no unit"),
     (&["sim", "--gpus", "0", "--", "true"], 125, "--gpus"),
+    (
+        &["sim", "--memory", "1", "--", "true"],
+        125,
+        "--memory: \"1\" has no unit: did you mean 1GiB?",
+    ),
     (&["sim", "--memory", "25%", "--", "true"], 125, "of what?"),
     (&["sim", "--machine", "../x", "--", "true"], 125, "bad name"),
     (&["sim", "--socket-dir", "/tmp/x", "--", "true"], 125, "--machine NAME"),
@@ -208,4 +223,24 @@ fn a_silent_broker_does_not_outlast_the_wait_timeout() {
     assert_eq!(code, 124, "{err}");
     assert!(err.contains("no room within 100ms"), "{err}");
     run_request(silent.join().expect("the broker saw it leave"));
+}
+
+#[test]
+fn a_socket_directory_that_is_too_long_is_named_with_the_way_out() {
+    let bench = Bench::new();
+    let long = format!("/tmp/{}", "x".repeat(115));
+    let (_, _, err) = result(bench.partage(&["ps", "--socket-dir", &long]));
+    assert!(
+        err.contains("at most 107 bytes") && err.contains("choose a shorter --socket-dir"),
+        "{err}"
+    );
+}
+
+#[test]
+fn a_usage_error_does_not_show_the_socket_directory_of_the_environment() {
+    let bench = Bench::new();
+    let mut command = bench.partage(&["set"]);
+    command.env("PARTAGE_SOCKET_DIR", "/tmp/elsewhere");
+    let (code, _, err) = result(command);
+    assert!(code == 2 && !err.contains("--socket-dir"), "{err}");
 }

@@ -92,7 +92,12 @@ fn empty_variables_are_unset_ones_and_unknown_ones_are_named() {
     assert_eq!((asked.mem, asked.strict, asked.labels), (None, false, vec![]));
     let mut command = bench.partage(&["run", "-q", "true"]);
     command.env("PARTAGE_MEMORY", "8GiB");
-    assert_eq!(result(command), (0, String::new(), String::new()));
+    let (code, _, err) = result(command);
+    assert_eq!(code, 0);
+    assert!(
+        err.ends_with("(did you mean PARTAGE_MEM?)\n"),
+        "-q silences no misspelt limit: {err}"
+    );
 }
 
 #[test]

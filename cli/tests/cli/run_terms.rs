@@ -62,6 +62,11 @@ fn terms_that_cannot_be_meant_are_refused_before_any_broker_is_asked() {
     let bench = Bench::new();
     for (option, value, part) in [
         ("-c", "30", "--compute: \"30\" has no unit: did you mean 30%?"),
+        (
+            "-c",
+            "none",
+            "--compute: \"none\" is no amount: leave it out for no promise",
+        ),
         ("-c", "0.3", "--compute: \"0.3\" has no unit: did you mean 30%?"),
         (
             "--compute-max",

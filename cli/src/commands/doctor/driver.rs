@@ -109,9 +109,13 @@ fn open(name: &str) -> Result<Library, libloading::Error> {
     Err(failed.unwrap_or(libloading::Error::DlOpenUnknown))
 }
 
-/// The loader's own words.
-fn reason(error: &libloading::Error) -> String {
-    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
+/// The loader's own words, without the library's name where they begin with it.
+fn reason(error: &libloading::Error, library: &str) -> String {
+    let said = std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
+    match said.strip_prefix(library).and_then(|rest| rest.strip_prefix(": ")) {
+        Some(rest) => rest.to_owned(),
+        None => said,
+    }
 }
 
 const NO_DRIVER: &str = "install the NVIDIA driver, or try: partage sim -- partage run ...";
@@ -119,7 +123,10 @@ const NO_DRIVER: &str = "install the NVIDIA driver, or try: partage sim -- parta
 fn ask_nvml() -> Result<String, (String, String)> {
     let library = open(driver_place::NVML).map_err(|error| {
         (
-            format!("libnvidia-ml.so.1 does not load: {}", reason(&error)),
+            format!(
+                "libnvidia-ml.so.1 does not load: {}",
+                reason(&error, "libnvidia-ml.so.1")
+            ),
             NO_DRIVER.to_owned(),
         )
     })?;
@@ -184,7 +191,7 @@ fn ask_cuda() -> Result<String, (String, String)> {
         let fix =
             "install the driver's compute libraries (libcuda1, nvidia-driver-cuda), or mount them into the container";
         (
-            format!("libcuda.so.1 does not load: {}", reason(&error)),
+            format!("libcuda.so.1 does not load: {}", reason(&error, "libcuda.so.1")),
             fix.to_owned(),
         )
     };
