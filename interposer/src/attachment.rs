@@ -9,7 +9,7 @@
 //! ```
 //! *attach* maps the pages that the first welcome brings, once in the life of a process. *lost* closes the socket and
 //! nothing else: charges and launches go on against the pages, which the next broker adopts. *reattach* takes the
-//! connection of a broker that welcomes this process under its old id. No other room maps or unmaps a broker's page.
+//! connection of a broker that welcomes this process under its old id. No other module maps a broker's page.
 //!
 //! [`Link`] belongs to the session, which has a lock. [`Attachment`](pages::Attachment) is what every thread reads:
 //! written once, before the phase becomes `Attached`. A forked child starts from nothing: both lie in memory that is

@@ -56,6 +56,7 @@ pub(crate) use survey::Survey;
 pub use target::Access;
 pub(crate) use target::may_see;
 pub use time_limit::TIME_LIMIT_GRACE_NS;
+pub use undecided::PATIENCE_NS;
 
 /// All jobs, devices and clients, and every decision about them.
 #[derive(Clone, Debug)]
@@ -101,6 +102,11 @@ impl Policy {
     /// Says what Unix time it is at `now_ns`: what is remembered for people has the date. Without it, the epoch.
     pub fn set_clock(&mut self, now_ns: u64, unix_ns: u64) {
         self.unix_offset_ns = unix_ns.wrapping_sub(now_ns);
+    }
+
+    /// Something is due at `due_ns`, perhaps before all else.
+    pub(crate) fn bring_forward(&mut self, due_ns: u64) {
+        self.due_ns = Some(self.due_ns.map_or(due_ns, |other| other.min(due_ns)));
     }
 
     pub(crate) fn unix_ns(&self, now_ns: u64) -> u64 {

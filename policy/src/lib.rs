@@ -43,7 +43,9 @@ pub use caller::{Caller, Process, Ticket};
 pub use client::{Client, Presence};
 pub use command::{Action, Command, Signal};
 pub use config::{Audit, Config, Response};
-pub use decisions::{ADOPTION_NS, Access, MAX_CLIENTS_PER_JOB, MEASURE_NS, Policy, TIME_LIMIT_GRACE_NS, Violation};
+pub use decisions::{
+    ADOPTION_NS, Access, MAX_CLIENTS_PER_JOB, MEASURE_NS, PATIENCE_NS, Policy, TIME_LIMIT_GRACE_NS, Violation,
+};
 pub use device::{CONFIRM_NS, DeviceState, UNAUDITED_NS, UnmanagedLoad};
 pub use event::{
     Adoption, Attaching, Change, DeviceSeen, DriverState, Event, LedgerClient, Measurement, Membership, ProcessUse,

@@ -3,7 +3,7 @@
 
 use crate::host::{Host, USED, mem, verdict_of};
 use crate::overhead::{CONTEXT, child, view};
-use partage_policy::{ADOPTION_NS, Command, Event, Process};
+use partage_policy::{ADOPTION_NS, Command, Event, PATIENCE_NS, Process};
 use partage_protocol::admin::RunRequest;
 use partage_protocol::message::{MEASURE_BEFORE, VERDICT_CARD_FULL, VERDICT_GRANTED, VERDICT_LIMIT};
 use partage_protocol::units::{ClientId, GIB, JobId};
@@ -66,16 +66,58 @@ fn an_ask_waits_for_clients_whose_whole_grants_count() {
 }
 
 #[test]
-fn an_ask_waits_ten_seconds_at_the_longest() {
+fn an_ask_is_answered_before_a_library_takes_the_broker_for_silent() {
     let Restarted {
         mut host, job, first, ..
     } = restarted();
     assert_eq!(host.say_ask(first, 0, 2 * GIB, GIB), None);
-    host.now_ns += ADOPTION_NS;
+    assert!(
+        host.policy
+            .next_deadline()
+            .is_some_and(|due| due <= host.now_ns + PATIENCE_NS)
+    );
+    host.now_ns += PATIENCE_NS - 1;
+    assert_eq!(verdict_of(&host.step(Event::Tick), ASK), None);
+    host.now_ns += 1;
     let said = host.step(Event::Tick);
     assert_eq!(verdict_of(&said, ASK), Some(VERDICT_LIMIT));
     assert_eq!(view(&host, job).denied.limit, 1, "a denial counts when it is given");
-    assert_eq!(host.say_ask(first, 0, 2 * GIB, GIB), Some(VERDICT_LIMIT));
+    assert_eq!(
+        host.say_ask(first, 0, 2 * GIB, GIB),
+        None,
+        "each question has its own time"
+    );
+    host.now_ns += ADOPTION_NS;
+    assert_eq!(verdict_of(&host.step(Event::Tick), ASK), Some(VERDICT_LIMIT));
+    assert_eq!(
+        host.say_ask(first, 0, 2 * GIB, GIB),
+        Some(VERDICT_LIMIT),
+        "nobody is awaited any more"
+    );
+}
+
+#[test]
+fn what_no_return_can_make_fit_is_denied_at_once() {
+    let Restarted { mut host, first, .. } = restarted();
+    // 1 GiB is in use here; the awaited client may use nothing.
+    assert_eq!(host.say_ask(first, 0, 8 * GIB + 1, 7 * GIB + 1), Some(VERDICT_LIMIT));
+    assert_eq!(host.say_ask(first, 0, 8 * GIB, 7 * GIB), None);
+}
+
+#[test]
+fn nobody_is_answered_whose_connection_is_gone() {
+    let Restarted {
+        mut host,
+        job,
+        first,
+        awaited,
+    } = restarted();
+    assert_eq!(host.say_ask(first, 0, 2 * GIB, GIB), None);
+    host.step(Event::ClientAway(first));
+    let said = come_back(&mut host, awaited, child(11));
+    assert_eq!(verdict_of(&said, ASK), None);
+    let used = host.used(first, 0);
+    assert_eq!((used, view(&host, job).denied.limit), (GIB, 0));
 }
 
 #[test]
@@ -149,13 +191,13 @@ fn a_context_waits_for_clients_whose_whole_grants_count() {
 }
 
 #[test]
-fn a_context_waits_ten_seconds_at_the_longest() {
+fn a_context_is_answered_before_a_library_takes_the_broker_for_silent() {
     let Restarted { mut host, job, .. } = restarted();
     let taught = host.attach(job, child(12));
     assert!(host.make_context(taught, 0, CONTEXT));
     let next = host.attach(job, child(13));
     assert_eq!(host.say_measure(next, 0, MEASURE_BEFORE), None);
-    host.now_ns += ADOPTION_NS;
+    host.now_ns += PATIENCE_NS;
     let said = host.step(Event::Tick);
     assert_eq!(verdict_of(&said, ANNOUNCEMENT), Some(VERDICT_LIMIT));
     assert_eq!(view(&host, job).denied.overhead, 1);

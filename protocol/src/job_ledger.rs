@@ -22,6 +22,8 @@
 //!   (file) ─────────────┘  G := L
 //! ```
 
+mod room;
+
 use std::collections::BTreeMap;
 
 use crate::reservation::{self, Lowered, Word};
@@ -294,18 +296,6 @@ impl JobLedger {
             }
         }
         Verdict::Retry
-    }
-
-    /// Why `total` more than the overhead cannot be held.
-    fn denial<P: Pages>(&self, pages: &P, total: u128) -> Verdict {
-        let all = total + u128::from(self.overhead_sum(pages));
-        if self.is_barred || all > u128::from(self.limit) {
-            return Verdict::Limit;
-        }
-        // Within the limit, so both fit 64 bits.
-        Verdict::CardFull {
-            short_by: (all as u64).saturating_sub(self.limit.min(self.ceiling)),
-        }
     }
 
     /// Shares the slack evenly again: called after every change of members or limits, and from time to time while the

@@ -65,10 +65,14 @@ pub fn stop(arguments: &Stop, place: &Place, report: &Report) -> Outcome<u8> {
     Err(first)
 }
 
-/// A refusal to stop; of several jobs of one user, `--all` is likely what was meant.
+/// A refusal to stop; of several jobs of the caller, `--all` is likely what was meant.
 fn refused(target: &str, error: ErrorView) -> Failure {
     let failure = Failure::from(error);
-    if failure.kind == Kind::Ambiguous && target.starts_with('@') {
+    let is_own = |user: &str| {
+        let me = nix::unistd::User::from_uid(nix::unistd::Uid::effective());
+        me.is_ok_and(|me| me.is_some_and(|me| me.name == user))
+    };
+    if failure.kind == Kind::Ambiguous && target.strip_prefix('@').is_some_and(is_own) {
         return failure.hint("name one by its id, or all of your own: partage stop --all");
     }
     failure

@@ -81,8 +81,8 @@ impl Place {
         self.dir.join("client/client.sock")
     }
 
-    /// The socket of administrators, where the directory has one for others than its owner: a managed broker's. The
-    /// kernel says who may connect.
+    /// The socket of administrators, of a managed broker: it lets a group in, too. A private broker's is for its owner
+    /// alone, who needs none. The kernel judges each connection.
     pub fn admin_socket(&self) -> Option<PathBuf> {
         const GROUP: u32 = 0o070;
         let path = self.dir.join("admin.sock");

@@ -194,8 +194,8 @@ pub struct Guarded<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: one thread at a time holds the lock, and nothing else leads to the value. No value that is kept so belongs to
-// a thread: numbers, descriptors, mappings of our own.
+// SAFETY: one thread at a time holds the lock, and nothing else leads to the value. No guarded value belongs to one
+// thread: numbers, descriptors, mappings of our own.
 unsafe impl<T> Sync for Guarded<T> {}
 
 impl<T> Guarded<T> {

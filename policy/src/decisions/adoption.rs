@@ -15,6 +15,7 @@ use partage_protocol::units::{ClientId, DeviceUuid, JobId, SECOND_NS};
 
 use super::Policy;
 use crate::caller::Process;
+use crate::client::Presence;
 use crate::command::Action;
 use crate::event::Adoption;
 use crate::job::{Job, JobRecord, REMEMBER_NS, Slot};
@@ -115,6 +116,12 @@ impl Policy {
         self.clients.awaited().iter().any(is_of_job)
     }
 
+    /// The connection of a client is gone: nobody hears the answer to what it asked.
+    pub(crate) fn leave(&mut self, client: ClientId, presence: Presence) {
+        self.undecided.forget(client);
+        self.clients.set_presence(client, presence);
+    }
+
     pub(crate) fn reattach<M: Machine>(
         &mut self,
         client: ClientId,
@@ -126,6 +133,7 @@ impl Policy {
             let text = format!("the ledger has no {client} for pid {}", process.pid);
             return self.refuse_client(client, REFUSED_IDENTITY, text);
         };
+        self.undecided.forget(client);
         let job = known.job;
         let is_member = !known.is_nvml_only;
         if let Some(state) = self.jobs.get_mut(&job) {

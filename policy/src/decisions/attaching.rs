@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Clients attach, ask for memory, and leave.
 
-use partage_protocol::job_ledger::Verdict;
+use partage_protocol::job_ledger::{Answer, Verdict};
 use partage_protocol::message::{
     DEVICE_IS_MIG, DeviceInfo, NO_INDEX, NOTICE_FOREIGN_NAMESPACE, NOTICE_NO_BROKER, NOTICE_OVERHEAD,
     NOTICE_SHARING_OFF, NOTICE_UNKNOWN_ENTRY_POINT, REFUSED_CAPACITY, REFUSED_DEVICES, VERDICT_CARD_FULL,
@@ -12,6 +12,7 @@ use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 
 use super::Policy;
 use super::advice::Advice;
+use super::undecided::Asked;
 use crate::client::{Client, Presence};
 use crate::command::Action;
 use crate::device::DeviceState;
@@ -170,6 +171,7 @@ impl Policy {
         &mut self,
         (client, slot, sequence): (ClientId, usize, u32),
         (wanted, request): (u64, u64),
+        asked_ns: u64,
         machine: &M,
         now_ns: u64,
     ) {
@@ -181,29 +183,23 @@ impl Policy {
         else {
             return self.answer_invalid(client, slot, sequence);
         };
-        let pages = OnSlot { machine, slot };
-        let ask = |policy: &mut Self| {
-            let state = policy.jobs.get_mut(&job)?.slot_mut(slot)?;
-            Some(state.ledger_mut().ask(&pages, client, wanted, now_ns))
-        };
-        let Some(mut answer) = ask(self) else {
+        let Some(answer) = self.ask_ledger(job, (client, slot), wanted, machine, now_ns) else {
             return self.answer_invalid(client, slot, sequence);
         };
-        if let Verdict::CardFull { short_by } = answer.verdict
-            && let Some((device, ceiling)) = self.slot_device(job, slot)
-            && self.grow_ceiling(job, device, ceiling.saturating_add(short_by), machine, now_ns)
-            && let Some(again) = ask(self)
-        {
-            answer = again;
-        }
-        if self.is_undecided(job, slot, answer.verdict) {
-            let question = Question::Ask {
-                slot,
-                sequence,
-                wanted,
-                request,
-            };
-            return self.undecided.keep(client, question);
+        let question = Question::Ask {
+            slot,
+            sequence,
+            wanted,
+            request,
+        };
+        let asked = Asked {
+            job,
+            slot,
+            more: wanted.saturating_sub(used_by(machine, client, slot)),
+            asked_ns,
+        };
+        if self.is_undecided((client, question), asked, answer.verdict, machine, now_ns) {
+            return;
         }
         self.note_peaks(job, machine);
         let verdict = match answer.verdict {
@@ -233,6 +229,30 @@ impl Policy {
             physical_free,
         };
         self.command(action, &reason);
+    }
+
+    /// Asks the job's ledger, and again where the device has room for a higher ceiling. `None`: no such slot.
+    fn ask_ledger<M: Machine>(
+        &mut self,
+        job: JobId,
+        (client, slot): (ClientId, usize),
+        wanted: u64,
+        machine: &M,
+        now_ns: u64,
+    ) -> Option<Answer> {
+        let pages = OnSlot { machine, slot };
+        let ask = |policy: &mut Self| {
+            let state = policy.jobs.get_mut(&job)?.slot_mut(slot)?;
+            Some(state.ledger_mut().ask(&pages, client, wanted, now_ns))
+        };
+        let answer = ask(self)?;
+        if let Verdict::CardFull { short_by } = answer.verdict
+            && let Some((device, ceiling)) = self.slot_device(job, slot)
+            && self.grow_ceiling(job, device, ceiling.saturating_add(short_by), machine, now_ns)
+        {
+            return ask(self);
+        }
+        Some(answer)
     }
 
     /// Would a higher limit alone let so much more through? Or has the device no more in all, which the client sees.
@@ -412,4 +432,11 @@ fn held_by<M: Machine>(machine: &M, client: ClientId, slot: usize) -> u64 {
         let charged = words.shared.map_or(ledger, |shared| shared.used.load().min(ledger));
         charged.saturating_add(words.overhead.load())
     })
+}
+
+/// What a client uses on a slot, as its page says; 0 while its page is not here.
+fn used_by<M: Machine>(machine: &M, client: ClientId, slot: usize) -> u64 {
+    use partage_protocol::reservation::Word;
+    let shared = machine.words(client, slot).and_then(|words| words.shared);
+    shared.map_or(0, |shared| shared.used.load())
 }

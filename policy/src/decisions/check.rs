@@ -230,7 +230,10 @@ impl Policy {
         }
         let of_jobs = self.jobs.values().flat_map(|job| &job.clients);
         let measured = self.overheads.clients();
-        let remembered = of_jobs.chain(self.clients.awaited()).chain(measured);
+        let remembered = of_jobs
+            .chain(self.clients.awaited())
+            .chain(measured)
+            .chain(self.undecided.clients());
         let gone = remembered.filter(|client| !self.clients.contains_key(client));
         found.extend(gone.map(|client| Violation::Client { client: *client }));
     }

@@ -92,7 +92,12 @@ impl Policy {
     /// When [`Policy::expire`] has something to do next.
     pub(crate) fn next_due(&self) -> Option<u64> {
         let adoption = self.clients.wait_ends_ns();
-        let mut due: Vec<u64> = adoption.into_iter().chain(self.overheads.due_ns()).collect();
+        let undecided = self.undecided_due_ns();
+        let mut due: Vec<u64> = adoption
+            .into_iter()
+            .chain(undecided)
+            .chain(self.overheads.due_ns())
+            .collect();
         for job in self.jobs.values() {
             if let Some(queued) = job.life.queued() {
                 due.extend(queued.deadline_ns);

@@ -9,6 +9,7 @@ use partage_protocol::message::{
 use partage_protocol::units::{ClientId, DeviceUuid, JobId, SECOND_NS};
 
 use super::Policy;
+use super::undecided::Asked;
 use crate::command::Action;
 use crate::device::{Device, DeviceState, Measuring, Member, Seen};
 use crate::job::Reason;
@@ -41,7 +42,7 @@ impl Policy {
         let member = Member { job, client, slot };
         self.overheads.of(member, machine).explain(now_ns);
         match stage {
-            MEASURE_BEFORE => self.announce((client, slot, sequence), machine, now_ns),
+            MEASURE_BEFORE => self.announce((client, slot, sequence), now_ns, machine, now_ns),
             MEASURE_AFTER => self.begin_measuring(member, device, sequence, machine, now_ns),
             _ => self.answer_invalid(client, slot, sequence),
         }
@@ -51,6 +52,7 @@ impl Policy {
     pub(crate) fn announce<M: Machine>(
         &mut self,
         (client, slot, sequence): (ClientId, usize, u32),
+        asked_ns: u64,
         machine: &M,
         now_ns: u64,
     ) {
@@ -81,8 +83,15 @@ impl Policy {
         {
             verdict = reserve(self);
         }
-        if self.is_undecided(job, slot, verdict) {
-            return self.undecided.keep(client, Question::Announcement { slot, sequence });
+        let question = Question::Announcement { slot, sequence };
+        let asked = Asked {
+            job,
+            slot,
+            more: floor.saturating_sub(base),
+            asked_ns,
+        };
+        if self.is_undecided((client, question), asked, verdict, machine, now_ns) {
+            return;
         }
         let code = match verdict {
             Verdict::Granted => {

@@ -39,7 +39,10 @@ impl Policy {
                 wanted,
                 request,
                 sequence,
-            } => self.ask((client, slot, sequence), (wanted, request), machine, now_ns),
+            } => {
+                self.undecided.forget(client);
+                self.ask((client, slot, sequence), (wanted, request), now_ns, machine, now_ns);
+            }
             Event::Usage { client, slot, sequence } => self.usage(client, slot, sequence, machine),
             Event::Measure {
                 client,
@@ -47,6 +50,7 @@ impl Policy {
                 stage,
                 sequence,
             } => {
+                self.undecided.forget(client);
                 self.measure_client((client, slot, sequence), stage, machine, now_ns);
                 self.note_due();
             }
@@ -85,8 +89,8 @@ impl Policy {
                 process,
                 are_pages_lost,
             } => self.reattach(client, process, are_pages_lost, machine),
-            Event::ClientAway(client) => self.clients.set_presence(client, Presence::Away),
-            Event::ClientDying(client) => self.clients.set_presence(client, Presence::Dying),
+            Event::ClientAway(client) => self.leave(client, Presence::Away),
+            Event::ClientDying(client) => self.leave(client, Presence::Dying),
             Event::ClientGone(client) => self.client_gone(client, machine, now_ns),
             Event::Exited { process, code } => self.exited(process, code),
             Event::ProcessGone(process) => self.process_gone(process, machine, now_ns),

@@ -363,7 +363,7 @@ pub struct BrokerView {
     pub kind: String,
     /// Its socket directory.
     pub socket_dir: String,
-    /// The caller is an administrator there: it may see, change and stop every job.
+    /// The caller is an administrator there, who may see, change and stop every job.
     #[serde(default)]
     pub is_admin: bool,
     /// `ok`, `no driver`, `driver mismatch`, `adopting`, with the reason after a colon.

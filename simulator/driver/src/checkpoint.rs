@@ -3,13 +3,13 @@
 //!
 //! ```text
 //!   caller (any process)                           target
-//!   cuCheckpointProcessLock(pid) ──► its thread `cuda…` ──► gate closed ──► nobody inside ──► every stream idle
+//!   cuCheckpointProcessLock(pid) ──► its thread `cuda…` ──► gate closed ──► no call inside ──► every stream idle
 //!      ▲                                                       │ in time: LOCKED
 //!      └───────────── 0, or NOT_READY (600) ───────────────────┴ too late: gate open again
 //! ```
-//! The target does the work: [`thread`] serves one operation at a time, for whichever process asks, and finishes it
-//! when that process dies. [`gate`] is where calls that change a device stop while the process is locked. [`caller`]
-//! finds the thread of another process, or of this one.
+//! The target does the work: [`thread`] serves one operation at a time and completes it even if its caller dies.
+//! [`gate`] is where calls that change a device stop while the process is locked. [`caller`] finds the thread of
+//! another process, or of its own.
 //!
 //! `cuCheckpointProcessCheckpoint` and `cuCheckpointProcessRestore` are not built: they answer NOT_SUPPORTED.
 
@@ -36,6 +36,14 @@ pub const fn class_of(symbol: &str) -> Class {
     if begins(symbol, "cuCtxSynchronize") || begins(symbol, "cuStreamSynchronize") {
         return Class::Synchronises;
     }
+    // These may load code that was not needed before.
+    let loads = begins(symbol, "cuLibraryGet")
+        || begins(symbol, "cuKernelGet")
+        || begins(symbol, "cuFuncGet")
+        || begins(symbol, "cuOccupancy");
+    if loads {
+        return Class::Changes;
+    }
     let asks = has(symbol, "Get")
         || has(symbol, "Query")
         || has(symbol, "CanAccess")
@@ -48,8 +56,13 @@ pub const fn class_of(symbol: &str) -> Class {
         || begins(symbol, "cuCtxPushCurrent")
         || begins(symbol, "cuCtxPopCurrent")
         || begins(symbol, "cuThreadExchange")
-        || begins(symbol, "cuOccupancy")
-        || begins(symbol, "cuProfiler");
+        || begins(symbol, "cuProfiler")
+        || begins(symbol, "cuEventElapsedTime")
+        || begins(symbol, "cuFuncIsLoaded")
+        || begins(symbol, "cuGraphNodeFindInClone")
+        || begins(symbol, "cuStreamIsCapturing")
+        || begins(symbol, "cuTensorMapEncode")
+        || has(symbol, "Enumerate");
     if asks { Class::Asks } else { Class::Changes }
 }
 
@@ -88,6 +101,14 @@ mod tests {
 
     #[test]
     fn every_function_has_the_class_that_its_name_says() {
+        for symbol in [
+            "cuLibraryGetModule",
+            "cuKernelGetFunction",
+            "cuFuncGetAttribute",
+            "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+        ] {
+            assert_eq!(class_of(symbol), Class::Changes, "{symbol} may load code");
+        }
         for symbol in [
             "cuMemAlloc_v2",
             "cuLaunchKernel",

@@ -133,7 +133,7 @@ pub fn administrators(rig: &Rig) {
     let stopped = rig.output(rig.partage(&["stop", "secret"]));
     assert!(stopped.status.success(), "{}", text(&stopped.stderr));
     job.kill();
-    // The owner's own broker it is not.
+    // The broker is not the job's owner's.
     assert_eq!(OWNER.say(rig, &["broker", "stop"]).0, Some(3));
     assert!(rig.output(rig.partage(&["broker", "stop"])).status.success());
     assert!(broker.wait().expect("our own child").success());

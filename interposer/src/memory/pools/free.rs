@@ -156,9 +156,12 @@ fn end_recorded(
 ) {
     let charge = allocation.charge;
     if !is_freed {
-        if state.tables.hold().allocations.add(allocation) && !is_allocation {
+        let mut tables = state.tables.hold();
+        // Counted before anybody else can take it.
+        if tables.allocations.add(allocation) && !is_allocation {
             state.pools.records.fetch_add(1, Ordering::Relaxed);
         }
+        drop(tables);
         return never_freed(state, Key::value(allocation.key));
     }
     let to_refund = if is_allocation {

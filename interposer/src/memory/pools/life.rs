@@ -199,10 +199,12 @@ fn is_there(state: &State, allocation: &Allocation) -> bool {
 }
 
 fn forget(state: &State, allocation: &Allocation) {
-    if state.tables.hold().allocations.take(allocation.key).is_none() {
+    let mut tables = state.tables.hold();
+    if tables.allocations.take(allocation.key).is_none() {
         return;
     }
     state.pools.records.fetch_sub(1, Ordering::Relaxed);
+    drop(tables);
     let bytes = outlived_its_pool(state, allocation);
     if bytes > 0 {
         account::release(state, &allocation.charge, bytes);

@@ -79,8 +79,8 @@ fn initialise(flags: c_uint) -> Answer {
     // Before the driver: whoever sees it must find the memory.
     ask_for_completion(are_complete);
     install(machine.devices(), machine.spec().bounds)?;
-    Driver::new(machine, seat, visible).install()?;
-    thread::start()
+    thread::start()?;
+    Driver::new(machine, seat, visible).install()
 }
 
 /// The right to initialise. Not a mutex: a child forked while another thread initialises must not wait for a thread

@@ -9,7 +9,7 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use partage_abi::types::{CuResult, c_int};
 
@@ -59,6 +59,9 @@ pub fn ask(pid: c_int, operation: Operation) -> Answer<u32> {
     if sent != BYTES as isize {
         return Err(CuResult::OPERATING_SYSTEM);
     }
+    if !waits_for_answer(pid, &connection) {
+        return Err(CuResult::OPERATING_SYSTEM);
+    }
     let mut answer = [0; BYTES];
     let length = loop {
         // SAFETY: room for the packet.
@@ -81,6 +84,36 @@ pub fn ask(pid: c_int, operation: Operation) -> Answer<u32> {
     match split(&answer) {
         (0, state) => Ok(state),
         (code, _) => Err(CuResult(code as i32)),
+    }
+}
+
+/// Waits until an answer is there. `false`: the process died. A child that it forked holds the connection open, so that
+/// alone would not tell.
+fn waits_for_answer(pid: c_int, connection: &OwnedFd) -> bool {
+    // SAFETY: takes numbers only; a non-negative answer is a descriptor of ours alone.
+    let process = unsafe {
+        let fd = libc::syscall(libc::SYS_pidfd_open, pid, 0);
+        c_int::try_from(fd)
+            .ok()
+            .filter(|fd| *fd >= 0)
+            .map(|fd| OwnedFd::from_raw_fd(fd))
+    };
+    let watch = |fd: c_int| libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // A negative descriptor is left out: a kernel before 5.3 has none for processes.
+    let of_process = process.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+    let mut watched = [watch(connection.as_raw_fd()), watch(of_process)];
+    loop {
+        // SAFETY: two entries, which live during the call.
+        let count = unsafe { libc::poll(watched.as_mut_ptr(), 2, -1) };
+        if count < 0 && std::io::Error::last_os_error().kind() == ErrorKind::Interrupted {
+            continue;
+        }
+        // What it said before it died counts.
+        return watched[0].revents != 0;
     }
 }
 

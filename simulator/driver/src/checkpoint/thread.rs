@@ -5,8 +5,8 @@
 //! It serves one operation at a time, to its end, whatever becomes of the caller: the next caller waits meanwhile, with
 //! whatever it asks.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -47,11 +47,15 @@ pub fn start() -> Answer {
 }
 
 fn try_start() -> io::Result<()> {
-    let mut random = [0; 8];
-    File::open("/dev/urandom")?.read_exact(&mut random)?;
+    let mut random = [0_u8; 8];
+    // SAFETY: room for as many bytes. So few come whole.
+    let length = unsafe { libc::getrandom(random.as_mut_ptr().cast(), random.len(), 0) };
+    if length != random.len() as isize {
+        return Err(io::Error::last_os_error());
+    }
     let number = u64::from_le_bytes(random) & ((1 << (4 * DIGITS)) - 1);
     let name = format!("{PREFIX}{number:0DIGITS$x}");
-    let listener = listen(&name)?;
+    let listener = Kept::new(listen(&name)?);
     // Signals belong to the program's threads.
     let mask = Mask::all();
     let started = std::thread::Builder::new().name(name).spawn(move || serve(&listener));
@@ -103,9 +107,16 @@ pub fn socket() -> io::Result<OwnedFd> {
             libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC,
             0,
         ))?;
-        let low = OwnedFd::from_raw_fd(fd);
+        Ok(high(OwnedFd::from_raw_fd(fd)))
+    }
+}
+
+/// The same under a high number, where there is one.
+fn high(low: OwnedFd) -> OwnedFd {
+    // SAFETY: duplicates a descriptor that is open; the copy is ours alone.
+    unsafe {
         let high = libc::fcntl(low.as_raw_fd(), libc::F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR);
-        Ok(if high < 0 { low } else { OwnedFd::from_raw_fd(high) })
+        if high < 0 { low } else { OwnedFd::from_raw_fd(high) }
     }
 }
 
@@ -128,16 +139,43 @@ fn listen(name: &str) -> io::Result<OwnedFd> {
     Ok(listener)
 }
 
-fn serve(listener: &OwnedFd) {
+/// A descriptor inside a program that may close all it does not know, and have a file of its own under the number then.
+struct Kept {
+    descriptor: ManuallyDrop<OwnedFd>,
+    identity: Option<(libc::dev_t, libc::ino_t)>,
+}
+
+impl Kept {
+    fn new(descriptor: OwnedFd) -> Self {
+        Self {
+            identity: identity(&descriptor),
+            descriptor: ManuallyDrop::new(descriptor),
+        }
+    }
+
+    /// The descriptor, if it is still ours.
+    fn get(&self) -> Option<&OwnedFd> {
+        (identity(&self.descriptor) == self.identity).then_some(&self.descriptor)
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if self.get().is_some() {
+            // SAFETY: ours, and not used after this.
+            unsafe { ManuallyDrop::drop(&mut self.descriptor) };
+        }
+    }
+}
+
+/// Serves until the listener is ours no more; the process is unlocked then, and answers as one without a driver.
+fn serve(listener: &Kept) {
     let mut state = RUNNING;
-    let kept = identity(listener);
-    // A program that closes all descriptors may have a file of its own under the number: then this process is served
-    // no more.
-    while identity(listener) == kept {
+    while let Some(socket) = listener.get() {
         // SAFETY: our own listener; the address of the other end is not asked for.
         let fd = unsafe {
             let flags = libc::SOCK_CLOEXEC;
-            libc::accept4(listener.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut(), flags)
+            libc::accept4(socket.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut(), flags)
         };
         if fd < 0 {
             // Without a descriptor nobody can be served now.
@@ -145,15 +183,22 @@ fn serve(listener: &OwnedFd) {
             continue;
         }
         // SAFETY: just made, ours alone.
-        let caller = unsafe { OwnedFd::from_raw_fd(fd) };
-        let code = match asked(&caller) {
+        let caller = Kept::new(high(unsafe { OwnedFd::from_raw_fd(fd) }));
+        // It may have been closed while this thread waited, which the kernel does not end.
+        if listener.get().is_none() {
+            break;
+        }
+        let code = match caller.get().and_then(asked) {
             Some(operation) => carry_out(operation, &mut state),
             None => CuResult::OPERATING_SYSTEM,
         };
         let answer = join(code.0 as u32, state);
-        // SAFETY: the packet lives during the call. A caller that is gone gets no answer, and this process no signal.
-        unsafe { libc::send(caller.as_raw_fd(), answer.as_ptr().cast(), BYTES, libc::MSG_NOSIGNAL) };
+        if let Some(caller) = caller.get() {
+            // SAFETY: the packet lives during the call. A caller that is gone gets no answer, this process no signal.
+            unsafe { libc::send(caller.as_raw_fd(), answer.as_ptr().cast(), BYTES, libc::MSG_NOSIGNAL) };
+        }
     }
+    gate::open();
 }
 
 /// What a descriptor leads to: device and inode.
@@ -191,7 +236,7 @@ fn asked(caller: &OwnedFd) -> Option<Operation> {
     (length == BYTES as isize).then(|| Operation::read(&packet)).flatten()
 }
 
-/// Who is at the other end of a connection.
+/// The process at the other end of a connection.
 pub fn peer(connection: &OwnedFd) -> Option<libc::ucred> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Processes that are locked and unlocked, by themselves and by others.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+mod target;
+
+use std::io::{BufRead, Write};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use partage_abi::types::*;
 use partage_machine::Spec;
 
+use self::target::{Target, block, target};
 use crate::machine::{Driver, Value, call, code, finish, make, make_of, refused, role, start, until};
 
 const RUNNING: c_int = 0;
@@ -49,90 +52,6 @@ fn lock(driver: &Driver, pid: c_int, milliseconds: u32) -> CuResult {
 
 fn unlock(driver: &Driver, pid: c_int) -> CuResult {
     code!(driver, cuCheckpointProcessUnlock(pid, std::ptr::null_mut()))
-}
-
-extern "C" fn pass(gate: *mut c_void) {
-    // SAFETY: the gate of the caller, which lives as long as the work.
-    let gate = unsafe { &*gate.cast::<AtomicBool>() };
-    while !gate.load(Ordering::Acquire) {
-        std::thread::sleep(Duration::from_micros(200));
-    }
-}
-
-/// Work that is not over before `gate` says so.
-fn block(driver: &Driver, stream: CuStream, gate: &AtomicBool) {
-    let data = std::ptr::from_ref(gate).cast_mut().cast();
-    call!(driver, cuLaunchHostFunc(stream, Some(pass), data));
-}
-
-/// A process with work that begins and ends when it is told so.
-fn target() {
-    static GATE: AtomicBool = AtomicBool::new(false);
-    let driver = Driver::open();
-    let stream = driver.stream(0);
-    println!("ready");
-    for line in std::io::stdin().lines() {
-        match line.expect("text").as_str() {
-            "block" => {
-                GATE.store(false, Ordering::Release);
-                block(&driver, stream, &GATE);
-            }
-            "pass" => GATE.store(true, Ordering::Release),
-            other => panic!("{other}"),
-        }
-        println!("done");
-    }
-}
-
-/// A target as its caller sees it.
-struct Target {
-    child: Child,
-    to: ChildStdin,
-    from: BufReader<ChildStdout>,
-}
-
-impl Target {
-    fn start(test: &str) -> Self {
-        let folder = std::env::var_os("PARTAGE_SIM_DIR").expect("set by the test");
-        let mut child = start(test, folder.as_ref(), "target");
-        let (to, from) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
-        let from = BufReader::new(from);
-        let mut target = Self { child, to, from };
-        target.hear("ready");
-        target
-    }
-
-    fn pid(&self) -> c_int {
-        self.child.id() as c_int
-    }
-
-    /// Waits for a line; the test harness of the child says others, and begins one.
-    fn hear(&mut self, line: &str) {
-        let mut heard = String::new();
-        while !heard.trim_end().ends_with(line) {
-            heard.clear();
-            assert!(
-                self.from.read_line(&mut heard).expect("readable") > 0,
-                "the target ended"
-            );
-        }
-    }
-
-    fn tell(&mut self, line: &str) {
-        writeln!(self.to, "{line}").expect("the target listens");
-        self.hear("done");
-    }
-
-    fn signal(&self, signal: c_int) {
-        // SAFETY: our own child.
-        assert_eq!(unsafe { libc::kill(self.pid(), signal) }, 0);
-    }
-
-    fn finish(self) {
-        drop(self.to);
-        std::thread::spawn(move || self.from.lines().for_each(drop));
-        finish(self.child, "the target");
-    }
 }
 
 #[test]
@@ -358,6 +277,59 @@ fn a_target_that_dies_during_a_call_is_gone() {
         });
         target.child.wait().expect("our own child");
         assert_eq!(lock(driver, pid, 0), CuResult::OPERATING_SYSTEM);
+    });
+}
+
+#[test]
+fn a_copy_of_a_target_that_dies_keeps_no_caller_waiting() {
+    let test = "checkpoint::a_copy_of_a_target_that_dies_keeps_no_caller_waiting";
+    run(test, |driver| {
+        let mut target = Target::start(test);
+        let pid = target.pid();
+        target.tell("block");
+        std::thread::scope(|scope| {
+            let locked = scope.spawn(|| lock(driver, pid, 0));
+            std::thread::sleep(MOMENT);
+            writeln!(target.to, "fork").expect("the target listens");
+            let mut heard = String::new();
+            while !heard.contains("copy ") {
+                heard.clear();
+                assert!(
+                    target.from.read_line(&mut heard).expect("readable") > 0,
+                    "the target ended"
+                );
+            }
+            let copy: c_int = heard
+                .trim()
+                .rsplit(' ')
+                .next()
+                .expect("a number")
+                .parse()
+                .expect("a number");
+            assert!(!locked.is_finished(), "work is under way");
+            target.signal(libc::SIGKILL);
+            assert_eq!(locked.join().expect("it ends"), CuResult::OPERATING_SYSTEM);
+            // SAFETY: the copy that the target made, which is still there: it had the connection all the time.
+            assert_eq!(unsafe { libc::kill(copy, libc::SIGKILL) }, 0);
+        });
+        target.child.wait().expect("our own child");
+    });
+}
+
+#[test]
+fn a_program_that_closes_all_descriptors_goes_on_and_is_served_no_more() {
+    let test = "checkpoint::a_program_that_closes_all_descriptors_goes_on_and_is_served_no_more";
+    run(test, |driver| {
+        let mut target = Target::start(test);
+        let pid = target.pid();
+        target.tell("close");
+        assert_eq!(lock(driver, pid, 0), CuResult::OPERATING_SYSTEM);
+        until("its thread has ended", || {
+            lock(driver, pid, 0) == CuResult::NOT_INITIALIZED
+        });
+        target.tell("block");
+        target.tell("pass");
+        target.finish();
     });
 }
 
