@@ -58,9 +58,15 @@ fn try_start() -> io::Result<()> {
     let listener = Kept::new(listen(&name)?);
     // Signals belong to the program's threads.
     let mask = Mask::all();
-    let started = std::thread::Builder::new().name(name).spawn(move || serve(&listener));
+    let (begun, is_named) = std::sync::mpsc::channel();
+    let started = std::thread::Builder::new().name(name).spawn(move || {
+        let _ = begun.send(());
+        serve(&listener);
+    });
     drop(mask);
-    started.map(drop)
+    started?;
+    // A thread names itself: before that no caller finds it.
+    is_named.recv().map_err(io::Error::other)
 }
 
 /// Blocks every signal until it is dropped: a thread that is started meanwhile gets none.
