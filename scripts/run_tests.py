@@ -119,6 +119,31 @@ def run(name, words, folder, log, names):
             process.wait()
 
 
+def verdicts(text):
+    """How many tests of a program's log passed, which failed, how many were ignored.
+
+    A verdict stands on a line of its own where a child of the test wrote amid it: the program's last words name that.
+    """
+    seen = dict(ENDED.findall(text))
+    listed = re.findall(r"^failures:\n((?: {4}\S+\n)+)", text, re.M)
+    unseen = [test for test in (listed[-1].split() if listed else []) if seen.get(test) != "FAILED"]
+    words = list(seen.values())
+    return words.count("ok"), [test for test in seen if seen[test] == "FAILED"] + unseen, words.count("ignored")
+
+
+def check_verdicts():
+    """Ends the run where a log whose counts are known is counted otherwise."""
+    amid = "test a ... ok\ntest b ... \nthread 'x' panicked\nFAILED\n\nfailures:\n    b\n\ntest result: FAILED.\n"
+    known = [
+        ("test a ... ok\ntest b ... FAILED\ntest c ... ignored\n\nfailures:\n    b\n\n", (1, ["b"], 1)),
+        (amid, (1, ["b"], 0)),
+        ("test a ... ok\n\ntest result: ok. 1 passed;\n", (1, [], 0)),
+    ]
+    for text, counted in known:
+        if verdicts(text) != counted:
+            sys.exit(f"error: {verdicts(text)} counted, not {counted}, of:\n{text}")
+
+
 def judge(name, program, folder):
     log = options.logs / f"{re.sub(r'[^a-z0-9_]+', '-', name.lower())}.log"
     log.unlink(missing_ok=True)
@@ -136,21 +161,15 @@ def judge(name, program, folder):
         names = [name for name in re.findall(r"^(.*): test$", listed, re.M) if name not in done]
         if not names or stuck.startswith("("):
             break
-    verdicts = [verdict for _, verdict in dict(ENDED.findall(text)).items()]
-    passed, failed, ignored = (verdicts.count(word) for word in ("ok", "FAILED", "ignored"))
-    # A verdict stands on a line of its own where a child of the test wrote amid it: the program's last words name it.
-    listed = re.findall(r"^failures:\n((?: {4}\S+\n)+)", text, re.M)
-    seen = dict(ENDED.findall(text))
-    unseen = [test for test in (listed[-1].split() if listed else []) if seen.get(test) != "FAILED"]
-    failed += len(unseen)
-    failed += len(hung) + ((crashed or code == 101) and not failed)
+    passed, bad, ignored = verdicts(text)
+    failed = len(bad) + len(hung)
+    failed += (crashed or code == 101) and not failed
     counts(name, passed, failed, ignored, time.monotonic() - start)
     for line in sorted(set(re.findall(r"^.*SKIPPED: .*$", text, re.M))):
         say(line)
     for test in hung:
         say(f"test {name} {test} ... FAILED\nhung: did not end within {options.limit:.0f} s and was killed")
     if failed:
-        bad = [test for test, verdict in ENDED.findall(text) if verdict == "FAILED"] + unseen
         say("\n".join(f"test {name} {test} ... FAILED" for test in bad))
         if crashed:
             say(f"error: {name} ended with {code} in {begun[-1] if begun else 'its beginning'}")
@@ -196,6 +215,7 @@ def counts(name, passed, failed, ignored, seconds, beside=False):
     say(f"counts: {passed} {failed} {ignored} {seconds:.1f} {name}")
 
 
+check_verdicts()
 bad, bad_beside = [], []
 # What cargo gives to the programs that it starts itself: seed and count of random tests.
 for key, value in tomllib.loads(pathlib.Path(".cargo/config.toml").read_text()).get("env", {}).items():

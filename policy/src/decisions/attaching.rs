@@ -186,20 +186,23 @@ impl Policy {
         let Some(answer) = self.ask_ledger(job, (client, slot), wanted, machine, now_ns) else {
             return self.answer_invalid(client, slot, sequence);
         };
-        let question = Question::Ask {
-            slot,
-            sequence,
-            wanted,
-            request,
-        };
-        let asked = Asked {
-            job,
-            slot,
-            more: wanted.saturating_sub(used_by(machine, client, slot)),
-            asked_ns,
-        };
-        if self.is_undecided((client, question), asked, answer.verdict, machine, now_ns) {
-            return;
+        if answer.verdict != Verdict::Granted {
+            let question = Question::Ask {
+                slot,
+                sequence,
+                wanted,
+                request,
+            };
+            let more = wanted.saturating_sub(used_by(machine, client, slot));
+            let asked = Asked {
+                job,
+                slot,
+                more,
+                asked_ns,
+            };
+            if self.keep_undecided((client, question), asked, answer.verdict, machine, now_ns) {
+                return;
+            }
         }
         self.note_peaks(job, machine);
         let verdict = match answer.verdict {

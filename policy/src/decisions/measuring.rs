@@ -90,7 +90,7 @@ impl Policy {
             more: floor.saturating_sub(base),
             asked_ns,
         };
-        if self.is_undecided((client, question), asked, verdict, machine, now_ns) {
+        if self.keep_undecided((client, question), asked, verdict, machine, now_ns) {
             return;
         }
         let code = match verdict {

@@ -10,6 +10,7 @@ use partage_protocol::job_ledger::Verdict;
 use partage_protocol::units::{ClientId, JobId, SECOND_NS};
 
 use super::Policy;
+use crate::job::Slot;
 use crate::machine::{Machine, OnSlot};
 use crate::question::{Awaited, Kept, Question};
 
@@ -28,7 +29,7 @@ pub(crate) struct Asked {
 
 impl Policy {
     /// Keeps a question whose answer depends on clients that are awaited. `false`: the verdict stands.
-    pub(crate) fn is_undecided<M: Machine>(
+    pub(crate) fn keep_undecided<M: Machine>(
         &mut self,
         (client, question): (ClientId, Question),
         asked: Asked,
@@ -42,18 +43,18 @@ impl Policy {
             more,
             asked_ns,
         } = asked;
-        let device = self.slot_device(job, slot).map(|(device, _)| device);
-        let (Some(device), true) = (device, now_ns < asked_ns.saturating_add(PATIENCE_NS)) else {
+        let awaited = match verdict {
+            Verdict::Limit => Some(Awaited::OfJob(job)),
+            Verdict::CardFull { .. } => self.slot_device(job, slot).map(|(device, _)| Awaited::OnDevice(device)),
+            Verdict::Granted | Verdict::Retry | Verdict::Invalid => None,
+        };
+        let (Some(awaited), true) = (awaited, now_ns < asked_ns.saturating_add(PATIENCE_NS)) else {
             return false;
         };
-        let awaited = match verdict {
-            Verdict::Limit => Awaited::OfJob(job),
-            Verdict::CardFull { .. } => Awaited::OnDevice(device),
-            Verdict::Granted | Verdict::Retry | Verdict::Invalid => return false,
-        };
         let place = self.jobs.get(&job).and_then(|job| job.slots.get(slot));
-        let may_fit = place.is_some_and(|place| place.ledger.may_fit(&OnSlot { machine, slot }, more, now_ns));
-        if !may_fit || !self.is_awaited(awaited) {
+        let may_fit = |place: &Slot| place.ledger.may_fit(&OnSlot { machine, slot }, more, now_ns);
+        // Almost never: a denial in any other second costs one look at a set.
+        if !self.is_awaited(awaited) || !place.is_some_and(may_fit) {
             return false;
         }
         self.undecided.keep(Kept {

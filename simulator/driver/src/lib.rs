@@ -36,6 +36,7 @@ mod overhead;
 mod state;
 mod stream;
 mod submission;
+mod thread;
 mod trace;
 mod unbuilt;
 mod visible;

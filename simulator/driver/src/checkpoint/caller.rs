@@ -8,7 +8,7 @@
 //! | a stopped process | none until it goes on |
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use partage_abi::types::{CuResult, c_int};
@@ -27,13 +27,13 @@ pub struct Thread {
 /// Finds the thread of a process.
 pub fn find(pid: c_int) -> Answer<Thread> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).map_err(|_| CuResult::OPERATING_SYSTEM)?;
-    let threads = tasks.flatten().filter_map(|task| {
+    let mut threads = tasks.flatten().filter_map(|task| {
         let name = fs::read_to_string(task.path().join("comm")).ok()?;
         let id = task.file_name().to_str()?.parse().ok()?;
         let name = name.trim_end().to_owned();
         is_name(&name).then_some(Thread { id, name })
     });
-    threads.into_iter().next().ok_or(CuResult::NOT_INITIALIZED)
+    threads.next().ok_or(CuResult::NOT_INITIALIZED)
 }
 
 fn is_name(name: &str) -> bool {
@@ -63,20 +63,15 @@ pub fn ask(pid: c_int, operation: Operation) -> Answer<u32> {
         return Err(CuResult::OPERATING_SYSTEM);
     }
     let mut answer = [0; BYTES];
-    let length = loop {
-        // SAFETY: room for the packet.
-        let length = unsafe {
-            libc::recv(
-                connection.as_raw_fd(),
-                answer.as_mut_ptr().cast(),
-                BYTES,
-                libc::MSG_TRUNC,
-            )
-        };
-        if length >= 0 || std::io::Error::last_os_error().kind() != ErrorKind::Interrupted {
-            break length;
-        }
-    };
+    // SAFETY: room for the packet.
+    let length = until_whole(|| unsafe {
+        libc::recv(
+            connection.as_raw_fd(),
+            answer.as_mut_ptr().cast(),
+            BYTES,
+            libc::MSG_TRUNC,
+        )
+    });
     // It died, or another process has its name.
     if length != BYTES as isize {
         return Err(CuResult::OPERATING_SYSTEM);
@@ -106,14 +101,19 @@ fn waits_for_answer(pid: c_int, connection: &OwnedFd) -> bool {
     // A negative descriptor is left out: a kernel before 5.3 has none for processes.
     let of_process = process.as_ref().map_or(-1, AsRawFd::as_raw_fd);
     let mut watched = [watch(connection.as_raw_fd()), watch(of_process)];
+    // SAFETY: two entries, which live during the call.
+    until_whole(|| unsafe { libc::poll(watched.as_mut_ptr(), 2, -1) } as isize);
+    // What it said before it died counts.
+    watched[0].revents != 0
+}
+
+/// The result of a system call that no signal interrupts.
+fn until_whole(mut call: impl FnMut() -> isize) -> isize {
     loop {
-        // SAFETY: two entries, which live during the call.
-        let count = unsafe { libc::poll(watched.as_mut_ptr(), 2, -1) };
-        if count < 0 && std::io::Error::last_os_error().kind() == ErrorKind::Interrupted {
-            continue;
+        let result = call();
+        if result >= 0 || io::Error::last_os_error().kind() != ErrorKind::Interrupted {
+            return result;
         }
-        // What it said before it died counts.
-        return watched[0].revents != 0;
     }
 }
 
@@ -121,15 +121,11 @@ fn waits_for_answer(pid: c_int, connection: &OwnedFd) -> bool {
 fn connect(pid: c_int, thread: &Thread) -> Option<OwnedFd> {
     let connection = socket().ok()?;
     let (address, length) = address(&thread.name);
-    loop {
-        // SAFETY: the address lives during the call, and is as long as it says.
-        let result = unsafe { libc::connect(connection.as_raw_fd(), (&raw const address).cast(), length) };
-        if result == 0 {
-            break;
-        }
-        if std::io::Error::last_os_error().kind() != ErrorKind::Interrupted {
-            return None;
-        }
+    // SAFETY: the address lives during the call, and is as long as it says.
+    let result =
+        until_whole(|| unsafe { libc::connect(connection.as_raw_fd(), (&raw const address).cast(), length) } as isize);
+    if result != 0 {
+        return None;
     }
     (peer(&connection)?.pid == pid).then_some(connection)
 }

@@ -23,8 +23,8 @@ static OPENED: Condvar = Condvar::new();
 static LEFT: Condvar = Condvar::new();
 
 thread_local! {
-    /// Calls of this thread that are under way.
-    static DEPTH: Cell<u32> = const { Cell::new(0) };
+    /// A call of this thread is under way.
+    static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
 /// A call is under way until this is dropped.
@@ -32,7 +32,7 @@ pub struct Inside(());
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        DEPTH.set(DEPTH.get() - 1);
+        IS_INSIDE.set(false);
         leave();
     }
 }
@@ -41,13 +41,13 @@ impl Drop for Inside {
 #[inline]
 pub fn enter(class: Class) -> Option<Inside> {
     // Without a driver, and in a forked child, every call answers by itself.
-    if class != Class::Changes || driver().is_err() || DEPTH.get() > 0 || is_worker() {
+    if class != Class::Changes || driver().is_err() || IS_INSIDE.get() || is_worker() {
         return None;
     }
     loop {
         INSIDE.fetch_add(1, Ordering::SeqCst);
         if !IS_CLOSED.load(Ordering::SeqCst) {
-            DEPTH.set(1);
+            IS_INSIDE.set(true);
             return Some(Inside(()));
         }
         leave();

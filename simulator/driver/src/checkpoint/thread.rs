@@ -5,6 +5,7 @@
 //! It serves one operation at a time, to its end, whatever becomes of the caller: the next caller waits meanwhile, with
 //! whatever it asks.
 
+use std::fs::File;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -12,6 +13,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use partage_abi::types::{CuResult, c_int};
+use partage_machine::backing::out_of_the_way;
 
 use super::gate;
 use super::packet::{BYTES, Operation, join};
@@ -32,8 +34,6 @@ pub const LOCKED: u32 = 1;
 const BACKLOG: c_int = 64;
 /// A caller that connects says at once what it wants, or is not waited for.
 const SILENCE: Duration = Duration::from_secs(1);
-/// A program counts on low descriptors: ours lie above.
-const LOWEST_DESCRIPTOR: c_int = 700;
 
 /// Starts the thread, once in a process. OPERATING_SYSTEM: no descriptor or no thread is to be had.
 pub fn start() -> Answer {
@@ -56,39 +56,13 @@ fn try_start() -> io::Result<()> {
     let number = u64::from_le_bytes(random) & ((1 << (4 * DIGITS)) - 1);
     let name = format!("{PREFIX}{number:0DIGITS$x}");
     let listener = Kept::new(listen(&name)?);
-    // Signals belong to the program's threads.
-    let mask = Mask::all();
     let (begun, is_named) = std::sync::mpsc::channel();
-    let started = std::thread::Builder::new().name(name).spawn(move || {
+    crate::thread::start(name, move || {
         let _ = begun.send(());
         serve(&listener);
-    });
-    drop(mask);
-    started?;
+    })?;
     // A thread names itself: before that no caller finds it.
     is_named.recv().map_err(io::Error::other)
-}
-
-/// Blocks every signal until it is dropped: a thread that is started meanwhile gets none.
-struct Mask(libc::sigset_t);
-
-impl Mask {
-    fn all() -> Self {
-        // SAFETY: plain signal sets on the stack.
-        unsafe {
-            let (mut all, mut old) = (std::mem::zeroed(), std::mem::zeroed());
-            libc::sigfillset(&mut all);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
-            Self(old)
-        }
-    }
-}
-
-impl Drop for Mask {
-    fn drop(&mut self) {
-        // SAFETY: the mask read above.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, std::ptr::null_mut()) };
-    }
 }
 
 /// The address of the socket of a name.
@@ -113,16 +87,7 @@ pub fn socket() -> io::Result<OwnedFd> {
             libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC,
             0,
         ))?;
-        Ok(high(OwnedFd::from_raw_fd(fd)))
-    }
-}
-
-/// The same under a high number, where there is one.
-fn high(low: OwnedFd) -> OwnedFd {
-    // SAFETY: duplicates a descriptor that is open; the copy is ours alone.
-    unsafe {
-        let high = libc::fcntl(low.as_raw_fd(), libc::F_DUPFD_CLOEXEC, LOWEST_DESCRIPTOR);
-        if high < 0 { low } else { OwnedFd::from_raw_fd(high) }
+        Ok(out_of_the_way(OwnedFd::from_raw_fd(fd).into()).into())
     }
 }
 
@@ -189,7 +154,7 @@ fn serve(listener: &Kept) {
             continue;
         }
         // SAFETY: just made, ours alone.
-        let caller = Kept::new(high(unsafe { OwnedFd::from_raw_fd(fd) }));
+        let caller = Kept::new(out_of_the_way(unsafe { File::from_raw_fd(fd) }).into());
         // It may have been closed while this thread waited, which the kernel does not end.
         if listener.get().is_none() {
             break;

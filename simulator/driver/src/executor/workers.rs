@@ -17,6 +17,7 @@ use super::place::{Hold, become_worker, settle};
 use super::pool::{Ready, State, Task, pool, wait_for};
 use super::run::run_one;
 use crate::context::Context;
+use crate::thread;
 
 /// A node of a graph launch: what it does, and the nodes of the same launch that it waits for, by index.
 pub struct GraphTask {
@@ -111,18 +112,8 @@ impl State {
 }
 
 fn start_worker() -> bool {
-    // SAFETY: plain signal sets on the stack; the caller's mask is restored below.
-    let old = unsafe {
-        let (mut all, mut old) = (std::mem::zeroed(), std::mem::zeroed());
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
-        old
-    };
-    let started = std::thread::Builder::new().name("cuda-sim".into()).spawn(work);
-    // SAFETY: the mask read above.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &old, std::ptr::null_mut()) };
     // Without a new thread the operation waits for one of those that there are.
-    started.is_ok()
+    thread::start("cuda-sim".into(), work).is_ok()
 }
 
 fn work() {

@@ -3,7 +3,6 @@
 
 mod target;
 
-use std::io::{BufRead, Write};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -48,6 +47,17 @@ fn lock(driver: &Driver, pid: c_int, milliseconds: u32) -> CuResult {
         reserved1: [0; 7],
     };
     code!(driver, cuCheckpointProcessLock(pid, &mut args))
+}
+
+/// Begins to lock a process that cannot be locked now, and then acts.
+fn lock_meanwhile(driver: &Driver, pid: c_int, act: impl FnOnce()) -> CuResult {
+    std::thread::scope(|scope| {
+        let locked = scope.spawn(|| lock(driver, pid, 0));
+        std::thread::sleep(MOMENT);
+        assert!(!locked.is_finished(), "nothing keeps it");
+        act();
+        locked.join().expect("it ends")
+    })
 }
 
 fn unlock(driver: &Driver, pid: c_int) -> CuResult {
@@ -108,13 +118,8 @@ fn a_lock_waits_for_all_work_or_leaves_the_process_as_it_was() {
             // Nothing is held up by the attempt.
             let mut address = 0;
             call!(driver, cuMemAlloc_v2(&mut address, 4096));
-            std::thread::scope(|scope| {
-                let locked = scope.spawn(|| lock(driver, here, 0));
-                std::thread::sleep(MOMENT);
-                assert!(!locked.is_finished(), "work is under way");
-                gate.store(true, Ordering::Release);
-                assert_eq!(locked.join().expect("it locks"), CuResult::SUCCESS);
-            });
+            let locked = lock_meanwhile(driver, here, || gate.store(true, Ordering::Release));
+            assert_eq!(locked, CuResult::SUCCESS);
             call!(driver, cuEventQuery(event));
             assert_eq!(unlock(driver, here), CuResult::SUCCESS);
         },
@@ -214,13 +219,8 @@ fn a_stopped_target_answers_when_it_goes_on() {
         let target = Target::start(test);
         target.signal(libc::SIGSTOP);
         let pid = target.pid();
-        std::thread::scope(|scope| {
-            let locked = scope.spawn(|| lock(driver, pid, 10));
-            std::thread::sleep(MOMENT);
-            assert!(!locked.is_finished(), "the target is stopped");
-            target.signal(libc::SIGCONT);
-            assert_eq!(locked.join().expect("it locks"), CuResult::SUCCESS);
-        });
+        let locked = lock_meanwhile(driver, pid, || target.signal(libc::SIGCONT));
+        assert_eq!(locked, CuResult::SUCCESS);
         assert_eq!(state_of(driver, pid), LOCKED);
         assert_eq!(unlock(driver, pid), CuResult::SUCCESS);
         target.finish();
@@ -268,13 +268,8 @@ fn a_target_that_dies_during_a_call_is_gone() {
         let mut target = Target::start(test);
         let pid = target.pid();
         target.tell("block");
-        std::thread::scope(|scope| {
-            let locked = scope.spawn(|| lock(driver, pid, 0));
-            std::thread::sleep(MOMENT);
-            assert!(!locked.is_finished(), "work is under way");
-            target.signal(libc::SIGKILL);
-            assert_eq!(locked.join().expect("it ends"), CuResult::OPERATING_SYSTEM);
-        });
+        let locked = lock_meanwhile(driver, pid, || target.signal(libc::SIGKILL));
+        assert_eq!(locked, CuResult::OPERATING_SYSTEM);
         target.child.wait().expect("our own child");
         assert_eq!(lock(driver, pid, 0), CuResult::OPERATING_SYSTEM);
     });
@@ -287,31 +282,14 @@ fn a_copy_of_a_target_that_dies_keeps_no_caller_waiting() {
         let mut target = Target::start(test);
         let pid = target.pid();
         target.tell("block");
-        std::thread::scope(|scope| {
-            let locked = scope.spawn(|| lock(driver, pid, 0));
-            std::thread::sleep(MOMENT);
-            writeln!(target.to, "fork").expect("the target listens");
-            let mut heard = String::new();
-            while !heard.contains("copy ") {
-                heard.clear();
-                assert!(
-                    target.from.read_line(&mut heard).expect("readable") > 0,
-                    "the target ended"
-                );
-            }
-            let copy: c_int = heard
-                .trim()
-                .rsplit(' ')
-                .next()
-                .expect("a number")
-                .parse()
-                .expect("a number");
-            assert!(!locked.is_finished(), "work is under way");
+        let mut copy: c_int = 0;
+        let locked = lock_meanwhile(driver, pid, || {
+            copy = target.fork();
             target.signal(libc::SIGKILL);
-            assert_eq!(locked.join().expect("it ends"), CuResult::OPERATING_SYSTEM);
-            // SAFETY: the copy that the target made, which is still there: it had the connection all the time.
-            assert_eq!(unsafe { libc::kill(copy, libc::SIGKILL) }, 0);
         });
+        assert_eq!(locked, CuResult::OPERATING_SYSTEM);
+        // SAFETY: the copy that the target made, which is still there: it had the connection all the time.
+        assert_eq!(unsafe { libc::kill(copy, libc::SIGKILL) }, 0);
         target.child.wait().expect("our own child");
     });
 }

@@ -94,6 +94,21 @@ impl Target {
         self.hear("done");
     }
 
+    /// Has the target fork; the copy's process id.
+    pub fn fork(&mut self) -> c_int {
+        writeln!(self.to, "fork").expect("the target listens");
+        let mut heard = String::new();
+        while !heard.contains("copy ") {
+            heard.clear();
+            assert!(
+                self.from.read_line(&mut heard).expect("readable") > 0,
+                "the target ended"
+            );
+        }
+        let copy = heard.trim().rsplit(' ').next().expect("a number");
+        copy.parse().expect("a number")
+    }
+
     pub fn signal(&self, signal: c_int) {
         // SAFETY: our own child.
         assert_eq!(unsafe { libc::kill(self.pid(), signal) }, 0);
