@@ -110,7 +110,9 @@ impl Memory {
         }
         let length = ordinary_length(bytes).ok_or(CuResult::OUT_OF_MEMORY)?;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let mapping = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // Apart from the program's own mappings, which have not this flag: the kernel would make one of two that touch,
+        // and take it apart again, which takes as long as the whole call does otherwise.
+        let mapping = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a fresh mapping.
         let at = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, mapping, -1, 0) };
         if at == libc::MAP_FAILED {
