@@ -115,7 +115,7 @@ impl Mine {
     /// Whatever hook said that it is the outermost is not if it does not stand above the caller of this one.
     #[inline(always)]
     pub fn set_outside_if_here(self) {
-        if place::load_above_stack_pointer::<NOW>(self.0) <= PUSHED {
+        if place::load_above_stack_pointer::<NOW, PUSHED>(self.0) <= 0 {
             self.set_outside();
         }
     }
@@ -244,14 +244,15 @@ mod place {
         number
     }
 
-    /// How far a word is above the stack pointer, as signed numbers. In one register: a launch has few to spare.
+    /// How far a word is above what is `ABOVE` the stack pointer, as signed numbers. In one register: a launch has few
+    /// to spare.
     #[inline(always)]
-    pub fn load_above_stack_pointer<const AT: usize>(place: Place) -> i64 {
+    pub fn load_above_stack_pointer<const AT: usize, const ABOVE: i64>(place: Place) -> i64 {
         let distance: i64;
         // SAFETY: reads a word that belongs to this thread, and a register.
         unsafe {
-            asm!("mov {0}, qword ptr fs:[{1} + {2}]", "sub {0}, rsp", out(reg) distance, in(reg) place, const AT,
-                options(nostack, pure, readonly));
+            asm!("mov {0}, qword ptr fs:[{1} + {2}]", "sub {0}, rsp", "sub {0}, {3}", out(reg) distance,
+                in(reg) place, const AT, const ABOVE, options(nostack, pure, readonly));
         }
         distance
     }
@@ -312,10 +313,10 @@ mod place {
         load::<AT>(place).wrapping_add(number)
     }
 
-    /// How far a word is above the stack pointer, as signed numbers.
+    /// How far a word is above what is `ABOVE` the stack pointer, as signed numbers.
     #[inline(always)]
-    pub fn load_above_stack_pointer<const AT: usize>(place: Place) -> i64 {
-        (load::<AT>(place) as i64).wrapping_sub(super::stack_pointer() as i64)
+    pub fn load_above_stack_pointer<const AT: usize, const ABOVE: i64>(place: Place) -> i64 {
+        (load::<AT>(place) as i64).wrapping_sub(super::stack_pointer() as i64 + ABOVE)
     }
 
     #[inline(always)]
