@@ -9,9 +9,9 @@ use partage_broker::clock::now;
 use partage_broker::config::{Config, SYSTEM_FILE};
 use partage_broker::driver::state_driver::{Parts, StateDriver};
 use partage_broker::error::Error;
-use partage_broker::host::inherited;
 use partage_broker::host::nvml::{self, Nvml};
 use partage_broker::host::proc::Proc;
+use partage_broker::host::{checkpoint, inherited};
 use partage_broker::kind::Kind;
 use partage_broker::server::event_loop::Server;
 use partage_broker::server::limits::raise_descriptor_limit;
@@ -26,7 +26,7 @@ const IDLE_EXIT_SECONDS: u64 = 60;
 /// The Partage broker. It holds the jobs and quotas of one user (--private) or of the host (--managed).
 #[derive(Debug, Parser)]
 #[command(name = "partaged", version = concat!(env!("PARTAGE_VERSION"), " (", env!("PARTAGE_COMMIT"), ")"))]
-#[command(group(ArgGroup::new("kind").required(true).args(["private", "managed", "nvml_helper"])))]
+#[command(group(ArgGroup::new("kind").required(true).args(["private", "managed", "nvml_helper", "checkpoint_helper"])))]
 struct Arguments {
     /// Serve the user who starts it; leave when idle
     #[arg(long)]
@@ -52,7 +52,10 @@ struct Arguments {
     /// Talk to NVML for a broker at the other end of standard input
     #[arg(long, hide = true)]
     nvml_helper: bool,
-    /// With --nvml-helper: where a command found the driver's libraries
+    /// Make the driver's checkpoint calls for a broker at the other end of standard input
+    #[arg(long, hide = true)]
+    checkpoint_helper: bool,
+    /// With a helper: where a command found the driver's libraries
     #[arg(long, hide = true, value_name = "FILE")]
     driver_file: Option<PathBuf>,
 }
@@ -61,6 +64,10 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if arguments.nvml_helper {
         nvml::serve(arguments.driver_file.as_deref());
+        return ExitCode::SUCCESS;
+    }
+    if arguments.checkpoint_helper {
+        checkpoint::serve(arguments.driver_file.as_deref());
         return ExitCode::SUCCESS;
     }
     match serve(&arguments) {

@@ -4,12 +4,33 @@
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use serde::Serialize;
 
 use super::channel::Channel;
+
+/// A user of the system, as a process runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct User {
+    /// User id.
+    pub uid: u32,
+    /// Primary group's id.
+    pub gid: u32,
+}
+
+impl User {
+    /// The user of this process.
+    #[must_use]
+    pub fn own() -> Self {
+        Self {
+            uid: nix::unistd::geteuid().as_raw(),
+            gid: nix::unistd::getegid().as_raw(),
+        }
+    }
+}
 
 /// How helpers are started: the program and its arguments.
 #[derive(Clone, Debug)]
@@ -18,6 +39,8 @@ pub struct HelperCommand {
     pub program: PathBuf,
     /// Arguments.
     pub arguments: Vec<OsString>,
+    /// Whose process it becomes; none: this process's user's.
+    pub user: Option<User>,
 }
 
 impl HelperCommand {
@@ -27,7 +50,15 @@ impl HelperCommand {
         Self {
             program: "/proc/self/exe".into(),
             arguments,
+            user: None,
         }
+    }
+
+    /// The same as a user's process, without any other group. Only root can start one of another user.
+    #[must_use]
+    pub fn of_user(mut self, user: User) -> Self {
+        self.user = (user != User::own()).then_some(user);
+        self
     }
 }
 
@@ -56,6 +87,10 @@ impl<Q: Clone + Serialize> Helper<Q> {
         // A helper is no client: a preloaded library would hook what it calls.
         for name in ["LD_PRELOAD", "LD_AUDIT", "PARTAGE_TOKEN"] {
             start.env_remove(name);
+        }
+        if let Some(user) = command.user {
+            // Root's other groups go with it.
+            start.gid(user.gid).uid(user.uid);
         }
         let child = start.spawn()?;
         Ok(Self { child, channel })

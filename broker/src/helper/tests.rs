@@ -7,16 +7,21 @@ use std::os::unix::net::UnixStream;
 use nix::poll::{PollFd, PollFlags, poll};
 
 use super::channel::{Channel, ChannelError, LONGEST_LINE, serve_at};
-use super::process::{BackOff, Helper, HelperCommand, Killed};
+use super::process::{BackOff, Helper, HelperCommand, Killed, User};
 
 fn start(script: &str) -> Helper<String> {
     let program = "/bin/sh".into();
     let arguments = vec!["-c".into(), script.into()];
-    Helper::start(&HelperCommand { program, arguments }).expect("a shell")
+    Helper::start(&HelperCommand {
+        program,
+        arguments,
+        user: None,
+    })
+    .expect("a shell")
 }
 
 /// The first answer or error.
-fn answer(helper: &mut Helper<String>) -> Result<u32, ChannelError> {
+fn answer<A: serde::de::DeserializeOwned>(helper: &mut Helper<String>) -> Result<A, ChannelError> {
     loop {
         if let Some(answer) = helper.channel.answer().transpose() {
             return answer;
@@ -41,13 +46,13 @@ fn an_answer_finishes_its_request_and_the_next_one_has_a_deadline_of_its_own() {
     let mut helper = start("while read ask; do echo 7 >&0; done");
     helper.channel.ask("first".to_owned(), 10, 5);
     assert!(!helper.channel.is_late(14) && helper.channel.is_late(15));
-    assert_eq!(answer(&mut helper).expect("answered"), 7);
+    assert_eq!(answer::<u32>(&mut helper).expect("answered"), 7);
     let request = helper.channel.finish().expect("under way");
     assert_eq!((request.what.as_str(), request.asked_ns), ("first", 10));
     assert!(!helper.channel.is_late(u64::MAX), "nothing is under way");
     helper.channel.ask("second".to_owned(), 20, 30);
     assert_eq!(helper.channel.request().map(|request| request.deadline_ns), Some(50));
-    assert_eq!(answer(&mut helper).expect("answered"), 7);
+    assert_eq!(answer::<u32>(&mut helper).expect("answered"), 7);
     end(helper);
 }
 
@@ -64,8 +69,11 @@ fn a_deaf_helper_is_late_at_its_deadline_and_can_be_killed() {
 fn a_helper_that_dies_has_ended_whatever_it_said_before() {
     let mut helper = start("read ask; echo 1 >&0; printf 2 >&0; exit 3");
     helper.channel.ask("last words".to_owned(), 0, 1);
-    assert_eq!(answer(&mut helper).expect("a whole line"), 1);
-    assert!(matches!(answer(&mut helper), Err(ChannelError::Ended)), "half a line");
+    assert_eq!(answer::<u32>(&mut helper).expect("a whole line"), 1);
+    assert!(
+        matches!(answer::<u32>(&mut helper), Err(ChannelError::Ended)),
+        "half a line"
+    );
     end(helper);
 }
 
@@ -73,12 +81,12 @@ fn a_helper_that_dies_has_ended_whatever_it_said_before() {
 fn garbage_is_said_to_be_garbage_and_a_line_without_end_is_not_kept() {
     let mut helper = start("read ask; echo '{nonsense' >&0; exec sleep 1000");
     helper.channel.ask("a number".to_owned(), 0, 1);
-    let error = answer(&mut helper).expect_err("no number");
+    let error = answer::<u32>(&mut helper).expect_err("no number");
     assert!(matches!(error, ChannelError::Nonsense(_)) && error.to_string().contains("nonsense"));
     end(helper);
     let script = format!("head -c {} /dev/zero >&0; exec sleep 1000", LONGEST_LINE + 65536);
     let mut helper = start(&script);
-    assert!(matches!(answer(&mut helper), Err(ChannelError::Endless)));
+    assert!(matches!(answer::<u32>(&mut helper), Err(ChannelError::Endless)));
     end(helper);
 }
 
@@ -87,6 +95,7 @@ fn a_helper_cannot_be_started_without_its_program() {
     let command = HelperCommand {
         program: "/nonexistent/helper".into(),
         arguments: Vec::new(),
+        user: None,
     };
     assert!(Helper::<String>::start(&command).is_err());
 }
@@ -132,4 +141,31 @@ fn the_helpers_side_answers_each_line_and_ends_at_garbage() {
     assert_eq!(next().expect("answered"), 7);
     assert!(matches!(next(), Err(ChannelError::Ended)));
     assert!(served.join().is_ok());
+}
+
+#[test]
+fn a_helper_of_another_user_is_that_users_process_and_in_no_group_of_ours() {
+    let other = User {
+        uid: 65_533,
+        gid: 65_532,
+    };
+    let command = HelperCommand {
+        program: "/bin/sh".into(),
+        arguments: vec![
+            "-c".into(),
+            r#"read ask; echo "[$(id -u),$(id -g),$(id -G | wc -w)]" >&0"#.into(),
+        ],
+        user: None,
+    };
+    let started = Helper::<String>::start(&command.clone().of_user(other));
+    if !nix::unistd::geteuid().is_root() {
+        assert!(started.is_err(), "only root can");
+        return;
+    }
+    let mut helper = started.expect("root can");
+    helper.channel.ask("whose".to_owned(), 0, 1);
+    let said: [u32; 3] = answer(&mut helper).expect("numbers");
+    assert_eq!(said, [other.uid, other.gid, 1]);
+    end(helper);
+    assert_eq!(command.of_user(User::own()).user, None, "nothing to change");
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The broker's edges: devices, processes, clock. Each is a small trait with the machine's adapter and a behaving fake.
 
+pub mod checkpoint;
 pub mod fake;
 pub mod gpu;
 pub mod inherited;

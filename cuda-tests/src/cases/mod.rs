@@ -4,6 +4,7 @@
 mod alone;
 mod attachment;
 mod case;
+mod checkpoint_helper;
 mod clients;
 mod commands;
 mod death;
@@ -68,6 +69,7 @@ pub fn all() -> Vec<Case> {
         guest::cases(),
         ownership::cases(),
         clients::cases(),
+        checkpoint_helper::cases(),
         faults::cases(),
         storm::cases(),
         sanitizers::cases(),

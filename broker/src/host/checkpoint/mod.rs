@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The driver's checkpoint calls, through killable helper processes that run as the target's user.
+//!
+//! A call can hang for as long as its target is stopped, and a driver may end the process that calls. So the broker
+//! calls none: a helper (`serve.rs`) does, one for each user, one call at a time, each with a deadline. The target
+//! completes what has begun even when its helper is killed; the next question is for its state.
+//!
+//! ```text
+//!   ask ──► waits its turn ──► helper started, if none runs ──► Open ──► call ──► answer
+//!                                        │ does not start             │ deadline: killed, `Late`
+//!                                        ▼ or dies                    ▼ dies: `Failed`
+//!                                     `Failed`                 the next one in turn has a new helper
+//! ```
+
+mod adapter;
+mod library;
+mod messages;
+mod serve;
+#[cfg(test)]
+mod tests;
+
+pub use adapter::{CheckpointHelpers, Number, Outcome, helper_command};
+pub use messages::{Answer, Ask, Call, State};
+pub use serve::serve;

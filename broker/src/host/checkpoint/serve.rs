@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The process that makes the driver's checkpoint calls in the broker's stead (`partaged --checkpoint-helper`).
+//!
+//! It runs as the target's user, because the driver serves a caller of the same user. It calls nothing on its own, and
+//! ends when the broker closes the socket or dies (`helper/channel.rs`).
+
+use std::path::Path;
+
+use partage_policy::Process;
+
+use super::library::{Driver, Refused};
+use super::messages::{Answer, Ask};
+use crate::helper::channel;
+use crate::host::proc::{Proc, Processes};
+
+/// Serves requests on descriptor 0 until its other end closes.
+pub fn serve(driver_file: Option<&Path>) {
+    let mut opened = None;
+    channel::serve(|ask| answer(&mut opened, driver_file, ask));
+}
+
+fn answer(opened: &mut Option<Driver>, driver_file: Option<&Path>, ask: Ask) -> Answer {
+    if let Ask::Call { target, .. } = &ask
+        && let Some(why_not) = why_not(&Proc, *target)
+    {
+        return why_not;
+    }
+    let driver = match opened {
+        Some(driver) => driver,
+        None => match Driver::open(driver_file) {
+            Ok((driver, version)) => {
+                let driver = opened.insert(driver);
+                if ask == Ask::Open {
+                    return Answer::Ready(version);
+                }
+                driver
+            }
+            Err(why) => return Answer::NoDriver(why),
+        },
+    };
+    let result = match ask {
+        Ask::Open => return Answer::NoDriver("it is open".to_owned()),
+        Ask::Call { target, call } => driver.checkpoint(i32::try_from(target.pid).unwrap_or(i32::MAX), &call),
+        Ask::Room { uuid, bytes } => driver.room(&uuid, bytes).map(|()| None),
+    };
+    match result {
+        Ok(Some(state)) => Answer::State(state),
+        Ok(None) => Answer::Done,
+        Err(Refused::Code(code)) => Answer::Code(code),
+        Err(refused) => Answer::NoDriver(refused.to_string()),
+    }
+}
+
+/// Why a process is not called: it is another one, or stopped, and a call would hang until it goes on.
+pub(super) fn why_not(processes: &dyn Processes, target: Process) -> Option<Answer> {
+    match processes.stat(target.pid) {
+        Some(stat) if stat.id != target || stat.is_exiting => Some(Answer::Gone),
+        Some(stat) if stat.is_stopped => Some(Answer::Stopped),
+        Some(_) => None,
+        None => Some(Answer::Gone),
+    }
+}
