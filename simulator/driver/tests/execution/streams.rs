@@ -230,8 +230,11 @@ on_machine! {
     events_measure_device_time => |driver| {
         let stream = driver.stream(0);
         let events = [driver.event(), driver.event(), driver.event()];
-        // While this one runs, everything else is handed in: no event is reached before what follows it is known.
-        driver.spin(stream, 100);
+        let gate = Gate::shut();
+        // Until everything is handed in: no event is reached before what follows it is known.
+        call!(driver, cuLaunchHostFunc(stream, Some(pass), gate.data()));
+        // The device is at work when the first event is reached, and not on its way out of a pause.
+        driver.spin(stream, 10);
         call!(driver, cuEventRecord(events[0], stream));
         driver.spin(stream, 30);
         call!(driver, cuEventRecord(events[1], stream));
@@ -239,6 +242,7 @@ on_machine! {
             driver.launch("spin_ns", stream, &[Value::Long(100_000)]);
         }
         call!(driver, cuEventRecord(events[2], stream));
+        gate.open();
         call!(driver, cuEventSynchronize(events[2]));
         // The device clock is exact however busy the machine is.
         let (one, many) = (driver.elapsed(events[0], events[1]), driver.elapsed(events[1], events[2]));
