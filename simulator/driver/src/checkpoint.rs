@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Processes that are locked from outside: the driver's checkpoint functions, as far as they are built.
+//! Processes that are locked and taken off their devices from outside: the driver's checkpoint functions.
 //!
 //! ```text
 //!   caller (any process)                           target
@@ -7,18 +7,24 @@
 //!      ▲                                                       │ in time: LOCKED
 //!      └───────────── 0, or NOT_READY (600) ───────────────────┴ too late: gate open again
 //! ```
-//! The target does the work: [`thread`] serves one operation at a time and completes it even if its caller dies.
-//! [`gate`] is where calls that change a device stop while the process is locked. [`caller`] finds the thread of
-//! another process, or of its own.
+//! The target does the work: [`thread`] serves one operation at a time and completes it even if its caller dies;
+//! [`states`] says what each operation does. [`gate`] is where calls that change a device stop while the process is
+//! locked, [`away`] how it leaves the machine and comes back, [`map`] to which devices, [`seal`] what keeps CRIU from
+//! it otherwise. [`caller`] finds the thread of another process, or of its own.
 //!
-//! `cuCheckpointProcessCheckpoint` and `cuCheckpointProcessRestore` are not built: they answer NOT_SUPPORTED.
+//! Storage of the caller's, for the memory of a process that leaves, is not built: asking for it answers NOT_SUPPORTED.
 
+mod away;
 pub mod caller;
 pub mod gate;
+mod map;
 mod packet;
+mod seal;
+mod states;
 pub mod thread;
 
-pub use packet::Operation;
+pub use map::{Pair, UUID_BYTES};
+pub use packet::{MOST_PAIRS, Operation};
 
 /// What a call does to a process that is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,8 +42,9 @@ pub const fn class_of(symbol: &str) -> Class {
     if begins(symbol, "cuCtxSynchronize") || begins(symbol, "cuStreamSynchronize") {
         return Class::Synchronises;
     }
-    // These may load code that was not needed before.
-    let loads = begins(symbol, "cuLibraryGet")
+    // These may load code that was not needed before, or let others hold memory.
+    let loads = begins(symbol, "cuIpc")
+        || begins(symbol, "cuLibraryGet")
         || begins(symbol, "cuKernelGet")
         || begins(symbol, "cuFuncGet")
         || begins(symbol, "cuOccupancy");
@@ -105,9 +112,10 @@ mod tests {
             "cuLibraryGetModule",
             "cuKernelGetFunction",
             "cuFuncGetAttribute",
+            "cuIpcGetMemHandle",
             "cuOccupancyMaxActiveBlocksPerMultiprocessor",
         ] {
-            assert_eq!(class_of(symbol), Class::Changes, "{symbol} may load code");
+            assert_eq!(class_of(symbol), Class::Changes, "{symbol} does more than ask");
         }
         for symbol in [
             "cuMemAlloc_v2",

@@ -186,6 +186,11 @@ impl Context {
     }
 }
 
+/// Every living context.
+pub fn all() -> Vec<Arc<Context>> {
+    CONTEXTS.all()
+}
+
 /// Whether a machine device has a living context of this process.
 pub fn is_in_use(device: usize) -> bool {
     CONTEXTS.all().iter().any(|context| context.device == device)
@@ -222,7 +227,7 @@ pub fn current() -> Answer<Arc<Context>> {
     let context = current_as_it_is()?;
     context.check()?;
     let driver = driver()?;
-    if driver.faults.is_lost(context.device) {
+    if driver.is_lost(context.device) {
         context.stick(CuResult::UNKNOWN);
         context.check()?;
     }

@@ -95,7 +95,7 @@ pub fn prepare_with(
     arguments: Arc<[u8]>,
     wishes: Wishes,
 ) -> Answer<KernelLaunch> {
-    let device = &driver()?.machine.devices()[context.device];
+    let device = &driver()?.at(context.device);
     if let Some(why) = function.kernel.refusal() {
         // A real driver would have carried it out: say why this one does not.
         module::say_once(&format!(

@@ -139,12 +139,7 @@ impl Library {
         if let Some(code) = per_device.get(&device) {
             return Ok(code.clone());
         }
-        let device_of = driver()?
-            .machine
-            .devices()
-            .get(device)
-            .ok_or(CuResult::INVALID_DEVICE)?;
-        let code = module::read(device_of, &self.image).map_err(|error| module::code_of(&error))?;
+        let code = module::read(&driver()?.at(device), &self.image).map_err(|error| module::code_of(&error))?;
         per_device.insert(device, code.clone());
         Ok(code)
     }

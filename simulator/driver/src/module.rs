@@ -67,8 +67,8 @@ pub fn loader(device: &Device) -> Answer<Loader> {
     let arch = value(CAPABILITY_MAJOR) * 10 + value(CAPABILITY_MINOR);
     Ok(Loader {
         arch,
-        newest_ptx: newest_ptx(driver()?.machine.driver_version().0),
-        takes_machine_code: driver()?.machine.spec().machine_code == MachineCode::NoOp,
+        newest_ptx: newest_ptx(driver()?.machine().driver_version()),
+        takes_machine_code: driver()?.machine().spec().machine_code == MachineCode::NoOp,
     })
 }
 
@@ -167,7 +167,7 @@ impl LoadedModule {
         is_of_library: bool,
         traits: BTreeMap<String, Arc<Traits>>,
     ) -> Answer<Arc<Self>> {
-        let device = &driver()?.machine.devices()[context.device];
+        let device = &driver()?.at(context.device);
         let cost = overhead::image_cost(device, image_bytes as u64);
         context.overhead.hold(cost)?;
         let variables = place(context, &mut code).inspect_err(|_| context.overhead.let_go(cost))?;

@@ -101,7 +101,7 @@ impl Overhead {
     /// limit stays, when it is not there.
     pub fn set_limit(&self, number: c_int, value: usize) -> Answer {
         let default = default_limit(number)?;
-        let device = &driver()?.machine.devices()[self.device];
+        let device = &driver()?.at(self.device);
         let mut held = self.held();
         if held.has_ended {
             return Err(CuResult::CONTEXT_IS_DESTROYED);
@@ -121,16 +121,16 @@ impl Overhead {
 
     fn reserve(&self, bytes: u64) -> Answer {
         let driver = driver()?;
-        if bytes > driver.machine.devices()[self.device].memory {
+        if bytes > driver.at(self.device).memory {
             return Err(CuResult::OUT_OF_MEMORY);
         }
-        let reserved = driver.machine.reserve(driver.seat, self.device, bytes);
+        let reserved = driver.machine().reserve(self.device, bytes);
         reserved.map_err(|_| CuResult::OUT_OF_MEMORY)
     }
 
     fn release(&self, bytes: u64) {
         if let Ok(driver) = driver() {
-            driver.machine.release(driver.seat, self.device, bytes);
+            driver.machine().release(self.device, bytes);
         }
     }
 }

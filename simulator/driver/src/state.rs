@@ -6,25 +6,30 @@
 //! waited for. What programs make here (contexts, memory, streams) is in the modules of those names.
 
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
 
 use partage_abi::types::*;
 use partage_machine::faults::Faults;
+use partage_machine::machine::faults_of_environment;
 use partage_machine::{Device, Machine};
+
+pub mod here;
+
+use here::{Here, Place, Shown};
 
 /// The answer of everything that can fail.
 pub type Answer<T = ()> = Result<T, CuResult>;
 
 /// The driver of this process.
 pub struct Driver {
-    /// The simulated machine.
-    pub machine: Machine,
-    /// This process's place in the machine's table.
-    pub seat: usize,
+    /// Held for writing while the process is in no machine.
+    place: RwLock<Place>,
     /// Faults that are switched on.
     pub faults: Arc<Faults>,
-    /// Machine indices of the devices that this process sees: `visible[ordinal]`.
+    /// The devices that this process sees: `visible[ordinal]` is its number for one.
     pub visible: Vec<usize>,
+    /// All devices, by this process's number. Lock after `place`.
+    shown: RwLock<Vec<Shown>>,
 }
 
 static DRIVER: AtomicPtr<Driver> = AtomicPtr::new(std::ptr::null_mut());
@@ -55,7 +60,7 @@ pub fn faults() -> Option<Arc<Faults>> {
     if let Ok(driver) = driver() {
         return Some(driver.faults.clone());
     }
-    let found = FAULTS.get_or_init(|| Some(Machine::from_environment()?.ok()?.faults().clone()));
+    let found = FAULTS.get_or_init(|| faults_of_environment().map(Arc::new));
     found.clone()
 }
 
@@ -67,12 +72,11 @@ pub fn fault_at(symbol: &str) -> Option<CuResult> {
 impl Driver {
     /// The driver over an open machine, showing the devices at the machine indices `visible`.
     pub fn new(machine: Machine, seat: usize, visible: Vec<usize>) -> Self {
-        let faults = machine.faults().clone();
         Self {
-            machine,
-            seat,
-            faults,
+            faults: machine.faults().clone(),
             visible,
+            shown: RwLock::new(here::all_of(&machine)),
+            place: RwLock::new(Place { machine, seat }),
         }
     }
 
@@ -84,14 +88,57 @@ impl Driver {
         Ok(())
     }
 
+    /// The machine. Waits while the process is in none. Precondition: the caller holds no other answer of this.
+    pub fn machine(&self) -> Here<'_> {
+        Here {
+            place: self.place.read().unwrap_or_else(PoisonError::into_inner),
+            shown: &self.shown,
+        }
+    }
+
+    /// The process's place in the machine, to leave it and to come back: others wait as long as this is held.
+    pub fn place(&self) -> RwLockWriteGuard<'_, Place> {
+        self.place.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All devices, by this process's number.
+    pub fn shown(&self) -> Vec<Shown> {
+        self.shown.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The devices are others from now on, as many as before.
+    pub fn show(&self, devices: Vec<Shown>) {
+        *self.shown.write().unwrap_or_else(PoisonError::into_inner) = devices;
+    }
+
+    /// A device by this process's number.
+    pub fn at(&self, device: usize) -> Arc<Device> {
+        let shown = self.shown.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&shown[device].device)
+    }
+
+    /// Where the machine has a device.
+    pub fn place_of(&self, device: usize) -> usize {
+        self.shown.read().unwrap_or_else(PoisonError::into_inner)[device].place
+    }
+
+    /// This process's number for the device at a place of the machine.
+    pub fn number_of(&self, place: usize) -> Option<usize> {
+        let shown = self.shown.read().unwrap_or_else(PoisonError::into_inner);
+        shown.iter().position(|shown| shown.place == place)
+    }
+
+    /// Whether a device has fallen off the bus.
+    pub fn is_lost(&self, device: usize) -> bool {
+        self.faults.is_lost(self.place_of(device))
+    }
+
     /// The device behind an ordinal.
-    pub fn device(&self, ordinal: CuDevice) -> Answer<&Device> {
+    pub fn device(&self, ordinal: CuDevice) -> Answer<Arc<Device>> {
         let index = usize::try_from(ordinal)
             .ok()
             .and_then(|ordinal| self.visible.get(ordinal));
-        index
-            .map(|&index| &self.machine.devices()[index])
-            .ok_or(CuResult::INVALID_DEVICE)
+        index.map(|&index| self.at(index)).ok_or(CuResult::INVALID_DEVICE)
     }
 }
 

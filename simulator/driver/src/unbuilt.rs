@@ -21,7 +21,7 @@ partage_abi::driver_table! { refuse }
 fn answer(symbol: Symbol) -> CuResult {
     if let Ok(driver) = crate::state::driver() {
         driver
-            .machine
+            .machine()
             .count_unbuilt(Table::Driver, symbol as usize, symbol.row().name());
     }
     CuResult::NOT_SUPPORTED

@@ -7,6 +7,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -43,6 +44,71 @@ pub fn out_of_the_way(file: File) -> File {
     }
     // SAFETY: just made, owned by nobody else.
     unsafe { File::from_raw_fd(high) }
+}
+
+/// A descriptor inside a program that may close all it does not know, and have a file of its own under the number then.
+#[derive(Debug)]
+pub struct Kept<T: AsRawFd> {
+    descriptor: ManuallyDrop<T>,
+    identity: Option<(libc::dev_t, libc::ino_t)>,
+}
+
+impl<T: AsRawFd> Kept<T> {
+    /// A descriptor that is open and nobody else's.
+    pub fn new(descriptor: T) -> Self {
+        Self {
+            identity: identity(&descriptor),
+            descriptor: ManuallyDrop::new(descriptor),
+        }
+    }
+
+    /// The descriptor, if it is still ours.
+    pub fn get(&self) -> Option<&T> {
+        let known = self.identity?;
+        (identity(&*self.descriptor) == Some(known)).then_some(&self.descriptor)
+    }
+}
+
+impl<T: AsRawFd> Drop for Kept<T> {
+    fn drop(&mut self) {
+        if self.get().is_some() {
+            // SAFETY: ours, and not used after this.
+            unsafe { ManuallyDrop::drop(&mut self.descriptor) };
+        }
+    }
+}
+
+/// What a descriptor leads to: device and inode.
+fn identity(descriptor: &impl AsRawFd) -> Option<(libc::dev_t, libc::ino_t)> {
+    // SAFETY: all-zero memory is a status, and it lives during the call.
+    unsafe {
+        let mut status: libc::stat = std::mem::zeroed();
+        (libc::fstat(descriptor.as_raw_fd(), &mut status) == 0).then_some((status.st_dev, status.st_ino))
+    }
+}
+
+/// The parts of a file's first `bytes` that are not holes, as start and length, in order. A file system without holes
+/// has one part.
+pub fn data_in(file: &File, bytes: u64) -> io::Result<Vec<(u64, u64)>> {
+    let seek = |from: u64, whence| {
+        // SAFETY: no memory involved.
+        let at = unsafe { libc::lseek(file.as_raw_fd(), from as i64, whence) };
+        u64::try_from(at).map_err(|_| io::Error::last_os_error())
+    };
+    let mut parts = Vec::new();
+    let mut at = 0;
+    while at < bytes {
+        let start = match seek(at, libc::SEEK_DATA) {
+            Ok(start) if start < bytes => start,
+            Ok(_) => break,
+            // Nothing but a hole is left.
+            Err(error) if error.raw_os_error() == Some(libc::ENXIO) => break,
+            Err(error) => return Err(error),
+        };
+        at = seek(start, libc::SEEK_HOLE)?.min(bytes);
+        parts.push((start, at - start));
+    }
+    Ok(parts)
 }
 
 /// Bytes that this user can still write on the file system of `folder`.

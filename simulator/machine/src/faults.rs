@@ -20,31 +20,39 @@
 //! | 10 | `inner:FUNCTION` | `cuGetProcAddress` answers with an address that is no export; FUNCTION may be `*` |
 //! | 11 | `version:NUMBER` | the driver says that it is of this CUDA version, as `cuDriverGetVersion` counts |
 //! | 12 | `shows:DEVICES` | the driver ignores `CUDA_VISIBLE_DEVICES` and shows DEVICES: indices, commas; `*` for all |
+//! | 13 | `spared` | a synchronise that is a thread's first call in a checkpointed process waits: nothing dies of it |
+//! | 14 | `heals` | a restore for which there is no room can be tried again |
+//! | 15 | `imports` | no process can be restored, as if it had memory of another one |
+//! | 16 | `spoils` | at level 595 a checkpoint that managed memory forbids ends the use of all contexts (719) |
+//! | 17 | `stale` | after a restore on other devices the driver says the PCI addresses of those from before |
+//! | 18 | `late` | NVML shows a process that was checkpointed for a second more |
+//! | 19 | `stands:OPERATION` | a process that is asked to do OPERATION stands in it until the line goes |
+//! | 20 | `dies:OPERATION:WHEN` | a process that is asked to do OPERATION is killed in it |
 //!
 //! WHEN is `3` (the third time), `3+` (from the third on), `%3` (every third) or `*`; FUNCTION is an exported symbol,
-//! KERNEL a name or `*`.
+//! KERNEL a name or `*`; OPERATION is `state`, `lock`, `checkpoint`, `restore` or `unlock`.
+
+mod read;
+mod rule;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
+
+pub use read::check;
+use read::read;
+pub use rule::{CheckpointFault, KernelFault};
+use rule::{Kind, Rule};
 
 /// Re-reading the control file at most this often keeps `stat` off the path of every driver call.
 const RECHECK_MS: u64 = 20;
-
-/// What happens to a kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KernelFault {
-    /// It ends with this code.
-    Trap(i32),
-    /// It never ends.
-    Hang,
-}
 
 /// All faults that are on in this process.
 #[derive(Debug)]
 pub struct Faults {
     environment: Vec<Rule>,
-    control_file: PathBuf,
+    control_file: RwLock<PathBuf>,
     /// Rules of the control file. Replaced as a whole and never freed: another thread may be reading.
     controlled: AtomicPtr<Vec<Rule>>,
     /// When the control file was last looked at, and what it was then.
@@ -52,48 +60,23 @@ pub struct Faults {
     stamp: AtomicU64,
 }
 
-#[derive(Debug)]
-struct Rule {
-    kind: Kind,
-    when: When,
-    seen: AtomicU64,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Kind {
-    Code { function: String, code: i32 },
-    Slow { function: String, milliseconds: u64 },
-    Copy { code: i32 },
-    Kernel { name: String, fault: KernelFault },
-    Lost { device: usize },
-    Linger,
-    Stuck { function: String },
-    Inner { function: String },
-    Version { cuda: i32 },
-    Shows { devices: Option<String> },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum When {
-    Nth(u64),
-    From(u64),
-    Every(u64),
-}
-
-const OUT_OF_MEMORY: i32 = 2;
-
 impl Faults {
     /// Reads the faults of this process: `environment` is the value of `PARTAGE_SIM_FAULTS`, `folder` the machine's.
     pub fn new(environment: Option<&str>, folder: &Path) -> Self {
         let faults = Self {
             environment: environment.map(read).unwrap_or_default(),
-            control_file: folder.join("faults"),
+            control_file: RwLock::new(control_file(folder)),
             controlled: AtomicPtr::new(Box::into_raw(Box::default())),
             checked_ms: AtomicU64::new(u64::MAX),
             stamp: AtomicU64::new(0),
         };
         faults.recheck();
         faults
+    }
+
+    /// From now on the control file is that of the machine in `folder`.
+    pub fn follow(&self, folder: &Path) {
+        *self.control_file.write().unwrap_or_else(PoisonError::into_inner) = control_file(folder);
     }
 
     /// Called at each entry: waits if the call is to be slow, for ever if it is to be stuck, and gives the code if it
@@ -186,6 +169,28 @@ impl Faults {
         })
     }
 
+    /// Whether a fault of checkpoints is on.
+    pub fn has(&self, fault: CheckpointFault) -> bool {
+        self.recheck();
+        self.rules().any(|rule| rule.kind == Kind::Checkpoint(fault))
+    }
+
+    /// Called in the middle of each operation on this process that another one asks for: stands there, or ends the
+    /// process.
+    pub fn on_operation(&self, operation: &str) {
+        self.recheck();
+        let dies = |rule: &Rule| matches!(&rule.kind, Kind::Dies { operation: named } if named == operation);
+        if self.rules().any(|rule| dies(rule) && rule.strikes()) {
+            // SAFETY: ends this process.
+            unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+        }
+        let stands = |rule: &Rule| matches!(&rule.kind, Kind::Stands { operation: named } if named == operation);
+        while self.rules().any(stands) {
+            std::thread::sleep(Duration::from_millis(RECHECK_MS));
+            self.recheck();
+        }
+    }
+
     fn rules(&self) -> impl Iterator<Item = &Rule> {
         // SAFETY: always a leaked box of ours, never freed.
         let controlled = unsafe { &*self.controlled.load(Ordering::Acquire) };
@@ -216,141 +221,23 @@ impl Faults {
     #[cold]
     fn read_control_file(&self) {
         use std::os::unix::fs::MetadataExt;
-        let stamp = std::fs::metadata(&self.control_file).map_or(0, |file| {
+        let path = self.control_file.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let stamp = std::fs::metadata(&path).map_or(0, |file| {
             // Any of these changes when the file is written or replaced; all zero cannot happen to a file.
             (file.mtime() as u64).rotate_left(32) ^ file.mtime_nsec() as u64 ^ file.ino().rotate_left(20) ^ file.size()
         });
         if self.stamp.swap(stamp, Ordering::Relaxed) == stamp {
             return;
         }
-        let rules = std::fs::read_to_string(&self.control_file)
+        let rules = std::fs::read_to_string(&path)
             .map(|text| read(&text))
             .unwrap_or_default();
         self.controlled.store(Box::into_raw(Box::new(rules)), Ordering::Release);
     }
 }
 
-impl Rule {
-    fn strikes(&self) -> bool {
-        let time = self.seen.fetch_add(1, Ordering::Relaxed) + 1;
-        match self.when {
-            When::Nth(n) => time == n,
-            When::From(n) => time >= n,
-            When::Every(n) => time.is_multiple_of(n),
-        }
-    }
-}
-
-/// Whether a text of faults can be read, and if not, why: for the command line, before a program is started.
-pub fn check(text: &str) -> Result<(), String> {
-    lines(text).try_for_each(|line| rule(line).map(drop))
-}
-
-fn read(text: &str) -> Vec<Rule> {
-    lines(text)
-        .filter_map(|line| {
-            rule(line)
-                .inspect_err(|reason| eprintln!("partage sim: fault `{line}` ignored: {reason}"))
-                .ok()
-        })
-        .collect()
-}
-
-fn lines(text: &str) -> impl Iterator<Item = &str> {
-    text.lines()
-        .map(|line| line.split_once('#').map_or(line, |(line, _)| line))
-        .flat_map(|line| line.split(';'))
-        .map(str::trim)
-        .filter(|line| !line.is_empty())
-}
-
-fn rule(line: &str) -> Result<Rule, String> {
-    let parts: Vec<&str> = line.split(':').map(str::trim).collect();
-    let found = match counted(&parts)? {
-        Some((kind, at)) => Some((kind, when(at)?)),
-        None => lasting(&parts)?.map(|kind| (kind, When::From(1))),
-    };
-    let (kind, when) = found.ok_or(
-        "expected oom:FUNCTION:WHEN, code:FUNCTION:WHEN:CODE, slow:FUNCTION:WHEN:MILLISECONDS, \
-         copy:WHEN:CODE, trap:KERNEL:WHEN:CODE, hang:KERNEL:WHEN, lost:DEVICE, linger, \
-         stuck:FUNCTION:WHEN, inner:FUNCTION, version:NUMBER or \
-         shows:DEVICES",
-    )?;
-    Ok(Rule {
-        kind,
-        when,
-        seen: AtomicU64::new(0),
-    })
-}
-
-/// A fault that befalls some of the times, with its WHEN.
-fn counted<'a>(parts: &[&'a str]) -> Result<Option<(Kind, &'a str)>, String> {
-    Ok(Some(match *parts {
-        ["oom", function, at] => (of_function(function, OUT_OF_MEMORY), at),
-        ["code", function, at, code] => (of_function(function, number(code, "CODE")?), at),
-        ["slow", function, at, time] => {
-            let (function, milliseconds) = (function.to_owned(), number(time, "MILLISECONDS")?);
-            (Kind::Slow { function, milliseconds }, at)
-        }
-        ["copy", at, code] => {
-            let code = number(code, "CODE")?;
-            (Kind::Copy { code }, at)
-        }
-        ["trap", kernel, at, code] => (of_kernel(kernel, KernelFault::Trap(number(code, "CODE")?)), at),
-        ["hang", kernel, at] => (of_kernel(kernel, KernelFault::Hang), at),
-        ["stuck", function, at] => {
-            let function = function.to_owned();
-            (Kind::Stuck { function }, at)
-        }
-        _ => return Ok(None),
-    }))
-}
-
-fn of_function(function: &str, code: i32) -> Kind {
-    let function = function.to_owned();
-    Kind::Code { function, code }
-}
-
-fn of_kernel(kernel: &str, fault: KernelFault) -> Kind {
-    let name = kernel.to_owned();
-    Kind::Kernel { name, fault }
-}
-
-/// A fault that is there as long as its line.
-fn lasting(parts: &[&str]) -> Result<Option<Kind>, String> {
-    Ok(Some(match *parts {
-        ["lost", device] => Kind::Lost {
-            device: number(device, "DEVICE")?,
-        },
-        ["linger"] => Kind::Linger,
-        ["inner", function] => Kind::Inner {
-            function: function.to_owned(),
-        },
-        ["version", cuda] => Kind::Version {
-            cuda: number(cuda, "NUMBER")?,
-        },
-        ["shows", devices] if !devices.is_empty() => Kind::Shows {
-            devices: (devices != "*").then(|| devices.to_owned()),
-        },
-        _ => return Ok(None),
-    }))
-}
-
-fn when(text: &str) -> Result<When, String> {
-    let parsed = match (text.strip_suffix('+'), text.strip_prefix('%')) {
-        _ if text == "*" => Some(When::From(1)),
-        (Some(from), _) => from.parse().ok().map(When::From),
-        (_, Some(every)) => every.parse().ok().map(When::Every),
-        _ => text.parse().ok().map(When::Nth),
-    };
-    match parsed {
-        Some(When::Nth(0) | When::Every(0)) | None => Err(format!("WHEN is 3, 3+, %3 or *, not `{text}`")),
-        Some(when) => Ok(when),
-    }
-}
-
-fn number<T: std::str::FromStr>(text: &str, what: &str) -> Result<T, String> {
-    text.parse().map_err(|_| format!("{what} is not a number: `{text}`"))
+fn control_file(folder: &Path) -> PathBuf {
+    folder.join("faults")
 }
 
 fn coarse_ms() -> u64 {
@@ -416,10 +303,21 @@ mod tests {
             "stuck:f",
             "shows:",
             "explode:f:1",
+            "stands:dump",
+            "dies:lock",
+            "dies:nothing:1",
+            "late:1",
         ] {
             assert!(check(text).is_err(), "{text}");
         }
-        check("oom:f:1\n\n# nothing\ncode:f:%2:700;linger;stuck:f:*").expect("readable");
+        check("oom:f:1\n\n# nothing\ncode:f:%2:700;linger;stuck:f:*;dies:lock:1;stands:state").expect("readable");
+    }
+
+    #[test]
+    fn faults_of_checkpoints_are_on_while_their_lines_stand() {
+        let faults = faults("spared;late");
+        assert!(faults.has(CheckpointFault::Spared) && faults.has(CheckpointFault::Late));
+        assert!(!faults.has(CheckpointFault::Heals));
     }
 
     #[test]

@@ -9,27 +9,43 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::entry_counts::{EntryCounts, Table};
-use crate::faults::Faults;
+use crate::faults::{CheckpointFault, Faults};
 use crate::ranges::{MAX_SEATS, RangeId};
 use crate::seats::{self, Dead, Full, Occupant, Seats};
 use crate::shared::Shared;
-use crate::spec::{Error, Spec};
+use crate::spec::{self, Error, Spec};
 use crate::timeline::{Settings, Timeline};
 use crate::{backing, sharing};
 
+mod books;
 mod device;
 mod identity;
 
+pub use books::Books;
+use books::{SEATS, UNBUILT, dead};
 pub use device::Device;
 use device::{adopt_profiles, devices};
 pub use identity::id_of;
 use identity::random_id;
 
+/// The folder of the machine that the environment names now.
+pub fn folder_of_environment() -> Option<PathBuf> {
+    let folder = std::env::var_os(FOLDER_VARIABLE).filter(|folder| !folder.is_empty())?;
+    Some(folder.into())
+}
+
+/// The faults that the environment names, before a machine is opened.
+pub fn faults_of_environment() -> Option<Faults> {
+    let text = std::env::var(FAULTS_VARIABLE).ok();
+    Some(Faults::new(text.as_deref(), &folder_of_environment()?))
+}
+
 /// The variable that names the folder of the machine.
 pub const FOLDER_VARIABLE: &str = "PARTAGE_SIM_DIR";
 /// The variable that names faults of this process.
 const FAULTS_VARIABLE: &str = "PARTAGE_SIM_FAULTS";
-const SPEC_FILE: &str = "machine.toml";
+/// How long a process that has left is shown under fault 18.
+const LATE_MS: u64 = 1000;
 /// Room that any machine needs: its tables, and something to work with.
 const LEAST_ROOM: u64 = 256 << 20;
 
@@ -68,7 +84,7 @@ impl Machine {
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700);
         builder.create(folder).map_err(Error::file("creating", folder))?;
-        let path = folder.join(SPEC_FILE);
+        let path = folder.join(spec::FILE);
         if path.exists() {
             return Err(Error::Exists {
                 path: folder.to_owned(),
@@ -104,33 +120,46 @@ impl Machine {
 
     /// Opens the machine in `folder`.
     pub fn open(folder: &Path) -> Result<Self, Error> {
-        let path = folder.join(SPEC_FILE);
-        let text = std::fs::read_to_string(&path).map_err(Error::file("reading", &path))?;
-        let spec: Spec = toml::from_str(&text).map_err(|error| Error::MachineFile {
-            path,
-            reason: error.message().to_owned(),
-        })?;
-        spec.check()?;
-        let devices = devices(&spec, folder)?;
-        let seats_path = folder.join("seats");
-        let seats = Shared::open(&seats_path, |_| ()).map_err(Error::file("opening", &seats_path))?;
-        let counts_path = folder.join("unbuilt");
-        let entry_counts = Shared::open(&counts_path, |_| ()).map_err(Error::file("opening", &counts_path))?;
         let faults = Faults::new(std::env::var(FAULTS_VARIABLE).ok().as_deref(), folder);
+        Self::open_again(folder, Arc::new(faults))
+    }
+
+    /// Opens the machine in `folder` for a process that has faults already: they count on, and follow its control file.
+    pub fn open_again(folder: &Path, faults: Arc<Faults>) -> Result<Self, Error> {
+        let spec = Spec::read(folder)?;
+        let devices = devices(&spec, folder)?;
+        let seats_path = folder.join(SEATS);
+        let seats = Shared::open(&seats_path, |_| ()).map_err(Error::file("opening", &seats_path))?;
+        let counts_path = folder.join(UNBUILT);
+        let entry_counts = Shared::open(&counts_path, |_| ()).map_err(Error::file("opening", &counts_path))?;
+        faults.follow(folder);
         Ok(Self {
             folder: folder.to_owned(),
             spec,
             devices,
             seats,
             entry_counts,
-            faults: Arc::new(faults),
+            faults,
         })
     }
 
     /// Opens the machine that the environment names; `None` when it names none.
     pub fn from_environment() -> Option<Result<Self, Error>> {
-        let folder = std::env::var_os(FOLDER_VARIABLE).filter(|folder| !folder.is_empty())?;
-        Some(Self::open(Path::new(&folder)))
+        Some(Self::open(&folder_of_environment()?))
+    }
+
+    /// Leaves the machine: nothing of its folder is mapped any more, and what this held is free. To come back takes
+    /// [`open_again`](Self::open_again).
+    ///
+    /// Fails with the operating system's error; the seat is given up all the same.
+    pub fn leave(&mut self, seat: usize) -> std::io::Result<()> {
+        if self.faults.has(CheckpointFault::Late) {
+            seats::leave_late(&self.seats, seat, LATE_MS);
+        } else {
+            seats::leave(&self.seats, seat);
+        }
+        self.seats.lay_bare()?;
+        self.entry_counts.lay_bare()
     }
 
     /// Makes `lib/` lead to the simulated libraries, under the names that programs load.
@@ -156,7 +185,7 @@ impl Machine {
 
     /// Removes the machine in `folder`. Processes that still use it keep what they have mapped.
     pub fn remove(folder: &Path) -> Result<(), Error> {
-        let path = folder.join(SPEC_FILE);
+        let path = folder.join(spec::FILE);
         std::fs::metadata(&path).map_err(Error::file("not a machine:", folder))?;
         std::fs::remove_dir_all(folder).map_err(Error::file("removing", folder))
     }
@@ -189,7 +218,7 @@ impl Machine {
 
     /// Opens the timelines of the devices, with the slices that their profiles say.
     pub fn timeline(&self) -> Result<Timeline, Error> {
-        let settings: Vec<Settings> = self.devices.iter().map(Device::settings).collect();
+        let settings: Vec<Settings> = self.devices.iter().map(device::settings).collect();
         Timeline::open(&self.folder, &settings).map_err(Error::file("opening the timelines in", &self.folder))
     }
 
@@ -284,20 +313,32 @@ impl Machine {
         self.release(seat, device, self.devices[device].context_bytes);
     }
 
-    /// What becomes of what dead processes held.
-    fn dead(&self) -> Dead {
-        if self.faults.is_lingering() {
-            Dead::Linger
-        } else {
-            Dead::Leave
+    /// What a seat holds of a device for itself: bytes, contexts included, and contexts.
+    pub fn held(&self, seat: usize, device: usize) -> (u64, u32) {
+        self.seats.lock().held(seat, device)
+    }
+
+    /// Reserves for a seat what its process held of a device before it left: all or nothing.
+    pub fn hold_again(&self, seat: usize, device: usize, bytes: u64, contexts: u32) -> Result<(), Shortage> {
+        self.reserve(seat, device, bytes)?;
+        for _ in 0..contexts {
+            seats::count_context(&self.seats, seat, device, true);
         }
+        Ok(())
+    }
+
+    fn dead(&self) -> Dead {
+        dead(&self.faults)
+    }
+
+    /// Its tables, for who does not want them mapped all the time.
+    pub fn books(&self) -> Books {
+        Books::of(&self.folder, Arc::clone(&self.faults))
     }
 
     /// Bytes of a device that living processes hold, exactly.
     pub fn used(&self, device: usize) -> u64 {
-        let seats = self.seats.lock();
-        seats::sweep(&seats, self.dead());
-        seats.used(device)
+        seats::used(&self.seats, device, self.dead())
     }
 
     /// Bytes of a device that are free.
@@ -307,9 +348,7 @@ impl Machine {
 
     /// The living processes that use a device.
     pub fn occupants(&self, device: usize) -> Vec<Occupant> {
-        let seats = self.seats.lock();
-        seats::sweep(&seats, self.dead());
-        seats.occupants(device)
+        seats::occupants(&self.seats, device, self.dead())
     }
 
     /// Counts a call of an entry point that is not built.

@@ -29,6 +29,8 @@ pub struct Seat {
     /// The descriptor of the file behind the device memory plus 1, and the file's inode; 0 when there is none.
     backing_fd: [AtomicU32; MAX_DEVICES],
     backing_inode: [AtomicU64; MAX_DEVICES],
+    /// Milliseconds of the monotonic clock until which the process is shown although it has left; 0 while it has not.
+    shown_until: AtomicU64,
 }
 
 /// The layout of the file `seats`.
@@ -43,7 +45,7 @@ pub struct Seats {
 
 // SAFETY: atomics and arrays of them, all `repr(C)`; zero is an empty table.
 unsafe impl SharedLayout for Seats {
-    const MAGIC: u64 = 0x5345_4154_0000_0002;
+    const MAGIC: u64 = 0x5345_4154_0000_0003;
 }
 
 /// A process that uses a device.
@@ -76,6 +78,13 @@ impl Seats {
         self.seats[seat].pid.load(Ordering::Acquire) != 0
     }
 
+    /// What a seat holds of a device for itself: bytes, and contexts.
+    pub(crate) fn held(&self, seat: usize, device: usize) -> (u64, u32) {
+        let seat = &self.seats[seat];
+        let (used, contexts) = (&seat.used[device], &seat.contexts[device]);
+        (used.load(Ordering::Relaxed), contexts.load(Ordering::Relaxed))
+    }
+
     /// Bytes of a device in ranges, by payer.
     pub fn paid(&self, device: usize) -> impl Iterator<Item = (usize, u64)> {
         self.ranges.paid(device, |seat| self.is_taken(seat))
@@ -83,7 +92,9 @@ impl Seats {
 
     /// Bytes of a device held by all seats. Call [`sweep`] first when the answer must be exact.
     pub fn used(&self, device: usize) -> u64 {
-        let alone = self.taken().map(|(_, seat)| seat.used[device].load(Ordering::Relaxed));
+        // Who has left and is still shown holds nothing.
+        let staying = self.taken().filter(|(_, seat)| !seat.has_left());
+        let alone = staying.map(|(_, seat)| seat.used[device].load(Ordering::Relaxed));
         alone.chain(self.paid(device).map(|(_, bytes)| bytes)).sum()
     }
 
@@ -143,6 +154,7 @@ impl Seats {
             seat.backing_fd[device].store(0, Ordering::Relaxed);
             seat.backing_inode[device].store(0, Ordering::Relaxed);
         }
+        seat.shown_until.store(0, Ordering::Relaxed);
         self.ranges.let_go_of_all(place, |seat| self.is_taken(seat));
     }
 
@@ -153,7 +165,8 @@ impl Seats {
         let here = std::process::id();
         for (place, seat) in self.taken() {
             let occupant = seat.occupant();
-            if occupant.pid != here && !occupant.is_alive() {
+            let is_dead = occupant.pid != here && !occupant.is_alive();
+            if is_dead || seat.has_left() && seat.shown_until.load(Ordering::Relaxed) <= now_ms() {
                 self.clear(place);
             }
         }
@@ -183,6 +196,11 @@ impl Seats {
 }
 
 impl Seat {
+    /// Whether its process has left and is only shown.
+    fn has_left(&self) -> bool {
+        self.shown_until.load(Ordering::Relaxed) != 0
+    }
+
     fn occupant(&self) -> ProcessId {
         ProcessId {
             pid: self.pid.load(Ordering::Relaxed) as u32,
@@ -206,14 +224,28 @@ pub fn sweep(seats: &SharedGuard<'_, Seats>, dead: Dead) {
     seats.sweep(dead);
 }
 
+/// Bytes of a device that living processes hold, exactly.
+pub fn used(shared: &Shared<Seats>, device: usize, dead: Dead) -> u64 {
+    let seats = shared.lock();
+    sweep(&seats, dead);
+    seats.used(device)
+}
+
+/// The living processes that use a device.
+pub fn occupants(shared: &Shared<Seats>, device: usize, dead: Dead) -> Vec<Occupant> {
+    let seats = shared.lock();
+    sweep(&seats, dead);
+    seats.occupants(device)
+}
+
 /// Takes a free seat for the calling process. `None` when all are taken by living processes.
 pub fn take(shared: &Shared<Seats>, dead: Dead) -> Option<usize> {
     let seats = shared.lock();
     let id = ProcessId::current();
-    // An earlier program in this same process, before `exec`, holds nothing any more.
+    // An earlier program in this same process, before `exec`, holds nothing any more, nor does this one before it left.
     for (place, seat) in seats.taken() {
         let occupant = seat.occupant();
-        if occupant.pid == id.pid && occupant != id {
+        if occupant.pid == id.pid && (occupant != id || seat.has_left()) {
             seats.clear(place);
         }
     }
@@ -239,6 +271,19 @@ pub fn take(shared: &Shared<Seats>, dead: Dead) -> Option<usize> {
 /// Gives a seat back, with all it holds.
 pub fn leave(shared: &Shared<Seats>, seat: usize) {
     shared.lock().clear(seat);
+}
+
+/// Gives up all that a seat holds; who asks for processes is shown it as it was for `milliseconds` more.
+pub fn leave_late(shared: &Shared<Seats>, place: usize, milliseconds: u64) {
+    let seats = shared.lock();
+    let seat = &seats.seats[place];
+    seat.shown_until.store(now_ms() + milliseconds, Ordering::Relaxed);
+    seat.backing_fd.iter().for_each(|fd| fd.store(0, Ordering::Relaxed));
+    seats.ranges.let_go_of_all(place, |seat| seats.is_taken(seat));
+}
+
+fn now_ms() -> u64 {
+    crate::timeline::wall() / 1_000_000
 }
 
 /// Adds `bytes` of a device of `capacity` bytes to a seat, if they are free in the whole machine.

@@ -41,8 +41,8 @@ struct Header {
 
 const HEADER_BYTES: usize = 4096;
 
-/// A mapped shared file. The mapping lives until the process ends, because runtimes call the driver after the
-/// destructors of static objects.
+/// A mapped shared file. What must outlive the destructors of static objects, because runtimes call the driver after
+/// them, is kept in what is never dropped.
 pub struct Shared<T: SharedLayout> {
     header: NonNull<Header>,
     layout: NonNull<T>,
@@ -53,7 +53,16 @@ unsafe impl<T: SharedLayout> Send for Shared<T> {}
 // SAFETY: as above.
 unsafe impl<T: SharedLayout> Sync for Shared<T> {}
 
+impl<T: SharedLayout> Drop for Shared<T> {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, which nobody borrows any more.
+        unsafe { libc::munmap(self.header.as_ptr().cast(), Self::BYTES) };
+    }
+}
+
 impl<T: SharedLayout> Shared<T> {
+    const BYTES: usize = HEADER_BYTES + size_of::<T>();
+
     /// Maps the file, creating it if needed. `initialise` runs once in the life of the file, before anybody else
     /// sees it; it runs again if the process that ran it was killed half-way.
     ///
@@ -65,6 +74,13 @@ impl<T: SharedLayout> Shared<T> {
             .create(true)
             .truncate(false)
             .open(path)?;
+        // Made long ago, in most cases: then nobody waits for a process that was stopped while it made or opened it.
+        if file.metadata()?.len() >= Self::BYTES as u64 {
+            let shared = Self::map(&file, Self::BYTES)?;
+            if shared.header().is_ready.load(Ordering::Acquire) == 1 {
+                return shared.checked(path);
+            }
+        }
         // An advisory lock of the open file: only one process initialises. It must be given back by word, because the
         // mapping keeps the open file, and with it the lock, alive after the descriptor is closed.
         // SAFETY: flock on a descriptor that is open.
@@ -76,7 +92,7 @@ impl<T: SharedLayout> Shared<T> {
     }
 
     fn open_locked(file: &File, path: &Path, initialise: impl FnOnce(&T)) -> io::Result<Self> {
-        let bytes = HEADER_BYTES + size_of::<T>();
+        let bytes = Self::BYTES;
         if file.metadata()?.len() < bytes as u64 {
             file.set_len(bytes as u64)?;
         }
@@ -89,6 +105,11 @@ impl<T: SharedLayout> Shared<T> {
             initialise(&shared);
             header.is_ready.store(1, Ordering::Release);
         }
+        shared.checked(path)
+    }
+
+    fn checked(self, path: &Path) -> io::Result<Self> {
+        let header = self.header();
         let same_layout = header.magic.load(Ordering::Relaxed) == T::MAGIC
             && header.size.load(Ordering::Relaxed) == size_of::<T>() as u64;
         if !same_layout {
@@ -97,7 +118,7 @@ impl<T: SharedLayout> Shared<T> {
                 format!("{} was made by another build of the simulator", path.display()),
             ));
         }
-        Ok(shared)
+        Ok(self)
     }
 
     fn map(file: &File, bytes: usize) -> io::Result<Self> {
@@ -124,8 +145,23 @@ impl<T: SharedLayout> Shared<T> {
         }
     }
 
+    /// Puts bare pages in the place of the mapping: the file is not mapped any more, and what a stale address leads to
+    /// is zero and this process's own. A lock of the same kind is made in them.
+    ///
+    /// Fails with the operating system's error; the mapping is then as it was, or bare already.
+    pub fn lay_bare(&mut self) -> io::Result<()> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: replaces our own mapping, which nobody else borrows.
+        let at = unsafe { libc::mmap(self.header.as_ptr().cast(), Self::BYTES, protection, flags, -1, 0) };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        initialise_lock(self.header().lock.get())
+    }
+
     fn header(&self) -> &Header {
-        // SAFETY: mapped for the life of the process; its fields are atomics and a mutex.
+        // SAFETY: mapped as long as this lives; its fields are atomics and a mutex.
         unsafe { self.header.as_ref() }
     }
 
@@ -160,7 +196,7 @@ impl<T: SharedLayout> Shared<T> {
 impl<T: SharedLayout> Deref for Shared<T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: mapped for the life of the process, valid by the contract of `SharedLayout`.
+        // SAFETY: mapped as long as this lives, valid by the contract of `SharedLayout`.
         unsafe { self.layout.as_ref() }
     }
 }

@@ -8,6 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::seats::MAX_DEVICES;
 
+/// The file in a machine's folder that says what it is made of.
+pub(crate) const FILE: &str = "machine.toml";
+/// The greatest factor of durations: more would be hours.
+const LONGEST_TIME: f64 = 1000.0;
+
 /// The description of a machine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -25,6 +30,13 @@ pub struct Spec {
     /// How exactly kernels are kept within allocations.
     #[serde(default)]
     pub bounds: Bounds,
+    /// Which pairs of devices a restore takes.
+    #[serde(default)]
+    pub map: MapRule,
+    /// How long locking, checkpointing and so on take, as a multiple of what was measured on a GPU; 0: as long as the
+    /// work itself.
+    #[serde(default)]
+    pub checkpoint_time: f64,
     /// The devices, in PCI order.
     #[serde(rename = "device")]
     pub devices: Vec<DeviceSpec>,
@@ -50,6 +62,19 @@ pub enum Bounds {
     Exact,
     /// As on a device, what lies behind an allocation in its granule of 512 bytes may be touched.
     Granule,
+}
+
+/// Which pairs of devices `cuCheckpointProcessRestore` takes. Without pairs a process comes back to the devices that it
+/// left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MapRule {
+    /// Pairs that name every device of the machine once as the old one and once as the new one, whatever the process
+    /// sees of it.
+    #[default]
+    Machine,
+    /// The same, and none at all for a process that `CUDA_VISIBLE_DEVICES` hid a device from.
+    Unmasked,
 }
 
 /// One device of a machine.
@@ -90,8 +115,22 @@ impl Spec {
             allow_overcommit: false,
             machine_code: MachineCode::default(),
             bounds: Bounds::default(),
+            map: MapRule::default(),
+            checkpoint_time: 0.0,
             devices: vec![device; count],
         }
+    }
+
+    /// Reads what the machine in `folder` is made of.
+    pub fn read(folder: &Path) -> Result<Self, Error> {
+        let path = folder.join(FILE);
+        let text = std::fs::read_to_string(&path).map_err(Error::file("reading", &path))?;
+        let spec: Self = toml::from_str(&text).map_err(|error| Error::MachineFile {
+            path,
+            reason: error.message().to_owned(),
+        })?;
+        spec.check()?;
+        Ok(spec)
     }
 
     /// The version that `cuDriverGetVersion` answers and the text that NVML shows.
@@ -108,6 +147,11 @@ impl Spec {
         if self.devices.is_empty() || self.devices.len() > MAX_DEVICES {
             return Err(Error::DeviceCount {
                 asked: self.devices.len(),
+            });
+        }
+        if !(0.0..=LONGEST_TIME).contains(&self.checkpoint_time) {
+            return Err(Error::CheckpointTime {
+                asked: self.checkpoint_time,
             });
         }
         Ok(())
@@ -171,6 +215,12 @@ pub enum Error {
     DeviceCount {
         /// The number asked for.
         asked: usize,
+    },
+    /// A factor of durations that is none.
+    #[error("checkpoint_time is a factor from 0 to {LONGEST_TIME}, not {asked}")]
+    CheckpointTime {
+        /// The factor asked for.
+        asked: f64,
     },
     /// The folder exists already.
     #[error("{} holds a machine already", path.display())]

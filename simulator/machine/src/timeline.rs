@@ -16,7 +16,7 @@ use std::cell::UnsafeCell;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::process::ProcessId;
@@ -58,6 +58,9 @@ unsafe impl SharedLayout for Layout {
 pub struct Timeline {
     devices: Vec<Shared<Layout>>,
     owner: Owner,
+    /// What this process's device time is ahead of the file's, by device: where a process comes to that had a time
+    /// already, it goes on from there.
+    ahead: Vec<AtomicU64>,
 }
 
 impl Timeline {
@@ -66,22 +69,29 @@ impl Timeline {
     ///
     /// Fails with the operating system's error.
     pub fn open(folder: &Path, settings: &[Settings]) -> io::Result<Self> {
-        let devices = settings.iter().enumerate().map(|(index, &settings)| {
-            Shared::open(&folder.join(format!("timeline-{index}")), |layout: &Layout| {
-                // SAFETY: `open` runs this before anybody else can reach the layout.
-                unsafe { &mut *layout.device.get() }.reset(settings, wall());
-            })
-        });
+        let devices = settings
+            .iter()
+            .enumerate()
+            .map(|(index, settings)| open(folder, index, *settings));
+        Ok(Self::of(devices.collect::<io::Result<_>>()?))
+    }
+
+    /// Opens the timeline of one device only, which is number 0 of it.
+    ///
+    /// Fails with the operating system's error.
+    pub fn open_only(folder: &Path, device: usize, settings: Settings) -> io::Result<Self> {
+        Ok(Self::of(vec![open(folder, device, settings)?]))
+    }
+
+    fn of(devices: Vec<Shared<Layout>>) -> Self {
         let id = ProcessId::current();
         let owner = Owner {
             pid: u64::from(id.pid),
             start: id.start,
             stack: id.stack,
         };
-        Ok(Self {
-            devices: devices.collect::<io::Result<_>>()?,
-            owner,
-        })
+        let ahead = devices.iter().map(|_| AtomicU64::new(0)).collect();
+        Self { devices, owner, ahead }
     }
 
     /// Gives a context of this process its place on a device. `context` is reported in [`SeatTruth`].
@@ -106,7 +116,18 @@ impl Timeline {
 
     /// Device time now.
     pub fn clock(&self, device: usize) -> u64 {
-        self.view(device).device().clock()
+        self.own(device, self.view(device).device().clock())
+    }
+
+    /// The time of a device as this process counts it.
+    fn own(&self, device: usize, time: u64) -> u64 {
+        time.wrapping_add(self.ahead[device].load(Ordering::Relaxed))
+    }
+
+    /// From now on the device's time goes on from `time`, in this process.
+    pub fn go_on_from(&self, device: usize, time: u64) {
+        let now = self.view(device).device().clock();
+        self.ahead[device].store(time.wrapping_sub(now), Ordering::Relaxed);
     }
 
     /// What every process used of a device, after dropping those that are gone.
@@ -152,6 +173,14 @@ impl Timeline {
             );
         }
     }
+}
+
+/// Maps the file of one device, making it if this is the first process.
+fn open(folder: &Path, index: usize, settings: Settings) -> io::Result<Shared<Layout>> {
+    Shared::open(&folder.join(format!("timeline-{index}")), |layout: &Layout| {
+        // SAFETY: `open` runs this before anybody else can reach the layout.
+        unsafe { &mut *layout.device.get() }.reset(settings, wall());
+    })
 }
 
 /// A device under its lock, advanced to now.
@@ -299,7 +328,12 @@ impl Seat {
                 let ahead = self.lead(&mut view, pending);
                 view.device().run_ahead(ahead);
                 if let Some(span) = view.device().take(self.index, pending.index) {
-                    return span;
+                    let own = |time| self.timeline.own(self.device, time);
+                    return Span {
+                        queued: own(span.queued),
+                        started: own(span.started),
+                        ended: own(span.ended),
+                    };
                 }
                 let bound = view
                     .device()

@@ -7,18 +7,21 @@
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use partage_abi::nvml::*;
-use partage_machine::timeline::Timeline;
+use partage_machine::machine::Books;
 use partage_machine::{Device, Machine};
 
 /// The answer of everything that can fail.
 pub type Answer<T = ()> = Result<T, NvmlReturn>;
 
-/// What an initialised library looks at.
+/// What an initialised library looks at: nothing of the machine stays open or mapped between calls, so a process that
+/// is checkpointed has nothing of it.
 pub struct Nvml {
-    /// The simulated machine.
-    pub machine: Machine,
-    /// When the devices work and for whom; absent when its files cannot be opened.
-    pub timeline: Option<Timeline>,
+    /// Tables of the simulated machine.
+    pub books: Books,
+    /// Its devices, in PCI order.
+    pub devices: Vec<Device>,
+    /// The version that `cuDriverGetVersion` answers, and the driver's own version text.
+    pub driver_version: (i32, &'static str),
 }
 
 static NVML: AtomicPtr<Nvml> = AtomicPtr::new(std::ptr::null_mut());
@@ -39,8 +42,12 @@ pub fn initialise() -> Answer {
             }
             Some(Ok(machine)) => machine,
         };
-        let timeline = machine.timeline().ok();
-        NVML.store(Box::into_raw(Box::new(Nvml { machine, timeline })), Ordering::Release);
+        let nvml = Nvml {
+            books: machine.books(),
+            devices: machine.devices().to_vec(),
+            driver_version: machine.driver_version(),
+        };
+        NVML.store(Box::into_raw(Box::new(nvml)), Ordering::Release);
     }
     INITIALISATIONS.fetch_add(1, Ordering::AcqRel);
     Ok(())
@@ -64,7 +71,7 @@ pub fn nvml() -> Answer<&'static Nvml> {
 
 /// The code that a switched-on fault gives this call instead of carrying it out.
 pub fn fault_at(symbol: &str) -> Option<NvmlReturn> {
-    nvml().ok()?.machine.faults().on_call(symbol).map(NvmlReturn)
+    nvml().ok()?.books.faults().on_call(symbol).map(NvmlReturn)
 }
 
 impl Nvml {
@@ -79,15 +86,19 @@ pub fn device(handle: NvmlDevice) -> Answer<&'static Device> {
     let nvml = nvml()?;
     let offset = (handle.0 as usize).wrapping_sub(FIRST_HANDLE);
     let device = nvml
-        .machine
-        .devices()
+        .devices
         .get(offset / HANDLE_STEP)
         .filter(|_| offset.is_multiple_of(HANDLE_STEP));
     let device = device.ok_or(NvmlReturn::INVALID_ARGUMENT)?;
-    if nvml.machine.faults().is_lost(device.index) {
+    if nvml.books.faults().is_lost(device.index) {
         return Err(NvmlReturn::GPU_IS_LOST);
     }
     Ok(device)
+}
+
+/// The answer to a question that the machine's tables could not be asked: UNKNOWN, for the machine is gone.
+pub fn gone(_: std::io::Error) -> NvmlReturn {
+    NvmlReturn::UNKNOWN
 }
 
 /// An answer as the C interface gives it.

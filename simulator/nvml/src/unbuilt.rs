@@ -24,7 +24,9 @@ partage_abi::nvml_table! { refuse }
 fn answer(symbol: Symbol) -> NvmlReturn {
     match crate::state::nvml() {
         Ok(nvml) => {
-            nvml.machine
+            // A report that cannot be written must not change what the program sees.
+            let _ = nvml
+                .books
                 .count_unbuilt(Table::Nvml, symbol as usize, symbol.row().name());
             NvmlReturn::NOT_SUPPORTED
         }

@@ -62,7 +62,7 @@ pub fn cuMipmappedArrayCreate(
         if handle.is_null() {
             return Err(CuResult::INVALID_VALUE);
         }
-        shape.check(driver.device(context.ordinal)?, true)?;
+        shape.check(&*driver.device(context.ordinal)?, true)?;
         capture::unsafe_call()?;
         let made = memory()?.create_mipmapped_array(driver, &context, shape, num_mipmap_levels)?;
         store(handle, made)
@@ -92,7 +92,7 @@ fn create(handle: *mut CuArray, shape: Shape) -> Answer {
     if handle.is_null() {
         return Err(CuResult::INVALID_VALUE);
     }
-    shape.check(driver.device(context.ordinal)?, false)?;
+    shape.check(&*driver.device(context.ordinal)?, false)?;
     capture::unsafe_call()?;
     store(handle, memory()?.create_array(driver, &context, shape)?)
 }

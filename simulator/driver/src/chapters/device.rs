@@ -111,8 +111,7 @@ pub fn cuDeviceGetByPCIBusId(dev: *mut CuDevice, pci_bus_id: *const c_char) -> C
         // SAFETY: not null, and a C string by the contract of the entry point.
         let text = unsafe { CStr::from_ptr(pci_bus_id) };
         let bus = text.to_str().ok().and_then(pci_bus).ok_or(CuResult::INVALID_VALUE)?;
-        let devices = driver.machine.devices();
-        let found = driver.visible.iter().position(|&index| devices[index].pci_bus == bus);
+        let found = driver.visible.iter().position(|&index| driver.at(index).pci_bus == bus);
         store(dev, found.ok_or(CuResult::INVALID_DEVICE)? as CuDevice)
     }))
 }

@@ -16,19 +16,19 @@ use crate::state::{Answer, code, driver, store};
 const LOADED: c_int = 1;
 
 /// A function and the device of its context.
-fn found(handle: CuFunction) -> Answer<(Arc<Function>, &'static Device)> {
+fn found(handle: CuFunction) -> Answer<(Arc<Function>, Arc<Device>)> {
     current()?;
     let function = library::lookup_function(handle)?;
-    let device = &driver()?.machine.devices()[function.context.device];
+    let device = driver()?.at(function.context.device);
     Ok((function, device))
 }
 
 pub fn cuFuncGetAttribute(value: *mut c_int, attrib: c_int, function: CuFunction) -> CuResult {
-    code(found(function).and_then(|(function, device)| store(value, function.traits.attribute(device, attrib)?)))
+    code(found(function).and_then(|(function, device)| store(value, function.traits.attribute(&device, attrib)?)))
 }
 
 pub fn cuFuncSetAttribute(function: CuFunction, attrib: c_int, value: c_int) -> CuResult {
-    code(found(function).and_then(|(function, device)| function.traits.set_attribute(device, attrib, value)))
+    code(found(function).and_then(|(function, device)| function.traits.set_attribute(&device, attrib, value)))
 }
 
 pub fn cuFuncSetCacheConfig(function: CuFunction, config: c_int) -> CuResult {

@@ -162,7 +162,7 @@ pub fn cuDevSmResourceSplitByCount(
         if nb_groups.is_null() || flags & !known != 0 {
             return Err(CuResult::INVALID_VALUE);
         }
-        let (least, step) = group_of(driver.device(part.ordinal)?);
+        let (least, step) = group_of(&*driver.device(part.ordinal)?);
         let size = min_count
             .max(least)
             .checked_next_multiple_of(step)

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use partage_abi::types::*;
-use partage_machine::Machine;
+use partage_machine::machine::folder_of_environment;
+use partage_machine::{Machine, Spec};
 
 use crate::checkpoint::thread;
 use crate::executor::pool::are_complete;
@@ -21,12 +22,11 @@ pub fn cuInit(flags: c_uint) -> CuResult {
 
 pub fn cuDriverGetVersion(driver_version: *mut c_int) -> CuResult {
     static VERSION: OnceLock<c_int> = OnceLock::new();
-    let version = VERSION.get_or_init(|| match Machine::from_environment() {
-        Some(Ok(machine)) => machine.driver_version().0,
+    let version = VERSION.get_or_init(|| {
         // Without a machine the library still has a version: that of the default machine.
-        _ => partage_machine::Spec::default()
-            .driver_version()
-            .map_or(0, |(version, _)| version),
+        let spec = folder_of_environment().and_then(|folder| Spec::read(&folder).ok());
+        let version = spec.unwrap_or_default().driver_version();
+        version.map_or(0, |(version, _)| version)
     });
     let claimed = faults().and_then(|faults| faults.version());
     code(store(driver_version, claimed.unwrap_or(*version)))

@@ -75,7 +75,7 @@ fn load(to: *mut CuLibrary, image: &[u8], options: Options) -> Answer {
         Err(_) => *driver.visible.first().ok_or(CuResult::NO_DEVICE)?,
     };
     let begun = Instant::now();
-    let found = module::read(&driver.machine.devices()[index], image);
+    let found = module::read(&driver.at(index), image);
     options.report(begun, found.as_ref().err().map(ToString::to_string).as_deref());
     let found = found.map_err(|error| module::code_of(&error))?;
     store(to, Library::load(image.to_vec(), found, index)?.handle)
@@ -188,14 +188,14 @@ fn found(kernel: CuKernel, ordinal: CuDevice) -> Answer<(Arc<Kernel>, usize)> {
 pub fn cuKernelGetAttribute(value: *mut c_int, attrib: c_int, kernel: CuKernel, dev: CuDevice) -> CuResult {
     code(found(kernel, dev).and_then(|(kernel, device)| {
         let traits = kernel.traits_on(device)?;
-        store(value, traits.attribute(&driver()?.machine.devices()[device], attrib)?)
+        store(value, traits.attribute(&driver()?.at(device), attrib)?)
     }))
 }
 
 pub fn cuKernelSetAttribute(attrib: c_int, val: c_int, kernel: CuKernel, dev: CuDevice) -> CuResult {
     code(found(kernel, dev).and_then(|(kernel, device)| {
         let traits = kernel.traits_on(device)?;
-        traits.set_attribute(&driver()?.machine.devices()[device], attrib, val)
+        traits.set_attribute(&driver()?.at(device), attrib, val)
     }))
 }
 

@@ -140,7 +140,7 @@ impl Link {
         }
         let begun = Instant::now();
         let context = current()?;
-        let loader = module::loader(&driver()?.machine.devices()[context.device])?;
+        let loader = module::loader(&driver()?.at(context.device))?;
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.result.is_some() {
             return Err(CuResult::INVALID_VALUE);
@@ -171,7 +171,7 @@ impl Link {
     fn complete(&self) -> Answer<(*mut c_void, usize)> {
         let begun = Instant::now();
         let context = current()?;
-        let device = &driver()?.machine.devices()[context.device];
+        let device = &driver()?.at(context.device);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.inputs.is_empty() {
             return Err(CuResult::INVALID_VALUE);

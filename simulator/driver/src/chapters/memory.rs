@@ -33,8 +33,8 @@ pub fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> CuResult {
 
 fn capacity() -> Answer<(u64, u64)> {
     let context = current()?;
-    let machine = &driver()?.machine;
-    Ok((machine.free(context.device), machine.devices()[context.device].memory))
+    let driver = driver()?;
+    Ok((driver.machine().free(context.device), driver.at(context.device).memory))
 }
 
 // ---- device memory --------------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ fn load(to: *mut CuModule, image: &[u8], options: Options) -> Answer {
     }
     module::sweep();
     let begun = Instant::now();
-    let device = &driver()?.machine.devices()[context.device];
+    let device = &driver()?.at(context.device);
     let found = module::read(device, image);
     options.report(begun, found.as_ref().err().map(ToString::to_string).as_deref());
     let found = found.map_err(|error| module::code_of(&error))?;

@@ -17,12 +17,9 @@ use crate::state::{Answer, driver, store};
 /// `CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE`.
 const FLAGS: u32 = 1;
 
-fn found(function: CuFunction) -> Answer<(Arc<Function>, &'static Device)> {
+fn found(function: CuFunction) -> Answer<(Arc<Function>, Arc<Device>)> {
     let context = current()?;
-    Ok((
-        library::lookup_function(function)?,
-        &driver()?.machine.devices()[context.device],
-    ))
+    Ok((library::lookup_function(function)?, driver()?.at(context.device)))
 }
 
 pub fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
@@ -48,7 +45,7 @@ pub fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
         }
         store(
             blocks,
-            resident(&function, device, block_size as u32, dynamic_shared) as c_int,
+            resident(&function, &device, block_size as u32, dynamic_shared) as c_int,
         )
     })
 }
@@ -95,8 +92,8 @@ pub fn cuOccupancyMaxPotentialBlockSizeWithFlags(
         if min_grid_size.is_null() || block_size.is_null() || flags & !FLAGS != 0 {
             return Err(CuResult::INVALID_VALUE);
         }
-        let limits = Limits::of(device);
-        let most = function.max_threads(device);
+        let limits = Limits::of(&device);
+        let most = function.max_threads(&device);
         let most = u32::try_from(block_size_limit)
             .ok()
             .filter(|&limit| limit > 0)
@@ -110,7 +107,7 @@ pub fn cuOccupancyMaxPotentialBlockSizeWithFlags(
                 Some(shared_of) => unsafe { shared_of(threads as c_int) },
                 None => dynamic_shared,
             };
-            let blocks = resident(&function, device, threads, shared);
+            let blocks = resident(&function, &device, threads, shared);
             if blocks * threads > best {
                 (best, best_blocks, best_threads) = (blocks * threads, blocks, threads);
             }
@@ -131,12 +128,12 @@ pub fn cuOccupancyAvailableDynamicSMemPerBlock(
         if bytes.is_null() || blocks <= 0 || block_size <= 0 {
             return Err(CuResult::INVALID_VALUE);
         }
-        let limits = Limits::of(device);
+        let limits = Limits::of(&device);
         let without = Demand::of(&function, block_size as u32, 0);
         if limits.blocks(&without) < blocks as u32 {
             return Err(CuResult::INVALID_VALUE);
         }
-        let most = function.max_dynamic_shared(device);
+        let most = function.max_dynamic_shared(&device);
         store(
             bytes,
             limits.dynamic_shared(without.shared, blocks as u32).min(most) as usize,

@@ -7,6 +7,7 @@ use partage_abi::types::*;
 
 use super::flavours::{answer, both_flavours};
 use crate::capture;
+use crate::checkpoint::gate::is_frozen;
 use crate::context::{Context, current};
 use crate::event::Event;
 use crate::executor::Op;
@@ -68,8 +69,9 @@ both_flavours! {
         capture::query_stream(&stream)?;
         capture::unsafe_call()?;
         stream.wait()?;
-        let driver = driver()?;
-        settle_pools(driver, |freed| freed.stream == stream.key);
+        if !is_frozen() {
+            settle_pools(driver()?, |freed| freed.stream == stream.key);
+        }
         Ok(())
     }
     cuStreamGetPriority cuStreamGetPriority_ptsz (stream: CuStream, priority: *mut c_int; stream) => {
@@ -181,8 +183,9 @@ pub fn cuCtxSynchronize_v2(context: CuContext) -> CuResult {
 /// Waits for a context; what its streams freed is then over.
 fn settle_context(context: &Context) -> Answer {
     synchronize_context(context)?;
-    let driver = driver()?;
-    settle_pools(driver, |freed| freed.context == context.home.0);
+    if !is_frozen() {
+        settle_pools(driver()?, |freed| freed.context == context.home.0);
+    }
     Ok(())
 }
 

@@ -43,7 +43,7 @@ fn is_name(name: &str) -> bool {
 }
 
 /// Has a process do something. Returns its state after that.
-pub fn ask(pid: c_int, operation: Operation) -> Answer<u32> {
+pub fn ask(pid: c_int, operation: &Operation) -> Answer<u32> {
     let thread = find(pid)?;
     let connection = connect(pid, &thread).ok_or(CuResult::OPERATING_SYSTEM)?;
     let packet = operation.packet();
@@ -52,11 +52,11 @@ pub fn ask(pid: c_int, operation: Operation) -> Answer<u32> {
         libc::send(
             connection.as_raw_fd(),
             packet.as_ptr().cast(),
-            BYTES,
+            packet.len(),
             libc::MSG_NOSIGNAL,
         )
     };
-    if sent != BYTES as isize {
+    if sent != packet.len() as isize {
         return Err(CuResult::OPERATING_SYSTEM);
     }
     if !waits_for_answer(pid, &connection) {

@@ -1,34 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The thread of a process that is asked to lock and unlock it. Its name, `cuda` and eleven hexadecimal digits, is that
-//! of the abstract socket on which it listens, so a caller finds it in `/proc/PID/task`.
+//! The thread of a process that is asked to lock it, to take it off its devices, and the like. Its name, `cuda` and
+//! eleven hexadecimal digits, is that of the abstract socket on which it listens, so a caller finds it in
+//! `/proc/PID/task`.
 //!
 //! It serves one operation at a time, to its end, whatever becomes of the caller: the next caller waits meanwhile, with
 //! whatever it asks.
 
 use std::fs::File;
 use std::io;
-use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use partage_abi::types::{CuResult, c_int};
-use partage_machine::backing::out_of_the_way;
+use partage_machine::backing::{Kept, out_of_the_way};
 
-use super::gate;
-use super::packet::{BYTES, Operation, join};
-use crate::executor::pool;
+use super::packet::{BYTES, MOST_BYTES, Operation, join};
+use super::states::Process;
 use crate::state::Answer;
 
 /// How the name of such a thread begins.
 pub const PREFIX: &str = "cuda";
 /// Digits after it. Together they fill the fifteen bytes that the kernel keeps of a thread's name.
 pub const DIGITS: usize = 11;
-
-/// States of a process, as `cuCheckpointProcessGetState` numbers them.
-pub const RUNNING: u32 = 0;
-/// Locked: calls that change a device wait.
-pub const LOCKED: u32 = 1;
 
 /// Callers that may wait to be served.
 const BACKLOG: c_int = 64;
@@ -58,8 +52,10 @@ fn try_start() -> io::Result<()> {
     let listener = Kept::new(listen(&name)?);
     let (begun, is_named) = std::sync::mpsc::channel();
     crate::thread::start(name, move || {
+        // Sealed when the caller goes on.
+        let process = Process::new();
         let _ = begun.send(());
-        serve(&listener);
+        serve(&listener, process);
     })?;
     // A thread names itself: before that no caller finds it.
     is_named.recv().map_err(io::Error::other)
@@ -110,38 +106,8 @@ fn listen(name: &str) -> io::Result<OwnedFd> {
     Ok(listener)
 }
 
-/// A descriptor inside a program that may close all it does not know, and have a file of its own under the number then.
-struct Kept {
-    descriptor: ManuallyDrop<OwnedFd>,
-    identity: Option<(libc::dev_t, libc::ino_t)>,
-}
-
-impl Kept {
-    fn new(descriptor: OwnedFd) -> Self {
-        Self {
-            identity: identity(&descriptor),
-            descriptor: ManuallyDrop::new(descriptor),
-        }
-    }
-
-    /// The descriptor, if it is still ours.
-    fn get(&self) -> Option<&OwnedFd> {
-        (identity(&self.descriptor) == self.identity).then_some(&self.descriptor)
-    }
-}
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        if self.get().is_some() {
-            // SAFETY: ours, and not used after this.
-            unsafe { ManuallyDrop::drop(&mut self.descriptor) };
-        }
-    }
-}
-
 /// Serves until the listener is ours no more; the process is unlocked then, and answers as one without a driver.
-fn serve(listener: &Kept) {
-    let mut state = RUNNING;
+fn serve(listener: &Kept<OwnedFd>, mut process: Process) {
     while let Some(socket) = listener.get() {
         // SAFETY: our own listener; the address of the other end is not asked for.
         let fd = unsafe {
@@ -154,31 +120,22 @@ fn serve(listener: &Kept) {
             continue;
         }
         // SAFETY: just made, ours alone.
-        let caller = Kept::new(out_of_the_way(unsafe { File::from_raw_fd(fd) }).into());
+        let caller: Kept<OwnedFd> = Kept::new(out_of_the_way(unsafe { File::from_raw_fd(fd) }).into());
         // It may have been closed while this thread waited, which the kernel does not end.
         if listener.get().is_none() {
             break;
         }
         let code = match caller.get().and_then(asked) {
-            Some(operation) => carry_out(operation, &mut state),
+            Some(operation) => process.carry_out(&operation),
             None => CuResult::OPERATING_SYSTEM,
         };
-        let answer = join(code.0 as u32, state);
+        let answer = join(code.0 as u32, process.state());
         if let Some(caller) = caller.get() {
             // SAFETY: the packet lives during the call. A caller that is gone gets no answer, this process no signal.
             unsafe { libc::send(caller.as_raw_fd(), answer.as_ptr().cast(), BYTES, libc::MSG_NOSIGNAL) };
         }
     }
-    gate::open();
-}
-
-/// What a descriptor leads to: device and inode.
-fn identity(descriptor: &OwnedFd) -> Option<(libc::dev_t, libc::ino_t)> {
-    // SAFETY: all-zero memory is a status, and it lives during the call.
-    unsafe {
-        let mut status: libc::stat = std::mem::zeroed();
-        (libc::fstat(descriptor.as_raw_fd(), &mut status) == 0).then_some((status.st_dev, status.st_ino))
-    }
+    process.end();
 }
 
 /// What a caller wants; `None` if it may not, or does not say.
@@ -192,7 +149,7 @@ fn asked(caller: &OwnedFd) -> Option<Operation> {
         tv_sec: SILENCE.as_secs() as libc::time_t,
         tv_usec: 0,
     };
-    let mut packet = [0; BYTES];
+    let mut packet = [0; MOST_BYTES];
     // SAFETY: the option and the room for the packet live during the calls.
     let length = unsafe {
         libc::setsockopt(
@@ -202,9 +159,14 @@ fn asked(caller: &OwnedFd) -> Option<Operation> {
             (&raw const limit).cast(),
             size_of::<libc::timeval>() as libc::socklen_t,
         );
-        libc::recv(caller.as_raw_fd(), packet.as_mut_ptr().cast(), BYTES, libc::MSG_TRUNC)
+        libc::recv(
+            caller.as_raw_fd(),
+            packet.as_mut_ptr().cast(),
+            MOST_BYTES,
+            libc::MSG_TRUNC,
+        )
     };
-    (length == BYTES as isize).then(|| Operation::read(&packet)).flatten()
+    Operation::read(packet.get(..usize::try_from(length).ok()?)?)
 }
 
 /// The process at the other end of a connection.
@@ -222,26 +184,4 @@ pub fn peer(connection: &OwnedFd) -> Option<libc::ucred> {
         )
     };
     (result == 0).then_some(peer)
-}
-
-fn carry_out(operation: Operation, state: &mut u32) -> CuResult {
-    match (operation, *state) {
-        (Operation::State, _) => CuResult::SUCCESS,
-        (Operation::Lock { timeout_ms }, RUNNING) => {
-            let deadline = (timeout_ms > 0).then(|| Instant::now() + Duration::from_millis(timeout_ms.into()));
-            gate::close();
-            if gate::wait_until_empty(deadline) && pool::wait_until_idle(deadline) {
-                *state = LOCKED;
-                return CuResult::SUCCESS;
-            }
-            gate::open();
-            CuResult::NOT_READY
-        }
-        (Operation::Unlock, LOCKED) => {
-            *state = RUNNING;
-            gate::open();
-            CuResult::SUCCESS
-        }
-        (Operation::Lock { .. } | Operation::Unlock, _) => CuResult::ILLEGAL_STATE,
-    }
 }

@@ -18,8 +18,8 @@ pub fn create(ordinal: CuDevice, flags: u32, is_primary: bool, api_version: u32)
     let device = driver.device(ordinal)?.index;
     windows()?.open_device(driver, device)?;
     driver
-        .machine
-        .open_context(driver.seat, device)
+        .machine()
+        .open_context(device)
         .map_err(|_| CuResult::OUT_OF_MEMORY)?;
     let made = Context::begin(Beginning {
         ordinal,
@@ -31,7 +31,7 @@ pub fn create(ordinal: CuDevice, flags: u32, is_primary: bool, api_version: u32)
         flags,
         peers: 0,
     });
-    made.inspect_err(|_| driver.machine.close_context(driver.seat, device))
+    made.inspect_err(|_| driver.machine().close_context(device))
 }
 
 /// Makes a primary context with the resources of a green one: the same memory and code, streams of its own.
@@ -69,7 +69,7 @@ pub fn destroy(context: &Context) {
     memory.free_all_of(driver, context);
     context.overhead.end();
     settle_pools(driver, |freed| freed.context == context.id);
-    driver.machine.close_context(driver.seat, context.device);
+    driver.machine().close_context(context.device);
     context.forget();
     // Pools and graphs are for those who work on the device: with the last of them goes what they kept.
     if !is_in_use(context.device) {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use partage_machine::timeline::{Ask, Engine, FULL, Pending, Span, Wake};
 
 use super::order::OpId;
-use super::place::{Hold, Place, settle_others};
+use super::place::{Counted, Hold, Place, settle_others};
 use super::pool::{Running, State, pool};
 
 /// As many requests are handed in before the turn of the first of them: what a late thread takes fits into them.
@@ -203,6 +203,7 @@ fn occupy(place: &mut Place<'_>, ask: Ask, effects: impl FnOnce() -> Option<u64>
         seat: Arc::clone(seat),
         wake: Wake::End,
         is_announced: over.is_some_and(|running| running.is_announced()),
+        _count: Counted::new(),
     });
     span
 }

@@ -6,6 +6,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use partage_machine::timeline::{Seat, Wake};
 
@@ -20,6 +21,32 @@ pub struct Hold {
     pub wake: Wake,
     /// Another request was announced to follow the last one.
     pub is_announced: bool,
+    /// Counts it.
+    pub _count: Counted,
+}
+
+/// Holds that there are.
+static HOLDS: AtomicUsize = AtomicUsize::new(0);
+
+/// One hold more, as long as this lives.
+pub struct Counted(());
+
+impl Counted {
+    pub fn new() -> Self {
+        HOLDS.fetch_add(1, Ordering::SeqCst);
+        Self(())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        HOLDS.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Whether no thread holds a wake: then none has anything left to say to the timeline of what is complete.
+pub fn are_settled() -> bool {
+    HOLDS.load(Ordering::SeqCst) == 0
 }
 
 /// Where an operation runs.

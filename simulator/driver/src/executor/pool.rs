@@ -7,13 +7,13 @@
 
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use partage_machine::timeline::{Ask, Pending, Seat};
 
 use super::op::Op;
 use super::order::{GroupId, Kind, LaneId, OpId, Order, Submitted};
-use super::place::{Hold, settle};
+use super::place::{Hold, are_settled, settle};
 use crate::context::Context;
 
 /// One operation with what it needs to run.
@@ -157,10 +157,23 @@ pub fn wait_for(ops: &[OpId]) {
     wait_until(ops, None);
 }
 
+/// About as long as telling the timeline something takes.
+const A_CALL: Duration = Duration::from_micros(50);
+
 /// Sleeps until nothing that was submitted is left, until `deadline`. Precondition: nothing more is submitted.
 pub fn wait_until_idle(deadline: Option<Instant>) -> bool {
     let left = pool().lock().order.incomplete();
-    wait_until(&left, deadline)
+    if !wait_until(&left, deadline) {
+        return false;
+    }
+    // What is complete is still told to the timeline, which takes no longer than a call.
+    while !are_settled() {
+        if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            return false;
+        }
+        std::thread::sleep(A_CALL);
+    }
+    true
 }
 
 /// Sleeps until all these operations are complete, until `deadline`. Returns whether they are.

@@ -21,8 +21,33 @@ pub struct Lanes {
     pub group: GroupId,
     /// The lane of the legacy default stream.
     pub legacy: LaneId,
-    /// The context's place on its device.
-    pub seat: Arc<Seat>,
+    /// The context's place on its device; `None` while the process is checkpointed.
+    seat: Mutex<Option<Arc<Seat>>>,
+}
+
+impl Lanes {
+    /// Lanes with a place on their device.
+    pub fn new(group: GroupId, legacy: LaneId, seat: Seat) -> Self {
+        Self {
+            group,
+            legacy,
+            seat: Mutex::new(Some(Arc::new(seat))),
+        }
+    }
+
+    /// The context's place on its device; `None` while the process is checkpointed.
+    pub fn place(&self) -> Option<Arc<Seat>> {
+        self.seat.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Gives the place up, or takes another one.
+    pub fn set_place(&self, seat: Option<Seat>) {
+        let before = std::mem::replace(
+            &mut *self.seat.lock().unwrap_or_else(PoisonError::into_inner),
+            seat.map(Arc::new),
+        );
+        drop(before);
+    }
 }
 
 impl Queue {

@@ -15,14 +15,14 @@ use crate::state::driver;
 /// Carries it out and returns the device time at which it ended; `time` is when what it waited for had ended.
 pub fn run_one(task: &Task, op: OpId, time: u64, transit: &mut Option<Hold>) -> u64 {
     let (context, what) = (&task.context, &task.op);
-    let Ok(lanes) = lanes(context) else {
+    let Some(seat) = lanes(context).ok().and_then(|lanes| lanes.place()) else {
         match what {
             Op::Record { event, recording } => event.complete(*recording, time),
             other => keep_books(other, context),
         }
         return time;
     };
-    let seat = &lanes.seat;
+    let seat = &seat;
     let mut place = Place {
         context,
         seat,

@@ -10,10 +10,10 @@ use std::sync::{Arc, PoisonError};
 
 use partage_machine::timeline::{Seat, Wake};
 
-use super::lanes::timeline;
+use super::lanes::clock;
 use super::op::Op;
 use super::order::{LaneId, OpId, Submitted};
-use super::place::{Hold, become_worker, settle};
+use super::place::{Counted, Hold, become_worker, settle};
 use super::pool::{Ready, State, Task, pool, wait_for};
 use super::run::run_one;
 use crate::context::Context;
@@ -62,7 +62,7 @@ pub fn submit(lane: LaneId, task: Task, after: &[OpId]) -> OpId {
 /// The seat of a task that `computes`.
 fn seat_for(task: &Task, computes: bool) -> Option<Arc<Seat>> {
     let lanes = computes.then(|| task.context.queue.existing()).flatten()?;
-    Some(Arc::clone(&lanes.seat))
+    lanes.place()
 }
 
 /// Appends a whole graph to a lane as if it were one operation that begins after `after`. Returns the
@@ -151,20 +151,21 @@ fn work() {
 
 /// Takes over the wake that was made for an operation of a context.
 fn awake(context: &Context, transit: &mut Option<Hold>) {
-    let Some(lanes) = context.queue.existing() else {
+    let Some(seat) = context.queue.existing().and_then(|lanes| lanes.place()) else {
         return;
     };
     match transit {
         // One of the two ends.
-        Some(hold) if Arc::ptr_eq(&hold.seat, &lanes.seat) => {
-            lanes.seat.woken(std::mem::replace(&mut hold.wake, Wake::Start));
+        Some(hold) if Arc::ptr_eq(&hold.seat, &seat) => {
+            seat.woken(std::mem::replace(&mut hold.wake, Wake::Start));
         }
         other => {
             settle(other);
             *other = Some(Hold {
-                seat: Arc::clone(&lanes.seat),
+                seat,
                 wake: Wake::Start,
                 is_announced: false,
+                _count: Counted::new(),
             });
         }
     }
@@ -190,7 +191,7 @@ fn finish(over: &[(OpId, u64)], device: usize, transit: &mut Option<Hold>) -> Op
         // Every device has a clock of its own: what another one waited for ended on that clock now.
         let time = |follower: &Task| match follower.context.device {
             same if same == device => ended,
-            other => timeline().map_or(0, |timeline| timeline.clock(other)),
+            other => clock(other),
         };
         state.forget(op);
         let completed = state.order.complete(op, time);

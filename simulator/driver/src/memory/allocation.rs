@@ -38,10 +38,7 @@ pub enum AllocationKind {
     /// `cuIpcOpenMemHandle`: another process's.
     Opened(Arc<Foreign>),
     /// `cuMemPoolImportPointer`: another process's, of this imported pool.
-    Imported(
-        #[expect(dead_code, reason = "kept until the allocation goes")] Arc<Foreign>,
-        Arc<Pool>,
-    ),
+    Imported(Arc<Foreign>, Arc<Pool>),
     /// `cuExternalMemoryGetMappedBuffer`: another interface's.
     External(#[expect(dead_code, reason = "kept until the allocation goes")] Arc<Foreign>),
     /// A node of a graph.

@@ -32,8 +32,8 @@ impl Memory {
             return Err(CuResult::INVALID_VALUE);
         };
         Ok(Export {
-            machine: driver.machine.spec().id as u32,
-            device: found.device as u16,
+            machine: driver.machine().spec().id as u32,
+            device: driver.place_of(found.device) as u16,
             origin,
             offset: self.windows.window_offset(found.device, found.address),
             bytes: found.bytes,
@@ -45,13 +45,14 @@ impl Memory {
     /// INVALID_HANDLE for a handle of another machine, INVALID_CONTEXT for one of this process, MAP_FAILED when the
     /// memory is gone.
     pub fn open_export(&self, driver: &Driver, context: &Context, export: &Export) -> Answer<u64> {
-        if export.machine != driver.machine.spec().id as u32 {
+        if export.machine != driver.machine().spec().id as u32 {
             return Err(CuResult::INVALID_HANDLE);
         }
         if export.origin.pid == std::process::id() {
             return Err(CuResult::INVALID_CONTEXT);
         }
-        let device = usize::from(export.device);
+        let device = driver.number_of(export.device.into());
+        let device = device.ok_or(CuResult::INVALID_DEVICE)?;
         let ordinal = ordinal_of(driver, device)?;
         let _one_at_a_time = self.opening_exports.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((address, foreign)) = self.opened(context, export.id) {

@@ -42,6 +42,11 @@ impl Drop for Foreign {
 }
 
 impl Foreign {
+    /// Nothing is reached at its addresses any more.
+    pub(super) fn hide(&self, windows: &Windows) {
+        windows.space.unmap(self.place, self.length);
+    }
+
     /// Maps a part of a file at addresses of their own. The first one, which is answered too, is as far into a page as
     /// the part is.
     pub(super) fn map(
@@ -98,12 +103,13 @@ impl Origin {
     /// That of this process.
     pub fn here(driver: &Driver, device: usize) -> Answer<Self> {
         let file = windows()?.open_device(driver, device)?;
+        let file = file.get().ok_or(CuResult::OPERATING_SYSTEM)?;
         let about = file.metadata().map_err(|_| CuResult::OPERATING_SYSTEM)?;
         let process = ProcessId::current();
         Ok(Self {
             pid: process.pid,
             start: process.start,
-            seat: driver.seat as u16,
+            seat: driver.machine().own_place() as u16,
             fd: file.as_raw_fd() as u32,
             inode: about.ino(),
         })

@@ -16,6 +16,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
+use partage_abi::types::CuResult;
+
 use super::allocation::Allocation;
 use super::allocations::{Memory, memory};
 use super::lock::lock;
@@ -139,6 +141,17 @@ impl GraphPool {
         }
         spans.iter().for_each(|span| self.note_highs(span.device));
         Ok(answer)
+    }
+
+    /// The spans that a slab is behind, and where that is in the device's window.
+    fn mapped(&self) -> Vec<(Arc<Span>, u64)> {
+        let of = |slab: &Slab| {
+            slab.spans()
+                .into_iter()
+                .map(|span| (span, slab.offset))
+                .collect::<Vec<_>>()
+        };
+        self.slabs.iter().flat_map(of).collect()
     }
 
     fn has_live(&self, span: &Arc<Span>) -> bool {
@@ -345,7 +358,24 @@ impl Memory {
             device, offset, bytes, ..
         } = *binding.span;
         let file = self.windows.open_device(driver, device)?;
+        let file = file.get().ok_or(CuResult::OPERATING_SYSTEM)?;
         self.windows.space.map(offset, file, binding.from, bytes)
+    }
+
+    /// Nothing is reached at the addresses of graphs.
+    pub(super) fn unmap_spans(&self) {
+        for (span, _) in self.graph_pool().mapped() {
+            self.windows.space.unmap(span.offset, span.bytes);
+        }
+    }
+
+    /// The addresses of graphs lead to what they led to before [`unmap_spans`](Self::unmap_spans).
+    pub(super) fn map_spans(&self, driver: &Driver) -> Answer {
+        let mapped = self.graph_pool().mapped();
+        for (span, from) in mapped {
+            self.map_span(driver, &Binding { span, from })?;
+        }
+        Ok(())
     }
 
     /// A launch has come to an allocation.

@@ -12,13 +12,13 @@ use std::sync::atomic::Ordering;
 
 use partage_abi::types::{CuMemAllocationProp, CuResult};
 use partage_abi::values::*;
-use partage_machine::backing;
+use partage_machine::backing::Kept;
 
 use super::allocation::{Allocation, AllocationKind};
 use super::allocations::Memory;
 use super::foreign::ordinal_of;
 use super::lock::lock;
-use super::physical::{Physical, Place};
+use super::physical::{Own, Physical, Place};
 use super::pool::take_physical;
 use super::shared::{Ticket, shared};
 use super::space::LARGE_PAGE;
@@ -50,13 +50,14 @@ impl Memory {
         let device = driver.device(ordinal)?.index;
         let can_be_shared = properties.requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE;
         let place = if can_be_shared {
-            let reserved = driver.machine.reserve(driver.seat, device, bytes);
+            let reserved = driver.machine().reserve(device, bytes);
             reserved.map_err(|_| CuResult::OUT_OF_MEMORY)?;
-            let file = backing::create(&driver.machine.folder().join("memory"), bytes + Ticket::BYTES);
-            Place::Own(file.map_err(|_| {
-                driver.machine.release(driver.seat, device, bytes);
+            let file = driver.machine().create_file(bytes + Ticket::BYTES);
+            let file = file.map_err(|_| {
+                driver.machine().release(device, bytes);
                 CuResult::OPERATING_SYSTEM
-            })?)
+            })?;
+            Place::Own(Own::new(file, false))
         } else {
             self.windows.open_device(driver, device)?;
             Place::Window(take_physical(driver, device, bytes)?)
@@ -81,7 +82,7 @@ impl Memory {
     /// none of this machine.
     pub fn import_physical(&self, driver: &Driver, file: File) -> Answer<Arc<Physical>> {
         let ticket = Ticket::read(&file).ok_or(CuResult::INVALID_VALUE)?;
-        let is_here = ticket.machine == driver.machine.spec().id && ticket.bytes.is_multiple_of(LARGE_PAGE);
+        let is_here = ticket.machine == driver.machine().spec().id && ticket.bytes.is_multiple_of(LARGE_PAGE);
         if !is_here {
             return Err(CuResult::INVALID_VALUE);
         }
@@ -101,11 +102,18 @@ impl Memory {
             let place = Place::Host(file);
             return Ok(Physical::new(device, HOST_ORDINAL, ticket.bytes, properties, place));
         }
-        let device = usize::try_from(ticket.number).map_err(|_| CuResult::INVALID_VALUE)?;
+        let place = usize::try_from(ticket.number).map_err(|_| CuResult::INVALID_VALUE)?;
+        let device = driver.number_of(place).ok_or(CuResult::INVALID_DEVICE)?;
         let ordinal = ordinal_of(driver, device)?;
         properties.location.id = ordinal;
         let hold = shared().join_file(driver, &file, device, ticket.bytes)?;
-        let made = Physical::new(device, ordinal, ticket.bytes, properties, Place::Own(file));
+        let made = Physical::new(
+            device,
+            ordinal,
+            ticket.bytes,
+            properties,
+            Place::Own(Own::new(file, true)),
+        );
         *lock(&made.shared) = Some(hold);
         Ok(made)
     }
@@ -152,18 +160,37 @@ impl Memory {
         if !reservations.covers(offset, bytes) || !self.between(address, address + bytes).is_empty() {
             return Err(CuResult::INVALID_VALUE);
         }
-        let (file, from) = match &physical.place {
-            Place::Window(offset) => (self.windows.open_device(driver, physical.device)?, *offset),
-            Place::Own(file) | Place::Host(file) => (file, 0),
-        };
         let place = self.windows.space.managed_window().start + offset;
-        self.windows.space.map(place, file, from, bytes)?;
+        if let Place::Window(_) = physical.place {
+            self.windows.open_device(driver, physical.device)?;
+        }
+        self.map_at(place, bytes, &physical)?;
         let made = Allocation::mapped(physical, address, bytes, self.windows.space.alias(place) as usize);
         if self.enter_if_free(made) {
             Ok(())
         } else {
             Err(CuResult::INVALID_VALUE)
         }
+    }
+
+    /// Lets the driver reach the first `bytes` of physical memory at the alias of a place in the space.
+    /// OPERATING_SYSTEM when the program has closed its file.
+    pub(super) fn map_at(&self, place: u64, bytes: u64, physical: &Physical) -> Answer {
+        let space = &self.windows.space;
+        let mapped = match &physical.place {
+            Place::Window(offset) => {
+                let backing = self.windows.backing(physical.device);
+                let file = backing.as_ref().and_then(|file| file.get());
+                file.map(|file| space.map(place, file, *offset, bytes))
+            }
+            Place::Own(own) => {
+                let kept = lock(&own.file);
+                let file = kept.as_ref().and_then(Kept::get);
+                file.map(|file| space.map(place, file, 0, bytes))
+            }
+            Place::Host(file) => Some(space.map(place, file, 0, bytes)),
+        };
+        mapped.ok_or(CuResult::OPERATING_SYSTEM)?
     }
 
     /// Takes the mappings that fill `address..address + bytes` exactly away. INVALID_VALUE when they do not.

@@ -11,11 +11,12 @@
 //! - what gives itself back to the windows when the last who knows it goes: what others hold too ([`shared`],
 //!   [`foreign`], [`physical`]), addresses of graphs ([`span`]), pools ([`pool`], [`pool_sharing`]);
 //! - one [`allocation`], and the table of them ([`allocations`]);
-//! - the calls, each kind of memory in its file.
+//! - the calls, each kind of memory in its file; [`away`] takes all of it off the devices and puts it back.
 
 mod allocation;
 mod allocations;
 mod arrays;
+mod away;
 mod chunks;
 mod exports;
 mod foreign;
@@ -42,6 +43,7 @@ mod windows;
 
 pub use allocation::{Allocation, AllocationKind};
 pub use allocations::{install, memory};
+pub use away::Away;
 pub use foreign::Export;
 pub use graph_pool::{Binding, GraphPool};
 pub use linear::Freeable;

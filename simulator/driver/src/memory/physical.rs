@@ -7,10 +7,11 @@
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use partage_abi::types::{CuMemAllocationProp, CuResult};
 use partage_abi::values::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+use partage_machine::backing::{Kept, out_of_the_way};
 use partage_machine::ranges::RangeId;
 
 use super::lock::lock;
@@ -42,7 +43,7 @@ pub enum Place {
     /// At an offset of the device's window.
     Window(u64),
     /// In a file of its own, as memory that can be shared is.
-    Own(File),
+    Own(Own),
     /// In a file of its own, in the host's memory.
     Host(File),
 }
@@ -62,7 +63,7 @@ impl Drop for Physical {
             Place::Window(offset) => windows.give_physical(driver, self.device, *offset, self.bytes),
             // What others hold too is let go of with the hold.
             Place::Own(_) if lock(&self.shared).is_none() => {
-                driver.machine.release(driver.seat, self.device, self.bytes);
+                driver.machine().release(self.device, self.bytes);
             }
             Place::Own(_) | Place::Host(_) => {}
         }
@@ -87,14 +88,23 @@ impl Physical {
         matches!(self.place, Place::Host(_))
     }
 
+    /// The file that it alone lies in. INVALID_VALUE for memory that lies in a device's window, OPERATING_SYSTEM when
+    /// the program has closed the file.
+    fn file(&self) -> Answer<File> {
+        let file = match &self.place {
+            Place::Window(_) => return Err(CuResult::INVALID_VALUE),
+            Place::Host(file) => file.try_clone().ok(),
+            Place::Own(own) => own.file(),
+        };
+        file.ok_or(CuResult::OPERATING_SYSTEM)
+    }
+
     /// A descriptor for other processes, close-on-exec. INVALID_VALUE for memory that was not asked for with one.
     pub fn export(&self, driver: &Driver) -> Answer<OwnedFd> {
         if self.properties.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR == 0 {
             return Err(CuResult::INVALID_VALUE);
         }
-        let (Place::Own(file) | Place::Host(file)) = &self.place else {
-            return Err(CuResult::INVALID_VALUE);
-        };
+        let file = self.file()?;
         let mut hold = lock(&self.shared);
         if !self.is_host() && hold.is_none() {
             *hold = Some(shared().share(driver, self.device, self.bytes)?);
@@ -103,13 +113,13 @@ impl Physical {
         let usage = flags.usage.to_ne_bytes();
         let location = self.properties.location;
         let ticket = Ticket {
-            machine: driver.machine.spec().id,
+            machine: driver.machine().spec().id,
             bytes: self.bytes,
             kind: location.kind,
             number: if self.is_host() {
                 location.id
             } else {
-                self.device as i32
+                driver.place_of(self.device) as i32
             },
             flags: [flags.compressionType, flags.gpuDirectRDMACapable, usage[0], usage[1]],
             id: hold.as_ref().map_or(
@@ -120,7 +130,7 @@ impl Physical {
                 |hold| hold.id,
             ),
         };
-        ticket.write(file).map_err(|_| CuResult::OPERATING_SYSTEM)?;
+        ticket.write(&file).map_err(|_| CuResult::OPERATING_SYSTEM)?;
         // SAFETY: duplicates a descriptor that is open.
         let given = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 0) };
         if given < 0 {
@@ -140,7 +150,7 @@ impl Physical {
         properties: CuMemAllocationProp,
         place: Place,
     ) -> Arc<Self> {
-        Arc::new(Self {
+        let made = Arc::new(Self {
             device,
             ordinal,
             bytes,
@@ -148,6 +158,56 @@ impl Physical {
             place,
             holds: Mutex::new(1),
             shared: Mutex::default(),
-        })
+        });
+        if matches!(made.place, Place::Own(_)) {
+            note(&made);
+        }
+        made
     }
+}
+
+/// A file that one piece of physical memory of a device lies in, with the page behind it that says what it is.
+#[derive(Debug)]
+pub struct Own {
+    /// Whether another process made it, or this one for another.
+    pub(super) is_imported: bool,
+    /// `None` while the process is checkpointed.
+    pub(super) file: Mutex<Option<Kept<File>>>,
+}
+
+impl Own {
+    /// Memory in this file.
+    pub(super) fn new(file: File, is_imported: bool) -> Self {
+        Self {
+            is_imported,
+            file: Mutex::new(Some(Kept::new(file))),
+        }
+    }
+
+    /// Its file, behind a descriptor more. `None` when the program has closed it.
+    pub(super) fn file(&self) -> Option<File> {
+        let file = lock(&self.file);
+        let file = file.as_ref()?.get()?.try_clone().ok()?;
+        Some(out_of_the_way(file))
+    }
+}
+
+/// What lies in files of its own.
+static OWN: Mutex<(Vec<Weak<Physical>>, usize)> = Mutex::new((Vec::new(), FEW));
+/// As long as no more are noted, nobody looks which are gone.
+const FEW: usize = 64;
+
+fn note(made: &Arc<Physical>) {
+    let mut own = lock(&OWN);
+    let (noted, limit) = &mut *own;
+    if noted.len() >= *limit {
+        noted.retain(|known| known.strong_count() > 0);
+        *limit = FEW.max(2 * noted.len());
+    }
+    noted.push(Arc::downgrade(made));
+}
+
+/// All that lies in files of its own.
+pub(super) fn all_own() -> Vec<Arc<Physical>> {
+    lock(&OWN).0.iter().filter_map(Weak::upgrade).collect()
 }

@@ -154,7 +154,7 @@ impl Pool {
             device,
             ordinal,
             limit,
-            chunk: driver.machine.devices()[device].pool_growth_bytes,
+            chunk: driver.at(device).pool_growth_bytes,
             reach: AtomicU32::new(1 << device),
             sharing,
             growing: Mutex::default(),
@@ -270,6 +270,19 @@ impl Pool {
         Ok((figures.hand_out(found.0, cost), Vec::new()))
     }
 
+    /// No other process has anything of it any more. Answers the bytes that counted for ranges.
+    pub(super) fn end_sharing(&self) -> u64 {
+        let figures = self.figures();
+        let starts = self.sharing.end_of_exports();
+        let bytes = |start: u64| {
+            figures
+                .chunks_between(start, start + 1)
+                .map(|(_, length)| length)
+                .sum::<u64>()
+        };
+        starts.into_iter().map(bytes).sum()
+    }
+
     /// Takes a freed place back; `freed` says which free gives it back, where that may not have happened yet.
     pub(super) fn give(&self, offset: u64, cost: u64, freed: Option<Freed>) {
         let mut figures = self.figures();
@@ -302,7 +315,7 @@ pub fn create_pool(driver: &Driver, device: usize, ordinal: i32, limit: u64, sha
 }
 
 /// All pools. Not under the lock of the list: the last reference to a pool may be the one given here.
-fn all_pools() -> Vec<Arc<Pool>> {
+pub(super) fn all_pools() -> Vec<Arc<Pool>> {
     lock(&POOLS).iter().filter_map(Weak::upgrade).collect()
 }
 

@@ -90,6 +90,19 @@ impl PoolSharing {
         Ok(given.into())
     }
 
+    /// Nothing of it was ever exported. Answers the starts of the chunks that were ranges.
+    pub(super) fn end_of_exports(&self) -> Vec<u64> {
+        let Self::Exports(exports) = self else {
+            return Vec::new();
+        };
+        let ended = std::mem::take(&mut *lock(exports));
+        let forget = |(start, hold): (u64, Hold)| {
+            hold.forget();
+            start
+        };
+        ended.ranges.into_iter().map(forget).collect()
+    }
+
     /// The range that a chunk is, if it was exported. It is none any more.
     pub(super) fn end_of_chunk(&self, start: u64) -> Option<Hold> {
         match self {
@@ -106,8 +119,8 @@ impl Log {
         let [pid, start, seat, fd, inode] = origin.words();
         let words = [
             MAGIC,
-            driver.machine.spec().id,
-            device as u64,
+            driver.machine().spec().id,
+            driver.place_of(device) as u64,
             pid,
             start,
             seat,
@@ -122,11 +135,12 @@ impl Log {
     pub(super) fn open(driver: &Driver, file: File) -> Answer<(Self, usize)> {
         let words: [u64; HEADER_WORDS] = read(&file, 0)?;
         let [magic, machine, device, origin @ ..] = words;
-        if magic != MAGIC || machine != driver.machine.spec().id {
+        if magic != MAGIC || machine != driver.machine().spec().id {
             return Err(CuResult::INVALID_VALUE);
         }
         let origin = Origin::of_words(origin);
-        Ok((Self { file, origin }, device as usize))
+        let device = driver.number_of(device as usize).ok_or(CuResult::INVALID_DEVICE)?;
+        Ok((Self { file, origin }, device))
     }
 
     /// What records name it by.

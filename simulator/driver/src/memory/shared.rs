@@ -39,11 +39,14 @@ pub fn shared() -> &'static Shared {
 
 /// A part of a device's window that cannot be used again before others have let go of it.
 #[derive(Debug)]
-struct Orphan {
+pub(super) struct Orphan {
     id: RangeId,
-    device: usize,
-    offset: u64,
-    cost: u64,
+    /// Whose window.
+    pub(super) device: usize,
+    /// Where it is there.
+    pub(super) offset: u64,
+    /// Its length.
+    pub(super) cost: u64,
 }
 
 /// This process's part in a range, until it is dropped.
@@ -62,6 +65,11 @@ impl Drop for Hold {
 }
 
 impl Hold {
+    /// Means nothing any more: the process has left the machine, and with it the range.
+    pub(super) fn forget(self) {
+        std::mem::forget(self);
+    }
+
     /// Lets go; true when nobody living holds the range any more, in this process or another.
     fn end(self, driver: &Driver) -> bool {
         let id = self.id;
@@ -74,17 +82,14 @@ impl Shared {
     /// Makes memory that this process has reserved ready for others. OUT_OF_MEMORY when the table is full.
     pub fn share(&self, driver: &Driver, device: usize, bytes: u64) -> Answer<Hold> {
         let mut holds = lock(&self.holds);
-        let id = driver
-            .machine
-            .share(driver.seat, device, bytes)
-            .ok_or(CuResult::OUT_OF_MEMORY)?;
+        let id = driver.machine().share(device, bytes).ok_or(CuResult::OUT_OF_MEMORY)?;
         Ok(held(&mut holds, id))
     }
 
     /// Holds a range as long as the seat `of` does. `None` when it does not any more.
     pub fn join(&self, driver: &Driver, id: RangeId, of: usize) -> Option<Hold> {
         let mut holds = lock(&self.holds);
-        driver.machine.join(driver.seat, id, of).then(|| held(&mut holds, id))
+        driver.machine().join(id, of).then(|| held(&mut holds, id))
     }
 
     /// Holds the range that the ticket in a file names; when nobody holds it any more, this process pays for it from
@@ -102,7 +107,7 @@ impl Shared {
                 let _ = Ticket { id, ..ticket }.write(file);
             }
         };
-        let joined = driver.machine.join_or_adopt(driver.seat, device, bytes, read, write);
+        let joined = driver.machine().join_or_adopt(device, bytes, read, write);
         Ok(held(&mut holds, joined.map_err(|_| CuResult::OUT_OF_MEMORY)?))
     }
 
@@ -114,7 +119,7 @@ impl Shared {
             return false;
         }
         holds.remove(&id);
-        driver.machine.let_go(driver.seat, id)
+        driver.machine().let_go(id)
     }
 }
 
@@ -140,10 +145,16 @@ impl Shared {
         }
     }
 
+    /// This process has left the machine and holds no range any more. Answers what it had freed while others held it.
+    pub(super) fn forget(&self) -> Vec<Orphan> {
+        lock(&self.holds).clear();
+        std::mem::take(&mut *lock(&self.orphans))
+    }
+
     /// Makes usable again what others have let go of since it was freed here.
     pub(super) fn reclaim(&self, driver: &Driver, windows: &Windows) {
         lock(&self.orphans).retain(|orphan| {
-            let is_held = driver.machine.is_held(orphan.id);
+            let is_held = driver.machine().is_held(orphan.id);
             if !is_held {
                 windows.give_place(orphan.device, orphan.offset, orphan.cost);
             }

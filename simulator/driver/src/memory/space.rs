@@ -122,6 +122,21 @@ impl Space {
         Ok(())
     }
 
+    /// Puts private memory, all zero, at the alias of `offset`. Both multiples of a page.
+    pub fn own(&self, offset: u64, bytes: u64) -> Answer {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: replaces a part of our own reservation, whose old content nobody uses.
+        unsafe {
+            let at = libc::mmap(self.alias(offset).cast(), bytes as usize, protection, flags, -1, 0);
+            if at == libc::MAP_FAILED {
+                return Err(CuResult::OUT_OF_MEMORY);
+            }
+            libc::madvise(at, bytes as usize, libc::MADV_DONTFORK);
+        }
+        Ok(())
+    }
+
     /// Takes the driver's access to `bytes` at the alias of `offset` away again.
     pub fn unmap(&self, offset: u64, bytes: u64) {
         self.clear(self.alias(offset), bytes);

@@ -5,10 +5,11 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::FromRawFd;
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use partage_abi::types::CuResult;
-use partage_machine::{Device, backing};
+use partage_machine::Device;
+use partage_machine::backing::{Kept, out_of_the_way};
 
 use super::lock::lock;
 use super::ranges::Ranges;
@@ -27,8 +28,7 @@ pub struct Windows {
     /// Free parts of each device's window; offsets in the window are offsets in its file.
     ranges: Vec<Mutex<Ranges>>,
     /// The file behind each device, made when it is first used.
-    backing: Vec<OnceLock<File>>,
-    opening: Mutex<()>,
+    backing: Vec<Mutex<Option<Arc<Kept<File>>>>>,
     /// What programs did with the window that they manage.
     pub(super) reservations: Mutex<Reservations>,
 }
@@ -78,25 +78,41 @@ impl Windows {
         Ok(WINDOWS.get_or_init(|| Self {
             space,
             ranges,
-            backing: devices.iter().map(|_| OnceLock::new()).collect(),
-            opening: Mutex::new(()),
+            backing: devices.iter().map(|_| Mutex::default()).collect(),
             reservations,
         }))
     }
 
     /// Makes a device's memory reachable, if it is not yet, and gives the file behind it.
-    pub fn open_device(&self, driver: &Driver, device: usize) -> Answer<&File> {
-        let _one_at_a_time = lock(&self.opening);
-        if let Some(file) = self.backing[device].get() {
-            return Ok(file);
+    pub fn open_device(&self, driver: &Driver, device: usize) -> Answer<Arc<Kept<File>>> {
+        let mut backing = lock(&self.backing[device]);
+        if let Some(file) = &*backing {
+            return Ok(Arc::clone(file));
         }
         let window = self.space.window(device);
         let file = driver
-            .machine
-            .create_backing(driver.seat, device, window.bytes)
+            .machine()
+            .create_backing(device, window.bytes)
             .map_err(|_| CuResult::OPERATING_SYSTEM)?;
         self.space.map(window.start, &file, 0, window.bytes)?;
-        Ok(self.backing[device].get_or_init(|| file))
+        let file = Arc::new(Kept::new(file));
+        *backing = Some(Arc::clone(&file));
+        Ok(file)
+    }
+
+    /// The file behind a device, if it was ever used: to be taken away, or to be another one.
+    pub(super) fn backing(&self, device: usize) -> MutexGuard<'_, Option<Arc<Kept<File>>>> {
+        lock(&self.backing[device])
+    }
+
+    /// How many devices there are.
+    pub(super) fn devices(&self) -> usize {
+        self.backing.len()
+    }
+
+    /// A place in a device's window that others held is free again, and clean.
+    pub(super) fn forget_place(&self, device: usize, offset: u64, cost: u64) {
+        lock(&self.ranges[device]).give(offset, cost);
     }
 
     /// Where a visible address is in a device's window.
@@ -125,16 +141,16 @@ impl Windows {
 
     /// Reserves `cost` bytes of a device and finds a place for them in its window.
     pub(super) fn try_physical(&self, driver: &Driver, device: usize, cost: u64) -> Answer<u64> {
-        if cost > driver.machine.devices()[device].memory {
+        if cost > driver.at(device).memory {
             return Err(CuResult::OUT_OF_MEMORY);
         }
         driver
-            .machine
-            .reserve(driver.seat, device, cost)
+            .machine()
+            .reserve(device, cost)
             .map_err(|_| CuResult::OUT_OF_MEMORY)?;
         let align = if cost < LARGE_PAGE { GRANULE } else { LARGE_PAGE };
         lock(&self.ranges[device]).take(cost, align).ok_or_else(|| {
-            driver.machine.release(driver.seat, device, cost);
+            driver.machine().release(device, cost);
             CuResult::OUT_OF_MEMORY
         })
     }
@@ -142,7 +158,7 @@ impl Windows {
     /// Gives a place in a device's window back, clean, with the memory it cost.
     pub(super) fn give_physical(&self, driver: &Driver, device: usize, offset: u64, cost: u64) {
         self.give_place(device, offset, cost);
-        driver.machine.release(driver.seat, device, cost);
+        driver.machine().release(device, cost);
     }
 
     /// Gives a place in a device's window back, clean.
@@ -171,7 +187,7 @@ pub(super) fn host_file(bytes: u64) -> Option<File> {
         return None;
     }
     // SAFETY: just made, owned by nobody else.
-    let file = backing::out_of_the_way(unsafe { File::from_raw_fd(made) });
+    let file = out_of_the_way(unsafe { File::from_raw_fd(made) });
     file.set_len(bytes).ok()?;
     Some(file)
 }

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Processes that are locked and unlocked, by themselves and by others.
 
+mod away;
+mod families;
+mod moves;
+mod table;
 mod target;
 
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,6 +20,7 @@ use crate::machine::{Driver, Value, call, code, finish, make, make_of, refused, 
 
 const RUNNING: c_int = 0;
 const LOCKED: c_int = 1;
+const CHECKPOINTED: c_int = 2;
 /// Long enough for a call that does not wait to return, on most days: one that should wait is seen to wait.
 const MOMENT: Duration = Duration::from_millis(50);
 
@@ -58,6 +64,68 @@ fn lock_meanwhile(driver: &Driver, pid: c_int, act: impl FnOnce()) -> CuResult {
         act();
         locked.join().expect("it ends")
     })
+}
+
+fn checkpoint(driver: &Driver, pid: c_int) -> CuResult {
+    code!(driver, cuCheckpointProcessCheckpoint(pid, std::ptr::null_mut()))
+}
+
+/// Restores a process on the devices that pairs of machine devices say, by identities of before and of now.
+fn restore(driver: &Driver, pid: c_int, pairs: &[([u8; 16], [u8; 16])]) -> CuResult {
+    let uuid = |bytes: [u8; 16]| CuUuid {
+        bytes: bytes.map(|byte| byte as c_char),
+    };
+    let mut pairs: Vec<CuCheckpointGpuPair> = pairs
+        .iter()
+        .map(|(old, new)| CuCheckpointGpuPair {
+            oldUuid: uuid(*old),
+            newUuid: uuid(*new),
+        })
+        .collect();
+    let mut args = CuCheckpointRestoreArgs {
+        gpuPairs: pairs.as_mut_ptr(),
+        gpuPairsCount: pairs.len() as c_uint,
+        ..nothing_asked()
+    };
+    if pairs.is_empty() {
+        args.gpuPairs = std::ptr::null_mut();
+    }
+    code!(driver, cuCheckpointProcessRestore(pid, &mut args))
+}
+
+fn nothing_asked() -> CuCheckpointRestoreArgs {
+    CuCheckpointRestoreArgs {
+        gpuPairs: std::ptr::null_mut(),
+        gpuPairsCount: 0,
+        padding0: 0,
+        customStorageInfo_out: std::ptr::null_mut(),
+        reserved: [0; 40],
+    }
+}
+
+fn folder() -> PathBuf {
+    std::env::var_os("PARTAGE_SIM_DIR").expect("set by the test").into()
+}
+
+/// Runs a body in a child on a machine made as `change` says, of one device of 1 GiB unless it says otherwise.
+fn run_on(test: &str, change: impl FnOnce(&mut Spec), body: impl FnOnce(&Driver)) {
+    match role().as_deref() {
+        Some("target") => target(),
+        Some(_) => body(&Driver::open()),
+        None => {
+            let mut spec = Spec::new(1, "h200", Some(1 << 30));
+            change(&mut spec);
+            let folder = make_of(spec);
+            finish(start(test, &folder.0, "body"), test);
+        }
+    }
+}
+
+/// Switches faults on, for all processes of the machine, and waits until this one has read them.
+fn set_faults(text: &str) {
+    std::fs::write(folder().join("faults"), text).expect("the folder is ours");
+    // Processes look for new ones at most every 20 ms.
+    std::thread::sleep(MOMENT);
 }
 
 fn unlock(driver: &Driver, pid: c_int) -> CuResult {

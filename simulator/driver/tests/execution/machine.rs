@@ -69,7 +69,8 @@ pub fn start(test: &str, folder: &Path, role: &str) -> Child {
     command(test, folder, role).spawn().expect("a child starts")
 }
 
-fn command(test: &str, folder: &Path, role: &str) -> Command {
+/// The command of [`start`].
+pub fn command(test: &str, folder: &Path, role: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("the test's own path"));
     // A client whose kernel hangs would outlive a run of the tests that is killed.
     // SAFETY: one system call, allowed between fork and exec.
@@ -255,10 +256,15 @@ impl Driver {
 
     /// Launches a kernel in one block of one thread, with parameters laid out as 8-byte or 4-byte values.
     pub fn launch(&self, name: &str, stream: CuStream, parameters: &[Value]) {
+        self.launch_in(self.kernel(name), stream, parameters);
+    }
+
+    /// The same, with a kernel that is known.
+    pub fn launch_in(&self, kernel: CuFunction, stream: CuStream, parameters: &[Value]) {
         call!(
             self,
             cuLaunchKernel(
-                self.kernel(name),
+                kernel,
                 1,
                 1,
                 1,

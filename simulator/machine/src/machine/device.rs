@@ -33,19 +33,6 @@ pub struct Device {
 }
 
 impl Device {
-    /// How its engines are shared.
-    pub(super) fn settings(&self) -> Settings {
-        Settings {
-            slice_ns: self.profile.speed.quantum_ns,
-            switch_tax_ns: self.profile.speed.switch_ns,
-            ..if self.keeps_pace {
-                Settings::KEEPS_PACE
-            } else {
-                Settings::default()
-            }
-        }
-    }
-
     /// `GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`.
     pub fn uuid_text(&self) -> String {
         let hex: String = self.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -67,6 +54,19 @@ impl Device {
             139 => Some(self.profile.pci_device as i32),
             140 => Some(self.profile.pci_subsystem as i32),
             _ => self.profile.attribute(number),
+        }
+    }
+}
+
+/// How a device's engines are shared.
+pub(super) fn settings(of: &Device) -> Settings {
+    Settings {
+        slice_ns: of.profile.speed.quantum_ns,
+        switch_tax_ns: of.profile.speed.switch_ns,
+        ..if of.keeps_pace {
+            Settings::KEEPS_PACE
+        } else {
+            Settings::default()
         }
     }
 }

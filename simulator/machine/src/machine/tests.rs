@@ -110,7 +110,10 @@ fn only_a_device_that_is_to_keep_pace_does() {
     spec.devices[1].keeps_pace = true;
     Machine::create(&folder.0, &spec).expect("made");
     let machine = Machine::open(&folder.0).expect("opened");
-    let limits = machine.devices().iter().map(|device| device.settings().wake_limit_ns);
+    let limits = machine
+        .devices()
+        .iter()
+        .map(|device| device::settings(device).wake_limit_ns);
     assert_eq!(limits.collect::<Vec<_>>(), [Settings::default().wake_limit_ns, 0]);
 }
 

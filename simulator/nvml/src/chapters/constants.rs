@@ -41,7 +41,7 @@ pub fn nvmlDeviceGetGspFirmwareMode(of: NvmlDevice, is_enabled: *mut c_uint, def
 pub fn nvmlDeviceGetGspFirmwareVersion(of: NvmlDevice, version: *mut c_char) -> NvmlReturn {
     /// `NVML_GSP_FIRMWARE_VERSION_BUF_SIZE`: the room that the program has by contract.
     const ROOM: c_uint = 0x40;
-    code(device(of).and_then(|_| store_text(version, ROOM, nvml()?.machine.driver_version().1)))
+    code(device(of).and_then(|_| store_text(version, ROOM, nvml()?.driver_version.1)))
 }
 
 pub fn nvmlDeviceGetBusType(of: NvmlDevice, kind: *mut NvmlBusType) -> NvmlReturn {
@@ -139,7 +139,7 @@ pub fn nvmlDeviceGetTotalEnergyConsumption(of: NvmlDevice, energy: *mut c_ulongl
 
 /// Millijoules that the idle device has taken since the machine was made.
 pub(super) fn energy_mj(device: &Device) -> Answer<u64> {
-    let made = std::fs::metadata(nvml()?.machine.folder().join("machine.toml")).and_then(|file| file.modified());
+    let made = std::fs::metadata(nvml()?.books.folder().join("machine.toml")).and_then(|file| file.modified());
     let age = made.ok().and_then(|made| made.elapsed().ok()).unwrap_or_default();
     // Milliwatts for milliseconds are microjoules.
     Ok(u64::from(device.profile.nvml.power_idle_mw).saturating_mul(age.as_millis() as u64) / 1000)

@@ -15,7 +15,7 @@ pub fn nvmlDeviceGetCount(device_count: *mut c_uint) -> NvmlReturn {
 }
 
 pub fn nvmlDeviceGetCount_v2(device_count: *mut c_uint) -> NvmlReturn {
-    code(nvml().and_then(|nvml| store(device_count, nvml.machine.devices().len() as c_uint)))
+    code(nvml().and_then(|nvml| store(device_count, nvml.devices.len() as c_uint)))
 }
 
 pub fn nvmlDeviceGetHandleByIndex(index: c_uint, to: *mut NvmlDevice) -> NvmlReturn {
@@ -84,7 +84,7 @@ fn hand_out(to: *mut NvmlDevice, otherwise: NvmlReturn, is_it: impl Fn(&Device) 
     if to.is_null() {
         return Err(NvmlReturn::INVALID_ARGUMENT);
     }
-    let handle = nvml.handle(nvml.machine.devices().iter().position(is_it).ok_or(otherwise)?);
+    let handle = nvml.handle(nvml.devices.iter().position(is_it).ok_or(otherwise)?);
     // A lost device cannot be got at.
     device(handle)?;
     store(to, handle)

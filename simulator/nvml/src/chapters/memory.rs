@@ -4,7 +4,7 @@
 use partage_abi::nvml::*;
 
 use super::device::check_version;
-use crate::state::{Answer, code, device, nvml, store};
+use crate::state::{Answer, code, device, gone, nvml, store};
 
 pub fn nvmlDeviceGetMemoryInfo(of: NvmlDevice, memory: *mut NvmlMemory) -> NvmlReturn {
     code(figures(of).and_then(|(total, used)| {
@@ -58,6 +58,6 @@ pub fn nvmlDeviceGetBAR1MemoryInfo(of: NvmlDevice, bar1_memory: *mut NvmlBAR1Mem
 /// Total and used bytes, exactly as `cuMemGetInfo` has them.
 fn figures(of: NvmlDevice) -> Answer<(u64, u64)> {
     let device = device(of)?;
-    let used = nvml()?.machine.used(device.index);
+    let used = nvml()?.books.used(device.index).map_err(gone)?;
     Ok((device.memory, used.min(device.memory)))
 }

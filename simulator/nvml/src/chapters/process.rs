@@ -6,7 +6,7 @@ use partage_machine::seats::Occupant;
 use partage_machine::timeline::Engine;
 
 use super::device::check_version;
-use crate::state::{Answer, code, device, nvml, store};
+use crate::state::{Answer, code, device, gone, nvml, store};
 
 /// "Not on a MIG instance".
 const NO_INSTANCE: c_uint = c_uint::MAX;
@@ -106,7 +106,7 @@ pub fn nvmlDeviceGetMPSComputeRunningProcesses_v3(
 /// Processes that hold memory of a device, with a context or (`cuMemCreate`) without.
 fn compute(of: NvmlDevice) -> Answer<Vec<Occupant>> {
     let device = device(of)?;
-    Ok(nvml()?.machine.occupants(device.index))
+    nvml()?.books.occupants(device.index).map_err(gone)
 }
 
 /// The protocol of all lists: `count` says how much room there is and is told how many there are; INSUFFICIENT_SIZE
@@ -177,11 +177,7 @@ pub fn nvmlDeviceGetRunningProcessDetailList(of: NvmlDevice, plist: *mut NvmlPro
 
 pub fn nvmlDeviceGetUtilizationRates(of: NvmlDevice, utilization: *mut NvmlUtilization) -> NvmlReturn {
     code(device(of).and_then(|device| {
-        let truth = nvml()?
-            .timeline
-            .as_ref()
-            .ok_or(NvmlReturn::NOT_SUPPORTED)?
-            .truth(device.index);
+        let truth = nvml()?.books.truth(device).map_err(gone)?;
         let percent = |permille: u32| permille.div_ceil(10).min(100);
         let copies = [Engine::Upload, Engine::Download].map(|engine| truth.busy_permille[engine as usize]);
         let rates = NvmlUtilization {
@@ -260,11 +256,7 @@ pub fn nvmlDeviceGetProcessesUtilizationInfo(
 /// One sample per process that the device worked for lately.
 fn samples(of: NvmlDevice, last_seen: u64) -> Answer<Vec<NvmlProcessUtilizationSample>> {
     let device = device(of)?;
-    let truth = nvml()?
-        .timeline
-        .as_ref()
-        .ok_or(NvmlReturn::NOT_SUPPORTED)?
-        .truth(device.index);
+    let truth = nvml()?.books.truth(device).map_err(gone)?;
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let timeStamp = now.map_or(0, |time| time.as_micros() as u64);
     let mut samples: Vec<NvmlProcessUtilizationSample> = Vec::new();

@@ -32,19 +32,19 @@ pub fn nvmlErrorString(result: NvmlReturn) -> *const c_char {
 }
 
 pub fn nvmlSystemGetDriverVersion(version: *mut c_char, length: c_uint) -> NvmlReturn {
-    code(nvml().and_then(|nvml| store_text(version, length, nvml.machine.driver_version().1)))
+    code(nvml().and_then(|nvml| store_text(version, length, nvml.driver_version.1)))
 }
 
 pub fn nvmlSystemGetNVMLVersion(version: *mut c_char, length: c_uint) -> NvmlReturn {
     code(nvml().and_then(|nvml| {
         // CUDA's major version, then the driver's.
-        let (cuda, driver) = nvml.machine.driver_version();
+        let (cuda, driver) = nvml.driver_version;
         store_text(version, length, &format!("{}.{driver}", cuda / 1000))
     }))
 }
 
 pub fn nvmlSystemGetCudaDriverVersion(cuda_driver_version: *mut c_int) -> NvmlReturn {
-    code(nvml().and_then(|nvml| store(cuda_driver_version, nvml.machine.driver_version().0)))
+    code(nvml().and_then(|nvml| store(cuda_driver_version, nvml.driver_version.0)))
 }
 
 pub fn nvmlSystemGetCudaDriverVersion_v2(cuda_driver_version: *mut c_int) -> NvmlReturn {

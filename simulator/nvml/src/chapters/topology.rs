@@ -53,9 +53,7 @@ fn list(is_in: impl Fn(usize) -> bool, count: *mut c_uint, to: *mut NvmlDevice) 
     if count.is_null() {
         return Err(NvmlReturn::INVALID_ARGUMENT);
     }
-    let found: Vec<usize> = (0..nvml.machine.devices().len())
-        .filter(|&index| is_in(index))
-        .collect();
+    let found: Vec<usize> = (0..nvml.devices.len()).filter(|&index| is_in(index)).collect();
     // SAFETY: not null, and by the contract of the entry point it leads to a count.
     let room = unsafe { count.read_unaligned() } as usize;
     store(count, found.len() as c_uint)?;

@@ -230,7 +230,7 @@ impl Copy {
                 Location::Pageable | Location::Pinned => None,
             })
         };
-        let speed = driver.machine.devices()[own].profile.speed;
+        let speed = driver.at(own).profile.speed;
         let (engine, rate) = match (side(&self.from)?, side(&self.to)?) {
             (None, Some(_)) => (Engine::Upload, speed.host_to_device),
             (Some(_), None) => (Engine::Download, speed.device_to_host),

@@ -60,11 +60,7 @@ impl Fill {
         let Ok(driver) = driver() else {
             return place.seat.clock();
         };
-        let rate = driver.machine.devices()[place.context.device]
-            .profile
-            .speed
-            .device_to_device
-            .max(1);
+        let rate = driver.at(place.context.device).profile.speed.device_to_device.max(1);
         let bytes = u128::from(self.width * self.element) * u128::from(self.height);
         let need = (bytes * 1_000_000_000 / u128::from(rate)) as u64;
         let context = place.context.clone();

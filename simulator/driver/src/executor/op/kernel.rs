@@ -120,13 +120,13 @@ impl KernelLaunch {
                 Spin::Until { .. } | Spin::ForEver => None,
             };
         }
-        let device = &driver().ok()?.machine.devices()[self.context.device];
+        let device = &driver().ok()?.at(self.context.device);
         device.profile.kernel_ns.get(self.function.name()).copied()
     }
 
     /// The part of the device that its threads fill.
     fn demand(&self) -> Option<u64> {
-        let device = &driver().ok()?.machine.devices()[self.context.device];
+        let device = &driver().ok()?.at(self.context.device);
         let capacity = u64::try_from(device.attribute(MULTIPROCESSORS)?).ok()?
             * u64::try_from(device.attribute(THREADS_PER_MULTIPROCESSOR)?).ok()?;
         let blocks: u64 = self

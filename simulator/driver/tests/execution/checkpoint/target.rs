@@ -24,14 +24,26 @@ pub fn block(driver: &Driver, stream: CuStream, gate: &AtomicBool) {
     call!(driver, cuLaunchHostFunc(stream, Some(pass), data));
 }
 
+/// More than half of a device of 1 GiB.
+pub const LARGE: usize = 600 << 20;
+
 /// A process with work that begins and ends when it is told so.
 pub fn target() {
     static GATE: AtomicBool = AtomicBool::new(false);
     let driver = Driver::open();
     let stream = driver.stream(0);
+    let mut taken = Vec::new();
     println!("ready");
     for line in std::io::stdin().lines() {
         match line.expect("text").as_str() {
+            "sync" => call!(driver, cuCtxSynchronize()),
+            "query" => call!(driver, cuStreamQuery(stream)),
+            "take" => {
+                let mut address = 0;
+                call!(driver, cuMemAlloc_v2(&mut address, LARGE));
+                taken.push(address);
+            }
+            "give" => taken.drain(..).for_each(|address| call!(driver, cuMemFree_v2(address))),
             "block" => {
                 GATE.store(false, Ordering::Release);
                 block(&driver, stream, &GATE);
@@ -78,7 +90,7 @@ impl Target {
     }
 
     /// Waits for a line; the test harness of the child says others, and begins one.
-    fn hear(&mut self, line: &str) {
+    pub fn hear(&mut self, line: &str) {
         let mut heard = String::new();
         while !heard.trim_end().ends_with(line) {
             heard.clear();
@@ -90,8 +102,13 @@ impl Target {
     }
 
     pub fn tell(&mut self, line: &str) {
-        writeln!(self.to, "{line}").expect("the target listens");
+        self.say(line);
         self.hear("done");
+    }
+
+    /// As [`tell`](Self::tell), but waits for nothing.
+    pub fn say(&mut self, line: &str) {
+        writeln!(self.to, "{line}").expect("the target listens");
     }
 
     /// Has the target fork; the copy's process id.
