@@ -28,6 +28,7 @@ mod pools;
 mod proc_address;
 mod races;
 mod random;
+mod rules;
 mod sanitizers;
 mod shares;
 mod sizes;
@@ -55,6 +56,7 @@ pub fn all() -> Vec<Case> {
         alone::cases(),
         attachment::cases(),
         sizes::cases(),
+        rules::cases(),
         families::cases(),
         views::cases(),
         overhead::cases(),
