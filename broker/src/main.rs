@@ -26,7 +26,13 @@ const IDLE_EXIT_SECONDS: u64 = 60;
 /// The Partage broker. It holds the jobs and quotas of one user (--private) or of the host (--managed).
 #[derive(Debug, Parser)]
 #[command(name = "partaged", version = concat!(env!("PARTAGE_VERSION"), " (", env!("PARTAGE_COMMIT"), ")"))]
-#[command(group(ArgGroup::new("kind").required(true).args(["private", "managed", "nvml_helper", "checkpoint_helper"])))]
+#[command(group(ArgGroup::new("kind").required(true).args([
+    "private",
+    "managed",
+    "nvml_helper",
+    "checkpoint_helper",
+    "check",
+])))]
 struct Arguments {
     /// Serve the user who starts it; leave when idle
     #[arg(long)]
@@ -49,6 +55,9 @@ struct Arguments {
     /// Configuration of a managed broker
     #[arg(long, value_name = "FILE", default_value = SYSTEM_FILE)]
     config: PathBuf,
+    /// Read these files as one configuration, say what is wrong with it, and serve nobody
+    #[arg(long, value_name = "FILE", num_args = 0..)]
+    check: Option<Vec<PathBuf>>,
     /// Talk to NVML for a broker at the other end of standard input
     #[arg(long, hide = true)]
     nvml_helper: bool,
@@ -70,11 +79,37 @@ fn main() -> ExitCode {
         checkpoint::serve(arguments.driver_file.as_deref());
         return ExitCode::SUCCESS;
     }
+    if let Some(files) = &arguments.check {
+        return check(files, &arguments.config);
+    }
     match serve(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("partaged: {error}");
             ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+/// Says whether these files, or the host's, are a configuration.
+fn check(files: &[PathBuf], system: &Path) -> ExitCode {
+    let config = match files {
+        [] => Config::load(system),
+        files => Config::read(files),
+    };
+    match config {
+        Ok(config) => {
+            config
+                .rules
+                .warnings()
+                .iter()
+                .for_each(|text| println!("warning: {text}"));
+            println!("ok: {}", config.counts());
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
         }
     }
 }
@@ -117,6 +152,7 @@ fn serve(arguments: &Arguments) -> Result<(), Error> {
     let parts = Parts {
         directory: directory.clone(),
         config,
+        config_file: (kind == Kind::Managed).then(|| arguments.config.clone()),
         processes: Box::new(Proc),
         random,
         notes,

@@ -69,6 +69,7 @@ pub enum Command {
     Why(Why),
     Stop(Stop),
     Broker(Broker),
+    Config(Config),
     Sim(Sim),
     Doctor(Doctor),
     Events(Events),
@@ -151,7 +152,7 @@ pub struct Run {
     )]
     pub weight: Option<String>,
     /// Priority: low, normal (default), high or realtime
-    #[arg(long, value_name = "CLASS", env = "PARTAGE_PRIORITY", hide_env = true)]
+    #[arg(long, value_name = "PRIORITY", env = "PARTAGE_PRIORITY", hide_env = true)]
     pub priority: Option<String>,
     /// End the job after this time: SIGTERM, and SIGKILL 10 s later
     #[arg(
@@ -162,6 +163,9 @@ pub struct Run {
         allow_hyphen_values = true
     )]
     pub time_limit: Option<String>,
+    /// Start from the numbers of a class of the host's configuration
+    #[arg(long, value_name = "CLASS", env = "PARTAGE_CLASS", hide_env = true)]
+    pub class: Option<String>,
     /// auto (one GPU), auto:N, nvidia-smi's index, or a UUID; several with commas
     #[arg(short, long, value_name = "GPU", env = "PARTAGE_GPU", hide_env = true)]
     pub gpu: Option<String>,
@@ -284,6 +288,9 @@ pub struct Set {
     /// weight=N, priority=CLASS, time-limit=DUR|none, name=NAME|none
     #[arg(required = true, value_name = "KEY=VALUE")]
     pub settings: Vec<String>,
+    /// Go beyond the rules of the configuration until the job ends (administrators)
+    #[arg(long)]
+    pub force: bool,
 }
 
 /// Show everything about one job
@@ -346,6 +353,43 @@ pub enum BrokerAction {
     Stop,
     /// Show it (exit status 0), or say that none answers (exit status 5)
     Status,
+}
+
+/// Check, show or reload the host's configuration
+#[derive(Args, Debug)]
+#[command(
+    after_help = "A managed broker reads /etc/partage/partage.toml and conf.d/*.toml beside it.
+A reload takes the new rules in one step and keeps the old ones if anything is
+wrong; running jobs are judged anew, and none is ended.
+
+Examples:
+  partage config check                       before a reload
+  partage config check new.toml
+  partage config show --for alice            the rules about a user
+  sudo partage config reload"
+)]
+pub struct Config {
+    #[command(subcommand)]
+    pub action: ConfigAction,
+}
+
+/// What to do with the configuration.
+#[derive(Clone, Debug, Subcommand)]
+pub enum ConfigAction {
+    /// Read FILEs (default: the host's) and say what is wrong with them, or that nothing is
+    Check {
+        /// Files that are read in this order as one configuration
+        #[arg(value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
+    /// Show the classes and rules that hold now
+    Show {
+        /// Only those about this user or job
+        #[arg(long = "for", value_name = "USER|JOB")]
+        target: Option<String>,
+    },
+    /// Make the broker read the configuration again (administrators)
+    Reload,
 }
 
 /// Run COMMAND on a simulated machine, without a GPU

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What does not change while the broker runs: its kind, how much may be promised, and the auditor's rules.
+//! The broker's kind, how much may be promised, the rules about jobs and the auditor's.
 
 use partage_protocol::aliases::Family;
 use partage_protocol::terms::{Class, WHOLE_PPM};
 use partage_protocol::time_aliases::TimeVariable;
 
-/// What does not change while the broker runs.
+use crate::rules::Rules;
+
+/// What is configured. A reload changes the rules, what variables count for, and what the auditor does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Serves one user: its promises hold among that user's jobs.
@@ -24,6 +26,8 @@ pub struct Config {
     pub time_aliases_off: Vec<TimeVariable>,
     /// What is done about clients that contradict NVML, and about GPU processes of no job.
     pub audit: Audit,
+    /// Presets and rules.
+    pub rules: Rules,
 }
 
 impl Config {
@@ -39,6 +43,15 @@ impl Config {
     /// Millionths of a device's time that may be promised.
     pub(crate) fn promisable_time(&self) -> u64 {
         self.compute_overcommit_millionths.max(u64::from(WHOLE_PPM))
+    }
+
+    /// Takes what changes while the broker runs.
+    pub(crate) fn take(&mut self, new: NewRules) {
+        self.rules = new.rules;
+        self.max_class = new.max_class;
+        self.aliases_off = new.aliases_off;
+        self.time_aliases_off = new.time_aliases_off;
+        self.audit = new.audit;
     }
 
     pub(crate) fn is_time_on(&self, variable: TimeVariable) -> bool {
@@ -61,8 +74,24 @@ impl Default for Config {
             aliases_off: Vec::new(),
             time_aliases_off: Vec::new(),
             audit: Audit::default(),
+            rules: Rules::default(),
         }
     }
+}
+
+/// What of the configuration changes while the broker runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewRules {
+    /// Presets and rules.
+    pub rules: Rules,
+    /// As [`Config`] has it.
+    pub max_class: Class,
+    /// Other tools' memory variables that count for nothing, in requests from now on.
+    pub aliases_off: Vec<Family>,
+    /// Likewise their variables about time.
+    pub time_aliases_off: Vec<TimeVariable>,
+    /// What the auditor does.
+    pub audit: Audit,
 }
 
 /// What is done about what the auditor finds.

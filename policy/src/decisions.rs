@@ -24,6 +24,7 @@ mod advice;
 mod attaching;
 mod audit;
 mod change;
+mod change_terms;
 mod check;
 mod claims;
 mod default_job;
@@ -37,6 +38,7 @@ mod measuring;
 mod overhead;
 mod placement;
 mod polls;
+mod rejudging;
 mod step;
 mod survey;
 mod target;
@@ -70,6 +72,8 @@ pub struct Policy {
     overheads: Overheads,
     undecided: Undecided,
     times: Times,
+    /// Jobs of the broker before whose devices were not seen since: the rules of today are not yet about them.
+    unjudged: Vec<JobId>,
     /// When something is due; kept so that asks need not look at every job.
     due_ns: Option<u64>,
     /// Unix time less the monotonic time, in nanoseconds and modulo 2^64; see [`Policy::set_clock`].
@@ -93,6 +97,7 @@ impl Policy {
             overheads: Overheads::default(),
             undecided: Undecided::default(),
             times: Times::default(),
+            unjudged: Vec::new(),
             due_ns: None,
             unix_offset_ns: 0,
             out: Vec::new(),

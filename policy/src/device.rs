@@ -12,6 +12,7 @@ use std::ops::Deref;
 use partage_protocol::units::JobId;
 
 use crate::event::{DeviceSeen, Measurement, ProcessUse};
+use crate::rules::CardSize;
 
 mod account;
 mod drift;
@@ -190,6 +191,14 @@ impl Device {
     /// What jobs can share, in bytes.
     pub(crate) fn usable(&self) -> u64 {
         usable(&self.seen)
+    }
+
+    /// How much memory it has, for the rules.
+    pub(crate) fn size(&self) -> CardSize {
+        CardSize {
+            usable: self.usable(),
+            total: self.seen.total_bytes,
+        }
     }
 
     /// A process of ours is gone: what the last measurement saw of it is no longer there. `bytes` is what its ledger

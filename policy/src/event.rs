@@ -11,7 +11,9 @@ use partage_protocol::message::TOKEN_BYTES;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 
 use crate::caller::{Caller, Process, Ticket};
+use crate::config::NewRules;
 use crate::job::{EndedJob, JobRecord};
+use crate::rules::{Facts, Said, Standing};
 use crate::time::JobTime;
 
 /// Whether there is a driver to ask.
@@ -102,6 +104,12 @@ pub struct Membership {
     pub environment: Vec<(String, String)>,
     /// There were more of them than a message holds.
     pub is_environment_cut: bool,
+    /// Names of its groups, and their gids in digits.
+    pub groups: Vec<String>,
+    /// Its control group.
+    pub cgroup: String,
+    /// The name of its program's file.
+    pub program: String,
 }
 
 /// An attaching client.
@@ -123,6 +131,20 @@ pub struct Attaching {
     pub membership: Membership,
     /// It only wants the job's devices (met NVML and no CUDA): it gets no share of the limit.
     pub is_nvml_only: bool,
+}
+
+impl Attaching {
+    /// Its facts, for the rules.
+    pub(crate) fn facts(&self) -> Facts {
+        Facts {
+            uid: self.uid,
+            user: self.user.clone(),
+            groups: self.membership.groups.clone(),
+            cgroup: self.membership.cgroup.clone(),
+            program: self.membership.program.clone(),
+            is_admin: false,
+        }
+    }
 }
 
 /// A client that the ledger file knows.
@@ -162,8 +184,26 @@ pub struct Run {
     pub token: [u8; TOKEN_BYTES],
     /// The caller's cgroup, where the broker can read one.
     pub cgroup: Option<String>,
+    /// Names of the caller's groups, and their gids in digits.
+    pub groups: Vec<String>,
     /// Unix time in nanoseconds.
     pub unix_ns: u64,
+}
+
+impl Run {
+    /// The facts of its caller, for the rules. The program is what the caller says it will become: a name is no more
+    /// than that.
+    pub(crate) fn facts(&self) -> Facts {
+        let command = self.request.command.first().map_or("", String::as_str);
+        Facts {
+            uid: self.caller.uid,
+            user: self.caller.user.clone(),
+            groups: self.groups.clone(),
+            cgroup: self.cgroup.clone().unwrap_or_default(),
+            program: command.rsplit('/').next().unwrap_or_default().to_owned(),
+            is_admin: self.caller.is_admin,
+        }
+    }
 }
 
 /// What `partage set` changes, as written; what is not named stays.
@@ -177,6 +217,24 @@ pub struct Change {
     pub name: Option<String>,
     /// New terms of time.
     pub terms: TermsChange,
+    /// Beyond the rules: for administrators.
+    pub is_forced: bool,
+}
+
+impl Change {
+    /// A new value with its words.
+    pub(crate) fn said<T>(&self, key: &str, text: &str, value: T, caller: &Caller) -> Said<T> {
+        let force = if self.is_forced { " --force" } else { "" };
+        Said {
+            standing: if self.is_forced {
+                Standing::Forced
+            } else {
+                Standing::Firm
+            },
+            is_by_admin: caller.is_admin,
+            ..Said::soft(value, format!("partage set {key}={text}{force} by {}", caller.user))
+        }
+    }
 }
 
 /// A target as a caller wrote it.
@@ -315,6 +373,8 @@ pub enum Event {
     Time(Vec<JobTime>),
     /// All known processes of these jobs are stopped by a signal (Ctrl-Z), and of no other ones.
     Stopped(BTreeSet<JobId>),
+    /// The configuration was read anew: every job is judged by these rules from now on.
+    Rules(Box<NewRules>),
     /// Time passed: due at [`Policy::next_deadline`](crate::Policy::next_deadline).
     Tick,
 }

@@ -28,11 +28,13 @@ mod config;
 mod decisions;
 mod device;
 mod event;
+mod gpu_name;
 mod job;
 mod machine;
 mod question;
 mod refusal;
 mod request;
+mod rules;
 mod terms;
 mod time;
 mod views;
@@ -42,7 +44,7 @@ pub use partage_scheduling::{Cause, Regime, TimeState};
 pub use caller::{Caller, Process, Ticket};
 pub use client::{Client, Presence};
 pub use command::{Action, Command, Signal};
-pub use config::{Audit, Config, Response};
+pub use config::{Audit, Config, NewRules, Response};
 pub use decisions::{
     ADOPTION_NS, Access, MAX_CLIENTS_PER_JOB, MEASURE_NS, PATIENCE_NS, Policy, TIME_LIMIT_GRACE_NS, Violation,
 };
@@ -51,11 +53,16 @@ pub use event::{
     Adoption, Attaching, Change, DeviceSeen, DriverState, Event, LedgerClient, Measurement, Membership, ProcessUse,
     Run, TargetQuery,
 };
+pub use gpu_name::GpuName;
 pub use job::{
     Denial, EndedJob, EndedSlot, Held, JobRecord, JobState, LINGER_NS, Origin, Placement, REMEMBER_COUNT, REMEMBER_NS,
     Reason, STRICT_NS,
 };
 pub use machine::{Machine, Reading};
-pub use request::{GpuChoice, GpuName, RunSpec, check_name, job_number};
+pub use request::{GpuChoice, RunSpec, check_name, job_number};
+pub use rules::{
+    Asked, AskedMemory, AskedTerms, At, CardSize, Facts, Judge, Match, Max, Memory, NotAllowed, Pattern, Preset, Rule,
+    Rules, Said, Standing, Written,
+};
 pub use terms::{Terms, TermsOrigin};
 pub use time::{JobTime, TIME_CONFIRM_NS};

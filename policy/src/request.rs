@@ -2,34 +2,44 @@
 //! Checks a request of `partage run`: amounts with units, devices, names.
 
 use partage_protocol::admin::{ErrorView, RunRequest};
-use partage_protocol::aliases::{Asked, asked};
+use partage_protocol::aliases::{Asked as Aliases, asked};
 use partage_protocol::labels;
 use partage_protocol::message::MAX_DEVICES;
-use partage_protocol::size::{Amount, SizeError, format_request, parse_amount, parse_request};
+use partage_protocol::size::{Amount, SizeError, format_duration, format_request, parse_amount, parse_request};
+use partage_protocol::terms::{TermError, parse_cap, parse_class, parse_promise, parse_weight};
+use partage_protocol::time_aliases::{self, TimeVariable};
 
 use crate::config::Config;
+use crate::gpu_name::GpuName;
 use crate::job::Origin;
-use crate::refusal::{invalid, unusable_alias};
+use crate::refusal::{invalid, not_allowed, unusable_alias};
+use crate::rules::{AskedMemory, AskedTerms, CardSize, Facts, Judge, Said};
 use crate::terms::Terms;
 
 /// A valid request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunSpec {
-    /// Limit per device; none is the whole card.
-    pub mem: Option<Amount>,
-    /// Promise per device; none is the limit where there is one, else nothing.
-    pub mem_request: Option<Amount>,
-    /// The words of both.
-    pub origin: Origin,
+    /// Limit per device that is asked; none within is the whole card.
+    pub mem: Option<Said<Option<Amount>>>,
+    /// Promise per device that is asked.
+    pub mem_request: Option<Said<Amount>>,
     /// What other tools' variables ask for, where neither of the above is given.
-    pub aliases: Option<Asked>,
+    pub aliases: Option<Aliases>,
+    /// The preset that is named.
+    pub preset: Option<String>,
+    /// What is asked of the devices' time.
+    pub asked_terms: AskedTerms,
+    /// Who asks, as the kernel knows it.
+    pub facts: Facts,
+    /// What the rules make of it.
+    pub judge: Judge,
     /// Which devices.
     pub gpu: GpuChoice,
     /// `CUDA_VISIBLE_DEVICES` of the caller.
     pub visible_devices: Option<String>,
     /// Wait when there is no room.
     pub wait: bool,
-    /// What it may have of the devices' time.
+    /// What it may have of the devices' time: `asked_terms` after the rules.
     pub terms: Terms,
 }
 
@@ -42,6 +52,8 @@ pub(crate) struct Amounts {
     pub request: u64,
     /// What set them.
     pub origin: Origin,
+    /// What was asked here, before the rules.
+    pub asked: AskedMemory,
 }
 
 /// `-g`.
@@ -53,21 +65,12 @@ pub enum GpuChoice {
     Named(Vec<GpuName>),
 }
 
-/// One device as a user names it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum GpuName {
-    /// `nvidia-smi`'s number.
-    Index(u32),
-    /// `GPU-…` or `MIG-…`, whole or the beginning of one, in lower case.
-    Uuid(String),
-}
-
 impl RunSpec {
-    /// Judges a request.
+    /// Judges a request of a process with these facts.
     ///
     /// # Errors
-    /// What is wrong with it, code `Invalid`.
-    pub fn from_request(request: &RunRequest, config: &Config) -> Result<Self, ErrorView> {
+    /// What is wrong with it, code `Invalid`; or what the rules do not allow, code `NotAllowed`.
+    pub fn from_request(request: &RunRequest, facts: Facts, config: &Config) -> Result<Self, ErrorView> {
         type Parse = fn(&str) -> Result<Amount, SizeError>;
         let amount = |flag: &str, text: &Option<String>, parse: Parse| match text {
             None => Ok(None),
@@ -77,7 +80,10 @@ impl RunSpec {
         };
         check_length(request)?;
         let mem = amount("--mem", &request.mem, parse_amount)?;
-        let mem_request = amount("--mem-request", &request.mem_request, parse_request)?;
+        let mem = mem.map(|mem| said(("--mem", "PARTAGE_MEM"), request.mem_from.as_deref(), mem));
+        let names = ("--mem-request", "PARTAGE_MEM_REQUEST");
+        let mem_request = amount(names.0, &request.mem_request, parse_request)?;
+        let mem_request = mem_request.map(|mem| said(names, request.mem_request_from.as_deref(), mem));
         let aliases = if mem.is_none() && mem_request.is_none() {
             let is_on = |family| config.is_on(family);
             asked(&request.aliases, is_on).map_err(|why| unusable_alias(&why, "--mem SIZE"))?
@@ -88,113 +94,145 @@ impl RunSpec {
             check_name("--name: ", name)?;
         }
         labels::check(&request.labels).map_err(|why| invalid(format!("--label: {why}"), None))?;
-        let gpu = GpuChoice::parse(request.gpu.as_deref().unwrap_or("auto"))?;
-        let visible_devices = request.visible_devices.clone();
+        let gpu_text = request.gpu.as_deref().unwrap_or("auto");
+        let gpu = GpuChoice::parse(gpu_text)?;
+        let asked_terms = AskedTerms::from_request(request, |variable| config.is_time_on(variable))?;
+        let preset = request.class.clone();
+        let judge = Judge::new(&config.rules, config.max_class, &facts, preset.as_deref()).map_err(not_allowed)?;
+        judge
+            .gpus(gpu.count(), &format!("--gpu {gpu_text}"))
+            .map_err(not_allowed)?;
         Ok(Self {
-            mem,
+            mem: mem.map(|said| said.map(Some)),
             mem_request,
-            origin: Origin {
-                limit: written("--mem", "PARTAGE_MEM", request.mem_from.as_deref(), mem),
-                request: written(
-                    "--mem-request",
-                    "PARTAGE_MEM_REQUEST",
-                    request.mem_request_from.as_deref(),
-                    mem_request,
-                ),
-            },
             aliases,
+            preset,
+            terms: judge.terms(&asked_terms).map_err(not_allowed)?,
+            asked_terms,
+            facts,
+            judge,
             gpu,
-            visible_devices,
+            visible_devices: request.visible_devices.clone(),
             wait: request.wait,
-            terms: Terms::from_request(request, |variable| config.is_time_on(variable))?,
+        })
+    }
+
+    /// The same request under other rules. It was accepted, but an option above a new rule is refused as any other.
+    ///
+    /// # Errors
+    /// What the rules do not allow.
+    pub(crate) fn rejudged(&self, config: &Config) -> Result<Self, ErrorView> {
+        let preset = self.preset.as_deref();
+        let judge = Judge::new(&config.rules, config.max_class, &self.facts, preset).map_err(not_allowed)?;
+        let words = format!("a request of {} GPUs", self.gpu.count());
+        judge.gpus(self.gpu.count(), &words).map_err(not_allowed)?;
+        Ok(Self {
+            terms: judge.terms(&self.asked_terms).map_err(not_allowed)?,
+            judge,
+            ..self.clone()
         })
     }
 
     /// Other tools' variables may tell devices apart, which the amounts of `partage set` do not: of theirs the lowest
-    /// stays.
+    /// counts.
     pub(crate) fn drop_aliases(&mut self) {
         let Some(aliases) = self.aliases.take() else { return };
         if let Some(limit) = aliases.lowest() {
-            self.mem = Some(Amount::Bytes(limit.bytes));
-            self.origin.limit.clone_from(&limit.text);
+            self.mem = Some(Said::soft(Some(Amount::Bytes(limit.bytes)), limit.text.clone()));
         }
         if let Some(request) = &aliases.request {
-            self.mem_request = Some(Amount::Bytes(request.bytes));
-            self.origin.request.clone_from(&request.text);
+            self.mem_request = Some(Said::soft(Amount::Bytes(request.bytes), request.text.clone()));
         }
     }
 
-    /// Another limit, or none, which these words set; what is promised stays what it was.
-    pub(crate) fn set_mem(&mut self, amount: Option<Amount>, text: &str) {
+    /// Another limit, or none; what is promised stays what it was.
+    pub(crate) fn set_mem(&mut self, mem: Said<Option<Amount>>) {
         if self.mem_request.is_none() {
-            match (self.mem, amount) {
-                (None, Some(_)) => self.mem_request = Some(Amount::Bytes(0)),
-                (Some(limit), None) => {
-                    self.mem_request = Some(limit);
-                    self.origin.request.clone_from(&self.origin.limit);
-                }
+            let had = self
+                .mem
+                .as_ref()
+                .and_then(|said| Some((said.value?, said.words.clone())));
+            match (had, mem.value) {
+                (None, Some(_)) => self.mem_request = Some(Said::soft(Amount::Bytes(0), "")),
+                (Some((limit, words)), None) => self.mem_request = Some(Said::soft(limit, words)),
                 _ => {}
             }
         }
-        self.mem = amount;
-        text.clone_into(&mut self.origin.limit);
+        self.mem = Some(mem);
     }
 
-    /// Another promise, which these words set.
-    pub(crate) fn set_mem_request(&mut self, amount: Amount, text: &str) {
-        self.mem_request = Some(amount);
-        text.clone_into(&mut self.origin.request);
+    /// Other terms of time.
+    ///
+    /// # Errors
+    /// What the rules do not allow.
+    pub(crate) fn set_terms(&mut self, asked: AskedTerms) -> Result<(), ErrorView> {
+        self.terms = self.judge.terms(&asked).map_err(not_allowed)?;
+        self.asked_terms = asked;
+        Ok(())
     }
 
-    /// Its terms of time from now on.
-    pub(crate) fn set_terms(&mut self, terms: Terms) {
-        self.terms = terms;
-    }
-
-    /// Limit and promise on a device of `usable` bytes that will be one of `slots` in the job: of several the ones with
+    /// Limit and promise on a device of this size that will be one of `slots` in the job: of several the ones with
     /// the greatest promise, so that whichever it becomes has its room.
     ///
     /// # Errors
-    /// `Invalid` when the promise exceeds the limit.
-    pub(crate) fn amounts(&self, usable: u64, uuid: &str, slots: std::ops::Range<u32>) -> Result<Amounts, ErrorView> {
-        if let Some(aliases) = &self.aliases {
-            let of_slot = |slot| by_alias(aliases, Some(slot), uuid);
-            let greatest = slots
-                .map(of_slot)
-                .max_by_key(|amounts| (amounts.request, amounts.limit));
-            return Ok(greatest.unwrap_or_else(|| by_alias(aliases, None, uuid)));
+    /// `Invalid` when the promise exceeds the limit, `NotAllowed` when a rule allows less.
+    pub(crate) fn amounts(
+        &self,
+        size: CardSize,
+        uuid: &str,
+        slots: std::ops::Range<u32>,
+    ) -> Result<Amounts, ErrorView> {
+        let usable = size.usable;
+        let judged = |asked: AskedMemory| {
+            let memory = self.judge.memory(&asked, size).map_err(not_allowed)?;
+            let origin = Origin {
+                limit: memory.limit_words,
+                request: memory.request_words,
+            };
+            Ok(Amounts {
+                limit: memory.limit,
+                request: memory.request,
+                origin,
+                asked,
+            })
+        };
+        let Some(aliases) = &self.aliases else {
+            return judged(AskedMemory {
+                limit: self
+                    .mem
+                    .clone()
+                    .map(|said| said.map(|amount| amount.map(|mem| mem.on(usable)))),
+                request: self.mem_request.clone().map(|said| said.map(|mem| mem.on(usable))),
+            });
+        };
+        let mut greatest = judged(by_alias(aliases, None, uuid))?;
+        for (count, slot) in slots.enumerate() {
+            let amounts = judged(by_alias(aliases, Some(slot), uuid))?;
+            let key = |amounts: &Amounts| (amounts.request, amounts.limit);
+            if count == 0 || key(&amounts) >= key(&greatest) {
+                greatest = amounts;
+            }
         }
-        let limit = self.mem.map(|amount| amount.on(usable));
-        let request = self.mem_request.map(|amount| amount.on(usable)).or(limit).unwrap_or(0);
-        if let (Some(limit), Some(written)) = (limit, self.mem_request)
-            && request > limit
-        {
-            let limit_text = self.mem.map(|amount| amount.to_string()).unwrap_or_default();
-            return Err(invalid(
-                format!("--mem-request {written} is more than the limit --mem {limit_text}"),
-                Some("a promise cannot exceed the limit: raise --mem or lower --mem-request".into()),
-            ));
-        }
-        let origin = self.origin.clone();
-        Ok(Amounts { limit, request, origin })
+        Ok(greatest)
     }
 
     /// What it asks, as the queue shows it.
     pub(crate) fn shown(&self) -> Option<String> {
         let by_alias = || Some(Amount::Bytes(self.aliases.as_ref()?.lowest()?.bytes));
-        self.mem.or_else(by_alias).map(|amount| amount.to_string())
+        let mem = self.mem.as_ref().and_then(|said| said.value);
+        mem.or_else(by_alias).map(|amount| amount.to_string())
     }
 }
 
-fn by_alias(aliases: &Asked, slot: Option<u32>, uuid: &str) -> Amounts {
+/// What variables ask for on one device. Of a device that none names nothing is asked.
+pub(crate) fn by_alias(aliases: &Aliases, slot: Option<u32>, uuid: &str) -> AskedMemory {
     let limit = aliases.limit(slot, uuid);
-    let request = aliases.request.as_ref();
-    Amounts {
-        limit: limit.map(|said| said.bytes),
-        request: request.or(limit).map_or(0, |said| said.bytes),
-        origin: Origin {
-            limit: limit.map(|said| said.text.clone()).unwrap_or_default(),
-            request: request.map(|said| said.text.clone()).unwrap_or_default(),
+    AskedMemory {
+        limit: limit.map(|said| Said::soft(Some(said.bytes), said.text.clone())),
+        // What is not said copies the limit.
+        request: match &aliases.request {
+            Some(said) => Some(Said::soft(said.bytes, said.text.clone())),
+            None => limit.map(|said| Said::soft(said.bytes, "")),
         },
     }
 }
@@ -215,16 +253,25 @@ fn check_length(request: &RunRequest) -> Result<(), ErrorView> {
     }
 }
 
-/// `--mem 25%`, or `PARTAGE_MEM=25%` when the value came from there; empty for none.
-fn written(flag: &str, twin: &str, from: Option<&str>, amount: Option<Amount>) -> String {
-    match amount {
-        None => String::new(),
-        Some(amount) if from == Some(twin) => format!("{twin}={}", format_request(amount)),
-        Some(amount) => format!("{flag} {}", format_request(amount)),
+/// `--mem 25%`, which is firm, or `PARTAGE_MEM=25%` when the value came from there.
+fn said((flag, twin): (&str, &str), from: Option<&str>, amount: Amount) -> Said<Amount> {
+    let text = format_request(amount);
+    match from == Some(twin) {
+        true => Said::soft(amount, format!("{twin}={text}")),
+        false => Said::firm(amount, format!("{flag} {text}")),
     }
 }
 
 impl GpuChoice {
+    /// How many devices.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        match self {
+            Self::Auto(count) => *count,
+            Self::Named(names) => names.len(),
+        }
+    }
+
     /// Reads `auto`, `auto:4`, `2`, `0,1`, `GPU-…` and lists of these.
     ///
     /// # Errors
@@ -263,23 +310,6 @@ impl GpuChoice {
     }
 }
 
-impl GpuName {
-    /// Reads one name; `None` when it is neither an index nor the beginning of a UUID.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        if text.starts_with(|c: char| c.is_ascii_digit()) {
-            return text.parse().ok().map(Self::Index);
-        }
-        let lower = text.to_ascii_lowercase();
-        let is_uuid = |prefix: &str| lower.strip_prefix(prefix).is_some_and(is_hexadecimal);
-        (is_uuid("gpu-") || is_uuid("mig-")).then_some(Self::Uuid(lower))
-    }
-}
-
-fn is_hexadecimal(text: &str) -> bool {
-    text.len() <= 36 && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
-}
-
 /// Names are `[A-Za-z][A-Za-z0-9._-]{0,63}`, so that no name looks like a pid, an id is told apart, and none needs
 /// quoting. `option` is what it was written behind.
 ///
@@ -312,4 +342,73 @@ pub fn job_number(text: &str) -> Option<u64> {
     } else {
         digits.parse().ok()
     }
+}
+
+impl AskedTerms {
+    /// Reads what `run` asks.
+    ///
+    /// # Errors
+    /// `Invalid`, naming what is wrong.
+    pub fn from_request(request: &RunRequest, is_on: impl Fn(TimeVariable) -> bool) -> Result<Self, ErrorView> {
+        let from = Written(request);
+        let mut terms = Self {
+            promise: from.read("--compute", &request.compute, parse_promise)?,
+            cap: from.read("--compute-max", &request.compute_max, parse_cap)?,
+            weight: from.read("--weight", &request.weight, parse_weight)?,
+            priority: from.read("--priority", &request.priority, parse_class)?,
+            time_limit: None,
+        };
+        if let Some(limit_ns) = request.time_limit_ns {
+            if limit_ns == 0 {
+                return Err(invalid("--time-limit 0s is no time to run in".into(), None));
+            }
+            terms.set_time_limit(from.said("--time-limit", &format_duration(limit_ns), Some(limit_ns)));
+        }
+        let is_silent = request.compute.is_none() && request.compute_max.is_none();
+        let counts = |variable| match variable {
+            TimeVariable::TaskPriority => request.priority.is_none() && is_on(variable),
+            TimeVariable::SmLimit | TimeVariable::ActiveThreads => is_silent && is_on(variable),
+        };
+        let aliases = time_aliases::asked(&request.aliases, counts).map_err(|why| {
+            let is_class = TimeVariable::of(why.name().as_bytes()) == Some(TimeVariable::TaskPriority);
+            let instead = if is_class {
+                "--priority CLASS"
+            } else {
+                "--compute-max PCT"
+            };
+            unusable_alias(&why, instead)
+        })?;
+        terms.take_aliases(aliases);
+        Ok(terms)
+    }
+}
+
+/// Where the terms of a request were written.
+struct Written<'a>(&'a RunRequest);
+
+impl Written<'_> {
+    /// `--compute 30%`, or `PARTAGE_COMPUTE=30%` when it came from there.
+    fn said<T>(&self, flag: &str, text: &str, value: T) -> Said<T> {
+        let twin = format!("PARTAGE_{}", flag[2..].replace('-', "_").to_ascii_uppercase());
+        match self.0.from_variables.contains(&twin) {
+            true => Said::soft(value, format!("{twin}={text}")),
+            false => Said::firm(value, format!("{flag} {text}")),
+        }
+    }
+
+    fn read<T>(
+        &self,
+        flag: &str,
+        text: &Option<String>,
+        parse: fn(&str) -> Result<T, TermError>,
+    ) -> Result<Option<Said<T>>, ErrorView> {
+        let Some(text) = text else { return Ok(None) };
+        let value = parse(text).map_err(|why| wrong(flag, &why))?;
+        Ok(Some(self.said(flag, text, value)))
+    }
+}
+
+/// `--compute 30%: …`.
+fn wrong(name: &str, why: &TermError) -> ErrorView {
+    invalid(format!("{name}: {why}"), None)
 }

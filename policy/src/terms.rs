@@ -9,17 +9,10 @@
 //! allowed more; a promise is at most its job's cap; on a managed host only an administrator gives a class above
 //! `max_class`.
 
-use partage_protocol::admin::{ErrorView, RunRequest, TermsChange, TermsView};
-use partage_protocol::size::{NONE, format_duration};
-use partage_protocol::terms::{
-    Class, DEFAULT_WEIGHT, TermError, WHOLE_PPM, cap_of, format_part, parse_cap, parse_class, parse_promise,
-    parse_time_limit, parse_weight, ratio,
-};
-use partage_protocol::time_aliases::{TimeVariable, asked};
+use partage_protocol::admin::TermsView;
+use partage_protocol::size::format_duration;
+use partage_protocol::terms::{Class, DEFAULT_WEIGHT, WHOLE_PPM, format_part, ratio};
 use serde::{Deserialize, Serialize};
-
-use crate::caller::Caller;
-use crate::refusal::{invalid, unusable_alias};
 
 /// What a job may have of the time of each of its devices; part of its record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,142 +61,27 @@ impl Default for Terms {
     }
 }
 
-/// `--compute 30%: …`.
-fn wrong(name: &str, why: &TermError) -> ErrorView {
-    invalid(format!("{name}: {why}"), None)
-}
-
 impl Terms {
-    /// Judges what `run` asks.
-    ///
-    /// # Errors
-    /// `Invalid`, naming what is wrong.
-    pub fn from_request(request: &RunRequest, is_on: impl Fn(TimeVariable) -> bool) -> Result<Self, ErrorView> {
-        let written = |flag: &str, value: &str| {
-            let twin = format!("PARTAGE_{}", flag[2..].replace('-', "_").to_ascii_uppercase());
-            match request.from_variables.contains(&twin) {
-                true => format!("{twin}={value}"),
-                false => format!("{flag} {value}"),
-            }
+    /// The promise of other terms.
+    pub(crate) fn keep_promise_of(&mut self, other: &Self) {
+        self.promise_ppm = other.promise_ppm;
+        self.origin.promise.clone_from(&other.origin.promise);
+    }
+
+    /// The time limit of other terms.
+    pub(crate) fn keep_time_limit_of(&mut self, other: &Self) {
+        self.time_limit_ns = other.time_limit_ns;
+        self.origin.time_limit.clone_from(&other.origin.time_limit);
+    }
+
+    /// Are the numbers the same, whatever set them?
+    pub(crate) fn is_as(&self, other: &Self) -> bool {
+        let origin = TermsOrigin::default;
+        let numbers = |terms: &Self| Self {
+            origin: origin(),
+            ..terms.clone()
         };
-        let mut terms = Self::default();
-        let said = &mut terms.origin;
-        if let Some(text) = &request.compute {
-            terms.promise_ppm = parse_promise(text).map_err(|why| wrong("--compute", &why))?;
-            said.promise = written("--compute", text);
-        }
-        if let Some(text) = &request.compute_max {
-            terms.cap_ppm = parse_cap(text).map_err(|why| wrong("--compute-max", &why))?;
-            said.cap = written("--compute-max", text);
-        }
-        if let Some(text) = &request.weight {
-            terms.weight = parse_weight(text).map_err(|why| wrong("--weight", &why))?;
-            said.weight = written("--weight", text);
-        }
-        if let Some(text) = &request.priority {
-            terms.class = parse_class(text).map_err(|why| wrong("--priority", &why))?;
-            said.class = written("--priority", text);
-        }
-        if let Some(limit_ns) = request.time_limit_ns {
-            if limit_ns == 0 {
-                return Err(invalid("--time-limit 0s is no time to run in".into(), None));
-            }
-            terms.time_limit_ns = Some(limit_ns);
-            said.time_limit = written("--time-limit", &format_duration(limit_ns));
-        }
-        let is_silent = request.compute.is_none() && request.compute_max.is_none();
-        let counts = |variable| match variable {
-            TimeVariable::TaskPriority => request.priority.is_none() && is_on(variable),
-            TimeVariable::SmLimit | TimeVariable::ActiveThreads => is_silent && is_on(variable),
-        };
-        let aliases = asked(&request.aliases, counts).map_err(|why| {
-            let is_class = TimeVariable::of(why.name().as_bytes()) == Some(TimeVariable::TaskPriority);
-            let instead = if is_class {
-                "--priority CLASS"
-            } else {
-                "--compute-max PCT"
-            };
-            unusable_alias(&why, instead)
-        })?;
-        if let Some(cap) = aliases.cap {
-            terms.cap_ppm = cap_of(cap.value);
-            terms.origin.cap = cap.text;
-        }
-        if let Some(class) = aliases.class {
-            terms.class = class.value;
-            terms.origin.class = class.text;
-        }
-        terms.check_cap()?;
-        Ok(terms)
-    }
-
-    /// Its cap from now on, which these words set.
-    pub(crate) fn set_cap(&mut self, cap_ppm: Option<u32>, text: String) {
-        self.cap_ppm = cap_ppm;
-        self.origin.cap = text;
-    }
-
-    /// This class, which these words set, where it is a lower one.
-    pub(crate) fn lower_class(&mut self, class: Class, text: String) {
-        if class < self.class {
-            self.class = class;
-            self.origin.class = text;
-        }
-    }
-
-    /// A promise within the cap.
-    fn check_cap(&self) -> Result<(), ErrorView> {
-        match self.cap_ppm {
-            Some(cap) if self.promise_ppm > cap => Err(invalid(
-                format!(
-                    "a promise of {} is more than the cap of {}",
-                    format_part(self.promise_ppm),
-                    format_part(cap)
-                ),
-                Some("promise at most the cap: lower compute, or raise compute-max".into()),
-            )),
-            _ => Ok(()),
-        }
-    }
-
-    /// These terms after `partage set`; `None` where the change says nothing about them.
-    pub(crate) fn changed(&self, change: &TermsChange, caller: &Caller) -> Result<Option<Self>, ErrorView> {
-        if change.is_empty() {
-            return Ok(None);
-        }
-        let mut terms = self.clone();
-        let written = |key: &str, value: &str| format!("partage set {key}={value} by {}", caller.user);
-        if let Some(text) = &change.compute {
-            terms.promise_ppm = match text.as_str() {
-                NONE => 0,
-                text => parse_promise(text).map_err(|why| wrong("compute", &why))?,
-            };
-            terms.origin.promise = written("compute", text);
-        }
-        if let Some(text) = &change.compute_max {
-            terms.cap_ppm = match text.as_str() {
-                NONE => None,
-                text => parse_cap(text).map_err(|why| wrong("compute-max", &why))?,
-            };
-            terms.origin.cap = written("compute-max", text);
-        }
-        if let Some(text) = &change.weight {
-            terms.weight = parse_weight(text).map_err(|why| wrong("weight", &why))?;
-            terms.origin.weight = written("weight", text);
-        }
-        if let Some(text) = &change.priority {
-            terms.class = parse_class(text).map_err(|why| wrong("priority", &why))?;
-            terms.origin.class = written("priority", text);
-        }
-        if let Some(text) = &change.time_limit {
-            terms.time_limit_ns = match text.as_str() {
-                NONE => None,
-                text => Some(parse_time_limit(text).map_err(|why| wrong("time-limit", &why))?),
-            };
-            terms.origin.time_limit = written("time-limit", text);
-        }
-        terms.check_cap()?;
-        Ok(Some(terms))
+        numbers(self) == numbers(other)
     }
 
     /// `promise 30 %, cap 50 %, weight 300, priority low`: what differs from the usual; empty where nothing does.

@@ -52,6 +52,7 @@ fn queue(waiting: u64) -> (Host, ClientId) {
             request: mem("8GiB"),
             token,
             cgroup: None,
+            groups: Vec::new(),
             unix_ns: 0,
         };
         let _ = host.policy.step(host.now_ns, Event::Run(Box::new(run)), &host.board);

@@ -428,11 +428,19 @@ fn on_a_managed_host_a_rule_says_which_class_a_user_may_have() {
         }
     }
     let mut host = managed(Class::Normal);
-    let (ticket, _) = host.run(1, request(&[("CUDA_TASK_PRIORITY", "0")]));
-    assert!(
-        host.error_of(ticket)
-            .message
-            .starts_with("CUDA_TASK_PRIORITY=0 (high) is not allowed here")
+    let (lowered, _) = host.admitted(1, request(&[("CUDA_TASK_PRIORITY", "0")]));
+    let terms = host
+        .policy
+        .job_view(lowered, &caller(0), &host.board)
+        .expect("known")
+        .terms;
+    assert_eq!(
+        (terms.priority.as_str(), terms.priority_from.as_str()),
+        (
+            "normal",
+            "rule [time] max_class = \"normal\", below CUDA_TASK_PRIORITY=0"
+        ),
+        "another tool's number is lowered"
     );
     let (job, _) = host.admitted(1, request(&[]));
     let root = Caller { uid: 0, ..caller(0) };

@@ -5,15 +5,17 @@
 //! Both sockets accept the same requests: on `client.sock` a caller reaches its own jobs and looks; on `admin.sock`
 //! other people's. Fields are only ever added. Bytes are integers, times end in `_ns`, ratios are 0-1.
 
+mod config;
 mod failure;
 mod reply;
 mod request;
 mod views;
 
+pub use config::{AuditView, ConfigView, ReadingView};
 pub use failure::{ErrorCode, ErrorView};
 pub use reply::{Admitted, Reply, Waiting};
 pub use request::{Request, RunRequest, TermsChange};
 pub use views::{
-    AuditView, BrokerView, CauseView, ClientView, DenialView, DeniedView, DeviceView, EventView, Holder, JobDeviceView,
-    JobView, QueuedView, SCHEMA, STATES, StatusView, TermsView, TimeView, UnmanagedView, WhyView,
+    BrokerView, CauseView, ClientView, DenialView, DeniedView, DeviceView, EventView, Holder, JobDeviceView, JobView,
+    QueuedView, SCHEMA, STATES, StatusView, TermsView, TimeView, UnmanagedView, WhyView,
 };

@@ -14,22 +14,16 @@ pub enum ConfigError {
         /// The system's reason.
         why: std::io::Error,
     },
-    /// It is not what was expected; with line and column.
-    #[error("{}: {why}", path.display())]
-    Syntax {
+    /// It is not TOML, has a key that is not known, or a value that does not hold.
+    #[error("{}, line {line}, column {column}: {why}", path.display())]
+    Wrong {
         /// The file.
         path: PathBuf,
-        /// Where and what.
-        why: String,
-    },
-    /// A value does not hold.
-    #[error("{}: {key}: {why}", path.display())]
-    Value {
-        /// The file.
-        path: PathBuf,
-        /// The key, with its table.
-        key: String,
-        /// What is wrong.
+        /// The line, from 1 on.
+        line: usize,
+        /// The column in characters, from 1 on.
+        column: usize,
+        /// What is wrong, beginning with the key where one is meant.
         why: String,
     },
 }

@@ -4,13 +4,16 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use toml::Spanned;
+
+use super::rule_tables::{ClassTable, RuleTable};
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
-    pub(super) schema: Option<u32>,
+    pub(super) schema: Option<Spanned<i64>>,
     #[serde(default)]
-    pub(super) gpu: BTreeMap<String, GpuTable>,
+    pub(super) gpu: BTreeMap<Spanned<String>, GpuTable>,
     #[serde(default)]
     pub(super) admission: AdmissionTable,
     #[serde(default)]
@@ -21,27 +24,31 @@ pub(super) struct File {
     pub(super) aliases: AliasTable,
     #[serde(default)]
     pub(super) broker: BrokerTable,
+    #[serde(default)]
+    pub(super) class: BTreeMap<Spanned<String>, ClassTable>,
+    #[serde(default)]
+    pub(super) rule: Vec<Spanned<RuleTable>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AdmissionTable {
-    pub(super) overcommit: Option<f64>,
-    pub(super) compute_overcommit: Option<f64>,
+    pub(super) overcommit: Option<Spanned<f64>>,
+    pub(super) compute_overcommit: Option<Spanned<f64>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TimeTable {
-    pub(super) max_class: Option<String>,
+    pub(super) max_class: Option<Spanned<String>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AuditTable {
-    pub(super) drift: Option<String>,
-    pub(super) unmanaged: Option<String>,
-    pub(super) tolerance: Option<String>,
+    pub(super) drift: Option<Spanned<String>>,
+    pub(super) unmanaged: Option<Spanned<String>>,
+    pub(super) tolerance: Option<Spanned<String>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -58,14 +65,14 @@ pub(super) struct AliasTable {
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct GpuTable {
-    pub(super) reserve: Option<String>,
+    pub(super) reserve: Option<Spanned<String>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct BrokerTable {
-    pub(super) log_level: Option<String>,
-    pub(super) log_size: Option<String>,
-    pub(super) poll: Option<String>,
-    pub(super) clients_per_user: Option<usize>,
+    pub(super) log_level: Option<Spanned<String>>,
+    pub(super) log_size: Option<Spanned<String>>,
+    pub(super) poll: Option<Spanned<String>>,
+    pub(super) clients_per_user: Option<Spanned<usize>>,
 }

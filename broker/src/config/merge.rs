@@ -10,30 +10,13 @@ use partage_protocol::size::{Amount, parse_amount, parse_duration};
 use partage_protocol::terms::parse_class;
 use partage_protocol::time_aliases::TimeVariable;
 use partage_protocol::units::SECOND_NS;
+use toml::Spanned;
 
 use super::error::ConfigError;
 use super::file::{AdmissionTable, AliasTable, AuditTable, BrokerTable, File, GpuTable};
-use super::nearest::with_nearest;
+use super::rules::{self, Names, Presets};
 use super::settings::Config;
-
-/// The file that is merged: what is wrong in it is said with its name.
-#[derive(Clone, Copy)]
-struct Source<'a>(&'a Path);
-
-impl Source<'_> {
-    fn wrong(self, key: &str, why: impl Into<String>) -> ConfigError {
-        ConfigError::Value {
-            path: self.0.to_owned(),
-            key: key.to_owned(),
-            why: why.into(),
-        }
-    }
-
-    /// The error of a value that does not parse.
-    fn unparsed<E: std::fmt::Display>(self, key: &str) -> impl FnOnce(E) -> ConfigError {
-        move |error| self.wrong(key, error.to_string())
-    }
-}
+use super::source::Source;
 
 impl Config {
     /// The file and its drop-ins; the defaults where there is no file.
@@ -41,9 +24,9 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] for the first thing that does not hold.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let mut config = Self::default();
+        let mut files = Vec::new();
         if path.exists() {
-            config.merge(path)?;
+            files.push(path.to_owned());
         }
         let folder = path.with_file_name("conf.d");
         let mut drop_ins: Vec<PathBuf> = std::fs::read_dir(&folder)
@@ -51,47 +34,73 @@ impl Config {
             .unwrap_or_default();
         drop_ins.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
         drop_ins.sort();
-        for drop_in in drop_ins {
-            config.merge(&drop_in)?;
+        files.extend(drop_ins);
+        Self::read(&files)
+    }
+
+    /// These files, in this order.
+    ///
+    /// # Errors
+    /// [`ConfigError`] for the first thing that does not hold.
+    pub fn read(files: &[PathBuf]) -> Result<Self, ConfigError> {
+        let read = |path: &PathBuf| {
+            let text = std::fs::read_to_string(path).map_err(|why| ConfigError::Read {
+                path: path.clone(),
+                why,
+            })?;
+            Ok((path.clone(), text))
+        };
+        let texts: Vec<(PathBuf, String)> = files.iter().map(read).collect::<Result<_, _>>()?;
+        Self::merged(&texts)
+    }
+
+    /// The files' texts, in this order.
+    pub(super) fn merged(texts: &[(PathBuf, String)]) -> Result<Self, ConfigError> {
+        let mut config = Self::default();
+        let mut names = Names::default();
+        for (path, text) in texts {
+            config.merge(Source { path, text }, &mut names)?;
         }
+        names.check(texts, &config.rules)?;
         Ok(config)
     }
 
-    fn merge(&mut self, path: &Path) -> Result<(), ConfigError> {
-        let text = std::fs::read_to_string(path).map_err(|why| ConfigError::Read {
-            path: path.to_owned(),
-            why,
-        })?;
-        let file: File = toml::from_str(&text).map_err(|error| ConfigError::Syntax {
-            path: path.to_owned(),
-            why: with_nearest(&error.to_string()),
-        })?;
-        let source = Source(path);
-        match file.schema {
-            Some(1) => {}
+    fn merge(&mut self, source: Source<'_>, names: &mut Names) -> Result<(), ConfigError> {
+        let file: File = toml::from_str(source.text).map_err(|error| source.syntax(&error))?;
+        match &file.schema {
+            Some(schema) if *schema.get_ref() == 1 => {}
             Some(other) => {
-                return Err(source.wrong("schema", format!("{other} is not known here; this version reads 1")));
+                let why = format!("{} is not known here; this version reads 1", other.get_ref());
+                return Err(source.wrong(other.span(), "schema", why));
             }
-            None => return Err(source.wrong("schema", "missing; write `schema = 1` first")),
+            None => return Err(source.wrong(0..0, "schema", "missing; write `schema = 1` first")),
         }
         self.merge_gpus(file.gpu, source)?;
         self.merge_admission(&file.admission, source)?;
         if let Some(text) = file.time.max_class {
-            self.max_class = parse_class(&text).map_err(source.unparsed("time.max_class"))?;
+            self.max_class = source.read("time.max_class", &text, parse_class)?;
         }
         self.merge_audit(file.audit, source)?;
         self.merge_aliases(&file.aliases);
-        self.merge_broker(file.broker, source)
+        self.merge_broker(file.broker, source)?;
+        let index = names.next_file();
+        self.rules.merge_presets(file.class, source)?;
+        for rule in file.rule {
+            let rule = rules::read_rule(rule, source, (index, names))?;
+            self.rules.rules.push(rule);
+        }
+        Ok(())
     }
 
-    fn merge_gpus(&mut self, gpus: BTreeMap<String, GpuTable>, source: Source<'_>) -> Result<(), ConfigError> {
+    fn merge_gpus(&mut self, gpus: BTreeMap<Spanned<String>, GpuTable>, source: Source<'_>) -> Result<(), ConfigError> {
         for (gpu, table) in gpus {
+            let (span, gpu) = (gpu.span(), gpu.into_inner());
             let key = format!("gpu.\"{gpu}\".reserve");
             if !is_gpu_name(&gpu) {
-                return Err(source.wrong(&key, "a device is `*`, an index or a UUID (`GPU-…`, `MIG-…`)"));
+                return Err(source.wrong(span, &key, "a device is `*`, an index or a UUID (`GPU-…`, `MIG-…`)"));
             }
             if let Some(text) = table.reserve {
-                let amount = parse_amount(&text).map_err(source.unparsed(&key))?;
+                let amount = source.read(&key, &text, parse_amount)?;
                 self.reserves.insert(gpu, amount);
             }
         }
@@ -101,14 +110,15 @@ impl Config {
     fn merge_admission(&mut self, table: &AdmissionTable, source: Source<'_>) -> Result<(), ConfigError> {
         let compute = &mut self.compute_overcommit_millionths;
         for (key, ratio, place) in [
-            ("overcommit", table.overcommit, &mut self.overcommit_millionths),
-            ("compute_overcommit", table.compute_overcommit, compute),
+            ("overcommit", &table.overcommit, &mut self.overcommit_millionths),
+            ("compute_overcommit", &table.compute_overcommit, compute),
         ] {
-            let Some(ratio) = ratio else { continue };
+            let Some(written) = ratio else { continue };
+            let ratio = *written.get_ref();
             // A ratio below 1 would be a reserve, which has a key of its own for memory and no use for time.
             if !(1.0..=16.0).contains(&ratio) {
                 let why = format!("{ratio} is not between 1.0 (promise what there is) and 16.0");
-                return Err(source.wrong(&format!("admission.{key}"), why));
+                return Err(source.wrong(written.span(), &format!("admission.{key}"), why));
             }
             *place = (ratio * partage_policy::Config::ALL_ONCE as f64).round() as u64;
         }
@@ -122,17 +132,19 @@ impl Config {
             ("unmanaged", table.unmanaged, &mut audit.unmanaged),
         ] {
             let Some(text) = text else { continue };
-            let known = Response::ALL.into_iter().find(|response| response.word() == text);
+            let known = Response::ALL
+                .into_iter()
+                .find(|response| response.word() == text.get_ref());
             *place = known.ok_or_else(|| {
-                let why = format!("{text:?} is not one of report, deny-new, kill");
-                source.wrong(&format!("audit.{key}"), why)
+                let why = format!("{:?} is not one of report, deny-new, kill", text.get_ref());
+                source.wrong(text.span(), &format!("audit.{key}"), why)
             })?;
         }
         if let Some(text) = table.tolerance {
             let key = "audit.tolerance";
-            audit.tolerance = match parse_amount(&text).map_err(source.unparsed(key))? {
+            audit.tolerance = match source.read(key, &text, parse_amount)? {
                 Amount::Bytes(bytes) => bytes,
-                _ => return Err(source.wrong(key, "as bytes, such as 64MiB")),
+                _ => return Err(source.wrong(text.span(), key, "as bytes, such as 64MiB")),
             };
         }
         Ok(())
@@ -159,29 +171,31 @@ impl Config {
 
     fn merge_broker(&mut self, table: BrokerTable, source: Source<'_>) -> Result<(), ConfigError> {
         if let Some(level) = table.log_level {
-            tracing_subscriber::EnvFilter::try_new(&level).map_err(source.unparsed("broker.log_level"))?;
-            self.log_level = level;
+            source.read("broker.log_level", &level, |text| {
+                tracing_subscriber::EnvFilter::try_new(text)
+            })?;
+            self.log_level = level.into_inner();
         }
         if let Some(text) = table.log_size {
             let key = "broker.log_size";
-            self.log_size = match parse_amount(&text).map_err(source.unparsed(key))? {
+            self.log_size = match source.read(key, &text, parse_amount)? {
                 Amount::Bytes(bytes) if bytes >= 64 << 10 => bytes,
-                _ => return Err(source.wrong(key, "at least 64KiB, as bytes")),
+                _ => return Err(source.wrong(text.span(), key, "at least 64KiB, as bytes")),
             };
         }
         if let Some(text) = table.poll {
-            let poll_ns = parse_duration(&text).map_err(source.unparsed("broker.poll"))?;
+            let poll_ns = source.read("broker.poll", &text, parse_duration)?;
             // Faster looks cost the driver's lock; slower ones break the bound within which a rogue process is found.
             if !(SECOND_NS / 20..=SECOND_NS).contains(&poll_ns) {
-                return Err(source.wrong("broker.poll", "between 50ms and 1s"));
+                return Err(source.wrong(text.span(), "broker.poll", "between 50ms and 1s"));
             }
             self.poll_ns = poll_ns;
         }
         if let Some(clients) = table.clients_per_user {
-            if clients == 0 {
-                return Err(source.wrong("broker.clients_per_user", "at least 1"));
+            if *clients.get_ref() == 0 {
+                return Err(source.wrong(clients.span(), "broker.clients_per_user", "at least 1"));
             }
-            self.clients_per_user = clients;
+            self.clients_per_user = clients.into_inner();
         }
         Ok(())
     }

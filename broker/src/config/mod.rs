@@ -26,15 +26,26 @@
 //! log_size = "8MiB"
 //! poll = "500ms"         # pause between two looks at the devices while jobs live
 //! clients_per_user = 4096
+//! [class.small]          # numbers to start from, under a name
+//! mem = "8GiB"
+//! [[rule]]               # whom it is about, and the most that their jobs may have
+//! name = "students"
+//! match = { group = "students" }
+//! class = "small"
+//! max = { mem = "16GiB" }
 //! ```
-//! Drop-ins are merged in the order of their names, a later value wins. An unknown key is an error with the nearest
-//! known one: a misspelt limit must not be silently none.
+//! Drop-ins are merged in the order of their names, a later value wins; rules are added in that order. An unknown key
+//! is an error with the nearest known one: a misspelt limit must not be silently none. What a version cannot enforce
+//! yet is an error too.
 
 mod error;
 mod file;
 mod merge;
 mod nearest;
+mod rule_tables;
+mod rules;
 mod settings;
+mod source;
 #[cfg(test)]
 mod tests;
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use partage_policy::Audit;
+use partage_policy::{Audit, Rules};
 use partage_protocol::aliases::Family;
 use partage_protocol::size::Amount;
 use partage_protocol::terms::Class;
@@ -40,6 +40,8 @@ pub struct Config {
     pub time_aliases_off: Vec<TimeVariable>,
     /// What the auditor does.
     pub audit: Audit,
+    /// Presets and rules.
+    pub rules: Rules,
 }
 
 impl Default for Config {
@@ -56,6 +58,7 @@ impl Default for Config {
             aliases_off: Vec::new(),
             time_aliases_off: Vec::new(),
             audit: Audit::default(),
+            rules: Rules::default(),
         }
     }
 }
@@ -68,6 +71,49 @@ impl Config {
             Kind::Private => Class::Realtime,
             Kind::Managed => self.max_class,
         }
+    }
+
+    /// `2 classes and 1 rule`.
+    #[must_use]
+    pub fn counts(&self) -> String {
+        let classes = match self.rules.presets.len() {
+            1 => "1 class".to_owned(),
+            count => format!("{count} classes"),
+        };
+        match self.rules.rules.len() {
+            1 => format!("{classes} and 1 rule"),
+            count => format!("{classes} and {count} rules"),
+        }
+    }
+
+    /// Takes what changes while the broker runs. Answers the tables and keys in which the new one says something else
+    /// that counts only from the next start.
+    pub(crate) fn take(&mut self, new: Self) -> Vec<&'static str> {
+        let later = [
+            ("[gpu]", self.reserves != new.reserves),
+            (
+                "[admission] overcommit",
+                self.overcommit_millionths != new.overcommit_millionths,
+            ),
+            (
+                "[admission] compute_overcommit",
+                self.compute_overcommit_millionths != new.compute_overcommit_millionths,
+            ),
+            ("[broker] log_level", self.log_level != new.log_level),
+            ("[broker] log_size", self.log_size != new.log_size),
+            ("[broker] poll", self.poll_ns != new.poll_ns),
+        ];
+        self.clients_per_user = new.clients_per_user;
+        self.max_class = new.max_class;
+        self.aliases_off = new.aliases_off;
+        self.time_aliases_off = new.time_aliases_off;
+        self.audit = new.audit;
+        self.rules = new.rules;
+        later
+            .into_iter()
+            .filter(|(_, is_other)| *is_other)
+            .map(|(key, _)| key)
+            .collect()
     }
 
     /// What jobs cannot share on a device, in bytes: the most specific configured reserve, and at least what the driver

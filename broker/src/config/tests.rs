@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What files say, rightly and wrongly.
 
+mod bad_files;
+
 use std::path::Path;
 
 use partage_policy::Response;
@@ -139,4 +141,19 @@ fn the_auditor_is_told_what_to_do() {
 fn no_file_gives_the_defaults() {
     let config = Config::load(Path::new("/nonexistent/partage.toml")).expect("defaults");
     assert_eq!(config, Config::default());
+}
+
+#[test]
+fn every_example_of_the_pages_holds() {
+    let pages = [
+        include_str!("../../../docs/configuration.md"),
+        include_str!("../../../docs/administrators.md"),
+    ];
+    let examples = pages.iter().flat_map(|page| page.split("```toml\n").skip(1));
+    let examples: Vec<&str> = examples.filter_map(|rest| rest.split("```").next()).collect();
+    assert!(examples.len() >= 3);
+    for example in examples {
+        let config = load(example, None).unwrap_or_else(|error| panic!("{error}\n{example}"));
+        assert_eq!(config.rules.warnings(), Vec::<String>::new(), "{example}");
+    }
 }

@@ -114,7 +114,7 @@ impl StateDriver {
             // Nobody had a reason to look for a while.
             self.devices.look_now();
         }
-        let membership = self.membership(process, hello);
+        let membership = self.membership(process, peer.uid, hello);
         self.clients.insert(id, client);
         if !self.watch(process) {
             self.clients.remove(id);
@@ -167,12 +167,18 @@ impl StateDriver {
         Ok((pages, None))
     }
 
-    fn membership(&self, process: Process, hello: &Hello) -> Membership {
+    fn membership(&mut self, process: Process, uid: u32, hello: &Hello) -> Membership {
         let cgroup = self.processes.cgroup(process.pid).unwrap_or_else(|| "/".to_owned());
+        let program = self
+            .processes
+            .program(process.pid)
+            .or_else(|| self.processes.name(process.pid));
         Membership {
             by_kernel: self.job_by_ancestry(process),
             token: hello.token.iter().any(|byte| *byte != 0).then_some(hello.token),
             scope: login_scope(&cgroup).to_owned(),
+            groups: self.groups_of(process.pid, uid),
+            program: program.unwrap_or_default(),
             environment_limit: hello.environment_limit,
             environment: unpacked(
                 hello
@@ -182,6 +188,7 @@ impl StateDriver {
             ),
             is_environment_cut: hello.flags & HELLO_ENVIRONMENT_CUT != 0
                 || hello.environment_length as usize > hello.environment.len(),
+            cgroup,
         }
     }
 

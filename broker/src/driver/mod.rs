@@ -21,6 +21,8 @@ pub mod effect;
 mod held;
 mod messages;
 mod publish;
+mod reading;
+mod reload;
 mod requests;
 mod signals;
 pub mod state_driver;

@@ -64,12 +64,14 @@ impl StateDriver {
                 name,
                 mem_request,
                 terms,
+                force,
             } => {
                 let change = Change {
                     mem,
                     mem_request,
                     name,
                     terms,
+                    is_forced: force,
                 };
                 let event = Event::Set {
                     ticket: self.ticket(to),
@@ -95,6 +97,7 @@ impl StateDriver {
             }
             Request::Events { follow } => self.send_events(to, &caller, follow),
             Request::StopBroker => self.stop_broker(to, &caller),
+            about_config => self.config_request(to, &caller, about_config, now),
         }
     }
 
@@ -150,9 +153,17 @@ impl StateDriver {
             request,
             token: (self.random)(),
             cgroup: self.processes.cgroup(process.pid),
+            groups: self.groups_of(process.pid, peer.uid),
             unix_ns: now.unix_ns,
         };
         self.step(now, Event::Run(Box::new(run)));
+    }
+
+    /// Names and gids of a process's groups, and of those that its user is in.
+    pub(super) fn groups_of(&mut self, pid: u32, uid: u32) -> Vec<String> {
+        let gids = self.processes.groups(pid);
+        let user = self.users.name(uid);
+        self.groups.names(&user, &gids)
     }
 
     fn ticket(&mut self, connection: ConnectionId) -> Ticket {
@@ -170,7 +181,7 @@ impl StateDriver {
     }
 
     /// For a pid, the job that it belongs to by its parents.
-    fn target(&self, text: String) -> TargetQuery {
+    pub(super) fn target(&self, text: String) -> TargetQuery {
         let stat = text.parse::<u32>().ok().and_then(|pid| self.processes.stat(pid));
         TargetQuery {
             descends_from: stat.and_then(|stat| self.job_by_ancestry(stat.id)),
@@ -178,7 +189,7 @@ impl StateDriver {
         }
     }
 
-    fn answer(&mut self, to: ConnectionId, reply: Reply) {
+    pub(super) fn answer(&mut self, to: ConnectionId, reply: Reply) {
         self.effects.push(Effect::Document {
             to,
             reply: Box::new(reply),
@@ -238,6 +249,7 @@ impl StateDriver {
                 tolerance_bytes: self.config.audit.tolerance,
             },
             notes: self.notes.clone(),
+            config: self.reading.view(),
             invariant_violations: invariants::count(),
         }
     }
@@ -275,7 +287,7 @@ impl StateDriver {
     }
 }
 
-fn error_view(code: ErrorCode, message: String, hint: Option<&str>) -> ErrorView {
+pub(super) fn error_view(code: ErrorCode, message: String, hint: Option<&str>) -> ErrorView {
     ErrorView {
         code,
         message,

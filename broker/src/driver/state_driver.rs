@@ -10,6 +10,7 @@ use tracing::{info, trace, warn};
 
 use super::effect::Effect;
 use super::held::Hold;
+use super::reading::Reading;
 use super::watches::Watches;
 use crate::clock::Now;
 use crate::config::Config;
@@ -27,6 +28,7 @@ use crate::state::jobs::Jobs;
 use crate::state::ledger::Ledger;
 use crate::watch::events::EventLog;
 use crate::watch::flood::Flood;
+use crate::watch::groups::Groups;
 use crate::watch::users::Users;
 
 /// Waiting requests' processes are looked at again after so long: a queue may be long, and events many.
@@ -38,6 +40,8 @@ pub struct Parts {
     pub directory: SocketDir,
     /// The configuration.
     pub config: Config,
+    /// Where it was read, and is to be read again; none for a private broker, which reads nothing.
+    pub config_file: Option<std::path::PathBuf>,
     /// Processes.
     pub processes: Box<dyn Processes>,
     /// 32 unpredictable bytes.
@@ -58,8 +62,10 @@ pub struct StateDriver {
     pub(super) ended_jobs: EndedJobs,
     pub(super) directory: SocketDir,
     pub(super) config: Config,
+    pub(super) reading: Reading,
     pub(super) processes: Box<dyn Processes>,
     pub(super) users: Users,
+    pub(super) groups: Groups,
     pub(super) random: fn() -> [u8; 32],
     pub(super) events: EventLog,
     pub(super) flood: Flood,
@@ -109,6 +115,7 @@ impl StateDriver {
                 uid: nix::unistd::geteuid().as_raw(),
                 ..parts.config.audit
             },
+            rules: parts.config.rules.clone(),
         };
         let mut driver = Self {
             policy: Policy::new(config),
@@ -119,8 +126,10 @@ impl StateDriver {
             ended_jobs,
             directory: parts.directory,
             config: parts.config,
+            reading: Reading::new(parts.config_file, now),
             processes: parts.processes,
             users: Users::default(),
+            groups: Groups::default(),
             random: parts.random,
             events: EventLog::default(),
             flood: Flood::default(),

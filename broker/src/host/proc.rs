@@ -34,6 +34,10 @@ pub trait Processes {
     fn uid(&self, pid: u32) -> Option<u32>;
     /// The name of its program, cut to 15 bytes by the kernel.
     fn name(&self, pid: u32) -> Option<String>;
+    /// The name of its program's file; of one that cannot be read, `None`.
+    fn program(&self, pid: u32) -> Option<String>;
+    /// Its groups: real, effective and supplementary.
+    fn groups(&self, pid: u32) -> Vec<u32>;
     /// Path of its cgroup in the unified hierarchy (or systemd's own), `None` where the kernel shows none.
     fn cgroup(&self, pid: u32) -> Option<String>;
     /// Numbers of all processes.
@@ -58,6 +62,18 @@ impl Processes for Proc {
     fn name(&self, pid: u32) -> Option<String> {
         let name = std::fs::read(format!("/proc/{pid}/comm")).ok()?;
         Some(String::from_utf8_lossy(&name).trim_end().to_owned())
+    }
+
+    fn program(&self, pid: u32) -> Option<String> {
+        // A link, which the kernel answers without the process's memory lock (`get_task_exe_file`).
+        let path = std::fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+        let name = path.file_name()?.to_string_lossy().into_owned();
+        // A file that was removed since, as the kernel marks it.
+        Some(name.strip_suffix(" (deleted)").map_or(name.clone(), str::to_owned))
+    }
+
+    fn groups(&self, pid: u32) -> Vec<u32> {
+        std::fs::read_to_string(format!("/proc/{pid}/status")).map_or_else(|_| Vec::new(), |text| parse_groups(&text))
     }
 
     fn cgroup(&self, pid: u32) -> Option<String> {
@@ -163,6 +179,19 @@ fn image(code: u64, stack: u64) -> (u64, u64) {
     if stack == 0 { (0, 0) } else { (code, stack) }
 }
 
+fn parse_groups(status: &str) -> Vec<u32> {
+    let lines = status
+        .lines()
+        .filter_map(|line| line.strip_prefix("Gid:").or(line.strip_prefix("Groups:")));
+    let mut groups: Vec<u32> = lines
+        .flat_map(str::split_whitespace)
+        .filter_map(|gid| gid.parse().ok())
+        .collect();
+    groups.sort_unstable();
+    groups.dedup();
+    groups
+}
+
 fn parse_cgroup(text: &str) -> Option<String> {
     let unified = text.lines().find_map(|line| line.strip_prefix("0::"));
     let systemd = text
@@ -227,6 +256,13 @@ mod tests {
                 .signal(libc::SIGKILL);
         }
         child.wait().expect("reaped");
+    }
+
+    #[test]
+    fn groups_are_real_and_supplementary_ones() {
+        let status = "Name:\tcat\nUid:\t1000\t1000\t1000\t1000\nGid:\t100\t100\t100\t100\nGroups:\t27 100 1001 \n";
+        assert_eq!(parse_groups(status), [27, 100, 1001]);
+        assert_eq!(parse_groups("Name:\tcat\n"), Vec::<u32>::new());
     }
 
     #[test]

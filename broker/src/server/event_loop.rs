@@ -177,7 +177,7 @@ impl Server {
         match Token::of_number(token) {
             Some(Token::Client) => self.accept(false, now),
             Some(Token::Admin) => self.accept(true, now),
-            Some(Token::Signal) => self.take_signals(),
+            Some(Token::Signal) => self.take_signals(now),
             // Its events are taken at the start of the turn.
             Some(Token::Gpu) | None => {}
             Some(Token::Foreign) => self.take_checked(now),
@@ -202,10 +202,11 @@ impl Server {
         }
     }
 
-    fn take_signals(&mut self) {
+    fn take_signals(&mut self, now: Now) {
         while let Ok(Some(signal)) = self.signals.read_signal() {
             if signal.ssi_signo == Signal::SIGHUP as u32 {
-                info!("SIGHUP: nothing to do; the configuration is read at the start");
+                // What it says is in the log, in `status` and with the service manager.
+                let _ = self.driver.reload(now);
             } else {
                 info!(signal = signal.ssi_signo, "leaving on a signal");
                 self.is_leaving = true;

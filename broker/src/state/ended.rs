@@ -145,6 +145,7 @@ mod tests {
                 is_quiet: false,
                 devices: Vec::new(),
                 terms: partage_policy::Terms::default(),
+                asked: partage_policy::Asked::default(),
                 started_unix_ns: 9,
             },
             ended_unix_ns: unix_ns,

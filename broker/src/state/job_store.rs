@@ -142,8 +142,10 @@ pub(super) mod tests {
                     limit: "--mem 5B".into(),
                     request: String::new(),
                 },
+                asked: None,
             }],
             terms: partage_policy::Terms::default(),
+            asked: partage_policy::Asked::default(),
             started_unix_ns: 9,
         }
     }

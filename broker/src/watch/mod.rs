@@ -3,6 +3,7 @@
 
 pub mod events;
 pub mod flood;
+pub mod groups;
 pub mod log;
 pub mod notify;
 pub mod users;

@@ -146,6 +146,7 @@ fn longest(id: u64, unix_ns: u64) -> EndedJob {
             is_quiet: false,
             devices: Vec::new(),
             terms: Terms::default(),
+            asked: partage_policy::Asked::default(),
             started_unix_ns: 1,
         },
         ended_unix_ns: unix_ns,

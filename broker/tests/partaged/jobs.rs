@@ -143,6 +143,7 @@ fn a_limit_changes_live() {
     let set = |mem: &str| {
         rig.ask(&Request::Set {
             name: None,
+            force: false,
             target: job.clone(),
             mem: Some(mem.to_owned()),
             mem_request: None,

@@ -124,6 +124,14 @@ impl Processes for ProcessTable {
         Proc.name(pid)
     }
 
+    fn program(&self, pid: u32) -> Option<String> {
+        Proc.program(pid)
+    }
+
+    fn groups(&self, pid: u32) -> Vec<u32> {
+        Proc.groups(pid)
+    }
+
     fn cgroup(&self, pid: u32) -> Option<String> {
         Proc.cgroup(pid)
     }
@@ -144,6 +152,7 @@ impl Bench {
         let parts = Parts {
             directory,
             config: Config::default(),
+            config_file: None,
             processes: Box::new(processes),
             random: unlike,
             notes: Vec::new(),

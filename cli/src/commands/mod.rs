@@ -3,6 +3,7 @@
 
 pub mod about;
 pub mod broker;
+pub mod config;
 pub mod doctor;
 pub mod events;
 pub mod get;

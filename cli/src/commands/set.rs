@@ -46,6 +46,7 @@ pub fn set(arguments: &Set, place: &Place, report: &Report) -> Outcome<u8> {
         name,
         mem_request,
         terms,
+        force: arguments.force,
     };
     let job = ask::job(place, &request)?;
     report.data("job", json!({ "job": job }), |_| set_text(&job));

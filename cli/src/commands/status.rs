@@ -5,6 +5,7 @@ use partage_protocol::admin::{BrokerView, DeviceView, QueuedView, StatusView};
 use partage_protocol::size::format_duration;
 use serde_json::json;
 
+use crate::commands::config::reading_text;
 use crate::failure::Outcome;
 use crate::launch::place::Place;
 use crate::link::ask;
@@ -168,6 +169,9 @@ pub fn broker_text(style: &Style, broker: &BrokerView) -> String {
         text.push_str("a private broker: promises hold among your own jobs only\n");
     } else if broker.is_admin {
         text.push_str("you are an administrator here: every job may be seen, changed and stopped\n");
+    }
+    if let Some(reading) = &broker.config {
+        text.push_str(&reading_text(style, reading));
     }
     for note in &broker.notes {
         text.push_str(&wrapped(&style.text(note), style.width, 0));

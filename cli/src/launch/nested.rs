@@ -149,6 +149,7 @@ fn terms_asked(arguments: &Run) -> Vec<String> {
         ("--weight", &arguments.weight),
         ("--priority", &arguments.priority),
         ("--time-limit", &arguments.time_limit),
+        ("--class", &arguments.class),
     ];
     let said = |(option, value): (&str, &Option<String>)| Some(format!("{option} {}", value.as_ref()?));
     terms.into_iter().filter_map(said).collect()
@@ -202,13 +203,14 @@ mod tests {
             compute_max: value.clone(),
             weight: value.clone(),
             priority: value.clone(),
-            time_limit: value,
+            time_limit: value.clone(),
+            class: value,
             ..Run::default()
         };
         let said = terms_asked(&arguments).join(", ");
         assert_eq!(
             said,
-            "--compute x, --compute-max x, --weight x, --priority x, --time-limit x"
+            "--compute x, --compute-max x, --weight x, --priority x, --time-limit x, --class x"
         );
         assert!(terms_asked(&Run::default()).is_empty());
     }

@@ -74,6 +74,7 @@ pub fn read_settings(arguments: &Run, sources: &clap::ArgMatches) -> Outcome<Run
         time_limit_ns: terms,
         from_variables: TERMS.iter().filter_map(|id| from_variable(sources, id)).collect(),
         aliases: aliases_here(),
+        class: arguments.class.clone(),
         gpu: arguments.gpu.clone(),
         name: arguments.name.clone(),
         labels,

@@ -15,6 +15,7 @@ pub const TWINS: &[&str] = &[
     "PARTAGE_WEIGHT",
     "PARTAGE_PRIORITY",
     "PARTAGE_TIME_LIMIT",
+    "PARTAGE_CLASS",
     "PARTAGE_GPU",
     "PARTAGE_ON_FULL",
     "PARTAGE_WAIT_TIMEOUT",

@@ -8,6 +8,7 @@
 
 mod bench;
 mod broker_tables;
+mod config;
 mod jobs;
 mod judged;
 mod played_broker;

@@ -188,6 +188,7 @@ pub fn status(socket_dir: &Path) -> StatusView {
                 unmanaged: "deny-new".to_owned(),
                 tolerance_bytes: 64 << 20,
             },
+            config: None,
             notes: vec![],
             invariant_violations: 0,
         },

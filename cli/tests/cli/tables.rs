@@ -139,6 +139,7 @@ fn get_and_set_show_the_job() {
         asked[2],
         Request::Set {
             name: None,
+            force: false,
             target: "j42".to_owned(),
             mem: Some("2GiB".to_owned()),
             mem_request: None,
@@ -164,6 +165,7 @@ fn set_takes_limit_and_promise() {
         asked[0],
         Request::Set {
             name: None,
+            force: false,
             target: "train".to_owned(),
             mem: Some("8GiB".to_owned()),
             mem_request: Some("25%".to_owned()),

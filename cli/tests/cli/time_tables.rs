@@ -126,6 +126,7 @@ fn set_takes_terms_of_time() {
         asked[0],
         Request::Set {
             name: None,
+            force: false,
             target: "train".to_owned(),
             mem: said("8GiB"),
             mem_request: None,

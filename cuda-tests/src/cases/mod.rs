@@ -29,6 +29,7 @@ mod pools;
 mod proc_address;
 mod races;
 mod random;
+mod rules;
 mod sanitizers;
 mod shares;
 mod sizes;
@@ -56,6 +57,7 @@ pub fn all() -> Vec<Case> {
         alone::cases(),
         attachment::cases(),
         sizes::cases(),
+        rules::cases(),
         families::cases(),
         views::cases(),
         overhead::cases(),

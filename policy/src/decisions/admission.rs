@@ -25,6 +25,7 @@ use crate::job::{Happening, Job, JobRecord, Life, Placement, Queued, Slot};
 use crate::machine::Machine;
 use crate::refusal::invalid;
 use crate::request::RunSpec;
+use crate::rules::Asked;
 
 /// A token as a request has it; none where it is none, or one of zeros, which belongs to nobody.
 fn token_of(text: &str) -> Option<[u8; TOKEN_BYTES]> {
@@ -51,8 +52,8 @@ impl Policy {
         let lazy = lazy.flatten();
         // The name is its own job's.
         let has_job = lazy.is_some_and(|token| self.has_token(token, run.caller.uid));
-        let spec = match RunSpec::from_request(&run.request, &self.config).and_then(|spec| {
-            self.check_class(&spec.terms, &run.caller)?;
+        let facts = run.facts();
+        let spec = match RunSpec::from_request(&run.request, facts, &self.config).and_then(|spec| {
             if let Some(name) = run.request.name.as_ref().filter(|_| !has_job) {
                 self.check_name_is_free(run.caller.uid, name, None, machine, now_ns)?;
             }
@@ -82,10 +83,15 @@ impl Policy {
             cgroup: run.cgroup,
             default_scope: None,
             environment: String::new(),
-            is_strict: request.strict,
+            is_strict: request.strict || spec.judge.is_strict(),
             is_quiet: request.quiet,
             devices: Vec::new(),
             terms: spec.terms.clone(),
+            asked: Asked {
+                preset: spec.preset.clone(),
+                terms: Some(spec.asked_terms.clone().settled()),
+                facts: Some(spec.facts.clone()),
+            },
             started_unix_ns: run.unix_ns,
         };
         let queued = Queued {

@@ -65,6 +65,7 @@ impl Policy {
         for job in jobs {
             self.look_after(job, machine, now_ns);
         }
+        self.judge_adopted(machine, now_ns);
     }
 
     /// A job is recorded, and the ledger names these clients of it: it lives, or lingers on as it did.
@@ -99,6 +100,7 @@ impl Policy {
             self.command(Action::Watch { job: id, process }, reason);
         }
         self.jobs.add(job);
+        self.unjudged.push(id);
         self.show_terms(id, "the job was adopted");
     }
 

@@ -8,6 +8,7 @@
 use super::Policy;
 use crate::device::DeviceState;
 use crate::machine::Machine;
+use crate::rules::{AskedMemory, NotAllowed, Said};
 use partage_protocol::admin::Holder;
 use partage_protocol::size::raised_limit;
 use partage_protocol::units::JobId;
@@ -21,6 +22,8 @@ pub(crate) enum Advice {
     RaiseLimit { mem: u64, request: u64 },
     /// It ended: `-m` of the next one.
     Another { mem: u64 },
+    /// A rule allows no more.
+    Ruled { rule: String },
     /// The device has no more in all.
     WholeDevice { total: u64 },
     /// The device has so much for the job, whatever its limit is.
@@ -42,6 +45,13 @@ impl Policy {
         let total = known.seen.total_bytes;
         if mem > total {
             return Some(Advice::WholeDevice { total });
+        }
+        let wanted = AskedMemory {
+            limit: Some(Said::firm(Some(mem), "")),
+            request: None,
+        };
+        if let Err(NotAllowed::Above { rule, .. }) = self.judge_of(job).memory(&wanted, known.size()) {
+            return Some(Advice::Ruled { rule });
         }
         let account = self.account(place.device, machine)?;
         let room = account.room(Some(job));

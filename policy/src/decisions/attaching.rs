@@ -270,7 +270,10 @@ impl Policy {
             return true;
         }
         let advice = self.advice(job, slot, numbers, machine);
-        !matches!(advice, Some(Advice::RaiseLimit { .. } | Advice::NoRoom { .. }))
+        !matches!(
+            advice,
+            Some(Advice::RaiseLimit { .. } | Advice::NoRoom { .. } | Advice::Ruled { .. })
+        )
     }
 
     pub(crate) fn answer_invalid(&mut self, client: ClientId, slot: usize, sequence: u32) {

@@ -12,6 +12,7 @@ use partage_protocol::size::{
 use partage_protocol::units::JobId;
 
 use super::Policy;
+use super::change_terms::changed_terms;
 use super::claims::Claims;
 use super::placement::Unplaced;
 use super::survey::Survey;
@@ -22,34 +23,34 @@ use crate::device::{Device, DeviceState};
 use crate::event::{Change, TargetQuery};
 use crate::job::{JobState, Placement, State};
 use crate::machine::{Machine, OnSlot};
-use crate::refusal::invalid;
+use crate::refusal::{invalid, not_allowed};
 use crate::request::{RunSpec, check_name};
+use crate::rules::{Judge, NotAllowed, Said};
 use crate::terms::Terms;
 
 /// A [`Change`] that was read: amounts with the words that set them. A limit may be none, the whole card.
 struct Wanted {
-    mem: Option<(Option<Amount>, String)>,
-    mem_request: Option<(Amount, String)>,
+    mem: Option<Said<Option<Amount>>>,
+    mem_request: Option<Said<Amount>>,
 }
 
 impl Wanted {
     /// `None` when nothing is to change.
     fn read(change: &Change, caller: &Caller) -> Result<Option<Self>, ErrorView> {
-        let written = |key: &str, value: String| format!("partage set {key}={value} by {}", caller.user);
         let wrong = |key: &str, why: SizeError| invalid(format!("{key}={why}"), None);
         let mem = match change.mem.as_deref() {
             None => None,
-            Some(NONE) => Some((None, written("mem", NONE.to_owned()))),
+            Some(NONE) => Some(change.said("mem", NONE, None, caller)),
             Some(text) => {
                 let amount = parse_amount(text).map_err(|why| wrong("mem", why))?;
-                Some((Some(amount), written("mem", amount.to_string())))
+                Some(change.said("mem", &amount.to_string(), Some(amount), caller))
             }
         };
         let mem_request = match change.mem_request.as_deref() {
             None => None,
             Some(text) => {
                 let amount = parse_request(text).map_err(|why| wrong("mem-request", why))?;
-                Some((amount, written("mem-request", format_request(amount))))
+                Some(change.said("mem-request", &format_request(amount), amount, caller))
             }
         };
         let is_any = mem.is_some() || mem_request.is_some();
@@ -60,11 +61,11 @@ impl Wanted {
     fn in_queue(&self, old: &RunSpec) -> RunSpec {
         let mut spec = old.clone();
         spec.drop_aliases();
-        if let Some((amount, text)) = &self.mem {
-            spec.set_mem(*amount, text);
+        if let Some(mem) = &self.mem {
+            spec.set_mem(mem.clone());
         }
-        if let Some((amount, text)) = &self.mem_request {
-            spec.set_mem_request(*amount, text);
+        if let Some(request) = &self.mem_request {
+            spec.mem_request = Some(request.clone());
         }
         spec
     }
@@ -94,7 +95,12 @@ impl Policy {
                     self.reply(ticket, Reply::Job(view), "it is changed");
                 }
             }
-            Err(why) => self.refuse(ticket, why),
+            Err(mut why) => {
+                if caller.is_admin && why.code == ErrorCode::NotAllowed {
+                    why.hint = Some("an administrator goes beyond a rule with --force".into());
+                }
+                self.refuse(ticket, why);
+            }
         }
     }
 
@@ -108,9 +114,12 @@ impl Policy {
         now_ns: u64,
     ) -> Result<JobId, ErrorView> {
         let id = self.resolve(target, caller, Access::Change)?;
+        if change.is_forced && !caller.is_admin {
+            return Err(not_allowed(NotAllowed::Force));
+        }
         let wanted = Wanted::read(change, caller)?;
         let terms = match self.jobs.get(&id) {
-            Some(job) => job.record.terms.changed(&change.terms, caller)?,
+            Some(job) => changed_terms(&job.record.asked_terms(), change, caller)?,
             None => None,
         };
         let name = self.wanted_name(id, change, machine, now_ns)?;
@@ -121,10 +130,7 @@ impl Policy {
         if let Some(queued) = self.jobs.get(&id).and_then(|job| job.life.queued()) {
             let mut spec = wanted.map_or_else(|| queued.spec.clone(), |wanted| wanted.in_queue(&queued.spec));
             if let Some(terms) = terms {
-                if terms.class != spec.terms.class {
-                    self.check_class(&terms, caller)?;
-                }
-                spec.set_terms(terms);
+                spec.set_terms(terms)?;
             }
             // Judged before it replaces what was valid; its turn comes at the end of this step.
             if let Err(Unplaced::Refused(why)) = self.place(&spec, &Claims::default(), &Survey::default(), machine) {
@@ -133,21 +139,30 @@ impl Policy {
             self.rename(id, name);
             if let Some(job) = self.jobs.get_mut(&id) {
                 job.set_terms(spec.terms.clone());
+                job.set_asked_terms(spec.asked_terms.clone());
                 if let Some(queued) = job.queued_mut() {
                     queued.set_spec(spec);
                 }
             }
             return Ok(id);
         }
-        if let Some(terms) = &terms {
-            self.check_terms(id, terms, caller)?;
+        let judge = self.judge_of(id);
+        let terms = match terms {
+            Some(asked) => Some((judge.terms(&asked).map_err(not_allowed)?, asked)),
+            None => None,
+        };
+        if let Some((terms, _)) = &terms {
+            self.check_terms(id, terms)?;
             self.check_time_limit(id, terms, now_ns)?;
         }
         if let Some(wanted) = wanted {
-            self.change_memory(id, &wanted, machine, now_ns)?;
+            self.change_memory(id, &(wanted, judge), machine, now_ns)?;
         }
-        if let Some(terms) = terms {
+        if let Some((terms, asked)) = terms {
             self.take_terms(id, terms, now_ns);
+            if let Some(job) = self.jobs.get_mut(&id) {
+                job.set_asked_terms(asked);
+            }
         }
         self.rename(id, name);
         if let Some(record) = self.jobs.get(&id).map(|job| job.record.clone()) {
@@ -187,7 +202,7 @@ impl Policy {
     }
 
     /// A time limit that is over already would end the job at once, which is what `stop` is for.
-    fn check_time_limit(&self, id: JobId, new: &Terms, now_ns: u64) -> Result<(), ErrorView> {
+    pub(crate) fn check_time_limit(&self, id: JobId, new: &Terms, now_ns: u64) -> Result<(), ErrorView> {
         let Some(job) = self.jobs.get(&id) else { return Ok(()) };
         let Some(limit_ns) = new
             .time_limit_ns
@@ -213,7 +228,7 @@ impl Policy {
     fn change_memory<M: Machine>(
         &mut self,
         id: JobId,
-        wanted: &Wanted,
+        wanted: &(Wanted, Judge),
         machine: &M,
         now_ns: u64,
     ) -> Result<(), ErrorView> {
@@ -253,7 +268,7 @@ impl Policy {
     }
 
     /// A placement under new amounts.
-    fn replaced(&self, place: &Placement, wanted: &Wanted) -> Result<Placement, ErrorView> {
+    fn replaced(&self, place: &Placement, (wanted, judge): &(Wanted, Judge)) -> Result<Placement, ErrorView> {
         let Some(device) = self.devices.get(&place.device) else {
             return Err(invalid(
                 format!("{} is not known to this broker", place.device),
@@ -261,27 +276,35 @@ impl Policy {
             ));
         };
         let mut new = place.clone();
-        if let Some((amount, text)) = &wanted.mem {
-            let limit = amount.map(|amount| amount.on(device.usable()));
+        let mut asked = place.asked();
+        if let Some(said) = &wanted.mem {
+            let limit = said.value.map(|amount| amount.on(device.usable()));
             self.check_size(device, limit.unwrap_or(0), device.seen.total_bytes, "mem")?;
-            new.set_limit(limit, text);
+            new.set_limit(limit, &said.words);
+            asked.set_limit(said.clone().map(|_| limit));
+            asked.set_request(Said::soft(new.request, new.origin.request.clone()));
         }
-        if let Some((amount, text)) = &wanted.mem_request {
-            let request = amount.on(device.usable());
+        if let Some(said) = &wanted.mem_request {
+            let request = said.value.on(device.usable());
             self.check_size(device, request, device.usable(), "mem-request")?;
-            if let Some(limit) = new.limit
-                && request > limit
-            {
-                let message = format!(
-                    "mem-request={amount} is more than the limit {} on GPU {}",
-                    format_bytes(limit),
-                    device.seen.index
-                );
-                let hint = "a promise cannot exceed the limit: raise mem too, or lower mem-request";
-                return Err(invalid(message, Some(hint.into())));
-            }
-            new.set_request(request, text);
+            asked.set_request(said.clone().map(|_| request));
         }
+        let memory = judge
+            .memory(&asked, device.size())
+            .map_err(|why| match (why, &wanted.mem_request) {
+                (NotAllowed::RequestAboveLimit { .. }, Some(said)) => {
+                    let message = format!(
+                        "mem-request={} is more than the limit {} on GPU {}",
+                        format_request(said.value),
+                        format_bytes(new.limit.unwrap_or(u64::MAX)),
+                        device.seen.index
+                    );
+                    let hint = "a promise cannot exceed the limit: raise mem too, or lower mem-request";
+                    invalid(message, Some(hint.into()))
+                }
+                (why, _) => not_allowed(why),
+            })?;
+        new.take(memory, asked);
         Ok(new)
     }
 
@@ -301,7 +324,7 @@ impl Policy {
         })
     }
 
-    fn check_raise<M: Machine>(
+    pub(crate) fn check_raise<M: Machine>(
         &self,
         id: JobId,
         old: &Placement,
@@ -355,7 +378,7 @@ impl Policy {
         }
     }
 
-    fn apply<M: Machine>(&mut self, id: JobId, places: &[Placement], machine: &M, now_ns: u64) {
+    pub(crate) fn apply<M: Machine>(&mut self, id: JobId, places: &[Placement], machine: &M, now_ns: u64) {
         let limits: Vec<u64> = places
             .iter()
             .map(|place| self.limit_of(place.device, place.limit))

@@ -7,11 +7,11 @@
 //! followed never mean "no limit": of a list that names an unknown device the lowest entry holds everywhere, and what
 //! cannot be read at all leaves no memory; a note says so.
 
-use partage_protocol::aliases::{Asked, Variable, asked};
+use partage_protocol::aliases::{Asked as Aliases, Variable, asked};
 use partage_protocol::job_ledger::JobLedger;
 use partage_protocol::message::MAX_DEVICES;
 use partage_protocol::size::format_bytes;
-use partage_protocol::terms::{cap_of, format_part};
+use partage_protocol::terms::format_part;
 use partage_protocol::time_aliases::{self, TimeVariable};
 use partage_protocol::units::{DeviceUuid, JobId};
 
@@ -22,7 +22,8 @@ use crate::device::{Device, DeviceState};
 use crate::event::{Attaching, Membership};
 use crate::job::{Job, JobRecord, Life, Origin, Placement, Slot};
 use crate::machine::Machine;
-use crate::terms::Terms;
+use crate::refusal::not_allowed;
+use crate::rules::{Asked, AskedMemory, AskedTerms, Judge, Said};
 
 /// The limit where variables cannot be read: a limit of 0 would read as none.
 const NOTHING: u64 = 1;
@@ -37,7 +38,7 @@ enum Environment {
     /// This limit on every device, and the words that set it.
     Everywhere(u64, String),
     /// This, device by device, where the program sees these (`CUDA_VISIBLE_DEVICES`).
-    ByDevice(Asked, Option<String>),
+    ByDevice(Aliases, Option<String>),
     /// Something that cannot be followed: why.
     Unreadable(String),
 }
@@ -47,11 +48,13 @@ impl Policy {
     pub(crate) fn default_job_of(&self, attaching: &Attaching) -> Option<JobId> {
         let scope = &attaching.membership.scope;
         let key = key(&attaching.membership);
+        let facts = attaching.facts();
         let is_it = |job: &&Job| {
             job.state().takes_processes()
                 && job.record.uid == attaching.uid
                 && job.record.default_scope.as_ref() == Some(scope)
                 && job.record.environment == key
+                && self.config.rules.treat_alike(&facts, &job.record.facts())
         };
         self.jobs.values().find(is_it).map(Job::id)
     }
@@ -63,11 +66,12 @@ impl Policy {
         machine: &M,
         now_ns: u64,
     ) -> Result<JobId, String> {
-        let (devices, note) = self.default_places(&attaching.membership);
-        if devices.is_empty() {
-            return Err("the broker sees no device".into());
-        }
-        let (terms, terms_note) = self.default_terms(&attaching.membership);
+        let facts = attaching.facts();
+        let judge = Judge::of_accepted(&self.config.rules, self.config.max_class, &facts, None);
+        let refused = |why| not_allowed(why).message;
+        let (devices, note) = self.default_places(&attaching.membership, &judge)?;
+        let (asked_terms, terms_note) = self.default_terms(&attaching.membership);
+        let terms = judge.terms(&asked_terms).map_err(refused)?;
         let id = self.jobs.take_number();
         let record = JobRecord {
             id: id.0,
@@ -81,10 +85,15 @@ impl Policy {
             cgroup: None,
             default_scope: Some(attaching.membership.scope.clone()),
             environment: key(&attaching.membership),
-            is_strict: false,
+            is_strict: judge.is_strict(),
             is_quiet: true,
             devices: devices.clone(),
             terms,
+            asked: Asked {
+                preset: None,
+                terms: Some(asked_terms),
+                facts: Some(facts),
+            },
             started_unix_ns: attaching.unix_ns,
         };
         let mut job = Job::new(record.clone(), Life::running());
@@ -118,49 +127,74 @@ impl Policy {
         Ok(id)
     }
 
-    /// What other tools' variables leave a default job of time: they can only lower. A cap that cannot be read is a
-    /// small one, never none.
-    fn default_terms(&self, membership: &Membership) -> (Terms, Option<String>) {
-        let mut terms = Terms::default();
-        let asked = match time_aliases::asked(&membership.environment, |variable| self.config.is_time_on(variable)) {
-            Ok(asked) => asked,
+    /// What other tools' variables ask of time for a default job. A cap that cannot be read is a small one, never none.
+    /// A promise would need room, which a process that attaches does not wait for: the preset's is not given.
+    fn default_terms(&self, membership: &Membership) -> (AskedTerms, Option<String>) {
+        let mut terms = AskedTerms {
+            promise: Some(Said::soft(0, "")),
+            ..AskedTerms::default()
+        };
+        match time_aliases::asked(&membership.environment, |variable| self.config.is_time_on(variable)) {
+            Ok(asked) => {
+                terms.take_lowering_aliases(asked);
+                (terms, None)
+            }
             Err(why) => {
-                terms.set_cap(Some(UNREADABLE_CAP_PPM), why.text.clone());
+                terms.set_cap(Said::soft(Some(UNREADABLE_CAP_PPM), why.text.clone()));
                 let cap = format_part(UNREADABLE_CAP_PPM);
                 let note = format!("{why}; what it allows cannot be known, so the cap is {cap}: mend or unset it");
-                return (terms, Some(note));
+                (terms, Some(note))
             }
-        };
-        if let Some(cap) = asked.cap {
-            terms.set_cap(cap_of(cap.value), cap.text);
         }
-        if let Some(class) = asked.class {
-            terms.lower_class(class.value, class.text);
-        }
-        (terms, None)
     }
 
-    /// Every device with what the environment leaves of it, and what is worth a note.
-    fn default_places(&self, membership: &Membership) -> (Vec<Placement>, Option<String>) {
+    /// Every device that the rules allow with what the environment and they leave of it, and what is worth a note.
+    fn default_places(
+        &self,
+        membership: &Membership,
+        judge: &Judge,
+    ) -> Result<(Vec<Placement>, Option<String>), String> {
         let mut devices: Vec<&Device> = self
             .devices
             .values()
             .filter(|device| device.state != DeviceState::Lost)
             .collect();
+        if devices.is_empty() {
+            return Err("the broker sees no device".into());
+        }
         devices.sort_by_key(|device| device.seen.index);
         let (limits, note) = self.default_limits(membership, &devices);
-        let place = |(device, (limit, origin)): (&&Device, (Option<u64>, String))| Placement {
-            device: device.seen.uuid,
-            // It only lowers.
-            limit: limit.map(|limit| limit.min(device.seen.total_bytes)),
-            request: 0,
-            origin: Origin {
-                limit: origin,
-                request: String::new(),
-            },
-        };
-        let places = devices.iter().zip(limits).take(MAX_DEVICES).map(place);
-        (places.collect(), note)
+        let mut places = Vec::new();
+        let mut refused = None;
+        for (device, (limit, origin)) in devices.iter().zip(limits) {
+            let (index, uuid) = (device.seen.index, device.seen.uuid);
+            if let Err(why) = judge.gpu(index, &uuid.to_string()) {
+                refused = Some(why);
+                continue;
+            }
+            let asked = AskedMemory {
+                // It only lowers.
+                limit: limit.map(|limit| Said::soft(Some(limit.min(device.seen.total_bytes)), origin)),
+                request: Some(Said::soft(0, "")),
+            };
+            let memory = judge
+                .memory(&asked, device.size())
+                .map_err(|why| not_allowed(why).message)?;
+            let mut place = Placement {
+                device: uuid,
+                limit: None,
+                request: 0,
+                origin: Origin::default(),
+                asked: None,
+            };
+            place.take(memory, asked);
+            places.push(place);
+        }
+        places.truncate(MAX_DEVICES.min(judge.most_gpus()));
+        match refused {
+            Some(why) if places.is_empty() => Err(not_allowed(why).message),
+            _ => Ok((places, note)),
+        }
     }
 
     fn default_limits(

@@ -23,7 +23,7 @@ impl Policy {
         let short = |device: &Device| {
             let least = *device.learned.get(&uid)?;
             let amounts = spec
-                .amounts(device.usable(), &device.seen.uuid.to_string(), 0..count.max(1))
+                .amounts(device.size(), &device.seen.uuid.to_string(), 0..count.max(1))
                 .ok()?;
             let limit = amounts.limit.filter(|limit| *limit < least)?;
             Some((device.seen.index, limit, least))

@@ -19,10 +19,12 @@ use super::survey::{Site, Survey};
 use super::time_promises::sort_holders;
 use crate::device::{Device, DeviceState};
 use crate::event::DriverState;
+use crate::gpu_name::GpuName;
 use crate::job::{Origin, Placement};
 use crate::machine::Machine;
-use crate::refusal::{invalid, unusable_alias};
-use crate::request::{Amounts, GpuChoice, GpuName, RunSpec};
+use crate::refusal::{invalid, not_allowed, unusable_alias};
+use crate::request::{Amounts, GpuChoice, RunSpec};
+use crate::rules::AskedMemory;
 use crate::terms::part;
 
 /// Whether memory and time are short, by device.
@@ -50,6 +52,19 @@ struct Candidate<'a> {
     limit: Option<u64>,
     request: u64,
     origin: Origin,
+    asked: AskedMemory,
+}
+
+impl<'a> Candidate<'a> {
+    fn new(device: &'a Device, amounts: Amounts) -> Self {
+        Self {
+            device,
+            limit: amounts.limit,
+            request: amounts.request,
+            origin: amounts.origin,
+            asked: amounts.asked,
+        }
+    }
 }
 
 /// What stands against a candidate at the moment.
@@ -102,11 +117,18 @@ impl Policy {
             // Its place in the job is known now.
             let of_slot = |slot| amounts(spec, candidate.device, slot..slot + 1);
             let amounts = u32::try_from(slot).ok().and_then(|slot| of_slot(slot).ok());
+            let amounts = amounts.unwrap_or_else(|| Amounts {
+                limit: candidate.limit,
+                request: candidate.request,
+                origin: candidate.origin.clone(),
+                asked: candidate.asked.clone(),
+            });
             Placement {
                 device: candidate.device.seen.uuid,
-                limit: amounts.as_ref().map_or(candidate.limit, |amounts| amounts.limit),
-                request: amounts.as_ref().map_or(candidate.request, |amounts| amounts.request),
-                origin: amounts.map_or_else(|| candidate.origin.clone(), |amounts| amounts.origin),
+                limit: amounts.limit,
+                request: amounts.request,
+                origin: amounts.origin,
+                asked: Some(amounts.asked.settled()),
             }
         };
         let chosen = free.into_iter().map(|(_, candidate)| candidate);
@@ -138,8 +160,17 @@ impl Policy {
             let checked = aliases.check_devices(&uuids);
             checked.map_err(|why| unusable_alias(&why, "--mem SIZE"))?;
         }
+        let may_use = |device: &Device| spec.judge.gpu(device.seen.index, &device.seen.uuid.to_string());
         let GpuChoice::Named(names) = &spec.gpu else {
-            return Ok(visible);
+            let allowed: Vec<&Device> = visible
+                .iter()
+                .filter(|device| may_use(device).is_ok())
+                .copied()
+                .collect();
+            return match visible.iter().find_map(|device| may_use(device).err()) {
+                Some(why) if allowed.is_empty() => Err(not_allowed(why)),
+                _ => Ok(allowed),
+            };
         };
         let mut chosen: Vec<&Device> = Vec::new();
         for name in names {
@@ -157,6 +188,7 @@ impl Policy {
             if chosen.iter().any(|other| other.seen.uuid == device.seen.uuid) {
                 return Err(invalid(format!("--gpu names GPU {} twice", device.seen.index), None));
             }
+            may_use(device).map_err(not_allowed)?;
             chosen.push(device);
         }
         Ok(chosen)
@@ -193,15 +225,9 @@ impl Policy {
         };
         for (order, device) in candidates.iter().enumerate() {
             let asked = amounts(spec, device, slots(order))?;
-            let Amounts { limit, request, origin } = asked;
-            let fits = request <= device.usable() && limit.unwrap_or(0) <= device.seen.total_bytes;
+            let fits = asked.request <= device.usable() && asked.limit.unwrap_or(0) <= device.seen.total_bytes;
             if fits && device.state != DeviceState::Lost {
-                possible.push(Candidate {
-                    device,
-                    limit,
-                    request,
-                    origin,
-                });
+                possible.push(Candidate::new(device, asked));
             }
         }
         let needed = if matches!(spec.gpu, GpuChoice::Auto(_)) {
@@ -367,7 +393,7 @@ fn load(device: &Device, site: &Site) -> (u64, u64, usize) {
 }
 
 fn amounts(spec: &RunSpec, device: &Device, slots: std::ops::Range<u32>) -> Result<Amounts, ErrorView> {
-    spec.amounts(device.usable(), &device.seen.uuid.to_string(), slots)
+    spec.amounts(device.size(), &device.seen.uuid.to_string(), slots)
 }
 
 /// The devices that `CUDA_VISIBLE_DEVICES=text` leaves, in its order; entries from the first invalid or repeated one on

@@ -65,7 +65,10 @@ impl Policy {
     fn take<M: Machine>(&mut self, event: Event, machine: &M, now_ns: u64) {
         match event {
             Event::Adopt(adoption) => self.adopt(adoption, machine, now_ns),
-            Event::Devices { driver, found } => self.see_devices(driver, found, machine, now_ns),
+            Event::Devices { driver, found } => {
+                self.see_devices(driver, found, machine, now_ns);
+                self.judge_adopted(machine, now_ns);
+            }
             Event::DeviceSlow(device) => self.device_slow(device),
             Event::DeviceLost { device, why } => self.lose_device(device, why, machine, now_ns),
             Event::Measured(measured) => self.measure(measured, machine, now_ns),
@@ -101,6 +104,7 @@ impl Policy {
                 value,
             } => self.notice(client, (what, slot, value), machine, now_ns),
             Event::Stopped(jobs) => self.see_stopped(&jobs),
+            Event::Rules(new) => self.take_rules(*new, machine, now_ns),
             // What they bring is taken before.
             Event::Ask { .. }
             | Event::Usage { .. }

@@ -1,38 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Promises of devices' time: what a device can still promise, which class a caller may ask for, and which jobs hold
-//! promises.
+//! Promises of devices' time: what a device can still promise, and which jobs hold promises.
 
 use partage_protocol::admin::{ErrorCode, ErrorView, Holder};
 use partage_protocol::terms::{format_part, ppm, ratio};
 use partage_protocol::units::{DeviceUuid, JobId};
 
 use super::Policy;
-use crate::caller::Caller;
 use crate::command::Action;
 use crate::device::DeviceAccount;
 use crate::job::Job;
 use crate::terms::{Terms, part};
 
 impl Policy {
-    /// May the caller ask for this class?
-    pub(crate) fn check_class(&self, terms: &Terms, caller: &Caller) -> Result<(), ErrorView> {
-        let most = self.config.max_class;
-        if terms.class <= most || caller.is_admin {
-            return Ok(());
-        }
-        let asked = match terms.origin.class.as_str() {
-            "" => format!("priority {}", terms.class),
-            text if text.contains(terms.class.word()) => text.to_owned(),
-            text => format!("{text} ({})", terms.class),
-        };
-        Err(ErrorView {
-            code: ErrorCode::NotAllowed,
-            message: format!("{asked} is not allowed here: the rule [time] max_class = \"{most}\" holds"),
-            hint: Some(format!("ask for at most priority {most}, or ask an administrator")),
-            holders: Vec::new(),
-        })
-    }
-
     /// Live jobs with a promise of this device's time, and the promise.
     pub(crate) fn time_promises(&self, device: DeviceUuid) -> impl Iterator<Item = (&Job, u32)> {
         let on_it = move |job: &&Job| job.state().counts_as_promised() && job.slot_of(device).is_some();
@@ -83,13 +62,10 @@ impl Policy {
         holders
     }
 
-    /// A raised promise must fit on each device, and the caller may have the class. Precondition: the job is live.
-    pub(crate) fn check_terms(&self, id: JobId, new: &Terms, caller: &Caller) -> Result<(), ErrorView> {
+    /// A raised promise must fit on each device. Precondition: the job is live.
+    pub(crate) fn check_terms(&self, id: JobId, new: &Terms) -> Result<(), ErrorView> {
         let Some(job) = self.jobs.get(&id) else { return Ok(()) };
         let old = &job.record.terms;
-        if new.class != old.class {
-            self.check_class(new, caller)?;
-        }
         if new.promise_ppm <= old.promise_ppm {
             return Ok(());
         }

@@ -13,6 +13,7 @@ use super::queued::Queued;
 use super::record::{EndedJob, JobRecord, Placement};
 use super::slot::Slot;
 use crate::caller::Ticket;
+use crate::rules::AskedTerms;
 use crate::terms::Terms;
 
 /// A descendant of a strict job that uses a GPU without attaching is killed this long after it was first seen: the job
@@ -243,6 +244,11 @@ impl Job {
     /// Its terms of time from now on.
     pub(crate) fn set_terms(&mut self, terms: Terms) {
         self.0.record.set_terms(terms);
+    }
+
+    /// What is asked of devices' time from now on.
+    pub(crate) fn set_asked_terms(&mut self, asked: AskedTerms) {
+        self.0.record.set_asked_terms(asked);
     }
 
     /// Its places from now on; the limits of its slots follow.

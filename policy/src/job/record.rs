@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::denial::Denial;
 use crate::caller::Process;
+use crate::rules::{Asked, AskedMemory, AskedTerms, Facts, Memory, Said};
 use crate::terms::Terms;
 
 /// One device of a job as promised; part of the job's record.
@@ -24,6 +25,9 @@ pub struct Placement {
     /// What set the two.
     #[serde(default)]
     pub origin: Origin,
+    /// What was asked here, before the rules; none in a record of a broker that knew none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<AskedMemory>,
 }
 
 /// Which words set a job's numbers on a device, for `why`.
@@ -36,6 +40,28 @@ pub struct Origin {
 }
 
 impl Placement {
+    /// What was asked here; of a broker that knew no rules, what it granted.
+    pub(crate) fn asked(&self) -> AskedMemory {
+        let granted = || AskedMemory {
+            limit: self
+                .limit
+                .map(|limit| Said::soft(Some(limit), self.origin.limit.clone())),
+            request: Some(Said::soft(self.request, self.origin.request.clone())),
+        };
+        self.asked.clone().unwrap_or_else(granted)
+    }
+
+    /// It has these numbers, which follow from what is asked.
+    pub(crate) fn take(&mut self, memory: Memory, asked: AskedMemory) {
+        self.limit = memory.limit;
+        self.request = memory.request;
+        self.origin = Origin {
+            limit: memory.limit_words,
+            request: memory.request_words,
+        };
+        self.asked = Some(asked.settled());
+    }
+
     /// Another limit, or none, which these words set. A promise that equals the limit follows it; where the limit is
     /// taken away, the promise stays, and what set the limit set the promise that followed it.
     pub(crate) fn set_limit(&mut self, limit: Option<u64>, text: &str) {
@@ -107,11 +133,49 @@ pub struct JobRecord {
     /// What it may have of their time; the usual for a job of a broker that knew none.
     #[serde(default)]
     pub terms: Terms,
+    /// What was asked, and by whom, for the day on which the rules change.
+    #[serde(default)]
+    pub asked: Asked,
     /// Unix time of admission in nanoseconds; of the request while it waits.
     pub started_unix_ns: u64,
 }
 
 impl JobRecord {
+    /// What the rules go by. Of a broker that knew none, what else is recorded.
+    pub(crate) fn facts(&self) -> Facts {
+        let recorded = || Facts {
+            uid: self.uid,
+            user: self.user.clone(),
+            cgroup: self.cgroup.clone().unwrap_or_default(),
+            ..Facts::default()
+        };
+        self.asked.facts.clone().unwrap_or_else(recorded)
+    }
+
+    /// What was asked of devices' time.
+    pub(crate) fn asked_terms(&self) -> AskedTerms {
+        let granted = || AskedTerms::of_granted(&self.terms);
+        self.asked.terms.clone().unwrap_or_else(granted)
+    }
+
+    /// What is asked of devices' time from now on.
+    pub(crate) fn set_asked_terms(&mut self, asked: AskedTerms) {
+        self.asked.terms = Some(asked.settled());
+    }
+
+    /// What an administrator forced beyond the rules, as it was written; each once.
+    pub(crate) fn forced(&self) -> Vec<String> {
+        let terms = self.asked.terms.iter().flat_map(AskedTerms::forced);
+        let places = self.devices.iter().filter_map(|place| place.asked.as_ref());
+        let mut words: Vec<String> = terms
+            .chain(places.flat_map(AskedMemory::forced))
+            .map(str::to_owned)
+            .collect();
+        words.sort();
+        words.dedup();
+        words
+    }
+
     /// It is admitted to these places; answers when it asked. Of no places: it waits, and asked then.
     pub(crate) fn begin(&mut self, places: &[Placement], unix_ns: u64) -> u64 {
         self.set_devices(places);

@@ -112,6 +112,12 @@ impl Policy {
         notes.extend(job.unmanaged_note());
         notes.extend(self.drift_notes(job));
         notes.extend(self.overhead_notes(job));
+        let forced = record.forced();
+        notes.extend(
+            forced
+                .iter()
+                .map(|words| format!("beyond the rules, until it ends: {words}")),
+        );
         JobView {
             job: job.id().to_string(),
             name: record.name.clone().filter(|_| sees),

@@ -200,6 +200,7 @@ impl Host {
             request,
             token,
             cgroup: None,
+            groups: Vec::new(),
             unix_ns: 7,
         };
         self.step(Event::Run(Box::new(run)));
@@ -473,6 +474,7 @@ pub fn broker_view() -> partage_protocol::admin::BrokerView {
         clients: 0,
         uptime_ns: 0,
         audit: Default::default(),
+        config: None,
         notes: Vec::new(),
         overcommit_percent: 100,
         aliases_off: Vec::new(),

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::config::ConfigView;
 use super::failure::ErrorView;
 use super::views::{EventView, Holder, JobDeviceView, JobView, StatusView, TermsView, UnmanagedView, WhyView};
 
@@ -30,6 +31,8 @@ pub enum Reply {
     Job(JobView),
     /// Answer to `Why`.
     Why(WhyView),
+    /// Answer to `ShowConfig`.
+    Config(ConfigView),
     /// One event.
     Event(EventView),
     /// Done; nothing more to say.

@@ -34,6 +34,9 @@ pub enum Request {
         /// New terms of device time.
         #[serde(default, skip_serializing_if = "TermsChange::is_empty")]
         terms: TermsChange,
+        /// Beyond the rules of the configuration; for administrators.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        force: bool,
     },
     /// One job's numbers.
     Get {
@@ -59,6 +62,14 @@ pub enum Request {
     },
     /// Ends the broker; its jobs go on and the next broker adopts them.
     StopBroker,
+    /// Reads the configuration again; for administrators.
+    ReloadConfig,
+    /// The configuration that holds.
+    ShowConfig {
+        /// Only what is about this job or user.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        target: Option<String>,
+    },
 }
 
 /// Changes of a job's terms of device time, as the user wrote them; what is not named stays.
@@ -127,6 +138,9 @@ pub struct RunRequest {
     /// where no `priority` is; and none that the configuration switches off.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub aliases: Vec<(String, String)>,
+    /// The class of the configuration whose numbers it starts from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class: Option<String>,
     /// `auto`, `auto:N`, `2`, `0,1`, `GPU-…`.
     pub gpu: Option<String>,
     /// `CUDA_VISIBLE_DEVICES` of the caller: narrows the candidates.

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::config::{AuditView, ReadingView};
 use crate::message::NO_INDEX;
 use crate::terms::{Class, DEFAULT_WEIGHT};
 
@@ -393,20 +394,12 @@ pub struct BrokerView {
     /// seccomp filter, a cgroup.
     #[serde(default)]
     pub notes: Vec<String>,
+    /// Which configuration holds; none for a private broker, which reads none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<ReadingView>,
     /// Invariants of its own that it found broken since it started; each is a defect of Partage.
     #[serde(default)]
     pub invariant_violations: u64,
-}
-
-/// What the broker does about clients that contradict NVML and about GPU processes of no job.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AuditView {
-    /// `report`, `deny-new`, `kill`.
-    pub drift: String,
-    /// The same words.
-    pub unmanaged: String,
-    /// Bytes by which a client and NVML may differ.
-    pub tolerance_bytes: u64,
 }
 
 const fn all_once() -> u64 {

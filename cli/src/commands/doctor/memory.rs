@@ -154,6 +154,7 @@ mod tests {
                 max_class: "realtime".to_owned(),
                 aliases_off: Vec::new(),
                 audit: AuditView::default(),
+                config: None,
                 notes: Vec::new(),
                 invariant_violations: 0,
             },

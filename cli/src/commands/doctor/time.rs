@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What sets shares of time besides `run`'s options: other tools' variables, and the administrator's rules.
 
-use partage_protocol::admin::StatusView;
+use partage_protocol::admin::{ReadingView, StatusView};
 use partage_protocol::time_aliases::{TimeVariable, asked};
 
 use super::check::Check;
@@ -12,7 +12,25 @@ pub fn checks(status: Option<&StatusView>) -> Vec<Check> {
     let off = status.map(|status| status.broker.aliases_off.clone());
     let mut checks = vec![aliases(&aliases_here(), &off.unwrap_or_default())];
     checks.extend(status.map(rules));
+    checks.extend(
+        status
+            .and_then(|status| status.broker.config.as_ref())
+            .map(configuration),
+    );
     checks
+}
+
+/// Which configuration holds, and whether the last reload was taken.
+fn configuration(reading: &ReadingView) -> Check {
+    const NAME: &str = "configuration";
+    match &reading.error {
+        None => Check::ok(NAME, format!("number {} of {} holds", reading.generation, reading.file)),
+        Some(why) => Check::warn(
+            NAME,
+            format!("the last reload changed nothing: {why}"),
+            "mend the file, then: sudo partage config reload",
+        ),
+    }
 }
 
 fn aliases(found: &[(String, String)], off: &[String]) -> Check {

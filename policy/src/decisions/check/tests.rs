@@ -82,6 +82,7 @@ fn host() -> (Policy, OneClient) {
         request,
         token: [3; 32],
         cgroup: None,
+        groups: Vec::new(),
         unix_ns: 1,
     };
     let attaching = Attaching {

@@ -5,16 +5,19 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::caller::Ticket;
-use crate::job::Origin;
 use crate::request::{GpuChoice, RunSpec};
+use crate::rules::{AskedTerms, Facts, Judge};
 use crate::terms::Terms;
 
 fn queued() -> Queued {
     let spec = RunSpec {
         mem: None,
         mem_request: None,
-        origin: Origin::default(),
         aliases: None,
+        preset: None,
+        asked_terms: AskedTerms::default(),
+        facts: Facts::default(),
+        judge: Judge::default(),
         gpu: GpuChoice::Auto(1),
         visible_devices: None,
         wait: true,

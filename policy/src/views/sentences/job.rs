@@ -313,6 +313,7 @@ impl Advice {
                 format_request(Amount::Bytes(*request))
             ),
             Self::Another { mem } => format!("start the next one with: partage run -m {}", Amount::Bytes(*mem)),
+            Self::Ruled { rule } => format!("the {rule} allows no more"),
             Self::WholeDevice { total } => format!("{gpu} has {} in all", format_bytes(*total)),
             Self::NoRoom { room, .. } => format!(
                 "a higher limit does not help: {gpu} has {} for this job that is not promised to or used by others\

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Classes and rules of the files, checked, as the policy knows them.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use partage_policy::{GpuName, Match, Max, Pattern, Preset, Rule, Rules, Written};
+use partage_protocol::message::MAX_DEVICES;
+use partage_protocol::size::{Amount, parse_amount, parse_request, parse_share};
+use partage_protocol::terms::{MAX_WEIGHT, TermError, parse_class, parse_promise, parse_time_limit, parse_weight};
+use toml::Spanned;
+
+use super::error::ConfigError;
+use super::nearest::suggestion;
+use super::rule_tables::{ClassTable, GpuWord, Many, MatchTable, MaxTable, RuleTable};
+use super::source::Source;
+
+/// Where names stand that can only be judged once every file is read.
+#[derive(Default)]
+pub(super) struct Names {
+    files: usize,
+    /// File, place, key and class of each mention.
+    classes: Vec<(usize, Range<usize>, &'static str, String)>,
+    /// Rules' names with their first place.
+    rules: BTreeMap<String, String>,
+}
+
+impl Names {
+    /// The number of the file that is read now.
+    pub(super) fn next_file(&mut self) -> usize {
+        self.files += 1;
+        self.files - 1
+    }
+
+    /// Is every class that a rule names there?
+    pub(super) fn check(&self, texts: &[(PathBuf, String)], rules: &Rules) -> Result<(), ConfigError> {
+        for (file, span, key, name) in &self.classes {
+            let Some((path, text)) = texts.get(*file) else { continue };
+            if !rules.presets.contains_key(name) {
+                let known = rules.presets.keys().map(String::as_str);
+                let why = match rules.presets.is_empty() {
+                    true => format!("there is no class {name:?}: write a table [class.{name}]"),
+                    false => format!("there is no class {name:?}{}", suggestion(name, known)),
+                };
+                return Err(Source { path, text }.wrong(span.clone(), key, why));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What presets are merged into.
+pub(super) trait Presets {
+    /// Later files' keys replace earlier ones'.
+    fn merge_presets(
+        &mut self,
+        tables: BTreeMap<Spanned<String>, ClassTable>,
+        source: Source<'_>,
+    ) -> Result<(), ConfigError>;
+}
+
+impl Presets for Rules {
+    fn merge_presets(
+        &mut self,
+        tables: BTreeMap<Spanned<String>, ClassTable>,
+        source: Source<'_>,
+    ) -> Result<(), ConfigError> {
+        for (name, table) in tables {
+            let (span, name) = (name.span(), name.into_inner());
+            check_name(source, &span, "class", &name)?;
+            let preset = self.presets.entry(name.clone()).or_insert_with(|| Preset {
+                name,
+                at: source.at(&span),
+                ..Preset::default()
+            });
+            merge_preset(preset, table, source)?;
+        }
+        Ok(())
+    }
+}
+
+fn merge_preset(preset: &mut Preset, table: ClassTable, source: Source<'_>) -> Result<(), ConfigError> {
+    let key = |key: &str| format!("class.{}.{key}", preset.name);
+    not_built(
+        source,
+        &table.process_mem,
+        &key("process_mem"),
+        "a limit of each process's memory",
+    )?;
+    let new = Preset {
+        mem: number(source, &key("mem"), table.mem.as_ref(), parse_amount)?,
+        mem_request: number(source, &key("mem_request"), table.mem_request.as_ref(), parse_request)?,
+        compute_promise: number(source, &key("compute"), table.compute.as_ref(), parse_promise)?,
+        compute_max: number(source, &key("compute_max"), table.compute_max.as_ref(), part)?,
+        weight: weight(source, &key("weight"), table.weight.as_ref())?,
+        priority: number(source, &key("priority"), table.priority.as_ref(), parse_class)?,
+        time_limit: number(source, &key("time_limit"), table.time_limit.as_ref(), parse_time_limit)?,
+        ..Preset::default()
+    };
+    let keys = (key("mem_request"), key("compute"));
+    preset.mem = new.mem.or(preset.mem.take());
+    preset.mem_request = new.mem_request.or(preset.mem_request.take());
+    preset.compute_promise = new.compute_promise.or(preset.compute_promise.take());
+    preset.compute_max = new.compute_max.or(preset.compute_max.take());
+    preset.weight = new.weight.or(preset.weight.take());
+    preset.priority = new.priority.or(preset.priority.take());
+    preset.time_limit = new.time_limit.or(preset.time_limit.take());
+    check_preset(preset, (&table, keys), source)
+}
+
+/// A preset must make sense by itself: its promises are within its limits.
+fn check_preset(
+    preset: &Preset,
+    (table, keys): (&ClassTable, (String, String)),
+    source: Source<'_>,
+) -> Result<(), ConfigError> {
+    let place = |here: &Option<Spanned<String>>, other: &Option<Spanned<String>>| {
+        here.as_ref().or(other.as_ref()).map_or(0..0, Spanned::span)
+    };
+    if let (Some(request), Some(limit)) = (&preset.mem_request, &preset.mem) {
+        let is_more = match (request.value, limit.value) {
+            (Amount::Bytes(request), Amount::Bytes(limit)) => request > limit,
+            (Amount::Share(request), Amount::Share(limit)) => request > limit,
+            _ => false,
+        };
+        if is_more {
+            let why = format!(
+                "{} is more than mem = {}: promise at most the limit",
+                request.text, limit.text
+            );
+            return Err(source.wrong(place(&table.mem_request, &table.mem), &keys.0, why));
+        }
+    }
+    if let (Some(promise), Some(cap)) = (&preset.compute_promise, &preset.compute_max)
+        && promise.value > cap.value
+    {
+        let why = format!(
+            "{} is more than compute_max = {}: promise at most the cap",
+            promise.text, cap.text
+        );
+        return Err(source.wrong(place(&table.compute, &table.compute_max), &keys.1, why));
+    }
+    Ok(())
+}
+
+/// Reads one rule.
+pub(super) fn read_rule(
+    table: Spanned<RuleTable>,
+    source: Source<'_>,
+    (file, names): (usize, &mut Names),
+) -> Result<Rule, ConfigError> {
+    let span = table.span();
+    let table = table.into_inner();
+    let Some(name) = &table.name else {
+        return Err(source.wrong(span, "rule", "has no name; write one, such as name = \"students\""));
+    };
+    check_name(source, &name.span(), "rule.name", name.get_ref())?;
+    let at = source.at(&name.span());
+    if let Some(first) = names.rules.insert(name.get_ref().clone(), at.to_string()) {
+        let why = format!(
+            "{:?} is another rule's name already ({first}); each needs its own",
+            name.get_ref()
+        );
+        return Err(source.wrong(name.span(), "rule.name", why));
+    }
+    let totals = "a total over several jobs";
+    not_built(source, &table.each_user, "rule.each_user", totals)?;
+    not_built(source, &table.together, "rule.together", totals)?;
+    if let Some(per) = table.per.as_ref().filter(|per| per.get_ref() != "scope") {
+        let why = match per.get_ref().as_str() {
+            word @ ("user" | "process") => format!("{word:?} is not built yet; this version knows \"scope\" alone"),
+            word => format!("{word:?} is not one of scope, user, process"),
+        };
+        return Err(source.wrong(per.span(), "rule.per", why));
+    }
+    if let Some(class) = &table.class {
+        names
+            .classes
+            .push((file, class.span(), "rule.class", class.get_ref().clone()));
+    }
+    let presets = match table.classes {
+        None => None,
+        Some(list) => {
+            let (span, list) = filled(source, "rule.classes", list)?;
+            let mentions = list
+                .iter()
+                .map(|name| (file, span.clone(), "rule.classes", name.clone()));
+            names.classes.extend(mentions);
+            Some(source.written(&span, list))
+        }
+    };
+    Ok(Rule {
+        name: name.get_ref().clone(),
+        at,
+        matching: read_match(table.matching, source)?,
+        preset: table.class.map(Spanned::into_inner),
+        presets,
+        gpu: table.gpu.map(|list| gpus(source, list)).transpose()?,
+        max: read_max(&table.max, source)?,
+        is_strict: table.strict.unwrap_or(false),
+    })
+}
+
+fn read_match(table: MatchTable, source: Source<'_>) -> Result<Match, ConfigError> {
+    let registered = "what only an administrator's registration could tell";
+    not_built(source, &table.container, "rule.match.container", registered)?;
+    not_built(source, &table.label, "rule.match.label", registered)?;
+    let patterns = |key: &str, list: Option<Spanned<Many<String>>>| match list {
+        None => Ok(None),
+        Some(list) => {
+            let (span, list) = filled(source, key, list)?;
+            if list.iter().any(String::is_empty) {
+                return Err(source.wrong(
+                    span,
+                    key,
+                    "an empty text matches nothing; leave the key out for everybody",
+                ));
+            }
+            Ok(Some(list.into_iter().map(Pattern).collect()))
+        }
+    };
+    Ok(Match {
+        user: patterns("rule.match.user", table.user)?,
+        group: patterns("rule.match.group", table.group)?,
+        cgroup: patterns("rule.match.cgroup", table.cgroup)?,
+        program: patterns("rule.match.program", table.program)?,
+    })
+}
+
+fn read_max(table: &MaxTable, source: Source<'_>) -> Result<Max, ConfigError> {
+    not_built(
+        source,
+        &table.process_mem,
+        "rule.max.process_mem",
+        "a limit of each process's memory",
+    )?;
+    let gpus = match &table.gpus {
+        None => None,
+        Some(count) => match usize::try_from(*count.get_ref()) {
+            Ok(value @ 1..=MAX_DEVICES) => Some(source.written(&count.span(), value)),
+            _ => {
+                let why = format!("{} is not from 1 to {MAX_DEVICES}", count.get_ref());
+                return Err(source.wrong(count.span(), "rule.max.gpus", why));
+            }
+        },
+    };
+    Ok(Max {
+        mem: number(source, "rule.max.mem", table.mem.as_ref(), parse_amount)?,
+        compute_promise: number(source, "rule.max.compute", table.compute.as_ref(), none_or_promise)?,
+        compute_max: number(source, "rule.max.compute_max", table.compute_max.as_ref(), part)?,
+        weight: weight(source, "rule.max.weight", table.weight.as_ref())?,
+        priority: number(source, "rule.max.priority", table.priority.as_ref(), parse_class)?,
+        gpus,
+        time_limit: number(
+            source,
+            "rule.max.time_limit",
+            table.time_limit.as_ref(),
+            parse_time_limit,
+        )?,
+    })
+}
+
+/// A cap: the whole caps nothing.
+fn part(text: &str) -> Result<u32, TermError> {
+    Ok(parse_share(text)?.millionths())
+}
+
+/// The most that may be promised: `0%` for nothing.
+fn none_or_promise(text: &str) -> Result<u32, TermError> {
+    match text {
+        "0%" => Ok(0),
+        text => parse_promise(text),
+    }
+}
+
+fn number<T, E: std::fmt::Display>(
+    source: Source<'_>,
+    key: &str,
+    text: Option<&Spanned<String>>,
+    parse: impl FnOnce(&str) -> Result<T, E>,
+) -> Result<Option<Written<T>>, ConfigError> {
+    let read = |text: &Spanned<String>| Ok(source.written(&text.span(), source.read(key, text, parse)?));
+    text.map(read).transpose()
+}
+
+fn weight(source: Source<'_>, key: &str, number: Option<&Spanned<i64>>) -> Result<Option<Written<u32>>, ConfigError> {
+    let Some(number) = number else { return Ok(None) };
+    match parse_weight(&number.get_ref().to_string()) {
+        Ok(weight) => Ok(Some(source.written(&number.span(), weight))),
+        Err(_) => {
+            let why = format!("{} is not from 1 to {MAX_WEIGHT}", number.get_ref());
+            Err(source.wrong(number.span(), key, why))
+        }
+    }
+}
+
+fn gpus(source: Source<'_>, list: Spanned<Many<GpuWord>>) -> Result<Written<Vec<GpuName>>, ConfigError> {
+    let (span, list) = filled(source, "rule.gpu", list)?;
+    let name = |word: &GpuWord| {
+        GpuName::parse(&word.0).ok_or_else(|| {
+            let why = format!("{:?} is neither an index nor a UUID (`GPU-…`, `MIG-…`)", word.0);
+            source.wrong(span.clone(), "rule.gpu", why)
+        })
+    };
+    let names = list.iter().map(name).collect::<Result<Vec<_>, _>>()?;
+    Ok(source.written(&span, names))
+}
+
+/// A list that has something in it.
+fn filled<T>(source: Source<'_>, key: &str, list: Spanned<Many<T>>) -> Result<(Range<usize>, Vec<T>), ConfigError> {
+    let span = list.span();
+    match list.into_inner().0 {
+        list if list.is_empty() => {
+            Err(source.wrong(span, key, "an empty list fits nothing; leave it out, or name something"))
+        }
+        list => Ok((span, list)),
+    }
+}
+
+fn not_built<T>(source: Source<'_>, value: &Option<Spanned<T>>, key: &str, what: &str) -> Result<(), ConfigError> {
+    match value {
+        None => Ok(()),
+        Some(value) => {
+            let why = format!("not built yet: this version cannot enforce {what}; leave it out");
+            Err(source.wrong(value.span(), key, why))
+        }
+    }
+}
+
+/// Names are words that need no quoting.
+fn check_name(source: Source<'_>, span: &Range<usize>, key: &str, name: &str) -> Result<(), ConfigError> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    let starts_well = name.starts_with(|c: char| c.is_ascii_alphanumeric());
+    if starts_well && name.chars().all(is_plain) && name.len() <= 64 {
+        return Ok(());
+    }
+    let why = format!("bad name {name:?}; use letters, digits, '.', '_' or '-', at most 64");
+    Err(source.wrong(span.clone(), key, why))
+}

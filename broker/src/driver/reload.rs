@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Reading the configuration again: judged apart, taken in one step, and the old one kept on any error.
+//!
+//! What a reload changes: classes and rules, `[time]`, `[aliases]`, `[audit]` and `clients_per_user`. Reserves,
+//! overcommit and the rest of `[broker]` count from the broker's next start: promises were made by them.
+
+use partage_policy::{Audit, Caller, Event, NewRules};
+use partage_protocol::admin::{ConfigView, ErrorCode, Reply, Request};
+use tracing::{info, warn};
+
+use super::requests::error_view;
+use super::state_driver::StateDriver;
+use crate::clock::Now;
+use crate::config::Config;
+use crate::kind::Kind;
+use crate::peer::ConnectionId;
+use crate::watch::notify;
+
+impl StateDriver {
+    /// Reads the configuration again. Answers a sentence.
+    ///
+    /// # Errors
+    /// What is wrong with it, file, line and column first: nothing has changed then.
+    pub fn reload(&mut self, now: Now) -> Result<String, String> {
+        let Some(file) = self.reading.file.clone() else {
+            return Err("a private broker reads no configuration".to_owned());
+        };
+        let result = Config::load(&file)
+            .map(|new| self.take_config(new, now))
+            .map_err(|error| error.to_string());
+        match &result {
+            Ok(text) => info!(text, "the configuration was read again"),
+            Err(why) => {
+                warn!(why, "the configuration stays what it was");
+                self.publish(
+                    now,
+                    "config-refused",
+                    None,
+                    None,
+                    format!("the configuration stays what it was: {why}"),
+                );
+            }
+        }
+        self.reading.error = result.as_ref().err().cloned();
+        let status = match &result {
+            Ok(text) => format!("STATUS={text}"),
+            Err(why) => format!("STATUS=the configuration stays what it was: {why}"),
+        };
+        if let Err(error) = notify::notify(std::env::var_os("NOTIFY_SOCKET"), &status) {
+            warn!(%error, "the service manager was not told");
+        }
+        result
+    }
+
+    fn take_config(&mut self, new: Config, now: Now) -> String {
+        let later = self.config.take(new);
+        let new = NewRules {
+            rules: self.config.rules.clone(),
+            max_class: self.config.class_rule(self.directory.kind()),
+            aliases_off: self.config.aliases_off.clone(),
+            time_aliases_off: self.config.time_aliases_off.clone(),
+            audit: Audit {
+                uid: nix::unistd::geteuid().as_raw(),
+                ..self.config.audit
+            },
+        };
+        self.reading.generation += 1;
+        self.reading.read_unix_ns = now.unix_ns;
+        let mut text = format!(
+            "configuration {} holds: {}",
+            self.reading.generation,
+            self.config.counts()
+        );
+        if !later.is_empty() {
+            text.push_str(&format!(
+                "; changes of {} count from the broker's next start",
+                later.join(", ")
+            ));
+        }
+        self.publish(now, "config-read", None, None, text.clone());
+        self.step(now, Event::Rules(Box::new(new)));
+        text
+    }
+
+    /// `config reload` and `config show`; no other request is about the configuration.
+    pub(super) fn config_request(&mut self, to: ConnectionId, caller: &Caller, request: Request, now: Now) {
+        match request {
+            Request::ShowConfig { target } => self.show_config(to, (caller, target.as_deref())),
+            _ => self.reload_config(to, caller.is_admin, now),
+        }
+    }
+
+    /// `config reload`.
+    fn reload_config(&mut self, to: ConnectionId, is_admin: bool, now: Now) {
+        let reply = if is_admin {
+            match self.reload(now) {
+                Ok(message) => Reply::Done { message },
+                Err(why) => Reply::Error(error_view(ErrorCode::Invalid, why, Some("nothing was changed"))),
+            }
+        } else {
+            let message = "only an administrator may reload the configuration".to_owned();
+            Reply::Error(error_view(ErrorCode::NotAllowed, message, None))
+        };
+        self.answer(to, reply);
+    }
+
+    /// `config show`: all of it, or what is about a job or a user.
+    fn show_config(&mut self, to: ConnectionId, (caller, target): (&Caller, Option<&str>)) {
+        let reading = self.reading.view();
+        let is_private = self.directory.kind() == Kind::Private;
+        let rules = &self.config.rules;
+        let lines = match target {
+            _ if is_private => vec!["a private broker reads no configuration: no rule holds".to_owned()],
+            None => rules.lines(None),
+            Some(target) => {
+                let target = self.target(target.to_owned());
+                match self.policy.facts_of(&target, caller) {
+                    Ok(facts) => self.config.rules.lines(Some(&facts)),
+                    Err(_) => match self.facts_of_user(&target.text) {
+                        Some(facts) => self.config.rules.lines(Some(&facts)),
+                        None => {
+                            let message = format!("neither a job nor a user is called {:?}", target.text);
+                            let hint = Some("partage ps lists the jobs");
+                            return self.answer(to, Reply::Error(error_view(ErrorCode::NoTarget, message, hint)));
+                        }
+                    },
+                }
+            }
+        };
+        self.answer(to, Reply::Config(ConfigView { reading, lines }));
+    }
+
+    /// A user's facts without a process: what a rule asks of a process beside, holds for none.
+    fn facts_of_user(&mut self, user: &str) -> Option<partage_policy::Facts> {
+        let user = user.strip_prefix('@').unwrap_or(user);
+        let uid = self.users.uid(user)?;
+        Some(partage_policy::Facts {
+            uid,
+            user: user.to_owned(),
+            groups: self.groups.names(user, &[]),
+            ..partage_policy::Facts::default()
+        })
+    }
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `partage config`: check files, show the rules that hold, make the broker read them again.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, UNIX_EPOCH};
+
+use partage_protocol::admin::{ConfigView, ReadingView, Reply, Request};
+use serde_json::json;
+
+use crate::arguments::ConfigAction;
+use crate::failure::{Failure, Kind, Outcome};
+use crate::launch::installed;
+use crate::launch::place::Place;
+use crate::link::ask::{ask, unexpected};
+use crate::link::silence::PATIENCE;
+use crate::show::report::{Report, timestamp};
+use crate::show::tables::wrapped;
+use crate::show::terminal::Style;
+
+/// `partage config`.
+pub fn config(action: &ConfigAction, place: &Place, report: &Report) -> Outcome<u8> {
+    match action {
+        ConfigAction::Check { files } => check(files, report),
+        ConfigAction::Show { target } => {
+            let request = Request::ShowConfig { target: target.clone() };
+            match ask(place, &request, PATIENCE)? {
+                Reply::Config(view) => {
+                    let body = match &view.reading {
+                        Some(reading) => json!({ "reading": reading, "lines": view.lines }),
+                        None => json!({ "lines": view.lines }),
+                    };
+                    report.data("config", body, |style| text(style, &view));
+                    Ok(0)
+                }
+                other => Err(unexpected(place, &other)),
+            }
+        }
+        ConfigAction::Reload => match ask(place, &Request::ReloadConfig, PATIENCE)? {
+            Reply::Done { message } => {
+                report.data("done", json!({ "message": message }), |style| {
+                    style.text(&message) + "\n"
+                });
+                Ok(0)
+            }
+            other => Err(unexpected(place, &other)),
+        },
+    }
+}
+
+/// The broker's own program reads the files: what it says is what the broker would say.
+fn check(files: &[PathBuf], report: &Report) -> Outcome<u8> {
+    let broker = installed::find(installed::BROKER)?;
+    let failed = |why: std::io::Error| Failure::new(Kind::Failed, format!("{}: {why}", broker.display()));
+    let output = Command::new(&broker)
+        .arg("--check")
+        .args(files)
+        .output()
+        .map_err(failed)?;
+    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_end().to_owned();
+    if !output.status.success() {
+        return Err(Failure::new(Kind::Failed, said(&output.stderr)));
+    }
+    let text = said(&output.stdout);
+    let lines: Vec<&str> = text.lines().collect();
+    report.data("config", json!({ "lines": lines }), |style| {
+        lines
+            .iter()
+            .map(|line| wrapped(&style.text(line), style.width, 2))
+            .collect()
+    });
+    Ok(0)
+}
+
+fn text(style: &Style, view: &ConfigView) -> String {
+    let mut text = view
+        .reading
+        .as_ref()
+        .map_or(String::new(), |reading| reading_text(style, reading));
+    for line in &view.lines {
+        text.push_str(&wrapped(&style.text(line), style.width, 2));
+    }
+    text
+}
+
+/// Which configuration holds, and why the last attempt to change it failed.
+pub fn reading_text(style: &Style, reading: &ReadingView) -> String {
+    let at = timestamp(UNIX_EPOCH + Duration::from_nanos(reading.read_ns));
+    let line = format!("configuration {} of {at}, {}", reading.generation, reading.file);
+    let mut text = wrapped(&style.text(&line), style.width, 0);
+    if let Some(why) = &reading.error {
+        let line = format!("the last reload changed nothing: {why}");
+        text.push_str(&wrapped(&style.text(&line), style.width, 0));
+    }
+    text
+}

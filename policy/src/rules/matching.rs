@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Whom a rule matches.
+
+use super::asked::Facts;
+
+/// A text in which `*` stands for any characters, and `?` for one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern(pub String);
+
+impl Pattern {
+    /// Is this what it stands for? In time that is linear in both lengths' product, whatever the pattern.
+    #[must_use]
+    pub fn matches(&self, text: &str) -> bool {
+        let pattern: Vec<char> = self.0.chars().collect();
+        let text: Vec<char> = text.chars().collect();
+        let (mut at, mut place) = (0, 0);
+        // Where the last star stands, and from where on it may stand for one character more.
+        let mut star: Option<(usize, usize)> = None;
+        while place < text.len() {
+            match pattern.get(at) {
+                Some('*') => {
+                    star = Some((at, place));
+                    at += 1;
+                }
+                Some(c) if *c == '?' || *c == text[place] => {
+                    at += 1;
+                    place += 1;
+                }
+                _ => match star {
+                    Some((star_at, from)) => {
+                        star = Some((star_at, from + 1));
+                        at = star_at + 1;
+                        place = from + 1;
+                    }
+                    None => return false,
+                },
+            }
+        }
+        pattern.iter().skip(at).all(|c| *c == '*')
+    }
+}
+
+/// Whose jobs a rule is about: every list that is there must have a pattern that fits. Nothing matches everybody.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Match {
+    /// Login names, or uids in digits.
+    pub user: Option<Vec<Pattern>>,
+    /// Names of groups, or their gids in digits.
+    pub group: Option<Vec<Pattern>>,
+    /// Paths of control groups; what lies below one is in it.
+    pub cgroup: Option<Vec<Pattern>>,
+    /// Names of program files.
+    pub program: Option<Vec<Pattern>>,
+}
+
+impl Match {
+    /// Is it about a job with these facts?
+    #[must_use]
+    pub fn holds(&self, facts: &Facts) -> bool {
+        let has = |patterns: &Option<Vec<Pattern>>, fits: &dyn Fn(&Pattern) -> bool| {
+            patterns.as_ref().is_none_or(|patterns| patterns.iter().any(fits))
+        };
+        let uid = facts.uid.to_string();
+        has(&self.user, &|pattern| {
+            pattern.matches(&facts.user) || pattern.matches(&uid)
+        }) && has(&self.group, &|pattern| {
+            facts.groups.iter().any(|group| pattern.matches(group))
+        }) && has(&self.cgroup, &|pattern| is_below(pattern, &facts.cgroup))
+            && has(&self.program, &|pattern| pattern.matches(&facts.program))
+    }
+
+    /// Does it hang on the program's name alone? Anybody can rename a program.
+    #[must_use]
+    pub fn is_by_program_alone(&self) -> bool {
+        self.program.is_some() && self.user.is_none() && self.group.is_none() && self.cgroup.is_none()
+    }
+}
+
+/// Is the path, or one above it, what the pattern stands for?
+fn is_below(pattern: &Pattern, path: &str) -> bool {
+    let ends = path
+        .char_indices()
+        .filter(|(end, c)| *c == '/' && *end > 0)
+        .map(|(end, _)| end);
+    ends.chain([path.len()]).any(|end| pattern.matches(&path[..end]))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn fits(pattern: &str, text: &str) -> bool {
+        Pattern(pattern.to_owned()).matches(text)
+    }
+
+    /// The definition, slow and plain.
+    fn by_definition(pattern: &[char], text: &[char]) -> bool {
+        match pattern.split_first() {
+            None => text.is_empty(),
+            Some(('*', rest)) => (0..=text.len()).any(|skip| by_definition(rest, &text[skip..])),
+            Some(('?', rest)) => !text.is_empty() && by_definition(rest, &text[1..]),
+            Some((c, rest)) => text.first() == Some(c) && by_definition(rest, &text[1..]),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn patterns_match_as_defined(pattern in "[ab*?]{0,8}", text in "[ab]{0,8}") {
+            let chars = |text: &str| text.chars().collect::<Vec<_>>();
+            prop_assert_eq!(fits(&pattern, &text), by_definition(&chars(&pattern), &chars(&text)));
+        }
+    }
+
+    #[test]
+    fn a_long_pattern_of_stars_ends() {
+        assert!(!fits(&"a*".repeat(2_000), &"a".repeat(1_999)));
+    }
+
+    #[test]
+    fn every_key_must_hold_and_one_pattern_of_each_is_enough() {
+        let facts = Facts {
+            uid: 1000,
+            user: "alice".into(),
+            groups: vec!["students".into(), "100".into()],
+            cgroup: "/user.slice/user-1000.slice/session-4.scope".into(),
+            program: "python3.11".into(),
+            is_admin: false,
+        };
+        let list = |texts: &[&str]| Some(texts.iter().map(|text| Pattern((*text).to_owned())).collect::<Vec<_>>());
+        let mut matching = Match::default();
+        assert!(matching.holds(&facts), "no key matches everybody");
+        matching.user = list(&["bob", "al*"]);
+        matching.group = list(&["100"]);
+        matching.cgroup = list(&["/user.slice/user-*.slice"]);
+        matching.program = list(&["python?.*"]);
+        assert!(matching.holds(&facts));
+        for change in [
+            (|m: &mut Match| m.user = Some(vec![Pattern("bob".into())])) as fn(&mut Match),
+            |m| m.group = Some(vec![Pattern("staff".into())]),
+            |m| m.cgroup = Some(vec![Pattern("/user.slice/user-100".into())]),
+            |m| m.program = Some(vec![Pattern("python".into())]),
+            |m| m.user = Some(Vec::new()),
+        ] {
+            let mut other = matching.clone();
+            change(&mut other);
+            assert!(!other.holds(&facts), "{other:?}");
+        }
+        matching.user = list(&["1000"]);
+        assert!(matching.holds(&facts), "a uid in digits");
+    }
+}

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The one function of precedence under random rule sets.
+
+use crate::rules::{CARD, HOUR, NONE, USABLE, alice, class, said, written};
+use partage_policy::{AskedMemory, AskedTerms, At, Judge, Match, Max, Pattern, Preset, Rule, Rules, Standing};
+use partage_protocol::size::Amount;
+use partage_protocol::terms::Class;
+use partage_protocol::units::GIB;
+use proptest::prelude::*;
+
+fn maybe<T: std::fmt::Debug + Clone + 'static>(
+    strategy: impl Strategy<Value = T> + 'static,
+) -> BoxedStrategy<Option<T>> {
+    prop_oneof![2 => Just(None), 1 => strategy.prop_map(Some)].boxed()
+}
+
+fn a_max() -> impl Strategy<Value = Max> {
+    let mem = prop_oneof![
+        (1..48u64).prop_map(|gib| Amount::Bytes(gib * GIB)),
+        (1..=20u32).prop_map(|part| Amount::Share(partage_protocol::units::Share::new(part * 50_000).expect("a part"))),
+    ];
+    let part = || (0..=10u32).prop_map(|part| part * 100_000);
+    (
+        maybe(mem),
+        maybe(part()),
+        maybe(part()),
+        maybe(1..400u32),
+        maybe(0..4u64),
+        maybe(1..4usize),
+        maybe(1..9u64),
+    )
+        .prop_map(|(mem, compute, compute_max, weight, priority, gpus, hours)| Max {
+            mem: mem.map(|value| written(value, 1)),
+            compute_promise: compute.map(|value| written(value, 2)),
+            compute_max: compute_max.map(|value| written(value, 3)),
+            weight: weight.map(|value| written(value, 4)),
+            priority: priority.map(|value| written(class(value), 5)),
+            gpus: gpus.map(|value| written(value, 6)),
+            time_limit: hours.map(|value| written(value * HOUR, 7)),
+        })
+}
+
+fn a_preset(name: &'static str) -> impl Strategy<Value = Preset> {
+    (a_max(), maybe(1..48u64)).prop_map(move |(max, request)| Preset {
+        name: name.into(),
+        at: At::default(),
+        mem: max.mem,
+        mem_request: request.map(|gib| written(Amount::Bytes(gib * GIB), 8)),
+        compute_promise: max.compute_promise,
+        compute_max: max.compute_max,
+        weight: max.weight,
+        priority: max.priority,
+        time_limit: max.time_limit,
+    })
+}
+
+fn a_rule() -> impl Strategy<Value = Rule> {
+    let whom = prop::sample::select(vec![
+        None,
+        Some(("alice", "*")),
+        Some(("*", "stud*")),
+        Some(("bob", "*")),
+    ]);
+    let preset = maybe(prop::sample::select(vec!["small", "batch"]));
+    (whom, preset, a_max(), any::<bool>()).prop_map(|(whom, preset, max, is_strict)| Rule {
+        name: "r".into(),
+        at: At::default(),
+        matching: whom.map_or_else(Match::default, |(user, group)| Match {
+            user: Some(vec![Pattern(user.into())]),
+            group: Some(vec![Pattern(group.into())]),
+            ..Match::default()
+        }),
+        preset: preset.map(str::to_owned),
+        presets: None,
+        gpu: None,
+        max,
+        is_strict,
+    })
+}
+
+fn some_rules() -> impl Strategy<Value = Rules> {
+    (
+        prop::collection::vec(a_rule(), 0..6),
+        a_preset("small"),
+        a_preset("batch"),
+    )
+        .prop_map(|(rules, small, batch)| Rules {
+            presets: [("small".to_owned(), small), ("batch".to_owned(), batch)].into(),
+            rules,
+        })
+}
+
+/// Whatever an environment, an option or an accepted change can say.
+fn some_asked() -> impl Strategy<Value = (AskedMemory, AskedTerms)> {
+    let standing = prop::sample::select(vec![Standing::Firm, Standing::Soft]);
+    let memory = (maybe(maybe(1..48u64)), maybe(0..48u64));
+    let time = (
+        maybe(0..=10u32),
+        maybe(maybe(1..10u32)),
+        maybe(1..400u32),
+        maybe(0..4u64),
+        maybe(maybe(1..9u64)),
+    );
+    (standing, memory, time).prop_map(
+        |(standing, (limit, request), (promise, cap, weight, priority, hours))| {
+            let memory = AskedMemory {
+                limit: limit.map(|limit| said(limit.map(|gib| gib * GIB), standing)),
+                request: request.map(|gib| said(gib * GIB, standing)),
+            };
+            let terms = AskedTerms {
+                promise: promise.map(|part| said(part * 100_000, standing)),
+                cap: cap.map(|cap| said(cap.map(|part| part * 100_000), standing)),
+                weight: weight.map(|weight| said(weight, standing)),
+                priority: priority.map(|rank| said(class(rank), standing)),
+                time_limit: hours.map(|hours| said(hours.map(|hours| hours * HOUR), standing)),
+            };
+            (memory, terms)
+        },
+    )
+}
+
+/// Every number, each so that less is less; what there is no limit of is the greatest.
+fn judged(rules: &Rules, named: Option<&str>, asked: &(AskedMemory, AskedTerms)) -> Option<[u64; 7]> {
+    let judge = Judge::new(rules, Class::Realtime, &alice(), named).ok()?;
+    let memory = judge.memory(&asked.0, CARD).ok()?;
+    let terms = judge.terms(&asked.1).ok()?;
+    Some([
+        memory.limit.unwrap_or(NONE),
+        memory.request,
+        terms.promise_ppm.into(),
+        terms.cap_ppm.map_or(1_000_000, u64::from),
+        terms.weight.into(),
+        terms.class as u64,
+        terms.time_limit_ns.unwrap_or(NONE),
+    ])
+}
+
+/// The most that any request can get: found without the function, key by key.
+fn mosts(rules: &Rules) -> [u64; 7] {
+    let facts = alice();
+    let lowest = |most: fn(&Max) -> Option<u64>| rules.matching(&facts).filter_map(|rule| most(&rule.max)).min();
+    let mem = lowest(|max| Some(max.mem.as_ref()?.value.on(USABLE)).filter(|mem| *mem < CARD.total)).unwrap_or(NONE);
+    let cap = lowest(|max| Some(max.compute_max.as_ref()?.value.into())).unwrap_or(1_000_000);
+    let promise = lowest(|max| Some(max.compute_promise.as_ref()?.value.into())).unwrap_or(1_000_000);
+    [
+        mem,
+        mem,
+        promise.min(cap),
+        cap,
+        lowest(|max| Some(max.weight.as_ref()?.value.into())).unwrap_or(NONE),
+        lowest(|max| Some(max.priority.as_ref()?.value as u64)).unwrap_or(NONE),
+        lowest(|max| Some(max.time_limit.as_ref()?.value)).unwrap_or(NONE),
+    ]
+}
+
+fn soft(asked: &(AskedMemory, AskedTerms)) -> (AskedMemory, AskedTerms) {
+    let (mut memory, mut terms) = asked.clone();
+    for standing in [
+        memory.limit.as_mut().map(|said| &mut said.standing),
+        memory.request.as_mut().map(|said| &mut said.standing),
+        terms.promise.as_mut().map(|said| &mut said.standing),
+        terms.cap.as_mut().map(|said| &mut said.standing),
+        terms.weight.as_mut().map(|said| &mut said.standing),
+        terms.priority.as_mut().map(|said| &mut said.standing),
+        terms.time_limit.as_mut().map(|said| &mut said.standing),
+    ]
+    .into_iter()
+    .flatten()
+    {
+        *standing = Standing::Soft;
+    }
+    (memory, terms)
+}
+
+/// 100,000 rule sets with the soak, a tenth of them otherwise.
+fn many() -> ProptestConfig {
+    let cases = if std::env::var_os("PARTAGE_SOAK").is_some() {
+        100_000
+    } else {
+        10_000
+    };
+    ProptestConfig {
+        cases,
+        ..ProptestConfig::default()
+    }
+}
+
+fn is_within(numbers: &[u64; 7], most: &[u64; 7]) -> bool {
+    numbers.iter().zip(most).all(|(number, most)| number <= most)
+}
+
+proptest! {
+    #![proptest_config(many())]
+
+    #[test]
+    fn nothing_that_is_asked_raises_a_number_above_a_rule(
+        rules in some_rules(),
+        asked in some_asked(),
+        named in maybe(prop::sample::select(vec!["small", "batch"])),
+    ) {
+        if let Some(numbers) = judged(&rules, named, &asked) {
+            prop_assert!(is_within(&numbers, &mosts(&rules)), "{numbers:?} above {:?}", mosts(&rules));
+        }
+        // What was accepted is never refused later, unless it contradicts itself.
+        let is_whole = asked.0.limit.is_none() && asked.1.cap.is_none();
+        if is_whole {
+            let later = judged(&rules, named, &soft(&asked));
+            prop_assert!(later.is_some_and(|numbers| is_within(&numbers, &mosts(&rules))));
+        }
+    }
+
+    #[test]
+    fn another_rule_raises_no_number(rules in some_rules(), added in a_rule(), at in 0..6usize, asked in some_asked()) {
+        let added = Rule { preset: None, ..added };
+        let mut more = rules.clone();
+        more.rules.insert(at.min(rules.rules.len()), added);
+        prop_assert!(is_within(&mosts(&more), &mosts(&rules)));
+        let asked = soft(&asked);
+        if let (Some(before), Some(after)) = (judged(&rules, None, &asked), judged(&more, None, &asked)) {
+            prop_assert!(is_within(&after, &before), "{after:?} above {before:?}");
+        }
+    }
+
+    #[test]
+    fn the_order_of_rules_changes_the_preset_of_jobs_that_name_none_alone(
+        rules in some_rules(),
+        asked in some_asked(),
+        turn in 0..6usize,
+    ) {
+        let mut turned = rules.clone();
+        let turn = turn % turned.rules.len().max(1);
+        turned.rules.rotate_left(turn);
+        turned.rules.reverse();
+        for named in ["small", "batch"] {
+            prop_assert_eq!(judged(&rules, Some(named), &asked), judged(&turned, Some(named), &asked));
+        }
+        prop_assert_eq!(mosts(&rules), mosts(&turned));
+    }
+
+    #[test]
+    fn rules_only_lower_and_without_them_what_was_asked_is_back(rules in some_rules(), asked in some_asked()) {
+        let asked = soft(&asked);
+        let free = Rules { presets: rules.presets.clone(), rules: Vec::new() };
+        let (without, within) = (judged(&free, Some("small"), &asked), judged(&rules, Some("small"), &asked));
+        if let (Some(without), Some(within)) = (without, within) {
+            prop_assert!(is_within(&within, &without), "{within:?} above {without:?}");
+        }
+    }
+}
