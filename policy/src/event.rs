@@ -12,6 +12,7 @@ use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 
 use crate::caller::{Caller, Process, Ticket};
 use crate::job::{EndedJob, JobRecord};
+use crate::residence::Mark;
 use crate::time::JobTime;
 
 /// Whether there is a driver to ask.
@@ -315,6 +316,14 @@ pub enum Event {
     Time(Vec<JobTime>),
     /// All known processes of these jobs are stopped by a signal (Ctrl-Z), and of no other ones.
     Stopped(BTreeSet<JobId>),
+    /// A passage of a job says where it is ([`Step::Write`](crate::Step::Write)); answered by
+    /// [`Action::SaveJob`](crate::Action::SaveJob).
+    Residence {
+        /// Which job.
+        job: JobId,
+        /// What is true from now on.
+        mark: Box<Mark>,
+    },
     /// Time passed: due at [`Policy::next_deadline`](crate::Policy::next_deadline).
     Tick,
 }

@@ -33,8 +33,10 @@ mod machine;
 mod question;
 mod refusal;
 mod request;
+mod residence;
 mod terms;
 mod time;
+mod uuid_text;
 mod views;
 
 pub use partage_scheduling::{Cause, Regime, TimeState};
@@ -44,7 +46,7 @@ pub use client::{Client, Presence};
 pub use command::{Action, Command, Signal};
 pub use config::{Audit, Config, Response};
 pub use decisions::{
-    ADOPTION_NS, Access, MAX_CLIENTS_PER_JOB, MEASURE_NS, PATIENCE_NS, Policy, TIME_LIMIT_GRACE_NS, Violation,
+    ADOPTION_NS, Access, MAX_CLIENTS_PER_JOB, MEASURE_NS, PATIENCE_NS, Policy, Shortage, TIME_LIMIT_GRACE_NS, Violation,
 };
 pub use device::{CONFIRM_NS, DeviceState, UNAUDITED_NS, UnmanagedLoad};
 pub use event::{
@@ -57,5 +59,9 @@ pub use job::{
 };
 pub use machine::{Machine, Reading};
 pub use request::{GpuChoice, GpuName, RunSpec, check_name, job_number};
+pub use residence::{
+    Answer, Books, HostRoom, Intent, JobFacts, Mark, Obstacle, Outcome, Passage, Patience, Place, Plan, ProcessFacts,
+    ProcessState, Residence, ResidenceRecord, Stage, Step, Target, Tie, Trouble, Turn, obstacles, stages,
+};
 pub use terms::{Terms, TermsOrigin};
 pub use time::{JobTime, TIME_CONFIRM_NS};

@@ -146,6 +146,7 @@ mod tests {
                 devices: Vec::new(),
                 terms: partage_policy::Terms::default(),
                 started_unix_ns: 9,
+                residence: partage_policy::ResidenceRecord::default(),
             },
             ended_unix_ns: unix_ns,
             reason: "its last process is gone".into(),

@@ -145,6 +145,7 @@ pub(super) mod tests {
             }],
             terms: partage_policy::Terms::default(),
             started_unix_ns: 9,
+            residence: partage_policy::ResidenceRecord::default(),
         }
     }
 

@@ -147,6 +147,7 @@ fn longest(id: u64, unix_ns: u64) -> EndedJob {
             devices: Vec::new(),
             terms: Terms::default(),
             started_unix_ns: 1,
+            residence: partage_policy::ResidenceRecord::default(),
         },
         ended_unix_ns: unix_ns,
         reason: "its last process is gone".into(),

@@ -25,6 +25,7 @@ use crate::job::{Happening, Job, JobRecord, Life, Placement, Queued, Slot};
 use crate::machine::Machine;
 use crate::refusal::invalid;
 use crate::request::RunSpec;
+use crate::residence::ResidenceRecord;
 
 /// A token as a request has it; none where it is none, or one of zeros, which belongs to nobody.
 fn token_of(text: &str) -> Option<[u8; TOKEN_BYTES]> {
@@ -87,6 +88,7 @@ impl Policy {
             devices: Vec::new(),
             terms: spec.terms.clone(),
             started_unix_ns: run.unix_ns,
+            residence: ResidenceRecord::default(),
         };
         let queued = Queued {
             ticket: run.ticket,

@@ -22,6 +22,7 @@ use crate::device::{Device, DeviceState};
 use crate::event::{Attaching, Membership};
 use crate::job::{Job, JobRecord, Life, Origin, Placement, Slot};
 use crate::machine::Machine;
+use crate::residence::ResidenceRecord;
 use crate::terms::Terms;
 
 /// The limit where variables cannot be read: a limit of 0 would read as none.
@@ -86,6 +87,7 @@ impl Policy {
             devices: devices.clone(),
             terms,
             started_unix_ns: attaching.unix_ns,
+            residence: ResidenceRecord::default(),
         };
         let mut job = Job::new(record.clone(), Life::running());
         let slot = |place: &Placement| Slot::new(JobLedger::new(self.limit_of(place.device, place.limit), 0));

@@ -101,6 +101,7 @@ impl Policy {
                 value,
             } => self.notice(client, (what, slot, value), machine, now_ns),
             Event::Stopped(jobs) => self.see_stopped(&jobs),
+            Event::Residence { job, mark } => self.take_mark(job, *mark, machine, now_ns),
             // What they bring is taken before.
             Event::Ask { .. }
             | Event::Usage { .. }
