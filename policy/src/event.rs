@@ -13,6 +13,7 @@ use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 use crate::caller::{Caller, Process, Ticket};
 use crate::config::NewRules;
 use crate::job::{EndedJob, JobRecord};
+use crate::residence::Mark;
 use crate::rules::{Facts, Said, Standing};
 use crate::time::JobTime;
 
@@ -375,6 +376,14 @@ pub enum Event {
     Stopped(BTreeSet<JobId>),
     /// The configuration was read anew: every job is judged by these rules from now on.
     Rules(Box<NewRules>),
+    /// A passage of a job says where it is ([`Step::Write`](crate::Step::Write)); answered by
+    /// [`Action::SaveJob`](crate::Action::SaveJob).
+    Residence {
+        /// Which job.
+        job: JobId,
+        /// What is true from now on.
+        mark: Box<Mark>,
+    },
     /// Time passed: due at [`Policy::next_deadline`](crate::Policy::next_deadline).
     Tick,
 }

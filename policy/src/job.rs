@@ -5,6 +5,9 @@ use partage_protocol::message::TOKEN_BYTES;
 use partage_protocol::summary::{Summary, total};
 use partage_protocol::units::{DeviceUuid, JobId};
 
+use crate::machine::{Machine, OnSlot};
+use crate::residence::{Residence, Target};
+
 mod denial;
 mod facts;
 mod life;
@@ -44,6 +47,18 @@ pub enum JobState {
     Dying,
     /// Over.
     Ended,
+    /// Its memory leaves its devices.
+    Suspending,
+    /// Its memory is away.
+    Suspended,
+    /// Its memory comes back.
+    Resuming,
+    /// It moves to another device.
+    Moving,
+    /// It is being saved.
+    Saving,
+    /// The driver lost a process of it.
+    Poisoned,
 }
 
 impl Job {
@@ -72,6 +87,29 @@ impl Job {
     /// Where it is in its life; what that means is asked of the state.
     pub(crate) fn state(&self) -> State {
         self.life.state()
+    }
+
+    /// Where its memory is.
+    pub(crate) fn residence(&self) -> Residence {
+        self.record.residence.residence()
+    }
+
+    /// What is promised to it is kept for it now: an away job's is free.
+    pub(crate) fn keeps_promises(&self) -> bool {
+        self.state().counts_as_promised() && self.residence().keeps_promises()
+    }
+
+    /// The device that it moves to, once it has room there.
+    pub(crate) fn claimed_target(&self) -> Option<Target> {
+        let mark = &self.record.residence.mark;
+        mark.target.filter(|_| mark.holds_target)
+    }
+
+    /// Bytes that it has to get back on a slot, or holds there.
+    pub(crate) fn returning_bytes<M: Machine>(&self, slot: usize, machine: &M) -> u64 {
+        let bytes = self.record.residence.bytes.get(slot).copied().unwrap_or(0);
+        let state = self.slots.get(slot);
+        bytes.max(state.map_or(0, |state| state.ledger.used_sum(&OnSlot { machine, slot })))
     }
 
     /// No process of it is left; a late child may still come.

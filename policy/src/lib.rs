@@ -34,9 +34,11 @@ mod machine;
 mod question;
 mod refusal;
 mod request;
+mod residence;
 mod rules;
 mod terms;
 mod time;
+mod uuid_text;
 mod views;
 
 pub use partage_scheduling::{Cause, Regime, TimeState};
@@ -46,7 +48,7 @@ pub use client::{Client, Presence};
 pub use command::{Action, Command, Signal};
 pub use config::{Audit, Config, NewRules, Response};
 pub use decisions::{
-    ADOPTION_NS, Access, MAX_CLIENTS_PER_JOB, MEASURE_NS, PATIENCE_NS, Policy, TIME_LIMIT_GRACE_NS, Violation,
+    ADOPTION_NS, Access, MAX_CLIENTS_PER_JOB, MEASURE_NS, PATIENCE_NS, Policy, Shortage, TIME_LIMIT_GRACE_NS, Violation,
 };
 pub use device::{CONFIRM_NS, DeviceState, UNAUDITED_NS, UnmanagedLoad};
 pub use event::{
@@ -60,6 +62,10 @@ pub use job::{
 };
 pub use machine::{Machine, Reading};
 pub use request::{GpuChoice, RunSpec, check_name, job_number};
+pub use residence::{
+    Answer, Books, HostRoom, Intent, JobFacts, Mark, Obstacle, Outcome, Passage, Patience, Place, Plan, ProcessFacts,
+    ProcessState, Residence, ResidenceRecord, Stage, Step, Target, Tie, Trouble, Turn, obstacles, stages,
+};
 pub use rules::{
     Asked, AskedMemory, AskedTerms, At, CardSize, Facts, Judge, Match, Max, Memory, NotAllowed, Pattern, Preset, Rule,
     Rules, Said, Standing, Written,

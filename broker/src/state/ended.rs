@@ -147,6 +147,7 @@ mod tests {
                 terms: partage_policy::Terms::default(),
                 asked: partage_policy::Asked::default(),
                 started_unix_ns: 9,
+                residence: partage_policy::ResidenceRecord::default(),
             },
             ended_unix_ns: unix_ns,
             reason: "its last process is gone".into(),

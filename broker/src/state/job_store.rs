@@ -147,6 +147,7 @@ pub(super) mod tests {
             terms: partage_policy::Terms::default(),
             asked: partage_policy::Asked::default(),
             started_unix_ns: 9,
+            residence: partage_policy::ResidenceRecord::default(),
         }
     }
 

@@ -25,6 +25,7 @@ use crate::job::{Happening, Job, JobRecord, Life, Placement, Queued, Slot};
 use crate::machine::Machine;
 use crate::refusal::invalid;
 use crate::request::RunSpec;
+use crate::residence::ResidenceRecord;
 use crate::rules::Asked;
 
 /// A token as a request has it; none where it is none, or one of zeros, which belongs to nobody.
@@ -93,6 +94,7 @@ impl Policy {
                 facts: Some(spec.facts.clone()),
             },
             started_unix_ns: run.unix_ns,
+            residence: ResidenceRecord::default(),
         };
         let queued = Queued {
             ticket: run.ticket,

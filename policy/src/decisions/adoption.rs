@@ -14,12 +14,14 @@ use partage_protocol::reservation::Word;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId, SECOND_NS};
 
 use super::Policy;
+use super::time_limit::time_limit_at;
 use crate::caller::Process;
 use crate::client::Presence;
 use crate::command::Action;
 use crate::event::Adoption;
 use crate::job::{Job, JobRecord, REMEMBER_NS, Slot};
 use crate::machine::{Machine, OnSlot};
+use crate::residence::Residence;
 
 /// Longest time that a device admits nothing because a client of the broker before has not come back. Clients reconnect
 /// within a second; one that does not is stopped, and is counted with all that its ledger says.
@@ -71,7 +73,8 @@ impl Policy {
     /// A job is recorded, and the ledger names these clients of it: it lives, or lingers on as it did.
     fn adopt_job<M: Machine>(&mut self, record: JobRecord, clients: &[ClientId], machine: &M, now_ns: u64) {
         let (id, started_unix_ns) = (JobId(record.id), record.started_unix_ns);
-        let time_limit_at_ns = self.adopted_time_limit(record.terms.time_limit_ns, started_unix_ns, now_ns);
+        let unix_ns = self.unix_ns(now_ns);
+        let time_limit_at_ns = time_limit_at(&record, record.terms.time_limit_ns, unix_ns, now_ns);
         let was = self.jobs.forget(id);
         let was = was.filter(|was| was.record.started_unix_ns == started_unix_ns);
         let mut slots = Vec::new();
@@ -83,7 +86,10 @@ impl Policy {
                     .saturating_add(words.overhead.load())
             });
             // What was promised or granted stays allowed; more only once the device can be judged.
-            let ceiling = place.request.max(held).min(limit);
+            // A job that is not here gets nothing but what its passage restores.
+            let is_here = record.residence.residence() == Residence::Here;
+            let promised = if is_here { place.request } else { 0 };
+            let ceiling = promised.max(held).min(limit);
             slots.push(Slot::adopted(JobLedger::new(limit, ceiling), held));
         }
         let mut job = Job::adopted(record, slots, time_limit_at_ns);

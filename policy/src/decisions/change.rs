@@ -210,7 +210,7 @@ impl Policy {
         else {
             return Ok(());
         };
-        let run_ns = self.unix_ns(now_ns).saturating_sub(job.record.started_unix_ns);
+        let run_ns = job.record.run_ns(self.unix_ns(now_ns));
         if run_ns < limit_ns {
             return Ok(());
         }

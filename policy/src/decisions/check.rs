@@ -151,7 +151,7 @@ impl Policy {
     fn check_promises(&self, device: DeviceUuid, found: &mut Vec<Violation>) {
         let Some(known) = self.devices.get(&device) else { return };
         let promised = |is_meant: &dyn Fn(&Job) -> bool| {
-            let jobs = self.jobs.values().filter(|job| job.state().counts_as_promised());
+            let jobs = self.jobs.values().filter(|job| job.keeps_promises());
             jobs.filter(|job| is_meant(job)).fold((0u64, 0u64), |sum, job| {
                 let place = job.record.devices.iter().find(|place| place.device == device);
                 place.map_or(sum, |place| {

@@ -23,6 +23,7 @@ use crate::event::{Attaching, Membership};
 use crate::job::{Job, JobRecord, Life, Origin, Placement, Slot};
 use crate::machine::Machine;
 use crate::refusal::not_allowed;
+use crate::residence::ResidenceRecord;
 use crate::rules::{Asked, AskedMemory, AskedTerms, Judge, Said};
 
 /// The limit where variables cannot be read: a limit of 0 would read as none.
@@ -95,6 +96,7 @@ impl Policy {
                 facts: Some(facts),
             },
             started_unix_ns: attaching.unix_ns,
+            residence: ResidenceRecord::default(),
         };
         let mut job = Job::new(record.clone(), Life::running());
         let slot = |place: &Placement| Slot::new(JobLedger::new(self.limit_of(place.device, place.limit), 0));

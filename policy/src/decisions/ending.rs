@@ -12,6 +12,7 @@ use crate::client::Presence;
 use crate::command::{Action, Signal};
 use crate::job::{End, Happening, Job, JobState, Next, REMEMBER_COUNT, STRICT_NS, Slot, State};
 use crate::machine::{Machine, OnSlot};
+use crate::residence::Residence;
 
 impl Policy {
     /// Everything that is due. Runs at the start of a step, so that no order of events can outrun a deadline.
@@ -252,6 +253,15 @@ impl Policy {
         };
         if !job.is_first_alive && !job.clients.is_empty() && job.clients.iter().all(is_dying) {
             return JobState::Dying;
+        }
+        match job.residence() {
+            Residence::Here => {}
+            Residence::Leaving => return JobState::Suspending,
+            Residence::Away => return JobState::Suspended,
+            Residence::Coming => return JobState::Resuming,
+            Residence::Moving => return JobState::Moving,
+            Residence::Saving => return JobState::Saving,
+            Residence::Poisoned => return JobState::Poisoned,
         }
         let is_over =
             |(slot, state): (usize, &Slot)| state.ledger.held_sum(&OnSlot { machine, slot }) > state.ledger.limit();

@@ -10,6 +10,7 @@ use super::Policy;
 use crate::device::{DeviceAccount, DeviceState, Hold};
 use crate::job::Job;
 use crate::machine::{Machine, OnSlot};
+use crate::residence::Residence;
 
 impl Policy {
     /// The jobs of processes that are clients, by pid.
@@ -49,23 +50,30 @@ impl Policy {
                 continue;
             };
             let pages = OnSlot { machine, slot };
-            let promised = if job.state().counts_as_promised() {
-                placement.request
-            } else {
-                0
+            let residence = job.residence();
+            let promised = if job.keeps_promises() { placement.request } else { 0 };
+            let returning = match residence.claims_bytes() {
+                true => job.returning_bytes(slot, machine),
+                false => 0,
             };
+            let (granted, used) = (state.ledger.held_sum(&pages), state.ledger.used_sum(&pages));
+            if residence == Residence::Away && granted == 0 {
+                continue;
+            }
             holds.push(Hold {
                 job: job.id(),
                 slot,
                 limit: self.limit_of(device, placement.limit),
                 promised,
                 guaranteed: promised,
-                granted: state.ledger.held_sum(&pages),
-                used: state.ledger.used_sum(&pages),
+                granted: granted.max(returning),
+                used: used.max(returning),
                 managed: self.managed_bytes(job, slot, machine),
                 measured: measured_by_job.remove(&job.id()).unwrap_or(0),
+                is_fixed: residence != Residence::Here,
             });
         }
+        holds.extend(self.claims_on(device, machine));
         let listed = processes
             .iter()
             .fold(0, |sum: u64, (_, bytes)| sum.saturating_add(*bytes));
@@ -121,12 +129,12 @@ impl Policy {
             (true, true) => hold.kept().saturating_add(slack).min(hold.limit),
             _ => hold.limit,
         };
-        for hold in &account.holds {
+        for hold in account.holds.iter().filter(|hold| !hold.is_fixed) {
             let ceiling = self.ceiling(hold).min(target(hold));
             self.set_ceiling(hold, ceiling, machine, now_ns);
         }
         let is_overcommitted = account.is_overcommitted();
-        for hold in &account.holds {
+        for hold in account.holds.iter().filter(|hold| !hold.is_fixed) {
             let room = if has_promises {
                 // Looked at again: another job may have used its slack before it could be lowered.
                 let Some(now) = self.account(device, machine) else {
@@ -169,7 +177,7 @@ impl Policy {
         let Some(account) = self.account(device, machine) else {
             return false;
         };
-        let Some(mine) = account.holds.iter().find(|hold| hold.job == job) else {
+        let Some(mine) = account.holds.iter().find(|hold| hold.job == job && !hold.is_fixed) else {
             return false;
         };
         let Some(rest) = account.room(Some(job)).checked_sub(needed) else {

@@ -48,10 +48,11 @@ struct Said {
 
 impl Policy {
     /// Clients of live jobs on a device, by pid. Those whose process ended are left out: what they hold is charged as
-    /// it stands until it is gone.
+    /// it stands until it is gone. So are those of jobs that are not here: NVML cannot show what they have.
     pub(crate) fn members_on(&self, device: DeviceUuid) -> BTreeMap<u32, Vec<Member>> {
         let mut by_pid: BTreeMap<u32, Vec<Member>> = BTreeMap::new();
-        for job in self.jobs.values().filter(|job| job.state().holds_memory()) {
+        let is_audited = |job: &&Job| job.state().holds_memory() && job.residence().is_audited();
+        for job in self.jobs.values().filter(is_audited) {
             let Some(slot) = job.slot_of(device) else { continue };
             for client in &job.clients {
                 let Some(known) = self.clients.get(client) else {

@@ -12,6 +12,7 @@ use crate::device::{Device, DeviceState};
 use crate::event::{DeviceSeen, DriverState, Measurement};
 use crate::job::Job;
 use crate::machine::{Machine, OnSlot};
+use crate::residence::Residence;
 
 impl Policy {
     pub(crate) fn see_devices<M: Machine>(
@@ -107,7 +108,10 @@ impl Policy {
 
     /// A job over its limit gives up what it freed.
     fn follow_falling_use<M: Machine>(&mut self, job: JobId, machine: &M, now_ns: u64) {
-        let Some(job) = self.jobs.get_mut(&job) else { return };
+        // The words of a job that is not here change with its passage alone.
+        let Some(job) = self.jobs.get_mut(&job).filter(|job| job.residence() == Residence::Here) else {
+            return;
+        };
         for (slot, state) in job.slots_mut() {
             state.follow_falling_use(&OnSlot { machine, slot }, now_ns);
         }

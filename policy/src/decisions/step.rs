@@ -105,6 +105,7 @@ impl Policy {
             } => self.notice(client, (what, slot, value), machine, now_ns),
             Event::Stopped(jobs) => self.see_stopped(&jobs),
             Event::Rules(new) => self.take_rules(*new, machine, now_ns),
+            Event::Residence { job, mark } => self.take_mark(job, *mark, machine, now_ns),
             // What they bring is taken before.
             Event::Ask { .. }
             | Event::Usage { .. }

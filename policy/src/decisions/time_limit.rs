@@ -4,7 +4,7 @@
 //! ```text
 //!   admitted ── limit over ──► SIGTERM, a line on its terminal, an event ── grace over ──► SIGKILL
 //! ```
-//! Time in the queue does not count. A broker that adopts the job counts from the admission that the record names, by
+//! Time in the queue does not count, nor does time in which the job's memory is not on its devices. A broker that adopts the job counts from the admission that the record names, by
 //! Unix time; if the limit was over already, the job gets SIGTERM and the whole grace again.
 
 use partage_protocol::size::format_duration;
@@ -12,17 +12,21 @@ use partage_protocol::units::{JobId, SECOND_NS};
 
 use super::Policy;
 use crate::command::{Action, Signal};
+use crate::job::JobRecord;
+use crate::residence::Residence;
 
 /// Time between the two signals.
 pub const TIME_LIMIT_GRACE_NS: u64 = 10 * SECOND_NS;
 
-impl Policy {
-    /// When an adopted job's limit is over, by the monotonic clock.
-    pub(crate) fn adopted_time_limit(&self, limit_ns: Option<u64>, started_unix_ns: u64, now_ns: u64) -> Option<u64> {
-        let run_ns = self.unix_ns(now_ns).saturating_sub(started_unix_ns);
-        Some(now_ns.saturating_add(limit_ns?.saturating_sub(run_ns)))
-    }
+/// When a job's limit is over, by the monotonic clock, judged from its record; none while it stands still because the job
+/// is not here.
+pub(crate) fn time_limit_at(record: &JobRecord, limit_ns: Option<u64>, unix_ns: u64, now_ns: u64) -> Option<u64> {
+    let left_ns = limit_ns?.saturating_sub(record.run_ns(unix_ns));
+    let is_here = record.residence.residence() == Residence::Here;
+    is_here.then(|| now_ns.saturating_add(left_ns))
+}
 
+impl Policy {
     /// Ends a job whose time limit is over; nothing happens before.
     pub(crate) fn expire_time_limit(&mut self, id: JobId, now_ns: u64) {
         let Some(job) = self.jobs.get_mut(&id).filter(|job| job.state().may_end()) else {

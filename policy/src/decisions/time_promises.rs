@@ -6,6 +6,7 @@ use partage_protocol::terms::{format_part, ppm, ratio};
 use partage_protocol::units::{DeviceUuid, JobId};
 
 use super::Policy;
+use super::time_limit::time_limit_at;
 use crate::command::Action;
 use crate::device::DeviceAccount;
 use crate::job::Job;
@@ -14,7 +15,10 @@ use crate::terms::{Terms, part};
 impl Policy {
     /// Live jobs with a promise of this device's time, and the promise.
     pub(crate) fn time_promises(&self, device: DeviceUuid) -> impl Iterator<Item = (&Job, u32)> {
-        let on_it = move |job: &&Job| job.state().counts_as_promised() && job.slot_of(device).is_some();
+        let on_it = move |job: &&Job| {
+            let is_claimed = job.claimed_target().is_some_and(|target| target.device == device);
+            job.keeps_promises() && (is_claimed || job.slot_of(device).is_some())
+        };
         let promises = self.jobs.values().filter(on_it);
         promises
             .map(|job| (job, job.record.terms.promise_ppm))
@@ -92,9 +96,9 @@ impl Policy {
 
     /// The job has these terms from now on. The caller saves the record.
     pub(crate) fn take_terms(&mut self, id: JobId, terms: Terms, now_ns: u64) {
-        let started = self.jobs.get(&id).map_or(0, |job| job.record.started_unix_ns);
-        let time_limit_at_ns = self.adopted_time_limit(terms.time_limit_ns, started, now_ns);
+        let unix_ns = self.unix_ns(now_ns);
         let Some(job) = self.jobs.get_mut(&id) else { return };
+        let time_limit_at_ns = time_limit_at(&job.record, terms.time_limit_ns, unix_ns, now_ns);
         if job.record.terms.time_limit_ns != terms.time_limit_ns {
             job.set_time_limit_at(time_limit_at_ns);
         }

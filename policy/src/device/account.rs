@@ -31,6 +31,8 @@ pub(crate) struct Hold {
     /// The part of `used` that need not be on the device.
     pub managed: u64,
     pub measured: u64,
+    /// Its words are not the policy's to change now, or it is a claim without words.
+    pub is_fixed: bool,
 }
 
 impl Hold {
@@ -54,7 +56,7 @@ impl Hold {
 
     /// Its limit exceeds what is kept for it: the rest comes out of what nobody else was promised.
     pub(crate) fn is_burstable(&self) -> bool {
-        self.limit > self.guaranteed
+        !self.is_fixed && self.limit > self.guaranteed
     }
 }
 

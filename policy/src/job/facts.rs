@@ -13,6 +13,7 @@ use super::queued::Queued;
 use super::record::{EndedJob, JobRecord, Placement};
 use super::slot::Slot;
 use crate::caller::Ticket;
+use crate::residence::Mark;
 use crate::rules::AskedTerms;
 use crate::terms::Terms;
 
@@ -254,6 +255,11 @@ impl Job {
     /// Its places from now on; the limits of its slots follow.
     pub(crate) fn set_places(&mut self, places: &[Placement]) {
         self.0.record.set_devices(places);
+    }
+
+    /// Where its memory is from now on; `used` is what it holds, by slot.
+    pub(crate) fn set_mark(&mut self, mark: Mark, used: &[u64], unix_ns: u64) {
+        self.0.record.set_mark(mark, used, unix_ns);
     }
 
     /// When its time limit is over; none without one, or once it was acted on.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::denial::Denial;
 use crate::caller::Process;
+use crate::residence::{Mark, ResidenceRecord};
 use crate::rules::{Asked, AskedMemory, AskedTerms, Facts, Memory, Said};
 use crate::terms::Terms;
 
@@ -16,7 +17,7 @@ use crate::terms::Terms;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
     /// `GPU-…` or `MIG-…`.
-    #[serde(with = "uuid_text")]
+    #[serde(with = "crate::uuid_text")]
     pub device: DeviceUuid,
     /// Never exceeded, in bytes; none is the whole card.
     pub limit: Option<u64>,
@@ -138,6 +139,9 @@ pub struct JobRecord {
     pub asked: Asked,
     /// Unix time of admission in nanoseconds; of the request while it waits.
     pub started_unix_ns: u64,
+    /// Whether its memory is on its devices; here, for a job of a broker that knew nothing else.
+    #[serde(default)]
+    pub residence: ResidenceRecord,
 }
 
 impl JobRecord {
@@ -192,6 +196,25 @@ impl JobRecord {
         self.terms = terms;
     }
 
+    /// Where its memory is from now on; `used` is what it holds, by slot.
+    pub(crate) fn set_mark(&mut self, mark: Mark, used: &[u64], unix_ns: u64) {
+        let exchanged = mark.target.filter(|_| mark.is_placed);
+        if let Some(target) = exchanged
+            && let Some(place) = self.devices.get_mut(target.slot)
+        {
+            place.device = target.device;
+        }
+        let mark = if exchanged.is_some() { mark.placed() } else { mark };
+        self.residence.set_mark(mark, used, unix_ns);
+    }
+
+    /// For how long it was admitted and here, up to this instant of Unix time, in nanoseconds.
+    #[must_use]
+    pub fn run_ns(&self, unix_ns: u64) -> u64 {
+        let since = unix_ns.saturating_sub(self.started_unix_ns);
+        since.saturating_sub(self.residence.absent_ns(unix_ns))
+    }
+
     /// Its places from now on.
     pub(crate) fn set_devices(&mut self, places: &[Placement]) {
         self.devices = places.to_vec();
@@ -234,19 +257,4 @@ pub struct EndedSlot {
     /// Its model.
     #[serde(default)]
     pub model: String,
-}
-
-mod uuid_text {
-    //! UUIDs in records are written as people know them.
-    use partage_protocol::units::DeviceUuid;
-    use serde::{Deserialize, Deserializer, Serializer, de::Error};
-
-    pub(super) fn serialize<S: Serializer>(uuid: &DeviceUuid, out: S) -> Result<S::Ok, S::Error> {
-        out.collect_str(uuid)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(input: D) -> Result<DeviceUuid, D::Error> {
-        let text = String::deserialize(input)?;
-        DeviceUuid::parse(&text).ok_or_else(|| D::Error::custom(format!("{text:?} is no device UUID")))
-    }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What holds on the host after every step: the policy's own invariants, and what users were promised.
 
-use partage_protocol::admin::Reply;
+use partage_protocol::admin::{JobView, Reply};
 use partage_protocol::terms::ppm;
 
 use super::{Host, broker_view, caller};
@@ -17,12 +17,15 @@ impl Host {
         let back = jobs.iter().find(|job| self.forgotten.contains(&job.job));
         assert!(back.is_none(), "it had ended: {back:#?}");
         for view in &views {
+            let is_kept = |job: &&JobView| !matches!(job.state.as_str(), "suspended" | "poisoned");
             let places = jobs
                 .iter()
+                .filter(is_kept)
                 .flat_map(|job| &job.devices)
                 .filter(|device| device.uuid == view.uuid);
             let time = jobs
                 .iter()
+                .filter(is_kept)
                 .filter(|job| job.devices.iter().any(|device| device.uuid == view.uuid));
             let time: u64 = time.map(|job| u64::from(ppm(job.terms.promise))).sum();
             assert!(

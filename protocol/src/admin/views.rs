@@ -11,7 +11,20 @@ use crate::terms::{Class, DEFAULT_WEIGHT};
 pub const SCHEMA: &str = "partage/v1";
 
 /// What a job's state may be.
-pub const STATES: [&str; 6] = ["waiting", "running", "stopped", "over limit", "dying", "ended"];
+pub const STATES: [&str; 12] = [
+    "waiting",
+    "running",
+    "stopped",
+    "over limit",
+    "dying",
+    "ended",
+    "suspending",
+    "suspended",
+    "resuming",
+    "moving",
+    "saving",
+    "poisoned",
+];
 
 /// Somebody who holds device memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -12,6 +12,7 @@ use crate::decisions::{Advice, Policy, Survey, Unplaced};
 use crate::device::DeviceState;
 use crate::job::{Denial, Job, JobState, Reason};
 use crate::machine::Machine;
+use crate::residence::Residence;
 
 impl Policy {
     /// What is wrong at the moment.
@@ -26,6 +27,7 @@ impl Policy {
                 }
             }
         }
+        texts.extend(residence_text(job).filter(|_| !job.state().is_over()));
         if job.is_stopped && !job.state().is_over() {
             let pid = job
                 .record
@@ -322,4 +324,40 @@ impl Advice {
             ),
         }
     }
+}
+
+/// Where a job's memory is, if not on its devices.
+fn residence_text(job: &Job) -> Option<String> {
+    let record = &job.record.residence;
+    let bytes = format_bytes(
+        record
+            .bytes
+            .iter()
+            .fold(0, |sum, bytes| u64::saturating_add(sum, *bytes)),
+    );
+    let still = "its threads wait, and its time limit stands still";
+    Some(match record.residence() {
+        Residence::Here => return None,
+        Residence::Leaving => format!("it is being suspended: {bytes} move into host memory, and its threads wait"),
+        Residence::Away => format!(
+            "it is suspended: its {bytes} are in host memory, and its GPU memory and promises are free for others; {still}"
+        ),
+        Residence::Coming => format!("its {bytes} come back from host memory; {still} until then"),
+        Residence::Moving => format!("it moves to another GPU with its {bytes}; {still} until then"),
+        Residence::Saving => format!("it is being saved with its {bytes}; {still} until then"),
+        Residence::Poisoned => {
+            let pids: Vec<_> = record
+                .mark
+                .poisoned
+                .iter()
+                .map(|process| process.pid.to_string())
+                .collect();
+            format!(
+                "the driver could not restore pid {}, which can never run again and stays charged until it ends; to end \
+                 the job: partage stop {}",
+                pids.join(", "),
+                job.id()
+            )
+        }
+    })
 }

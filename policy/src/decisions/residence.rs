@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A job's residence as far as the rest of the policy minds it: what its marks change, and room for its return.
+//!
+//! While a job is not here it is neither audited nor measured, its grants stay as they are, and its time limit stands
+//! still. While it is away its memory and its promises, of time too, are free for others. From the mark that says
+//! *coming* on, and all through a save, what it has to get back counts as granted; from the mark that holds a target on,
+//! the same on the target.
+
+use std::fmt;
+
+use partage_protocol::size::format_bytes;
+use partage_protocol::terms::format_part;
+use partage_protocol::units::{DeviceUuid, JobId};
+
+use super::Policy;
+use super::time_limit::time_limit_at;
+use crate::command::Action;
+use crate::device::{DeviceState, Hold};
+use crate::job::Job;
+use crate::machine::{Machine, OnSlot};
+use crate::residence::{Mark, Place, Residence, Target};
+
+/// A device without room for a job that wants to be there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Shortage {
+    /// No such job, device or slot, or nothing is given on the device now.
+    Closed {
+        /// The device, as users know it.
+        gpu: String,
+    },
+    /// Memory is short.
+    Memory {
+        /// The device.
+        gpu: String,
+        /// Bytes that the job needs there.
+        needed: u64,
+        /// Bytes that are left for it.
+        left: u64,
+    },
+    /// Time to promise is short.
+    Time {
+        /// The device.
+        gpu: String,
+        /// Millionths that the job was promised.
+        promised_ppm: u32,
+    },
+}
+
+impl fmt::Display for Shortage {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed { gpu } => write!(out, "{gpu} takes no jobs at the moment"),
+            Self::Memory { gpu, needed, left } => write!(
+                out,
+                "the job needs {} on {gpu}, which has {} left for it",
+                format_bytes(*needed),
+                format_bytes(*left)
+            ),
+            Self::Time { gpu, promised_ppm } => write!(
+                out,
+                "the job was promised {} of the time of {gpu}, which others were promised meanwhile",
+                format_part(*promised_ppm)
+            ),
+        }
+    }
+}
+
+impl Policy {
+    /// A job's residence, while the job is known.
+    #[must_use]
+    pub fn residence(&self, job: JobId) -> Option<&Mark> {
+        self.jobs.get(&job).map(|job| &job.record.residence.mark)
+    }
+
+    /// A passage says where it is; answered by the record to write.
+    pub(crate) fn take_mark<M: Machine>(&mut self, id: JobId, mark: Mark, machine: &M, now_ns: u64) {
+        let unix_ns = self.unix_ns(now_ns);
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.state().holds_memory()) else {
+            return;
+        };
+        let was_here = job.residence() == Residence::Here;
+        let mut devices: Vec<DeviceUuid> = job.record.devices.iter().map(|place| place.device).collect();
+        devices.extend(job.record.residence.mark.target.map(|target| target.device));
+        devices.extend(mark.target.map(|target| target.device));
+        let used: Vec<u64> = job
+            .slots
+            .iter()
+            .enumerate()
+            .map(|(slot, state)| state.ledger.used_sum(&OnSlot { machine, slot }))
+            .collect();
+        let is_placed = mark.is_placed;
+        job.set_mark(mark, &used, unix_ns);
+        let is_here = job.residence() == Residence::Here;
+        if is_here != was_here {
+            // One that was acted on is over for good.
+            let limit_ns = job.record.terms.time_limit_ns.filter(|_| job.stopping.is_none());
+            job.set_time_limit_at(time_limit_at(&job.record, limit_ns, unix_ns, now_ns));
+        }
+        if !is_here {
+            // A process that begins now is granted nothing of what the job held.
+            for (slot, state) in job.slots_mut() {
+                let pages = OnSlot { machine, slot };
+                let (limit, used) = (state.ledger.limit(), state.ledger.used_sum(&pages));
+                state.set_limit(&pages, limit, used, now_ns);
+            }
+        }
+        let record = job.record.clone();
+        if is_placed {
+            self.times.forget(id);
+            self.show_terms(id, "the job has another device");
+        }
+        self.command(Action::SaveJob(Box::new(record)), "the job's residence changed");
+        devices.sort_unstable();
+        devices.dedup();
+        for device in devices {
+            self.share_headroom(device, machine, now_ns);
+        }
+    }
+
+    /// Is there room for a job that wants to come back to its devices, or to have a target? The mark that claims the room
+    /// must follow before any other event.
+    ///
+    /// # Errors
+    /// The first device that has none.
+    pub fn ask_room<M: Machine>(
+        &self,
+        id: JobId,
+        place: Place,
+        target: Option<Target>,
+        machine: &M,
+    ) -> Result<(), Shortage> {
+        let gone = || Shortage::Closed { gpu: id.to_string() };
+        let job = self.jobs.get(&id).ok_or_else(gone)?;
+        let exchanged = target.filter(|_| place == Place::Target);
+        for (slot, own) in job.record.devices.iter().enumerate() {
+            let device = match exchanged {
+                None => own.device,
+                Some(target) if target.slot == slot => target.device,
+                Some(_) => continue,
+            };
+            self.room_on(job, (slot, device), machine)?;
+        }
+        Ok(())
+    }
+
+    fn room_on<M: Machine>(&self, job: &Job, (slot, device): (usize, DeviceUuid), machine: &M) -> Result<(), Shortage> {
+        let gpu = self.gpu(device);
+        let known = self.devices.get(&device);
+        let is_open = known.is_some_and(|known| known.state == DeviceState::Ok && !known.is_slow);
+        let account = self.account(device, machine);
+        let (Some(account), true) = (account, is_open && !self.is_adopting(device)) else {
+            return Err(Shortage::Closed { gpu });
+        };
+        let request = job.record.devices.get(slot).map_or(0, |place| place.request);
+        let needed = job.returning_bytes(slot, machine).max(request);
+        let id = Some(job.id());
+        let left = account.room(id).min(match request {
+            0 => u64::MAX,
+            // What may be promised can be more than there is; the bytes themselves cannot.
+            request => account.promisable(id).saturating_add(needed - request),
+        });
+        if needed > left {
+            return Err(Shortage::Memory { gpu, needed, left });
+        }
+        let promised_ppm = job.record.terms.promise_ppm;
+        if u64::from(promised_ppm) > self.time_left(device, id) {
+            return Err(Shortage::Time { gpu, promised_ppm });
+        }
+        Ok(())
+    }
+
+    /// What jobs that move to a device hold there: not yet in a slot of theirs.
+    pub(crate) fn claims_on<M: Machine>(&self, device: DeviceUuid, machine: &M) -> Vec<Hold> {
+        let jobs = self.jobs.values().filter(|job| job.state().holds_memory());
+        let claims = jobs.filter_map(|job| {
+            let target = job.claimed_target().filter(|target| target.device == device)?;
+            let request = job.record.devices.get(target.slot)?.request;
+            let bytes = job.returning_bytes(target.slot, machine).max(request);
+            Some(Hold {
+                job: job.id(),
+                slot: target.slot,
+                limit: bytes,
+                promised: request,
+                guaranteed: request,
+                granted: bytes,
+                used: bytes,
+                managed: 0,
+                measured: 0,
+                is_fixed: true,
+            })
+        });
+        claims.collect()
+    }
+}

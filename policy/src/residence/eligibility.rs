@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What keeps a job from leaving its devices, found before anything is touched: each with reason and remedy.
+//!
+//! A *tie* is what keeps a process from being checkpointed: the driver would refuse, hang, or lose the process at its
+//! restore. The broker reads ties from the library's page; everything here is a fact that it found, and nothing a guess.
+
+use std::fmt;
+
+use partage_protocol::size::format_bytes;
+use partage_protocol::units::{GIB, JobId};
+
+use super::state::Residence;
+use crate::caller::Process;
+
+/// The first driver with checkpoint calls.
+const CHECKPOINT_LEVEL: u32 = 570;
+/// The first driver that exchanges devices.
+const EXCHANGE_LEVEL: u32 = 580;
+/// Host memory that is left to everybody else when a job's bytes have become its own.
+const HOST_SPARE_BYTES: u64 = GIB / 4;
+
+/// What a process did that ties it to the device, or to other processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Tie {
+    /// Managed (unified) memory.
+    Managed,
+    /// Memory by IPC, exported or opened.
+    IpcMemory,
+    /// An event by IPC, exported or opened.
+    IpcEvent,
+    /// A memory handle, exported.
+    HandleExported,
+    /// A memory handle, imported.
+    HandleImported,
+    /// A memory pool, exported or imported.
+    SharedPool,
+    /// External memory.
+    ExternalMemory,
+    /// External semaphores.
+    ExternalSemaphore,
+    /// A multicast object (NVLink SHARP).
+    Multicast,
+    /// Graphics resources.
+    Graphics,
+    /// Memory as dma-buf, for another device.
+    DmaBuf,
+}
+
+impl Tie {
+    /// All of them.
+    pub const ALL: [Self; 11] = [
+        Self::Managed,
+        Self::IpcMemory,
+        Self::IpcEvent,
+        Self::HandleExported,
+        Self::HandleImported,
+        Self::SharedPool,
+        Self::ExternalMemory,
+        Self::ExternalSemaphore,
+        Self::Multicast,
+        Self::Graphics,
+        Self::DmaBuf,
+    ];
+
+    /// What the process has, for a user.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Managed => "managed memory",
+            Self::IpcMemory => "memory shared by CUDA IPC",
+            Self::IpcEvent => "an event shared by CUDA IPC",
+            Self::HandleExported => "an exported memory handle",
+            Self::HandleImported => "an imported memory handle",
+            Self::SharedPool => "a shared memory pool",
+            Self::ExternalMemory => "external memory",
+            Self::ExternalSemaphore => "external semaphores",
+            Self::Multicast => "a multicast object",
+            Self::Graphics => "graphics resources",
+            Self::DmaBuf => "memory shared with another device (dma-buf)",
+        }
+    }
+}
+
+/// One process of the job that uses a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessFacts {
+    /// The process.
+    pub process: Process,
+    /// Its uid.
+    pub uid: u32,
+    /// A signal stopped it.
+    pub is_stopped: bool,
+    /// It attached: the library holds it back.
+    pub has_library: bool,
+    /// It turned sharing off, or closed the pages that it shares with the broker.
+    pub is_unreachable: bool,
+    /// Its ties.
+    pub ties: Vec<Tie>,
+}
+
+/// Room in host memory, in bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostRoom {
+    /// The kernel's `MemAvailable`.
+    pub available: u64,
+    /// The tightest memory cgroup above the job: its path, its limit, and what is used of that.
+    pub cgroup: Option<(String, u64, u64)>,
+}
+
+/// What is known of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobFacts {
+    /// The job.
+    pub job: JobId,
+    /// Its owner.
+    pub uid: u32,
+    /// Where its memory is.
+    pub residence: Residence,
+    /// The driver's number: 580 of 580.178.
+    pub driver_level: u32,
+    /// A device of it is a MIG instance, or in MIG mode: the UUID.
+    pub mig: Option<String>,
+    /// Its devices are shared by MPS.
+    pub has_mps: bool,
+    /// The helper can run as the job's owner.
+    pub can_act_as_owner: bool,
+    /// Its processes with a context, or without the library and shown by NVML.
+    pub processes: Vec<ProcessFacts>,
+    /// Bytes that become the processes' own.
+    pub bytes: u64,
+    /// Where they are to go.
+    pub host: HostRoom,
+}
+
+/// What is to be done, as far as more is needed for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Intent {
+    /// Leave, or save.
+    Leave,
+    /// Move from one device to another.
+    Move {
+        /// The model and whole memory of the device that the job leaves.
+        from: (String, u64),
+        /// Those of the device that it gets.
+        to: (String, u64),
+        /// It is one that the job has.
+        is_own: bool,
+        /// It is a MIG instance, or in MIG mode.
+        is_mig: bool,
+    },
+}
+
+/// What is in the way. [`fmt::Display`] says why, [`Obstacle::remedy`] what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the sentences say what each is")]
+pub enum Obstacle {
+    NotHere(JobId, Residence),
+    DriverTooOld {
+        level: u32,
+        needed: u32,
+    },
+    Mig(String),
+    Mps,
+    OtherUser {
+        pid: u32,
+        uid: u32,
+        owner: u32,
+    },
+    NotOwner {
+        uid: u32,
+    },
+    Stopped(u32),
+    Unreachable(u32),
+    NoLibrary(u32),
+    Tied {
+        pid: u32,
+        ties: Vec<Tie>,
+    },
+    HostMemory {
+        needed: u64,
+        available: u64,
+    },
+    Cgroup {
+        path: String,
+        needed: u64,
+        left: u64,
+        limit: u64,
+    },
+    OwnDevice,
+    OtherModel {
+        from: String,
+        to: String,
+    },
+    OtherSize {
+        from: u64,
+        to: u64,
+    },
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotHere(job, residence) => write!(out, "{job} is {} now", residence.word()),
+            Self::DriverTooOld { level, needed } => {
+                write!(out, "the driver is {level}, and this needs {needed} or later")
+            }
+            Self::Mig(uuid) => write!(out, "{uuid} is in MIG mode, where the driver cannot checkpoint"),
+            Self::Mps => out.write_str("MPS shares the GPU, and the driver cannot checkpoint its clients"),
+            Self::OtherUser { pid, uid, owner } => {
+                write!(out, "pid {pid} runs as uid {uid}, and the job belongs to uid {owner}")
+            }
+            Self::NotOwner { uid } => write!(out, "this broker cannot act for uid {uid}"),
+            Self::Stopped(pid) => write!(
+                out,
+                "pid {pid} is stopped, and the driver would wait for it without end"
+            ),
+            Self::Unreachable(pid) => write!(
+                out,
+                "pid {pid} turned Partage off or closed what it shares with the broker, so its threads cannot be held"
+            ),
+            Self::NoLibrary(pid) => write!(
+                out,
+                "pid {pid} uses the GPU without Partage, so its threads cannot be held"
+            ),
+            Self::Tied { pid, ties } => {
+                let ties: Vec<_> = ties.iter().map(|tie| tie.text()).collect();
+                write!(
+                    out,
+                    "pid {pid} has {}, which the driver cannot save",
+                    ties.join(" and ")
+                )
+            }
+            Self::HostMemory { needed, available } => write!(
+                out,
+                "the job's memory would take {} of host memory, and {} are available",
+                format_bytes(*needed),
+                format_bytes(*available)
+            ),
+            Self::Cgroup {
+                path,
+                needed,
+                left,
+                limit,
+            } => write!(
+                out,
+                "the job's memory would take {} of host memory, and its memory cgroup {path} has {} left of {}",
+                format_bytes(*needed),
+                format_bytes(*left),
+                format_bytes(*limit)
+            ),
+            Self::OwnDevice => out.write_str("the job has that GPU already"),
+            Self::OtherModel { from, to } => write!(out, "a job on a {from} cannot go on on a {to}"),
+            Self::OtherSize { from, to } => write!(
+                out,
+                "the job's GPU has {} in all, and that one {}",
+                format_bytes(*from),
+                format_bytes(*to)
+            ),
+        }
+    }
+}
+
+impl Obstacle {
+    /// What to do about it.
+    #[must_use]
+    pub fn remedy(&self) -> String {
+        match self {
+            Self::NotHere(job, Residence::Away) => format!("to bring it back: partage resume {job}"),
+            Self::NotHere(job, Residence::Poisoned) => format!("to end it: partage stop {job}"),
+            Self::NotHere(job, _) => format!("wait until that is over (partage ps {job})"),
+            Self::DriverTooOld { needed, .. } => format!("install driver {needed} or later"),
+            Self::Mig(_) => "use whole GPUs for jobs that are to be suspended".into(),
+            Self::Mps => "stop the MPS daemon (echo quit | nvidia-cuda-mps-control), and start the job again".into(),
+            Self::OtherUser { .. } => "start the whole job as one user".into(),
+            Self::NotOwner { .. } => "use a managed broker, which root starts".into(),
+            Self::Stopped(pid) => format!("let it go on first: kill -CONT {pid}"),
+            Self::Unreachable(_) => "start the job again; partage why says what happened".into(),
+            Self::NoLibrary(_) => "start it with partage run, or end it".into(),
+            Self::Tied { .. } => "end that process first, or start the job without that feature".into(),
+            Self::HostMemory { .. } => "free host memory, or suspend a smaller job".into(),
+            Self::Cgroup { needed, left, .. } => format!(
+                "raise its limit (memory.max) by {} at least",
+                format_bytes(needed.saturating_sub(*left))
+            ),
+            Self::OwnDevice => "choose another GPU (partage status lists them)".into(),
+            Self::OtherModel { from, .. } => format!("choose another {from}"),
+            Self::OtherSize { .. } => "choose a GPU with as much memory".into(),
+        }
+    }
+}
+
+/// Everything that is in the way, the job's own first, then each process's; empty where nothing is.
+#[must_use]
+pub fn obstacles(intent: &Intent, facts: &JobFacts) -> Vec<Obstacle> {
+    let mut found = Vec::new();
+    if facts.residence != Residence::Here {
+        found.push(Obstacle::NotHere(facts.job, facts.residence));
+    }
+    let needed = match intent {
+        Intent::Leave => CHECKPOINT_LEVEL,
+        Intent::Move { .. } => EXCHANGE_LEVEL,
+    };
+    if facts.driver_level < needed {
+        let level = facts.driver_level;
+        found.push(Obstacle::DriverTooOld { level, needed });
+    }
+    found.extend(facts.mig.clone().map(Obstacle::Mig));
+    if facts.has_mps {
+        found.push(Obstacle::Mps);
+    }
+    if !facts.can_act_as_owner {
+        found.push(Obstacle::NotOwner { uid: facts.uid });
+    }
+    if let Intent::Move {
+        from,
+        to,
+        is_own,
+        is_mig,
+    } = intent
+    {
+        if *is_own {
+            found.push(Obstacle::OwnDevice);
+        }
+        if *is_mig {
+            found.push(Obstacle::Mig(to.0.clone()));
+        }
+        if from.0 != to.0 {
+            let (from, to) = (from.0.clone(), to.0.clone());
+            found.push(Obstacle::OtherModel { from, to });
+        } else if from.1 != to.1 {
+            let (from, to) = (from.1, to.1);
+            found.push(Obstacle::OtherSize { from, to });
+        }
+    }
+    facts
+        .processes
+        .iter()
+        .for_each(|process| of_process(process, facts.uid, &mut found));
+    found.extend(of_host(facts.bytes, &facts.host));
+    found
+}
+
+fn of_process(facts: &ProcessFacts, owner: u32, found: &mut Vec<Obstacle>) {
+    let (pid, uid) = (facts.process.pid, facts.uid);
+    if uid != owner {
+        found.push(Obstacle::OtherUser { pid, uid, owner });
+    }
+    if facts.is_stopped {
+        found.push(Obstacle::Stopped(pid));
+    }
+    if !facts.has_library {
+        found.push(Obstacle::NoLibrary(pid));
+    } else if facts.is_unreachable {
+        found.push(Obstacle::Unreachable(pid));
+    }
+    if !facts.ties.is_empty() {
+        let ties = facts.ties.clone();
+        found.push(Obstacle::Tied { pid, ties });
+    }
+}
+
+fn of_host(bytes: u64, host: &HostRoom) -> Vec<Obstacle> {
+    if bytes == 0 {
+        return Vec::new();
+    }
+    let needed = bytes.saturating_add(HOST_SPARE_BYTES);
+    let mut found = Vec::new();
+    if needed > host.available {
+        let available = host.available;
+        found.push(Obstacle::HostMemory { needed, available });
+    }
+    if let Some((path, limit, used)) = &host.cgroup {
+        let left = limit.saturating_sub(*used);
+        if needed > left {
+            let (path, limit) = (path.clone(), *limit);
+            found.push(Obstacle::Cgroup {
+                path,
+                needed,
+                left,
+                limit,
+            });
+        }
+    }
+    found
+}

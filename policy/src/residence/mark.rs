@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a job's record says of its residence, for the next broker.
+
+use serde::{Deserialize, Serialize};
+
+use super::place::Target;
+use super::stage::Stage;
+use super::state::Residence;
+use crate::caller::Process;
+
+/// What the reservation words of the job's clients say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Books {
+    /// L holds its memory, P is 0.
+    #[default]
+    Here,
+    /// P holds it, L is 0.
+    Left,
+    /// L and P do.
+    Coming,
+}
+
+/// Where a passage was when it was last written down. Written before the first step of each stage.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Mark {
+    /// Where the job's memory is.
+    pub residence: Residence,
+    /// The stage that begins; none where nothing is under way.
+    pub stage: Option<Stage>,
+    /// What the books said before that stage.
+    pub books: Books,
+    /// The device that one of the job's is exchanged for, until the exchange is made.
+    pub target: Option<Target>,
+    /// Its room at the target is claimed.
+    pub holds_target: bool,
+    /// Processes whose memory, or its copy, is of the target.
+    pub on_target: Vec<Process>,
+    /// Processes that can never run again.
+    pub poisoned: Vec<Process>,
+    /// The libraries have nothing of a broker's, or are about to give it up.
+    pub is_parked: bool,
+    /// The save ends the job.
+    pub is_to_stop: bool,
+    /// A dump may have left the processes stopped.
+    pub are_stopped: bool,
+    /// From here on the job has the target in the place of the device that it replaces; said once, with `target`.
+    pub is_placed: bool,
+}
+
+/// A job's residence as its record has it: the mark, and what the policy keeps beside it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ResidenceRecord {
+    /// As the passage said it last.
+    pub mark: Mark,
+    /// Bytes that it has to get back, by slot; empty for a job that is here.
+    pub bytes: Vec<u64>,
+    /// Unix time in nanoseconds at which it was last no longer here; 0 while it is.
+    pub since_unix_ns: u64,
+    /// Nanoseconds for which it was not here before that: its time limit does not count them.
+    pub paused_ns: u64,
+}
+
+impl ResidenceRecord {
+    /// Where the job's memory is.
+    #[must_use]
+    pub const fn residence(&self) -> Residence {
+        self.mark.residence
+    }
+
+    /// For how long it was not here, up to this instant of Unix time, in nanoseconds.
+    #[must_use]
+    pub fn absent_ns(&self, unix_ns: u64) -> u64 {
+        let now = match self.mark.residence {
+            Residence::Here => 0,
+            _ => unix_ns.saturating_sub(self.since_unix_ns),
+        };
+        self.paused_ns.saturating_add(now)
+    }
+
+    /// Another mark, at this instant of Unix time; `used` is what the job holds by slot.
+    pub(crate) fn set_mark(&mut self, mark: Mark, used: &[u64], unix_ns: u64) {
+        if mark.residence == Residence::Here {
+            self.paused_ns = self.absent_ns(unix_ns);
+            self.since_unix_ns = 0;
+            self.bytes.clear();
+        } else {
+            if self.mark.residence == Residence::Here {
+                self.since_unix_ns = unix_ns;
+            }
+            self.bytes.resize(used.len().max(self.bytes.len()), 0);
+            // As it leaves, its words fall: the most that they were is what it has to get back.
+            for (bytes, used) in self.bytes.iter_mut().zip(used) {
+                *bytes = (*bytes).max(*used);
+            }
+        }
+        self.mark = mark;
+    }
+}
+
+impl Mark {
+    /// The same once the job has the target in its record.
+    #[must_use]
+    pub(crate) fn placed(self) -> Self {
+        Self {
+            target: None,
+            holds_target: false,
+            on_target: Vec::new(),
+            is_placed: false,
+            ..self
+        }
+    }
+}
