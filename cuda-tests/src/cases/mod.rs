@@ -16,6 +16,7 @@ mod graphs;
 mod green_contexts;
 mod guest;
 mod harness;
+mod hold;
 mod launcher;
 mod lazy;
 mod limits;
@@ -64,6 +65,7 @@ pub fn all() -> Vec<Case> {
         green_contexts::cases(),
         gate::cases(),
         gate_leaving::cases(),
+        hold::cases(),
         marks::cases(),
         guest::cases(),
         ownership::cases(),
