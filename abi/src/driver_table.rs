@@ -225,7 +225,8 @@ macro_rules! driver_chapters {
         [pass] cuKernelGetFunction(func: *mut CuFunction, kernel: CuKernel);
         [pass] cuKernelGetLibrary(lib: *mut CuLibrary, kernel: CuKernel);
         [pass] cuLibraryGetGlobal(dptr: *mut CuDevicePtr, bytes: *mut usize, library: CuLibrary, name: *const c_char);
-        [pass] cuLibraryGetManaged(dptr: *mut CuDevicePtr, bytes: *mut usize, library: CuLibrary, name: *const c_char);
+        /// managed memory ties the process to its device
+        [track] cuLibraryGetManaged(dptr: *mut CuDevicePtr, bytes: *mut usize, library: CuLibrary, name: *const c_char);
         [pass] cuLibraryGetUnifiedFunction(fptr: *mut *mut c_void, library: CuLibrary, symbol: *const c_char);
         [pass] cuKernelGetAttribute(value: *mut c_int, attrib: c_int, kernel: CuKernel, dev: CuDevice);
         [pass] cuKernelSetAttribute(attrib: c_int, val: c_int, kernel: CuKernel, dev: CuDevice);
@@ -372,13 +373,16 @@ macro_rules! driver_chapters {
         [pass] cuDeviceUnregisterAsyncNotification(device: CuDevice, callback: CuAsyncCallbackHandle);
         [pass] cuDeviceGetByPCIBusId(dev: *mut CuDevice, pci_bus_id: *const c_char);
         [pass] cuDeviceGetPCIBusId(pci_bus_id: *mut c_char, len: c_int, dev: CuDevice);
-        [pass] cuIpcGetEventHandle(handle: *mut CuIpcEventHandle, event: CuEvent);
-        [pass] cuIpcOpenEventHandle(event: *mut CuEvent, handle: CuIpcEventHandle);
-        [pass] cuIpcGetMemHandle(handle: *mut CuIpcMemHandle, dptr: CuDevicePtr);
-        /// maps memory that the exporting process is charged for
-        [pass] cuIpcOpenMemHandle(dptr: *mut CuDevicePtr, handle: CuIpcMemHandle, flags: c_uint);
-        /// maps memory that the exporting process is charged for
-        [pass] cuIpcOpenMemHandle_v2(dptr: *mut CuDevicePtr, handle: CuIpcMemHandle, flags: c_uint);
+        /// ties the process to its device
+        [track] cuIpcGetEventHandle(handle: *mut CuIpcEventHandle, event: CuEvent);
+        /// ties the process to its device
+        [track] cuIpcOpenEventHandle(event: *mut CuEvent, handle: CuIpcEventHandle);
+        /// ties the process to its device
+        [track] cuIpcGetMemHandle(handle: *mut CuIpcMemHandle, dptr: CuDevicePtr);
+        /// maps memory that the exporting process is charged for; ties the process to its device
+        [track] cuIpcOpenMemHandle(dptr: *mut CuDevicePtr, handle: CuIpcMemHandle, flags: c_uint);
+        /// maps memory that the exporting process is charged for; ties the process to its device
+        [track] cuIpcOpenMemHandle_v2(dptr: *mut CuDevicePtr, handle: CuIpcMemHandle, flags: c_uint);
         /// gives back addresses, no memory
         [pass] cuIpcCloseMemHandle(dptr: CuDevicePtr);
         /// memory of the host
@@ -683,7 +687,8 @@ macro_rules! driver_chapters {
         [pass] cuMipmappedArrayGetLevel(level_array: *mut CuArray, mipmapped_array: CuMipmappedArray, level: c_uint);
         /// refunded by handle
         [track] cuMipmappedArrayDestroy(mipmapped_array: CuMipmappedArray);
-        [pass] cuMemGetHandleForAddressRange(
+        /// a dma-buf ties the process to its device
+        [track] cuMemGetHandleForAddressRange(
             handle: *mut c_void, dptr: CuDevicePtr, size: usize, handle_type: c_int, flags: c_ulonglong,
         );
         [pass] cuMemBatchDecompressAsync(
@@ -724,7 +729,8 @@ macro_rules! driver_chapters {
         [track] cuMemUnmap(ptr: CuDevicePtr, size: usize);
         [pass] cuMemSetAccess(ptr: CuDevicePtr, size: usize, desc: *const CuMemAccessDesc, count: usize);
         [pass] cuMemGetAccess(flags: *mut c_ulonglong, location: *const CuMemLocation, ptr: CuDevicePtr);
-        [pass] cuMemExportToShareableHandle(
+        /// ties the process to its device
+        [track] cuMemExportToShareableHandle(
             shareable_handle: *mut c_void, handle: CuMemGenericAllocationHandle, handle_type: c_int, flags: c_ulonglong,
         );
         /// costs nothing: the exporting process is charged; a handle of our own is held once more
@@ -768,7 +774,8 @@ macro_rules! driver_chapters {
         [answer] cuMemAllocFromPoolAsync_ptsz(
             dptr: *mut CuDevicePtr, bytes: usize, pool: CuMemoryPool, stream: CuStream
         );
-        [pass] cuMemPoolExportToShareableHandle(
+        /// a shared pool ties the process to its device
+        [track] cuMemPoolExportToShareableHandle(
             handle_out: *mut c_void, pool: CuMemoryPool, handle_type: c_int, flags: c_ulonglong,
         );
         /// not charged: the exporting process is
@@ -782,8 +789,8 @@ macro_rules! driver_chapters {
         );
     }
     "Multicast object management" {
-        /// reserves multicast resources, no device memory of its own
-        [pass] cuMulticastCreate(mc_handle: *mut CuMemGenericAllocationHandle, prop: *const CuMulticastObjectProp);
+        /// reserves multicast resources, no device memory of its own; ties the process to its device
+        [track] cuMulticastCreate(mc_handle: *mut CuMemGenericAllocationHandle, prop: *const CuMulticastObjectProp);
         [pass] cuMulticastAddDevice(mc_handle: CuMemGenericAllocationHandle, dev: CuDevice);
         /// memory that only a binding keeps is found by the broker's measurement
         [pass] cuMulticastBindMem(
@@ -1273,8 +1280,8 @@ macro_rules! driver_chapters {
         );
     }
     "External resource interoperability" {
-        /// memory that another API allocated; costs nothing here
-        [pass] cuImportExternalMemory(
+        /// memory that another API allocated; costs nothing here; ties the process to its device
+        [track] cuImportExternalMemory(
             ext_mem_out: *mut CuExternalMemory, mem_handle_desc: *const CudaExternalMemoryHandleDesc,
         );
         /// memory that another API allocated; costs nothing here
@@ -1287,7 +1294,8 @@ macro_rules! driver_chapters {
             mipmap_desc: *const CudaExternalMemoryMipmappedArrayDesc,
         );
         [pass] cuDestroyExternalMemory(ext_mem: CuExternalMemory);
-        [pass] cuImportExternalSemaphore(
+        /// ties the process to its device
+        [track] cuImportExternalSemaphore(
             ext_sem_out: *mut CuExternalSemaphore, sem_handle_desc: *const CudaExternalSemaphoreHandleDesc,
         );
         [pass] cuSignalExternalSemaphoresAsync(
@@ -1410,8 +1418,10 @@ macro_rules! driver_chapters {
         [pass] cuGraphicsUnmapResources_ptsz(count: c_uint, resources: *mut CuGraphicsResource, stream: CuStream);
     }
     "OpenGL interoperability" {
-        [pass] cuGraphicsGLRegisterBuffer(cuda_resource: *mut CuGraphicsResource, buffer: c_uint, flags: c_uint);
-        [pass] cuGraphicsGLRegisterImage(
+        /// graphics tie the process to its device
+        [track] cuGraphicsGLRegisterBuffer(cuda_resource: *mut CuGraphicsResource, buffer: c_uint, flags: c_uint);
+        /// graphics tie the process to its device
+        [track] cuGraphicsGLRegisterImage(
             cuda_resource: *mut CuGraphicsResource, image: c_uint, target: c_uint, flags: c_uint,
         );
         [pass] cuGLGetDevices(
@@ -1427,7 +1437,8 @@ macro_rules! driver_chapters {
         /// announced before and measured after, undone where it does not fit
         [track] cuGLCtxCreate_v2(ctx: *mut CuContext, flags: c_uint, device: CuDevice);
         [pass] cuGLInit();
-        [pass] cuGLRegisterBufferObject(buffer: c_uint);
+        /// graphics tie the process to its device
+        [track] cuGLRegisterBufferObject(buffer: c_uint);
         [pass] cuGLMapBufferObject(dptr: *mut CuDevicePtrV1, size: *mut c_uint, buffer: c_uint);
         [pass] cuGLMapBufferObject_v2(dptr: *mut CuDevicePtr, size: *mut usize, buffer: c_uint);
         [pass] cuGLMapBufferObject_v2_ptds(dptr: *mut CuDevicePtr, size: *mut usize, buffer: c_uint);
@@ -1442,9 +1453,12 @@ macro_rules! driver_chapters {
         [pass] cuGLUnmapBufferObjectAsync(buffer: c_uint, stream: CuStream);
     }
     "EGL interoperability" {
-        [pass] cuGraphicsEGLRegisterImage(cuda_resource: *mut CuGraphicsResource, image: *mut c_void, flags: c_uint);
-        [pass] cuEGLStreamConsumerConnect(conn: *mut CuEglStreamConnection, stream: *mut c_void);
-        [pass] cuEGLStreamConsumerConnectWithFlags(
+        /// graphics tie the process to its device
+        [track] cuGraphicsEGLRegisterImage(cuda_resource: *mut CuGraphicsResource, image: *mut c_void, flags: c_uint);
+        /// graphics tie the process to its device
+        [track] cuEGLStreamConsumerConnect(conn: *mut CuEglStreamConnection, stream: *mut c_void);
+        /// graphics tie the process to its device
+        [track] cuEGLStreamConsumerConnectWithFlags(
             conn: *mut CuEglStreamConnection, stream: *mut c_void, flags: c_uint,
         );
         [pass] cuEGLStreamConsumerDisconnect(conn: *mut CuEglStreamConnection);
@@ -1455,7 +1469,8 @@ macro_rules! driver_chapters {
         [pass] cuEGLStreamConsumerReleaseFrame(
             conn: *mut CuEglStreamConnection, cuda_resource: CuGraphicsResource, stream: *mut CuStream,
         );
-        [pass] cuEGLStreamProducerConnect(
+        /// graphics tie the process to its device
+        [track] cuEGLStreamProducerConnect(
             conn: *mut CuEglStreamConnection, stream: *mut c_void, width: c_int, height: c_int,
         );
         [pass] cuEGLStreamProducerDisconnect(conn: *mut CuEglStreamConnection);
@@ -1465,7 +1480,8 @@ macro_rules! driver_chapters {
         [pass] cuEGLStreamProducerReturnFrame(
             conn: *mut CuEglStreamConnection, eglframe: *mut CuEglFrame, stream: *mut CuStream,
         );
-        [pass] cuEventCreateFromEGLSync(event: *mut CuEvent, egl_sync: *mut c_void, flags: c_uint);
+        /// graphics tie the process to its device
+        [track] cuEventCreateFromEGLSync(event: *mut CuEvent, egl_sync: *mut c_void, flags: c_uint);
     }
     "VDPAU interoperability" {
         [pass] cuVDPAUGetDevice(device: *mut CuDevice, vdp_device: u32, vdp_get_proc_address: *mut c_void);
@@ -1477,10 +1493,12 @@ macro_rules! driver_chapters {
         [track] cuVDPAUCtxCreate_v2(
             ctx: *mut CuContext, flags: c_uint, device: CuDevice, vdp_device: u32, vdp_get_proc_address: *mut c_void,
         );
-        [pass] cuGraphicsVDPAURegisterVideoSurface(
+        /// graphics tie the process to its device
+        [track] cuGraphicsVDPAURegisterVideoSurface(
             cuda_resource: *mut CuGraphicsResource, vdp_surface: u32, flags: c_uint,
         );
-        [pass] cuGraphicsVDPAURegisterOutputSurface(
+        /// graphics tie the process to its device
+        [track] cuGraphicsVDPAURegisterOutputSurface(
             cuda_resource: *mut CuGraphicsResource, vdp_surface: u32, flags: c_uint,
         );
     }
@@ -1501,8 +1519,10 @@ macro_rules! driver_chapters {
             mem_offset: u64, size: u64, flags: c_ulonglong,
         );
         [pass] cuLogicalEndpointUnbind(le_id: CuLogicalEndpointId, dev: CuDevice, offset: u64, size: u64);
-        [pass] cuLogicalEndpointExport(handle: *mut c_void, le_id: CuLogicalEndpointId, handle_type: c_int);
-        [pass] cuLogicalEndpointImport(le_id: CuLogicalEndpointId, handle: *const c_void, handle_type: c_int);
+        /// ties the process to its device
+        [track] cuLogicalEndpointExport(handle: *mut c_void, le_id: CuLogicalEndpointId, handle_type: c_int);
+        /// ties the process to its device
+        [track] cuLogicalEndpointImport(le_id: CuLogicalEndpointId, handle: *const c_void, handle_type: c_int);
         [pass] cuLogicalEndpointGetLimits(
             bind_alignment: *mut u64, max_size: *mut u64, prop: *const CuLogicalEndpointProp,
         );

@@ -229,6 +229,7 @@ static void print_uuid(const unsigned char *u) {
 #include "client_pools.h"
 #include "client_mix.h"
 #include "client_gate.h"
+#include "client_ties.h"
 
 static int command(char *line) {
   char *save = NULL, *verb = strtok_r(line, " \n", &save);
@@ -236,7 +237,8 @@ static int command(char *line) {
   char *a = strtok_r(NULL, " \n", &save), *b = a ? strtok_r(NULL, " \n", &save) : NULL;
   char *c = b ? strtok_r(NULL, " \n", &save) : NULL, *d = c ? strtok_r(NULL, " \n", &save) : NULL;
   unsigned long long x = a ? strtoull(a, NULL, 0) : 0, y = b ? strtoull(b, NULL, 0) : 0;
-  if (pool_command(verb, a, b, c, d) || mix_command(verb, a, b, c, d) || gate_command(verb, a, b)) {
+  if (pool_command(verb, a, b, c, d) || mix_command(verb, a, b, c, d) || gate_command(verb, a, b) ||
+      tie_command(verb, a)) {
   } else if (!strcmp(verb, "init")) {
     printf("init %d\n", cu.cuInit(x));
   } else if (!strcmp(verb, "present")) {

@@ -7,6 +7,7 @@
 //   capturebegin MODE / captureend    the same in two steps, in the stream of `do`
 //   doing NAME / done       the call in a thread; waits for the thread and answers the result
 //   gatethreads THREADS ROUNDS        threads that each add up by kernels; answers how many sums are wrong
+//   holdthreads THREADS ROUNDS        threads that each launch, wait, ask, allocate, free and capture; answers as above
 //   many STREAMS            a kernel in each of so many new streams, behind the event; they stay
 //   spins COUNT NS          so many kernels that take so long, in the stream of `do`
 //   nullspins COUNT NS      the same in the legacy default stream
@@ -205,6 +206,43 @@ static void *gate_work(void *argument) {
   return NULL;
 }
 
+// One call of each kind after the other, in a stream of its own, and what arrives is what was sent.
+static void *hold_work(void *argument) {
+  struct gate_worker *w = argument;
+  CUhandle stream = NULL, event = NULL, exec = NULL;
+  CUdeviceptr kept = 0, p = 0;
+  uint32_t seen[2];
+  size_t nodes = 0, bytes = GATE_WORDS * 4;
+  cu.cuCtxSetCurrent(gated.context);
+  w->wrong += CALL(cuStreamCreate, (CUhandle *, unsigned), &stream, 1) != 0;
+  w->wrong += CALL(cuEventCreate, (CUhandle *, unsigned), &event, 0) != 0;
+  w->wrong += cu.cuMemAlloc_v2(&kept, bytes) != 0;
+  for (uint32_t i = 1; i <= w->rounds; i++) {
+    w->wrong += gate_kernel_on(stream, kept, i) != 0;
+    w->wrong += CALL(cuMemsetD32Async, (CUdeviceptr, unsigned, size_t, CUhandle), kept, i + 1, 1, stream) != 0;
+    w->wrong += CALL(cuEventRecord, (CUhandle, CUhandle), event, stream) != 0;
+    CUresult moment = CALL(cuStreamQuery, (CUhandle), stream);
+    w->wrong += moment != 0 && moment != 600;
+    w->wrong += cu.cuMemAlloc_v2(&p, bytes) != 0;
+    w->wrong += stream_sync(stream) != 0;
+    w->wrong += cu.cuMemcpyDtoH_v2(seen, kept, sizeof seen) != 0;
+    w->wrong += seen[0] != i + 1 || seen[1] != i;
+    w->wrong += cu.cuMemFree_v2(p) != 0;
+    if (i % 4) continue;
+    // Of this thread alone: other threads allocate meanwhile.
+    w->wrong += CALL(cuStreamBeginCapture_v2, (CUhandle, int), stream, 1) != 0;
+    w->wrong += gate_kernel_on(stream, kept, i) != 0;
+    w->wrong += gate_capture_end(stream, &exec, &nodes) != 0 || nodes != 1;
+    w->wrong += CALL(cuGraphLaunch, (CUhandle, CUhandle), exec, stream) != 0;
+    w->wrong += stream_sync(stream) != 0;
+    w->wrong += CALL(cuGraphExecDestroy, (CUhandle), exec) != 0;
+  }
+  w->wrong += cu.cuMemFree_v2(kept) != 0;
+  w->wrong += CALL(cuEventDestroy_v2, (CUhandle), event) != 0;
+  w->wrong += CALL(cuStreamDestroy_v2, (CUhandle), stream) != 0;
+  return NULL;
+}
+
 static volatile sig_atomic_t gate_caught;
 static void gate_catch(int unused) { (void)unused; gate_caught++; }
 
@@ -258,16 +296,17 @@ static int gate_command(const char *verb, char *a, char *b) {
       if (!r) r = gate_kernel_on(stream, gated.a, 3);
     }
     printf("many %d\n", r);
-  } else if (!strcmp(verb, "gatethreads")) {
+  } else if (!strcmp(verb, "gatethreads") || !strcmp(verb, "holdthreads")) {
+    void *(*work)(void *) = strcmp(verb, "holdthreads") ? gate_work : hold_work;
     struct gate_worker *workers = calloc(x, sizeof *workers);
     long wrong = 0;
     for (unsigned long long i = 0; i < x; i++) {
       workers[i].rounds = y;
-      wrong += pthread_create(&workers[i].thread, NULL, gate_work, &workers[i]) != 0;
+      wrong += pthread_create(&workers[i].thread, NULL, work, &workers[i]) != 0;
     }
     for (unsigned long long i = 0; i < x; i++) { pthread_join(workers[i].thread, NULL); wrong += workers[i].wrong; }
     free(workers);
-    printf("gatethreads %ld\n", wrong);
+    printf("%s %ld\n", verb, wrong);
   } else if (!strcmp(verb, "caught")) {
     printf("caught %d\n", signal((int)x, gate_catch) == SIG_ERR);
   } else if (!strcmp(verb, "handled")) {

@@ -8,10 +8,11 @@ use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use partage_protocol::gate::{self, TimePage};
+use partage_protocol::gate::{self, HELD, TimePage};
+use partage_protocol::hold;
 use partage_protocol::page::{BROKER_MAGIC, BrokerPage, CLIENT_BYTES, CLIENT_MAGIC, ClientFile, GrantLine, PAGE_BYTES};
 
 use crate::rig::Rig;
@@ -79,6 +80,46 @@ impl Pages {
         gate::open(&line.gate);
         // SAFETY: a word of a shared mapping; nobody is harmed by a wake.
         unsafe { libc::syscall(libc::SYS_futex, line.gate.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
+    }
+
+    /// Closes the hold, softly or hard, and answers the word under which whoever is inside shows. Keeps the broker
+    /// alive.
+    pub fn close_hold(&self, close: fn(&AtomicU32) -> u32) -> u32 {
+        self.keep_alive();
+        for line in &self.broker().devices {
+            line.gate_flags.fetch_or(HELD, Ordering::Relaxed);
+        }
+        let word = close(&self.broker().head.hold);
+        self.barrier();
+        word
+    }
+
+    /// Opens the hold and wakes who stands at it.
+    pub fn open_hold(&self) {
+        for line in &self.broker().devices {
+            line.gate_flags.fetch_and(!HELD, Ordering::Relaxed);
+        }
+        let word = &self.broker().head.hold;
+        hold::open(word);
+        // SAFETY: a word of a shared mapping; nobody is harmed by a wake.
+        unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
+    }
+
+    /// Threads that stand at the hold now.
+    pub fn wants(&self) -> u32 {
+        self.client().page.head.wants.load(Ordering::Acquire)
+    }
+
+    /// Waits until so many threads stand at the hold.
+    #[track_caller]
+    pub fn wait_for_wants(&self, rig: &Rig, threads: u32) {
+        rig.eventually(SOON, "threads stand at the hold", || self.wants() == threads);
+    }
+
+    /// Waits until nobody is in the driver, under a closed word of the hold.
+    #[track_caller]
+    pub fn wait_for_nobody(&self, rig: &Rig, word: u32) {
+        rig.eventually(SOON, "nobody is inside", || !self.client().is_anybody_inside(word));
     }
 
     /// The heavy barrier of the gate's protocol.

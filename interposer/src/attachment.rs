@@ -21,6 +21,7 @@ pub mod job;
 pub mod link;
 mod mapping;
 pub mod pages;
+pub mod ties;
 
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
@@ -32,6 +33,7 @@ use crate::attachment::job::Job;
 use crate::attachment::link::Link;
 use crate::attachment::pages::FOREIGN;
 use crate::devices::names;
+use crate::gate::early;
 use crate::guest::inherited;
 use crate::own_pages;
 use crate::socket::{self, Refusal};
@@ -83,6 +85,10 @@ fn attach(state: &State, link: &mut Link, welcome: &Welcome, descriptors: [c_int
     state.is_uncovered.store(is_late, Ordering::Release);
     state.set_phase(Phase::Attached);
     drop(held);
+    // SAFETY: as above.
+    let file = unsafe { &*client_file };
+    early::attached(file);
+    ties::carry(state, &file.page);
     if is_late {
         names::tell_foreign(state);
     }

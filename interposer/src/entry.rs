@@ -122,18 +122,27 @@ macro_rules! shared_body {
     (settle ($stream:expr) $symbol:ident($($arg:ident: $type:ty),*)) => {
         #[inline(never)]
         pub unsafe extern "C" fn $symbol($($arg: $type,)* real: &'static Library) -> CuResult {
-            marks::settle(real, $stream, const { gate::is_per_thread(stringify!($symbol)) });
-            crate::real::call!(real, $symbol($($arg),*))
+            let held = gate::hold::begin(guard::here());
+            if held.is_outermost() {
+                marks::settle(real, $stream, const { gate::is_per_thread(stringify!($symbol)) });
+            }
+            let result = crate::real::call!(real, $symbol($($arg),*));
+            gate::hold::end(held);
+            result
         }
     };
     (pass $($row:tt)*) => {};
     ($word:ident $operand:tt $symbol:ident($($arg:ident: $type:ty),*)) => {
         #[inline(never)]
         pub unsafe extern "C" fn $symbol($($arg: $type,)* real: &'static Library) -> CuResult {
-            match guard::enter() {
-                Some(_outermost) => outermost::$symbol($($arg,)* real),
-                None => crate::real::call!(real, $symbol($($arg),*)),
-            }
+            let held = gate::hold::begin(guard::here());
+            let result = if held.is_outermost() {
+                outermost::$symbol($($arg,)* real)
+            } else {
+                crate::real::call!(real, $symbol($($arg),*))
+            };
+            gate::hold::end(held);
+            result
         }
     };
 }
@@ -196,10 +205,14 @@ macro_rules! nvml_row {
             use super::*;
 
             pub unsafe extern "C" fn body($($arg: $type),*) -> NvmlReturn {
-                match guard::enter() {
-                    Some(_outermost) => bodied!($body hooks::nvml::$symbol($($arg),*)),
-                    None => crate::real::call_nvml!($symbol($($arg),*)),
-                }
+                let held = gate::hold::begin(guard::here());
+                let result = if held.is_outermost() {
+                    bodied!($body hooks::nvml::$symbol($($arg),*))
+                } else {
+                    crate::real::call_nvml!($symbol($($arg),*))
+                };
+                gate::hold::end(held);
+                result
             }
         }
         jump! { [#[unsafe(no_mangle)]] $symbol($($arg: $type),*) -> NvmlReturn, "", $symbol::body, }
@@ -302,7 +315,7 @@ mod second {
 // Functions bear the driver's own names, and its documentation is theirs.
 #[allow(non_snake_case, missing_docs)]
 mod exported_nvml {
-    use crate::{guard, hooks};
+    use crate::{gate, guard, hooks};
     use partage_abi::nvml::*;
     partage_abi::nvml_table! { nvml_exports }
 }

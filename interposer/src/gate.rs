@@ -20,7 +20,11 @@
 //! gate is the first thing a hook does.
 
 mod depth;
+pub mod early;
 mod fast_path;
+pub mod hold;
+pub mod outsiders;
+mod own_slot;
 mod passage;
 pub mod path;
 mod process;

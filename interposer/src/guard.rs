@@ -146,16 +146,14 @@ impl Mine {
     }
 }
 
-/// Proof that this thread is in the outermost hook; dropping it says that the hook ends.
-pub struct Outermost(Mine);
-
 /// Where a hook stands, for [`enter_at`].
 #[inline(always)]
 pub fn here() -> usize {
     stack_pointer()
 }
 
-/// [`enter`] for a hook whose frame is its caller's; [`leave`] says that it ends. `false`: inside another hook.
+/// Says that a hook begins which stands `here`; [`leave`] says that it ends. `false`: this call comes from inside
+/// another hook, and must go straight to the driver.
 pub fn enter_at(here: usize) -> bool {
     let mine = mine();
     let is_outermost = !mine.is_inside(here);
@@ -170,23 +168,9 @@ pub fn leave() {
     mine().set_outside();
 }
 
-impl Drop for Outermost {
-    fn drop(&mut self) {
-        // Of the thread that made it: the guard is not Send.
-        self.0.set_outside();
-    }
-}
-
-/// Says that a hook begins. `None` when this call comes from inside another hook: it must go straight to the driver.
-#[inline(always)]
-pub fn enter() -> Option<Outermost> {
-    let mine = mine();
-    let here = stack_pointer();
-    if mine.is_inside(here) {
-        return None;
-    }
-    mine.set_inside_at(here);
-    Some(Outermost(mine))
+/// Where the outermost hook stands that a thread's first word ([`NOW`]) names; `None` outside of hooks.
+pub fn frame_in(now: u64) -> Option<usize> {
+    (now as i64 > 0).then_some(now as usize)
 }
 
 /// Is this thread inside a hook?

@@ -43,8 +43,10 @@ pub fn ensure(state: &'static State, is_nvml: bool) {
     if state.phase() != Phase::Fresh || (is_nvml && state.settings().is_lazy) {
         return;
     }
-    let _setup = state.setup.hold_after_work();
+    let setup = state.setup.hold_after_work();
     ensure_held(state, is_nvml);
+    drop(setup);
+    gate::hold::arrive(state);
 }
 
 /// [`ensure`] for a caller that holds `State::setup`.

@@ -24,6 +24,8 @@ use crate::state::{Phase, State};
 
 /// Between two looks at the world while nothing happens, in nanoseconds.
 const WORLD_LOOK_NS: u64 = 2_000_000_000;
+/// The same while the hold is closed: somebody waits for who may be outside.
+const HELD_LOOK_NS: u64 = 100_000_000;
 /// Between two attempts to connect of one step.
 const SHORT_NS: u64 = 10_000_000;
 /// Enough for our few frames and for programs with large thread-local storage, which is cut from it.
@@ -65,7 +67,9 @@ extern "C" fn run(state: *mut c_void) -> *mut c_void {
     sys::name_thread(c"partage");
     let mut loaded = 0;
     loop {
-        keep_alive(state, WORLD_LOOK_NS);
+        let is_held = gate::outsiders::is_held(state);
+        keep_alive(state, if is_held { HELD_LOOK_NS } else { WORLD_LOOK_NS });
+        gate::outsiders::note(state);
         session::cover_earlier_use(state);
         look_for_foreign_drivers(state, &mut loaded);
         if let Some(file) = state.client_file() {

@@ -21,7 +21,10 @@
 //!            adopt      ▲             └───────────────────────┘
 //!   (file) ─────────────┘  G := L
 //! ```
+//! A member whose memory leaves the device, is away or comes back has P, and is left alone meanwhile ([`away`]).
 
+mod away;
+mod overhead;
 mod room;
 
 use std::collections::BTreeMap;
@@ -43,6 +46,8 @@ pub struct Words<'a, W> {
     pub ledger: &'a W,
     /// **O** in the broker's file.
     pub overhead: &'a W,
+    /// **P** in the broker's file: 0, or what has to be had again before the client's memory comes back.
+    pub owed: &'a W,
     /// The shared words; none when the pages are not (or no longer) reachable: such a member keeps its L as it is.
     pub shared: Option<Shared<'a, W>>,
 }
@@ -124,7 +129,9 @@ struct Seen {
     ledger: u64,
     floor: u64,
     is_moving: bool,
+    /// L may be lowered: its pages are here, and it is not away.
     is_reachable: bool,
+    is_away: bool,
 }
 
 impl JobLedger {
@@ -203,9 +210,9 @@ impl JobLedger {
     pub fn adopt<P: Pages>(&mut self, pages: &P, client: ClientId) {
         let mut member = Member::default();
         if let Some(words) = pages.words(client)
-            && let Some(shared) = words.shared
+            && let Some(shared) = &words.shared
         {
-            reservation::adopt(words.ledger, shared.granted);
+            adopt_words(&words, shared.granted);
             member.granted_asks = shared.settled.load();
         }
         self.members.insert(client, member);
@@ -215,8 +222,8 @@ impl JobLedger {
             if !self.is_over(pages) {
                 // Use had fallen in the meantime.
                 for words in self.members.keys().filter_map(|client| pages.words(*client)) {
-                    if let Some(shared) = words.shared {
-                        reservation::adopt(words.ledger, shared.granted);
+                    if let Some(shared) = &words.shared {
+                        adopt_words(&words, shared.granted);
                     }
                 }
             }
@@ -229,6 +236,7 @@ impl JobLedger {
             if let Some(words) = pages.words(client) {
                 reservation::death(words.ledger);
                 words.overhead.store(0);
+                words.owed.store(0);
             }
             self.rebalance(pages, now_ns);
         }
@@ -248,54 +256,6 @@ impl JobLedger {
             self.is_barred = is_barred;
             self.rebalance(pages, now_ns);
         }
-    }
-
-    /// What the driver holds for a member beyond its charges was measured. More of it is exactly like a lowered limit,
-    /// less of it like a raised one.
-    pub fn set_overhead<P: Pages>(&mut self, pages: &P, client: ClientId, bytes: u64, now_ns: u64) {
-        if !self.members.contains_key(&client) {
-            return;
-        }
-        let Some(words) = pages.words(client) else { return };
-        if words.overhead.load() != bytes {
-            words.overhead.store(bytes);
-            self.rebalance(pages, now_ns);
-        }
-    }
-
-    /// Raises a member's overhead to `bytes` if the job has room for it, taking slack back from everybody as an ask
-    /// does.
-    pub fn reserve_overhead<P: Pages>(&mut self, pages: &P, client: ClientId, bytes: u64, now_ns: u64) -> Verdict {
-        let Some(words) = pages.words(client).filter(|_| self.members.contains_key(&client)) else {
-            return Verdict::Invalid;
-        };
-        let growth = bytes.saturating_sub(words.overhead.load());
-        if growth == 0 {
-            return Verdict::Granted;
-        }
-        for _ in 0..ROUNDS {
-            if self.is_over(pages) {
-                self.rebalance(pages, now_ns);
-            }
-            let members = self.look(pages, now_ns, None);
-            let floors: u128 = members.iter().map(|member| u128::from(member.floor)).sum();
-            let total = floors + u128::from(growth);
-            let Some(rest) = u128::from(self.effective(pages)).checked_sub(total) else {
-                if members.iter().any(|member| member.is_moving) {
-                    return Verdict::Retry;
-                }
-                return self.denial(pages, total);
-            };
-            let slack = rest as u64 / (members.len() as u64).max(1);
-            for member in &members {
-                self.lower(pages, member, member.floor.saturating_add(slack));
-            }
-            if self.granted_sum(pages).saturating_add(growth) <= self.effective(pages) {
-                words.overhead.store(bytes);
-                return Verdict::Granted;
-            }
-        }
-        Verdict::Retry
     }
 
     /// Shares the slack evenly again: called after every change of members or limits, and from time to time while the
@@ -319,14 +279,16 @@ impl JobLedger {
         let slack = self.share_slack(pages, &seen, floors);
         // Both sums are of words that only the broker writes: counted once, however many members there are.
         let mut free = self.effective(pages).saturating_sub(self.granted_sum(pages));
-        for member in &seen {
+        let here = seen.iter().filter(|member| !member.is_away);
+        let is_alone = here.clone().count() == 1;
+        for member in here {
             let Some(words) = pages.words(member.client) else {
                 continue;
             };
             let Some(shared) = words.shared else { continue };
             let held = words.ledger.load();
             // A lone member gets the division's remainder too: it is to have everything.
-            let target = if seen.len() == 1 {
+            let target = if is_alone {
                 u64::MAX
             } else {
                 member.floor.saturating_add(slack)
@@ -342,7 +304,8 @@ impl JobLedger {
 
     /// Lowers everybody to floor and an even part of the slack. Answers that part.
     fn share_slack<P: Pages>(&self, pages: &P, seen: &[Seen], floors: u64) -> u64 {
-        let slack = self.effective(pages).saturating_sub(floors) / (seen.len() as u64).max(1);
+        let here = seen.iter().filter(|member| !member.is_away).count() as u64;
+        let slack = self.effective(pages).saturating_sub(floors) / here.max(1);
         for member in seen {
             self.lower(pages, member, member.floor.saturating_add(slack));
         }
@@ -387,6 +350,10 @@ impl JobLedger {
         let Some(shared) = words.shared else {
             return Verdict::Invalid;
         };
+        if words.owed.load() != 0 {
+            // Nobody of it is in the driver: whoever asks all the same gets nothing until it is back.
+            return Verdict::Retry;
+        }
         for _ in 0..ROUNDS {
             if self.is_over(pages) {
                 // Freezes again, and thaws everybody when use has fallen far enough.
@@ -435,7 +402,9 @@ impl JobLedger {
 
     /// Nobody grows without asking, and L follows use down: the job is over its limit.
     fn freeze<P: Pages>(&self, pages: &P) {
-        for words in self.members.keys().filter_map(|client| pages.words(*client)) {
+        let words = self.members.keys().filter_map(|client| pages.words(*client));
+        // What is away has nothing to follow, and the room of what comes back is not its use.
+        for words in words.filter(|words| words.owed.load() == 0) {
             if let Some(shared) = words.shared {
                 reservation::freeze(words.ledger, shared.granted, shared.used);
             }
@@ -460,14 +429,15 @@ impl JobLedger {
             .filter_map(|(client, member)| {
                 let words = pages.words(*client)?;
                 let ledger = words.ledger.load();
-                let Some(shared) = words.shared else {
-                    let floor = ledger;
+                let is_away = words.owed.load() != 0;
+                let Some(shared) = words.shared.filter(|_| !is_away) else {
                     return Some(Seen {
                         client: *client,
                         ledger,
-                        floor,
+                        floor: ledger,
                         is_moving: false,
                         is_reachable: false,
+                        is_away,
                     });
                 };
                 let is_pinned = member.granted_asks > 0
@@ -482,8 +452,19 @@ impl JobLedger {
                     floor,
                     is_moving: used > ledger,
                     is_reachable: true,
+                    is_away,
                 })
             })
             .collect()
+    }
+}
+
+/// A new broker's first step with a member's words.
+fn adopt_words<W: Word>(words: &Words<'_, W>, granted: &W) {
+    if words.owed.load() == 0 {
+        reservation::adopt(words.ledger, granted);
+    } else {
+        // It is away, or on its way: its L is no grant.
+        granted.store(0);
     }
 }

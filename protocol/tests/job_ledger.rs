@@ -34,6 +34,7 @@ struct Row {
     used: AtomicU64,
     settled: AtomicU64,
     overhead: AtomicU64,
+    owed: AtomicU64,
 }
 
 impl Row {
@@ -64,6 +65,7 @@ impl Pages for Rows {
         Some(Words {
             ledger: &row.ledger,
             overhead: &row.overhead,
+            owed: &row.owed,
             shared: Some(shared),
         })
     }

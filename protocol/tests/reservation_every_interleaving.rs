@@ -14,7 +14,7 @@ mod search;
 mod state;
 
 use search::{Scenario, search};
-use state::{Op, Outcome, Overhead, State};
+use state::{Move, Op, Outcome, Overhead, State};
 
 const THREE: [&[Op]; 3] = [
     &[Op::Attach, Op::Allocate(3)],
@@ -296,6 +296,97 @@ fn of_two_announced_contexts_and_an_ask_no_more_than_the_limit_is_granted() {
         is_attached: true,
         broker_kills: 1,
         overheads: &[Overhead::Announced(0, 2), Overhead::Announced(1, 2)],
+        ..Scenario::default()
+    };
+    search(&scenario, |_| Ok(())).expect_no_violation();
+}
+
+/// A client of 3 and one of 1, and what the second asks once the first is away: 4 of 5 in all.
+const ONE_LEAVES: [&[Op]; 3] = [
+    &[Op::Allocate(3), Op::Allocate(1)],
+    &[Op::Allocate(1), Op::Allocate(3)],
+    &[],
+];
+const LEAVES_AND_RETURNS: [Move; 3] = [Move::Leave(0), Move::MakeReturn(0), Move::CameBack(0)];
+
+#[test]
+fn what_left_the_device_is_handed_on_and_comes_back_or_stays_away() {
+    let scenario = Scenario {
+        name: "one leaves and returns",
+        programs: ONE_LEAVES,
+        is_attached: true,
+        moves: &LEAVES_AND_RETURNS,
+        ..Scenario::default()
+    };
+    search(&scenario, |_| Ok(())).expect_no_violation();
+}
+
+#[test]
+fn leaving_and_returning_survive_brokers_killed_at_every_access() {
+    let scenario = Scenario {
+        name: "one leaves and returns, broker killed twice",
+        programs: [&[Op::Allocate(3)], &[Op::Allocate(2)], &[]],
+        is_attached: true,
+        broker_kills: 2,
+        moves: &LEAVES_AND_RETURNS,
+        ..Scenario::default()
+    };
+    search(&scenario, |_| Ok(())).expect_no_violation();
+}
+
+#[test]
+fn leaving_and_returning_survive_clients_and_brokers_killed_at_every_access() {
+    let scenario = Scenario {
+        name: "one with overhead leaves and returns, broker and client killed",
+        programs: [&[Op::Allocate(3)], &[Op::Allocate(1)], &[]],
+        is_attached: true,
+        broker_kills: 1,
+        client_kills: 1,
+        moves: &LEAVES_AND_RETURNS,
+        overheads: &[Overhead::Measured(0, 1)],
+        ..Scenario::default()
+    };
+    search(&scenario, |_| Ok(())).expect_no_violation();
+}
+
+#[test]
+fn a_restore_that_was_refused_gives_its_room_back() {
+    let scenario = Scenario {
+        name: "room, refused, away again, back",
+        programs: [&[Op::Allocate(3)], &[Op::Allocate(2)], &[]],
+        is_attached: true,
+        broker_kills: 1,
+        moves: &[
+            Move::Leave(0),
+            Move::MakeReturn(0),
+            // The driver refused: what it had given out is away again.
+            Move::Leave(0),
+            Move::MakeReturn(0),
+            Move::CameBack(0),
+        ],
+        ..Scenario::default()
+    };
+    search(&scenario, |_| Ok(())).expect_no_violation();
+}
+
+#[test]
+fn two_that_are_away_return_only_as_far_as_there_is_room() {
+    let scenario = Scenario {
+        name: "two leave, a third takes the room",
+        programs: [
+            &[Op::Allocate(2)],
+            &[Op::Allocate(2)],
+            &[Op::Allocate(1), Op::Allocate(3)],
+        ],
+        is_attached: true,
+        moves: &[
+            Move::Leave(0),
+            Move::Leave(1),
+            Move::MakeReturn(1),
+            Move::CameBack(1),
+            Move::MakeReturn(0),
+            Move::CameBack(0),
+        ],
         ..Scenario::default()
     };
     search(&scenario, |_| Ok(())).expect_no_violation();

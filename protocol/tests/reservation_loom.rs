@@ -9,7 +9,9 @@
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
 use loom::thread;
-use partage_protocol::reservation::{Charged, Lowered, Word, charge, freeze, lower, raise, refund};
+use partage_protocol::reservation::{
+    Charged, Lowered, Word, came_back, charge, freeze, leave, lower, raise, refund, return_to,
+};
 
 /// loom treats sequentially consistent accesses as acquire and release and models fences in full: so the barrier that
 /// the hardware's exchange is has to be written out here.
@@ -157,6 +159,48 @@ fn a_freeze_leaves_what_was_charged_and_nothing_more() {
             line.ledger.load()
         );
         assert_eq!(line.granted.load(), 0);
+    });
+}
+
+#[test]
+fn what_is_charged_while_a_client_leaves_counts_as_owed() {
+    loom::model(|| {
+        let line = Line::granted(5);
+        let word = |value| LoomWord(AtomicU64::new(value));
+        let (overhead, owed) = (word(1), word(0));
+        assert_eq!(charge(&line.used, &line.granted, 1), Charged::Done);
+        let client = {
+            let line = line.clone();
+            thread::spawn(move || charge(&line.used, &line.granted, 3) == Charged::Done)
+        };
+        let left = leave(&line.ledger, Some(&line.granted), Some(&line.used), &overhead, &owed);
+        let is_charged = client.join().expect("the client");
+        let held = if is_charged { 4 } else { 1 };
+        assert!(held < left, "{held} and 1 of overhead left, {left} are owed");
+        assert_eq!((line.ledger.load(), overhead.load(), line.granted.load()), (0, 0, 0));
+        assert_eq!(owed.load(), left);
+    });
+}
+
+#[test]
+fn what_came_back_may_use_what_the_ledger_says_and_no_more() {
+    loom::model(|| {
+        let (line, owed) = (Line::granted(0), LoomWord(AtomicU64::new(4)));
+        line.used.store(3);
+        let client = {
+            let line = line.clone();
+            thread::spawn(move || {
+                let is_charged = charge(&line.used, &line.granted, 1) == Charged::Done;
+                // A grant is never seen before the ledger covers it.
+                assert!(!is_charged || line.ledger.load() >= 4);
+                is_charged || charge(&line.used, &line.granted, 2) == Charged::Done
+            })
+        };
+        return_to(&line.ledger, &owed);
+        came_back(&line.ledger, Some(&line.granted), &owed);
+        let _is_charged = client.join().expect("the client");
+        assert!(line.used.load() <= line.ledger.load());
+        assert_eq!(owed.load(), 0);
     });
 }
 

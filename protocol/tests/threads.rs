@@ -9,13 +9,7 @@ use partage_protocol::gate::ThreadSlot;
 use partage_protocol::threads::claim;
 
 fn slots(count: usize) -> Vec<ThreadSlot> {
-    let slot = || ThreadSlot {
-        word: 0.into(),
-        thread: 0.into(),
-        launches: 0.into(),
-        waits_for: 0.into(),
-    };
-    (0..count).map(|_| slot()).collect()
+    (0..count).map(|_| ThreadSlot::default()).collect()
 }
 
 #[test]
@@ -33,9 +27,13 @@ fn a_place_of_the_dead_is_taken_only_when_none_is_free_and_is_clean() {
     let slots = slots(2);
     assert_eq!(claim(&slots, 1, |_| false), Some(0));
     slots[0].word.store(3, Ordering::Relaxed);
+    slots[0].inside.store(1, Ordering::Relaxed);
+    slots[0].out.store(9, Ordering::Relaxed);
     assert_eq!(claim(&slots, 2, |_| false), Some(1));
     assert_eq!(claim(&slots, 7, |thread| thread != 1), Some(0));
     assert_eq!(slots[0].word.load(Ordering::Relaxed), 0);
+    assert!(!slots[0].is_inside());
+    assert_eq!(slots[0].out.load(Ordering::Relaxed), 0);
     assert_eq!(slots[0].thread.load(Ordering::Relaxed), 7);
 }
 

@@ -138,7 +138,8 @@ fn is_wanted(row: &Row) -> bool {
     let makes = CHAPTERS.contains(&row.chapter) && MAKERS.iter().any(|word| name.contains(word));
     // What only passes the gate or is marked moves or fills what is charged already.
     let is_about_time = matches!(row.treatment, Treatment::Gate | Treatment::Settle);
-    (row.treatment.is_hooked() && !is_about_time) || makes
+    let is_about_ties = row.note.ends_with("the process to its device");
+    (row.treatment.is_hooked() && !is_about_time && !is_about_ties) || makes
 }
 
 /// The name without `_v2`, `_ptsz`, `_ptds`.

@@ -206,6 +206,7 @@ impl Machine for Clients {
         Some(Words {
             ledger: self.ledger.word(client.line, slot),
             overhead: self.ledger.overhead(client.line, slot),
+            owed: self.ledger.owed(client.line, slot),
             shared: client.pages.as_ref().map(|pages| Shared {
                 granted: pages.granted(slot),
                 used: &pages.client().devices[slot].used,

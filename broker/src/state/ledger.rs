@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The broker's memory that outlives it: one mapped file with a line per client and the words **L** and **O**.
+//! The broker's memory that outlives it: one mapped file with a line per client and the words **L**, **O** and **P**.
 //!
 //! The file is as long as all lines, and its blocks are allocated in steps ([`STEP`] lines) before they are touched:
 //! touching a page that a full file system cannot hold is SIGBUS, while a refused step is an error with a sentence.
@@ -33,7 +33,7 @@ pub const CAPACITY: usize = 16384;
 pub const STEP: usize = 128;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"PTGLEDGR");
-const LAYOUT: u64 = 2;
+const LAYOUT: u64 = 3;
 const USED: u64 = 1;
 
 #[repr(C, align(4096))]
@@ -60,6 +60,7 @@ struct Line {
     image: [AtomicU64; 2],
     words: [AtomicU64; MAX_DEVICES],
     overheads: [AtomicU64; MAX_DEVICES],
+    owed: [AtomicU64; MAX_DEVICES],
 }
 
 #[repr(C)]
@@ -297,6 +298,12 @@ impl Ledger {
         &self.layout().lines[index.0].overheads[slot]
     }
 
+    /// **P** of a client on a slot. Precondition: `slot` < `MAX_DEVICES`.
+    #[must_use]
+    pub fn owed(&self, index: LineIndex, slot: usize) -> &AtomicU64 {
+        &self.layout().lines[index.0].owed[slot]
+    }
+
     fn entry(&self, index: usize) -> Option<Entry> {
         let line = &self.layout().lines[index];
         (line.state.load(Ordering::Acquire) == USED).then(|| Entry {
@@ -317,7 +324,7 @@ impl Ledger {
 
 impl Line {
     fn clear(&self) {
-        for word in self.words.iter().chain(&self.overheads) {
+        for word in self.words.iter().chain(&self.overheads).chain(&self.owed) {
             word.store(0, Ordering::SeqCst);
         }
         self.state.store(0, Ordering::Release);
@@ -350,6 +357,7 @@ mod tests {
         ledger.set_job(line, job);
         ledger.word(line, 3).store(77, Ordering::SeqCst);
         ledger.overhead(line, 3).store(5, Ordering::SeqCst);
+        ledger.owed(line, 3).store(82, Ordering::SeqCst);
         let epoch = ledger.epoch();
         drop(ledger);
 
@@ -364,6 +372,7 @@ mod tests {
         assert_eq!(found, [(line, expected)]);
         assert_eq!(ledger.word(line, 3).load(Ordering::SeqCst), 77);
         assert_eq!(ledger.overhead(line, 3).load(Ordering::SeqCst), 5);
+        assert_eq!(ledger.owed(line, 3).load(Ordering::SeqCst), 82);
         assert_eq!(ledger.epoch(), epoch + 1);
         assert!(ledger.next_job() > job.0);
         drop(ledger);
@@ -391,12 +400,14 @@ mod tests {
         let (line, old) = lines[9];
         ledger.word(line, 0).store(5, Ordering::SeqCst);
         ledger.overhead(line, 0).store(6, Ordering::SeqCst);
+        ledger.owed(line, 0).store(11, Ordering::SeqCst);
         ledger.remove(line);
         let (again, new) = ledger.add(None, PROCESS, (0, 0), 0).expect("room");
         assert_eq!(again, line);
         assert!(new > old);
         assert_eq!(ledger.word(again, 0).load(Ordering::SeqCst), 0);
         assert_eq!(ledger.overhead(again, 0).load(Ordering::SeqCst), 0);
+        assert_eq!(ledger.owed(again, 0).load(Ordering::SeqCst), 0);
     }
 
     /// A file system of its own with `bytes` of room.

@@ -17,6 +17,7 @@ mod graphs;
 mod green_contexts;
 mod guest;
 mod harness;
+mod hold;
 mod launcher;
 mod lazy;
 mod limits;
@@ -67,6 +68,7 @@ pub fn all() -> Vec<Case> {
         green_contexts::cases(),
         gate::cases(),
         gate_leaving::cases(),
+        hold::cases(),
         marks::cases(),
         guest::cases(),
         ownership::cases(),

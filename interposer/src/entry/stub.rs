@@ -8,32 +8,40 @@
 /// Written by hand, because the stack pointer has to be the caller's where [`guard::at_entry`] compares it.
 #[cfg(target_arch = "x86_64")]
 macro_rules! stub {
-    ($attributes:tt $real:ident $symbol:ident()) => { stub! { $attributes "rdi" $real $symbol() } };
+    ($attributes:tt $real:ident $symbol:ident()) => { stub! { $attributes register $real $symbol() } };
     ($attributes:tt $real:ident $symbol:ident($a:ident: $A:ty)) => {
-        stub! { $attributes "rsi" $real $symbol($a: $A) }
+        stub! { $attributes register $real $symbol($a: $A) }
     };
     ($attributes:tt $real:ident $symbol:ident($a:ident: $A:ty, $b:ident: $B:ty)) => {
-        stub! { $attributes "rdx" $real $symbol($a: $A, $b: $B) }
+        stub! { $attributes register $real $symbol($a: $A, $b: $B) }
     };
     ($attributes:tt $real:ident $symbol:ident($a:ident: $A:ty, $b:ident: $B:ty, $c:ident: $C:ty)) => {
-        stub! { $attributes "rcx" $real $symbol($a: $A, $b: $B, $c: $C) }
+        stub! { $attributes register $real $symbol($a: $A, $b: $B, $c: $C) }
     };
     ($attributes:tt $real:ident $symbol:ident($a:ident: $A:ty, $b:ident: $B:ty, $c:ident: $C:ty, $d:ident: $D:ty)) => {
-        stub! { $attributes "r8" $real $symbol($a: $A, $b: $B, $c: $C, $d: $D) }
+        stub! { $attributes register $real $symbol($a: $A, $b: $B, $c: $C, $d: $D) }
     };
     (
         $attributes:tt $real:ident
         $symbol:ident($a:ident: $A:ty, $b:ident: $B:ty, $c:ident: $C:ty, $d:ident: $D:ty, $e:ident: $E:ty)
     ) => {
-        stub! { $attributes "r9" $real $symbol($a: $A, $b: $B, $c: $C, $d: $D, $e: $E) }
+        stub! { $attributes register $real $symbol($a: $A, $b: $B, $c: $C, $d: $D, $e: $E) }
     };
-    ($attributes:tt $register:literal $real:ident $symbol:ident($($arg:ident: $type:ty),*)) => {
+    ($attributes:tt register $real:ident $symbol:ident($($arg:ident: $type:ty),*)) => {
         jump! {
             $attributes $symbol($($arg: $type),*) -> CuResult,
-            concat!("lea ", $register, ", [rip + {real}]"), super::shared::$symbol, real = sym $real
+            concat!(
+                ".if {taken} == 0\n", "lea rdi, [rip + {real}]\n",
+                ".elseif {taken} == 1\n", "lea rsi, [rip + {real}]\n",
+                ".elseif {taken} == 2\n", "lea rdx, [rip + {real}]\n",
+                ".elseif {taken} == 3\n", "lea rcx, [rip + {real}]\n",
+                ".elseif {taken} == 4\n", "lea r8, [rip + {real}]\n",
+                ".else\n", "lea r9, [rip + {real}]\n", ".endif",
+            ),
+            super::shared::$symbol, real = sym $real, taken = const { 0 $(+ (size_of::<$type>() <= 8) as usize)* }
         }
-        /// Each argument takes a register of its own, so the library is in the next.
-        const _: () = { $( assert!(size_of::<$type>() <= 8); )* };
+        /// Each argument takes a register of its own, or lies on the stack: so the library is in the next one.
+        const _: () = { $( assert!(size_of::<$type>() <= 8 || size_of::<$type>() > 16); )* };
     };
     // No register is left for the library.
     ($attributes:tt $real:ident $symbol:ident($($arg:ident: $type:ty),*)) => {

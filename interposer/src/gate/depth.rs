@@ -15,6 +15,7 @@ use partage_gpu_time::depth::is_beyond;
 use partage_protocol::gate::{MEASURED, UNBOUNDED};
 use partage_protocol::page::{ClientFile, GrantLine};
 
+use super::hold::Hold;
 use super::waiting::Waiting;
 use super::work::Work;
 use crate::guest::sys;
@@ -65,6 +66,9 @@ pub fn wait(
     let (mut retired, mut since_ns) = (page.retired(), begun_ns);
     while deep().is_some() && state.phase() == Phase::Attached {
         sys::sleep_ns(NAP_NS);
+        if let Some(hold) = Hold::of_process() {
+            hold.give_way();
+        }
         let now = standing.count();
         let now_retired = page.retired();
         marks::read_lengths(line, page, device, real);

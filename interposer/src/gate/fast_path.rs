@@ -13,7 +13,8 @@ use partage_abi::types::CuResult;
 use partage_protocol::gate::ThreadSlot;
 use partage_protocol::gate::{self, GATES_COPIES, MEASURED};
 
-use super::passage::Passage;
+use super::hold::{self, Held};
+use super::passage::{INSIDE, NESTED, Passage};
 use super::path::fast_path;
 use super::slow_path;
 use super::thread_tag;
@@ -66,18 +67,36 @@ pub fn passed() {
 #[inline(never)]
 pub fn begin(real: &Library, here: usize, work: &Work, look: CheckFirst) -> Passage {
     if !guard::enter_at(here) {
-        return Passage::NESTED;
+        let by_itself = hold::begin_nested() == Held::NESTED_BY_ITSELF;
+        return Passage {
+            rest: if by_itself { NESTED | INSIDE } else { NESTED },
+            ..Passage::FREE
+        };
     }
-    enter(real, work, look)
+    // Whoever passes the gate shortly looks at the hold's flag, too, and is inside by its slot.
+    if let Some(passage) = shortly(look) {
+        return passage;
+    }
+    hold::pass();
+    let mut passage = enter(real, work, look);
+    passage.rest |= INSIDE;
+    passage
 }
 
 /// The other half.
 #[inline(never)]
 pub fn end(real: &Library, passage: Passage) {
-    if passage.rest != Passage::NESTED.rest {
-        leave(real, passage);
-        guard::leave();
+    if passage.rest & NESTED != 0 {
+        if passage.rest & INSIDE != 0 {
+            hold::leave_nested();
+        }
+        return;
     }
+    leave(real, passage);
+    if passage.rest & INSIDE != 0 {
+        hold::leave();
+    }
+    guard::leave();
 }
 
 /// Calls the driver when the gate lets the work pass, in a hook that is known to be the outermost.
@@ -91,13 +110,7 @@ pub fn around(real: &Library, (work, look): (Work, CheckFirst), call: impl FnOnc
 #[inline(always)]
 fn enter(real: &Library, work: &Work, look: CheckFirst) -> Passage {
     let at_once = match look {
-        CheckFirst::Gate => {
-            let path = fast_path();
-            thread_tag::below_end(guard::time_word().wrapping_add(path.key.load(Ordering::Acquire)))
-                .map(|offset| path.slot(offset))
-                .filter(|slot| path.is_open_for(slot))
-                .map(|slot| Passage::through(&slot.word))
-        }
+        CheckFirst::Gate => shortly(look),
         CheckFirst::Flags => bypass(),
         CheckFirst::Nothing => None,
     };
@@ -107,9 +120,22 @@ fn enter(real: &Library, work: &Work, look: CheckFirst) -> Passage {
     }
 }
 
+/// Passes the gate by the thread's slot if nothing is amiss.
+#[inline(always)]
+fn shortly(look: CheckFirst) -> Option<Passage> {
+    if !matches!(look, CheckFirst::Gate) {
+        return None;
+    }
+    let path = fast_path();
+    thread_tag::below_end(guard::time_word().wrapping_add(path.key.load(Ordering::Acquire)))
+        .map(|offset| path.slot(offset))
+        .filter(|slot| path.is_open_for(slot))
+        .map(|slot| Passage::through(&slot.word))
+}
+
 #[inline(always)]
 fn leave(real: &Library, passage: Passage) {
-    if passage.rest != 0 {
+    if passage.rest & !INSIDE != 0 {
         slow_path::leave(real, passage.rest);
     }
     // SAFETY: null, or a slot of the client's file, which stays mapped as long as the process.

@@ -6,13 +6,18 @@ use core::sync::atomic::AtomicU32;
 /// The part of a passage's rest that says in which crowds it counts.
 pub const CROWDS: u32 = 0xffff;
 
+/// The call is inside ([`hold`](super::hold)), and says so otherwise than by `word`.
+pub const INSIDE: u32 = 1 << 29;
+/// The call comes from inside another hook.
+pub const NESTED: u32 = 1 << 31;
+
 /// Leave to call the driver, and what has to be undone after.
 #[derive(Clone, Copy)]
 pub struct Passage {
     /// The thread's slot word, to be cleared; null when the call does not stand in the slots.
     pub word: *const AtomicU32,
     /// What else is to be done after the call: the devices in whose crowd it counts, a bit each, and above
-    /// [`CROWDS`] how it was marked ([`marks`](crate::marks)).
+    /// [`CROWDS`] how it was marked, [`INSIDE`] and [`NESTED`] ([`marks`](crate::marks)).
     pub rest: u32,
 }
 
@@ -22,12 +27,6 @@ impl Passage {
         word: core::ptr::null(),
         rest: 0,
     };
-    /// A call from inside another hook.
-    pub const NESTED: Self = Self {
-        word: core::ptr::null(),
-        rest: 1 << 31,
-    };
-
     /// With the slot of this thread, which says so.
     pub fn through(word: &AtomicU32) -> Self {
         Self { word, rest: 0 }

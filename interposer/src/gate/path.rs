@@ -21,7 +21,13 @@ pub struct FastPath {
     pub line: AtomicPtr<GrantLine>,
     /// What a thread with a slot writes there: the name of that device.
     name: AtomicU32,
+    /// As `key`, for calls that look at the hold and at no gate: there however many devices the program sees.
+    pub hold_key: AtomicU64,
+    /// The hold word in the broker's page. Written before `hold_key`.
+    hold: AtomicPtr<AtomicU32>,
 }
+
+const _: () = assert!(size_of::<FastPath>() == 64);
 
 impl FastPath {
     /// Is there one?
@@ -36,6 +42,21 @@ impl FastPath {
         self.line.store(core::ptr::from_ref(line).cast_mut(), Ordering::Relaxed);
         self.name.store(gate::name(device as u32), Ordering::Relaxed);
         self.key.store(thread_tag::key(generation), Ordering::Release);
+    }
+
+    /// From now on calls may take it to the hold. Called again with the same only.
+    pub fn set_hold(&self, generation: u32, slots: &[ThreadSlot; gate::THREADS], hold: &AtomicU32) {
+        self.slots_end
+            .store(slots.as_ptr_range().end.cast_mut(), Ordering::Relaxed);
+        self.hold.store(core::ptr::from_ref(hold).cast_mut(), Ordering::Relaxed);
+        self.hold_key.store(thread_tag::key(generation), Ordering::Release);
+    }
+
+    /// The hold word. Precondition: `hold_key` was seen, with the thread's slot under it.
+    #[inline(always)]
+    pub fn hold(&self) -> &'static AtomicU32 {
+        // SAFETY: written before the key by which the caller has found its slot; the broker's page stays mapped.
+        unsafe { &*self.hold.load(Ordering::Relaxed) }
     }
 
     /// Launches take the slow path again.
@@ -77,6 +98,8 @@ static NO_PATH: FastPath = FastPath {
     slots_end: AtomicPtr::new(core::ptr::null_mut()),
     line: AtomicPtr::new(core::ptr::null_mut()),
     name: AtomicU32::new(0),
+    hold_key: AtomicU64::new(0),
+    hold: AtomicPtr::new(core::ptr::null_mut()),
 };
 /// The fast path of this process; never null, so that nobody has to ask.
 static PATH: AtomicPtr<FastPath> = AtomicPtr::new((&raw const NO_PATH).cast_mut());

@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What this process remembers of its gates.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use partage_protocol::gate::ThreadSlot;
 
 use super::path::FastPath;
+use super::thread_tag;
+use crate::guest::sys;
 use crate::guest::wiped::Wiped;
 
 /// Threads without a slot that are counted as waiting at the same time. They stand for all that wait.
 pub const CROWD: usize = 64;
+/// Calls at the same time that begin before this process is a client.
+const EARLY: usize = 64;
 
 /// What a forked child has to find out anew. All-zero memory is "nothing yet".
 pub struct Gates {
@@ -20,6 +26,10 @@ pub struct Gates {
     pub dead_heartbeat: AtomicU64,
     /// Threads without a slot that are counted as waiting: see [`waiting`](super::waiting).
     pub crowd: [AtomicU64; CROWD],
+    /// Calls that began before this process was a client: see [`early`](super::early).
+    pub early: [ThreadSlot; EARLY],
+    /// There were more of them at a time than places.
+    pub has_uncounted: AtomicBool,
     /// What a launch looks at while nothing is amiss.
     pub fast_path: FastPath,
 }
@@ -35,4 +45,20 @@ pub fn get() -> Option<&'static Gates> {
 /// The fast path, where the kernel wipes it at a fork: elsewhere a child would take its parent's.
 pub fn fast_path() -> Option<&'static FastPath> {
     GATES.at_hand().map(|gates| &gates.fast_path)
+}
+
+/// The first call of this process that passes a gate or the hold: what is done once.
+pub fn join(gates: &Gates) {
+    if gates.generation.load(Ordering::Acquire) != 0 {
+        return;
+    }
+    if !sys::join_barriers() {
+        gates.is_fenced.store(true, Ordering::Relaxed);
+    }
+    // Differs from that of the process we were forked from, whose thread's tag we may have.
+    let now = (sys::now_ns() >> 10) as u32;
+    let generation = thread_tag::generation(now ^ sys::pid().rotate_left(16));
+    let _ = gates
+        .generation
+        .compare_exchange(0, generation, Ordering::AcqRel, Ordering::Acquire);
 }

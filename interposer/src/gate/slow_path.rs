@@ -13,13 +13,14 @@ use partage_protocol::gate::{
 };
 use partage_protocol::message::MAX_DEVICES;
 use partage_protocol::page::{BrokerPage, ClientFile, GrantLine};
-use partage_protocol::threads;
 
 use super::depth;
+use super::hold::{self, Hold};
+use super::own_slot;
 use super::passage::{CROWDS, Passage};
 use super::process::{self, Gates};
-use super::thread_tag::{self, Own, ThreadTag};
-use super::waiting::{Waiting, count_out, stop_waiting};
+use super::thread_tag::ThreadTag;
+use super::waiting::{Waiting, count_out};
 use super::work::{Kind, Work};
 use crate::devices;
 use crate::guest::errno;
@@ -150,20 +151,11 @@ fn pass(real: &Library, work: &Work) -> Option<Passage> {
 }
 
 impl Place<'_> {
-    /// The first launch of this process: what is done once.
+    /// What is done once, and what a thread has left over.
     fn arrive(&self) {
-        let time = self.gates;
-        if time.generation.load(Ordering::Acquire) == 0 {
-            if !sys::join_barriers() {
-                time.is_fenced.store(true, Ordering::Relaxed);
-            }
-            // Differs from that of the process we were forked from, whose thread's tag we may have.
-            let now = (sys::now_ns() >> 10) as u32;
-            let generation = thread_tag::generation(now ^ sys::pid().rotate_left(16));
-            let _ = time
-                .generation
-                .compare_exchange(0, generation, Ordering::AcqRel, Ordering::Acquire);
-        }
+        process::join(self.gates);
+        // The process may have become a client inside this very call.
+        hold::arrive(self.state);
         // A signal's handler left a wait by a long jump: this thread waits no more.
         let mut tag = self.tag();
         if tag.waits_for().is_some() {
@@ -204,22 +196,7 @@ impl Place<'_> {
 
     /// This thread's slot. `None`: living threads have them all.
     fn slot(&self) -> Option<&ThreadSlot> {
-        let slots = &self.file.time.threads;
-        let mut tag = self.tag();
-        let index = match tag.own() {
-            Own::Slot(index) => return slots.get(index),
-            Own::Crowded => None,
-            Own::Unknown => {
-                let index = threads::claim(slots, sys::thread_id(), sys::has_thread);
-                tag.set_own(index);
-                index
-            }
-        };
-        tag.keep();
-        let slot = slots.get(index?)?;
-        // Its last owner may have died at a gate.
-        stop_waiting(self.file, slot);
-        Some(slot)
+        own_slot::take(self.gates, self.file)
     }
 
     /// One look at the gate.
@@ -359,7 +336,12 @@ impl<'a> Wait<'a> {
         if self.standing.is_none() {
             self.standing = Waiting::begin(self.file, self.device);
         }
-        sys::wait_on_shared(&line.gate, word, HEARTBEAT_LOOK_NS);
+        // Nobody has to wait for a thread that stands here; it stands at the hold before it looks at the gate again.
+        let wait = || sys::wait_on_shared(&line.gate, word, HEARTBEAT_LOOK_NS);
+        match Hold::of(self.state, time) {
+            Some(hold) => hold.aside(wait),
+            None => wait(),
+        }
         let now = self.standing.as_mut().map_or_else(sys::now_ns, Waiting::count);
         if self.state.machine_time(now).saturating_sub(heartbeat) <= HEARTBEAT_NS
             || line.gate.load(Ordering::Acquire) != word

@@ -255,7 +255,7 @@ impl<T> DerefMut for Guard<'_, T> {
 static PROCESS: Wiped<AtomicU32> = unsafe { Wiped::new() };
 
 /// The calling thread's id. Asked of the kernel once per thread, and again in a forked child, which inherits the note.
-fn thread() -> u32 {
+pub fn thread() -> u32 {
     let Some(number) = PROCESS.get().filter(|_| PROCESS.at_hand().is_some()) else {
         return sys::thread_id();
     };

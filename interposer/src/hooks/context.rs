@@ -11,8 +11,10 @@ use core::ffi::{c_int, c_uint, c_void};
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use partage_abi::types::{CuContext, CuCtxCreateParams, CuDevice, CuExecAffinityParam, CuResult};
+use partage_protocol::hold::ties::GRAPHICS;
 use partage_protocol::message::MAX_DEVICES;
 
+use crate::attachment::ties::made;
 use crate::marks;
 use crate::memory::account;
 use crate::memory::contexts;
@@ -195,7 +197,7 @@ pub fn cuGLCtxCreate(real: &Library, ctx: *mut CuContext, flags: c_uint, device:
         Err(code) => return code,
     };
     let result = call!(real, cuGLCtxCreate(ctx, flags, device));
-    making.end(real, result)
+    making.end(real, made(result, GRAPHICS))
 }
 
 pub fn cuGLCtxCreate_v2(real: &Library, ctx: *mut CuContext, flags: c_uint, device: CuDevice) -> CuResult {
@@ -204,7 +206,7 @@ pub fn cuGLCtxCreate_v2(real: &Library, ctx: *mut CuContext, flags: c_uint, devi
         Err(code) => return code,
     };
     let result = call!(real, cuGLCtxCreate_v2(ctx, flags, device));
-    making.end(real, result)
+    making.end(real, made(result, GRAPHICS))
 }
 
 pub fn cuVDPAUCtxCreate(
@@ -223,7 +225,7 @@ pub fn cuVDPAUCtxCreate(
         real,
         cuVDPAUCtxCreate(ctx, flags, device, vdp_device, vdp_get_proc_address)
     );
-    making.end(real, result)
+    making.end(real, made(result, GRAPHICS))
 }
 
 pub fn cuVDPAUCtxCreate_v2(
@@ -242,7 +244,7 @@ pub fn cuVDPAUCtxCreate_v2(
         real,
         cuVDPAUCtxCreate_v2(ctx, flags, device, vdp_device, vdp_get_proc_address)
     );
-    making.end(real, result)
+    making.end(real, made(result, GRAPHICS))
 }
 
 /// A new context under an old handle: whatever we still hold under that handle ended without our having seen it.

@@ -8,6 +8,7 @@ use partage_abi::Symbol;
 use partage_abi::types::CuResult;
 
 use crate::devices::{self, Shown};
+use crate::gate;
 use crate::guest::errno;
 use crate::lazy;
 use crate::names;
@@ -35,7 +36,11 @@ pub fn cuInit(real: &Library, flags: c_uint) -> CuResult {
     }
     // Two threads that initialise at once: the second waits, as it would for the driver itself.
     let setup = state.setup.hold_after_work();
-    errno::preserving(|| session::ensure_held(state, false));
+    errno::preserving(|| {
+        session::ensure_held(state, false);
+        // A process that begins while its job is held waits here; others of its threads wait for it as for the driver.
+        gate::hold::arrive(state);
+    });
     if state.is_masked.load(Ordering::Acquire) {
         drop(setup);
         return call!(real, cuInit(flags));

@@ -11,7 +11,9 @@
 use core::ffi::c_uint;
 
 use partage_abi::types::{CuDevice, CuDevicePtr, CuDevicePtrV1, CuResult};
+use partage_protocol::hold::ties::MANAGED_MEMORY;
 
+use crate::attachment::ties::made;
 use crate::guest::errno;
 use crate::memory::account;
 use crate::memory::allocations::Key;
@@ -116,7 +118,7 @@ pub fn cuMemAllocManaged(real: &Library, dptr: *mut CuDevicePtr, bytes: usize, f
     if let Some(denied) = start.denial() {
         return denied;
     }
-    let result = call!(real, cuMemAllocManaged(dptr, bytes, flags));
+    let result = made(call!(real, cuMemAllocManaged(dptr, bytes, flags)), MANAGED_MEMORY);
     end_charge(start, dptr, result)
 }
 

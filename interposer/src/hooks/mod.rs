@@ -16,6 +16,7 @@ mod nvml_utilisation;
 mod pool;
 mod proc_address;
 mod synchronise;
+mod ties;
 mod virtual_memory;
 
 pub use arrays::*;
@@ -28,4 +29,5 @@ pub use module::*;
 pub use pool::*;
 pub use proc_address::*;
 pub use synchronise::*;
+pub use ties::*;
 pub use virtual_memory::*;

@@ -18,7 +18,9 @@ use core::sync::atomic::Ordering;
 
 use partage_abi::types::*;
 use partage_abi::values::*;
+use partage_protocol::hold::ties;
 
+use crate::attachment::ties::made;
 use crate::gate;
 use crate::guest::errno;
 use crate::marks;
@@ -279,6 +281,9 @@ pub fn cuMemPoolCreate(real: &Library, pool: *mut CuMemoryPool, pool_props: *con
     if result.is_success() && !pool.is_null() && !pool_props.is_null() {
         // SAFETY: the driver succeeded with both pointers.
         let (pool, properties) = unsafe { (pool.read(), pool_props.read()) };
+        if properties.allocType == CU_MEM_ALLOCATION_TYPE_MANAGED {
+            let _ = made(result, ties::MANAGED_MEMORY);
+        }
         let kind = match (properties.location.kind, properties.allocType) {
             (CU_MEM_LOCATION_TYPE_DEVICE, CU_MEM_ALLOCATION_TYPE_MANAGED) => Kind::Managed(properties.location.id),
             (CU_MEM_LOCATION_TYPE_DEVICE, _) => Kind::Device(properties.location.id),
@@ -296,10 +301,11 @@ pub fn cuMemPoolImportFromShareableHandle(
     handle_type: c_int,
     flags: c_ulonglong,
 ) -> CuResult {
-    let result = call!(
+    let imported = call!(
         real,
         cuMemPoolImportFromShareableHandle(pool_out, handle, handle_type, flags)
     );
+    let result = made(imported, ties::SHARED_POOL);
     if result.is_success() && !pool_out.is_null() {
         // SAFETY: the driver succeeded with this pointer.
         let pool = unsafe { pool_out.read() };
@@ -383,11 +389,13 @@ fn capture_begins(real: &Library, handle: CuStream, is_per_thread: bool) {
 
 macro_rules! capture_beginnings {
     (first $stream:ident $($rest:ident)*) => { $stream };
-    ($( $symbol:ident($($argument:ident: $type:ty),*); )*) => { $(
+    ($( $symbol:ident($($argument:ident: $type:ty),*) $(ties $tie:ident)?; )*) => { $(
         pub fn $symbol(real: &Library, $($argument: $type),*) -> CuResult {
             let is_per_thread = const { gate::is_per_thread(stringify!($symbol)) };
             capture_begins(real, capture_beginnings!(first $($argument)*), is_per_thread);
-            call!(real, $symbol($($argument),*))
+            let result = call!(real, $symbol($($argument),*));
+            $( let result = made(result, ties::$tie); )?
+            result
         }
     )* };
 }
@@ -411,6 +419,8 @@ capture_beginnings! {
         stream: CuStream, graph: CuGraph, dependencies: *const CuGraphNode, dependency_data: *const CuGraphEdgeData,
         num_dependencies: usize, mode: c_int
     );
-    cuStreamBeginCaptureToCig(stream: CuStream, stream_cig_capture_params: *mut CuStreamCigCaptureParams);
-    cuStreamBeginCaptureToCig_ptsz(stream: CuStream, stream_cig_capture_params: *mut CuStreamCigCaptureParams);
+    cuStreamBeginCaptureToCig(stream: CuStream, stream_cig_capture_params: *mut CuStreamCigCaptureParams) ties GRAPHICS;
+    cuStreamBeginCaptureToCig_ptsz(
+        stream: CuStream, stream_cig_capture_params: *mut CuStreamCigCaptureParams
+    ) ties GRAPHICS;
 }

@@ -12,8 +12,10 @@ use core::ffi::{c_int, c_ulonglong, c_void};
 
 use partage_abi::types::{CuDevice, CuDevicePtr, CuMemAllocationProp, CuMemGenericAllocationHandle, CuResult};
 use partage_abi::values::{CU_MEM_ALLOC_GRANULARITY_MINIMUM, CU_MEM_LOCATION_TYPE_DEVICE};
+use partage_protocol::hold::ties::HANDLE_IMPORTED;
 use partage_records::physical::{Physicals, Step};
 
+use crate::attachment::ties::made;
 use crate::memory::account;
 use crate::memory::allocations::SystemPages;
 use crate::memory::charge::Charge;
@@ -148,7 +150,10 @@ pub fn cuMemImportFromShareableHandle(
     os_handle: *mut c_void,
     sh_handle_type: c_int,
 ) -> CuResult {
-    let result = call!(real, cuMemImportFromShareableHandle(handle, os_handle, sh_handle_type));
+    let result = made(
+        call!(real, cuMemImportFromShareableHandle(handle, os_handle, sh_handle_type)),
+        HANDLE_IMPORTED,
+    );
     if result.is_success()
         && !handle.is_null()
         && let Some(state) = recording()

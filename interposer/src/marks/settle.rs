@@ -25,11 +25,11 @@ pub fn graph_changed(exec: CuGraphExec) {
     }
 }
 
-/// Ends the batch of marks in a stream that the program is about to wait for, ask for, or have others wait for.
+/// Ends the batch of marks in a stream that the program is about to wait for, ask for, or have others wait for. Called
+/// in the outermost hook only.
 #[inline]
 pub fn settle(real: &Library, handle: CuStream, is_per_thread: bool) {
     if book::marking().is_some()
-        && !guard::is_inside()
         && let Some(state) = state::get()
     {
         errno::preserving(|| settle_stream(state, real, StreamName { handle, is_per_thread }));

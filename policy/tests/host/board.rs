@@ -9,9 +9,9 @@ use partage_protocol::job_ledger::{Shared, Words};
 use partage_protocol::message::MAX_DEVICES;
 use partage_protocol::units::ClientId;
 
-/// L, G, U, settled, O, managed, started and finished of one slot.
+/// L, G, U, settled, O, managed, started, finished and P of one slot.
 #[derive(Default)]
-pub struct Line(pub [AtomicU64; 8]);
+pub struct Line(pub [AtomicU64; 9]);
 
 /// Positions of the words.
 pub const USED: usize = 2;
@@ -30,11 +30,12 @@ pub struct Board {
 impl Machine for Board {
     type Word = AtomicU64;
     fn words(&self, client: ClientId, slot: usize) -> Option<Words<'_, AtomicU64>> {
-        let Line([ledger, granted, used, settled, overhead, ..]) = self.rows.get(&client)?.get(slot)?;
+        let Line([ledger, granted, used, settled, overhead, _, _, _, owed]) = self.rows.get(&client)?.get(slot)?;
         let shared = Shared { granted, used, settled };
         Some(Words {
             ledger,
             overhead,
+            owed,
             shared: (!self.lost.contains(&client)).then_some(shared),
         })
     }

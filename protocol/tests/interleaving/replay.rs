@@ -18,7 +18,8 @@ pub const GRANTED: usize = 1;
 pub const USED: usize = 2;
 pub const SETTLED: usize = 3;
 pub const OVERHEAD: usize = 4;
-pub const WORDS: usize = 5;
+pub const OWED: usize = 5;
+pub const WORDS: usize = 6;
 
 pub type Shelf = [[u64; WORDS]; CLIENTS];
 
@@ -121,7 +122,7 @@ impl Word for ReplayWord<'_> {
     fn load(&self) -> u64 {
         let mut run = self.run.borrow_mut();
         // The broker's file is its own; the rest of this line is a lone client's own.
-        if self.word == LEDGER || self.word == OVERHEAD || (run.is_alone && self.word != GRANTED) {
+        if matches!(self.word, LEDGER | OVERHEAD | OWED) || (run.is_alone && self.word != GRANTED) {
             return run.read_own(self.client, self.word);
         }
         run.access(Next::Access, |run| run.shelf[self.client][self.word])
@@ -164,7 +165,7 @@ pub struct ReplayPages<'a> {
 impl<'a> ReplayPages<'a> {
     pub fn new(run: &'a RefCell<Run>, is_reachable: [bool; CLIENTS]) -> Self {
         let words = (0..CLIENTS)
-            .map(|client| [LEDGER, GRANTED, USED, SETTLED, OVERHEAD].map(|word| ReplayWord { run, client, word }))
+            .map(|client| [LEDGER, GRANTED, USED, SETTLED, OVERHEAD, OWED].map(|word| ReplayWord { run, client, word }))
             .collect();
         Self { words, is_reachable }
     }
@@ -183,6 +184,7 @@ impl<'a> Pages for ReplayPages<'a> {
         Some(Words {
             ledger: &words[LEDGER],
             overhead: &words[OVERHEAD],
+            owed: &words[OWED],
             shared: self.is_reachable[at].then_some(shared),
         })
     }

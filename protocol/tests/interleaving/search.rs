@@ -6,8 +6,8 @@ use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::replay::{CLIENTS, GRANTED, LEDGER, Message, Next, OVERHEAD, USED, WORDS};
-use crate::state::{Broker, Client, Job, Mail, Op, Overhead, Programs, State};
+use crate::replay::{CLIENTS, GRANTED, LEDGER, Message, Next, OVERHEAD, OWED, USED, WORDS};
+use crate::state::{Broker, Client, Job, Mail, Move, Op, Overhead, Programs, State};
 
 /// Far more than any scenario has: beyond it there is a cycle in which a counter grows.
 const STATES: usize = 8_000_000;
@@ -25,6 +25,8 @@ pub struct Scenario {
     pub new_limit: Option<u64>,
     /// Overhead that is measured or announced, in this order, each at any step.
     pub overheads: &'static [Overhead],
+    /// Ways off the device and back, in this order, each step at any time.
+    pub moves: &'static [Move],
     /// All are attached before the search begins.
     pub is_attached: bool,
 }
@@ -41,6 +43,7 @@ impl Default for Scenario {
             expiries: 0,
             new_limit: None,
             overheads: &[],
+            moves: &[],
             is_attached: false,
         }
     }
@@ -135,6 +138,8 @@ fn initial(scenario: &Scenario, programs: &Programs<'_>) -> State {
         next: Next::Finished,
         held: 0,
         to_refund: 0,
+        is_at_hold: false,
+        away: 0,
         outcomes: Vec::new(),
         mail: Mail::Empty,
     };
@@ -149,6 +154,7 @@ fn initial(scenario: &Scenario, programs: &Programs<'_>) -> State {
         expiries: scenario.expiries,
         new_limit: scenario.new_limit,
         overheads: scenario.overheads,
+        moves: scenario.moves,
     };
     state.restart_broker();
     if scenario.is_attached {
@@ -177,7 +183,8 @@ fn successors(state: &State, programs: &Programs<'_>) -> (Vec<(Step, State)>, bo
             Next::Await(other, steps) => state.clients[other].step >= steps,
             Next::Finished => false,
         };
-        if client.is_alive && is_ready {
+        // What has begun under an open hold goes on: whoever closes it waits for that.
+        if client.is_alive && is_ready && !client.is_at_hold {
             let mut after = state.clone();
             after.resume_client(at, 1, programs);
             all.push((Step::Client(at, client.next), after));
@@ -192,6 +199,9 @@ fn successors(state: &State, programs: &Programs<'_>) -> (Vec<(Step, State)>, bo
         Some(broker) => {
             for job in startable(state, broker, programs) {
                 let mut after = state.clone();
+                if let Job::Move(Move::Leave(at)) = job {
+                    after.begin_leaving(at);
+                }
                 after.resume_broker(Some(job), programs);
                 all.push((Step::Broker(job), after));
             }
@@ -254,7 +264,22 @@ fn startable(state: &State, broker: &Broker, programs: &Programs<'_>) -> Vec<Job
         Overhead::Measured(at, bytes) => Job::SetOverhead(at, bytes),
         Overhead::Announced(at, bytes) => Job::ReserveOverhead(at, bytes),
     }));
+    jobs.extend(
+        state
+            .moves
+            .first()
+            .filter(|step| may_move(state, **step))
+            .map(|step| Job::Move(*step)),
+    );
     jobs
+}
+
+/// A client leaves once it has a row, nobody of it is in the driver, and no ask of it is on its way. Of a client that
+/// died meanwhile nothing is moved.
+fn may_move(state: &State, step: Move) -> bool {
+    let client = &state.clients[step.client()];
+    let is_between = client.log.is_empty() && client.mail == Mail::Empty && client.to_refund == 0;
+    client.is_alive && client.has_row && (client.is_at_hold || is_between)
 }
 
 /// The invariants of every state.
@@ -281,7 +306,17 @@ fn judge(before: &State, after: &State) -> Result<(), String> {
         return Err(format!("the driver holds {held} and the ledger only {is}"));
     }
     for (at, client) in after.clients.iter().enumerate().filter(|(_, client)| client.is_alive) {
-        let [ledger, _, used, ..] = after.shelf[at];
+        let [ledger, _, used, _, _, owed] = after.shelf[at];
+        if client.away > ledger.max(owed) {
+            let away = client.away;
+            return Err(format!(
+                "client {at} has {away} away, and the books say {ledger} and {owed}"
+            ));
+        }
+        let is_back = after.shelf[at][GRANTED] != 0 && client.away != 0;
+        if is_back && owed != 0 && before.shelf[at][OWED] == owed && before.shelf[at][GRANTED] == 0 {
+            return Err(format!("client {at} was granted something while it was away"));
+        }
         if client.held > ledger || client.held + client.to_refund > used {
             let held = client.held;
             return Err(format!(
@@ -296,13 +331,25 @@ fn judge(before: &State, after: &State) -> Result<(), String> {
 fn everything_is_settled(state: &State, programs: &Programs<'_>) -> Result<(), String> {
     let broker = state.broker.as_ref().ok_or("no broker at rest")?;
     for (at, client) in state.clients.iter().enumerate() {
-        if client.is_alive && client.next != Next::Finished {
+        if client.is_alive && client.next != Next::Finished && !client.is_at_hold {
             return Err(format!("client {at} waits for ever: {:?}", client.next));
         }
         if !State::is_process(programs, at) {
             continue;
         }
-        let [ledger, granted, used, ..] = state.shelf[at];
+        let [ledger, granted, used, _, _, owed] = state.shelf[at];
+        if client.has_row && client.is_at_hold != (owed != 0) {
+            return Err(format!(
+                "client {at} stands at the hold: {}; P is {owed}",
+                client.is_at_hold
+            ));
+        }
+        if client.is_at_hold {
+            if (ledger, granted, client.held) != (0, 0, 0) {
+                return Err(format!("client {at} is away and holds {ledger}, is shown {granted}"));
+            }
+            continue;
+        }
         if !client.is_alive && ledger != 0 && client.has_row {
             return Err(format!("dead client {at} keeps {ledger}"));
         }

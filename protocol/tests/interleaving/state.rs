@@ -63,6 +63,10 @@ pub struct Client {
     pub held: u64,
     /// Freed by the driver and not given back yet.
     pub to_refund: u64,
+    /// No operation of it begins.
+    pub is_at_hold: bool,
+    /// What the driver holds of it in the host's memory.
+    pub away: u64,
     pub outcomes: Vec<Outcome>,
     pub mail: Mail,
 }
@@ -78,6 +82,25 @@ pub enum Job {
     SetOverhead(usize, u64),
     /// A client announces a context of so many bytes.
     ReserveOverhead(usize, u64),
+    Move(Move),
+}
+
+/// A step of a client's way off the device and back, each of which may begin again under the next broker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Move {
+    /// Its threads stand at the hold and the driver holds nothing for it any more.
+    Leave(usize),
+    /// It gets its room again; then the driver restores it. Given up where there is none.
+    MakeReturn(usize),
+    /// The driver has restored it; then its threads go on.
+    CameBack(usize),
+}
+
+impl Move {
+    pub fn client(self) -> usize {
+        let (Self::Leave(at) | Self::MakeReturn(at) | Self::CameBack(at)) = self;
+        at
+    }
 }
 
 /// Something about overhead that the broker does at some time.
@@ -116,6 +139,8 @@ pub struct State {
     pub new_limit: Option<u64>,
     /// What is still to be measured, in order.
     pub overheads: &'static [Overhead],
+    /// Steps of clients' ways off the device and back that are still to be done, in order.
+    pub moves: &'static [Move],
 }
 
 /// What the programs are and whose words they use; the same in every state of a search.
@@ -256,7 +281,28 @@ impl State {
                 self.new_limit = None;
             }
             Job::SetOverhead(..) | Job::ReserveOverhead(..) => self.overheads = &self.overheads[1..],
+            Job::Move(step) => self.end_move(step, answer),
             Job::Reattach(_) => {}
+        }
+    }
+
+    /// Nobody of the client is in the driver, which has checkpointed it.
+    pub fn begin_leaving(&mut self, at: usize) {
+        let client = &mut self.clients[at];
+        client.is_at_hold = true;
+        client.away += std::mem::take(&mut client.held);
+    }
+
+    /// What the driver and the hold do once the ledger is done.
+    fn end_move(&mut self, step: Move, answer: AskAnswer) {
+        let client = &mut self.clients[step.client()];
+        self.moves = &self.moves[1..];
+        match step {
+            Move::MakeReturn(_) if answer == AskAnswer::Granted => client.held += std::mem::take(&mut client.away),
+            // No room: it stays away, and the step that would follow is not done.
+            Move::MakeReturn(_) => self.moves = &self.moves[1..],
+            Move::CameBack(_) => client.is_at_hold = false,
+            Move::Leave(_) => {}
         }
     }
 
@@ -292,6 +338,8 @@ impl State {
                 let client = &mut self.clients[thread];
                 client.is_alive = false;
                 client.held = 0;
+                client.away = 0;
+                client.is_at_hold = false;
                 client.to_refund = 0;
                 client.step = usize::MAX;
                 client.outcomes.clear();
@@ -396,15 +444,22 @@ fn work(
         Job::ReserveOverhead(at, bytes) => {
             let _verdict = ledger.reserve_overhead(&pages, id(at), bytes, now_ns);
         }
-        Job::Ask(at, wanted) => {
-            return match ledger.ask(&pages, id(at), wanted, now_ns).verdict {
-                Verdict::Granted => AskAnswer::Granted,
-                Verdict::Retry => AskAnswer::Retry,
-                Verdict::Limit => AskAnswer::Denied(Denial::Limit),
-                Verdict::CardFull { .. } => AskAnswer::Denied(Denial::CardFull),
-                Verdict::Invalid => AskAnswer::Denied(Denial::Invalid),
-            };
+        Job::Ask(at, wanted) => return answer(ledger.ask(&pages, id(at), wanted, now_ns).verdict),
+        Job::Move(Move::Leave(at)) => {
+            let _owed = ledger.leave(&pages, id(at), now_ns);
         }
+        Job::Move(Move::MakeReturn(at)) => return answer(ledger.make_return(&pages, id(at), now_ns)),
+        Job::Move(Move::CameBack(at)) => ledger.came_back(&pages, id(at), now_ns),
     }
     AskAnswer::Granted
+}
+
+fn answer(verdict: Verdict) -> AskAnswer {
+    match verdict {
+        Verdict::Granted => AskAnswer::Granted,
+        Verdict::Retry => AskAnswer::Retry,
+        Verdict::Limit => AskAnswer::Denied(Denial::Limit),
+        Verdict::CardFull { .. } => AskAnswer::Denied(Denial::CardFull),
+        Verdict::Invalid => AskAnswer::Denied(Denial::Invalid),
+    }
 }

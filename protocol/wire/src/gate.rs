@@ -22,7 +22,7 @@
 //!
 //! Invariant (checked by loom, `protocol/tests/gate_loom.rs`): once [`close`] and its heavy barrier are done, each
 //! launch that passed the gate shows in its slot or has ended, and no other launch passes until the gate opens again.
-//! The same holds of a flag that is set, for launches on the short way.
+//! The same holds of a flag that is set, for launches on the short way; [`HELD`] stands for the [hold](crate::hold).
 //!
 //! *Marks* say when work has ended without the client's help: the device itself writes sequence numbers into a *lane*,
 //! one lane for each stream that has work in flight. *begun* is written before the first operation of a batch, *ended*
@@ -41,6 +41,8 @@ pub const GATES_COPIES: u32 = 4;
 /// In `GrantLine::gate_flags`: while this client's gate is open, nobody else's work runs on the device, so what events
 /// tell of its units is their own time.
 pub const UNSHARED: u32 = 8;
+/// In `GrantLine::gate_flags`: the hold is closed or about to be, so launches take the way on which they stand at it.
+pub const HELD: u32 = 16;
 /// `GrantLine::depth_ns` when work in flight is not bounded.
 pub const UNBOUNDED: u64 = u64::MAX;
 /// A gate that stays closed while the broker's heartbeat is older than this opens by itself (time fails open).
@@ -48,6 +50,8 @@ pub const HEARTBEAT_NS: u64 = 2_000_000_000;
 
 /// Threads with a slot of their own; more share [`TimePages::crowd`].
 pub const THREADS: usize = 128;
+/// Places for the others, each for the length of a call.
+pub const SPARE: usize = 256;
 /// Streams of one device that are marked at the same time.
 pub const LANES: usize = 16;
 /// Ended batches of a lane that are told apart.
@@ -154,6 +158,7 @@ fn next(word: u32) -> u32 {
 }
 
 /// One thread of a client.
+#[derive(Default)]
 #[repr(C, align(64))]
 pub struct ThreadSlot {
     /// 0, or the slot of a device plus one while a launch on it is between its look at the gate and its end.
@@ -165,6 +170,14 @@ pub struct ThreadSlot {
     /// 0, or the slot of a device plus one while the thread is counted in that one's `waiting`. Whoever sets it back to
     /// 0 counts the thread out: itself, or another one once it is dead.
     pub waits_for: AtomicU32,
+    /// Not 0 while a call of the thread is between its look at the hold and its end ([`hold`](crate::hold)).
+    pub inside: AtomicU32,
+    /// 1 while the thread is counted in `ClientHead::wants`. Whoever sets it back to 0 counts the thread out.
+    pub wants: AtomicU32,
+    /// The closed hold word under which the thread was found outside although its words say that it is inside.
+    pub out: AtomicU32,
+    /// Where the thread keeps what its library knows of it: an address in the client's process, of use to that alone.
+    pub home: AtomicU64,
 }
 
 impl ThreadSlot {
@@ -403,6 +416,8 @@ pub struct TimePages {
     padding: [u64; 504],
     /// The threads.
     pub threads: [ThreadSlot; THREADS],
+    /// Threads without a slot, each while a call of it is in the driver or at the hold.
+    pub spare: [ThreadSlot; SPARE],
     /// One page for each slot of a device.
     pub devices: [TimePage; crate::message::MAX_DEVICES],
 }
@@ -419,4 +434,4 @@ impl TimePages {
 }
 
 const _: () =
-    assert!(MARKS_BYTES == 4096 && size_of::<TimePage>() == 4096 * 7 && size_of::<TimePages>() == 4096 * (3 + 7 * 16));
+    assert!(MARKS_BYTES == 4096 && size_of::<TimePage>() == 4096 * 7 && size_of::<TimePages>() == 4096 * (7 + 7 * 16));

@@ -8,6 +8,7 @@
 pub mod aliases;
 pub mod frame;
 pub mod gate;
+pub mod hold;
 pub mod message;
 pub mod page;
 pub mod pool;

@@ -14,7 +14,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First four bytes of every binary packet (`PTGM` in memory order).
 pub const MAGIC: u32 = u32::from_le_bytes(*b"PTGM");
 /// Protocol major: both sides must agree.
-pub const MAJOR: u16 = 5;
+pub const MAJOR: u16 = 6;
 /// Protocol minor: the lower of the two sides' is spoken.
 pub const MINOR: u16 = 0;
 /// Most devices one job can hold; 16 is what the largest single-node systems carry.

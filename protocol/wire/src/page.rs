@@ -21,7 +21,7 @@ pub const BROKER_MAGIC: u32 = u32::from_le_bytes(*b"PTGB");
 /// First word of the client's page (`PTGC`).
 pub const CLIENT_MAGIC: u32 = u32::from_le_bytes(*b"PTGC");
 /// Layout version of both pages; another layout is another protocol major.
-pub const LAYOUT: u32 = 5;
+pub const LAYOUT: u32 = 6;
 
 /// The page that only the broker writes.
 #[repr(C, align(4096))]
@@ -49,9 +49,13 @@ pub struct BrokerHead {
     pub clients_in_job: AtomicU32,
     /// Slots in use.
     pub device_count: AtomicU32,
-    /// Monotonic nanoseconds at which the broker last looked at its gates. While one is closed it looks at least every
-    /// tenth of [`HEARTBEAT_NS`](crate::gate::HEARTBEAT_NS).
+    /// Monotonic nanoseconds at which the broker last looked at its gates. While one is closed, or the hold is, it
+    /// looks at least every tenth of [`HEARTBEAT_NS`](crate::gate::HEARTBEAT_NS).
     pub heartbeat_ns: AtomicU64,
+    /// Every call looks at what follows: a cache line of its own beside what the broker writes all the time.
+    padding: [AtomicU64; 2],
+    /// The hold word ([`hold`](crate::hold)). Whoever waits at the hold waits on it as a futex.
+    pub hold: AtomicU32,
 }
 
 /// What the broker says about one device.
@@ -107,6 +111,12 @@ pub struct ClientHead {
     pub failed_open: AtomicU64,
     /// Rows of the driver table asked for by address that map to no row of ours.
     pub unknown_entry_points: AtomicU64,
+    /// What ties the process to its device ([`ties`](crate::hold::ties)).
+    pub ties: AtomicU64,
+    /// Threads that stand at the hold now.
+    pub wants: AtomicU32,
+    /// Not 0 while a call that began before the process attached may be in the driver.
+    pub early: AtomicU32,
 }
 
 /// What the client says about one device.
@@ -134,4 +144,5 @@ pub struct UseLine {
     pub finished: AtomicU64,
 }
 
+const _: () = assert!(core::mem::offset_of!(BrokerHead, hold) == 64);
 const _: () = assert!(size_of::<BrokerPage>() == PAGE_BYTES && size_of::<ClientPage>() == PAGE_BYTES);

@@ -6,6 +6,9 @@
 //! - **G**, *granted*: in the broker's page, read-only to the client;
 //! - **U**, *used*: in the client's page, read by the broker.
 //!
+//! A fourth one, **P**, in the broker's file, is 0 but for a client whose memory is leaving the device, away or coming
+//! back: what has to be had again before the driver restores it ([`leave`], [`return_to`], [`came_back`]).
+//!
 //! ```text
 //!   client                                  broker raising: L := to, then G := to
 //!     U+n <= G? ── no ──► ask               broker lowering: G := to, full barrier, read U
@@ -285,4 +288,49 @@ pub fn adopt<W: Word>(ledger: &W, granted: &W) {
 /// Broker: the client's process is gone and the driver has freed its memory.
 pub fn death<W: Word>(ledger: &W) {
     ledger.store(0);
+}
+
+/// Broker: the memory of a client that is held has left the device: P := U + O, then G := 0, L := 0, O := 0. Answers P.
+///
+/// P once written stays, so that a broker that died anywhere in here goes on where it was: L and O may be gone already
+/// and tell nothing. It is never 0, so that a client that used nothing is away, too. Nobody is in the driver; a charge
+/// that a broken client makes all the same counts in P if it was under the old G.
+pub fn leave<W: Word>(ledger: &W, granted: Option<&W>, used: Option<&W>, overhead: &W, owed: &W) -> u64 {
+    let cost = || {
+        let held = ledger.load();
+        // Without pages nobody can say less than L.
+        let used = used.map_or(held, |used| used.load().min(held));
+        used.saturating_add(overhead.load()).max(1)
+    };
+    if owed.load() == 0 {
+        owed.store(cost());
+    }
+    if let Some(granted) = granted {
+        granted.store(0);
+    }
+    W::fence();
+    let late = cost();
+    if late > owed.load() {
+        owed.store(late);
+    }
+    ledger.store(0);
+    overhead.store(0);
+    owed.load()
+}
+
+/// Broker: a client that is away has its room again, before the driver is asked: L := P. G stays 0. Precondition: Σ L
+/// with it is within the job's limit.
+pub fn return_to<W: Word>(ledger: &W, owed: &W) {
+    let bytes = owed.load();
+    if ledger.load() < bytes {
+        ledger.store(bytes);
+    }
+}
+
+/// Broker: the driver has restored the client's memory: G := L, then P := 0. Precondition: L ≥ P ([`return_to`]).
+pub fn came_back<W: Word>(ledger: &W, granted: Option<&W>, owed: &W) {
+    if let Some(granted) = granted {
+        granted.store(ledger.load());
+    }
+    owed.store(0);
 }

@@ -19,6 +19,8 @@ pub fn claim(slots: &[ThreadSlot], thread: u32, is_alive: impl Fn(u32) -> bool) 
         if is_taken {
             // Its last owner may have died on the way through the driver.
             slot.word.store(0, Ordering::Release);
+            slot.inside.store(0, Ordering::Release);
+            slot.out.store(0, Ordering::Release);
         }
         is_taken
     };

@@ -26,6 +26,7 @@ const CLIENT: ClientId = ClientId(7);
 struct OneClient {
     ledger: AtomicU64,
     overhead: AtomicU64,
+    owed: AtomicU64,
     granted: AtomicU64,
     used: AtomicU64,
     settled: AtomicU64,
@@ -43,6 +44,7 @@ impl Machine for OneClient {
         Some(Words {
             ledger: &self.ledger,
             overhead: &self.overhead,
+            owed: &self.owed,
             shared: Some(shared),
         })
     }
