@@ -27,6 +27,7 @@ use crate::state::jobs::Jobs;
 use crate::state::ledger::Ledger;
 use crate::watch::events::EventLog;
 use crate::watch::flood::Flood;
+use crate::watch::other_brokers::OtherBrokers;
 use crate::watch::users::Users;
 
 /// Waiting requests' processes are looked at again after so long: a queue may be long, and events many.
@@ -60,6 +61,7 @@ pub struct StateDriver {
     pub(super) config: Config,
     pub(super) processes: Box<dyn Processes>,
     pub(super) users: Users,
+    pub(super) other_brokers: OtherBrokers,
     pub(super) random: fn() -> [u8; 32],
     pub(super) events: EventLog,
     pub(super) flood: Flood,
@@ -110,6 +112,7 @@ impl StateDriver {
                 ..parts.config.audit
             },
         };
+        let own = (parts.directory.kind() == Kind::Private).then(|| nix::unistd::geteuid().as_raw());
         let mut driver = Self {
             policy: Policy::new(config),
             clients: Clients::new(ledger),
@@ -121,6 +124,7 @@ impl StateDriver {
             config: parts.config,
             processes: parts.processes,
             users: Users::default(),
+            other_brokers: OtherBrokers::new(own),
             random: parts.random,
             events: EventLog::default(),
             flood: Flood::default(),

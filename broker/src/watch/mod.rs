@@ -5,4 +5,5 @@ pub mod events;
 pub mod flood;
 pub mod log;
 pub mod notify;
+pub mod other_brokers;
 pub mod users;
