@@ -6,6 +6,7 @@ pub mod broker;
 pub mod doctor;
 pub mod events;
 pub mod get;
+pub mod install;
 pub mod ps;
 pub mod run;
 pub mod set;

@@ -16,6 +16,7 @@ mod graphs;
 mod green_contexts;
 mod guest;
 mod harness;
+mod install;
 mod launcher;
 mod lazy;
 mod limits;
@@ -76,6 +77,7 @@ pub fn all() -> Vec<Case> {
         time::cases(),
         time_bare::cases(),
         messages::cases(),
+        install::cases(),
         harness::cases(),
     ]
     .into_iter()
