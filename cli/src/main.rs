@@ -21,7 +21,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches};
 
 use arguments::{Arguments, Command};
-use commands::{about, broker, config, doctor, events, get, ps, run, set, sim, status, stop, why};
+use commands::{about, broker, config, doctor, events, get, install, ps, run, set, sim, status, stop, why};
 use failure::{Failure, Kind, Outcome};
 use launch::place::{Host, Place};
 use show::report::{self, Report};
@@ -99,6 +99,14 @@ fn dispatch(command: &Command, matches: &clap::ArgMatches, place: &Place, report
             }
             sim::sim(arguments, report)
         }
+        Command::Install(_) | Command::Uninstall(_)
+            if matches.value_source("socket_dir") == Some(clap::parser::ValueSource::CommandLine) =>
+        {
+            let failure = Failure::new(Kind::Invalid, "--socket-dir with a broker for every user of this host");
+            Err(failure.hint("leave it out: that broker is at /run/partage"))
+        }
+        Command::Install(arguments) => install::install(arguments, report),
+        Command::Uninstall(arguments) => install::uninstall(arguments, report),
         Command::Doctor(_) => doctor::doctor(place, report),
         Command::Events(arguments) => events::events(arguments, place, report),
         Command::Completions(arguments) => about::completions(arguments),

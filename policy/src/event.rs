@@ -50,6 +50,8 @@ pub struct ProcessUse {
     pub pid: u32,
     /// Owner, where /proc tells.
     pub uid: Option<u32>,
+    /// The user whose private broker manages it, where that is another broker than the one that measures.
+    pub other_broker: Option<String>,
     /// Bytes on the device; none where NVML does not say.
     pub bytes: Option<u64>,
     /// The job that this process descends from by cgroup or ancestry, attached or not.

@@ -172,6 +172,7 @@ fn whatever_a_client_writes_the_total_is_at_least_what_nvml_shows() {
         let process = ProcessUse {
             pid,
             uid: None,
+            other_broker: None,
             bytes,
             descends_from: None,
             start: None,
@@ -208,6 +209,7 @@ fn a_driver_without_figures_per_process_is_said_to_measure_nothing() {
         let process = ProcessUse {
             pid,
             uid: None,
+            other_broker: None,
             bytes: None,
             descends_from: None,
             start: None,

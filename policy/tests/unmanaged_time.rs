@@ -49,6 +49,25 @@ fn processes_that_nobody_controls_are_named_as_the_cause() {
         status.devices[0].unmanaged_notes,
         ["GPU 0: pid 77 uses 51 % of its time without Partage, which cannot share that out"]
     );
+    // Under another user's broker it is not without Partage.
+    host.other_brokers.insert(77, "alice".to_owned());
+    host.measure();
+    assert_eq!(
+        slow(&host, 1, first),
+        "GPU 0: pid 77 uses 51 % of its time, managed by alice's broker and not by this one, which cannot share that \
+         out: of 100.0 % that this job may have beside other jobs, it got 49.8 % of GPU 0 in the last second and 50.0 \
+         % in the last minute; one broker for everybody shares it: sudo partage install"
+    );
+    // Of two processes one is without: then that is said.
+    host.strangers.insert(78, (uuid(1), GIB, None));
+    host.busy.insert(78, 100_000);
+    host.measure();
+    assert!(slow(&host, 1, first).contains("pids 77, 78 use 61 % of its time without Partage"));
+    host.strangers.remove(&78);
+    host.busy.remove(&78);
+    host.other_brokers.clear();
+    host.now_ns += 3 * SECOND_NS;
+    host.measure();
     // Whoever has all that it may have is not slowed down.
     host.step(Event::Time(vec![measured(first)]));
     assert_ne!(cause(&host, first), named("unmanaged", &["pid 77"]));

@@ -14,6 +14,7 @@ pub mod driver_place;
 pub mod frame;
 pub mod job_ledger;
 pub mod labels;
+pub mod private_broker;
 pub mod shown;
 pub mod size;
 pub mod summary;

@@ -6,8 +6,8 @@ Directives, in comments:  <!-- pages: run COMMAND -->      typed before the next
                           <!-- pages: until COMMAND -->    repeated until it succeeds
                           <!-- pages: varies REGEX -->     what may differ between two runs, for the rest of the page
                           <!-- pages: sim ARGUMENTS -->    the machine of this page (default: --gpus 2 --memory 16GiB)
-                          <!-- pages: root WHAT -->        from here on root is needed; the page has an /etc and a
-                                                           /run of its own
+                          <!-- pages: root WHAT -->        from here on root is needed; the page has an /etc, a
+                                                           /run, a /usr/local and processes of its own
 A block that is not run names its kind (text, toml, json, c ...) or its recipe; a nameless block is a complaint.
 """
 import dataclasses

@@ -16,11 +16,20 @@ JOB_CONTROL = re.compile(r"^\[\d+\][+-]?\s.*$")
 # variables that make the simulated machine.
 OWN_HOST = """
 set -e
-mkdir "$0/etc" && cp -a /etc/. "$0/etc" && mount --bind "$0/etc" /etc && mount -t tmpfs tmpfs /run
+mkdir "$0/etc" && cp -a /etc/. "$0/etc" && mount --bind "$0/etc" /etc && mount -t tmpfs -o mode=755 tmpfs /run
+sed -i '/^partage:/d' /etc/group
+mkdir "$0/local" "$0/work"
+mount -t overlay -o "lowerdir=/usr/local,upperdir=$0/local,workdir=$0/work" overlay /usr/local 2>/dev/null || {
+  cp -a /usr/local/. "$0/local" && mount --bind "$0/local" /usr/local
+}
 mkdir -p /etc/sudoers.d && rm -rf /etc/partage
 echo 'Defaults env_keep += "PARTAGE_SIM_DIR LD_LIBRARY_PATH"' >/etc/sudoers.d/pages
 exec "$@"
 """
+
+
+# With its processes: a broker that a page installs ends with the page.
+OWN_NAMESPACES = ["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc"]
 
 
 class Terminal:
@@ -31,7 +40,7 @@ class Terminal:
         partage = os.path.join(binaries, "partage")
         command = [partage, "sim", *arguments, "--machine", machine, "--", "bash", "--norc", "--noprofile"]
         if own_host:
-            command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", OWN_HOST, str(folder), *command]
+            command = ["unshare", *OWN_NAMESPACES, "sh", "-c", OWN_HOST, str(folder), *command]
         child = pexpect.spawn(
             command[0],
             command[1:],

@@ -113,9 +113,15 @@ impl StateDriver {
         }
         let processes = sample.processes.iter().map(|process| {
             let stat = self.processes.stat(process.pid);
+            let uid = self.processes.uid(process.pid);
+            let (brokers, seen) = (&mut self.other_brokers, &*self.processes);
+            let other = uid
+                .zip(stat)
+                .filter(|(uid, stat)| brokers.manage(seen, stat.id, *uid, now.ns));
             ProcessUse {
                 pid: process.pid,
-                uid: self.processes.uid(process.pid),
+                uid,
+                other_broker: other.map(|(uid, _)| self.users.name(uid)),
                 bytes: process.used,
                 descends_from: stat.and_then(|stat| self.job_by_ancestry(stat.id)),
                 start: stat.map(|stat| stat.id.start),

@@ -29,6 +29,7 @@ use crate::state::ledger::Ledger;
 use crate::watch::events::EventLog;
 use crate::watch::flood::Flood;
 use crate::watch::groups::Groups;
+use crate::watch::other_brokers::OtherBrokers;
 use crate::watch::users::Users;
 
 /// Waiting requests' processes are looked at again after so long: a queue may be long, and events many.
@@ -66,6 +67,7 @@ pub struct StateDriver {
     pub(super) processes: Box<dyn Processes>,
     pub(super) users: Users,
     pub(super) groups: Groups,
+    pub(super) other_brokers: OtherBrokers,
     pub(super) random: fn() -> [u8; 32],
     pub(super) events: EventLog,
     pub(super) flood: Flood,
@@ -117,6 +119,7 @@ impl StateDriver {
             },
             rules: parts.config.rules.clone(),
         };
+        let own = (parts.directory.kind() == Kind::Private).then(|| nix::unistd::geteuid().as_raw());
         let mut driver = Self {
             policy: Policy::new(config),
             clients: Clients::new(ledger),
@@ -130,6 +133,7 @@ impl StateDriver {
             processes: parts.processes,
             users: Users::default(),
             groups: Groups::default(),
+            other_brokers: OtherBrokers::new(own),
             random: parts.random,
             events: EventLog::default(),
             flood: Flood::default(),

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use partage_policy::Process;
+use partage_protocol::private_broker;
 
 /// `PF_EXITING` in the kernel's task flags: the process is on its way out and cannot come back.
 const PF_EXITING: u64 = 0x4;
@@ -42,6 +43,10 @@ pub trait Processes {
     fn cgroup(&self, pid: u32) -> Option<String>;
     /// Numbers of all processes.
     fn all(&self) -> Vec<u32>;
+    /// Has it a thread of this name, beside its first one?
+    fn has_thread(&self, pid: u32, name: &str) -> bool;
+    /// Users whose private broker listens.
+    fn private_brokers(&self) -> BTreeSet<u32>;
 }
 
 /// The machine's /proc.
@@ -87,6 +92,30 @@ impl Processes for Proc {
         entries
             .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
             .collect()
+    }
+
+    fn has_thread(&self, pid: u32, name: &str) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
+        let mut others = threads
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter(|thread| thread.file_name().to_str() != Some(pid.to_string().as_str()));
+        others.any(|thread| {
+            std::fs::read(thread.path().join("comm")).is_ok_and(|comm| comm.trim_ascii_end() == name.as_bytes())
+        })
+    }
+
+    fn private_brokers(&self) -> BTreeSet<u32> {
+        use std::os::unix::fs::MetadataExt;
+        let table = std::fs::read_to_string(private_broker::SOCKETS).unwrap_or_default();
+        let mut found = private_broker::listening(&table);
+        // Anybody may make a directory of that name, or a socket with that path in another mount namespace.
+        found.retain(|uid| {
+            let dir = std::fs::symlink_metadata(format!("{}{uid}", private_broker::PREFIX));
+            dir.is_ok_and(|dir| dir.is_dir() && dir.uid() == *uid)
+        });
+        found
     }
 }
 

@@ -6,4 +6,5 @@ pub mod flood;
 pub mod groups;
 pub mod log;
 pub mod notify;
+pub mod other_brokers;
 pub mod users;

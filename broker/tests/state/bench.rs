@@ -139,6 +139,14 @@ impl Processes for ProcessTable {
     fn all(&self) -> Vec<u32> {
         Proc.all()
     }
+
+    fn has_thread(&self, pid: u32, name: &str) -> bool {
+        Proc.has_thread(pid, name)
+    }
+
+    fn private_brokers(&self) -> std::collections::BTreeSet<u32> {
+        Proc.private_brokers()
+    }
 }
 
 impl Bench {

@@ -7,6 +7,7 @@ pub mod config;
 pub mod doctor;
 pub mod events;
 pub mod get;
+pub mod install;
 pub mod ps;
 pub mod run;
 pub mod set;

@@ -10,6 +10,7 @@ use serde_json::json;
 use crate::arguments::Ps;
 use crate::failure::Outcome;
 use crate::launch::place::Place;
+use crate::link::other_brokers::{self, OtherBroker};
 use crate::link::{ask, idle};
 use crate::show::report::Report;
 use crate::show::terminal::Style;
@@ -25,18 +26,27 @@ pub fn ps(arguments: &Ps, place: &Place, report: &Report) -> Outcome<u8> {
         }
     };
     let jobs = job_table::filtered(jobs, &arguments.filter)?;
-    let body = json!({ "jobs": jobs, "unmanaged": unmanaged });
+    let others = other_brokers::beside(place);
+    let mut body = json!({ "jobs": jobs, "unmanaged": unmanaged });
+    if !others.is_empty() {
+        body["other_brokers"] = other_brokers::json(&others);
+    }
     report.data("ps", body, |style| {
         let style = &Style {
             is_cut: style.is_cut && !arguments.no_trunc,
             ..*style
         };
-        ps_text(style, &jobs, &unmanaged, arguments)
+        ps_text(style, &jobs, (&unmanaged, &others), arguments)
     });
     Ok(0)
 }
 
-fn ps_text(style: &Style, jobs: &[JobView], unmanaged: &[UnmanagedView], arguments: &Ps) -> String {
+fn ps_text(
+    style: &Style,
+    jobs: &[JobView],
+    (unmanaged, others): (&[UnmanagedView], &[OtherBroker]),
+    arguments: &Ps,
+) -> String {
     let columns = job_table::columns(&arguments.columns, arguments.all);
     let now_ns = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -59,6 +69,10 @@ fn ps_text(style: &Style, jobs: &[JobView], unmanaged: &[UnmanagedView], argumen
         text.push_str(&style.text(&format!("{}: {note}", job.job)));
         text.push('\n');
     }
+    if let Some(sentence) = other_brokers::sentence(others) {
+        text.push_str(&style.text(&sentence));
+        text.push('\n');
+    }
     text
 }
 
@@ -79,8 +93,12 @@ fn unmanaged_text(process: &UnmanagedView) -> String {
     let time = process.busy.filter(|part| *part > 0.0).map_or(String::new(), |part| {
         format!(" and {} of its time", time::percent(part))
     });
+    let broker = process
+        .other_broker
+        .as_ref()
+        .map_or(String::new(), |owner| format!(", managed by {owner}'s broker"));
     format!(
-        "unmanaged: pid {}{command}{user} uses {} on GPU {}{time}{job}",
+        "unmanaged: pid {}{command}{user} uses {} on GPU {}{time}{job}{broker}",
         process.pid,
         format_bytes(process.used_bytes),
         process.gpu

@@ -22,6 +22,7 @@ use crate::launch::preflight::verdict::Unmanaged;
 use crate::launch::run_settings::read_settings;
 use crate::launch::start::{Launch, start};
 use crate::launch::{installed, lazy, library_copy, nested, variables};
+use crate::link::other_brokers;
 use crate::show::devices::devices_text;
 use crate::show::report::Report;
 use crate::show::time;
@@ -83,6 +84,9 @@ pub fn run(arguments: &Run, sources: &clap::ArgMatches, place: &Place, report: &
         }
         Answer::Admitted(admitted) => {
             say_admitted(&admitted, waited, arguments.quiet, report);
+            if !arguments.quiet {
+                say_others(&admitted, place, report);
+            }
             let words_of = Launch {
                 is_quiet: arguments.quiet,
                 has_summary: arguments.summary,
@@ -125,6 +129,18 @@ fn say_admitted(admitted: &Admitted, waited: Option<u64>, is_quiet: bool, report
     }
     if !is_quiet {
         admitted.notes.iter().for_each(|note| report.say(note));
+    }
+}
+
+/// What a private broker promised, another user's may have promised as well.
+fn say_others(admitted: &Admitted, place: &Place, report: &Report) {
+    let others = if admitted.is_private {
+        other_brokers::beside(place)
+    } else {
+        Vec::new()
+    };
+    if let Some(sentence) = other_brokers::sentence(&others) {
+        report.say(&sentence);
     }
 }
 

@@ -8,8 +8,8 @@ use serde_json::json;
 use crate::commands::config::reading_text;
 use crate::failure::Outcome;
 use crate::launch::place::Place;
-use crate::link::ask;
-use crate::link::idle;
+use crate::link::other_brokers::{self, OtherBroker};
+use crate::link::{ask, idle};
 use crate::show::job_table::in_one_unit;
 use crate::show::report::Report;
 use crate::show::tables::{count, table, wrapped};
@@ -18,28 +18,43 @@ use crate::show::time;
 
 /// `partage status`.
 pub fn status(place: &Place, report: &Report) -> Outcome<u8> {
+    let others = other_brokers::beside(place);
+    let with_others = |mut body: serde_json::Value| {
+        if !others.is_empty() {
+            body["other_brokers"] = other_brokers::json(&others);
+        }
+        body
+    };
     let failure = match ask::status(place) {
         Ok(status) => {
             let body = json!({ "broker": status.broker, "devices": status.devices, "queue": status.queue });
-            report.data("status", body, |style| text(style, &status));
+            report.data("status", with_others(body), |style| {
+                text(style, &status) + &others_text(style, &others)
+            });
             return Ok(0);
         }
         Err(failure) => failure,
     };
     let idle = idle::read_machine(place, failure)?;
     let body = json!({ "devices": idle.devices, "queue": [] });
-    report.data("status", body, |style| {
+    report.data("status", with_others(body), |style| {
         let driver = idle
             .trouble
             .as_deref()
             .map_or(String::new(), |why| wrapped(&style.text(why), style.width, 0));
         format!(
-            "{}{driver}\n{}\n",
+            "{}{driver}\n{}\n{}",
             devices_text(style, &idle.devices),
-            style.text(&idle.broker)
+            style.text(&idle.broker),
+            others_text(style, &others)
         )
     });
     Ok(0)
+}
+
+fn others_text(style: &Style, others: &[OtherBroker]) -> String {
+    let sentence = other_brokers::sentence(others);
+    sentence.map_or(String::new(), |text| wrapped(&style.text(&text), style.width, 0))
 }
 
 fn text(style: &Style, status: &StatusView) -> String {

@@ -157,7 +157,7 @@ fn start_private(place: &Place) -> Outcome<Connection> {
         other => return other.map_err(|error| error.into_failure(&place.dir)),
     }
     for _ in 0..MOST_STARTS {
-        let broker = start(&place.dir)?;
+        let broker = start_beside(&place.dir)?;
         // One that found another broker's lock ends at once and rightly: the other one will listen, or leave.
         let is_gone = || has_ended(&broker) && !is_broker_alive(&place.dir);
         match attempts(place, deadline, is_gone) {
@@ -182,11 +182,17 @@ fn start_failure(dir: &Path, what: &str) -> Failure {
     Failure::new(Kind::NoBroker, message).hint(format!("its log: {}/log/partaged.log", dir.display()))
 }
 
-/// The first line that the broker wrote to its standard error.
+/// What the broker wrote to its standard error: the first line, and the last one of several. A fault in a file comes
+/// as place, picture and reason.
 fn last_words(dir: &Path) -> Option<String> {
     let text = std::fs::read_to_string(dir.join(STDERR)).ok()?;
-    let line = text.lines().map(str::trim).find(|line| !line.is_empty())?;
-    Some(line.strip_prefix("partaged: ").unwrap_or(line).to_owned())
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let line = lines.next()?;
+    let first = line.strip_prefix("partaged: ").unwrap_or(line);
+    Some(match lines.next_back() {
+        Some(last) => format!("{first}: {last}"),
+        None => first.to_owned(),
+    })
 }
 
 /// Does anybody hold the broker's own lock?
@@ -246,9 +252,32 @@ fn open_own(path: &Path, is_emptied: bool) -> Outcome<File> {
     })
 }
 
-/// Starts a private broker for `dir` and gives a pidfd of it, where the kernel has pidfds.
-fn start(dir: &Path) -> Outcome<Option<OwnedFd>> {
+/// Starts the host's broker where no service manager does, and waits until it listens. Its directory is there.
+///
+/// # Errors
+/// It ends, or does not listen in time.
+pub fn start_managed(place: &Place, program: &Path) -> Outcome<()> {
+    let broker = start(&place.dir, program, &[OsStr::new("--managed")])?;
+    match attempts(place, Instant::now() + PATIENCE, || has_ended(&broker)) {
+        Err(ConnectionError::Absent(_)) if has_ended(&broker) => Err(start_failure(&place.dir, "ended at once")),
+        Err(ConnectionError::Absent(_)) => Err(start_failure(&place.dir, "does not listen after 10 s")),
+        other => other.map(drop).map_err(|error| error.into_failure(&place.dir)),
+    }
+}
+
+/// Starts a private broker for `dir`.
+fn start_beside(dir: &Path) -> Outcome<Option<OwnedFd>> {
     let program = installed::find(installed::BROKER)?;
+    let idle_exit = env::var_os(IDLE_EXIT);
+    let mut words = vec![OsStr::new("--private"), OsStr::new("--socket-dir"), dir.as_os_str()];
+    if let Some(seconds) = &idle_exit {
+        words.extend([OsStr::new("--idle-exit"), seconds]);
+    }
+    start(dir, &program, &words)
+}
+
+/// Starts a broker with its first words going into `dir`, and gives a pidfd of it, where the kernel has pidfds.
+fn start(dir: &Path, program: &Path, words: &[&OsStr]) -> Outcome<Option<OwnedFd>> {
     let fail = |errno: Errno| {
         Failure::new(
             Kind::Failed,
@@ -257,14 +286,9 @@ fn start(dir: &Path) -> Outcome<Option<OwnedFd>> {
     };
     let word = |w: &OsStr| CString::new(w.as_bytes()).map_err(|_| fail(Errno::EINVAL));
     let path = word(program.as_os_str())?;
-    let mut arguments = vec![
-        path.clone(),
-        c"--private".to_owned(),
-        c"--socket-dir".to_owned(),
-        word(dir.as_os_str())?,
-    ];
-    if let Some(seconds) = env::var_os(IDLE_EXIT) {
-        arguments.extend([c"--idle-exit".to_owned(), word(&seconds)?]);
+    let mut arguments = vec![path.clone()];
+    for argument in words {
+        arguments.push(word(argument)?);
     }
     let environment = broker_environment(env::vars_os());
 
@@ -281,6 +305,9 @@ fn start(dir: &Path) -> Outcome<Option<OwnedFd>> {
             drop(writer);
             let mut said = [0; 8];
             let mut length = 0;
+            let mut broker = None;
+            let number =
+                |said: &[u8; 8], at: usize| i32::from_ne_bytes([said[at], said[at + 1], said[at + 2], said[at + 3]]);
             while length < said.len() {
                 match read(&reader, &mut said[length..]) {
                     Ok(0) => break,
@@ -288,13 +315,16 @@ fn start(dir: &Path) -> Outcome<Option<OwnedFd>> {
                     Err(Errno::EINTR) => {}
                     Err(errno) => return Err(fail(errno)),
                 }
+                if length == 4 {
+                    // Now: one that ends at once may be gone, pid and all, after its exec.
+                    broker = pidfd(number(&said, 0));
+                }
             }
             // ECHILD where the caller ignores SIGCHLD: the kernel has collected it already.
             while waitpid(child, None) == Err(Errno::EINTR) {}
-            let number = |at: usize| i32::from_ne_bytes([said[at], said[at + 1], said[at + 2], said[at + 3]]);
             match length {
-                8 => Err(fail(Errno::from_raw(number(4)))),
-                4 => Ok(pidfd(number(0))),
+                8 => Err(fail(Errno::from_raw(number(&said, 4)))),
+                4 => Ok(broker),
                 _ => Err(fail(Errno::EAGAIN)),
             }
         }

@@ -11,6 +11,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use nix::unistd::Uid;
+use partage_protocol::private_broker;
 
 use crate::failure::{Failure, Kind, Outcome};
 
@@ -113,7 +114,7 @@ impl Place {
 
 /// `/tmp/partage-UID`.
 pub fn private_dir(uid: u32) -> PathBuf {
-    PathBuf::from(format!("/tmp/partage-{uid}"))
+    PathBuf::from(format!("{}{uid}", private_broker::PREFIX))
 }
 
 /// Makes `dir` for this user alone, or checks that it is this user's own.

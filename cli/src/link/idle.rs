@@ -199,6 +199,7 @@ fn unmanaged(process: &Process, gpu: u32) -> UnmanagedView {
         job: None,
         user,
         command: if is_own { name() } else { None },
+        other_broker: None,
         busy: None,
     }
 }

@@ -162,6 +162,7 @@ pub fn unmanaged() -> UnmanagedView {
         job: None,
         user: Some("carol".to_owned()),
         command: None,
+        other_broker: None,
         busy: Some(0.48),
     }
 }

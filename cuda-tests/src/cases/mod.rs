@@ -18,6 +18,7 @@ mod green_contexts;
 mod guest;
 mod harness;
 mod hold;
+mod install;
 mod launcher;
 mod lazy;
 mod limits;
@@ -82,6 +83,7 @@ pub fn all() -> Vec<Case> {
         time::cases(),
         time_bare::cases(),
         messages::cases(),
+        install::cases(),
         harness::cases(),
     ]
     .into_iter()

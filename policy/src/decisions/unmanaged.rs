@@ -41,9 +41,10 @@ impl Policy {
         let all = parts.fold(0, u32::saturating_add);
         let told = known.see_unmanaged(&here, (all, even), now_ns);
         for (pid, job, part) in told {
+            let broker = self.other_broker(device, pid);
             let part = format_part(part);
-            let text =
-                format!("pid {pid} uses {part} of the time of GPU {index} without Partage, which cannot share it out");
+            let how = how_unmanaged(broker.as_deref());
+            let text = format!("pid {pid} uses {part} of the time of GPU {index}{how}, which cannot share it out");
             self.publish("unmanaged-busy", job, Some(pid), text);
         }
         self.tell_unmanaged_load(device, now_ns);
@@ -108,8 +109,34 @@ impl Policy {
         parts.try_fold(0, |sum: u32, part| Some(sum.saturating_add(part?).min(WHOLE_PPM)))
     }
 
-    /// `pid 77 uses 48 % of its time`; nothing where nobody of no job is busy.
+    /// The user whose private broker manages an unmanaged process, where that is known.
+    fn other_broker(&self, device: DeviceUuid, pid: u32) -> Option<String> {
+        let measured = self.devices.get(&device)?.measured.as_ref()?;
+        let process = measured.processes.iter().find(|process| process.pid == pid)?;
+        process.other_broker.clone()
+    }
+
+    /// Is this the broker of one user?
+    pub(crate) fn is_private_broker(&self) -> bool {
+        self.config.is_private
+    }
+
+    /// The user whose private broker manages all the busy unmanaged processes of a device.
+    pub(crate) fn busy_other_broker(&self, device: DeviceUuid) -> Option<String> {
+        let busy = self.busy_unmanaged(device);
+        let mut owners = busy.iter().map(|(pid, _)| self.other_broker(device, *pid));
+        let first = owners.next()??;
+        owners.all(|owner| owner.as_ref() == Some(&first)).then_some(first)
+    }
+
+    /// `pid 77 uses 48 % of its time without Partage`; nothing where nobody of no job is busy.
     pub(crate) fn unmanaged_text(&self, device: DeviceUuid) -> Option<String> {
+        let how = how_unmanaged(self.busy_other_broker(device).as_deref());
+        Some(self.unmanaged_pids(device)? + &how)
+    }
+
+    /// `pid 77 uses 48 % of its time`.
+    fn unmanaged_pids(&self, device: DeviceUuid) -> Option<String> {
         let busy = self.busy_unmanaged(device);
         let sum = busy.iter().fold(0, |sum: u32, (_, part)| sum.saturating_add(*part));
         let sum = format_part(sum.min(WHOLE_PPM));
@@ -122,5 +149,13 @@ impl Policy {
                 Some(format!("pids {}{more} use {sum} of its time", pids.join(", ")))
             }
         }
+    }
+}
+
+/// ` without Partage`, or whose broker manages it.
+fn how_unmanaged(other_broker: Option<&str>) -> String {
+    match other_broker {
+        Some(owner) => format!(", managed by {owner}'s broker and not by this one"),
+        None => " without Partage".to_owned(),
     }
 }

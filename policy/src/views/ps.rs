@@ -194,6 +194,7 @@ impl Policy {
                         job: process.descends_from.map(|job| job.to_string()),
                         user: None,
                         command: None,
+                        other_broker: process.other_broker.clone(),
                         busy: process.busy_ppm.map(ratio),
                     });
                 }

@@ -100,6 +100,7 @@ impl Host {
                     processes.push(ProcessUse {
                         pid,
                         uid: None,
+                        other_broker: None,
                         bytes: Some(bytes),
                         start: Some(program.process.start),
                         is_graphics_only: false,
@@ -114,6 +115,7 @@ impl Host {
                     processes.push(ProcessUse {
                         pid: *pid,
                         uid: Some(2),
+                        other_broker: self.other_brokers.get(pid).cloned(),
                         bytes: Some(*bytes),
                         start: Some(u64::from(*pid)),
                         is_graphics_only: false,

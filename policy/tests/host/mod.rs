@@ -42,6 +42,8 @@ pub struct Host {
     pub programs: BTreeMap<ClientId, Program>,
     /// Unmanaged: pid to device and bytes.
     pub strangers: BTreeMap<u32, (DeviceUuid, u64, Option<JobId>)>,
+    /// The user whose private broker manages such a process.
+    pub other_brokers: BTreeMap<u32, String>,
     /// What NVML shows of the time that processes use, in ppm; nothing of who is not in here.
     pub busy: BTreeMap<u32, u32>,
     pub replies: BTreeMap<Ticket, Vec<Reply>>,
@@ -66,6 +68,7 @@ impl Clone for Host {
             devices: self.devices.clone(),
             programs: self.programs.clone(),
             strangers: self.strangers.clone(),
+            other_brokers: self.other_brokers.clone(),
             busy: self.busy.clone(),
             replies: self.replies.clone(),
             commands: self.commands.clone(),
@@ -118,6 +121,7 @@ impl Host {
             devices: Vec::new(),
             programs: BTreeMap::new(),
             strangers: BTreeMap::new(),
+            other_brokers: BTreeMap::new(),
             busy: BTreeMap::new(),
             replies: BTreeMap::new(),
             commands: Vec::new(),

@@ -345,13 +345,13 @@ pub struct UnmanagedView {
     /// The job it descends from, if any.
     pub job: Option<String>,
     /// Owner's login name where /proc tells.
-    #[serde(default)]
     pub user: Option<String>,
     /// Its program's name, for its owner and administrators.
-    #[serde(default)]
     pub command: Option<String>,
+    /// The user whose private broker manages it, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub other_broker: Option<String>,
     /// The part of the last second or so in which the device worked for it; none where NVML does not say.
-    #[serde(default)]
     pub busy: Option<f64>,
 }
 

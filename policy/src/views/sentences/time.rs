@@ -84,8 +84,9 @@ impl Policy {
             Slowness::Unmanaged => {
                 let who = self.unmanaged_text(now.device).unwrap_or_default();
                 format!(
-                    "{gpu}: {who} without Partage, which cannot share that out: of {asked} that this job may have \
-                     beside other jobs, {got}; start that program with `partage run` as well, or end it"
+                    "{gpu}: {who}, which cannot share that out: of {asked} that this job may have beside other \
+                     jobs, {got}; {}",
+                    self.unmanaged_advice(now.device)
                 )
             }
             Slowness::Program => format!(
@@ -141,8 +142,8 @@ impl Policy {
         let is_short = is_short(part, WHOLE_PPM);
         if let Some(who) = self.unmanaged_text(device).filter(|_| is_short) {
             let text = format!(
-                "{gpu}: {who} without Partage, which cannot share that out; {shown}; start that program with \
-                 `partage run` as well, or end it"
+                "{gpu}: {who}, which cannot share that out; {shown}; {}",
+                self.unmanaged_advice(device)
             );
             return Some((Slowness::Unmanaged, text));
         }
@@ -173,7 +174,16 @@ impl Policy {
     /// Who uses a device's time without anybody's leave.
     pub(crate) fn unmanaged_note(&self, device: DeviceUuid) -> Option<String> {
         let (gpu, who) = (self.gpu(device), self.unmanaged_text(device)?);
-        Some(format!("{gpu}: {who} without Partage, which cannot share that out"))
+        Some(format!("{gpu}: {who}, which cannot share that out"))
+    }
+
+    /// What lets the time of a device's unmanaged processes be shared.
+    fn unmanaged_advice(&self, device: DeviceUuid) -> &'static str {
+        match (self.busy_other_broker(device), self.is_private_broker()) {
+            (None, _) => "start that program with `partage run` as well, or end it",
+            (Some(_), true) => "one broker for everybody shares it: sudo partage install",
+            (Some(_), false) => "what that user starts from now on comes to this broker",
+        }
     }
 
     /// Promises of a device's time that add up to more than there is, and what that means.

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `partage install` and `partage uninstall`: one broker for every user of a host, by one command.
+//!
+//! - `tree`: which files go where. `change`: what was done so far, and how it is undone.
+//! - `host`: its group and its service manager. `service`: the broker. `proof`: that another user's job is bound.
+
+mod change;
+mod host;
+mod proof;
+mod service;
+mod tree;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use nix::unistd::Uid;
+use serde_json::json;
+
+use crate::arguments::{Install, StartNow, Uninstall};
+use crate::failure::{Failure, Kind, Outcome};
+use crate::launch::place::{Place, SYSTEM_CONFIG, SYSTEM_DIR};
+use crate::link::{ask, other_brokers};
+use crate::show::report::Report;
+use crate::show::tables::wrapped;
+use change::{Changes, Line};
+use host::cannot;
+use proof::Proof;
+use tree::{Content, Placed, Tree};
+
+/// The record's line for a group that was made.
+const GROUP_MADE: &str = "group";
+
+/// `partage install`.
+pub fn install(arguments: &Install, report: &Report) -> Outcome<u8> {
+    let root = arguments.root.as_deref();
+    if root.is_some() && arguments.start == Some(StartNow::Yes) {
+        let failure = Failure::new(Kind::Invalid, "--start=yes with --root, below which nothing runs");
+        return Err(failure.hint("leave one of them out"));
+    }
+    require_root(root, "install")?;
+    let program = tree::own_program()?;
+    let tree = Tree::new(root, &program);
+    let mut changes = Changes::default();
+    let has_started = root.is_none() && arguments.start != Some(StartNow::No);
+    let result = put(&tree, &program, has_started, &mut changes);
+    result.map_err(|failure| changes.failed(failure))?;
+    let is_changed = changes.is_any();
+    changes.keep();
+    // From here on a failure is one of the proof: what is installed stays.
+    let proof = match has_started {
+        true => Some(proof::try_another_user(&tree.program("partage"))?),
+        false => None,
+    };
+    if root.is_none() && !host::has_systemd() {
+        changes.say("at boot", service::start_line(&tree));
+    }
+    let notes = notes(root, has_started);
+    say_installed(is_changed, &changes.lines, proof.as_ref(), &notes, report);
+    Ok(0)
+}
+
+/// Everything that a failure undoes.
+fn put(tree: &Tree, program: &Path, has_started: bool, changes: &mut Changes) -> Outcome<()> {
+    let files = tree.files(program)?;
+    let mut record = read_record(tree).unwrap_or_default();
+    let is_host = tree.at(Path::new("/")) == Path::new("/");
+    if is_host && changes.group()? {
+        record.insert(GROUP_MADE.to_owned());
+    }
+    let (configurations, programs): (Vec<&Placed>, Vec<&Placed>) = files.iter().partition(|file| file.is_configuration);
+    let mut is_new = false;
+    for file in &programs {
+        is_new |= changes.file(file, &tree.at(&file.path))?;
+        record.insert(file.path.display().to_string());
+    }
+    let record = Placed {
+        path: tree.record(),
+        content: Content::Text(record.into_iter().map(|line| line + "\n").collect()),
+        mode: 0o644,
+        is_configuration: false,
+    };
+    changes.file(&record, &tree.at(&record.path))?;
+    for file in configurations {
+        changes.file(file, &tree.at(&file.path))?;
+    }
+    match has_started {
+        true => service::start(tree, is_new, changes),
+        false => Ok(()),
+    }
+}
+
+/// What was put here, line by line.
+fn read_record(tree: &Tree) -> Option<BTreeSet<String>> {
+    let text = fs::read_to_string(tree.at(&tree.record())).ok()?;
+    Some(text.lines().map(str::to_owned).collect())
+}
+
+fn require_root(root: Option<&Path>, word: &str) -> Outcome<()> {
+    if root.is_some() || Uid::effective().is_root() {
+        return Ok(());
+    }
+    let failure = Failure::new(
+        Kind::NotAllowed,
+        format!("`partage {word}` is for every user of this host and needs root"),
+    );
+    Err(failure.hint(format!(
+        "sudo partage {word}; for yourself alone nothing needs it: partage run"
+    )))
+}
+
+/// What the administrator has to know beside what was done.
+fn notes(root: Option<&Path>, has_started: bool) -> Vec<String> {
+    let mut notes = Vec::new();
+    if root.is_some() {
+        notes.push("nothing was started, and no group made: groupadd --system partage, on the host itself".to_owned());
+    } else if !host::has_systemd() {
+        let text =
+            "without systemd nothing starts the broker at boot: put the line above where this host starts its services";
+        notes.push(text.to_owned());
+    } else if !has_started {
+        notes.push("the broker was not started: systemctl enable --now partaged".to_owned());
+    }
+    if root.is_none() {
+        for other in other_brokers::all() {
+            notes.push(format!(
+                "a private broker of {} still runs at {}: its jobs go on under it, and what it promised is promised \
+                 beside this host's; new jobs come here. It is gone a minute after its last job; at once: sudo -u {} \
+                 partage broker stop --socket-dir {}",
+                other.user,
+                other.dir.display(),
+                other.user,
+                other.dir.display()
+            ));
+        }
+    }
+    notes
+}
+
+fn say_installed(is_changed: bool, lines: &[Line], proof: Option<&Proof>, notes: &[String], report: &Report) {
+    let body = json!({
+        "is_changed": is_changed,
+        "steps": lines.iter().map(Line::json).collect::<Vec<_>>(),
+        "proof": proof.map(|proof| json!({ "is_shown": proof.is_shown, "text": proof.text })),
+        "notes": notes,
+    });
+    report.data("install", body, |style| {
+        let mut text = lines_text(lines);
+        if let Some(proof) = proof {
+            let word = if proof.is_shown { "shown" } else { "partly" };
+            text.push_str(&format!(
+                "{word:<10} {}",
+                wrapped(&style.text(&proof.text), style.width, 11)
+            ));
+        }
+        for note in notes {
+            text.push_str(&format!("note       {}", wrapped(&style.text(note), style.width, 11)));
+        }
+        if !is_changed {
+            text.push_str("nothing changed\n");
+        }
+        text
+    });
+}
+
+fn lines_text(lines: &[Line]) -> String {
+    lines
+        .iter()
+        .map(|line| format!("{:<10} {}\n", line.word, line.thing))
+        .collect()
+}
+
+/// `partage uninstall`.
+pub fn uninstall(arguments: &Uninstall, report: &Report) -> Outcome<u8> {
+    let root = arguments.root.as_deref();
+    require_root(root, "uninstall")?;
+    let tree = Tree::new(root, &tree::own_program()?);
+    let Some(record) = read_record(&tree) else {
+        let message = format!("nothing to remove: {} is not there", tree.at(&tree.record()).display());
+        report.data(
+            "uninstall",
+            json!({ "is_changed": false, "steps": [], "notes": [message] }),
+            |style| style.text(&message) + "\n",
+        );
+        return Ok(0);
+    };
+    let (mut changes, mut left) = (Changes::default(), Vec::new());
+    let mut notes = Vec::new();
+    if root.is_none() {
+        notes.extend(living_jobs(&host::system_place()));
+        match service::stop() {
+            Ok(true) => changes.say("stopped", "the broker"),
+            Ok(false) => {}
+            // While it runs its files are in use, and users under its rules.
+            Err(failure) => return Err(failure),
+        }
+    }
+    remove(&tree, &record, &mut changes, &mut left);
+    if root.is_none() {
+        remove_from_host(&record, &mut changes, &mut left);
+    }
+    if !left.is_empty() {
+        let message = format!("everything else is removed; left: {}", left.join("; "));
+        return Err(Failure::new(Kind::Failed, message).hint("remove these by hand"));
+    }
+    let configuration = tree.at(Path::new(SYSTEM_CONFIG));
+    if configuration.exists() {
+        notes.push(format!(
+            "{} stays, and with it the host is managed: `run` starts no private broker. To end that: rm -r {}",
+            configuration.display(),
+            tree.at(Path::new("/etc/partage")).display()
+        ));
+    }
+    let steps: Vec<_> = changes.lines.iter().map(Line::json).collect();
+    report.data(
+        "uninstall",
+        json!({ "is_changed": true, "steps": steps, "notes": notes }),
+        |style| {
+            let mut text = lines_text(&changes.lines);
+            for note in &notes {
+                text.push_str(&format!("note       {}", wrapped(&style.text(note), style.width, 11)));
+            }
+            text
+        },
+    );
+    Ok(0)
+}
+
+/// Who still has jobs under the broker that is about to end.
+fn living_jobs(place: &Place) -> Option<String> {
+    let (jobs, _) = ask::jobs(place, false).ok()?;
+    let named: Vec<String> = jobs.iter().map(|job| format!("{} of {}", job.job, job.user)).collect();
+    (!named.is_empty()).then(|| {
+        format!(
+            "{} went on without a broker: their limits hold, nothing more is granted, and no later broker knows them",
+            named.join(", ")
+        )
+    })
+}
+
+/// The files of the record and the folders that are empty then.
+fn remove(tree: &Tree, record: &BTreeSet<String>, changes: &mut Changes, left: &mut Vec<String>) {
+    let files = record.iter().filter(|line| line.starts_with('/')).map(PathBuf::from);
+    for path in files.chain([tree.record()]).map(|path| tree.at(&path)) {
+        match fs::remove_file(&path) {
+            Ok(()) => changes.say("removed", path.display().to_string()),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => left.push(cannot("remove", &path, &error).message),
+        }
+    }
+    for folder in tree.own_folders().iter().map(|folder| tree.at(folder)) {
+        match fs::remove_dir(&folder) {
+            Ok(()) => changes.say("removed", folder.display().to_string()),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => left.push(cannot("remove", &folder, &error).message),
+        }
+    }
+}
+
+/// What an installation made outside the files: the socket directory, the group.
+fn remove_from_host(record: &BTreeSet<String>, changes: &mut Changes, left: &mut Vec<String>) {
+    host::reload();
+    match fs::remove_dir_all(SYSTEM_DIR) {
+        Ok(()) => changes.say("removed", SYSTEM_DIR),
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => left.push(cannot("remove", Path::new(SYSTEM_DIR), &error).message),
+    }
+    if record.contains(GROUP_MADE) && host::has_group() {
+        match host::remove_group() {
+            Ok(()) => changes.say("removed", format!("group {}", host::GROUP)),
+            Err(failure) => left.push(failure.message),
+        }
+    }
+}

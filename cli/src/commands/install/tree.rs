@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What `partage install` puts where, and nothing done yet.
+//!
+//! ```text
+//!   /usr/local/bin/partage, partaged
+//!   /usr/local/lib/partage/           the library, the simulated driver; `installed`: the record of what was put here
+//!   /usr/local/share/doc/partage/     where the program came with pages
+//!   /etc/systemd/system/partaged.service
+//!   /etc/partage/partage.toml         every key with its default, commented; never overwritten, never removed
+//! ```
+//! A program that a package manager put into `/usr/bin` stays there: then only what lies below `/etc` is made.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use crate::failure::{Failure, Kind, Outcome};
+use crate::launch::installed;
+use crate::launch::place::{SYSTEM_CONFIG, reason};
+
+/// Where programs go that no package manager owns.
+const PREFIX: &str = "/usr/local";
+/// The service.
+pub const UNIT: &str = "partaged.service";
+const UNIT_FOLDER: &str = "/etc/systemd/system";
+const UNIT_TEXT: &str = include_str!("partaged.service");
+/// Every key with its default is written down once, on the page.
+const CONFIGURATION_PAGE: &str = include_str!("../../../../docs/configuration.md");
+
+/// What a file is made from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Another file.
+    Copy(PathBuf),
+    /// These words.
+    Text(String),
+}
+
+/// One file of an installation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// Where programs find it, whatever the root.
+    pub path: PathBuf,
+    /// What it holds.
+    pub content: Content,
+    /// Its permissions.
+    pub mode: u32,
+    /// Its owner may have changed it: one that is there stays as it is, and stays for good.
+    pub is_configuration: bool,
+}
+
+/// Where an installation goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tree {
+    root: PathBuf,
+    prefix: PathBuf,
+    has_programs: bool,
+}
+
+impl Tree {
+    /// Below `root`, or on this host; `program` is the one that runs.
+    pub fn new(root: Option<&Path>, program: &Path) -> Self {
+        let is_packaged = root.is_none() && program.parent() == Some(Path::new("/usr/bin"));
+        Self {
+            root: root.unwrap_or(Path::new("/")).to_owned(),
+            prefix: if is_packaged { "/usr".into() } else { PREFIX.into() },
+            has_programs: !is_packaged,
+        }
+    }
+
+    /// The place of a path below the root.
+    pub fn at(&self, path: &Path) -> PathBuf {
+        self.root.join(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    /// One of the installed programs.
+    pub fn program(&self, name: &str) -> PathBuf {
+        self.prefix.join("bin").join(name)
+    }
+
+    /// Where the record lies of what was put here.
+    pub fn record(&self) -> PathBuf {
+        self.prefix.join("lib/partage/installed")
+    }
+
+    /// The folders that are this installation's own; a package manager sees to its own.
+    pub fn own_folders(&self) -> Vec<PathBuf> {
+        let names = ["lib/partage", "share/doc/partage"]
+            .into_iter()
+            .filter(|_| self.has_programs);
+        names.map(|name| self.prefix.join(name)).collect()
+    }
+
+    /// The files, the configuration last: it makes a host managed, and then `run` waits for this broker.
+    ///
+    /// # Errors
+    /// One of the files that belong to this program is missing.
+    pub fn files(&self, program: &Path) -> Outcome<Vec<Placed>> {
+        let mut files = Vec::new();
+        if self.has_programs {
+            let library = self.prefix.join("lib/partage");
+            let mut copy = |from: PathBuf, path: PathBuf, mode| {
+                files.push(Placed {
+                    path,
+                    content: Content::Copy(from),
+                    mode,
+                    is_configuration: false,
+                });
+            };
+            copy(program.to_owned(), self.program("partage"), 0o755);
+            copy(
+                installed::find(installed::BROKER)?,
+                self.program(installed::BROKER),
+                0o755,
+            );
+            copy(
+                installed::find(installed::LIBRARY)?,
+                library.join(installed::LIBRARY),
+                0o644,
+            );
+            for name in [installed::SIM_DRIVER, installed::SIM_NVML, installed::SIM_NVRTC] {
+                if let Ok(from) = installed::find(name) {
+                    copy(from, library.join(name), 0o644);
+                }
+            }
+            let pages = program
+                .parent()
+                .and_then(Path::parent)
+                .map(|own| own.join("share/doc/partage"));
+            for name in ["README.md", "LICENSE", "CHANGELOG.md"] {
+                if let Some(from) = pages
+                    .as_ref()
+                    .map(|pages| pages.join(name))
+                    .filter(|page| page.is_file())
+                {
+                    copy(from, self.prefix.join("share/doc/partage").join(name), 0o644);
+                }
+            }
+        }
+        files.push(Placed {
+            path: self.unit(),
+            content: Content::Text(unit_text(&self.program(installed::BROKER))),
+            mode: 0o644,
+            is_configuration: false,
+        });
+        files.push(Placed {
+            path: SYSTEM_CONFIG.into(),
+            content: Content::Text(commented(CONFIGURATION_PAGE)),
+            mode: 0o644,
+            is_configuration: true,
+        });
+        Ok(files)
+    }
+
+    /// The unit file.
+    pub fn unit(&self) -> PathBuf {
+        Path::new(UNIT_FOLDER).join(UNIT)
+    }
+}
+
+/// This program's file.
+///
+/// # Errors
+/// The kernel does not say.
+pub fn own_program() -> Outcome<PathBuf> {
+    let found = env::current_exe().and_then(std::fs::canonicalize);
+    found.map_err(|error| {
+        Failure::new(
+            Kind::Failed,
+            format!("this program's file is not known: {}", reason(&error)),
+        )
+    })
+}
+
+fn unit_text(broker: &Path) -> String {
+    UNIT_TEXT.replace("/usr/local/bin/partaged", &broker.display().to_string())
+}
+
+/// The first block of TOML on the page, with all but the schema's line commented.
+fn commented(page: &str) -> String {
+    let block = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next());
+    let mut text = "# Every key with its default. Remove the `#` of a line to change it; then restart the broker\n\
+                    # (jobs go on). What the keys mean: docs/configuration.md.\n"
+        .to_owned();
+    for line in block.unwrap_or("schema = 1\n").lines() {
+        if !line.is_empty() && !line.starts_with("schema") {
+            text.push_str("# ");
+        }
+        text.push_str(line);
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packaged_program_stays_where_its_package_put_it() {
+        let packaged = Tree::new(None, Path::new("/usr/bin/partage"));
+        assert!(packaged.own_folders().is_empty());
+        assert_eq!(packaged.program("partaged"), Path::new("/usr/bin/partaged"));
+        let files = packaged
+            .files(Path::new("/usr/bin/partage"))
+            .expect("nothing is copied");
+        let paths: Vec<_> = files.iter().map(|file| file.path.display().to_string()).collect();
+        assert_eq!(paths, ["/etc/systemd/system/partaged.service", SYSTEM_CONFIG]);
+        let Content::Text(unit) = &files[0].content else {
+            panic!("a text")
+        };
+        assert!(unit.contains("\nExecStart=/usr/bin/partaged --managed\n"), "{unit}");
+        let built = Tree::new(Some(Path::new("/stage")), Path::new("/usr/bin/partage"));
+        assert_eq!(built.program("partaged"), Path::new("/usr/local/bin/partaged"));
+        assert_eq!(
+            built.at(&built.record()),
+            Path::new("/stage/usr/local/lib/partage/installed")
+        );
+    }
+
+    #[test]
+    fn the_configuration_sets_nothing_and_shows_every_key_of_the_page() {
+        let text = commented(CONFIGURATION_PAGE);
+        let set: Vec<&str> = text
+            .lines()
+            .filter(|line| !line.is_empty() && !line.starts_with('#'))
+            .collect();
+        assert!(set.len() == 1 && set[0].starts_with("schema = 1"), "{set:?}");
+        for key in [
+            "[admission]",
+            "overcommit = 1.0",
+            "max_class = \"normal\"",
+            "reserve = \"512MiB\"",
+        ] {
+            let is_there = text.lines().any(|line| line.trim_start_matches("# ").starts_with(key));
+            assert!(is_there, "{key}: {text}");
+        }
+    }
+
+    #[test]
+    fn the_page_shows_the_unit_as_it_is_installed() {
+        let page = include_str!("../../../../docs/administrators.md");
+        assert!(page.contains(UNIT_TEXT), "docs/administrators.md has another unit");
+    }
+}
