@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The command line's words: the only place that says which commands and options exist. `docs/cli.md` is made from it.
 
+mod install;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -10,6 +12,8 @@ use clap_complete::Shell;
 
 use crate::show::job_table::Column;
 use crate::show::terminal::ColorChoice;
+
+pub use install::{Install, StartNow, Uninstall};
 
 /// Share a GPU between programs: give each a limit on memory and a share of time.
 #[derive(Debug, Parser)]
@@ -436,50 +440,6 @@ pub struct Sim {
 /// Check this machine and suggest fixes (exit status 1 if something is wrong)
 #[derive(Args, Debug)]
 pub struct Doctor {}
-
-/// Put Partage in place for every user of this host and start its broker (as root)
-#[derive(Args, Debug)]
-#[command(
-    after_help = "Puts programs and library below /usr/local, the service partaged into systemd,
-a commented /etc/partage/partage.toml (yours stays if it is there) and the group
-partage, whose members are administrators. Then it starts the broker and shows
-with a job of user nobody that other users' jobs are bound by it. Run again it
-changes what is old or missing, and nothing else. If a step fails, the steps
-before it are undone.
-
-Examples:
-  sudo partage install
-  partage install --root /tmp/stage          for a package"
-)]
-pub struct Install {
-    /// Put the files below DIR; start nothing and make no group
-    #[arg(long, value_name = "DIR")]
-    pub root: Option<PathBuf>,
-    /// Start the broker: yes (default), or no
-    #[arg(long, value_name = "WHEN", hide_possible_values = true)]
-    pub start: Option<StartNow>,
-}
-
-/// Whether the broker is started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum StartNow {
-    /// Now.
-    Yes,
-    /// By the administrator.
-    No,
-}
-
-/// Remove what `partage install` put on this host, and stop its broker (as root)
-#[derive(Args, Debug)]
-#[command(
-    after_help = "/etc/partage stays. While it is there, `partage run` starts no private brokers.
-Running jobs go on under their limits."
-)]
-pub struct Uninstall {
-    /// Remove the files below DIR
-    #[arg(long, value_name = "DIR")]
-    pub root: Option<PathBuf>,
-}
 
 /// Show what happened: jobs that started and ended, denials, processes without a limit
 #[derive(Args, Debug)]

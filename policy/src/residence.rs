@@ -18,8 +18,8 @@
 //! at a time. [`stages`] is the order that follows when nothing goes wrong; a test holds both against each other.
 //!
 //! Invariants (`policy/tests/residence_every_interleaving.rs`):
-//! 1. Restore is said only after the policy's books had room ([`Step::RoomAsk`], [`Step::LedgerCome`]) and NVML showed it
-//!    ([`Step::RoomProve`]) for exactly this process.
+//! 1. Restore is said only after the policy's books had room ([`Step::RoomAsk`], [`Step::LedgerCome`]) and NVML showed
+//!    it ([`Step::RoomProve`]) for exactly this process.
 //! 2. Checkpoint is said only while the hold is hard, and the hold opens only when no process is checkpointed.
 //! 3. Before the first Checkpoint any failure unlocks all and opens. After it, what was checkpointed comes back on room
 //!    that is still its own; without that room all of the job is away.

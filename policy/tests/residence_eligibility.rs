@@ -52,66 +52,68 @@ fn nothing_is_in_the_way_of_a_plain_job() {
 
 type Change = fn(&mut JobFacts);
 
+/// What is changed in a plain job, the reason and the remedy.
+const REASONS: [(Change, &str, &str); 11] = [
+    (
+        |f| f.residence = Residence::Away,
+        "j1 is suspended now",
+        "to bring it back: partage resume j1",
+    ),
+    (
+        |f| f.residence = Residence::Saving,
+        "j1 is saving now",
+        "wait until that is over (partage ps j1)",
+    ),
+    (
+        |f| f.driver_level = 565,
+        "the driver is 565, and this needs 570 or later",
+        "install driver 570 or later",
+    ),
+    (
+        |f| f.mig = Some("MIG-1".into()),
+        "MIG-1 is in MIG mode, where the driver cannot checkpoint",
+        "use whole GPUs for jobs that are to be suspended",
+    ),
+    (
+        |f| f.has_mps = true,
+        "MPS shares the GPU, and the driver cannot checkpoint its clients",
+        "stop the MPS daemon (echo quit | nvidia-cuda-mps-control), and start the job again",
+    ),
+    (
+        |f| f.processes[0].uid = 1001,
+        "pid 7 runs as uid 1001, and the job belongs to uid 1000",
+        "start the whole job as one user",
+    ),
+    (
+        |f| f.processes[0].is_stopped = true,
+        "pid 7 is stopped, and the driver would wait for it without end",
+        "let it go on first: kill -CONT 7",
+    ),
+    (
+        |f| f.processes[0].has_library = false,
+        "pid 7 uses the GPU without Partage, so its threads cannot be held",
+        "start it with partage run, or end it",
+    ),
+    (
+        |f| f.processes[0].is_unreachable = true,
+        "pid 7 turned Partage off or closed what it shares with the broker, so its threads cannot be held",
+        "start the job again; partage why says what happened",
+    ),
+    (
+        |f| f.host.available = 8 * GIB,
+        "the job's memory would take 8.3 GiB of host memory, and 8 GiB are available",
+        "free host memory, or suspend a smaller job",
+    ),
+    (
+        |f| f.host.cgroup = Some(("/job".into(), 9 * GIB, 2 * GIB)),
+        "the job's memory would take 8.3 GiB of host memory, and its memory cgroup /job has 7 GiB left of 9 GiB",
+        "raise its limit (memory.max) by 1.3 GiB at least",
+    ),
+];
+
 #[test]
 fn each_reason_has_its_sentence_and_its_remedy() {
-    let table: [(Change, &str, &str); 11] = [
-        (
-            |f| f.residence = Residence::Away,
-            "j1 is suspended now",
-            "to bring it back: partage resume j1",
-        ),
-        (
-            |f| f.residence = Residence::Saving,
-            "j1 is saving now",
-            "wait until that is over (partage ps j1)",
-        ),
-        (
-            |f| f.driver_level = 565,
-            "the driver is 565, and this needs 570 or later",
-            "install driver 570 or later",
-        ),
-        (
-            |f| f.mig = Some("MIG-1".into()),
-            "MIG-1 is in MIG mode, where the driver cannot checkpoint",
-            "use whole GPUs for jobs that are to be suspended",
-        ),
-        (
-            |f| f.has_mps = true,
-            "MPS shares the GPU, and the driver cannot checkpoint its clients",
-            "stop the MPS daemon (echo quit | nvidia-cuda-mps-control), and start the job again",
-        ),
-        (
-            |f| f.processes[0].uid = 1001,
-            "pid 7 runs as uid 1001, and the job belongs to uid 1000",
-            "start the whole job as one user",
-        ),
-        (
-            |f| f.processes[0].is_stopped = true,
-            "pid 7 is stopped, and the driver would wait for it without end",
-            "let it go on first: kill -CONT 7",
-        ),
-        (
-            |f| f.processes[0].has_library = false,
-            "pid 7 uses the GPU without Partage, so its threads cannot be held",
-            "start it with partage run, or end it",
-        ),
-        (
-            |f| f.processes[0].is_unreachable = true,
-            "pid 7 turned Partage off or closed what it shares with the broker, so its threads cannot be held",
-            "start the job again; partage why says what happened",
-        ),
-        (
-            |f| f.host.available = 8 * GIB,
-            "the job's memory would take 8.3 GiB of host memory, and 8 GiB are available",
-            "free host memory, or suspend a smaller job",
-        ),
-        (
-            |f| f.host.cgroup = Some(("/job".into(), 9 * GIB, 2 * GIB)),
-            "the job's memory would take 8.3 GiB of host memory, and its memory cgroup /job has 7 GiB left of 9 GiB",
-            "raise its limit (memory.max) by 1.3 GiB at least",
-        ),
-    ];
-    for (change, reason, remedy) in table {
+    for (change, reason, remedy) in REASONS {
         let mut facts = fine();
         change(&mut facts);
         let found = obstacles(&Intent::Leave, &facts);

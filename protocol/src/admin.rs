@@ -9,13 +9,15 @@ mod config;
 mod failure;
 mod reply;
 mod request;
+mod status_views;
 mod views;
 
 pub use config::{AuditView, ConfigView, ReadingView};
 pub use failure::{ErrorCode, ErrorView};
 pub use reply::{Admitted, Reply, Waiting};
 pub use request::{Request, RunRequest, TermsChange};
+pub use status_views::{BrokerView, DeviceView, QueuedView, StatusView};
 pub use views::{
-    BrokerView, CauseView, ClientView, DenialView, DeniedView, DeviceView, EventView, Holder, JobDeviceView, JobView,
-    QueuedView, SCHEMA, STATES, StatusView, TermsView, TimeView, UnmanagedView, WhyView,
+    CauseView, ClientView, DenialView, DeniedView, EventView, Holder, JobDeviceView, JobView, SCHEMA, STATES,
+    TermsView, TimeView, UnmanagedView, WhyView,
 };

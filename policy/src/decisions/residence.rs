@@ -3,8 +3,8 @@
 //!
 //! While a job is not here it is neither audited nor measured, its grants stay as they are, and its time limit stands
 //! still. While it is away its memory and its promises, of time too, are free for others. From the mark that says
-//! *coming* on, and all through a save, what it has to get back counts as granted; from the mark that holds a target on,
-//! the same on the target.
+//! *coming* on, and all through a save, what it has to get back counts as granted; from the mark that holds a target
+//! on, the same on the target.
 
 use std::fmt;
 
@@ -117,8 +117,8 @@ impl Policy {
         }
     }
 
-    /// Is there room for a job that wants to come back to its devices, or to have a target? The mark that claims the room
-    /// must follow before any other event.
+    /// Is there room for a job that wants to come back to its devices, or to have a target? The mark that claims the
+    /// room must follow before any other event.
     ///
     /// # Errors
     /// The first device that has none.

@@ -4,8 +4,9 @@
 //! ```text
 //!   admitted ── limit over ──► SIGTERM, a line on its terminal, an event ── grace over ──► SIGKILL
 //! ```
-//! Time in the queue does not count, nor does time in which the job's memory is not on its devices. A broker that adopts the job counts from the admission that the record names, by
-//! Unix time; if the limit was over already, the job gets SIGTERM and the whole grace again.
+//! Time in the queue does not count, nor does time in which the job's memory is not on its devices. A broker that
+//! adopts the job counts from the admission that the record names, by Unix time; if the limit was over already, the job
+//! gets SIGTERM and the whole grace again.
 
 use partage_protocol::size::format_duration;
 use partage_protocol::units::{JobId, SECOND_NS};
@@ -18,8 +19,8 @@ use crate::residence::Residence;
 /// Time between the two signals.
 pub const TIME_LIMIT_GRACE_NS: u64 = 10 * SECOND_NS;
 
-/// When a job's limit is over, by the monotonic clock, judged from its record; none while it stands still because the job
-/// is not here.
+/// When a job's limit is over, by the monotonic clock, judged from its record; none while it stands still because the
+/// job is not here.
 pub(crate) fn time_limit_at(record: &JobRecord, limit_ns: Option<u64>, unix_ns: u64, now_ns: u64) -> Option<u64> {
     let left_ns = limit_ns?.saturating_sub(record.run_ns(unix_ns));
     let is_here = record.residence.residence() == Residence::Here;

@@ -2,7 +2,8 @@
 //! What keeps a job from leaving its devices, found before anything is touched: each with reason and remedy.
 //!
 //! A *tie* is what keeps a process from being checkpointed: the driver would refuse, hang, or lose the process at its
-//! restore. The broker reads ties from the library's page; everything here is a fact that it found, and nothing a guess.
+//! restore. The broker reads ties from the library's page; everything here is a fact that it found, and nothing a
+//! guess.
 
 use std::fmt;
 

@@ -341,7 +341,8 @@ impl Passage {
     }
 
     fn written(&mut self, step: &Step, mark: Mark, answer: Answer) {
-        // Without the mark the next broker could not tell L of P from memory that is there, or of which devices a copy is.
+        // Without the mark the next broker could not tell L of P from memory that is there, or of which devices a copy
+        // is.
         let is_telling = matches!(mark.stage, Some(Stage::LedgerCome | Stage::Checkpoint));
         let is_needed = self.ending.is_none() && (is_telling || self.goal == Goal::Away);
         // The policy has it in any case; any other mark that the disk has leads the next broker to as safe an end.

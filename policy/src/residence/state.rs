@@ -11,8 +11,8 @@
 //!    ├── Move ────────►  ├ NoRoom ► Leaving                  │   ▼
 //!    └── Save ────────► Saving ───────────── Back ───────────┘  Poisoned ── Left ► Away
 //! ```
-//! *Back* is every way home that is no `resume`: a step failed, or a save has its snapshot. Whatever state has no process
-//! left is *Opened* in the end: a process of the job that waits at its `cuInit` may begin.
+//! *Back* is every way home that is no `resume`: a step failed, or a save has its snapshot. Whatever state has no
+//! process left is *Opened* in the end: a process of the job that waits at its `cuInit` may begin.
 
 use serde::{Deserialize, Serialize};
 

@@ -15,8 +15,9 @@ use crate::caller::Process;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
     /// Give the mark to the policy ([`Event::Residence`](crate::Event::Residence)) and write the record that it
-    /// answers. Done once that is on disk; refused where the disk does, and the policy has the mark all the same. The write that follows a [`Step::RoomAsk`] belongs to the same turn of the broker's
-    /// loop: it is what claims the room.
+    /// answers. Done once that is on disk; refused where the disk does, and the policy has the mark all the same. The
+    /// write that follows a [`Step::RoomAsk`] belongs to the same turn of the broker's loop: it is what claims the
+    /// room.
     Write(Mark),
     /// Is there room in the policy's books ([`Policy::ask_room`](crate::Policy::ask_room))? Done, or no room.
     RoomAsk(Place),
@@ -60,8 +61,8 @@ pub enum Step {
     Continue,
     /// In the ledger, for the clients of these processes: L := P where P is not 0.
     LedgerCome(Vec<Process>),
-    /// Are the process's bytes free at the place, by NVML at this moment (times 1.02 and 256 MiB)? Where processes of no
-    /// job use the device, have a helper allocate and free them. Done, or no room. The Restore follows at once.
+    /// Are the process's bytes free at the place, by NVML at this moment (times 1.02 and 256 MiB)? Where processes of
+    /// no job use the device, have a helper allocate and free them. Done, or no room. The Restore follows at once.
     RoomProve {
         /// For which process.
         process: Process,

@@ -22,23 +22,16 @@ impl World {
             }
             Step::RoomAsk(place) => return self.ask_room(*place),
             Step::HoldSoft => {
-                assert!(
-                    self.targets
-                        .iter()
-                        .all(|target| target.state != ProcessState::Checkpointed)
-                );
+                let mut targets = self.targets.iter();
+                assert!(targets.all(|target| target.state != ProcessState::Checkpointed));
                 (self.hold, self.is_fenced) = (Hold::Soft, false);
             }
             Step::Barrier => self.is_fenced = true,
             Step::NobodyInside { .. } => assert!(self.is_fenced && self.hold != Hold::Open),
             Step::HoldHard => self.hold = Hold::Hard,
             Step::Park => {
-                let is_free = |state| state == ProcessState::Running;
-                assert!(
-                    self.targets
-                        .iter()
-                        .all(|target| !target.is_alive || is_free(target.state))
-                );
+                let mut targets = self.targets.iter();
+                assert!(targets.all(|target| !target.is_alive || target.state == ProcessState::Running));
                 assert_eq!(self.hold, Hold::Hard);
                 self.is_parked = true;
             }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What users are shown, as documents: jobs, devices, clients, the broker and events.
+//! What users are shown, as documents: jobs, clients and events.
 
 use serde::{Deserialize, Serialize};
 
-use super::config::{AuditView, ReadingView};
 use crate::message::NO_INDEX;
 use crate::terms::{Class, DEFAULT_WEIGHT};
 
@@ -353,138 +352,6 @@ pub struct UnmanagedView {
     pub other_broker: Option<String>,
     /// The part of the last second or so in which the device worked for it; none where NVML does not say.
     pub busy: Option<f64>,
-}
-
-/// Answer to `status`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct StatusView {
-    /// The broker itself.
-    pub broker: BrokerView,
-    /// The devices in index order.
-    pub devices: Vec<DeviceView>,
-    /// Jobs in the queue, next first.
-    pub queue: Vec<QueuedView>,
-}
-
-/// The broker.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct BrokerView {
-    /// Process id.
-    pub pid: u32,
-    /// Version and commit.
-    pub version: String,
-    /// `private` or `managed`.
-    pub kind: String,
-    /// Its socket directory.
-    pub socket_dir: String,
-    /// The caller is an administrator there, who may see, change and stop every job.
-    #[serde(default)]
-    pub is_admin: bool,
-    /// `ok`, `no driver`, `driver mismatch`, `adopting`, with the reason after a colon.
-    pub driver: String,
-    /// Jobs alive.
-    pub jobs: u32,
-    /// Clients attached.
-    pub clients: u32,
-    /// Nanoseconds since it started.
-    pub uptime_ns: u64,
-    /// How much of what jobs can share on a device may be promised, in percent; 100 unless configured.
-    #[serde(default = "all_once")]
-    pub overcommit_percent: u64,
-    /// How much of a device's time may be promised, in percent; 100 unless configured.
-    #[serde(default = "all_once")]
-    pub compute_overcommit_percent: u64,
-    /// The highest priority that everybody may ask for.
-    #[serde(default = "every_class")]
-    pub max_class: String,
-    /// Other tools' variables that the configuration switches off, by their keys in `[aliases]`.
-    #[serde(default)]
-    pub aliases_off: Vec<String>,
-    /// The auditor's rules.
-    #[serde(default)]
-    pub audit: AuditView,
-    /// Sentences about what a private broker inherited from the shell that started it and could not shed: limits, a
-    /// seccomp filter, a cgroup.
-    #[serde(default)]
-    pub notes: Vec<String>,
-    /// Which configuration holds; none for a private broker, which reads none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub config: Option<ReadingView>,
-    /// Invariants of its own that it found broken since it started; each is a defect of Partage.
-    #[serde(default)]
-    pub invariant_violations: u64,
-}
-
-const fn all_once() -> u64 {
-    100
-}
-
-fn every_class() -> String {
-    Class::Realtime.word().to_owned()
-}
-
-/// One device.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct DeviceView {
-    /// `nvidia-smi`'s index.
-    pub index: u32,
-    /// `GPU-…`.
-    pub uuid: String,
-    /// Model name.
-    pub model: String,
-    /// `ok`, `lost`.
-    pub state: String,
-    /// Whole memory.
-    pub total_bytes: u64,
-    /// What jobs can share: total minus the configured reserve.
-    pub usable_bytes: u64,
-    /// Σ over holders of the greater of promised and used.
-    pub committed_bytes: u64,
-    /// In use as NVML shows, everybody included.
-    pub used_bytes: u64,
-    /// Of that, by processes that no job owns.
-    pub unmanaged_bytes: u64,
-    /// Jobs that hold it.
-    pub jobs: Vec<String>,
-    /// Σ of what is promised; more than `usable_bytes` only where the configuration overcommits.
-    #[serde(default)]
-    pub promised_bytes: u64,
-    /// Denials here by reason, of the jobs that live.
-    #[serde(default)]
-    pub denied: DeniedView,
-    /// Sentences worth attention about what is promised.
-    #[serde(default)]
-    pub notes: Vec<String>,
-    /// Sentences about processes of no job that use the device.
-    #[serde(default)]
-    pub unmanaged_notes: Vec<String>,
-    /// Σ of the parts of its time that are promised; more than 1 only where the configuration overcommits.
-    #[serde(default)]
-    pub promised_time: f64,
-    /// `overlap` or `turns`; none where no job's time is measured at the moment.
-    #[serde(default)]
-    pub regime: Option<String>,
-    /// The part of its time that processes of no job use; none where NVML does not say.
-    #[serde(default)]
-    pub unmanaged_time: Option<f64>,
-}
-
-/// One waiting job.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct QueuedView {
-    /// `j43`.
-    pub job: String,
-    /// Owner.
-    pub user: String,
-    /// What it asks, as written.
-    pub mem: Option<String>,
-    /// The part of a device's time that it asks to be promised, as written.
-    #[serde(default)]
-    pub compute: Option<String>,
-    /// Nanoseconds since it asked.
-    pub waited_ns: u64,
-    /// What it waits for.
-    pub reason: String,
 }
 
 /// One event.

@@ -340,7 +340,8 @@ fn residence_text(job: &Job) -> Option<String> {
         Residence::Here => return None,
         Residence::Leaving => format!("it is being suspended: {bytes} move into host memory, and its threads wait"),
         Residence::Away => format!(
-            "it is suspended: its {bytes} are in host memory, and its GPU memory and promises are free for others; {still}"
+            "it is suspended: its {bytes} are in host memory, and its GPU memory and promises are free for others; \
+             {still}"
         ),
         Residence::Coming => format!("its {bytes} come back from host memory; {still} until then"),
         Residence::Moving => format!("it moves to another GPU with its {bytes}; {still} until then"),
@@ -353,8 +354,8 @@ fn residence_text(job: &Job) -> Option<String> {
                 .map(|process| process.pid.to_string())
                 .collect();
             format!(
-                "the driver could not restore pid {}, which can never run again and stays charged until it ends; to end \
-                 the job: partage stop {}",
+                "the driver could not restore pid {}, which can never run again and stays charged until it ends; to \
+                 end the job: partage stop {}",
                 pids.join(", "),
                 job.id()
             )
