@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::config::{AuditView, ReadingView};
 use super::views::DeniedView;
+use crate::terms::Class;
 
 /// Answer to `status`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
