@@ -16,6 +16,7 @@ use partage_broker::kind::Kind;
 use partage_broker::server::event_loop::Server;
 use partage_broker::server::limits::raise_descriptor_limit;
 use partage_broker::state::directory::SocketDir;
+use partage_broker::watch::groups::Groups;
 use partage_broker::watch::{log, notify};
 use partage_protocol::units::SECOND_NS;
 use tracing::{info, warn};
@@ -99,11 +100,9 @@ fn check(files: &[PathBuf], system: &Path) -> ExitCode {
     };
     match config {
         Ok(config) => {
-            config
-                .rules
-                .warnings()
-                .iter()
-                .for_each(|text| println!("warning: {text}"));
+            let mut warnings = config.rules.warnings();
+            warnings.extend(Groups::default().warnings(&config.rules));
+            warnings.iter().for_each(|text| println!("warning: {text}"));
             println!("ok: {}", config.counts());
             ExitCode::SUCCESS
         }

@@ -370,6 +370,69 @@ fn a_time_limit_that_would_be_over_ends_no_job() {
 }
 
 #[test]
+fn a_default_job_ends_when_the_time_limit_of_its_rules_is_over() {
+    let mut rules = Rules::default();
+    rules.rules.push(Rule {
+        name: "short".into(),
+        max: Max {
+            time_limit: Some(written(10 * SECOND_NS, "10s", 3)),
+            ..Max::default()
+        },
+        ..Rule::default()
+    });
+    let mut host = host(rules);
+    let membership = Membership {
+        scope: "s".into(),
+        ..Membership::default()
+    };
+    let process = partage_policy::Process { pid: 77, start: 77 };
+    host.attach_as(process, 1, membership).expect("welcomed");
+    let signals = |host: &Host| {
+        let is_signal = |action: &Action| matches!(action, Action::SignalJob { .. });
+        host.commands
+            .iter()
+            .filter(|command| is_signal(&command.action))
+            .count()
+    };
+    host.pass(9 * SECOND_NS);
+    assert_eq!(signals(&host), 0);
+    host.pass(SECOND_NS);
+    assert_eq!(signals(&host), 1, "SIGTERM");
+}
+
+#[test]
+fn a_promise_above_its_own_cap_lets_no_other_number_escape_a_reload() {
+    let ruled = |max: Max| Rules {
+        rules: vec![Rule {
+            name: "all".into(),
+            max,
+            ..Rule::default()
+        }],
+        ..Rules::default()
+    };
+    let cap = |ppm, text| Some(written(ppm, text, 3));
+    let mut host = host(ruled(Max {
+        compute_max: cap(300_000, "30%"),
+        ..Max::default()
+    }));
+    let asked = RunRequest {
+        compute: Some("50%".into()),
+        compute_max: Some("40%".into()),
+        from_variables: vec!["PARTAGE_COMPUTE".into(), "PARTAGE_COMPUTE_MAX".into()],
+        ..mem("1GiB")
+    };
+    let (job, _) = host.admitted(1, asked);
+    let loose = Max {
+        compute_max: cap(600_000, "60%"),
+        weight: Some(written(7, "7", 4)),
+        ..Max::default()
+    };
+    reload(&mut host, ruled(loose));
+    let terms = view(&host, job).terms;
+    assert_eq!((terms.weight, terms.cap, terms.promise), (7, Some(0.4), 0.3));
+}
+
+#[test]
 fn the_next_broker_judges_by_its_own_rules_and_by_what_was_asked() {
     let mut host = host(at_most(4, None));
     let (job, process) = host.admitted(1, by_variable("8GiB"));

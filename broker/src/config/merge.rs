@@ -25,16 +25,11 @@ impl Config {
     /// [`ConfigError`] for the first thing that does not hold.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let mut files = Vec::new();
-        if path.exists() {
+        // A link to nowhere, or a file that may not be seen, is there and cannot be read: rules never vanish unsaid.
+        if !path.symlink_metadata().is_err_and(|why| is_missing(&why)) {
             files.push(path.to_owned());
         }
-        let folder = path.with_file_name("conf.d");
-        let mut drop_ins: Vec<PathBuf> = std::fs::read_dir(&folder)
-            .map(|entries| entries.filter_map(|entry| Some(entry.ok()?.path())).collect())
-            .unwrap_or_default();
-        drop_ins.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
-        drop_ins.sort();
-        files.extend(drop_ins);
+        files.extend(drop_ins(&path.with_file_name("conf.d"))?);
         Self::read(&files)
     }
 
@@ -208,6 +203,30 @@ fn switch<T: PartialEq>(off: &mut Vec<T>, which: T, is_on: Option<bool>) {
     if !is_on {
         off.push(which);
     }
+}
+
+/// The files of a folder that count, in the order of their names; none where there is no folder.
+fn drop_ins(folder: &Path) -> Result<Vec<PathBuf>, ConfigError> {
+    let list = || -> std::io::Result<Vec<PathBuf>> {
+        let entries = std::fs::read_dir(folder)?;
+        entries.map(|entry| Ok(entry?.path())).collect()
+    };
+    let mut found = match list() {
+        Ok(found) => found,
+        Err(why) if is_missing(&why) => Vec::new(),
+        Err(why) => {
+            let path = folder.to_owned();
+            return Err(ConfigError::Read { path, why });
+        }
+    };
+    found.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    found.sort();
+    Ok(found)
+}
+
+fn is_missing(why: &std::io::Error) -> bool {
+    use std::io::ErrorKind;
+    matches!(why.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
 fn is_gpu_name(name: &str) -> bool {

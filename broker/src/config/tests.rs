@@ -43,6 +43,15 @@ fn a_later_file_wins_and_the_most_specific_reserve_counts() {
 }
 
 #[test]
+fn a_file_that_is_a_link_to_nowhere_is_an_error_and_none_at_all_is_not() {
+    let scratch = Scratch::new("config-link");
+    let path = scratch.path().join("partage.toml");
+    assert!(Config::load(&path).is_ok(), "no file: the defaults");
+    std::os::unix::fs::symlink(scratch.path().join("gone.toml"), &path).expect("linked");
+    assert!(matches!(Config::load(&path), Err(ConfigError::Read { .. })));
+}
+
+#[test]
 fn mistakes_are_named_with_their_place_and_the_nearest_key() {
     let message = |text: &str| load(text, None).expect_err("wrong").to_string();
     let unknown = message("schema = 1\n[gpu.0]\nreserv = \"1GiB\"\n");

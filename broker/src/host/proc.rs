@@ -108,8 +108,9 @@ impl Processes for Proc {
 
     fn private_brokers(&self) -> BTreeSet<u32> {
         use std::os::unix::fs::MetadataExt;
-        let table = std::fs::read_to_string(private_broker::SOCKETS).unwrap_or_default();
-        let mut found = private_broker::listening(&table);
+        // Any user may bind a name that is no text.
+        let table = std::fs::read(private_broker::SOCKETS).unwrap_or_default();
+        let mut found = private_broker::listening(&String::from_utf8_lossy(&table));
         // Anybody may make a directory of that name, or a socket with that path in another mount namespace.
         found.retain(|uid| {
             let dir = std::fs::symlink_metadata(format!("{}{uid}", private_broker::PREFIX));

@@ -112,6 +112,8 @@ impl PagePair {
             inodes: [inode(broker_file.as_fd())?, inode(client_file.as_fd())?],
         };
         pair.client().head.layout.store(LAYOUT, Ordering::Relaxed);
+        // Until the client has looked for calls that began before it is one.
+        pair.client().head.early.store(1, Ordering::Relaxed);
         pair.client().head.magic.store(CLIENT_MAGIC, Ordering::Release);
         for line in &pair.broker().devices {
             // Open until somebody has a reason to close it.

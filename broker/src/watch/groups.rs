@@ -5,6 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
+use partage_policy::{Pattern, Rules};
+
 /// `/etc/group` as last read.
 #[derive(Debug, Default)]
 pub struct Groups {
@@ -31,6 +33,26 @@ impl Groups {
             names.push(gid.to_string());
         }
         names
+    }
+
+    /// Sentences about rules that match a group which the file does not have: a misspelt one matches nobody.
+    pub fn warnings(&mut self, rules: &Rules) -> Vec<String> {
+        self.refresh();
+        let is_plain = |name: &str| !name.contains(['*', '?']) && !name.bytes().all(|byte| byte.is_ascii_digit());
+        let mut warnings = Vec::new();
+        for rule in &rules.rules {
+            let patterns = rule.matching.group.iter().flatten();
+            for Pattern(name) in patterns.filter(|pattern| is_plain(&pattern.0)) {
+                if !self.groups.values().any(|(known, _)| known == name) {
+                    warnings.push(format!(
+                        "rule {} ({}) matches group {name}, which /etc/group does not have: it matches nobody; a group \
+                         that a name service alone knows is matched by its gid",
+                        rule.name, rule.at
+                    ));
+                }
+            }
+        }
+        warnings
     }
 
     /// Reads the file again where it has changed.
@@ -91,5 +113,23 @@ mod tests {
             ["staff", "27", "students", "1001", "4000000"]
         );
         assert_eq!(known.names("nobody-here", &[]), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_group_that_no_line_has_is_worth_a_warning() {
+        let mut rules = Rules::default();
+        let groups = ["root", "rooot", "r*", "4000000"].map(|name| Pattern(name.to_owned()));
+        rules.rules.push(partage_policy::Rule {
+            matching: partage_policy::Match {
+                group: Some(groups.to_vec()),
+                ..partage_policy::Match::default()
+            },
+            ..partage_policy::Rule::default()
+        });
+        let warnings = Groups::default().warnings(&rules);
+        assert!(
+            matches!(warnings.as_slice(), [one] if one.contains("matches group rooot,")),
+            "{warnings:?}"
+        );
     }
 }

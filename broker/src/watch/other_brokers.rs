@@ -92,6 +92,12 @@ mod tests {
         fn name(&self, _: u32) -> Option<String> {
             None
         }
+        fn program(&self, _: u32) -> Option<String> {
+            None
+        }
+        fn groups(&self, _: u32) -> Vec<u32> {
+            Vec::new()
+        }
         fn cgroup(&self, _: u32) -> Option<String> {
             None
         }

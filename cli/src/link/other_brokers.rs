@@ -26,7 +26,9 @@ pub struct OtherBroker {
 
 /// Every private broker that can be seen, the caller's own too.
 pub fn all() -> Vec<OtherBroker> {
-    let table = std::fs::read_to_string(private_broker::SOCKETS).unwrap_or_default();
+    // Anybody's socket may have a name that is no text: that hides no other one.
+    let table = std::fs::read(private_broker::SOCKETS).unwrap_or_default();
+    let table = String::from_utf8_lossy(&table);
     let found = private_broker::listening(&table).into_iter().filter_map(|uid| {
         let dir = private_dir(uid);
         // Anybody may make a directory of this name, and a socket with this path in another mount namespace.

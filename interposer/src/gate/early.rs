@@ -15,13 +15,14 @@ use crate::state::State;
 
 /// A call begins. `false`: the process has become a client meanwhile, and the call has to be held like any other.
 pub fn enter(state: &State, gates: &Gates) -> bool {
-    match own_slot::borrow(&gates.early) {
+    match own_slot::borrow_nearby(&gates.early) {
         Some(place) => place.inside.store(1, Ordering::Release),
         None => gates.has_uncounted.store(true, Ordering::Release),
     }
     // Against the look in `attached`: one of the two sees the other.
     fence(Ordering::SeqCst);
-    if state.client_file().is_none() {
+    // The page that is published last: without it the call could not be held.
+    if state.broker_page().is_none() {
         return true;
     }
     leave(state, gates);
@@ -30,13 +31,24 @@ pub fn enter(state: &State, gates: &Gates) -> bool {
 
 /// This thread's call ends, if it has such a place.
 pub fn leave(state: &State, gates: &Gates) {
-    let Some(place) = own_slot::borrowed(&gates.early) else {
+    let Some(place) = own_slot::nearby(&gates.early) else {
         return;
     };
     own_slot::give_back(place);
     if let Some(file) = state.client_file() {
         settle(gates, file);
     }
+}
+
+/// An outermost call of this thread stands at the hold: any such place that it has is done with, or was left by a jump.
+pub fn forget(gates: &Gates, file: &ClientFile) {
+    if file.page.head.early.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    while let Some(place) = own_slot::nearby(&gates.early) {
+        own_slot::give_back(place);
+    }
+    settle(gates, file);
 }
 
 /// The process has become a client: the pages are shown to every thread.

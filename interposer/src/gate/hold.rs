@@ -101,7 +101,10 @@ fn pass_slowly() {
             return;
         };
         match Hold::of(state, gates) {
-            Some(hold) => hold.pass(),
+            Some(hold) => {
+                early::forget(gates, hold.file);
+                hold.pass();
+            }
             None => {
                 if !early::enter(state, gates)
                     && let Some(hold) = Hold::of(state, gates)
@@ -173,7 +176,7 @@ pub fn arrive(state: &'static State) {
         && let Some(hold) = Hold::of(state, gates)
         && !own_slot::known(gates, hold.file).is_some_and(ThreadSlot::is_inside)
     {
-        early::leave(state, gates);
+        early::forget(gates, hold.file);
         hold.pass();
     }
 }

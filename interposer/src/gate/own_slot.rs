@@ -16,13 +16,15 @@ use super::waiting::stop_waiting;
 use crate::guard;
 use crate::guest::{lock, sys};
 
-/// This thread's slot, taken now if it has none yet. `None`: living threads have them all.
+/// This thread's slot, taken now if it has none yet. `None`: living threads have them all, or it has borrowed a place.
 pub fn take<'a>(gates: &Gates, file: &'a ClientFile) -> Option<&'a ThreadSlot> {
     let slots = &file.time.threads;
     let mut tag = ThreadTag::read(gates.generation.load(Ordering::Relaxed));
     let index = match tag.own() {
         Own::Slot(index) => return slots.get(index),
         Own::Crowded => None,
+        // Inside under another name, which nobody would give back: it looks again once it has done so.
+        Own::Unknown if borrowed(&file.time.spare).is_some() => return None,
         Own::Unknown => {
             let index = threads::claim(slots, sys::thread_id(), sys::has_thread);
             tag.set_own(index);
@@ -58,6 +60,38 @@ pub fn borrow(places: &[ThreadSlot]) -> Option<&ThreadSlot> {
     };
     place.home.store(guard::thread_key(), Ordering::Release);
     Some(place)
+}
+
+/// [`borrow`] for what is asked at every call: takes the first that is free or this thread's own, beginning elsewhere
+/// than other threads do. What the thread left behind in a jump may be another one.
+pub fn borrow_nearby(places: &[ThreadSlot]) -> Option<&ThreadSlot> {
+    let me = lock::thread();
+    let take = |place: &&ThreadSlot| match place.thread.load(Ordering::Relaxed) {
+        0 => place
+            .thread
+            .compare_exchange(0, me, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok(),
+        owner => owner == me,
+    };
+    let place = match in_own_order(places, me).find(take) {
+        Some(place) => place,
+        None => places.get(threads::claim(places, me, sys::has_thread)?)?,
+    };
+    place.home.store(guard::thread_key(), Ordering::Release);
+    Some(place)
+}
+
+/// The first place among these that this thread has borrowed so.
+pub fn nearby(places: &[ThreadSlot]) -> Option<&ThreadSlot> {
+    let me = lock::thread();
+    in_own_order(places, me).find(|place| place.thread.load(Ordering::Relaxed) == me)
+}
+
+/// All places, in a thread's own order.
+fn in_own_order(places: &[ThreadSlot], thread: u32) -> impl Iterator<Item = &ThreadSlot> {
+    let at = (thread as usize).checked_rem(places.len()).unwrap_or(0);
+    let (before, after) = places.split_at_checked(at).unwrap_or_default();
+    after.iter().chain(before)
 }
 
 /// Gives a borrowed place back.

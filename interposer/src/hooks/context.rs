@@ -188,6 +188,13 @@ pub fn cuCtxCreate_v4(
         Err(code) => return code,
     };
     let result = call!(real, cuCtxCreate_v4(ctx, ctx_create_params, flags, dev));
+    // SAFETY: null, or parameters that the driver has taken.
+    let has_graphics = || unsafe { ctx_create_params.as_ref() }.is_some_and(|params| !params.cigParams.is_null());
+    let result = if result.is_success() && has_graphics() {
+        made(result, GRAPHICS)
+    } else {
+        result
+    };
     making.end(real, result)
 }
 

@@ -17,6 +17,7 @@ use partage_protocol::units::{DeviceUuid, JobId};
 
 use super::Policy;
 use super::placement::visible;
+use super::time_limit::time_limit_at;
 use crate::command::Action;
 use crate::device::{Device, DeviceState};
 use crate::event::{Attaching, Membership};
@@ -101,6 +102,8 @@ impl Policy {
         let mut job = Job::new(record.clone(), Life::running());
         let slot = |place: &Placement| Slot::new(JobLedger::new(self.limit_of(place.device, place.limit), 0));
         job.begin(devices.iter().map(slot).collect());
+        let limit_ns = record.terms.time_limit_ns;
+        job.set_time_limit_at(time_limit_at(&record, limit_ns, attaching.unix_ns, now_ns));
         for note in note.iter().chain(&terms_note) {
             job.note(note.clone());
         }

@@ -135,7 +135,12 @@ impl Policy {
     /// Terms of time under these rules. A promise that has no room stays what it is, and so does a time limit that a
     /// new one would end at once.
     fn terms_now(&self, id: JobId, record: &JobRecord, judge: &Judge, now_ns: u64) -> Option<Terms> {
-        let mut terms = judge.terms(&record.asked_terms()).ok()?;
+        let asked = record.asked_terms();
+        // A rule that is loosened may uncover a cap below the promise that was asked with it: nothing else may go
+        // unjudged for that.
+        let terms = judge.terms(&asked);
+        let terms = terms.or_else(|_| judge.terms(&asked.with_promise_of(&record.terms)));
+        let mut terms = terms.ok()?;
         if self.check_terms(id, &terms).is_err() {
             terms.keep_promise_of(&record.terms);
         }

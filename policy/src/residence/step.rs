@@ -37,7 +37,8 @@ pub enum Step {
         /// The driver's own limit for work in flight.
         timeout_ns: u64,
     },
-    /// Hold: *hard*, likewise.
+    /// Hold: *hard*, likewise; then the barrier and, as long as nothing is checkpointed, another look at who is inside:
+    /// a soft hold may have been passed for want of a heartbeat. Timed out where somebody stays inside.
     HoldHard,
     /// Have the libraries give up what they share with the broker. Done once all said so.
     Park,

@@ -68,7 +68,7 @@ impl fmt::Display for Trouble {
             (Answer::Stopped, _) => out.write_str("the process is stopped (kill -CONT lets it go on)"),
             (Answer::HelperLost, _) => out.write_str("the helper that calls the driver died each time"),
             (Answer::NoRoom, _) => out.write_str("the memory is used by others"),
-            (Answer::TimedOut, Some(Stage::NobodyInside)) => {
+            (Answer::TimedOut, Some(Stage::NobodyInside | Stage::HoldHard)) => {
                 out.write_str("a thread stayed inside a driver call for too long")
             }
             (Answer::TimedOut, Some(Stage::NvmlClear)) => out.write_str("NVML still shows the process"),

@@ -188,6 +188,15 @@ impl AskedTerms {
         }
     }
 
+    /// The same with the promise that was granted.
+    pub(crate) fn with_promise_of(&self, granted: &Terms) -> Self {
+        let promise = Said::soft(granted.promise_ppm, granted.origin.promise.clone());
+        Self {
+            promise: Some(promise),
+            ..self.clone()
+        }
+    }
+
     /// They were accepted.
     pub(crate) fn settled(mut self) -> Self {
         let Self {

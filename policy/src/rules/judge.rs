@@ -375,7 +375,7 @@ impl Caps {
         strictest(
             &mut self.compute_promise,
             rule,
-            "max.compute_promise",
+            "max.compute",
             max.compute_promise.as_ref(),
         );
         strictest(&mut self.compute_max, rule, "max.compute_max", max.compute_max.as_ref());

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::config::ConfigView;
 use super::failure::ErrorView;
-use super::views::{EventView, Holder, JobDeviceView, JobView, StatusView, TermsView, UnmanagedView, WhyView};
+use super::status_views::StatusView;
+use super::views::{EventView, Holder, JobDeviceView, JobView, TermsView, UnmanagedView, WhyView};
 
 /// What the broker answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

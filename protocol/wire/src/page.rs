@@ -115,7 +115,8 @@ pub struct ClientHead {
     pub ties: AtomicU64,
     /// Threads that stand at the hold now.
     pub wants: AtomicU32,
-    /// Not 0 while a call that began before the process attached may be in the driver.
+    /// Not 0 while a call that began before the process attached may be in the driver; 1 at creation, until the client
+    /// has looked.
     pub early: AtomicU32,
 }
 

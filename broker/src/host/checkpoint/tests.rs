@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Helpers that are shell scripts, and time that is the test's: turns, deadlines, deaths, rest.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use nix::poll::{PollFd, PollFlags, poll};
 use partage_policy::Process;
@@ -178,6 +178,18 @@ impl Processes for Table {
     }
     fn name(&self, _: u32) -> Option<String> {
         None
+    }
+    fn program(&self, _: u32) -> Option<String> {
+        None
+    }
+    fn groups(&self, _: u32) -> Vec<u32> {
+        Vec::new()
+    }
+    fn has_thread(&self, _: u32, _: &str) -> bool {
+        false
+    }
+    fn private_brokers(&self) -> BTreeSet<u32> {
+        BTreeSet::new()
     }
     fn cgroup(&self, _: u32) -> Option<String> {
         None

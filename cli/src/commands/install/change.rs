@@ -2,7 +2,7 @@
 //! What an installation changed so far, and how each change is undone.
 //!
 //! ```text
-//!   folder, file, group, started ──► done: Vec<Undo> ──┬─ keep: what was replaced goes
+//!   folder, file, group, started ──► done: Vec<Undo> ──┬─ keep: what was replaced goes, but for somebody else's
 //!                                                      └─ undo, newest first: answers what could not be undone
 //! ```
 //! A file appears by rename, so a program that runs, or a starter in between, never meets half of one.
@@ -144,10 +144,16 @@ impl Changes {
         self.done.push(Undo::Started(how));
     }
 
-    /// Everything stays: the files that were replaced go.
-    pub fn keep(&mut self) {
+    /// Everything stays: the files that were replaced go, but for what somebody else had written at `foreign`.
+    pub fn keep(&mut self, foreign: Option<&Path>) {
         for undo in &self.done {
-            if let Undo::Replaced { before, .. } = undo {
+            let Undo::Replaced { path, before } = undo else {
+                continue;
+            };
+            if foreign == Some(path.as_path()) {
+                let thing = before.display().to_string();
+                self.lines.push(Line { word: "kept", thing });
+            } else {
                 let _ = fs::remove_file(before);
             }
         }
@@ -156,15 +162,19 @@ impl Changes {
     /// Undoes everything, newest first. Answers what is left, and why.
     pub fn undo(&mut self) -> Vec<String> {
         let mut left = Vec::new();
-        let mut is_unit_gone = false;
+        let is_unit = |path: &Path| path.extension().is_some_and(|end| end == "service");
+        let mut is_unit_other = false;
         while let Some(undo) = self.done.pop() {
             let (what, result) = match undo {
                 Undo::Folder(path) => (path.display().to_string(), words(fs::remove_dir(&path))),
                 Undo::New(path) => {
-                    is_unit_gone |= path.extension().is_some_and(|end| end == "service");
+                    is_unit_other |= is_unit(&path);
                     (path.display().to_string(), words(fs::remove_file(&path)))
                 }
-                Undo::Replaced { path, before } => (path.display().to_string(), words(fs::rename(before, &path))),
+                Undo::Replaced { path, before } => {
+                    is_unit_other |= is_unit(&path);
+                    (path.display().to_string(), words(fs::rename(before, &path)))
+                }
                 Undo::Group => (
                     format!("the group {}", host::GROUP),
                     host::remove_group().map_err(|failure| failure.message),
@@ -175,7 +185,7 @@ impl Changes {
                 left.push(format!("{what} ({why})"));
             }
         }
-        if is_unit_gone {
+        if is_unit_other {
             host::reload();
         }
         left
@@ -325,7 +335,7 @@ mod tests {
         let to = dir.join("file");
         let mut changes = Changes::default();
         assert!(changes.file(&text("one"), &to).expect("placed"));
-        changes.keep();
+        changes.keep(None);
         let mut again = Changes::default();
         assert!(!again.file(&text("one"), &to).expect("there"));
         let mut configuration = text("another");
@@ -345,8 +355,13 @@ mod tests {
         assert!(again.file(&copy, &to).expect("replaced"));
         assert!(!again.file(&copy, &to).expect("the same"));
         assert_eq!(fs::read_to_string(&to).expect("there"), "two");
-        again.keep();
+        again.keep(None);
         assert_eq!(all(&dir).len(), 2, "nothing is left beside them: {:?}", all(&dir));
+        // What somebody else had written stays beside it.
+        let mut over = Changes::default();
+        assert!(over.file(&text("three"), &to).expect("replaced"));
+        over.keep(Some(to.as_path()));
+        assert_eq!(fs::read_to_string(dir.join("file.before")).expect("kept"), "two");
         fs::remove_dir_all(dir).expect("clean up");
     }
 }

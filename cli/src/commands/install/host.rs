@@ -121,8 +121,13 @@ fn either(commands: &[&[&str]]) -> Outcome<()> {
 
 /// Runs one of the host's commands to its end.
 fn call(program: &str, words: &[&str]) -> Outcome<()> {
-    // A root shell by `su` may have a user's PATH.
-    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/usr/bin:/sbin:/bin";
+    // A root shell by `su` may have a user's PATH: what a user may write comes last.
+    let mut path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned();
+    if let Ok(own) = std::env::var("PATH")
+        && !own.is_empty()
+    {
+        path = path + ":" + &own;
+    }
     let mut command = Command::new(program);
     command.args(words).env("PATH", path).env_remove("LD_PRELOAD");
     let output = command.stdin(Stdio::null()).output().map_err(|error| {

@@ -44,10 +44,11 @@ pub fn install(arguments: &Install, report: &Report) -> Outcome<u8> {
     let tree = Tree::new(root, &program);
     let mut changes = Changes::default();
     let has_started = root.is_none() && arguments.start != Some(StartNow::No);
+    let foreign = foreign_unit(&tree);
     let result = put(&tree, &program, has_started, &mut changes);
     result.map_err(|failure| changes.failed(failure))?;
     let is_changed = changes.is_any();
-    changes.keep();
+    changes.keep(foreign.as_deref());
     // From here on a failure is one of the proof: what is installed stays.
     let proof = match has_started {
         true => Some(proof::try_another_user(&tree.program("partage"))?),
@@ -89,6 +90,13 @@ fn put(tree: &Tree, program: &Path, has_started: bool, changes: &mut Changes) ->
         true => service::start(tree, is_new, changes),
         false => Ok(()),
     }
+}
+
+/// The place of the unit where no installation put it: what is there may be the administrator's own.
+fn foreign_unit(tree: &Tree) -> Option<PathBuf> {
+    let unit = tree.unit();
+    let is_ours = read_record(tree).is_some_and(|record| record.contains(&unit.display().to_string()));
+    (!is_ours).then(|| tree.at(&unit))
 }
 
 /// What was put here, line by line.

@@ -18,8 +18,10 @@ use std::time::Duration;
 use nix::unistd::User;
 use serde_json::Value;
 
+use super::host::system_place;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::launch::place;
+use crate::link::ask;
 
 /// A broker that first opens the driver takes its time.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -149,17 +151,35 @@ fn shown(program: &Path, admitted: &Value) -> Outcome<Proof> {
         return Err(failed(&format!("{job} is under a private broker")));
     }
     let mut command = asker(program);
-    command.args(["--dry-run", "-g", uuid, "-c", "100%", "--", "true"]);
+    command.args([
+        "--dry-run",
+        "-g",
+        uuid,
+        "-c",
+        "100%",
+        "--compute-max",
+        "100%",
+        "--",
+        "true",
+    ]);
     let output = command.stdin(Stdio::null()).output();
     let output = output.map_err(|error| failed(&place::reason(&error)))?;
     let document: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
     let said = document["message"].as_str().unwrap_or_default();
     if !said.starts_with("would wait") {
         let also = String::from_utf8_lossy(&output.stderr);
-        return Err(failed(&format!(
-            "all of a GPU's time is still to be had beside {job}, which has a promise there: {said}{}",
-            also.trim()
-        )));
+        let Some(why) = rule_beside(&also, said) else {
+            return Err(failed(&format!(
+                "all of a GPU's time is still to be had beside {job}, which has a promise there: {said}{}",
+                also.trim()
+            )));
+        };
+        let text = format!(
+            "a job of user nobody ({job} on GPU {}) is bound by this broker. Not shown that another request waits for \
+             it: {why}",
+            device["index"]
+        );
+        return Ok(Proof { is_shown: false, text });
     }
     let text = format!(
         "a job of user nobody ({job} on GPU {}) is bound by this broker, and a request for all of that GPU's \
@@ -169,9 +189,29 @@ fn shown(program: &Path, admitted: &Value) -> Outcome<Proof> {
     Ok(Proof { is_shown: true, text })
 }
 
+/// What of the administrator's own configuration lets a request for all of a GPU's time not wait.
+fn rule_beside(errors: &str, said: &str) -> Option<String> {
+    let refusal = |line: &str| rule_refusal(&serde_json::from_str::<Value>(line).ok()?["error"]);
+    errors.lines().find_map(refusal).or_else(|| {
+        let percent = ask::status(&system_place()).ok()?.broker.compute_overcommit_percent;
+        let is_meant = said.starts_with("would run") && percent > 100;
+        is_meant.then(|| format!("{percent} % of a GPU's time may be promised here"))
+    })
+}
+
+/// The words of a refusal by one of the host's rules, and not by the kernel or another broker.
+fn rule_refusal(error: &Value) -> Option<String> {
+    let message = error["message"].as_str().filter(|text| text.contains("the rule "))?;
+    (error["code"] == "not-allowed").then(|| message.to_owned())
+}
+
 /// It was not admitted: what that shows.
 fn not_admitted(error: &Value) -> Outcome<Proof> {
     let message = error["message"].as_str().unwrap_or("no reason was given");
+    if let Some(why) = rule_refusal(error) {
+        let text = format!("a job of user nobody is bound by this broker, whose rules refuse it ({why})");
+        return Ok(Proof { is_shown: true, text });
+    }
     match error["code"].as_str() {
         Some("no-room") => Ok(Proof {
             is_shown: true,
@@ -202,6 +242,15 @@ mod tests {
         assert!(full.is_shown && full.text.contains("100 % promised"));
         let none = not_admitted(&json!({ "code": "no-driver", "message": "no NVIDIA driver here" })).expect("partly");
         assert!(!none.is_shown && none.text.contains("Not shown") && none.text.contains("no NVIDIA driver here"));
+        let rule = "--mem 8GiB is not allowed here: the rule all, max.mem = 2GiB (p.toml:5) holds";
+        let ruled = not_admitted(&json!({ "code": "not-allowed", "message": rule })).expect("shown");
+        assert!(
+            ruled.is_shown && ruled.text.contains("max.mem = 2GiB"),
+            "{}",
+            ruled.text
+        );
+        let stranger = json!({ "code": "not-allowed", "message": "cannot connect to the broker: permission denied" });
+        assert!(not_admitted(&stranger).is_err());
         let away = not_admitted(&json!({ "code": "no-broker", "message": "nobody answers" })).expect_err("nothing");
         assert!(away.message.ends_with("nobody answers"), "{}", away.message);
         assert!(not_admitted(&Value::Null).is_err());

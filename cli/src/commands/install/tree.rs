@@ -178,8 +178,9 @@ fn unit_text(broker: &Path) -> String {
 /// The first block of TOML on the page, with all but the schema's line commented.
 fn commented(page: &str) -> String {
     let block = page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next());
-    let mut text = "# Every key with its default. Remove the `#` of a line to change it; then restart the broker\n\
-                    # (jobs go on). What the keys mean: docs/configuration.md.\n"
+    let mut text = "# Every key with its default. To change one, remove its `#` and that of its [table]. Then\n\
+                    # partage config check && sudo partage config reload. What keys and rules mean:\n\
+                    # docs/configuration.md.\n"
         .to_owned();
     for line in block.unwrap_or("schema = 1\n").lines() {
         if !line.is_empty() && !line.starts_with("schema") {
