@@ -19,7 +19,10 @@ pub fn cases() -> Vec<Case> {
             "checkpoint_helper::a_process_stands_while_its_helper_has_locked_it",
             locked,
         ),
-        Case::new("checkpoint_helper::who_cannot_be_called_is_not_called", not_called),
+        Case::new(
+            "checkpoint_helper::a_process_that_is_gone_or_stopped_is_not_called",
+            not_called,
+        ),
         Case::new("checkpoint_helper::room_is_proved_and_given_back", room),
     ]
 }
@@ -92,6 +95,10 @@ fn start_of(pid: u32) -> u64 {
 
 fn locked(rig: &Rig) {
     let mut helper = Helper::start(rig);
+    assert!(
+        helper.ask(&json!("open"))["ready"].is_i64(),
+        "it is open, and says so again"
+    );
     let mut client = rig.client(&["-m", "1GiB"]);
     client.ready();
     let pid = client.pid();
