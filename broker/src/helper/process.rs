@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use serde::Serialize;
@@ -44,9 +44,14 @@ pub struct HelperCommand {
 }
 
 impl HelperCommand {
-    /// This very program again, even when its file was replaced since.
+    /// This very program again, even when its file was replaced since, as the helper that `option` says. `driver_file`
+    /// may say where the driver is.
     #[must_use]
-    pub fn own(arguments: Vec<OsString>) -> Self {
+    pub fn own(option: &str, driver_file: Option<&Path>) -> Self {
+        let mut arguments: Vec<OsString> = vec![option.into()];
+        if let Some(file) = driver_file {
+            arguments.extend(["--driver-file".into(), file.into()]);
+        }
         Self {
             program: "/proc/self/exe".into(),
             arguments,

@@ -2,6 +2,7 @@
 //! The broker's edges: devices, processes, clock. Each is a small trait with the machine's adapter and a behaving fake.
 
 pub mod checkpoint;
+mod driver_library;
 pub mod fake;
 pub mod gpu;
 pub mod inherited;

@@ -21,11 +21,7 @@ pub(super) const REST_NS: u64 = 10 * SECOND_NS;
 /// The command of this program's own helper. `driver_file` may say where the driver is.
 #[must_use]
 pub fn helper_command(driver_file: Option<&Path>) -> HelperCommand {
-    let mut arguments: Vec<std::ffi::OsString> = vec!["--checkpoint-helper".into()];
-    if let Some(file) = driver_file {
-        arguments.extend(["--driver-file".into(), file.into()]);
-    }
-    HelperCommand::own(arguments)
+    HelperCommand::own("--checkpoint-helper", driver_file)
 }
 
 /// Which question an outcome is for.
@@ -109,8 +105,8 @@ impl CheckpointHelpers {
     /// Is a process one of these helpers? It has the driver open, and is nobody's job.
     #[must_use]
     pub fn is_own(&self, pid: u32) -> bool {
-        let helpers = self.desks.values().filter_map(|desk| desk.helper.as_ref());
-        helpers.into_iter().any(|helper| helper.pid() == pid)
+        let mut helpers = self.desks.values().filter_map(|desk| desk.helper.as_ref());
+        helpers.any(|helper| helper.pid() == pid)
     }
 
     /// What has come to an end, and begins what can begin.

@@ -12,6 +12,7 @@ use partage_protocol::driver_place;
 use partage_protocol::units::DeviceUuid;
 
 use super::messages::{Call, State};
+use crate::host::driver_library;
 
 /// Why the driver was not asked, or what it answered other than 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,12 +44,8 @@ macro_rules! call {
 impl Driver {
     /// Loads the driver and initialises it: the driver restores no process for a caller that has not.
     pub(super) fn open(driver_file: Option<&Path>) -> Result<(Self, i32), String> {
-        let found = driver_file
-            .and_then(|file| std::fs::read(file).ok())
-            .and_then(|bytes| driver_place::read(&bytes));
-        let machine = std::env::var_os("PARTAGE_SIM_DIR");
         let mut failed = None;
-        for path in driver_place::candidates(driver_place::CUDA, machine.as_deref(), found.as_deref()) {
+        for path in driver_library::paths(driver_place::CUDA, driver_file) {
             // SAFETY: the vendor's constructors run, in a process made for that.
             match unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) } {
                 Ok(library) => {

@@ -5,6 +5,9 @@
 //! calls none: a helper (`serve.rs`) does, one for each user, one call at a time, each with a deadline. The target
 //! completes what has begun even when its helper is killed; the next question is for its state.
 //!
+//! A helper is its user's process, so that user can make it say anything: an answer is about that user's job only, and
+//! what others rely on (that memory is free) has to be seen by NVML.
+//!
 //! ```text
 //!   ask ──► waits its turn ──► helper started, if none runs ──► Open ──► call ──► answer
 //!                                        │ does not start             │ deadline: killed, `Late`

@@ -19,27 +19,22 @@ pub fn serve(driver_file: Option<&Path>) {
     channel::serve(|ask| answer(&mut opened, driver_file, ask));
 }
 
-fn answer(opened: &mut Option<Driver>, driver_file: Option<&Path>, ask: Ask) -> Answer {
+/// `opened` holds the driver and its version once it is initialised.
+fn answer(opened: &mut Option<(Driver, i32)>, driver_file: Option<&Path>, ask: Ask) -> Answer {
     if let Ask::Call { target, .. } = &ask
         && let Some(why_not) = why_not(&Proc, *target)
     {
         return why_not;
     }
-    let driver = match opened {
-        Some(driver) => driver,
+    let (driver, version) = match opened {
+        Some(opened) => opened,
         None => match Driver::open(driver_file) {
-            Ok((driver, version)) => {
-                let driver = opened.insert(driver);
-                if ask == Ask::Open {
-                    return Answer::Ready(version);
-                }
-                driver
-            }
+            Ok(driver) => opened.insert(driver),
             Err(why) => return Answer::NoDriver(why),
         },
     };
     let result = match ask {
-        Ask::Open => return Answer::NoDriver("it is open".to_owned()),
+        Ask::Open => return Answer::Ready(*version),
         Ask::Call { target, call } => driver.checkpoint(i32::try_from(target.pid).unwrap_or(i32::MAX), &call),
         Ask::Room { uuid, bytes } => driver.room(&uuid, bytes).map(|()| None),
     };

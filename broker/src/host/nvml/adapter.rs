@@ -19,11 +19,7 @@ use crate::host::gpu::{DeviceFacts, Driver, Gpu, GpuEvent, Look};
 /// The command of this program's own helper. `driver_file` may say where the driver is.
 #[must_use]
 pub fn helper_command(driver_file: Option<&Path>) -> HelperCommand {
-    let mut arguments: Vec<std::ffi::OsString> = vec!["--nvml-helper".into()];
-    if let Some(file) = driver_file {
-        arguments.extend(["--driver-file".into(), file.into()]);
-    }
-    HelperCommand::own(arguments)
+    HelperCommand::own("--nvml-helper", driver_file)
 }
 
 /// All helpers.

@@ -5,7 +5,7 @@
 //! its own and ends when the broker closes the socket or dies (`helper/channel.rs`).
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use nvml_wrapper::enums::device::UsedGpuMemory;
@@ -16,6 +16,7 @@ use partage_protocol::driver_place;
 
 use super::messages::{Answer, Ask};
 use crate::helper::channel;
+use crate::host::driver_library;
 use crate::host::gpu::{DeviceFacts, Driver, GpuProcess, Sample};
 
 /// The driver samples several times a second and keeps some seconds: the mean over the last second counts.
@@ -23,15 +24,6 @@ const UTILISATION: Duration = Duration::from_secs(1);
 
 /// Samples that are apart by less than this part of a second are of one sampling.
 const SAME: u64 = 20;
-
-/// The library, wherever it may be; `driver_file` says where a command found it.
-fn library_paths(driver_file: Option<&Path>) -> Vec<PathBuf> {
-    let found = driver_file
-        .and_then(|file| std::fs::read(file).ok())
-        .and_then(|bytes| driver_place::read(&bytes));
-    let machine = std::env::var_os("PARTAGE_SIM_DIR");
-    driver_place::candidates(driver_place::NVML, machine.as_deref(), found.as_deref())
-}
 
 /// Serves requests on descriptor 0 until its other end closes.
 pub fn serve(driver_file: Option<&Path>) {
@@ -48,7 +40,7 @@ pub fn serve(driver_file: Option<&Path>) {
 
 fn open(driver_file: Option<&Path>, devices: &mut Vec<Device<'static>>) -> Answer {
     let mut missing = None;
-    for path in library_paths(driver_file) {
+    for path in driver_library::paths(driver_place::NVML, driver_file) {
         match Nvml::builder().lib_path(path.as_os_str()).init() {
             Ok(nvml) => {
                 // One per process, for the process's life: handles into it live as long.
