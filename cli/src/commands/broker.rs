@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `partage broker`: start, stop and look at the broker by hand. Nothing needs it: `run` starts what it needs.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use partage_protocol::admin::{Reply, Request, StatusView};
 use serde_json::json;
@@ -13,7 +13,7 @@ use crate::launch::launch_broker;
 use crate::launch::place::{Place, Rule};
 use crate::link::ask;
 use crate::link::connection::ConnectionError;
-use crate::link::silence::PATIENCE;
+use crate::link::silence::{self, PATIENCE};
 use crate::show::report::Report;
 
 /// `partage broker …`.
@@ -82,8 +82,17 @@ pub fn stop(place: &Place) -> Outcome<bool> {
             Ok(Reply::Error(error)) => return Err(error.into()),
             Ok(_) => {}
             // The kernel closes the connection when the broker is gone: it has written what it had to.
-            Err(ConnectionError::Ended) => return Ok(true),
+            Err(ConnectionError::Ended) => break,
             Err(other) => return Err(fail(other)),
         }
     }
+    // Its descriptors close one after the other: a caller that comes before the last is heard by nobody.
+    let pid = connection.peer();
+    while pid.is_some() && silence::broker_of(&place.dir) == pid {
+        if Instant::now() >= deadline {
+            return Err(silence::failure(&place.dir, pid));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(true)
 }

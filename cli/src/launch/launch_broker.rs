@@ -197,7 +197,7 @@ fn last_words(dir: &Path) -> Option<String> {
 
 /// Does anybody hold the broker's own lock?
 fn is_broker_alive(dir: &Path) -> bool {
-    let Ok(file) = File::open(dir.join("broker.lock")) else {
+    let Ok(file) = File::open(dir.join(silence::BROKER_LOCK)) else {
         return false;
     };
     matches!(

@@ -112,6 +112,11 @@ impl Connection {
         })
     }
 
+    /// The broker's process, where this namespace shows it.
+    pub fn peer(&self) -> Option<u32> {
+        self.pid
+    }
+
     /// Says a request.
     ///
     /// # Errors

@@ -20,7 +20,7 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The broker at `dir` did not answer in time; `pid` is its process where the connection told.
 pub fn failure(dir: &Path, pid: Option<u32>) -> Failure {
-    let pid = pid.or_else(|| holder(&dir.join("broker.lock")));
+    let pid = pid.or_else(|| broker_of(dir));
     let (what, hint) = words(pid, pid.and_then(state), dir == Path::new(SYSTEM_DIR));
     let message = format!("the broker at {}{what}", dir.display());
     Failure::new(Kind::NoAnswer, message).hint(hint)
@@ -50,7 +50,7 @@ fn words(pid: Option<u32>, state: Option<char>, is_managed: bool) -> (String, St
 /// The broker hung up without an answer: it ended, or it is there and turned the caller away.
 pub fn hung_up(dir: &Path) -> Failure {
     let log = format!("its log: {}/log/partaged.log", dir.display());
-    match holder(&dir.join("broker.lock")) {
+    match broker_of(dir) {
         Some(pid) => {
             let message = format!(
                 "the broker at {} (pid {pid}) hung up before it answered; it may have too many connections of yours",
@@ -64,6 +64,14 @@ pub fn hung_up(dir: &Path) -> Failure {
         )
         .hint(log),
     }
+}
+
+/// The lock that a broker holds on its directory.
+pub const BROKER_LOCK: &str = "broker.lock";
+
+/// The process whose lock says that it is the broker of `dir`.
+pub fn broker_of(dir: &Path) -> Option<u32> {
+    holder(&dir.join(BROKER_LOCK))
 }
 
 /// The process that holds a lock on this file.

@@ -91,35 +91,32 @@ impl Run {
     fn go(&mut self, plan: Plan) {
         self.outcome = None;
         let mut passage = self.begin(plan);
-        loop {
-            while let Some(step) = passage.next_step() {
-                assert!(self.steps.len() < STEPS, "no end: {:#?}", &self.steps[STEPS - 40..]);
-                let number = self.steps.len();
-                self.steps.push(step.clone());
-                let alive = self.world.living();
-                match self.carry_out(number, &step, &mut passage) {
-                    Went::Answered(answer) => passage.take(answer),
-                    Went::BrokerDied => {
-                        self.is_saved |= passage.is_saved();
-                        if let (None, Some(stage)) = (&self.found, self.world.disk.0.stage) {
-                            self.found = Some((stage, self.states()));
-                        }
-                        let Some(next) = self.next_broker() else { return };
-                        passage = next;
+        while let Some(step) = passage.next_step() {
+            assert!(self.steps.len() < STEPS, "no end: {:#?}", &self.steps[STEPS - 40..]);
+            let number = self.steps.len();
+            self.steps.push(step.clone());
+            let alive = self.world.living();
+            match self.carry_out(number, &step, &mut passage) {
+                Went::Answered(answer) => passage.take(answer),
+                Went::BrokerDied => {
+                    self.is_saved |= passage.is_saved();
+                    if let (None, Some(stage)) = (&self.found, self.world.disk.0.stage) {
+                        self.found = Some((stage, self.states()));
                     }
+                    let Some(next) = self.next_broker() else { return };
+                    passage = next;
                 }
-                // Their pidfds say so.
-                let is_gone = |process: &&Process| !self.world.living().contains(process);
-                alive.iter().filter(is_gone).for_each(|process| passage.gone(*process));
-                self.world.others();
-                self.world.check();
             }
-            self.outcome = passage.outcome();
-            assert!(self.outcome.is_some(), "it neither goes on nor ends: {passage:#?}");
-            self.is_saved |= passage.is_saved();
-            assert_eq!(passage.residence(), self.world.mark.residence);
-            return;
+            // Their pidfds say so.
+            let is_gone = |process: &&Process| !self.world.living().contains(process);
+            alive.iter().filter(is_gone).for_each(|process| passage.gone(*process));
+            self.world.others();
+            self.world.check();
         }
+        self.outcome = passage.outcome();
+        assert!(self.outcome.is_some(), "it neither goes on nor ends: {passage:#?}");
+        self.is_saved |= passage.is_saved();
+        assert_eq!(passage.residence(), self.world.mark.residence);
     }
 
     /// The broker died: the soft hold opens, room that was granted and not claimed is nobody's.
