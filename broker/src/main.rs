@@ -9,6 +9,7 @@ use partage_broker::clock::now;
 use partage_broker::config::{Config, SYSTEM_FILE};
 use partage_broker::driver::state_driver::{Parts, StateDriver};
 use partage_broker::error::Error;
+use partage_broker::host::checkpoint::CheckpointHelpers;
 use partage_broker::host::nvml::{self, Nvml};
 use partage_broker::host::proc::Proc;
 use partage_broker::host::{checkpoint, inherited};
@@ -164,7 +165,8 @@ fn serve(arguments: &Arguments) -> Result<(), Error> {
     // A host's broker is told nothing by its users.
     let driver_file = (kind == Kind::Private).then(|| directory.driver_file());
     let gpu = Nvml::new(nvml::helper_command(driver_file.as_deref()))?;
-    let server = Server::new(driver, gpu, &directory)?;
+    let helpers = CheckpointHelpers::new(checkpoint::helper_command(driver_file.as_deref()))?;
+    let server = Server::new(driver, gpu, helpers, &directory)?;
     if let Err(error) = notify::notify(std::env::var_os("NOTIFY_SOCKET"), "READY=1") {
         warn!(%error, "the service manager was not told");
     }

@@ -2,6 +2,7 @@
 //! The command line's words: the only place that says which commands and options exist. `docs/cli.md` is made from it.
 
 mod install;
+mod residence;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use crate::show::job_table::Column;
 use crate::show::terminal::ColorChoice;
 
 pub use install::{Install, StartNow, Uninstall};
+pub use residence::{Resume, Suspend};
 
 /// Share a GPU between programs: give each a limit on memory and a share of time.
 #[derive(Debug, Parser)]
@@ -72,6 +74,8 @@ pub enum Command {
     Get(Get),
     Why(Why),
     Stop(Stop),
+    Suspend(Suspend),
+    Resume(Resume),
     Broker(Broker),
     Config(Config),
     Sim(Sim),

@@ -86,6 +86,7 @@ impl From<ErrorCode> for Kind {
             ErrorCode::Ambiguous => Self::Ambiguous,
             ErrorCode::NoRoom => Self::NoRoom,
             ErrorCode::Impossible => Self::Impossible,
+            ErrorCode::Failed => Self::Failed,
             ErrorCode::NoDevice => Self::NoDevice,
             ErrorCode::NoDriver => Self::NoDriver,
             ErrorCode::Internal => Self::Internal,

@@ -21,7 +21,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches};
 
 use arguments::{Arguments, Command};
-use commands::{about, broker, config, doctor, events, get, install, ps, run, set, sim, status, stop, why};
+use commands::{about, broker, config, doctor, events, get, install, ps, residence, run, set, sim, status, stop, why};
 use failure::{Failure, Kind, Outcome};
 use launch::place::{Host, Place};
 use show::report::{self, Report};
@@ -87,6 +87,8 @@ fn dispatch(command: &Command, matches: &clap::ArgMatches, place: &Place, report
         Command::Get(arguments) => get::get(arguments, place, report),
         Command::Why(arguments) => why::why(arguments, place, report),
         Command::Stop(arguments) => stop::stop(arguments, place, report),
+        Command::Suspend(arguments) => residence::suspend(arguments, place, report),
+        Command::Resume(arguments) => residence::resume(arguments, place, report),
         Command::Broker(arguments) => broker::broker(arguments.action, place, report),
         Command::Config(arguments) => config::config(&arguments.action, place, report),
         Command::Sim(arguments) => {

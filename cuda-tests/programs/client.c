@@ -297,6 +297,16 @@ static int command(char *line) {
     if (!r) r = cu.cuMemcpyDtoH_v2(&first, slots[i].ptr, 1);
     if (!r) r = cu.cuMemcpyDtoH_v2(&last, slots[i].ptr + slots[i].bytes - 1, 1);
     printf("fill %d %d %d\n", r, first, last);
+  } else if (!strcmp(verb, "check")) {
+    // check NAME BYTE: how many bytes of it are others.
+    static unsigned char chunk[1 << 20];
+    int i = slot_of(a, 0); CUresult r = 0; size_t others = 0;
+    for (size_t at = 0; !r && at < slots[i].bytes; at += sizeof chunk) {
+      size_t n = slots[i].bytes - at < sizeof chunk ? slots[i].bytes - at : sizeof chunk;
+      r = cu.cuMemcpyDtoH_v2(chunk, slots[i].ptr + at, n);
+      for (size_t k = 0; !r && k < n; k++) others += chunk[k] != (unsigned char)y;
+    }
+    printf("check %d %zu\n", r, others);
   } else if (!strcmp(verb, "spin")) {
     // spin FILE NANOSECONDS: loads the PTX in FILE and runs its spin_ns kernel to its end.
     FILE *f = fopen(a, "r"); if (!f) die(a);

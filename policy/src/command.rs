@@ -40,6 +40,18 @@ pub enum Action {
         /// What.
         reply: Box<Reply>,
     },
+    /// There is room for a job that is away: begin its passage back now, which claims the room. Whatever it comes to is
+    /// the ticket's answer.
+    Come {
+        /// Which job.
+        job: JobId,
+        /// Where the answer goes.
+        ticket: Ticket,
+        /// Without room after all it waits on ([`Event::ResumeAgain`](crate::Event::ResumeAgain)), until then.
+        is_patient: bool,
+        /// Until then, where the wait has an end.
+        deadline_ns: Option<u64>,
+    },
     /// The client is attached: send `Welcome` with these devices in slot order.
     Welcome {
         /// Who.

@@ -13,7 +13,7 @@ use crate::command::{Action, Command};
 use crate::config::Config;
 use crate::device::{Device, Overheads};
 use crate::event::DriverState;
-use crate::job::{Job, Jobs, Queue};
+use crate::job::{Job, Jobs, Queue, Returning};
 use crate::question::Undecided;
 use crate::time::{Measured, Times};
 
@@ -40,6 +40,7 @@ mod placement;
 mod polls;
 mod rejudging;
 mod residence;
+mod returning;
 mod step;
 mod survey;
 mod target;
@@ -70,6 +71,8 @@ pub struct Policy {
     devices: BTreeMap<DeviceUuid, Device>,
     jobs: Jobs,
     queue: Queue,
+    /// Jobs in the queue that are away and are to come back.
+    returning: BTreeMap<JobId, Returning>,
     clients: Clients,
     overheads: Overheads,
     undecided: Undecided,
@@ -95,6 +98,7 @@ impl Policy {
             devices: BTreeMap::new(),
             jobs,
             queue: Queue::default(),
+            returning: BTreeMap::new(),
             clients: Clients::default(),
             overheads: Overheads::default(),
             undecided: Undecided::default(),

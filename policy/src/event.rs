@@ -378,6 +378,30 @@ pub enum Event {
     Stopped(BTreeSet<JobId>),
     /// The configuration was read anew: every job is judged by these rules from now on.
     Rules(Box<NewRules>),
+    /// A command wants a job back on its devices.
+    Resume {
+        /// Where the answer goes.
+        ticket: Ticket,
+        /// The caller.
+        caller: Caller,
+        /// Which job.
+        target: TargetQuery,
+        /// It waits for room, and does not fail at once.
+        is_patient: bool,
+        /// For so long at most, in nanoseconds.
+        timeout_ns: Option<u64>,
+    },
+    /// A job that was told to come back had no room after all, and its command waits on.
+    ResumeAgain {
+        /// Which job.
+        job: JobId,
+        /// Where the answer goes.
+        ticket: Ticket,
+        /// Until then, where the wait has an end.
+        deadline_ns: Option<u64>,
+        /// What was short.
+        reason: String,
+    },
     /// A passage of a job says where it is ([`Step::Write`](crate::Step::Write)); answered by
     /// [`Action::SaveJob`](crate::Action::SaveJob).
     Residence {

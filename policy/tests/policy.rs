@@ -25,6 +25,7 @@ mod residence;
 mod residence_eligibility;
 mod residence_every_interleaving;
 mod residence_job;
+mod residence_return;
 mod rules;
 mod rules_in_use;
 mod rules_random;

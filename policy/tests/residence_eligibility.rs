@@ -9,7 +9,7 @@ fn fine() -> JobFacts {
         job: JobId(1),
         uid: 1000,
         residence: Residence::Here,
-        driver_level: 580,
+        driver_level: Some(580),
         mig: None,
         has_mps: false,
         can_act_as_owner: true,
@@ -19,6 +19,7 @@ fn fine() -> JobFacts {
             is_stopped: false,
             has_library: true,
             is_unreachable: false,
+            is_uncounted: false,
             ties: Vec::new(),
         }],
         bytes: 8 * GIB,
@@ -65,7 +66,7 @@ const REASONS: [(Change, &str, &str); 11] = [
         "wait until that is over (partage ps j1)",
     ),
     (
-        |f| f.driver_level = 565,
+        |f| f.driver_level = Some(565),
         "the driver is 565, and this needs 570 or later",
         "install driver 570 or later",
     ),
@@ -98,6 +99,11 @@ const REASONS: [(Change, &str, &str); 11] = [
         |f| f.processes[0].is_unreachable = true,
         "pid 7 turned Partage off or closed what it shares with the broker, so its threads cannot be held",
         "start the job again; partage why says what happened",
+    ),
+    (
+        |f| f.processes[0].is_uncounted = true,
+        "pid 7 had more threads inside driver calls at a time than Partage can tell apart, so they cannot be held",
+        "start it again, with fewer threads that use the GPU (384 at a time)",
     ),
     (
         |f| f.host.available = 8 * GIB,
@@ -181,7 +187,7 @@ fn a_move_asks_for_more() {
     );
     assert!(with(|_, _, mig| *mig = true).contains("MIG mode"));
     let mut old = fine();
-    old.driver_level = 575;
+    old.driver_level = Some(575);
     assert_eq!(obstacles(&Intent::Leave, &old), []);
     let text = "the driver is 575, and this needs 580 or later";
     assert_eq!(obstacles(&moving(), &old)[0].to_string(), text);

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use partage_gpu_time::GpuTimeEstimator;
 use partage_protocol::gate::{OPEN, TimePage, TimePages, UNBOUNDED};
+use partage_protocol::hold::SOFT;
 use partage_protocol::page::GrantLine;
 use partage_protocol::units::{ClientId, JobId};
 use partage_scheduling::{DeviceKey, Observation};
@@ -75,9 +76,10 @@ impl Client {
         self.pages.time().devices.get(self.slots.get(&device)?.index)
     }
 
-    /// Does a gate hold this client, or a bound on its work in flight?
+    /// Does a gate hold this client, or a soft hold, or a bound on its work in flight?
     pub fn is_held(&self) -> bool {
-        self.slots
+        self.pages.broker().head.hold.load(Ordering::Relaxed) & SOFT != 0
+            || self.slots
             .keys()
             .filter_map(|device| self.line(*device))
             .any(|line| !is_open(line) || line.depth_ns.load(Ordering::Relaxed) != UNBOUNDED)

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{Ordering, fence};
 
 use partage_policy::{JobTime, UnmanagedLoad};
-use partage_protocol::gate::{self, HEARTBEAT_NS, MEASURED, UNBOUNDED, UNSHARED};
+use partage_protocol::gate::{self, HEARTBEAT_NS, HELD, MEASURED, UNBOUNDED, UNSHARED};
 use partage_protocol::page::GrantLine;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 use partage_scheduling::{Action, Command, Config, DeviceKey, Event, JobView, Observation, Regime, Scheduler};
@@ -88,6 +88,7 @@ impl<K: Kernel> Dispatcher<K> {
             }
             Message::Joined(joined) => self.join(now, joined),
             Message::Left(client) => self.leave(now, client),
+            Message::Held => self.holds_somebody = true,
             Message::Unmanaged(device, load) => {
                 let device = self.key(device);
                 let state = self.state(device);
@@ -305,7 +306,9 @@ impl<K: Kernel> Dispatcher<K> {
         // Without a measure there is nothing to say, and a launch on the short way finds no flag.
         let is_told = state.flags & MEASURED != 0 && state.unshared == Some(id);
         let own = if is_told { UNSHARED } else { 0 };
-        line.gate_flags.store(state.flags | own, Ordering::Relaxed);
+        // The event loop's flag stays as it is.
+        let flags = |before: u32| Some(before & HELD | state.flags | own);
+        let _ = line.gate_flags.fetch_update(Ordering::Relaxed, Ordering::Relaxed, flags);
     }
 
     /// Finds out whether one client has the device for itself, for as long as its gate is open: because it is the only

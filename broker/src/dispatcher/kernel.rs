@@ -33,14 +33,26 @@ fn membarrier(command: libc::c_int) -> libc::c_long {
 }
 
 impl Linux {
-    /// Asks the kernel what it has, and for punctual wake-ups of this thread.
+    /// Asks the kernel what it has.
     pub fn new() -> Self {
-        // SAFETY: takes numbers only; the slack is this thread's.
-        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000_usize) };
         let commands = membarrier(QUERY);
         Self {
             has_membarrier: commands > 0 && commands & libc::c_long::from(GLOBAL_EXPEDITED) != 0,
         }
+    }
+}
+
+impl Linux {
+    /// Asks for punctual wake-ups of this thread.
+    pub fn be_punctual(&self) {
+        // SAFETY: takes numbers only; the slack is this thread's.
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000_usize) };
+    }
+
+    /// Has the kernel the barrier?
+    #[must_use]
+    pub fn has_barrier(&self) -> bool {
+        self.has_membarrier
     }
 }
 

@@ -27,6 +27,8 @@ pub enum Message {
     Joined(Joined),
     /// The client is gone.
     Left(ClientId),
+    /// A client's hold was closed: it opens by itself unless its heartbeat goes on.
+    Held,
     /// Processes of no job use so much of a device's time from now on.
     Unmanaged(DeviceUuid, UnmanagedLoad),
     /// Jobs had more of a device's time than they were charged, or less.

@@ -17,7 +17,7 @@
 mod client;
 mod device;
 mod gates;
-mod kernel;
+pub mod kernel;
 pub mod message;
 pub mod report;
 pub mod thread;

@@ -90,7 +90,9 @@ impl Drop for DispatcherThread {
 }
 
 fn run(receiver: &Receiver<Message>, bell: &EventFd, reporter: &Reporter) {
-    let mut dispatcher = Dispatcher::new(Linux::new());
+    let kernel = Linux::new();
+    kernel.be_punctual();
+    let mut dispatcher = Dispatcher::new(kernel);
     let mut invariants = Invariants::default();
     loop {
         loop {

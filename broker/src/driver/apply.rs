@@ -19,6 +19,12 @@ impl StateDriver {
     pub(super) fn apply(&mut self, command: Command, now: Now) {
         match command.action {
             Action::Reply { ticket, reply } => self.reply(ticket, reply),
+            Action::Come {
+                job,
+                ticket,
+                is_patient,
+                deadline_ns,
+            } => self.come(job, ticket, (is_patient, deadline_ns), now),
             Action::Welcome {
                 client,
                 job,
@@ -109,7 +115,9 @@ impl StateDriver {
     fn save_job(&mut self, record: JobRecord) {
         let id = JobId(record.id);
         self.clients.ledger.reserve_job(id);
-        if let Err(error) = self.store.save(&record) {
+        let result = self.store.save(&record);
+        self.ways.note_written(id, result.is_ok());
+        if let Err(error) = result {
             // The job runs all the same; only a broker's death would forget it.
             error!(%error, job = %id, "job record cannot be written");
         }
@@ -137,6 +145,7 @@ impl StateDriver {
 
     fn forget_job(&mut self, job: JobId) {
         self.store.remove(job);
+        self.ways.forget(job);
         self.effects.push(Effect::Time(Message::JobGone(job)));
         if let Some(first) = self.jobs.forget(job) {
             self.unwatch(first);

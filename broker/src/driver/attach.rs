@@ -154,6 +154,7 @@ impl StateDriver {
     fn pages_of(&self, id: ClientId, line: LineIndex, known: Option<Arc<PagePair>>) -> Result<Pages, PageError> {
         let Some(pages) = known else {
             let (pages, gift) = PagePair::create(id, self.clients.ledger.epoch())?;
+            self.begin_hold(&pages);
             return Ok((Arc::new(pages), Some(gift)));
         };
         // The lost ledger's figures stand on the page that only brokers write.
@@ -236,6 +237,7 @@ impl StateDriver {
         if let Some(client) = self.clients.get_mut(id) {
             client.pages = client.pages.take().or(pages);
         }
+        self.show_hold(id);
         if let Some(old) = self.clients.connect(id, Some(to)) {
             self.effects.push(Effect::Close(old));
         }

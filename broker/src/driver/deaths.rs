@@ -71,6 +71,7 @@ impl StateDriver {
 
     /// A watched process ended, or was found to be gone.
     pub(super) fn process_gone(&mut self, process: Process, now: Now) {
+        self.note_gone(process);
         for client in self.clients.of_process(process) {
             self.dying(client, false, now);
         }

@@ -4,8 +4,11 @@
 use std::os::fd::OwnedFd;
 
 use partage_protocol::admin::Reply;
+use partage_protocol::units::JobId;
 
 use crate::dispatcher::message::Message;
+use crate::helper::process::User;
+use crate::host::checkpoint::Ask;
 use crate::peer::{ConnectionId, Packet};
 use crate::watch::events::Recorded;
 
@@ -49,6 +52,17 @@ pub enum Effect {
     Watch(WatchId),
     /// An event for the followers.
     Publish(Box<Recorded>),
+    /// Have a checkpoint helper asked; [`StateDriver::helper_answered`] hears what becomes of it.
+    AskHelper {
+        /// The job that it is about.
+        job: JobId,
+        /// As whom.
+        user: User,
+        /// What.
+        ask: Ask,
+        /// From its turn on.
+        patience_ns: u64,
+    },
     /// A message for the dispatcher.
     Time(Message),
     /// End the broker.

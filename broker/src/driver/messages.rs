@@ -132,6 +132,8 @@ impl StateDriver {
         client.job = job;
         client.devices = uuids;
         let (line, gift) = (client.line, client.gift.take());
+        self.show_hold(id);
+        let Some(client) = self.clients.get(id) else { return };
         if let Some(pages) = &client.pages {
             self.effects.push(Effect::Time(Message::Joined(Joined {
                 client: id,

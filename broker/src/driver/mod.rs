@@ -24,6 +24,7 @@ mod publish;
 mod reading;
 mod reload;
 mod requests;
+mod residence;
 mod signals;
 pub mod state_driver;
 mod times;

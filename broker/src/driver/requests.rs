@@ -95,6 +95,18 @@ impl StateDriver {
                 };
                 self.step(now, event);
             }
+            Request::Suspend { target } => {
+                let (ticket, target) = (self.ticket(to), self.target(target));
+                self.suspend(ticket, &caller, &target, now);
+            }
+            Request::Resume {
+                target,
+                wait,
+                wait_timeout_ns,
+            } => {
+                let (ticket, target) = (self.ticket(to), self.target(target));
+                self.resume(ticket, caller, target, (wait, wait_timeout_ns), now);
+            }
             Request::Events { follow } => self.send_events(to, &caller, follow),
             Request::StopBroker => self.stop_broker(to, &caller),
             about_config => self.config_request(to, &caller, about_config, now),

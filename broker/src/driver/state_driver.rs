@@ -11,9 +11,11 @@ use tracing::{info, trace, warn};
 use super::effect::Effect;
 use super::held::Hold;
 use super::reading::Reading;
+use super::residence::Ways;
 use super::watches::Watches;
 use crate::clock::Now;
 use crate::config::Config;
+use crate::dispatcher::kernel::Linux;
 use crate::error::Error;
 use crate::host::proc::{Processes, boot_id};
 use crate::invariants::Invariants;
@@ -80,6 +82,8 @@ pub struct StateDriver {
     pub(super) started: Now,
     pub(super) effects: Vec<Effect>,
     pub(super) watches: Watches,
+    pub(super) ways: Ways,
+    pub(super) kernel: Linux,
     idle_exit_ns: Option<u64>,
     idle_since_ns: Option<u64>,
     /// Jobs whose processes are all stopped, as last told.
@@ -143,6 +147,8 @@ impl StateDriver {
             started: now,
             effects: Vec::new(),
             watches: Watches::default(),
+            ways: Ways::default(),
+            kernel: Linux::new(),
             idle_exit_ns: parts.idle_exit_ns,
             idle_since_ns: None,
             stopped: BTreeSet::new(),
@@ -201,6 +207,7 @@ impl StateDriver {
                 self.process_gone(entry.process, now);
             }
         }
+        self.recover_ways(now);
     }
 
     /// Tells the policy and does what it says, until there is nothing more to tell.
@@ -270,6 +277,7 @@ impl StateDriver {
             self.step(now, Event::Tick);
         }
         self.tick_devices(now);
+        self.tick_ways(now);
         self.say_unsaid(now);
         // Not in `step`: an answer that waits to be sent does not wait for this.
         let (policy, clients) = (&self.policy, &self.clients);
@@ -298,6 +306,7 @@ impl StateDriver {
         };
         let policy = self.policy.next_deadline().unwrap_or(u64::MAX);
         let unsaid = self.flood.due_ns().unwrap_or(u64::MAX);
-        policy.min(self.devices.next_look_ns()).min(idle).min(unsaid)
+        let ways = self.ways_due_ns();
+        policy.min(self.devices.next_look_ns()).min(idle).min(unsaid).min(ways)
     }
 }

@@ -119,6 +119,12 @@ impl Killed {
         self.0.push(helper.child);
     }
 
+    /// Is it one of them, and not gone?
+    #[must_use]
+    pub fn has(&self, pid: u32) -> bool {
+        self.0.iter().any(|child| child.id() == pid)
+    }
+
     /// Forgets those that have ended. Answers how many have not: at the broker's end they are left to init.
     pub fn reap(&mut self) -> usize {
         self.0.retain_mut(|child| !matches!(child.try_wait(), Ok(Some(_))));

@@ -5,6 +5,7 @@ pub mod checkpoint;
 mod driver_library;
 pub mod fake;
 pub mod gpu;
+pub mod host_memory;
 pub mod inherited;
 pub mod nvml;
 pub mod pidfd;

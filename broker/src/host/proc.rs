@@ -37,6 +37,8 @@ pub trait Processes {
     fn name(&self, pid: u32) -> Option<String>;
     /// The name of its program's file; of one that cannot be read, `None`.
     fn program(&self, pid: u32) -> Option<String>;
+    /// Its real group.
+    fn gid(&self, pid: u32) -> Option<u32>;
     /// Its groups: real, effective and supplementary.
     fn groups(&self, pid: u32) -> Vec<u32>;
     /// Path of its cgroup in the unified hierarchy (or systemd's own), `None` where the kernel shows none.
@@ -75,6 +77,12 @@ impl Processes for Proc {
         let name = path.file_name()?.to_string_lossy().into_owned();
         // A file that was removed since, as the kernel marks it.
         Some(name.strip_suffix(" (deleted)").map_or(name.clone(), str::to_owned))
+    }
+
+    fn gid(&self, pid: u32) -> Option<u32> {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("Gid:"))?;
+        line.split_whitespace().next()?.parse().ok()
     }
 
     fn groups(&self, pid: u32) -> Vec<u32> {

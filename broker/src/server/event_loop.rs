@@ -9,6 +9,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTime
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use partage_protocol::message::Hello;
+use partage_protocol::units::JobId;
 use tracing::{info, warn};
 
 use super::connection::Connection;
@@ -21,7 +22,8 @@ use crate::clock::now;
 use crate::dispatcher::thread::DispatcherThread;
 use crate::driver::state_driver::StateDriver;
 use crate::error::Error;
-use crate::host::gpu::Gpu;
+use crate::host::checkpoint::{CheckpointHelpers, Number};
+use crate::host::gpu::{Gpu, GpuEvent};
 use crate::host::nvml::Nvml;
 use crate::peer::ConnectionId;
 use crate::state::directory::SocketDir;
@@ -30,6 +32,9 @@ use crate::state::directory::SocketDir;
 pub struct Server {
     pub(super) driver: StateDriver,
     pub(super) gpu: Nvml,
+    pub(super) helpers: CheckpointHelpers,
+    /// The job that each question to a helper is about.
+    pub(super) questions: BTreeMap<Number, JobId>,
     pub(super) dispatcher: DispatcherThread,
     pub(super) epoll: Epoll,
     pub(super) client_listener: OwnedFd,
@@ -54,7 +59,12 @@ impl Server {
     ///
     /// # Errors
     /// [`Error`] when a socket cannot be made.
-    pub fn new(mut driver: StateDriver, gpu: Nvml, directory: &SocketDir) -> Result<Self, Error> {
+    pub fn new(
+        mut driver: StateDriver,
+        gpu: Nvml,
+        helpers: CheckpointHelpers,
+        directory: &SocketDir,
+    ) -> Result<Self, Error> {
         let is_managed = directory.kind() == crate::kind::Kind::Managed;
         let (client_mode, admin_mode) = if is_managed { (0o666, 0o660) } else { (0o600, 0o600) };
         let mut mask = SigSet::empty();
@@ -88,12 +98,15 @@ impl Server {
         add(admin_listener.as_fd(), Token::Admin.number())?;
         add(signals.as_fd(), Token::Signal.number())?;
         add(gpu.descriptor(), Token::Gpu.number())?;
+        add(helpers.descriptor(), Token::Checkpoint.number())?;
         add(foreign.bell(), Token::Foreign.number())?;
         let dispatcher = DispatcherThread::start()?;
         add(dispatcher.descriptor(), Token::Dispatcher.number())?;
         Ok(Self {
             driver,
             gpu,
+            helpers,
+            questions: BTreeMap::new(),
             dispatcher,
             epoll,
             client_listener,
@@ -137,6 +150,7 @@ impl Server {
 
     /// What is due now, whether or not a descriptor said so.
     fn turn(&mut self, now: Now) {
+        self.take_outcomes(now);
         self.driver.tick(now);
         self.serve_devices(now);
         // An event may have asked for another look (a client died): ask at once, its answer is awaited.
@@ -153,17 +167,31 @@ impl Server {
         for look in self.driver.take_looks(now) {
             self.gpu.look(now.ns, look);
         }
-        for event in self.gpu.events(now.ns) {
+        for mut event in self.gpu.events(now.ns) {
+            if let GpuEvent::Sample { sample, .. } = &mut event {
+                // Nobody's job: they hold a context for as long as a proof of room takes.
+                sample.processes.retain(|process| !self.helpers.is_own(process.pid));
+            }
             self.driver.gpu(event, now);
         }
         // What the clients said was noted when the looks were announced: now they may begin.
         self.gpu.begin(now.ns);
     }
 
+    /// What the checkpoint helpers answered, and what can begin.
+    fn take_outcomes(&mut self, now: Now) {
+        for (number, outcome) in self.helpers.outcomes(now.ns) {
+            if let Some(job) = self.questions.remove(&number) {
+                self.driver.helper_answered(job, outcome, now);
+            }
+        }
+    }
+
     fn timeout(&self, now: Now) -> EpollTimeout {
         let silent = self.silent.first().and_then(|id| self.connections.get(id));
         let silent = silent.map_or(u64::MAX, |connection| connection.since_ns + HELLO_NS);
         let gpu = self.gpu.deadline_ns().unwrap_or(u64::MAX);
+        let gpu = gpu.min(self.helpers.deadline_ns().unwrap_or(u64::MAX));
         let accept = self.accept_again_ns.unwrap_or(u64::MAX);
         let checking = self.checking.keys().filter_map(|id| self.connections.get(id));
         let checking = checking.fold(u64::MAX, |due, connection| due.min(connection.since_ns + HELLO_NS));
@@ -179,7 +207,7 @@ impl Server {
             Some(Token::Admin) => self.accept(true, now),
             Some(Token::Signal) => self.take_signals(now),
             // Its events are taken at the start of the turn.
-            Some(Token::Gpu) | None => {}
+            Some(Token::Gpu | Token::Checkpoint) | None => {}
             Some(Token::Foreign) => self.take_checked(now),
             Some(Token::Dispatcher) => self.take_reports(now),
             Some(Token::Watch(id)) => self.driver.ended(id, now),

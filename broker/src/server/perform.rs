@@ -72,6 +72,15 @@ impl Server {
                     }
                 }
             }
+            Effect::AskHelper {
+                job,
+                user,
+                ask,
+                patience_ns,
+            } => {
+                let number = self.helpers.ask(user, ask, patience_ns);
+                self.questions.insert(number, job);
+            }
             Effect::Time(message) => self.dispatcher.tell(message),
             Effect::Exit => self.is_leaving = true,
         }

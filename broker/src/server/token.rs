@@ -22,6 +22,8 @@ pub enum Token {
     Foreign,
     /// Reports of the dispatcher.
     Dispatcher,
+    /// Checkpoint helpers.
+    Checkpoint,
     /// A watched process.
     Watch(WatchId),
     /// A connection.
@@ -39,6 +41,7 @@ impl Token {
             Self::Gpu => 4,
             Self::Foreign => 5,
             Self::Dispatcher => 6,
+            Self::Checkpoint => 7,
             Self::Watch(id) => FIRST + id.0 * 2,
             Self::Connection(id) => FIRST + id.0 * 2 + 1,
         }
@@ -54,6 +57,7 @@ impl Token {
             4 => Self::Gpu,
             5 => Self::Foreign,
             6 => Self::Dispatcher,
+            7 => Self::Checkpoint,
             number => {
                 let id = number.checked_sub(FIRST)?;
                 match id % 2 {
@@ -78,6 +82,7 @@ mod tests {
             Token::Gpu,
             Token::Foreign,
             Token::Dispatcher,
+            Token::Checkpoint,
         ];
         let counted = (0..20).flat_map(|id| [Token::Watch(WatchId(id)), Token::Connection(ConnectionId(id))]);
         let all: Vec<Token> = fixed.into_iter().chain(counted).collect();

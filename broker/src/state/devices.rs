@@ -120,6 +120,20 @@ impl Devices {
         })
     }
 
+    /// What a look at a device showed that was asked for after `since_ns`.
+    #[must_use]
+    pub fn sample_since(&self, device: DeviceUuid, since_ns: u64) -> Option<&Sample> {
+        let (asked_ns, sample) = self.samples.get(&device)?;
+        (*asked_ns > since_ns).then_some(sample)
+    }
+
+    /// The processes that the last look at a device showed.
+    #[must_use]
+    pub fn shown_on(&self, device: DeviceUuid) -> Vec<u32> {
+        let shown = self.samples.get(&device).map(|(_, sample)| &sample.processes);
+        shown.into_iter().flatten().map(|process| process.pid).collect()
+    }
+
     /// A look at a device begins.
     pub fn begin_look(&mut self, device: DeviceUuid, now_ns: u64) {
         self.asked.insert(device, now_ns);

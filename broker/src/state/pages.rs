@@ -177,6 +177,12 @@ impl PagePair {
         &self.client.get().page
     }
 
+    /// All that the client writes.
+    #[must_use]
+    pub fn file(&self) -> &ClientFile {
+        self.client.get()
+    }
+
     /// What the client and its devices write about time.
     #[must_use]
     pub fn time(&self) -> &TimePages {

@@ -95,6 +95,9 @@ mod tests {
         fn program(&self, _: u32) -> Option<String> {
             None
         }
+        fn gid(&self, _: u32) -> Option<u32> {
+            None
+        }
         fn groups(&self, _: u32) -> Vec<u32> {
             Vec::new()
         }

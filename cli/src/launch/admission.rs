@@ -206,7 +206,8 @@ impl Silence {
     }
 }
 
-fn wait_text(waiting: &Waiting) -> String {
+/// What is waited for, in a line.
+pub fn wait_text(waiting: &Waiting) -> String {
     let mut text = format!("{} (place {} in the queue)", waiting.reason, waiting.position);
     if !waiting.holders.is_empty() {
         text.push_str("; held by ");

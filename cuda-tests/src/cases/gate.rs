@@ -85,7 +85,8 @@ pub fn ready(rig: &Rig) -> Client {
     prepare(rig.client(&["-m", "1GiB"]))
 }
 
-fn prepare(mut client: Client) -> Client {
+/// It has a context, the kernels, and a slot.
+pub fn prepare(mut client: Client) -> Client {
     client.ready();
     client.expect(&format!("gateready {}", kernels().display()), "gateready 0");
     // The first launch takes a slot.

@@ -31,6 +31,7 @@ mod pools;
 mod proc_address;
 mod races;
 mod random;
+mod residence;
 mod rules;
 mod sanitizers;
 mod shares;
@@ -70,6 +71,7 @@ pub fn all() -> Vec<Case> {
         gate::cases(),
         gate_leaving::cases(),
         hold::cases(),
+        residence::cases(),
         marks::cases(),
         guest::cases(),
         ownership::cases(),

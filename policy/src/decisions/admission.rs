@@ -21,7 +21,7 @@ use super::placement::{Shortages, Unplaced};
 use super::survey::Survey;
 use crate::caller::Ticket;
 use crate::event::Run;
-use crate::job::{Happening, Job, JobRecord, Life, Placement, Queued, Slot};
+use crate::job::{Happening, Job, JobRecord, Life, Placement, Queued, Slot, Wait};
 use crate::machine::Machine;
 use crate::refusal::invalid;
 use crate::request::RunSpec;
@@ -97,13 +97,9 @@ impl Policy {
             residence: ResidenceRecord::default(),
         };
         let queued = Queued {
-            ticket: run.ticket,
+            wait: Wait::new(run.ticket, now_ns, request.wait_timeout_ns),
             mem_text: request.mem.or_else(|| spec.shown()),
             spec,
-            since_ns: now_ns,
-            deadline_ns: request.wait_timeout_ns.map(|wait| now_ns.saturating_add(wait)),
-            next_reminder_ns: now_ns,
-            reason: String::new(),
         };
         self.jobs.add(Job::new(record, Life::waiting(queued)));
         self.queue.join(id);
@@ -193,7 +189,11 @@ impl Policy {
         let mut claimed = Claims::default();
         let before = self.queue.iter().take_while(|id| Some(**id) != until);
         for id in before.filter(|id| !self.is_passed(**id)) {
-            let Some(queued) = self.jobs.get(id).and_then(|job| job.life.queued()) else {
+            let Some(job) = self.jobs.get(id) else { continue };
+            let Some(queued) = job.life.queued() else {
+                if self.is_returning(*id) {
+                    claimed.add(*id, self.return_wishes(job, machine));
+                }
                 continue;
             };
             if let Err(Unplaced::NoRoom { wishes, .. }) = self.place(&queued.spec, &claimed, survey, machine) {
@@ -209,6 +209,11 @@ impl Policy {
         let mut survey = Survey::default();
         let mut position = 0;
         for id in self.queue.iter().copied().collect::<Vec<_>>() {
+            if self.is_returning(id) {
+                let waits_on = self.serve_return(id, (&mut claimed, &mut survey), position + 1, machine, now_ns);
+                position += u32::from(waits_on);
+                continue;
+            }
             if self.join_begun(id, &survey, now_ns) {
                 continue;
             }

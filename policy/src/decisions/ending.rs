@@ -98,6 +98,7 @@ impl Policy {
             .into_iter()
             .chain(undecided)
             .chain(self.overheads.due_ns())
+            .chain(self.returning_due_ns())
             .collect();
         for job in self.jobs.values() {
             if let Some(queued) = job.life.queued() {
@@ -281,6 +282,7 @@ impl Policy {
             self.forget_waiting(id);
             self.publish("job-gone", Some(id), None, format!("{id} was given up while it waited"));
         }
+        self.return_given_up(ticket);
         for job in self.jobs.values_mut() {
             job.forget_ticket(ticket);
         }

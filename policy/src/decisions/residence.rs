@@ -10,13 +10,16 @@ use std::fmt;
 
 use partage_protocol::size::format_bytes;
 use partage_protocol::terms::format_part;
-use partage_protocol::units::{DeviceUuid, JobId};
+use partage_protocol::reservation::Word;
+use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 
 use super::Policy;
+use super::claims::{Claims, Wish};
 use super::time_limit::time_limit_at;
+use crate::caller::Process;
 use crate::command::Action;
 use crate::device::{DeviceState, Hold};
-use crate::job::Job;
+use crate::job::{Job, Placement};
 use crate::machine::{Machine, OnSlot};
 use crate::residence::{Mark, Place, Residence, Target};
 
@@ -37,6 +40,13 @@ pub enum Shortage {
         /// Bytes that are left for it.
         left: u64,
     },
+    /// A command that waits since before asks for it first.
+    Behind {
+        /// The device.
+        gpu: String,
+        /// Its job.
+        first: JobId,
+    },
     /// Time to promise is short.
     Time {
         /// The device.
@@ -56,6 +66,7 @@ impl fmt::Display for Shortage {
                 format_bytes(*needed),
                 format_bytes(*left)
             ),
+            Self::Behind { gpu, first } => write!(out, "{gpu} goes to {first} first, which asked earlier"),
             Self::Time { gpu, promised_ppm } => write!(
                 out,
                 "the job was promised {} of the time of {gpu}, which others were promised meanwhile",
@@ -117,6 +128,69 @@ impl Policy {
         }
     }
 
+    /// The memory of these processes left the job's devices: what they held is free for others.
+    pub fn ledger_leave<M: Machine>(&mut self, id: JobId, processes: &[Process], machine: &M, now_ns: u64) {
+        let clients = self.clients_of(id, processes);
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        for (slot, state) in job.slots_mut() {
+            let pages = OnSlot { machine, slot };
+            for client in &clients {
+                state.ledger_mut().leave(&pages, *client, now_ns);
+            }
+        }
+    }
+
+    /// The room of these processes is their own again, before the driver is asked. Precondition: the mark that says
+    /// *coming* claimed it.
+    pub fn ledger_come<M: Machine>(&mut self, id: JobId, processes: &[Process], machine: &M, now_ns: u64) {
+        let clients = self.clients_of(id, processes);
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        for (slot, state) in job.slots_mut() {
+            let pages = OnSlot { machine, slot };
+            let held = state.ledger.held_sum(&pages);
+            let owed = clients.iter().fold(0, |sum: u64, client| {
+                let words = machine.words(*client, slot);
+                sum.saturating_add(words.map_or(0, |words| {
+                    words.owed.load().saturating_sub(words.ledger.load())
+                }))
+            });
+            let (limit, ceiling) = (state.ledger.limit(), state.ledger.ceiling());
+            state.set_limit(&pages, limit, ceiling.max(held.saturating_add(owed)), now_ns);
+            for client in &clients {
+                state.ledger_mut().make_return(&pages, *client, now_ns);
+            }
+        }
+    }
+
+    /// The job runs again: its processes may use what they had.
+    pub fn ledger_back<M: Machine>(&mut self, id: JobId, machine: &M, now_ns: u64) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let clients: Vec<ClientId> = job.clients.iter().copied().collect();
+        for (slot, state) in job.slots_mut() {
+            let pages = OnSlot { machine, slot };
+            for client in &clients {
+                state.ledger_mut().came_back(&pages, *client, now_ns);
+            }
+        }
+    }
+
+    fn clients_of(&self, id: JobId, processes: &[Process]) -> Vec<ClientId> {
+        let of_job = self.jobs.get(&id).map(|job| &job.clients);
+        let is_meant = |client: &&ClientId| {
+            let client = self.clients.get(client);
+            client.is_some_and(|client| processes.contains(&client.process))
+        };
+        of_job.into_iter().flatten().filter(is_meant).copied().collect()
+    }
+
+    /// Bytes that a job holds on its devices, or has to get back: what becomes its processes' own when they leave.
+    #[must_use]
+    pub fn returning_bytes<M: Machine>(&self, id: JobId, machine: &M) -> u64 {
+        let Some(job) = self.jobs.get(&id) else { return 0 };
+        let slots = 0..job.slots.len();
+        slots.fold(0, |sum: u64, slot| sum.saturating_add(job.returning_bytes(slot, machine)))
+    }
+
     /// Is there room for a job that wants to come back to its devices, or to have a target? The mark that claims the
     /// room must follow before any other event.
     ///
@@ -138,12 +212,19 @@ impl Policy {
                 Some(target) if target.slot == slot => target.device,
                 Some(_) => continue,
             };
-            self.room_on(job, (slot, device), machine)?;
+            self.room_on(job, (slot, device), &Claims::default(), machine)?;
         }
         Ok(())
     }
 
-    fn room_on<M: Machine>(&self, job: &Job, (slot, device): (usize, DeviceUuid), machine: &M) -> Result<(), Shortage> {
+    /// Has a job room on one device, beside what those in the queue before it wait for?
+    pub(crate) fn room_on<M: Machine>(
+        &self,
+        job: &Job,
+        (slot, device): (usize, DeviceUuid),
+        claimed: &Claims,
+        machine: &M,
+    ) -> Result<(), Shortage> {
         let gpu = self.gpu(device);
         let known = self.devices.get(&device);
         let is_open = known.is_some_and(|known| known.state == DeviceState::Ok && !known.is_slow);
@@ -163,10 +244,29 @@ impl Policy {
             return Err(Shortage::Memory { gpu, needed, left });
         }
         let promised_ppm = job.record.terms.promise_ppm;
-        if u64::from(promised_ppm) > self.time_left(device, id) {
+        let time_left = self.time_left(device, id);
+        if u64::from(promised_ppm) > time_left {
             return Err(Shortage::Time { gpu, promised_ppm });
         }
-        Ok(())
+        let total = known.map_or(u64::MAX, |known| known.seen.total_bytes);
+        let limit = job.record.devices.get(slot).and_then(|place| place.limit);
+        let wish = |bytes, ppm| Wish { device, bytes, ppm };
+        let most = wish(limit.unwrap_or(total).max(needed), promised_ppm.into());
+        match claimed.passed_by(most, wish(left, time_left)) {
+            Some(first) => Err(Shortage::Behind { gpu, first }),
+            None => Ok(()),
+        }
+    }
+
+    /// What a job that is to come back asks of its devices.
+    pub(crate) fn return_wishes<M: Machine>(&self, job: &Job, machine: &M) -> Vec<Wish> {
+        let places = job.record.devices.iter().enumerate();
+        let wish = |(slot, place): (usize, &Placement)| Wish {
+            device: place.device,
+            bytes: job.returning_bytes(slot, machine).max(place.request),
+            ppm: job.record.terms.promise_ppm.into(),
+        };
+        places.map(wish).collect()
     }
 
     /// What jobs that move to a device hold there: not yet in a slot of theirs.

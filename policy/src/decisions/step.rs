@@ -86,6 +86,19 @@ impl Policy {
                 target,
                 grace_ns,
             } => self.stop((ticket, &caller), &target, grace_ns, machine, now_ns),
+            Event::Resume {
+                ticket,
+                caller,
+                target,
+                is_patient,
+                timeout_ns,
+            } => self.resume((ticket, &caller), &target, (is_patient, timeout_ns), now_ns),
+            Event::ResumeAgain {
+                job,
+                ticket,
+                deadline_ns,
+                reason,
+            } => self.resume_again(job, (ticket, deadline_ns), reason, now_ns),
             Event::Attach(attaching) => self.attach(*attaching, machine, now_ns),
             Event::Reattach {
                 client,

@@ -2,7 +2,7 @@
 //! The queue, and a waiting job's place in it.
 
 use std::collections::VecDeque;
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 
 use partage_protocol::units::{JobId, SECOND_NS};
 
@@ -12,16 +12,46 @@ use crate::request::RunSpec;
 /// A waiting `run` hears again after this long.
 const REMIND_NS: u64 = 60 * SECOND_NS;
 
-/// A waiting job's place.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Queued {
+/// A command that waits in the queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wait {
     pub ticket: Ticket,
-    pub spec: RunSpec,
-    pub mem_text: Option<String>,
     pub since_ns: u64,
     pub deadline_ns: Option<u64>,
     pub next_reminder_ns: u64,
     pub reason: String,
+}
+
+/// A waiting job's place.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Queued {
+    pub wait: Wait,
+    pub spec: RunSpec,
+    pub mem_text: Option<String>,
+}
+
+/// The place of a job that is away and is to come back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Returning {
+    pub wait: Wait,
+    /// It waits for room, and does not fail at once.
+    pub is_patient: bool,
+    /// It had no room although the books had: it is not tried again before this.
+    pub not_before_ns: Option<u64>,
+}
+
+impl Deref for Queued {
+    type Target = Wait;
+
+    fn deref(&self) -> &Wait {
+        &self.wait
+    }
+}
+
+impl DerefMut for Queued {
+    fn deref_mut(&mut self) -> &mut Wait {
+        &mut self.wait
+    }
 }
 
 impl Queued {
@@ -29,6 +59,19 @@ impl Queued {
     pub(crate) fn set_spec(&mut self, spec: RunSpec) {
         self.mem_text = spec.shown();
         self.spec = spec;
+    }
+}
+
+impl Wait {
+    /// From now on, at most for so long.
+    pub(crate) fn new(ticket: Ticket, now_ns: u64, timeout_ns: Option<u64>) -> Self {
+        Self {
+            ticket,
+            since_ns: now_ns,
+            deadline_ns: timeout_ns.map(|timeout| now_ns.saturating_add(timeout)),
+            next_reminder_ns: now_ns,
+            reason: String::new(),
+        }
     }
 
     /// It waited as long as it was to.

@@ -95,6 +95,8 @@ pub struct ProcessFacts {
     pub has_library: bool,
     /// It turned sharing off, or closed the pages that it shares with the broker.
     pub is_unreachable: bool,
+    /// More threads were in the driver at a time than can be told apart: nobody knows when all are outside.
+    pub is_uncounted: bool,
     /// Its ties.
     pub ties: Vec<Tie>,
 }
@@ -117,8 +119,8 @@ pub struct JobFacts {
     pub uid: u32,
     /// Where its memory is.
     pub residence: Residence,
-    /// The driver's number: 580 of 580.178.
-    pub driver_level: u32,
+    /// The driver's number: 580 of 580.178; none where only the driver itself can say what it has.
+    pub driver_level: Option<u32>,
     /// A device of it is a MIG instance, or in MIG mode: the UUID.
     pub mig: Option<String>,
     /// Its devices are shared by MPS.
@@ -173,6 +175,7 @@ pub enum Obstacle {
     Stopped(u32),
     Unreachable(u32),
     NoLibrary(u32),
+    Uncounted(u32),
     Tied {
         pid: u32,
         ties: Vec<Tie>,
@@ -222,6 +225,10 @@ impl fmt::Display for Obstacle {
             Self::NoLibrary(pid) => write!(
                 out,
                 "pid {pid} uses the GPU without Partage, so its threads cannot be held"
+            ),
+            Self::Uncounted(pid) => write!(
+                out,
+                "pid {pid} had more threads inside driver calls at a time than Partage can tell apart, so they cannot be held"
             ),
             Self::Tied { pid, ties } => {
                 let ties: Vec<_> = ties.iter().map(|tie| tie.text()).collect();
@@ -277,6 +284,7 @@ impl Obstacle {
             Self::Stopped(pid) => format!("let it go on first: kill -CONT {pid}"),
             Self::Unreachable(_) => "start the job again; partage why says what happened".into(),
             Self::NoLibrary(_) => "start it with partage run, or end it".into(),
+            Self::Uncounted(_) => "start it again, with fewer threads that use the GPU (384 at a time)".into(),
             Self::Tied { .. } => "end that process first, or start the job without that feature".into(),
             Self::HostMemory { .. } => "free host memory, or suspend a smaller job".into(),
             Self::Cgroup { needed, left, .. } => format!(
@@ -301,8 +309,7 @@ pub fn obstacles(intent: &Intent, facts: &JobFacts) -> Vec<Obstacle> {
         Intent::Leave => CHECKPOINT_LEVEL,
         Intent::Move { .. } => EXCHANGE_LEVEL,
     };
-    if facts.driver_level < needed {
-        let level = facts.driver_level;
+    if let Some(level) = facts.driver_level.filter(|level| *level < needed) {
         found.push(Obstacle::DriverTooOld { level, needed });
     }
     found.extend(facts.mig.clone().map(Obstacle::Mig));
@@ -353,6 +360,9 @@ fn of_process(facts: &ProcessFacts, owner: u32, found: &mut Vec<Obstacle>) {
         found.push(Obstacle::NoLibrary(pid));
     } else if facts.is_unreachable {
         found.push(Obstacle::Unreachable(pid));
+    }
+    if facts.is_uncounted {
+        found.push(Obstacle::Uncounted(pid));
     }
     if !facts.ties.is_empty() {
         let ties = facts.ties.clone();

@@ -46,6 +46,7 @@ impl Policy {
         let mut sentences = self.troubles(job, &view, machine);
         sentences.extend(self.ending(job, now_ns));
         sentences.extend(self.waiting(job, caller, now_ns, machine));
+        sentences.extend(self.returning_text(job, now_ns));
         for (denial, device) in &denials {
             let slot = view.devices.iter().position(|other| other.uuid == device.uuid);
             let numbers = (denial.used, denial.asked);

@@ -35,6 +35,8 @@ pub enum ErrorCode {
     NoRoom,
     /// Nothing on this machine can ever satisfy it (`run`: 125).
     Impossible,
+    /// It was tried and could not be done, or something is in the way (1; `run`: 125).
+    Failed,
     /// No such device (`run`: 125).
     NoDevice,
     /// No driver here (`run`: 125).

@@ -55,6 +55,21 @@ pub enum Request {
         /// Nanoseconds between the two signals.
         grace_ns: u64,
     },
+    /// Takes a job's memory off its devices; answered once it is off, or by the reason.
+    Suspend {
+        /// Who.
+        target: String,
+    },
+    /// Brings a suspended job's memory back; answered by `Waiting`* and, once it runs, `Done`.
+    Resume {
+        /// Who.
+        target: String,
+        /// Wait in the queue (`true`) or fail when there is no room.
+        wait: bool,
+        /// Longest wait in nanoseconds.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        wait_timeout_ns: Option<u64>,
+    },
     /// The events so far, and with `follow` each new one.
     Events {
         /// Keep the connection open.

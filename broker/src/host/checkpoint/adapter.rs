@@ -106,7 +106,7 @@ impl CheckpointHelpers {
     #[must_use]
     pub fn is_own(&self, pid: u32) -> bool {
         let mut helpers = self.desks.values().filter_map(|desk| desk.helper.as_ref());
-        helpers.any(|helper| helper.pid() == pid)
+        helpers.any(|helper| helper.pid() == pid) || self.killed.has(pid)
     }
 
     /// What has come to an end, and begins what can begin.

@@ -182,6 +182,9 @@ impl Processes for Table {
     fn program(&self, _: u32) -> Option<String> {
         None
     }
+    fn gid(&self, _: u32) -> Option<u32> {
+        None
+    }
     fn groups(&self, _: u32) -> Vec<u32> {
         Vec::new()
     }

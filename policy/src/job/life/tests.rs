@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::caller::Ticket;
+use crate::job::Wait;
 use crate::request::{GpuChoice, RunSpec};
 use crate::rules::{AskedTerms, Facts, Judge};
 use crate::terms::Terms;
@@ -24,13 +25,9 @@ fn queued() -> Queued {
         terms: Terms::default(),
     };
     Queued {
-        ticket: Ticket(1),
+        wait: Wait::new(Ticket(1), 0, None),
         spec,
         mem_text: None,
-        since_ns: 0,
-        deadline_ns: None,
-        next_reminder_ns: 0,
-        reason: String::new(),
     }
 }
 

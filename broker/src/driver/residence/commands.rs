@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The commands that begin a passage, and the look before anything is touched.
+
+use partage_policy::{
+    Access, Caller, Event, Intent, Obstacle, Passage, Patience, Plan, Process, Residence, TargetQuery, Ticket,
+    obstacles,
+};
+use partage_protocol::admin::{ErrorCode, ErrorView, Reply};
+use partage_protocol::units::{JobId, SECOND_NS};
+
+use super::way::{Phase, Purpose, Way};
+use crate::clock::Now;
+use crate::driver::requests::error_view;
+use crate::driver::state_driver::StateDriver;
+use crate::host::checkpoint::{Answer, Call, Outcome, State};
+
+/// A state is known in a millisecond; a process that is locked by others may take their time.
+const STATE_NS: u64 = 10 * SECOND_NS;
+/// `CUDA_ERROR_NOT_INITIALIZED`: the process has no CUDA.
+const NOT_INITIALIZED: i32 = 3;
+
+impl StateDriver {
+    /// `partage suspend`.
+    pub(in crate::driver) fn suspend(&mut self, ticket: Ticket, caller: &Caller, target: &TargetQuery, now: Now) {
+        let job = match self.policy.resolve(target, caller, Access::Change) {
+            Ok(job) => job,
+            Err(why) => return self.answer_ticket(ticket, Reply::Error(why)),
+        };
+        let residence = self.policy.residence(job).map_or(Residence::Here, |mark| mark.residence);
+        if let Some(way) = self.ways.by_job.get_mut(&job) {
+            if way.purpose == Purpose::Suspend {
+                return way.tickets.push(ticket);
+            }
+            let obstacle = match residence {
+                Residence::Here => Obstacle::NotHere(job, Residence::Coming),
+                other => Obstacle::NotHere(job, other),
+            };
+            return self.refuse_suspend(ticket, &[obstacle]);
+        }
+        if residence == Residence::Away {
+            let message = format!("{job} is suspended already");
+            return self.answer_ticket(ticket, Reply::Done { message });
+        }
+        let found = obstacles(&Intent::Leave, &self.job_facts(job));
+        if !found.is_empty() {
+            return self.refuse_suspend(ticket, &found);
+        }
+        let left = self.processes_with_library(job);
+        let Some(first) = left.first().copied() else {
+            return self.nothing_to_suspend(job, &[ticket]);
+        };
+        let phase = Phase::Asking {
+            left,
+            found: Vec::new(),
+        };
+        let way = Way::new(phase, Purpose::Suspend, vec![ticket], now.ns);
+        self.ways.by_job.insert(job, way);
+        self.call(job, first, Call::State, STATE_NS);
+    }
+
+    fn refuse_suspend(&mut self, ticket: Ticket, found: &[Obstacle]) {
+        let texts: Vec<String> = found.iter().map(ToString::to_string).collect();
+        let error = ErrorView {
+            code: ErrorCode::Failed,
+            message: texts.join("; "),
+            hint: found.first().map(Obstacle::remedy),
+            holders: Vec::new(),
+        };
+        self.answer_ticket(ticket, Reply::Error(error));
+    }
+
+    fn nothing_to_suspend(&mut self, job: JobId, tickets: &[Ticket]) {
+        let message = format!("no process of {job} uses a GPU: there is nothing to suspend");
+        for ticket in tickets {
+            let error = error_view(ErrorCode::Failed, message.clone(), None);
+            self.answer_ticket(*ticket, Reply::Error(error));
+        }
+    }
+
+    /// The driver said in which state a process is, before anything is touched.
+    pub(super) fn take_state(&mut self, job: JobId, mut way: Way, outcome: Outcome, now: Now) {
+        let Phase::Asking { left, found } = &mut way.phase else {
+            return;
+        };
+        let process = left.remove(0);
+        let why = match outcome {
+            Outcome::Answered(Answer::State(State::Running)) => {
+                found.push(process);
+                None
+            }
+            // It looks at NVML alone, or ended.
+            Outcome::Answered(Answer::Code(NOT_INITIALIZED) | Answer::Gone) => None,
+            Outcome::Answered(Answer::Stopped) => Some(Obstacle::Stopped(process.pid).to_string()),
+            Outcome::Answered(Answer::NoDriver(why)) => Some(why),
+            Outcome::Answered(Answer::State(state)) => Some(format!(
+                "pid {} is {} by another program",
+                process.pid,
+                match state {
+                    State::Checkpointed => "checkpointed",
+                    _ => "locked",
+                }
+            )),
+            Outcome::Answered(other) => Some(format!("the driver answered {other:?} about pid {}", process.pid)),
+            Outcome::Late => Some(format!("the driver does not answer about pid {}", process.pid)),
+            Outcome::Failed(why) => Some(format!("the helper that asks the driver failed: {why}")),
+        };
+        if let Some(message) = why {
+            for ticket in way.tickets {
+                let error = error_view(ErrorCode::Failed, message.clone(), None);
+                self.answer_ticket(ticket, Reply::Error(error));
+            }
+            return;
+        }
+        if let Some(next) = left.first().copied() {
+            self.call(job, next, Call::State, STATE_NS);
+            self.ways.by_job.insert(job, way);
+            return;
+        }
+        let processes = std::mem::take(found);
+        self.leave(job, way, &processes, now);
+    }
+
+    fn leave(&mut self, job: JobId, mut way: Way, processes: &[Process], now: Now) {
+        if processes.is_empty() {
+            return self.nothing_to_suspend(job, &way.tickets);
+        }
+        // Time went by.
+        let found = obstacles(&Intent::Leave, &self.job_facts(job));
+        let mark = self.policy.residence(job).cloned().unwrap_or_default();
+        let devices = self.jobs.devices(job);
+        let passage = Passage::begin(Plan::Leave, &mark, &devices, processes, Patience::default());
+        match passage {
+            Ok(passage) if found.is_empty() => {
+                let phase = Phase::Passing {
+                    passage: Box::new(passage),
+                    step: None,
+                };
+                way.phase = phase;
+                way.began_ns = now.ns;
+                self.follow(job, way, now);
+            }
+            _ => way.tickets.iter().for_each(|ticket| self.refuse_suspend(*ticket, &found)),
+        }
+    }
+
+    /// There is room for a job that is away: its way back begins, and claims the room.
+    pub(in crate::driver) fn come(
+        &mut self,
+        job: JobId,
+        ticket: Ticket,
+        (is_patient, deadline_ns): (bool, Option<u64>),
+        now: Now,
+    ) {
+        let purpose = Purpose::Resume {
+            is_patient,
+            deadline_ns,
+        };
+        if let Some(way) = self.ways.by_job.get_mut(&job) {
+            // A process of it ended, and that is being looked into: the command hears what it comes to.
+            way.purpose = purpose;
+            return way.tickets.push(ticket);
+        }
+        let mark = self.policy.residence(job).cloned().unwrap_or_default();
+        let (devices, processes) = (self.jobs.devices(job), self.processes_with_library(job));
+        match Passage::begin(Plan::Come, &mark, &devices, &processes, Patience::default()) {
+            Ok(passage) => {
+                let phase = Phase::Passing {
+                    passage: Box::new(passage),
+                    step: None,
+                };
+                self.follow(job, Way::new(phase, purpose, vec![ticket], now.ns), now);
+            }
+            Err(residence) => {
+                let message = format!("{job} is {} now", residence.word());
+                self.answer_ticket(ticket, Reply::Error(error_view(ErrorCode::Failed, message, None)));
+            }
+        }
+    }
+
+    /// A command waits for the outcome of a job's return.
+    pub(in crate::driver) fn resume(
+        &mut self,
+        ticket: Ticket,
+        caller: Caller,
+        target: TargetQuery,
+        (is_patient, timeout_ns): (bool, Option<u64>),
+        now: Now,
+    ) {
+        let event = Event::Resume {
+            ticket,
+            caller,
+            target,
+            is_patient,
+            timeout_ns,
+        };
+        self.step(now, event);
+    }
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What may keep a job from leaving its devices, as the broker finds it.
+
+use std::collections::BTreeMap;
+
+use partage_policy::{HostRoom, JobFacts, Process, ProcessFacts, Residence};
+use partage_protocol::units::JobId;
+
+use super::holds::ties_of;
+use crate::driver::state_driver::StateDriver;
+use crate::helper::process::User;
+use crate::host::host_memory;
+use crate::state::clients::Client;
+
+/// The MPS server's name, cut to 15 bytes by the kernel.
+const MPS_NAME: &str = "nvidia-cuda-mps";
+
+impl StateDriver {
+    /// The processes of a job that have the library.
+    pub(super) fn processes_with_library(&self, job: JobId) -> Vec<Process> {
+        let of_job = self.clients.iter().filter(|(_, client)| client.job == job);
+        let alive = of_job.filter(|(_, client)| client.dying.is_none());
+        let mut processes: Vec<Process> = alive.map(|(_, client)| client.process).collect();
+        processes.sort_unstable();
+        processes.dedup();
+        processes.retain(|process| {
+            let stat = self.processes.stat(process.pid);
+            stat.is_some_and(|stat| stat.id == *process && !stat.is_exiting)
+        });
+        processes
+    }
+
+    /// Everything that is known of a job before it leaves.
+    pub(super) fn job_facts(&self, job: JobId) -> JobFacts {
+        let mut processes: BTreeMap<Process, ProcessFacts> = BTreeMap::new();
+        for process in self.processes_with_library(job) {
+            processes.insert(process, self.process_facts(process));
+        }
+        for process in self.strangers_of(job) {
+            processes.entry(process).or_insert(ProcessFacts {
+                process,
+                uid: self.processes.uid(process.pid).unwrap_or(0),
+                is_stopped: false,
+                has_library: false,
+                is_unreachable: false,
+                is_uncounted: false,
+                ties: Vec::new(),
+            });
+        }
+        let devices = self.jobs.devices(job);
+        let uid = self.policy.owner(job).unwrap_or(0);
+        let me = nix::unistd::geteuid().as_raw();
+        let host = processes.keys().map(|process| host_memory::room(process.pid));
+        let mig = devices.iter().find(|device| device.is_mig);
+        JobFacts {
+            job,
+            uid,
+            residence: self.policy.residence(job).map_or(Residence::Here, |mark| mark.residence),
+            // The driver itself says what it lacks, when a process's state is asked.
+            driver_level: None,
+            mig: mig.map(ToString::to_string),
+            has_mps: devices.iter().any(|device| self.has_mps(*device)),
+            can_act_as_owner: me == 0 || me == uid,
+            bytes: self.policy.returning_bytes(job, &self.clients),
+            host: host.fold(HostRoom { available: u64::MAX, cgroup: None }, tighter),
+            processes: processes.into_values().collect(),
+        }
+    }
+
+    fn process_facts(&self, process: Process) -> ProcessFacts {
+        let is_of_it = |client: &&Client| client.process == process && client.dying.is_none();
+        let clients: Vec<&Client> = self.clients.iter().map(|(_, client)| client).filter(is_of_it).collect();
+        let seen = clients.iter().filter_map(|client| client.pages.as_deref()).map(ties_of);
+        let (mut ties, mut is_uncounted) = (Vec::new(), false);
+        for (of_client, uncounted) in seen {
+            ties.extend(of_client);
+            is_uncounted |= uncounted;
+        }
+        ties.sort_unstable();
+        ties.dedup();
+        ProcessFacts {
+            process,
+            uid: clients.first().map_or(0, |client| client.uid),
+            is_stopped: self.processes.stat(process.pid).is_some_and(|stat| stat.is_stopped),
+            has_library: true,
+            is_unreachable: clients
+                .iter()
+                .any(|client| client.pages.is_none() || client.connection.is_none()),
+            is_uncounted,
+            ties,
+        }
+    }
+
+    /// Processes of the job that use its devices without the library.
+    fn strangers_of(&self, job: JobId) -> Vec<Process> {
+        let devices = self.jobs.devices(job);
+        let shown = devices.iter().flat_map(|device| self.devices.shown_on(*device));
+        let stats = shown.filter_map(|pid| self.processes.stat(pid));
+        let is_stranger = |process: &Process| {
+            self.clients.of_process(*process).is_empty() && self.job_by_ancestry(*process) == Some(job)
+        };
+        stats.map(|stat| stat.id).filter(is_stranger).collect()
+    }
+
+    fn has_mps(&self, device: partage_protocol::units::DeviceUuid) -> bool {
+        let mut shown = self.devices.shown_on(device).into_iter();
+        shown.any(|pid| self.processes.name(pid).is_some_and(|name| name == MPS_NAME))
+    }
+
+    /// As whom the driver is asked about a process.
+    pub(super) fn user_of(&self, process: Process) -> User {
+        let clients = self.clients.of_process(process);
+        let uid = clients.first().and_then(|id| self.clients.get(*id)).map(|client| client.uid);
+        match uid {
+            Some(uid) if uid != User::own().uid => User {
+                uid,
+                gid: self.processes.gid(process.pid).unwrap_or(uid),
+            },
+            _ => User::own(),
+        }
+    }
+}
+
+/// The tighter of two rooms in each respect: processes of one job may be in several cgroups.
+fn tighter(one: HostRoom, other: HostRoom) -> HostRoom {
+    let left = |cgroup: &(String, u64, u64)| cgroup.1.saturating_sub(cgroup.2);
+    let both = one.cgroup.into_iter().chain(other.cgroup);
+    HostRoom {
+        available: one.available.min(other.available),
+        cgroup: both.min_by_key(left),
+    }
+}

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The engine: carries out the passages of jobs whose memory leaves their devices or comes back.
+//!
+//! ```text
+//!   suspend ──► facts.rs: anything in the way? ──► each process asked for its state ──► Passage::begin
+//!   resume ──► the policy's queue ──► Action::Come ────────────────────────────────────► Passage::begin
+//!   a record of the broker before, a process of an away job that ended ────────────────► Passage::recover
+//!                                              │
+//!                  ┌───────────────────────────▼──────────────────────────┐
+//!                  │ next_step ──► steps.rs begins it ──► waits.rs ──► take │ at each turn of the loop
+//!                  └───────────────────────────┬──────────────────────────┘
+//!                                              ▼ outcome: events, and the answer to each command that waits
+//! ```
+//! What a passage decides is the policy's (`policy/src/residence/`); here is what its steps do: hold words in the
+//! clients' pages (`holds.rs`), the driver's calls by a helper of the job's user (an effect, answered by
+//! [`StateDriver::helper_answered`](super::state_driver::StateDriver::helper_answered)), looks of NVML, the books, the
+//! record on disk. One step of one job is under way at a time, and nothing here waits.
+
+mod answers;
+mod commands;
+mod facts;
+mod holds;
+mod steps;
+mod waits;
+mod way;
+
+pub use way::Ways;

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Begins the steps of passages: what is done at once is answered at once.
+
+use partage_policy::{Answer, Event, Machine, Mark, Obstacle, Passage, Patience, Place, Process, Residence, Step};
+use partage_protocol::reservation::Word;
+use partage_protocol::units::{DeviceUuid, JobId, SECOND_NS};
+
+use super::holds::Closed;
+use super::way::{Begun, Phase, Purpose, Waiting, Way};
+use crate::clock::Now;
+use crate::driver::effect::Effect;
+use crate::driver::state_driver::StateDriver;
+use crate::host::checkpoint::{Ask, Call};
+
+/// The driver answers from 1 ms (a state) to some 20 ms (Unlock); measured on RTX 4090, 580 and 595.
+const SHORT_CALL_NS: u64 = 10 * SECOND_NS;
+/// A call that copies takes 0.7 s and, at the slowest, 1 s for 1.1 GB (580); MIG and IPC hang without end.
+const COPY_NS: u64 = 30 * SECOND_NS;
+const COPY_NS_PER_BYTE: u64 = 2;
+/// NVML may show a process for a second after it has left (595).
+const CLEAR_NS: u64 = 10 * SECOND_NS;
+/// A look at a device takes milliseconds; one that is lost or slow is not waited for.
+const LOOK_NS: u64 = 5 * SECOND_NS;
+/// Of the hold: as [`Patience`](partage_policy::Patience) has it for the first look.
+const INSIDE_NS: u64 = 10 * SECOND_NS;
+
+/// `CUDA_ERROR_OPERATING_SYSTEM`, for a system call that failed.
+const OPERATING_SYSTEM: i32 = 304;
+/// `CUDA_ERROR_NOT_SUPPORTED`.
+const NOT_SUPPORTED: i32 = 801;
+
+/// A step's beginning.
+pub(super) enum Beginning {
+    Answered(Answer),
+    Waits(Waiting),
+}
+
+impl StateDriver {
+    /// Carries a way's steps out as far as it goes without waiting.
+    pub(super) fn go_on(&mut self, job: JobId, way: &mut Way, now: Now) {
+        loop {
+            let Phase::Passing { passage, step } = &mut way.phase else {
+                return;
+            };
+            if step.is_some() {
+                return;
+            }
+            let Some(next) = passage.next_step() else { return };
+            let residence = passage.residence();
+            match self.begin_step(job, &next, residence, way, now) {
+                Beginning::Answered(answer) => {
+                    let begun = Begun {
+                        step: next,
+                        since_ns: now.ns,
+                        looked_ns: 0,
+                        wait: Waiting::Helper,
+                    };
+                    self.end_step(way, &begun, answer, now);
+                }
+                Beginning::Waits(wait) => {
+                    if let Phase::Passing { step, .. } = &mut way.phase {
+                        *step = Some(Begun {
+                            step: next,
+                            since_ns: now.ns,
+                            looked_ns: 0,
+                            wait,
+                        });
+                    }
+                }
+            }
+        }
+    }
+
+    /// A step came to something.
+    pub(super) fn end_step(&mut self, way: &mut Way, begun: &Begun, answer: Answer, now: Now) {
+        tracing::debug!(step = ?begun.step, ?answer, "passage");
+        if let Some(stage) = begun.step.stage() {
+            way.note_stage(stage, now.ns.saturating_sub(begun.since_ns));
+        }
+        if matches!(begun.step, Step::Checkpoint(_)) {
+            way.has_left = true;
+        }
+        let Phase::Passing { passage, step } = &mut way.phase else {
+            return;
+        };
+        *step = None;
+        passage.take(answer);
+    }
+
+    fn begin_step(&mut self, job: JobId, step: &Step, residence: Residence, way: &mut Way, now: Now) -> Beginning {
+        let done = Beginning::Answered(Answer::Done);
+        match step {
+            Step::Write(mark) => Beginning::Answered(self.write_mark(job, mark, now)),
+            Step::RoomAsk(place) => {
+                let target = self.policy.residence(job).and_then(|mark| mark.target);
+                match self.policy.ask_room(job, *place, target, &self.clients) {
+                    Ok(()) => done,
+                    Err(shortage) => {
+                        way.why = Some(shortage.to_string());
+                        Beginning::Answered(Answer::NoRoom)
+                    }
+                }
+            }
+            Step::HoldSoft => {
+                self.set_hold(job, Some(Closed::Soft));
+                done
+            }
+            Step::Barrier => match self.barrier(job) {
+                true => done,
+                false => Beginning::Answered(Answer::Refused(OPERATING_SYSTEM)),
+            },
+            Step::NobodyInside { within_ns } => Beginning::Waits(Waiting::Inside {
+                until_ns: now.ns.saturating_add(*within_ns),
+            }),
+            Step::HoldHard => {
+                self.set_hold(job, Some(Closed::Hard));
+                if way.has_left || residence == Residence::Away {
+                    return done;
+                }
+                self.barrier(job);
+                Beginning::Waits(Waiting::Inside {
+                    until_ns: now.ns.saturating_add(INSIDE_NS),
+                })
+            }
+            Step::Lock { process, timeout_ns } => {
+                let timeout_ms = u32::try_from(timeout_ns / 1_000_000).unwrap_or(u32::MAX).max(1);
+                self.call(job, *process, Call::Lock { timeout_ms }, timeout_ns + SHORT_CALL_NS)
+            }
+            Step::Checkpoint(process) => self.call(job, *process, Call::Checkpoint, self.copy_ns(job)),
+            Step::Restore { process, pair, .. } => {
+                let map = pair.iter().map(|(old, new)| (old.to_string(), new.to_string()));
+                let call = Call::Restore { map: map.collect() };
+                self.call(job, *process, call, self.copy_ns(job))
+            }
+            Step::Unlock(process) => self.call(job, *process, Call::Unlock, SHORT_CALL_NS),
+            // It waits for a call that another helper left behind.
+            Step::State(process) => self.call(job, *process, Call::State, self.copy_ns(job)),
+            Step::NvmlClear(processes) => Beginning::Waits(Waiting::Clear {
+                processes: processes.clone(),
+                until_ns: now.ns + CLEAR_NS,
+            }),
+            Step::LedgerLeave(processes) => {
+                self.policy.ledger_leave(job, processes, &self.clients, now.ns);
+                done
+            }
+            Step::LedgerCome(processes) => {
+                self.policy.ledger_come(job, processes, &self.clients, now.ns);
+                done
+            }
+            Step::LedgerBack => {
+                self.policy.ledger_back(job, &self.clients, now.ns);
+                done
+            }
+            Step::RoomProve { process, place } => Beginning::Waits(Waiting::Room {
+                process: *process,
+                place: *place,
+                until_ns: now.ns + LOOK_NS,
+            }),
+            Step::Locate(process) => Beginning::Waits(Waiting::Place {
+                process: *process,
+                until_ns: now.ns + LOOK_NS,
+            }),
+            Step::Pause { ns } => Beginning::Waits(Waiting::Time {
+                until_ns: now.ns.saturating_add(*ns),
+            }),
+            // The devices are those that the clients know: no passage of this broker exchanges one.
+            Step::Placement => done,
+            Step::Open => {
+                self.set_hold(job, None);
+                done
+            }
+            // Of a save, which no command of this broker begins.
+            Step::Park | Step::Unpark | Step::Dump { .. } | Step::Commit | Step::End | Step::Continue => {
+                Beginning::Answered(Answer::Refused(NOT_SUPPORTED))
+            }
+        }
+    }
+
+    fn write_mark(&mut self, job: JobId, mark: &Mark, now: Now) -> Answer {
+        let event = Event::Residence {
+            job,
+            mark: Box::new(mark.clone()),
+        };
+        self.ways.note_written(job, true);
+        self.step(now, event);
+        match self.ways.unwritten.contains(&job) {
+            true => Answer::Refused(OPERATING_SYSTEM),
+            false => Answer::Done,
+        }
+    }
+
+    /// Has a helper of the process's user make a call.
+    pub(super) fn call(&mut self, job: JobId, target: Process, call: Call, patience_ns: u64) -> Beginning {
+        let user = self.user_of(target);
+        self.effects.push(Effect::AskHelper {
+            job,
+            user,
+            ask: Ask::Call { target, call },
+            patience_ns,
+        });
+        Beginning::Waits(Waiting::Helper)
+    }
+
+    fn copy_ns(&self, job: JobId) -> u64 {
+        let bytes = self.policy.returning_bytes(job, &self.clients);
+        COPY_NS.saturating_add(bytes.saturating_mul(COPY_NS_PER_BYTE))
+    }
+
+    /// What a process has to get back of each of its job's devices at a place.
+    pub(super) fn owed(&self, job: JobId, process: Process, place: Place) -> Vec<(DeviceUuid, u64)> {
+        let target = self.policy.residence(job).and_then(|mark| mark.target);
+        let devices = self.jobs.devices(job).into_iter().enumerate();
+        let of_slot = |(slot, own): (usize, DeviceUuid)| {
+            let device = match target.filter(|target| place == Place::Target && target.slot == slot) {
+                Some(target) => target.device,
+                None => own,
+            };
+            let clients = self.clients.of_process(process).into_iter();
+            let words = clients.filter_map(|client| self.clients.words(client, slot));
+            let bytes = words.fold(0, |sum: u64, words| sum.saturating_add(words.owed.load()));
+            (device, bytes)
+        };
+        devices.map(of_slot).filter(|(_, bytes)| *bytes > 0).collect()
+    }
+
+    /// What ties a job's processes to their devices by now, in words.
+    pub(super) fn tied(&self, job: JobId) -> Option<String> {
+        let facts = self.job_facts(job);
+        let found = facts.processes.into_iter().find_map(|process| {
+            let pid = process.process.pid;
+            let ties = Some(process.ties).filter(|ties| !ties.is_empty());
+            let tied = ties.map(|ties| Obstacle::Tied { pid, ties });
+            tied.or_else(|| process.is_uncounted.then_some(Obstacle::Uncounted(pid)))
+        });
+        found.map(|obstacle| obstacle.to_string())
+    }
+
+    /// How the passage of a new mark begins: of every job whose record says that it is not here.
+    pub(in crate::driver) fn recover_ways(&mut self, now: Now) {
+        let jobs: Vec<JobId> = self.policy.live().collect();
+        for job in jobs {
+            self.recover_way(job, now);
+        }
+    }
+
+    /// Goes on with what a job's record says, unless something is under way.
+    pub(super) fn recover_way(&mut self, job: JobId, now: Now) {
+        let Some(mark) = self.policy.residence(job).cloned() else { return };
+        if mark.residence == Residence::Here || self.ways.has(job) {
+            return;
+        }
+        let (devices, processes) = (self.jobs.devices(job), self.processes_with_library(job));
+        let passage = Passage::recover(&mark, &devices, &processes, Patience::default());
+        let phase = Phase::Passing {
+            passage: Box::new(passage),
+            step: None,
+        };
+        let way = Way::new(phase, Purpose::Recover, Vec::new(), now.ns);
+        self.follow(job, way, now);
+    }
+}

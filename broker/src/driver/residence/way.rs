@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is under way with each job's memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use partage_policy::{Passage, Place, Process, Stage, Step, Ticket};
+use partage_protocol::units::{DeviceUuid, JobId};
+
+use super::holds::Closed;
+
+/// Everything that is under way.
+#[derive(Debug, Default)]
+pub struct Ways {
+    pub(super) by_job: BTreeMap<JobId, Way>,
+    /// Jobs whose hold is closed, by this broker.
+    pub(super) closed: BTreeMap<JobId, Closed>,
+    /// Processes that ended and of which the passages have not heard.
+    pub(super) gone: Vec<(JobId, Process)>,
+    /// Jobs whose record could not be written last.
+    pub(super) unwritten: BTreeSet<JobId>,
+}
+
+/// Why a passage was begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Suspend,
+    Resume {
+        is_patient: bool,
+        deadline_ns: Option<u64>,
+    },
+    /// Nobody asked: it goes on with what is there.
+    Recover,
+}
+
+/// One job's.
+#[derive(Debug)]
+pub(super) struct Way {
+    pub phase: Phase,
+    pub purpose: Purpose,
+    /// Commands that wait for the outcome.
+    pub tickets: Vec<Ticket>,
+    pub began_ns: u64,
+    /// A process may be checkpointed.
+    pub has_left: bool,
+    /// What a step that failed found, in more words than its code has.
+    pub why: Option<String>,
+    /// How long each stage took, in order.
+    pub took: Vec<(Stage, u64)>,
+}
+
+/// How far.
+#[derive(Debug)]
+pub(super) enum Phase {
+    /// Each process is asked for its state before anything is touched; the first is being asked.
+    Asking { left: Vec<Process>, found: Vec<Process> },
+    /// A passage, with the step under way.
+    Passing {
+        passage: Box<Passage>,
+        step: Option<Begun>,
+    },
+}
+
+/// A step under way.
+#[derive(Debug)]
+pub(super) struct Begun {
+    pub step: Step,
+    pub since_ns: u64,
+    /// When it was looked at last.
+    pub looked_ns: u64,
+    pub wait: Waiting,
+}
+
+/// What a step waits for.
+#[derive(Debug)]
+pub(super) enum Waiting {
+    /// A helper's answer.
+    Helper,
+    /// No thread of the job is in the driver.
+    Inside { until_ns: u64 },
+    /// NVML shows none of these processes.
+    Clear { processes: Vec<Process>, until_ns: u64 },
+    /// NVML shows room for a process.
+    Room { process: Process, place: Place, until_ns: u64 },
+    /// A helper allocates on one device after the other; what is left besides the one under way.
+    Proof { left: Vec<(DeviceUuid, u64)> },
+    /// NVML shows on which device a process is.
+    Place { process: Process, until_ns: u64 },
+    /// Time.
+    Time { until_ns: u64 },
+}
+
+impl Way {
+    pub(super) fn new(phase: Phase, purpose: Purpose, tickets: Vec<Ticket>, now_ns: u64) -> Self {
+        Self {
+            phase,
+            purpose,
+            tickets,
+            began_ns: now_ns,
+            has_left: false,
+            why: None,
+            took: Vec::new(),
+        }
+    }
+
+    /// Notes what a stage took; of one that comes several times (one for each process), the sum.
+    pub(super) fn note_stage(&mut self, stage: Stage, ns: u64) {
+        match self.took.iter_mut().find(|(other, _)| *other == stage) {
+            Some((_, sum)) => *sum = sum.saturating_add(ns),
+            None => self.took.push((stage, ns)),
+        }
+    }
+}
+
+impl Ways {
+    /// Is anything under way with a job's memory?
+    #[must_use]
+    pub fn has(&self, job: JobId) -> bool {
+        self.by_job.contains_key(&job)
+    }
+
+    /// Nothing is under way.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_job.is_empty()
+    }
+
+    /// A record was written, or could not be.
+    pub fn note_written(&mut self, job: JobId, is_written: bool) {
+        if is_written {
+            self.unwritten.remove(&job);
+        } else {
+            self.unwritten.insert(job);
+        }
+    }
+
+    /// A job is forgotten.
+    pub fn forget(&mut self, job: JobId) {
+        self.closed.remove(&job);
+        self.unwritten.remove(&job);
+    }
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The words of `suspend` and `resume`.
+
+use clap::Args;
+
+use super::OnFull;
+
+/// Take a job's memory off its GPUs, into host memory, and let its threads wait
+#[derive(Args, Debug)]
+#[command(
+    after_help = "The job's processes stay, but they wait at their next GPU call. Its GPU memory
+and what it was promised are free for other jobs, its host memory grows by as
+much, and its time limit stands still. Needs driver 570 or later. What cannot be
+suspended is refused before anything is touched: docs/checkpoint.md.
+
+Examples:
+  partage suspend train
+  partage resume train"
+)]
+pub struct Suspend {
+    /// Job id (j3), name, or the pid of one of its processes
+    pub target: String,
+}
+
+/// Bring a suspended job back onto its GPUs
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Waits in the queue until there is room, like `run`.
+
+Examples:
+  partage resume j3
+  partage resume train --wait-timeout 10m
+  partage resume train --on-full fail"
+)]
+pub struct Resume {
+    /// Job id (j3), name, or the pid of one of its processes
+    pub target: String,
+    /// If there is no room: wait (default), or fail with exit status 1
+    #[arg(long, value_name = "WHAT", hide_possible_values = true)]
+    pub on_full: Option<OnFull>,
+    /// Give up waiting after this time, with exit status 1
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
+    pub wait_timeout: Option<String>,
+}

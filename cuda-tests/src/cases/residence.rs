@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Suspend and resume: a job's memory leaves its device, others use the room, and it comes back as it was.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::gate::prepare;
+use super::matrix::python;
+use super::races::siblings;
+use super::{Case, Random, tenth};
+use crate::artefacts::package_dir;
+use crate::client::{Client, PATIENCE};
+use crate::rig::{GIB, MIB, Rig};
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        Case::new("residence::a_suspended_job_leaves_its_room_to_others_and_comes_back", room),
+        Case::new("residence::threads_are_suspended_at_random_moments", threads),
+        Case::new("residence::all_processes_of_a_job_leave_together", several),
+        Case::new("residence::what_cannot_leave_is_refused_and_goes_on", refusals)
+            .simulated("only the simulated driver makes every tie"),
+        Case::new("residence::a_brokers_death_loses_no_suspended_job", broker),
+        Case::new("residence::a_process_that_ends_while_suspended_is_gone", ends),
+        Case::new("residence::training_goes_on_bit_by_bit", training)
+            .simulated("the vendor's driver gives no promise of equal bits to tinygrad's kernels"),
+    ]
+}
+
+fn ok(rig: &Rig, arguments: &[&str]) -> String {
+    let output = rig.output(rig.partage(arguments));
+    let text = String::from_utf8_lossy(&output.stdout).trim_end().to_owned();
+    assert!(
+        output.status.success(),
+        "{arguments:?}: {text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    text
+}
+
+/// Exit code and standard error of a command that fails.
+fn no(rig: &Rig, arguments: &[&str]) -> (Option<i32>, String) {
+    let output = rig.output(rig.partage(arguments));
+    (
+        output.status.code(),
+        String::from_utf8_lossy(&output.stderr).trim_end().to_owned(),
+    )
+}
+
+fn state(rig: &Rig, job: &str) -> String {
+    let jobs = rig.jobs();
+    let job = jobs.iter().find(|view| view["job"] == job || view["name"] == job);
+    job.map_or_else(String::new, |view| view["state"].as_str().unwrap_or_default().to_owned())
+}
+
+fn used_by(rig: &Rig, name: &str) -> u64 {
+    let jobs = rig.jobs();
+    let job = jobs.iter().find(|view| view["name"] == name).expect("it is listed");
+    job["devices"][0]["used"].as_u64().expect("bytes")
+}
+
+/// A client with 512 MiB of one byte.
+fn filled(rig: &Rig, name: &str, options: &[&str]) -> Client {
+    let options: Vec<&str> = ["-m", "10GiB", "-g", "0", "--name", name].iter().chain(options).copied().collect();
+    let mut client = rig.client(&options);
+    client.ready();
+    client.expect(&format!("alloc {} a", 512 * MIB), "alloc 0");
+    client.expect("fill a 165", "fill 0 165 165");
+    client
+}
+
+fn room(rig: &Rig) {
+    let mut client = filled(rig, "one", &[]);
+    let used = used_by(rig, "one");
+    let said = ok(rig, &["suspend", "one"]);
+    assert!(said.contains(" is suspended: its ") && said.contains("in host memory, after "), "{said}");
+    assert_eq!(state(rig, "one"), "suspended");
+    assert_eq!(used_by(rig, "one"), 0);
+    assert_eq!(ok(rig, &["suspend", "one"]), "j1 is suspended already");
+    let why = ok(rig, &["why", "one"]);
+    assert!(why.contains("it is suspended: its "), "{why}");
+    // The driver has nothing of it: its room is another job's, whose promise would not have fitted beside it.
+    let mut other = rig.client(&["-m", "12GiB", "-g", "0", "--name", "other", "--on-full", "fail"]);
+    other.ready();
+    other.expect(&format!("alloc {} b", 11 * GIB), "alloc 0");
+    // What the suspended program asks for stands.
+    client.tell("check a 165");
+    let (code, said) = no(rig, &["resume", "one", "--on-full", "fail"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("j1 stays suspended: the job needs 10 GiB on GPU 0") && said.contains("j2"), "{said}");
+    let (code, said) = no(rig, &["resume", "one", "--wait-timeout", "300ms"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("waiting: ") && said.contains("no room within "), "{said}");
+    assert_eq!(client.try_answer(), None, "it runs while it is suspended");
+    let mut resume = rig.partage(&["resume", "one"]).spawn().expect("it starts");
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(resume.try_wait().expect("ours").is_none(), "there is no room yet");
+    let why = ok(rig, &["why", "one"]);
+    assert!(why.contains("to come back: the job needs 10 GiB on GPU 0"), "{why}");
+    assert!(other.finish().success());
+    assert!(resume.wait().expect("ours").success());
+    assert_eq!(client.answer(), "check 0 0");
+    assert_eq!(state(rig, "one"), "running");
+    rig.eventually(PATIENCE, "its contexts are measured again", || used_by(rig, "one") == used);
+    assert_eq!(ok(rig, &["resume", "one"]), "j1 is not suspended");
+    client.expect(&format!("alloc {MIB} more"), "alloc 0");
+    assert!(client.finish().success());
+    rig.eventually(PATIENCE, "nothing is left", || rig.ledger_used() == 0);
+}
+
+/// Threads that launch, wait, ask, allocate, free and capture.
+fn threads(rig: &Rig) {
+    let mut client = prepare(rig.client(&["-m", "4GiB", "-g", "0", "--name", "t"]));
+    let mut random = Random::new(17);
+    let rounds = 1_000 / tenth() / 2;
+    let (mut suspended, mut pauses) = (0, Duration::ZERO);
+    client.tell("holdthreads 8 1000000");
+    while suspended < rounds {
+        let began = Instant::now();
+        ok(rig, &["suspend", "t"]);
+        ok(rig, &["resume", "t"]);
+        pauses += began.elapsed();
+        suspended += 1;
+        std::thread::sleep(Duration::from_millis(random.below(40)));
+        if let Some(answer) = client.try_answer() {
+            assert_eq!(answer, "holdthreads 0", "after {suspended} times");
+            client.tell("holdthreads 8 1000000");
+        }
+    }
+    rig.note(format!("suspended {suspended} times, {} ms each", pauses.as_millis() / u128::from(suspended)));
+    client.kill();
+}
+
+fn several(rig: &Rig) {
+    let mut job = siblings(rig, &["-m", "12GiB", "-g", "0", "--name", "three"], 3);
+    for (client, value) in job.members.iter_mut().zip(6..) {
+        client.expect(&format!("alloc {} a", 256 * MIB), "alloc 0");
+        client.expect(&format!("fill a {value}"), &format!("fill 0 {value} {value}"));
+    }
+    let used = used_by(rig, "three");
+    for _ in 0..3 {
+        ok(rig, &["suspend", "three"]);
+        job.members.iter_mut().for_each(|client| client.tell("ctxsync"));
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(job.members.iter_mut().all(|client| client.try_answer().is_none()));
+        assert_eq!(used_by(rig, "three"), 0);
+        // One that begins meanwhile waits, too.
+        let mut late = job.start(rig);
+        late.tell("init 0");
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(late.try_answer(), None, "a process began in a suspended job");
+        ok(rig, &["resume", "three"]);
+        assert_eq!(late.answer(), "init 0");
+        for client in &mut job.members {
+            assert_eq!(client.answer(), "ctxsync 0");
+        }
+        assert!(late.finish().success());
+        rig.eventually(PATIENCE, "its contexts are measured again", || used_by(rig, "three") == used);
+    }
+    for (client, value) in job.members.iter_mut().zip(6..) {
+        client.expect(&format!("check a {value}"), "check 0 0");
+    }
+}
+
+fn refusals(rig: &Rig) {
+    let mut client = filled(rig, "tied", &[]);
+    client.expect(&format!("managed {MIB} m"), "managed 0");
+    let (code, said) = no(rig, &["suspend", "tied"]);
+    assert_eq!(code, Some(1));
+    let pid = client.pid();
+    let text = format!(
+        "pid {pid} has managed memory, which the driver cannot save; end that process first, or start the job without \
+         that feature"
+    );
+    assert!(said.ends_with(&text), "{said}");
+    client.expect("check a 165", "check 0 0");
+    assert_eq!(state(rig, "tied"), "running");
+    let mut stopped = filled(rig, "still", &[]);
+    stopped.signal(libc::SIGSTOP);
+    rig.eventually(PATIENCE, "it is stopped", || state(rig, "still") == "stopped");
+    let (code, said) = no(rig, &["suspend", "still"]);
+    assert_eq!(code, Some(1));
+    assert!(said.contains("is stopped, and the driver would wait for it without end"), "{said}");
+    stopped.signal(libc::SIGCONT);
+    stopped.expect("check a 165", "check 0 0");
+    let idle = rig.run(&["--name", "idle"], std::path::Path::new("/bin/sleep"), &["60"]);
+    let mut idle = Command::from(idle).spawn().expect("it starts");
+    rig.eventually(PATIENCE, "it is there", || state(rig, "idle") == "running");
+    let (code, said) = no(rig, &["suspend", "idle"]);
+    assert_eq!(code, Some(1));
+    assert!(said.contains("uses a GPU: there is nothing to suspend"), "{said}");
+    let (code, said) = no(rig, &["suspend", "nobody"]);
+    assert_eq!(code, Some(4), "{said}");
+    idle.kill().expect("ours");
+    idle.wait().expect("ours");
+}
+
+fn broker(rig: &Rig) {
+    let mut client = filled(rig, "kept", &[]);
+    ok(rig, &["suspend", "kept"]);
+    let old = rig.broker_pid().expect("a broker");
+    // SAFETY: the process is this rig's own broker.
+    unsafe { libc::kill(old as libc::pid_t, libc::SIGKILL) };
+    client.tell("check a 165");
+    let next = |rig: &Rig| {
+        ok(rig, &["broker", "start"]);
+        rig.broker_pid().is_some_and(|pid| pid != old)
+    };
+    rig.eventually(PATIENCE, "another broker", || next(rig));
+    assert_eq!(state(rig, "kept"), "suspended");
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(client.try_answer(), None, "a hold without a broker opened");
+    let mut other = rig.client(&["-m", "12GiB", "-g", "0", "--on-full", "fail"]);
+    other.ready();
+    assert!(other.finish().success());
+    ok(rig, &["resume", "kept"]);
+    assert_eq!(client.answer(), "check 0 0");
+    assert!(client.finish().success());
+    rig.eventually(PATIENCE, "nothing is left", || rig.ledger_used() == 0);
+}
+
+fn ends(rig: &Rig) {
+    let mut client = filled(rig, "ends", &[]);
+    ok(rig, &["suspend", "ends"]);
+    let waits = rig.client(&["-m", "14GiB", "-g", "0", "--name", "big"]);
+    rig.eventually(PATIENCE, "it is admitted", || state(rig, "big") == "running");
+    let mut resume = rig.partage(&["resume", "ends"]).spawn().expect("it starts");
+    std::thread::sleep(Duration::from_millis(200));
+    client.kill();
+    rig.eventually(PATIENCE, "it has ended", || !["suspended", "running"].contains(&&*state(rig, "ends")));
+    let code = resume.wait().expect("ours").code();
+    assert_ne!(code, Some(0), "there is nothing to come back");
+    drop(waits);
+}
+
+fn training(rig: &Rig) {
+    let mut look = rig.command(python());
+    look.args(["-c", "import tinygrad"]);
+    if !rig.output(look).status.success() {
+        println!("SKIPPED: tinygrad is not installed");
+        return;
+    }
+    let script = package_dir().join("programs/train.py").display().to_string();
+    let steps = (400 / tenth() * 2).to_string();
+    let train = |name: &str| {
+        let mut command = rig.run(&["-m", "2GiB", "-g", "0", "--name", name], &python(), &[&script, &steps]);
+        command.envs([("DEV", "CUDA"), ("CUDA", "1"), ("PTX", "1")]);
+        command.env("HOME", &rig.dir).stdout(std::process::Stdio::piped());
+        command
+    };
+    let alone = rig.output(train("alone"));
+    assert!(alone.status.success(), "{}", String::from_utf8_lossy(&alone.stderr));
+    let moved = train("moved").spawn().expect("it starts");
+    rig.eventually(PATIENCE, "it uses the GPU", || {
+        rig.jobs().iter().any(|job: &Value| {
+            job["name"] == "moved" && job["devices"][0]["used"].as_u64().is_some_and(|used| used > 64 * MIB)
+        })
+    });
+    let mut times = 0;
+    for _ in 0..50 / tenth() + 3 {
+        if !rig.output(rig.partage(&["suspend", "moved"])).status.success() {
+            // It ended, or has not begun.
+            continue;
+        }
+        times += 1;
+        ok(rig, &["resume", "moved"]);
+        std::thread::sleep(Duration::from_millis(60));
+    }
+    let output = moved.wait_with_output().expect("ours");
+    assert!(output.status.success());
+    rig.note(format!("suspended {times} times"));
+    assert!(times >= 3, "it was suspended {times} times only");
+    let (alone, moved) = (String::from_utf8_lossy(&alone.stdout), String::from_utf8_lossy(&output.stdout));
+    assert_eq!(alone, moved, "the losses differ");
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A job that is away waits in the queue to come back: its turn, its patience, and what others get meanwhile.
+
+use partage_policy::{Action, Event, Mark, Residence, TargetQuery, Ticket};
+use partage_protocol::admin::{ErrorCode, Reply};
+use partage_protocol::units::{ClientId, GIB, JobId, SECOND_NS};
+
+use crate::host::{Host, OVERHEAD, caller, mem};
+use crate::terms::why;
+
+fn say(host: &mut Host, job: JobId, residence: Residence) {
+    let mark = Mark {
+        residence,
+        ..Mark::default()
+    };
+    host.step(Event::Residence {
+        job,
+        mark: Box::new(mark),
+    });
+}
+
+/// A job of 6 GiB on a device of 8, with 4 in use, that is away.
+fn away(host: &mut Host) -> (JobId, ClientId) {
+    let (job, first) = host.admitted(1, mem("6g"));
+    let client = host.attach(job, first);
+    assert!(host.allocate(client, 0, 4 * GIB));
+    say(host, job, Residence::Leaving);
+    let process = host.policy.processes(job);
+    let now_ns = host.now_ns;
+    host.policy.ledger_leave(job, &process, &host.board, now_ns);
+    assert_eq!(host.board.value(client, 0, 0), 0, "L");
+    assert_eq!(host.board.value(client, 0, OVERHEAD), 0);
+    say(host, job, Residence::Away);
+    (job, client)
+}
+
+/// A `resume`; answers its ticket.
+fn resume(host: &mut Host, job: JobId, is_patient: bool, timeout_ns: Option<u64>) -> Ticket {
+    let ticket = Ticket(host.fresh());
+    host.step(Event::Resume {
+        ticket,
+        caller: caller(1),
+        target: TargetQuery {
+            text: job.to_string(),
+            descends_from: None,
+        },
+        is_patient,
+        timeout_ns,
+    });
+    ticket
+}
+
+/// The jobs that were told to come back so far, with the ticket of each.
+fn coming(host: &Host) -> Vec<(JobId, Ticket)> {
+    let come = |action: &Action| match action {
+        Action::Come { job, ticket, .. } => Some((*job, *ticket)),
+        _ => None,
+    };
+    host.commands.iter().filter_map(|command| come(&command.action)).collect()
+}
+
+fn said(host: &Host, ticket: Ticket) -> Vec<Reply> {
+    let of_ticket = |action: &Action| match action {
+        Action::Reply { ticket: other, reply } if *other == ticket => Some((**reply).clone()),
+        _ => None,
+    };
+    host.commands.iter().filter_map(|command| of_ticket(&command.action)).collect()
+}
+
+/// What the broker does with a job that may come back.
+fn come(host: &mut Host, job: JobId, client: ClientId) {
+    say(host, job, Residence::Coming);
+    let processes = host.policy.processes(job);
+    let now_ns = host.now_ns;
+    host.policy.ledger_come(job, &processes, &host.board, now_ns);
+    assert!(host.board.value(client, 0, 0) >= 4 * GIB, "L before the driver is asked");
+    assert_eq!(host.board.value(client, 0, 1), 0, "G after it");
+    host.policy.ledger_back(job, &host.board, now_ns);
+    say(host, job, Residence::Here);
+    host.check();
+}
+
+#[test]
+fn with_room_a_job_comes_at_once_and_has_what_it_had() {
+    let mut host = Host::new(&[8]);
+    let (job, client) = away(&mut host);
+    let ticket = resume(&mut host, job, true, None);
+    assert_eq!(coming(&host), [(job, ticket)]);
+    assert!(said(&host, ticket).is_empty(), "what it comes to is the answer");
+    come(&mut host, job, client);
+    assert_eq!(host.state_of(job), "running");
+    assert!(host.allocate(client, 0, 2 * GIB), "its promise holds again");
+    let ticket = resume(&mut host, job, true, None);
+    let message = format!("{job} is not suspended");
+    assert_eq!(said(&host, ticket), [Reply::Done { message }]);
+}
+
+#[test]
+fn without_room_it_waits_or_fails_as_asked_and_says_who_holds_what() {
+    let mut host = Host::new(&[8]);
+    let (job, client) = away(&mut host);
+    let (other, first) = host.admitted(2, mem("5g"));
+    let short = "the job needs 6 GiB on GPU 0, which has 3 GiB left for it";
+    let hasty = resume(&mut host, job, false, None);
+    let error = host.error_of(hasty);
+    assert_eq!(error.code, ErrorCode::NoRoom);
+    assert_eq!(error.message, format!("{job} stays suspended: {short}"));
+    assert_eq!(error.holders[0].who, other.to_string());
+    let limited = resume(&mut host, job, true, Some(2 * SECOND_NS));
+    let [Reply::Waiting(waiting)] = &said(&host, limited)[..] else {
+        panic!("{:?}", said(&host, limited));
+    };
+    assert_eq!((waiting.position, waiting.reason.as_str()), (1, short));
+    let twice = resume(&mut host, job, true, None);
+    let message = format!("{job} waits for room to come back already");
+    assert_eq!(said(&host, twice), [Reply::Done { message }]);
+    let waits = "it waits since ";
+    assert!(why(&host, 1, job).iter().any(|text| text.starts_with(waits) && text.ends_with(short)));
+    host.pass(3 * SECOND_NS);
+    assert_eq!(
+        host.error_of(limited).message,
+        format!("{job} stays suspended: no room within 3s: {short}")
+    );
+    let patient = resume(&mut host, job, true, None);
+    host.finish(other, first);
+    host.pass(6 * SECOND_NS);
+    assert_eq!(coming(&host), [(job, patient)]);
+    come(&mut host, job, client);
+}
+
+#[test]
+fn later_requests_do_not_delay_it_and_it_delays_no_earlier_one() {
+    let mut host = Host::new(&[8]);
+    let (job, _) = away(&mut host);
+    let (holder, first) = host.admitted(2, mem("5g"));
+    let (earlier, _) = host.run(3, mem("4g"));
+    assert!(host.is_waiting(earlier));
+    let ticket = resume(&mut host, job, true, None);
+    let (later, _) = host.run(4, mem("2g"));
+    assert!(host.is_waiting(later), "2 of 3 GiB are left, and both before it wait for them");
+    host.finish(holder, first);
+    host.pass(6 * SECOND_NS);
+    assert!(!host.is_waiting(earlier), "it asked first");
+    assert!(host.is_waiting(later));
+    assert!(coming(&host).is_empty(), "4 of 8 GiB are left for 6");
+    let job_of = host.job_of(earlier).expect("admitted");
+    let process = host.policy.processes(job_of)[0];
+    host.finish(job_of, process);
+    host.pass(6 * SECOND_NS);
+    assert_eq!(coming(&host), [(job, ticket)]);
+    assert!(!host.is_waiting(later), "2 GiB are left beside it");
+}
+
+#[test]
+fn who_gives_up_leaves_the_queue_and_a_job_that_ended_comes_no_more() {
+    let mut host = Host::new(&[8]);
+    let (job, client) = away(&mut host);
+    let (other, first) = host.admitted(2, mem("5g"));
+    let ticket = resume(&mut host, job, true, None);
+    host.step(Event::TicketGone(ticket));
+    host.finish(other, first);
+    host.pass(6 * SECOND_NS);
+    assert!(coming(&host).is_empty());
+    let (other, first) = host.admitted(2, mem("5g"));
+    let ticket = resume(&mut host, job, true, None);
+    host.kill(client);
+    for process in host.policy.processes(job) {
+        host.step(Event::ProcessGone(process));
+    }
+    host.pass(6 * SECOND_NS);
+    host.pass(SECOND_NS);
+    assert_eq!(host.error_of(ticket).code, ErrorCode::NoTarget);
+    host.finish(other, first);
+    host.pass(6 * SECOND_NS);
+    assert!(coming(&host).is_empty());
+}
+
+#[test]
+fn a_return_that_found_no_room_on_the_device_is_tried_again_after_a_while() {
+    let mut host = Host::new(&[8]);
+    let (job, _) = away(&mut host);
+    let ticket = resume(&mut host, job, true, None);
+    assert_eq!(coming(&host).len(), 1);
+    let again = Event::ResumeAgain {
+        job,
+        ticket,
+        deadline_ns: None,
+        reason: "GPU-1 is full".into(),
+    };
+    host.step(again);
+    assert_eq!(coming(&host).len(), 1, "not at once");
+    let [Reply::Waiting(waiting)] = &said(&host, ticket)[..] else {
+        panic!("{:?}", said(&host, ticket));
+    };
+    assert_eq!(waiting.reason, "GPU-1 is full");
+    host.pass(SECOND_NS / 2);
+    assert_eq!(coming(&host).len(), 1);
+    host.pass(SECOND_NS);
+    assert_eq!(coming(&host).len(), 2);
+}
