@@ -2,19 +2,21 @@
 //! The command line's words: the only place that says which commands and options exist. `docs/cli.md` is made from it.
 
 mod install;
+mod on_full;
 mod residence;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::builder::BoolishValueParser;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::show::job_table::Column;
 use crate::show::terminal::ColorChoice;
 
 pub use install::{Install, StartNow, Uninstall};
+pub use on_full::OnFull;
 pub use residence::{Resume, Suspend};
 
 /// Share a GPU between programs: give each a limit on memory and a share of time.
@@ -227,16 +229,6 @@ pub struct Run {
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
-}
-
-/// What to do when there is no room.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum OnFull {
-    /// Wait in the queue.
-    #[default]
-    Wait,
-    /// Fail.
-    Fail,
 }
 
 /// List the jobs, and unmanaged GPU processes

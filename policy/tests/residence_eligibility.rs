@@ -54,7 +54,7 @@ fn nothing_is_in_the_way_of_a_plain_job() {
 type Change = fn(&mut JobFacts);
 
 /// What is changed in a plain job, the reason and the remedy.
-const REASONS: [(Change, &str, &str); 11] = [
+const REASONS: [(Change, &str, &str); 12] = [
     (
         |f| f.residence = Residence::Away,
         "j1 is suspended now",

@@ -53,10 +53,13 @@ fn resume(host: &mut Host, job: JobId, is_patient: bool, timeout_ns: Option<u64>
 /// The jobs that were told to come back so far, with the ticket of each.
 fn coming(host: &Host) -> Vec<(JobId, Ticket)> {
     let come = |action: &Action| match action {
-        Action::Come { job, ticket, .. } => Some((*job, *ticket)),
+        Action::Come(come) => Some((come.job, come.ticket)),
         _ => None,
     };
-    host.commands.iter().filter_map(|command| come(&command.action)).collect()
+    host.commands
+        .iter()
+        .filter_map(|command| come(&command.action))
+        .collect()
 }
 
 fn said(host: &Host, ticket: Ticket) -> Vec<Reply> {
@@ -64,7 +67,10 @@ fn said(host: &Host, ticket: Ticket) -> Vec<Reply> {
         Action::Reply { ticket: other, reply } if *other == ticket => Some((**reply).clone()),
         _ => None,
     };
-    host.commands.iter().filter_map(|command| of_ticket(&command.action)).collect()
+    host.commands
+        .iter()
+        .filter_map(|command| of_ticket(&command.action))
+        .collect()
 }
 
 /// What the broker does with a job that may come back.
@@ -73,7 +79,10 @@ fn come(host: &mut Host, job: JobId, client: ClientId) {
     let processes = host.policy.processes(job);
     let now_ns = host.now_ns;
     host.policy.ledger_come(job, &processes, &host.board, now_ns);
-    assert!(host.board.value(client, 0, 0) >= 4 * GIB, "L before the driver is asked");
+    assert!(
+        host.board.value(client, 0, 0) >= 4 * GIB,
+        "L before the driver is asked"
+    );
     assert_eq!(host.board.value(client, 0, 1), 0, "G after it");
     host.policy.ledger_back(job, &host.board, now_ns);
     say(host, job, Residence::Here);
@@ -115,7 +124,11 @@ fn without_room_it_waits_or_fails_as_asked_and_says_who_holds_what() {
     let message = format!("{job} waits for room to come back already");
     assert_eq!(said(&host, twice), [Reply::Done { message }]);
     let waits = "it waits since ";
-    assert!(why(&host, 1, job).iter().any(|text| text.starts_with(waits) && text.ends_with(short)));
+    assert!(
+        why(&host, 1, job)
+            .iter()
+            .any(|text| text.starts_with(waits) && text.ends_with(short))
+    );
     host.pass(3 * SECOND_NS);
     assert_eq!(
         host.error_of(limited).message,
@@ -137,7 +150,10 @@ fn later_requests_do_not_delay_it_and_it_delays_no_earlier_one() {
     assert!(host.is_waiting(earlier));
     let ticket = resume(&mut host, job, true, None);
     let (later, _) = host.run(4, mem("2g"));
-    assert!(host.is_waiting(later), "2 of 3 GiB are left, and both before it wait for them");
+    assert!(
+        host.is_waiting(later),
+        "2 of 3 GiB are left, and both before it wait for them"
+    );
     host.finish(holder, first);
     host.pass(6 * SECOND_NS);
     assert!(!host.is_waiting(earlier), "it asked first");

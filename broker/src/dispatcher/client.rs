@@ -79,10 +79,11 @@ impl Client {
     /// Does a gate hold this client, or a soft hold, or a bound on its work in flight?
     pub fn is_held(&self) -> bool {
         self.pages.broker().head.hold.load(Ordering::Relaxed) & SOFT != 0
-            || self.slots
-            .keys()
-            .filter_map(|device| self.line(*device))
-            .any(|line| !is_open(line) || line.depth_ns.load(Ordering::Relaxed) != UNBOUNDED)
+            || self
+                .slots
+                .keys()
+                .filter_map(|device| self.line(*device))
+                .any(|line| !is_open(line) || line.depth_ns.load(Ordering::Relaxed) != UNBOUNDED)
     }
 }
 

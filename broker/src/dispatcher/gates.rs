@@ -308,7 +308,9 @@ impl<K: Kernel> Dispatcher<K> {
         let own = if is_told { UNSHARED } else { 0 };
         // The event loop's flag stays as it is.
         let flags = |before: u32| Some(before & HELD | state.flags | own);
-        let _ = line.gate_flags.fetch_update(Ordering::Relaxed, Ordering::Relaxed, flags);
+        let _ = line
+            .gate_flags
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, flags);
     }
 
     /// Finds out whether one client has the device for itself, for as long as its gate is open: because it is the only

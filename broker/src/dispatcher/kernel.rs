@@ -34,7 +34,7 @@ fn membarrier(command: libc::c_int) -> libc::c_long {
 
 impl Linux {
     /// Asks the kernel what it has.
-    pub fn new() -> Self {
+    pub fn here() -> Self {
         let commands = membarrier(QUERY);
         Self {
             has_membarrier: commands > 0 && commands & libc::c_long::from(GLOBAL_EXPEDITED) != 0,
@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn a_barrier_is_the_kernels_and_no_barrier_is_said_to_be_none() {
         let thread = std::thread::spawn(|| {
-            let kernel = Linux::new();
+            let kernel = Linux::here();
             assert!(kernel.heavy_barrier(), "this kernel has no membarrier");
             refuse_call(libc::SYS_membarrier, GLOBAL_EXPEDITED as u32);
             assert!(!kernel.heavy_barrier(), "nobody asked the kernel");

@@ -90,7 +90,7 @@ impl Drop for DispatcherThread {
 }
 
 fn run(receiver: &Receiver<Message>, bell: &EventFd, reporter: &Reporter) {
-    let kernel = Linux::new();
+    let kernel = Linux::here();
     kernel.be_punctual();
     let mut dispatcher = Dispatcher::new(kernel);
     let mut invariants = Invariants::default();

@@ -19,12 +19,7 @@ impl StateDriver {
     pub(super) fn apply(&mut self, command: Command, now: Now) {
         match command.action {
             Action::Reply { ticket, reply } => self.reply(ticket, reply),
-            Action::Come {
-                job,
-                ticket,
-                is_patient,
-                deadline_ns,
-            } => self.come(job, ticket, (is_patient, deadline_ns), now),
+            Action::Come(come) => self.come(come, now),
             Action::Welcome {
                 client,
                 job,

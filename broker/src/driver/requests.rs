@@ -86,31 +86,25 @@ impl StateDriver {
                 let reply = self.policy.why(&caller, &target, now.ns, &self.clients);
                 self.answer(to, reply.unwrap_or_else(|error| Reply::Error(*error)));
             }
-            Request::Stop { target, grace_ns } => {
-                let event = Event::Stop {
-                    ticket: self.ticket(to),
-                    caller,
-                    target: self.target(target),
-                    grace_ns,
-                };
-                self.step(now, event);
-            }
-            Request::Suspend { target } => {
-                let (ticket, target) = (self.ticket(to), self.target(target));
-                self.suspend(ticket, &caller, &target, now);
-            }
-            Request::Resume {
-                target,
-                wait,
-                wait_timeout_ns,
-            } => {
-                let (ticket, target) = (self.ticket(to), self.target(target));
-                self.resume(ticket, caller, target, (wait, wait_timeout_ns), now);
+            Request::Stop { target, grace_ns } => self.stop(to, caller, (target, grace_ns), now),
+            request @ (Request::Suspend { .. } | Request::Resume { .. }) => {
+                let ticket = self.ticket(to);
+                self.residence_request(ticket, caller, request, now);
             }
             Request::Events { follow } => self.send_events(to, &caller, follow),
             Request::StopBroker => self.stop_broker(to, &caller),
             about_config => self.config_request(to, &caller, about_config, now),
         }
+    }
+
+    fn stop(&mut self, to: ConnectionId, caller: Caller, (target, grace_ns): (String, u64), now: Now) {
+        let event = Event::Stop {
+            ticket: self.ticket(to),
+            caller,
+            target: self.target(target),
+            grace_ns,
+        };
+        self.step(now, event);
     }
 
     /// A `run`. It is judged by a look at the devices that begins after it came: a hundred at once share one.

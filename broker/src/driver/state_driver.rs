@@ -148,7 +148,7 @@ impl StateDriver {
             effects: Vec::new(),
             watches: Watches::default(),
             ways: Ways::default(),
-            kernel: Linux::new(),
+            kernel: Linux::here(),
             idle_exit_ns: parts.idle_exit_ns,
             idle_since_ns: None,
             stopped: BTreeSet::new(),

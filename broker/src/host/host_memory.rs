@@ -41,11 +41,9 @@ fn tightest(cgroups: &Path, of_process: &str) -> Option<(String, u64, u64)> {
         };
         let (root, limit_file, used_file) = match controllers {
             "" => (cgroups.to_owned(), "memory.max", "memory.current"),
-            names if names.split(',').any(|name| name == "memory") => (
-                cgroups.join("memory"),
-                "memory.limit_in_bytes",
-                "memory.usage_in_bytes",
-            ),
+            names if names.split(',').any(|name| name == "memory") => {
+                (cgroups.join("memory"), "memory.limit_in_bytes", "memory.usage_in_bytes")
+            }
             _ => continue,
         };
         for group in Path::new(path.trim_start_matches('/')).ancestors() {

@@ -128,6 +128,9 @@ impl Processes for ProcessTable {
         Proc.program(pid)
     }
 
+    fn gid(&self, _: u32) -> Option<u32> {
+        None
+    }
     fn groups(&self, pid: u32) -> Vec<u32> {
         Proc.groups(pid)
     }

@@ -3,7 +3,7 @@
 
 use clap::Args;
 
-use super::OnFull;
+use super::on_full::OnFull;
 
 /// Take a job's memory off its GPUs, into host memory, and let its threads wait
 #[derive(Args, Debug)]
@@ -24,14 +24,12 @@ pub struct Suspend {
 
 /// Bring a suspended job back onto its GPUs
 #[derive(Args, Debug)]
-#[command(
-    after_help = "Waits in the queue until there is room, like `run`.
+#[command(after_help = "Waits in the queue until there is room, like `run`.
 
 Examples:
   partage resume j3
   partage resume train --wait-timeout 10m
-  partage resume train --on-full fail"
-)]
+  partage resume train --on-full fail")]
 pub struct Resume {
     /// Job id (j3), name, or the pid of one of its processes
     pub target: String,

@@ -40,7 +40,9 @@ pub fn resume(arguments: &Resume, place: &Place, report: &Report) -> Outcome<u8>
 /// depends on the bytes, and the broker gives up by itself.
 fn converse(request: &Request, place: &Place, report: &Report) -> Outcome<u8> {
     let mut connection = launch_broker::meet(place)?;
-    connection.say(request).map_err(|error| error.into_failure(&place.dir))?;
+    connection
+        .say(request)
+        .map_err(|error| error.into_failure(&place.dir))?;
     loop {
         match connection.hear(None).map_err(|error| error.into_failure(&place.dir))? {
             Reply::Waiting(waiting) => {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Suspend and resume: a job's memory leaves its device, others use the room, and it comes back as it was.
 
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -16,7 +15,10 @@ use crate::rig::{GIB, MIB, Rig};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        Case::new("residence::a_suspended_job_leaves_its_room_to_others_and_comes_back", room),
+        Case::new(
+            "residence::a_suspended_job_leaves_its_room_to_others_and_comes_back",
+            room,
+        ),
         Case::new("residence::threads_are_suspended_at_random_moments", threads),
         Case::new("residence::all_processes_of_a_job_leave_together", several),
         Case::new("residence::what_cannot_leave_is_refused_and_goes_on", refusals)
@@ -51,19 +53,20 @@ fn no(rig: &Rig, arguments: &[&str]) -> (Option<i32>, String) {
 fn state(rig: &Rig, job: &str) -> String {
     let jobs = rig.jobs();
     let job = jobs.iter().find(|view| view["job"] == job || view["name"] == job);
-    job.map_or_else(String::new, |view| view["state"].as_str().unwrap_or_default().to_owned())
+    job.map_or_else(String::new, |view| {
+        view["state"].as_str().unwrap_or_default().to_owned()
+    })
 }
 
 fn used_by(rig: &Rig, name: &str) -> u64 {
     let jobs = rig.jobs();
     let job = jobs.iter().find(|view| view["name"] == name).expect("it is listed");
-    job["devices"][0]["used"].as_u64().expect("bytes")
+    job["devices"][0]["used_bytes"].as_u64().expect("bytes")
 }
 
 /// A client with 512 MiB of one byte.
-fn filled(rig: &Rig, name: &str, options: &[&str]) -> Client {
-    let options: Vec<&str> = ["-m", "10GiB", "-g", "0", "--name", name].iter().chain(options).copied().collect();
-    let mut client = rig.client(&options);
+fn filled(rig: &Rig, name: &str, limit: &str) -> Client {
+    let mut client = rig.client(&["-m", limit, "-g", "0", "--name", name]);
     client.ready();
     client.expect(&format!("alloc {} a", 512 * MIB), "alloc 0");
     client.expect("fill a 165", "fill 0 165 165");
@@ -71,10 +74,13 @@ fn filled(rig: &Rig, name: &str, options: &[&str]) -> Client {
 }
 
 fn room(rig: &Rig) {
-    let mut client = filled(rig, "one", &[]);
+    let mut client = filled(rig, "one", "10GiB");
     let used = used_by(rig, "one");
     let said = ok(rig, &["suspend", "one"]);
-    assert!(said.contains(" is suspended: its ") && said.contains("in host memory, after "), "{said}");
+    assert!(
+        said.contains(" is suspended: its ") && said.contains("in host memory, after "),
+        "{said}"
+    );
     assert_eq!(state(rig, "one"), "suspended");
     assert_eq!(used_by(rig, "one"), 0);
     assert_eq!(ok(rig, &["suspend", "one"]), "j1 is suspended already");
@@ -88,7 +94,10 @@ fn room(rig: &Rig) {
     client.tell("check a 165");
     let (code, said) = no(rig, &["resume", "one", "--on-full", "fail"]);
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("j1 stays suspended: the job needs 10 GiB on GPU 0") && said.contains("j2"), "{said}");
+    assert!(
+        said.contains("j1 stays suspended: the job needs 10 GiB on GPU 0") && said.contains("j2"),
+        "{said}"
+    );
     let (code, said) = no(rig, &["resume", "one", "--wait-timeout", "300ms"]);
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("waiting: ") && said.contains("no room within "), "{said}");
@@ -102,7 +111,9 @@ fn room(rig: &Rig) {
     assert!(resume.wait().expect("ours").success());
     assert_eq!(client.answer(), "check 0 0");
     assert_eq!(state(rig, "one"), "running");
-    rig.eventually(PATIENCE, "its contexts are measured again", || used_by(rig, "one") == used);
+    rig.eventually(PATIENCE, "its contexts are measured again", || {
+        used_by(rig, "one") == used
+    });
     assert_eq!(ok(rig, &["resume", "one"]), "j1 is not suspended");
     client.expect(&format!("alloc {MIB} more"), "alloc 0");
     assert!(client.finish().success());
@@ -113,7 +124,7 @@ fn room(rig: &Rig) {
 fn threads(rig: &Rig) {
     let mut client = prepare(rig.client(&["-m", "4GiB", "-g", "0", "--name", "t"]));
     let mut random = Random::new(17);
-    let rounds = 1_000 / tenth() / 2;
+    let rounds = (1_000 / tenth() / 2) as u32;
     let (mut suspended, mut pauses) = (0, Duration::ZERO);
     client.tell("holdthreads 8 1000000");
     while suspended < rounds {
@@ -128,7 +139,10 @@ fn threads(rig: &Rig) {
             client.tell("holdthreads 8 1000000");
         }
     }
-    rig.note(format!("suspended {suspended} times, {} ms each", pauses.as_millis() / u128::from(suspended)));
+    rig.note(format!(
+        "suspended {suspended} times, {} ms each",
+        (pauses / suspended).as_millis()
+    ));
     client.kill();
 }
 
@@ -156,7 +170,9 @@ fn several(rig: &Rig) {
             assert_eq!(client.answer(), "ctxsync 0");
         }
         assert!(late.finish().success());
-        rig.eventually(PATIENCE, "its contexts are measured again", || used_by(rig, "three") == used);
+        rig.eventually(PATIENCE, "its contexts are measured again", || {
+            used_by(rig, "three") == used
+        });
     }
     for (client, value) in job.members.iter_mut().zip(6..) {
         client.expect(&format!("check a {value}"), "check 0 0");
@@ -164,7 +180,7 @@ fn several(rig: &Rig) {
 }
 
 fn refusals(rig: &Rig) {
-    let mut client = filled(rig, "tied", &[]);
+    let mut client = filled(rig, "tied", "2GiB");
     client.expect(&format!("managed {MIB} m"), "managed 0");
     let (code, said) = no(rig, &["suspend", "tied"]);
     assert_eq!(code, Some(1));
@@ -176,16 +192,19 @@ fn refusals(rig: &Rig) {
     assert!(said.ends_with(&text), "{said}");
     client.expect("check a 165", "check 0 0");
     assert_eq!(state(rig, "tied"), "running");
-    let mut stopped = filled(rig, "still", &[]);
+    let mut stopped = filled(rig, "still", "2GiB");
     stopped.signal(libc::SIGSTOP);
     rig.eventually(PATIENCE, "it is stopped", || state(rig, "still") == "stopped");
     let (code, said) = no(rig, &["suspend", "still"]);
     assert_eq!(code, Some(1));
-    assert!(said.contains("is stopped, and the driver would wait for it without end"), "{said}");
+    assert!(
+        said.contains("is stopped, and the driver would wait for it without end"),
+        "{said}"
+    );
     stopped.signal(libc::SIGCONT);
     stopped.expect("check a 165", "check 0 0");
-    let idle = rig.run(&["--name", "idle"], std::path::Path::new("/bin/sleep"), &["60"]);
-    let mut idle = Command::from(idle).spawn().expect("it starts");
+    let mut idle = rig.run(&["--name", "idle"], std::path::Path::new("/bin/sleep"), &["60"]);
+    let mut idle = idle.spawn().expect("it starts");
     rig.eventually(PATIENCE, "it is there", || state(rig, "idle") == "running");
     let (code, said) = no(rig, &["suspend", "idle"]);
     assert_eq!(code, Some(1));
@@ -197,7 +216,7 @@ fn refusals(rig: &Rig) {
 }
 
 fn broker(rig: &Rig) {
-    let mut client = filled(rig, "kept", &[]);
+    let mut client = filled(rig, "kept", "10GiB");
     ok(rig, &["suspend", "kept"]);
     let old = rig.broker_pid().expect("a broker");
     // SAFETY: the process is this rig's own broker.
@@ -221,14 +240,16 @@ fn broker(rig: &Rig) {
 }
 
 fn ends(rig: &Rig) {
-    let mut client = filled(rig, "ends", &[]);
+    let mut client = filled(rig, "ends", "10GiB");
     ok(rig, &["suspend", "ends"]);
     let waits = rig.client(&["-m", "14GiB", "-g", "0", "--name", "big"]);
     rig.eventually(PATIENCE, "it is admitted", || state(rig, "big") == "running");
     let mut resume = rig.partage(&["resume", "ends"]).spawn().expect("it starts");
     std::thread::sleep(Duration::from_millis(200));
     client.kill();
-    rig.eventually(PATIENCE, "it has ended", || !["suspended", "running"].contains(&&*state(rig, "ends")));
+    rig.eventually(PATIENCE, "it has ended", || {
+        !["suspended", "running"].contains(&&*state(rig, "ends"))
+    });
     let code = resume.wait().expect("ours").code();
     assert_ne!(code, Some(0), "there is nothing to come back");
     drop(waits);
@@ -244,7 +265,11 @@ fn training(rig: &Rig) {
     let script = package_dir().join("programs/train.py").display().to_string();
     let steps = (400 / tenth() * 2).to_string();
     let train = |name: &str| {
-        let mut command = rig.run(&["-m", "2GiB", "-g", "0", "--name", name], &python(), &[&script, &steps]);
+        let mut command = rig.run(
+            &["-m", "2GiB", "-g", "0", "--name", name],
+            &python(),
+            &[&script, &steps],
+        );
         command.envs([("DEV", "CUDA"), ("CUDA", "1"), ("PTX", "1")]);
         command.env("HOME", &rig.dir).stdout(std::process::Stdio::piped());
         command
@@ -254,7 +279,10 @@ fn training(rig: &Rig) {
     let moved = train("moved").spawn().expect("it starts");
     rig.eventually(PATIENCE, "it uses the GPU", || {
         rig.jobs().iter().any(|job: &Value| {
-            job["name"] == "moved" && job["devices"][0]["used"].as_u64().is_some_and(|used| used > 64 * MIB)
+            job["name"] == "moved"
+                && job["devices"][0]["used_bytes"]
+                    .as_u64()
+                    .is_some_and(|used| used > 64 * MIB)
         })
     });
     let mut times = 0;
@@ -271,6 +299,9 @@ fn training(rig: &Rig) {
     assert!(output.status.success());
     rig.note(format!("suspended {times} times"));
     assert!(times >= 3, "it was suspended {times} times only");
-    let (alone, moved) = (String::from_utf8_lossy(&alone.stdout), String::from_utf8_lossy(&output.stdout));
+    let (alone, moved) = (
+        String::from_utf8_lossy(&alone.stdout),
+        String::from_utf8_lossy(&output.stdout),
+    );
     assert_eq!(alone, moved, "the losses differ");
 }

@@ -212,13 +212,16 @@ impl Policy {
         let mut queued = BTreeSet::new();
         for job in self.queue.iter() {
             let waits = self.jobs.get(job).is_some_and(|job| job.state() == State::Waiting);
-            if !(queued.insert(*job) && waits) {
+            // One that is to come back and ended meanwhile leaves when the queue is served next.
+            if !(queued.insert(*job) && (waits || self.is_returning(*job))) {
                 found.push(Violation::Queue { job: *job });
             }
         }
         let waiting = self.jobs.values().filter(|job| job.state() == State::Waiting);
         let lost = waiting.map(Job::id).filter(|job| !queued.contains(job));
         found.extend(lost.map(|job| Violation::Queue { job }));
+        let lost = self.returning.keys().filter(|job| !queued.contains(job));
+        found.extend(lost.map(|job| Violation::Queue { job: *job }));
     }
 
     fn check_clients(&self, found: &mut Vec<Violation>) {

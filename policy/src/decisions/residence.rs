@@ -8,9 +8,9 @@
 
 use std::fmt;
 
+use partage_protocol::reservation::Word;
 use partage_protocol::size::format_bytes;
 use partage_protocol::terms::format_part;
-use partage_protocol::reservation::Word;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 
 use super::Policy;
@@ -150,9 +150,7 @@ impl Policy {
             let held = state.ledger.held_sum(&pages);
             let owed = clients.iter().fold(0, |sum: u64, client| {
                 let words = machine.words(*client, slot);
-                sum.saturating_add(words.map_or(0, |words| {
-                    words.owed.load().saturating_sub(words.ledger.load())
-                }))
+                sum.saturating_add(words.map_or(0, |words| words.owed.load().saturating_sub(words.ledger.load())))
             });
             let (limit, ceiling) = (state.ledger.limit(), state.ledger.ceiling());
             state.set_limit(&pages, limit, ceiling.max(held.saturating_add(owed)), now_ns);
@@ -188,7 +186,9 @@ impl Policy {
     pub fn returning_bytes<M: Machine>(&self, id: JobId, machine: &M) -> u64 {
         let Some(job) = self.jobs.get(&id) else { return 0 };
         let slots = 0..job.slots.len();
-        slots.fold(0, |sum: u64, slot| sum.saturating_add(job.returning_bytes(slot, machine)))
+        slots.fold(0, |sum: u64, slot| {
+            sum.saturating_add(job.returning_bytes(slot, machine))
+        })
     }
 
     /// Is there room for a job that wants to come back to its devices, or to have a target? The mark that claims the

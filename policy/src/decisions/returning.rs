@@ -4,38 +4,29 @@
 //! Its turn is told as [`Action::Come`]; the broker then asks for the room once more and claims it with the mark that
 //! says *coming*, before any other event.
 
-use partage_protocol::admin::{ErrorCode, ErrorView, Holder, Reply, Waiting};
 use partage_protocol::size::format_duration;
 use partage_protocol::units::{JobId, SECOND_NS};
 
+use super::Policy;
 use super::claims::Claims;
 use super::placement::Shortages;
 use super::residence::Shortage;
 use super::survey::Survey;
 use super::target::Access;
-use super::Policy;
 use crate::caller::{Caller, Ticket};
-use crate::command::Action;
+use crate::command::{Action, Come};
 use crate::event::TargetQuery;
 use crate::job::{Job, Returning, Wait};
 use crate::machine::Machine;
 use crate::residence::Residence;
+use crate::views::returning as said;
 
 /// Where the driver shows less room than the books, a return is tried again after this.
 const AGAIN_NS: u64 = SECOND_NS;
 
-fn failed(code: ErrorCode, message: String, hint: Option<String>) -> ErrorView {
-    ErrorView {
-        code,
-        message,
-        hint,
-        holders: Vec::new(),
-    }
-}
-
 impl Policy {
     /// A command wants a job back on its devices.
-    pub(crate) fn resume(
+    pub(crate) fn return_job(
         &mut self,
         (ticket, caller): (Ticket, &Caller),
         target: &TargetQuery,
@@ -63,16 +54,16 @@ impl Policy {
             }
             Residence::Poisoned => {
                 let message = format!("the driver lost a process of {id}, which can never run again");
-                let hint = Some(format!("partage why {id}; to end it: partage stop {id}"));
-                return self.refuse(ticket, failed(ErrorCode::Failed, message, hint));
+                let hint = format!("partage why {id}; to end it: partage stop {id}");
+                return self.refuse(ticket, said::refused(message, hint));
             }
             Residence::Leaving | Residence::Moving | Residence::Saving => {
                 let message = format!("{id} is {} now", residence.word());
-                let hint = Some(format!("once that is over: partage resume {id}"));
-                return self.refuse(ticket, failed(ErrorCode::Failed, message, hint));
+                let hint = format!("once that is over: partage resume {id}");
+                return self.refuse(ticket, said::refused(message, hint));
             }
         };
-        self.reply(ticket, Reply::Done { message }, "there is nothing to bring back");
+        self.reply(ticket, said::nothing(message), "there is nothing to bring back");
     }
 
     /// There was no room after all: a command that waits for a job's return waits on.
@@ -146,8 +137,7 @@ impl Policy {
         let is_away = |job: &&Job| job.state().holds_memory() && job.residence() == Residence::Away;
         let Some(job) = self.jobs.get(&id).filter(is_away) else {
             if let Some(returning) = self.forget_returning(id) {
-                let why = failed(ErrorCode::NoTarget, format!("{id} has ended"), None);
-                self.refuse(returning.wait.ticket, why);
+                self.refuse(returning.wait.ticket, said::ended(id));
             }
             return false;
         };
@@ -163,69 +153,59 @@ impl Policy {
         }
         // Later ones get what is left beside it, whether it comes or waits.
         claimed.add(id, wishes);
-        if let Some(returning) = self.returning.get_mut(&id) {
-            returning.not_before_ns = returning.not_before_ns.filter(|not_before| now_ns < *not_before);
-            if returning.not_before_ns.is_some() {
-                let reason = returning.wait.reason.clone();
-                return self.return_waits(id, position, (reason, Vec::new()), now_ns);
-            }
+        if let Some(returning) = self.returning.get_mut(&id)
+            && !returning.may_try(now_ns)
+        {
+            let reason = returning.wait.reason.clone();
+            return self.return_waits(id, position, (reason, &Shortages::new()), (survey, machine), now_ns);
         }
         let Some((shortage, shortages)) = shortage else {
             if let Some(returning) = self.forget_returning(id) {
-                let come = Action::Come {
+                let come = Come {
                     job: id,
                     ticket: returning.wait.ticket,
                     is_patient: returning.is_patient,
                     deadline_ns: returning.wait.deadline_ns,
                 };
-                self.command(come, "there is room for it");
+                self.command(Action::Come(come), "there is room for it");
             }
             return false;
         };
         let reason = shortage.to_string();
-        let is_told = self.returning.get(&id).is_some_and(|returning| {
-            let wait = &returning.wait;
-            !returning.is_patient || wait.ran_out(now_ns) || now_ns >= wait.next_reminder_ns
-        });
-        let holders = match is_told {
-            true => self.shortage_holders(&shortages, survey, machine),
-            false => Vec::new(),
-        };
-        self.return_waits(id, position, (reason, holders), now_ns)
+        self.return_waits(id, position, (reason, &shortages), (survey, machine), now_ns)
     }
 
     /// Says what a return waits for, or that it waited long enough; answers whether it waits on.
-    fn return_waits(&mut self, id: JobId, position: u32, (reason, holders): (String, Vec<Holder>), now_ns: u64) -> bool {
+    fn return_waits<M: Machine>(
+        &mut self,
+        id: JobId,
+        position: u32,
+        (reason, shortages): (String, &Shortages),
+        (survey, machine): (&Survey, &M),
+        now_ns: u64,
+    ) -> bool {
         let Some(returning) = self.returning.get_mut(&id) else {
             return false;
         };
-        let wait = &mut returning.wait;
-        if !returning.is_patient || wait.ran_out(now_ns) {
-            let message = match returning.is_patient {
+        let (wait, is_patient) = (&mut returning.wait, returning.is_patient);
+        let (ticket, waited_ns) = (wait.ticket, now_ns.saturating_sub(wait.since_ns));
+        if !is_patient || wait.ran_out(now_ns) {
+            let message = match is_patient {
                 true => {
-                    let waited = format_duration(now_ns.saturating_sub(wait.since_ns));
+                    let waited = format_duration(waited_ns);
                     format!("{id} stays suspended: no room within {waited}: {reason}")
                 }
                 false => format!("{id} stays suspended: {reason}"),
             };
-            let ticket = wait.ticket;
             self.forget_returning(id);
-            let hint = Some("partage status shows who holds what".to_owned());
-            let why = ErrorView {
-                holders,
-                ..failed(ErrorCode::NoRoom, message, hint)
-            };
-            self.refuse(ticket, why);
+            let holders = self.shortage_holders(shortages, survey, machine);
+            self.refuse(ticket, said::no_room(message, holders));
             return false;
         }
         wait.wait_for(&reason);
         if wait.take_reminder(now_ns).is_some() {
-            let ticket = wait.ticket;
-            let reply = Reply::Waiting(Waiting {
-                position,
-                reason,
-                holders,
-            });
+            let holders = self.shortage_holders(shortages, survey, machine);
+            let reply = said::waits(position, reason, holders);
             self.reply(ticket, reply, "it hears at once and every minute what it waits for");
         }
         true

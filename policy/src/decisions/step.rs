@@ -92,7 +92,7 @@ impl Policy {
                 target,
                 is_patient,
                 timeout_ns,
-            } => self.resume((ticket, &caller), &target, (is_patient, timeout_ns), now_ns),
+            } => self.return_job((ticket, &caller), &target, (is_patient, timeout_ns), now_ns),
             Event::ResumeAgain {
                 job,
                 ticket,

@@ -54,6 +54,14 @@ impl DerefMut for Queued {
     }
 }
 
+impl Returning {
+    /// May it be tried now? A time before which it may not is over with this.
+    pub(crate) fn may_try(&mut self, now_ns: u64) -> bool {
+        self.not_before_ns = self.not_before_ns.filter(|not_before| now_ns < *not_before);
+        self.not_before_ns.is_none()
+    }
+}
+
 impl Queued {
     /// Another request in the same place.
     pub(crate) fn set_spec(&mut self, spec: RunSpec) {

@@ -228,7 +228,8 @@ impl fmt::Display for Obstacle {
             ),
             Self::Uncounted(pid) => write!(
                 out,
-                "pid {pid} had more threads inside driver calls at a time than Partage can tell apart, so they cannot be held"
+                "pid {pid} had more threads inside driver calls at a time than Partage can tell apart, so they cannot \
+                 be held"
             ),
             Self::Tied { pid, ties } => {
                 let ties: Vec<_> = ties.iter().map(|tie| tie.text()).collect();

@@ -54,14 +54,23 @@ impl StateDriver {
             ),
             (Purpose::Suspend, Outcome::Here) => ("suspend-failed", format!("{job} goes on: {why}")),
             (Purpose::Resume { .. }, Outcome::Away) => ("resume-failed", format!("{job} stays suspended: {why}")),
-            (Purpose::Resume { .. } | Purpose::Recover, Outcome::Here) => ("job-resumed", format!("{job} runs again, {took}")),
+            (Purpose::Resume { .. } | Purpose::Recover, Outcome::Here) => {
+                ("job-resumed", format!("{job} runs again, {took}"))
+            }
         };
         self.publish(now, kind, Some(job), None, text.clone());
         let is_done = matches!(
             (way.purpose, outcome),
             (Purpose::Suspend, Outcome::Away) | (Purpose::Resume { .. }, Outcome::Here)
         );
-        if let (Purpose::Resume { is_patient: true, deadline_ns }, Outcome::Away) = (way.purpose, outcome) {
+        if let (
+            Purpose::Resume {
+                is_patient: true,
+                deadline_ns,
+            },
+            Outcome::Away,
+        ) = (way.purpose, outcome)
+        {
             // Somebody took the room in between: the queue's next look counts with that.
             for ticket in way.tickets {
                 let again = Event::ResumeAgain {

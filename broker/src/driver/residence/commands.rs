@@ -2,10 +2,10 @@
 //! The commands that begin a passage, and the look before anything is touched.
 
 use partage_policy::{
-    Access, Caller, Event, Intent, Obstacle, Passage, Patience, Plan, Process, Residence, TargetQuery, Ticket,
+    Access, Caller, Come, Event, Intent, Obstacle, Passage, Patience, Plan, Process, Residence, TargetQuery, Ticket,
     obstacles,
 };
-use partage_protocol::admin::{ErrorCode, ErrorView, Reply};
+use partage_protocol::admin::{ErrorCode, ErrorView, Reply, Request};
 use partage_protocol::units::{JobId, SECOND_NS};
 
 use super::way::{Phase, Purpose, Way};
@@ -20,13 +20,41 @@ const STATE_NS: u64 = 10 * SECOND_NS;
 const NOT_INITIALIZED: i32 = 3;
 
 impl StateDriver {
+    /// A command about where a job's memory is.
+    pub(in crate::driver) fn residence_request(&mut self, ticket: Ticket, caller: Caller, request: Request, now: Now) {
+        match request {
+            Request::Suspend { target } => {
+                let target = self.target(target);
+                self.suspend(ticket, &caller, &target, now);
+            }
+            Request::Resume {
+                target,
+                wait,
+                wait_timeout_ns,
+            } => {
+                let resume = Event::Resume {
+                    ticket,
+                    caller,
+                    target: self.target(target),
+                    is_patient: wait,
+                    timeout_ns: wait_timeout_ns,
+                };
+                self.step(now, resume);
+            }
+            _ => {}
+        }
+    }
+
     /// `partage suspend`.
-    pub(in crate::driver) fn suspend(&mut self, ticket: Ticket, caller: &Caller, target: &TargetQuery, now: Now) {
+    fn suspend(&mut self, ticket: Ticket, caller: &Caller, target: &TargetQuery, now: Now) {
         let job = match self.policy.resolve(target, caller, Access::Change) {
             Ok(job) => job,
             Err(why) => return self.answer_ticket(ticket, Reply::Error(why)),
         };
-        let residence = self.policy.residence(job).map_or(Residence::Here, |mark| mark.residence);
+        let residence = self
+            .policy
+            .residence(job)
+            .map_or(Residence::Here, |mark| mark.residence);
         if let Some(way) = self.ways.by_job.get_mut(&job) {
             if way.purpose == Purpose::Suspend {
                 return way.tickets.push(ticket);
@@ -139,21 +167,19 @@ impl StateDriver {
                 way.began_ns = now.ns;
                 self.follow(job, way, now);
             }
-            _ => way.tickets.iter().for_each(|ticket| self.refuse_suspend(*ticket, &found)),
+            _ => way
+                .tickets
+                .iter()
+                .for_each(|ticket| self.refuse_suspend(*ticket, &found)),
         }
     }
 
     /// There is room for a job that is away: its way back begins, and claims the room.
-    pub(in crate::driver) fn come(
-        &mut self,
-        job: JobId,
-        ticket: Ticket,
-        (is_patient, deadline_ns): (bool, Option<u64>),
-        now: Now,
-    ) {
+    pub(in crate::driver) fn come(&mut self, come: Come, now: Now) {
+        let Come { job, ticket, .. } = come;
         let purpose = Purpose::Resume {
-            is_patient,
-            deadline_ns,
+            is_patient: come.is_patient,
+            deadline_ns: come.deadline_ns,
         };
         if let Some(way) = self.ways.by_job.get_mut(&job) {
             // A process of it ended, and that is being looked into: the command hears what it comes to.
@@ -175,24 +201,5 @@ impl StateDriver {
                 self.answer_ticket(ticket, Reply::Error(error_view(ErrorCode::Failed, message, None)));
             }
         }
-    }
-
-    /// A command waits for the outcome of a job's return.
-    pub(in crate::driver) fn resume(
-        &mut self,
-        ticket: Ticket,
-        caller: Caller,
-        target: TargetQuery,
-        (is_patient, timeout_ns): (bool, Option<u64>),
-        now: Now,
-    ) {
-        let event = Event::Resume {
-            ticket,
-            caller,
-            target,
-            is_patient,
-            timeout_ns,
-        };
-        self.step(now, event);
     }
 }

@@ -36,7 +36,7 @@ impl StateDriver {
         for process in self.processes_with_library(job) {
             processes.insert(process, self.process_facts(process));
         }
-        for process in self.strangers_of(job) {
+        for process in self.unmanaged_of(job) {
             processes.entry(process).or_insert(ProcessFacts {
                 process,
                 uid: self.processes.uid(process.pid).unwrap_or(0),
@@ -55,14 +55,23 @@ impl StateDriver {
         JobFacts {
             job,
             uid,
-            residence: self.policy.residence(job).map_or(Residence::Here, |mark| mark.residence),
+            residence: self
+                .policy
+                .residence(job)
+                .map_or(Residence::Here, |mark| mark.residence),
             // The driver itself says what it lacks, when a process's state is asked.
             driver_level: None,
             mig: mig.map(ToString::to_string),
             has_mps: devices.iter().any(|device| self.has_mps(*device)),
             can_act_as_owner: me == 0 || me == uid,
             bytes: self.policy.returning_bytes(job, &self.clients),
-            host: host.fold(HostRoom { available: u64::MAX, cgroup: None }, tighter),
+            host: host.fold(
+                HostRoom {
+                    available: u64::MAX,
+                    cgroup: None,
+                },
+                tighter,
+            ),
             processes: processes.into_values().collect(),
         }
     }
@@ -92,14 +101,14 @@ impl StateDriver {
     }
 
     /// Processes of the job that use its devices without the library.
-    fn strangers_of(&self, job: JobId) -> Vec<Process> {
+    fn unmanaged_of(&self, job: JobId) -> Vec<Process> {
         let devices = self.jobs.devices(job);
         let shown = devices.iter().flat_map(|device| self.devices.shown_on(*device));
         let stats = shown.filter_map(|pid| self.processes.stat(pid));
-        let is_stranger = |process: &Process| {
+        let is_unmanaged = |process: &Process| {
             self.clients.of_process(*process).is_empty() && self.job_by_ancestry(*process) == Some(job)
         };
-        stats.map(|stat| stat.id).filter(is_stranger).collect()
+        stats.map(|stat| stat.id).filter(is_unmanaged).collect()
     }
 
     fn has_mps(&self, device: partage_protocol::units::DeviceUuid) -> bool {
@@ -110,7 +119,10 @@ impl StateDriver {
     /// As whom the driver is asked about a process.
     pub(super) fn user_of(&self, process: Process) -> User {
         let clients = self.clients.of_process(process);
-        let uid = clients.first().and_then(|id| self.clients.get(*id)).map(|client| client.uid);
+        let uid = clients
+            .first()
+            .and_then(|id| self.clients.get(*id))
+            .map(|client| client.uid);
         match uid {
             Some(uid) if uid != User::own().uid => User {
                 uid,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The hold words of a job's clients, and what the clients' pages say about them.
 //!
-//! The dispatcher writes the other flags beside the gates and leaves [`HELD`] alone; it beats for a client whose hold is
-//! closed, because a soft hold opens without.
+//! The dispatcher writes the other flags beside the gates and leaves [`HELD`] alone. It beats for a client whose hold
+//! is soft, because that opens without.
 
 use std::sync::atomic::Ordering;
 
@@ -11,18 +11,12 @@ use partage_protocol::gate::HELD;
 use partage_protocol::hold::{self, FENCED, HARD, SOFT, ties};
 use partage_protocol::units::{ClientId, JobId};
 
+use super::way::Closed;
 use crate::dispatcher::kernel::Kernel as _;
 use crate::dispatcher::message::Message;
 use crate::driver::effect::Effect;
 use crate::driver::state_driver::StateDriver;
 use crate::state::pages::PagePair;
-
-/// How a hold is closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Closed {
-    Soft,
-    Hard,
-}
 
 impl StateDriver {
     /// Closes or opens the hold in all pages of a job's clients, and in those that come from now on.
@@ -45,7 +39,10 @@ impl StateDriver {
             return;
         };
         let closed = self.ways.closed.get(&job).copied();
-        let is_here = self.policy.residence(job).is_none_or(|mark| mark.residence == Residence::Here);
+        let is_here = self
+            .policy
+            .residence(job)
+            .is_none_or(|mark| mark.residence == Residence::Here);
         if closed.is_some() || is_here && !self.ways.has(job) {
             self.write_hold(id, closed);
         }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Begins the steps of passages: what is done at once is answered at once.
 
-use partage_policy::{Answer, Event, Machine, Mark, Obstacle, Passage, Patience, Place, Process, Residence, Step};
-use partage_protocol::reservation::Word;
+use std::sync::atomic::Ordering;
+
+use partage_policy::{
+    Answer, Event, Machine, Mark, Obstacle, Passage, Patience, Place, Process, ProcessState, Residence, Step,
+};
 use partage_protocol::units::{DeviceUuid, JobId, SECOND_NS};
 
-use super::holds::Closed;
-use super::way::{Begun, Phase, Purpose, Waiting, Way};
+use super::way::{Begun, Closed, Phase, Purpose, Waiting, Way};
 use crate::clock::Now;
 use crate::driver::effect::Effect;
 use crate::driver::state_driver::StateDriver;
@@ -19,8 +21,8 @@ const COPY_NS: u64 = 30 * SECOND_NS;
 const COPY_NS_PER_BYTE: u64 = 2;
 /// NVML may show a process for a second after it has left (595).
 const CLEAR_NS: u64 = 10 * SECOND_NS;
-/// A look at a device takes milliseconds; one that is lost or slow is not waited for.
-const LOOK_NS: u64 = 5 * SECOND_NS;
+/// A sample of a device takes milliseconds; one that is lost or slow is not waited for.
+const SHOWN_NS: u64 = 5 * SECOND_NS;
 /// Of the hold: as [`Patience`](partage_policy::Patience) has it for the first look.
 const INSIDE_NS: u64 = 10 * SECOND_NS;
 
@@ -77,9 +79,8 @@ impl StateDriver {
         if let Some(stage) = begun.step.stage() {
             way.note_stage(stage, now.ns.saturating_sub(begun.since_ns));
         }
-        if matches!(begun.step, Step::Checkpoint(_)) {
-            way.has_left = true;
-        }
+        let is_away = answer == Answer::Is(ProcessState::Checkpointed);
+        way.has_left |= is_away || matches!(begun.step, Step::Checkpoint(_));
         let Phase::Passing { passage, step } = &mut way.phase else {
             return;
         };
@@ -112,29 +113,7 @@ impl StateDriver {
             Step::NobodyInside { within_ns } => Beginning::Waits(Waiting::Inside {
                 until_ns: now.ns.saturating_add(*within_ns),
             }),
-            Step::HoldHard => {
-                self.set_hold(job, Some(Closed::Hard));
-                if way.has_left || residence == Residence::Away {
-                    return done;
-                }
-                self.barrier(job);
-                Beginning::Waits(Waiting::Inside {
-                    until_ns: now.ns.saturating_add(INSIDE_NS),
-                })
-            }
-            Step::Lock { process, timeout_ns } => {
-                let timeout_ms = u32::try_from(timeout_ns / 1_000_000).unwrap_or(u32::MAX).max(1);
-                self.call(job, *process, Call::Lock { timeout_ms }, timeout_ns + SHORT_CALL_NS)
-            }
-            Step::Checkpoint(process) => self.call(job, *process, Call::Checkpoint, self.copy_ns(job)),
-            Step::Restore { process, pair, .. } => {
-                let map = pair.iter().map(|(old, new)| (old.to_string(), new.to_string()));
-                let call = Call::Restore { map: map.collect() };
-                self.call(job, *process, call, self.copy_ns(job))
-            }
-            Step::Unlock(process) => self.call(job, *process, Call::Unlock, SHORT_CALL_NS),
-            // It waits for a call that another helper left behind.
-            Step::State(process) => self.call(job, *process, Call::State, self.copy_ns(job)),
+            Step::HoldHard => self.harden(job, way, residence, now),
             Step::NvmlClear(processes) => Beginning::Waits(Waiting::Clear {
                 processes: processes.clone(),
                 until_ns: now.ns + CLEAR_NS,
@@ -154,11 +133,11 @@ impl StateDriver {
             Step::RoomProve { process, place } => Beginning::Waits(Waiting::Room {
                 process: *process,
                 place: *place,
-                until_ns: now.ns + LOOK_NS,
+                until_ns: now.ns + SHOWN_NS,
             }),
             Step::Locate(process) => Beginning::Waits(Waiting::Place {
                 process: *process,
-                until_ns: now.ns + LOOK_NS,
+                until_ns: now.ns + SHOWN_NS,
             }),
             Step::Pause { ns } => Beginning::Waits(Waiting::Time {
                 until_ns: now.ns.saturating_add(*ns),
@@ -169,11 +148,43 @@ impl StateDriver {
                 self.set_hold(job, None);
                 done
             }
-            // Of a save, which no command of this broker begins.
-            Step::Park | Step::Unpark | Step::Dump { .. } | Step::Commit | Step::End | Step::Continue => {
-                Beginning::Answered(Answer::Refused(NOT_SUPPORTED))
-            }
+            other => match self.driver_call(job, other) {
+                Some((process, call, patience_ns)) => self.call(job, process, call, patience_ns),
+                // Of a save, which no command of this broker begins.
+                None => Beginning::Answered(Answer::Refused(NOT_SUPPORTED)),
+            },
         }
+    }
+
+    /// Before anything has left, the pages are asked once more: who waited may have passed a soft hold without a heartbeat.
+    fn harden(&mut self, job: JobId, way: &Way, residence: Residence, now: Now) -> Beginning {
+        self.set_hold(job, Some(Closed::Hard));
+        if way.has_left || residence == Residence::Away {
+            return Beginning::Answered(Answer::Done);
+        }
+        self.barrier(job);
+        Beginning::Waits(Waiting::Inside {
+            until_ns: now.ns.saturating_add(INSIDE_NS),
+        })
+    }
+
+    /// The driver's call that a step is, and how long a helper may take for it.
+    fn driver_call(&self, job: JobId, step: &Step) -> Option<(Process, Call, u64)> {
+        Some(match step {
+            Step::Lock { process, timeout_ns } => {
+                let timeout_ms = u32::try_from(timeout_ns / 1_000_000).unwrap_or(u32::MAX).max(1);
+                (*process, Call::Lock { timeout_ms }, timeout_ns + SHORT_CALL_NS)
+            }
+            Step::Checkpoint(process) => (*process, Call::Checkpoint, self.copy_ns(job)),
+            Step::Restore { process, pair, .. } => {
+                let map = pair.iter().map(|(old, new)| (old.to_string(), new.to_string()));
+                (*process, Call::Restore { map: map.collect() }, self.copy_ns(job))
+            }
+            Step::Unlock(process) => (*process, Call::Unlock, SHORT_CALL_NS),
+            // It waits for a call that another helper left behind.
+            Step::State(process) => (*process, Call::State, self.copy_ns(job)),
+            _ => return None,
+        })
     }
 
     fn write_mark(&mut self, job: JobId, mark: &Mark, now: Now) -> Answer {
@@ -217,7 +228,9 @@ impl StateDriver {
             };
             let clients = self.clients.of_process(process).into_iter();
             let words = clients.filter_map(|client| self.clients.words(client, slot));
-            let bytes = words.fold(0, |sum: u64, words| sum.saturating_add(words.owed.load()));
+            let bytes = words.fold(0, |sum: u64, words| {
+                sum.saturating_add(words.owed.load(Ordering::SeqCst))
+            });
             (device, bytes)
         };
         devices.map(of_slot).filter(|(_, bytes)| *bytes > 0).collect()
@@ -245,7 +258,9 @@ impl StateDriver {
 
     /// Goes on with what a job's record says, unless something is under way.
     pub(super) fn recover_way(&mut self, job: JobId, now: Now) {
-        let Some(mark) = self.policy.residence(job).cloned() else { return };
+        let Some(mark) = self.policy.residence(job).cloned() else {
+            return;
+        };
         if mark.residence == Residence::Here || self.ways.has(job) {
             return;
         }

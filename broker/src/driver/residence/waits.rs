@@ -15,7 +15,7 @@ use crate::host::gpu::Sample;
 /// Between two looks at what threads say: one that leaves the driver is seen within this.
 const INSIDE_POLL_NS: u64 = SECOND_NS / 1_000;
 /// Between two looks at whether a look was answered.
-const LOOK_POLL_NS: u64 = SECOND_NS / 100;
+const SAMPLE_POLL_NS: u64 = SECOND_NS / 100;
 /// A helper makes a context and asks the driver for room.
 const PROOF_NS: u64 = 30 * SECOND_NS;
 /// What a restore may need beyond what the process held: a driver's own tables, and fragments.
@@ -100,7 +100,7 @@ impl StateDriver {
             if let Phase::Passing { step, .. } = &mut way.phase
                 && let Some(mut begun) = step.take()
             {
-                let answer = self.look(job, &mut way, &mut begun, now);
+                let answer = self.poll_step(job, &mut way, &mut begun, now);
                 self.end_or_wait(&mut way, begun, answer, now);
             }
             self.follow(job, way, now);
@@ -121,7 +121,7 @@ impl StateDriver {
     }
 
     /// Has what a step waits for come?
-    fn look(&mut self, job: JobId, way: &mut Way, begun: &mut Begun, now: Now) -> Option<Answer> {
+    fn poll_step(&mut self, job: JobId, way: &mut Way, begun: &mut Begun, now: Now) -> Option<Answer> {
         let since_ns = begun.since_ns;
         begun.looked_ns = now.ns;
         match &begun.wait {
@@ -146,7 +146,7 @@ impl StateDriver {
                 if processes.iter().all(is_clear) {
                     return Some(Answer::Done);
                 }
-                self.look_at(&devices);
+                self.want_samples(&devices);
                 (now.ns >= *until_ns).then_some(Answer::TimedOut)
             }
             Waiting::Place { process, until_ns } => {
@@ -159,7 +159,7 @@ impl StateDriver {
                     Some(true) => Some(Answer::At(Place::Target)),
                     Some(false) => Some(Answer::At(Place::Source)),
                     None => {
-                        self.look_at(&[target.device]);
+                        self.want_samples(&[target.device]);
                         (now.ns >= *until_ns).then_some(Answer::TimedOut)
                     }
                 }
@@ -179,7 +179,7 @@ impl StateDriver {
                     }
                     None => {
                         let devices: Vec<DeviceUuid> = owed.iter().map(|(device, _)| *device).collect();
-                        self.look_at(&devices);
+                        self.want_samples(&devices);
                         (now.ns >= until_ns).then_some(Answer::TimedOut)
                     }
                 }
@@ -187,7 +187,7 @@ impl StateDriver {
         }
     }
 
-    fn look_at(&mut self, devices: &[DeviceUuid]) {
+    fn want_samples(&mut self, devices: &[DeviceUuid]) {
         devices.iter().for_each(|device| self.devices.look_at(*device));
     }
 
@@ -264,7 +264,7 @@ impl Begun {
             Waiting::Helper | Waiting::Proof { .. } => u64::MAX,
             Waiting::Time { until_ns } => *until_ns,
             Waiting::Inside { .. } => self.looked_ns + INSIDE_POLL_NS,
-            Waiting::Clear { .. } | Waiting::Room { .. } | Waiting::Place { .. } => self.looked_ns + LOOK_POLL_NS,
+            Waiting::Clear { .. } | Waiting::Room { .. } | Waiting::Place { .. } => self.looked_ns + SAMPLE_POLL_NS,
         }
     }
 }

@@ -6,8 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use partage_policy::{Passage, Place, Process, Stage, Step, Ticket};
 use partage_protocol::units::{DeviceUuid, JobId};
 
-use super::holds::Closed;
-
 /// Everything that is under way.
 #[derive(Debug, Default)]
 pub struct Ways {
@@ -18,6 +16,13 @@ pub struct Ways {
     pub(super) gone: Vec<(JobId, Process)>,
     /// Jobs whose record could not be written last.
     pub(super) unwritten: BTreeSet<JobId>,
+}
+
+/// How a hold is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Closed {
+    Soft,
+    Hard,
 }
 
 /// Why a passage was begun.
@@ -54,10 +59,7 @@ pub(super) enum Phase {
     /// Each process is asked for its state before anything is touched; the first is being asked.
     Asking { left: Vec<Process>, found: Vec<Process> },
     /// A passage, with the step under way.
-    Passing {
-        passage: Box<Passage>,
-        step: Option<Begun>,
-    },
+    Passing { passage: Box<Passage>, step: Option<Begun> },
 }
 
 /// A step under way.
@@ -80,7 +82,11 @@ pub(super) enum Waiting {
     /// NVML shows none of these processes.
     Clear { processes: Vec<Process>, until_ns: u64 },
     /// NVML shows room for a process.
-    Room { process: Process, place: Place, until_ns: u64 },
+    Room {
+        process: Process,
+        place: Place,
+        until_ns: u64,
+    },
     /// A helper allocates on one device after the other; what is left besides the one under way.
     Proof { left: Vec<(DeviceUuid, u64)> },
     /// NVML shows on which device a process is.
@@ -116,12 +122,6 @@ impl Ways {
     #[must_use]
     pub fn has(&self, job: JobId) -> bool {
         self.by_job.contains_key(&job)
-    }
-
-    /// Nothing is under way.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.by_job.is_empty()
     }
 
     /// A record was written, or could not be.
