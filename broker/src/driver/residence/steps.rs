@@ -156,7 +156,7 @@ impl StateDriver {
         }
     }
 
-    /// Before anything has left, the pages are asked once more: who waited may have passed a soft hold without a heartbeat.
+    /// Before anything has left, the pages are asked once more: a soft hold may have been passed without a heartbeat.
     fn harden(&mut self, job: JobId, way: &Way, residence: Residence, now: Now) -> Beginning {
         self.set_hold(job, Some(Closed::Hard));
         if way.has_left || residence == Residence::Away {
