@@ -13,8 +13,10 @@ use crate::artefacts::package_dir;
 use crate::client::{Client, PATIENCE};
 use crate::rig::{GIB, MIB, Rig};
 
+mod faults;
+
 pub fn cases() -> Vec<Case> {
-    vec![
+    let mut cases = vec![
         Case::new(
             "residence::a_suspended_job_leaves_its_room_to_others_and_comes_back",
             room,
@@ -27,7 +29,9 @@ pub fn cases() -> Vec<Case> {
         Case::new("residence::a_process_that_ends_while_suspended_is_gone", ends),
         Case::new("residence::training_goes_on_bit_by_bit", training)
             .simulated("the vendor's driver gives no promise of equal bits to tinygrad's kernels"),
-    ]
+    ];
+    cases.extend(faults::cases());
+    cases
 }
 
 fn ok(rig: &Rig, arguments: &[&str]) -> String {
