@@ -202,7 +202,15 @@ fn ask_cuda() -> Result<String, (String, String)> {
     let mut number = 0;
     // SAFETY: the pointer is to a live number; the call needs no initialisation.
     match unsafe { version(&raw mut number) } {
-        0 => Ok(format!("CUDA {}.{}", number / 1000, number % 1000 / 10)),
+        0 => {
+            // SAFETY: only whether it is there is asked.
+            let checkpoint = unsafe { library.get::<unsafe extern "C" fn()>(b"cuCheckpointProcessCheckpoint\0") };
+            let suspend = match checkpoint {
+                Ok(_) => "jobs can be suspended",
+                Err(_) => "jobs cannot be suspended (that needs driver 570 or later)",
+            };
+            Ok(format!("CUDA {}.{}, {suspend}", number / 1000, number % 1000 / 10))
+        }
         code => Err((
             format!("cuDriverGetVersion failed with {code}"),
             "try nvidia-smi".to_owned(),
