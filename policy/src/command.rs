@@ -21,19 +21,6 @@ pub struct Command {
     pub reason: String,
 }
 
-/// A job that is to come back, and the command that waits for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Come {
-    /// Which job.
-    pub job: JobId,
-    /// Where the answer goes.
-    pub ticket: Ticket,
-    /// Without room after all it waits on ([`Event::ResumeAgain`](crate::Event::ResumeAgain)).
-    pub is_patient: bool,
-    /// Until then, where the wait has an end.
-    pub deadline_ns: Option<u64>,
-}
-
 /// A signal for all processes of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
@@ -53,9 +40,9 @@ pub enum Action {
         /// What.
         reply: Box<Reply>,
     },
-    /// There is room for a job that is away: begin its passage back now, which claims the room. Whatever it comes to is
-    /// the ticket's answer.
-    Come(Come),
+    /// There is room for a job that is away: begin its passage back now, which claims the room. What it comes to is
+    /// said by [`Event::Returned`](crate::Event::Returned).
+    Come(JobId),
     /// The client is attached: send `Welcome` with these devices in slot order.
     Welcome {
         /// Who.

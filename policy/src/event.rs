@@ -249,6 +249,19 @@ pub struct TargetQuery {
     pub descends_from: Option<JobId>,
 }
 
+/// What the return of a job came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Return {
+    /// It is back: in words.
+    Back(String),
+    /// It has no room now: what is short.
+    NoRoom(String),
+    /// It will not come: why.
+    Never(String),
+    /// Nothing is left of it.
+    Ended,
+}
+
 /// Something that happened or is asked.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
@@ -391,16 +404,12 @@ pub enum Event {
         /// For so long at most, in nanoseconds.
         timeout_ns: Option<u64>,
     },
-    /// A job that was told to come back had no room after all, and its command waits on.
-    ResumeAgain {
+    /// A way of a job's memory ended, so that commands may wait for its return in vain or no longer.
+    Returned {
         /// Which job.
         job: JobId,
-        /// Where the answer goes.
-        ticket: Ticket,
-        /// Until then, where the wait has an end.
-        deadline_ns: Option<u64>,
-        /// What was short.
-        reason: String,
+        /// What it came to.
+        end: Return,
     },
     /// A passage of a job says where it is ([`Step::Write`](crate::Step::Write)); answered by
     /// [`Action::SaveJob`](crate::Action::SaveJob).

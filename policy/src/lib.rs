@@ -45,7 +45,7 @@ pub use partage_scheduling::{Cause, Regime, TimeState};
 
 pub use caller::{Caller, Process, Ticket};
 pub use client::{Client, Presence};
-pub use command::{Action, Come, Command, Signal};
+pub use command::{Action, Command, Signal};
 pub use config::{Audit, Config, NewRules, Response};
 pub use decisions::{
     ADOPTION_NS, Access, MAX_CLIENTS_PER_JOB, MEASURE_NS, PATIENCE_NS, Policy, Shortage, TIME_LIMIT_GRACE_NS, Violation,
@@ -53,7 +53,7 @@ pub use decisions::{
 pub use device::{CONFIRM_NS, DeviceState, UNAUDITED_NS, UnmanagedLoad};
 pub use event::{
     Adoption, Attaching, Change, DeviceSeen, DriverState, Event, LedgerClient, Measurement, Membership, ProcessUse,
-    Run, TargetQuery,
+    Return, Run, TargetQuery,
 };
 pub use gpu_name::GpuName;
 pub use job::{

@@ -19,6 +19,7 @@ fn fine() -> JobFacts {
             is_stopped: false,
             has_library: true,
             is_unreachable: false,
+            is_away: false,
             is_uncounted: false,
             ties: Vec::new(),
         }],
@@ -54,7 +55,7 @@ fn nothing_is_in_the_way_of_a_plain_job() {
 type Change = fn(&mut JobFacts);
 
 /// What is changed in a plain job, the reason and the remedy.
-const REASONS: [(Change, &str, &str); 12] = [
+const REASONS: [(Change, &str, &str); 13] = [
     (
         |f| f.residence = Residence::Away,
         "j1 is suspended now",
@@ -99,6 +100,11 @@ const REASONS: [(Change, &str, &str); 12] = [
         |f| f.processes[0].is_unreachable = true,
         "pid 7 turned Partage off or closed what it shares with the broker, so its threads cannot be held",
         "start the job again; partage why says what happened",
+    ),
+    (
+        |f| f.processes[0].is_away = true,
+        "pid 7 has no connection to the broker at the moment",
+        "try again in a few seconds; partage why says if it does not come back",
     ),
     (
         |f| f.processes[0].is_uncounted = true,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A job that is away waits in the queue to come back: its turn, its patience, and what others get meanwhile.
 
-use partage_policy::{Action, Event, Mark, Residence, TargetQuery, Ticket};
+use partage_policy::{Action, Event, Mark, Residence, Return, Stage, TargetQuery, Ticket};
 use partage_protocol::admin::{ErrorCode, Reply};
 use partage_protocol::units::{ClientId, GIB, JobId, SECOND_NS};
 
@@ -50,10 +50,10 @@ fn resume(host: &mut Host, job: JobId, is_patient: bool, timeout_ns: Option<u64>
     ticket
 }
 
-/// The jobs that were told to come back so far, with the ticket of each.
-fn coming(host: &Host) -> Vec<(JobId, Ticket)> {
+/// The jobs that were told to come back so far.
+fn coming(host: &Host) -> Vec<JobId> {
     let come = |action: &Action| match action {
-        Action::Come(come) => Some((come.job, come.ticket)),
+        Action::Come(job) => Some(*job),
         _ => None,
     };
     host.commands
@@ -94,9 +94,13 @@ fn with_room_a_job_comes_at_once_and_has_what_it_had() {
     let mut host = Host::new(&[8]);
     let (job, client) = away(&mut host);
     let ticket = resume(&mut host, job, true, None);
-    assert_eq!(coming(&host), [(job, ticket)]);
+    assert_eq!(coming(&host), [job]);
     assert!(said(&host, ticket).is_empty(), "what it comes to is the answer");
     come(&mut host, job, client);
+    let end = Return::Back("back".into());
+    host.step(Event::Returned { job, end });
+    let message = "back".to_owned();
+    assert_eq!(said(&host, ticket), [Reply::Done { message }]);
     assert_eq!(host.state_of(job), "running");
     assert!(host.allocate(client, 0, 2 * GIB), "its promise holds again");
     let ticket = resume(&mut host, job, true, None);
@@ -120,9 +124,6 @@ fn without_room_it_waits_or_fails_as_asked_and_says_who_holds_what() {
         panic!("{:?}", said(&host, limited));
     };
     assert_eq!((waiting.position, waiting.reason.as_str()), (1, short));
-    let twice = resume(&mut host, job, true, None);
-    let message = format!("{job} waits for room to come back already");
-    assert_eq!(said(&host, twice), [Reply::Done { message }]);
     let waits = "it waits since ";
     assert!(
         why(&host, 1, job)
@@ -134,10 +135,10 @@ fn without_room_it_waits_or_fails_as_asked_and_says_who_holds_what() {
         host.error_of(limited).message,
         format!("{job} stays suspended: no room within 3s: {short}")
     );
-    let patient = resume(&mut host, job, true, None);
+    resume(&mut host, job, true, None);
     host.finish(other, first);
     host.pass(6 * SECOND_NS);
-    assert_eq!(coming(&host), [(job, patient)]);
+    assert_eq!(coming(&host), [job]);
     come(&mut host, job, client);
 }
 
@@ -148,7 +149,7 @@ fn later_requests_do_not_delay_it_and_it_delays_no_earlier_one() {
     let (holder, first) = host.admitted(2, mem("5g"));
     let (earlier, _) = host.run(3, mem("4g"));
     assert!(host.is_waiting(earlier));
-    let ticket = resume(&mut host, job, true, None);
+    resume(&mut host, job, true, None);
     let (later, _) = host.run(4, mem("2g"));
     assert!(
         host.is_waiting(later),
@@ -163,7 +164,7 @@ fn later_requests_do_not_delay_it_and_it_delays_no_earlier_one() {
     let process = host.policy.processes(job_of)[0];
     host.finish(job_of, process);
     host.pass(6 * SECOND_NS);
-    assert_eq!(coming(&host), [(job, ticket)]);
+    assert_eq!(coming(&host), [job]);
     assert!(!host.is_waiting(later), "2 GiB are left beside it");
 }
 
@@ -197,20 +198,76 @@ fn a_return_that_found_no_room_on_the_device_is_tried_again_after_a_while() {
     let (job, _) = away(&mut host);
     let ticket = resume(&mut host, job, true, None);
     assert_eq!(coming(&host).len(), 1);
-    let again = Event::ResumeAgain {
-        job,
-        ticket,
-        deadline_ns: None,
-        reason: "GPU-1 is full".into(),
-    };
-    host.step(again);
+    // Another joins that does not wait.
+    let hasty = resume(&mut host, job, false, None);
+    let end = Return::NoRoom("GPU 0 is full".into());
+    host.step(Event::Returned { job, end });
+    assert_eq!(
+        host.error_of(hasty).message,
+        format!("{job} stays suspended: GPU 0 is full")
+    );
     assert_eq!(coming(&host).len(), 1, "not at once");
     let [Reply::Waiting(waiting)] = &said(&host, ticket)[..] else {
         panic!("{:?}", said(&host, ticket));
     };
-    assert_eq!(waiting.reason, "GPU-1 is full");
+    assert_eq!(waiting.reason, "GPU 0 is full");
     host.pass(SECOND_NS / 2);
     assert_eq!(coming(&host).len(), 1);
-    host.pass(SECOND_NS);
-    assert_eq!(coming(&host).len(), 2);
+    for tries in 2..6 {
+        host.pass(SECOND_NS);
+        assert_eq!(coming(&host).len(), tries);
+        let end = Return::NoRoom("GPU 0 is full".into());
+        host.step(Event::Returned { job, end });
+    }
+    assert_eq!(said(&host, ticket).len(), 1, "it hears once a minute");
+    // Nobody waits any more: it is not tried again.
+    host.step(Event::TicketGone(ticket));
+    host.pass(2 * SECOND_NS);
+    assert_eq!(coming(&host).len(), 5);
+}
+
+#[test]
+fn several_commands_wait_for_one_return_each_as_long_as_it_was_told() {
+    let mut host = Host::new(&[8]);
+    let (job, client) = away(&mut host);
+    let (other, first) = host.admitted(2, mem("5g"));
+    let one = resume(&mut host, job, true, None);
+    let two = resume(&mut host, job, true, Some(SECOND_NS));
+    let three = resume(&mut host, job, false, None);
+    assert_eq!(host.error_of(three).code, ErrorCode::NoRoom);
+    host.pass(2 * SECOND_NS);
+    assert_eq!(host.error_of(two).code, ErrorCode::NoRoom);
+    host.finish(other, first);
+    host.pass(6 * SECOND_NS);
+    assert_eq!(coming(&host), [job]);
+    come(&mut host, job, client);
+    let late = resume(&mut host, job, true, None);
+    let text = format!("{job} is not suspended");
+    assert_eq!(said(&host, late), [Reply::Done { message: text }]);
+    let end = Return::Back("it is back".into());
+    host.step(Event::Returned { job, end });
+    let message = "it is back".to_owned();
+    assert_eq!(said(&host, one).last(), Some(&Reply::Done { message }));
+}
+
+#[test]
+fn while_its_hold_closes_a_job_is_served_as_ever() {
+    let mut host = Host::new(&[8]);
+    let (job, first) = host.admitted(1, mem("6g"));
+    let client = host.attach(job, first);
+    assert!(host.allocate(client, 0, GIB));
+    for stage in [Stage::HoldSoft, Stage::Barrier, Stage::NobodyInside, Stage::Lock] {
+        let mark = Mark {
+            residence: Residence::Leaving,
+            stage: Some(stage),
+            ..Mark::default()
+        };
+        host.step(Event::Residence {
+            job,
+            mark: Box::new(mark),
+        });
+        assert!(host.allocate(client, 0, GIB), "{stage:?}");
+    }
+    say(&mut host, job, Residence::Leaving);
+    assert!(!host.allocate(client, 0, GIB), "nobody is in the driver any more");
 }

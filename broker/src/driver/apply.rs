@@ -19,7 +19,7 @@ impl StateDriver {
     pub(super) fn apply(&mut self, command: Command, now: Now) {
         match command.action {
             Action::Reply { ticket, reply } => self.reply(ticket, reply),
-            Action::Come(come) => self.come(come, now),
+            Action::Come(job) => self.come(job, now),
             Action::Welcome {
                 client,
                 job,

@@ -11,6 +11,7 @@ use crate::launch::admission::wait_text;
 use crate::launch::launch_broker;
 use crate::launch::place::Place;
 use crate::link::ask::unexpected;
+use crate::link::connection::ConnectionError;
 use crate::show::report::Report;
 
 /// `partage suspend`.
@@ -44,7 +45,14 @@ fn converse(request: &Request, place: &Place, report: &Report) -> Outcome<u8> {
         .say(request)
         .map_err(|error| error.into_failure(&place.dir))?;
     loop {
-        match connection.hear(None).map_err(|error| error.into_failure(&place.dir))? {
+        let heard = connection.hear(None).map_err(|error| match error {
+            ConnectionError::Ended => {
+                let message = "the broker ended before it answered; the next one goes on with what was begun";
+                Failure::new(Kind::NoBroker, message).hint("see: partage ps")
+            }
+            other => other.into_failure(&place.dir),
+        });
+        match heard? {
             Reply::Waiting(waiting) => {
                 if report.is_json {
                     report.document("waiting", json!({ "waiting": waiting }));

@@ -57,7 +57,9 @@ pub fn set(arguments: &Set, place: &Place, report: &Report) -> Outcome<u8> {
 fn set_text(job: &JobView) -> String {
     let one = |d: &JobDeviceView| {
         let over = d.limit_bytes.is_some_and(|limit| d.used_bytes > limit);
-        let note = if over {
+        let note = if job.state == "suspended" {
+            "; it is suspended, and what it has counts again when it is back"
+        } else if over {
             "; it uses more and gets no more until it frees"
         } else {
             ""

@@ -12,8 +12,10 @@ use super::{Case, Random, tenth};
 use crate::artefacts::package_dir;
 use crate::client::{Client, PATIENCE};
 use crate::rig::{GIB, MIB, Rig};
+use said::{filled, no, ok, state, used_by};
 
 mod faults;
+mod said;
 
 pub fn cases() -> Vec<Case> {
     let mut cases = vec![
@@ -23,6 +25,12 @@ pub fn cases() -> Vec<Case> {
         ),
         Case::new("residence::threads_are_suspended_at_random_moments", threads),
         Case::new("residence::all_processes_of_a_job_leave_together", several),
+        Case::new(
+            "residence::no_allocation_within_the_limit_is_denied_by_a_suspend",
+            no_denials,
+        ),
+        Case::new("residence::two_jobs_that_fill_a_card_take_turns_on_it", turns).simulated("fills a device"),
+        Case::new("residence::a_process_that_waits_to_begin_outlives_the_broker", begins),
         Case::new("residence::what_cannot_leave_is_refused_and_goes_on", refusals)
             .simulated("only the simulated driver makes every tie"),
         Case::new("residence::a_brokers_death_loses_no_suspended_job", broker),
@@ -32,49 +40,6 @@ pub fn cases() -> Vec<Case> {
     ];
     cases.extend(faults::cases());
     cases
-}
-
-fn ok(rig: &Rig, arguments: &[&str]) -> String {
-    let output = rig.output(rig.partage(arguments));
-    let text = String::from_utf8_lossy(&output.stdout).trim_end().to_owned();
-    assert!(
-        output.status.success(),
-        "{arguments:?}: {text}{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    text
-}
-
-/// Exit code and standard error of a command that fails.
-fn no(rig: &Rig, arguments: &[&str]) -> (Option<i32>, String) {
-    let output = rig.output(rig.partage(arguments));
-    (
-        output.status.code(),
-        String::from_utf8_lossy(&output.stderr).trim_end().to_owned(),
-    )
-}
-
-fn state(rig: &Rig, job: &str) -> String {
-    let jobs = rig.jobs();
-    let job = jobs.iter().find(|view| view["job"] == job || view["name"] == job);
-    job.map_or_else(String::new, |view| {
-        view["state"].as_str().unwrap_or_default().to_owned()
-    })
-}
-
-fn used_by(rig: &Rig, name: &str) -> u64 {
-    let jobs = rig.jobs();
-    let job = jobs.iter().find(|view| view["name"] == name).expect("it is listed");
-    job["devices"][0]["used_bytes"].as_u64().expect("bytes")
-}
-
-/// A client with 512 MiB of one byte.
-fn filled(rig: &Rig, name: &str, limit: &str) -> Client {
-    let mut client = rig.client(&["-m", limit, "-g", "0", "--name", name]);
-    client.ready();
-    client.expect(&format!("alloc {} a", 512 * MIB), "alloc 0");
-    client.expect("fill a 165", "fill 0 165 165");
-    client
 }
 
 fn room(rig: &Rig) {
@@ -181,6 +146,90 @@ fn several(rig: &Rig) {
     for (client, value) in job.members.iter_mut().zip(6..) {
         client.expect(&format!("check a {value}"), "check 0 0");
     }
+}
+
+/// Threads that allocate and free below the limit; and processes that begin at any moment of it.
+fn no_denials(rig: &Rig) {
+    let mut job = siblings(rig, &["-m", "8GiB", "-g", "0", "--name", "grows"], 1);
+    job.members[0].expect(&format!("alloc {} a", 64 * MIB), "alloc 0");
+    job.members[0].tell(&format!("race 4 400000 {}", 20 * MIB));
+    let (mut random, mut late) = (Random::new(18), Vec::new());
+    for round in 0..100 / tenth() + 10 {
+        if round % 3 == 0 {
+            let mut client = job.start(rig);
+            client.tell("init 0");
+            client.tell("ctx 0");
+            std::thread::sleep(Duration::from_millis(random.below(12)));
+            late.push(client);
+        }
+        // One that begins to use CUDA at the very moment makes it turn round.
+        let output = rig.output(rig.partage(&["suspend", "grows"]));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            output.status.success() || said.contains("try again") || said.contains("no connection"),
+            "{said}"
+        );
+        ok(rig, &["resume", "grows"]);
+    }
+    for client in &mut late {
+        assert_eq!((client.answer(), client.answer()), ("init 0".into(), "ctx 0".into()));
+    }
+    let view = rig.json(&["get", "grows"]);
+    let denied = &view["job"]["denied"];
+    assert!(
+        denied.as_object().is_some_and(|by| by.values().all(|count| count == 0)),
+        "{view}"
+    );
+    job.members.iter_mut().for_each(Client::kill);
+}
+
+/// Each has more than half of the card, to the last mebibytes.
+fn turns(rig: &Rig) {
+    let fill = |name: &str| {
+        let mut client = rig.client(&["-m", "15GiB", "-g", "0", "--name", name]);
+        client.ready();
+        let room = client.room();
+        client.expect(&format!("alloc {} big", room - 32 * MIB), "alloc 0");
+        client.expect(&format!("alloc {} a", 16 * MIB), "alloc 0");
+        client.expect("fill a 165", "fill 0 165 165");
+        client
+    };
+    let mut one = fill("one");
+    ok(rig, &["suspend", "one"]);
+    let mut two = fill("two");
+    for _ in 0..2 {
+        ok(rig, &["suspend", "two"]);
+        ok(rig, &["resume", "one"]);
+        one.expect("check a 165", "check 0 0");
+        ok(rig, &["suspend", "one"]);
+        ok(rig, &["resume", "two"]);
+        two.expect("check a 165", "check 0 0");
+    }
+}
+
+/// It is at its first call when the broker dies; the next one knows it and lets it go on.
+fn begins(rig: &Rig) {
+    let mut job = siblings(rig, &["-m", "8GiB", "-g", "0", "--name", "grows"], 1);
+    ok(rig, &["suspend", "grows"]);
+    let mut late = job.start(rig);
+    late.tell("init 0");
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(late.try_answer(), None);
+    let old = rig.broker_pid().expect("a broker");
+    // SAFETY: the process is this rig's own broker.
+    unsafe { libc::kill(old as libc::pid_t, libc::SIGKILL) };
+    rig.eventually(PATIENCE, "another broker", || {
+        ok(rig, &["broker", "start"]);
+        rig.broker_pid().is_some_and(|pid| pid != old)
+    });
+    ok(rig, &["resume", "grows"]);
+    assert_eq!(late.answer(), "init 0");
+    late.expect("ctx 0", "ctx 0");
+    late.expect(&format!("alloc {MIB} a"), "alloc 0");
+    job.members[0].expect("ctxsync", "ctxsync 0");
+    ok(rig, &["suspend", "grows"]);
+    ok(rig, &["resume", "grows"]);
+    late.expect("ctxsync", "ctxsync 0");
 }
 
 fn refusals(rig: &Rig) {

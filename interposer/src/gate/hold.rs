@@ -15,7 +15,7 @@
 use core::sync::atomic::{Ordering, fence};
 
 use partage_protocol::gate::{HEARTBEAT_NS, ThreadSlot};
-use partage_protocol::hold::{self, Entered, HARD, is_closed, ties::UNCOUNTED};
+use partage_protocol::hold::{self, Entered, HARD, ties::UNCOUNTED};
 use partage_protocol::page::{BrokerPage, ClientFile};
 
 use super::early;
@@ -167,6 +167,12 @@ fn nested_place() -> Option<(Hold, &'static ThreadSlot)> {
     Some((hold, place))
 }
 
+/// Is the hold of this process closed?
+pub fn is_closed(state: &'static State) -> bool {
+    let word = state.broker_page().map(|page| page.head.hold.load(Ordering::Acquire));
+    word.is_some_and(hold::is_closed)
+}
+
 /// This process has become a client inside the calling hook: the call stands at the hold like any later one.
 #[cold]
 #[inline(never)]
@@ -218,7 +224,7 @@ impl Hold {
 
     /// Stands at the hold if it has closed since the thread passed it.
     pub fn give_way(&self) {
-        if is_closed(self.broker.head.hold.load(Ordering::Relaxed)) {
+        if hold::is_closed(self.broker.head.hold.load(Ordering::Relaxed)) {
             self.aside(|| ());
         }
     }
@@ -260,7 +266,7 @@ impl Hold {
     /// Was the thread found outside under the word of now? Its words are left from a call that it left by a jump then.
     fn is_noted_outside(&self, place: &ThreadSlot) -> bool {
         let word = self.broker.head.hold.load(Ordering::Acquire);
-        if !is_closed(word) {
+        if !hold::is_closed(word) {
             return false;
         }
         // Whoever is about to note it finds that it came in meanwhile.
@@ -291,7 +297,7 @@ impl Hold {
         self.file.page.head.ties.fetch_or(UNCOUNTED, Ordering::AcqRel);
         fence(Ordering::SeqCst);
         let word = self.broker.head.hold.load(Ordering::Acquire);
-        if is_closed(word) {
+        if hold::is_closed(word) {
             Entered::Held(word)
         } else {
             Entered::Passed

@@ -38,6 +38,10 @@ pub fn cuInit(real: &Library, flags: c_uint) -> CuResult {
     let setup = state.setup.hold_after_work();
     errno::preserving(|| {
         session::ensure_held(state, false);
+        if gate::hold::is_closed(state) {
+            // Whatever becomes of the broker meanwhile, the next one finds this process.
+            thread::start(state);
+        }
         // A process that begins while its job is held waits here; others of its threads wait for it as for the driver.
         gate::hold::arrive(state);
     });

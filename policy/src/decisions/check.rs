@@ -220,7 +220,10 @@ impl Policy {
         let waiting = self.jobs.values().filter(|job| job.state() == State::Waiting);
         let lost = waiting.map(Job::id).filter(|job| !queued.contains(job));
         found.extend(lost.map(|job| Violation::Queue { job }));
-        let lost = self.returning.keys().filter(|job| !queued.contains(job));
+        let lost = self
+            .returning
+            .keys()
+            .filter(|job| self.is_returning(**job) != queued.contains(job));
         found.extend(lost.map(|job| Violation::Queue { job: *job }));
     }
 

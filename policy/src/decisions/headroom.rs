@@ -70,7 +70,7 @@ impl Policy {
                 used: used.max(returning),
                 managed: self.managed_bytes(job, slot, machine),
                 measured: measured_by_job.remove(&job.id()).unwrap_or(0),
-                is_fixed: residence != Residence::Here,
+                is_fixed: residence != Residence::Here && !job.record.residence.mark.is_closing(),
             });
         }
         holds.extend(self.claims_on(device, machine));

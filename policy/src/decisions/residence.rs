@@ -107,7 +107,7 @@ impl Policy {
             let limit_ns = job.record.terms.time_limit_ns.filter(|_| job.stopping.is_none());
             job.set_time_limit_at(time_limit_at(&job.record, limit_ns, unix_ns, now_ns));
         }
-        if !is_here {
+        if !is_here && !job.record.residence.mark.is_closing() {
             // A process that begins now is granted nothing of what the job held.
             for (slot, state) in job.slots_mut() {
                 let pages = OnSlot { machine, slot };
@@ -169,6 +169,8 @@ impl Policy {
             for client in &clients {
                 state.ledger_mut().came_back(&pages, *client, now_ns);
             }
+            // A limit that was set meanwhile may be below what it has.
+            state.note_lowered(&pages);
         }
     }
 

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Jobs that are away and are to come back: they wait for room in the queue, each in its turn among the runs.
 //!
-//! Its turn is told as [`Action::Come`]; the broker then asks for the room once more and claims it with the mark that
-//! says *coming*, before any other event.
+//! ```text
+//!   resume ──► in the queue ── room: Action::Come ──► coming ── Event::Returned ──► answered
+//!                  ▲                                    │ no room after all
+//!                  └──────── after a while ─────────────┘
+//! ```
+//! The broker asks for the room once more and claims it with the mark that says *coming*, before any other event.
+//! Several commands may wait for one job, each for as long as it was told.
 
 use partage_protocol::size::format_duration;
 use partage_protocol::units::{JobId, SECOND_NS};
@@ -14,9 +19,9 @@ use super::residence::Shortage;
 use super::survey::Survey;
 use super::target::Access;
 use crate::caller::{Caller, Ticket};
-use crate::command::{Action, Come};
-use crate::event::TargetQuery;
-use crate::job::{Job, Returning, Wait};
+use crate::command::Action;
+use crate::event::{Return, TargetQuery};
+use crate::job::{Job, Returning, State, Wait};
 use crate::machine::Machine;
 use crate::residence::Residence;
 use crate::views::returning as said;
@@ -37,61 +42,100 @@ impl Policy {
             Ok(id) => id,
             Err(why) => return self.refuse(ticket, why),
         };
-        let residence = self.jobs.get(&id).map_or(Residence::Here, Job::residence);
-        let message = match residence {
-            Residence::Here => format!("{id} is not suspended"),
-            Residence::Coming => format!("{id} is coming back already"),
-            Residence::Away if self.returning.contains_key(&id) => format!("{id} waits for room to come back already"),
-            Residence::Away => {
-                let wait = Wait::new(ticket, now_ns, timeout_ns);
-                let returning = Returning {
-                    wait,
+        let Some(job) = self.jobs.get(&id) else { return };
+        let residence = job.residence();
+        if job.state() == State::Waiting {
+            let message = format!("{id} waits in the queue to start: it is not suspended");
+            return self.refuse(ticket, said::refused(message, format!("partage why {id}")));
+        }
+        match residence {
+            Residence::Here => {
+                let message = format!("{id} is not suspended");
+                self.reply(ticket, said::done(message), "there is nothing to bring back");
+            }
+            Residence::Away | Residence::Coming => {
+                let returning = self.returning.entry(id).or_default();
+                if returning.waits.is_empty() && residence == Residence::Away && !returning.is_coming {
+                    self.queue.join(id);
+                }
+                let wait = Wait {
                     is_patient,
-                    not_before_ns: None,
+                    ..Wait::new(ticket, now_ns, timeout_ns)
                 };
-                self.returning.insert(id, returning);
-                return self.queue.join(id);
+                returning.join(wait, residence == Residence::Coming);
             }
             Residence::Poisoned => {
                 let message = format!("the driver lost a process of {id}, which can never run again");
                 let hint = format!("partage why {id}; to end it: partage stop {id}");
-                return self.refuse(ticket, said::refused(message, hint));
+                self.refuse(ticket, said::refused(message, hint));
             }
             Residence::Leaving | Residence::Moving | Residence::Saving => {
                 let message = format!("{id} is {} now", residence.word());
                 let hint = format!("once that is over: partage resume {id}");
-                return self.refuse(ticket, said::refused(message, hint));
+                self.refuse(ticket, said::refused(message, hint));
             }
-        };
-        self.reply(ticket, said::nothing(message), "there is nothing to bring back");
+        }
     }
 
-    /// There was no room after all: a command that waits for a job's return waits on.
-    pub(crate) fn resume_again(
-        &mut self,
-        id: JobId,
-        (ticket, deadline_ns): (Ticket, Option<u64>),
-        reason: String,
-        now_ns: u64,
-    ) {
-        let wait = Wait {
-            deadline_ns,
-            reason,
-            ..Wait::new(ticket, now_ns, None)
+    /// A way of a job's memory ended: whoever waits for its return hears, or waits on.
+    pub(crate) fn returned(&mut self, id: JobId, end: Return, now_ns: u64) {
+        // One that waits in the queue was not told to come: there was nothing for which it had no room.
+        if matches!(end, Return::NoRoom(_)) && self.is_returning(id) {
+            return;
+        }
+        let Some(mut returning) = self.returning.remove(&id) else {
+            return;
         };
-        let returning = Returning {
-            wait,
-            is_patient: true,
-            not_before_ns: Some(now_ns.saturating_add(AGAIN_NS)),
-        };
-        self.returning.insert(id, returning);
-        self.queue.join(id);
+        self.queue.leave(id);
+        match end {
+            Return::Back(text) => {
+                for wait in returning.waits {
+                    self.reply(wait.ticket, said::done(text.clone()), "it is back");
+                }
+            }
+            Return::Never(text) => {
+                for wait in returning.waits {
+                    let why = said::refused(text.clone(), format!("partage why {id}"));
+                    self.refuse(wait.ticket, why);
+                }
+            }
+            Return::Ended => {
+                for wait in returning.waits {
+                    self.refuse(wait.ticket, said::ended(id));
+                }
+            }
+            Return::NoRoom(reason) => {
+                let (patient, hasty): (Vec<Wait>, Vec<Wait>) =
+                    returning.waits.into_iter().partition(|wait| wait.is_patient);
+                for wait in hasty {
+                    let message = format!("{id} stays suspended: {reason}");
+                    self.refuse(wait.ticket, said::no_room(message, Vec::new()));
+                }
+                if patient.is_empty() {
+                    return;
+                }
+                returning = Returning {
+                    waits: patient,
+                    not_before_ns: Some(now_ns.saturating_add(AGAIN_NS)),
+                    is_coming: false,
+                };
+                returning.waits.iter_mut().for_each(|wait| wait.wait_for(&reason));
+                self.returning.insert(id, returning);
+                self.queue.join(id);
+            }
+        }
     }
 
-    /// Who waits for a job's return gave up.
+    /// A command that waits for a job's return gave up.
     pub(crate) fn return_given_up(&mut self, ticket: Ticket) {
-        let is_it = |returning: &Returning| returning.wait.ticket == ticket;
-        if let Some(id) = self.returning.iter().find(|(_, it)| is_it(it)).map(|(id, _)| *id) {
+        let mut left = Vec::new();
+        for (id, returning) in &mut self.returning {
+            returning.waits.retain(|wait| wait.ticket != ticket);
+            if returning.waits.is_empty() && !returning.is_coming {
+                left.push(*id);
+            }
+        }
+        for id in left {
             self.returning.remove(&id);
             self.queue.leave(id);
         }
@@ -99,15 +143,16 @@ impl Policy {
 
     /// Is this job in the queue to come back?
     pub(crate) fn is_returning(&self, id: JobId) -> bool {
-        self.returning.contains_key(&id)
+        self.returning.get(&id).is_some_and(|returning| !returning.is_coming)
     }
 
     /// When somebody who waits for a job's return is to hear something.
     pub(crate) fn returning_due_ns(&self) -> impl Iterator<Item = u64> + '_ {
-        self.returning.values().flat_map(|returning| {
-            let wait = &returning.wait;
-            let again = wait.deadline_ns.into_iter().chain(returning.not_before_ns);
-            again.chain([wait.next_reminder_ns])
+        let queued = self.returning.values().filter(|returning| !returning.is_coming);
+        queued.flat_map(|returning| {
+            let waits = returning.waits.iter();
+            let due = waits.flat_map(|wait| wait.deadline_ns.into_iter().chain([wait.next_reminder_ns]));
+            due.chain(returning.not_before_ns)
         })
     }
 
@@ -136,9 +181,7 @@ impl Policy {
     ) -> bool {
         let is_away = |job: &&Job| job.state().holds_memory() && job.residence() == Residence::Away;
         let Some(job) = self.jobs.get(&id).filter(is_away) else {
-            if let Some(returning) = self.forget_returning(id) {
-                self.refuse(returning.wait.ticket, said::ended(id));
-            }
+            self.returned(id, Return::Ended, now_ns);
             return false;
         };
         let wishes = self.return_wishes(job, machine);
@@ -153,73 +196,80 @@ impl Policy {
         }
         // Later ones get what is left beside it, whether it comes or waits.
         claimed.add(id, wishes);
-        if let Some(returning) = self.returning.get_mut(&id)
-            && !returning.may_try(now_ns)
-        {
-            let reason = returning.wait.reason.clone();
-            return self.return_waits(id, position, (reason, &Shortages::new()), (survey, machine), now_ns);
-        }
-        let Some((shortage, shortages)) = shortage else {
-            if let Some(returning) = self.forget_returning(id) {
-                let come = Come {
-                    job: id,
-                    ticket: returning.wait.ticket,
-                    is_patient: returning.is_patient,
-                    deadline_ns: returning.wait.deadline_ns,
-                };
-                self.command(Action::Come(come), "there is room for it");
-            }
+        let Some(returning) = self.returning.get_mut(&id) else {
             return false;
         };
-        let reason = shortage.to_string();
+        if !returning.may_try(now_ns) {
+            return self.return_waits(id, position, (None, &Shortages::new()), (survey, machine), now_ns);
+        }
+        let Some((shortage, shortages)) = shortage else {
+            returning.come();
+            self.queue.leave(id);
+            self.command(Action::Come(id), "there is room for it");
+            return false;
+        };
+        let reason = Some(shortage.to_string());
         self.return_waits(id, position, (reason, &shortages), (survey, machine), now_ns)
     }
 
-    /// Says what a return waits for, or that it waited long enough; answers whether it waits on.
+    /// Says what a return waits for, and to whom it waited long enough; answers whether it waits on. Without a reason
+    /// it waits for what it waited for before.
     fn return_waits<M: Machine>(
         &mut self,
         id: JobId,
         position: u32,
-        (reason, shortages): (String, &Shortages),
+        (reason, shortages): (Option<String>, &Shortages),
         (survey, machine): (&Survey, &M),
         now_ns: u64,
     ) -> bool {
-        let Some(returning) = self.returning.get_mut(&id) else {
+        let Some(mut returning) = self.returning.remove(&id) else {
             return false;
         };
-        let (wait, is_patient) = (&mut returning.wait, returning.is_patient);
-        let (ticket, waited_ns) = (wait.ticket, now_ns.saturating_sub(wait.since_ns));
-        if !is_patient || wait.ran_out(now_ns) {
-            let message = match is_patient {
-                true => {
-                    let waited = format_duration(waited_ns);
-                    format!("{id} stays suspended: no room within {waited}: {reason}")
-                }
-                false => format!("{id} stays suspended: {reason}"),
+        let mut on = Vec::new();
+        for mut wait in std::mem::take(&mut returning.waits) {
+            if let Some(reason) = &reason {
+                wait.wait_for(reason);
+            }
+            let is_over = wait.ran_out(now_ns) || !wait.is_patient;
+            let is_told = is_over || wait.take_reminder(now_ns).is_some();
+            let holders = match is_told {
+                true => self.shortage_holders(shortages, survey, machine),
+                false => Vec::new(),
             };
-            self.forget_returning(id);
-            let holders = self.shortage_holders(shortages, survey, machine);
-            self.refuse(ticket, said::no_room(message, holders));
+            if is_over {
+                let message = match wait.is_patient {
+                    true => {
+                        let waited = format_duration(now_ns.saturating_sub(wait.since_ns));
+                        format!("{id} stays suspended: no room within {waited}: {}", wait.reason)
+                    }
+                    false => format!("{id} stays suspended: {}", wait.reason),
+                };
+                self.refuse(wait.ticket, said::no_room(message, holders));
+                continue;
+            }
+            if is_told {
+                let reply = said::waits(position, wait.reason.clone(), holders);
+                self.reply(
+                    wait.ticket,
+                    reply,
+                    "it hears at once and every minute what it waits for",
+                );
+            }
+            on.push(wait);
+        }
+        if on.is_empty() {
+            self.queue.leave(id);
             return false;
         }
-        wait.wait_for(&reason);
-        if wait.take_reminder(now_ns).is_some() {
-            let holders = self.shortage_holders(shortages, survey, machine);
-            let reply = said::waits(position, reason, holders);
-            self.reply(ticket, reply, "it hears at once and every minute what it waits for");
-        }
+        returning.wait_on(on);
+        self.returning.insert(id, returning);
         true
-    }
-
-    fn forget_returning(&mut self, id: JobId) -> Option<Returning> {
-        self.queue.leave(id);
-        self.returning.remove(&id)
     }
 
     /// What a job that is to come back waits for.
     pub(crate) fn returning_text(&self, job: &Job, now_ns: u64) -> Option<String> {
-        let wait = &self.returning.get(&job.id())?.wait;
+        let wait = self.returning.get(&job.id())?.waits.first()?;
         let waited = format_duration(now_ns.saturating_sub(wait.since_ns));
-        Some(format!("it waits since {waited} to come back: {}", wait.reason))
+        Some(format!("it waits since {waited} to come back: {}", wait.reason)).filter(|_| !wait.reason.is_empty())
     }
 }

@@ -93,12 +93,7 @@ impl Policy {
                 is_patient,
                 timeout_ns,
             } => self.return_job((ticket, &caller), &target, (is_patient, timeout_ns), now_ns),
-            Event::ResumeAgain {
-                job,
-                ticket,
-                deadline_ns,
-                reason,
-            } => self.resume_again(job, (ticket, deadline_ns), reason, now_ns),
+            Event::Returned { job, end } => self.returned(job, end, now_ns),
             Event::Attach(attaching) => self.attach(*attaching, machine, now_ns),
             Event::Reattach {
                 client,

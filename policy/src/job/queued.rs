@@ -20,6 +20,8 @@ pub(crate) struct Wait {
     pub deadline_ns: Option<u64>,
     pub next_reminder_ns: u64,
     pub reason: String,
+    /// It waits for room, and does not fail at once.
+    pub is_patient: bool,
 }
 
 /// A waiting job's place.
@@ -31,13 +33,14 @@ pub(crate) struct Queued {
 }
 
 /// The place of a job that is away and is to come back.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Returning {
-    pub wait: Wait,
-    /// It waits for room, and does not fail at once.
-    pub is_patient: bool,
+    /// The commands that wait for it.
+    pub waits: Vec<Wait>,
     /// It had no room although the books had: it is not tried again before this.
     pub not_before_ns: Option<u64>,
+    /// It was told to come, or is on its way anyhow: it is not in the queue.
+    pub is_coming: bool,
 }
 
 impl Deref for Queued {
@@ -55,6 +58,22 @@ impl DerefMut for Queued {
 }
 
 impl Returning {
+    /// One more command waits for it; `is_coming` says that it is on its way already.
+    pub(crate) fn join(&mut self, wait: Wait, is_coming: bool) {
+        self.is_coming |= is_coming;
+        self.waits.push(wait);
+    }
+
+    /// It is told to come.
+    pub(crate) fn come(&mut self) {
+        self.is_coming = true;
+    }
+
+    /// These commands wait on.
+    pub(crate) fn wait_on(&mut self, waits: Vec<Wait>) {
+        self.waits = waits;
+    }
+
     /// May it be tried now? A time before which it may not is over with this.
     pub(crate) fn may_try(&mut self, now_ns: u64) -> bool {
         self.not_before_ns = self.not_before_ns.filter(|not_before| now_ns < *not_before);
@@ -79,6 +98,7 @@ impl Wait {
             deadline_ns: timeout_ns.map(|timeout| now_ns.saturating_add(timeout)),
             next_reminder_ns: now_ns,
             reason: String::new(),
+            is_patient: true,
         }
     }
 

@@ -95,6 +95,8 @@ pub struct ProcessFacts {
     pub has_library: bool,
     /// It turned sharing off, or closed the pages that it shares with the broker.
     pub is_unreachable: bool,
+    /// It has not come back since its connection was lost.
+    pub is_away: bool,
     /// More threads were in the driver at a time than can be told apart: nobody knows when all are outside.
     pub is_uncounted: bool,
     /// Its ties.
@@ -174,6 +176,7 @@ pub enum Obstacle {
     },
     Stopped(u32),
     Unreachable(u32),
+    Disconnected(u32),
     NoLibrary(u32),
     Uncounted(u32),
     Tied {
@@ -222,6 +225,7 @@ impl fmt::Display for Obstacle {
                 out,
                 "pid {pid} turned Partage off or closed what it shares with the broker, so its threads cannot be held"
             ),
+            Self::Disconnected(pid) => write!(out, "pid {pid} has no connection to the broker at the moment"),
             Self::NoLibrary(pid) => write!(
                 out,
                 "pid {pid} uses the GPU without Partage, so its threads cannot be held"
@@ -284,6 +288,7 @@ impl Obstacle {
             Self::NotOwner { .. } => "use a managed broker, which root starts".into(),
             Self::Stopped(pid) => format!("let it go on first: kill -CONT {pid}"),
             Self::Unreachable(_) => "start the job again; partage why says what happened".into(),
+            Self::Disconnected(_) => "try again in a few seconds; partage why says if it does not come back".into(),
             Self::NoLibrary(_) => "start it with partage run, or end it".into(),
             Self::Uncounted(_) => "start it again, with fewer threads that use the GPU (384 at a time)".into(),
             Self::Tied { .. } => "end that process first, or start the job without that feature".into(),
@@ -361,6 +366,8 @@ fn of_process(facts: &ProcessFacts, owner: u32, found: &mut Vec<Obstacle>) {
         found.push(Obstacle::NoLibrary(pid));
     } else if facts.is_unreachable {
         found.push(Obstacle::Unreachable(pid));
+    } else if facts.is_away {
+        found.push(Obstacle::Disconnected(pid));
     }
     if facts.is_uncounted {
         found.push(Obstacle::Uncounted(pid));

@@ -101,6 +101,18 @@ impl ResidenceRecord {
 }
 
 impl Mark {
+    /// Threads of it may still be in the driver, and are served as ever: its hold closes, and nothing has left.
+    #[must_use]
+    pub const fn is_closing(&self) -> bool {
+        matches!(
+            self.residence,
+            Residence::Leaving | Residence::Moving | Residence::Saving
+        ) && matches!(
+            self.stage,
+            Some(Stage::HoldSoft | Stage::Barrier | Stage::NobodyInside | Stage::Lock | Stage::RoomAsk)
+        )
+    }
+
     /// The same once the job has the target in its record.
     #[must_use]
     pub(crate) fn placed(self) -> Self {

@@ -20,6 +20,7 @@ use crate::event::TargetQuery;
 use crate::job::{Job, State};
 use crate::machine::{Machine, OnSlot, overhead_of};
 use crate::refusal::invalid;
+use crate::residence::Residence;
 use crate::time::Measured;
 
 impl Policy {
@@ -92,9 +93,8 @@ impl Policy {
         let clients = job.clients.iter().filter_map(|id| {
             let client = self.clients().get(id)?;
             let used = |slot| {
-                machine
-                    .words(*id, slot)
-                    .and_then(|words| words.shared.map(|shared| shared.used.load()))
+                let words = machine.words(*id, slot).filter(|words| words.owed.load() == 0);
+                words.and_then(|words| words.shared.map(|shared| shared.used.load()))
             };
             let shown = if client.is_nvml_only { 0..0 } else { 0..slots };
             let overhead_bytes: Vec<u64> = shown.map(|slot| overhead_of(machine, *id, slot)).collect();
@@ -107,7 +107,6 @@ impl Policy {
                 overhead_bytes,
             })
         });
-        let started_unix_ns = Some(record.started_unix_ns).filter(|_| job.state() != State::Waiting);
         let mut notes = job.notes.clone();
         notes.extend(job.unmanaged_note());
         notes.extend(self.drift_notes(job));
@@ -134,7 +133,7 @@ impl Policy {
             is_strict: record.is_strict,
             notes: if sees { notes } else { Vec::new() },
             ended_ns: job.end.as_ref().map(|end| end.unix_ns),
-            terms: record.terms.view(started_unix_ns, sees),
+            terms: record.terms.view(counted_from(job), sees),
             end_reason: job.end.as_ref().map(|end| end.reason.clone()),
             exit_code: job.exit_code.filter(|_| job.end.is_some()),
             unlimited: job.strangers_seen,
@@ -176,7 +175,8 @@ impl Policy {
     /// What a job got of a device's time, for users.
     pub(crate) fn time_view(&self, job: JobId, device: DeviceUuid) -> Option<TimeView> {
         let measured = self.times().get(&(job, device))?;
-        let promise_ppm = self.jobs().get(&job)?.record.terms.promise_ppm;
+        let known = self.jobs().get(&job).filter(|job| job.residence() == Residence::Here)?;
+        let promise_ppm = known.record.terms.promise_ppm;
         Some(time_view(measured, promise_ppm, &self.judge(measured)))
     }
 
@@ -232,4 +232,14 @@ fn time_view(measured: &Measured, promise_ppm: u32, slowness: &Slowness) -> Time
         unit_ns: now.unit_ns,
         regime: regime_word(now.regime).to_owned(),
     }
+}
+
+/// A time limit counts from there, in Unix time; while the job is away it has no end.
+fn counted_from(job: &Job) -> Option<u64> {
+    let is_counted = job.state() != State::Waiting && job.residence() == Residence::Here;
+    let from = job
+        .record
+        .started_unix_ns
+        .saturating_add(job.record.residence.paused_ns);
+    is_counted.then_some(from)
 }

@@ -4,8 +4,8 @@
 use partage_protocol::admin::{ErrorCode, ErrorView, Holder, Reply, Waiting};
 use partage_protocol::units::JobId;
 
-/// There is nothing to do.
-pub(crate) fn nothing(message: String) -> Reply {
+/// It is so.
+pub(crate) fn done(message: String) -> Reply {
     Reply::Done { message }
 }
 

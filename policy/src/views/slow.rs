@@ -18,6 +18,7 @@
 use crate::caller::Caller;
 use crate::decisions::Policy;
 use crate::job::Job;
+use crate::residence::Residence;
 use crate::time::{JobTime, Measured, RECENT_NS};
 use partage_protocol::admin::CauseView;
 use partage_protocol::terms::WHOLE_PPM;
@@ -75,7 +76,8 @@ impl Policy {
     /// The cause and a sentence for each device that the job uses, where something is known of its time.
     pub(crate) fn slowness(&self, job: &Job, caller: &Caller) -> (Vec<CauseView>, Vec<String>) {
         let mut found = (Vec::new(), Vec::new());
-        for place in job.record.devices.iter().filter(|_| !job.state().is_over()) {
+        let is_meant = !job.state().is_over() && job.residence() == Residence::Here;
+        for place in job.record.devices.iter().filter(|_| is_meant) {
             let device = place.device;
             let said = match self.times().get(&(job.id(), device)) {
                 Some(measured) => {

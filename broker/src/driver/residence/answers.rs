@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Follows a way to its end, and says what it came to: to the commands that wait, and as an event.
 
-use partage_policy::{Event, Outcome, Passage, Process, Residence, Stage, Ticket, Trouble};
-use partage_protocol::admin::{ErrorCode, ErrorView, Reply};
+use partage_policy::{Event, Outcome, Passage, Process, Residence, Return, Stage, Ticket, Trouble};
+use partage_protocol::admin::{ErrorCode, Reply};
 use partage_protocol::size::{format_bytes, format_duration};
 use partage_protocol::units::JobId;
 
 use super::way::{Phase, Purpose, Way};
 use crate::clock::Now;
 use crate::driver::effect::Effect;
+use crate::driver::requests::error_view;
 use crate::driver::state_driver::StateDriver;
 use crate::peer::ConnectionId;
 
@@ -18,7 +19,9 @@ const WORTH_NS: u64 = 1_000_000;
 impl StateDriver {
     /// Carries a way on; one that is not over waits in its place.
     pub(super) fn follow(&mut self, job: JobId, mut way: Way, now: Now) {
+        self.ways.followed.insert(job);
         self.go_on(job, &mut way, now);
+        self.ways.followed.remove(&job);
         let outcome = match &way.phase {
             Phase::Asking { .. } => None,
             Phase::Passing { passage, .. } => passage.outcome(),
@@ -27,14 +30,15 @@ impl StateDriver {
             self.ways.by_job.insert(job, way);
             return;
         };
-        self.finish(job, way, outcome, now);
-        // One of its processes may have ended since the last step was begun.
-        if outcome != Outcome::Here && self.ways.gone.iter().any(|(other, _)| *other == job) {
-            self.recover_way(job, now);
+        let is_left = !self.processes_with_library(job).is_empty();
+        self.finish(job, way, (outcome, is_left), now);
+        if self.ways.to_come.remove(&job) {
+            self.come(job, now);
         }
     }
 
-    fn finish(&mut self, job: JobId, way: Way, outcome: Outcome, now: Now) {
+    /// Says what a way came to; `is_left`: a process of the job lives.
+    fn finish(&mut self, job: JobId, way: Way, (outcome, is_left): (Outcome, bool), now: Now) {
         let Phase::Passing { passage, .. } = &way.phase else {
             return;
         };
@@ -42,59 +46,55 @@ impl StateDriver {
         let bytes = format_bytes(self.policy.returning_bytes(job, &self.clients));
         let took = took(&way, now);
         let (kind, text) = match (way.purpose, outcome) {
+            (_, Outcome::Here) if !is_left => ("", format!("{job} ended meanwhile")),
             (_, Outcome::Poisoned) => (
                 "job-poisoned",
                 format!("{job} cannot run again: {why}; to end it: partage stop {job}"),
             ),
             // It is as it was: a process of it ended, or another broker found it so.
-            (Purpose::Recover, Outcome::Away) => return,
+            (Purpose::Recover(_), Outcome::Away) => ("", format!("{job} is suspended")),
             (Purpose::Suspend, Outcome::Away) => (
                 "job-suspended",
                 format!("{job} is suspended: its {bytes} are in host memory, {took}"),
             ),
             (Purpose::Suspend, Outcome::Here) => ("suspend-failed", format!("{job} goes on: {why}")),
-            (Purpose::Resume { .. }, Outcome::Away) => ("resume-failed", format!("{job} stays suspended: {why}")),
-            (Purpose::Resume { .. } | Purpose::Recover, Outcome::Here) => {
+            (Purpose::Recover(Residence::Leaving), Outcome::Here) => (
+                "suspend-failed",
+                format!("{job} goes on: the broker ended while it was being suspended"),
+            ),
+            (Purpose::Resume, Outcome::Away) => ("resume-failed", format!("{job} stays suspended: {why}")),
+            (Purpose::Resume | Purpose::Recover(_), Outcome::Here) => {
                 ("job-resumed", format!("{job} runs again, {took}"))
             }
         };
-        self.publish(now, kind, Some(job), None, text.clone());
-        let is_done = matches!(
-            (way.purpose, outcome),
-            (Purpose::Suspend, Outcome::Away) | (Purpose::Resume { .. }, Outcome::Here)
-        );
-        if let (
-            Purpose::Resume {
-                is_patient: true,
-                deadline_ns,
-            },
-            Outcome::Away,
-        ) = (way.purpose, outcome)
-        {
-            // Somebody took the room in between: the queue's next look counts with that.
-            for ticket in way.tickets {
-                let again = Event::ResumeAgain {
-                    job,
-                    ticket,
-                    deadline_ns,
-                    reason: why.clone(),
-                };
-                self.step(now, again);
-            }
-            return;
+        // What is tried again each second is said once.
+        if !kind.is_empty() && self.ways.said.get(&job) != Some(&text) {
+            self.publish(now, kind, Some(job), None, text.clone());
+        }
+        match kind {
+            "resume-failed" => drop(self.ways.said.insert(job, text.clone())),
+            _ => drop(self.ways.said.remove(&job)),
         }
         for ticket in way.tickets {
-            let reply = match is_done {
-                true => Reply::Done { message: text.clone() },
-                false => Reply::Error(ErrorView {
-                    code: ErrorCode::Failed,
-                    message: text.clone(),
-                    hint: Some(format!("partage why {job}")),
-                    holders: Vec::new(),
-                }),
+            let reply = match (outcome, is_left) {
+                (Outcome::Away, _) => Reply::Done { message: text.clone() },
+                (_, false) => Reply::Error(error_view(ErrorCode::NoTarget, format!("{job} has ended"), None)),
+                _ => {
+                    let hint = format!("partage why {job}");
+                    Reply::Error(error_view(ErrorCode::Failed, text.clone(), Some(&hint)))
+                }
             };
             self.answer_ticket(ticket, reply);
         }
+        let end = match (outcome, way.purpose) {
+            _ if !is_left => Return::Ended,
+            (Outcome::Here, _) => Return::Back(text),
+            (Outcome::Poisoned, _) => Return::Never(text),
+            // Told to come while this was under way: that begins now.
+            (Outcome::Away, _) if self.ways.to_come.contains(&job) => return,
+            (Outcome::Away, _) => Return::NoRoom(why),
+        };
+        self.step(now, Event::Returned { job, end });
     }
 
     /// A command's last answer.

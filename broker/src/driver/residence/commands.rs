@@ -2,12 +2,13 @@
 //! The commands that begin a passage, and the look before anything is touched.
 
 use partage_policy::{
-    Access, Caller, Come, Event, Intent, Obstacle, Passage, Patience, Plan, Process, Residence, TargetQuery, Ticket,
+    Access, Caller, Event, Intent, Obstacle, Passage, Patience, Plan, Process, Residence, Return, TargetQuery, Ticket,
     obstacles,
 };
 use partage_protocol::admin::{ErrorCode, ErrorView, Reply, Request};
 use partage_protocol::units::{JobId, SECOND_NS};
 
+use super::code;
 use super::way::{Phase, Purpose, Way};
 use crate::clock::Now;
 use crate::driver::requests::error_view;
@@ -16,8 +17,6 @@ use crate::host::checkpoint::{Answer, Call, Outcome, State};
 
 /// A state is known in a millisecond; a process that is locked by others may take their time.
 const STATE_NS: u64 = 10 * SECOND_NS;
-/// `CUDA_ERROR_NOT_INITIALIZED`: the process has no CUDA.
-const NOT_INITIALIZED: i32 = 3;
 
 impl StateDriver {
     /// A command about where a job's memory is.
@@ -65,6 +64,10 @@ impl StateDriver {
             };
             return self.refuse_suspend(ticket, &[obstacle]);
         }
+        if self.policy.queue().any(|waiting| waiting == job) && residence == Residence::Here {
+            let message = format!("{job} waits in the queue to start: there is nothing to suspend");
+            return self.answer_ticket(ticket, Reply::Error(error_view(ErrorCode::Failed, message, None)));
+        }
         if residence == Residence::Away {
             let message = format!("{job} is suspended already");
             return self.answer_ticket(ticket, Reply::Done { message });
@@ -83,7 +86,12 @@ impl StateDriver {
         };
         let way = Way::new(phase, Purpose::Suspend, vec![ticket], now.ns);
         self.ways.by_job.insert(job, way);
-        self.call(job, first, Call::State, STATE_NS);
+        self.ask_state(job, first);
+    }
+
+    /// Has the driver asked in which state a process is.
+    pub(super) fn ask_state(&mut self, job: JobId, process: Process) {
+        self.call(job, process, Call::State, STATE_NS);
     }
 
     fn refuse_suspend(&mut self, ticket: Ticket, found: &[Obstacle]) {
@@ -117,7 +125,7 @@ impl StateDriver {
                 None
             }
             // It looks at NVML alone, or ended.
-            Outcome::Answered(Answer::Code(NOT_INITIALIZED) | Answer::Gone) => None,
+            Outcome::Answered(Answer::Code(code::NOT_INITIALIZED) | Answer::Gone) => None,
             Outcome::Answered(Answer::Stopped) => Some(Obstacle::Stopped(process.pid).to_string()),
             Outcome::Answered(Answer::NoDriver(why)) => Some(why),
             Outcome::Answered(Answer::State(state)) => Some(format!(
@@ -140,7 +148,7 @@ impl StateDriver {
             return;
         }
         if let Some(next) = left.first().copied() {
-            self.call(job, next, Call::State, STATE_NS);
+            self.ask_state(job, next);
             self.ways.by_job.insert(job, way);
             return;
         }
@@ -148,7 +156,7 @@ impl StateDriver {
         self.leave(job, way, &processes, now);
     }
 
-    fn leave(&mut self, job: JobId, mut way: Way, processes: &[Process], now: Now) {
+    fn leave(&mut self, job: JobId, way: Way, processes: &[Process], now: Now) {
         if processes.is_empty() {
             return self.nothing_to_suspend(job, &way.tickets);
         }
@@ -159,13 +167,9 @@ impl StateDriver {
         let passage = Passage::begin(Plan::Leave, &mark, &devices, processes, Patience::default());
         match passage {
             Ok(passage) if found.is_empty() => {
-                let phase = Phase::Passing {
-                    passage: Box::new(passage),
-                    step: None,
-                };
-                way.phase = phase;
-                way.began_ns = now.ns;
-                self.follow(job, way, now);
+                let passing = Way::passing(passage, Purpose::Suspend, processes.to_vec(), now.ns);
+                let tickets = way.tickets;
+                self.follow(job, Way { tickets, ..passing }, now);
             }
             _ => way
                 .tickets
@@ -174,31 +178,25 @@ impl StateDriver {
         }
     }
 
-    /// There is room for a job that is away: its way back begins, and claims the room.
-    pub(in crate::driver) fn come(&mut self, come: Come, now: Now) {
-        let Come { job, ticket, .. } = come;
-        let purpose = Purpose::Resume {
-            is_patient: come.is_patient,
-            deadline_ns: come.deadline_ns,
-        };
-        if let Some(way) = self.ways.by_job.get_mut(&job) {
-            // A process of it ended, and that is being looked into: the command hears what it comes to.
-            way.purpose = purpose;
-            return way.tickets.push(ticket);
+    /// There is room for a job that is away: its way back begins, and claims the room. While something else is under
+    /// way with it, that ends first.
+    pub(in crate::driver) fn come(&mut self, job: JobId, now: Now) {
+        if self.ways.has(job) {
+            self.ways.to_come.insert(job);
+            return;
         }
         let mark = self.policy.residence(job).cloned().unwrap_or_default();
         let (devices, processes) = (self.jobs.devices(job), self.processes_with_library(job));
         match Passage::begin(Plan::Come, &mark, &devices, &processes, Patience::default()) {
-            Ok(passage) => {
-                let phase = Phase::Passing {
-                    passage: Box::new(passage),
-                    step: None,
-                };
-                self.follow(job, Way::new(phase, purpose, vec![ticket], now.ns), now);
+            Ok(passage) => self.follow(job, Way::passing(passage, Purpose::Resume, processes, now.ns), now),
+            Err(Residence::Here) => {
+                let text = format!("{job} runs again");
+                let end = Return::Back(text);
+                self.step(now, Event::Returned { job, end });
             }
             Err(residence) => {
-                let message = format!("{job} is {} now", residence.word());
-                self.answer_ticket(ticket, Reply::Error(error_view(ErrorCode::Failed, message, None)));
+                let end = Return::Never(format!("{job} is {} now", residence.word()));
+                self.step(now, Event::Returned { job, end });
             }
         }
     }

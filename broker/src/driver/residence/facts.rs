@@ -43,6 +43,7 @@ impl StateDriver {
                 is_stopped: false,
                 has_library: false,
                 is_unreachable: false,
+                is_away: false,
                 is_uncounted: false,
                 ties: Vec::new(),
             });
@@ -94,7 +95,8 @@ impl StateDriver {
             has_library: true,
             is_unreachable: clients
                 .iter()
-                .any(|client| client.pages.is_none() || client.connection.is_none()),
+                .any(|client| client.pages.is_none() && client.connection.is_some()),
+            is_away: clients.iter().any(|client| client.connection.is_none()),
             is_uncounted,
             ties,
         }

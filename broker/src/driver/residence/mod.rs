@@ -17,6 +17,7 @@
 //! record on disk. One step of one job is under way at a time, and nothing here waits.
 
 mod answers;
+mod code;
 mod commands;
 mod facts;
 mod holds;

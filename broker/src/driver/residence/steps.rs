@@ -8,6 +8,7 @@ use partage_policy::{
 };
 use partage_protocol::units::{DeviceUuid, JobId, SECOND_NS};
 
+use super::code;
 use super::way::{Begun, Closed, Phase, Purpose, Waiting, Way};
 use crate::clock::Now;
 use crate::driver::effect::Effect;
@@ -25,11 +26,6 @@ const CLEAR_NS: u64 = 10 * SECOND_NS;
 const SHOWN_NS: u64 = 5 * SECOND_NS;
 /// Of the hold: as [`Patience`](partage_policy::Patience) has it for the first look.
 const INSIDE_NS: u64 = 10 * SECOND_NS;
-
-/// `CUDA_ERROR_OPERATING_SYSTEM`, for a system call that failed.
-const OPERATING_SYSTEM: i32 = 304;
-/// `CUDA_ERROR_NOT_SUPPORTED`.
-const NOT_SUPPORTED: i32 = 801;
 
 /// A step's beginning.
 pub(super) enum Beginning {
@@ -108,7 +104,7 @@ impl StateDriver {
             }
             Step::Barrier => match self.barrier(job) {
                 true => done,
-                false => Beginning::Answered(Answer::Refused(OPERATING_SYSTEM)),
+                false => Beginning::Answered(Answer::Refused(code::OPERATING_SYSTEM)),
             },
             Step::NobodyInside { within_ns } => Beginning::Waits(Waiting::Inside {
                 until_ns: now.ns.saturating_add(*within_ns),
@@ -151,7 +147,7 @@ impl StateDriver {
             other => match self.driver_call(job, other) {
                 Some((process, call, patience_ns)) => self.call(job, process, call, patience_ns),
                 // Of a save, which no command of this broker begins.
-                None => Beginning::Answered(Answer::Refused(NOT_SUPPORTED)),
+                None => Beginning::Answered(Answer::Refused(code::NOT_SUPPORTED)),
             },
         }
     }
@@ -162,7 +158,9 @@ impl StateDriver {
         if way.has_left || residence == Residence::Away {
             return Beginning::Answered(Answer::Done);
         }
-        self.barrier(job);
+        if !self.barrier(job) {
+            return Beginning::Answered(Answer::Refused(code::OPERATING_SYSTEM));
+        }
         Beginning::Waits(Waiting::Inside {
             until_ns: now.ns.saturating_add(INSIDE_NS),
         })
@@ -195,7 +193,7 @@ impl StateDriver {
         self.ways.note_written(job, true);
         self.step(now, event);
         match self.ways.unwritten.contains(&job) {
-            true => Answer::Refused(OPERATING_SYSTEM),
+            true => Answer::Refused(code::OPERATING_SYSTEM),
             false => Answer::Done,
         }
     }
@@ -266,11 +264,7 @@ impl StateDriver {
         }
         let (devices, processes) = (self.jobs.devices(job), self.processes_with_library(job));
         let passage = Passage::recover(&mark, &devices, &processes, Patience::default());
-        let phase = Phase::Passing {
-            passage: Box::new(passage),
-            step: None,
-        };
-        let way = Way::new(phase, Purpose::Recover, Vec::new(), now.ns);
+        let way = Way::passing(passage, Purpose::Recover(mark.residence), processes, now.ns);
         self.follow(job, way, now);
     }
 }

@@ -5,6 +5,7 @@ use partage_policy::{Answer, Place, Process, ProcessState, Step};
 use partage_protocol::size::format_bytes;
 use partage_protocol::units::{DeviceUuid, JobId, MIB, SECOND_NS};
 
+use super::code;
 use super::way::{Begun, Phase, Waiting, Way};
 use crate::clock::Now;
 use crate::driver::effect::Effect;
@@ -20,11 +21,6 @@ const SAMPLE_POLL_NS: u64 = SECOND_NS / 100;
 const PROOF_NS: u64 = 30 * SECOND_NS;
 /// What a restore may need beyond what the process held: a driver's own tables, and fragments.
 const SPARE_BYTES: u64 = 256 * MIB;
-
-/// `CUDA_ERROR_NOT_SUPPORTED`.
-const NOT_SUPPORTED: i32 = 801;
-/// `CUDA_ERROR_UNKNOWN`, for a driver that cannot be asked at all.
-const UNKNOWN: i32 = 999;
 
 impl StateDriver {
     /// What became of a question about a job's process.
@@ -65,6 +61,9 @@ impl StateDriver {
                 return Some(Answer::HelperLost);
             }
         };
+        if matches!(begun.wait, Waiting::Newcomers { .. }) {
+            return self.take_newcomer(job, way, begun, &answer);
+        }
         Some(match answer {
             checkpoint::Answer::Done => {
                 if let Waiting::Proof { left } = &mut begun.wait {
@@ -81,7 +80,7 @@ impl StateDriver {
             checkpoint::Answer::Stopped => Answer::Stopped,
             checkpoint::Answer::NoDriver(why) => {
                 way.why = Some(why);
-                Answer::Refused(UNKNOWN)
+                Answer::Refused(code::UNKNOWN)
             }
             checkpoint::Answer::Ready(_) => Answer::HelperLost,
         })
@@ -125,18 +124,11 @@ impl StateDriver {
         let since_ns = begun.since_ns;
         begun.looked_ns = now.ns;
         match &begun.wait {
-            Waiting::Helper | Waiting::Proof { .. } => None,
+            Waiting::Helper | Waiting::Proof { .. } | Waiting::Newcomers { .. } => None,
             Waiting::Time { until_ns } => (now.ns >= *until_ns).then_some(Answer::Done),
             Waiting::Inside { until_ns } => {
                 if !self.is_anybody_inside(job) {
-                    // A call that was on its way may have made a tie.
-                    return Some(match self.tied(job).filter(|_| !way.has_left) {
-                        None => Answer::Done,
-                        why => {
-                            way.why = why;
-                            Answer::Refused(NOT_SUPPORTED)
-                        }
-                    });
+                    return self.nobody_inside(job, way, begun);
                 }
                 (now.ns >= *until_ns).then_some(Answer::TimedOut)
             }
@@ -171,7 +163,7 @@ impl StateDriver {
             } => {
                 let (process, until_ns) = (*process, *until_ns);
                 let owed = self.owed(job, process, *place);
-                match self.room_for(job, &owed, since_ns) {
+                match self.room_for(&owed, since_ns) {
                     Some(Ok(shared)) => self.prove_next(job, begun, shared),
                     Some(Err(why)) => {
                         way.why = Some(why);
@@ -187,32 +179,79 @@ impl StateDriver {
         }
     }
 
+    /// Nobody is in the driver any more. A call that was on its way may have made a tie, or a process have begun to use
+    /// CUDA that the passage does not know.
+    fn nobody_inside(&mut self, job: JobId, way: &mut Way, begun: &mut Begun) -> Option<Answer> {
+        if way.has_left {
+            return Some(Answer::Done);
+        }
+        if let Some(why) = self.tied(job) {
+            way.why = Some(why);
+            return Some(Answer::Refused(code::NOT_SUPPORTED));
+        }
+        let mut left = self.processes_with_library(job);
+        left.retain(|process| !way.processes.contains(process));
+        self.ask_newcomer(job, begun, left)
+    }
+
+    fn ask_newcomer(&mut self, job: JobId, begun: &mut Begun, left: Vec<Process>) -> Option<Answer> {
+        let Some(next) = left.first().copied() else {
+            return Some(Answer::Done);
+        };
+        self.ask_state(job, next);
+        begun.wait = Waiting::Newcomers { left };
+        None
+    }
+
+    /// What the driver says of a process that came after the passage was begun.
+    fn take_newcomer(
+        &mut self,
+        job: JobId,
+        way: &mut Way,
+        begun: &mut Begun,
+        answer: &checkpoint::Answer,
+    ) -> Option<Answer> {
+        let Waiting::Newcomers { left } = &mut begun.wait else {
+            return Some(Answer::Done);
+        };
+        let mut left = std::mem::take(left);
+        let process = left.remove(0);
+        match answer {
+            // It waits before it has any CUDA.
+            checkpoint::Answer::Code(code::NOT_INITIALIZED) | checkpoint::Answer::Gone => {
+                self.ask_newcomer(job, begun, left)
+            }
+            _ => {
+                way.why = Some(format!("pid {} began to use the GPU meanwhile: try again", process.pid));
+                Some(Answer::Refused(code::NOT_SUPPORTED))
+            }
+        }
+    }
+
     fn want_samples(&mut self, devices: &[DeviceUuid]) {
         devices.iter().for_each(|device| self.devices.look_at(*device));
     }
 
     /// Does NVML show these bytes as free, in looks begun after this? Answers those devices where processes of nobody
     /// are, of whom NVML may not tell all; none while looks are awaited.
-    fn room_for(
-        &self,
-        job: JobId,
-        owed: &[(DeviceUuid, u64)],
-        since_ns: u64,
-    ) -> Option<Result<Vec<(DeviceUuid, u64)>, String>> {
+    fn room_for(&self, owed: &[(DeviceUuid, u64)], since_ns: u64) -> Option<Result<Vec<(DeviceUuid, u64)>, String>> {
         let mut shared = Vec::new();
         for (device, bytes) in owed {
             let sample = self.devices.sample_since(*device, since_ns)?;
-            let (mut is_alone, mut strangers) = (true, Vec::new());
+            let mut strangers = Vec::new();
             for shown in &sample.processes {
                 let stat = self.processes.stat(shown.pid);
                 let of = stat.and_then(|stat| self.job_by_ancestry(stat.id));
-                is_alone &= of == Some(job);
                 if of.is_none() {
                     strangers.push(shown.pid);
                 }
             }
-            // It was there with so much before: an empty device need not have more than that.
-            let spare = if is_alone { 0 } else { bytes / 50 + SPARE_BYTES };
+            // The books count their room to the byte. What nobody of ours uses may grow at any time.
+            let spare = if strangers.is_empty() {
+                0
+            } else {
+                bytes / 50 + SPARE_BYTES
+            };
             let needed = bytes.saturating_add(spare);
             if sample.free < needed {
                 let by = match strangers.as_slice() {
@@ -222,8 +261,10 @@ impl StateDriver {
                         format!("; pid {} of no job use it", pids.join(", "))
                     }
                 };
+                let gpu = self.devices.list().get(device).map(|facts| facts.index);
+                let gpu = gpu.map_or_else(|| device.to_string(), |index| format!("GPU {index}"));
                 return Some(Err(format!(
-                    "{device} has {} free, and {} are needed{by}",
+                    "NVML shows {} free on {gpu}, and {} are needed{by}",
                     format_bytes(sample.free),
                     format_bytes(needed)
                 )));
@@ -261,7 +302,7 @@ impl Begun {
     /// When it is to be looked at again, at the latest.
     fn due_ns(&self) -> u64 {
         match &self.wait {
-            Waiting::Helper | Waiting::Proof { .. } => u64::MAX,
+            Waiting::Helper | Waiting::Proof { .. } | Waiting::Newcomers { .. } => u64::MAX,
             Waiting::Time { until_ns } => *until_ns,
             Waiting::Inside { .. } => self.looked_ns + INSIDE_POLL_NS,
             Waiting::Clear { .. } | Waiting::Room { .. } | Waiting::Place { .. } => self.looked_ns + SAMPLE_POLL_NS,

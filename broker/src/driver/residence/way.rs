@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use partage_policy::{Passage, Place, Process, Stage, Step, Ticket};
+use partage_policy::{Passage, Place, Process, Residence, Stage, Step, Ticket};
 use partage_protocol::units::{DeviceUuid, JobId};
 
 /// Everything that is under way.
@@ -14,6 +14,12 @@ pub struct Ways {
     pub(super) closed: BTreeMap<JobId, Closed>,
     /// Processes that ended and of which the passages have not heard.
     pub(super) gone: Vec<(JobId, Process)>,
+    /// Jobs that are being carried on at this moment, and are not in their places.
+    pub(super) followed: BTreeSet<JobId>,
+    /// Jobs that were told to come back while something else was under way with them.
+    pub(super) to_come: BTreeSet<JobId>,
+    /// What was said last of a return that is tried again and again.
+    pub(super) said: BTreeMap<JobId, String>,
     /// Jobs whose record could not be written last.
     pub(super) unwritten: BTreeSet<JobId>,
 }
@@ -29,12 +35,9 @@ pub(super) enum Closed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     Suspend,
-    Resume {
-        is_patient: bool,
-        deadline_ns: Option<u64>,
-    },
-    /// Nobody asked: it goes on with what is there.
-    Recover,
+    Resume,
+    /// Nobody asked: it goes on with what a job's record says.
+    Recover(Residence),
 }
 
 /// One job's.
@@ -42,8 +45,10 @@ pub(super) enum Purpose {
 pub(super) struct Way {
     pub phase: Phase,
     pub purpose: Purpose,
-    /// Commands that wait for the outcome.
+    /// Commands that wait for the end of a suspend.
     pub tickets: Vec<Ticket>,
+    /// The processes that it is about.
+    pub processes: Vec<Process>,
     pub began_ns: u64,
     /// A process may be checkpointed.
     pub has_left: bool,
@@ -91,6 +96,8 @@ pub(super) enum Waiting {
     Proof { left: Vec<(DeviceUuid, u64)> },
     /// NVML shows on which device a process is.
     Place { process: Process, until_ns: u64 },
+    /// The driver's word about processes that came after the passage was begun; the first is being asked.
+    Newcomers { left: Vec<Process> },
     /// Time.
     Time { until_ns: u64 },
 }
@@ -101,10 +108,23 @@ impl Way {
             phase,
             purpose,
             tickets,
+            processes: Vec::new(),
             began_ns: now_ns,
             has_left: false,
             why: None,
             took: Vec::new(),
+        }
+    }
+
+    /// A passage that has just begun.
+    pub(super) fn passing(passage: Passage, purpose: Purpose, processes: Vec<Process>, now_ns: u64) -> Self {
+        let phase = Phase::Passing {
+            passage: Box::new(passage),
+            step: None,
+        };
+        Self {
+            processes,
+            ..Self::new(phase, purpose, Vec::new(), now_ns)
         }
     }
 
@@ -121,7 +141,7 @@ impl Ways {
     /// Is anything under way with a job's memory?
     #[must_use]
     pub fn has(&self, job: JobId) -> bool {
-        self.by_job.contains_key(&job)
+        self.by_job.contains_key(&job) || self.followed.contains(&job)
     }
 
     /// A record was written, or could not be.
@@ -137,5 +157,7 @@ impl Ways {
     pub fn forget(&mut self, job: JobId) {
         self.closed.remove(&job);
         self.unwritten.remove(&job);
+        self.to_come.remove(&job);
+        self.said.remove(&job);
     }
 }

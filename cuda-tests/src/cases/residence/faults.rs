@@ -4,7 +4,7 @@
 use std::process::Child;
 use std::time::Duration;
 
-use super::{filled, no, ok, state, used_by};
+use super::said::{filled, no, ok, state, used_by};
 use crate::artefacts::kernels;
 use crate::cases::Case;
 use crate::cases::races::siblings;

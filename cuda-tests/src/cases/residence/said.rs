@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Commands and what they say, and a client whose memory can be told.
+
+use crate::client::Client;
+use crate::rig::{MIB, Rig};
+
+/// What a command says that succeeds.
+pub fn ok(rig: &Rig, arguments: &[&str]) -> String {
+    let output = rig.output(rig.partage(arguments));
+    let text = String::from_utf8_lossy(&output.stdout).trim_end().to_owned();
+    assert!(
+        output.status.success(),
+        "{arguments:?}: {text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    text
+}
+
+/// Exit code and standard error of a command that fails.
+pub fn no(rig: &Rig, arguments: &[&str]) -> (Option<i32>, String) {
+    let output = rig.output(rig.partage(arguments));
+    (
+        output.status.code(),
+        String::from_utf8_lossy(&output.stderr).trim_end().to_owned(),
+    )
+}
+
+/// `ps`'s word for a job, by its id or name; empty for none.
+pub fn state(rig: &Rig, job: &str) -> String {
+    let jobs = rig.jobs();
+    let job = jobs.iter().find(|view| view["job"] == job || view["name"] == job);
+    job.map_or_else(String::new, |view| {
+        view["state"].as_str().unwrap_or_default().to_owned()
+    })
+}
+
+/// Bytes that a job uses on its first device.
+pub fn used_by(rig: &Rig, name: &str) -> u64 {
+    let jobs = rig.jobs();
+    let job = jobs.iter().find(|view| view["name"] == name).expect("it is listed");
+    job["devices"][0]["used_bytes"].as_u64().expect("bytes")
+}
+
+/// A client with 512 MiB of one byte.
+pub fn filled(rig: &Rig, name: &str, limit: &str) -> Client {
+    let mut client = rig.client(&["-m", limit, "-g", "0", "--name", name]);
+    client.ready();
+    client.expect(&format!("alloc {} a", 512 * MIB), "alloc 0");
+    client.expect("fill a 165", "fill 0 165 165");
+    client
+}
