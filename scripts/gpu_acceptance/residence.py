@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of scripts/gpu-acceptance in which a job is suspended and comes back."""
+import json
+import subprocess
+import sys
+import time
+
+from gpu_acceptance.session import GIB, LESS, PARTAGE, ROOT, check, environment, measured, options, shell, skip
+
+
+def suspended(env, name, cycles, say):
+    """Suspends and resumes a job so often; answers the seconds of each, or why not. `say` answers what is wrong."""
+    seconds = {"suspend": [], "resume": []}
+    for _ in range(cycles):
+        for verb in ("suspend", "resume"):
+            began = time.monotonic()
+            done = shell([PARTAGE, verb, name], limit=240, env=env)
+            if done.returncode:
+                return None, done.stderr.strip()
+            seconds[verb].append(time.monotonic() - began)
+        answer = say()
+        if answer:
+            return None, answer
+    return seconds, ""
+
+
+def sizes(work):
+    """1, 16 and 64 GiB: off the GPU and back, with GB/s, every byte compared."""
+    env = environment(work)
+    program = str(ROOT / "cuda-tests/programs/gpu_suspend.py")
+    for gib in (1,) if options.rehearse else (1, 16, 64):
+        name = f"suspend {gib} GiB"
+        command = [PARTAGE, "run", "-q", "--name", "moved", "--", sys.executable, program, str(gib * GIB)]
+        job = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        try:
+            if job.stdout.readline() != "up\n":
+                skip(name, "the GPU has no room for it")
+                continue
+
+            def same():
+                job.stdin.write("\n")
+                job.stdin.flush()
+                said = job.stdout.readline().strip()
+                return "" if said == "same" else said or "the program ended"
+
+            seconds, why = suspended(env, "moved", max(1, 3 // LESS), same)
+            if seconds is None and "host memory" in why:
+                skip(name, why)
+                continue
+            check(name, seconds is not None, why or "every byte is what it was")
+            if seconds:
+                rate = {verb: round(gib * GIB / min(took) / 1e9, 2) for verb, took in seconds.items()}
+                measured[name] = {"seconds": seconds, "gigabytes_per_second": rate}
+                print(f"rate   {name}: {rate}", flush=True)
+        finally:
+            job.kill()
+            job.wait()
+
+
+def torch(work):
+    """PyTorch's training over ten cycles, with each allocator: the same loss to the last bit."""
+    if shell([sys.executable, "-c", "import torch"]).returncode:
+        return skip("suspend PyTorch", "not installed here")
+    script = """
+import sys, torch
+torch.manual_seed(0); torch.use_deterministic_algorithms(True)
+m = torch.nn.Sequential(torch.nn.Linear(512,2048), torch.nn.ReLU(), torch.nn.Linear(2048,8)).cuda()
+o = torch.optim.Adam(m.parameters(), lr=.001); x = torch.randn(4096,512).cuda()
+y = torch.randint(0,8,(4096,)).cuda(); kept = torch.arange(1 << 28, device="cuda")
+print("up", flush=True)
+for step in range(int(sys.argv[1])):
+    o.zero_grad(); l = torch.nn.functional.cross_entropy(m(x), y); l.backward(); o.step()
+print(l.item().hex(), int(kept.sum().item()), flush=True)
+"""
+    kinds = {"default": "", "expandable segments": "expandable_segments:True", "pools": "backend:cudaMallocAsync"}
+    for kind, setting in kinds.items():
+        env = environment(work) | {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+        if setting:
+            env |= {"PYTORCH_CUDA_ALLOC_CONF": setting, "PYTORCH_ALLOC_CONF": setting}
+        alone = shell([sys.executable, "-c", script, "20000"], limit=120, env=env).stdout
+        command = [PARTAGE, "run", "-q", "--name", "moved", "--", sys.executable, "-c", script, "20000"]
+        job = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
+        try:
+            first = job.stdout.readline()
+            seconds, why = suspended(env, "moved", 10, lambda: "")
+            rest = job.communicate(timeout=180)[0]
+            check(f"suspend PyTorch, {kind}: ten cycles", seconds is not None, why or json.dumps(seconds)[:200])
+            check(f"suspend PyTorch, {kind}: the same to the last bit", first + rest == alone, (first + rest)[-120:])
+        finally:
+            job.kill()
+            job.wait()
+
+
+def checkpoint(work):
+    sizes(work)
+    torch(work)
