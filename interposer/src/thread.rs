@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The one thread of ours in the program: it brings a lost broker back and looks for drivers that no hook reaches.
 //!
-//! Started only after the program's own `cuInit` succeeded (the driver has threads by then, so the program counts with
-//! them), with every signal blocked but those that libc uses among threads. A forked child has none until its own.
+//! Started after the program's own `cuInit` succeeded (the driver has threads by then, so the program counts with
+//! them), or when a thread of a program that has not come so far must wait at the hold of a suspended job; with every
+//! signal blocked but those that libc uses among threads. A forked child has none until its own.
 
 use core::ffi::{CStr, c_int, c_void};
 use core::sync::atomic::{AtomicU64, Ordering};

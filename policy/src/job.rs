@@ -2,6 +2,7 @@
 //! A job and what is known of it; its life is a table of its own (`job/life.rs`).
 
 use partage_protocol::message::TOKEN_BYTES;
+use partage_protocol::reservation::Word;
 use partage_protocol::summary::{Summary, total};
 use partage_protocol::units::{DeviceUuid, JobId};
 
@@ -107,7 +108,11 @@ impl Job {
 
     /// Bytes that it has to get back on a slot, or holds there.
     pub(crate) fn returning_bytes<M: Machine>(&self, slot: usize, machine: &M) -> u64 {
-        let bytes = self.record.residence.bytes.get(slot).copied().unwrap_or(0);
+        let words = self.clients.iter().filter_map(|client| machine.words(*client, slot));
+        let owed = words.fold(0, |sum: u64, words| sum.saturating_add(words.owed.load()));
+        // Once it has left the words say it, and follow the death of a process.
+        let recorded = self.record.residence.bytes.get(slot).copied().unwrap_or(0);
+        let bytes = if owed > 0 { owed } else { recorded };
         let state = self.slots.get(slot);
         bytes.max(state.map_or(0, |state| state.ledger.used_sum(&OnSlot { machine, slot })))
     }

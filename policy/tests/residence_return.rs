@@ -271,3 +271,37 @@ fn while_its_hold_closes_a_job_is_served_as_ever() {
     say(&mut host, job, Residence::Leaving);
     assert!(!host.allocate(client, 0, GIB), "nobody is in the driver any more");
 }
+
+#[test]
+fn what_a_job_had_comes_back_under_a_limit_that_was_set_below_it_meanwhile() {
+    let mut host = Host::new(&[8]);
+    let (job, client) = away(&mut host);
+    let reply = host.set(1, &job.to_string(), "1g");
+    assert!(matches!(reply, Reply::Job(_)), "{reply:?}");
+    resume(&mut host, job, true, None);
+    assert_eq!(coming(&host), [job]);
+    come(&mut host, job, client);
+    assert_eq!(host.used(client, 0), 4 * GIB);
+    assert_eq!(host.state_of(job), "over limit");
+    assert!(
+        !host.allocate(client, 0, GIB / 2),
+        "nothing is taken, and nothing more is given"
+    );
+    host.free(client, 0, 4 * GIB);
+    host.pass(2 * SECOND_NS);
+    assert!(host.allocate(client, 0, GIB / 2));
+}
+
+#[test]
+fn a_command_does_not_wait_longer_than_it_was_told_for_a_job_that_does_not_arrive() {
+    let mut host = Host::new(&[8]);
+    let (job, _) = away(&mut host);
+    let ticket = resume(&mut host, job, true, Some(SECOND_NS));
+    assert_eq!(coming(&host), [job]);
+    host.pass(2 * SECOND_NS);
+    assert_eq!(host.error_of(ticket).message, format!("{job} is still coming back"));
+    let end = Return::NoRoom("GPU 0 is full".into());
+    host.step(Event::Returned { job, end });
+    host.pass(2 * SECOND_NS);
+    assert_eq!(coming(&host), [job], "nobody waits for it any more");
+}

@@ -54,6 +54,9 @@ fn tightest(cgroups: &Path, of_process: &str) -> Option<(String, u64, u64)> {
             let (Some(limit), Some(used)) = (number(limit_file), number(used_file)) else {
                 continue;
             };
+            // What the kernel would give up first is room.
+            let stat = std::fs::read_to_string(root.join(group).join("memory.stat")).unwrap_or_default();
+            let used = used.saturating_sub(inactive_file(&stat));
             let left = |limit: u64, used: u64| limit.saturating_sub(used);
             let is_tighter = found
                 .as_ref()
@@ -64,6 +67,17 @@ fn tightest(cgroups: &Path, of_process: &str) -> Option<(String, u64, u64)> {
         }
     }
     found
+}
+
+/// File pages that were not used for a while: `inactive_file`, in version 1 with those of the groups below.
+fn inactive_file(stat: &str) -> u64 {
+    let field = |name: &str| {
+        let mut lines = stat.lines().map(str::split_whitespace);
+        lines.find_map(|mut words| (words.next() == Some(name)).then(|| words.next()?.parse().ok())?)
+    };
+    field("total_inactive_file")
+        .or_else(|| field("inactive_file"))
+        .unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -91,6 +105,11 @@ mod tests {
         assert_eq!(room_below(&proc, &cgroups, 7).cgroup, Some(("/a".into(), 100, 60)));
         write(&cgroups.join("a/b/memory.max"), "20\n");
         assert_eq!(room_below(&proc, &cgroups, 7).cgroup, Some(("/a/b".into(), 20, 10)));
+        write(
+            &cgroups.join("a/b/memory.stat"),
+            "anon 3\ninactive_file 7\nactive_file 1\n",
+        );
+        assert_eq!(room_below(&proc, &cgroups, 7).cgroup, Some(("/a/b".into(), 20, 3)));
         write(&proc.join("8/cgroup"), "5:cpu,memory:/job\n3:freezer:/a/b\n");
         write(&cgroups.join("memory/job/memory.limit_in_bytes"), "30\n");
         write(&cgroups.join("memory/job/memory.usage_in_bytes"), "29\n");

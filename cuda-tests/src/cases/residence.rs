@@ -30,11 +30,16 @@ pub fn cases() -> Vec<Case> {
             no_denials,
         ),
         Case::new("residence::two_jobs_that_fill_a_card_take_turns_on_it", turns).simulated("fills a device"),
+        Case::new(
+            "residence::a_limit_set_below_a_suspended_job_holds_when_it_is_back",
+            lowered,
+        ),
         Case::new("residence::a_process_that_waits_to_begin_outlives_the_broker", begins),
         Case::new("residence::what_cannot_leave_is_refused_and_goes_on", refusals)
             .simulated("only the simulated driver makes every tie"),
         Case::new("residence::a_brokers_death_loses_no_suspended_job", broker),
         Case::new("residence::a_process_that_ends_while_suspended_is_gone", ends),
+        Case::new("residence::a_process_stopped_while_suspended_is_waited_for", stopped),
         Case::new("residence::training_goes_on_bit_by_bit", training)
             .simulated("the vendor's driver gives no promise of equal bits to tinygrad's kernels"),
     ];
@@ -207,14 +212,39 @@ fn turns(rig: &Rig) {
     }
 }
 
+/// What it had comes back, nothing more is given, and nobody takes it for memory past Partage.
+fn lowered(rig: &Rig) {
+    let mut client = filled(rig, "low", "2GiB");
+    ok(rig, &["suspend", "low"]);
+    let said = ok(rig, &["set", "low", "mem=256MiB"]);
+    assert!(
+        said.contains("it is suspended, and what it has counts again when it is back"),
+        "{said}"
+    );
+    ok(rig, &["resume", "low"]);
+    client.expect("check a 165", "check 0 0");
+    client.expect(&format!("alloc {MIB} b"), "alloc 2");
+    rig.eventually(PATIENCE, "it is over its limit", || state(rig, "low") == "over limit");
+    std::thread::sleep(Duration::from_secs(3));
+    let events = ok(rig, &["events"]);
+    assert!(!events.contains("drift"), "{events}");
+    client.expect("free a", "free 0");
+    client.expect(&format!("alloc {MIB} b"), "alloc 0");
+}
+
 /// It is at its first call when the broker dies; the next one knows it and lets it go on.
 fn begins(rig: &Rig) {
     let mut job = siblings(rig, &["-m", "8GiB", "-g", "0", "--name", "grows"], 1);
+    let mut looks = job.start(rig);
+    looks.expect("nvml", "nvml 0");
+    let shown = looks.say("nvmlmem 0");
     ok(rig, &["suspend", "grows"]);
     let mut late = job.start(rig);
     late.tell("init 0");
+    // One that only looks waits, too: what it would see is not there.
+    looks.tell("nvmlmem 0");
     std::thread::sleep(Duration::from_millis(300));
-    assert_eq!(late.try_answer(), None);
+    assert_eq!((late.try_answer(), looks.try_answer()), (None, None));
     let old = rig.broker_pid().expect("a broker");
     // SAFETY: the process is this rig's own broker.
     unsafe { libc::kill(old as libc::pid_t, libc::SIGKILL) };
@@ -222,8 +252,14 @@ fn begins(rig: &Rig) {
         ok(rig, &["broker", "start"]);
         rig.broker_pid().is_some_and(|pid| pid != old)
     });
+    // One that begins under the next broker waits like the others.
+    let mut later = job.start(rig);
+    later.tell("init 0");
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(later.try_answer(), None);
     ok(rig, &["resume", "grows"]);
-    assert_eq!(late.answer(), "init 0");
+    assert_eq!((late.answer(), later.answer()), ("init 0".into(), "init 0".into()));
+    assert_eq!(looks.answer().split(' ').count(), shown.split(' ').count());
     late.expect("ctx 0", "ctx 0");
     late.expect(&format!("alloc {MIB} a"), "alloc 0");
     job.members[0].expect("ctxsync", "ctxsync 0");
@@ -295,8 +331,8 @@ fn broker(rig: &Rig) {
 fn ends(rig: &Rig) {
     let mut client = filled(rig, "ends", "10GiB");
     ok(rig, &["suspend", "ends"]);
-    let waits = rig.client(&["-m", "14GiB", "-g", "0", "--name", "big"]);
-    rig.eventually(PATIENCE, "it is admitted", || state(rig, "big") == "running");
+    let mut big = rig.client(&["-m", "14GiB", "-g", "0", "--name", "big"]);
+    big.ready();
     let mut resume = rig.partage(&["resume", "ends"]).spawn().expect("it starts");
     std::thread::sleep(Duration::from_millis(200));
     client.kill();
@@ -305,7 +341,29 @@ fn ends(rig: &Rig) {
     });
     let code = resume.wait().expect("ours").code();
     assert_ne!(code, Some(0), "there is nothing to come back");
-    drop(waits);
+    // What it was promised did not come back without room.
+    big.expect(&format!("alloc {} b", 13 * GIB), "alloc 0");
+}
+
+/// The driver would wait for it without end: its job waits for it, and nobody else does.
+fn stopped(rig: &Rig) {
+    let mut client = filled(rig, "stopped", "10GiB");
+    let pid = client.pid();
+    ok(rig, &["suspend", "stopped"]);
+    client.signal(libc::SIGSTOP);
+    rig.eventually(PATIENCE, "it is stopped", || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+    });
+    let text = format!("pid {pid} is stopped: kill -CONT {pid} lets it go on");
+    let (code, said) = no(rig, &["resume", "stopped", "--on-full", "fail"]);
+    assert!(code == Some(1) && said.contains(&text), "{said}");
+    let mut resume = rig.partage(&["resume", "stopped"]).spawn().expect("it starts");
+    let mut other = rig.client(&["-m", "1GiB", "-g", "0", "--on-full", "fail"]);
+    other.ready();
+    client.signal(libc::SIGCONT);
+    assert!(resume.wait().expect("ours").success());
+    client.expect("check a 165", "check 0 0");
 }
 
 fn training(rig: &Rig) {

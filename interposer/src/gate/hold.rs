@@ -167,12 +167,6 @@ fn nested_place() -> Option<(Hold, &'static ThreadSlot)> {
     Some((hold, place))
 }
 
-/// Is the hold of this process closed?
-pub fn is_closed(state: &'static State) -> bool {
-    let word = state.broker_page().map(|page| page.head.hold.load(Ordering::Acquire));
-    word.is_some_and(hold::is_closed)
-}
-
 /// This process has become a client inside the calling hook: the call stands at the hold like any later one.
 #[cold]
 #[inline(never)]
@@ -249,6 +243,8 @@ impl Hold {
             let Entered::Held(seen) = found else {
                 return self.passed(place);
             };
+            // Whatever becomes of the broker meanwhile, the next one finds this process.
+            self.gates.start_thread(self.state);
             if let Some(place) = place {
                 own_slot::count_in(self.file, place);
             }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What this process remembers of its gates.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use partage_protocol::gate::ThreadSlot;
 
@@ -9,6 +10,7 @@ use super::path::FastPath;
 use super::thread_tag;
 use crate::guest::sys;
 use crate::guest::wiped::Wiped;
+use crate::state::State;
 
 /// Threads without a slot that are counted as waiting at the same time. They stand for all that wait.
 pub const CROWD: usize = 64;
@@ -32,6 +34,8 @@ pub struct Gates {
     pub has_uncounted: AtomicBool,
     /// What a launch looks at while nothing is amiss.
     pub fast_path: FastPath,
+    /// Starts the library's thread, once: [`set_starter`].
+    starter: AtomicPtr<c_void>,
 }
 
 // SAFETY: all-zero memory is a value: atomic numbers, and null.
@@ -40,6 +44,25 @@ static GATES: Wiped<Gates> = unsafe { Wiped::new() };
 /// This process's; `None` when the machine has no page left for it.
 pub fn get() -> Option<&'static Gates> {
     GATES.get()
+}
+
+/// Says what starts the library's thread: a thread that is about to wait at a hold may be the first to need it.
+pub fn set_starter(start: fn(&'static State)) {
+    if let Some(gates) = get() {
+        gates.starter.store(start as *mut c_void, Ordering::Release);
+    }
+}
+
+impl Gates {
+    /// Starts the library's thread unless there is one.
+    pub fn start_thread(&self, state: &'static State) {
+        let start = self.starter.load(Ordering::Acquire);
+        if !start.is_null() {
+            // SAFETY: `set_starter` stores such a function and nothing else does.
+            let start = unsafe { core::mem::transmute::<*mut c_void, fn(&'static State)>(start) };
+            start(state);
+        }
+    }
 }
 
 /// The fast path, where the kernel wipes it at a fork: elsewhere a child would take its parent's.

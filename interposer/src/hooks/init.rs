@@ -18,6 +18,11 @@ use crate::session;
 use crate::state;
 use crate::thread;
 
+/// A thread that must wait at the hold finds our own thread running then, or starts it.
+pub(super) fn be_reachable() {
+    gate::set_starter(thread::start);
+}
+
 // Functions bear the driver's own names, and its documentation is theirs.
 #[allow(non_snake_case, missing_docs)]
 pub fn cuInit(real: &Library, flags: c_uint) -> CuResult {
@@ -38,10 +43,7 @@ pub fn cuInit(real: &Library, flags: c_uint) -> CuResult {
     let setup = state.setup.hold_after_work();
     errno::preserving(|| {
         session::ensure_held(state, false);
-        if gate::hold::is_closed(state) {
-            // Whatever becomes of the broker meanwhile, the next one finds this process.
-            thread::start(state);
-        }
+        be_reachable();
         // A process that begins while its job is held waits here; others of its threads wait for it as for the driver.
         gate::hold::arrive(state);
     });

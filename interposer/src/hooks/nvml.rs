@@ -50,6 +50,7 @@ fn initialised(result: NvmlReturn) -> NvmlReturn {
 pub(super) fn shared() -> Option<(&'static State, &'static Job)> {
     let state = state::get()?;
     errno::preserving(|| session::ensure(state, true));
+    super::init::be_reachable();
     Some((state, state.job()?))
 }
 

@@ -208,10 +208,15 @@ impl Policy {
         let mut claimed = Claims::default();
         let mut survey = Survey::default();
         let mut position = 0;
+        self.expire_coming(now_ns);
         for id in self.queue.iter().copied().collect::<Vec<_>>() {
             if self.is_returning(id) {
                 let waits_on = self.serve_return(id, (&mut claimed, &mut survey), position + 1, machine, now_ns);
                 position += u32::from(waits_on);
+                continue;
+            }
+            if self.jobs.get(&id).is_none_or(|job| job.life.queued().is_none()) {
+                self.queue.leave(id);
                 continue;
             }
             if self.join_begun(id, &survey, now_ns) {

@@ -8,6 +8,7 @@
 
 use std::fmt;
 
+use partage_protocol::job_ledger::Verdict;
 use partage_protocol::reservation::Word;
 use partage_protocol::size::format_bytes;
 use partage_protocol::terms::format_part;
@@ -155,8 +156,13 @@ impl Policy {
             let (limit, ceiling) = (state.ledger.limit(), state.ledger.ceiling());
             state.set_limit(&pages, limit, ceiling.max(held.saturating_add(owed)), now_ns);
             for client in &clients {
-                state.ledger_mut().make_return(&pages, *client, now_ns);
+                let ledger = state.ledger_mut();
+                if ledger.make_return(&pages, *client, now_ns) != Verdict::Granted {
+                    // Its limit was set lower meanwhile.
+                    ledger.return_beyond(&pages, *client);
+                }
             }
+            state.note_granted(&pages);
         }
     }
 

@@ -58,8 +58,13 @@ impl Policy {
                 if returning.waits.is_empty() && residence == Residence::Away && !returning.is_coming {
                     self.queue.join(id);
                 }
+                let reason = returning
+                    .waits
+                    .first()
+                    .map_or_else(String::new, |wait| wait.reason.clone());
                 let wait = Wait {
                     is_patient,
+                    reason,
                     ..Wait::new(ticket, now_ns, timeout_ns)
                 };
                 returning.join(wait, residence == Residence::Coming);
@@ -121,8 +126,21 @@ impl Policy {
                 };
                 returning.waits.iter_mut().for_each(|wait| wait.wait_for(&reason));
                 self.returning.insert(id, returning);
-                self.queue.join(id);
+                self.queue.rejoin(id);
             }
+        }
+    }
+
+    /// Commands that waited long enough for a job that is on its way, and does not arrive.
+    pub(crate) fn expire_coming(&mut self, now_ns: u64) {
+        let mut late = Vec::new();
+        for (id, returning) in self.returning.iter_mut().filter(|(_, returning)| returning.is_coming) {
+            let over = returning.take_late(now_ns).into_iter();
+            late.extend(over.map(|wait| (*id, wait.ticket)));
+        }
+        for (id, ticket) in late {
+            let message = format!("{id} is still coming back");
+            self.refuse(ticket, said::refused(message, format!("partage why {id}")));
         }
     }
 
@@ -148,11 +166,14 @@ impl Policy {
 
     /// When somebody who waits for a job's return is to hear something.
     pub(crate) fn returning_due_ns(&self) -> impl Iterator<Item = u64> + '_ {
-        let queued = self.returning.values().filter(|returning| !returning.is_coming);
-        queued.flat_map(|returning| {
+        self.returning.values().flat_map(|returning| {
+            let is_queued = !returning.is_coming;
             let waits = returning.waits.iter();
-            let due = waits.flat_map(|wait| wait.deadline_ns.into_iter().chain([wait.next_reminder_ns]));
-            due.chain(returning.not_before_ns)
+            let due = waits.flat_map(move |wait| {
+                let reminder = is_queued.then_some(wait.next_reminder_ns);
+                wait.deadline_ns.into_iter().chain(reminder)
+            });
+            due.chain(returning.not_before_ns.filter(|_| is_queued))
         })
     }
 
@@ -179,11 +200,24 @@ impl Policy {
         machine: &M,
         now_ns: u64,
     ) -> bool {
-        let is_away = |job: &&Job| job.state().holds_memory() && job.residence() == Residence::Away;
-        let Some(job) = self.jobs.get(&id).filter(is_away) else {
+        let is_alive = |job: &&Job| job.state().holds_memory();
+        let Some(job) = self.jobs.get(&id).filter(is_alive) else {
             self.returned(id, Return::Ended, now_ns);
             return false;
         };
+        match job.residence() {
+            Residence::Away => {}
+            Residence::Here => {
+                self.returned(id, Return::Back(format!("{id} runs again")), now_ns);
+                return false;
+            }
+            // Something else brings it back, or will say what became of it.
+            _ => {
+                self.queue.leave(id);
+                self.returning.entry(id).or_default().come();
+                return false;
+            }
+        }
         let wishes = self.return_wishes(job, machine);
         let mut shortage = self.shortage(job, claimed, machine);
         if shortage.is_some() && survey.has_lingering(self) {

@@ -64,6 +64,15 @@ impl Returning {
         self.waits.push(wait);
     }
 
+    /// The commands that waited long enough; they wait no more.
+    pub(crate) fn take_late(&mut self, now_ns: u64) -> Vec<Wait> {
+        let (late, on) = std::mem::take(&mut self.waits)
+            .into_iter()
+            .partition(|wait| wait.ran_out(now_ns));
+        self.waits = on;
+        late
+    }
+
     /// It is told to come.
     pub(crate) fn come(&mut self) {
         self.is_coming = true;
@@ -138,6 +147,11 @@ impl Queue {
     /// A request waits, behind all others.
     pub(crate) fn join(&mut self, job: JobId) {
         self.0.push_back(job);
+    }
+
+    /// It waits on, in front of all others: it had its turn.
+    pub(crate) fn rejoin(&mut self, job: JobId) {
+        self.0.push_front(job);
     }
 
     /// It waits no more.

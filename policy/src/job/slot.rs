@@ -89,6 +89,11 @@ impl Slot {
         self.0.ledger.set_limit(pages, limit, ceiling, now_ns);
     }
 
+    /// What is granted may be more than any limit that this broker knows of.
+    pub(crate) fn note_granted<M: Machine>(&mut self, pages: &OnSlot<'_, M>) {
+        self.0.highest_limit = self.highest_limit.max(self.ledger.granted_sum(pages));
+    }
+
     /// The limit was set: is it below what is in use?
     pub(crate) fn note_lowered<M: Machine>(&mut self, pages: &OnSlot<'_, M>) {
         self.0.is_lowered |= self.ledger.used_sum(pages) > self.ledger.limit();

@@ -141,6 +141,11 @@ impl Passage {
         }
     }
 
+    /// The driver is asked for the state of this process before anything is done to it.
+    pub fn ask_first(&mut self, process: Process) {
+        self.facts.know(process, Known::Nothing);
+    }
+
     /// Where the job's memory is by now.
     #[must_use]
     pub const fn residence(&self) -> Residence {

@@ -54,6 +54,14 @@ impl JobLedger {
         verdict
     }
 
+    /// Has the room of a member that is away again although the job's limit was lowered below it meanwhile: the books
+    /// of the device have the room, and what a job has is never taken from it. Nobody of the job grows then.
+    pub fn return_beyond<P: Pages>(&mut self, pages: &P, client: ClientId) {
+        if let Some(words) = pages.words(client).filter(|_| self.members.contains_key(&client)) {
+            reservation::return_to(words.ledger, words.owed);
+        }
+    }
+
     /// The driver has restored a member: it may use what it had, and is like the others again. Precondition:
     /// [`make_return`](Self::make_return) granted it.
     pub fn came_back<P: Pages>(&mut self, pages: &P, client: ClientId, now_ns: u64) {

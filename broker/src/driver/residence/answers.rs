@@ -75,6 +75,7 @@ impl StateDriver {
             "resume-failed" => drop(self.ways.said.insert(job, text.clone())),
             _ => drop(self.ways.said.remove(&job)),
         }
+        let is_over = self.policy.processes(job).is_empty();
         for ticket in way.tickets {
             let reply = match (outcome, is_left) {
                 (Outcome::Away, _) => Reply::Done { message: text.clone() },
@@ -87,7 +88,8 @@ impl StateDriver {
             self.answer_ticket(ticket, reply);
         }
         let end = match (outcome, way.purpose) {
-            _ if !is_left => Return::Ended,
+            _ if !is_left && is_over => Return::Ended,
+            _ if !is_left => Return::Never(format!("{job} has no process on a GPU any more")),
             (Outcome::Here, _) => Return::Back(text),
             (Outcome::Poisoned, _) => Return::Never(text),
             // Told to come while this was under way: that begins now.

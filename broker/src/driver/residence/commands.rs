@@ -2,8 +2,8 @@
 //! The commands that begin a passage, and the look before anything is touched.
 
 use partage_policy::{
-    Access, Caller, Event, Intent, Obstacle, Passage, Patience, Plan, Process, Residence, Return, TargetQuery, Ticket,
-    obstacles,
+    Access, Caller, Event, Intent, Obstacle, Passage, Patience, Place, Plan, Process, Residence, Return, TargetQuery,
+    Ticket, obstacles,
 };
 use partage_protocol::admin::{ErrorCode, ErrorView, Reply, Request};
 use partage_protocol::units::{JobId, SECOND_NS};
@@ -187,8 +187,23 @@ impl StateDriver {
         }
         let mark = self.policy.residence(job).cloned().unwrap_or_default();
         let (devices, processes) = (self.jobs.devices(job), self.processes_with_library(job));
+        let is_stopped = |process: &&Process| self.processes.stat(process.pid).is_some_and(|stat| stat.is_stopped);
+        if let Some(stopped) = processes.iter().find(is_stopped) {
+            // The driver would wait for it without end, and the room be kept from others.
+            let pid = stopped.pid;
+            let end = Return::NoRoom(format!("pid {pid} is stopped: kill -CONT {pid} lets it go on"));
+            return self.step(now, Event::Returned { job, end });
+        }
         match Passage::begin(Plan::Come, &mark, &devices, &processes, Patience::default()) {
-            Ok(passage) => self.follow(job, Way::passing(passage, Purpose::Resume, processes, now.ns), now),
+            Ok(mut passage) => {
+                // One that began meanwhile waits before it has any CUDA: it is not to be restored.
+                for process in &processes {
+                    if self.owed(job, *process, Place::Source).is_empty() {
+                        passage.ask_first(*process);
+                    }
+                }
+                self.follow(job, Way::passing(passage, Purpose::Resume, processes, now.ns), now);
+            }
             Err(Residence::Here) => {
                 let text = format!("{job} runs again");
                 let end = Return::Back(text);

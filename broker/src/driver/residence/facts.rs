@@ -66,14 +66,29 @@ impl StateDriver {
             has_mps: devices.iter().any(|device| self.has_mps(*device)),
             can_act_as_owner: me == 0 || me == uid,
             bytes: self.policy.returning_bytes(job, &self.clients),
-            host: host.fold(
-                HostRoom {
-                    available: u64::MAX,
-                    cgroup: None,
-                },
-                tighter,
+            host: self.less_the_leaving(
+                job,
+                host.fold(
+                    HostRoom {
+                        available: u64::MAX,
+                        cgroup: None,
+                    },
+                    tighter,
+                ),
             ),
             processes: processes.into_values().collect(),
+        }
+    }
+
+    /// What other jobs that are leaving at the moment will take of it is no room.
+    fn less_the_leaving(&self, job: JobId, room: HostRoom) -> HostRoom {
+        let others = self.ways.leaving().filter(|other| *other != job);
+        let bytes = others.fold(0, |sum: u64, other| {
+            sum.saturating_add(self.policy.returning_bytes(other, &self.clients))
+        });
+        HostRoom {
+            available: room.available.saturating_sub(bytes),
+            ..room
         }
     }
 

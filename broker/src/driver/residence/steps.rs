@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Begins the steps of passages: what is done at once is answered at once.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use partage_policy::{
     Answer, Event, Machine, Mark, Obstacle, Passage, Patience, Place, Process, ProcessState, Residence, Step,
 };
+use partage_protocol::job_ledger::Words;
 use partage_protocol::units::{DeviceUuid, JobId, SECOND_NS};
 
 use super::code;
@@ -92,6 +93,8 @@ impl StateDriver {
                 let target = self.policy.residence(job).and_then(|mark| mark.target);
                 match self.policy.ask_room(job, *place, target, &self.clients) {
                     Ok(()) => done,
+                    // Clients of the broker before are awaited: who holds what is not known yet.
+                    Err(_) if self.policy.is_adopting_any() => Beginning::Waits(Waiting::Books { place: *place }),
                     Err(shortage) => {
                         way.why = Some(shortage.to_string());
                         Beginning::Answered(Answer::NoRoom)
@@ -226,9 +229,7 @@ impl StateDriver {
             };
             let clients = self.clients.of_process(process).into_iter();
             let words = clients.filter_map(|client| self.clients.words(client, slot));
-            let bytes = words.fold(0, |sum: u64, words| {
-                sum.saturating_add(words.owed.load(Ordering::SeqCst))
-            });
+            let bytes = words.fold(0, |sum: u64, words| sum.saturating_add(cost(&words)));
             (device, bytes)
         };
         devices.map(of_slot).filter(|(_, bytes)| *bytes > 0).collect()
@@ -263,8 +264,30 @@ impl StateDriver {
             return;
         }
         let (devices, processes) = (self.jobs.devices(job), self.processes_with_library(job));
+        // From the first moment on, for processes that begin now. A broker before may have left less.
+        let closed = match mark.residence {
+            Residence::Leaving => Closed::Soft,
+            _ => Closed::Hard,
+        };
+        self.set_hold(job, Some(closed));
+        let owes = |process: &Process| !self.owed(job, *process, Place::Source).is_empty();
+        if matches!(mark.residence, Residence::Away | Residence::Poisoned) && !processes.iter().any(owes) {
+            // Nothing of it is to come back: it stays as it is, and takes no room without asking.
+            return;
+        }
         let passage = Passage::recover(&mark, &devices, &processes, Patience::default());
         let way = Way::passing(passage, Purpose::Recover(mark.residence), processes, now.ns);
         self.follow(job, way, now);
     }
+}
+
+/// What a client has to get back: P, or before that is written what it holds.
+fn cost(words: &Words<'_, AtomicU64>) -> u64 {
+    let (owed, held) = (words.owed.load(Ordering::SeqCst), words.ledger.load(Ordering::SeqCst));
+    if owed > 0 {
+        return owed;
+    }
+    let used = words.shared.as_ref().map(|shared| shared.used.load(Ordering::SeqCst));
+    let used = used.unwrap_or(held).min(held);
+    used.saturating_add(words.overhead.load(Ordering::SeqCst))
 }

@@ -55,10 +55,19 @@ impl StateDriver {
     fn answer_of(&mut self, job: JobId, way: &mut Way, begun: &mut Begun, outcome: Outcome) -> Option<Answer> {
         let answer = match outcome {
             Outcome::Answered(answer) => answer,
-            Outcome::Late => return Some(Answer::TimedOut),
+            Outcome::Late => {
+                way.why = Some("the driver did not answer in time".to_owned());
+                return Some(match begun.wait {
+                    Waiting::Newcomers { .. } => Answer::Refused(code::UNKNOWN),
+                    _ => Answer::TimedOut,
+                });
+            }
             Outcome::Failed(why) => {
                 way.why = Some(format!("the helper that calls the driver failed: {why}"));
-                return Some(Answer::HelperLost);
+                return Some(match begun.wait {
+                    Waiting::Newcomers { .. } => Answer::Refused(code::UNKNOWN),
+                    _ => Answer::HelperLost,
+                });
             }
         };
         if matches!(begun.wait, Waiting::Newcomers { .. }) {
@@ -131,6 +140,17 @@ impl StateDriver {
                     return self.nobody_inside(job, way, begun);
                 }
                 (now.ns >= *until_ns).then_some(Answer::TimedOut)
+            }
+            Waiting::Books { place } => {
+                let target = self.policy.residence(job).and_then(|mark| mark.target);
+                match self.policy.ask_room(job, *place, target, &self.clients) {
+                    Ok(()) => Some(Answer::Done),
+                    Err(_) if self.policy.is_adopting_any() => None,
+                    Err(shortage) => {
+                        way.why = Some(shortage.to_string());
+                        Some(Answer::NoRoom)
+                    }
+                }
             }
             Waiting::Clear { processes, until_ns } => {
                 let devices = self.jobs.devices(job);
@@ -305,7 +325,9 @@ impl Begun {
             Waiting::Helper | Waiting::Proof { .. } | Waiting::Newcomers { .. } => u64::MAX,
             Waiting::Time { until_ns } => *until_ns,
             Waiting::Inside { .. } => self.looked_ns + INSIDE_POLL_NS,
-            Waiting::Clear { .. } | Waiting::Room { .. } | Waiting::Place { .. } => self.looked_ns + SAMPLE_POLL_NS,
+            Waiting::Clear { .. } | Waiting::Room { .. } | Waiting::Place { .. } | Waiting::Books { .. } => {
+                self.looked_ns + SAMPLE_POLL_NS
+            }
         }
     }
 }

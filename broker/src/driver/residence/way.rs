@@ -82,6 +82,8 @@ pub(super) struct Begun {
 pub(super) enum Waiting {
     /// A helper's answer.
     Helper,
+    /// The books, while clients of the broker before are awaited.
+    Books { place: Place },
     /// No thread of the job is in the driver.
     Inside { until_ns: u64 },
     /// NVML shows none of these processes.
@@ -142,6 +144,12 @@ impl Ways {
     #[must_use]
     pub fn has(&self, job: JobId) -> bool {
         self.by_job.contains_key(&job) || self.followed.contains(&job)
+    }
+
+    /// The jobs that are being suspended.
+    pub(super) fn leaving(&self) -> impl Iterator<Item = JobId> + '_ {
+        let leaving = self.by_job.iter().filter(|(_, way)| way.purpose == Purpose::Suspend);
+        leaving.map(|(job, _)| *job)
     }
 
     /// A record was written, or could not be.
