@@ -16,6 +16,9 @@ use crate::link::connection::ConnectionError;
 use crate::link::silence::{self, PATIENCE};
 use crate::show::report::Report;
 
+/// Brokers that may end, one after the other, before they say what they are.
+const MEETINGS: u32 = 3;
+
 /// `partage broker …`.
 pub fn broker(action: BrokerAction, place: &Place, report: &Report) -> Outcome<u8> {
     match action {
@@ -39,7 +42,17 @@ fn start(place: &Place, report: &Report) -> Outcome<u8> {
         let message = format!("this host's broker at {} is its administrator's", place.dir.display());
         return Err(Failure::new(Kind::NotAllowed, message).hint("they start it: systemctl start partaged"));
     }
-    drop(launch_broker::reach(place)?);
+    // A broker that was just killed may have taken the connection and be gone before it answers.
+    for _ in 0..MEETINGS {
+        drop(launch_broker::reach(place)?);
+        match ask::status(place) {
+            Err(failure) if failure.kind == Kind::NoBroker => {}
+            status => {
+                show(&status?, report);
+                return Ok(0);
+            }
+        }
+    }
     show(&ask::status(place)?, report);
     Ok(0)
 }

@@ -12,17 +12,19 @@ use super::{Case, Random, tenth};
 use crate::artefacts::package_dir;
 use crate::client::{Client, PATIENCE};
 use crate::rig::{GIB, MIB, Rig};
-use said::{filled, no, ok, state, used_by};
+use said::{filled, kill_broker, no, ok, state, used_by};
 
 mod faults;
 mod said;
 
 pub fn cases() -> Vec<Case> {
+    const SIZE: &str = "its numbers are those of a GPU of 16 GiB";
     let mut cases = vec![
         Case::new(
             "residence::a_suspended_job_leaves_its_room_to_others_and_comes_back",
             room,
-        ),
+        )
+        .simulated(SIZE),
         Case::new("residence::threads_are_suspended_at_random_moments", threads),
         Case::new("residence::all_processes_of_a_job_leave_together", several),
         Case::new(
@@ -38,7 +40,7 @@ pub fn cases() -> Vec<Case> {
         Case::new("residence::what_cannot_leave_is_refused_and_goes_on", refusals)
             .simulated("only the simulated driver makes every tie"),
         Case::new("residence::a_brokers_death_loses_no_suspended_job", broker),
-        Case::new("residence::a_process_that_ends_while_suspended_is_gone", ends),
+        Case::new("residence::a_process_that_ends_while_suspended_is_gone", ends).simulated(SIZE),
         Case::new("residence::a_process_stopped_while_suspended_is_waited_for", stopped),
         Case::new("residence::training_goes_on_bit_by_bit", training)
             .simulated("the vendor's driver gives no promise of equal bits to tinygrad's kernels"),
@@ -216,7 +218,8 @@ fn turns(rig: &Rig) {
 fn lowered(rig: &Rig) {
     let mut client = filled(rig, "low", "2GiB");
     ok(rig, &["suspend", "low"]);
-    let said = ok(rig, &["set", "low", "mem=256MiB"]);
+    let limit = rig.context_cost().div_ceil(MIB) + 128;
+    let said = ok(rig, &["set", "low", &format!("mem={limit}MiB")]);
     assert!(
         said.contains("it is suspended, and what it has counts again when it is back"),
         "{said}"
@@ -245,13 +248,7 @@ fn begins(rig: &Rig) {
     looks.tell("nvmlmem 0");
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!((late.try_answer(), looks.try_answer()), (None, None));
-    let old = rig.broker_pid().expect("a broker");
-    // SAFETY: the process is this rig's own broker.
-    unsafe { libc::kill(old as libc::pid_t, libc::SIGKILL) };
-    rig.eventually(PATIENCE, "another broker", || {
-        ok(rig, &["broker", "start"]);
-        rig.broker_pid().is_some_and(|pid| pid != old)
-    });
+    kill_broker(rig);
     // One that begins under the next broker waits like the others.
     let mut later = job.start(rig);
     later.tell("init 0");
@@ -307,15 +304,8 @@ fn refusals(rig: &Rig) {
 fn broker(rig: &Rig) {
     let mut client = filled(rig, "kept", "10GiB");
     ok(rig, &["suspend", "kept"]);
-    let old = rig.broker_pid().expect("a broker");
-    // SAFETY: the process is this rig's own broker.
-    unsafe { libc::kill(old as libc::pid_t, libc::SIGKILL) };
     client.tell("check a 165");
-    let next = |rig: &Rig| {
-        ok(rig, &["broker", "start"]);
-        rig.broker_pid().is_some_and(|pid| pid != old)
-    };
-    rig.eventually(PATIENCE, "another broker", || next(rig));
+    kill_broker(rig);
     assert_eq!(state(rig, "kept"), "suspended");
     std::thread::sleep(Duration::from_secs(3));
     assert_eq!(client.try_answer(), None, "a hold without a broker opened");

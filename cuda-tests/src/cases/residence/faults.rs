@@ -4,7 +4,7 @@
 use std::process::Child;
 use std::time::Duration;
 
-use super::said::{filled, no, ok, state, used_by};
+use super::said::{filled, next_broker, no, ok, state, used_by};
 use crate::artefacts::kernels;
 use crate::cases::Case;
 use crate::cases::races::siblings;
@@ -82,10 +82,7 @@ fn broker_dies(rig: &Rig) {
         unsafe { libc::kill(old as libc::pid_t, libc::SIGKILL) };
         let _ = command.wait();
         set_faults(rig, "");
-        rig.eventually(PATIENCE, "another broker", || {
-            ok(rig, &["broker", "start"]);
-            rig.broker_pid().is_some_and(|pid| pid != old)
-        });
+        next_broker(rig, old);
         is_whole(rig, &mut client, &format!("{call:?}"));
     }
     assert!(client.finish().success());

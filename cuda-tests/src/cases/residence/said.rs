@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Commands and what they say, and a client whose memory can be told.
 
-use crate::client::Client;
+use crate::client::{Client, PATIENCE};
 use crate::rig::{MIB, Rig};
 
 /// What a command says that succeeds.
@@ -48,4 +48,20 @@ pub fn filled(rig: &Rig, name: &str, limit: &str) -> Client {
     client.expect(&format!("alloc {} a", 512 * MIB), "alloc 0");
     client.expect("fill a 165", "fill 0 165 165");
     client
+}
+
+/// Kills the broker and waits for the next one.
+pub fn kill_broker(rig: &Rig) {
+    let old = rig.broker_pid_quick().expect("a broker");
+    // SAFETY: the process is this rig's own broker.
+    unsafe { libc::kill(old as libc::pid_t, libc::SIGKILL) };
+    next_broker(rig, old);
+}
+
+/// Waits for another broker than that of this process id. One that was killed may still take connections.
+pub fn next_broker(rig: &Rig, old: u32) {
+    rig.eventually(PATIENCE, "another broker", || {
+        let started = rig.output(rig.partage(&["broker", "start"])).status.success();
+        started && rig.broker_pid_quick().is_some_and(|pid| pid != old)
+    });
 }
