@@ -112,7 +112,8 @@ fn helper_dies(rig: &Rig) {
         }
         let mut command = standing(rig, call);
         let broker = rig.broker_pid_quick().expect("a broker");
-        let helper = helper_of(broker).expect("a helper is in the call");
+        rig.eventually(PATIENCE, "a helper is there", || helper_of(broker).is_some());
+        let helper = helper_of(broker).expect("a helper");
         // SAFETY: the process is a child of this rig's own broker.
         unsafe { libc::kill(helper as libc::pid_t, libc::SIGKILL) };
         std::thread::sleep(Duration::from_millis(100));
