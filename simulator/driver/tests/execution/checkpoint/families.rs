@@ -323,6 +323,8 @@ impl Part {
         call!(driver, cuGraphLaunch(self.graph, self.stream));
         if !self.scratch.0.is_null() {
             call!(driver, cuMemsetD8_v2(self.result, 0, 4));
+            // It returns before it is done, and the stream does not wait for the default one.
+            call!(driver, cuCtxSynchronize());
             call!(driver, cuGraphLaunch(self.scratch, self.stream));
         }
         call!(driver, cuStreamSynchronize(self.stream));
