@@ -40,9 +40,7 @@ impl Linux {
             has_membarrier: commands > 0 && commands & libc::c_long::from(GLOBAL_EXPEDITED) != 0,
         }
     }
-}
 
-impl Linux {
     /// Asks for punctual wake-ups of this thread.
     pub fn be_punctual(&self) {
         // SAFETY: takes numbers only; the slack is this thread's.

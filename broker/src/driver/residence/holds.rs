@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use partage_policy::{Residence, Tie};
 use partage_protocol::gate::HELD;
-use partage_protocol::hold::{self, FENCED, HARD, SOFT, ties};
+use partage_protocol::hold::{self, FENCED, HARD, ties};
 use partage_protocol::units::{ClientId, JobId};
 
 use super::way::Closed;
@@ -54,7 +54,8 @@ impl StateDriver {
         let word = head.hold.load(Ordering::Acquire);
         let is_so = match to {
             None => !hold::is_closed(word),
-            Some(Closed::Soft) => word & SOFT != 0,
+            // A hard one stays: a broker before may have left a checkpointed process behind it.
+            Some(Closed::Soft) => hold::is_closed(word),
             Some(Closed::Hard) => word & HARD != 0,
         };
         if is_so {

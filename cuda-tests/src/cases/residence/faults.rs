@@ -2,13 +2,17 @@
 //! Suspend and resume while something dies, hangs, refuses or is in the way: the job runs whole or is away whole.
 
 use std::process::Child;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+use partage_protocol::hold::HARD;
 
 use super::said::{filled, next_broker, no, ok, state, used_by};
 use crate::artefacts::kernels;
 use crate::cases::Case;
 use crate::cases::races::siblings;
 use crate::client::{Client, PATIENCE};
+use crate::pages::Pages;
 use crate::rig::{GIB, MIB, Rig};
 
 pub fn cases() -> Vec<Case> {
@@ -72,6 +76,7 @@ fn is_whole(rig: &Rig, client: &mut Client, what: &str) {
 
 fn broker_dies(rig: &Rig) {
     let mut client = filled(rig, "one", "10GiB");
+    let pages = Pages::of(client.pid());
     for call in CALLS {
         if call.1 == "resume" {
             ok(rig, &["suspend", "one"]);
@@ -81,6 +86,16 @@ fn broker_dies(rig: &Rig) {
         // SAFETY: the process is this rig's own broker.
         unsafe { libc::kill(old as libc::pid_t, libc::SIGKILL) };
         let _ = command.wait();
+        if call.0 == "checkpoint" {
+            // The next broker knows the client again before the driver has said how far the checkpoint is.
+            next_broker(rig, old);
+            rig.eventually(PATIENCE, "the client is back", || {
+                let jobs = rig.jobs();
+                jobs.iter().any(|job| job["clients"][0]["state"] == "attached")
+            });
+            let hold = pages.broker().head.hold.load(Ordering::Acquire);
+            assert_ne!(hold & HARD, 0, "a hold over a checkpoint was softened");
+        }
         set_faults(rig, "");
         next_broker(rig, old);
         is_whole(rig, &mut client, &format!("{call:?}"));
