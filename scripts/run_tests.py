@@ -6,7 +6,9 @@ and fails a test that hangs by its name.
 runs its tests one by one in a process group of its own: the test that does not end within its limit is the one that was
 begun last, its group is killed, and the program goes on with the tests after it. Other commands can run beside them.
 
-usage: run_tests.py --logs DIR [--limit SECONDS] [--beside NAME=COMMAND]... -- CARGO_ARGUMENT...
+usage: run_tests.py --logs DIR [--limit SECONDS] [--beside NAME=COMMAND]... [--without FOLDER] -- CARGO_ARGUMENT...
+--without: the programs of the crate in this folder are built and not run. (Cargo's own `--exclude` would build every
+other crate once more: without this crate some dependencies have other features.)
 Prints a line for each program and each command (`counts: PASSED FAILED IGNORED SECONDS NAME`), the slowest tests, and
 the tests that failed.
 """
@@ -30,6 +32,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--logs", required=True, type=pathlib.Path)
 parser.add_argument("--limit", type=float, default=240)
 parser.add_argument("--beside", action="append", default=[], metavar="NAME=COMMAND")
+parser.add_argument("--without", metavar="FOLDER")
 parser.add_argument("cargo", nargs="+")
 options = parser.parse_args()
 
@@ -71,6 +74,8 @@ def programs():
         if said.get("reason") == "compiler-artifact" and said["profile"]["test"] and said.get("executable"):
             folder = pathlib.Path(said["manifest_path"]).parent
             package, target = folder.name, said["target"]
+            if package == options.without:
+                continue
             kind = "" if target["kind"] == ["test"] else " (in the source)"
             found.append((f"{package}/{target['name']}{kind}", said["executable"], folder))
     return found

@@ -12,7 +12,7 @@ use std::io::{Read, Seek};
 use std::os::unix::process::CommandExt;
 use std::panic::AssertUnwindSafe;
 use std::process::{Command, ExitCode, ExitStatus};
-use std::sync::RwLock;
+use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -33,8 +33,8 @@ pub fn main() -> ExitCode {
         return judge(name.to_str().expect("names are ASCII"));
     }
     let mut arguments = Arguments::from_args();
-    // Each case is several processes; more than two at a time only adds noise on a small machine.
-    arguments.test_threads.get_or_insert(2);
+    // A case is several processes that wait most of the time: three of them keep two cores busy.
+    arguments.test_threads.get_or_insert(3);
     let driver = Driver::chosen();
     // The parts are for the cases about this runner alone.
     let cases = if std::env::var_os(PARTS).is_some() {
@@ -50,9 +50,28 @@ pub fn main() -> ExitCode {
             cases.len()
         );
     }
+    // Last those that want the machine for themselves: amid the others each would wait for some and keep some waiting.
+    let (alone, mut cases): (Vec<_>, Vec<_>) = cases.into_iter().partition(|case| case.is_alone);
+    cases.extend(alone);
     let trials = cases.into_iter().map(|case| trial(case, driver)).collect();
     println!("seed {} (PARTAGE_SEED sets another)", seed());
-    libtest_mimic::run(&arguments, trials).exit_code()
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    say_slowest();
+    conclusion.exit_code()
+}
+
+/// Seconds and names of the cases that ended.
+static TIMES: Mutex<Vec<(f64, &'static str)>> = Mutex::new(Vec::new());
+
+fn say_slowest() {
+    let mut times = TIMES.lock().unwrap_or_else(PoisonError::into_inner);
+    if times.len() > 20 {
+        times.sort_by(|one, other| other.0.total_cmp(&one.0));
+        println!("the slowest cases:");
+        for (seconds, name) in &times[..20] {
+            println!("  {seconds:6.1} s  {name}");
+        }
+    }
 }
 
 /// Which chapters run on a real driver, and why the others do not. docs/real-driver.md holds it.
@@ -109,7 +128,11 @@ fn run(case: &Case) -> Result<(), Failed> {
         .spawn()
         .expect("this program starts again");
     let limit = limit();
+    let start = Instant::now();
     let ended = wait(&mut child, limit);
+    if let Ok(mut times) = TIMES.lock() {
+        times.push((start.elapsed().as_secs_f64(), case.name));
+    }
     if ended.is_none() {
         end_all_of(&mut child);
     }
