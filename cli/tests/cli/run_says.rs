@@ -30,7 +30,7 @@ fn a_summary_ends_the_output_of_a_job_and_its_code_is_the_commands() {
         "the broker need not say it too"
     );
     // Signals go on to the command; a broker that went away leaves what is known.
-    let mut command = bench.partage(&["run", "--summary", "sh", "-c", "kill -TERM $PPID; sleep 60"]);
+    let mut command = bench.partage(&["run", "--summary", "sh", "-c", "kill -TERM $PPID; exec sleep 60"]);
     command.env("PARTAGE_MEM", "");
     let (code, _, err) = result(command);
     assert_eq!(code, 143, "{err}");
