@@ -44,8 +44,10 @@ MOST_RATIO = {
     "300 cuInit at once": 10.0,
 }
 # Instructions of a launch; system calls of a thread that allocates: none, but what the broker's answers amount to over
-# a thousand calls; microseconds of an exec under the library above one under an empty C library.
-MOST_ADDED = {"launch, gate open: instructions": 40, "system calls": 0.05, "exec of /bin/true, libpartage.so": 30}
+# a thousand calls; microseconds of an exec under the library above one under an empty C library; milliseconds of a
+# pause.
+MOST_ADDED = {"launch, gate open: instructions": 40, "system calls": 0.05, "exec of /bin/true, libpartage.so": 30,
+              "pause of a suspend": 50, "pause of a resume": 50}
 bounds = []
 rows = []
 busy_before = os.getloadavg()[0]
@@ -151,6 +153,31 @@ def other_rows():
         add(what, f"{bare:.3f}", f"{under:.3f}", f"{under - bare:+.3f}", number=abs(under - bare))
 
 
+def pauses():
+    """What a suspend and a resume take as their own answers say: on a simulated driver that takes no time itself."""
+    name = "paused"
+    options = ["-q", "-m", "2GiB", "--name", name]
+    client = subprocess.Popen(
+        [str(PARTAGE), "run", *options, "--", str(BENCH), "hold", "4"],
+        env=machine, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )
+    took = {"suspend": [], "resume": []}
+    try:
+        client.stdout.readline()
+        for _ in range(10 * ROUNDS):
+            for command, all_of_it in took.items():
+                words = [str(PARTAGE), command, name]
+                said = subprocess.run(words, env=machine, check=True, stdout=subprocess.PIPE, text=True).stdout
+                number, unit = re.search(r" after ([0-9.]+)(ms|s)\b", said).groups()
+                all_of_it.append(float(number) * (1 if unit == "ms" else 1000))
+    finally:
+        client.communicate()
+    for command, all_of_it in took.items():
+        median = statistics.median(all_of_it)
+        row = f"pause of a {command}, 4 MiB, the simulated driver's own time not modelled"
+        add(row, "", f"{median:.0f} ms", f"+{median:.0f} ms", number=median)
+
+
 with tempfile.TemporaryDirectory(prefix="ptb") as work:
     base = {k: v for k, v in os.environ.items() if k in ("PATH", "HOME", "LANG")}
     sim = [str(PARTAGE), "sim", "--gpus", "1", "--memory", "16GiB", "--machine", f"bench{os.getpid()}", "--"]
@@ -173,6 +200,7 @@ with tempfile.TemporaryDirectory(prefix="ptb") as work:
             gate_rows(threads)
         if not options.launches:
             other_rows()
+            pauses()
     finally:
         keeper.terminate()
         keeper.wait()

@@ -69,7 +69,7 @@ pub struct Everywhere {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    Run(Run),
+    Run(Box<Run>),
     Ps(Ps),
     Status(Status),
     Set(Set),
@@ -217,6 +217,27 @@ pub struct Run {
     /// Become a job at the first use of a GPU, not at the start: what never uses one is promised nothing
     #[arg(long, env = "PARTAGE_LAZY", hide_env = true, value_parser = BoolishValueParser::new())]
     pub lazy: bool,
+    /// May be suspended for jobs of a higher priority; default: yes for priority low, no for the others
+    #[arg(
+        long,
+        value_name = "YES|NO",
+        env = "PARTAGE_PREEMPTIBLE",
+        hide_env = true,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "yes",
+        value_parser = BoolishValueParser::new()
+    )]
+    pub preemptible: Option<bool>,
+    /// Give the GPU's memory to others after this time without a call, until the next one
+    #[arg(
+        long,
+        value_name = "DUR",
+        env = "PARTAGE_IDLE_RELEASE",
+        hide_env = true,
+        allow_hyphen_values = true
+    )]
+    pub idle_release: Option<String>,
     /// Say what would happen, and run nothing
     #[arg(long)]
     pub dry_run: bool,

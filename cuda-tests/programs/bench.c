@@ -360,6 +360,14 @@ int main(int argc, char **argv) {
   if (create(&context, 0, 0)) return 66;
   if (!strcmp(argv[1], "init")) { printf("%.2f %.2f\n", attached, attached); return 0; }
   if (!strcmp(argv[1], "async")) return pairs_in_order(h, calls);
+  if (!strcmp(argv[1], "hold")) {
+    /* Holds so many mebibytes until its input ends. */
+    if (alloc(&p, (size_t)calls << 20)) return 67;
+    puts("0");
+    fflush(stdout);
+    while (getchar() != EOF) {}
+    return release(p) ? 67 : 0;
+  }
   library = h;
   bench_context = context;
   found = need(h, "cuLaunchKernel");

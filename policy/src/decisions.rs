@@ -13,7 +13,7 @@ use crate::command::{Action, Command};
 use crate::config::Config;
 use crate::device::{Device, Overheads};
 use crate::event::DriverState;
-use crate::job::{Job, Jobs, Queue, Returning};
+use crate::job::{Job, Jobs, Queue, Returning, Swaps};
 use crate::question::Undecided;
 use crate::time::{Measured, Times};
 
@@ -32,12 +32,14 @@ mod denials;
 mod ending;
 mod evidence;
 mod headroom;
+mod idling;
 mod least;
 mod measured_time;
 mod measuring;
 mod overhead;
 mod placement;
 mod polls;
+mod preempting;
 mod rejudging;
 mod residence;
 mod returning;
@@ -73,6 +75,7 @@ pub struct Policy {
     queue: Queue,
     /// Jobs in the queue that are away and are to come back.
     returning: BTreeMap<JobId, Returning>,
+    swaps: Swaps,
     clients: Clients,
     overheads: Overheads,
     undecided: Undecided,
@@ -99,6 +102,7 @@ impl Policy {
             jobs,
             queue: Queue::default(),
             returning: BTreeMap::new(),
+            swaps: Swaps::default(),
             clients: Clients::default(),
             overheads: Overheads::default(),
             undecided: Undecided::default(),

@@ -411,6 +411,24 @@ pub enum Event {
         /// What it came to.
         end: Return,
     },
+    /// A job that was told to leave ([`Action::Leave`](crate::Action::Leave)) does not begin to.
+    NotLeft {
+        /// Which job.
+        job: JobId,
+        /// Why.
+        why: String,
+    },
+    /// A job that leaves when it is idle did nothing with its devices for so long.
+    Quiet {
+        /// Which job.
+        job: JobId,
+        /// For how long, in nanoseconds.
+        for_ns: u64,
+    },
+    /// A thread of a job that left because it was idle wants to go on.
+    Wanted(JobId),
+    /// A command wants a job suspended until another command brings it back.
+    Stays(JobId),
     /// A passage of a job says where it is ([`Step::Write`](crate::Step::Write)); answered by
     /// [`Action::SaveJob`](crate::Action::SaveJob).
     Residence {
@@ -437,6 +455,7 @@ impl Event {
                 | Self::Asking(_)
                 | Self::Notice { .. }
                 | Self::Exited { .. }
+                | Self::Quiet { .. }
                 | Self::ClientAway(_)
                 | Self::ClientDying(_)
         )

@@ -16,6 +16,7 @@ mod numbered;
 mod queued;
 mod record;
 mod slot;
+mod swaps;
 
 pub(crate) use denial::both;
 pub use denial::{Denial, Held, Reason};
@@ -29,6 +30,7 @@ pub(crate) use numbered::Jobs;
 pub(crate) use queued::{Queue, Queued, Returning, Wait};
 pub use record::{EndedJob, EndedSlot, JobRecord, Origin, Placement};
 pub(crate) use slot::Slot;
+pub(crate) use swaps::Swaps;
 
 /// Ended jobs that are remembered at most, the oldest forgotten first: a loop of short jobs must not fill the broker.
 pub const REMEMBER_COUNT: usize = 1_000;

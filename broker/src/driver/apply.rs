@@ -20,6 +20,7 @@ impl StateDriver {
         match command.action {
             Action::Reply { ticket, reply } => self.reply(ticket, reply),
             Action::Come(job) => self.come(job, now),
+            Action::Leave(job) => self.leave_for_another(job, now),
             Action::Welcome {
                 client,
                 job,
@@ -32,11 +33,7 @@ impl StateDriver {
                 clients_in_job,
                 limits,
             } => self.show_page(client, clients_in_job, &limits),
-            Action::ShowOverheads { client, overheads } => {
-                if let Some(pages) = self.clients.pages(client) {
-                    pages.show_overheads(&overheads);
-                }
-            }
+            Action::ShowOverheads { client, overheads } => self.show_overheads(client, &overheads),
             Action::Look(device) => self.devices.look_at(device),
             Action::Answer {
                 client,
@@ -105,6 +102,12 @@ impl StateDriver {
             self.tickets.remove(&to);
         }
         self.effects.push(Effect::Document { to, reply, is_last });
+    }
+
+    fn show_overheads(&self, client: ClientId, overheads: &[u64]) {
+        if let Some(pages) = self.clients.pages(client) {
+            pages.show_overheads(overheads);
+        }
     }
 
     fn save_job(&mut self, record: JobRecord) {

@@ -150,9 +150,11 @@ fn terms_asked(arguments: &Run) -> Vec<String> {
         ("--priority", &arguments.priority),
         ("--time-limit", &arguments.time_limit),
         ("--class", &arguments.class),
+        ("--idle-release", &arguments.idle_release),
     ];
     let said = |(option, value): (&str, &Option<String>)| Some(format!("{option} {}", value.as_ref()?));
-    terms.into_iter().filter_map(said).collect()
+    let preemptible = arguments.preemptible.map(|_| "--preemptible".to_owned());
+    terms.into_iter().filter_map(said).chain(preemptible).collect()
 }
 
 /// `lower` is the limit that was asked, where it is lower than the job's.

@@ -10,6 +10,7 @@ use partage_protocol::terms::{
     TermError, format_part, parse_cap, parse_class, parse_promise, parse_time_limit, parse_weight,
 };
 use partage_protocol::time_aliases::TimeVariable;
+use partage_protocol::units::SECOND_NS;
 
 use crate::arguments::{OnFull, Run};
 use crate::failure::{Failure, Kind, Outcome};
@@ -48,6 +49,7 @@ pub fn read_settings(arguments: &Run, sources: &clap::ArgMatches) -> Outcome<Run
         .as_deref()
         .map(|t| parse_duration(t).map_err(|e| bad("wait_timeout", e.to_string())))
         .transpose()?;
+    let idle_release_ns = read_idle_release(arguments, &bad)?;
     let terms = read_terms(arguments, &bad)?;
     let mut labels = Vec::new();
     for label in &arguments.label {
@@ -81,6 +83,8 @@ pub fn read_settings(arguments: &Run, sources: &clap::ArgMatches) -> Outcome<Run
         wait: arguments.on_full.unwrap_or_default() == OnFull::Wait,
         wait_timeout_ns,
         strict: arguments.strict,
+        preemptible: arguments.preemptible,
+        idle_release_ns,
         dry_run: arguments.dry_run,
         ..RunRequest::default()
     })
@@ -100,6 +104,18 @@ fn refuse_none(arguments: &Run, bad: &dyn Fn(&str, String) -> Failure) -> Outcom
         }
     }
     Ok(())
+}
+
+/// `--idle-release` in nanoseconds.
+fn read_idle_release(arguments: &Run, bad: &dyn Fn(&str, String) -> Failure) -> Outcome<Option<u64>> {
+    let Some(text) = arguments.idle_release.as_deref() else {
+        return Ok(None);
+    };
+    let ns = parse_duration(text).map_err(|why| bad("idle_release", why.to_string()))?;
+    if ns < SECOND_NS {
+        return Err(bad("idle_release", format!("{text:?} is less than 1s")));
+    }
+    Ok(Some(ns))
 }
 
 /// Checks the terms of time; answers the time limit in nanoseconds.

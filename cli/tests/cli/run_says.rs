@@ -72,6 +72,7 @@ fn empty_variables_are_unset_ones_and_unknown_ones_are_named() {
     for name in [
         "PARTAGE_MEM",
         "PARTAGE_STRICT",
+        "PARTAGE_PREEMPTIBLE",
         "PARTAGE_COMPUTE",
         "PARTAGE_ON_FULL",
         "PARTAGE_LABEL",

@@ -15,6 +15,7 @@ use crate::rig::{GIB, MIB, Rig};
 use said::{filled, kill_broker, no, ok, state, used_by};
 
 mod faults;
+mod preempted;
 mod said;
 
 pub fn cases() -> Vec<Case> {
@@ -46,6 +47,7 @@ pub fn cases() -> Vec<Case> {
             .simulated("the vendor's driver gives no promise of equal bits to tinygrad's kernels"),
     ];
     cases.extend(faults::cases());
+    cases.extend(preempted::cases());
     cases
 }
 

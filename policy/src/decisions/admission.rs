@@ -92,6 +92,8 @@ impl Policy {
                 preset: spec.preset.clone(),
                 terms: Some(spec.asked_terms.clone().settled()),
                 facts: Some(spec.facts.clone()),
+                preemptible: request.preemptible,
+                idle_release_ns: request.idle_release_ns,
             },
             started_unix_ns: run.unix_ns,
             residence: ResidenceRecord::default(),
@@ -208,6 +210,7 @@ impl Policy {
         let mut claimed = Claims::default();
         let mut survey = Survey::default();
         let mut position = 0;
+        self.swaps.begin_turn();
         self.expire_coming(now_ns);
         for id in self.queue.iter().copied().collect::<Vec<_>>() {
             if self.is_returning(id) {
@@ -239,6 +242,8 @@ impl Policy {
                     shortages,
                     wishes,
                 }) => {
+                    let by_others = self.preempt(id, (&claimed, &shortages), machine, now_ns);
+                    let reason = by_others.unwrap_or(reason);
                     let holders = if self.is_told(id, now_ns) {
                         self.shortage_holders(&shortages, &survey, machine)
                     } else {

@@ -92,7 +92,12 @@ impl Policy {
             let ceiling = promised.max(held).min(limit);
             slots.push(Slot::adopted(JobLedger::new(limit, ceiling), held));
         }
+        let (residence, left_for) = (record.residence.residence(), record.residence.left_for);
         let mut job = Job::adopted(record, slots, time_limit_at_ns);
+        if residence == Residence::Here {
+            // The broker before ended before it began to leave.
+            job.forget_leaving();
+        }
         if let Some(was) = was {
             job.take_up(was);
             if clients.is_empty() {
@@ -106,6 +111,9 @@ impl Policy {
             self.command(Action::Watch { job: id, process }, reason);
         }
         self.jobs.add(job);
+        if residence == Residence::Away && left_for.is_some() {
+            self.come_back(id, now_ns);
+        }
         self.unjudged.push(id);
         self.show_terms(id, "the job was adopted");
     }

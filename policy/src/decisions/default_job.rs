@@ -92,9 +92,9 @@ impl Policy {
             devices: devices.clone(),
             terms,
             asked: Asked {
-                preset: None,
                 terms: Some(asked_terms),
                 facts: Some(facts),
+                ..Asked::default()
             },
             started_unix_ns: attaching.unix_ns,
             residence: ResidenceRecord::default(),

@@ -99,6 +99,7 @@ impl Policy {
             .chain(undecided)
             .chain(self.overheads.due_ns())
             .chain(self.returning_due_ns())
+            .chain(self.swaps.due_ns())
             .collect();
         for job in self.jobs.values() {
             if let Some(queued) = job.life.queued() {
@@ -224,6 +225,7 @@ impl Policy {
         let tickets = job.finish(what, now_ns);
         let devices: Vec<DeviceUuid> = job.record.devices.iter().map(|place| place.device).collect();
         self.times.forget(id);
+        self.swaps.forget(id);
         self.command(Action::ForgetJob(id), why);
         self.remember(id);
         for ticket in tickets {

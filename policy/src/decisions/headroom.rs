@@ -7,7 +7,8 @@ use partage_protocol::reservation::Word;
 use partage_protocol::units::{DeviceUuid, JobId};
 
 use super::Policy;
-use crate::device::{DeviceAccount, DeviceState, Hold};
+use super::survey::Absent;
+use crate::device::{Device, DeviceAccount, DeviceState, Hold};
 use crate::job::Job;
 use crate::machine::{Machine, OnSlot};
 use crate::residence::Residence;
@@ -30,20 +31,20 @@ impl Policy {
     }
 
     pub(crate) fn account<M: Machine>(&self, device: DeviceUuid, machine: &M) -> Option<DeviceAccount> {
+        self.account_without(device, &Absent::new(), machine)
+    }
+
+    /// The same as it will be once these jobs are away.
+    pub(crate) fn account_without<M: Machine>(
+        &self,
+        device: DeviceUuid,
+        absent: &Absent,
+        machine: &M,
+    ) -> Option<DeviceAccount> {
         let known = self.devices.get(&device)?;
-        let pids = self.managed_pids();
-        let mut measured_by_job: BTreeMap<JobId, u64> = BTreeMap::new();
-        let mut processes = Vec::new();
-        for process in known.measured.iter().flat_map(|measured| &measured.processes) {
-            match pids.get(&process.pid) {
-                Some(job) => {
-                    let sum = measured_by_job.entry(*job).or_default();
-                    *sum = sum.saturating_add(process.bytes.unwrap_or(0));
-                }
-                None => processes.push((process.pid, process.bytes.unwrap_or(0))),
-            }
-        }
+        let (mut measured_by_job, processes) = self.measured_by_job(known);
         let mut holds = Vec::new();
+        let mut leaving: u64 = 0;
         for job in self.jobs.values().filter(|job| job.state().holds_memory()) {
             let Some(slot) = job.slot_of(device) else { continue };
             let (Some(placement), Some(state)) = (job.record.devices.get(slot), job.slots.get(slot)) else {
@@ -58,6 +59,11 @@ impl Policy {
             };
             let (granted, used) = (state.ledger.held_sum(&pages), state.ledger.used_sum(&pages));
             if residence == Residence::Away && granted == 0 {
+                continue;
+            }
+            if absent.contains(&job.id()) {
+                let used = used.saturating_sub(self.managed_bytes(job, slot, machine));
+                leaving = leaving.saturating_add(used.max(measured_by_job.remove(&job.id()).unwrap_or(0)));
                 continue;
             }
             holds.push(Hold {
@@ -77,7 +83,7 @@ impl Policy {
         let listed = processes
             .iter()
             .fold(0, |sum: u64, (_, bytes)| sum.saturating_add(*bytes));
-        let explained = holds.iter().fold(listed, |sum, hold| {
+        let explained = holds.iter().fold(listed.saturating_add(leaving), |sum, hold| {
             sum.saturating_add(hold.used.saturating_sub(hold.managed).max(hold.measured))
         });
         let in_use = known.measured.as_ref().map_or(0, |measured| measured.used_bytes);
@@ -94,6 +100,23 @@ impl Policy {
         };
         account.split_guarantees();
         Some(account)
+    }
+
+    /// What a device was measured to hold for each job, and for each process of none.
+    fn measured_by_job(&self, device: &Device) -> (BTreeMap<JobId, u64>, Vec<(u32, u64)>) {
+        let pids = self.managed_pids();
+        let mut by_job: BTreeMap<JobId, u64> = BTreeMap::new();
+        let mut processes = Vec::new();
+        for process in device.measured.iter().flat_map(|measured| &measured.processes) {
+            match pids.get(&process.pid) {
+                Some(job) => {
+                    let sum = by_job.entry(*job).or_default();
+                    *sum = sum.saturating_add(process.bytes.unwrap_or(0));
+                }
+                None => processes.push((process.pid, process.bytes.unwrap_or(0))),
+            }
+        }
+        (by_job, processes)
     }
 
     /// The part of what a job's clients charged on a slot that need not be on the device.

@@ -90,7 +90,8 @@ impl Policy {
         let Some(job) = self.jobs.get_mut(&id).filter(|job| job.state().holds_memory()) else {
             return;
         };
-        let was_here = job.residence() == Residence::Here;
+        let was = job.residence();
+        let was_here = was == Residence::Here;
         let mut devices: Vec<DeviceUuid> = job.record.devices.iter().map(|place| place.device).collect();
         devices.extend(job.record.residence.mark.target.map(|target| target.device));
         devices.extend(mark.target.map(|target| target.device));
@@ -117,6 +118,8 @@ impl Policy {
             }
         }
         let record = job.record.clone();
+        let is = job.residence();
+        self.follow_residence(id, (was, is), now_ns);
         if is_placed {
             self.times.forget(id);
             self.show_terms(id, "the job has another device");

@@ -55,13 +55,12 @@ impl Policy {
             }
             Residence::Away | Residence::Coming => {
                 let returning = self.returning.entry(id).or_default();
-                if returning.waits.is_empty() && residence == Residence::Away && !returning.is_coming {
+                if !returning.is_wanted() && residence == Residence::Away && !returning.is_coming {
                     self.queue.join(id);
                 }
-                let reason = returning
-                    .waits
-                    .first()
-                    .map_or_else(String::new, |wait| wait.reason.clone());
+                let own = returning.own.iter().map(|own| &own.reason);
+                let reasons = returning.waits.iter().map(|wait| &wait.reason);
+                let reason = reasons.chain(own).next().cloned().unwrap_or_default();
                 let wait = Wait {
                     is_patient,
                     reason,
@@ -116,15 +115,16 @@ impl Policy {
                     let message = format!("{id} stays suspended: {reason}");
                     self.refuse(wait.ticket, said::no_room(message, Vec::new()));
                 }
-                if patient.is_empty() {
-                    return;
-                }
                 returning = Returning {
                     waits: patient,
                     not_before_ns: Some(now_ns.saturating_add(AGAIN_NS)),
                     is_coming: false,
+                    own: returning.own,
                 };
-                returning.waits.iter_mut().for_each(|wait| wait.wait_for(&reason));
+                if !returning.is_wanted() {
+                    return;
+                }
+                returning.wait_for(&reason);
                 self.returning.insert(id, returning);
                 self.queue.rejoin(id);
             }
@@ -149,7 +149,7 @@ impl Policy {
         let mut left = Vec::new();
         for (id, returning) in &mut self.returning {
             returning.waits.retain(|wait| wait.ticket != ticket);
-            if returning.waits.is_empty() && !returning.is_coming {
+            if !returning.is_wanted() && !returning.is_coming {
                 left.push(*id);
             }
         }
@@ -259,11 +259,11 @@ impl Policy {
         let Some(mut returning) = self.returning.remove(&id) else {
             return false;
         };
+        if let Some(reason) = &reason {
+            returning.wait_for(reason);
+        }
         let mut on = Vec::new();
         for mut wait in std::mem::take(&mut returning.waits) {
-            if let Some(reason) = &reason {
-                wait.wait_for(reason);
-            }
             let is_over = wait.ran_out(now_ns) || !wait.is_patient;
             let is_told = is_over || wait.take_reminder(now_ns).is_some();
             let holders = match is_told {
@@ -291,19 +291,22 @@ impl Policy {
             }
             on.push(wait);
         }
-        if on.is_empty() {
+        returning.wait_on(on);
+        if !returning.is_wanted() {
             self.queue.leave(id);
             return false;
         }
-        returning.wait_on(on);
         self.returning.insert(id, returning);
         true
     }
 
     /// What a job that is to come back waits for.
     pub(crate) fn returning_text(&self, job: &Job, now_ns: u64) -> Option<String> {
-        let wait = self.returning.get(&job.id())?.waits.first()?;
-        let waited = format_duration(now_ns.saturating_sub(wait.since_ns));
-        Some(format!("it waits since {waited} to come back: {}", wait.reason)).filter(|_| !wait.reason.is_empty())
+        let returning = self.returning.get(&job.id())?;
+        let own = returning.own.iter().map(|own| (own.since_ns, &own.reason));
+        let waits = returning.waits.iter().map(|wait| (wait.since_ns, &wait.reason));
+        let (since_ns, reason) = own.chain(waits).next()?;
+        let waited = format_duration(now_ns.saturating_sub(since_ns));
+        Some(format!("it waits since {waited} to come back: {reason}")).filter(|_| !reason.is_empty())
     }
 }

@@ -94,6 +94,10 @@ impl Policy {
                 timeout_ns,
             } => self.return_job((ticket, &caller), &target, (is_patient, timeout_ns), now_ns),
             Event::Returned { job, end } => self.returned(job, end, now_ns),
+            Event::NotLeft { job, why } => self.not_left(job, &why, now_ns),
+            Event::Stays(job) => self.stay_away(job),
+            Event::Quiet { job, for_ns } => self.take_quiet(job, for_ns, machine, now_ns),
+            Event::Wanted(job) => self.take_wanted(job, now_ns),
             Event::Attach(attaching) => self.attach(*attaching, machine, now_ns),
             Event::Reattach {
                 client,

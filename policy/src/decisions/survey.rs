@@ -5,7 +5,7 @@
 //! were granted, as they do between a survey and an admission: the admission itself reads again.
 
 use std::cell::{OnceCell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use partage_protocol::message::TOKEN_BYTES;
@@ -19,9 +19,13 @@ use crate::machine::Machine;
 /// A job's token and owner, by which another process of it finds it.
 type Key = ([u8; TOKEN_BYTES], u32);
 
+/// Jobs that are counted as if they were away.
+pub(crate) type Absent = BTreeSet<JobId>;
+
 /// What was found so far.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
+    absent: Absent,
     sites: RefCell<BTreeMap<DeviceUuid, Rc<Site>>>,
     /// Live jobs, of several with one token the first.
     living: OnceCell<BTreeMap<Key, JobId>>,
@@ -42,11 +46,19 @@ pub(crate) struct Site {
 }
 
 impl Survey {
+    /// The devices as they will be once these jobs are away.
+    pub(crate) fn without(absent: Absent) -> Self {
+        Self {
+            absent,
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn site<M: Machine>(&self, policy: &Policy, device: &Device, machine: &M) -> Rc<Site> {
         let mut sites = self.sites.borrow_mut();
         let site = sites
             .entry(device.seen.uuid)
-            .or_insert_with(|| Rc::new(policy.site(device, machine)));
+            .or_insert_with(|| Rc::new(policy.site(device, &self.absent, machine)));
         Rc::clone(site)
     }
 
@@ -70,14 +82,15 @@ impl Survey {
 }
 
 impl Policy {
-    fn site<M: Machine>(&self, device: &Device, machine: &M) -> Site {
-        let account = self.account(device.seen.uuid, machine);
+    fn site<M: Machine>(&self, device: &Device, absent: &Absent, machine: &M) -> Site {
+        let account = self.account_without(device.seen.uuid, absent, machine);
+        let promised_time = self.promised_time_without(device.seen.uuid, absent);
         Site {
             bar: self.bar(device),
             left: account.as_ref().map_or(0, |account| account.promisable(None)),
             account,
-            promised_time: self.promised_time(device.seen.uuid, None),
-            time_left: self.time_left(device.seen.uuid, None),
+            promised_time,
+            time_left: self.config.promisable_time().saturating_sub(promised_time),
         }
     }
 

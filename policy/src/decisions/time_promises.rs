@@ -6,6 +6,7 @@ use partage_protocol::terms::{format_part, ppm, ratio};
 use partage_protocol::units::{DeviceUuid, JobId};
 
 use super::Policy;
+use super::survey::Absent;
 use super::time_limit::time_limit_at;
 use crate::command::Action;
 use crate::device::DeviceAccount;
@@ -28,6 +29,14 @@ impl Policy {
     /// Σ of what is promised of a device's time to jobs other than `except`.
     pub(crate) fn promised_time(&self, device: DeviceUuid, except: Option<JobId>) -> u64 {
         let others = self.time_promises(device).filter(|(job, _)| Some(job.id()) != except);
+        others.map(|(_, ppm)| u64::from(ppm)).sum()
+    }
+
+    /// Σ of what is promised of a device's time to jobs other than these.
+    pub(crate) fn promised_time_without(&self, device: DeviceUuid, absent: &Absent) -> u64 {
+        let others = self
+            .time_promises(device)
+            .filter(|(job, _)| !absent.contains(&job.id()));
         others.map(|(_, ppm)| u64::from(ppm)).sum()
     }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 
 use partage_protocol::admin::DeniedView;
-use partage_protocol::units::{ClientId, SECOND_NS};
+use partage_protocol::units::{ClientId, JobId, SECOND_NS};
 
 use super::denial::{Reason, both};
 use super::life::{Happening, LINGER_NS, Life, REMEMBER_NS};
@@ -260,6 +260,21 @@ impl Job {
     /// Where its memory is from now on; `used` is what it holds, by slot.
     pub(crate) fn set_mark(&mut self, mark: Mark, used: &[u64], unix_ns: u64) {
         self.0.record.set_mark(mark, used, unix_ns);
+    }
+
+    /// It leaves its devices for this job.
+    pub(crate) fn set_left_for(&mut self, job: JobId) {
+        self.0.record.set_left_for(job);
+    }
+
+    /// It leaves its devices because it is idle.
+    pub(crate) fn set_left_idle(&mut self) {
+        self.0.record.set_left_idle();
+    }
+
+    /// It leaves no more, or stays away until a command brings it back.
+    pub(crate) fn forget_leaving(&mut self) {
+        self.0.record.forget_leaving();
     }
 
     /// When its time limit is over; none without one, or once it was acted on.

@@ -41,6 +41,16 @@ pub(crate) struct Returning {
     pub not_before_ns: Option<u64>,
     /// It was told to come, or is on its way anyhow: it is not in the queue.
     pub is_coming: bool,
+    /// It comes back without a command.
+    pub own: Option<Own>,
+}
+
+/// Why a job that comes back without a command is not back yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Own {
+    pub since_ns: u64,
+    /// Empty until it was looked for room.
+    pub reason: String,
 }
 
 impl Deref for Queued {
@@ -71,6 +81,32 @@ impl Returning {
             .partition(|wait| wait.ran_out(now_ns));
         self.waits = on;
         late
+    }
+
+    /// It comes back without a command from now on.
+    pub(crate) fn come_by_itself(&mut self, now_ns: u64) {
+        self.own.get_or_insert_with(|| Own {
+            since_ns: now_ns,
+            reason: String::new(),
+        });
+    }
+
+    /// It comes back only if a command waits for that.
+    pub(crate) fn stay(&mut self) {
+        self.own = None;
+    }
+
+    /// Does anything want it back?
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.own.is_some() || !self.waits.is_empty()
+    }
+
+    /// It waits for this.
+    pub(crate) fn wait_for(&mut self, reason: &str) {
+        if let Some(own) = &mut self.own {
+            reason.clone_into(&mut own.reason);
+        }
+        self.waits.iter_mut().for_each(|wait| wait.wait_for(reason));
     }
 
     /// It is told to come.

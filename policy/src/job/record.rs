@@ -4,7 +4,8 @@
 use partage_protocol::admin::DeniedView;
 use partage_protocol::aliases::Variable;
 use partage_protocol::message::TOKEN_BYTES;
-use partage_protocol::units::DeviceUuid;
+use partage_protocol::terms::Class;
+use partage_protocol::units::{DeviceUuid, JobId};
 use serde::{Deserialize, Serialize};
 
 use super::denial::Denial;
@@ -194,6 +195,27 @@ impl JobRecord {
     /// Its terms of time from now on.
     pub(crate) fn set_terms(&mut self, terms: Terms) {
         self.terms = terms;
+    }
+
+    /// It leaves its devices for this job, and comes back without a command.
+    pub(crate) fn set_left_for(&mut self, job: JobId) {
+        self.residence.leave_for(job.0);
+    }
+
+    /// It leaves its devices because it is idle.
+    pub(crate) fn set_left_idle(&mut self) {
+        self.residence.leave_idle();
+    }
+
+    /// It leaves no more, or stays away until a command brings it back.
+    pub(crate) fn forget_leaving(&mut self) {
+        self.residence.forget_leaving();
+    }
+
+    /// May it be suspended for a job of a higher class?
+    #[must_use]
+    pub fn is_preemptible(&self) -> bool {
+        self.asked.preemptible.unwrap_or(self.terms.class == Class::Low)
     }
 
     /// Where its memory is from now on; `used` is what it holds, by slot.

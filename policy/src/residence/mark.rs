@@ -61,6 +61,12 @@ pub struct ResidenceRecord {
     pub since_unix_ns: u64,
     /// Nanoseconds for which it was not here before that: its time limit does not count them.
     pub paused_ns: u64,
+    /// The number of the job for which it leaves or left; it comes back without a command. None once it is back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left_for: Option<u64>,
+    /// It leaves or left because it was idle, and comes back at its next call.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub left_idle: bool,
 }
 
 impl ResidenceRecord {
@@ -68,6 +74,27 @@ impl ResidenceRecord {
     #[must_use]
     pub const fn residence(&self) -> Residence {
         self.mark.residence
+    }
+
+    /// It leaves for the job of this number.
+    pub(crate) const fn leave_for(&mut self, job: u64) {
+        self.left_for = Some(job);
+    }
+
+    /// It leaves because it is idle.
+    pub(crate) const fn leave_idle(&mut self) {
+        self.left_idle = true;
+    }
+
+    /// It leaves no more, or stays away until a command brings it back.
+    pub(crate) const fn forget_leaving(&mut self) {
+        self.left_for = None;
+        self.left_idle = false;
+    }
+
+    /// It was told to leave by the policy, and no command keeps it away.
+    pub(crate) const fn left_by_itself(&self) -> bool {
+        self.left_for.is_some() || self.left_idle
     }
 
     /// For how long it was not here, up to this instant of Unix time, in nanoseconds.
@@ -86,6 +113,7 @@ impl ResidenceRecord {
             self.paused_ns = self.absent_ns(unix_ns);
             self.since_unix_ns = 0;
             self.bytes.clear();
+            self.forget_leaving();
         } else {
             if self.mark.residence == Residence::Here {
                 self.since_unix_ns = unix_ns;

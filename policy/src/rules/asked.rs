@@ -261,4 +261,8 @@ pub struct Asked {
     pub terms: Option<AskedTerms>,
     /// Facts. None likewise.
     pub facts: Option<Facts>,
+    /// Whether it may be suspended for a job of a higher class; by its own class where that was not said.
+    pub preemptible: Option<bool>,
+    /// It leaves its devices when it did nothing with them for so long, in nanoseconds.
+    pub idle_release_ns: Option<u64>,
 }

@@ -170,6 +170,12 @@ pub struct RunRequest {
     pub wait_timeout_ns: Option<u64>,
     /// Kill what uses a GPU without being managed.
     pub strict: bool,
+    /// It may be suspended for a job of a higher class, or not; by its own class where that is not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preemptible: Option<bool>,
+    /// It leaves its devices when it did nothing with them for so long, in nanoseconds, until its next call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle_release_ns: Option<u64>,
     /// Say what would happen, admit nothing.
     pub dry_run: bool,
     /// Nothing is to be said on the job's terminal when it ends.

@@ -54,9 +54,11 @@ impl StateDriver {
             .policy
             .residence(job)
             .map_or(Residence::Here, |mark| mark.residence);
+        // One that left for another job is to stay suspended from now on.
         if let Some(way) = self.ways.by_job.get_mut(&job) {
             if way.purpose == Purpose::Suspend {
-                return way.tickets.push(ticket);
+                way.tickets.push(ticket);
+                return self.step(now, Event::Stays(job));
             }
             let obstacle = match residence {
                 Residence::Here => Obstacle::NotHere(job, Residence::Coming),
@@ -69,22 +71,36 @@ impl StateDriver {
             return self.answer_ticket(ticket, Reply::Error(error_view(ErrorCode::Failed, message, None)));
         }
         if residence == Residence::Away {
+            self.step(now, Event::Stays(job));
             let message = format!("{job} is suspended already");
             return self.answer_ticket(ticket, Reply::Done { message });
         }
+        self.begin_to_leave(job, vec![ticket], now);
+    }
+
+    /// A request needs the job's memory, and the job agreed to leave for it.
+    pub(in crate::driver) fn leave_for_another(&mut self, job: JobId, now: Now) {
+        if self.ways.has(job) {
+            let why = "its memory is on the way already".to_owned();
+            return self.step(now, Event::NotLeft { job, why });
+        }
+        self.begin_to_leave(job, Vec::new(), now);
+    }
+
+    fn begin_to_leave(&mut self, job: JobId, tickets: Vec<Ticket>, now: Now) {
         let found = obstacles(&Intent::Leave, &self.job_facts(job));
         if !found.is_empty() {
-            return self.refuse_suspend(ticket, &found);
+            return self.not_begun(job, &tickets, &in_the_way(&found), now);
         }
         let left = self.processes_with_library(job);
         let Some(first) = left.first().copied() else {
-            return self.nothing_to_suspend(job, &[ticket]);
+            return self.not_begun(job, &tickets, &nothing_to_suspend(job), now);
         };
         let phase = Phase::Asking {
             left,
             found: Vec::new(),
         };
-        let way = Way::new(phase, Purpose::Suspend, vec![ticket], now.ns);
+        let way = Way::new(phase, Purpose::Suspend, tickets, now.ns);
         self.ways.by_job.insert(job, way);
         self.ask_state(job, first);
     }
@@ -95,22 +111,16 @@ impl StateDriver {
     }
 
     fn refuse_suspend(&mut self, ticket: Ticket, found: &[Obstacle]) {
-        let texts: Vec<String> = found.iter().map(ToString::to_string).collect();
-        let error = ErrorView {
-            code: ErrorCode::Failed,
-            message: texts.join("; "),
-            hint: found.first().map(Obstacle::remedy),
-            holders: Vec::new(),
-        };
-        self.answer_ticket(ticket, Reply::Error(error));
+        self.answer_ticket(ticket, Reply::Error(in_the_way(found)));
     }
 
-    fn nothing_to_suspend(&mut self, job: JobId, tickets: &[Ticket]) {
-        let message = format!("no process of {job} uses a GPU: there is nothing to suspend");
+    /// A suspend ends before anything was touched: the commands that wait hear why, and the policy, where it asked.
+    fn not_begun(&mut self, job: JobId, tickets: &[Ticket], error: &ErrorView, now: Now) {
         for ticket in tickets {
-            let error = error_view(ErrorCode::Failed, message.clone(), None);
-            self.answer_ticket(*ticket, Reply::Error(error));
+            self.answer_ticket(*ticket, Reply::Error(error.clone()));
         }
+        let why = error.message.clone();
+        self.step(now, Event::NotLeft { job, why });
     }
 
     /// The driver said in which state a process is, before anything is touched.
@@ -141,11 +151,8 @@ impl StateDriver {
             Outcome::Failed(why) => Some(format!("the helper that asks the driver failed: {why}")),
         };
         if let Some(message) = why {
-            for ticket in way.tickets {
-                let error = error_view(ErrorCode::Failed, message.clone(), None);
-                self.answer_ticket(ticket, Reply::Error(error));
-            }
-            return;
+            let error = error_view(ErrorCode::Failed, message, None);
+            return self.not_begun(job, &way.tickets, &error, now);
         }
         if let Some(next) = left.first().copied() {
             self.ask_state(job, next);
@@ -158,7 +165,7 @@ impl StateDriver {
 
     fn leave(&mut self, job: JobId, way: Way, processes: &[Process], now: Now) {
         if processes.is_empty() {
-            return self.nothing_to_suspend(job, &way.tickets);
+            return self.not_begun(job, &way.tickets, &nothing_to_suspend(job), now);
         }
         // Time went by.
         let found = obstacles(&Intent::Leave, &self.job_facts(job));
@@ -171,10 +178,7 @@ impl StateDriver {
                 let tickets = way.tickets;
                 self.follow(job, Way { tickets, ..passing }, now);
             }
-            _ => way
-                .tickets
-                .iter()
-                .for_each(|ticket| self.refuse_suspend(*ticket, &found)),
+            _ => self.not_begun(job, &way.tickets, &in_the_way(&found), now),
         }
     }
 
@@ -215,4 +219,19 @@ impl StateDriver {
             }
         }
     }
+}
+
+fn in_the_way(found: &[Obstacle]) -> ErrorView {
+    let texts: Vec<String> = found.iter().map(ToString::to_string).collect();
+    ErrorView {
+        code: ErrorCode::Failed,
+        message: texts.join("; "),
+        hint: found.first().map(Obstacle::remedy),
+        holders: Vec::new(),
+    }
+}
+
+fn nothing_to_suspend(job: JobId) -> ErrorView {
+    let message = format!("no process of {job} uses a GPU: there is nothing to suspend");
+    error_view(ErrorCode::Failed, message, None)
 }

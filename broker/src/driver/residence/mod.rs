@@ -21,6 +21,8 @@ mod code;
 mod commands;
 mod facts;
 mod holds;
+mod idle;
+mod idle_jobs;
 mod steps;
 mod waits;
 mod way;

@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use partage_policy::{Passage, Place, Process, Residence, Stage, Step, Ticket};
 use partage_protocol::units::{DeviceUuid, JobId};
 
+use super::idle::Idle;
+
 /// Everything that is under way.
 #[derive(Debug, Default)]
 pub struct Ways {
@@ -22,6 +24,8 @@ pub struct Ways {
     pub(super) said: BTreeMap<JobId, String>,
     /// Jobs whose record could not be written last.
     pub(super) unwritten: BTreeSet<JobId>,
+    /// What was seen of the jobs that leave when they are idle.
+    pub(super) idle: Idle,
 }
 
 /// How a hold is closed.
@@ -152,8 +156,9 @@ impl Ways {
         leaving.map(|(job, _)| *job)
     }
 
-    /// A record was written, or could not be.
+    /// A record was written, or could not be. It may say that its job leaves when it is idle.
     pub fn note_written(&mut self, job: JobId, is_written: bool) {
+        self.idle.hurry();
         if is_written {
             self.unwritten.remove(&job);
         } else {

@@ -43,9 +43,16 @@ pub fn used_by(rig: &Rig, name: &str) -> u64 {
 
 /// A client with 512 MiB of one byte.
 pub fn filled(rig: &Rig, name: &str, limit: &str) -> Client {
-    let mut client = rig.client(&["-m", limit, "-g", "0", "--name", name]);
+    filled_with(rig, name, limit, 512, &[])
+}
+
+/// The same with so many MiB, and with more options.
+pub fn filled_with(rig: &Rig, name: &str, limit: &str, mib: u64, more: &[&str]) -> Client {
+    let mut arguments = vec!["-m", limit, "-g", "0", "--name", name];
+    arguments.extend(more);
+    let mut client = rig.client(&arguments);
     client.ready();
-    client.expect(&format!("alloc {} a", 512 * MIB), "alloc 0");
+    client.expect(&format!("alloc {} a", mib * MIB), "alloc 0");
     client.expect("fill a 165", "fill 0 165 165");
     client
 }

@@ -5,6 +5,7 @@ use partage_protocol::admin::{DeniedView, Holder, JobDeviceView, JobView};
 use partage_protocol::message::NO_INDEX;
 use partage_protocol::size::{Amount, format_bytes, format_duration, format_request};
 use partage_protocol::terms::{format_part, ppm};
+use partage_protocol::units::JobId;
 
 use crate::caller::Caller;
 use crate::client::Presence;
@@ -340,8 +341,13 @@ fn residence_text(job: &Job) -> Option<String> {
         Residence::Here => return None,
         Residence::Leaving => format!("it is being suspended: {bytes} move into host memory, and its threads wait"),
         Residence::Away => format!(
-            "it is suspended: its {bytes} are in host memory, and its GPU memory and promises are free for others; \
-             {still}"
+            "it is suspended{}: its {bytes} are in host memory, and its GPU memory and promises are free for others; \
+             {still}",
+            match record.left_for {
+                Some(other) => format!(" for {}, and comes back by itself", JobId(other)),
+                None if record.left_idle => " because it was idle, and comes back at its next call".to_owned(),
+                None => String::new(),
+            }
         ),
         Residence::Coming => format!("its {bytes} come back from host memory; {still} until then"),
         Residence::Moving => format!("it moves to another GPU with its {bytes}; {still} until then"),
@@ -361,4 +367,12 @@ fn residence_text(job: &Job) -> Option<String> {
             )
         }
     })
+}
+
+/// May it be suspended for another job?
+pub(crate) fn preemptible_rule(job: &Job) -> Option<String> {
+    let is_said = job.record.asked.preemptible.is_some();
+    let by = if is_said { "--preemptible" } else { "priority low" };
+    let is_so = job.record.is_preemptible() && !job.state().is_over();
+    is_so.then(|| format!("a waiting run of a higher priority may have it suspended for its memory ({by})"))
 }

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Preemption: a request that waits for memory has jobs of lower classes suspended that agreed to it.
+//!
+//! ```text
+//!   a request waits ── would it have room without some of them? ──► Action::Leave(victim) ──► leaving
+//!                                                                                               │ Residence: away
+//!   back in its turn, without a command ◄── in the queue (returning.rs) ◄───────────────────────┘
+//! ```
+//! A job agrees with `--preemptible`, or by its class `low`. The victims are those that hold the fewest bytes whose
+//! leaving makes room. A job is left alone until it ran for ten times what a swap costs (`job/swaps.rs`): however many
+//! requests come, its swaps take at most a tenth of its time here.
+
+use partage_protocol::terms::Class;
+use partage_protocol::units::JobId;
+
+use super::Policy;
+use super::claims::Claims;
+use super::placement::Shortages;
+use super::survey::{Absent, Survey};
+use crate::command::Action;
+use crate::job::{Job, State};
+use crate::machine::Machine;
+use crate::residence::Residence;
+
+/// Of so many possible victims every choice is looked at; of more, those are spared that are not needed, the largest
+/// first.
+const EXACT: usize = 8;
+
+impl Policy {
+    /// Has jobs of lower classes leave where that makes room for a waiting request; answers what it waits for then.
+    pub(crate) fn preempt<M: Machine>(
+        &mut self,
+        id: JobId,
+        (claimed, shortages): (&Claims, &Shortages),
+        machine: &M,
+        now_ns: u64,
+    ) -> Option<String> {
+        let queued = self.jobs.get(&id)?.life.queued()?;
+        let is_memory_short = shortages.values().any(|(is_memory_short, _)| *is_memory_short);
+        if !queued.spec.wait || !is_memory_short {
+            return None;
+        }
+        let (spec, class) = (&queued.spec, queued.spec.terms.class);
+        let fits = |absent: &Absent| {
+            self.place(spec, claimed, &Survey::without(absent.clone()), machine)
+                .is_ok()
+        };
+        let leaving: Absent = self.jobs.values().filter(is_leaving).map(Job::id).collect();
+        if !leaving.is_empty() && fits(&leaving) {
+            return Some(waits_for(&leaving));
+        }
+        let is_near = |job: &Job| shortages.keys().any(|device| job.slot_of(*device).is_some());
+        let mut possible = Vec::new();
+        let mut due_ns = Vec::new();
+        for job in self
+            .jobs
+            .values()
+            .filter(|job| may_leave_for(job, class) && is_near(job))
+        {
+            let slots = 0..job.slots.len();
+            let bytes = slots.fold(0, |sum: u64, slot| {
+                sum.saturating_add(job.returning_bytes(slot, machine))
+            });
+            let run_ns = job.record.run_ns(self.unix_ns(now_ns));
+            let earliest_ns = self.swaps.earliest_ns(job.id(), (bytes, run_ns), now_ns);
+            match earliest_ns <= now_ns {
+                true => possible.push((bytes, job.id())),
+                false => due_ns.push(earliest_ns),
+            }
+        }
+        let chosen = fewest(possible, &leaving, fits);
+        for due_ns in due_ns {
+            self.swaps.note_due(due_ns);
+        }
+        let mut victims = chosen?;
+        for victim in &victims {
+            self.send_away(*victim, id);
+        }
+        victims.extend(leaving);
+        Some(waits_for(&victims))
+    }
+
+    fn send_away(&mut self, victim: JobId, id: JobId) {
+        let class = |id: JobId, policy: &Self| policy.jobs.get(&id).map(|job| job.record.terms.class);
+        let is_waiting = |id: JobId| self.jobs.get(&id).and_then(|job| job.life.queued());
+        let wanted = is_waiting(id).map(|queued| queued.spec.terms.class).unwrap_or_default();
+        let own = class(victim, self).unwrap_or_default();
+        let Some(job) = self.jobs.get_mut(&victim) else { return };
+        job.set_left_for(id);
+        let record = job.record.clone();
+        let why = format!("{victim} ({own}) leaves its GPU for {id} ({wanted}) and comes back by itself");
+        self.command(Action::SaveJob(Box::new(record)), &why);
+        let text = format!("suspended for {id}, which has priority {wanted}; it comes back by itself");
+        self.command(Action::Tell { job: victim, text }, &why);
+        self.publish("job-preempted", Some(victim), None, why.clone());
+        self.command(Action::Leave(victim), &why);
+    }
+
+    /// A job that was told to leave did not begin to.
+    pub(crate) fn not_left(&mut self, id: JobId, why: &str, now_ns: u64) {
+        let is_meant = |job: &&mut Job| job.record.residence.left_by_itself() && job.residence() == Residence::Here;
+        let Some(job) = self.jobs.get_mut(&id).filter(is_meant) else {
+            return;
+        };
+        job.forget_leaving();
+        let record = job.record.clone();
+        self.swaps.refuse(id, now_ns);
+        self.command(Action::SaveJob(Box::new(record)), "it stays where it is");
+        self.publish("suspend-failed", Some(id), None, format!("{id} goes on: {why}"));
+    }
+
+    /// A command wants it suspended until another one brings it back.
+    pub(crate) fn stay_away(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        if !job.record.residence.left_by_itself() {
+            return;
+        }
+        job.forget_leaving();
+        let record = job.record.clone();
+        self.command(Action::SaveJob(Box::new(record)), "it comes back by a command alone");
+        if let Some(returning) = self.returning.get_mut(&id) {
+            returning.stay();
+            if !returning.is_wanted() && !returning.is_coming {
+                self.returning.remove(&id);
+                self.queue.leave(id);
+            }
+        }
+    }
+
+    /// A job's residence changed: one that left for another job is in the queue from then on.
+    pub(crate) fn follow_residence(&mut self, id: JobId, turn: (Residence, Residence), now_ns: u64) {
+        if turn.0 == turn.1 {
+            return;
+        }
+        self.swaps.follow(id, turn, now_ns);
+        let job = self.jobs.get(&id).filter(|job| job.residence() == Residence::Away);
+        if job.is_some_and(|job| job.record.residence.left_for.is_some()) {
+            self.come_back(id, now_ns);
+        }
+    }
+
+    /// A job that is away waits in the queue to come back, without a command.
+    pub(crate) fn come_back(&mut self, id: JobId, now_ns: u64) {
+        let returning = self.returning.entry(id).or_default();
+        let was_wanted = returning.is_wanted();
+        returning.come_by_itself(now_ns);
+        if !was_wanted && !returning.is_coming {
+            self.queue.join(id);
+        }
+    }
+}
+
+/// Was it told to leave, and is not away yet?
+fn is_leaving(job: &&Job) -> bool {
+    let is_on_its_way = matches!(job.residence(), Residence::Here | Residence::Leaving);
+    job.state().holds_memory() && job.record.residence.left_for.is_some() && is_on_its_way
+}
+
+/// May it be suspended for a request of this class?
+fn may_leave_for(job: &Job, class: Class) -> bool {
+    let is_running = job.state() == State::Running && job.residence() == Residence::Here;
+    let is_free = job.stopping.is_none() && !job.is_stopped && !job.record.residence.left_by_itself();
+    let is_lower = job.record.terms.class < class && job.record.is_preemptible();
+    // One without a client has nothing that could leave.
+    is_running && is_free && is_lower && !job.clients.is_empty()
+}
+
+fn waits_for(victims: &Absent) -> String {
+    let victims: Vec<String> = victims.iter().map(JobId::to_string).collect();
+    let verb = if victims.len() == 1 { "leaves" } else { "leave" };
+    format!("{} {verb} the GPU for it", victims.join(", "))
+}
+
+/// Those that hold the fewest bytes together without whom, and without those that are leaving anyhow, it fits.
+fn fewest(mut possible: Vec<(u64, JobId)>, leaving: &Absent, fits: impl Fn(&Absent) -> bool) -> Option<Absent> {
+    let is_enough = |chosen: &Absent| fits(&chosen.union(leaving).copied().collect());
+    possible.sort_unstable();
+    let all: Absent = possible.iter().map(|(_, id)| *id).collect();
+    if all.is_empty() || !is_enough(&all) {
+        return None;
+    }
+    if possible.len() > EXACT {
+        let mut chosen = all;
+        for (_, id) in possible.iter().rev() {
+            let without: Absent = chosen.iter().filter(|other| *other != id).copied().collect();
+            if is_enough(&without) {
+                chosen = without;
+            }
+        }
+        return Some(chosen);
+    }
+    let mut choices: Vec<(u64, Absent)> = (1..1_u32 << possible.len())
+        .map(|mask| {
+            let chosen = possible.iter().enumerate().filter(|(place, _)| mask >> place & 1 == 1);
+            let bytes = chosen
+                .clone()
+                .fold(0, |sum: u64, (_, (bytes, _))| sum.saturating_add(*bytes));
+            (bytes, chosen.map(|(_, (_, id))| *id).collect())
+        })
+        .collect();
+    choices.sort_by_key(|(bytes, chosen)| (*bytes, chosen.len()));
+    choices.into_iter().map(|(_, chosen)| chosen).find(is_enough)
+}
