@@ -226,6 +226,7 @@ pub struct Run {
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = "yes",
+        hide_possible_values = true,
         value_parser = BoolishValueParser::new()
     )]
     pub preemptible: Option<bool>,

@@ -43,8 +43,8 @@ pub enum Action {
     /// There is room for a job that is away: begin its passage back now, which claims the room. What it comes to is
     /// said by [`Event::Returned`](crate::Event::Returned).
     Come(JobId),
-    /// A request of a higher class needs its memory: begin a suspend, as for a command. One that does not begin is said
-    /// by [`Event::NotLeft`](crate::Event::NotLeft).
+    /// A request of a higher class needs its memory, or it is idle: begin a suspend, as for a command. One that does
+    /// not begin is said by [`Event::NotLeft`](crate::Event::NotLeft).
     Leave(JobId),
     /// The client is attached: send `Welcome` with these devices in slot order.
     Welcome {

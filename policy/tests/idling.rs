@@ -123,7 +123,7 @@ fn came(host: &Host, job: JobId) -> bool {
 }
 
 #[test]
-fn an_idle_job_of_a_low_class_is_still_preempted() {
+fn the_room_of_an_idle_job_that_left_is_free_at_once() {
     let mut host = Host::new(&[8]);
     let request = RunRequest {
         idle_release_ns: Some(IDLE_NS),

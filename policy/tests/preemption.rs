@@ -106,7 +106,7 @@ fn a_low_job_leaves_for_a_high_one_and_comes_back_by_itself() {
     let (low, client) = at_work(&mut host, of("low", "6g"), 4);
     let mut engine = Engine::default();
     let (ticket, first) = host.run(2, of("high", "6g"));
-    assert_eq!(reason_of(&host, ticket), format!("{low} leaves the GPU for it"));
+    assert_eq!(reason_of(&host, ticket), format!("{low} leaves the GPU"));
     engine.work(&mut host);
     let high = host.job_of(ticket).expect("admitted once the other had left");
     assert_eq!(host.state_of(low), "suspended");
@@ -179,7 +179,7 @@ fn the_fewest_bytes_that_suffice_leave() {
         // Asked again while they leave, no other is sent after them.
         host.pass(SECOND_NS);
         assert!(engine.told(&host).is_empty());
-        assert!(reason_of(&host, ticket).contains("the GPU for it"));
+        assert!(reason_of(&host, ticket).contains(" the GPU"));
     }
 }
 
@@ -286,6 +286,25 @@ fn the_next_broker_knows_that_it_is_to_come_back() {
     host.restart(records);
     assert_eq!(host.state_of(low), "suspended");
     assert_eq!(host.policy.waiting_jobs(), 1);
+}
+
+#[test]
+fn a_way_that_began_under_another_broker_is_not_taken_for_a_long_one() {
+    let mut host = Host::new(&[8]);
+    let (low, _) = at_work(&mut host, of("low", "6g"), 4);
+    say(&mut host, low, Residence::Leaving);
+    let records = host.records();
+    host.restart(records);
+    let processes = host.policy.processes(low);
+    host.policy.ledger_leave(low, &processes, &host.board, host.now_ns);
+    say(&mut host, low, Residence::Away);
+    come(&mut host, low);
+    host.pass(80 * SECOND_NS);
+    host.measure();
+    let mut engine = Engine::default();
+    engine.told(&host);
+    host.run(2, of("high", "6g"));
+    assert_eq!(engine.told(&host), [low], "what a swap of 4 GiB takes is guessed");
 }
 
 #[test]

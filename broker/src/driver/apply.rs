@@ -20,7 +20,7 @@ impl StateDriver {
         match command.action {
             Action::Reply { ticket, reply } => self.reply(ticket, reply),
             Action::Come(job) => self.come(job, now),
-            Action::Leave(job) => self.leave_for_another(job, now),
+            Action::Leave(job) => self.leave_by_itself(job, now),
             Action::Welcome {
                 client,
                 job,

@@ -13,8 +13,9 @@ use partage_protocol::size::format_duration;
 use partage_protocol::units::JobId;
 
 use super::Policy;
+use super::preempting::can_leave;
 use crate::command::Action;
-use crate::job::{Job, State};
+use crate::job::Job;
 use crate::machine::Machine;
 use crate::residence::Residence;
 
@@ -31,7 +32,7 @@ impl Policy {
 
     /// A job did nothing with its devices for so long.
     pub(crate) fn take_quiet<M: Machine>(&mut self, id: JobId, quiet_ns: u64, machine: &M, now_ns: u64) {
-        let Some(job) = self.jobs.get(&id).filter(|job| may_leave(job)) else {
+        let Some(job) = self.jobs.get(&id).filter(|job| can_leave(job)) else {
             return;
         };
         let Some(idle_ns) = job.record.asked.idle_release_ns else {
@@ -82,11 +83,4 @@ impl Policy {
             busy.any(|shown| of_job(shown.pid))
         })
     }
-}
-
-/// May it leave as it is?
-fn may_leave(job: &Job) -> bool {
-    let is_running = job.state() == State::Running && job.residence() == Residence::Here;
-    let is_free = job.stopping.is_none() && !job.is_stopped && !job.record.residence.left_by_itself();
-    is_running && is_free && !job.clients.is_empty()
 }

@@ -57,10 +57,7 @@ impl Policy {
             .values()
             .filter(|job| may_leave_for(job, class) && is_near(job))
         {
-            let slots = 0..job.slots.len();
-            let bytes = slots.fold(0, |sum: u64, slot| {
-                sum.saturating_add(job.returning_bytes(slot, machine))
-            });
+            let bytes = self.returning_bytes(job.id(), machine);
             let run_ns = job.record.run_ns(self.unix_ns(now_ns));
             let earliest_ns = self.swaps.earliest_ns(job.id(), (bytes, run_ns), now_ns);
             match earliest_ns <= now_ns {
@@ -74,23 +71,20 @@ impl Policy {
         }
         let mut victims = chosen?;
         for victim in &victims {
-            self.send_away(*victim, id);
+            self.send_away(*victim, (id, class));
         }
         victims.extend(leaving);
         Some(waits_for(&victims))
     }
 
-    fn send_away(&mut self, victim: JobId, id: JobId) {
-        let class = |id: JobId, policy: &Self| policy.jobs.get(&id).map(|job| job.record.terms.class);
-        let is_waiting = |id: JobId| self.jobs.get(&id).and_then(|job| job.life.queued());
-        let wanted = is_waiting(id).map(|queued| queued.spec.terms.class).unwrap_or_default();
-        let own = class(victim, self).unwrap_or_default();
+    fn send_away(&mut self, victim: JobId, (id, class): (JobId, Class)) {
         let Some(job) = self.jobs.get_mut(&victim) else { return };
         job.set_left_for(id);
         let record = job.record.clone();
-        let why = format!("{victim} ({own}) leaves its GPU for {id} ({wanted}) and comes back by itself");
+        let own = record.terms.class;
+        let why = format!("{victim} ({own}) leaves its GPU for {id} ({class}) and comes back by itself");
         self.command(Action::SaveJob(Box::new(record)), &why);
-        let text = format!("suspended for {id}, which has priority {wanted}; it comes back by itself");
+        let text = format!("suspended for {id}, which has priority {class}; it comes back by itself");
         self.command(Action::Tell { job: victim, text }, &why);
         self.publish("job-preempted", Some(victim), None, why.clone());
         self.command(Action::Leave(victim), &why);
@@ -150,25 +144,33 @@ impl Policy {
     }
 }
 
-/// Was it told to leave, and is not away yet?
+/// Is it on its way off its devices, or told to be, for whatever reason?
 fn is_leaving(job: &&Job) -> bool {
-    let is_on_its_way = matches!(job.residence(), Residence::Here | Residence::Leaving);
-    job.state().holds_memory() && job.record.residence.left_for.is_some() && is_on_its_way
+    let is_on_its_way = match job.residence() {
+        Residence::Here => job.record.residence.left_by_itself(),
+        residence => residence == Residence::Leaving,
+    };
+    job.state().holds_memory() && is_on_its_way
+}
+
+/// Can it be told to leave as it is?
+pub(super) fn can_leave(job: &Job) -> bool {
+    let is_running = job.state() == State::Running && job.residence() == Residence::Here;
+    let is_free = job.stopping.is_none() && !job.is_stopped && !job.record.residence.left_by_itself();
+    // One without a client has nothing that could leave.
+    is_running && is_free && !job.clients.is_empty()
 }
 
 /// May it be suspended for a request of this class?
 fn may_leave_for(job: &Job, class: Class) -> bool {
-    let is_running = job.state() == State::Running && job.residence() == Residence::Here;
-    let is_free = job.stopping.is_none() && !job.is_stopped && !job.record.residence.left_by_itself();
     let is_lower = job.record.terms.class < class && job.record.is_preemptible();
-    // One without a client has nothing that could leave.
-    is_running && is_free && is_lower && !job.clients.is_empty()
+    is_lower && can_leave(job)
 }
 
 fn waits_for(victims: &Absent) -> String {
     let victims: Vec<String> = victims.iter().map(JobId::to_string).collect();
     let verb = if victims.len() == 1 { "leaves" } else { "leave" };
-    format!("{} {verb} the GPU for it", victims.join(", "))
+    format!("{} {verb} the GPU", victims.join(", "))
 }
 
 /// Those that hold the fewest bytes together without whom, and without those that are leaving anyhow, it fits.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How often jobs leave their devices without a command, and when each may again.
+//! What each job's last way off its devices took, and when the policy may send it on the next one.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use partage_protocol::units::{JobId, SECOND_NS};
 
 use crate::residence::Residence;
 
-/// A victim runs at least so many times what its last swap took.
+/// A job runs at least so many times what its last swap took.
 const RUNS_PER_SWAP: u64 = 10;
 /// What a swap takes before one was seen: checkpoint 0.7 s and 1.1 GB/s, restore 0.4 s and 2.2 GB/s, the slowest
 /// figures published of a driver 580 (an RTX 4090; not measured here).
@@ -18,6 +18,7 @@ const SWAP_NS_PER_MIB: u64 = 1_430_000;
 const LEAVE_AGAIN_NS: u64 = 60 * SECOND_NS;
 /// An idle job that is wanted again too soon, again and again, waits at most 2 to this power times as long.
 const MOST_EARLY: u32 = 6;
+
 /// What is known of each job's swaps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Swaps {
@@ -52,8 +53,8 @@ impl Swaps {
                 swap.began_ns = now_ns;
                 swap.is_leaving = true;
             }
-            Residence::Away if was == Residence::Leaving => {
-                swap.is_leaving = false;
+            // A way that began under another broker has no length here.
+            Residence::Away if std::mem::take(&mut swap.is_leaving) => {
                 swap.took_ns = Some(now_ns.saturating_sub(swap.began_ns));
             }
             Residence::Here if was != Residence::Here => {

@@ -54,7 +54,7 @@ impl StateDriver {
             .policy
             .residence(job)
             .map_or(Residence::Here, |mark| mark.residence);
-        // One that left for another job is to stay suspended from now on.
+        // One that left without a command is to stay suspended from now on.
         if let Some(way) = self.ways.by_job.get_mut(&job) {
             if way.purpose == Purpose::Suspend {
                 way.tickets.push(ticket);
@@ -78,8 +78,8 @@ impl StateDriver {
         self.begin_to_leave(job, vec![ticket], now);
     }
 
-    /// A request needs the job's memory, and the job agreed to leave for it.
-    pub(in crate::driver) fn leave_for_another(&mut self, job: JobId, now: Now) {
+    /// The policy sends a job off its devices, without a command.
+    pub(in crate::driver) fn leave_by_itself(&mut self, job: JobId, now: Now) {
         if self.ways.has(job) {
             let why = "its memory is on the way already".to_owned();
             return self.step(now, Event::NotLeft { job, why });

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What was seen of the jobs that leave when they are idle (`run --idle-release`): since when each did nothing.
 
-use partage_protocol::units::{JobId, SECOND_NS};
 use std::collections::BTreeMap;
+
+use partage_protocol::units::{JobId, SECOND_NS};
 
 /// Between two looks at whether a job does anything: `--idle-release` takes seconds.
 const IDLE_POLL_NS: u64 = SECOND_NS / 2;
