@@ -25,7 +25,7 @@ fn gib(gib: u64) -> Written<Amount> {
 }
 
 /// At most that much memory for this user, or for everybody.
-fn at_most(gib_each: u64, user: Option<&str>) -> Rules {
+pub fn at_most(gib_each: u64, user: Option<&str>) -> Rules {
     let user = user.map(|user| vec![Pattern(user.into())]);
     Rules {
         rules: vec![Rule {
@@ -59,7 +59,7 @@ fn with_small(mut rules: Rules, is_default: bool) -> Rules {
     rules
 }
 
-fn host(rules: Rules) -> Host {
+pub fn host(rules: Rules) -> Host {
     let mut host = Host::new(&[16]);
     host.policy = Policy::new(Config {
         is_private: false,
@@ -78,7 +78,7 @@ fn known(host: &mut Host, uid: u32, user: &str, groups: &[&str]) {
     host.step(Event::UserKnown { uid, user, groups });
 }
 
-fn reload(host: &mut Host, rules: Rules) {
+pub fn reload(host: &mut Host, rules: Rules) {
     let new = NewRules {
         rules,
         max_class: Class::Realtime,
@@ -101,7 +101,7 @@ fn promise(host: &Host, job: JobId) -> u64 {
     view(host, job).devices[0].request_bytes / GIB
 }
 
-fn set(host: &mut Host, uid: u32, job: JobId, change: Change) -> Result<JobView, ErrorView> {
+pub fn set(host: &mut Host, uid: u32, job: JobId, change: Change) -> Result<JobView, ErrorView> {
     let ticket = Ticket(host.fresh());
     let event = Event::Set {
         ticket,
@@ -123,7 +123,7 @@ fn set(host: &mut Host, uid: u32, job: JobId, change: Change) -> Result<JobView,
     }
 }
 
-fn to_mem(mem: &str, is_forced: bool) -> Change {
+pub fn to_mem(mem: &str, is_forced: bool) -> Change {
     Change {
         mem: Some(mem.into()),
         is_forced,
@@ -131,7 +131,7 @@ fn to_mem(mem: &str, is_forced: bool) -> Change {
     }
 }
 
-fn by_variable(value: &str) -> RunRequest {
+pub fn by_variable(value: &str) -> RunRequest {
     RunRequest {
         mem_from: Some("PARTAGE_MEM".into()),
         ..mem(value)

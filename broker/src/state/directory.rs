@@ -104,6 +104,12 @@ impl SocketDir {
         self.path.join("state/ended.jsonl")
     }
 
+    /// Who changed whose numbers.
+    #[must_use]
+    pub fn audit_file(&self) -> PathBuf {
+        self.path.join("state/audit.jsonl")
+    }
+
     /// Where job records lie.
     #[must_use]
     pub fn jobs(&self) -> PathBuf {
