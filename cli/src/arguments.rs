@@ -320,7 +320,7 @@ pub struct Set {
     pub force: bool,
 }
 
-/// Show everything about one job
+/// Show everything about one job, or about a user's limits
 #[derive(Args, Debug)]
 pub struct Get {
     /// Job id (j3), name, or the pid of one of its processes; @alice for a user's limits and what is used of each
