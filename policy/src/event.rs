@@ -391,6 +391,15 @@ pub enum Event {
     Stopped(BTreeSet<JobId>),
     /// The configuration was read anew: every job is judged by these rules from now on.
     Rules(Box<NewRules>),
+    /// The user database answered: what it knows of a user beyond what jobs began with.
+    UserKnown {
+        /// Which user.
+        uid: u32,
+        /// Login name, or the uid in digits.
+        user: String,
+        /// Names of the user's groups, and their gids in digits.
+        groups: Vec<String>,
+    },
     /// A command wants a job back on its devices.
     Resume {
         /// Where the answer goes.

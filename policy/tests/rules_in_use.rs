@@ -71,6 +71,13 @@ fn host(rules: Rules) -> Host {
     host
 }
 
+/// The user database answers about a user.
+fn known(host: &mut Host, uid: u32, user: &str, groups: &[&str]) {
+    let groups = groups.iter().map(|group| (*group).to_owned()).collect();
+    let user = user.to_owned();
+    host.step(Event::UserKnown { uid, user, groups });
+}
+
 fn reload(host: &mut Host, rules: Rules) {
     let new = NewRules {
         rules,
@@ -318,6 +325,40 @@ fn a_reload_lowers_and_gives_back_what_was_asked_and_ends_nothing() {
     assert_eq!((limit(&host, job), promise(&host, job)), (Some(8), 8));
     assert_eq!(view(&host, job).devices[0].limit_from, "--mem 8GiB");
     assert!(host.allocate(client, 0, GIB));
+}
+
+#[test]
+fn jobs_are_judged_anew_when_the_user_database_has_said_who_their_user_is() {
+    let mut rules = at_most(2, None);
+    rules.rules[0].matching.group = Some(vec![Pattern("students".into())]);
+    let mut host = host(rules);
+    let (job, _) = host.admitted(7, mem("8GiB"));
+    let (other, _) = host.admitted(1, mem("6GiB"));
+    let (option, _) = host.run(7, mem("4GiB"));
+    let (variable, _) = host.run(7, by_variable("4GiB"));
+    assert!(host.is_waiting(option) && host.is_waiting(variable));
+    assert_eq!(view(&host, job).user, "7", "until then the number");
+    known(&mut host, 7, "carol", &["students", "1001"]);
+    assert_eq!(view(&host, job).user, "carol");
+    assert_eq!((limit(&host, job), promise(&host, job)), (Some(2), 2));
+    assert_eq!(limit(&host, other), Some(6), "another user's");
+    assert_eq!(host.error_of(option).code, ErrorCode::NotAllowed, "as if it asked now");
+    let second = host.job_of(variable).expect("lowered, and so there is room");
+    assert_eq!(limit(&host, second), Some(2));
+    let saved = |host: &Host| {
+        let is_saved = |action: &Action| matches!(action, Action::SaveJob(record) if record.user == "carol");
+        host.commands.iter().filter(|command| is_saved(&command.action)).count()
+    };
+    let before = saved(&host);
+    assert!(before > 0, "for the next broker");
+    known(&mut host, 7, "carol", &["students"]);
+    known(&mut host, 7, "7", &[]);
+    assert_eq!(
+        (saved(&host), limit(&host, job)),
+        (before, Some(2)),
+        "no news, and nothing taken away"
+    );
+    assert_eq!(view(&host, job).user, "carol");
 }
 
 #[test]

@@ -28,4 +28,6 @@ mod residence;
 mod signals;
 pub mod state_driver;
 mod times;
+mod user_database;
+mod users;
 mod watches;

@@ -79,6 +79,7 @@ impl StateDriver {
         }
         self.publish(now, "config-read", None, None, text.clone());
         self.step(now, Event::Rules(Box::new(new)));
+        self.meet_users();
         text
     }
 
@@ -137,7 +138,7 @@ impl StateDriver {
         Some(partage_policy::Facts {
             uid,
             user: user.to_owned(),
-            groups: self.groups.names(user, &[]),
+            groups: self.users.groups(uid, &[]),
             ..partage_policy::Facts::default()
         })
     }

@@ -165,13 +165,6 @@ impl StateDriver {
         self.step(now, Event::Run(Box::new(run)));
     }
 
-    /// Names and gids of a process's groups, and of those that its user is in.
-    pub(super) fn groups_of(&mut self, pid: u32, uid: u32) -> Vec<String> {
-        let gids = self.processes.groups(pid);
-        let user = self.users.name(uid);
-        self.groups.names(&user, &gids)
-    }
-
     fn ticket(&mut self, connection: ConnectionId) -> Ticket {
         self.tickets.insert(connection);
         Ticket(connection.0)
@@ -254,7 +247,7 @@ impl StateDriver {
                 unmanaged: self.config.audit.unmanaged.word().to_owned(),
                 tolerance_bytes: self.config.audit.tolerance,
             },
-            notes: self.notes.clone(),
+            notes: self.notes.iter().cloned().chain(self.database.note()).collect(),
             config: self.reading.view(),
             invariant_violations: invariants::count(),
         }

@@ -12,6 +12,7 @@ use super::effect::Effect;
 use super::held::Hold;
 use super::reading::Reading;
 use super::residence::Ways;
+use super::user_database::UserDatabase;
 use super::watches::Watches;
 use crate::clock::Now;
 use crate::config::Config;
@@ -30,7 +31,6 @@ use crate::state::jobs::Jobs;
 use crate::state::ledger::Ledger;
 use crate::watch::events::EventLog;
 use crate::watch::flood::Flood;
-use crate::watch::groups::Groups;
 use crate::watch::other_brokers::OtherBrokers;
 use crate::watch::users::Users;
 
@@ -68,7 +68,7 @@ pub struct StateDriver {
     pub(super) reading: Reading,
     pub(super) processes: Box<dyn Processes>,
     pub(super) users: Users,
-    pub(super) groups: Groups,
+    pub(super) database: UserDatabase,
     pub(super) other_brokers: OtherBrokers,
     pub(super) random: fn() -> [u8; 32],
     pub(super) events: EventLog,
@@ -136,7 +136,7 @@ impl StateDriver {
             reading: Reading::new(parts.config_file, now),
             processes: parts.processes,
             users: Users::default(),
-            groups: Groups::default(),
+            database: UserDatabase::default(),
             other_brokers: OtherBrokers::new(own),
             random: parts.random,
             events: EventLog::default(),
@@ -202,6 +202,7 @@ impl StateDriver {
             info!(jobs = adoption.jobs.len(), clients = adoption.clients.len(), "adopting");
         }
         self.step(now, Event::Adopt(adoption));
+        self.meet_users();
         for (_, entry) in lines {
             if !self.watch(entry.process) {
                 self.process_gone(entry.process, now);

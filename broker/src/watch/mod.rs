@@ -3,7 +3,7 @@
 
 pub mod events;
 pub mod flood;
-pub mod groups;
+pub mod local_accounts;
 pub mod log;
 pub mod notify;
 pub mod other_brokers;

@@ -242,6 +242,11 @@ impl Job {
         is_new
     }
 
+    /// The user database knows more of its user. Answers whether that is news.
+    pub(crate) fn learn_user(&mut self, user: &str, groups: &[String]) -> bool {
+        self.0.record.learn_user(user, groups)
+    }
+
     /// Its terms of time from now on.
     pub(crate) fn set_terms(&mut self, terms: Terms) {
         self.0.record.set_terms(terms);

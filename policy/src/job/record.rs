@@ -187,6 +187,17 @@ impl JobRecord {
         std::mem::replace(&mut self.started_unix_ns, unix_ns)
     }
 
+    /// The user database knows more of its user. Answers whether that is news.
+    pub(crate) fn learn_user(&mut self, user: &str, groups: &[String]) -> bool {
+        let mut facts = self.facts();
+        let is_news = facts.learn(user, groups);
+        if is_news {
+            self.user.clone_from(&facts.user);
+            self.asked.take_facts(facts);
+        }
+        is_news
+    }
+
     /// Its name from now on.
     pub(crate) fn set_name(&mut self, name: Option<String>) {
         self.name = name;
