@@ -15,7 +15,7 @@ use crate::config::NewRules;
 use crate::job::{EndedJob, JobRecord};
 use crate::residence::Mark;
 use crate::rules::{Facts, Said, Standing};
-use crate::time::JobTime;
+use crate::time::{JobTime, UserUsage};
 
 /// Whether there is a driver to ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -172,6 +172,8 @@ pub struct Adoption {
     pub next_job: u64,
     /// Jobs that ended, within the last day.
     pub ended: Vec<EndedJob>,
+    /// What users had of the GPUs.
+    pub usage: Vec<UserUsage>,
 }
 
 /// `partage run`'s request as the broker received it.

@@ -46,7 +46,7 @@ pub use partage_scheduling::{Cause, Regime, TimeState};
 pub use caller::{Caller, Process, Ticket};
 pub use client::{Client, Presence};
 pub use command::{Action, Command, Signal};
-pub use config::{Audit, Config, NewRules, Response};
+pub use config::{Audit, Config, NewRules, Order, QueueRules, Response, Split};
 pub use decisions::{
     ADOPTION_NS, Access, MAX_CLIENTS_PER_JOB, MEASURE_NS, PATIENCE_NS, Policy, Shortage, TIME_LIMIT_GRACE_NS, Violation,
 };
@@ -71,4 +71,4 @@ pub use rules::{
     Rules, Said, Standing, Written,
 };
 pub use terms::{Terms, TermsOrigin};
-pub use time::{JobTime, TIME_CONFIRM_NS};
+pub use time::{JobTime, MOST_USERS, TIME_CONFIRM_NS, UserUsage};

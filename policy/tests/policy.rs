@@ -14,6 +14,7 @@ mod clients;
 mod contexts;
 mod ending;
 mod every_reachable_state;
+mod fair;
 mod idling;
 mod lazy;
 mod limits;

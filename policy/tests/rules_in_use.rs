@@ -3,8 +3,8 @@
 
 use crate::host::{Host, caller, mem};
 use partage_policy::{
-    Action, At, Change, Config, Event, Match, Max, Membership, NewRules, Pattern, Policy, Preset, Rule, Rules,
-    TargetQuery, Ticket, Written,
+    Action, At, Change, Config, Event, Match, Max, Membership, NewRules, Pattern, Policy, Preset, QueueRules, Rule,
+    Rules, Split, TargetQuery, Ticket, Written,
 };
 use partage_protocol::admin::{ErrorCode, ErrorView, JobView, Reply, RunRequest, TermsChange};
 use partage_protocol::size::Amount;
@@ -79,14 +79,43 @@ fn known(host: &mut Host, uid: u32, user: &str, groups: &[&str]) {
 }
 
 fn reload(host: &mut Host, rules: Rules) {
-    let new = NewRules {
+    host.step(Event::Rules(Box::new(new_rules(rules))));
+}
+
+fn new_rules(rules: Rules) -> NewRules {
+    NewRules {
         rules,
         max_class: Class::Realtime,
+        split: Split::Job,
+        queue: QueueRules::default(),
         aliases_off: Vec::new(),
         time_aliases_off: Vec::new(),
         audit: partage_policy::Audit::default(),
+    }
+}
+
+#[test]
+fn a_reload_tells_every_job_whose_time_it_shares() {
+    let mut host = host(Rules::default());
+    let jobs = [1, 2].map(|uid| host.admitted(uid, mem("")).0);
+    let told = |commands: &[partage_policy::Command]| -> Vec<(JobId, Option<u32>)> {
+        let shown = commands.iter().filter_map(|command| match &command.action {
+            Action::ShowTerms { job, terms, .. } => Some((*job, terms.user)),
+            _ => None,
+        });
+        shown.collect()
     };
-    host.step(Event::Rules(Box::new(new)));
+    assert_eq!(told(&host.commands), jobs.map(|job| (job, None)));
+    let mut say = |split| {
+        let new = NewRules {
+            split,
+            ..new_rules(Rules::default())
+        };
+        told(&host.step(Event::Rules(Box::new(new))))
+    };
+    assert_eq!(say(Split::User), [(jobs[0], Some(1)), (jobs[1], Some(2))]);
+    assert_eq!(say(Split::User), [], "nothing is told where nothing changed");
+    assert_eq!(say(Split::Job), jobs.map(|job| (job, None)));
 }
 
 fn view(host: &Host, job: JobId) -> JobView {

@@ -2,7 +2,7 @@
 //! Carries out the policy's commands: words, records, signals and watches directly, the others as effects for the
 //! server.
 
-use partage_policy::{Action, Command, EndedJob, Event, JobRecord, Process, Ticket};
+use partage_policy::{Action, Command, EndedJob, Event, JobRecord, Process, Ticket, UserUsage};
 use partage_protocol::admin::Reply;
 use partage_protocol::message::Answer;
 use partage_protocol::units::{ClientId, JobId};
@@ -14,6 +14,7 @@ use super::state_driver::StateDriver;
 use crate::clock::Now;
 use crate::dispatcher::message::Message;
 use crate::peer::ConnectionId;
+use crate::state::usage;
 
 impl StateDriver {
     pub(super) fn apply(&mut self, command: Command, now: Now) {
@@ -75,6 +76,7 @@ impl StateDriver {
             })),
             Action::ForgetJob(job) => self.forget_job(job),
             Action::RememberJob(ended) => self.remember_job(&ended),
+            Action::SaveUsage(users) => self.save_usage(&users),
             Action::ForgetClient(client) => self.forget_client(client),
             Action::SignalJob { job, signal } => self.signal_job(job, signal),
             Action::KillProcess(process) => self.kill_process(process, now),
@@ -138,6 +140,12 @@ impl StateDriver {
     fn remember_job(&mut self, ended: &EndedJob) {
         if let Err(error) = self.ended_jobs.add(ended) {
             error!(%error, job = ended.job.id, "an ended job cannot be written down");
+        }
+    }
+
+    fn save_usage(&self, users: &[UserUsage]) {
+        if let Err(error) = usage::write(&self.directory.usage_file(), users) {
+            error!(%error, "what users had cannot be written down");
         }
     }
 

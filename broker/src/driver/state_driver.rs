@@ -29,6 +29,7 @@ use crate::state::ended::EndedJobs;
 use crate::state::job_store::Store;
 use crate::state::jobs::Jobs;
 use crate::state::ledger::Ledger;
+use crate::state::usage;
 use crate::watch::events::EventLog;
 use crate::watch::flood::Flood;
 use crate::watch::other_brokers::OtherBrokers;
@@ -94,6 +95,26 @@ pub struct StateDriver {
     invariants: Invariants,
 }
 
+/// What the policy is told of the configuration; jobs get numbers from `first_job` on.
+fn policy_config(parts: &Parts, first_job: u64) -> partage_policy::Config {
+    partage_policy::Config {
+        is_private: parts.directory.kind() == Kind::Private,
+        first_job,
+        overcommit_millionths: parts.config.overcommit_millionths,
+        compute_overcommit_millionths: parts.config.compute_overcommit_millionths,
+        max_class: parts.config.class_rule(parts.directory.kind()),
+        aliases_off: parts.config.aliases_off.clone(),
+        time_aliases_off: parts.config.time_aliases_off.clone(),
+        audit: partage_policy::Audit {
+            uid: nix::unistd::geteuid().as_raw(),
+            ..parts.config.audit
+        },
+        split: parts.config.split_rule(parts.directory.kind()),
+        queue: parts.config.queue,
+        rules: parts.config.rules.clone(),
+    }
+}
+
 impl StateDriver {
     /// Opens the state that an earlier broker left and adopts it.
     ///
@@ -109,20 +130,7 @@ impl StateDriver {
         let (ended_jobs, ended) = EndedJobs::open(&parts.directory.ended_file(), now.unix_ns)?;
         let last_ended = ended.iter().map(|ended| ended.job.id).max().unwrap_or(0);
         ledger.reserve_job(JobId(found.last_job.max(last_ended)));
-        let config = partage_policy::Config {
-            is_private: parts.directory.kind() == Kind::Private,
-            first_job: ledger.next_job(),
-            overcommit_millionths: parts.config.overcommit_millionths,
-            compute_overcommit_millionths: parts.config.compute_overcommit_millionths,
-            max_class: parts.config.class_rule(parts.directory.kind()),
-            aliases_off: parts.config.aliases_off.clone(),
-            time_aliases_off: parts.config.time_aliases_off.clone(),
-            audit: partage_policy::Audit {
-                uid: nix::unistd::geteuid().as_raw(),
-                ..parts.config.audit
-            },
-            rules: parts.config.rules.clone(),
-        };
+        let config = policy_config(&parts, ledger.next_job());
         let own = (parts.directory.kind() == Kind::Private).then(|| nix::unistd::geteuid().as_raw());
         let mut driver = Self {
             policy: Policy::new(config),
@@ -170,6 +178,7 @@ impl StateDriver {
         let mut adoption = Adoption {
             next_job: self.clients.ledger.next_job(),
             ended,
+            usage: usage::read(&self.directory.usage_file()),
             ..Adoption::default()
         };
         for record in jobs.into_values() {

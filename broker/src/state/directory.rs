@@ -104,6 +104,12 @@ impl SocketDir {
         self.path.join("state/ended.jsonl")
     }
 
+    /// What users had of the GPUs.
+    #[must_use]
+    pub fn usage_file(&self) -> PathBuf {
+        self.path.join("state/usage.json")
+    }
+
     /// Where job records lie.
     #[must_use]
     pub fn jobs(&self) -> PathBuf {

@@ -9,3 +9,4 @@ pub mod job_store;
 pub mod jobs;
 pub mod ledger;
 pub mod pages;
+pub mod usage;

@@ -14,7 +14,7 @@ use super::Policy;
 use super::target::{Access, may_see};
 use crate::caller::Caller;
 use crate::command::Action;
-use crate::config::NewRules;
+use crate::config::{NewRules, Order};
 use crate::event::TargetQuery;
 use crate::job::{Job, JobRecord, Placement};
 use crate::machine::Machine;
@@ -25,9 +25,17 @@ use crate::terms::Terms;
 impl Policy {
     /// The configuration was read anew.
     pub(crate) fn take_rules<M: Machine>(&mut self, new: NewRules, machine: &M, now_ns: u64) {
+        let is_split_anew = new.split != self.config.split;
         self.config.take(new);
+        if self.config.queue.order == Order::Arrival {
+            self.order_by_arrival();
+        }
         for id in self.jobs.keys().copied().collect::<Vec<_>>() {
             self.rejudge(id, machine, now_ns);
+            let gets_time = self.jobs.get(&id).is_some_and(|job| job.state().may_get_time());
+            if is_split_anew && gets_time {
+                self.show_terms(id, "device time is split in another way");
+            }
         }
         for id in self.queue.iter().copied().collect::<Vec<_>>() {
             self.rejudge_waiting(id);

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use partage_policy::{
     Action, Adoption, Attaching, Caller, Change, Command, Config, DeviceSeen, DriverState, Event, Membership, Policy,
-    Process, Run, TargetQuery, Ticket,
+    Process, Run, TargetQuery, Ticket, UserUsage,
 };
 use partage_protocol::admin::{ErrorView, Reply, RunRequest};
 use partage_protocol::message::{MAX_DEVICES, VERDICT_GRANTED};
@@ -437,7 +437,17 @@ impl Host {
             clients,
             next_job: 50,
             ended,
+            usage: self.usage(),
         }));
+    }
+
+    /// What was written down last of what users had.
+    pub fn usage(&self) -> Vec<UserUsage> {
+        let written = self.commands.iter().rev().find_map(|command| match &command.action {
+            Action::SaveUsage(users) => Some(users.clone()),
+            _ => None,
+        });
+        written.unwrap_or_default()
     }
 
     /// What was written down of ended jobs; the newest of one job counts.

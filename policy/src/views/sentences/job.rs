@@ -94,16 +94,17 @@ impl Policy {
     /// What a job in the queue waits for, and for whom.
     pub(crate) fn waiting<M: Machine>(&self, job: &Job, caller: &Caller, now_ns: u64, machine: &M) -> Option<String> {
         let queued = job.life.queued()?;
-        let position = self.queue().take_while(|id| *id != job.id()).count() + 1;
+        let before = self.queue().take_while(|id| *id != job.id()).count();
         let survey = Survey::default();
-        let claimed = self.claims(Some(job.id()), &survey, machine);
+        let claimed = self.claims(before, &survey, machine);
         let holders = match self.place(&queued.spec, &claimed, &survey, machine) {
             Err(Unplaced::NoRoom { shortages, .. }) => self.shortage_holders(&shortages, &survey, machine),
             _ => Vec::new(),
         };
         let waited = format_duration(now_ns.saturating_sub(queued.since_ns));
         let mut text = format!(
-            "it waits since {waited} (place {position} in the queue): {}",
+            "it waits since {waited} (place {} in the queue): {}",
+            before + 1,
             queued.reason
         );
         if !holders.is_empty() {
