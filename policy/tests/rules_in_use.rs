@@ -20,7 +20,7 @@ fn written<T>(value: T, text: &str, line: usize) -> Written<T> {
     }
 }
 
-fn gib(gib: u64) -> Written<Amount> {
+pub fn gib(gib: u64) -> Written<Amount> {
     written(Amount::Bytes(gib * GIB), &format!("{gib}GiB"), 12)
 }
 
@@ -59,7 +59,7 @@ fn with_small(mut rules: Rules, is_default: bool) -> Rules {
     rules
 }
 
-fn host(rules: Rules) -> Host {
+pub fn host(rules: Rules) -> Host {
     let mut host = Host::new(&[16]);
     host.policy = Policy::new(Config {
         is_private: false,
@@ -71,7 +71,7 @@ fn host(rules: Rules) -> Host {
     host
 }
 
-fn reload(host: &mut Host, rules: Rules) {
+pub fn reload(host: &mut Host, rules: Rules) {
     let new = NewRules {
         rules,
         max_class: Class::Realtime,
@@ -82,7 +82,7 @@ fn reload(host: &mut Host, rules: Rules) {
     host.step(Event::Rules(Box::new(new)));
 }
 
-fn view(host: &Host, job: JobId) -> JobView {
+pub fn view(host: &Host, job: JobId) -> JobView {
     host.policy.job_view(job, &caller(0), &host.board).expect("known")
 }
 
@@ -103,7 +103,7 @@ fn set(host: &mut Host, uid: u32, job: JobId, change: Change) -> Result<JobView,
             text: job.to_string(),
             descends_from: None,
         },
-        change,
+        change: Box::new(change),
     };
     let answered = host.step(event).into_iter().find_map(|command| match command.action {
         Action::Reply { reply, ticket: to } if to == ticket => Some(*reply),
