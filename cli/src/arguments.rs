@@ -135,6 +135,15 @@ pub struct Run {
         allow_hyphen_values = true
     )]
     pub mem_request: Option<String>,
+    /// Memory limit per GPU for each of its processes
+    #[arg(
+        long,
+        value_name = "SIZE|PCT",
+        env = "PARTAGE_PROCESS_MEM",
+        hide_env = true,
+        allow_hyphen_values = true
+    )]
+    pub process_mem: Option<String>,
     /// Promised share of each GPU's time for the whole job
     #[arg(
         short,
@@ -303,13 +312,14 @@ does not fit is refused, and then nothing is changed.
 Examples:
   partage set j3 mem=8GiB
   partage set j3 compute=30% compute-max=none priority=low
-  partage set train mem=50% mem-request=25%"
+  partage set train mem=50% mem-request=25%
+  partage set process:1234 mem=2GiB       one process of a job, alone"
 )]
 pub struct Set {
-    /// Job id (j3), name, or the pid of one of its processes
+    /// Job id (j3), name, or the pid of one of its processes; process:PID for mem of that process alone
     pub target: String,
-    /// What to change: mem=SIZE|PCT|none, mem-request=SIZE|PCT|none, compute=PCT|none, compute-max=PCT|none,
-    /// weight=N, priority=CLASS, time-limit=DUR|none, name=NAME|none
+    /// What to change: mem=SIZE|PCT|none, mem-request=SIZE|PCT|none, process-mem=SIZE|PCT|none, compute=PCT|none,
+    /// compute-max=PCT|none, weight=N, priority=CLASS, time-limit=DUR|none, name=NAME|none
     #[arg(required = true, value_name = "KEY=VALUE")]
     pub settings: Vec<String>,
     /// Go beyond the rules of the configuration until the job ends (administrators)

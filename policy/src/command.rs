@@ -75,6 +75,8 @@ pub enum Action {
         clients_in_job: u32,
         /// Limit words, slot 0 first.
         limits: Vec<u64>,
+        /// What its process may hold at most beside these, slot 0 first; 0 for no limit of its own.
+        process_limits: Vec<u64>,
     },
     /// Write the overhead words of a client's broker page.
     ShowOverheads {

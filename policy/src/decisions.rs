@@ -41,6 +41,7 @@ mod overhead;
 mod placement;
 mod polls;
 mod preempting;
+mod process_limits;
 mod rejudging;
 mod residence;
 mod returning;

@@ -218,6 +218,8 @@ pub struct Change {
     pub mem: Option<String>,
     /// New promise.
     pub mem_request: Option<String>,
+    /// New limit of each process.
+    pub process_mem: Option<String>,
     /// New name.
     pub name: Option<String>,
     /// New terms of time.
@@ -302,7 +304,7 @@ pub enum Event {
         /// Which job.
         target: TargetQuery,
         /// What.
-        change: Change,
+        change: Box<Change>,
     },
     /// `partage stop`.
     Stop {

@@ -57,8 +57,8 @@ pub use event::{
 };
 pub use gpu_name::GpuName;
 pub use job::{
-    Denial, EndedJob, EndedSlot, Held, JobRecord, JobState, LINGER_NS, Origin, Placement, REMEMBER_COUNT, REMEMBER_NS,
-    Reason, STRICT_NS,
+    Denial, EndedJob, EndedSlot, Held, JobRecord, JobState, LINGER_NS, Origin, OwnLimit, Placement, REMEMBER_COUNT,
+    REMEMBER_NS, Reason, STRICT_NS,
 };
 pub use machine::{Machine, Reading};
 pub use request::{GpuChoice, RunSpec, check_name, job_number};

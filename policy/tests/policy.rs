@@ -21,6 +21,7 @@ mod limits;
 mod measured_time;
 mod overhead;
 mod preemption;
+mod process_limits;
 mod promises_every_state;
 mod queue_cost;
 mod random_hosts;

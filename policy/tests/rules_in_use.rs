@@ -20,7 +20,7 @@ fn written<T>(value: T, text: &str, line: usize) -> Written<T> {
     }
 }
 
-fn gib(gib: u64) -> Written<Amount> {
+pub fn gib(gib: u64) -> Written<Amount> {
     written(Amount::Bytes(gib * GIB), &format!("{gib}GiB"), 12)
 }
 
@@ -59,7 +59,7 @@ fn with_small(mut rules: Rules, is_default: bool) -> Rules {
     rules
 }
 
-fn host(rules: Rules) -> Host {
+pub fn host(rules: Rules) -> Host {
     let mut host = Host::new(&[16]);
     host.policy = Policy::new(Config {
         is_private: false,
@@ -78,7 +78,7 @@ fn known(host: &mut Host, uid: u32, user: &str, groups: &[&str]) {
     host.step(Event::UserKnown { uid, user, groups });
 }
 
-fn reload(host: &mut Host, rules: Rules) {
+pub fn reload(host: &mut Host, rules: Rules) {
     host.step(Event::Rules(Box::new(new_rules(rules))));
 }
 
@@ -118,7 +118,7 @@ fn a_reload_tells_every_job_whose_time_it_shares() {
     assert_eq!(say(Split::Job), jobs.map(|job| (job, None)));
 }
 
-fn view(host: &Host, job: JobId) -> JobView {
+pub fn view(host: &Host, job: JobId) -> JobView {
     host.policy.job_view(job, &caller(0), &host.board).expect("known")
 }
 
@@ -139,7 +139,7 @@ fn set(host: &mut Host, uid: u32, job: JobId, change: Change) -> Result<JobView,
             text: job.to_string(),
             descends_from: None,
         },
-        change,
+        change: Box::new(change),
     };
     let answered = host.step(event).into_iter().find_map(|command| match command.action {
         Action::Reply { reply, ticket: to } if to == ticket => Some(*reply),

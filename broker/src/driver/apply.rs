@@ -33,7 +33,8 @@ impl StateDriver {
                 client,
                 clients_in_job,
                 limits,
-            } => self.show_page(client, clients_in_job, &limits),
+                process_limits,
+            } => self.show_page(client, clients_in_job, (&limits, &process_limits)),
             Action::ShowOverheads { client, overheads } => self.show_overheads(client, &overheads),
             Action::Look(device) => self.devices.look_at(device),
             Action::Answer {
@@ -87,7 +88,7 @@ impl StateDriver {
     }
 
     /// Writes what a client should know about its attachment to its page.
-    fn show_page(&self, client: ClientId, clients_in_job: u32, limits: &[u64]) {
+    fn show_page(&self, client: ClientId, clients_in_job: u32, limits: (&[u64], &[u64])) {
         let epoch = self.clients.ledger.epoch();
         if let Some(client) = self.clients.get(client)
             && let Some(pages) = &client.pages

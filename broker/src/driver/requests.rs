@@ -63,12 +63,14 @@ impl StateDriver {
                 mem,
                 name,
                 mem_request,
+                process_mem,
                 terms,
                 force,
             } => {
                 let change = Change {
                     mem,
                     mem_request,
+                    process_mem,
                     name,
                     terms,
                     is_forced: force,
@@ -77,7 +79,7 @@ impl StateDriver {
                     ticket: self.ticket(to),
                     caller,
                     target: self.target(target),
-                    change,
+                    change: Box::new(change),
                 };
                 self.step(now, event);
             }

@@ -29,6 +29,7 @@ mod overhead;
 mod ownership;
 mod pools;
 mod proc_address;
+mod quota_limits;
 mod races;
 mod random;
 mod residence;
@@ -61,6 +62,7 @@ pub fn all() -> Vec<Case> {
         attachment::cases(),
         sizes::cases(),
         rules::cases(),
+        quota_limits::cases(),
         families::cases(),
         views::cases(),
         overhead::cases(),

@@ -55,6 +55,7 @@ impl Policy {
                 continue;
             };
             job.set_client(known.client, true);
+            job.limit_client((known.client, known.process), machine, now_ns);
             for (slot, state) in job.slots_mut() {
                 state.ledger_mut().adopt(&OnSlot { machine, slot }, known.client);
             }

@@ -160,7 +160,11 @@ impl Policy {
             self.apply(id, &places, machine, now_ns);
             self.keep_promises(id, &record.devices, machine, now_ns);
             self.show_pages(id);
-            let is_other = |(old, new): (&Placement, &Placement)| (old.limit, old.request) != (new.limit, new.request);
+            let numbers = |place: &Placement| {
+                let own: Vec<_> = place.own.iter().map(|own| own.limit).collect();
+                (place.limit, place.request, place.process, own)
+            };
+            let is_other = |(old, new): (&Placement, &Placement)| numbers(old) != numbers(new);
             if record.devices.iter().zip(&places).any(is_other) {
                 let now = self.describe(&places);
                 let text = format!("{id} has {now} now, by the rules");
@@ -202,6 +206,11 @@ impl Policy {
             return new;
         };
         new.take(memory, asked);
+        for own in &mut new.own {
+            if let Ok((limit, words)) = judge.process_limit(Some(&own.asked), device.size()) {
+                (own.limit, own.words) = (limit, words);
+            }
+        }
         if self.check_raise(id, place, &new, machine).is_err() {
             new.set_request(place.request, &place.origin.request);
         }

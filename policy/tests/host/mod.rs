@@ -396,7 +396,7 @@ impl Host {
         self.ask_change(who, target, change)
     }
 
-    fn ask_change(&mut self, caller: Caller, target: &str, change: Change) -> Reply {
+    pub fn ask_change(&mut self, caller: Caller, target: &str, change: Change) -> Reply {
         let ticket = Ticket(self.fresh());
         let target = TargetQuery {
             text: target.into(),
@@ -406,7 +406,7 @@ impl Host {
             ticket,
             caller,
             target,
-            change,
+            change: Box::new(change),
         });
         self.replies[&ticket].last().cloned().expect("answered")
     }

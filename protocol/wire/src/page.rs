@@ -78,6 +78,9 @@ pub struct GrantLine {
     /// Changes when somebody else came to the device before work that began with [`UNSHARED`](crate::gate::UNSHARED)
     /// was done.
     pub spoiled: AtomicU32,
+    /// The most that this client's process may hold, overhead included, in bytes; 0: the job's limit alone. What is
+    /// enforced is the grant; this is what the program is to see.
+    pub process_limit: AtomicU64,
 }
 
 /// The page that the client writes.
