@@ -87,6 +87,7 @@ fn dispatch(command: &Command, matches: &clap::ArgMatches, place: &Place, report
         Command::Get(arguments) => get::get(arguments, place, report),
         Command::Why(arguments) => why::why(arguments, place, report),
         Command::Stop(arguments) => stop::stop(arguments, place, report),
+        Command::Migrate(arguments) => residence::migrate(arguments, place, report),
         Command::Suspend(arguments) => residence::suspend(arguments, place, report),
         Command::Resume(arguments) => residence::resume(arguments, place, report),
         Command::Broker(arguments) => broker::broker(arguments.action, place, report),

@@ -429,6 +429,8 @@ pub enum Event {
     Wanted(JobId),
     /// A command wants a job suspended until another command brings it back.
     Stays(JobId),
+    /// A job that is to move there lacks room: jobs of which nothing runs any more give up what they hold.
+    MakeRoom(DeviceUuid),
     /// A passage of a job says where it is ([`Step::Write`](crate::Step::Write)); answered by
     /// [`Action::SaveJob`](crate::Action::SaveJob).
     Residence {

@@ -18,6 +18,7 @@ mod idling;
 mod lazy;
 mod limits;
 mod measured_time;
+mod moving;
 mod overhead;
 mod preemption;
 mod promises_every_state;

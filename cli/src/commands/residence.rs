@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `partage suspend` and `partage resume`: take a job's memory off its devices, and bring it back.
+//! `partage suspend`, `partage resume` and `partage migrate`: take a job's memory off its devices, bring it back, and
+//! bring it to another device.
 
-use partage_protocol::admin::{Reply, Request};
-use partage_protocol::size::parse_duration;
+use partage_protocol::admin::{MoveView, Reply, Request};
+use partage_protocol::size::{format_bytes, format_duration, parse_duration};
 use serde_json::json;
 
-use crate::arguments::{OnFull, Resume, Suspend};
+use crate::arguments::{Migrate, OnFull, Resume, Suspend};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::launch::admission::wait_text;
 use crate::launch::launch_broker;
@@ -37,6 +38,38 @@ pub fn resume(arguments: &Resume, place: &Place, report: &Report) -> Outcome<u8>
     converse(&request, place, report)
 }
 
+/// `partage migrate`.
+pub fn migrate(arguments: &Migrate, place: &Place, report: &Report) -> Outcome<u8> {
+    let request = Request::Migrate {
+        target: arguments.target.clone(),
+        to: arguments.to.clone(),
+        from: arguments.from.clone(),
+        dry_run: arguments.dry_run,
+    };
+    converse(&request, place, report)
+}
+
+/// What a move would do, for people.
+fn move_text(view: &MoveView) -> String {
+    let gpu = |index: Option<u32>, uuid: &str| index.map_or_else(|| uuid.to_owned(), |index| format!("GPU {index}"));
+    let from = gpu(view.from_index, &view.from);
+    let to = gpu(view.to_index, &view.to);
+    let known = match view.is_measured {
+        true => "as its last suspend took",
+        false => "by published figures; this job was not measured",
+    };
+    let mut text = format!(
+        "{} would move from {from} to {to}: {} by way of host memory, a pause of about {} ({known})\n",
+        view.job,
+        format_bytes(view.bytes),
+        format_duration(view.pause_ns)
+    );
+    for (number, step) in (1..).zip(&view.steps) {
+        text.push_str(&format!("{number:>3}. {step}\n"));
+    }
+    text
+}
+
 /// Asks, says what is waited for, and waits for the answer for as long as the broker lives: how long a driver takes
 /// depends on the bytes, and the broker gives up by itself.
 fn converse(request: &Request, place: &Place, report: &Report) -> Outcome<u8> {
@@ -63,6 +96,10 @@ fn converse(request: &Request, place: &Place, report: &Report) -> Outcome<u8> {
                 report.data("done", json!({ "message": message }), |style| {
                     style.text(&message) + "\n"
                 });
+                return Ok(0);
+            }
+            Reply::Move(view) => {
+                report.data("move", json!({ "move": view }), |style| style.text(&move_text(&view)));
                 return Ok(0);
             }
             Reply::Error(error) => return Err(error.into()),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! An idle machine, jobs that ended, jobs of choice, and several stopped together.
 
-use partage_protocol::admin::{ErrorCode, JobView, Reply, Request, UnmanagedView};
+use partage_protocol::admin::{ErrorCode, JobView, MoveView, Reply, Request, UnmanagedView};
 
 use crate::bench::{Bench, result};
 use crate::played_broker::{job, play, refusal, unmanaged};
@@ -174,4 +174,36 @@ fn several_jobs_are_stopped_together_and_every_refusal_is_told() {
         .collect();
     assert_eq!(targets[..3], ["j1", "j2", "j3"]);
     assert_eq!(result(bench.partage(&["stop"])).0, 2);
+}
+
+#[test]
+fn a_dry_move_says_its_steps() {
+    let bench = Bench::new();
+    let view = MoveView {
+        job: "j3".to_owned(),
+        from: "GPU-00".to_owned(),
+        from_index: Some(0),
+        to: "GPU-01".to_owned(),
+        to_index: Some(1),
+        bytes: 4 << 30,
+        pause_ns: 7_000_000_000,
+        is_measured: false,
+        steps: vec!["hold the threads".to_owned(), "lock the process".to_owned()],
+    };
+    let reply = Reply::Move(view);
+    let requests = play(&bench.socket_dir(), vec![vec![reply.clone()], vec![reply]]);
+    let (code, out, _) = result(bench.partage(&["migrate", "train", "--to", "1", "--dry-run"]));
+    let text = "j3 would move from GPU 0 to GPU 1: 4 GiB by way of host memory, a pause of about 7s (by published \
+                figures; this job was not measured)\n  1. hold the threads\n  2. lock the process\n";
+    assert_eq!((code, out.as_str()), (0, text));
+    let json = result(bench.partage(&["migrate", "train", "--to", "1", "--from", "0", "--dry-run", "--json"])).1;
+    schema::judge("move", &json);
+    let asked: Vec<Request> = requests.try_iter().collect();
+    let request = |from: Option<&str>| Request::Migrate {
+        target: "train".to_owned(),
+        to: "1".to_owned(),
+        from: from.map(str::to_owned),
+        dry_run: true,
+    };
+    assert_eq!(asked, [request(None), request(Some("0"))]);
 }

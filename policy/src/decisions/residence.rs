@@ -195,11 +195,7 @@ impl Policy {
     /// Bytes that a job holds on its devices, or has to get back: what becomes its processes' own when they leave.
     #[must_use]
     pub fn returning_bytes<M: Machine>(&self, id: JobId, machine: &M) -> u64 {
-        let Some(job) = self.jobs.get(&id) else { return 0 };
-        let slots = 0..job.slots.len();
-        slots.fold(0, |sum: u64, slot| {
-            sum.saturating_add(job.returning_bytes(slot, machine))
-        })
+        self.jobs.get(&id).map_or(0, |job| job.all_returning_bytes(machine))
     }
 
     /// Is there room for a job that wants to come back to its devices, or to have a target? The mark that claims the

@@ -34,6 +34,8 @@ pub enum Reply {
     Why(WhyView),
     /// Answer to `ShowConfig`.
     Config(ConfigView),
+    /// Answer to `Migrate` with `dry_run`.
+    Move(MoveView),
     /// One event.
     Event(EventView),
     /// Done; nothing more to say.
@@ -54,6 +56,29 @@ pub struct Waiting {
     pub reason: String,
     /// Who holds what it waits for.
     pub holders: Vec<Holder>,
+}
+
+/// What a move would do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MoveView {
+    /// `j42`.
+    pub job: String,
+    /// The device that it leaves, `GPU-…`.
+    pub from: String,
+    /// Its index.
+    pub from_index: Option<u32>,
+    /// The device that it gets, `GPU-…`.
+    pub to: String,
+    /// Its index.
+    pub to_index: Option<u32>,
+    /// Bytes that are moved by way of host memory.
+    pub bytes: u64,
+    /// For how long its threads are expected to wait, in nanoseconds.
+    pub pause_ns: u64,
+    /// That is from this job's last way off its devices; otherwise from published figures.
+    pub is_measured: bool,
+    /// The steps in order, in words.
+    pub steps: Vec<String>,
 }
 
 /// An admitted job.

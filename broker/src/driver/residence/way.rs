@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use partage_policy::{Passage, Place, Process, Residence, Stage, Step, Ticket};
+use partage_policy::{Exchange, Passage, Place, Process, Residence, Stage, Step, Ticket};
 use partage_protocol::units::{DeviceUuid, JobId};
 
 use super::idle::Idle;
@@ -40,6 +40,7 @@ pub(super) enum Closed {
 pub(super) enum Purpose {
     Suspend,
     Resume,
+    Move(Exchange),
     /// Nobody asked: it goes on with what a job's record says.
     Recover(Residence),
 }
@@ -49,7 +50,7 @@ pub(super) enum Purpose {
 pub(super) struct Way {
     pub phase: Phase,
     pub purpose: Purpose,
-    /// Commands that wait for the end of a suspend.
+    /// Commands that wait for the end of a suspend or a move.
     pub tickets: Vec<Ticket>,
     /// The processes that it is about.
     pub processes: Vec<Process>,
@@ -109,6 +110,16 @@ pub(super) enum Waiting {
 }
 
 impl Way {
+    /// What it is said to be doing; before anything is touched, what it is about to.
+    pub(super) const fn under_way(&self, residence: Residence) -> Residence {
+        match (residence, self.purpose) {
+            (Residence::Here, Purpose::Suspend) => Residence::Leaving,
+            (Residence::Here, Purpose::Move(_)) => Residence::Moving,
+            (Residence::Here, _) => Residence::Coming,
+            (other, _) => other,
+        }
+    }
+
     pub(super) fn new(phase: Phase, purpose: Purpose, tickets: Vec<Ticket>, now_ns: u64) -> Self {
         Self {
             phase,
@@ -150,9 +161,10 @@ impl Ways {
         self.by_job.contains_key(&job) || self.followed.contains(&job)
     }
 
-    /// The jobs that are being suspended.
+    /// The jobs whose memory goes into host memory, for good or on its way to another device.
     pub(super) fn leaving(&self) -> impl Iterator<Item = JobId> + '_ {
-        let leaving = self.by_job.iter().filter(|(_, way)| way.purpose == Purpose::Suspend);
+        let is_leaving = |way: &Way| matches!(way.purpose, Purpose::Suspend | Purpose::Move(_));
+        let leaving = self.by_job.iter().filter(move |(_, way)| is_leaving(way));
         leaving.map(|(job, _)| *job)
     }
 
