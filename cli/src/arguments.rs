@@ -17,7 +17,7 @@ use crate::show::terminal::ColorChoice;
 
 pub use install::{Install, StartNow, Uninstall};
 pub use on_full::OnFull;
-pub use residence::{Migrate, Resume, Suspend};
+pub use residence::{Drain, Migrate, Resume, Suspend, Undrain};
 
 /// Share a GPU between programs: give each a limit on memory and a share of time.
 #[derive(Debug, Parser)]
@@ -79,6 +79,8 @@ pub enum Command {
     Suspend(Suspend),
     Resume(Resume),
     Migrate(Migrate),
+    Drain(Drain),
+    Undrain(Undrain),
     Broker(Broker),
     Config(Config),
     Sim(Sim),

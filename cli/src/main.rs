@@ -88,6 +88,8 @@ fn dispatch(command: &Command, matches: &clap::ArgMatches, place: &Place, report
         Command::Why(arguments) => why::why(arguments, place, report),
         Command::Stop(arguments) => stop::stop(arguments, place, report),
         Command::Migrate(arguments) => residence::migrate(arguments, place, report),
+        Command::Drain(arguments) => residence::drain(arguments, place, report),
+        Command::Undrain(arguments) => residence::undrain(arguments, place, report),
         Command::Suspend(arguments) => residence::suspend(arguments, place, report),
         Command::Resume(arguments) => residence::resume(arguments, place, report),
         Command::Broker(arguments) => broker::broker(arguments.action, place, report),

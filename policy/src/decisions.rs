@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The policy's state. Each file of this folder makes one decision about it; no other code can write it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use partage_protocol::admin::Reply;
 use partage_protocol::message::NO_INDEX;
@@ -29,6 +29,7 @@ mod check;
 mod claims;
 mod default_job;
 mod denials;
+mod draining;
 mod ending;
 mod evidence;
 mod headroom;
@@ -73,6 +74,8 @@ pub struct Policy {
     config: Config,
     driver: DriverState,
     devices: BTreeMap<DeviceUuid, Device>,
+    /// Devices on which nothing is admitted.
+    drained: BTreeSet<DeviceUuid>,
     jobs: Jobs,
     queue: Queue,
     /// Jobs in the queue that are away and are to come back.
@@ -101,6 +104,7 @@ impl Policy {
             config,
             driver: DriverState::Missing("not looked for yet".into()),
             devices: BTreeMap::new(),
+            drained: BTreeSet::new(),
             jobs,
             queue: Queue::default(),
             returning: BTreeMap::new(),

@@ -12,6 +12,7 @@ mod audit;
 mod backfill;
 mod clients;
 mod contexts;
+mod draining;
 mod ending;
 mod every_reachable_state;
 mod idling;

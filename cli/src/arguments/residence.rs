@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The words of `suspend`, `resume` and `migrate`.
+//! The words of `suspend`, `resume`, `migrate`, `drain` and `undrain`.
 
 use clap::Args;
 
@@ -66,4 +66,28 @@ pub struct Migrate {
     /// Say what would happen, and touch nothing
     #[arg(long)]
     pub dry_run: bool,
+}
+
+/// Admit nothing on a GPU any more, and move its jobs to other GPUs
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Each job of the GPU is moved to a GPU of the same model and memory with room, one
+after the other, as `partage migrate` would. Jobs that cannot move go on where
+they are, and are named with the reason (exit status 1). The GPU admits nothing
+until `partage undrain`, also under the next broker. For administrators.
+
+Examples:
+  partage drain 0
+  partage undrain 0"
+)]
+pub struct Drain {
+    /// The GPU: index or UUID
+    pub gpu: String,
+}
+
+/// Let jobs on a drained GPU again
+#[derive(Args, Debug)]
+pub struct Undrain {
+    /// The GPU: index or UUID
+    pub gpu: String,
 }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! An idle machine, jobs that ended, jobs of choice, and several stopped together.
 
-use partage_protocol::admin::{ErrorCode, JobView, MoveView, Reply, Request, UnmanagedView};
+use partage_protocol::admin::{
+    DrainView, ErrorCode, JobView, MoveView, MovedView, Reply, Request, StayingView, UnmanagedView,
+};
 
 use crate::bench::{Bench, result};
 use crate::played_broker::{job, play, refusal, unmanaged};
@@ -206,4 +208,50 @@ fn a_dry_move_says_its_steps() {
         dry_run: true,
     };
     assert_eq!(asked, [request(None), request(Some("0"))]);
+}
+
+#[test]
+fn a_drain_names_who_moved_and_who_stays() {
+    let bench = Bench::new();
+    let view = |staying: Vec<StayingView>| DrainView {
+        gpu: "GPU-00".to_owned(),
+        gpu_index: Some(0),
+        moved: vec![MovedView {
+            job: "j3".to_owned(),
+            to: "GPU-01".to_owned(),
+            to_index: Some(1),
+        }],
+        staying,
+    };
+    let staying = StayingView {
+        job: "j4".to_owned(),
+        why: "pid 7 has managed memory".to_owned(),
+        hint: Some("end that process first".to_owned()),
+    };
+    let one = Reply::Drained(view(vec![staying]));
+    let done = Reply::Done {
+        message: "GPU 0 takes jobs again".to_owned(),
+    };
+    let replies = vec![
+        vec![one.clone()],
+        vec![one],
+        vec![Reply::Drained(view(Vec::new()))],
+        vec![done],
+    ];
+    let requests = play(&bench.socket_dir(), replies);
+    let (code, out, _) = result(bench.partage(&["drain", "0"]));
+    let text = "GPU 0 is drained, and one job stays on it\n  j3 moved to GPU 1\n  j4 stays: pid 7 has managed memory; \
+                end that process first\n";
+    assert_eq!((code, out.as_str()), (1, text));
+    let (code, out, _) = result(bench.partage(&["drain", "0", "--json"]));
+    assert_eq!(code, 1);
+    schema::judge("drain", &out);
+    let (code, out, _) = result(bench.partage(&["drain", "GPU-00"]));
+    assert_eq!(code, 0);
+    assert!(out.starts_with("GPU 0 is drained, and no job is on it\n"), "{out}");
+    assert_eq!(result(bench.partage(&["undrain", "0"])).1, "GPU 0 takes jobs again\n");
+    let asked: Vec<Request> = requests.try_iter().collect();
+    let drain = |gpu: &str| Request::Drain { gpu: gpu.to_owned() };
+    assert_eq!(asked[..3], [drain("0"), drain("0"), drain("GPU-00")]);
+    assert_eq!(asked[3], Request::Undrain { gpu: "0".to_owned() });
 }

@@ -14,6 +14,7 @@ use crate::client::{Client, PATIENCE};
 use crate::rig::{GIB, MIB, Rig};
 use said::{filled, kill_broker, no, ok, state, used_by};
 
+mod drained;
 mod faults;
 mod moved;
 mod preempted;
@@ -50,6 +51,7 @@ pub fn cases() -> Vec<Case> {
     ];
     cases.extend(faults::cases());
     cases.extend(moved::cases());
+    cases.extend(drained::cases());
     cases.extend(preempted::cases());
     cases
 }

@@ -12,7 +12,7 @@ use super::residence::Shortage;
 use super::survey::Survey;
 use crate::device::{Device, DeviceState};
 use crate::gpu_name::GpuName;
-use crate::job::Placement;
+use crate::job::{Job, Placement};
 use crate::machine::Machine;
 use crate::refusal::{Refused, invalid, not_allowed};
 use crate::residence::{Intent, Place, Target};
@@ -115,13 +115,9 @@ impl Policy {
     /// What is short, and who holds it.
     pub fn room_to_move<M: Machine>(&self, id: JobId, exchange: Exchange, machine: &M) -> Result<(), Refused> {
         let target = exchange.target;
-        let Err(shortage) = self.ask_room(id, Place::Target, Some(target), machine) else {
+        let Err(shortage) = self.room_at_target(id, target, machine) else {
             return Ok(());
         };
-        let mut lingering = self.jobs.values().filter(|job| job.is_lingering());
-        if lingering.any(|job| job.slot_of(target.device).is_some()) {
-            return Ok(());
-        }
         let is_time = matches!(shortage, Shortage::Time { .. });
         let is_about = matches!(shortage, Shortage::Memory { .. } | Shortage::Time { .. });
         let shortages: Shortages = [(target.device, (!is_time, is_time))].into();
@@ -133,6 +129,16 @@ impl Policy {
             self.stays(id, exchange.from, &shortage.to_string()),
             holders,
         ))
+    }
+
+    pub(crate) fn room_at_target<M: Machine>(&self, id: JobId, target: Target, machine: &M) -> Result<(), Shortage> {
+        let found = self.ask_room(id, Place::Target, Some(target), machine);
+        let lingers_there = |job: &Job| job.is_lingering() && job.slot_of(target.device).is_some();
+        let gives_way = self.jobs.values().any(lingers_there);
+        match found {
+            Err(Shortage::Memory { .. } | Shortage::Time { .. }) if gives_way => Ok(()),
+            other => other,
+        }
     }
 
     /// A job was not moved: why.

@@ -32,6 +32,11 @@ pub enum Shortage {
         /// The device, as users know it.
         gpu: String,
     },
+    /// An administrator drained it.
+    Drained {
+        /// A sentence with the way out.
+        text: String,
+    },
     /// Memory is short.
     Memory {
         /// The device.
@@ -61,6 +66,7 @@ impl fmt::Display for Shortage {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Closed { gpu } => write!(out, "{gpu} takes no jobs at the moment"),
+            Self::Drained { text } => out.write_str(text),
             Self::Memory { gpu, needed, left } => write!(
                 out,
                 "the job needs {} on {gpu}, which has {} left for it",
@@ -239,6 +245,9 @@ impl Policy {
         let (Some(account), true) = (account, is_open && !self.is_adopting(device)) else {
             return Err(Shortage::Closed { gpu });
         };
+        if let Some(text) = self.drain_bar(device) {
+            return Err(Shortage::Drained { text });
+        }
         let request = job.record.devices.get(slot).map_or(0, |place| place.request);
         let needed = job.returning_bytes(slot, machine).max(request);
         let id = Some(job.id());

@@ -36,6 +36,8 @@ pub enum Reply {
     Config(ConfigView),
     /// Answer to `Migrate` with `dry_run`.
     Move(MoveView),
+    /// Answer to `Drain`.
+    Drained(DrainView),
     /// One event.
     Event(EventView),
     /// Done; nothing more to say.
@@ -79,6 +81,41 @@ pub struct MoveView {
     pub is_measured: bool,
     /// The steps in order, in words.
     pub steps: Vec<String>,
+}
+
+/// What became of the jobs of a device that is drained.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DrainView {
+    /// The device, `GPU-…`.
+    pub gpu: String,
+    /// Its index.
+    pub gpu_index: Option<u32>,
+    /// Jobs that were moved off.
+    pub moved: Vec<MovedView>,
+    /// Jobs that stay.
+    pub staying: Vec<StayingView>,
+}
+
+/// A job that was moved.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MovedView {
+    /// `j42`.
+    pub job: String,
+    /// Where it is now, `GPU-…`.
+    pub to: String,
+    /// Its index.
+    pub to_index: Option<u32>,
+}
+
+/// A job that could not be moved.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StayingView {
+    /// `j42`.
+    pub job: String,
+    /// Why.
+    pub why: String,
+    /// What to do.
+    pub hint: Option<String>,
 }
 
 /// An admitted job.

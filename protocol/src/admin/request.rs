@@ -83,6 +83,17 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         dry_run: bool,
     },
+    /// Admits nothing on a device any more and moves its jobs off; for administrators. Answered by `Drained` once each
+    /// job was tried.
+    Drain {
+        /// Index or UUID.
+        gpu: String,
+    },
+    /// Ends that.
+    Undrain {
+        /// Index or UUID.
+        gpu: String,
+    },
     /// The events so far, and with `follow` each new one.
     Events {
         /// Keep the connection open.

@@ -23,7 +23,7 @@ impl StateDriver {
         self.go_on(job, &mut way, now);
         self.ways.followed.remove(&job);
         let outcome = match &way.phase {
-            Phase::Asking { .. } => None,
+            Phase::Asking { .. } | Phase::Trying { .. } => None,
             Phase::Passing { passage, .. } => passage.outcome(),
         };
         let Some(outcome) = outcome else {
@@ -51,6 +51,16 @@ impl StateDriver {
         match kind {
             "resume-failed" => drop(self.ways.said.insert(job, text.clone())),
             _ => drop(self.ways.said.remove(&job)),
+        }
+        if let Purpose::Move(exchange) = way.purpose {
+            let hint = || Some(format!("partage why {job}"));
+            let result = match kind {
+                _ if !is_left => None,
+                "job-moved" => Some(Ok(exchange.target.device)),
+                _ if outcome == Outcome::Here => Some(Err((why.clone(), hint()))),
+                _ => Some(Err((text.clone(), hint()))),
+            };
+            self.ways.note_ended_move(job, exchange, result);
         }
         let is_over = self.policy.processes(job).is_empty();
         for ticket in way.tickets {

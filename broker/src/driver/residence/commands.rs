@@ -116,6 +116,7 @@ impl StateDriver {
             return Some(in_the_way(&found));
         }
         match purpose {
+            Purpose::Move(_) if self.takes_map(job) == Some(false) => Some(self.map_refused(job)),
             Purpose::Move(exchange) => self.policy.room_to_move(job, exchange, &self.clients).err(),
             _ => None,
         }
@@ -134,11 +135,14 @@ impl StateDriver {
         let Some(first) = left.first().copied() else {
             return self.not_begun(job, purpose, &tickets, &nothing_there(job, purpose), now);
         };
-        let phase = Phase::Asking {
-            left,
-            found: Vec::new(),
-        };
-        let way = Way::new(phase, purpose, tickets, now.ns);
+        if let Purpose::Move(exchange) = purpose
+            && self.takes_map(job).is_none()
+        {
+            let way = Way::new(Phase::Trying { left }, purpose, tickets, now.ns);
+            self.ways.by_job.insert(job, way);
+            return self.try_map(job, first, exchange.target.device);
+        }
+        let way = Way::new(Phase::asking(left), purpose, tickets, now.ns);
         self.ways.by_job.insert(job, way);
         self.ask_state(job, first);
     }
@@ -153,13 +157,20 @@ impl StateDriver {
     }
 
     /// It ends before anything was touched: the commands that wait hear why, and the policy, where it asked.
-    fn not_begun(&mut self, job: JobId, purpose: Purpose, tickets: &[Ticket], error: &ErrorView, now: Now) {
+    pub(super) fn not_begun(&mut self, job: JobId, purpose: Purpose, tickets: &[Ticket], error: &ErrorView, now: Now) {
         for ticket in tickets {
             self.answer_ticket(*ticket, Reply::Error(error.clone()));
         }
-        if purpose == Purpose::Suspend {
-            let why = error.message.clone();
-            self.step(now, Event::NotLeft { job, why });
+        match purpose {
+            Purpose::Suspend => {
+                let why = error.message.clone();
+                self.step(now, Event::NotLeft { job, why });
+            }
+            Purpose::Move(exchange) => {
+                let why = (error.message.clone(), error.hint.clone());
+                self.ways.note_ended_move(job, exchange, Some(Err(why)));
+            }
+            _ => {}
         }
     }
 
@@ -270,7 +281,7 @@ impl StateDriver {
     }
 }
 
-fn in_the_way(found: &[Obstacle]) -> ErrorView {
+pub(super) fn in_the_way(found: &[Obstacle]) -> ErrorView {
     let texts: Vec<String> = found.iter().map(ToString::to_string).collect();
     ErrorView {
         code: ErrorCode::Failed,

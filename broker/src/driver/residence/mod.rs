@@ -20,6 +20,7 @@
 mod answers;
 mod code;
 mod commands;
+mod drains;
 mod facts;
 mod holds;
 mod idle;

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use partage_policy::{Exchange, Passage, Place, Process, Residence, Stage, Step, Ticket};
 use partage_protocol::units::{DeviceUuid, JobId};
 
+use super::drains::{Drain, EndedMove, MoveResult};
 use super::idle::Idle;
 
 /// Everything that is under way.
@@ -22,6 +23,12 @@ pub struct Ways {
     pub(super) to_come: BTreeSet<JobId>,
     /// What was said last of a return that is tried again and again.
     pub(super) said: BTreeMap<JobId, String>,
+    /// Whether the driver takes maps: of processes that see all devices (`false`), of others (`true`).
+    pub(super) maps: BTreeMap<bool, bool>,
+    /// Devices that are being emptied.
+    pub(super) drains: BTreeMap<DeviceUuid, Drain>,
+    /// Moves that came to something, of which the drains have not heard.
+    pub(super) ended_moves: Vec<EndedMove>,
     /// Jobs whose record could not be written last.
     pub(super) unwritten: BTreeSet<JobId>,
     /// What was seen of the jobs that leave when they are idle.
@@ -66,6 +73,8 @@ pub(super) struct Way {
 /// How far.
 #[derive(Debug)]
 pub(super) enum Phase {
+    /// A helper tries whether the driver takes a map, before anything is touched; then the processes are asked.
+    Trying { left: Vec<Process> },
     /// Each process is asked for its state before anything is touched; the first is being asked.
     Asking { left: Vec<Process>, found: Vec<Process> },
     /// A passage, with the step under way.
@@ -107,6 +116,14 @@ pub(super) enum Waiting {
     Newcomers { left: Vec<Process> },
     /// Time.
     Time { until_ns: u64 },
+}
+
+impl Phase {
+    /// The first of these is being asked.
+    pub(super) const fn asking(left: Vec<Process>) -> Self {
+        let found = Vec::new();
+        Self::Asking { left, found }
+    }
 }
 
 impl Way {
@@ -166,6 +183,19 @@ impl Ways {
         let is_leaving = |way: &Way| matches!(way.purpose, Purpose::Suspend | Purpose::Move(_));
         let leaving = self.by_job.iter().filter(move |(_, way)| is_leaving(way));
         leaving.map(|(job, _)| *job)
+    }
+
+    /// There may be another driver from now on.
+    pub fn forget_maps(&mut self) {
+        self.maps.clear();
+    }
+
+    /// A move came to this, for whoever drains the device that it was to leave.
+    pub(super) fn note_ended_move(&mut self, job: JobId, exchange: Exchange, result: MoveResult) {
+        let from = exchange.from;
+        if self.drains.contains_key(&from) {
+            self.ended_moves.push(EndedMove { job, from, result });
+        }
     }
 
     /// A record was written, or could not be. It may say that its job leaves when it is idle.

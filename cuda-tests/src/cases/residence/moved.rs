@@ -29,6 +29,11 @@ pub fn cases() -> Vec<Case> {
         )
         .simulated(two),
         Case::new("residence::a_stale_pci_address_is_noticed", stale).simulated(two),
+        Case::new(
+            "residence::a_driver_that_maps_no_masked_process_touches_no_job",
+            unmasked,
+        )
+        .simulated(two),
         Case::new("residence::moves_that_cannot_be_are_refused", bad_inputs).simulated(two),
     ]
 }
@@ -150,7 +155,10 @@ fn broker_dies(rig: &Rig) {
     let mut client = filled(rig, "one", "10GiB");
     client.expect("nvml", "nvml 0");
     for operation in ["state", "lock", "checkpoint", "restore", "unlock"] {
+        // Each broker tries a map first, on a process of its own; then what stands stands in the job.
         let from = on(rig);
+        ok(rig, &["migrate", "one", "--to", &(1 - from).to_string()]);
+        ok(rig, &["migrate", "one", "--to", &from.to_string()]);
         let to = (1 - from).to_string();
         let mut command = standing_in(rig, operation, &["migrate", "one", "--to", &to]);
         let old = rig.broker_pid_quick().expect("a broker");
@@ -220,6 +228,9 @@ fn filled_up(rig: &Rig) {
     );
     assert!(other.finish().success());
     rig.eventually(PATIENCE, "it ended", || state(rig, "other").is_empty());
+    // The first move of a broker tries a map; the next one stands in the job.
+    ok(rig, &["migrate", "one", "--to", "1"]);
+    ok(rig, &["migrate", "one", "--to", "0"]);
     let mut command = standing_in(rig, "lock", &["migrate", "one", "--to", "1"]);
     let mut other = rig.client(&["-m", "12GiB", "-g", "1", "--name", "other", "--on-full", "fail"]);
     other.ready();
@@ -231,6 +242,31 @@ fn filled_up(rig: &Rig) {
     other.expect(&format!("alloc {} b", 11 * GIB), "alloc 0");
     let events = ok(rig, &["events"]);
     assert!(events.contains("migrate-failed"), "{events}");
+}
+
+/// The machine's rule is what nobody has measured on a GPU.
+fn unmasked(rig: &Rig) {
+    let file = rig.sim_dir().join("machine.toml");
+    let text = std::fs::read_to_string(&file).expect("a machine");
+    let changed = text.replace("map = \"machine\"", "map = \"unmasked\"");
+    assert_ne!(text, changed, "{text}");
+    std::fs::write(&file, changed).expect("writable");
+    let mut client = filled(rig, "one", "10GiB");
+    client.expect("nvml", "nvml 0");
+    let text = "this driver does not exchange the GPUs of a process that sees some of the GPUs only: it answered 1 for a \
+                process of Partage's own, and j1 was not touched; only a job of all GPUs can move with this driver";
+    for more in [&[][..], &["--dry-run"]] {
+        let mut all = vec!["migrate", "one", "--to", "1"];
+        all.extend(more);
+        let (code, said) = no(rig, &all);
+        assert!(code == Some(1) && said.contains(text), "{all:?}: {code:?} {said}");
+    }
+    is_on(rig, &mut client, "one", 0);
+    client.expect("check a 165", "check 0 0");
+    assert!(
+        !ok(rig, &["events"]).contains("unmanaged"),
+        "the process of our own is no stranger"
+    );
 }
 
 fn stale(rig: &Rig) {
@@ -278,7 +314,7 @@ fn bad_inputs(rig: &Rig) {
     let mut idle = rig.run(&["--name", "idle"], std::path::Path::new("/bin/sleep"), &["60"]);
     let mut idle = idle.stdout(Stdio::null()).spawn().expect("it starts");
     rig.eventually(PATIENCE, "it is there", || state(rig, "idle") == "running");
-    let to = if on_of(rig, "idle") == 0 { "1" } else { "0" };
+    let to = if index_of(rig, "idle") == 0 { "1" } else { "0" };
     let (code, said) = no(rig, &["migrate", "idle", "--to", to]);
     assert!(code == Some(1) && said.contains("there is nothing to move"), "{said}");
     idle.kill().expect("ours");
@@ -293,7 +329,8 @@ fn bad_inputs(rig: &Rig) {
     away.kill();
 }
 
-fn on_of(rig: &Rig, name: &str) -> u64 {
+/// On which GPU a job is.
+pub fn index_of(rig: &Rig, name: &str) -> u64 {
     let jobs = rig.jobs();
     let job = jobs.iter().find(|job| job["name"] == name).expect("it is listed");
     job["devices"][0]["index"].as_u64().expect("an index")
