@@ -17,7 +17,7 @@ use crate::show::terminal::ColorChoice;
 
 pub use install::{Install, StartNow, Uninstall};
 pub use on_full::OnFull;
-pub use residence::{Resume, Suspend};
+pub use residence::{Drain, Migrate, Resume, Suspend, Undrain};
 
 /// Share a GPU between programs: give each a limit on memory and a share of time.
 #[derive(Debug, Parser)]
@@ -78,6 +78,9 @@ pub enum Command {
     Stop(Stop),
     Suspend(Suspend),
     Resume(Resume),
+    Migrate(Migrate),
+    Drain(Drain),
+    Undrain(Undrain),
     Broker(Broker),
     Config(Config),
     Sim(Sim),

@@ -174,6 +174,8 @@ pub struct Adoption {
     pub ended: Vec<EndedJob>,
     /// What users had of the GPUs.
     pub usage: Vec<UserUsage>,
+    /// Devices that take no job.
+    pub drained: BTreeSet<DeviceUuid>,
 }
 
 /// `partage run`'s request as the broker received it.
@@ -442,6 +444,15 @@ pub enum Event {
     Wanted(JobId),
     /// A command wants a job suspended until another command brings it back.
     Stays(JobId),
+    /// A device takes no job any more, or jobs again.
+    Drain {
+        /// Which.
+        device: DeviceUuid,
+        /// No job any more.
+        is_drained: bool,
+    },
+    /// A job that is to move there lacks room: jobs of which nothing runs any more give up what they hold.
+    MakeRoom(DeviceUuid),
     /// A passage of a job says where it is ([`Step::Write`](crate::Step::Write)); answered by
     /// [`Action::SaveJob`](crate::Action::SaveJob).
     Residence {

@@ -119,6 +119,14 @@ impl Job {
         })
     }
 
+    /// The same on all slots.
+    pub(crate) fn all_returning_bytes<M: Machine>(&self, machine: &M) -> u64 {
+        let slots = 0..self.slots.len();
+        slots.fold(0, |sum: u64, slot| {
+            sum.saturating_add(self.returning_bytes(slot, machine))
+        })
+    }
+
     /// No process of it is left; a late child may still come.
     pub(crate) fn is_lingering(&self) -> bool {
         self.state() == State::Lingering

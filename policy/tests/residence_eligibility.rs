@@ -4,7 +4,7 @@
 use partage_policy::{HostRoom, Intent, JobFacts, Obstacle, Process, ProcessFacts, Residence, Tie, obstacles};
 use partage_protocol::units::{GIB, JobId};
 
-fn fine() -> JobFacts {
+pub fn fine() -> JobFacts {
     JobFacts {
         job: JobId(1),
         uid: 1000,
@@ -22,6 +22,7 @@ fn fine() -> JobFacts {
             is_away: false,
             is_uncounted: false,
             ties: Vec::new(),
+            lacks_node: None,
         }],
         bytes: 8 * GIB,
         host: HostRoom {

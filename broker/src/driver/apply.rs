@@ -5,7 +5,8 @@
 use partage_policy::{Action, Command, EndedJob, Event, JobRecord, Process, Ticket, UserUsage};
 use partage_protocol::admin::Reply;
 use partage_protocol::message::Answer;
-use partage_protocol::units::{ClientId, JobId};
+use partage_protocol::units::{ClientId, DeviceUuid, JobId};
+use partage_scheduling::Terms;
 use tracing::error;
 use zerocopy::IntoBytes;
 
@@ -60,9 +61,7 @@ impl StateDriver {
             }
             Action::Watch { job: _, process } => self.watch_first(process),
             Action::SaveJob(record) => self.save_job(*record),
-            Action::ShowTerms { job, devices, terms } => {
-                self.effects.push(Effect::Time(Message::Terms { job, devices, terms }));
-            }
+            Action::ShowTerms { job, devices, terms } => self.show_terms(job, devices, terms),
             Action::ShowUnmanaged { device, load } => {
                 self.effects.push(Effect::Time(Message::Unmanaged(device, load)));
             }
@@ -84,6 +83,26 @@ impl StateDriver {
             Action::KillUnmanaged { job, pid } => self.kill_unmanaged(job, pid),
             Action::Tell { job, text } => self.tell(job, &text),
             Action::Publish { kind, job, pid, text } => self.publish(now, kind, job, pid, text),
+        }
+    }
+
+    /// Tells the dispatcher a job's terms. One that moved is another job for it: what it knew was of the device before.
+    fn show_terms(&mut self, job: JobId, devices: Vec<DeviceUuid>, terms: Terms) {
+        let known = self.jobs.devices(job);
+        let has_moved = known.iter().any(|device| !devices.contains(device));
+        if has_moved {
+            self.effects.push(Effect::Time(Message::JobGone(job)));
+        }
+        let joined = devices.clone();
+        self.effects.push(Effect::Time(Message::Terms { job, devices, terms }));
+        if !has_moved {
+            return;
+        }
+        for id in self.clients.of_job(job) {
+            if let Some(client) = self.clients.get_mut(id) {
+                client.devices.clone_from(&joined);
+            }
+            self.join_dispatcher(id);
         }
     }
 

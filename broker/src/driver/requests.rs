@@ -89,9 +89,17 @@ impl StateDriver {
                 self.answer(to, reply.unwrap_or_else(|error| Reply::Error(*error)));
             }
             Request::Stop { target, grace_ns } => self.stop(to, caller, (target, grace_ns), now),
-            request @ (Request::Suspend { .. } | Request::Resume { .. }) => {
+            request @ (Request::Suspend { .. } | Request::Resume { .. } | Request::Migrate { .. }) => {
                 let ticket = self.ticket(to);
                 self.residence_request(ticket, caller, request, now);
+            }
+            Request::Drain { gpu } => {
+                let ticket = self.ticket(to);
+                self.drain_request(ticket, &caller, (&gpu, true), now);
+            }
+            Request::Undrain { gpu } => {
+                let ticket = self.ticket(to);
+                self.drain_request(ticket, &caller, (&gpu, false), now);
             }
             Request::Events { follow } => self.send_events(to, &caller, follow),
             Request::StopBroker => self.stop_broker(to, &caller),
@@ -270,10 +278,14 @@ impl StateDriver {
         }
     }
 
-    fn stop_broker(&mut self, to: ConnectionId, caller: &Caller) {
+    /// An administrator; of a private broker, its user.
+    pub(super) fn may_administer(&self, caller: &Caller) -> bool {
         let me = nix::unistd::geteuid().as_raw();
-        let is_owner = self.directory.kind() == Kind::Private && caller.uid == me;
-        if !(caller.is_admin || is_owner) {
+        caller.is_admin || self.directory.kind() == Kind::Private && caller.uid == me
+    }
+
+    fn stop_broker(&mut self, to: ConnectionId, caller: &Caller) {
+        if !self.may_administer(caller) {
             let message = "only an administrator may stop this broker".to_owned();
             return self.answer(to, Reply::Error(error_view(ErrorCode::NotAllowed, message, None)));
         }

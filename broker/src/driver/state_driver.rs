@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use partage_policy::{Adoption, EndedJob, Event, JobRecord, LedgerClient, Policy, Process};
-use partage_protocol::units::{JobId, SECOND_NS};
+use partage_protocol::units::{DeviceUuid, JobId, SECOND_NS};
 use tracing::{info, trace, warn};
 
 use super::effect::Effect;
@@ -25,6 +25,7 @@ use crate::peer::ConnectionId;
 use crate::state::clients::{Client, Clients};
 use crate::state::devices::Devices;
 use crate::state::directory::SocketDir;
+use crate::state::drained;
 use crate::state::ended::EndedJobs;
 use crate::state::job_store::Store;
 use crate::state::jobs::Jobs;
@@ -179,6 +180,7 @@ impl StateDriver {
             next_job: self.clients.ledger.next_job(),
             ended,
             usage: usage::read(&self.directory.usage_file()),
+            drained: self.read_drained(),
             ..Adoption::default()
         };
         for record in jobs.into_values() {
@@ -218,6 +220,16 @@ impl StateDriver {
             }
         }
         self.recover_ways(now);
+    }
+
+    /// Devices that a broker before drained.
+    fn read_drained(&mut self) -> BTreeSet<DeviceUuid> {
+        let read = drained::read(&self.directory.drained_file());
+        read.unwrap_or_else(|error| {
+            warn!(%error, "which GPUs are drained cannot be read");
+            self.note(format!("which GPUs are drained cannot be read: {error}"));
+            BTreeSet::new()
+        })
     }
 
     /// Tells the policy and does what it says, until there is nothing more to tell.

@@ -44,6 +44,25 @@ pub struct DeviceFacts {
     pub total: u64,
     /// What the driver keeps for itself, in bytes.
     pub reserved: u64,
+    /// Its PCI address, as NVML writes it (`00000000:17:00.0`); empty where it does not tell.
+    #[serde(default)]
+    pub pci: String,
+    /// The number of its node (`/dev/nvidia3`), where NVML tells.
+    #[serde(default)]
+    pub minor: Option<u32>,
+}
+
+impl DeviceFacts {
+    /// Is this its PCI address? The driver and NVML write the domain with different lengths. `true` where NVML does not
+    /// tell.
+    #[must_use]
+    pub fn is_at(&self, pci: &str) -> bool {
+        let parts = |text: &str| {
+            let (domain, rest) = text.split_once(':')?;
+            Some((u32::from_str_radix(domain, 16).ok()?, rest.to_ascii_lowercase()))
+        };
+        self.pci.is_empty() || parts(&self.pci) == parts(pci)
+    }
 }
 
 /// One process on one device.

@@ -429,6 +429,7 @@ impl Host {
                 process: program.process,
             })
             .collect();
+        let drained = self.policy.drained().collect();
         self.policy = Policy::new(Config::default());
         self.board.lost = self.programs.keys().copied().collect();
         self.enumerate();
@@ -438,6 +439,7 @@ impl Host {
             next_job: 50,
             ended,
             usage: self.usage(),
+            drained,
         }));
     }
 

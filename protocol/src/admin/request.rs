@@ -73,6 +73,30 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         wait_timeout_ns: Option<u64>,
     },
+    /// Moves a job to another device of the node; answered once it runs there, or by the reason.
+    Migrate {
+        /// Who.
+        target: String,
+        /// The device that it gets: index or UUID.
+        to: String,
+        /// The device that it leaves, for a job with several.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        from: Option<String>,
+        /// Say what would happen, touch nothing; answered by `Move`.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        dry_run: bool,
+    },
+    /// Admits nothing on a device any more and moves its jobs off; for administrators. Answered by `Drained` once each
+    /// job was tried.
+    Drain {
+        /// Index or UUID.
+        gpu: String,
+    },
+    /// Ends that.
+    Undrain {
+        /// Index or UUID.
+        gpu: String,
+    },
     /// The events so far, and with `follow` each new one.
     Events {
         /// Keep the connection open.

@@ -26,6 +26,9 @@ impl Policy {
                 {
                     texts.push(format!("GPU {} is lost: {}", device.seen.index, device.why));
                 }
+                if let Some(text) = self.drain_bar(place.device) {
+                    texts.push(text);
+                }
             }
         }
         let bytes = self.returning_bytes(job.id(), machine);
