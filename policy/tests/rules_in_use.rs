@@ -82,7 +82,7 @@ pub fn reload(host: &mut Host, rules: Rules) {
     host.step(Event::Rules(Box::new(new_rules(rules))));
 }
 
-fn new_rules(rules: Rules) -> NewRules {
+pub fn new_rules(rules: Rules) -> NewRules {
     NewRules {
         rules,
         max_class: Class::Realtime,
@@ -92,30 +92,6 @@ fn new_rules(rules: Rules) -> NewRules {
         time_aliases_off: Vec::new(),
         audit: partage_policy::Audit::default(),
     }
-}
-
-#[test]
-fn a_reload_tells_every_job_whose_time_it_shares() {
-    let mut host = host(Rules::default());
-    let jobs = [1, 2].map(|uid| host.admitted(uid, mem("")).0);
-    let told = |commands: &[partage_policy::Command]| -> Vec<(JobId, Option<u32>)> {
-        let shown = commands.iter().filter_map(|command| match &command.action {
-            Action::ShowTerms { job, terms, .. } => Some((*job, terms.user)),
-            _ => None,
-        });
-        shown.collect()
-    };
-    assert_eq!(told(&host.commands), jobs.map(|job| (job, None)));
-    let mut say = |split| {
-        let new = NewRules {
-            split,
-            ..new_rules(Rules::default())
-        };
-        told(&host.step(Event::Rules(Box::new(new))))
-    };
-    assert_eq!(say(Split::User), [(jobs[0], Some(1)), (jobs[1], Some(2))]);
-    assert_eq!(say(Split::User), [], "nothing is told where nothing changed");
-    assert_eq!(say(Split::Job), jobs.map(|job| (job, None)));
 }
 
 pub fn view(host: &Host, job: JobId) -> JobView {

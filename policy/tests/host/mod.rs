@@ -419,7 +419,7 @@ impl Host {
 
     /// A new broker that knows what the files say: the ledger's L words, the jobs' records and the ended jobs.
     pub fn restart(&mut self, records: Vec<partage_policy::JobRecord>) {
-        let ended = self.ended();
+        let (ended, drained) = (self.ended(), self.policy.drained().collect());
         let clients = self
             .programs
             .values()
@@ -429,7 +429,6 @@ impl Host {
                 process: program.process,
             })
             .collect();
-        let drained = self.policy.drained().collect();
         self.policy = Policy::new(Config::default());
         self.board.lost = self.programs.keys().copied().collect();
         self.enumerate();
