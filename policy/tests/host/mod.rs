@@ -419,7 +419,7 @@ impl Host {
 
     /// A new broker that knows what the files say: the ledger's L words, the jobs' records and the ended jobs.
     pub fn restart(&mut self, records: Vec<partage_policy::JobRecord>) {
-        let ended = self.ended();
+        let (ended, drained) = (self.ended(), self.policy.drained().collect());
         let clients = self
             .programs
             .values()
@@ -437,6 +437,7 @@ impl Host {
             clients,
             next_job: 50,
             ended,
+            drained,
         }));
     }
 
