@@ -62,7 +62,7 @@ fn its_jobs_go_where_there_is_room_the_emptiest_first() {
     assert_eq!(
         place(&host),
         Err(
-            "the job needs 6 GiB on GPU 2, which has 4 GiB left for it; the job needs 6 GiB on GPU 1, which has 4 GiB \
+            "the job needs 6 GiB on GPU 1, which has 4 GiB left for it; the job needs 6 GiB on GPU 2, which has 4 GiB \
              left for it"
                 .to_owned()
         )

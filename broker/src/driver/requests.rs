@@ -89,17 +89,13 @@ impl StateDriver {
                 self.answer(to, reply.unwrap_or_else(|error| Reply::Error(*error)));
             }
             Request::Stop { target, grace_ns } => self.stop(to, caller, (target, grace_ns), now),
-            request @ (Request::Suspend { .. } | Request::Resume { .. } | Request::Migrate { .. }) => {
+            request @ (Request::Suspend { .. }
+            | Request::Resume { .. }
+            | Request::Migrate { .. }
+            | Request::Drain { .. }
+            | Request::Undrain { .. }) => {
                 let ticket = self.ticket(to);
                 self.residence_request(ticket, caller, request, now);
-            }
-            Request::Drain { gpu } => {
-                let ticket = self.ticket(to);
-                self.drain_request(ticket, &caller, (&gpu, true), now);
-            }
-            Request::Undrain { gpu } => {
-                let ticket = self.ticket(to);
-                self.drain_request(ticket, &caller, (&gpu, false), now);
             }
             Request::Events { follow } => self.send_events(to, &caller, follow),
             Request::StopBroker => self.stop_broker(to, &caller),

@@ -149,3 +149,25 @@ pub trait Gpu {
     /// When [`Gpu::events`] should be called at the latest, in the clock of `now_ns`.
     fn deadline_ns(&self) -> Option<u64>;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_the_same_however_long_its_domain_is_written() {
+        let at = |pci: &str| DeviceFacts {
+            uuid: "GPU-1".to_owned(),
+            index: 0,
+            model: String::new(),
+            total: 0,
+            reserved: 0,
+            pci: pci.to_owned(),
+            minor: None,
+        };
+        assert!(at("00000000:0A:00.0").is_at("0000:0a:00.0"));
+        assert!(!at("00000000:0A:00.0").is_at("0000:0b:00.0"));
+        assert!(!at("00010000:0A:00.0").is_at("0000:0a:00.0"));
+        assert!(at("").is_at("0000:0a:00.0"), "NVML does not tell");
+    }
+}

@@ -4,6 +4,8 @@
 //! The mark is the broker's, which keeps it on disk; here is what it means. A job is moved by the same steps as for
 //! `migrate`, one after the other, because each takes room from the next.
 
+use std::collections::BTreeSet;
+
 use partage_protocol::units::{DeviceUuid, JobId};
 
 use super::Policy;
@@ -28,6 +30,11 @@ impl Policy {
     /// The drained devices.
     pub fn drained(&self) -> impl Iterator<Item = DeviceUuid> + '_ {
         self.drained.iter().copied()
+    }
+
+    /// What a broker before drained.
+    pub(crate) fn take_drained(&mut self, devices: BTreeSet<DeviceUuid>) {
+        self.drained.extend(devices);
     }
 
     /// Drains a device, or ends that.
@@ -78,7 +85,8 @@ impl Policy {
         self.jobs.values().filter(is_there).map(Job::id).collect()
     }
 
-    /// Where a job on a device is to go: the device with the least of its memory committed that is like it and has room.
+    /// Where a job on a device is to go: of the devices that are like it and have room the one with the least of its
+    /// memory committed.
     ///
     /// # Errors
     /// None has: what is short where.

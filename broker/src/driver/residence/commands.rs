@@ -19,7 +19,7 @@ use crate::host::checkpoint::{Answer, Call, Outcome, State};
 const STATE_NS: u64 = 10 * SECOND_NS;
 
 impl StateDriver {
-    /// A command about where a job's memory is.
+    /// A command about where jobs' memory is.
     pub(in crate::driver) fn residence_request(&mut self, ticket: Ticket, caller: Caller, request: Request, now: Now) {
         match request {
             Request::Suspend { target } => {
@@ -49,6 +49,8 @@ impl StateDriver {
                 let target = self.target(target);
                 self.migrate(ticket, &caller, &target, (from.as_deref(), &to, dry_run), now);
             }
+            Request::Drain { gpu } => self.drain(ticket, &caller, (&gpu, true), now),
+            Request::Undrain { gpu } => self.drain(ticket, &caller, (&gpu, false), now),
             _ => {}
         }
     }

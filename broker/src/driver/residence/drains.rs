@@ -9,50 +9,22 @@
 //! ```
 //! A broker's death ends the command and not the mark; the next `drain` goes on with the jobs that are left.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 
 use partage_policy::{Caller, Event, Obstacle, Residence, Ticket};
 use partage_protocol::admin::{DrainView, ErrorCode, ErrorView, MovedView, Reply, StayingView};
 use partage_protocol::units::{DeviceUuid, JobId};
 
 use super::commands::in_the_way;
-use super::way::Purpose;
+use super::way::{Drain, MoveResult, Purpose};
 use crate::clock::Now;
 use crate::driver::requests::error_view;
 use crate::driver::state_driver::StateDriver;
 use crate::state::drained;
 
-/// A device that is being emptied.
-#[derive(Debug, Default)]
-pub(super) struct Drain {
-    tickets: Vec<Ticket>,
-    /// Jobs that were not looked at yet.
-    left: VecDeque<JobId>,
-    under_way: Option<JobId>,
-    moved: Vec<MovedView>,
-    staying: Vec<StayingView>,
-}
-
-/// What a move came to, for whoever drains the device that it was to leave.
-#[derive(Debug)]
-pub(super) struct EndedMove {
-    pub job: JobId,
-    pub from: DeviceUuid,
-    pub result: MoveResult,
-}
-
-/// Where a job is now; or why it stays, and what to do. None: it ended.
-pub(super) type MoveResult = Option<Result<DeviceUuid, (String, Option<String>)>>;
-
 impl StateDriver {
     /// A command about a device that is to take no jobs, or jobs again.
-    pub(in crate::driver) fn drain_request(
-        &mut self,
-        ticket: Ticket,
-        caller: &Caller,
-        (gpu, is_drained): (&str, bool),
-        now: Now,
-    ) {
+    pub(super) fn drain(&mut self, ticket: Ticket, caller: &Caller, (gpu, is_drained): (&str, bool), now: Now) {
         if !self.may_administer(caller) {
             let message = "only an administrator may drain a GPU of this broker".to_owned();
             return self.answer_ticket(ticket, Reply::Error(error_view(ErrorCode::NotAllowed, message, None)));

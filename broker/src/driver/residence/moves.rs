@@ -138,8 +138,8 @@ impl StateDriver {
             false => ("a process", None),
         };
         let message = format!(
-            "this driver does not exchange the GPUs of {which}: it answered 1 for a process of Partage's own, and {job} \
-             was not touched"
+            "this driver does not exchange the GPUs of {which}: it answered 1 for a process of Partage's own, and \
+             {job} was not touched"
         );
         error_view(ErrorCode::Failed, message, hint)
     }

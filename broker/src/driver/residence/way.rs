@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is under way with each job's memory.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use partage_policy::{Exchange, Passage, Place, Process, Residence, Stage, Step, Ticket};
+use partage_protocol::admin::{MovedView, StayingView};
 use partage_protocol::units::{DeviceUuid, JobId};
 
-use super::drains::{Drain, EndedMove, MoveResult};
 use super::idle::Idle;
 
 /// Everything that is under way.
@@ -34,6 +34,28 @@ pub struct Ways {
     /// What was seen of the jobs that leave when they are idle.
     pub(super) idle: Idle,
 }
+
+/// A device that is being emptied.
+#[derive(Debug, Default)]
+pub(super) struct Drain {
+    pub tickets: Vec<Ticket>,
+    /// Jobs that were not looked at yet.
+    pub left: VecDeque<JobId>,
+    pub under_way: Option<JobId>,
+    pub moved: Vec<MovedView>,
+    pub staying: Vec<StayingView>,
+}
+
+/// What a move came to, for whoever drains the device that it was to leave.
+#[derive(Debug)]
+pub(super) struct EndedMove {
+    pub job: JobId,
+    pub from: DeviceUuid,
+    pub result: MoveResult,
+}
+
+/// Where a job is now; or why it stays, and what to do. None: it ended.
+pub(super) type MoveResult = Option<Result<DeviceUuid, (String, Option<String>)>>;
 
 /// How a hold is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -29,8 +29,8 @@ pub enum Ask {
         /// The device, as `GPU-…`.
         uuid: String,
     },
-    /// Does a restore take a map of all devices, each to itself? Tried on a child. Answered by `Done`, or by the code of
-    /// that restore.
+    /// Does a restore take a map of all devices, each to itself? Tried on a child. Answered by `Done`, or by that
+    /// restore's code.
     Map {
         /// The device that the child uses.
         device: String,

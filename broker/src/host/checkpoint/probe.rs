@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Does the driver take a map of all devices, for a process that sees one of them only? Tried on a child of ours, before
-//! the first job is moved: nobody has measured it on a GPU, and a refusal is to come before a job was touched.
+//! Does the driver take a map of all devices, for a process that sees one of them only? Tried on a child of ours
+//! before the first job is moved: nobody has measured it on a GPU, and a refusal is to come before a job was touched.
 //!
 //! The child is a helper like this one, with one context. It ends with its socket, and so with its parent.
 

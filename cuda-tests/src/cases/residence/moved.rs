@@ -253,8 +253,8 @@ fn unmasked(rig: &Rig) {
     std::fs::write(&file, changed).expect("writable");
     let mut client = filled(rig, "one", "10GiB");
     client.expect("nvml", "nvml 0");
-    let text = "this driver does not exchange the GPUs of a process that sees some of the GPUs only: it answered 1 for a \
-                process of Partage's own, and j1 was not touched; only a job of all GPUs can move with this driver";
+    let text = "this driver does not exchange the GPUs of a process that sees some of the GPUs only: it answered 1 for \
+                a process of Partage's own, and j1 was not touched; only a job of all GPUs can move with this driver";
     for more in [&[][..], &["--dry-run"]] {
         let mut all = vec!["migrate", "one", "--to", "1"];
         all.extend(more);
