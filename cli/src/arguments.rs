@@ -3,6 +3,7 @@
 
 mod install;
 mod on_full;
+mod quota;
 mod residence;
 
 use std::ffi::OsString;
@@ -17,6 +18,7 @@ use crate::show::terminal::ColorChoice;
 
 pub use install::{Install, StartNow, Uninstall};
 pub use on_full::OnFull;
+pub use quota::{Quota, QuotaAction};
 pub use residence::{Drain, Migrate, Resume, Suspend, Undrain};
 
 /// Share a GPU between programs: give each a limit on memory and a share of time.
@@ -83,6 +85,7 @@ pub enum Command {
     Undrain(Undrain),
     Broker(Broker),
     Config(Config),
+    Quota(Quota),
     Sim(Sim),
     Doctor(Doctor),
     Install(Install),
@@ -333,7 +336,7 @@ pub struct Set {
 /// Show everything about one job
 #[derive(Args, Debug)]
 pub struct Get {
-    /// Job id (j3), name, or the pid of one of its processes
+    /// Job id (j3), name, or the pid of one of its processes; @alice for a user's limits and what is used of each
     pub target: String,
 }
 
@@ -481,6 +484,9 @@ pub struct Events {
     /// Show events of this last stretch of time only, e.g. 10m
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
     pub since: Option<String>,
+    /// Show who changed whose numbers instead, older brokers' changes too (root; on a broker of one's own, its user)
+    #[arg(long, conflicts_with = "follow")]
+    pub audit: bool,
 }
 
 /// Print a completion script for a shell

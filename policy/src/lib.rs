@@ -31,6 +31,7 @@ mod event;
 mod gpu_name;
 mod job;
 mod machine;
+mod numbers;
 mod question;
 mod refusal;
 mod request;
@@ -62,6 +63,7 @@ pub use job::{
     REMEMBER_NS, Reason, STRICT_NS,
 };
 pub use machine::{Machine, Reading};
+pub use numbers::{NumberChange, changed_numbers};
 pub use request::{GpuChoice, RunSpec, check_name, job_number};
 pub use residence::{
     Answer, Books, HostRoom, Intent, JobFacts, Mark, Obstacle, Outcome, Passage, Patience, Place, Plan, ProcessFacts,

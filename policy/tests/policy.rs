@@ -21,6 +21,7 @@ mod lazy;
 mod limits;
 mod measured_time;
 mod moving;
+mod numbers;
 mod overhead;
 mod preemption;
 mod process_limits;

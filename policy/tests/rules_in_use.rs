@@ -25,7 +25,7 @@ pub fn gib(gib: u64) -> Written<Amount> {
 }
 
 /// At most that much memory for this user, or for everybody.
-fn at_most(gib_each: u64, user: Option<&str>) -> Rules {
+pub fn at_most(gib_each: u64, user: Option<&str>) -> Rules {
     let user = user.map(|user| vec![Pattern(user.into())]);
     Rules {
         rules: vec![Rule {
@@ -106,7 +106,7 @@ fn promise(host: &Host, job: JobId) -> u64 {
     view(host, job).devices[0].request_bytes / GIB
 }
 
-fn set(host: &mut Host, uid: u32, job: JobId, change: Change) -> Result<JobView, ErrorView> {
+pub fn set(host: &mut Host, uid: u32, job: JobId, change: Change) -> Result<JobView, ErrorView> {
     let ticket = Ticket(host.fresh());
     let event = Event::Set {
         ticket,
@@ -128,7 +128,7 @@ fn set(host: &mut Host, uid: u32, job: JobId, change: Change) -> Result<JobView,
     }
 }
 
-fn to_mem(mem: &str, is_forced: bool) -> Change {
+pub fn to_mem(mem: &str, is_forced: bool) -> Change {
     Change {
         mem: Some(mem.into()),
         is_forced,
@@ -136,7 +136,7 @@ fn to_mem(mem: &str, is_forced: bool) -> Change {
     }
 }
 
-fn by_variable(value: &str) -> RunRequest {
+pub fn by_variable(value: &str) -> RunRequest {
     RunRequest {
         mem_from: Some("PARTAGE_MEM".into()),
         ..mem(value)

@@ -60,7 +60,7 @@ impl StateDriver {
                 self.send(client, answer.as_bytes().to_vec(), Vec::new());
             }
             Action::Watch { job: _, process } => self.watch_first(process),
-            Action::SaveJob(record) => self.save_job(*record),
+            Action::SaveJob(record) => self.save_job(*record, now),
             Action::ShowTerms { job, devices, terms } => self.show_terms(job, devices, terms),
             Action::ShowUnmanaged { device, load } => {
                 self.effects.push(Effect::Time(Message::Unmanaged(device, load)));
@@ -132,7 +132,8 @@ impl StateDriver {
         }
     }
 
-    fn save_job(&mut self, record: JobRecord) {
+    fn save_job(&mut self, record: JobRecord, now: Now) {
+        self.audit_job(&record, now);
         let id = JobId(record.id);
         self.clients.ledger.reserve_job(id);
         let result = self.store.save(&record);

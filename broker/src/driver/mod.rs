@@ -15,6 +15,7 @@
 
 mod apply;
 mod attach;
+mod auditing;
 mod deaths;
 mod devices;
 pub mod effect;

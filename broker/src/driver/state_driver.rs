@@ -31,6 +31,7 @@ use crate::state::job_store::Store;
 use crate::state::jobs::Jobs;
 use crate::state::ledger::Ledger;
 use crate::state::usage;
+use crate::watch::audit_log::{AuditLog, Cause};
 use crate::watch::events::EventLog;
 use crate::watch::flood::Flood;
 use crate::watch::other_brokers::OtherBrokers;
@@ -72,6 +73,9 @@ pub struct StateDriver {
     pub(super) users: Users,
     pub(super) database: UserDatabase,
     pub(super) other_brokers: OtherBrokers,
+    pub(super) audit: AuditLog,
+    /// What the event under way changes numbers by.
+    pub(super) cause: Cause,
     pub(super) random: fn() -> [u8; 32],
     pub(super) events: EventLog,
     pub(super) flood: Flood,
@@ -129,6 +133,8 @@ impl StateDriver {
             warn!(count = found.bad, "job records that cannot be read were set aside");
         }
         let (ended_jobs, ended) = EndedJobs::open(&parts.directory.ended_file(), now.unix_ns)?;
+        let audit_file = parts.directory.audit_file();
+        let audit = AuditLog::open(&audit_file).map_err(Error::file("open", &audit_file))?;
         let last_ended = ended.iter().map(|ended| ended.job.id).max().unwrap_or(0);
         ledger.reserve_job(JobId(found.last_job.max(last_ended)));
         let config = policy_config(&parts, ledger.next_job());
@@ -147,6 +153,8 @@ impl StateDriver {
             users: Users::default(),
             database: UserDatabase::default(),
             other_brokers: OtherBrokers::new(own),
+            audit,
+            cause: Cause::default(),
             random: parts.random,
             events: EventLog::default(),
             flood: Flood::default(),
@@ -235,6 +243,7 @@ impl StateDriver {
     /// Tells the policy and does what it says, until there is nothing more to tell.
     pub(super) fn step(&mut self, now: Now, event: Event) {
         self.policy.set_clock(now.ns, now.unix_ns);
+        self.cause = self.cause_of(&event);
         let is_fresh = now.ns < self.stopped_until_ns;
         if event.may_admit() && !is_fresh && self.policy.waiting_jobs() > 0 {
             let waiting: Vec<JobId> = self.policy.queue().collect();

@@ -29,6 +29,7 @@ use crate::host::proc::{Proc, Processes};
 use crate::host::user_database::UserHelper;
 use crate::peer::ConnectionId;
 use crate::state::directory::SocketDir;
+use crate::watch::audit_log::Author;
 
 /// The loop and what it watches.
 pub struct Server {
@@ -252,7 +253,11 @@ impl Server {
         while let Ok(Some(signal)) = self.signals.read_signal() {
             if signal.ssi_signo == Signal::SIGHUP as u32 {
                 // What it says is in the log, in `status` and with the service manager.
-                let _ = self.driver.reload(now);
+                let by = Author {
+                    uid: signal.ssi_uid,
+                    pid: signal.ssi_pid,
+                };
+                let _ = self.driver.reload(Some(by), now);
             } else {
                 info!(signal = signal.ssi_signo, "leaving on a signal");
                 self.is_leaving = true;

@@ -116,6 +116,12 @@ impl SocketDir {
         self.path.join("state/drained")
     }
 
+    /// Who changed whose numbers.
+    #[must_use]
+    pub fn audit_file(&self) -> PathBuf {
+        self.path.join("state/audit.jsonl")
+    }
+
     /// Where job records lie.
     #[must_use]
     pub fn jobs(&self) -> PathBuf {
