@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The command line's words: the only place that says which commands and options exist. `docs/cli.md` is made from it.
 
+mod config;
 mod install;
 mod on_full;
 mod quota;
@@ -16,6 +17,7 @@ use clap_complete::Shell;
 use crate::show::job_table::Column;
 use crate::show::terminal::ColorChoice;
 
+pub use config::{Config, ConfigAction};
 pub use install::{Install, StartNow, Uninstall};
 pub use on_full::OnFull;
 pub use quota::{Quota, QuotaAction};
@@ -393,43 +395,6 @@ pub enum BrokerAction {
     Stop,
     /// Show it (exit status 0), or say that none answers (exit status 5)
     Status,
-}
-
-/// Check, show or reload the host's configuration
-#[derive(Args, Debug)]
-#[command(
-    after_help = "A managed broker reads /etc/partage/partage.toml and conf.d/*.toml beside it.
-A reload takes the new rules in one step and keeps the old ones if anything is
-wrong; running jobs are judged anew, and none is ended.
-
-Examples:
-  partage config check                       before a reload
-  partage config check new.toml
-  partage config show --for alice            the rules about a user
-  sudo partage config reload"
-)]
-pub struct Config {
-    #[command(subcommand)]
-    pub action: ConfigAction,
-}
-
-/// What to do with the configuration.
-#[derive(Clone, Debug, Subcommand)]
-pub enum ConfigAction {
-    /// Read FILEs (default: the host's) and say what is wrong with them, or that nothing is
-    Check {
-        /// Files that are read in this order as one configuration
-        #[arg(value_name = "FILE")]
-        files: Vec<PathBuf>,
-    },
-    /// Show the classes and rules that hold now
-    Show {
-        /// Only those about this user or job
-        #[arg(long = "for", value_name = "USER|JOB")]
-        target: Option<String>,
-    },
-    /// Make the broker read the configuration again (administrators)
-    Reload,
 }
 
 /// Run COMMAND on a simulated machine, without a GPU

@@ -53,11 +53,7 @@ impl StateDriver {
             Request::Run(request) => self.run(peer, *request, now),
             Request::Ps { all, after } => self.ps(to, &caller, all, after.as_deref()),
             Request::Status => self.status(to, &caller, now),
-            Request::Get { target } => {
-                let target = self.target(target);
-                let reply = self.policy.get(&caller, &target, &self.clients);
-                self.answer(to, reply.unwrap_or_else(|error| Reply::Error(*error)));
-            }
+            Request::Get { target } => self.get(to, &caller, target),
             Request::Set {
                 target,
                 mem,
@@ -101,6 +97,12 @@ impl StateDriver {
             Request::StopBroker => self.stop_broker(to, &caller),
             about_config => self.config_request(to, &caller, about_config, now),
         }
+    }
+
+    fn get(&mut self, to: ConnectionId, caller: &Caller, target: String) {
+        let target = self.target(target);
+        let reply = self.policy.get(caller, &target, &self.clients);
+        self.answer(to, reply.unwrap_or_else(|error| Reply::Error(*error)));
     }
 
     fn stop(&mut self, to: ConnectionId, caller: Caller, (target, grace_ns): (String, u64), now: Now) {
