@@ -71,6 +71,8 @@ pub struct Preset {
     pub mem: Option<Written<Amount>>,
     /// Promise of memory on each GPU; without one the limit is promised.
     pub mem_request: Option<Written<Amount>>,
+    /// Limit of each process's memory on each GPU.
+    pub process_mem: Option<Written<Amount>>,
     /// Promised part of each GPU's time, in millionths.
     pub compute_promise: Option<Written<u32>>,
     /// Part of each GPU's time that is never exceeded, in millionths; the whole is no cap.
@@ -88,6 +90,8 @@ pub struct Preset {
 pub struct Max {
     /// Limit of memory.
     pub mem: Option<Written<Amount>>,
+    /// Limit of each process's memory.
+    pub process_mem: Option<Written<Amount>>,
     /// Promise of time, in millionths.
     pub compute_promise: Option<Written<u32>>,
     /// Cap of time, in millionths.

@@ -3,8 +3,8 @@
 
 use crate::host::{Host, caller, mem};
 use partage_policy::{
-    Action, At, Change, Config, Event, Match, Max, Membership, NewRules, Pattern, Policy, Preset, Rule, Rules,
-    TargetQuery, Ticket, Written,
+    Action, At, Change, Config, Event, Match, Max, Membership, NewRules, Pattern, Policy, Preset, QueueRules, Rule,
+    Rules, Split, TargetQuery, Ticket, Written,
 };
 use partage_protocol::admin::{ErrorCode, ErrorView, JobView, Reply, RunRequest, TermsChange};
 use partage_protocol::size::Amount;
@@ -20,7 +20,7 @@ fn written<T>(value: T, text: &str, line: usize) -> Written<T> {
     }
 }
 
-fn gib(gib: u64) -> Written<Amount> {
+pub fn gib(gib: u64) -> Written<Amount> {
     written(Amount::Bytes(gib * GIB), &format!("{gib}GiB"), 12)
 }
 
@@ -79,17 +79,22 @@ fn known(host: &mut Host, uid: u32, user: &str, groups: &[&str]) {
 }
 
 pub fn reload(host: &mut Host, rules: Rules) {
-    let new = NewRules {
+    host.step(Event::Rules(Box::new(new_rules(rules))));
+}
+
+pub fn new_rules(rules: Rules) -> NewRules {
+    NewRules {
         rules,
         max_class: Class::Realtime,
+        split: Split::Job,
+        queue: QueueRules::default(),
         aliases_off: Vec::new(),
         time_aliases_off: Vec::new(),
         audit: partage_policy::Audit::default(),
-    };
-    host.step(Event::Rules(Box::new(new)));
+    }
 }
 
-fn view(host: &Host, job: JobId) -> JobView {
+pub fn view(host: &Host, job: JobId) -> JobView {
     host.policy.job_view(job, &caller(0), &host.board).expect("known")
 }
 
@@ -110,7 +115,7 @@ pub fn set(host: &mut Host, uid: u32, job: JobId, change: Change) -> Result<JobV
             text: job.to_string(),
             descends_from: None,
         },
-        change,
+        change: Box::new(change),
     };
     let answered = host.step(event).into_iter().find_map(|command| match command.action {
         Action::Reply { reply, ticket: to } if to == ticket => Some(*reply),

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reading the configuration again: judged apart, taken in one step, and the old one kept on any error.
 //!
-//! What a reload changes: classes and rules, `[time]`, `[aliases]`, `[audit]` and `clients_per_user`. Reserves,
-//! overcommit and the rest of `[broker]` count from the broker's next start: promises were made by them.
+//! What a reload changes: classes and rules, `[time]`, `[aliases]`, `[audit]`, the order of the queue and
+//! `clients_per_user`. Reserves, overcommit and the rest of `[broker]` count from the broker's next start: promises
+//! were made by them.
 
 use partage_policy::{Audit, Caller, Event, NewRules};
 use partage_protocol::admin::{ConfigView, ErrorCode, Reply, Request};
@@ -61,6 +62,8 @@ impl StateDriver {
         let new = NewRules {
             rules: self.config.rules.clone(),
             max_class: self.config.class_rule(self.directory.kind()),
+            split: self.config.split_rule(self.directory.kind()),
+            queue: self.config.queue,
             aliases_off: self.config.aliases_off.clone(),
             time_aliases_off: self.config.time_aliases_off.clone(),
             audit: Audit {

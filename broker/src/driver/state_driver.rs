@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use partage_policy::{Adoption, EndedJob, Event, JobRecord, LedgerClient, Policy, Process};
-use partage_protocol::units::{JobId, SECOND_NS};
+use partage_protocol::units::{DeviceUuid, JobId, SECOND_NS};
 use tracing::{info, trace, warn};
 
 use super::effect::Effect;
@@ -25,10 +25,12 @@ use crate::peer::ConnectionId;
 use crate::state::clients::{Client, Clients};
 use crate::state::devices::Devices;
 use crate::state::directory::SocketDir;
+use crate::state::drained;
 use crate::state::ended::EndedJobs;
 use crate::state::job_store::Store;
 use crate::state::jobs::Jobs;
 use crate::state::ledger::Ledger;
+use crate::state::usage;
 use crate::watch::audit_log::{AuditLog, Cause};
 use crate::watch::events::EventLog;
 use crate::watch::flood::Flood;
@@ -98,6 +100,26 @@ pub struct StateDriver {
     invariants: Invariants,
 }
 
+/// What the policy is told of the configuration; jobs get numbers from `first_job` on.
+fn policy_config(parts: &Parts, first_job: u64) -> partage_policy::Config {
+    partage_policy::Config {
+        is_private: parts.directory.kind() == Kind::Private,
+        first_job,
+        overcommit_millionths: parts.config.overcommit_millionths,
+        compute_overcommit_millionths: parts.config.compute_overcommit_millionths,
+        max_class: parts.config.class_rule(parts.directory.kind()),
+        aliases_off: parts.config.aliases_off.clone(),
+        time_aliases_off: parts.config.time_aliases_off.clone(),
+        audit: partage_policy::Audit {
+            uid: nix::unistd::geteuid().as_raw(),
+            ..parts.config.audit
+        },
+        split: parts.config.split_rule(parts.directory.kind()),
+        queue: parts.config.queue,
+        rules: parts.config.rules.clone(),
+    }
+}
+
 impl StateDriver {
     /// Opens the state that an earlier broker left and adopts it.
     ///
@@ -115,20 +137,7 @@ impl StateDriver {
         let audit = AuditLog::open(&audit_file).map_err(Error::file("open", &audit_file))?;
         let last_ended = ended.iter().map(|ended| ended.job.id).max().unwrap_or(0);
         ledger.reserve_job(JobId(found.last_job.max(last_ended)));
-        let config = partage_policy::Config {
-            is_private: parts.directory.kind() == Kind::Private,
-            first_job: ledger.next_job(),
-            overcommit_millionths: parts.config.overcommit_millionths,
-            compute_overcommit_millionths: parts.config.compute_overcommit_millionths,
-            max_class: parts.config.class_rule(parts.directory.kind()),
-            aliases_off: parts.config.aliases_off.clone(),
-            time_aliases_off: parts.config.time_aliases_off.clone(),
-            audit: partage_policy::Audit {
-                uid: nix::unistd::geteuid().as_raw(),
-                ..parts.config.audit
-            },
-            rules: parts.config.rules.clone(),
-        };
+        let config = policy_config(&parts, ledger.next_job());
         let own = (parts.directory.kind() == Kind::Private).then(|| nix::unistd::geteuid().as_raw());
         let mut driver = Self {
             policy: Policy::new(config),
@@ -178,6 +187,8 @@ impl StateDriver {
         let mut adoption = Adoption {
             next_job: self.clients.ledger.next_job(),
             ended,
+            usage: usage::read(&self.directory.usage_file()),
+            drained: self.read_drained(),
             ..Adoption::default()
         };
         for record in jobs.into_values() {
@@ -217,6 +228,16 @@ impl StateDriver {
             }
         }
         self.recover_ways(now);
+    }
+
+    /// Devices that a broker before drained.
+    fn read_drained(&mut self) -> BTreeSet<DeviceUuid> {
+        let read = drained::read(&self.directory.drained_file());
+        read.unwrap_or_else(|error| {
+            warn!(%error, "which GPUs are drained cannot be read");
+            self.note(format!("which GPUs are drained cannot be read: {error}"));
+            BTreeSet::new()
+        })
     }
 
     /// Tells the policy and does what it says, until there is nothing more to tell.

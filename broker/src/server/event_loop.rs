@@ -25,6 +25,7 @@ use crate::error::Error;
 use crate::host::checkpoint::{CheckpointHelpers, Number};
 use crate::host::gpu::{Gpu, GpuEvent};
 use crate::host::nvml::Nvml;
+use crate::host::proc::{Proc, Processes};
 use crate::host::user_database::UserHelper;
 use crate::peer::ConnectionId;
 use crate::state::directory::SocketDir;
@@ -173,8 +174,10 @@ impl Server {
         }
         for mut event in self.gpu.events(now.ns) {
             if let GpuEvent::Sample { sample, .. } = &mut event {
-                // Nobody's job: they hold a context for as long as a proof of room takes.
-                sample.processes.retain(|process| !self.helpers.is_own(process.pid));
+                // Nobody's job: they, or a child of theirs, hold a context for as long as a proof takes.
+                let is_child = |pid| Proc.stat(pid).is_some_and(|stat| self.helpers.is_own(stat.parent));
+                let is_own = |pid| self.helpers.is_own(pid) || is_child(pid);
+                sample.processes.retain(|process| !is_own(process.pid));
             }
             self.driver.gpu(event, now);
         }

@@ -141,8 +141,11 @@ pub(crate) mod tests {
                 origin: Origin {
                     limit: "--mem 5B".into(),
                     request: String::new(),
+                    process: String::new(),
                 },
                 asked: None,
+                process: None,
+                own: Vec::new(),
             }],
             terms: partage_policy::Terms::default(),
             asked: partage_policy::Asked::default(),

@@ -30,6 +30,7 @@ mod ownership;
 mod pools;
 mod proc_address;
 mod quota;
+mod quota_limits;
 mod races;
 mod random;
 mod residence;
@@ -62,6 +63,7 @@ pub fn all() -> Vec<Case> {
         attachment::cases(),
         sizes::cases(),
         rules::cases(),
+        quota_limits::cases(),
         quota::cases(),
         families::cases(),
         views::cases(),

@@ -14,7 +14,7 @@ use super::Policy;
 use super::target::{Access, may_see};
 use crate::caller::Caller;
 use crate::command::Action;
-use crate::config::NewRules;
+use crate::config::{NewRules, Order};
 use crate::event::TargetQuery;
 use crate::job::{Job, JobRecord, Placement};
 use crate::machine::Machine;
@@ -25,9 +25,17 @@ use crate::terms::Terms;
 impl Policy {
     /// The configuration was read anew.
     pub(crate) fn take_rules<M: Machine>(&mut self, new: NewRules, machine: &M, now_ns: u64) {
+        let is_split_anew = new.split != self.config.split;
         self.config.take(new);
+        if self.config.queue.order == Order::Arrival {
+            self.order_by_arrival();
+        }
         for id in self.jobs.keys().copied().collect::<Vec<_>>() {
             self.rejudge(id, machine, now_ns);
+            let gets_time = self.jobs.get(&id).is_some_and(|job| job.state().may_get_time());
+            if is_split_anew && gets_time {
+                self.show_terms(id, "device time is split in another way");
+            }
         }
         for id in self.queue.iter().copied().collect::<Vec<_>>() {
             self.rejudge_waiting(id);
@@ -152,7 +160,11 @@ impl Policy {
             self.apply(id, &places, machine, now_ns);
             self.keep_promises(id, &record.devices, machine, now_ns);
             self.show_pages(id);
-            let is_other = |(old, new): (&Placement, &Placement)| (old.limit, old.request) != (new.limit, new.request);
+            let numbers = |place: &Placement| {
+                let own: Vec<_> = place.own.iter().map(|own| own.limit).collect();
+                (place.limit, place.request, place.process, own)
+            };
+            let is_other = |(old, new): (&Placement, &Placement)| numbers(old) != numbers(new);
             if record.devices.iter().zip(&places).any(is_other) {
                 let now = self.describe(&places);
                 let text = format!("{id} has {now} now, by the rules");
@@ -194,6 +206,11 @@ impl Policy {
             return new;
         };
         new.take(memory, asked);
+        for own in &mut new.own {
+            if let Ok((limit, words)) = judge.process_limit(Some(&own.asked), device.size()) {
+                (own.limit, own.words) = (limit, words);
+            }
+        }
         if self.check_raise(id, place, &new, machine).is_err() {
             new.set_request(place.request, &place.origin.request);
         }

@@ -12,7 +12,8 @@ use super::life::{Happening, LINGER_NS, Life, REMEMBER_NS};
 use super::queued::Queued;
 use super::record::{EndedJob, JobRecord, Placement};
 use super::slot::Slot;
-use crate::caller::Ticket;
+use crate::caller::{Process, Ticket};
+use crate::machine::{Machine, OnSlot};
 use crate::residence::Mark;
 use crate::rules::AskedTerms;
 use crate::terms::Terms;
@@ -210,6 +211,20 @@ impl Job {
     pub(crate) fn add_client(&mut self, client: ClientId, pid: u32) {
         self.0.clients.insert(client);
         self.0.unmanaged.remove(&pid);
+    }
+
+    /// A client that is of this process holds on each slot at most what its process may.
+    pub(crate) fn limit_client<M: Machine>(
+        &mut self,
+        (client, process): (ClientId, Process),
+        machine: &M,
+        now_ns: u64,
+    ) {
+        for (slot, (state, place)) in self.0.slots.iter_mut().zip(&self.0.record.devices).enumerate() {
+            let limit = place.process_limit(process);
+            let pages = OnSlot { machine, slot };
+            state.ledger_mut().set_own_limit(&pages, client, limit, now_ns);
+        }
     }
 
     /// A client of it is there, or gone.

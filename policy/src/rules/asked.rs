@@ -79,6 +79,9 @@ pub struct AskedMemory {
     pub limit: Option<Said<Option<u64>>>,
     /// Promise in bytes; without one it follows the preset, else the limit that is asked.
     pub request: Option<Said<u64>>,
+    /// Limit of each process in bytes; none within is the job's limit alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub process: Option<Said<Option<u64>>>,
 }
 
 impl AskedMemory {
@@ -92,9 +95,14 @@ impl AskedMemory {
         self.request = Some(request);
     }
 
+    /// This limit of each process is asked from now on.
+    pub(crate) fn set_process(&mut self, limit: Said<Option<u64>>) {
+        self.process = Some(limit);
+    }
+
     /// It was accepted.
     pub(crate) fn settled(mut self) -> Self {
-        if let Some(limit) = &mut self.limit {
+        for limit in [&mut self.limit, &mut self.process].into_iter().flatten() {
             limit.settle();
         }
         if let Some(request) = &mut self.request {
@@ -105,7 +113,8 @@ impl AskedMemory {
 
     /// The words of what an administrator forced.
     pub(crate) fn forced(&self) -> impl Iterator<Item = &str> {
-        let limit = self.limit.iter().map(|said| (said.standing, said.words.as_str()));
+        let limits = self.limit.iter().chain(&self.process);
+        let limit = limits.map(|said| (said.standing, said.words.as_str()));
         let request = self.request.iter().map(|said| (said.standing, said.words.as_str()));
         forced(limit.chain(request))
     }
