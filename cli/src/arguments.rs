@@ -72,6 +72,7 @@ pub enum Command {
     Run(Box<Run>),
     Ps(Ps),
     Status(Status),
+    Queue(Queue),
     Set(Set),
     Get(Get),
     Why(Why),
@@ -291,6 +292,10 @@ pub struct Ps {
 /// Show the GPUs, how much of them is committed, the queue and the broker
 #[derive(Args, Debug)]
 pub struct Status {}
+
+/// Show who waits, in order: what for, and a guess of how long still
+#[derive(Args, Debug)]
+pub struct Queue {}
 
 /// Change a running job
 #[derive(Args, Debug)]

@@ -2,6 +2,7 @@
 //! The admin protocol's documents for users: read-only, over the policy's questions.
 
 mod ps;
+mod queue;
 pub(crate) mod returning;
 mod sentences;
 mod slow;

@@ -23,6 +23,7 @@ mod overhead;
 mod preemption;
 mod promises_every_state;
 mod queue_cost;
+mod queue_view;
 mod random_hosts;
 mod residence;
 mod residence_eligibility;

@@ -9,6 +9,7 @@ pub mod events;
 pub mod get;
 pub mod install;
 pub mod ps;
+pub mod queue;
 pub mod residence;
 pub mod run;
 pub mod set;
