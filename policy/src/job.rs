@@ -6,7 +6,7 @@ use partage_protocol::reservation::Word;
 use partage_protocol::summary::{Summary, total};
 use partage_protocol::units::{DeviceUuid, JobId};
 
-use crate::machine::{Machine, OnSlot};
+use crate::machine::Machine;
 use crate::residence::{Residence, Target};
 
 mod denial;
@@ -110,15 +110,13 @@ impl Job {
         mark.target.filter(|_| mark.holds_target)
     }
 
-    /// Bytes that it has to get back on a slot, or holds there.
+    /// Bytes that its processes have to get back on a slot, or hold there: for each client the greater of the two, as
+    /// its words say it. So what a process that died had is nobody's any more, whatever the passage is at.
     pub(crate) fn returning_bytes<M: Machine>(&self, slot: usize, machine: &M) -> u64 {
         let words = self.clients.iter().filter_map(|client| machine.words(*client, slot));
-        let owed = words.fold(0, |sum: u64, words| sum.saturating_add(words.owed.load()));
-        // Once it has left the words say it, and follow the death of a process.
-        let recorded = self.record.residence.bytes.get(slot).copied().unwrap_or(0);
-        let bytes = if owed > 0 { owed } else { recorded };
-        let state = self.slots.get(slot);
-        bytes.max(state.map_or(0, |state| state.ledger.used_sum(&OnSlot { machine, slot })))
+        words.fold(0, |sum: u64, words| {
+            sum.saturating_add(words.owed.load().max(words.used()))
+        })
     }
 
     /// No process of it is left; a late child may still come.

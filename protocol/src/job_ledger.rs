@@ -52,6 +52,19 @@ pub struct Words<'a, W> {
     pub shared: Option<Shared<'a, W>>,
 }
 
+impl<W: Word> Words<'_, W> {
+    /// What the client uses, in bytes: min(U, L), or L where its pages are lost, + O. U beyond L is a charge that is
+    /// being undone or a client's lie; neither holds memory that the driver was allowed to give.
+    pub fn used(&self) -> u64 {
+        let ledger = self.ledger.load();
+        let charged = self
+            .shared
+            .as_ref()
+            .map_or(ledger, |shared| shared.used.load().min(ledger));
+        charged.saturating_add(self.overhead.load())
+    }
+}
+
 /// The words in the two pages.
 pub struct Shared<'a, W> {
     /// **G**.
@@ -187,14 +200,10 @@ impl JobLedger {
         self.granted_sum(pages) > self.effective(pages)
     }
 
-    /// What the job uses: Σ min(U, L), or L for a member whose pages are lost, + Σ O. U beyond L is a charge that is
-    /// being undone or a client's lie; neither holds memory that the driver was allowed to give.
+    /// What the job uses: [`Words::used`] of all members.
     pub fn used_sum<P: Pages>(&self, pages: &P) -> u64 {
-        self.members.keys().fold(self.overhead_sum(pages), |sum: u64, client| {
-            sum.saturating_add(pages.words(*client).map_or(0, |words| {
-                let ledger = words.ledger.load();
-                words.shared.map_or(ledger, |shared| shared.used.load().min(ledger))
-            }))
+        self.members.keys().fold(0, |sum: u64, client| {
+            sum.saturating_add(pages.words(*client).map_or(0, |words| words.used()))
         })
     }
 

@@ -95,14 +95,8 @@ impl Policy {
         let mut devices: Vec<DeviceUuid> = job.record.devices.iter().map(|place| place.device).collect();
         devices.extend(job.record.residence.mark.target.map(|target| target.device));
         devices.extend(mark.target.map(|target| target.device));
-        let used: Vec<u64> = job
-            .slots
-            .iter()
-            .enumerate()
-            .map(|(slot, state)| state.ledger.used_sum(&OnSlot { machine, slot }))
-            .collect();
         let is_placed = mark.is_placed;
-        job.set_mark(mark, &used, unix_ns);
+        job.set_mark(mark, unix_ns);
         let is_here = job.residence() == Residence::Here;
         if is_here != was_here {
             // One that was acted on is over for good.

@@ -258,8 +258,8 @@ impl Job {
     }
 
     /// Where its memory is from now on; `used` is what it holds, by slot.
-    pub(crate) fn set_mark(&mut self, mark: Mark, used: &[u64], unix_ns: u64) {
-        self.0.record.set_mark(mark, used, unix_ns);
+    pub(crate) fn set_mark(&mut self, mark: Mark, unix_ns: u64) {
+        self.0.record.set_mark(mark, unix_ns);
     }
 
     /// It leaves its devices for this job.

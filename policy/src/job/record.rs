@@ -219,7 +219,7 @@ impl JobRecord {
     }
 
     /// Where its memory is from now on; `used` is what it holds, by slot.
-    pub(crate) fn set_mark(&mut self, mark: Mark, used: &[u64], unix_ns: u64) {
+    pub(crate) fn set_mark(&mut self, mark: Mark, unix_ns: u64) {
         let exchanged = mark.target.filter(|_| mark.is_placed);
         if let Some(target) = exchanged
             && let Some(place) = self.devices.get_mut(target.slot)
@@ -227,7 +227,7 @@ impl JobRecord {
             place.device = target.device;
         }
         let mark = if exchanged.is_some() { mark.placed() } else { mark };
-        self.residence.set_mark(mark, used, unix_ns);
+        self.residence.set_mark(mark, unix_ns);
     }
 
     /// For how long it was admitted and here, up to this instant of Unix time, in nanoseconds.

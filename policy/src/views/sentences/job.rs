@@ -28,7 +28,8 @@ impl Policy {
                 }
             }
         }
-        texts.extend(residence_text(job).filter(|_| !job.state().is_over()));
+        let bytes = self.returning_bytes(job.id(), machine);
+        texts.extend(residence_text(job, bytes).filter(|_| !job.state().is_over()));
         if job.is_stopped && !job.state().is_over() {
             let pid = job
                 .record
@@ -328,15 +329,10 @@ impl Advice {
     }
 }
 
-/// Where a job's memory is, if not on its devices.
-fn residence_text(job: &Job) -> Option<String> {
+/// Where a job's memory is, if not on its devices: so many bytes of it.
+fn residence_text(job: &Job, bytes: u64) -> Option<String> {
     let record = &job.record.residence;
-    let bytes = format_bytes(
-        record
-            .bytes
-            .iter()
-            .fold(0, |sum, bytes| u64::saturating_add(sum, *bytes)),
-    );
+    let bytes = format_bytes(bytes);
     let still = "its threads wait, and its time limit stands still";
     Some(match record.residence() {
         Residence::Here => return None,
