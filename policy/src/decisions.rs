@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The policy's state. Each file of this folder makes one decision about it; no other code can write it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use partage_protocol::admin::Reply;
 use partage_protocol::message::NO_INDEX;
@@ -29,6 +29,7 @@ mod check;
 mod claims;
 mod default_job;
 mod denials;
+mod draining;
 mod ending;
 mod evidence;
 mod expected;
@@ -38,10 +39,12 @@ mod idling;
 mod least;
 mod measured_time;
 mod measuring;
+mod moving;
 mod overhead;
 mod placement;
 mod polls;
 mod preempting;
+mod process_limits;
 mod rejudging;
 mod residence;
 mod returning;
@@ -59,6 +62,7 @@ pub(crate) use advice::Advice;
 pub use attaching::MAX_CLIENTS_PER_JOB;
 pub use check::Violation;
 pub use measuring::MEASURE_NS;
+pub use moving::Exchange;
 pub(crate) use placement::Unplaced;
 pub use residence::Shortage;
 pub(crate) use survey::Survey;
@@ -73,6 +77,8 @@ pub struct Policy {
     config: Config,
     driver: DriverState,
     devices: BTreeMap<DeviceUuid, Device>,
+    /// Devices on which nothing is admitted.
+    drained: BTreeSet<DeviceUuid>,
     jobs: Jobs,
     queue: Queue,
     /// Jobs in the queue that are away and are to come back.
@@ -102,6 +108,7 @@ impl Policy {
             config,
             driver: DriverState::Missing("not looked for yet".into()),
             devices: BTreeMap::new(),
+            drained: BTreeSet::new(),
             jobs,
             queue: Queue::default(),
             returning: BTreeMap::new(),

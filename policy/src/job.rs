@@ -30,7 +30,7 @@ pub(crate) use life::{Happening, Life, Next, State};
 pub use life::{LINGER_NS, REMEMBER_NS};
 pub(crate) use numbered::Jobs;
 pub(crate) use queued::{Queue, Queued, Returning, Wait};
-pub use record::{EndedJob, EndedSlot, JobRecord, Origin, Placement};
+pub use record::{EndedJob, EndedSlot, JobRecord, Origin, OwnLimit, Placement};
 pub(crate) use slot::Slot;
 pub(crate) use swaps::Swaps;
 
@@ -116,6 +116,14 @@ impl Job {
         let words = self.clients.iter().filter_map(|client| machine.words(*client, slot));
         words.fold(0, |sum: u64, words| {
             sum.saturating_add(words.owed.load().max(words.used()))
+        })
+    }
+
+    /// The same on all slots.
+    pub(crate) fn all_returning_bytes<M: Machine>(&self, machine: &M) -> u64 {
+        let slots = 0..self.slots.len();
+        slots.fold(0, |sum: u64, slot| {
+            sum.saturating_add(self.returning_bytes(slot, machine))
         })
     }
 

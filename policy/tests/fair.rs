@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 
 use crate::host::{Host, mem};
 use crate::measured_time::measured;
+use crate::rules_in_use::{host, new_rules};
 use partage_policy::{
-    Audit, Config, Event, JobTime, NewRules, Order, Policy, Process, QueueRules, Rules, Split, Ticket,
+    Action, Audit, Config, Event, JobTime, NewRules, Order, Policy, Process, QueueRules, Rules, Split, Ticket,
 };
 use partage_protocol::admin::{Reply, RunRequest};
 use partage_protocol::terms::Class;
@@ -341,4 +342,28 @@ fn no_job_waits_for_ever() {
     // The jobs before it, and whatever runs: each takes half an hour at most.
     assert!(longest <= DAY + 2 * HOUR, "{longest}");
     assert!(weeks.longest_ns[&3] >= DAY, "and no sooner");
+}
+
+#[test]
+fn a_reload_tells_every_job_whose_time_it_shares() {
+    let mut host = host(Rules::default());
+    let jobs = [1, 2].map(|uid| host.admitted(uid, mem("")).0);
+    let told = |commands: &[partage_policy::Command]| -> Vec<(JobId, Option<u32>)> {
+        let shown = commands.iter().filter_map(|command| match &command.action {
+            Action::ShowTerms { job, terms, .. } => Some((*job, terms.user)),
+            _ => None,
+        });
+        shown.collect()
+    };
+    assert_eq!(told(&host.commands), jobs.map(|job| (job, None)));
+    let mut say = |split| {
+        let new = NewRules {
+            split,
+            ..new_rules(Rules::default())
+        };
+        told(&host.step(Event::Rules(Box::new(new))))
+    };
+    assert_eq!(say(Split::User), [(jobs[0], Some(1)), (jobs[1], Some(2))]);
+    assert_eq!(say(Split::User), [], "nothing is told where nothing changed");
+    assert_eq!(say(Split::Job), jobs.map(|job| (job, None)));
 }

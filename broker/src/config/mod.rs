@@ -52,6 +52,8 @@ mod settings;
 mod source;
 #[cfg(test)]
 mod tests;
+mod unknown_groups;
 
 pub use error::ConfigError;
 pub use settings::{Config, SYSTEM_FILE};
+pub use unknown_groups::unknown_groups;

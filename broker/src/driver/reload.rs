@@ -15,14 +15,16 @@ use crate::clock::Now;
 use crate::config::Config;
 use crate::kind::Kind;
 use crate::peer::ConnectionId;
+use crate::watch::audit_log::Author;
 use crate::watch::notify;
 
 impl StateDriver {
-    /// Reads the configuration again. Answers a sentence.
+    /// Reads the configuration again, as this process wants. Answers a sentence.
     ///
     /// # Errors
     /// What is wrong with it, file, line and column first: nothing has changed then.
-    pub fn reload(&mut self, now: Now) -> Result<String, String> {
+    pub fn reload(&mut self, by: Option<Author>, now: Now) -> Result<String, String> {
+        self.reading.by = by;
         let Some(file) = self.reading.file.clone() else {
             return Err("a private broker reads no configuration".to_owned());
         };
@@ -54,7 +56,9 @@ impl StateDriver {
     }
 
     fn take_config(&mut self, new: Config, now: Now) -> String {
+        let old = self.config.rules.lines(None);
         let later = self.config.take(new);
+        self.audit_rules(&old, now);
         let new = NewRules {
             rules: self.config.rules.clone(),
             max_class: self.config.class_rule(self.directory.kind()),
@@ -82,6 +86,7 @@ impl StateDriver {
         }
         self.publish(now, "config-read", None, None, text.clone());
         self.step(now, Event::Rules(Box::new(new)));
+        self.meet_users();
         text
     }
 
@@ -89,14 +94,18 @@ impl StateDriver {
     pub(super) fn config_request(&mut self, to: ConnectionId, caller: &Caller, request: Request, now: Now) {
         match request {
             Request::ShowConfig { target } => self.show_config(to, (caller, target.as_deref())),
-            _ => self.reload_config(to, caller.is_admin, now),
+            _ => self.reload_config(to, caller, now),
         }
     }
 
     /// `config reload`.
-    fn reload_config(&mut self, to: ConnectionId, is_admin: bool, now: Now) {
-        let reply = if is_admin {
-            match self.reload(now) {
+    fn reload_config(&mut self, to: ConnectionId, caller: &Caller, now: Now) {
+        let by = Author {
+            uid: caller.uid,
+            pid: caller.process.pid,
+        };
+        let reply = if caller.is_admin {
+            match self.reload(Some(by), now) {
                 Ok(message) => Reply::Done { message },
                 Err(why) => Reply::Error(error_view(ErrorCode::Invalid, why, Some("nothing was changed"))),
             }
@@ -140,7 +149,7 @@ impl StateDriver {
         Some(partage_policy::Facts {
             uid,
             user: user.to_owned(),
-            groups: self.groups.names(user, &[]),
+            groups: self.users.groups(uid, &[]),
             ..partage_policy::Facts::default()
         })
     }

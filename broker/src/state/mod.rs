@@ -4,6 +4,7 @@
 pub mod clients;
 pub mod devices;
 pub mod directory;
+pub mod drained;
 pub mod ended;
 pub mod job_store;
 pub mod jobs;

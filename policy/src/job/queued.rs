@@ -133,6 +133,11 @@ impl Returning {
 }
 
 impl Queued {
+    /// The user database knows more of its user.
+    pub(crate) fn learn_user(&mut self, user: &str, groups: &[String]) {
+        self.spec.facts.learn(user, groups);
+    }
+
     /// Another request in the same place.
     pub(crate) fn set_spec(&mut self, spec: RunSpec) {
         self.mem_text = spec.shown();

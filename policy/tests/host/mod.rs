@@ -396,7 +396,7 @@ impl Host {
         self.ask_change(who, target, change)
     }
 
-    fn ask_change(&mut self, caller: Caller, target: &str, change: Change) -> Reply {
+    pub fn ask_change(&mut self, caller: Caller, target: &str, change: Change) -> Reply {
         let ticket = Ticket(self.fresh());
         let target = TargetQuery {
             text: target.into(),
@@ -406,7 +406,7 @@ impl Host {
             ticket,
             caller,
             target,
-            change,
+            change: Box::new(change),
         });
         self.replies[&ticket].last().cloned().expect("answered")
     }
@@ -419,7 +419,7 @@ impl Host {
 
     /// A new broker that knows what the files say: the ledger's L words, the jobs' records and the ended jobs.
     pub fn restart(&mut self, records: Vec<partage_policy::JobRecord>) {
-        let ended = self.ended();
+        let (ended, drained) = (self.ended(), self.policy.drained().collect());
         let clients = self
             .programs
             .values()
@@ -438,6 +438,7 @@ impl Host {
             next_job: 50,
             ended,
             usage: self.usage(),
+            drained,
         }));
     }
 

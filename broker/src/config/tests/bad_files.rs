@@ -74,9 +74,8 @@ const BAD: [(&str, &str); 50] = [
         "line 3, column 14: class.small.time_limit: \"0s\" leaves no time to run (use 90s, 90m or 1h30m)",
     ),
     (
-        "[class.small]\nprocess_mem = \"4GiB\"",
-        "line 3, column 15: class.small.process_mem: not built yet: this version cannot enforce a limit of each \
-         process's memory; leave it out",
+        "[class.small]\nprocess_mem = \"4 GiB\"",
+        "line 3, column 15: class.small.process_mem: \"4 GiB\" contains a blank: write 4GiB",
     ),
     (
         "[class.\"a b\"]",
@@ -115,9 +114,8 @@ const BAD: [(&str, &str); 50] = [
         "line 4, column 15: rule.max.mem: \"1 GiB\" contains a blank: write 1GiB",
     ),
     (
-        "[[rule]]\nname = \"a\"\nmax = { process_mem = \"1GiB\" }",
-        "line 4, column 23: rule.max.process_mem: not built yet: this version cannot enforce a limit of each \
-         process's memory; leave it out",
+        "[[rule]]\nname = \"a\"\nmax = { process_mem = \"1 GiB\" }",
+        "line 4, column 23: rule.max.process_mem: \"1 GiB\" contains a blank: write 1GiB",
     ),
     (
         "[[rule]]\nname = \"a\"\nmax = { gpus = 0 }",

@@ -3,7 +3,7 @@
 
 use partage_protocol::admin::{DeniedView, Holder, JobDeviceView, JobView};
 use partage_protocol::message::NO_INDEX;
-use partage_protocol::size::{Amount, format_bytes, format_duration, format_request};
+use partage_protocol::size::{Amount, format_bytes, format_duration, format_request, raised_limit};
 use partage_protocol::terms::{format_part, ppm};
 use partage_protocol::units::JobId;
 
@@ -11,7 +11,7 @@ use crate::caller::Caller;
 use crate::client::Presence;
 use crate::decisions::{Advice, Policy, Survey, Unplaced};
 use crate::device::DeviceState;
-use crate::job::{Denial, Job, JobState, Reason};
+use crate::job::{Denial, Job, JobState, OwnLimit, Placement, Reason};
 use crate::machine::Machine;
 use crate::residence::Residence;
 
@@ -25,6 +25,9 @@ impl Policy {
                     && device.state == DeviceState::Lost
                 {
                     texts.push(format!("GPU {} is lost: {}", device.seen.index, device.why));
+                }
+                if let Some(text) = self.drain_bar(place.device) {
+                    texts.push(text);
                 }
             }
         }
@@ -155,6 +158,13 @@ impl Policy {
                 });
                 format!("{start}: with the {used} in use it is more than the limit of {limit}{advice}")
             }
+            Reason::ProcessLimit => format!(
+                "{start}: with the {used} that this process has it is more than the {limit} that it may have; raise it \
+                 with: partage set process:{} mem={}, or for every process of the job: partage set {id} process-mem={}",
+                denial.pid,
+                Amount::Bytes(raised_limit(denial.used, denial.asked)),
+                Amount::Bytes(raised_limit(denial.used, denial.asked))
+            ),
             Reason::CardFull => format!(
                 "{start}: within the limit ({used} in use of {limit}), but the card had no room that is not promised \
                  to or used by others{}",
@@ -179,6 +189,29 @@ impl Policy {
             [] => String::new(),
             holders => format!("; held by {}", holders.iter().map(one).collect::<Vec<_>>().join(", ")),
         }
+    }
+
+    /// The processes with a limit of their own.
+    pub(crate) fn own_limits(&self, job: &Job) -> Vec<String> {
+        let is_there = |process| {
+            let mut clients = job.clients.iter().filter_map(|client| self.clients().get(client));
+            clients.any(|client| client.process == process)
+        };
+        let of_place = |place: &Placement| {
+            let gpu = self.gpu(place.device);
+            let there = place.own.iter().filter(|own| is_there(own.process));
+            let text = |own: &OwnLimit| match own.limit {
+                Some(limit) => format!(
+                    "{gpu}: pid {} at most {} by {}",
+                    own.process.pid,
+                    format_bytes(limit),
+                    own.words
+                ),
+                None => format!("{gpu}: pid {} no limit but the job's by {}", own.process.pid, own.words),
+            };
+            there.map(text).collect::<Vec<_>>()
+        };
+        job.record.devices.iter().flat_map(of_place).collect()
     }
 
     pub(crate) fn overcommit_notes<M: Machine>(&self, job: &Job, machine: &M) -> Vec<String> {
@@ -208,9 +241,11 @@ pub(crate) fn counts(view: &JobView) -> Vec<String> {
             card_full,
             no_broker,
             overhead,
+            process_limit,
         } = device.denied;
         let parts = [
             (limit, "by the limit"),
+            (process_limit, "by the process limit"),
             (card_full, "because the card was full"),
             (no_broker, "without a broker"),
             (overhead, "for overhead"),
@@ -248,7 +283,15 @@ pub(crate) fn rules(job: &Job, view: &JobView) -> Vec<String> {
             bytes if device.request_from.is_empty() => format!("all of it promised ({})", format_bytes(bytes)),
             bytes => format!("promised {}{}", format_bytes(bytes), by(&device.request_from)),
         };
-        format!("{limit}, {request}")
+        let each = match device.process_limit_bytes {
+            Some(each) => format!(
+                ", each process at most {}{}",
+                format_bytes(each),
+                by(&device.process_limit_from)
+            ),
+            None => String::new(),
+        };
+        format!("{limit}, {request}{each}")
     };
     let mut rules: Vec<(String, Vec<String>)> = Vec::new();
     for device in &view.devices {
