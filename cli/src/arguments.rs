@@ -76,6 +76,7 @@ pub enum Command {
     Run(Box<Run>),
     Ps(Ps),
     Status(Status),
+    Queue(Queue),
     Set(Set),
     Get(Get),
     Why(Why),
@@ -308,6 +309,10 @@ pub struct Ps {
 /// Show the GPUs, how much of them is committed, the queue and the broker
 #[derive(Args, Debug)]
 pub struct Status {}
+
+/// Show who waits, in order: what for, and a guess of how long still
+#[derive(Args, Debug)]
+pub struct Queue {}
 
 /// Change a running job
 #[derive(Args, Debug)]

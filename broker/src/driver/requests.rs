@@ -53,6 +53,10 @@ impl StateDriver {
             Request::Run(request) => self.run(peer, *request, now),
             Request::Ps { all, after } => self.ps(to, &caller, all, after.as_deref()),
             Request::Status => self.status(to, &caller, now),
+            Request::Queue => {
+                let view = self.policy.queue_view(now.ns, &self.clients);
+                self.answer(to, Reply::Queue(view));
+            }
             Request::Get { target } => self.get(to, &caller, target),
             Request::Set {
                 target,
