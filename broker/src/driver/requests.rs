@@ -83,11 +83,7 @@ impl StateDriver {
                 };
                 self.step(now, event);
             }
-            Request::Why { target } => {
-                let target = self.target(target);
-                let reply = self.policy.why(&caller, &target, now.ns, &self.clients);
-                self.answer(to, reply.unwrap_or_else(|error| Reply::Error(*error)));
-            }
+            Request::Why { target } => self.why(to, &caller, target, now),
             Request::Stop { target, grace_ns } => self.stop(to, caller, (target, grace_ns), now),
             request @ (Request::Suspend { .. }
             | Request::Resume { .. }
@@ -106,6 +102,12 @@ impl StateDriver {
     fn get(&mut self, to: ConnectionId, caller: &Caller, target: String) {
         let target = self.target(target);
         let reply = self.policy.get(caller, &target, &self.clients);
+        self.answer(to, reply.unwrap_or_else(|error| Reply::Error(*error)));
+    }
+
+    fn why(&mut self, to: ConnectionId, caller: &Caller, target: String, now: Now) {
+        let target = self.target(target);
+        let reply = self.policy.why(caller, &target, now.ns, &self.clients);
         self.answer(to, reply.unwrap_or_else(|error| Reply::Error(*error)));
     }
 
