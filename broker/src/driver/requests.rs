@@ -53,10 +53,7 @@ impl StateDriver {
             Request::Run(request) => self.run(peer, *request, now),
             Request::Ps { all, after } => self.ps(to, &caller, all, after.as_deref()),
             Request::Status => self.status(to, &caller, now),
-            Request::Queue => {
-                let view = self.policy.queue_view(now.ns, &self.clients);
-                self.answer(to, Reply::Queue(view));
-            }
+            Request::Queue => self.queue(to, now),
             Request::Get { target } => self.get(to, &caller, target),
             Request::Set {
                 target,
@@ -224,6 +221,11 @@ impl StateDriver {
         let broker = self.broker_view(caller, now);
         let status = self.policy.status(broker, now.ns, &self.clients);
         self.answer(to, Reply::Status(status));
+    }
+
+    fn queue(&mut self, to: ConnectionId, now: Now) {
+        let view = self.policy.queue_view(now.ns, &self.clients);
+        self.answer(to, Reply::Queue(view));
     }
 
     fn broker_view(&self, caller: &Caller, now: Now) -> BrokerView {
