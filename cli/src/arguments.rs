@@ -4,6 +4,7 @@
 mod install;
 mod on_full;
 mod residence;
+mod snapshot;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -18,6 +19,7 @@ use crate::show::terminal::ColorChoice;
 pub use install::{Install, StartNow, Uninstall};
 pub use on_full::OnFull;
 pub use residence::{Resume, Suspend};
+pub use snapshot::{Checkpoint, Restore};
 
 /// Share a GPU between programs: give each a limit on memory and a share of time.
 #[derive(Debug, Parser)]
@@ -78,6 +80,8 @@ pub enum Command {
     Stop(Stop),
     Suspend(Suspend),
     Resume(Resume),
+    Checkpoint(Checkpoint),
+    Restore(Restore),
     Broker(Broker),
     Config(Config),
     Sim(Sim),

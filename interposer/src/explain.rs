@@ -97,7 +97,7 @@ fn push_job(line: &mut note::Line, job: &Job, slot: usize, bytes: u64, (used, li
         .push(", ")
         .push_amount(used)
         .push(" in use by j");
-    line.push_number(job.number);
+    line.push_number(job.number());
     if let Some(device) = device {
         line.push(" (");
         if device.index == NO_INDEX {
@@ -119,7 +119,7 @@ fn push_job(line: &mut note::Line, job: &Job, slot: usize, bytes: u64, (used, li
                 }
                 _ => {
                     line.push(", raise with: partage set j")
-                        .push_number(job.number)
+                        .push_number(job.number())
                         .push(" mem=");
                     if needed.is_multiple_of(GIB) {
                         line.push_number(needed / GIB).push("GiB");
@@ -131,7 +131,7 @@ fn push_job(line: &mut note::Line, job: &Job, slot: usize, bytes: u64, (used, li
         }
         Denial::CardFull => {
             line.push("; a higher limit alone would not help, see: partage why j")
-                .push_number(job.number);
+                .push_number(job.number());
         }
         Denial::NoBroker => {
             line.push("; no broker answers, so the job's share cannot grow");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use partage_policy::Event;
 use partage_protocol::message::{
-    self, Ask, MAX_DEVICES, Measure, Notice, REFUSED_DEVICES, Refused, ToBroker, Usage, Welcome,
+    self, Ask, MAX_DEVICES, Measure, NOTICE_PARKED, Notice, REFUSED_DEVICES, Refused, ToBroker, Usage, Welcome,
 };
 use partage_protocol::units::{ClientId, JobId};
 use tracing::debug;
@@ -73,6 +73,13 @@ impl StateDriver {
                     sequence: header.sequence,
                 };
                 self.step(now, event);
+            }
+            ToBroker::Notice(Notice {
+                what: NOTICE_PARKED, ..
+            }) => {
+                if let Some(client) = self.clients.get_mut(id) {
+                    client.is_parked = true;
+                }
             }
             ToBroker::Notice(Notice { what, slot, value, .. }) => {
                 let slot = slot as usize;

@@ -87,7 +87,10 @@ impl StateDriver {
                 self.answer(to, reply.unwrap_or_else(|error| Reply::Error(*error)));
             }
             Request::Stop { target, grace_ns } => self.stop(to, caller, (target, grace_ns), now),
-            request @ (Request::Suspend { .. } | Request::Resume { .. }) => {
+            request @ (Request::Suspend { .. }
+            | Request::Resume { .. }
+            | Request::Checkpoint { .. }
+            | Request::Restore(_)) => {
                 let ticket = self.ticket(to);
                 self.residence_request(ticket, caller, request, now);
             }

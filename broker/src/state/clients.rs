@@ -52,6 +52,8 @@ pub struct Client {
     pub doubt_since_ns: Option<u64>,
     /// A look at a device showed its process.
     pub was_shown: bool,
+    /// It lets go of its pages, or has: it has once its connection ended.
+    pub is_parked: bool,
 }
 
 /// An ended client that is still charged.

@@ -13,6 +13,7 @@ pub mod residence;
 pub mod run;
 pub mod set;
 pub mod sim;
+pub mod snapshot;
 pub mod status;
 pub mod stop;
 pub mod why;

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The job of this process, as a broker's welcome names it.
 
+use core::sync::atomic::{AtomicU64, Ordering};
+
 use partage_protocol::message::{DEVICE_IS_MIG, DeviceInfo, MAX_DEVICES, WELCOME_DEFAULT_JOB, WELCOME_STRICT, Welcome};
 
-/// The devices of the job, written once before the phase becomes `Attached`.
+/// The job, written once before the phase becomes `Attached`.
 pub struct Job {
-    /// The job's number.
-    pub number: u64,
+    /// The job's number. The one word that may change later.
+    pub number: AtomicU64,
     /// Devices in use in `devices`.
     pub count: usize,
     /// Slot 0 first.
@@ -18,6 +20,11 @@ pub struct Job {
 }
 
 impl Job {
+    /// The job's number.
+    pub fn number(&self) -> u64 {
+        self.number.load(Ordering::Relaxed)
+    }
+
     /// The devices in slot order.
     pub fn devices(&self) -> &[DeviceInfo] {
         self.devices.get(..self.count).unwrap_or(&[])
@@ -30,7 +37,7 @@ impl Job {
 
     /// Takes over what a welcome says.
     pub fn read(&mut self, welcome: &Welcome) {
-        self.number = welcome.job;
+        self.number.store(welcome.job, Ordering::Relaxed);
         self.is_default = welcome.flags & WELCOME_DEFAULT_JOB != 0;
         self.is_strict = welcome.flags & WELCOME_STRICT != 0;
         self.count = (welcome.device_count as usize).min(MAX_DEVICES);

@@ -2,9 +2,32 @@
 //! Which process is which, and whether it still runs: pid, start time and, because an `exec` keeps both but drops
 //! all device memory, the place of the stack.
 //!
-//! All processes of a machine share one PID namespace.
+//! A machine's processes are known by their numbers in the PID namespace in which it was made. One that was restored in
+//! a namespace of its own is a *guest*: whoever restored it [says](become_guest) which number it has outside. A guest
+//! cannot look at the others: it takes them to be alive, and leaves it to them to notice a death.
 
 use std::fs;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The number of a guest outside; 0 for any other process.
+static OUTSIDE: AtomicU32 = AtomicU32::new(0);
+
+/// From now on this process, which is in another PID namespace than its machine, has this number there.
+pub fn become_guest(number: u32) {
+    OUTSIDE.store(number, Ordering::Relaxed);
+}
+
+/// The number by which others know the calling process.
+pub fn own_number() -> u32 {
+    match OUTSIDE.load(Ordering::Relaxed) {
+        0 => std::process::id(),
+        number => number,
+    }
+}
+
+fn is_guest() -> bool {
+    OUTSIDE.load(Ordering::Relaxed) != 0
+}
 
 /// One run of one program in one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,20 +43,23 @@ pub struct ProcessId {
 impl ProcessId {
     /// The calling process.
     pub fn current() -> Self {
-        let pid = std::process::id();
-        read(pid).map_or(
+        let pid = own_number();
+        read(std::process::id()).map_or(
             Self {
                 pid,
                 start: 0,
                 stack: 0,
             },
-            |(id, _)| id,
+            |(id, _)| Self { pid, ..id },
         )
     }
 
     /// Whether this run still exists. A zombie has given everything back and does not; a zombie leader whose other
     /// threads run on does.
     pub fn is_alive(&self) -> bool {
+        if is_guest() {
+            return true;
+        }
         let Some((now, state)) = read(self.pid) else {
             return false;
         };
@@ -50,7 +76,7 @@ impl ProcessId {
 
 /// Whether a process was stopped by a signal (and not by a debugger).
 pub fn is_stopped(pid: u32) -> bool {
-    read(pid).is_some_and(|(_, state)| state == 'T')
+    !is_guest() && read(pid).is_some_and(|(_, state)| state == 'T')
 }
 
 fn read(pid: u32) -> Option<(ProcessId, char)> {

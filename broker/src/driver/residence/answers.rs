@@ -45,7 +45,23 @@ impl StateDriver {
         let why = reason(passage, way.why.as_deref());
         let bytes = format_bytes(self.policy.returning_bytes(job, &self.clients));
         let took = took(&way, now);
-        let (kind, text) = match (way.purpose, outcome) {
+        let (kind, text) = match (&way.purpose, outcome) {
+            (Purpose::Save(to), Outcome::Here) => match way.saved.filter(|_| passage.is_saved()) {
+                Some((generation, bytes)) => (
+                    "job-saved",
+                    format!(
+                        "{job} is saved in {}, generation {generation}: {}, {took}{}",
+                        to.folder.display(),
+                        format_bytes(bytes),
+                        if is_left { "" } else { "; it has ended" }
+                    ),
+                ),
+                None => ("save-failed", format!("{job} goes on, and is not saved: {why}")),
+            },
+            (Purpose::Save(_), Outcome::Away) => (
+                "save-failed",
+                format!("{job} is suspended, because it could not come back after a checkpoint: {why}"),
+            ),
             (_, Outcome::Here) if !is_left => ("", format!("{job} ended meanwhile")),
             (_, Outcome::Poisoned) => (
                 "job-poisoned",
@@ -75,10 +91,15 @@ impl StateDriver {
             "resume-failed" => drop(self.ways.said.insert(job, text.clone())),
             _ => drop(self.ways.said.remove(&job)),
         }
+        let is_saved = kind == "job-saved";
+        if matches!(way.purpose, Purpose::Resume) && outcome == Outcome::Here {
+            self.forget_expecting(job);
+        }
         let is_over = self.policy.processes(job).is_empty();
         for ticket in way.tickets {
             let reply = match (outcome, is_left) {
-                (Outcome::Away, _) => Reply::Done { message: text.clone() },
+                _ if is_saved => Reply::Done { message: text.clone() },
+                (Outcome::Away, _) if !matches!(way.purpose, Purpose::Save(_)) => Reply::Done { message: text.clone() },
                 (_, false) => Reply::Error(error_view(ErrorCode::NoTarget, format!("{job} has ended"), None)),
                 _ => {
                     let hint = format!("partage why {job}");
@@ -87,7 +108,7 @@ impl StateDriver {
             };
             self.answer_ticket(ticket, reply);
         }
-        let end = match (outcome, way.purpose) {
+        let end = match (outcome, &way.purpose) {
             _ if !is_left && is_over => Return::Ended,
             _ if !is_left => Return::Never(format!("{job} has no process on a GPU any more")),
             (Outcome::Here, _) => Return::Back(text),

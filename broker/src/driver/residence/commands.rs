@@ -9,6 +9,7 @@ use partage_protocol::admin::{ErrorCode, ErrorView, Reply, Request};
 use partage_protocol::units::{JobId, SECOND_NS};
 
 use super::code;
+use super::saving::SaveTo;
 use super::way::{Phase, Purpose, Way};
 use crate::clock::Now;
 use crate::driver::requests::error_view;
@@ -40,6 +41,23 @@ impl StateDriver {
                 };
                 self.step(now, resume);
             }
+            Request::Checkpoint {
+                target,
+                out,
+                stop,
+                keep,
+                criu,
+            } => {
+                let to = SaveTo {
+                    folder: out.into(),
+                    is_to_stop: stop,
+                    keep,
+                    criu: criu.map(Into::into),
+                };
+                let target = self.target(target);
+                self.save(ticket, &caller, &target, to, now);
+            }
+            Request::Restore(request) => self.restore(ticket, caller, &request, now),
             _ => {}
         }
     }
@@ -75,7 +93,7 @@ impl StateDriver {
             let message = format!("{job} is suspended already");
             return self.answer_ticket(ticket, Reply::Done { message });
         }
-        self.begin_to_leave(job, vec![ticket], now);
+        self.begin_to_leave(job, Purpose::Suspend, vec![ticket], now);
     }
 
     /// The policy sends a job off its devices, without a command.
@@ -84,10 +102,10 @@ impl StateDriver {
             let why = "its memory is on the way already".to_owned();
             return self.step(now, Event::NotLeft { job, why });
         }
-        self.begin_to_leave(job, Vec::new(), now);
+        self.begin_to_leave(job, Purpose::Suspend, Vec::new(), now);
     }
 
-    fn begin_to_leave(&mut self, job: JobId, tickets: Vec<Ticket>, now: Now) {
+    pub(super) fn begin_to_leave(&mut self, job: JobId, purpose: Purpose, tickets: Vec<Ticket>, now: Now) {
         let found = obstacles(&Intent::Leave, &self.job_facts(job));
         if !found.is_empty() {
             return self.not_begun(job, &tickets, &in_the_way(&found), now);
@@ -100,7 +118,7 @@ impl StateDriver {
             left,
             found: Vec::new(),
         };
-        let way = Way::new(phase, Purpose::Suspend, tickets, now.ns);
+        let way = Way::new(phase, purpose, tickets, now.ns);
         self.ways.by_job.insert(job, way);
         self.ask_state(job, first);
     }
@@ -171,11 +189,17 @@ impl StateDriver {
         let found = obstacles(&Intent::Leave, &self.job_facts(job));
         let mark = self.policy.residence(job).cloned().unwrap_or_default();
         let devices = self.jobs.devices(job);
-        let passage = Passage::begin(Plan::Leave, &mark, &devices, processes, Patience::default());
+        let plan = match &way.purpose {
+            Purpose::Save(to) => Plan::Save {
+                is_to_stop: to.is_to_stop,
+            },
+            _ => Plan::Leave,
+        };
+        let passage = Passage::begin(plan, &mark, &devices, processes, Patience::default());
         match passage {
             Ok(passage) if found.is_empty() => {
-                let passing = Way::passing(passage, Purpose::Suspend, processes.to_vec(), now.ns);
-                let tickets = way.tickets;
+                let Way { purpose, tickets, .. } = way;
+                let passing = Way::passing(passage, purpose, processes.to_vec(), now.ns);
                 self.follow(job, Way { tickets, ..passing }, now);
             }
             _ => self.not_begun(job, &way.tickets, &in_the_way(&found), now),
@@ -191,6 +215,15 @@ impl StateDriver {
         }
         let mark = self.policy.residence(job).cloned().unwrap_or_default();
         let (devices, processes) = (self.jobs.devices(job), self.processes_with_library(job));
+        if let Some(why) = self.lacks(job) {
+            return self.step(
+                now,
+                Event::Returned {
+                    job,
+                    end: Return::NoRoom(why),
+                },
+            );
+        }
         let is_stopped = |process: &&Process| self.processes.stat(process.pid).is_some_and(|stat| stat.is_stopped);
         if let Some(stopped) = processes.iter().find(is_stopped) {
             // The driver would wait for it without end, and the room be kept from others.

@@ -23,6 +23,8 @@ mod facts;
 mod holds;
 mod idle;
 mod idle_jobs;
+mod restoring;
+mod saving;
 mod steps;
 mod waits;
 mod way;

@@ -7,7 +7,7 @@ use partage_policy::{
     Answer, Event, Machine, Mark, Obstacle, Passage, Patience, Place, Process, ProcessState, Residence, Step,
 };
 use partage_protocol::job_ledger::Words;
-use partage_protocol::units::{DeviceUuid, JobId, SECOND_NS};
+use partage_protocol::units::{ClientId, DeviceUuid, JobId, SECOND_NS};
 
 use super::code;
 use super::way::{Begun, Closed, Phase, Purpose, Waiting, Way};
@@ -147,9 +147,18 @@ impl StateDriver {
                 self.set_hold(job, None);
                 done
             }
+            Step::Park => self.park(job, now),
+            Step::Unpark => self.unpark(job, now),
+            Step::Dump { .. } => self.dump(job, way, now),
+            // The dump's process does it, because it may take as long as the dump.
+            Step::Commit => done,
+            Step::End => self.end(job, now),
+            Step::Continue => {
+                self.signal_all(job, libc::SIGCONT);
+                done
+            }
             other => match self.driver_call(job, other) {
                 Some((process, call, patience_ns)) => self.call(job, process, call, patience_ns),
-                // Of a save, which no command of this broker begins.
                 None => Beginning::Answered(Answer::Refused(code::NOT_SUPPORTED)),
             },
         }
@@ -235,6 +244,12 @@ impl StateDriver {
         devices.map(of_slot).filter(|(_, bytes)| *bytes > 0).collect()
     }
 
+    /// What a client has to get back, slot 0 first.
+    pub(super) fn owed_words(&self, client: ClientId, slots: usize) -> Vec<u64> {
+        let words = (0..slots).map(|slot| self.clients.words(client, slot));
+        words.map(|words| words.map_or(0, |words| cost(&words))).collect()
+    }
+
     /// What ties a job's processes to their devices by now, in words.
     pub(super) fn tied(&self, job: JobId) -> Option<String> {
         let facts = self.job_facts(job);
@@ -249,6 +264,7 @@ impl StateDriver {
 
     /// How the passage of a new mark begins: of every job whose record says that it is not here.
     pub(in crate::driver) fn recover_ways(&mut self, now: Now) {
+        self.sweep_saving();
         let jobs: Vec<JobId> = self.policy.live().collect();
         for job in jobs {
             self.recover_way(job, now);

@@ -2,11 +2,14 @@
 //! What is under way with each job's memory.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::process::Child;
 
 use partage_policy::{Passage, Place, Process, Residence, Stage, Step, Ticket};
 use partage_protocol::units::{DeviceUuid, JobId};
 
 use super::idle::Idle;
+use super::restoring::Expecting;
+use super::saving::SaveTo;
 
 /// Everything that is under way.
 #[derive(Debug, Default)]
@@ -26,6 +29,8 @@ pub struct Ways {
     pub(super) unwritten: BTreeSet<JobId>,
     /// What was seen of the jobs that leave when they are idle.
     pub(super) idle: Idle,
+    /// Commands that wait until all processes of a job that is restored said hello.
+    pub(super) expecting: BTreeMap<JobId, Expecting>,
 }
 
 /// How a hold is closed.
@@ -36,10 +41,11 @@ pub(super) enum Closed {
 }
 
 /// Why a passage was begun.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     Suspend,
     Resume,
+    Save(Box<SaveTo>),
     /// Nobody asked: it goes on with what a job's record says.
     Recover(Residence),
 }
@@ -60,6 +66,10 @@ pub(super) struct Way {
     pub why: Option<String>,
     /// How long each stage took, in order.
     pub took: Vec<(Stage, u64)>,
+    /// The process that has it dumped, where this broker began it.
+    pub dumping: Option<Child>,
+    /// The snapshot's generation, and the bytes of its files.
+    pub saved: Option<(u64, u64)>,
 }
 
 /// How far.
@@ -104,6 +114,14 @@ pub(super) enum Waiting {
     Place { process: Process, until_ns: u64 },
     /// The driver's word about processes that came after the passage was begun; the first is being asked.
     Newcomers { left: Vec<Process> },
+    /// All clients let go of their pages.
+    Parked { until_ns: u64 },
+    /// All clients came back.
+    Unparked { until_ns: u64 },
+    /// The process that has it dumped ended.
+    Dumped,
+    /// All its processes ended.
+    Ended { until_ns: u64 },
     /// Time.
     Time { until_ns: u64 },
 }
@@ -119,6 +137,8 @@ impl Way {
             has_left: false,
             why: None,
             took: Vec::new(),
+            dumping: None,
+            saved: None,
         }
     }
 
@@ -152,7 +172,8 @@ impl Ways {
 
     /// The jobs that are being suspended.
     pub(super) fn leaving(&self) -> impl Iterator<Item = JobId> + '_ {
-        let leaving = self.by_job.iter().filter(|(_, way)| way.purpose == Purpose::Suspend);
+        let leaves = |purpose: &Purpose| matches!(purpose, Purpose::Suspend | Purpose::Save(_));
+        let leaving = self.by_job.iter().filter(move |(_, way)| leaves(&way.purpose));
         leaving.map(|(job, _)| *job)
     }
 
@@ -171,6 +192,7 @@ impl Ways {
         self.closed.remove(&job);
         self.unwritten.remove(&job);
         self.to_come.remove(&job);
+        self.expecting.remove(&job);
         self.said.remove(&job);
     }
 }
