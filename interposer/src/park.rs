@@ -83,6 +83,7 @@ fn come_back(state: &'static State) -> bool {
         session.lose();
         return false;
     }
+    state.forget_clock();
     state.told_ns.store(0, Ordering::Relaxed);
     // What a kernel or a dump may have lost.
     gate::join_again();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! CRIU by its command line: which one, how it is called, and what it says when it fails.
 
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -10,6 +11,8 @@ pub const VARIABLE: &str = "PARTAGE_CRIU";
 const LEAST: (u32, u32) = (4, 2);
 /// Unlinked files that are saved with the processes, at most, in bytes.
 const GHOST_BYTES: u64 = 1 << 30;
+/// Above what CRIU opens for itself.
+const FIRST_KEPT: i32 = 100;
 /// Seconds for the collecting of a tree's processes; nothing is killed by it.
 const COLLECT_SECONDS: u32 = 120;
 
@@ -105,8 +108,6 @@ pub fn restore(criu: &Path, images: &Path, work: &Path, streams: &[String]) -> R
     let none = work.join("none");
     std::fs::create_dir_all(&none).map_err(|error| format!("cannot make {}: {error}", none.display()))?;
     let mut command = bare(criu);
-    // CRIU gives these away as the job's.
-    command.stdin(Stdio::inherit());
     command
         .args(["restore", "--images-dir"])
         .arg(images)
@@ -116,12 +117,15 @@ pub fn restore(criu: &Path, images: &Path, work: &Path, streams: &[String]) -> R
         .arg(&none)
         .args(["--log-file", "restore.log", "--pidfile", "pid"])
         .args(["--restore-detached", "--restore-sibling", "--file-locks", "--shell-job"]);
-    let mut given: Vec<&str> = Vec::new();
-    for (number, stream) in streams.iter().enumerate() {
+    let mut given: Vec<(&str, OwnedFd)> = Vec::new();
+    for (stream, own) in streams.iter().zip(0..) {
         // Each pipe once: what was one pipe stays one.
-        if stream.starts_with("pipe:[") && !given.contains(&stream.as_str()) {
-            command.arg("--inherit-fd").arg(format!("fd[{number}]:{stream}"));
-            given.push(stream);
+        if stream.starts_with("pipe:[") && given.iter().all(|(known, _)| known != stream) {
+            let ours = kept_for_criu(own).map_err(|error| format!("cannot keep descriptor {own}: {error}"))?;
+            command
+                .arg("--inherit-fd")
+                .arg(format!("fd[{}]:{stream}", ours.as_raw_fd()));
+            given.push((stream, ours));
         }
     }
     finish(command, &work.join("restore.log"))?;
@@ -129,6 +133,15 @@ pub fn restore(criu: &Path, images: &Path, work: &Path, streams: &[String]) -> R
     pid.trim()
         .parse()
         .map_err(|_| format!("CRIU's pid file says {:?}", pid.trim()))
+}
+
+/// A copy of one of this process's streams, which CRIU gets: it closes those that it has under their own numbers.
+fn kept_for_criu(number: i32) -> nix::Result<OwnedFd> {
+    // SAFETY: borrowed for the call; a number that is closed makes it fail.
+    let stream = unsafe { BorrowedFd::borrow_raw(number) };
+    let copy = nix::fcntl::fcntl(stream, nix::fcntl::FcntlArg::F_DUPFD(FIRST_KEPT))?;
+    // SAFETY: just made, and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
 fn finish(mut command: Command, log: &Path) -> Result<(), String> {

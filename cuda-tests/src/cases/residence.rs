@@ -17,6 +17,7 @@ use said::{filled, kill_broker, no, ok, state, used_by};
 mod faults;
 mod preempted;
 mod said;
+mod saved;
 
 pub fn cases() -> Vec<Case> {
     const SIZE: &str = "its numbers are those of a GPU of 16 GiB";
@@ -48,6 +49,7 @@ pub fn cases() -> Vec<Case> {
     ];
     cases.extend(faults::cases());
     cases.extend(preempted::cases());
+    cases.extend(saved::cases());
     cases
 }
 
