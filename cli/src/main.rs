@@ -120,7 +120,8 @@ fn dispatch(command: &Command, matches: &clap::ArgMatches, place: &Place, report
     }
 }
 
-/// Is this `run`, `restore` or `sim`, whose exit codes leave 0 to 123 to COMMAND? Asked before parsing, so from the words alone.
+/// Is this `run`, `restore` or `sim`, whose exit codes leave 0 to 123 to COMMAND? Asked before parsing, so from the
+/// words alone.
 fn is_launcher(words: &[OsString]) -> bool {
     let mut words = words.iter().skip(1);
     while let Some(word) = words.next() {

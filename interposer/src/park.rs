@@ -28,19 +28,19 @@ use crate::settings::PATH_BYTES;
 use crate::state::State;
 
 /// Between two looks, in nanoseconds.
-const LOOK_NS: u64 = 50_000_000;
+const PARKED_LOOK_NS: u64 = 50_000_000;
 /// The longest wait for a broker's welcome.
 const WELCOME_NS: u64 = 1_000_000_000;
 
 /// Parks if a broker wants that, and stays here until one has taken the process in again.
-pub fn stand_by(state: &'static State) {
+pub fn park_if_asked(state: &'static State) {
     let job = state.session.hold().park_for;
     if job == 0 || !park(state, job) {
         return;
     }
     note::say(state, "parked");
     loop {
-        sys::sleep_ns(LOOK_NS);
+        sys::sleep_ns(PARKED_LOOK_NS);
         if !is_wanted_parked(state, job) && come_back(state) {
             return;
         }

@@ -69,7 +69,7 @@ extern "C" fn run(state: *mut c_void) -> *mut c_void {
     sys::name_thread(c"partage");
     let mut loaded = 0;
     loop {
-        park::stand_by(state);
+        park::park_if_asked(state);
         let is_held = gate::outsiders::is_held(state);
         keep_alive(state, if is_held { HELD_LOOK_NS } else { WORLD_LOOK_NS });
         gate::outsiders::note(state);

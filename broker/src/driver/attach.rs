@@ -94,15 +94,9 @@ impl StateDriver {
             Ok(added) => added,
             Err(error) => return self.refuse(to, REFUSED_CAPACITY, &error.to_string()),
         };
-        if hello.flags & HELLO_PARKED != 0 {
-            let Some(owed) = self.expected(process, hello.client) else {
-                self.clients.ledger.remove(line);
-                let text = "this process was restored, and no `partage restore` waits for it";
-                return self.refuse(to, REFUSED_IDENTITY, text);
-            };
-            for (slot, bytes) in owed.into_iter().enumerate() {
-                self.clients.ledger.owed(line, slot).store(bytes, Ordering::SeqCst);
-            }
+        if let Err(text) = self.owe(process, hello, line) {
+            self.clients.ledger.remove(line);
+            return self.refuse(to, REFUSED_IDENTITY, text);
         }
         let known = known.map(|(_, pages)| pages);
         let (pages, gift) = match self.pages_of(id, line, known) {
@@ -152,11 +146,7 @@ impl StateDriver {
             is_nvml_only: false,
         };
         self.step(now, Event::Attach(Box::new(attaching)));
-        if hello.flags & HELLO_PARKED != 0
-            && let Some(job) = self.clients.get(id).map(|client| client.job)
-        {
-            self.has_arrived(job, now);
-        }
+        self.has_arrived(id, now);
     }
 
     /// May the process be another client, and may its user have another one? If not, a sentence says why.

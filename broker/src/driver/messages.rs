@@ -74,13 +74,7 @@ impl StateDriver {
                 };
                 self.step(now, event);
             }
-            ToBroker::Notice(Notice {
-                what: NOTICE_PARKED, ..
-            }) => {
-                if let Some(client) = self.clients.get_mut(id) {
-                    client.is_parked = true;
-                }
-            }
+            ToBroker::Notice(notice) if notice.what == NOTICE_PARKED => self.clients.note_parked(id),
             ToBroker::Notice(Notice { what, slot, value, .. }) => {
                 let slot = slot as usize;
                 let event = Event::Notice {

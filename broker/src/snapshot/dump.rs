@@ -74,7 +74,7 @@ impl Desk {
 
     /// How it stands.
     #[must_use]
-    pub fn look(&self) -> Standing {
+    pub fn standing(&self) -> Standing {
         // First the lock: it is free only once the outcome is written.
         match self.try_lock() {
             Ok(None) => Standing::Runs,
@@ -196,6 +196,7 @@ fn fill(order: &DumpOrder, begun: &Path, criu_version: String) -> Result<Manifes
         kernel: kernel(),
         processor: processor(),
         streams,
+        made_unix_ns: crate::clock::now().unix_ns,
         library: library.display().to_string(),
         ..order.manifest.clone()
     })

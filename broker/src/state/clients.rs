@@ -170,6 +170,13 @@ impl Clients {
         old
     }
 
+    /// A client lets go of its pages: it has once its connection ended.
+    pub fn note_parked(&mut self, id: ClientId) {
+        if let Some(client) = self.map.get_mut(&id) {
+            client.is_parked = true;
+        }
+    }
+
     /// The job of a process that attached to one.
     #[must_use]
     pub fn job_of(&self, process: Process) -> Option<JobId> {

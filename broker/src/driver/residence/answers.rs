@@ -6,7 +6,7 @@ use partage_protocol::admin::{ErrorCode, Reply};
 use partage_protocol::size::{format_bytes, format_duration};
 use partage_protocol::units::JobId;
 
-use super::way::{Phase, Purpose, Way};
+use super::way::{Phase, Purpose, SaveTo, Way};
 use crate::clock::Now;
 use crate::driver::effect::Effect;
 use crate::driver::requests::error_view;
@@ -46,22 +46,7 @@ impl StateDriver {
         let bytes = format_bytes(self.policy.returning_bytes(job, &self.clients));
         let took = took(&way, now);
         let (kind, text) = match (&way.purpose, outcome) {
-            (Purpose::Save(to), Outcome::Here) => match way.saved.filter(|_| passage.is_saved()) {
-                Some((generation, bytes)) => (
-                    "job-saved",
-                    format!(
-                        "{job} is saved in {}, generation {generation}: {}, {took}{}",
-                        to.folder.display(),
-                        format_bytes(bytes),
-                        if is_left { "" } else { "; it has ended" }
-                    ),
-                ),
-                None => ("save-failed", format!("{job} goes on, and is not saved: {why}")),
-            },
-            (Purpose::Save(_), Outcome::Away) => (
-                "save-failed",
-                format!("{job} is suspended, because it could not come back after a checkpoint: {why}"),
-            ),
+            (Purpose::Save(to), outcome) => saved(job, &way, to, (passage, outcome, is_left), (&why, &took)),
             (_, Outcome::Here) if !is_left => ("", format!("{job} ended meanwhile")),
             (_, Outcome::Poisoned) => (
                 "job-poisoned",
@@ -166,6 +151,29 @@ fn reason(passage: &Passage, why: Option<&str>) -> String {
         (Some(trouble), None) => trouble,
         (None, Some(why)) => why.to_owned(),
         (None, None) => "its processes ended".to_owned(),
+    }
+}
+
+/// What a checkpoint came to.
+fn saved(
+    job: JobId,
+    way: &Way,
+    to: &SaveTo,
+    (passage, outcome, is_left): (&Passage, Outcome, bool),
+    (why, took): (&str, &str),
+) -> (&'static str, String) {
+    match way.saved.filter(|_| passage.is_saved() && outcome == Outcome::Here) {
+        Some((generation, bytes)) => {
+            let (folder, bytes) = (to.folder.display(), format_bytes(bytes));
+            let end = if is_left { "" } else { "; it has ended" };
+            let text = format!("{job} is saved in {folder}, generation {generation}: {bytes}, {took}{end}");
+            ("job-saved", text)
+        }
+        None if outcome == Outcome::Here => ("save-failed", format!("{job} goes on, and is not saved: {why}")),
+        None => (
+            "save-failed",
+            format!("{job} is suspended, because it could not come back after a checkpoint: {why}"),
+        ),
     }
 }
 

@@ -9,8 +9,7 @@ use partage_protocol::admin::{ErrorCode, ErrorView, Reply, Request};
 use partage_protocol::units::{JobId, SECOND_NS};
 
 use super::code;
-use super::saving::SaveTo;
-use super::way::{Phase, Purpose, Way};
+use super::way::{Phase, Purpose, SaveTo, Way};
 use crate::clock::Now;
 use crate::driver::requests::error_view;
 use crate::driver::state_driver::StateDriver;

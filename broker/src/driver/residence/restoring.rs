@@ -8,26 +8,22 @@
 //! Until it has come back, the list of who is expected lies in a file: a new broker takes the hellos in as well.
 
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 
 use partage_policy::{Books, Caller, Event, Mark, Process, Residence, TargetQuery, Ticket};
 use partage_protocol::admin::{ErrorCode, Reply, Waiting};
+use partage_protocol::message::{HELLO_PARKED, Hello};
 use partage_protocol::snapshot::{RestoreRequest, SavedClient, SavedDevice, Unfit};
-use partage_protocol::units::JobId;
+use partage_protocol::units::{ClientId, JobId};
 
-use super::way::Closed;
+use super::way::{Closed, Expecting};
 use crate::clock::Now;
 use crate::driver::effect::Effect;
 use crate::driver::requests::error_view;
 use crate::driver::state_driver::StateDriver;
 use crate::host::proc;
 use crate::peer::ConnectionId;
-
-/// A command that waits for a restored job.
-#[derive(Debug)]
-pub(in crate::driver) struct Expecting {
-    ticket: Ticket,
-    caller: Caller,
-}
+use crate::state::ledger::LineIndex;
 
 impl StateDriver {
     /// The caller's job, admitted just now, is about to be restored.
@@ -101,7 +97,7 @@ impl StateDriver {
 
     /// What a restored process has to get back, by its number and client id in the snapshot; none where nobody expects
     /// it.
-    pub(in crate::driver) fn expected(&self, process: Process, client: u64) -> Option<Vec<u64>> {
+    fn expected(&self, process: Process, client: u64) -> Option<Vec<u64>> {
         let job = self.job_by_ancestry(process)?;
         let number = proc::inner_number(process.pid)?;
         let mut saved = self.expected_of(job).into_iter();
@@ -134,8 +130,28 @@ impl StateDriver {
         expected
     }
 
-    /// A restored client was welcomed: with the last one the job comes back.
-    pub(in crate::driver) fn has_arrived(&mut self, job: JobId, now: Now) {
+    /// What a restored process has to get back is owed to it.
+    ///
+    /// # Errors
+    /// A sentence: nobody expects such a process.
+    pub(in crate::driver) fn owe(&self, process: Process, hello: &Hello, line: LineIndex) -> Result<(), &'static str> {
+        if hello.flags & HELLO_PARKED == 0 {
+            return Ok(());
+        }
+        let owed = self
+            .expected(process, hello.client)
+            .ok_or("this process was restored, and no `partage restore` waits for it")?;
+        for (slot, bytes) in owed.into_iter().enumerate() {
+            self.clients.ledger.owed(line, slot).store(bytes, Ordering::SeqCst);
+        }
+        Ok(())
+    }
+
+    /// A client was welcomed: with the last one of a restored job that job comes back.
+    pub(in crate::driver) fn has_arrived(&mut self, client: ClientId, now: Now) {
+        let Some(job) = self.clients.get(client).map(|client| client.job) else {
+            return;
+        };
         if !self.ways.expecting.contains_key(&job) || self.lacks(job).is_some() {
             return;
         }

@@ -7,7 +7,7 @@
 
 use std::path::PathBuf;
 
-use partage_policy::{Access, Answer, Caller, Obstacle, Process, Residence, TargetQuery, Ticket};
+use partage_policy::{Access, Answer, Caller, Obstacle, Process, Residence, Step, TargetQuery, Ticket};
 use partage_protocol::admin::{ErrorCode, Reply};
 use partage_protocol::message::{PARKING_NAME, Park};
 use partage_protocol::snapshot::{Manifest, SavedClient, SavedDevice, SavedJob};
@@ -15,8 +15,7 @@ use partage_protocol::units::{JobId, SECOND_NS};
 use zerocopy::IntoBytes;
 
 use super::code;
-use super::steps::Beginning;
-use super::way::{Purpose, Waiting, Way};
+use super::way::{Beginning, Purpose, SaveTo, Waiting, Way};
 use crate::clock::Now;
 use crate::driver::requests::error_view;
 use crate::driver::state_driver::StateDriver;
@@ -29,15 +28,6 @@ use crate::snapshot::{criu, store};
 const PARK_NS: u64 = 10 * SECOND_NS;
 /// After SIGKILL; a process in a driver's call takes its time.
 const END_NS: u64 = 30 * SECOND_NS;
-
-/// Where a job is saved, as its command said.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::driver) struct SaveTo {
-    pub folder: PathBuf,
-    pub is_to_stop: bool,
-    pub keep: u64,
-    pub criu: Option<PathBuf>,
-}
 
 impl StateDriver {
     /// `partage checkpoint`.
@@ -97,8 +87,39 @@ impl StateDriver {
         Ok(first)
     }
 
+    /// Begins a step of a save that no other passage has.
+    pub(super) fn save_step(&mut self, job: JobId, step: &Step, way: &mut Way, now: Now) -> Beginning {
+        match step {
+            Step::Park => self.park(job, now),
+            Step::Unpark => self.unpark(job, now),
+            Step::Dump { .. } => self.dump(job, way),
+            // The dump's process does it, because it may take as long as the dump.
+            Step::Commit => Beginning::Answered(Answer::Done),
+            Step::End => self.end(job, now),
+            Step::Continue => {
+                self.signal_all(job, libc::SIGCONT);
+                Beginning::Answered(Answer::Done)
+            }
+            _ => Beginning::Answered(Answer::Refused(code::NOT_SUPPORTED)),
+        }
+    }
+
+    /// Has what such a step waits for come?
+    pub(super) fn poll_save(&self, job: JobId, wait: &Waiting, now: Now) -> Option<Answer> {
+        let (is_done, until_ns) = match wait {
+            Waiting::Parked { until_ns } => (self.are_parked(job), *until_ns),
+            Waiting::Unparked { until_ns } => (self.are_back(job), *until_ns),
+            Waiting::Ended { until_ns } => (self.has_ended(job), *until_ns),
+            _ => return None,
+        };
+        match is_done {
+            true => Some(Answer::Done),
+            false => (now.ns >= until_ns).then_some(Answer::TimedOut),
+        }
+    }
+
     /// Has the job's clients let go of what they have of a broker's.
-    pub(super) fn park(&mut self, job: JobId, now: Now) -> Beginning {
+    fn park(&mut self, job: JobId, now: Now) -> Beginning {
         if let Err(error) = std::fs::write(self.parking_file(job), b"") {
             tracing::warn!(%error, %job, "its clients cannot be parked");
             return Beginning::Answered(Answer::Refused(code::OPERATING_SYSTEM));
@@ -121,7 +142,7 @@ impl StateDriver {
     }
 
     /// Has every client of the job let go of its pages?
-    pub(super) fn are_parked(&self, job: JobId) -> bool {
+    fn are_parked(&self, job: JobId) -> bool {
         let mut alive = self
             .clients
             .iter()
@@ -129,7 +150,7 @@ impl StateDriver {
         alive.all(|(_, client)| client.is_parked && client.connection.is_none())
     }
 
-    pub(super) fn unpark(&mut self, job: JobId, now: Now) -> Beginning {
+    fn unpark(&mut self, job: JobId, now: Now) -> Beginning {
         self.forget_parking(job);
         Beginning::Waits(Waiting::Unparked {
             until_ns: now.ns + PARK_NS,
@@ -137,7 +158,7 @@ impl StateDriver {
     }
 
     /// Has every client of the job come back?
-    pub(super) fn are_back(&self, job: JobId) -> bool {
+    fn are_back(&self, job: JobId) -> bool {
         let mut alive = self
             .clients
             .iter()
@@ -184,19 +205,19 @@ impl StateDriver {
         client.with_file_name(format!("{PARKING_NAME}{}", job.0))
     }
 
-    pub(in crate::driver) fn desk(&self, job: JobId) -> Desk {
+    fn desk(&self, job: JobId) -> Desk {
         Desk::new(&self.directory.snapshots(), &job.to_string())
     }
 
-    pub(super) fn dump(&mut self, job: JobId, way: &mut Way, now: Now) -> Beginning {
+    fn dump(&mut self, job: JobId, way: &mut Way) -> Beginning {
         let desk = self.desk(job);
-        if matches!(desk.look(), Standing::Runs) {
+        if matches!(desk.standing(), Standing::Runs) {
             return Beginning::Waits(Waiting::Dumped);
         }
         if way.dumping.is_none()
             && let Purpose::Save(to) = &way.purpose
         {
-            let begun = self.dump_order(job, to, now).and_then(|order| {
+            let begun = self.dump_order(job, to).and_then(|order| {
                 let begun = desk.begin(&order);
                 begun.map_err(|error| format!("the process that saves it does not start: {error}"))
             });
@@ -214,7 +235,7 @@ impl StateDriver {
     /// What became of the dump; none while it is under way.
     pub(super) fn dumped(&mut self, job: JobId, way: &mut Way) -> Option<Answer> {
         let desk = self.desk(job);
-        let standing = desk.look();
+        let standing = desk.standing();
         if matches!(standing, Standing::Runs) {
             return None;
         }
@@ -239,7 +260,7 @@ impl StateDriver {
         }
     }
 
-    fn dump_order(&self, job: JobId, to: &SaveTo, now: Now) -> Result<DumpOrder, String> {
+    fn dump_order(&self, job: JobId, to: &SaveTo) -> Result<DumpOrder, String> {
         let first = self.tree_of(job)?;
         let record = self.jobs.get(job).ok_or_else(|| format!("{job} has ended"))?;
         let place = record.devices.first();
@@ -268,7 +289,6 @@ impl StateDriver {
             keep: to.keep,
             manifest: Manifest {
                 format: partage_protocol::snapshot::FORMAT,
-                made_unix_ns: now.unix_ns,
                 root: proc::inner_number(first.pid).unwrap_or(first.pid),
                 devices: devices.collect(),
                 clients: clients.collect(),
@@ -291,7 +311,7 @@ impl StateDriver {
     }
 
     /// SIGKILL to the whole job.
-    pub(super) fn end(&mut self, job: JobId, now: Now) -> Beginning {
+    fn end(&mut self, job: JobId, now: Now) -> Beginning {
         self.signal_all(job, libc::SIGKILL);
         Beginning::Waits(Waiting::Ended {
             until_ns: now.ns + END_NS,
@@ -299,7 +319,7 @@ impl StateDriver {
     }
 
     /// Is nothing left of the job's tree?
-    pub(super) fn has_ended(&self, job: JobId) -> bool {
+    fn has_ended(&self, job: JobId) -> bool {
         let first = self.jobs.get(job).and_then(|record| record.first);
         let is_alive = |first: Process| {
             let stat = self.processes.stat(first.pid);

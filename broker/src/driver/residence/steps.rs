@@ -10,7 +10,7 @@ use partage_protocol::job_ledger::Words;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId, SECOND_NS};
 
 use super::code;
-use super::way::{Begun, Closed, Phase, Purpose, Waiting, Way};
+use super::way::{Beginning, Begun, Closed, Phase, Purpose, Waiting, Way};
 use crate::clock::Now;
 use crate::driver::effect::Effect;
 use crate::driver::state_driver::StateDriver;
@@ -27,12 +27,6 @@ const CLEAR_NS: u64 = 10 * SECOND_NS;
 const SHOWN_NS: u64 = 5 * SECOND_NS;
 /// Of the hold: as [`Patience`](partage_policy::Patience) has it for the first look.
 const INSIDE_NS: u64 = 10 * SECOND_NS;
-
-/// A step's beginning.
-pub(super) enum Beginning {
-    Answered(Answer),
-    Waits(Waiting),
-}
 
 impl StateDriver {
     /// Carries a way's steps out as far as it goes without waiting.
@@ -147,19 +141,9 @@ impl StateDriver {
                 self.set_hold(job, None);
                 done
             }
-            Step::Park => self.park(job, now),
-            Step::Unpark => self.unpark(job, now),
-            Step::Dump { .. } => self.dump(job, way, now),
-            // The dump's process does it, because it may take as long as the dump.
-            Step::Commit => done,
-            Step::End => self.end(job, now),
-            Step::Continue => {
-                self.signal_all(job, libc::SIGCONT);
-                done
-            }
             other => match self.driver_call(job, other) {
                 Some((process, call, patience_ns)) => self.call(job, process, call, patience_ns),
-                None => Beginning::Answered(Answer::Refused(code::NOT_SUPPORTED)),
+                None => self.save_step(job, other, way, now),
             },
         }
     }

@@ -135,9 +135,9 @@ impl StateDriver {
         match &begun.wait {
             Waiting::Helper | Waiting::Proof { .. } | Waiting::Newcomers { .. } => None,
             Waiting::Time { until_ns } => (now.ns >= *until_ns).then_some(Answer::Done),
-            Waiting::Parked { until_ns } => within(self.are_parked(job), *until_ns, now),
-            Waiting::Unparked { until_ns } => within(self.are_back(job), *until_ns, now),
-            Waiting::Ended { until_ns } => within(self.has_ended(job), *until_ns, now),
+            wait @ (Waiting::Parked { .. } | Waiting::Unparked { .. } | Waiting::Ended { .. }) => {
+                self.poll_save(job, wait, now)
+            }
             Waiting::Dumped => self.dumped(job, way),
             Waiting::Inside { until_ns } => {
                 if !self.is_anybody_inside(job) {
@@ -336,14 +336,6 @@ impl Begun {
                 self.looked_ns + SAMPLE_POLL_NS
             }
         }
-    }
-}
-
-/// Done, or not within its time; none while it may still be.
-fn within(is_done: bool, until_ns: u64, now: Now) -> Option<Answer> {
-    match is_done {
-        true => Some(Answer::Done),
-        false => (now.ns >= until_ns).then_some(Answer::TimedOut),
     }
 }
 

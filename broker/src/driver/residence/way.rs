@@ -2,14 +2,13 @@
 //! What is under way with each job's memory.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::process::Child;
 
-use partage_policy::{Passage, Place, Process, Residence, Stage, Step, Ticket};
+use partage_policy::{Answer, Caller, Passage, Place, Process, Residence, Stage, Step, Ticket};
 use partage_protocol::units::{DeviceUuid, JobId};
 
 use super::idle::Idle;
-use super::restoring::Expecting;
-use super::saving::SaveTo;
 
 /// Everything that is under way.
 #[derive(Debug, Default)]
@@ -48,6 +47,22 @@ pub(super) enum Purpose {
     Save(Box<SaveTo>),
     /// Nobody asked: it goes on with what a job's record says.
     Recover(Residence),
+}
+
+/// Where a job is saved, as its command said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SaveTo {
+    pub folder: PathBuf,
+    pub is_to_stop: bool,
+    pub keep: u64,
+    pub criu: Option<PathBuf>,
+}
+
+/// A command that waits for a restored job.
+#[derive(Debug)]
+pub(super) struct Expecting {
+    pub ticket: Ticket,
+    pub caller: Caller,
 }
 
 /// One job's.
@@ -89,6 +104,12 @@ pub(super) struct Begun {
     /// When it was looked at last.
     pub looked_ns: u64,
     pub wait: Waiting,
+}
+
+/// A step's beginning.
+pub(super) enum Beginning {
+    Answered(Answer),
+    Waits(Waiting),
 }
 
 /// What a step waits for.
