@@ -90,16 +90,11 @@ impl StateDriver {
             return self.effects.push(Effect::Close(to));
         };
         let earlier = known.as_ref().map(|(client, _)| *client);
-        let (line, id) = match self.clients.ledger.add(earlier, process, stat.image, peer.uid) {
+        let (line, id) = match self.line_of(earlier, (process, stat.image, peer.uid), hello) {
             Ok(added) => added,
-            Err(error) => return self.refuse(to, REFUSED_CAPACITY, &error.to_string()),
+            Err((code, text)) => return self.refuse(to, code, &text),
         };
-        if let Err(text) = self.owe(process, hello, line) {
-            self.clients.ledger.remove(line);
-            return self.refuse(to, REFUSED_IDENTITY, text);
-        }
-        let known = known.map(|(_, pages)| pages);
-        let (pages, gift) = match self.pages_of(id, line, known) {
+        let (pages, gift) = match self.pages_of(id, line, known.map(|(_, pages)| pages)) {
             Ok(pages) => pages,
             Err(error) => {
                 warn!(%error, "no pages for a client");
@@ -147,6 +142,22 @@ impl StateDriver {
         };
         self.step(now, Event::Attach(Box::new(attaching)));
         self.has_arrived(id, now);
+    }
+
+    /// A line of the ledger for a client; of a restored one it says what that has to get back.
+    fn line_of(
+        &mut self,
+        earlier: Option<ClientId>,
+        (process, image, uid): (Process, (u64, u64), u32),
+        hello: &Hello,
+    ) -> Result<(LineIndex, ClientId), (u32, String)> {
+        let added = self.clients.ledger.add(earlier, process, image, uid);
+        let (line, id) = added.map_err(|error| (REFUSED_CAPACITY, error.to_string()))?;
+        if let Err(text) = self.owe(process, hello, line) {
+            self.clients.ledger.remove(line);
+            return Err((REFUSED_IDENTITY, text.to_owned()));
+        }
+        Ok((line, id))
     }
 
     /// May the process be another client, and may its user have another one? If not, a sentence says why.

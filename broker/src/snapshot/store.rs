@@ -5,8 +5,8 @@
 //!   .tmp-…  all synced ─► manifest synced ─► gen-N, folder synced ─► LATEST, folder synced ─► gen-(N-keep) goes
 //!           └────── a failure removes it ─────┘└─ a failure: LATEST names the one before ─┘
 //! ```
-//! Invariant: `LATEST`, or where there is none yet the highest number, names a generation that was whole when it got its
-//! name, at every instant and after a death at any; so does it once a commit failed. The generation before is removed
+//! Invariant: `LATEST`, or where there is none yet the highest number, names a generation that was whole when it got
+//! its name, at every instant, after a death at any, and after a commit that failed. The generation before is removed
 //! only after that, and under another name.
 
 use std::io;

@@ -156,15 +156,7 @@ impl StateDriver {
                     }
                 }
             }
-            Waiting::Clear { processes, until_ns } => {
-                let devices = self.jobs.devices(job);
-                let is_clear = |process: &Process| self.devices.is_gone_since(since_ns, Some(process.pid), &devices);
-                if processes.iter().all(is_clear) {
-                    return Some(Answer::Done);
-                }
-                self.want_samples(&devices);
-                (now.ns >= *until_ns).then_some(Answer::TimedOut)
-            }
+            Waiting::Clear { processes, until_ns } => self.poll_clear(job, processes, (since_ns, *until_ns), now),
             Waiting::Place { process, until_ns } => {
                 let target = self.policy.residence(job).and_then(|mark| mark.target);
                 let Some(target) = target else {
@@ -201,6 +193,23 @@ impl StateDriver {
                 }
             }
         }
+    }
+
+    /// Has NVML stopped to show these processes?
+    fn poll_clear(
+        &mut self,
+        job: JobId,
+        processes: &[Process],
+        (since_ns, until_ns): (u64, u64),
+        now: Now,
+    ) -> Option<Answer> {
+        let devices = self.jobs.devices(job);
+        let is_clear = |process: &Process| self.devices.is_gone_since(since_ns, Some(process.pid), &devices);
+        if processes.iter().all(is_clear) {
+            return Some(Answer::Done);
+        }
+        self.want_samples(&devices);
+        (now.ns >= until_ns).then_some(Answer::TimedOut)
     }
 
     /// Nobody is in the driver any more. A call that was on its way may have made a tie, or a process have begun to use
