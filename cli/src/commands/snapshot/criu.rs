@@ -2,7 +2,8 @@
 //! CRIU as a caller has it: its program, and the right to run it.
 
 use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use nix::unistd::Uid;
 
@@ -31,6 +32,19 @@ pub fn find() -> Outcome<PathBuf> {
     };
     let hint = format!("install CRIU 4.2 or later, or name its program in {VARIABLE}");
     found.find(|path| path.is_file()).ok_or_else(|| absent().hint(hint))
+}
+
+/// What a program says of its version. Whether that will do, the broker judges.
+///
+/// # Errors
+/// It does not start, or is no CRIU.
+pub fn version(criu: &Path) -> Outcome<String> {
+    let output = Command::new(criu).arg("--version").stdin(Stdio::null()).output();
+    let text = output.map_or_else(|_| Vec::new(), |output| output.stdout);
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let version = text.lines().find_map(|line| line.strip_prefix("Version:"));
+    let version = version.map(|version| version.trim().to_owned());
+    version.ok_or_else(|| Failure::new(Kind::Failed, format!("{} is no CRIU that starts here", criu.display())))
 }
 
 /// May this process run CRIU?

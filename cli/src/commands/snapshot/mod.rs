@@ -2,7 +2,7 @@
 //! `partage checkpoint` and `partage restore`: a job goes into a folder, and comes out of it.
 
 mod checkpoint;
-mod criu;
+pub mod criu;
 mod processes;
 mod restore;
 

@@ -5,9 +5,11 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
 
 use super::super::Case;
-use super::said::{filled_with, kill_broker, no, state, used_by};
+use super::said::{filled_with, kill_broker, no, ok, state, used_by};
 use crate::client::{Client, PATIENCE};
 use crate::rig::Rig;
 
@@ -22,6 +24,8 @@ pub fn cases() -> Vec<Case> {
             broker_dies,
         )
         .simulated(WHY),
+        Case::new("residence::a_criu_that_is_killed_takes_no_snapshot_with_it", criu_dies).simulated(WHY),
+        Case::new("residence::a_detached_restore_returns_once_the_job_runs", detached).simulated(WHY),
         Case::new("residence::what_cannot_be_saved_is_refused_and_goes_on", refused).simulated(WHY),
         Case::new(
             "residence::a_damaged_snapshot_is_refused_by_the_name_of_the_field",
@@ -211,6 +215,69 @@ fn broker_dies(rig: &Rig) {
     again.expect("check a 165", "check 0 0");
     assert_eq!(again.finish().code(), Some(0));
     rig.eventually(PATIENCE, "nothing is left", || rig.ledger_used() == 0);
+}
+
+/// The process of CRIU that dumps into a folder.
+fn dumping(folder: &str) -> Option<i32> {
+    let processes = std::fs::read_dir("/proc").ok()?.flatten();
+    let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    pids.find(|pid| {
+        let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let words = String::from_utf8_lossy(&words).into_owned();
+        words.contains("\0dump\0--tree\0") && words.contains(folder)
+    })
+}
+
+fn criu_dies(rig: &Rig) {
+    let Some(criu) = criu(rig) else { return };
+    let mut client = one(rig);
+    save(rig, &criu, &[]).expect("saved");
+    let folder = folder(rig);
+    let mut killed = 0;
+    for round in 0..4 {
+        let mut command = with_criu(rig, &criu, &["checkpoint", "one", "--out", &folder]);
+        let mut command = command.spawn().expect("it starts");
+        let mut code = None;
+        rig.eventually(PATIENCE, "CRIU dumps", || {
+            code = command.try_wait().expect("ours");
+            let found = dumping(&folder).filter(|_| code.is_none());
+            if let Some(pid) = found {
+                std::thread::sleep(Duration::from_millis(20 * round));
+                // SAFETY: a CRIU of this rig's.
+                killed += i32::from(unsafe { libc::kill(pid, libc::SIGKILL) } == 0);
+            }
+            found.is_some() || code.is_some()
+        });
+        let code = command.wait().expect("ours").code();
+        rig.note(format!("round {round}: exit status {code:?}"));
+        if state(rig, "one") != "running" {
+            // CRIU had borrowed its code: it ended.
+            break;
+        }
+        client.expect("check a 165", "check 0 0");
+    }
+    assert!(killed > 0, "nothing was killed");
+    client.kill();
+    rig.eventually(PATIENCE, "nothing is left", || rig.ledger_used() == 0);
+    let mut again = restore(rig, &criu, &[]);
+    again.expect("check a 165", "check 0 0");
+    assert_eq!(again.finish().code(), Some(0));
+}
+
+fn detached(rig: &Rig) {
+    let Some(criu) = criu(rig) else { return };
+    let mut client = one(rig);
+    save(rig, &criu, &["--stop"]).expect("saved");
+    client.kill();
+    let folder = folder(rig);
+    let mut command = with_criu(rig, &criu, &["restore", &folder, "--detach"]);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    // Its input has ended: so does the client.
+    assert_eq!(command.status().expect("it starts").code(), Some(0));
+    assert!(ok(rig, &["events"]).contains("j2 runs again"));
+    rig.eventually(PATIENCE, "it ends", || {
+        state(rig, "one").is_empty() && rig.ledger_used() == 0
+    });
 }
 
 fn refused(rig: &Rig) {
