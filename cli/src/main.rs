@@ -22,7 +22,8 @@ use clap::{CommandFactory, FromArgMatches};
 
 use arguments::{Arguments, Command};
 use commands::{
-    about, broker, config, doctor, events, get, install, ps, residence, run, set, sim, snapshot, status, stop, why,
+    about, broker, config, doctor, events, get, install, ps, quota, residence, run, set, sim, snapshot, status, stop,
+    why,
 };
 use failure::{Failure, Kind, Outcome};
 use launch::place::{Host, Place};
@@ -89,12 +90,16 @@ fn dispatch(command: &Command, matches: &clap::ArgMatches, place: &Place, report
         Command::Get(arguments) => get::get(arguments, place, report),
         Command::Why(arguments) => why::why(arguments, place, report),
         Command::Stop(arguments) => stop::stop(arguments, place, report),
+        Command::Migrate(arguments) => residence::migrate(arguments, place, report),
+        Command::Drain(arguments) => residence::drain(arguments, place, report),
+        Command::Undrain(arguments) => residence::undrain(arguments, place, report),
         Command::Suspend(arguments) => residence::suspend(arguments, place, report),
         Command::Resume(arguments) => residence::resume(arguments, place, report),
         Command::Checkpoint(arguments) => snapshot::checkpoint(arguments, place, report),
         Command::Restore(arguments) => snapshot::restore(arguments, place, report),
         Command::Broker(arguments) => broker::broker(arguments.action, place, report),
         Command::Config(arguments) => config::config(&arguments.action, place, report),
+        Command::Quota(arguments) => quota::quota(&arguments.action, place, report),
         Command::Sim(arguments) => {
             if matches.value_source("socket_dir") == Some(clap::parser::ValueSource::CommandLine) {
                 let failure = Failure::new(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The policy's state. Each file of this folder makes one decision about it; no other code can write it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use partage_protocol::admin::Reply;
 use partage_protocol::message::NO_INDEX;
@@ -15,7 +15,7 @@ use crate::device::{Device, Overheads};
 use crate::event::DriverState;
 use crate::job::{Job, Jobs, Queue, Returning, Swaps};
 use crate::question::Undecided;
-use crate::time::{Measured, Times};
+use crate::time::{Measured, Times, Usage};
 
 mod admission;
 mod admitted;
@@ -29,17 +29,21 @@ mod check;
 mod claims;
 mod default_job;
 mod denials;
+mod draining;
 mod ending;
 mod evidence;
+mod fairness;
 mod headroom;
 mod idling;
 mod least;
 mod measured_time;
 mod measuring;
+mod moving;
 mod overhead;
 mod placement;
 mod polls;
 mod preempting;
+mod process_limits;
 mod rejudging;
 mod residence;
 mod returning;
@@ -57,6 +61,7 @@ pub(crate) use advice::Advice;
 pub use attaching::MAX_CLIENTS_PER_JOB;
 pub use check::Violation;
 pub use measuring::MEASURE_NS;
+pub use moving::Exchange;
 pub(crate) use placement::Unplaced;
 pub use residence::Shortage;
 pub(crate) use survey::Survey;
@@ -71,6 +76,8 @@ pub struct Policy {
     config: Config,
     driver: DriverState,
     devices: BTreeMap<DeviceUuid, Device>,
+    /// Devices on which nothing is admitted.
+    drained: BTreeSet<DeviceUuid>,
     jobs: Jobs,
     queue: Queue,
     /// Jobs in the queue that are away and are to come back.
@@ -80,6 +87,7 @@ pub struct Policy {
     overheads: Overheads,
     undecided: Undecided,
     times: Times,
+    usage: Usage,
     /// Jobs of the broker before whose devices were not seen since: the rules of today are not yet about them.
     unjudged: Vec<JobId>,
     /// When something is due; kept so that asks need not look at every job.
@@ -99,6 +107,7 @@ impl Policy {
             config,
             driver: DriverState::Missing("not looked for yet".into()),
             devices: BTreeMap::new(),
+            drained: BTreeSet::new(),
             jobs,
             queue: Queue::default(),
             returning: BTreeMap::new(),
@@ -107,6 +116,7 @@ impl Policy {
             overheads: Overheads::default(),
             undecided: Undecided::default(),
             times: Times::default(),
+            usage: Usage::default(),
             unjudged: Vec::new(),
             due_ns: None,
             unix_offset_ns: 0,

@@ -14,7 +14,7 @@ mod views;
 
 pub use config::{AuditView, ConfigView, ReadingView};
 pub use failure::{ErrorCode, ErrorView};
-pub use reply::{Admitted, Reply, Waiting};
+pub use reply::{Admitted, DrainView, MoveView, MovedView, Reply, StayingView, Waiting};
 pub use request::{Request, RunRequest, TermsChange};
 pub use status_views::{BrokerView, DeviceView, QueuedView, StatusView};
 pub use views::{

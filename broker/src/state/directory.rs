@@ -8,7 +8,7 @@
 //!     client/client.sock     private 0600, managed 0666: judged by credentials
 //!     client/parked-jN       while the clients of a job are to stay parked
 //!     log/partaged.log       JSON lines
-//!     state/                 0700: ledger, jobs/, snapshots/
+//!     state/                 0700: ledger, jobs/, snapshots/, ended.jsonl, drained
 //!     driver                 private: where a command found the driver's libraries
 //!     jobs.alone             private: what jobs without a broker hold (the library's)
 //! ```
@@ -110,6 +110,24 @@ impl SocketDir {
     #[must_use]
     pub fn snapshots(&self) -> PathBuf {
         self.path.join("state/snapshots")
+    }
+
+    /// What users had of the GPUs.
+    #[must_use]
+    pub fn usage_file(&self) -> PathBuf {
+        self.path.join("state/usage.json")
+    }
+
+    /// Which devices are drained.
+    #[must_use]
+    pub fn drained_file(&self) -> PathBuf {
+        self.path.join("state/drained")
+    }
+
+    /// Who changed whose numbers.
+    #[must_use]
+    pub fn audit_file(&self) -> PathBuf {
+        self.path.join("state/audit.jsonl")
     }
 
     /// Where job records lie.

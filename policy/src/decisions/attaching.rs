@@ -3,11 +3,11 @@
 
 use partage_protocol::job_ledger::{Answer, Verdict};
 use partage_protocol::message::{
-    DEVICE_IS_MIG, DeviceInfo, NO_INDEX, NOTICE_FOREIGN_NAMESPACE, NOTICE_NO_BROKER, NOTICE_OVERHEAD,
-    NOTICE_SHARING_OFF, NOTICE_UNKNOWN_ENTRY_POINT, REFUSED_CAPACITY, REFUSED_DEVICES, VERDICT_CARD_FULL,
-    VERDICT_GRANTED, VERDICT_INVALID, VERDICT_LIMIT, VERDICT_RETRY, WELCOME_DEFAULT_JOB, WELCOME_PRIVATE_BROKER,
-    WELCOME_STRICT,
+    NO_INDEX, NOTICE_FOREIGN_NAMESPACE, NOTICE_NO_BROKER, NOTICE_OVERHEAD, NOTICE_SHARING_OFF,
+    NOTICE_UNKNOWN_ENTRY_POINT, REFUSED_CAPACITY, REFUSED_DEVICES, VERDICT_CARD_FULL, VERDICT_GRANTED, VERDICT_INVALID,
+    VERDICT_LIMIT, VERDICT_PROCESS_LIMIT, VERDICT_RETRY, WELCOME_DEFAULT_JOB, WELCOME_PRIVATE_BROKER, WELCOME_STRICT,
 };
+use partage_protocol::page::{DEVICE_IS_MIG, DeviceInfo};
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 
 use super::Policy;
@@ -45,6 +45,7 @@ impl Policy {
         }
         state.add_client(id, attaching.process.pid);
         if !attaching.is_nvml_only {
+            state.limit_client((id, attaching.process), machine, now_ns);
             for (slot, state) in state.slots_mut() {
                 state.ledger_mut().attach(&OnSlot { machine, slot }, id, now_ns);
             }
@@ -119,18 +120,7 @@ impl Policy {
         ] {
             flags |= if is_set { flag } else { 0 };
         }
-        let info = |place: &Placement| {
-            let seen = self.devices.get(&place.device).map(|device| &device.seen);
-            let total = seen.map_or(0, |seen| seen.total_bytes);
-            DeviceInfo {
-                uuid: place.device.bytes,
-                index: seen.map_or(NO_INDEX, |seen| seen.index),
-                flags: if place.device.is_mig { DEVICE_IS_MIG } else { 0 },
-                total,
-                limit: place.limit.unwrap_or(total),
-            }
-        };
-        let devices = record.devices.iter().map(info).collect();
+        let devices = self.devices_of(job);
         self.command(
             Action::Welcome {
                 client,
@@ -140,6 +130,22 @@ impl Policy {
             },
             "the client belongs to the job",
         );
+    }
+
+    /// A job's devices as its clients are told, slot 0 first.
+    #[must_use]
+    pub fn devices_of(&self, job: JobId) -> Vec<DeviceInfo> {
+        let info = |place: &Placement| {
+            let seen = self.devices.get(&place.device).map(|device| &device.seen);
+            DeviceInfo {
+                uuid: place.device.bytes,
+                index: seen.map_or(NO_INDEX, |seen| seen.index),
+                flags: if place.device.is_mig { DEVICE_IS_MIG } else { 0 },
+                total: seen.map_or(0, |seen| seen.total_bytes),
+            }
+        };
+        let places = self.jobs.get(&job).map(|job| &job.record.devices);
+        places.into_iter().flatten().map(info).collect()
     }
 
     /// Shows every client of a job how many they are and what the limits are.
@@ -154,16 +160,21 @@ impl Policy {
         let members: Vec<ClientId> = state.clients.iter().copied().collect();
         let holds_memory = |id: &&ClientId| self.clients.get(id).is_some_and(|client| !client.is_nvml_only);
         let clients_in_job = u32::try_from(members.iter().filter(holds_memory).count()).unwrap_or(u32::MAX);
+        let places = state.record.devices.clone();
         for client in members {
-            let limits = limits.clone();
-            self.command(
-                Action::ShowPage {
-                    client,
-                    clients_in_job,
-                    limits,
-                },
-                "members or limits of the job changed",
-            );
+            let process = self.clients.get(&client).map(|client| client.process);
+            let own = |place: &Placement| process.and_then(|process| place.process_limit(process));
+            let action = Action::ShowPage {
+                client,
+                clients_in_job,
+                limits: limits.clone(),
+                // A limit of nothing would read as none.
+                process_limits: places
+                    .iter()
+                    .map(|place| own(place).map_or(0, |limit| limit.max(1)))
+                    .collect(),
+            };
+            self.command(action, "members or limits of the job changed");
         }
     }
 
@@ -210,6 +221,7 @@ impl Policy {
             Verdict::Limit if self.is_cured_by_a_limit(job, slot, (answer.job_used, request), machine) => VERDICT_LIMIT,
             // The client advises a higher limit only where that helps.
             Verdict::Limit | Verdict::CardFull { .. } => VERDICT_CARD_FULL,
+            Verdict::ProcessLimit => VERDICT_PROCESS_LIMIT,
             Verdict::Retry => VERDICT_RETRY,
             Verdict::Invalid => VERDICT_INVALID,
         };
@@ -431,7 +443,8 @@ impl Policy {
     }
 }
 
-fn held_by<M: Machine>(machine: &M, client: ClientId, slot: usize) -> u64 {
+/// What a client uses on a slot, as far as it was granted, and its overhead.
+pub(crate) fn held_by<M: Machine>(machine: &M, client: ClientId, slot: usize) -> u64 {
     use partage_protocol::reservation::Word;
     machine.words(client, slot).map_or(0, |words| {
         let ledger = words.ledger.load();

@@ -167,6 +167,10 @@ impl Policy {
         if devices.is_empty() {
             return Err("the broker sees no device".into());
         }
+        devices.retain(|device| !self.is_drained(device.seen.uuid));
+        if devices.is_empty() {
+            return Err("every GPU is drained".into());
+        }
         devices.sort_by_key(|device| device.seen.index);
         let (limits, note) = self.default_limits(membership, &devices);
         let mut places = Vec::new();
@@ -181,6 +185,7 @@ impl Policy {
                 // It only lowers.
                 limit: limit.map(|limit| Said::soft(Some(limit.min(device.seen.total_bytes)), origin)),
                 request: Some(Said::soft(0, "")),
+                process: None,
             };
             let memory = judge
                 .memory(&asked, device.size())
@@ -191,6 +196,8 @@ impl Policy {
                 request: 0,
                 origin: Origin::default(),
                 asked: None,
+                process: None,
+                own: Vec::new(),
             };
             place.take(memory, asked);
             places.push(place);

@@ -51,6 +51,7 @@ struct Candidate<'a> {
     device: &'a Device,
     limit: Option<u64>,
     request: u64,
+    process: Option<u64>,
     origin: Origin,
     asked: AskedMemory,
 }
@@ -61,6 +62,7 @@ impl<'a> Candidate<'a> {
             device,
             limit: amounts.limit,
             request: amounts.request,
+            process: amounts.process,
             origin: amounts.origin,
             asked: amounts.asked,
         }
@@ -120,6 +122,7 @@ impl Policy {
             let amounts = amounts.unwrap_or_else(|| Amounts {
                 limit: candidate.limit,
                 request: candidate.request,
+                process: candidate.process,
                 origin: candidate.origin.clone(),
                 asked: candidate.asked.clone(),
             });
@@ -129,6 +132,8 @@ impl Policy {
                 request: amounts.request,
                 origin: amounts.origin,
                 asked: Some(amounts.asked.settled()),
+                process: amounts.process,
+                own: Vec::new(),
             }
         };
         let chosen = free.into_iter().map(|(_, candidate)| candidate);
@@ -174,7 +179,7 @@ impl Policy {
         };
         let mut chosen: Vec<&Device> = Vec::new();
         for name in names {
-            let device = find(name, &by_index)?;
+            let device = device_named(name, &by_index)?;
             if !visible.iter().any(|other| other.seen.uuid == device.seen.uuid) {
                 let text = spec.visible_devices.as_deref().unwrap_or_default();
                 return Err(no_device(
@@ -402,7 +407,9 @@ pub(crate) fn visible<'a>(text: &str, by_index: &[&'a Device]) -> Vec<&'a Device
     let mut visible: Vec<&Device> = Vec::new();
     for part in text.split(',') {
         let Some(name) = GpuName::parse(part.trim()) else { break };
-        let Ok(device) = find(&name, by_index) else { break };
+        let Ok(device) = device_named(&name, by_index) else {
+            break;
+        };
         if visible.iter().any(|other| other.seen.uuid == device.seen.uuid) {
             break;
         }
@@ -411,7 +418,8 @@ pub(crate) fn visible<'a>(text: &str, by_index: &[&'a Device]) -> Vec<&'a Device
     visible
 }
 
-fn find<'a>(name: &GpuName, by_index: &[&'a Device]) -> Result<&'a Device, ErrorView> {
+/// The device that a name means.
+pub(crate) fn device_named<'a>(name: &GpuName, by_index: &[&'a Device]) -> Result<&'a Device, ErrorView> {
     let mut matching = by_index.iter().filter(|device| match name {
         GpuName::Index(index) => device.seen.index == *index,
         GpuName::Uuid(prefix) => device.seen.uuid.to_string().to_ascii_lowercase().starts_with(prefix),

@@ -23,7 +23,7 @@ pub enum Request {
     Status,
     /// Changes a live job.
     Set {
-        /// Who (see design: TARGET).
+        /// Who (see design: TARGET); `process:PID` for the `mem` of one process alone.
         target: String,
         /// New limit, as the user wrote it; `none` for the whole card.
         mem: Option<String>,
@@ -33,6 +33,9 @@ pub enum Request {
         /// New promise, as the user wrote it; `none` or `0` for none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         mem_request: Option<String>,
+        /// New limit of each process, as the user wrote it, or `none`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        process_mem: Option<String>,
         /// New terms of device time.
         #[serde(default, skip_serializing_if = "TermsChange::is_empty")]
         terms: TermsChange,
@@ -87,6 +90,30 @@ pub enum Request {
     },
     /// The caller's job, which was admitted just now, is about to be restored; answered by `Done` before it may be.
     Restore(Box<RestoreRequest>),
+    /// Moves a job to another device of the node; answered once it runs there, or by the reason.
+    Migrate {
+        /// Who.
+        target: String,
+        /// The device that it gets: index or UUID.
+        to: String,
+        /// The device that it leaves, for a job with several.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        from: Option<String>,
+        /// Say what would happen, touch nothing; answered by `Move`.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        dry_run: bool,
+    },
+    /// Admits nothing on a device any more and moves its jobs off; for administrators. Answered by `Drained` once each
+    /// job was tried.
+    Drain {
+        /// Index or UUID.
+        gpu: String,
+    },
+    /// Ends that.
+    Undrain {
+        /// Index or UUID.
+        gpu: String,
+    },
     /// The events so far, and with `follow` each new one.
     Events {
         /// Keep the connection open.
@@ -147,6 +174,9 @@ pub struct RunRequest {
     /// Where `mem_request` was written: `--mem-request` (the default) or `PARTAGE_MEM_REQUEST`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mem_request_from: Option<String>,
+    /// Limit of each process per device: `4GiB`, `10%`; none is the job's limit alone. `from_variables` names its twin.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub process_mem: Option<String>,
     /// Promised part of each device's time: `30%`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compute: Option<String>,

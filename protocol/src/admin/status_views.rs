@@ -104,7 +104,10 @@ pub struct DeviceView {
     /// Denials here by reason, of the jobs that live.
     #[serde(default)]
     pub denied: DeniedView,
-    /// Sentences worth attention about what is promised.
+    /// Nothing is admitted there: `drain`.
+    #[serde(default)]
+    pub is_drained: bool,
+    /// Sentences worth attention about what is promised, and why nothing is admitted.
     #[serde(default)]
     pub notes: Vec<String>,
     /// Sentences about processes of no job that use the device.

@@ -42,28 +42,9 @@ pub struct Header {
     pub sequence: u32,
 }
 
-/// One device of a job as the broker gives it to a client.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct DeviceInfo {
-    /// UUID bytes as `cuDeviceGetUuid` gives them.
-    pub uuid: [u8; 16],
-    /// `nvidia-smi`'s index (PCI order) on this machine, or [`NO_INDEX`].
-    pub index: u32,
-    /// [`DEVICE_IS_MIG`].
-    pub flags: u32,
-    /// The device's whole memory in bytes.
-    pub total: u64,
-    /// The job's limit on this device in bytes; equals `total` where the job has no limit.
-    pub limit: u64,
-}
-
 /// Stands for the index of a device that the broker does not know, or not any more. Never shown: people are told its
 /// UUID, and documents hold null.
 pub const NO_INDEX: u32 = u32::MAX;
-
-/// The device is a MIG instance: its UUID is written `MIG-…`.
-pub const DEVICE_IS_MIG: u32 = 1;
 
 /// Client to broker, first packet of a connection. On a reconnect two descriptors travel with it: the client's
 /// duplicates of the broker's page and of its own page.
@@ -115,12 +96,10 @@ pub struct Welcome {
     pub client: u64,
     /// The job's number (`j42` is 42).
     pub job: u64,
-    /// Devices in use in `devices`, at most [`MAX_DEVICES`].
+    /// The job's devices, at most [`MAX_DEVICES`]; the broker's page says which.
     pub device_count: u32,
     /// `WELCOME_*` bits.
     pub flags: u32,
-    /// The job's devices in job order (slot 0 first).
-    pub devices: [DeviceInfo; MAX_DEVICES],
 }
 
 /// The process belongs to no job of `run`; it got the default class of its login scope or container.
@@ -153,7 +132,11 @@ pub const REFUSED_DEVICES: u32 = 3;
 /// Too many clients or connections.
 pub const REFUSED_CAPACITY: u32 = 4;
 
-/// Client to broker after the driver's own initialisation: the devices the program sees, in its order.
+/// Longest PCI address in a [`Devices`], its end included (`0000:17:00.0`).
+pub const PCI_BYTES: usize = 16;
+
+/// Client to broker after the driver's own initialisation, and after a move: the devices that the program sees, in its
+/// order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Devices {
@@ -161,10 +144,12 @@ pub struct Devices {
     pub header: Header,
     /// Devices in use in `uuids`.
     pub count: u32,
-    /// `cuDriverGetVersion`'s number.
-    pub driver_version: u32,
+    /// Zero.
+    pub reserved: u32,
     /// UUIDs in the program's order.
     pub uuids: [[u8; 16]; MAX_DEVICES],
+    /// The PCI addresses that the driver tells of them (`cuDeviceGetPCIBusId`, ended by a zero); zeros: not known.
+    pub pci: [[u8; PCI_BYTES]; MAX_DEVICES],
 }
 
 /// Client to broker: raise my grant on a slot so that `used` can become `wanted`.
@@ -228,6 +213,8 @@ pub const VERDICT_CARD_FULL: u32 = 2;
 pub const VERDICT_RETRY: u32 = 3;
 /// No such slot, or a request that contradicts the ledger; counted as a defect of the client.
 pub const VERDICT_INVALID: u32 = 4;
+/// The limit of the asking process does not allow it, whatever the job's does.
+pub const VERDICT_PROCESS_LIMIT: u32 = 5;
 
 /// Client to broker: what does the whole job use on a slot?
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -242,8 +229,9 @@ pub struct Usage {
 }
 
 /// Client to broker: compare what NVML shows for me on a slot with what I charged. Answered by an [`Answer`]:
-/// `VERDICT_GRANTED` when the job is within its limit with it (or nothing can be measured), `VERDICT_LIMIT` or
-/// `VERDICT_CARD_FULL` when not; `granted` then says what it takes, in bytes, as far as that is known.
+/// `VERDICT_GRANTED` when the job is within its limit with it (or nothing can be measured), `VERDICT_LIMIT`,
+/// `VERDICT_PROCESS_LIMIT` or `VERDICT_CARD_FULL` when not; `granted` then says what it takes, in bytes, as far as that
+/// is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Measure {

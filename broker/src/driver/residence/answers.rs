@@ -6,7 +6,7 @@ use partage_protocol::admin::{ErrorCode, Reply};
 use partage_protocol::size::{format_bytes, format_duration};
 use partage_protocol::units::JobId;
 
-use super::way::{Phase, Purpose, SaveTo, Way};
+use super::way::{Phase, Purpose, Way};
 use crate::clock::Now;
 use crate::driver::effect::Effect;
 use crate::driver::requests::error_view;
@@ -23,7 +23,7 @@ impl StateDriver {
         self.go_on(job, &mut way, now);
         self.ways.followed.remove(&job);
         let outcome = match &way.phase {
-            Phase::Asking { .. } => None,
+            Phase::Asking { .. } | Phase::Trying { .. } => None,
             Phase::Passing { passage, .. } => passage.outcome(),
         };
         let Some(outcome) = outcome else {
@@ -43,31 +43,7 @@ impl StateDriver {
             return;
         };
         let why = reason(passage, way.why.as_deref());
-        let bytes = format_bytes(self.policy.returning_bytes(job, &self.clients));
-        let took = took(&way, now);
-        let (kind, text) = match (&way.purpose, outcome) {
-            (Purpose::Save(to), outcome) => saved(job, &way, to, (passage, outcome, is_left), (&why, &took)),
-            (_, Outcome::Here) if !is_left => ("", format!("{job} ended meanwhile")),
-            (_, Outcome::Poisoned) => (
-                "job-poisoned",
-                format!("{job} cannot run again: {why}; to end it: partage stop {job}"),
-            ),
-            // It is as it was: a process of it ended, or another broker found it so.
-            (Purpose::Recover(_), Outcome::Away) => ("", format!("{job} is suspended")),
-            (Purpose::Suspend, Outcome::Away) => (
-                "job-suspended",
-                format!("{job} is suspended: its {bytes} are in host memory, {took}"),
-            ),
-            (Purpose::Suspend, Outcome::Here) => ("suspend-failed", format!("{job} goes on: {why}")),
-            (Purpose::Recover(Residence::Leaving), Outcome::Here) => (
-                "suspend-failed",
-                format!("{job} goes on: the broker ended while it was being suspended"),
-            ),
-            (Purpose::Resume, Outcome::Away) => ("resume-failed", format!("{job} stays suspended: {why}")),
-            (Purpose::Resume | Purpose::Recover(_), Outcome::Here) => {
-                ("job-resumed", format!("{job} runs again, {took}"))
-            }
-        };
+        let (kind, text) = self.said_of(job, &way, (outcome, is_left), (&why, now));
         // What is tried again each second is said once.
         if !kind.is_empty() && self.ways.said.get(&job) != Some(&text) {
             self.publish(now, kind, Some(job), None, text.clone());
@@ -76,15 +52,28 @@ impl StateDriver {
             "resume-failed" => drop(self.ways.said.insert(job, text.clone())),
             _ => drop(self.ways.said.remove(&job)),
         }
-        let is_saved = kind == "job-saved";
-        if matches!(way.purpose, Purpose::Resume) && outcome == Outcome::Here {
+        if way.purpose == Purpose::Resume && outcome == Outcome::Here {
             self.forget_expecting(job);
+        }
+        if let Purpose::Move(exchange) = way.purpose {
+            let hint = || Some(format!("partage why {job}"));
+            let result = match kind {
+                _ if !is_left => None,
+                "job-moved" => Some(Ok(exchange.target.device)),
+                _ if outcome == Outcome::Here => Some(Err((why.clone(), hint()))),
+                _ => Some(Err((text.clone(), hint()))),
+            };
+            self.ways.note_ended_move(job, exchange, result);
         }
         let is_over = self.policy.processes(job).is_empty();
         for ticket in way.tickets {
-            let reply = match (outcome, is_left) {
-                _ if is_saved => Reply::Done { message: text.clone() },
-                (Outcome::Away, _) if !matches!(way.purpose, Purpose::Save(_)) => Reply::Done { message: text.clone() },
+            let is_done = match way.purpose {
+                Purpose::Move(_) => kind == "job-moved",
+                Purpose::Save => kind == "job-saved",
+                _ => outcome == Outcome::Away,
+            };
+            let reply = match (is_done, is_left) {
+                (true, _) => Reply::Done { message: text.clone() },
                 (_, false) => Reply::Error(error_view(ErrorCode::NoTarget, format!("{job} has ended"), None)),
                 _ => {
                     let hint = format!("partage why {job}");
@@ -103,6 +92,49 @@ impl StateDriver {
             (Outcome::Away, _) => Return::NoRoom(why),
         };
         self.step(now, Event::Returned { job, end });
+    }
+
+    /// What a way came to: the kind of the event, empty for none, and the words.
+    fn said_of(
+        &self,
+        job: JobId,
+        way: &Way,
+        (outcome, is_left): (Outcome, bool),
+        (why, now): (&str, Now),
+    ) -> (&'static str, String) {
+        let bytes = format_bytes(self.policy.returning_bytes(job, &self.clients));
+        let took = took(way, now);
+        match (way.purpose, outcome) {
+            (Purpose::Save, _) => saved(job, way, (outcome, is_left), (why, &took)),
+            (_, Outcome::Here) if !is_left => ("", format!("{job} ended meanwhile")),
+            (_, Outcome::Poisoned) => (
+                "job-poisoned",
+                format!("{job} cannot run again: {why}; to end it: partage stop {job}"),
+            ),
+            // It is as it was: a process of it ended, or another broker found it so.
+            (Purpose::Recover(_), Outcome::Away) => ("", format!("{job} is suspended")),
+            (Purpose::Suspend, Outcome::Away) => (
+                "job-suspended",
+                format!("{job} is suspended: its {bytes} are in host memory, {took}"),
+            ),
+            (Purpose::Suspend, Outcome::Here) => ("suspend-failed", format!("{job} goes on: {why}")),
+            (Purpose::Recover(Residence::Leaving), Outcome::Here) => (
+                "suspend-failed",
+                format!("{job} goes on: the broker ended while it was being suspended"),
+            ),
+            (Purpose::Move(exchange), Outcome::Here) if self.policy.has_moved(job, exchange) => {
+                ("job-moved", format!("{}, {took}", self.policy.moved(job, exchange)))
+            }
+            (Purpose::Move(exchange), Outcome::Here) => ("migrate-failed", self.policy.stays(job, exchange.from, why)),
+            (Purpose::Move(_), Outcome::Away) => (
+                "migrate-failed",
+                format!("{job} is suspended: {why}; to bring it back: partage resume {job}"),
+            ),
+            (Purpose::Resume, Outcome::Away) => ("resume-failed", format!("{job} stays suspended: {why}")),
+            (Purpose::Resume | Purpose::Recover(_), Outcome::Here) => {
+                ("job-resumed", format!("{job} runs again, {took}"))
+            }
+        }
     }
 
     /// A command's last answer.
@@ -158,12 +190,13 @@ fn reason(passage: &Passage, why: Option<&str>) -> String {
 fn saved(
     job: JobId,
     way: &Way,
-    to: &SaveTo,
-    (passage, outcome, is_left): (&Passage, Outcome, bool),
+    (outcome, is_left): (Outcome, bool),
     (why, took): (&str, &str),
 ) -> (&'static str, String) {
-    match way.saved.filter(|_| passage.is_saved() && outcome == Outcome::Here) {
-        Some((generation, bytes)) => {
+    let is_saved = matches!(&way.phase, Phase::Passing { passage, .. } if passage.is_saved());
+    let saved = way.saved.zip(way.save_to.as_ref());
+    match saved.filter(|_| is_saved && outcome == Outcome::Here) {
+        Some(((generation, bytes), to)) => {
             let (folder, bytes) = (to.folder.display(), format_bytes(bytes));
             let end = if is_left { "" } else { "; it has ended" };
             let text = format!("{job} is saved in {folder}, generation {generation}: {bytes}, {took}{end}");

@@ -54,7 +54,12 @@ impl StateDriver {
         };
         let checked = store::own_folder(&to.folder, false).and_then(|()| self.tree_of(job).map(drop));
         match checked {
-            Ok(()) => self.begin_to_leave(job, Purpose::Save(Box::new(to)), vec![ticket], now),
+            Ok(()) => {
+                self.begin_to_leave(job, Purpose::Save, vec![ticket], now);
+                if let Some(way) = self.ways.by_job.get_mut(&job) {
+                    way.save_to = Some(to);
+                }
+            }
             Err(message) => self.answer_ticket(ticket, refuse(ErrorCode::Failed, message)),
         }
     }
@@ -215,7 +220,7 @@ impl StateDriver {
             return Beginning::Waits(Waiting::Dumped);
         }
         if way.dumping.is_none()
-            && let Purpose::Save(to) = &way.purpose
+            && let Some(to) = &way.save_to
         {
             let begun = self.dump_order(job, to).and_then(|order| {
                 let begun = desk.begin(&order);
