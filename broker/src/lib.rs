@@ -16,6 +16,7 @@ pub mod invariants;
 pub mod kind;
 pub mod peer;
 pub mod server;
+pub mod snapshot;
 pub mod state;
 pub mod testing;
 pub mod watch;

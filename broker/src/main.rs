@@ -17,8 +17,11 @@ use partage_broker::host::{checkpoint, inherited};
 use partage_broker::kind::Kind;
 use partage_broker::server::event_loop::Server;
 use partage_broker::server::limits::raise_descriptor_limit;
+use partage_broker::snapshot::files::Disk;
+use partage_broker::snapshot::{dump, restore, store};
 use partage_broker::state::directory::SocketDir;
 use partage_broker::watch::{log, notify};
+use partage_protocol::snapshot::Unfit;
 use partage_protocol::units::SECOND_NS;
 use tracing::{info, warn};
 
@@ -33,6 +36,9 @@ const IDLE_EXIT_SECONDS: u64 = 60;
     "managed",
     "nvml_helper",
     "checkpoint_helper",
+    "dump_helper",
+    "restore_helper",
+    "open_snapshot",
     "user_helper",
     "check",
 ])))]
@@ -67,6 +73,18 @@ struct Arguments {
     /// Make the driver's checkpoint calls for a broker at the other end of standard input
     #[arg(long, hide = true)]
     checkpoint_helper: bool,
+    /// Have CRIU dump a job: the order's file, and the outcome's
+    #[arg(long, hide = true, num_args = 2, value_name = "FILE")]
+    dump_helper: Option<Vec<PathBuf>>,
+    /// Have CRIU restore a job, as the first process of its namespaces
+    #[arg(long, hide = true, value_name = "ORDER")]
+    restore_helper: Option<String>,
+    /// Verify a snapshot and print its manifest, with its folder
+    #[arg(long, hide = true, value_name = "DIR")]
+    open_snapshot: Option<PathBuf>,
+    /// With --open-snapshot: which one
+    #[arg(long, hide = true, value_name = "N")]
+    generation: Option<u64>,
     /// Ask the user database for a broker at the other end of standard input
     #[arg(long, hide = true)]
     user_helper: bool,
@@ -85,6 +103,16 @@ fn main() -> ExitCode {
         checkpoint::serve(arguments.driver_file.as_deref());
         return ExitCode::SUCCESS;
     }
+    if let Some([order, outcome]) = arguments.dump_helper.as_deref() {
+        dump::serve(order, outcome);
+        return ExitCode::SUCCESS;
+    }
+    if let Some(order) = &arguments.restore_helper {
+        return restore::serve(order);
+    }
+    if let Some(folder) = &arguments.open_snapshot {
+        return open_snapshot(folder, arguments.generation);
+    }
     if arguments.user_helper {
         user_database::serve();
         return ExitCode::SUCCESS;
@@ -97,6 +125,24 @@ fn main() -> ExitCode {
         Err(error) => {
             eprintln!("partaged: {error}");
             ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+/// Prints a snapshot's folder and its manifest, or what is wrong with it.
+fn open_snapshot(folder: &Path, generation: Option<u64>) -> ExitCode {
+    let opened = store::own_folder(folder, false)
+        .map_err(|why| Unfit::new("folder", why))
+        .and_then(|()| store::Store::new(folder, Disk).open(generation));
+    match opened {
+        Ok((path, manifest)) => {
+            println!("{}", path.display());
+            println!("{}", String::from_utf8_lossy(&manifest.text()));
+            ExitCode::SUCCESS
+        }
+        Err(unfit) => {
+            eprintln!("{unfit}");
+            ExitCode::FAILURE
         }
     }
 }

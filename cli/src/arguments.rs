@@ -6,6 +6,7 @@ mod install;
 mod on_full;
 mod quota;
 mod residence;
+mod snapshot;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -22,6 +23,7 @@ pub use install::{Install, StartNow, Uninstall};
 pub use on_full::OnFull;
 pub use quota::{Quota, QuotaAction};
 pub use residence::{Drain, Migrate, Resume, Suspend, Undrain};
+pub use snapshot::{Checkpoint, Restore};
 
 /// Share a GPU between programs: give each a limit on memory and a share of time.
 #[derive(Debug, Parser)]
@@ -83,6 +85,8 @@ pub enum Command {
     Stop(Stop),
     Suspend(Suspend),
     Resume(Resume),
+    Checkpoint(Checkpoint),
+    Restore(Restore),
     Migrate(Migrate),
     Drain(Drain),
     Undrain(Undrain),

@@ -22,7 +22,8 @@ use clap::{CommandFactory, FromArgMatches};
 
 use arguments::{Arguments, Command};
 use commands::{
-    about, broker, config, doctor, events, get, install, ps, queue, quota, residence, run, set, sim, status, stop, why,
+    about, broker, config, doctor, events, get, install, ps, queue, quota, residence, run, set, sim, snapshot, status,
+    stop, why,
 };
 use failure::{Failure, Kind, Outcome};
 use launch::place::{Host, Place};
@@ -95,6 +96,8 @@ fn dispatch(command: &Command, matches: &clap::ArgMatches, place: &Place, report
         Command::Undrain(arguments) => residence::undrain(arguments, place, report),
         Command::Suspend(arguments) => residence::suspend(arguments, place, report),
         Command::Resume(arguments) => residence::resume(arguments, place, report),
+        Command::Checkpoint(arguments) => snapshot::checkpoint(arguments, place, report),
+        Command::Restore(arguments) => snapshot::restore(arguments, place, report),
         Command::Broker(arguments) => broker::broker(arguments.action, place, report),
         Command::Config(arguments) => config::config(&arguments.action, place, report),
         Command::Quota(arguments) => quota::quota(&arguments.action, place, report),
@@ -123,14 +126,15 @@ fn dispatch(command: &Command, matches: &clap::ArgMatches, place: &Place, report
     }
 }
 
-/// Is this `run` or `sim`, whose exit codes leave 0 to 123 to COMMAND? Asked before parsing, so from the words alone.
+/// Is this `run`, `restore` or `sim`, whose exit codes leave 0 to 123 to COMMAND? Asked before parsing, so from the
+/// words alone.
 fn is_launcher(words: &[OsString]) -> bool {
     let mut words = words.iter().skip(1);
     while let Some(word) = words.next() {
         match word.to_str() {
             Some("--color" | "--socket-dir") => drop(words.next()),
             Some(option) if option.starts_with('-') => {}
-            other => return matches!(other, Some("run" | "sim")),
+            other => return matches!(other, Some("run" | "restore" | "sim")),
         }
     }
     false

@@ -4,12 +4,15 @@
 //! ```text
 //!              attach                lost
 //!   nothing ───────────► standing ──────────► gone
-//!                           ▲     reattach     │
-//!                           └──────────────────┘
+//!                         │ ▲ ▲   reattach     │
+//!                    park │ │ └────────────────┘
+//!                         ▼ │ return
+//!                        parked
 //! ```
 //! *attach* maps the pages that the first welcome brings, once in the life of a process. *lost* closes the socket and
 //! nothing else: charges and launches go on against the pages, which the next broker adopts. *reattach* takes the
-//! connection of a broker that welcomes this process under its old id. No other module maps a broker's page.
+//! connection of a broker that welcomes this process under its old id. *park* and *return*: [`parking`]. No other
+//! module maps a broker's page.
 //!
 //! [`Link`] belongs to the session, which has a lock. [`Attachment`](pages::Attachment) is what every thread reads:
 //! written once, before the phase becomes `Attached`. A forked child starts from nothing: both lie in memory that is
@@ -21,6 +24,7 @@ pub mod job;
 pub mod link;
 mod mapping;
 pub mod pages;
+pub mod parking;
 pub mod ties;
 
 use core::ffi::c_int;
@@ -45,9 +49,10 @@ use crate::state::{NAMELESS, Phase, State};
 /// The welcome is not for this process, or its pages are not to be had. The connection is gone then.
 pub fn welcomed(state: &State, link: &mut Link, welcome: &Welcome, descriptors: [c_int; 2]) -> Result<bool, Refusal> {
     let has_files = descriptors.iter().all(|fd| *fd >= 0);
-    let transition = attachment::welcomed(link.client(), welcome.client, has_files);
+    let transition = attachment::welcomed(link.client(), welcome.client, has_files, link.is_parked());
     let result = match transition {
         Transition::Attach => attach(state, link, welcome, descriptors),
+        Transition::Return => parking::take_again(state, link, welcome, descriptors),
         // The pages stay what they are.
         Transition::Reattach | Transition::Refuse => {
             socket::discard(descriptors);
@@ -65,7 +70,7 @@ pub fn welcomed(state: &State, link: &mut Link, welcome: &Welcome, descriptors: 
     if result.is_ok() {
         inherited::remember(link.kept());
     }
-    result.map(|()| transition == Transition::Reattach)
+    result.map(|()| transition != Transition::Attach)
 }
 
 /// Maps the pages and takes over the job's devices.

@@ -106,7 +106,7 @@ fn push_job(line: &mut note::Line, job: &Job, slot: usize, bytes: u64, (used, li
             ", raise with: partage set process:",
             sys::pid().into(),
         ),
-        _ => ("", " in use by j", ", raise with: partage set j", job.number),
+        _ => ("", " in use by j", ", raise with: partage set j", job.number()),
     };
     line.push(of)
         .push("limit ")
@@ -143,7 +143,7 @@ fn push_job(line: &mut note::Line, job: &Job, slot: usize, bytes: u64, (used, li
         }
         Denial::CardFull => {
             line.push("; a higher limit alone would not help, see: partage why j")
-                .push_number(job.number);
+                .push_number(job.number());
         }
         Denial::NoBroker => {
             line.push("; no broker answers, so the job's share cannot grow");

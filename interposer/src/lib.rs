@@ -12,8 +12,8 @@
 //!
 //! Where to look: what happens to a call is in the table (`partage_abi`), [`entry`] makes the exports of it,
 //! [`resolve`] is how programs get them, [`hooks`] what they do, [`memory`] the bytes, [`gate`] where a launch waits,
-//! [`marks`] what has retired, [`session`] the broker, [`attachment`] what ties us to one, [`guest`]
-//! what we bring along.
+//! [`marks`] what has retired, [`session`] the broker, [`attachment`] what ties us to one, [`park`]
+//! what lets us be dumped, [`guest`] what we bring along.
 #![no_std]
 
 mod attachment;
@@ -31,6 +31,7 @@ mod memory;
 mod names;
 mod note;
 mod own_pages;
+mod park;
 mod private_broker;
 mod reach;
 mod real;

@@ -31,4 +31,4 @@ mod timers;
 pub use launch::{Marked, after, before, unlaned};
 pub use name::Name;
 pub use outstanding::{Outstanding, knowledge, learn_bound, outstanding, read_lengths};
-pub use settle::{Settled, context_ended, graph_changed, orphan, settle, settle_all, settle_stream};
+pub use settle::{Settled, context_ended, graph_changed, let_go, orphan, settle, settle_all, settle_stream};

@@ -14,7 +14,7 @@ use partage_abi::values::{CU_GET_PROC_ADDRESS_LEGACY_STREAM, CU_GET_PROC_ADDRESS
 use partage_abi::{HOOKED, ROWS, Symbol, nvml};
 
 /// The driver's `pass` rows that this library calls itself.
-const CALLED: [Symbol; 36] = [
+const CALLED: [Symbol; 37] = [
     Symbol::cuDriverGetVersion,
     Symbol::cuDeviceGetPCIBusId,
     Symbol::cuDeviceGet,
@@ -33,6 +33,7 @@ const CALLED: [Symbol; 36] = [
     Symbol::cuCtxGetApiVersion,
     Symbol::cuMemHostGetDevicePointer_v2,
     Symbol::cuMemHostRegister_v2,
+    Symbol::cuMemHostUnregister,
     Symbol::cuMemGetAllocationGranularity,
     Symbol::cuMemPoolGetAttribute,
     Symbol::cuPointerGetAttribute,

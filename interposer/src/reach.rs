@@ -13,8 +13,8 @@
 use core::sync::atomic::Ordering;
 
 use partage_protocol::message::{
-    ENVIRONMENT_BYTES, HELLO_ENVIRONMENT_CUT, HELLO_PAGES_LOST, Hello, NOTICE_NO_BROKER, Notice, REFUSED_CAPACITY,
-    REFUSED_DEVICES, Refused, ToClient,
+    ENVIRONMENT_BYTES, HELLO_ENVIRONMENT_CUT, HELLO_PAGES_LOST, HELLO_PARKED, Hello, NOTICE_NO_BROKER, Notice,
+    REFUSED_CAPACITY, REFUSED_DEVICES, Refused, ToClient,
 };
 use zerocopy::IntoBytes;
 
@@ -44,6 +44,10 @@ pub fn connect(state: &State, session: &mut Session, flags: u32, deadline_ns: u6
     if session.is_final {
         return Err(Refusal::Final);
     }
+    if session.link.is_parked() && flags & HELLO_PARKED == 0 {
+        // Our own thread is to find the moment.
+        return Err(Refusal::Busy);
+    }
     let result = connect_until(state, session, flags, deadline_ns);
     session.start_turn.close();
     result
@@ -52,7 +56,7 @@ pub fn connect(state: &State, session: &mut Session, flags: u32, deadline_ns: u6
 fn connect_until(state: &State, session: &mut Session, flags: u32, mut deadline_ns: u64) -> Result<(), Refusal> {
     let mut has_turn = false;
     // A silent broker is left to the background thread: a start takes longer than its caller may wait.
-    let mut has_started = state.is_silent() && deadline_ns <= sys::now_ns();
+    let mut has_started = flags & HELLO_PARKED != 0 || state.is_silent() && deadline_ns <= sys::now_ns();
     loop {
         let pause = session.pause.left_ns(sys::now_ns()).min(WAITED_PAUSE_NS);
         if !session.link.is_greeting() && pause > 0 {
@@ -128,7 +132,7 @@ fn try_connect(state: &State, session: &mut Session, flags: u32, deadline_ns: u6
             socket::discard(descriptors);
             Err(refused(state, session, &refused_for))
         }
-        ToClient::Answer(_) => {
+        ToClient::Answer(_) | ToClient::Park(_) => {
             socket::discard(descriptors);
             Err(Refusal::Busy)
         }
@@ -150,7 +154,7 @@ fn greet(state: &State, session: &mut Session, flags: u32, deadline_ns: u64) -> 
     let fd = socket::connect(state.settings(), deadline_ns)?;
     let (mut send, mut count) = ([-1; 2], 0);
     let mut flags = flags;
-    if session.link.client() != 0 {
+    if session.link.client() != 0 && !session.link.is_parked() {
         match session.link.files() {
             Some(files) => (send, count) = (files, 2),
             None => flags |= HELLO_PAGES_LOST,

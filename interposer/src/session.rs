@@ -219,6 +219,8 @@ fn take_late(state: &State, session: &mut Session, message: &ToClient, descripto
         ToClient::Refused(refused) => {
             reach::refused(state, session, refused);
         }
+        // Our own thread does it.
+        ToClient::Park(park) => session.park_for = park.job,
     }
 }
 

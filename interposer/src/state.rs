@@ -276,6 +276,11 @@ impl State {
         own_ns.wrapping_sub(offset.load(Ordering::Relaxed) as u64)
     }
 
+    /// The process may have come into another time namespace.
+    pub fn forget_clock(&self) {
+        self.clock.1.store(false, Ordering::Release);
+    }
+
     /// The UUID of an ordinal as the program sees it; zeros while unknown.
     pub fn ordinal_uuid(&self, ordinal: usize) -> [u8; 16] {
         let mut uuid = [0; 16];

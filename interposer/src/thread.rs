@@ -16,6 +16,7 @@ use crate::guest::sys;
 use crate::guest::text;
 use crate::guest::weak;
 use crate::job_word;
+use crate::park;
 use crate::reach;
 use crate::real::{DRIVER, SECOND_DRIVER};
 use crate::resolve;
@@ -68,6 +69,7 @@ extern "C" fn run(state: *mut c_void) -> *mut c_void {
     sys::name_thread(c"partage");
     let mut loaded = 0;
     loop {
+        park::park_if_asked(state);
         let is_held = gate::outsiders::is_held(state);
         keep_alive(state, if is_held { HELD_LOOK_NS } else { WORLD_LOOK_NS });
         gate::outsiders::note(state);
@@ -84,25 +86,19 @@ fn keep_alive(state: &State, step_ns: u64) {
     if state.is_silent() {
         job_word::let_go(state);
     }
-    let (fd, is_greeting, pause) = {
+    let (fd, pause) = {
         let session = state.session.hold();
         let pause = if session.is_final {
             u64::MAX
         } else {
             session.pause.left_ns(sys::now_ns())
         };
-        (session.link.socket().fd(), session.link.is_greeting(), pause)
+        (session.link.socket().fd(), pause)
     };
     match fd {
         Some(fd) => {
-            // Answers stay for whoever asked, unless nobody waits for them any more: then only the other end's leaving
-            // is reported.
-            let events = if is_greeting || state.is_silent() {
-                libc::POLLIN
-            } else {
-                0
-            };
-            if sys::poll(fd, events, step_ns) == 0 {
+            // Whoever waits for an answer holds the session, and takes it; anything else is for nobody, or for us.
+            if sys::poll(fd, libc::POLLIN, step_ns) == 0 {
                 return;
             }
         }
@@ -118,9 +114,7 @@ fn keep_alive(state: &State, step_ns: u64) {
             .socket()
             .fd()
             .is_none_or(|fd| sys::poll(fd, 0, 0) & (libc::POLLHUP | libc::POLLERR) != 0);
-        if state.is_silent() {
-            session::drain(state, session);
-        }
+        session::drain(state, session);
         if !is_gone {
             return;
         }

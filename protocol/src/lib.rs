@@ -17,6 +17,7 @@ pub mod labels;
 pub mod private_broker;
 pub mod shown;
 pub mod size;
+pub mod snapshot;
 pub mod summary;
 pub mod terms;
 pub mod time_aliases;

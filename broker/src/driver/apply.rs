@@ -173,6 +173,8 @@ impl StateDriver {
     fn forget_job(&mut self, job: JobId) {
         self.store.remove(job);
         self.ways.forget(job);
+        self.forget_parking(job);
+        self.forget_expecting(job);
         self.effects.push(Effect::Time(Message::JobGone(job)));
         if let Some(first) = self.jobs.forget(job) {
             self.unwatch(first);

@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering;
 use partage_policy::{Attaching, Event, Membership, Process};
 use partage_protocol::aliases::unpacked;
 use partage_protocol::message::{
-    HELLO_ENVIRONMENT_CUT, HELLO_PAGES_LOST, Hello, MAJOR, REFUSED_CAPACITY, REFUSED_IDENTITY, REFUSED_VERSION,
+    HELLO_ENVIRONMENT_CUT, HELLO_PAGES_LOST, HELLO_PARKED, Hello, MAJOR, REFUSED_CAPACITY, REFUSED_IDENTITY,
+    REFUSED_VERSION,
 };
 use partage_protocol::units::{ClientId, JobId};
 use tracing::{debug, warn};
@@ -17,6 +18,7 @@ use super::effect::Effect;
 use super::held::Hold;
 use super::state_driver::StateDriver;
 use crate::clock::Now;
+use crate::dispatcher::message::Message;
 use crate::host::proc::{ancestors, login_scope};
 use crate::kind::Kind;
 use crate::peer::ConnectionId;
@@ -42,7 +44,12 @@ impl StateDriver {
             let text = "the broker cannot see this process: its pid namespace is not below the broker's";
             return self.refuse(peer.connection, REFUSED_IDENTITY, text);
         };
-        if hello.client != 0 {
+        let is_parked = hello.flags & HELLO_PARKED != 0;
+        let known = self.clients.get(ClientId(hello.client)).map(|client| client.process);
+        if is_parked && known == Some(process) {
+            return self.take_in(&peer, process, &hello, now);
+        }
+        if hello.client != 0 && !is_parked {
             return self.come_back(peer, process, &hello, pages, now);
         }
         if self.devices.is_ready() {
@@ -83,12 +90,11 @@ impl StateDriver {
             return self.effects.push(Effect::Close(to));
         };
         let earlier = known.as_ref().map(|(client, _)| *client);
-        let (line, id) = match self.clients.ledger.add(earlier, process, stat.image, peer.uid) {
+        let (line, id) = match self.line_of(earlier, (process, stat.image, peer.uid), hello) {
             Ok(added) => added,
-            Err(error) => return self.refuse(to, REFUSED_CAPACITY, &error.to_string()),
+            Err((code, text)) => return self.refuse(to, code, &text),
         };
-        let known = known.map(|(_, pages)| pages);
-        let (pages, gift) = match self.pages_of(id, line, known) {
+        let (pages, gift) = match self.pages_of(id, line, known.map(|(_, pages)| pages)) {
             Ok(pages) => pages,
             Err(error) => {
                 warn!(%error, "no pages for a client");
@@ -109,6 +115,7 @@ impl StateDriver {
             dying: None,
             doubt_since_ns: None,
             was_shown: false,
+            is_parked: false,
         };
         if self.jobs.is_empty() {
             // Nobody had a reason to look for a while.
@@ -134,6 +141,23 @@ impl StateDriver {
             is_nvml_only: false,
         };
         self.step(now, Event::Attach(Box::new(attaching)));
+        self.has_arrived(id, now);
+    }
+
+    /// A line of the ledger for a client; of a restored one it says what that has to get back.
+    fn line_of(
+        &mut self,
+        earlier: Option<ClientId>,
+        (process, image, uid): (Process, (u64, u64), u32),
+        hello: &Hello,
+    ) -> Result<(LineIndex, ClientId), (u32, String)> {
+        let added = self.clients.ledger.add(earlier, process, image, uid);
+        let (line, id) = added.map_err(|error| (REFUSED_CAPACITY, error.to_string()))?;
+        if let Err(text) = self.owe(process, hello, line) {
+            self.clients.ledger.remove(line);
+            return Err((REFUSED_IDENTITY, text.to_owned()));
+        }
+        Ok((line, id))
     }
 
     /// May the process be another client, and may its user have another one? If not, a sentence says why.
@@ -155,6 +179,7 @@ impl StateDriver {
         let Some(pages) = known else {
             let (pages, gift) = PagePair::create(id, self.clients.ledger.epoch())?;
             self.begin_hold(&pages);
+            self.tell_use(id, line, &pages);
             return Ok((Arc::new(pages), Some(gift)));
         };
         // The lost ledger's figures stand on the page that only brokers write.
@@ -166,6 +191,46 @@ impl StateDriver {
                 .store(overhead, Ordering::SeqCst);
         }
         Ok((pages, None))
+    }
+
+    /// What a client that parked uses is known before it says so itself: from the pages that it had, or as the most
+    /// that the ledger lets it have.
+    fn tell_use(&self, id: ClientId, line: LineIndex, pages: &PagePair) {
+        let old = self.clients.pages(id);
+        for (slot, page) in pages.client().devices.iter().enumerate() {
+            let ledger = &self.clients.ledger;
+            let most = ledger.word(line, slot).load(Ordering::SeqCst);
+            let most = most.max(ledger.owed(line, slot).load(Ordering::SeqCst));
+            let used = old.map_or(most, |old| old.client().devices[slot].used.load(Ordering::SeqCst));
+            page.used.store(used, Ordering::SeqCst);
+        }
+    }
+
+    /// A client that parked, and is the process that it was, gets new pages.
+    fn take_in(&mut self, peer: &Peer, process: Process, hello: &Hello, now: Now) {
+        let (id, to) = (ClientId(hello.client), peer.connection);
+        let Some(line) = self.clients.get(id).map(|client| client.line) else {
+            return;
+        };
+        let (pages, gift) = match self.pages_of(id, line, None) {
+            Ok(pages) => pages,
+            Err(error) => return self.refuse(to, REFUSED_CAPACITY, &error.to_string()),
+        };
+        if let Some(client) = self.clients.get_mut(id) {
+            (client.pages, client.gift, client.is_parked) = (Some(pages), gift, false);
+        }
+        // The dispatcher looks at the pages that it was told of.
+        self.effects.push(Effect::Time(Message::Left(id)));
+        self.show_hold(id);
+        if let Some(old) = self.clients.connect(id, Some(to)) {
+            self.effects.push(Effect::Close(old));
+        }
+        let reattach = Event::Reattach {
+            client: id,
+            process,
+            are_pages_lost: false,
+        };
+        self.step(now, reattach);
     }
 
     fn membership(&mut self, process: Process, uid: u32, hello: &Hello) -> Membership {

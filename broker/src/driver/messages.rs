@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use partage_policy::Event;
 use partage_protocol::message::{
-    Ask, Devices, MAX_DEVICES, Measure, Notice, REFUSED_DEVICES, Refused, ToBroker, Usage, Welcome,
+    Ask, Devices, MAX_DEVICES, Measure, NOTICE_PARKED, Notice, REFUSED_DEVICES, Refused, ToBroker, Usage, Welcome,
 };
 use partage_protocol::page::DeviceInfo;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
@@ -77,6 +77,7 @@ impl StateDriver {
                 };
                 self.step(now, event);
             }
+            ToBroker::Notice(notice) if notice.what == NOTICE_PARKED => self.clients.note_parked(id),
             ToBroker::Notice(Notice { what, slot, value, .. }) => {
                 let slot = slot as usize;
                 let event = Event::Notice {

@@ -84,6 +84,8 @@ impl StateDriver {
             Request::Stop { target, grace_ns } => self.stop(to, caller, (target, grace_ns), now),
             request @ (Request::Suspend { .. }
             | Request::Resume { .. }
+            | Request::Checkpoint { .. }
+            | Request::Restore(_)
             | Request::Migrate { .. }
             | Request::Drain { .. }
             | Request::Undrain { .. }) => {

@@ -19,10 +19,17 @@ use crate::host::proc::with_descendants;
 impl StateDriver {
     /// Signals the job's first process, its clients and all their descendants.
     pub(super) fn signal_job(&mut self, job: JobId, signal: Signal) {
-        let number = match signal {
-            Signal::Terminate => libc::SIGTERM,
-            Signal::Kill => libc::SIGKILL,
-        };
+        self.signal_all(
+            job,
+            match signal {
+                Signal::Terminate => libc::SIGTERM,
+                Signal::Kill => libc::SIGKILL,
+            },
+        );
+    }
+
+    /// The same with any signal.
+    pub(super) fn signal_all(&mut self, job: JobId, number: libc::c_int) {
         let first = self.jobs.get(job).and_then(|record| record.first);
         let clients = self.clients.iter().filter(|(_, client)| client.job == job);
         let known: BTreeSet<Process> = clients.map(|(_, client)| client.process).chain(first).collect();
@@ -37,7 +44,7 @@ impl StateDriver {
                 sent += 1;
             }
         }
-        info!(%job, ?signal, sent, "signalled a job");
+        info!(%job, signal = number, sent, "signalled a job");
     }
 
     fn is_alive(&self, process: Process) -> bool {

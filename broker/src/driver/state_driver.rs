@@ -209,6 +209,7 @@ impl StateDriver {
                 dying: None,
                 doubt_since_ns: None,
                 was_shown: false,
+                is_parked: false,
             };
             self.clients.insert(entry.client, client);
             adoption.clients.push(LedgerClient {

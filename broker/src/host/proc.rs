@@ -56,6 +56,39 @@ pub trait Processes {
     fn private_brokers(&self) -> BTreeSet<u32>;
 }
 
+/// A process's number in its own pid namespace.
+#[must_use]
+pub fn inner_number(pid: u32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    line.split_whitespace().last()?.parse().ok()
+}
+
+/// A process's pid namespace, as the kernel names it.
+#[must_use]
+pub fn namespace(pid: u32) -> Option<std::path::PathBuf> {
+    std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok()
+}
+
+/// What a process has open that CRIU is known to refuse, in words.
+#[must_use]
+pub fn undumpable(pid: u32) -> Option<&'static str> {
+    const REFUSED: [(&str, &str); 4] = [
+        ("anon_inode:[io_uring]", "an io_uring"),
+        ("anon_inode:[perf_event]", "a performance counter"),
+        ("/dev/fuse", "a file system of its own (/dev/fuse)"),
+        ("/dev/gdrdrv", "GPU memory mapped by gdrcopy (/dev/gdrdrv)"),
+    ];
+    let links = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+    let mut links = links
+        .flatten()
+        .filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    links.find_map(|link| {
+        let link = link.to_string_lossy();
+        REFUSED.iter().find(|(name, _)| *name == link).map(|(_, what)| *what)
+    })
+}
+
 /// The machine's /proc.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Proc;

@@ -52,6 +52,8 @@ pub struct Client {
     pub doubt_since_ns: Option<u64>,
     /// A look at a device showed its process.
     pub was_shown: bool,
+    /// It lets go of its pages, or has: it has once its connection ended.
+    pub is_parked: bool,
 }
 
 /// An ended client that is still charged.
@@ -173,6 +175,13 @@ impl Clients {
             self.by_connection.insert(new, id);
         }
         old
+    }
+
+    /// A client lets go of its pages: it has once its connection ended.
+    pub fn note_parked(&mut self, id: ClientId) {
+        if let Some(client) = self.map.get_mut(&id) {
+            client.is_parked = true;
+        }
     }
 
     /// The job of a process that attached to one.

@@ -6,8 +6,9 @@
 //!     broker.lock            flock: one broker
 //!     admin.sock             private 0600, managed 0660 (group `partage` where it exists)
 //!     client/client.sock     private 0600, managed 0666: judged by credentials
+//!     client/parked-jN       while the clients of a job are to stay parked
 //!     log/partaged.log       JSON lines
-//!     state/                 0700: ledger, jobs/, ended.jsonl, drained
+//!     state/                 0700: ledger, jobs/, snapshots/, ended.jsonl, drained
 //!     driver                 private: where a command found the driver's libraries
 //!     jobs.alone             private: what jobs without a broker hold (the library's)
 //! ```
@@ -52,6 +53,7 @@ impl SocketDir {
         own(&path.join("log"), 0o700)?;
         own(&path.join("state"), 0o700)?;
         own(&path.join("state/jobs"), 0o700)?;
+        own(&path.join("state/snapshots"), 0o700)?;
         let path = path.canonicalize().map_err(Error::file("resolve", path))?;
         Ok(Self { path, kind })
     }
@@ -102,6 +104,12 @@ impl SocketDir {
     #[must_use]
     pub fn ended_file(&self) -> PathBuf {
         self.path.join("state/ended.jsonl")
+    }
+
+    /// Where lies what is known of dumps under way and of jobs that are being restored.
+    #[must_use]
+    pub fn snapshots(&self) -> PathBuf {
+        self.path.join("state/snapshots")
     }
 
     /// What users had of the GPUs.

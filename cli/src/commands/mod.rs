@@ -16,6 +16,7 @@ pub mod residence;
 pub mod run;
 pub mod set;
 pub mod sim;
+pub mod snapshot;
 pub mod status;
 pub mod stop;
 mod user;

@@ -113,7 +113,7 @@ fn move_lines(view: &MoveView) -> Vec<String> {
 
 /// Asks, says what is waited for, and waits for the answer for as long as the broker lives: how long a driver takes
 /// depends on the bytes, and the broker gives up by itself.
-fn converse(request: &Request, place: &Place, report: &Report) -> Outcome<u8> {
+pub(super) fn converse(request: &Request, place: &Place, report: &Report) -> Outcome<u8> {
     let mut connection = launch_broker::meet(place)?;
     connection
         .say(request)

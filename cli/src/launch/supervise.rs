@@ -39,8 +39,7 @@ pub fn run(file: &Path, words: &[OsString], environment: &Environment) -> Outcom
             format!("cannot start COMMAND: {}", errno.desc().to_lowercase()),
         )
     };
-    let mut waited: SigSet = FORWARDED.iter().copied().collect();
-    waited.add(Signal::SIGCHLD);
+    let waited = waited();
     let mut before = SigSet::empty();
     sigprocmask(SigmaskHow::SIG_BLOCK, Some(&waited), Some(&mut before)).map_err(fail)?;
     // Ignored SIGCHLD would be thrown away instead of waited for, and the child reaped by the kernel.
@@ -64,7 +63,30 @@ pub fn run(file: &Path, words: &[OsString], environment: &Environment) -> Outcom
     }
 }
 
-fn wait(child: Pid, waited: &SigSet) -> Result<u8, Errno> {
+fn waited() -> SigSet {
+    let mut waited: SigSet = FORWARDED.iter().copied().collect();
+    waited.add(Signal::SIGCHLD);
+    waited
+}
+
+/// Blocks the signals that [`wait`] passes on, and answers them.
+///
+/// # Errors
+/// The system's.
+pub fn block() -> Result<SigSet, Errno> {
+    let waited = waited();
+    sigprocmask(SigmaskHow::SIG_BLOCK, Some(&waited), None)?;
+    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+    // SAFETY: SIG_DFL is no code of ours.
+    unsafe { sigaction(Signal::SIGCHLD, &default) }?;
+    Ok(waited)
+}
+
+/// Waits for a child, passes signals on, and gives its code. Precondition: these signals are blocked.
+///
+/// # Errors
+/// The system's.
+pub fn wait(child: Pid, waited: &SigSet) -> Result<u8, Errno> {
     loop {
         // The child may have ended before the first signal is looked at; several SIGCHLD may be one.
         match waitpid(child, Some(WaitPidFlag::WNOHANG)) {

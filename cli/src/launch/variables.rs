@@ -41,6 +41,7 @@ const OTHERS: &[&str] = &[
     "PARTAGE_DEVICES",
     "PARTAGE_MEM_BYTES",
     "PARTAGE_BROKER",
+    "PARTAGE_CRIU",
     "PARTAGE_STDERR",
     "PARTAGE_LAZY_REQUEST",
 ];

@@ -19,6 +19,7 @@ mod faults;
 mod moved;
 mod preempted;
 mod said;
+mod saved;
 
 pub fn cases() -> Vec<Case> {
     const SIZE: &str = "its numbers are those of a GPU of 16 GiB";
@@ -53,6 +54,7 @@ pub fn cases() -> Vec<Case> {
     cases.extend(moved::cases());
     cases.extend(drained::cases());
     cases.extend(preempted::cases());
+    cases.extend(saved::cases());
     cases
 }
 

@@ -5,23 +5,32 @@ use partage_records::attachment::{Transition, welcomed};
 
 #[test]
 fn the_first_welcome_attaches_if_it_brings_the_pages() {
-    assert_eq!(welcomed(0, 7, true), Transition::Attach);
-    assert_eq!(welcomed(0, 7, false), Transition::Refuse);
+    assert_eq!(welcomed(0, 7, true, false), Transition::Attach);
+    assert_eq!(welcomed(0, 7, false, false), Transition::Refuse);
 }
 
 #[test]
 fn a_client_comes_back_under_its_own_id_only() {
     for has_files in [false, true] {
-        assert_eq!(welcomed(7, 7, has_files), Transition::Reattach);
-        assert_eq!(welcomed(7, 8, has_files), Transition::Refuse);
+        assert_eq!(welcomed(7, 7, has_files, false), Transition::Reattach);
+        assert_eq!(welcomed(7, 8, has_files, false), Transition::Refuse);
     }
 }
 
 #[test]
 fn a_welcome_for_nobody_is_refused() {
     for (own, has_files) in [(0, false), (0, true), (7, false), (7, true)] {
-        assert_eq!(welcomed(own, 0, has_files), Transition::Refuse);
+        assert_eq!(welcomed(own, 0, has_files, false), Transition::Refuse);
     }
+}
+
+#[test]
+fn a_parked_process_comes_back_with_pages_alone_and_under_any_id() {
+    for given in [7, 8] {
+        assert_eq!(welcomed(7, given, true, true), Transition::Return);
+        assert_eq!(welcomed(7, given, false, true), Transition::Refuse);
+    }
+    assert_eq!(welcomed(7, 0, true, true), Transition::Refuse);
 }
 
 /// Whatever welcomes come, in whatever order: attached once, and the id never changes after.
@@ -38,12 +47,13 @@ fn no_order_of_welcomes_attaches_twice() {
     for order in orders {
         let (mut own, mut attached) = (0, 0);
         for (given, has_files) in order {
-            match welcomed(own, given, has_files) {
+            match welcomed(own, given, has_files, false) {
                 Transition::Attach => {
                     attached += 1;
                     own = given;
                 }
                 Transition::Reattach => assert_eq!(own, given),
+                Transition::Return => panic!("nobody was parked"),
                 Transition::Refuse => {}
             }
         }

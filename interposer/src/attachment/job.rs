@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The job of this process, as a broker's welcome names it.
 
+use core::sync::atomic::{AtomicU64, Ordering};
+
 use partage_protocol::message::{WELCOME_DEFAULT_JOB, WELCOME_STRICT, Welcome};
 use partage_protocol::page::{BrokerPage, GrantLine};
 
 /// The job, written once before the phase becomes `Attached`. Which devices it has, the broker's page says alone: a
 /// move changes them.
 pub struct Job {
-    /// The job's number.
-    pub number: u64,
+    /// The job's number. The one word that may change later.
+    pub number: AtomicU64,
     /// How many devices it has.
     count: usize,
     /// None in a fresh state.
@@ -20,6 +22,11 @@ pub struct Job {
 }
 
 impl Job {
+    /// The job's number.
+    pub fn number(&self) -> u64 {
+        self.number.load(Ordering::Relaxed)
+    }
+
     /// The devices in slot order.
     pub fn devices(&self) -> &[GrantLine] {
         let lines = self.page.and_then(|page| page.devices.get(..self.count));
@@ -33,7 +40,7 @@ impl Job {
 
     /// Takes over what a welcome says, and the page that came with it.
     pub fn read(&mut self, welcome: &Welcome, page: &'static BrokerPage) {
-        self.number = welcome.job;
+        self.number.store(welcome.job, Ordering::Relaxed);
         self.is_default = welcome.flags & WELCOME_DEFAULT_JOB != 0;
         self.is_strict = welcome.flags & WELCOME_STRICT != 0;
         self.count = (welcome.device_count as usize).min(page.devices.len());

@@ -17,6 +17,8 @@ pub struct Link {
     client_file: Kept,
     /// The id under which brokers know this process; 0 before the first welcome.
     client: u64,
+    /// It gave up the files and what is mapped of them.
+    is_parked: bool,
 }
 
 impl Link {
@@ -44,6 +46,16 @@ impl Link {
     /// The id under which brokers know this process; 0 before the first welcome.
     pub fn client(&self) -> u64 {
         self.client
+    }
+
+    /// This process has nothing of a broker's.
+    pub fn is_parked(&self) -> bool {
+        self.is_parked
+    }
+
+    /// It has nothing any more, or something again.
+    pub fn set_parked(&mut self, is_parked: bool) {
+        self.is_parked = is_parked;
     }
 
     /// The files of both pages, for a broker that does not know this process. `None`: the program closed one.

@@ -2,7 +2,7 @@
 //! The mappings of the pages that this process shares with a broker.
 
 use core::ffi::{c_int, c_void};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use partage_protocol::page::{
     BROKER_MAGIC, BrokerPage, CLIENT_BYTES, CLIENT_MAGIC, ClientFile, ClientPage, LAYOUT, PAGE_BYTES,
@@ -38,6 +38,45 @@ fn are_understood(broker: &Mapping, client: &Mapping) -> bool {
         && broker.head.layout.load(Ordering::Relaxed) == LAYOUT
         && client.head.magic.load(Ordering::Relaxed) == CLIENT_MAGIC
         && client.head.layout.load(Ordering::Relaxed) == LAYOUT
+}
+
+/// A private copy of shared memory, to be [put in its place](move_over).
+///
+/// # Errors
+/// No room for it.
+pub fn copy<T>(shared: &T) -> Result<*mut c_void, Refusal> {
+    let memory = sys::map_private(size_of::<T>()).ok_or(Refusal::Unable)?;
+    sys::advise(memory, size_of::<T>(), libc::MADV_DONTFORK);
+    // SAFETY: just mapped, as long as `T`, and nobody else's.
+    copy_words(shared, unsafe { &*memory.cast::<T>() });
+    Ok(memory)
+}
+
+/// Copies what is not zero over memory that was all zero.
+pub fn copy_words<T>(from: &T, to: &T) {
+    let words = size_of::<T>() / size_of::<u64>();
+    let from = core::ptr::from_ref(from).cast::<AtomicU64>();
+    let to = core::ptr::from_ref(to).cast::<AtomicU64>();
+    for index in 0..words {
+        // SAFETY: within both values, which are pages of atomics.
+        let (from, to) = unsafe { (&*from.add(index), &*to.add(index)) };
+        let word = from.load(Ordering::Relaxed);
+        if word != 0 {
+            to.store(word, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Puts pages in the place of others of the same kind, for whoever looks there. `false`: all is as it was.
+pub fn move_over<T>(pages: *mut c_void, to: &T) -> bool {
+    // SAFETY: both are pages of atomics, used by address; whoever reads there reads the new ones from now on.
+    unsafe { sys::move_over(pages, size_of::<T>(), core::ptr::from_ref(to).cast_mut().cast()) }
+}
+
+/// Gives up pages that nobody has seen.
+pub fn discard<T>(pages: *mut c_void) {
+    // SAFETY: the caller made them and has shown them to nobody.
+    unsafe { sys::unmap(pages, size_of::<T>()) };
 }
 
 /// Pages that are unmapped again unless somebody keeps them.

@@ -48,6 +48,13 @@ impl Attachment {
         usize::try_from(self.moved_slots.get(slot)?.load(Ordering::Relaxed)).ok()
     }
 
+    /// The job has another number: this process was restored as another one's.
+    pub fn set_number(&self, number: u64) {
+        if let Some(job) = self.job() {
+            job.number.store(number, Ordering::Relaxed);
+        }
+    }
+
     /// Takes over the job that a welcome names, with the page that came with it.
     ///
     /// # Safety

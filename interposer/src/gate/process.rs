@@ -70,6 +70,15 @@ pub fn fast_path() -> Option<&'static FastPath> {
     GATES.at_hand().map(|gates| &gates.fast_path)
 }
 
+/// This process may have lost what [`join`] got for it, and what it remembers of a clock.
+pub fn join_again() {
+    let Some(gates) = get() else { return };
+    gates.dead_heartbeat.store(0, Ordering::Relaxed);
+    if !sys::join_barriers() {
+        gates.is_fenced.store(true, Ordering::Relaxed);
+    }
+}
+
 /// The first call of this process that passes a gate or the hold: what is done once.
 pub fn join(gates: &Gates) {
     if gates.generation.load(Ordering::Acquire) != 0 {

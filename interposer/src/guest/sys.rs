@@ -111,6 +111,20 @@ pub unsafe fn unmap(address: *mut c_void, length: usize) {
     let _ = call!(SYS_munmap, address, length);
 }
 
+/// Moves a mapping over another one of the same length, in one step for whoever uses that. `false`: all is as it was.
+///
+/// # Safety
+/// What lies at `to` is not used but through addresses that mean the new mapping as well.
+pub unsafe fn move_over(from: *mut c_void, length: usize, to: *mut c_void) -> bool {
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    call!(SYS_mremap, from, length, length, flags, to) == to as isize
+}
+
+/// Is there such a file, as far as this process may look?
+pub fn exists(path: &CStr) -> bool {
+    call!(SYS_faccessat, libc::AT_FDCWD, path.as_ptr(), libc::F_OK) == 0
+}
+
 /// `madvise`; `true` when the kernel took it.
 pub fn advise(address: *mut c_void, length: usize, advice: c_int) -> bool {
     call!(SYS_madvise, address, length, advice) == 0

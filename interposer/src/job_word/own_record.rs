@@ -102,6 +102,12 @@ impl OwnRecord {
         self.file.close();
     }
 
+    /// The process may be another one from now on, with a record of its own.
+    pub fn forget(&mut self) {
+        self.close();
+        (self.process, self.is_taken) = (Process::default(), false);
+    }
+
     /// Opens and locks the file. `None`: there is none to be had, or another process keeps it longer than `wait_ns`.
     pub fn open(&mut self, settings: &Settings, wait_ns: u64) -> Option<Open<'_>> {
         // Open still: a jump took the frame away that had opened it.

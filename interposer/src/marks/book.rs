@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What this process knows of its marks: whose the lanes are, and where the device sees their words.
 
+use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use partage_abi::types::{CuDevicePtr, CuResult};
+use partage_abi::types::{CuContext, CuDevicePtr, CuResult};
 use partage_abi::values::{CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE};
 use partage_gpu_time::length::Lengths;
 use partage_protocol::gate::{self, LANES, MARKS_BYTES, TimePage};
@@ -91,6 +92,24 @@ impl Book {
             return found;
         }
         (known > REFUSED).then_some(known)
+    }
+
+    /// Ends the registration of the page, once what writes to it is done.
+    pub fn let_go(&self, real: &Library, page: &TimePage) {
+        if self.address.load(Ordering::Acquire) <= REFUSED {
+            return;
+        }
+        let mut context = CuContext(self.registered_in.load(Ordering::Relaxed) as *mut c_void);
+        if !call!(real, cuCtxPushCurrent_v2(context)).is_success() {
+            return;
+        }
+        let _ = call!(real, cuCtxSynchronize());
+        let memory = core::ptr::from_ref(page).cast_mut().cast();
+        if call!(real, cuMemHostUnregister(memory)).is_success() {
+            self.registered_in.store(0, Ordering::Relaxed);
+            self.address.store(UNKNOWN, Ordering::Release);
+        }
+        let _ = call!(real, cuCtxPopCurrent_v2(&raw mut context));
     }
 
     /// Finds the lane of a stream, or gives it one, and counts a launch into it. `None`: work is in flight in all.

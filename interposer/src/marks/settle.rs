@@ -169,6 +169,17 @@ pub fn context_ended(state: &State, context: u64) {
     }
 }
 
+/// No device is to write into our pages any more: their registration ends, until the next mark needs one. A batch that
+/// has no end yet gets one only then.
+pub fn let_go(real: &Library) {
+    let (Some(file), Some(books)) = (state::get().and_then(State::client_file), book::marking()) else {
+        return;
+    };
+    for (book, page) in books.devices.iter().zip(&file.time.devices) {
+        book.let_go(real, page);
+    }
+}
+
 /// Shows every lane that somebody has on a device whose page is registered.
 fn each_side(state: &'static State, mut show: impl FnMut(Side<'_>)) {
     let (Some(file), Some(books)) = (state.client_file(), book::get()) else {

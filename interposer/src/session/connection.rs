@@ -29,6 +29,8 @@ pub struct Session {
     pub is_final: bool,
     /// The grants that this process keeps without a broker are on record.
     pub keeps_grants: bool,
+    /// The broker of this connection wants the process to park, as this job's; 0: it does not.
+    pub park_for: u64,
     /// Of the refusals while no broker answered, those that a broker was told of.
     pub reported_refusals: u64,
 }
@@ -38,6 +40,7 @@ impl Session {
     pub fn lose(&mut self) {
         self.link.lost();
         self.pause.lost(sys::now_ns());
+        self.park_for = 0;
     }
 
     /// The next number: even for an ask, odd for any other question.
@@ -75,6 +78,11 @@ impl Pause {
         self.length_ns = 0;
         self.until_ns = now_ns.saturating_add(self.broken_ns);
         self.welcomed_ns = 0;
+    }
+
+    /// The next attempt is due now.
+    pub fn forget(&mut self) {
+        (self.length_ns, self.until_ns) = (0, 0);
     }
 
     /// A broker welcomed this process.

@@ -44,6 +44,16 @@ fn token_of(text: &str) -> Option<[u8; TOKEN_BYTES]> {
 /// Why a waiting `run` that is stopped is not admitted.
 const STOPPED: &str = "is stopped: it keeps its place, and others pass it until it goes on (fg, or kill -CONT)";
 
+/// A snapshot of a job that lives cannot be restored: both would be the same processes to the driver.
+fn lives_already(job: JobId) -> ErrorView {
+    ErrorView {
+        code: ErrorCode::Failed,
+        message: format!("{job} lives, which was saved in this snapshot or restored from it"),
+        hint: Some(format!("one of them can live at a time: partage stop {job}")),
+        holders: Vec::new(),
+    }
+}
+
 impl Policy {
     pub(crate) fn run<M: Machine>(&mut self, run: Run, machine: &M, now_ns: u64) {
         let lazy = run.request.token.as_deref().map(token_of);
@@ -70,7 +80,14 @@ impl Policy {
             return self.dry_run(run.ticket, &spec, before, machine);
         }
         if let Some(id) = lazy.and_then(|token| self.living_job(token, run.caller.uid)) {
-            return self.join(run.ticket, id, now_ns);
+            if !run.request.restored {
+                return self.join(run.ticket, id, now_ns);
+            }
+            if !self.jobs.get(&id).is_some_and(Job::is_lingering) {
+                return self.refuse(run.ticket, lives_already(id));
+            }
+            let why = "it is restored and nothing of it runs";
+            self.end(id, (Happening::PlaceWanted, why), machine, now_ns);
         }
         let id = self.jobs.take_number();
         let request = run.request;

@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::snapshot::RestoreRequest;
+
 /// What a caller asks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "verb", rename_all = "kebab-case", deny_unknown_fields)]
@@ -75,6 +77,21 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         wait_timeout_ns: Option<u64>,
     },
+    /// Saves a job in a folder; answered once the snapshot is whole, or by the reason.
+    Checkpoint {
+        /// Who.
+        target: String,
+        /// The folder, an absolute path.
+        out: String,
+        /// The job ends once it is saved.
+        stop: bool,
+        /// How many generations to keep.
+        keep: u64,
+        /// The caller's CRIU; counts where the caller is the broker's own user.
+        criu: Option<String>,
+    },
+    /// The caller's job, which was admitted just now, is about to be restored; answered by `Done` before it may be.
+    Restore(Box<RestoreRequest>),
     /// Moves a job to another device of the node; answered once it runs there, or by the reason.
     Migrate {
         /// Who.
@@ -217,6 +234,9 @@ pub struct RunRequest {
     /// asks at its first use of a GPU. All requests of a user with one token are one job.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
+    /// A `restore`: no living job may have the token.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub restored: bool,
     /// The command, shown only to the job's owner and administrators.
     pub command: Vec<String>,
 }

@@ -82,8 +82,11 @@ pub const HELLO_PAGES_LOST: u32 = 2;
 /// The variables did not fit `environment`.
 pub const HELLO_ENVIRONMENT_CUT: u32 = 4;
 
-/// Broker to client: attached. Two descriptors travel with it on a new attach: the broker's page (opened read-only)
-/// and the client's page.
+/// This process gave its pages up ([`Park`]) and wants new ones: perhaps it was restored since, and is another process.
+pub const HELLO_PARKED: u32 = 8;
+
+/// Broker to client: attached. Two descriptors travel with it on a new attach, and to a parked client: the broker's
+/// page (opened read-only) and the client's page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Welcome {
@@ -185,6 +188,21 @@ pub struct Answer {
     pub physical_free: u64,
 }
 
+/// Broker to client: let go of everything that you have of a broker's, the connection last, and come back once the file
+/// that [`PARKING_NAME`] names is gone from the folder of the clients' socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Park {
+    /// Kind [`Park::KIND`].
+    pub header: Header,
+    /// The number in the file's name: the job's.
+    pub job: u64,
+}
+
+/// The file's name without the number behind it: while it is there, parked clients of that job stay parked. They look
+/// for it instead of asking, because a process that is dumped may have no connection at that moment.
+pub const PARKING_NAME: &str = "parked-j";
+
 /// The grant reached `wanted` and is pinned until the client counts it as settled (bounded by `PIN_NS`).
 pub const VERDICT_GRANTED: u32 = 0;
 /// The job's limit does not allow it.
@@ -264,6 +282,9 @@ pub const NOTICE_OVERHEAD: u32 = 5;
 /// CUDA version that was asked for.
 pub const NOTICE_UNKNOWN_ENTRY_POINT: u32 = 6;
 
+/// This client is about to let go of its pages ([`Park`]); it has done so when the connection ends.
+pub const NOTICE_PARKED: u32 = 7;
+
 macro_rules! kinds {
     ($($direction:ident { $($(#[$doc:meta])* $name:ident = $kind:literal),* $(,)? })*) => {$(
         $(impl $name {
@@ -305,7 +326,7 @@ macro_rules! kinds {
 
 kinds! {
     ToBroker { Hello = 1, Devices = 2, Ask = 3, Usage = 4, Notice = 5, Measure = 6 }
-    ToClient { Welcome = 64, Refused = 65, Answer = 66 }
+    ToClient { Welcome = 64, Refused = 65, Answer = 66, Park = 67 }
 }
 
 /// Why a packet is no message.

@@ -2,16 +2,60 @@
 //! Which process is which, and whether it still runs: pid, start time and, because an `exec` keeps both but drops
 //! all device memory, the place of the stack.
 //!
-//! All processes of a machine share one PID namespace.
+//! A machine's processes are known by their numbers in the PID namespace in which it was made. One that was restored in
+//! a namespace of its own is a *guest*: whoever restored it [says](become_guest) which number it has outside. A guest
+//! cannot look at the others: it takes them to be alive, and leaves it to them to notice a death. It may be in a time
+//! namespace of its own as well, in which clocks and start times are others.
 
 use std::fs;
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+
+/// The number of a guest outside; 0 for any other process.
+static OUTSIDE: AtomicU32 = AtomicU32::new(0);
+
+/// By how much a guest's monotonic clock is ahead of the machine's, in nanoseconds.
+static AHEAD: AtomicI64 = AtomicI64::new(0);
+
+/// From now on this process, which is in another PID namespace than its machine, has this number there.
+pub fn become_guest(number: u32) {
+    let offsets = fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+    AHEAD.store(monotonic_offset(&offsets), Ordering::Relaxed);
+    OUTSIDE.store(number, Ordering::Relaxed);
+}
+
+/// The offset of the monotonic clock, in nanoseconds; 0 where there is none.
+fn monotonic_offset(offsets: &str) -> i64 {
+    let line = offsets.lines().find_map(|line| line.trim().strip_prefix("monotonic"));
+    let mut parts = line.unwrap_or_default().split_ascii_whitespace().map(str::parse::<i64>);
+    match (parts.next(), parts.next()) {
+        (Some(Ok(seconds)), Some(Ok(nanoseconds))) => seconds * 1_000_000_000 + nanoseconds,
+        _ => 0,
+    }
+}
+
+/// A time of this process's monotonic clock by that of the machine's other processes.
+pub fn machine_time(own_ns: u64) -> u64 {
+    own_ns.wrapping_sub(AHEAD.load(Ordering::Relaxed) as u64)
+}
+
+/// The number by which others know the calling process.
+pub fn own_number() -> u32 {
+    match OUTSIDE.load(Ordering::Relaxed) {
+        0 => std::process::id(),
+        number => number,
+    }
+}
+
+fn is_guest() -> bool {
+    OUTSIDE.load(Ordering::Relaxed) != 0
+}
 
 /// One run of one program in one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessId {
     /// The kernel's process id.
     pub pid: u32,
-    /// Start time in clock ticks since boot (field 22 of `/proc/PID/stat`).
+    /// Start time in clock ticks since boot (field 22 of `/proc/PID/stat`). 0 when it is not known: a guest's own.
     pub start: u64,
     /// Where the stack starts (field 28): differs after `exec`. 0 when the kernel does not say.
     pub stack: u64,
@@ -20,24 +64,31 @@ pub struct ProcessId {
 impl ProcessId {
     /// The calling process.
     pub fn current() -> Self {
-        let pid = std::process::id();
-        read(pid).map_or(
+        let pid = own_number();
+        read(std::process::id()).map_or(
             Self {
                 pid,
                 start: 0,
                 stack: 0,
             },
-            |(id, _)| id,
+            |(id, _)| Self {
+                pid,
+                start: if is_guest() { 0 } else { id.start },
+                ..id
+            },
         )
     }
 
     /// Whether this run still exists. A zombie has given everything back and does not; a zombie leader whose other
     /// threads run on does.
     pub fn is_alive(&self) -> bool {
+        if is_guest() {
+            return true;
+        }
         let Some((now, state)) = read(self.pid) else {
             return false;
         };
-        if now.start != self.start {
+        if self.start != 0 && now.start != self.start {
             return false;
         }
         if matches!(state, 'Z' | 'X') {
@@ -50,7 +101,7 @@ impl ProcessId {
 
 /// Whether a process was stopped by a signal (and not by a debugger).
 pub fn is_stopped(pid: u32) -> bool {
-    read(pid).is_some_and(|(_, state)| state == 'T')
+    !is_guest() && read(pid).is_some_and(|(_, state)| state == 'T')
 }
 
 fn read(pid: u32) -> Option<(ProcessId, char)> {
@@ -93,6 +144,13 @@ mod tests {
             }
             .is_alive()
         );
+    }
+
+    #[test]
+    fn the_offset_of_a_time_namespace_is_read() {
+        let offsets = "monotonic           -3   500000000\nboottime             7         0\n";
+        assert_eq!(monotonic_offset(offsets), -2_500_000_000);
+        assert_eq!(monotonic_offset(""), 0);
     }
 
     #[test]

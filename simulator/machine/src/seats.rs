@@ -8,7 +8,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::process::ProcessId;
+use crate::process::{ProcessId, own_number};
 use crate::ranges::{MAX_SEATS, Ranges};
 use crate::shared::{Shared, SharedGuard, SharedLayout};
 
@@ -162,7 +162,7 @@ impl Seats {
         if dead == Dead::Linger {
             return;
         }
-        let here = std::process::id();
+        let here = own_number();
         for (place, seat) in self.taken() {
             let occupant = seat.occupant();
             let is_dead = occupant.pid != here && !occupant.is_alive();

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::process::ProcessId;
+use crate::process::{ProcessId, machine_time};
 use crate::shared::{Shared, SharedGuard, SharedLayout};
 
 pub use arbiter::{Ask, Departed, DeviceTruth, ENGINES, Engine, FULL, Owner, SeatTruth, Settings, Span};
@@ -399,7 +399,7 @@ pub fn wall() -> u64 {
         libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time);
         time
     };
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32).as_nanos() as u64
+    machine_time(Duration::new(time.tv_sec as u64, time.tv_nsec as u32).as_nanos() as u64)
 }
 
 fn is_gone(owner: Owner) -> bool {

@@ -52,6 +52,9 @@ impl StateDriver {
             "resume-failed" => drop(self.ways.said.insert(job, text.clone())),
             _ => drop(self.ways.said.remove(&job)),
         }
+        if way.purpose == Purpose::Resume && outcome == Outcome::Here {
+            self.forget_expecting(job);
+        }
         if let Purpose::Move(exchange) = way.purpose {
             let hint = || Some(format!("partage why {job}"));
             let result = match kind {
@@ -66,6 +69,7 @@ impl StateDriver {
         for ticket in way.tickets {
             let is_done = match way.purpose {
                 Purpose::Move(_) => kind == "job-moved",
+                Purpose::Save => kind == "job-saved",
                 _ => outcome == Outcome::Away,
             };
             let reply = match (is_done, is_left) {
@@ -78,7 +82,7 @@ impl StateDriver {
             };
             self.answer_ticket(ticket, reply);
         }
-        let end = match (outcome, way.purpose) {
+        let end = match (outcome, &way.purpose) {
             _ if !is_left && is_over => Return::Ended,
             _ if !is_left => Return::Never(format!("{job} has no process on a GPU any more")),
             (Outcome::Here, _) => Return::Back(text),
@@ -101,6 +105,7 @@ impl StateDriver {
         let bytes = format_bytes(self.policy.returning_bytes(job, &self.clients));
         let took = took(way, now);
         match (way.purpose, outcome) {
+            (Purpose::Save, _) => saved(job, way, (outcome, is_left), (why, &took)),
             (_, Outcome::Here) if !is_left => ("", format!("{job} ended meanwhile")),
             (_, Outcome::Poisoned) => (
                 "job-poisoned",
@@ -178,6 +183,30 @@ fn reason(passage: &Passage, why: Option<&str>) -> String {
         (Some(trouble), None) => trouble,
         (None, Some(why)) => why.to_owned(),
         (None, None) => "its processes ended".to_owned(),
+    }
+}
+
+/// What a checkpoint came to.
+fn saved(
+    job: JobId,
+    way: &Way,
+    (outcome, is_left): (Outcome, bool),
+    (why, took): (&str, &str),
+) -> (&'static str, String) {
+    let is_saved = matches!(&way.phase, Phase::Passing { passage, .. } if passage.is_saved());
+    let saved = way.saved.zip(way.save_to.as_ref());
+    match saved.filter(|_| is_saved && outcome == Outcome::Here) {
+        Some(((generation, bytes), to)) => {
+            let (folder, bytes) = (to.folder.display(), format_bytes(bytes));
+            let end = if is_left { "" } else { "; it has ended" };
+            let text = format!("{job} is saved in {folder}, generation {generation}: {bytes}, {took}{end}");
+            ("job-saved", text)
+        }
+        None if outcome == Outcome::Here => ("save-failed", format!("{job} goes on, and is not saved: {why}")),
+        None => (
+            "save-failed",
+            format!("{job} is suspended, because it could not come back after a checkpoint: {why}"),
+        ),
     }
 }
 

@@ -9,7 +9,7 @@ use partage_protocol::admin::{ErrorCode, ErrorView, Reply, Request};
 use partage_protocol::units::{JobId, SECOND_NS};
 
 use super::code;
-use super::way::{Phase, Purpose, Way};
+use super::way::{Phase, Purpose, SaveTo, Way};
 use crate::clock::Now;
 use crate::driver::requests::error_view;
 use crate::driver::state_driver::StateDriver;
@@ -40,6 +40,23 @@ impl StateDriver {
                 };
                 self.step(now, resume);
             }
+            Request::Checkpoint {
+                target,
+                out,
+                stop,
+                keep,
+                criu,
+            } => {
+                let to = SaveTo {
+                    folder: out.into(),
+                    is_to_stop: stop,
+                    keep,
+                    criu: criu.map(Into::into),
+                };
+                let target = self.target(target);
+                self.save(ticket, &caller, &target, to, now);
+            }
+            Request::Restore(request) => self.restore(ticket, caller, &request, now),
             Request::Migrate {
                 target,
                 to,
@@ -225,6 +242,9 @@ impl StateDriver {
         let why_not = self.why_not(job, purpose);
         let plan = match purpose {
             Purpose::Move(exchange) => Plan::Move(exchange.target),
+            Purpose::Save => Plan::Save {
+                is_to_stop: way.save_to.as_ref().is_some_and(|to| to.is_to_stop),
+            },
             _ => Plan::Leave,
         };
         let mark = self.policy.residence(job).cloned().unwrap_or_default();
@@ -234,8 +254,13 @@ impl StateDriver {
         match (passage, why_not) {
             (Ok(passage), None) => {
                 let passing = Way::passing(passage, purpose, processes.to_vec(), now.ns);
-                let tickets = way.tickets;
-                self.follow(job, Way { tickets, ..passing }, now);
+                let (tickets, save_to) = (way.tickets, way.save_to);
+                let way = Way {
+                    tickets,
+                    save_to,
+                    ..passing
+                };
+                self.follow(job, way, now);
             }
             (_, why_not) => {
                 let why_not = why_not.unwrap_or_else(|| nothing_there(job, purpose));
@@ -253,6 +278,15 @@ impl StateDriver {
         }
         let mark = self.policy.residence(job).cloned().unwrap_or_default();
         let (devices, processes) = (self.jobs.devices(job), self.processes_with_library(job));
+        if let Some(why) = self.lacks(job) {
+            return self.step(
+                now,
+                Event::Returned {
+                    job,
+                    end: Return::NoRoom(why),
+                },
+            );
+        }
         let is_stopped = |process: &&Process| self.processes.stat(process.pid).is_some_and(|stat| stat.is_stopped);
         if let Some(stopped) = processes.iter().find(is_stopped) {
             // The driver would wait for it without end, and the room be kept from others.
@@ -296,6 +330,7 @@ pub(super) fn in_the_way(found: &[Obstacle]) -> ErrorView {
 fn nothing_there(job: JobId, purpose: Purpose) -> ErrorView {
     let what = match purpose {
         Purpose::Move(_) => "move",
+        Purpose::Save => "save",
         _ => "suspend",
     };
     let message = format!("no process of {job} uses a GPU: there is nothing to {what}");

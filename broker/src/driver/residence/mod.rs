@@ -26,6 +26,8 @@ mod holds;
 mod idle;
 mod idle_jobs;
 mod moves;
+mod restoring;
+mod saving;
 mod steps;
 mod waits;
 mod way;

@@ -8,10 +8,10 @@ use partage_policy::{
     Target,
 };
 use partage_protocol::job_ledger::Words;
-use partage_protocol::units::{DeviceUuid, JobId, SECOND_NS};
+use partage_protocol::units::{ClientId, DeviceUuid, JobId, SECOND_NS};
 
 use super::code;
-use super::way::{Begun, Closed, Phase, Purpose, Waiting, Way};
+use super::way::{Beginning, Begun, Closed, Phase, Purpose, Waiting, Way};
 use crate::clock::Now;
 use crate::driver::effect::Effect;
 use crate::driver::state_driver::StateDriver;
@@ -28,12 +28,6 @@ const CLEAR_NS: u64 = 10 * SECOND_NS;
 const SHOWN_NS: u64 = 5 * SECOND_NS;
 /// Of the hold: as [`Patience`](partage_policy::Patience) has it for the first look.
 const INSIDE_NS: u64 = 10 * SECOND_NS;
-
-/// A step's beginning.
-pub(super) enum Beginning {
-    Answered(Answer),
-    Waits(Waiting),
-}
 
 impl StateDriver {
     /// Carries a way's steps out as far as it goes without waiting.
@@ -141,8 +135,7 @@ impl StateDriver {
             }
             other => match self.driver_call(job, other) {
                 Some((process, call, patience_ns)) => self.call(job, process, call, patience_ns),
-                // Of a save, which no command of this broker begins.
-                None => Beginning::Answered(Answer::Refused(code::NOT_SUPPORTED)),
+                None => self.save_step(job, other, way, now),
             },
         }
     }
@@ -258,6 +251,12 @@ impl StateDriver {
         devices.map(of_slot).filter(|(_, bytes)| *bytes > 0).collect()
     }
 
+    /// What a client has to get back, slot 0 first.
+    pub(super) fn owed_words(&self, client: ClientId, slots: usize) -> Vec<u64> {
+        let words = (0..slots).map(|slot| self.clients.words(client, slot));
+        words.map(|words| words.map_or(0, |words| cost(&words))).collect()
+    }
+
     /// What ties a job's processes to their devices by now, in words.
     pub(super) fn tied(&self, job: JobId) -> Option<String> {
         let facts = self.job_facts(job, None);
@@ -286,6 +285,7 @@ impl StateDriver {
 
     /// How the passage of a new mark begins: of every job whose record says that it is not here.
     pub(in crate::driver) fn recover_ways(&mut self, now: Now) {
+        self.sweep_saving();
         let jobs: Vec<JobId> = self.policy.live().collect();
         for job in jobs {
             self.recover_way(job, now);

@@ -137,6 +137,10 @@ impl StateDriver {
         match &begun.wait {
             Waiting::Helper | Waiting::Proof { .. } | Waiting::Newcomers { .. } => None,
             Waiting::Time { until_ns } => (now.ns >= *until_ns).then_some(Answer::Done),
+            wait @ (Waiting::Parked { .. } | Waiting::Unparked { .. } | Waiting::Ended { .. }) => {
+                self.poll_save(job, wait, now)
+            }
+            Waiting::Dumped => self.dumped(job, way),
             Waiting::Inside { until_ns } => {
                 if !self.is_anybody_inside(job) {
                     return self.nobody_inside(job, way, begun);
@@ -154,15 +158,7 @@ impl StateDriver {
                     }
                 }
             }
-            Waiting::Clear { processes, until_ns } => {
-                let devices = self.jobs.devices(job);
-                let is_clear = |process: &Process| self.devices.is_gone_since(since_ns, Some(process.pid), &devices);
-                if processes.iter().all(is_clear) {
-                    return Some(Answer::Done);
-                }
-                self.want_samples(&devices);
-                (now.ns >= *until_ns).then_some(Answer::TimedOut)
-            }
+            Waiting::Clear { processes, until_ns } => self.poll_clear(job, processes, (since_ns, *until_ns), now),
             Waiting::Place { process, until_ns } => {
                 let target = self.policy.residence(job).and_then(|mark| mark.target);
                 let Some(target) = target else {
@@ -199,6 +195,23 @@ impl StateDriver {
                 }
             }
         }
+    }
+
+    /// Has NVML stopped to show these processes?
+    fn poll_clear(
+        &mut self,
+        job: JobId,
+        processes: &[Process],
+        (since_ns, until_ns): (u64, u64),
+        now: Now,
+    ) -> Option<Answer> {
+        let devices = self.jobs.devices(job);
+        let is_clear = |process: &Process| self.devices.is_gone_since(since_ns, Some(process.pid), &devices);
+        if processes.iter().all(is_clear) {
+            return Some(Answer::Done);
+        }
+        self.want_samples(&devices);
+        (now.ns >= until_ns).then_some(Answer::TimedOut)
     }
 
     /// Nobody is in the driver any more. A call that was on its way may have made a tie, or a process have begun to use
@@ -326,7 +339,10 @@ impl Begun {
         match &self.wait {
             Waiting::Helper | Waiting::Proof { .. } | Waiting::Newcomers { .. } => u64::MAX,
             Waiting::Time { until_ns } => *until_ns,
-            Waiting::Inside { .. } => self.looked_ns + INSIDE_POLL_NS,
+            Waiting::Inside { .. } | Waiting::Parked { .. } | Waiting::Unparked { .. } => {
+                self.looked_ns + INSIDE_POLL_NS
+            }
+            Waiting::Dumped | Waiting::Ended { .. } => self.looked_ns + SAMPLE_POLL_NS,
             Waiting::Clear { .. } | Waiting::Room { .. } | Waiting::Place { .. } | Waiting::Books { .. } => {
                 self.looked_ns + SAMPLE_POLL_NS
             }

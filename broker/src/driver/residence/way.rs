@@ -2,8 +2,10 @@
 //! What is under way with each job's memory.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::PathBuf;
+use std::process::Child;
 
-use partage_policy::{Exchange, Passage, Place, Process, Residence, Stage, Step, Ticket};
+use partage_policy::{Answer, Caller, Exchange, Passage, Place, Process, Residence, Stage, Step, Ticket};
 use partage_protocol::admin::{MovedView, StayingView};
 use partage_protocol::units::{DeviceUuid, JobId};
 
@@ -33,6 +35,8 @@ pub struct Ways {
     pub(super) unwritten: BTreeSet<JobId>,
     /// What was seen of the jobs that leave when they are idle.
     pub(super) idle: Idle,
+    /// Commands that wait until all processes of a job that is restored said hello.
+    pub(super) expecting: BTreeMap<JobId, Expecting>,
 }
 
 /// A device that is being emptied.
@@ -69,9 +73,26 @@ pub(super) enum Closed {
 pub(super) enum Purpose {
     Suspend,
     Resume,
+    Save,
     Move(Exchange),
     /// Nobody asked: it goes on with what a job's record says.
     Recover(Residence),
+}
+
+/// Where a job is saved, as its command said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SaveTo {
+    pub folder: PathBuf,
+    pub is_to_stop: bool,
+    pub keep: u64,
+    pub criu: Option<PathBuf>,
+}
+
+/// A command that waits for a restored job.
+#[derive(Debug)]
+pub(super) struct Expecting {
+    pub ticket: Ticket,
+    pub caller: Caller,
 }
 
 /// One job's.
@@ -90,6 +111,12 @@ pub(super) struct Way {
     pub why: Option<String>,
     /// How long each stage took, in order.
     pub took: Vec<(Stage, u64)>,
+    /// Where it is saved, if it is and this broker began it.
+    pub save_to: Option<SaveTo>,
+    /// The process that has it dumped, where this broker began it.
+    pub dumping: Option<Child>,
+    /// The snapshot's generation, and the bytes of its files.
+    pub saved: Option<(u64, u64)>,
 }
 
 /// How far.
@@ -111,6 +138,12 @@ pub(super) struct Begun {
     /// When it was looked at last.
     pub looked_ns: u64,
     pub wait: Waiting,
+}
+
+/// A step's beginning.
+pub(super) enum Beginning {
+    Answered(Answer),
+    Waits(Waiting),
 }
 
 /// What a step waits for.
@@ -136,6 +169,14 @@ pub(super) enum Waiting {
     Place { process: Process, until_ns: u64 },
     /// The driver's word about processes that came after the passage was begun; the first is being asked.
     Newcomers { left: Vec<Process> },
+    /// All clients let go of their pages.
+    Parked { until_ns: u64 },
+    /// All clients came back.
+    Unparked { until_ns: u64 },
+    /// The process that has it dumped ended.
+    Dumped,
+    /// All its processes ended.
+    Ended { until_ns: u64 },
     /// Time.
     Time { until_ns: u64 },
 }
@@ -154,6 +195,7 @@ impl Way {
         match (residence, self.purpose) {
             (Residence::Here, Purpose::Suspend) => Residence::Leaving,
             (Residence::Here, Purpose::Move(_)) => Residence::Moving,
+            (Residence::Here, Purpose::Save) => Residence::Saving,
             (Residence::Here, _) => Residence::Coming,
             (other, _) => other,
         }
@@ -169,6 +211,9 @@ impl Way {
             has_left: false,
             why: None,
             took: Vec::new(),
+            save_to: None,
+            dumping: None,
+            saved: None,
         }
     }
 
@@ -202,7 +247,7 @@ impl Ways {
 
     /// The jobs whose memory goes into host memory, for good or on its way to another device.
     pub(super) fn leaving(&self) -> impl Iterator<Item = JobId> + '_ {
-        let is_leaving = |way: &Way| matches!(way.purpose, Purpose::Suspend | Purpose::Move(_));
+        let is_leaving = |way: &Way| matches!(way.purpose, Purpose::Suspend | Purpose::Move(_) | Purpose::Save);
         let leaving = self.by_job.iter().filter(move |(_, way)| is_leaving(way));
         leaving.map(|(job, _)| *job)
     }
@@ -235,6 +280,7 @@ impl Ways {
         self.closed.remove(&job);
         self.unwritten.remove(&job);
         self.to_come.remove(&job);
+        self.expecting.remove(&job);
         self.said.remove(&job);
     }
 }

@@ -12,6 +12,7 @@ use partage_protocol::admin::StatusView;
 
 use super::check::Check;
 use super::library::glibc_version;
+use crate::commands::snapshot::criu;
 use crate::failure::{Kind, Outcome};
 use crate::launch::place::{Place, Rule};
 use crate::launch::preflight::find::find;
@@ -29,7 +30,20 @@ pub fn checks(place: &Place, status: &Outcome<StatusView>) -> Vec<Check> {
         libc_note(),
         path(),
         variables(),
+        saving(),
     ]
+}
+
+/// Can jobs be saved on disk? Nothing else needs CRIU.
+fn saving() -> Check {
+    let found = criu::find().and_then(|path| {
+        let version = criu::version(&path)?;
+        criu::may_run().map(|()| format!("CRIU {version} ({}): jobs can be saved", path.display()))
+    });
+    Check::ok(
+        "checkpoint",
+        found.unwrap_or_else(|failure| format!("jobs cannot be saved: {}", failure.sentence())),
+    )
 }
 
 fn socket_dir(place: &Place) -> Check {

@@ -91,7 +91,8 @@ pub fn cuCheckpointProcessRestore(pid: c_int, args: *mut CuCheckpointRestoreArgs
             }
             pairs = read_pairs(args.gpuPairs, args.gpuPairsCount);
         }
-        ask(pid, &Operation::Restore { pairs }).map(drop)
+        let number = pid.unsigned_abs();
+        ask(pid, &Operation::Restore { number, pairs }).map(drop)
     }))
 }
 

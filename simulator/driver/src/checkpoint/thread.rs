@@ -8,12 +8,14 @@
 
 use std::fs::File;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use partage_abi::types::{CuResult, c_int};
 use partage_machine::backing::{Kept, out_of_the_way};
+use partage_machine::process::become_guest;
 
 use super::packet::{BYTES, MOST_BYTES, Operation, join};
 use super::states::Process;
@@ -49,7 +51,10 @@ fn try_start() -> io::Result<()> {
     }
     let number = u64::from_le_bytes(random) & ((1 << (4 * DIGITS)) - 1);
     let name = format!("{PREFIX}{number:0DIGITS$x}");
-    let listener = Kept::new(listen(&name)?);
+    let listener = Listener {
+        socket: ManuallyDrop::new(listen(&name)?),
+        name: name.clone(),
+    };
     let (begun, is_named) = std::sync::mpsc::channel();
     crate::thread::start(name, move || {
         // Sealed when the caller goes on.
@@ -106,8 +111,41 @@ fn listen(name: &str) -> io::Result<OwnedFd> {
     Ok(listener)
 }
 
+/// The listening socket, in a program that may close what it does not know. It is told by its name, which it keeps when
+/// the process is restored, and not by its inode as other descriptors are.
+struct Listener {
+    socket: ManuallyDrop<OwnedFd>,
+    name: String,
+}
+
+impl Listener {
+    /// The socket, if it is still ours.
+    fn get(&self) -> Option<&OwnedFd> {
+        let (own, _) = address(&self.name);
+        // SAFETY: all-zero memory is an address, and there is room for as many bytes as the call is told.
+        let found = unsafe {
+            let mut found: libc::sockaddr_un = std::mem::zeroed();
+            let mut length = size_of::<libc::sockaddr_un>() as libc::socklen_t;
+            let result = libc::getsockname(self.socket.as_raw_fd(), (&raw mut found).cast(), &mut length);
+            (result == 0).then_some(found)
+        };
+        found
+            .is_some_and(|found| found.sun_family == own.sun_family && found.sun_path == own.sun_path)
+            .then_some(&self.socket)
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if self.get().is_some() {
+            // SAFETY: ours, and not used after this.
+            unsafe { ManuallyDrop::drop(&mut self.socket) };
+        }
+    }
+}
+
 /// Serves until the listener is ours no more; the process is unlocked then, and answers as one without a driver.
-fn serve(listener: &Kept<OwnedFd>, mut process: Process) {
+fn serve(listener: &Listener, mut process: Process) {
     while let Some(socket) = listener.get() {
         // SAFETY: our own listener; the address of the other end is not asked for.
         let fd = unsafe {
@@ -126,7 +164,12 @@ fn serve(listener: &Kept<OwnedFd>, mut process: Process) {
             break;
         }
         let code = match caller.get().and_then(asked) {
-            Some(operation) => process.carry_out(&operation),
+            Some(operation) => {
+                if let (Operation::Restore { number, .. }, true) = (&operation, is_from_outside(&caller)) {
+                    become_guest(*number);
+                }
+                process.carry_out(&operation)
+            }
             None => CuResult::OPERATING_SYSTEM,
         };
         let answer = join(code.0 as u32, process.state());
@@ -167,6 +210,11 @@ fn asked(caller: &OwnedFd) -> Option<Operation> {
         )
     };
     Operation::read(packet.get(..usize::try_from(length).ok()?)?)
+}
+
+/// Is the caller in a PID namespace in which this process has another number? Ours cannot name such a caller.
+fn is_from_outside(caller: &Kept<OwnedFd>) -> bool {
+    caller.get().and_then(peer).is_some_and(|peer| peer.pid == 0)
 }
 
 /// The process at the other end of a connection.

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::sync::{Arc, PoisonError};
 
 use partage_abi::types::CuResult;
+use partage_machine::process::own_number;
 use partage_machine::ranges::RangeId;
 
 use super::allocation::{Allocation, AllocationKind};
@@ -48,7 +49,7 @@ impl Memory {
         if export.machine != driver.machine().spec().id as u32 {
             return Err(CuResult::INVALID_HANDLE);
         }
-        if export.origin.pid == std::process::id() {
+        if export.origin.pid == own_number() {
             return Err(CuResult::INVALID_CONTEXT);
         }
         let device = driver.number_of(export.device.into());

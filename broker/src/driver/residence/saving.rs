@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `partage checkpoint`: what has to be so before a job is saved, and the steps of a save that no other passage has.
+//!
+//! The job's clients park (`interposer/src/park.rs`): the file that keeps them parked is made before they are told, and
+//! removed when they are to come back. The dump is a process of its own ([`dump`](crate::snapshot::dump)), which the
+//! next broker finds again.
+
+use std::path::PathBuf;
+
+use partage_policy::{Access, Answer, Caller, Obstacle, Process, Residence, Step, TargetQuery, Ticket};
+use partage_protocol::admin::{ErrorCode, Reply};
+use partage_protocol::message::{PARKING_NAME, Park};
+use partage_protocol::snapshot::{Manifest, SavedClient, SavedDevice, SavedJob};
+use partage_protocol::units::{JobId, SECOND_NS};
+use zerocopy::IntoBytes;
+
+use super::code;
+use super::way::{Beginning, Purpose, SaveTo, Waiting, Way};
+use crate::clock::Now;
+use crate::driver::requests::error_view;
+use crate::driver::state_driver::StateDriver;
+use crate::host::proc::{self, with_descendants};
+use crate::snapshot::dump::{Desk, Standing};
+use crate::snapshot::order::{DumpOrder, DumpOutcome};
+use crate::snapshot::{criu, store};
+
+/// A library looks every 50 ms, and may wait for work that runs on a device.
+const PARK_NS: u64 = 10 * SECOND_NS;
+/// After SIGKILL; a process in a driver's call takes its time.
+const END_NS: u64 = 30 * SECOND_NS;
+
+impl StateDriver {
+    /// `partage checkpoint`.
+    pub(super) fn save(&mut self, ticket: Ticket, caller: &Caller, target: &TargetQuery, to: SaveTo, now: Now) {
+        let job = match self.policy.resolve(target, caller, Access::Change) {
+            Ok(job) => job,
+            Err(why) => return self.answer_ticket(ticket, Reply::Error(why)),
+        };
+        let refuse = |code, message| Reply::Error(error_view(code, message, None));
+        let me = nix::unistd::geteuid().as_raw();
+        if caller.uid != me || self.policy.owner(job) != Some(me) {
+            // The files of a snapshot hold the job's memory, and its writer follows names in the caller's folder.
+            let message =
+                format!("{job} can be saved by its owner alone, and by a broker of that user (uid {me} here)");
+            return self.answer_ticket(ticket, refuse(ErrorCode::NotAllowed, message));
+        }
+        if self.ways.has(job) {
+            let busy = Obstacle::NotHere(job, Residence::Coming).to_string();
+            return self.answer_ticket(ticket, refuse(ErrorCode::Failed, busy));
+        }
+        let to = SaveTo {
+            criu: to.criu.clone().or_else(|| criu::find().ok()),
+            ..to
+        };
+        let checked = store::own_folder(&to.folder, false).and_then(|()| self.tree_of(job).map(drop));
+        match checked {
+            Ok(()) => {
+                self.begin_to_leave(job, Purpose::Save, vec![ticket], now);
+                if let Some(way) = self.ways.by_job.get_mut(&job) {
+                    way.save_to = Some(to);
+                }
+            }
+            Err(message) => self.answer_ticket(ticket, refuse(ErrorCode::Failed, message)),
+        }
+    }
+
+    /// The first process of the tree that CRIU is to dump, with what can be told in advance of what it would refuse.
+    fn tree_of(&self, job: JobId) -> Result<Process, String> {
+        let first = self.jobs.get(job).and_then(|record| record.first);
+        let first = first.filter(|first| self.processes.stat(first.pid).is_some_and(|stat| stat.id == *first));
+        let first = first.ok_or_else(|| format!("the first process of {job} has ended, and its others are no tree"))?;
+        let tree = with_descendants(&*self.processes, &[first.pid].into());
+        for process in self.processes_with_library(job) {
+            let pid = process.pid;
+            if !tree.contains(&pid) {
+                return Err(format!(
+                    "pid {pid} of {job} has left the tree of its first process, pid {}",
+                    first.pid
+                ));
+            }
+            if proc::namespace(pid) != proc::namespace(first.pid) {
+                return Err(format!(
+                    "{job} was restored, or made a pid namespace: such a job cannot be saved"
+                ));
+            }
+        }
+        for pid in tree {
+            if let Some(what) = proc::undumpable(pid) {
+                return Err(format!("pid {pid} of {job} has {what} open, which CRIU cannot save"));
+            }
+        }
+        Ok(first)
+    }
+
+    /// Begins a step of a save that no other passage has.
+    pub(super) fn save_step(&mut self, job: JobId, step: &Step, way: &mut Way, now: Now) -> Beginning {
+        match step {
+            Step::Park => self.park(job, now),
+            Step::Unpark => self.unpark(job, now),
+            Step::Dump { .. } => self.dump(job, way),
+            // The dump's process does it, because it may take as long as the dump.
+            Step::Commit => Beginning::Answered(Answer::Done),
+            Step::End => self.end(job, now),
+            Step::Continue => {
+                self.signal_all(job, libc::SIGCONT);
+                Beginning::Answered(Answer::Done)
+            }
+            _ => Beginning::Answered(Answer::Refused(code::NOT_SUPPORTED)),
+        }
+    }
+
+    /// Has what such a step waits for come?
+    pub(super) fn poll_save(&self, job: JobId, wait: &Waiting, now: Now) -> Option<Answer> {
+        let (is_done, until_ns) = match wait {
+            Waiting::Parked { until_ns } => (self.are_parked(job), *until_ns),
+            Waiting::Unparked { until_ns } => (self.are_back(job), *until_ns),
+            Waiting::Ended { until_ns } => (self.has_ended(job), *until_ns),
+            _ => return None,
+        };
+        match is_done {
+            true => Some(Answer::Done),
+            false => (now.ns >= until_ns).then_some(Answer::TimedOut),
+        }
+    }
+
+    /// Has the job's clients let go of what they have of a broker's.
+    fn park(&mut self, job: JobId, now: Now) -> Beginning {
+        if let Err(error) = std::fs::write(self.parking_file(job), b"") {
+            tracing::warn!(%error, %job, "its clients cannot be parked");
+            return Beginning::Answered(Answer::Refused(code::OPERATING_SYSTEM));
+        }
+        let park = Park {
+            header: Park::header(0),
+            job: job.0,
+        };
+        let of_job = self.clients.iter().filter(|(_, client)| client.job == job);
+        let ids: Vec<_> = of_job
+            .filter(|(_, client)| !client.is_parked)
+            .map(|(id, _)| id)
+            .collect();
+        for id in ids {
+            self.send(id, park.as_bytes().to_vec(), Vec::new());
+        }
+        Beginning::Waits(Waiting::Parked {
+            until_ns: now.ns + PARK_NS,
+        })
+    }
+
+    /// Has every client of the job let go of its pages?
+    fn are_parked(&self, job: JobId) -> bool {
+        let mut alive = self
+            .clients
+            .iter()
+            .filter(|(_, client)| client.job == job && client.dying.is_none());
+        alive.all(|(_, client)| client.is_parked && client.connection.is_none())
+    }
+
+    fn unpark(&mut self, job: JobId, now: Now) -> Beginning {
+        self.forget_parking(job);
+        Beginning::Waits(Waiting::Unparked {
+            until_ns: now.ns + PARK_NS,
+        })
+    }
+
+    /// Has every client of the job come back?
+    fn are_back(&self, job: JobId) -> bool {
+        let mut alive = self
+            .clients
+            .iter()
+            .filter(|(_, client)| client.job == job && client.dying.is_none());
+        alive.all(|(_, client)| client.connection.is_some() && !client.is_parked)
+    }
+
+    /// Clients of the job may come back, or none is left that could.
+    pub(in crate::driver) fn forget_parking(&self, job: JobId) {
+        // Nobody was parked: what was wanted.
+        let _ = std::fs::remove_file(self.parking_file(job));
+    }
+
+    /// What a broker before left for jobs that need it no more.
+    pub(super) fn sweep_saving(&self) {
+        let residence = |job: u64| self.policy.residence(JobId(job)).map(|mark| mark.residence);
+        let client = self.directory.client_socket();
+        for entry in client
+            .parent()
+            .and_then(|folder| folder.read_dir().ok())
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let job = name.strip_prefix(PARKING_NAME).and_then(|number| number.parse().ok());
+            if let Some(job) = job.filter(|job| residence(*job) != Some(Residence::Saving)) {
+                self.forget_parking(JobId(job));
+            }
+        }
+        for entry in self.directory.snapshots().read_dir().into_iter().flatten().flatten() {
+            let path = entry.path();
+            let number = path
+                .file_stem()
+                .and_then(|stem| stem.to_str()?.strip_prefix('j')?.parse().ok());
+            if number.is_none_or(|number| residence(number).is_none_or(|residence| residence == Residence::Here)) {
+                let _ = std::fs::remove_file(path);
+            }
+        }
+    }
+
+    fn parking_file(&self, job: JobId) -> PathBuf {
+        let client = self.directory.client_socket();
+        client.with_file_name(format!("{PARKING_NAME}{}", job.0))
+    }
+
+    fn desk(&self, job: JobId) -> Desk {
+        Desk::new(&self.directory.snapshots(), &job.to_string())
+    }
+
+    fn dump(&mut self, job: JobId, way: &mut Way) -> Beginning {
+        let desk = self.desk(job);
+        if matches!(desk.standing(), Standing::Runs) {
+            return Beginning::Waits(Waiting::Dumped);
+        }
+        if way.dumping.is_none()
+            && let Some(to) = &way.save_to
+        {
+            let begun = self.dump_order(job, to).and_then(|order| {
+                let begun = desk.begin(&order);
+                begun.map_err(|error| format!("the process that saves it does not start: {error}"))
+            });
+            match begun {
+                Ok(child) => way.dumping = Some(child),
+                Err(why) => {
+                    way.why = Some(why);
+                    return Beginning::Answered(Answer::Refused(code::OPERATING_SYSTEM));
+                }
+            }
+        }
+        Beginning::Waits(Waiting::Dumped)
+    }
+
+    /// What became of the dump; none while it is under way.
+    pub(super) fn dumped(&mut self, job: JobId, way: &mut Way) -> Option<Answer> {
+        let desk = self.desk(job);
+        let standing = desk.standing();
+        if matches!(standing, Standing::Runs) {
+            return None;
+        }
+        if let Some(mut child) = way.dumping.take() {
+            // It ended, and is not to stay as a dead one.
+            let _ = child.wait();
+        }
+        desk.clear();
+        match standing {
+            Standing::Over(DumpOutcome::Saved { generation, bytes }) => {
+                way.saved = Some((generation, bytes));
+                Some(Answer::Done)
+            }
+            Standing::Over(DumpOutcome::Failed { why }) => {
+                way.why = Some(why);
+                Some(Answer::Refused(code::NOT_SUPPORTED))
+            }
+            Standing::Runs | Standing::Nothing => {
+                way.why = Some("the process that saves it died".to_owned());
+                Some(Answer::Refused(code::OPERATING_SYSTEM))
+            }
+        }
+    }
+
+    fn dump_order(&self, job: JobId, to: &SaveTo) -> Result<DumpOrder, String> {
+        let first = self.tree_of(job)?;
+        let record = self.jobs.get(job).ok_or_else(|| format!("{job} has ended"))?;
+        let place = record.devices.first();
+        let devices = record.devices.iter().map(|place| {
+            let facts = self.devices.list().get(&place.device);
+            SavedDevice {
+                uuid: place.device.to_string(),
+                name: facts.map(|facts| facts.model.clone()).unwrap_or_default(),
+                total_bytes: facts.map_or(0, |facts| facts.total),
+            }
+        });
+        let clients = self
+            .clients
+            .iter()
+            .filter(|(_, client)| client.job == job && client.dying.is_none());
+        let clients = clients.map(|(id, client)| SavedClient {
+            pid: proc::inner_number(client.process.pid).unwrap_or(client.process.pid),
+            client: id.0,
+            owed: self.owed_words(id, record.devices.len()),
+        });
+        Ok(DumpOrder {
+            folder: to.folder.clone(),
+            criu: to.criu.clone().map_or_else(criu::find, Ok)?,
+            tree: first.pid,
+            is_to_stop: to.is_to_stop,
+            keep: to.keep,
+            manifest: Manifest {
+                format: partage_protocol::snapshot::FORMAT,
+                root: proc::inner_number(first.pid).unwrap_or(first.pid),
+                devices: devices.collect(),
+                clients: clients.collect(),
+                job: SavedJob {
+                    id: job.to_string(),
+                    uid: record.uid,
+                    token: record.token.iter().map(|byte| format!("{byte:02x}")).collect(),
+                    name: record.name.clone(),
+                    command: record.command.clone(),
+                    limit_bytes: place.and_then(|place| place.limit),
+                    request_bytes: place.map_or(0, |place| place.request),
+                    promise_ppm: record.terms.promise_ppm,
+                    cap_ppm: record.terms.cap_ppm,
+                    weight: record.terms.weight,
+                    class: record.terms.class.word().to_owned(),
+                },
+                ..Manifest::default()
+            },
+        })
+    }
+
+    /// SIGKILL to the whole job.
+    fn end(&mut self, job: JobId, now: Now) -> Beginning {
+        self.signal_all(job, libc::SIGKILL);
+        Beginning::Waits(Waiting::Ended {
+            until_ns: now.ns + END_NS,
+        })
+    }
+
+    /// Is nothing left of the job's tree?
+    fn has_ended(&self, job: JobId) -> bool {
+        let first = self.jobs.get(job).and_then(|record| record.first);
+        let is_alive = |first: Process| {
+            let stat = self.processes.stat(first.pid);
+            stat.is_some_and(|stat| stat.id == first && !stat.is_exiting)
+        };
+        !first.is_some_and(is_alive) && self.processes_with_library(job).is_empty()
+    }
+}

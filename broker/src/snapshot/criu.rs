@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+//! CRIU by its command line: which one, how it is called, and what it says when it fails.
+
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The variable that names another CRIU than the one in `PATH`.
+pub const VARIABLE: &str = "PARTAGE_CRIU";
+/// 4.1.1 silently loses `MADV_WIPEONFORK`, by which the library tells a forked child from its parent.
+const LEAST: (u32, u32) = (4, 2);
+/// Unlinked files that are saved with the processes, at most, in bytes.
+const GHOST_BYTES: u64 = 1 << 30;
+/// Above what CRIU opens for itself.
+const FIRST_KEPT: i32 = 100;
+/// Seconds for the collecting of a tree's processes; nothing is killed by it.
+const COLLECT_SECONDS: u32 = 120;
+
+/// The CRIU of this process's environment.
+///
+/// # Errors
+/// A sentence: there is none.
+pub fn find() -> Result<PathBuf, String> {
+    if let Some(named) = std::env::var_os(VARIABLE).filter(|named| !named.is_empty()) {
+        return Ok(named.into());
+    }
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&paths).map(|folder| folder.join("criu"));
+    let mut found = found.filter(|path| path.is_file());
+    found
+        .next()
+        .ok_or_else(|| format!("CRIU is not installed: install 4.2 or later, or name its program in {VARIABLE}"))
+}
+
+/// A program's version, if it is a CRIU that can be used.
+///
+/// # Errors
+/// A sentence: it does not start, or is too old.
+pub fn version(criu: &Path) -> Result<String, String> {
+    let output = bare(criu)
+        .arg("--version")
+        .output()
+        .map_err(|error| format!("{} does not start: {error}", criu.display()))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let version = text.lines().find_map(|line| line.strip_prefix("Version:"));
+    let Some(version) = version.map(str::trim) else {
+        return Err(format!("{} --version does not say a version of CRIU", criu.display()));
+    };
+    match numbers(version) {
+        Some(found) if found >= LEAST => Ok(version.to_owned()),
+        _ => Err(format!(
+            "{} is CRIU {version}, and {}.{} or later is needed: an older one silently loses what a forked child must \
+             not inherit",
+            criu.display(),
+            LEAST.0,
+            LEAST.1
+        )),
+    }
+}
+
+/// The first two numbers of a version.
+fn numbers(version: &str) -> Option<(u32, u32)> {
+    let mut parts = version.split(|letter: char| !letter.is_ascii_digit());
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+/// Nothing of a job's environment goes to CRIU.
+fn bare(criu: &Path) -> Command {
+    let mut command = Command::new(criu);
+    for name in ["LD_PRELOAD", "LD_AUDIT", "PARTAGE_TOKEN"] {
+        command.env_remove(name);
+    }
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Dumps a tree. `none` is an empty folder: an installed plugin would drive the devices itself.
+///
+/// # Errors
+/// CRIU's own words. The processes go on, unless CRIU was killed.
+pub fn dump(criu: &Path, tree: u32, images: &Path, none: &Path, is_to_stop: bool) -> Result<(), String> {
+    let mut command = bare(criu);
+    command
+        .args(["dump", "--tree"])
+        .arg(tree.to_string())
+        .arg("--images-dir")
+        .arg(images)
+        .arg("--libdir")
+        .arg(none)
+        .args(["--log-file", "dump.log", "--link-remap", "--file-locks", "--shell-job"])
+        .arg(format!("--ghost-limit={GHOST_BYTES}"))
+        .arg(format!("--timeout={COLLECT_SECONDS}"))
+        .arg(if is_to_stop {
+            "--leave-stopped"
+        } else {
+            "--leave-running"
+        })
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    finish(command, &images.join("dump.log"))
+}
+
+/// Restores a tree as siblings of CRIU, which ends. Answers the first process's number.
+///
+/// # Errors
+/// CRIU's own words. Whatever it had made ends with the namespace.
+pub fn restore(criu: &Path, images: &Path, work: &Path, streams: &[String]) -> Result<i32, String> {
+    let none = work.join("none");
+    std::fs::create_dir_all(&none).map_err(|error| format!("cannot make {}: {error}", none.display()))?;
+    let mut command = bare(criu);
+    command
+        .args(["restore", "--images-dir"])
+        .arg(images)
+        .arg("--work-dir")
+        .arg(work)
+        .arg("--libdir")
+        .arg(&none)
+        .args(["--log-file", "restore.log", "--pidfile", "pid"])
+        .args(["--restore-detached", "--restore-sibling", "--file-locks", "--shell-job"]);
+    let mut given: Vec<(&str, OwnedFd)> = Vec::new();
+    for (stream, own) in streams.iter().zip(0..) {
+        // Each pipe once: what was one pipe stays one.
+        if stream.starts_with("pipe:[") && given.iter().all(|(known, _)| known != stream) {
+            let ours = kept_for_criu(own).map_err(|error| format!("cannot keep descriptor {own}: {error}"))?;
+            command
+                .arg("--inherit-fd")
+                .arg(format!("fd[{}]:{stream}", ours.as_raw_fd()));
+            given.push((stream, ours));
+        }
+    }
+    finish(command, &work.join("restore.log"))?;
+    let pid = std::fs::read_to_string(work.join("pid")).map_err(|error| format!("CRIU left no pid file: {error}"))?;
+    pid.trim()
+        .parse()
+        .map_err(|_| format!("CRIU's pid file says {:?}", pid.trim()))
+}
+
+/// A copy of one of this process's streams, which CRIU gets: it closes those that it has under their own numbers.
+fn kept_for_criu(number: i32) -> nix::Result<OwnedFd> {
+    // SAFETY: borrowed for the call; a number that is closed makes it fail.
+    let stream = unsafe { BorrowedFd::borrow_raw(number) };
+    let copy = nix::fcntl::fcntl(stream, nix::fcntl::FcntlArg::F_DUPFD(FIRST_KEPT))?;
+    // SAFETY: just made, and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(copy) })
+}
+
+fn finish(mut command: Command, log: &Path) -> Result<(), String> {
+    let status = command
+        .status()
+        .map_err(|error| format!("CRIU does not start: {error}"))?;
+    if status.success() {
+        return Ok(());
+    }
+    let text = std::fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    Err(
+        match (
+            error_line(&text),
+            std::os::unix::process::ExitStatusExt::signal(&status),
+        ) {
+            (_, Some(signal)) => format!("CRIU was killed by signal {signal}"),
+            (Some(line), None) => format!("CRIU: {line}"),
+            (None, None) => format!("CRIU failed ({status}) and wrote no reason to {}", log.display()),
+        },
+    )
+}
+
+/// The first error of a log, without its time and place: what follows is mostly its consequence.
+fn error_line(log: &str) -> Option<String> {
+    // CRIU wants more descriptors than it may have, and does without.
+    let is_error = |line: &&str| line.contains("Error (") && !line.contains("RLIMIT_NOFILE");
+    let line = log.lines().find(is_error)?;
+    let text = line.split_once("Error (").map_or(line, |(_, rest)| rest);
+    let text = text.split_once("): ").map_or(text, |(_, rest)| rest);
+    Some(text.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_error_is_the_reason() {
+        let log = "(00.01) Warn  (criu/x.c:1): careful\n\
+                   (00.02) Error (criu/sk-unix.c:857): unix: External socket is used. Consider using --ext-unix-sk\n\
+                   (00.03) Error (criu/cr-dump.c:2098): Dumping FAILED.\n";
+        let line = error_line(log).expect("one");
+        assert_eq!(line, "unix: External socket is used. Consider using --ext-unix-sk");
+        assert_eq!(error_line("all is well"), None);
+    }
+
+    #[test]
+    fn versions_are_compared_as_numbers() {
+        assert_eq!(numbers("4.2.1"), Some((4, 2)));
+        assert!(numbers("4.10").expect("numbers") > LEAST);
+        assert!(numbers("4.1.1").expect("numbers") < LEAST);
+        assert_eq!(numbers("next"), None);
+    }
+}

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The process that has CRIU dump a job and makes the snapshot whole.
+//!
+//! It has a session of its own and outlives the broker. Nobody kills it or CRIU: a CRIU that dies at the wrong instant
+//! takes the job with it. While it runs it holds the lock that it got as standard input; before it ends it writes its
+//! outcome. A lock that is free without an outcome means that it died.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use nix::fcntl::{Flock, FlockArg};
+use partage_protocol::snapshot::{FILES, IMAGES, LOCK, Manifest};
+
+use super::criu;
+use super::files::Disk;
+use super::order::{DumpOrder, DumpOutcome};
+use super::store::{Store, own_folder};
+
+/// Where an order, its lock and its outcome lie.
+#[derive(Clone, Debug)]
+pub struct Desk {
+    order: PathBuf,
+    lock: PathBuf,
+    outcome: PathBuf,
+}
+
+/// How a dump stands.
+#[derive(Debug)]
+pub enum Standing {
+    /// Under way.
+    Runs,
+    /// Over.
+    Over(DumpOutcome),
+    /// There is none, or it died without an outcome.
+    Nothing,
+}
+
+impl Desk {
+    /// The desk of this name in a folder of the broker's own.
+    #[must_use]
+    pub fn new(folder: &Path, name: &str) -> Self {
+        let path = |what: &str| folder.join(format!("{name}.{what}"));
+        Self {
+            order: path("order"),
+            lock: path("lock"),
+            outcome: path("outcome"),
+        }
+    }
+
+    /// Starts the process for an order.
+    ///
+    /// # Errors
+    /// The system's, or that one is under way.
+    pub fn begin(&self, order: &DumpOrder) -> std::io::Result<Child> {
+        let lock = self.try_lock()?.ok_or(std::io::ErrorKind::ResourceBusy)?;
+        self.clear_outcome();
+        write_whole(&self.order, &serde_json::to_vec(order)?)?;
+        let mut command = Command::new("/proc/self/exe");
+        command
+            .arg("--dump-helper")
+            .arg(&self.order)
+            .arg(&self.outcome)
+            .stdin(Stdio::from(lock))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        for name in ["LD_PRELOAD", "LD_AUDIT", "PARTAGE_TOKEN"] {
+            command.env_remove(name);
+        }
+        // The lock stays with the child: it belongs to the open file, which this process closes here.
+        command.spawn()
+    }
+
+    /// How it stands.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        // First the lock: it is free only once the outcome is written.
+        match self.try_lock() {
+            Ok(None) => Standing::Runs,
+            _ => match std::fs::read(&self.outcome)
+                .ok()
+                .map(|text| serde_json::from_slice(&text))
+            {
+                Some(Ok(outcome)) => Standing::Over(outcome),
+                _ => Standing::Nothing,
+            },
+        }
+    }
+
+    /// Forgets an outcome that was taken.
+    pub fn clear_outcome(&self) {
+        // One that is missing already is what was wanted.
+        let _ = std::fs::remove_file(&self.outcome);
+    }
+
+    /// Removes all of it.
+    pub fn clear(&self) {
+        for path in [&self.outcome, &self.order, &self.lock] {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+
+    /// The lock, until the last descriptor of its open file is closed. `None`: somebody has it.
+    fn try_lock(&self) -> std::io::Result<Option<File>> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(&self.lock)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(file)),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+}
+
+fn write_whole(path: &Path, content: &[u8]) -> std::io::Result<()> {
+    use std::io::Write;
+    let beside = path.with_extension("new");
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&beside)?;
+    file.write_all(content)?;
+    drop(file);
+    std::fs::rename(&beside, path)
+}
+
+/// The process: carries the order out, and writes what became of it.
+pub fn serve(order: &Path, outcome: &Path) {
+    // A terminal's signals are for its own session.
+    let _ = nix::unistd::setsid();
+    let _ = nix::unistd::chdir("/");
+    let result = std::fs::read(order)
+        .map_err(|error| format!("cannot read the order: {error}"))
+        .and_then(|text| serde_json::from_slice::<DumpOrder>(&text).map_err(|error| format!("no order: {error}")))
+        .and_then(carry_out);
+    let said = match result {
+        Ok((generation, bytes)) => DumpOutcome::Saved { generation, bytes },
+        Err(why) => DumpOutcome::Failed { why },
+    };
+    // Without it the broker finds that this process died, which is as bad as what it would read.
+    let _ = serde_json::to_vec(&said).map(|text| write_whole(outcome, &text));
+}
+
+fn carry_out(order: DumpOrder) -> Result<(u64, u64), String> {
+    own_folder(&order.folder, false)?;
+    let _lock = lock_folder(&order.folder)?;
+    let version = criu::version(&order.criu)?;
+    let store = Store::new(&order.folder, Disk);
+    store.sweep();
+    let text = |error: super::store::StoreError| error.to_string();
+    let begun = store.begin(&format!("{}", std::process::id())).map_err(text)?;
+    let dumped = fill(&order, &begun, version);
+    match dumped {
+        Ok(manifest) => store.commit(&begun, manifest, order.keep).map_err(text),
+        Err(why) => {
+            store.sweep();
+            Err(why)
+        }
+    }
+}
+
+/// Everything but the manifest.
+fn fill(order: &DumpOrder, begun: &Path, criu_version: String) -> Result<Manifest, String> {
+    let folder = |name: &str| {
+        let path = begun.join(name);
+        let made = std::fs::create_dir(&path);
+        made.map_err(|error| format!("cannot make {}: {error}", path.display()))
+            .map(|()| path)
+    };
+    let (images, files, none) = (folder(IMAGES)?, folder(FILES)?, folder("none")?);
+    let library = mapped_library(order.tree).ok_or_else(|| {
+        format!(
+            "pid {} has no copy of the library mapped that a restore could find",
+            order.tree
+        )
+    })?;
+    let name = library.file_name().unwrap_or_default();
+    std::fs::copy(&library, files.join(name)).map_err(|error| format!("cannot copy {}: {error}", library.display()))?;
+    let streams = (0..3).map(|fd| std::fs::read_link(format!("/proc/{}/fd/{fd}", order.tree)));
+    let streams = streams.map(|link| link.map_or_else(|_| String::new(), |link| link.to_string_lossy().into_owned()));
+    let streams = streams.collect();
+    criu::dump(&order.criu, order.tree, &images, &none, order.is_to_stop)?;
+    std::fs::remove_dir(&none).map_err(|error| format!("cannot remove {}: {error}", none.display()))?;
+    Ok(Manifest {
+        partage: env!("PARTAGE_VERSION").to_owned(),
+        criu: criu_version,
+        kernel: kernel(),
+        processor: processor(),
+        streams,
+        made_unix_ns: crate::clock::now().unix_ns,
+        library: library.display().to_string(),
+        ..order.manifest.clone()
+    })
+}
+
+fn lock_folder(folder: &Path) -> Result<Flock<File>, String> {
+    let path = folder.join(LOCK);
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(&path)
+        .map_err(|error| format!("cannot open {}: {error}", path.display()))?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock)
+        .map_err(|_| format!("another checkpoint writes to {} at the moment", folder.display()))
+}
+
+/// The file of our library that a process has mapped.
+fn mapped_library(pid: u32) -> Option<PathBuf> {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
+    let paths = maps
+        .lines()
+        .filter_map(|line| line.split_once('/').map(|(_, rest)| format!("/{rest}")));
+    let mut paths = paths.map(PathBuf::from);
+    paths.find(|path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("libpartage") && name.ends_with(".so") && !name.contains("_sim_")
+    })
+}
+
+fn kernel() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/osrelease").map_or_else(|_| String::new(), |text| text.trim().to_owned())
+}
+
+/// Model and features of the first processor.
+#[must_use]
+pub fn processor() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let first = text.split("\n\n").next().unwrap_or_default();
+    let wanted = [
+        "vendor_id",
+        "cpu family",
+        "model",
+        "flags",
+        "CPU implementer",
+        "CPU part",
+        "Features",
+    ];
+    let values = first.lines().filter_map(|line| line.split_once(':'));
+    let values = values.filter(|(name, _)| wanted.contains(&name.trim()));
+    values.map(|(_, value)| value.trim()).collect::<Vec<_>>().join("; ")
+}

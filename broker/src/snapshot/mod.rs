@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Snapshots on disk: how one is made whole, found again, dumped and restored. Decision 0017.
+//!
+//! ```text
+//!   DIR/                      its owner's alone (0700)
+//!     .lock                   flock: one writer
+//!     .tmp-…                  what a writer makes or takes away
+//!     gen-0001/               never changed once it has this name
+//!       manifest.json         written last; names every other file with its length and sum
+//!       criu/                 CRIU's images
+//!       files/                our library
+//!     LATEST                  the name of the newest generation
+//! ```
+//! [`store`] makes and finds generations, through [`files`], so that a test can have every write fail or be the last.
+//! [`dump`] is the process that has CRIU dump a job: it outlives the broker, and nobody kills it. [`restore`] is the
+//! first process of a restored job's namespaces.
+
+pub mod criu;
+pub mod dump;
+pub mod files;
+pub mod order;
+pub mod restore;
+pub mod store;

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the processes around CRIU are told, and what they answer: files, because they may outlive who asked.
+
+use std::path::PathBuf;
+
+use partage_protocol::snapshot::Manifest;
+use serde::{Deserialize, Serialize};
+
+/// Dump a job. The manifest lacks what only the dump knows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DumpOrder {
+    /// The snapshot's folder.
+    pub folder: PathBuf,
+    /// CRIU's program.
+    pub criu: PathBuf,
+    /// The first process of the tree, as the caller numbers it.
+    pub tree: u32,
+    /// The processes stay stopped.
+    pub is_to_stop: bool,
+    /// Generations to keep.
+    pub keep: u64,
+    /// What is known so far.
+    pub manifest: Manifest,
+}
+
+/// What became of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "kebab-case")]
+pub enum DumpOutcome {
+    /// The snapshot is whole, and the newest.
+    Saved {
+        /// Its number.
+        generation: u64,
+        /// Bytes of its files.
+        bytes: u64,
+    },
+    /// It is as if nothing had been begun.
+    Failed {
+        /// Why.
+        why: String,
+    },
+}
+
+/// Restore a job as the first process of new namespaces.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestoreOrder {
+    /// CRIU's program.
+    pub criu: PathBuf,
+    /// The generation's folder.
+    pub generation: PathBuf,
+    /// A folder for what CRIU writes.
+    pub work: PathBuf,
+    /// The manifest's.
+    pub streams: Vec<String>,
+    /// The manifest's.
+    pub library: String,
+    /// A descriptor on which `restored` is said, or why not.
+    pub report: i32,
+}
+
+/// What is said on [`RestoreOrder::report`] once the processes run.
+pub const RESTORED: &str = "restored";

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The first process of a restored job's namespaces: has CRIU restore the tree under its old numbers, passes signals
+//! on, and ends with the tree's first process, with its code. What is left of the tree then ends with the namespace.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::FromRawFd;
+use std::path::Path;
+use std::process::ExitCode;
+
+use nix::errno::Errno;
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use partage_protocol::snapshot::{FILES, IMAGES};
+
+use super::criu;
+use super::order::{RESTORED, RestoreOrder};
+
+/// Passed on to the tree's first process.
+const FORWARDED: &[Signal] = &[
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGTERM,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGCONT,
+];
+
+/// The process. Precondition: it is the first of a new pid namespace, and its parent waits for it.
+pub fn serve(order: &str) -> ExitCode {
+    let order: RestoreOrder = match serde_json::from_str(order) {
+        Ok(order) => order,
+        Err(error) => {
+            eprintln!("partaged: no order: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    // SAFETY: the caller left this descriptor open for us, and nobody else in this process has it.
+    let mut report = unsafe { File::from_raw_fd(order.report) };
+    // CRIU and what it makes do not get it.
+    let _ = nix::fcntl::fcntl(&report, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC));
+    let mut waited: SigSet = FORWARDED.iter().copied().collect();
+    waited.add(Signal::SIGCHLD);
+    match begin(&order, &waited) {
+        Ok(root) => {
+            let is_heard = writeln!(report, "{RESTORED}").is_ok();
+            drop(report);
+            if !is_heard {
+                // Nobody is there to be its parent.
+                return ExitCode::FAILURE;
+            }
+            ExitCode::from(wait(Pid::from_raw(root), &waited))
+        }
+        Err(why) => {
+            let _ = writeln!(report, "{why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn begin(order: &RestoreOrder, waited: &SigSet) -> Result<i32, String> {
+    let system = |what: &'static str| move |errno: Errno| format!("cannot {what}: {}", errno.desc());
+    if std::process::id() != 1 {
+        return Err("this process is not the first of a pid namespace".to_owned());
+    }
+    // Its parent is the job's first process: without it nobody would hear of the job's end.
+    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).map_err(system("follow its parent"))?;
+    waited.thread_block().map_err(system("block signals"))?;
+    unshare(CloneFlags::CLONE_NEWNS).map_err(system("make a mount namespace"))?;
+    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+    mount(None::<&str>, "/", None::<&str>, private, None::<&str>).map_err(system("keep mounts private"))?;
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    mount(Some("proc"), "/proc", Some("proc"), flags, None::<&str>).map_err(system("mount /proc"))?;
+    put_back(Path::new(&order.library), &order.generation.join(FILES))?;
+    criu::restore(&order.criu, &order.generation.join(IMAGES), &order.work, &order.streams)
+}
+
+/// The library lies where the processes have it mapped from: a reboot empties such folders.
+fn put_back(library: &Path, files: &Path) -> Result<(), String> {
+    if library.exists() {
+        return Ok(());
+    }
+    let fail = |error: std::io::Error| format!("cannot put {} back: {error}", library.display());
+    let folder = library.parent().unwrap_or(Path::new("/"));
+    std::fs::create_dir_all(folder).map_err(fail)?;
+    let beside = folder.join(format!(".restored-{}", std::process::id()));
+    std::fs::copy(files.join(library.file_name().unwrap_or_default()), &beside).map_err(fail)?;
+    std::fs::rename(&beside, library).map_err(fail)
+}
+
+/// Waits for the tree's first process, and for whatever is left to us.
+fn wait(root: Pid, waited: &SigSet) -> u8 {
+    loop {
+        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::Exited(pid, code)) if pid == root => return u8::try_from(code & 0xff).unwrap_or(1),
+            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == root => return 128 + signal as u8,
+            Ok(WaitStatus::StillAlive) => {}
+            Ok(_) | Err(Errno::EINTR) => continue,
+            // Nothing is left, and it was not the first's end that said so: it was never ours.
+            Err(_) => return 1,
+        }
+        let Ok(signal) = waited.wait() else { continue };
+        if signal != Signal::SIGCHLD {
+            let _ = kill(root, signal);
+        }
+    }
+}

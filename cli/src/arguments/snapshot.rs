@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The words of `checkpoint` and `restore`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::on_full::OnFull;
+
+/// Save a job in a folder, from which `restore` starts it again after a crash or a reboot
+#[derive(Args, Debug)]
+#[command(
+    after_help = "The job waits while it is saved, and goes on afterwards; with --stop it ends once
+the snapshot is whole. What cannot be saved is refused before anything is
+touched, or by CRIU, and the job goes on: docs/checkpoint.md. Needs CRIU 4.2 or
+later (PARTAGE_CRIU names its program) and the right to run it.
+
+Examples:
+  partage checkpoint train --out /data/train
+  partage checkpoint j3 --out /data/train --keep 5
+  partage checkpoint train --out /data/train --stop"
+)]
+pub struct Checkpoint {
+    /// Job id (j3), name, or the pid of one of its processes
+    pub target: String,
+    /// The snapshot's folder, yours alone; made where it is missing
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// End the job once it is saved
+    #[arg(long)]
+    pub stop: bool,
+    /// Keep the last N generations [default: 2]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub keep: Option<u64>,
+}
+
+/// Start a job again from what `checkpoint` saved
+#[derive(Args, Debug)]
+#[command(
+    after_help = "The job is admitted like one of `run`, with the limits that it had, and gets the
+GPUs that it had. `partage restore` stays its parent, passes signals on and gives
+its exit status. A snapshot is only read, and can be restored again; while a job
+that was restored from it lives, a second one is refused.
+
+Examples:
+  partage restore /data/train
+  partage restore /data/train --generation 3
+  partage restore /data/train --detach"
+)]
+pub struct Restore {
+    /// The snapshot's folder
+    pub dir: PathBuf,
+    /// Which generation [default: the newest]
+    #[arg(long, value_name = "N")]
+    pub generation: Option<u64>,
+    /// Return once the job runs
+    #[arg(long)]
+    pub detach: bool,
+    /// If there is no room: wait (default), or fail with exit status 124
+    #[arg(long, value_name = "WHAT", hide_possible_values = true)]
+    pub on_full: Option<OnFull>,
+    /// Give up waiting after this time, with exit status 124
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
+    pub wait_timeout: Option<String>,
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//! CRIU as a caller has it: its program, and the right to run it.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use nix::unistd::Uid;
+
+use crate::failure::{Failure, Kind, Outcome};
+
+/// The variable that names another CRIU than the one in `PATH`.
+const VARIABLE: &str = "PARTAGE_CRIU";
+/// Numbers of CAP_SYS_ADMIN and CAP_CHECKPOINT_RESTORE.
+const CAPABILITIES: u64 = 1 << 21 | 1 << 40;
+
+/// CRIU's program.
+///
+/// # Errors
+/// There is none.
+pub fn find() -> Outcome<PathBuf> {
+    if let Some(named) = env::var_os(VARIABLE).filter(|named| !named.is_empty()) {
+        return Ok(named.into());
+    }
+    let paths = env::var_os("PATH").unwrap_or_default();
+    let mut found = env::split_paths(&paths).map(|folder| folder.join("criu"));
+    let absent = || {
+        Failure::new(
+            Kind::Failed,
+            "CRIU is not installed, and a job's processes are saved with it",
+        )
+    };
+    let hint = format!("install CRIU 4.2 or later, or name its program in {VARIABLE}");
+    found.find(|path| path.is_file()).ok_or_else(|| absent().hint(hint))
+}
+
+/// What a program says of its version. Whether that will do, the broker judges.
+///
+/// # Errors
+/// It does not start, or is no CRIU.
+pub fn version(criu: &Path) -> Outcome<String> {
+    let output = Command::new(criu).arg("--version").stdin(Stdio::null()).output();
+    let text = output.map_or_else(|_| Vec::new(), |output| output.stdout);
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let version = text.lines().find_map(|line| line.strip_prefix("Version:"));
+    let version = version.map(|version| version.trim().to_owned());
+    version.ok_or_else(|| Failure::new(Kind::Failed, format!("{} is no CRIU that starts here", criu.display())))
+}
+
+/// May this process run CRIU?
+///
+/// # Errors
+/// It may not.
+pub fn may_run() -> Outcome<()> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let effective = line
+        .and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok())
+        .unwrap_or(0);
+    if Uid::effective().is_root() || effective & CAPABILITIES != 0 {
+        return Ok(());
+    }
+    let message = "no right to run CRIU: it needs root, CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE";
+    Err(Failure::new(Kind::NotAllowed, message).hint("run this command as root"))
+}

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `partage checkpoint` and `partage restore`: a job goes into a folder, and comes out of it.
+
+mod checkpoint;
+pub mod criu;
+mod processes;
+mod restore;
+
+pub use checkpoint::checkpoint;
+pub use restore::restore;

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `partage restore`: verify, be admitted as a job, have CRIU restore its processes, stay their parent.
+
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nix::unistd::{ForkResult, Pid, fork};
+use partage_protocol::admin::{Admitted, Reply, Request, RunRequest};
+use partage_protocol::size::parse_duration;
+use partage_protocol::snapshot::{Manifest, RestoreRequest, Unfit};
+
+use super::criu;
+use super::processes::{self, Order, Work};
+use crate::arguments::{OnFull, Restore};
+use crate::failure::{Failure, Kind, Outcome};
+use crate::launch::admission::{Admission, Answer, wait_text};
+use crate::launch::place::{Place, reason};
+use crate::launch::{installed, launch_broker, supervise};
+use crate::link::connection::{Connection, ConnectionError};
+use crate::show::report::Report;
+
+/// The caller may not run CRIU, whatever else `restore` answers.
+const NO_RIGHT: u8 = 3;
+
+/// `partage restore`.
+pub fn restore(arguments: &Restore, place: &Place, report: &Report) -> Outcome<u8> {
+    if let Err(failure) = criu::may_run() {
+        report.failure(&failure);
+        return Ok(NO_RIGHT);
+    }
+    let criu = criu::find()?;
+    let folder = &arguments.dir;
+    let found = folder.canonicalize().map_err(|error| {
+        Failure::new(
+            Kind::Failed,
+            format!("cannot find {}: {}", folder.display(), reason(&error)),
+        )
+    })?;
+    let (generation, manifest) = open(&found, arguments.generation)?;
+    if !arguments.detach {
+        return run(arguments, &criu, (&generation, &manifest), place, report, None);
+    }
+    let (hears, says) = nix::unistd::pipe()
+        .map_err(|error| Failure::new(Kind::Failed, format!("cannot make a pipe: {}", error.desc())))?;
+    // SAFETY: this process has one thread, so the child may use everything that the parent may.
+    match unsafe { fork() } {
+        Ok(ForkResult::Child) => {
+            drop(hears);
+            let _ = nix::unistd::setsid();
+            run(arguments, &criu, (&generation, &manifest), place, report, Some(says))
+        }
+        Ok(ForkResult::Parent { .. }) => {
+            drop(says);
+            let mut code = [1];
+            // Without a word it ended by a failure that it has said itself.
+            let is_said = std::fs::File::from(hears).read_exact(&mut code).is_ok();
+            Ok(if is_said { code[0] } else { 125 })
+        }
+        Err(error) => Err(Failure::new(
+            Kind::Failed,
+            format!("cannot start a process: {}", error.desc()),
+        )),
+    }
+}
+
+/// Has the broker's program verify the snapshot.
+fn open(folder: &Path, generation: Option<u64>) -> Outcome<(PathBuf, Manifest)> {
+    let fail = |why: String| Failure::new(Kind::Failed, why);
+    let mut command = Command::new(installed::find(installed::BROKER)?);
+    command.arg("--open-snapshot").arg(folder);
+    if let Some(generation) = generation {
+        command.arg("--generation").arg(generation.to_string());
+    }
+    let output = command
+        .output()
+        .map_err(|error| fail(format!("the broker's program: {error}")))?;
+    if !output.status.success() {
+        let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        let failure = fail(format!("{} cannot be restored: {why}", folder.display()));
+        return Err(failure.hint("the generation before may be whole: --generation N"));
+    }
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (path, manifest) = text.split_once('\n').unwrap_or((&text, ""));
+    let unfit = |unfit: Unfit| fail(format!("{} cannot be restored: {unfit}", folder.display()));
+    Ok((path.into(), Manifest::parse(manifest.as_bytes()).map_err(unfit)?))
+}
+
+/// Everything from the admission on; `says` hears the code of a detached one.
+fn run(
+    arguments: &Restore,
+    criu: &Path,
+    (generation, manifest): (&Path, &Manifest),
+    place: &Place,
+    report: &Report,
+    says: Option<OwnedFd>,
+) -> Outcome<u8> {
+    let request = as_run(arguments, manifest)?;
+    let admission = Admission {
+        place,
+        report,
+        is_quiet: false,
+        longest_ns: request.wait_timeout_ns,
+    };
+    let admitted = match admission.ask(&request)?.0 {
+        Answer::Admitted(admitted) => admitted,
+        Answer::Said(said) => return Err(Failure::new(Kind::Failed, said)),
+    };
+    let mut connection = launch_broker::reach(place)?;
+    expect(&mut connection, manifest, place)?;
+    let signals = supervise::block().map_err(|error| Failure::new(Kind::Failed, error.desc()))?;
+    let work = Work::new()?;
+    let order = Order {
+        criu,
+        generation,
+        streams: &manifest.streams,
+        library: &manifest.library,
+    };
+    let first = processes::begin(&order, &work)?;
+    let listener = Listener {
+        connection,
+        place: place.clone(),
+        report: *report,
+        admitted,
+        first,
+        says,
+    };
+    std::thread::spawn(move || listener.listen());
+    supervise::wait(first, &signals).map_err(|error| Failure::new(Kind::Failed, error.desc()))
+}
+
+/// The request of a `run` with the snapshot's limits, on its devices.
+fn as_run(arguments: &Restore, manifest: &Manifest) -> Outcome<RunRequest> {
+    let timeout = arguments.wait_timeout.as_deref().map(parse_duration).transpose();
+    let wait_timeout_ns = timeout.map_err(|e| Failure::new(Kind::Invalid, format!("--wait-timeout: {e}")))?;
+    let job = &manifest.job;
+    let devices: Vec<&str> = manifest.devices.iter().map(|device| device.uuid.as_str()).collect();
+    let part = |ppm: u32| format!("{}%", f64::from(ppm) / 10_000.0);
+    Ok(RunRequest {
+        mem: job.limit_bytes.map(|bytes| format!("{bytes}B")),
+        mem_request: job.limit_bytes.map(|_| format!("{}B", job.request_bytes)),
+        compute: (job.promise_ppm > 0).then(|| part(job.promise_ppm)),
+        compute_max: job.cap_ppm.map(part),
+        weight: Some(job.weight.to_string()),
+        priority: Some(job.class.clone()),
+        gpu: Some(devices.join(",")),
+        name: job.name.clone(),
+        wait: arguments.on_full.unwrap_or_default() == OnFull::Wait,
+        wait_timeout_ns,
+        token: Some(job.token.clone()),
+        restored: true,
+        command: job.command.clone(),
+        ..RunRequest::default()
+    })
+}
+
+/// Says who will come back, until the broker is ready for them.
+fn expect(connection: &mut Connection, manifest: &Manifest, place: &Place) -> Outcome<()> {
+    let request = Request::Restore(Box::new(RestoreRequest {
+        saved_job: manifest.job.id.clone(),
+        devices: manifest.devices.clone(),
+        clients: manifest.clients.clone(),
+    }));
+    let fail = |error: ConnectionError| error.into_failure(&place.dir);
+    connection.say(&request).map_err(fail)?;
+    match connection.hear(None).map_err(fail)? {
+        Reply::Waiting(_) => Ok(()),
+        Reply::Error(error) => Err(error.into()),
+        other => Err(fail(ConnectionError::Unreadable(format!("{other:?}")))),
+    }
+}
+
+/// Hears how the job comes back, while its processes are waited for.
+struct Listener {
+    connection: Connection,
+    place: Place,
+    report: Report,
+    admitted: Box<Admitted>,
+    first: Pid,
+    says: Option<OwnedFd>,
+}
+
+impl Listener {
+    fn listen(mut self) {
+        let job = self.admitted.job.clone();
+        let code = loop {
+            match self.connection.hear(None) {
+                Ok(Reply::Waiting(waiting)) => self.report.say(&format!("waiting: {}", wait_text(&waiting))),
+                Ok(Reply::Done { .. }) => {
+                    self.report.say(&format!("{job} runs again"));
+                    break 0;
+                }
+                Ok(Reply::Error(error)) => {
+                    self.report.failure(&error.into());
+                    // It waits, suspended: nobody could say when to bring it back.
+                    let _ = nix::sys::signal::kill(self.first, nix::sys::signal::Signal::SIGKILL);
+                    break 125;
+                }
+                Ok(_) => {}
+                // Another broker goes on with it.
+                Err(_) => match self.ask_the_next(&job) {
+                    Some(connection) => self.connection = connection,
+                    None => break 125,
+                },
+            }
+        };
+        if let Some(says) = self.says {
+            // Nobody may be there to hear it.
+            let _ = std::fs::File::from(says).write_all(&[code]);
+        }
+    }
+
+    fn ask_the_next(&self, job: &str) -> Option<Connection> {
+        let connection = launch_broker::reach(&self.place).ok()?;
+        let request = Request::Resume {
+            target: job.to_owned(),
+            wait: true,
+            wait_timeout_ns: None,
+        };
+        connection.say(&request).ok()?;
+        Some(connection)
+    }
+}

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What `manifest.json` of a snapshot says: from what it was made, what it needs, and what each of its files holds.
+//!
+//! A manifest is believed only as a whole ([`Manifest::parse`]): its format is one that this program reads, its sum is
+//! that of its text, and what its fields say can be. Whatever else is refused by the name of the field.
+
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::message::MAX_DEVICES;
+
+/// The format that this program writes. A reader that knows less refuses it.
+pub const FORMAT: u32 = 1;
+/// The manifest's name in a generation's folder.
+pub const MANIFEST: &str = "manifest.json";
+/// The folder of CRIU's images in it.
+pub const IMAGES: &str = "criu";
+/// The folder of other files in it.
+pub const FILES: &str = "files";
+/// The file that names the newest generation.
+pub const LATEST: &str = "LATEST";
+/// The file whose lock is the right to write.
+pub const LOCK: &str = ".lock";
+/// Processes and devices beyond any real job's.
+const MOST: usize = 65_536;
+
+/// A snapshot of a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// [`FORMAT`] of the writer.
+    pub format: u32,
+    /// Sum of the rest: [`Manifest::text`].
+    pub sum: u64,
+    /// Its number, 1 the first.
+    pub generation: u64,
+    /// Unix time in nanoseconds.
+    pub made_unix_ns: u64,
+    /// The version that made it.
+    pub partage: String,
+    /// CRIU's version.
+    pub criu: String,
+    /// The kernel's release.
+    pub kernel: String,
+    /// The processors' model and features, as the kernel lists them: a program may have chosen its code by them.
+    pub processor: String,
+    /// The job.
+    pub job: SavedJob,
+    /// The job's devices, slot 0 first.
+    pub devices: Vec<SavedDevice>,
+    /// The first process, as the processes number themselves.
+    pub root: u32,
+    /// What standard input, output and error of the first process were; as `/proc/PID/fd` names them.
+    pub streams: Vec<String>,
+    /// The clients.
+    pub clients: Vec<SavedClient>,
+    /// Our library as the processes have it mapped.
+    pub library: String,
+    /// Every file but the manifest, by its path in the generation's folder.
+    pub files: Vec<SavedFile>,
+}
+
+/// What is needed to admit the job again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SavedJob {
+    /// `j42`.
+    pub id: String,
+    /// Its owner.
+    pub uid: u32,
+    /// 64 hexadecimal digits.
+    pub token: String,
+    /// Its name.
+    pub name: Option<String>,
+    /// Its command.
+    pub command: Vec<String>,
+    /// Limit on each device in bytes; none is the whole card.
+    pub limit_bytes: Option<u64>,
+    /// Promise on each device in bytes.
+    pub request_bytes: u64,
+    /// Promised part of each device's time, in millionths.
+    pub promise_ppm: u32,
+    /// Part never exceeded, in millionths.
+    pub cap_ppm: Option<u32>,
+    /// Weight.
+    pub weight: u32,
+    /// Class.
+    pub class: String,
+}
+
+/// A device of the job.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SavedDevice {
+    /// `GPU-…`.
+    pub uuid: String,
+    /// Its model.
+    pub name: String,
+    /// Its whole memory in bytes.
+    pub total_bytes: u64,
+}
+
+/// One client.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SavedClient {
+    /// Its process, as it numbers itself.
+    pub pid: u32,
+    /// Its id, by which it says hello.
+    pub client: u64,
+    /// What it has to get back, slot 0 first, in bytes.
+    pub owed: Vec<u64>,
+}
+
+/// A file of the snapshot.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SavedFile {
+    /// Its path.
+    pub path: String,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// XXH3 of its content, 64 bits: it tells damage, not malice; the folder is its owner's alone.
+    pub sum: u64,
+}
+
+/// Why a manifest or a snapshot is none that can be restored: the field, and what is wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unfit {
+    /// The field's name.
+    pub field: &'static str,
+    /// A clause about it.
+    pub why: String,
+}
+
+impl std::fmt::Display for Unfit {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{}: {}", self.field, self.why)
+    }
+}
+
+impl Unfit {
+    /// This is wrong with that field.
+    pub fn new(field: &'static str, why: impl Into<String>) -> Self {
+        Self { field, why: why.into() }
+    }
+}
+
+#[derive(Deserialize)]
+struct Head {
+    format: u32,
+}
+
+impl Manifest {
+    /// Reads a manifest.
+    ///
+    /// # Errors
+    /// [`Unfit`], with the field.
+    pub fn parse(text: &[u8]) -> Result<Self, Unfit> {
+        let unreadable = |error: serde_json::Error| Unfit::new("manifest", format!("cannot be read: {error}"));
+        // First: what follows may be of a shape that nobody here knows.
+        let head: Head = serde_json::from_slice(text).map_err(unreadable)?;
+        if head.format != FORMAT {
+            let why = format!("{}, and this version of Partage reads format {FORMAT}", head.format);
+            return Err(Unfit::new("format", why));
+        }
+        let manifest: Self = serde_json::from_slice(text).map_err(unreadable)?;
+        if manifest.sum != manifest.own_sum() {
+            return Err(Unfit::new(
+                "sum",
+                "is not that of the manifest, which was changed or damaged",
+            ));
+        }
+        manifest.check()?;
+        Ok(manifest)
+    }
+
+    fn check(&self) -> Result<(), Unfit> {
+        let devices = self.devices.len();
+        if devices > MAX_DEVICES {
+            return Err(Unfit::new(
+                "devices",
+                format!("{devices}, and a job has {MAX_DEVICES} at most"),
+            ));
+        }
+        if self.generation == 0 {
+            return Err(Unfit::new("generation", "0, and the first is 1"));
+        }
+        if self.root <= 1 {
+            return Err(Unfit::new("root", format!("{} is no process of a job", self.root)));
+        }
+        if self.clients.len() > MOST || self.clients.iter().any(|client| client.owed.len() > devices) {
+            return Err(Unfit::new("clients", "they have memory on more devices than the job"));
+        }
+        let mut paths: Vec<&str> = self.files.iter().map(|file| file.path.as_str()).collect();
+        if let Some(path) = paths.iter().find(|path| !is_inside(path)) {
+            return Err(Unfit::new(
+                "files",
+                format!("{path:?} is no path in the snapshot's folder"),
+            ));
+        }
+        paths.sort_unstable();
+        if paths.windows(2).any(|pair| pair[0] == pair[1]) {
+            return Err(Unfit::new("files", "one is named twice"));
+        }
+        Ok(())
+    }
+
+    /// As it is written, with its sum.
+    #[must_use]
+    pub fn text(&self) -> Vec<u8> {
+        let whole = Self {
+            sum: self.own_sum(),
+            ..self.clone()
+        };
+        // A structure of numbers and texts has a text.
+        serde_json::to_vec_pretty(&whole).unwrap_or_default()
+    }
+
+    fn own_sum(&self) -> u64 {
+        let bare = Self { sum: 0, ..self.clone() };
+        let mut sum = Sum::default();
+        sum.add(&serde_json::to_vec(&bare).unwrap_or_default());
+        sum.finish()
+    }
+}
+
+/// A relative path of names, none of which leads out.
+fn is_inside(path: &str) -> bool {
+    !path.is_empty() && path.split('/').all(|name| !matches!(name, "" | "." | "..")) && path != MANIFEST
+}
+
+/// The sum of a file's content, piece by piece.
+#[derive(Default)]
+pub struct Sum(Xxh3);
+
+impl Sum {
+    /// The next piece.
+    pub fn add(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// Of all pieces so far.
+    #[must_use]
+    pub fn finish(&self) -> u64 {
+        self.0.digest()
+    }
+}
+
+impl std::fmt::Debug for Sum {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "Sum({:016x})", self.finish())
+    }
+}
+
+/// The folder of a generation.
+#[must_use]
+pub fn generation_name(generation: u64) -> String {
+    format!("gen-{generation:04}")
+}
+
+/// The generation that a folder's name means.
+#[must_use]
+pub fn generation_of(name: &str) -> Option<u64> {
+    let number = name.strip_prefix("gen-")?.parse().ok()?;
+    (generation_name(number) == name).then_some(number)
+}
+
+/// What a caller that restores a snapshot asks of the broker, once its job is admitted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RestoreRequest {
+    /// The job that was saved, for people.
+    pub saved_job: String,
+    /// The devices.
+    pub devices: Vec<SavedDevice>,
+    /// The clients that will say hello.
+    pub clients: Vec<SavedClient>,
+}
