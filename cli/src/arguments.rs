@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The command line's words: the only place that says which commands and options exist. `docs/cli.md` is made from it.
 
+mod config;
 mod install;
 mod on_full;
+mod quota;
 mod residence;
 
 use std::ffi::OsString;
@@ -15,8 +17,10 @@ use clap_complete::Shell;
 use crate::show::job_table::Column;
 use crate::show::terminal::ColorChoice;
 
+pub use config::{Config, ConfigAction};
 pub use install::{Install, StartNow, Uninstall};
 pub use on_full::OnFull;
+pub use quota::{Quota, QuotaAction};
 pub use residence::{Drain, Migrate, Resume, Suspend, Undrain};
 
 /// Share a GPU between programs: give each a limit on memory and a share of time.
@@ -83,6 +87,7 @@ pub enum Command {
     Undrain(Undrain),
     Broker(Broker),
     Config(Config),
+    Quota(Quota),
     Sim(Sim),
     Doctor(Doctor),
     Install(Install),
@@ -138,6 +143,15 @@ pub struct Run {
         allow_hyphen_values = true
     )]
     pub mem_request: Option<String>,
+    /// Memory limit per GPU for each of its processes
+    #[arg(
+        long,
+        value_name = "SIZE|PCT",
+        env = "PARTAGE_PROCESS_MEM",
+        hide_env = true,
+        allow_hyphen_values = true
+    )]
+    pub process_mem: Option<String>,
     /// Promised share of each GPU's time for the whole job
     #[arg(
         short,
@@ -306,13 +320,14 @@ does not fit is refused, and then nothing is changed.
 Examples:
   partage set j3 mem=8GiB
   partage set j3 compute=30% compute-max=none priority=low
-  partage set train mem=50% mem-request=25%"
+  partage set train mem=50% mem-request=25%
+  partage set process:1234 mem=2GiB       one process of a job, alone"
 )]
 pub struct Set {
-    /// Job id (j3), name, or the pid of one of its processes
+    /// Job id (j3), name, or the pid of one of its processes; process:PID for mem of that process alone
     pub target: String,
-    /// What to change: mem=SIZE|PCT|none, mem-request=SIZE|PCT|none, compute=PCT|none, compute-max=PCT|none,
-    /// weight=N, priority=CLASS, time-limit=DUR|none, name=NAME|none
+    /// What to change: mem=SIZE|PCT|none, mem-request=SIZE|PCT|none, process-mem=SIZE|PCT|none, compute=PCT|none,
+    /// compute-max=PCT|none, weight=N, priority=CLASS, time-limit=DUR|none, name=NAME|none
     #[arg(required = true, value_name = "KEY=VALUE")]
     pub settings: Vec<String>,
     /// Go beyond the rules of the configuration until the job ends (administrators)
@@ -323,7 +338,7 @@ pub struct Set {
 /// Show everything about one job
 #[derive(Args, Debug)]
 pub struct Get {
-    /// Job id (j3), name, or the pid of one of its processes
+    /// Job id (j3), name, or the pid of one of its processes; @alice for a user's limits and what is used of each
     pub target: String,
 }
 
@@ -382,43 +397,6 @@ pub enum BrokerAction {
     Status,
 }
 
-/// Check, show or reload the host's configuration
-#[derive(Args, Debug)]
-#[command(
-    after_help = "A managed broker reads /etc/partage/partage.toml and conf.d/*.toml beside it.
-A reload takes the new rules in one step and keeps the old ones if anything is
-wrong; running jobs are judged anew, and none is ended.
-
-Examples:
-  partage config check                       before a reload
-  partage config check new.toml
-  partage config show --for alice            the rules about a user
-  sudo partage config reload"
-)]
-pub struct Config {
-    #[command(subcommand)]
-    pub action: ConfigAction,
-}
-
-/// What to do with the configuration.
-#[derive(Clone, Debug, Subcommand)]
-pub enum ConfigAction {
-    /// Read FILEs (default: the host's) and say what is wrong with them, or that nothing is
-    Check {
-        /// Files that are read in this order as one configuration
-        #[arg(value_name = "FILE")]
-        files: Vec<PathBuf>,
-    },
-    /// Show the classes and rules that hold now
-    Show {
-        /// Only those about this user or job
-        #[arg(long = "for", value_name = "USER|JOB")]
-        target: Option<String>,
-    },
-    /// Make the broker read the configuration again (administrators)
-    Reload,
-}
-
 /// Run COMMAND on a simulated machine, without a GPU
 #[derive(Args, Debug, Default)]
 #[command(
@@ -471,6 +449,9 @@ pub struct Events {
     /// Show events of this last stretch of time only, e.g. 10m
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
     pub since: Option<String>,
+    /// Show who changed whose numbers instead, older brokers' changes too (root; on a broker of one's own, its user)
+    #[arg(long, conflicts_with = "follow")]
+    pub audit: bool,
 }
 
 /// Print a completion script for a shell

@@ -21,7 +21,9 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches};
 
 use arguments::{Arguments, Command};
-use commands::{about, broker, config, doctor, events, get, install, ps, residence, run, set, sim, status, stop, why};
+use commands::{
+    about, broker, config, doctor, events, get, install, ps, quota, residence, run, set, sim, status, stop, why,
+};
 use failure::{Failure, Kind, Outcome};
 use launch::place::{Host, Place};
 use show::report::{self, Report};
@@ -94,6 +96,7 @@ fn dispatch(command: &Command, matches: &clap::ArgMatches, place: &Place, report
         Command::Resume(arguments) => residence::resume(arguments, place, report),
         Command::Broker(arguments) => broker::broker(arguments.action, place, report),
         Command::Config(arguments) => config::config(&arguments.action, place, report),
+        Command::Quota(arguments) => quota::quota(&arguments.action, place, report),
         Command::Sim(arguments) => {
             if matches.value_source("socket_dir") == Some(clap::parser::ValueSource::CommandLine) {
                 let failure = Failure::new(

@@ -2,6 +2,7 @@
 //! Why an allocation, a context or a module was denied, in one line: with the numbers, and what to do about it.
 //!
 //! `3.2 GiB asked, limit 8 GiB, 6.1 GiB in use by j42 (GPU 0), raise with: partage set j42 mem=9.5GiB`
+//! `1 GiB asked, process limit 4 GiB, 3.5 GiB in use by pid 77 (GPU 0), raise with: partage set process:77 mem=4.5GiB`
 //!
 //! The library makes this sentence; the broker sends none. The broker's answer brings the reason (limit, or card full)
 //! and what the job uses. That no broker answers is a reason that the library finds by itself. While none has ever
@@ -18,6 +19,7 @@ use crate::attachment::job::Job;
 use crate::guest::sys;
 use crate::guest::text::push_uuid;
 use crate::note;
+use crate::own_pages;
 use crate::state::{Found, State};
 
 /// Longest silence between two lines about denials on a terminal: a caching allocator is denied often, by design.
@@ -56,6 +58,10 @@ fn finish(state: &State, slot: usize, mut line: note::Line, bytes: u64, (used, l
         .last_job_used
         .get(slot)
         .map_or(used, |last| last.load(Ordering::Relaxed).max(used));
+    let (used, limit) = match why {
+        Denial::ProcessLimit => (own_pages::own(state, slot), own_pages::process_limit(state, slot)),
+        _ => (used, limit),
+    };
     match state.job() {
         Some(job) => push_job(&mut line, job, slot, bytes, (used, limit), why),
         None => push_alone(state, &mut line, (used, limit), why),
@@ -89,16 +95,25 @@ fn push_alone(state: &State, line: &mut note::Line, (used, limit): (u64, u64), w
     });
 }
 
-/// The job's numbers on a device, and what to do.
+/// The job's numbers on a device, or this process's where its own limit denied, and what to do.
 fn push_job(line: &mut note::Line, job: &Job, slot: usize, bytes: u64, (used, limit): (u64, u64), why: Denial) {
     let device = job.devices().get(slot);
     let total = device.map_or(u64::MAX, |device| device.total.load(Ordering::Relaxed));
-    line.push("limit ")
+    let (of, by, raise, number) = match why {
+        Denial::ProcessLimit => (
+            "process ",
+            " in use by pid ",
+            ", raise with: partage set process:",
+            sys::pid().into(),
+        ),
+        _ => ("", " in use by j", ", raise with: partage set j", job.number),
+    };
+    line.push(of)
+        .push("limit ")
         .push_amount(limit)
         .push(", ")
-        .push_amount(used)
-        .push(" in use by j");
-    line.push_number(job.number);
+        .push_amount(used);
+    line.push(by).push_number(number);
     if let Some(device) = device {
         line.push(" (");
         let index = device.index.load(Ordering::Relaxed);
@@ -110,7 +125,7 @@ fn push_job(line: &mut note::Line, job: &Job, slot: usize, bytes: u64, (used, li
         line.push(")");
     }
     match why {
-        Denial::Limit | Denial::Invalid => {
+        Denial::Limit | Denial::ProcessLimit | Denial::Invalid => {
             let needed = used
                 .saturating_add(bytes)
                 .checked_next_multiple_of(STEP)
@@ -118,9 +133,7 @@ fn push_job(line: &mut note::Line, job: &Job, slot: usize, bytes: u64, (used, li
             if needed > total {
                 line.push("; the whole GPU has ").push_amount(total);
             } else {
-                line.push(", raise with: partage set j")
-                    .push_number(job.number)
-                    .push(" mem=");
+                line.push(raise).push_number(number).push(" mem=");
                 if needed.is_multiple_of(GIB) {
                     line.push_number(needed / GIB).push("GiB");
                 } else {

@@ -65,6 +65,27 @@ pub fn used_and_limit(state: &State, slot: usize) -> (u64, u64) {
         ),
     }
 }
+
+/// The measured overhead of this process in a slot, in bytes.
+pub fn overhead(state: &State, slot: usize) -> u64 {
+    let line = state.broker_page().and_then(|page| page.devices.get(slot));
+    line.map_or(0, |line| line.overhead.load(Ordering::Relaxed))
+}
+
+/// The most that this process may hold in a slot, overhead included; `u64::MAX` where the job's limit alone holds.
+pub fn process_limit(state: &State, slot: usize) -> u64 {
+    let line = state.broker_page().and_then(|page| page.devices.get(slot));
+    match line.map_or(0, |line| line.process_limit.load(Ordering::Relaxed)) {
+        0 => u64::MAX,
+        limit => limit,
+    }
+}
+
+/// What this process holds in a slot, overhead included.
+pub fn own(state: &State, slot: usize) -> u64 {
+    used_and_limit(state, slot).0.saturating_add(overhead(state, slot))
+}
+
 /// A late attach: what was charged on the own pages goes to the shared ones, slot by slot. Precondition: the slots have
 /// their new numbers, the shared pages are not published yet, and `State::tables` is held until they are.
 pub fn move_in(state: &State, shared: &ClientPage) {

@@ -359,7 +359,9 @@ pub fn measure(state: &State, slot: usize, stage: u32) -> Result<(), Excess> {
     let Some(answer) = answer else {
         return Ok(());
     };
-    let AskAnswer::Denied(denial @ (Denial::Limit | Denial::CardFull)) = packet::verdict(&answer) else {
+    let AskAnswer::Denied(denial @ (Denial::Limit | Denial::ProcessLimit | Denial::CardFull)) =
+        packet::verdict(&answer)
+    else {
         return Ok(());
     };
     Err(Excess {

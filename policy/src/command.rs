@@ -11,6 +11,7 @@ use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 use crate::caller::{Process, Ticket};
 use crate::device::UnmanagedLoad;
 use crate::job::{EndedJob, JobRecord};
+use crate::time::UserUsage;
 
 /// One thing to do and why.
 #[derive(Clone, Debug, PartialEq)]
@@ -74,6 +75,8 @@ pub enum Action {
         clients_in_job: u32,
         /// Limit words, slot 0 first.
         limits: Vec<u64>,
+        /// What its process may hold at most beside these, slot 0 first; 0 for no limit of its own.
+        process_limits: Vec<u64>,
     },
     /// Write the overhead words of a client's broker page.
     ShowOverheads {
@@ -143,6 +146,8 @@ pub enum Action {
     /// Write down what is remembered of a job that ended, so that the next broker can tell of it; said again of the
     /// same job, it counts instead.
     RememberJob(Box<EndedJob>),
+    /// Write down what users had of the GPUs, all of them, for the next broker.
+    SaveUsage(Vec<UserUsage>),
     /// The client is gone: its ledger row (L is 0) and pages may be used again.
     ForgetClient(ClientId),
     /// Send a signal to every process of the job: the first one, its clients and their descendants.

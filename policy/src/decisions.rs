@@ -15,7 +15,7 @@ use crate::device::{Device, Overheads};
 use crate::event::DriverState;
 use crate::job::{Job, Jobs, Queue, Returning, Swaps};
 use crate::question::Undecided;
-use crate::time::{Measured, Times};
+use crate::time::{Measured, Times, Usage};
 
 mod admission;
 mod admitted;
@@ -32,6 +32,7 @@ mod denials;
 mod draining;
 mod ending;
 mod evidence;
+mod fairness;
 mod headroom;
 mod idling;
 mod least;
@@ -42,6 +43,7 @@ mod overhead;
 mod placement;
 mod polls;
 mod preempting;
+mod process_limits;
 mod rejudging;
 mod residence;
 mod returning;
@@ -85,6 +87,7 @@ pub struct Policy {
     overheads: Overheads,
     undecided: Undecided,
     times: Times,
+    usage: Usage,
     /// Jobs of the broker before whose devices were not seen since: the rules of today are not yet about them.
     unjudged: Vec<JobId>,
     /// When something is due; kept so that asks need not look at every job.
@@ -113,6 +116,7 @@ impl Policy {
             overheads: Overheads::default(),
             undecided: Undecided::default(),
             times: Times::default(),
+            usage: Usage::default(),
             unjudged: Vec::new(),
             due_ns: None,
             unix_offset_ns: 0,

@@ -15,7 +15,7 @@ use crate::config::NewRules;
 use crate::job::{EndedJob, JobRecord};
 use crate::residence::Mark;
 use crate::rules::{Facts, Said, Standing};
-use crate::time::JobTime;
+use crate::time::{JobTime, UserUsage};
 
 /// Whether there is a driver to ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -172,6 +172,8 @@ pub struct Adoption {
     pub next_job: u64,
     /// Jobs that ended, within the last day.
     pub ended: Vec<EndedJob>,
+    /// What users had of the GPUs.
+    pub usage: Vec<UserUsage>,
     /// Devices that take no job.
     pub drained: BTreeSet<DeviceUuid>,
 }
@@ -218,6 +220,8 @@ pub struct Change {
     pub mem: Option<String>,
     /// New promise.
     pub mem_request: Option<String>,
+    /// New limit of each process.
+    pub process_mem: Option<String>,
     /// New name.
     pub name: Option<String>,
     /// New terms of time.
@@ -302,7 +306,7 @@ pub enum Event {
         /// Which job.
         target: TargetQuery,
         /// What.
-        change: Change,
+        change: Box<Change>,
     },
     /// `partage stop`.
     Stop {
@@ -393,6 +397,15 @@ pub enum Event {
     Stopped(BTreeSet<JobId>),
     /// The configuration was read anew: every job is judged by these rules from now on.
     Rules(Box<NewRules>),
+    /// The user database answered: what it knows of a user beyond what jobs began with.
+    UserKnown {
+        /// Which user.
+        uid: u32,
+        /// Login name, or the uid in digits.
+        user: String,
+        /// Names of the user's groups, and their gids in digits.
+        groups: Vec<String>,
+    },
     /// A command wants a job back on its devices.
     Resume {
         /// Where the answer goes.

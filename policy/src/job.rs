@@ -11,6 +11,7 @@ use crate::residence::{Residence, Target};
 
 mod denial;
 mod facts;
+mod fair;
 mod life;
 mod numbered;
 mod queued;
@@ -24,11 +25,12 @@ pub use denial::{Denial, Held, Reason};
 pub(crate) use facts::Facts;
 pub use facts::STRICT_NS;
 pub(crate) use facts::{End, Job};
+pub(crate) use fair::{Claimant, next_of};
 pub(crate) use life::{Happening, Life, Next, State};
 pub use life::{LINGER_NS, REMEMBER_NS};
 pub(crate) use numbered::Jobs;
 pub(crate) use queued::{Queue, Queued, Returning, Wait};
-pub use record::{EndedJob, EndedSlot, JobRecord, Origin, Placement};
+pub use record::{EndedJob, EndedSlot, JobRecord, Origin, OwnLimit, Placement};
 pub(crate) use slot::Slot;
 pub(crate) use swaps::Swaps;
 

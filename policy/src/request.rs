@@ -23,6 +23,8 @@ pub struct RunSpec {
     pub mem: Option<Said<Option<Amount>>>,
     /// Promise per device that is asked.
     pub mem_request: Option<Said<Amount>>,
+    /// The limit of each process; none within is the job's limit alone.
+    pub process_mem: Option<Said<Option<Amount>>>,
     /// What other tools' variables ask for, where neither of the above is given.
     pub aliases: Option<Aliases>,
     /// The preset that is named.
@@ -50,6 +52,8 @@ pub(crate) struct Amounts {
     pub limit: Option<u64>,
     /// Promised bytes.
     pub request: u64,
+    /// What each process may hold at most; none is the job's limit alone.
+    pub process: Option<u64>,
     /// What set them.
     pub origin: Origin,
     /// What was asked here, before the rules.
@@ -84,6 +88,8 @@ impl RunSpec {
         let names = ("--mem-request", "PARTAGE_MEM_REQUEST");
         let mem_request = amount(names.0, &request.mem_request, parse_request)?;
         let mem_request = mem_request.map(|mem| said(names, request.mem_request_from.as_deref(), mem));
+        let process_mem = amount("--process-mem", &request.process_mem, parse_amount)?;
+        let process_mem = process_mem.map(|mem| Written(request).said("--process-mem", &mem.to_string(), Some(mem)));
         let aliases = if mem.is_none() && mem_request.is_none() {
             let is_on = |family| config.is_on(family);
             asked(&request.aliases, is_on).map_err(|why| unusable_alias(&why, "--mem SIZE"))?
@@ -105,6 +111,7 @@ impl RunSpec {
         Ok(Self {
             mem: mem.map(|said| said.map(Some)),
             mem_request,
+            process_mem,
             aliases,
             preset,
             terms: judge.terms(&asked_terms).map_err(not_allowed)?,
@@ -183,15 +190,20 @@ impl RunSpec {
         slots: std::ops::Range<u32>,
     ) -> Result<Amounts, ErrorView> {
         let usable = size.usable;
-        let judged = |asked: AskedMemory| {
+        let process = self.process_mem.clone();
+        let process = process.map(|said| said.map(|amount| amount.map(|mem| mem.on(usable))));
+        let judged = |mut asked: AskedMemory| {
+            asked.process.clone_from(&process);
             let memory = self.judge.memory(&asked, size).map_err(not_allowed)?;
             let origin = Origin {
                 limit: memory.limit_words,
                 request: memory.request_words,
+                process: memory.process_words,
             };
             Ok(Amounts {
                 limit: memory.limit,
                 request: memory.request,
+                process: memory.process,
                 origin,
                 asked,
             })
@@ -203,6 +215,7 @@ impl RunSpec {
                     .clone()
                     .map(|said| said.map(|amount| amount.map(|mem| mem.on(usable)))),
                 request: self.mem_request.clone().map(|said| said.map(|mem| mem.on(usable))),
+                process: None,
             });
         };
         let mut greatest = judged(by_alias(aliases, None, uuid))?;
@@ -234,13 +247,16 @@ pub(crate) fn by_alias(aliases: &Aliases, slot: Option<u32>, uuid: &str) -> Aske
             Some(said) => Some(Said::soft(said.bytes, said.text.clone())),
             None => limit.map(|said| Said::soft(said.bytes, "")),
         },
+        process: None,
     }
 }
 
 /// Amounts are kept and shown as they were written, and zeros before a number have no end.
 fn check_length(request: &RunRequest) -> Result<(), ErrorView> {
     const LONGEST: usize = 256;
-    let options = [&request.mem, &request.mem_request].into_iter().flatten();
+    let options = [&request.mem, &request.mem_request, &request.process_mem]
+        .into_iter()
+        .flatten();
     match options
         .chain(request.aliases.iter().map(|(_, value)| value))
         .find(|text| text.len() > LONGEST)

@@ -71,6 +71,8 @@ pub struct Preset {
     pub mem: Option<Written<Amount>>,
     /// Promise of memory on each GPU; without one the limit is promised.
     pub mem_request: Option<Written<Amount>>,
+    /// Limit of each process's memory on each GPU.
+    pub process_mem: Option<Written<Amount>>,
     /// Promised part of each GPU's time, in millionths.
     pub compute_promise: Option<Written<u32>>,
     /// Part of each GPU's time that is never exceeded, in millionths; the whole is no cap.
@@ -88,6 +90,8 @@ pub struct Preset {
 pub struct Max {
     /// Limit of memory.
     pub mem: Option<Written<Amount>>,
+    /// Limit of each process's memory.
+    pub process_mem: Option<Written<Amount>>,
     /// Promise of time, in millionths.
     pub compute_promise: Option<Written<u32>>,
     /// Cap of time, in millionths.
@@ -136,6 +140,12 @@ impl Rules {
     /// The rules that are about a job with these facts, in their order.
     pub fn matching(&self, facts: &Facts) -> impl Iterator<Item = &Rule> {
         self.rules.iter().filter(|rule| rule.matching.holds(facts))
+    }
+
+    /// Does any rule ask for a group?
+    #[must_use]
+    pub fn match_groups(&self) -> bool {
+        self.rules.iter().any(|rule| rule.matching.group.is_some())
     }
 
     /// Do the same rules match both? Then processes of both can share a default job.

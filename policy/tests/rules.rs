@@ -43,13 +43,14 @@ pub fn alice() -> Facts {
     }
 }
 
-/// The seven numbers of a job, so that a table can be about all of them: limit and promise of memory in GiB, promise
-/// and cap of time and the weight as they are, the priority by its rank, the time limit in hours. `u64::MAX` is none.
+/// The numbers of a job, so that a table can be about all of them: limits and promise of memory in GiB, promise and cap
+/// of time and the weight as they are, the priority by its rank, the time limit in hours. `u64::MAX` is none.
 pub const NONE: u64 = u64::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Key {
     Mem,
+    ProcessMem,
     Compute,
     ComputeMax,
     Weight,
@@ -58,8 +59,9 @@ enum Key {
 }
 
 impl Key {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Mem,
+        Self::ProcessMem,
         Self::Compute,
         Self::ComputeMax,
         Self::Weight,
@@ -70,7 +72,7 @@ impl Key {
     /// Four values of this key, the lowest first, in its own unit.
     fn value(self, step: u64) -> u64 {
         match self {
-            Self::Mem => step * 4,
+            Self::Mem | Self::ProcessMem => step * 4,
             Self::Compute | Self::ComputeMax => step * 200_000,
             Self::Weight => step * 50,
             Self::Priority => step,
@@ -84,7 +86,7 @@ impl Key {
             Self::Compute => 0,
             Self::Weight => 100,
             Self::Priority => 1,
-            Self::Mem | Self::ComputeMax | Self::TimeLimit => NONE,
+            Self::Mem | Self::ProcessMem | Self::ComputeMax | Self::TimeLimit => NONE,
         }
     }
 }
@@ -98,6 +100,7 @@ fn max(key: Key, value: u64, line: usize) -> Max {
     let mut max = Max::default();
     match key {
         Key::Mem => max.mem = Some(written(Amount::Bytes(value * GIB), line)),
+        Key::ProcessMem => max.process_mem = Some(written(Amount::Bytes(value * GIB), line)),
         Key::Compute => max.compute_promise = Some(written(ppm, line)),
         Key::ComputeMax => max.compute_max = Some(written(ppm, line)),
         Key::Weight => max.weight = Some(written(ppm, line)),
@@ -114,6 +117,7 @@ fn preset(key: Key, value: u64) -> Preset {
         at: At::default(),
         mem: max.mem,
         mem_request: None,
+        process_mem: max.process_mem,
         compute_promise: max.compute_promise,
         compute_max: max.compute_max,
         weight: max.weight,
@@ -135,6 +139,7 @@ fn asked(key: Key, value: u64, standing: Standing) -> (AskedMemory, AskedTerms) 
     let ppm = value as u32;
     match key {
         Key::Mem => memory.limit = Some(said(Some(value * GIB), standing)),
+        Key::ProcessMem => memory.process = Some(said(Some(value * GIB), standing)),
         Key::Compute => terms.promise = Some(said(ppm, standing)),
         Key::ComputeMax => terms.cap = Some(said(Some(ppm), standing)),
         Key::Weight => terms.weight = Some(said(ppm, standing)),
@@ -150,6 +155,10 @@ fn number(key: Key, memory: &partage_policy::Memory, terms: &Terms) -> (u64, Str
         Key::Mem => (
             memory.limit.map_or(NONE, |limit| limit / GIB),
             memory.limit_words.clone(),
+        ),
+        Key::ProcessMem => (
+            memory.process.map_or(NONE, |limit| limit / GIB),
+            memory.process_words.clone(),
         ),
         Key::Compute => (terms.promise_ppm.into(), said.promise.clone()),
         Key::ComputeMax => (terms.cap_ppm.map_or(NONE, u64::from), said.cap.clone()),
@@ -353,6 +362,7 @@ fn promises_stay_within_what_the_rules_leave() {
     };
     let judge = Judge::new(&rules, Class::Realtime, &alice(), None).expect("judged");
     let request = |standing| AskedMemory {
+        process: None,
         limit: None,
         request: Some(said(4 * GIB, standing)),
     };
@@ -389,7 +399,7 @@ fn a_card_without_a_limit_that_a_rule_caps_is_not_promised() {
     let judge = Judge::new(&rules, Class::Realtime, &alice(), None).expect("judged");
     let asked = AskedMemory {
         limit: Some(said(None, Standing::Soft)),
-        request: None,
+        ..AskedMemory::default()
     };
     let memory = judge.memory(&asked, CARD).expect("lowered");
     assert_eq!((memory.limit, memory.request), (Some(GIB), 0));

@@ -21,7 +21,7 @@ fn a_max() -> impl Strategy<Value = Max> {
     ];
     let part = || (0..=10u32).prop_map(|part| part * 100_000);
     (
-        maybe(mem),
+        (maybe(mem.clone()), maybe(mem)),
         maybe(part()),
         maybe(part()),
         maybe(1..400u32),
@@ -29,15 +29,18 @@ fn a_max() -> impl Strategy<Value = Max> {
         maybe(1..4usize),
         maybe(1..9u64),
     )
-        .prop_map(|(mem, compute, compute_max, weight, priority, gpus, hours)| Max {
-            mem: mem.map(|value| written(value, 1)),
-            compute_promise: compute.map(|value| written(value, 2)),
-            compute_max: compute_max.map(|value| written(value, 3)),
-            weight: weight.map(|value| written(value, 4)),
-            priority: priority.map(|value| written(class(value), 5)),
-            gpus: gpus.map(|value| written(value, 6)),
-            time_limit: hours.map(|value| written(value * HOUR, 7)),
-        })
+        .prop_map(
+            |((mem, process), compute, compute_max, weight, priority, gpus, hours)| Max {
+                mem: mem.map(|value| written(value, 1)),
+                process_mem: process.map(|value| written(value, 9)),
+                compute_promise: compute.map(|value| written(value, 2)),
+                compute_max: compute_max.map(|value| written(value, 3)),
+                weight: weight.map(|value| written(value, 4)),
+                priority: priority.map(|value| written(class(value), 5)),
+                gpus: gpus.map(|value| written(value, 6)),
+                time_limit: hours.map(|value| written(value * HOUR, 7)),
+            },
+        )
 }
 
 fn a_preset(name: &'static str) -> impl Strategy<Value = Preset> {
@@ -46,6 +49,7 @@ fn a_preset(name: &'static str) -> impl Strategy<Value = Preset> {
         at: At::default(),
         mem: max.mem,
         mem_request: request.map(|gib| written(Amount::Bytes(gib * GIB), 8)),
+        process_mem: max.process_mem,
         compute_promise: max.compute_promise,
         compute_max: max.compute_max,
         weight: max.weight,
@@ -93,7 +97,7 @@ fn some_rules() -> impl Strategy<Value = Rules> {
 /// Whatever an environment, an option or an accepted change can say.
 fn some_asked() -> impl Strategy<Value = (AskedMemory, AskedTerms)> {
     let standing = prop::sample::select(vec![Standing::Firm, Standing::Soft]);
-    let memory = (maybe(maybe(1..48u64)), maybe(0..48u64));
+    let memory = (maybe(maybe(1..48u64)), maybe(0..48u64), maybe(maybe(1..48u64)));
     let time = (
         maybe(0..=10u32),
         maybe(maybe(1..10u32)),
@@ -102,10 +106,11 @@ fn some_asked() -> impl Strategy<Value = (AskedMemory, AskedTerms)> {
         maybe(maybe(1..9u64)),
     );
     (standing, memory, time).prop_map(
-        |(standing, (limit, request), (promise, cap, weight, priority, hours))| {
+        |(standing, (limit, request, process), (promise, cap, weight, priority, hours))| {
             let memory = AskedMemory {
                 limit: limit.map(|limit| said(limit.map(|gib| gib * GIB), standing)),
                 request: request.map(|gib| said(gib * GIB, standing)),
+                process: process.map(|limit| said(limit.map(|gib| gib * GIB), standing)),
             };
             let terms = AskedTerms {
                 promise: promise.map(|part| said(part * 100_000, standing)),
@@ -120,7 +125,7 @@ fn some_asked() -> impl Strategy<Value = (AskedMemory, AskedTerms)> {
 }
 
 /// Every number, each so that less is less; what there is no limit of is the greatest.
-fn judged(rules: &Rules, named: Option<&str>, asked: &(AskedMemory, AskedTerms)) -> Option<[u64; 7]> {
+fn judged(rules: &Rules, named: Option<&str>, asked: &(AskedMemory, AskedTerms)) -> Option<[u64; 8]> {
     let judge = Judge::new(rules, Class::Realtime, &alice(), named).ok()?;
     let memory = judge.memory(&asked.0, CARD).ok()?;
     let terms = judge.terms(&asked.1).ok()?;
@@ -132,14 +137,20 @@ fn judged(rules: &Rules, named: Option<&str>, asked: &(AskedMemory, AskedTerms))
         terms.weight.into(),
         terms.class as u64,
         terms.time_limit_ns.unwrap_or(NONE),
+        memory.process.unwrap_or(NONE),
     ])
 }
 
+fn on_card(amount: &Amount) -> Option<u64> {
+    Some(amount.on(USABLE)).filter(|mem| *mem < CARD.total)
+}
+
 /// The most that any request can get: found without the function, key by key.
-fn mosts(rules: &Rules) -> [u64; 7] {
+fn mosts(rules: &Rules) -> [u64; 8] {
     let facts = alice();
     let lowest = |most: fn(&Max) -> Option<u64>| rules.matching(&facts).filter_map(|rule| most(&rule.max)).min();
-    let mem = lowest(|max| Some(max.mem.as_ref()?.value.on(USABLE)).filter(|mem| *mem < CARD.total)).unwrap_or(NONE);
+    let mem = lowest(|max| on_card(&max.mem.as_ref()?.value)).unwrap_or(NONE);
+    let process = lowest(|max| on_card(&max.process_mem.as_ref()?.value)).unwrap_or(NONE);
     let cap = lowest(|max| Some(max.compute_max.as_ref()?.value.into())).unwrap_or(1_000_000);
     let promise = lowest(|max| Some(max.compute_promise.as_ref()?.value.into())).unwrap_or(1_000_000);
     [
@@ -150,6 +161,7 @@ fn mosts(rules: &Rules) -> [u64; 7] {
         lowest(|max| Some(max.weight.as_ref()?.value.into())).unwrap_or(NONE),
         lowest(|max| Some(max.priority.as_ref()?.value as u64)).unwrap_or(NONE),
         lowest(|max| Some(max.time_limit.as_ref()?.value)).unwrap_or(NONE),
+        process,
     ]
 }
 
@@ -158,6 +170,7 @@ fn soft(asked: &(AskedMemory, AskedTerms)) -> (AskedMemory, AskedTerms) {
     for standing in [
         memory.limit.as_mut().map(|said| &mut said.standing),
         memory.request.as_mut().map(|said| &mut said.standing),
+        memory.process.as_mut().map(|said| &mut said.standing),
         terms.promise.as_mut().map(|said| &mut said.standing),
         terms.cap.as_mut().map(|said| &mut said.standing),
         terms.weight.as_mut().map(|said| &mut said.standing),
@@ -185,7 +198,7 @@ fn many() -> ProptestConfig {
     }
 }
 
-fn is_within(numbers: &[u64; 7], most: &[u64; 7]) -> bool {
+fn is_within(numbers: &[u64; 8], most: &[u64; 8]) -> bool {
     numbers.iter().zip(most).all(|(number, most)| number <= most)
 }
 

@@ -34,7 +34,7 @@ fn set(host: &mut Host, uid: u32, job: JobId, change: Change) -> Result<JobView,
         ticket,
         caller: caller(uid),
         target,
-        change,
+        change: Box::new(change),
     };
     for command in host.step(event) {
         if let Action::Reply { reply, ticket: to } = command.action

@@ -22,10 +22,15 @@
 //!   (file) ─────────────┘  G := L
 //! ```
 //! A member whose memory leaves the device, is away or comes back has P, and is left alone meanwhile ([`away`]).
+//! A member can have a limit of its own beside the job's ([`process`]).
 
 mod away;
 mod overhead;
+mod process;
 mod room;
+mod words;
+
+pub use words::{Pages, Shared, Words};
 
 use std::collections::BTreeMap;
 
@@ -40,49 +45,6 @@ pub const PIN_NS: u64 = SECOND_NS;
 /// its slack between two instructions of the broker.
 const ROUNDS: u32 = 4;
 
-/// The words of one client on the job's device.
-pub struct Words<'a, W> {
-    /// **L** in the broker's file.
-    pub ledger: &'a W,
-    /// **O** in the broker's file.
-    pub overhead: &'a W,
-    /// **P** in the broker's file: 0, or what has to be had again before the client's memory comes back.
-    pub owed: &'a W,
-    /// The shared words; none when the pages are not (or no longer) reachable: such a member keeps its L as it is.
-    pub shared: Option<Shared<'a, W>>,
-}
-
-impl<W: Word> Words<'_, W> {
-    /// What the client uses, in bytes: min(U, L), or L where its pages are lost, + O. U beyond L is a charge that is
-    /// being undone or a client's lie; neither holds memory that the driver was allowed to give.
-    pub fn used(&self) -> u64 {
-        let ledger = self.ledger.load();
-        let charged = self
-            .shared
-            .as_ref()
-            .map_or(ledger, |shared| shared.used.load().min(ledger));
-        charged.saturating_add(self.overhead.load())
-    }
-}
-
-/// The words in the two pages.
-pub struct Shared<'a, W> {
-    /// **G**.
-    pub granted: &'a W,
-    /// **U**.
-    pub used: &'a W,
-    /// Granted asks that the client has used or given up.
-    pub settled: &'a W,
-}
-
-/// Where a client's words are.
-pub trait Pages {
-    /// The machine's atomic word, or a model's.
-    type Word: Word;
-    /// The words of a member; `None` only for a client that is not one.
-    fn words(&self, client: ClientId) -> Option<Words<'_, Self::Word>>;
-}
-
 /// What an ask came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -90,6 +52,8 @@ pub enum Verdict {
     Granted,
     /// Σ use with it, overhead included, exceeds the limit.
     Limit,
+    /// The asker's use with it, overhead included, exceeds the asker's own limit.
+    ProcessLimit,
     /// It is within the limit, but the card has `short_by` bytes too little for this job now. Raise the ceiling by as
     /// much and ask again, or deny.
     CardFull {
@@ -133,6 +97,8 @@ pub struct JobLedger {
     /// Nothing may be granted: as a limit of 0, but the limit stands for those who look.
     is_barred: bool,
     members: BTreeMap<ClientId, Member>,
+    /// What single members may hold at most, O included; the job's limit alone where there is none.
+    own_limits: BTreeMap<ClientId, u64>,
 }
 
 /// One member as read at an instant.
@@ -156,6 +122,7 @@ impl JobLedger {
             ceiling,
             is_barred: false,
             members: BTreeMap::new(),
+            own_limits: BTreeMap::new(),
         }
     }
 
@@ -225,6 +192,7 @@ impl JobLedger {
             member.granted_asks = shared.settled.load();
         }
         self.members.insert(client, member);
+        self.freeze_beyond_own(pages, client);
         if self.is_over(pages) {
             // The job was over a lowered limit, and its clients frozen, when the last broker died.
             self.freeze(pages);
@@ -241,6 +209,7 @@ impl JobLedger {
 
     /// A member whose process is gone and whose memory the driver has freed.
     pub fn death<P: Pages>(&mut self, pages: &P, client: ClientId, now_ns: u64) {
+        self.own_limits.remove(&client);
         if self.members.remove(&client).is_some() {
             if let Some(words) = pages.words(client) {
                 reservation::death(words.ledger);
@@ -294,7 +263,10 @@ impl JobLedger {
             let Some(words) = pages.words(member.client) else {
                 continue;
             };
-            let Some(shared) = words.shared else { continue };
+            let Some(shared) = &words.shared else { continue };
+            if self.freeze_beyond_own(pages, member.client) {
+                continue;
+            }
             let held = words.ledger.load();
             // A lone member gets the division's remainder too: it is to have everything.
             let target = if is_alone {
@@ -302,7 +274,8 @@ impl JobLedger {
             } else {
                 member.floor.saturating_add(slack)
             };
-            let to = target.min(held.saturating_add(free)).max(held);
+            let most = self.most(member.client, &words);
+            let to = target.min(held.saturating_add(free)).min(most).max(held);
             // Below L: it was frozen while the job was over its limit.
             if to > held || shared.granted.load() < held {
                 reservation::raise(words.ledger, shared.granted, to);
@@ -311,12 +284,13 @@ impl JobLedger {
         }
     }
 
-    /// Lowers everybody to floor and an even part of the slack. Answers that part.
+    /// Lowers everybody to floor and an even part of the slack, as far as its own limit goes. Answers that part.
     fn share_slack<P: Pages>(&self, pages: &P, seen: &[Seen], floors: u64) -> u64 {
         let here = seen.iter().filter(|member| !member.is_away).count() as u64;
         let slack = self.effective(pages).saturating_sub(floors) / here.max(1);
         for member in seen {
-            self.lower(pages, member, member.floor.saturating_add(slack));
+            let most = self.most_of(pages, member.client).max(member.floor);
+            self.lower(pages, member, member.floor.saturating_add(slack).min(most));
         }
         slack
     }
@@ -356,17 +330,31 @@ impl JobLedger {
         let Some(words) = pages.words(client) else {
             return Verdict::Invalid;
         };
-        let Some(shared) = words.shared else {
+        let Some(shared) = &words.shared else {
             return Verdict::Invalid;
         };
         if words.owed.load() != 0 {
             // Nobody of it is in the driver: whoever asks all the same gets nothing until it is back.
             return Verdict::Retry;
         }
+        let most = self.most(client, &words);
         for _ in 0..ROUNDS {
-            if self.is_over(pages) {
+            if self.is_over(pages) || words.ledger.load() > most {
                 // Freezes again, and thaws everybody when use has fallen far enough.
                 self.rebalance(pages, now_ns);
+            }
+            if wanted > most {
+                // As below: a charge that is being undone looks like use for an instant.
+                let is_moving = shared.used.load() > words.ledger.load();
+                return if is_moving {
+                    Verdict::Retry
+                } else {
+                    Verdict::ProcessLimit
+                };
+            }
+            if words.ledger.load() > most {
+                // It wants less than it used an instant ago.
+                continue;
             }
             if wanted <= words.ledger.load() && !self.is_over(pages) {
                 // An earlier ask of this client, or a lowering that was taken back, made the room already.
@@ -393,7 +381,7 @@ impl JobLedger {
             let reach = held.saturating_add(self.effective(pages).saturating_sub(self.granted_sum(pages)));
             if reach >= wanted {
                 // Nothing was lowered for more than this, so the asker keeps what it held.
-                let to = wanted.saturating_add(slack).max(held).min(reach);
+                let to = wanted.saturating_add(slack).max(held).min(reach).min(most);
                 reservation::raise(words.ledger, shared.granted, to);
                 return Verdict::Granted;
             }

@@ -80,6 +80,7 @@ fn answer(verdict: Verdict) -> AskAnswer {
         Verdict::Granted => AskAnswer::Granted,
         Verdict::Retry => AskAnswer::Retry,
         Verdict::Limit => AskAnswer::Denied(Denial::Limit),
+        Verdict::ProcessLimit => AskAnswer::Denied(Denial::ProcessLimit),
         Verdict::CardFull { .. } => AskAnswer::Denied(Denial::CardFull),
         Verdict::Invalid => AskAnswer::Denied(Denial::Invalid),
     }
@@ -173,6 +174,7 @@ enum Step {
     Limit(u64, u64),
     Overhead(usize, u64),
     Announce(usize, u64),
+    OwnLimit(usize, Option<u64>),
     Restart,
 }
 
@@ -187,6 +189,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..6usize, prop_oneof![0..300u64, Just(u64::MAX)])
             .prop_map(|(client, bytes)| Step::Overhead(client, bytes)),
         1 => (0..6usize, 0..300u64).prop_map(|(client, bytes)| Step::Announce(client, bytes)),
+        1 => (0..6usize, prop::option::weighted(0.8, 0..300u64))
+            .prop_map(|(client, limit)| Step::OwnLimit(client, limit)),
         1 => Just(Step::Restart),
     ]
 }
@@ -230,9 +234,14 @@ impl History {
                 prop_assert_eq!(self.pages.0[&client].overhead.load(Ordering::SeqCst), bytes);
             }
             Step::Announce(client, bytes) => return self.announce(client, bytes),
+            Step::OwnLimit(client, limit) => {
+                let Some(client) = self.nth(client) else { return Ok(()) };
+                self.ledger.set_own_limit(&self.pages, client, limit, 0);
+            }
             Step::Restart => {
                 let mut after = JobLedger::new(self.ledger.limit(), self.ledger.ceiling());
                 for client in self.ledger.clients() {
+                    after.set_own_limit(&self.pages, client, self.ledger.own_limit(client), 0);
                     after.adopt(&self.pages, client);
                 }
                 // As the first measurement does.
@@ -243,10 +252,19 @@ impl History {
         Ok(())
     }
 
+    /// What a client's own limit leaves it.
+    fn own_room(&self, client: ClientId) -> u64 {
+        let row = &self.pages.0[&client];
+        let has = row.used().saturating_add(row.overhead.load(Ordering::SeqCst));
+        let limit = self.ledger.own_limit(client);
+        limit.map_or(u64::MAX, |limit| limit.saturating_sub(has))
+    }
+
     fn allocate(&mut self, client: usize, bytes: u64) -> Result<(), TestCaseError> {
         let Some(client) = self.nth(client) else { return Ok(()) };
         let used = self.ledger.used_sum(&self.pages);
         let room = self.ledger.limit().min(self.ledger.ceiling()).saturating_sub(used);
+        let room = room.min(self.own_room(client));
         let row = &self.pages.0[&client];
         let ledger = &mut self.ledger;
         let ask = |wanted| answer(ledger.ask(&self.pages, client, wanted, 0).verdict);
@@ -272,6 +290,7 @@ impl History {
             .limit()
             .min(self.ledger.ceiling())
             .saturating_sub(self.ledger.used_sum(&self.pages));
+        let room = room.min(self.own_room(client));
         let verdict = self.ledger.reserve_overhead(&self.pages, client, bytes, 0);
         // Alone at work, and nothing is pinned: exactly what fits is granted.
         prop_assert_eq!(
@@ -306,10 +325,15 @@ impl History {
             most,
             beyond
         );
-        for row in self.pages.0.values() {
+        for (client, row) in &self.pages.0 {
             prop_assert!(row.used() <= row.ledger.load(Ordering::SeqCst));
-            // Over a lowered limit all are frozen.
-            let shown = if sum > most {
+            let own = self.ledger.own_limit(*client).unwrap_or(u64::MAX);
+            let has = row
+                .ledger
+                .load(Ordering::SeqCst)
+                .saturating_add(row.overhead.load(Ordering::SeqCst));
+            // Over a lowered limit all are frozen, and over its own limit each by itself.
+            let shown = if sum > most || has > own {
                 0
             } else {
                 row.ledger.load(Ordering::SeqCst)

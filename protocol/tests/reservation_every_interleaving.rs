@@ -14,7 +14,7 @@ mod search;
 mod state;
 
 use search::{Scenario, search};
-use state::{Move, Op, Outcome, Overhead, State};
+use state::{Denial0, Move, Op, Outcome, Overhead, State};
 
 const THREE: [&[Op]; 3] = [
     &[Op::Attach, Op::Allocate(3)],
@@ -387,6 +387,90 @@ fn two_that_are_away_return_only_as_far_as_there_is_room() {
             Move::MakeReturn(0),
             Move::CameBack(0),
         ],
+        ..Scenario::default()
+    };
+    search(&scenario, |_| Ok(())).expect_no_violation();
+}
+
+#[test]
+fn a_process_gets_its_own_limit_and_no_more() {
+    let scenario = Scenario {
+        name: "a limit of one process",
+        own_limits: [Some(3), None, None],
+        programs: [&[Op::Attach, Op::Allocate(4)], &[Op::Attach, Op::Allocate(2)], &[]],
+        ..Scenario::default()
+    };
+    search(&scenario, |state| {
+        let denied = state.clients[0].outcomes.last() == Some(&Outcome::Denied(Denial0::ProcessLimit));
+        match (denied, succeeded(state, 1)) {
+            (true, true) => Ok(()),
+            other => Err(format!("denied by its own limit, and the sibling got its 2: {other:?}")),
+        }
+    })
+    .expect_no_violation();
+}
+
+#[test]
+fn threads_of_a_limited_process_and_a_sibling_race_while_brokers_die() {
+    let scenario = Scenario {
+        name: "threads of a limited process and a sibling",
+        own_limits: [Some(3), None, None],
+        programs: [
+            &[Op::Allocate(2), Op::DriverFree(2), Op::Refund(2)],
+            &[Op::Allocate(2)],
+            &[Op::Allocate(3)],
+        ],
+        words_of: [0, 0, 2],
+        is_attached: true,
+        broker_kills: 1,
+        client_kills: 1,
+        ..Scenario::default()
+    };
+    search(&scenario, |_| Ok(())).expect_no_violation();
+}
+
+#[test]
+fn a_process_limit_set_at_any_step_takes_nothing_away_and_outlives_the_broker() {
+    let scenario = Scenario {
+        programs: [
+            &[Op::Allocate(3), Op::DriverFree(3), Op::Refund(3), Op::Allocate(3)],
+            &[Op::Allocate(2)],
+            &[],
+        ],
+        is_attached: true,
+        broker_kills: 1,
+        overheads: &[Overhead::Limited(0, 2)],
+        ..Scenario::default()
+    };
+    search(&scenario, |_| Ok(())).expect_no_violation();
+}
+
+#[test]
+fn overhead_counts_against_a_processs_own_limit() {
+    let scenario = Scenario {
+        own_limits: [Some(3), None, None],
+        programs: [&[Op::Allocate(2), Op::Allocate(1)], &[Op::Allocate(2)], &[]],
+        is_attached: true,
+        broker_kills: 1,
+        overheads: &[
+            Overhead::Announced(0, 1),
+            Overhead::Measured(0, 2),
+            Overhead::Measured(0, 0),
+        ],
+        ..Scenario::default()
+    };
+    search(&scenario, |_| Ok(())).expect_no_violation();
+}
+
+#[test]
+fn a_limited_process_leaves_its_device_and_returns() {
+    let scenario = Scenario {
+        own_limits: [Some(3), None, None],
+        programs: [&[Op::Allocate(3)], &[Op::Allocate(2)], &[]],
+        is_attached: true,
+        broker_kills: 1,
+        moves: &LEAVES_AND_RETURNS,
+        overheads: &[Overhead::Limited(0, 2)],
         ..Scenario::default()
     };
     search(&scenario, |_| Ok(())).expect_no_violation();

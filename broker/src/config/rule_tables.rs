@@ -15,7 +15,7 @@ use toml::Spanned;
 pub(super) struct ClassTable {
     pub(super) mem: Option<Spanned<String>>,
     pub(super) mem_request: Option<Spanned<String>>,
-    pub(super) process_mem: Option<Spanned<IgnoredAny>>,
+    pub(super) process_mem: Option<Spanned<String>>,
     pub(super) compute: Option<Spanned<String>>,
     pub(super) compute_max: Option<Spanned<String>>,
     pub(super) weight: Option<Spanned<i64>>,
@@ -58,7 +58,7 @@ pub(super) struct MatchTable {
 #[serde(deny_unknown_fields)]
 pub(super) struct MaxTable {
     pub(super) mem: Option<Spanned<String>>,
-    pub(super) process_mem: Option<Spanned<IgnoredAny>>,
+    pub(super) process_mem: Option<Spanned<String>>,
     pub(super) compute: Option<Spanned<String>>,
     pub(super) compute_max: Option<Spanned<String>>,
     pub(super) weight: Option<Spanned<i64>>,

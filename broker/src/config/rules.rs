@@ -82,15 +82,10 @@ impl Presets for Rules {
 
 fn merge_preset(preset: &mut Preset, table: ClassTable, source: Source<'_>) -> Result<(), ConfigError> {
     let key = |key: &str| format!("class.{}.{key}", preset.name);
-    not_built(
-        source,
-        &table.process_mem,
-        &key("process_mem"),
-        "a limit of each process's memory",
-    )?;
     let new = Preset {
         mem: number(source, &key("mem"), table.mem.as_ref(), parse_amount)?,
         mem_request: number(source, &key("mem_request"), table.mem_request.as_ref(), parse_request)?,
+        process_mem: number(source, &key("process_mem"), table.process_mem.as_ref(), parse_amount)?,
         compute_promise: number(source, &key("compute"), table.compute.as_ref(), parse_promise)?,
         compute_max: number(source, &key("compute_max"), table.compute_max.as_ref(), part)?,
         weight: weight(source, &key("weight"), table.weight.as_ref())?,
@@ -101,6 +96,7 @@ fn merge_preset(preset: &mut Preset, table: ClassTable, source: Source<'_>) -> R
     let keys = (key("mem_request"), key("compute"));
     preset.mem = new.mem.or(preset.mem.take());
     preset.mem_request = new.mem_request.or(preset.mem_request.take());
+    preset.process_mem = new.process_mem.or(preset.process_mem.take());
     preset.compute_promise = new.compute_promise.or(preset.compute_promise.take());
     preset.compute_max = new.compute_max.or(preset.compute_max.take());
     preset.weight = new.weight.or(preset.weight.take());
@@ -229,12 +225,6 @@ fn read_match(table: MatchTable, source: Source<'_>) -> Result<Match, ConfigErro
 }
 
 fn read_max(table: &MaxTable, source: Source<'_>) -> Result<Max, ConfigError> {
-    not_built(
-        source,
-        &table.process_mem,
-        "rule.max.process_mem",
-        "a limit of each process's memory",
-    )?;
     let gpus = match &table.gpus {
         None => None,
         Some(count) => match usize::try_from(*count.get_ref()) {
@@ -247,6 +237,7 @@ fn read_max(table: &MaxTable, source: Source<'_>) -> Result<Max, ConfigError> {
     };
     Ok(Max {
         mem: number(source, "rule.max.mem", table.mem.as_ref(), parse_amount)?,
+        process_mem: number(source, "rule.max.process_mem", table.process_mem.as_ref(), parse_amount)?,
         compute_promise: number(source, "rule.max.compute", table.compute.as_ref(), none_or_promise)?,
         compute_max: number(source, "rule.max.compute_max", table.compute_max.as_ref(), part)?,
         weight: weight(source, "rule.max.weight", table.weight.as_ref())?,

@@ -2,7 +2,7 @@
 //! Carries out the policy's commands: words, records, signals and watches directly, the others as effects for the
 //! server.
 
-use partage_policy::{Action, Command, EndedJob, Event, JobRecord, Process, Ticket};
+use partage_policy::{Action, Command, EndedJob, Event, JobRecord, Process, Ticket, UserUsage};
 use partage_protocol::admin::Reply;
 use partage_protocol::message::Answer;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
@@ -15,6 +15,7 @@ use super::state_driver::StateDriver;
 use crate::clock::Now;
 use crate::dispatcher::message::Message;
 use crate::peer::ConnectionId;
+use crate::state::usage;
 
 impl StateDriver {
     pub(super) fn apply(&mut self, command: Command, now: Now) {
@@ -33,7 +34,8 @@ impl StateDriver {
                 client,
                 clients_in_job,
                 limits,
-            } => self.show_page(client, clients_in_job, &limits),
+                process_limits,
+            } => self.show_page(client, clients_in_job, (&limits, &process_limits)),
             Action::ShowOverheads { client, overheads } => self.show_overheads(client, &overheads),
             Action::Look(device) => self.devices.look_at(device),
             Action::Answer {
@@ -58,7 +60,7 @@ impl StateDriver {
                 self.send(client, answer.as_bytes().to_vec(), Vec::new());
             }
             Action::Watch { job: _, process } => self.watch_first(process),
-            Action::SaveJob(record) => self.save_job(*record),
+            Action::SaveJob(record) => self.save_job(*record, now),
             Action::ShowTerms { job, devices, terms } => self.show_terms(job, devices, terms),
             Action::ShowUnmanaged { device, load } => {
                 self.effects.push(Effect::Time(Message::Unmanaged(device, load)));
@@ -74,6 +76,7 @@ impl StateDriver {
             })),
             Action::ForgetJob(job) => self.forget_job(job),
             Action::RememberJob(ended) => self.remember_job(&ended),
+            Action::SaveUsage(users) => self.save_usage(&users),
             Action::ForgetClient(client) => self.forget_client(client),
             Action::SignalJob { job, signal } => self.signal_job(job, signal),
             Action::KillProcess(process) => self.kill_process(process, now),
@@ -104,7 +107,7 @@ impl StateDriver {
     }
 
     /// Writes what a client should know about its attachment to its page.
-    fn show_page(&self, client: ClientId, clients_in_job: u32, limits: &[u64]) {
+    fn show_page(&self, client: ClientId, clients_in_job: u32, limits: (&[u64], &[u64])) {
         let epoch = self.clients.ledger.epoch();
         if let Some(client) = self.clients.get(client)
             && let Some(pages) = &client.pages
@@ -129,7 +132,8 @@ impl StateDriver {
         }
     }
 
-    fn save_job(&mut self, record: JobRecord) {
+    fn save_job(&mut self, record: JobRecord, now: Now) {
+        self.audit_job(&record, now);
         let id = JobId(record.id);
         self.clients.ledger.reserve_job(id);
         let result = self.store.save(&record);
@@ -157,6 +161,12 @@ impl StateDriver {
     fn remember_job(&mut self, ended: &EndedJob) {
         if let Err(error) = self.ended_jobs.add(ended) {
             error!(%error, job = ended.job.id, "an ended job cannot be written down");
+        }
+    }
+
+    fn save_usage(&self, users: &[UserUsage]) {
+        if let Err(error) = usage::write(&self.directory.usage_file(), users) {
+            error!(%error, "what users had cannot be written down");
         }
     }
 

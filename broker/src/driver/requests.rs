@@ -53,22 +53,20 @@ impl StateDriver {
             Request::Run(request) => self.run(peer, *request, now),
             Request::Ps { all, after } => self.ps(to, &caller, all, after.as_deref()),
             Request::Status => self.status(to, &caller, now),
-            Request::Get { target } => {
-                let target = self.target(target);
-                let reply = self.policy.get(&caller, &target, &self.clients);
-                self.answer(to, reply.unwrap_or_else(|error| Reply::Error(*error)));
-            }
+            Request::Get { target } => self.get(to, &caller, target),
             Request::Set {
                 target,
                 mem,
                 name,
                 mem_request,
+                process_mem,
                 terms,
                 force,
             } => {
                 let change = Change {
                     mem,
                     mem_request,
+                    process_mem,
                     name,
                     terms,
                     is_forced: force,
@@ -77,7 +75,7 @@ impl StateDriver {
                     ticket: self.ticket(to),
                     caller,
                     target: self.target(target),
-                    change,
+                    change: Box::new(change),
                 };
                 self.step(now, event);
             }
@@ -99,6 +97,12 @@ impl StateDriver {
             Request::StopBroker => self.stop_broker(to, &caller),
             about_config => self.config_request(to, &caller, about_config, now),
         }
+    }
+
+    fn get(&mut self, to: ConnectionId, caller: &Caller, target: String) {
+        let target = self.target(target);
+        let reply = self.policy.get(caller, &target, &self.clients);
+        self.answer(to, reply.unwrap_or_else(|error| Reply::Error(*error)));
     }
 
     fn stop(&mut self, to: ConnectionId, caller: Caller, (target, grace_ns): (String, u64), now: Now) {
@@ -167,13 +171,6 @@ impl StateDriver {
             unix_ns: now.unix_ns,
         };
         self.step(now, Event::Run(Box::new(run)));
-    }
-
-    /// Names and gids of a process's groups, and of those that its user is in.
-    pub(super) fn groups_of(&mut self, pid: u32, uid: u32) -> Vec<String> {
-        let gids = self.processes.groups(pid);
-        let user = self.users.name(uid);
-        self.groups.names(&user, &gids)
     }
 
     fn ticket(&mut self, connection: ConnectionId) -> Ticket {
@@ -258,7 +255,7 @@ impl StateDriver {
                 unmanaged: self.config.audit.unmanaged.word().to_owned(),
                 tolerance_bytes: self.config.audit.tolerance,
             },
-            notes: self.notes.clone(),
+            notes: self.notes.iter().cloned().chain(self.database.note()).collect(),
             config: self.reading.view(),
             invariant_violations: invariants::count(),
         }

@@ -104,10 +104,22 @@ impl SocketDir {
         self.path.join("state/ended.jsonl")
     }
 
+    /// What users had of the GPUs.
+    #[must_use]
+    pub fn usage_file(&self) -> PathBuf {
+        self.path.join("state/usage.json")
+    }
+
     /// Which devices are drained.
     #[must_use]
     pub fn drained_file(&self) -> PathBuf {
         self.path.join("state/drained")
+    }
+
+    /// Who changed whose numbers.
+    #[must_use]
+    pub fn audit_file(&self) -> PathBuf {
+        self.path.join("state/audit.jsonl")
     }
 
     /// Where job records lie.

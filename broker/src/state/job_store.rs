@@ -112,7 +112,7 @@ impl Store {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use partage_policy::{Origin, Placement, Process};
     use partage_protocol::units::DeviceUuid;
 
@@ -141,8 +141,11 @@ pub(super) mod tests {
                 origin: Origin {
                     limit: "--mem 5B".into(),
                     request: String::new(),
+                    process: String::new(),
                 },
                 asked: None,
+                process: None,
+                own: Vec::new(),
             }],
             terms: partage_policy::Terms::default(),
             asked: partage_policy::Asked::default(),

@@ -10,3 +10,4 @@ pub mod job_store;
 pub mod jobs;
 pub mod ledger;
 pub mod pages;
+pub mod usage;

@@ -190,13 +190,14 @@ impl PagePair {
     }
 
     /// Writes what the client should know about its attachment.
-    pub fn show(&self, job: JobId, epoch: u64, clients_in_job: u32, limits: &[u64]) {
+    pub fn show(&self, job: JobId, epoch: u64, clients_in_job: u32, (limits, of_process): (&[u64], &[u64])) {
         let head = &self.broker().head;
         head.job.store(job.0, Ordering::Relaxed);
         head.epoch.store(epoch, Ordering::Relaxed);
         head.device_count.store(limits.len() as u32, Ordering::Relaxed);
-        for (line, limit) in self.broker().devices.iter().zip(limits) {
+        for ((line, limit), own) in self.broker().devices.iter().zip(limits).zip(of_process) {
             line.limit.store(*limit, Ordering::Relaxed);
+            line.process_limit.store(*own, Ordering::Relaxed);
         }
         head.clients_in_job.store(clients_in_job, Ordering::Release);
     }

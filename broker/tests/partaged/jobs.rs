@@ -147,6 +147,7 @@ fn a_limit_changes_live() {
             target: job.clone(),
             mem: Some(mem.to_owned()),
             mem_request: None,
+            process_mem: None,
             terms: Default::default(),
         })
     };

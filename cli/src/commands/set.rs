@@ -16,23 +16,25 @@ use crate::show::time;
 
 /// `partage set`.
 pub fn set(arguments: &Set, place: &Place, report: &Report) -> Outcome<u8> {
-    let (mut mem, mut mem_request, mut name, mut terms) = (None, None, None, TermsChange::default());
+    let (mut mem, mut mem_request, mut process_mem, mut name) = (None, None, None, None);
+    let mut terms = TermsChange::default();
     for setting in &arguments.settings {
         let (key, value) = setting.split_once('=').ok_or_else(|| needs_a_value(setting))?;
         let place = match key {
             "mem" => &mut mem,
             "mem-request" => &mut mem_request,
+            "process-mem" => &mut process_mem,
             "name" => &mut name,
             _ => time::place_of(&mut terms, key).ok_or_else(|| {
-                let hint = "what can be set: mem=SIZE|PCT|none, mem-request=SIZE|PCT|none, compute=PCT|none, \
-                            compute-max=PCT|none, weight=N, priority=low|normal|high|realtime, time-limit=DUR|none, \
-                            name=NAME|none";
+                let hint = "what can be set: mem=SIZE|PCT|none, mem-request=SIZE|PCT|none, \
+                            process-mem=SIZE|PCT|none, compute=PCT|none, compute-max=PCT|none, weight=N, \
+                            priority=low|normal|high|realtime, time-limit=DUR|none, name=NAME|none";
                 Failure::new(Kind::Invalid, format!("unknown setting {key:?}")).hint(hint)
             })?,
         };
         let checked = match key {
-            "mem" | "name" if value == NONE => Ok(()),
-            "mem" => parse_amount(value).map(drop).map_err(|e| e.to_string()),
+            "mem" | "process-mem" | "name" if value == NONE => Ok(()),
+            "mem" | "process-mem" => parse_amount(value).map(drop).map_err(|e| e.to_string()),
             "mem-request" => parse_request(value).map(drop).map_err(|e| e.to_string()),
             "name" => check_name(value),
             _ => time::check(key, value).map_err(|e| e.to_string()),
@@ -45,6 +47,7 @@ pub fn set(arguments: &Set, place: &Place, report: &Report) -> Outcome<u8> {
         mem,
         name,
         mem_request,
+        process_mem,
         terms,
         force: arguments.force,
     };
@@ -69,8 +72,11 @@ fn set_text(job: &JobView) -> String {
             0 => ", nothing promised".to_owned(),
             bytes => format!(", promised {}", format_bytes(bytes)),
         };
+        let each = d.process_limit_bytes.map_or(String::new(), |bytes| {
+            format!(", each process at most {}", format_bytes(bytes))
+        });
         format!(
-            "{}: limit {} on GPU {}{promised}, in use {}{}{note}\n",
+            "{}: limit {} on GPU {}{promised}{each}, in use {}{}{note}\n",
             job.job,
             limit(d),
             gpu(d),
@@ -87,7 +93,7 @@ fn needs_a_value(key: &str) -> Failure {
         "compute" | "compute-max" => "30%",
         "weight" => "200",
         "priority" => "low",
-        "mem" | "mem-request" => "8GiB",
+        "mem" | "mem-request" | "process-mem" => "8GiB",
         _ => return Failure::new(Kind::Invalid, format!("{key:?} needs a value")).hint("e.g. mem=8GiB"),
     };
     Failure::new(Kind::Invalid, format!("{key} needs a value, e.g. {key}={example}"))

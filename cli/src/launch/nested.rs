@@ -144,6 +144,7 @@ fn lowest(a: Option<u64>, b: Option<u64>) -> Option<u64> {
 /// The terms of time that were asked, as options.
 fn terms_asked(arguments: &Run) -> Vec<String> {
     let terms = [
+        ("--process-mem", &arguments.process_mem),
         ("--compute", &arguments.compute),
         ("--compute-max", &arguments.compute_max),
         ("--weight", &arguments.weight),

@@ -29,6 +29,7 @@ pub fn read_settings(arguments: &Run, sources: &clap::ArgMatches) -> Outcome<Run
     refuse_none(arguments, &bad)?;
     let limit = size("mem", &arguments.mem, parse_amount)?;
     let request = size("mem_request", &arguments.mem_request, parse_request)?;
+    size("process_mem", &arguments.process_mem, parse_amount)?;
     let is_more = match (request, limit) {
         (Some(Amount::Bytes(request)), Some(Amount::Bytes(limit))) => request > limit,
         (Some(Amount::Share(request)), Some(Amount::Share(limit))) => request > limit,
@@ -51,24 +52,13 @@ pub fn read_settings(arguments: &Run, sources: &clap::ArgMatches) -> Outcome<Run
         .transpose()?;
     let idle_release_ns = read_idle_release(arguments, &bad)?;
     let terms = read_terms(arguments, &bad)?;
-    let mut labels = Vec::new();
-    for label in &arguments.label {
-        match label.split_once('=') {
-            Some((key, value)) if !key.is_empty() => labels.push((key.to_owned(), value.to_owned())),
-            _ => {
-                return Err(bad(
-                    "label",
-                    format!("{label:?} needs a value, e.g. --label team=vision"),
-                ));
-            }
-        }
-    }
-    labels::check(&labels).map_err(|why| bad("label", why))?;
+    let labels = read_labels(arguments).map_err(|why| bad("label", why))?;
     Ok(RunRequest {
         mem: arguments.mem.clone(),
         mem_request: arguments.mem_request.clone(),
         mem_from: from_variable(sources, "mem"),
         mem_request_from: from_variable(sources, "mem_request"),
+        process_mem: arguments.process_mem.clone(),
         compute: arguments.compute.clone(),
         compute_max: arguments.compute_max.clone(),
         weight: arguments.weight.clone(),
@@ -90,13 +80,34 @@ pub fn read_settings(arguments: &Run, sources: &clap::ArgMatches) -> Outcome<Run
     })
 }
 
-/// The terms of time, by their ids here.
-const TERMS: [&str; 5] = ["compute", "compute_max", "weight", "priority", "time_limit"];
+/// `--label KEY=VALUE`, each.
+fn read_labels(arguments: &Run) -> Result<Vec<(String, String)>, String> {
+    let mut labels = Vec::new();
+    for label in &arguments.label {
+        match label.split_once('=') {
+            Some((key, value)) if !key.is_empty() => labels.push((key.to_owned(), value.to_owned())),
+            _ => return Err(format!("{label:?} needs a value, e.g. --label team=vision")),
+        }
+    }
+    labels::check(&labels)?;
+    Ok(labels)
+}
+
+/// What `from_variables` can name, by its ids here.
+const TERMS: [&str; 6] = [
+    "process_mem",
+    "compute",
+    "compute_max",
+    "weight",
+    "priority",
+    "time_limit",
+];
 
 /// `none` is what `--mem-request` and `set` take; `run` asks for nothing by leaving the option out.
 fn refuse_none(arguments: &Run, bad: &dyn Fn(&str, String) -> Failure) -> Outcome<()> {
     for (id, text, nothing) in [
         ("mem", &arguments.mem, "limit"),
+        ("process_mem", &arguments.process_mem, "limit of each process"),
         ("compute", &arguments.compute, "promise"),
     ] {
         if text.as_deref() == Some(NONE) {

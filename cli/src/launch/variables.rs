@@ -10,6 +10,7 @@ use std::ffi::{OsStr, OsString};
 pub const TWINS: &[&str] = &[
     "PARTAGE_MEM",
     "PARTAGE_MEM_REQUEST",
+    "PARTAGE_PROCESS_MEM",
     "PARTAGE_COMPUTE",
     "PARTAGE_COMPUTE_MAX",
     "PARTAGE_WEIGHT",

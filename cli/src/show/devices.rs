@@ -82,6 +82,8 @@ mod tests {
             denied: partage_protocol::admin::DeniedView::default(),
             limit_from: String::new(),
             request_from: String::new(),
+            process_limit_bytes: None,
+            process_limit_from: String::new(),
             overhead_bytes: 0,
             managed_bytes: 0,
             time: None,

@@ -143,6 +143,7 @@ fn get_and_set_show_the_job() {
             target: "j42".to_owned(),
             mem: Some("2GiB".to_owned()),
             mem_request: None,
+            process_mem: None,
             terms: TermsChange::default(),
         }
     );
@@ -169,6 +170,7 @@ fn set_takes_limit_and_promise() {
             target: "train".to_owned(),
             mem: Some("8GiB".to_owned()),
             mem_request: Some("25%".to_owned()),
+            process_mem: None,
             terms: TermsChange::default(),
         }
     );

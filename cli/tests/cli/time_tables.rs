@@ -130,6 +130,7 @@ fn set_takes_terms_of_time() {
             target: "train".to_owned(),
             mem: said("8GiB"),
             mem_request: None,
+            process_mem: None,
             terms: TermsChange {
                 compute: said("30%"),
                 compute_max: said("none"),

@@ -29,6 +29,8 @@ mod overhead;
 mod ownership;
 mod pools;
 mod proc_address;
+mod quota;
+mod quota_limits;
 mod races;
 mod random;
 mod residence;
@@ -61,6 +63,8 @@ pub fn all() -> Vec<Case> {
         attachment::cases(),
         sizes::cases(),
         rules::cases(),
+        quota_limits::cases(),
+        quota::cases(),
         families::cases(),
         views::cases(),
         overhead::cases(),

@@ -28,7 +28,7 @@ pub fn cases() -> Vec<Case> {
 
 /// Total and free of `cuMemGetInfo`, total and free of both forms of NVML's.
 #[track_caller]
-fn figures(client: &mut Client) -> [[u64; 2]; 3] {
+pub(super) fn figures(client: &mut Client) -> [[u64; 2]; 3] {
     let info = client.numbers("info");
     let nvml = client.numbers("nvmlmem 0");
     assert_eq!((info[0], nvml[0], nvml[4]), (0, 0, 0), "{info:?} {nvml:?}");

@@ -13,7 +13,7 @@ use crate::explain;
 use crate::job_word;
 use crate::memory::charge::Charge;
 use crate::memory::words::{Place, current_slot, take_off, with_line};
-use crate::own_pages::used_and_limit;
+use crate::own_pages::{overhead, own, process_limit, used_and_limit};
 use crate::session;
 use crate::state::{Phase, State};
 
@@ -128,7 +128,9 @@ pub fn deny(state: &State, charge: &Charge, bytes: u64, denial: Denial) {
     let now_slot = current_slot(state, slot, charge.is_standalone).unwrap_or(slot);
     match denial {
         Denial::NoBroker => session::note_refusal(state, now_slot),
-        Denial::Limit | Denial::Invalid => session::notice(state, NOTICE_DENIED, now_slot, bytes),
+        Denial::Limit | Denial::ProcessLimit | Denial::Invalid => {
+            session::notice(state, NOTICE_DENIED, now_slot, bytes)
+        }
         Denial::CardFull => {}
     }
     let (used, limit) = used_and_limit(state, now_slot);
@@ -136,14 +138,9 @@ pub fn deny(state: &State, charge: &Charge, bytes: u64, denial: Denial) {
     explain::denial(state, now_slot, bytes, (used, limit), denial);
 }
 
-/// The measured overhead of this process in a slot, in bytes.
-fn overhead(state: &State, slot: usize) -> u64 {
-    let line = state.broker_page().and_then(|page| page.devices.get(slot));
-    line.map_or(0, |line| line.overhead.load(Ordering::Relaxed))
-}
-
-/// What the program is to believe about a slot: the job's limit and what the job uses, overhead included. `None`: the
-/// whole truth.
+/// What the program is to believe about a slot: a total and what of it is used, overhead included. The total is the
+/// job's limit or this process's own, whichever is less, and what is left of it is what both leave. `None`: the whole
+/// truth.
 pub fn view(state: &State, slot: usize, is_this_process_all: bool) -> Option<(u64, u64)> {
     match state.phase() {
         Phase::Attached => {}
@@ -158,25 +155,28 @@ pub fn view(state: &State, slot: usize, is_this_process_all: bool) -> Option<(u6
         }
         _ => return None,
     }
-    let (charged, limit) = used_and_limit(state, slot);
-    let own = charged.saturating_add(overhead(state, slot));
+    let (own, limit) = (own(state, slot), used_and_limit(state, slot).1);
     let is_alone = state
         .broker_page()
         .is_some_and(|page| page.head.clients_in_job.load(Ordering::Relaxed) <= 1);
-    if is_alone && is_this_process_all {
-        return Some((limit, own));
+    let mut used = own;
+    if !(is_alone && is_this_process_all) {
+        let last = state.last_job_used.get(slot)?;
+        if let Some(used) = session::job_used(state, slot) {
+            last.store(used, Ordering::Relaxed);
+        }
+        used = last.load(Ordering::Relaxed).max(own);
     }
-    let last = state.last_job_used.get(slot)?;
-    if let Some(used) = session::job_used(state, slot) {
-        last.store(used, Ordering::Relaxed);
-    }
-    Some((limit, last.load(Ordering::Relaxed).max(own)))
+    let process_limit = process_limit(state, slot);
+    let total = limit.min(process_limit);
+    let free = limit.saturating_sub(used).min(process_limit.saturating_sub(own));
+    Some((total, total - free))
 }
 
-/// The job's limit in a slot. `None`: the device's own size.
+/// The limit in a slot, the job's or this process's own, whichever is less. `None`: the device's own size.
 pub fn limit(state: &State, slot: usize) -> Option<u64> {
     match state.phase() {
-        Phase::Attached => Some(used_and_limit(state, slot).1),
+        Phase::Attached => Some(used_and_limit(state, slot).1.min(process_limit(state, slot))),
         Phase::Standalone => state.settings().memory_limit,
         Phase::Fresh | Phase::Off => None,
     }

@@ -2,7 +2,8 @@
 //! The questions of a client, and what an answer says.
 
 use partage_protocol::message::{
-    Answer, Ask, Measure, Usage, VERDICT_CARD_FULL, VERDICT_GRANTED, VERDICT_LIMIT, VERDICT_RETRY,
+    Answer, Ask, Measure, Usage, VERDICT_CARD_FULL, VERDICT_GRANTED, VERDICT_LIMIT, VERDICT_PROCESS_LIMIT,
+    VERDICT_RETRY,
 };
 use partage_protocol::reservation::{AskAnswer, Denial};
 use zerocopy::IntoBytes;
@@ -63,6 +64,7 @@ pub fn verdict(answer: &Answer) -> AskAnswer {
         VERDICT_GRANTED => AskAnswer::Granted,
         VERDICT_RETRY => AskAnswer::Retry,
         VERDICT_LIMIT => AskAnswer::Denied(Denial::Limit),
+        VERDICT_PROCESS_LIMIT => AskAnswer::Denied(Denial::ProcessLimit),
         VERDICT_CARD_FULL => AskAnswer::Denied(Denial::CardFull),
         _ => AskAnswer::Denied(Denial::Invalid),
     }

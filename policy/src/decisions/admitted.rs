@@ -33,6 +33,9 @@ impl Policy {
             if let Some(alias) = place.origin.alias() {
                 limit.push_str(&format!(" ({alias})"));
             }
+            if let Some(each) = place.process {
+                limit.push_str(&format!(", at most {} for each process", format_bytes(each)));
+            }
             match place.request {
                 request if Some(request) == place.limit => format!("{name}, {limit}"),
                 0 => format!("{name}, {limit}, nothing promised"),

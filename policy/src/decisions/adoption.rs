@@ -32,6 +32,8 @@ impl Policy {
         self.jobs.keep_numbers_below(adoption.next_job);
         self.take_drained(adoption.drained);
         let unix_ns = self.unix_ns(now_ns);
+        self.usage
+            .adopt(adoption.usage, (unix_ns, self.config.queue.half_life_ns));
         for ended in adoption.ended {
             let age_ns = unix_ns.saturating_sub(ended.ended_unix_ns);
             self.jobs.keep_numbers_below(ended.job.id.saturating_add(1));
@@ -54,6 +56,7 @@ impl Policy {
                 continue;
             };
             job.set_client(known.client, true);
+            job.limit_client((known.client, known.process), machine, now_ns);
             for (slot, state) in job.slots_mut() {
                 state.ledger_mut().adopt(&OnSlot { machine, slot }, known.client);
             }

@@ -48,7 +48,7 @@ impl Policy {
         }
         let wanted = AskedMemory {
             limit: Some(Said::firm(Some(mem), "")),
-            request: None,
+            ..AskedMemory::default()
         };
         if let Err(NotAllowed::Above { rule, .. }) = self.judge_of(job).memory(&wanted, known.size()) {
             return Some(Advice::Ruled { rule });

@@ -5,7 +5,7 @@ use partage_protocol::job_ledger::{Answer, Verdict};
 use partage_protocol::message::{
     NO_INDEX, NOTICE_FOREIGN_NAMESPACE, NOTICE_NO_BROKER, NOTICE_OVERHEAD, NOTICE_SHARING_OFF,
     NOTICE_UNKNOWN_ENTRY_POINT, REFUSED_CAPACITY, REFUSED_DEVICES, VERDICT_CARD_FULL, VERDICT_GRANTED, VERDICT_INVALID,
-    VERDICT_LIMIT, VERDICT_RETRY, WELCOME_DEFAULT_JOB, WELCOME_PRIVATE_BROKER, WELCOME_STRICT,
+    VERDICT_LIMIT, VERDICT_PROCESS_LIMIT, VERDICT_RETRY, WELCOME_DEFAULT_JOB, WELCOME_PRIVATE_BROKER, WELCOME_STRICT,
 };
 use partage_protocol::page::{DEVICE_IS_MIG, DeviceInfo};
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
@@ -45,6 +45,7 @@ impl Policy {
         }
         state.add_client(id, attaching.process.pid);
         if !attaching.is_nvml_only {
+            state.limit_client((id, attaching.process), machine, now_ns);
             for (slot, state) in state.slots_mut() {
                 state.ledger_mut().attach(&OnSlot { machine, slot }, id, now_ns);
             }
@@ -159,16 +160,21 @@ impl Policy {
         let members: Vec<ClientId> = state.clients.iter().copied().collect();
         let holds_memory = |id: &&ClientId| self.clients.get(id).is_some_and(|client| !client.is_nvml_only);
         let clients_in_job = u32::try_from(members.iter().filter(holds_memory).count()).unwrap_or(u32::MAX);
+        let places = state.record.devices.clone();
         for client in members {
-            let limits = limits.clone();
-            self.command(
-                Action::ShowPage {
-                    client,
-                    clients_in_job,
-                    limits,
-                },
-                "members or limits of the job changed",
-            );
+            let process = self.clients.get(&client).map(|client| client.process);
+            let own = |place: &Placement| process.and_then(|process| place.process_limit(process));
+            let action = Action::ShowPage {
+                client,
+                clients_in_job,
+                limits: limits.clone(),
+                // A limit of nothing would read as none.
+                process_limits: places
+                    .iter()
+                    .map(|place| own(place).map_or(0, |limit| limit.max(1)))
+                    .collect(),
+            };
+            self.command(action, "members or limits of the job changed");
         }
     }
 
@@ -215,6 +221,7 @@ impl Policy {
             Verdict::Limit if self.is_cured_by_a_limit(job, slot, (answer.job_used, request), machine) => VERDICT_LIMIT,
             // The client advises a higher limit only where that helps.
             Verdict::Limit | Verdict::CardFull { .. } => VERDICT_CARD_FULL,
+            Verdict::ProcessLimit => VERDICT_PROCESS_LIMIT,
             Verdict::Retry => VERDICT_RETRY,
             Verdict::Invalid => VERDICT_INVALID,
         };
@@ -436,7 +443,8 @@ impl Policy {
     }
 }
 
-fn held_by<M: Machine>(machine: &M, client: ClientId, slot: usize) -> u64 {
+/// What a client uses on a slot, as far as it was granted, and its overhead.
+pub(crate) fn held_by<M: Machine>(machine: &M, client: ClientId, slot: usize) -> u64 {
     use partage_protocol::reservation::Word;
     machine.words(client, slot).map_or(0, |words| {
         let ledger = words.ledger.load();

@@ -32,29 +32,27 @@ use crate::terms::Terms;
 struct Wanted {
     mem: Option<Said<Option<Amount>>>,
     mem_request: Option<Said<Amount>>,
+    process_mem: Option<Said<Option<Amount>>>,
 }
 
 impl Wanted {
     /// `None` when nothing is to change.
     fn read(change: &Change, caller: &Caller) -> Result<Option<Self>, ErrorView> {
-        let wrong = |key: &str, why: SizeError| invalid(format!("{key}={why}"), None);
-        let mem = match change.mem.as_deref() {
-            None => None,
-            Some(NONE) => Some(change.said("mem", NONE, None, caller)),
-            Some(text) => {
-                let amount = parse_amount(text).map_err(|why| wrong("mem", why))?;
-                Some(change.said("mem", &amount.to_string(), Some(amount), caller))
-            }
-        };
+        let mem = read_limit(change, ("mem", change.mem.as_deref()), caller)?;
+        let process_mem = read_limit(change, ("process-mem", change.process_mem.as_deref()), caller)?;
         let mem_request = match change.mem_request.as_deref() {
             None => None,
             Some(text) => {
-                let amount = parse_request(text).map_err(|why| wrong("mem-request", why))?;
+                let amount = parse_request(text).map_err(|why| unreadable("mem-request", &why))?;
                 Some(change.said("mem-request", &format_request(amount), amount, caller))
             }
         };
-        let is_any = mem.is_some() || mem_request.is_some();
-        Ok(is_any.then_some(Self { mem, mem_request }))
+        let is_any = mem.is_some() || mem_request.is_some() || process_mem.is_some();
+        Ok(is_any.then_some(Self {
+            mem,
+            mem_request,
+            process_mem,
+        }))
     }
 
     /// A waiting request under new amounts; what it does not change stays.
@@ -67,8 +65,31 @@ impl Wanted {
         if let Some(request) = &self.mem_request {
             spec.mem_request = Some(request.clone());
         }
+        if let Some(process) = &self.process_mem {
+            spec.process_mem = Some(process.clone());
+        }
         spec
     }
+}
+
+fn unreadable(key: &str, why: &SizeError) -> ErrorView {
+    invalid(format!("{key}={why}"), None)
+}
+
+/// A limit as it was written; none within is no limit.
+pub(crate) fn read_limit(
+    change: &Change,
+    (key, text): (&str, Option<&str>),
+    caller: &Caller,
+) -> Result<Option<Said<Option<Amount>>>, ErrorView> {
+    Ok(match text {
+        None => None,
+        Some(NONE) => Some(change.said(key, NONE, None, caller)),
+        Some(text) => {
+            let amount = parse_amount(text).map_err(|why| unreadable(key, &why))?;
+            Some(change.said(key, &amount.to_string(), Some(amount), caller))
+        }
+    })
 }
 
 impl Policy {
@@ -113,10 +134,13 @@ impl Policy {
         machine: &M,
         now_ns: u64,
     ) -> Result<JobId, ErrorView> {
-        let id = self.resolve(target, caller, Access::Change)?;
         if change.is_forced && !caller.is_admin {
             return Err(not_allowed(NotAllowed::Force));
         }
+        if let Some(pid) = target.text.strip_prefix("process:") {
+            return self.change_process(caller, pid, change, machine, now_ns);
+        }
+        let id = self.resolve(target, caller, Access::Change)?;
         let wanted = Wanted::read(change, caller)?;
         let terms = match self.jobs.get(&id) {
             Some(job) => changed_terms(&job.record.asked_terms(), change, caller)?,
@@ -289,6 +313,11 @@ impl Policy {
             self.check_size(device, request, device.usable(), "mem-request")?;
             asked.set_request(said.clone().map(|_| request));
         }
+        if let Some(said) = &wanted.process_mem {
+            let limit = said.value.map(|amount| amount.on(device.usable()));
+            self.check_size(device, limit.unwrap_or(0), device.seen.total_bytes, "process-mem")?;
+            asked.set_process(said.clone().map(|_| limit));
+        }
         let memory = judge
             .memory(&asked, device.size())
             .map_err(|why| match (why, &wanted.mem_request) {
@@ -308,7 +337,7 @@ impl Policy {
         Ok(new)
     }
 
-    fn check_size(&self, device: &Device, asked: u64, most: u64, key: &str) -> Result<(), ErrorView> {
+    pub(crate) fn check_size(&self, device: &Device, asked: u64, most: u64, key: &str) -> Result<(), ErrorView> {
         if asked <= most {
             return Ok(());
         }
@@ -393,6 +422,7 @@ impl Policy {
             state.set_limit(&pages, *limit, ceiling, now_ns);
             state.note_lowered(&pages);
         }
+        self.limit_processes(id, machine, now_ns);
         for place in places {
             self.share_headroom(place.device, machine, now_ns);
         }

@@ -6,7 +6,7 @@
 //!    before, which may have promised more, are left out where they alone exceed it.
 //! 2. A job's promise is at most its limit, and its promise of time at most its cap.
 //! 3. Σ L of a job on a device ≤ the highest limit that it had there; no client may use more than its job's books say:
-//!    G ≤ L.
+//!    G ≤ L, and G + O at most what its process may hold.
 //! 4. Jobs, clients, devices and the queue agree about one another: each client is in the books of one job that holds
 //!    memory, each waiting job is in the queue once, and no record outlives its job, client or device.
 //!
@@ -261,8 +261,9 @@ fn check_grants<M: Machine>(job: &Job, slot: usize, machine: &M, found: &mut Vec
     for client in place.ledger.clients() {
         let words = machine.words(client, slot);
         let is_past = words.is_some_and(|words| {
-            let shared = words.shared;
-            shared.is_some_and(|shared| shared.granted.load() > words.ledger.load())
+            let own = place.ledger.own_limit(client).unwrap_or(u64::MAX);
+            let most = words.ledger.load().min(own.saturating_sub(words.overhead.load()));
+            words.shared.is_some_and(|shared| shared.granted.load() > most)
         });
         if is_past {
             found.push(Violation::Unbooked { client, slot });

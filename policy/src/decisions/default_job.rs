@@ -185,6 +185,7 @@ impl Policy {
                 // It only lowers.
                 limit: limit.map(|limit| Said::soft(Some(limit.min(device.seen.total_bytes)), origin)),
                 request: Some(Said::soft(0, "")),
+                process: None,
             };
             let memory = judge
                 .memory(&asked, device.size())
@@ -195,6 +196,8 @@ impl Policy {
                 request: 0,
                 origin: Origin::default(),
                 asked: None,
+                process: None,
+                own: Vec::new(),
             };
             place.take(memory, asked);
             places.push(place);

@@ -7,8 +7,9 @@ use partage_protocol::summary::denied_times;
 use partage_protocol::units::{ClientId, JobId};
 
 use super::Policy;
+use super::attaching::held_by;
 use crate::job::{Denial, Held, Reason};
-use crate::machine::{Machine, OnSlot};
+use crate::machine::{Machine, OnSlot, overhead_of};
 
 /// Holders that a denial remembers, the greatest first.
 const HOLDERS: usize = 8;
@@ -39,8 +40,15 @@ impl Policy {
         let Some(place) = state.slot_mut(slot) else { return };
         place.count_denials(reason, times);
         let pages = OnSlot { machine, slot };
-        let (limit, used) = (place.ledger.limit(), place.ledger.used_sum(&pages));
-        let overhead = place.ledger.overhead_sum(&pages);
+        let (mut limit, mut used) = (place.ledger.limit(), place.ledger.used_sum(&pages));
+        let mut overhead = place.ledger.overhead_sum(&pages);
+        let mut who = "it".to_owned();
+        if reason == Reason::ProcessLimit {
+            limit = place.ledger.own_limit(client).unwrap_or(limit);
+            used = held_by(machine, client, slot);
+            overhead = overhead_of(machine, client, slot);
+            who = format!("pid {}", pid.unwrap_or(0));
+        }
         let own = job.to_string();
         let others = holders.into_iter().filter(|holder| holder.who != own);
         let held = others.take(HOLDERS).map(|holder| Held {
@@ -62,7 +70,7 @@ impl Policy {
                 asked => format_bytes(asked),
             };
             let text = format!(
-                "{job} was denied {what} on {gpu} ({}): it uses {} of {}{}; {} so far",
+                "{job} was denied {what} on {gpu} ({}): {who} uses {} of {}{}; {} so far",
                 reason.because(),
                 format_bytes(used),
                 format_bytes(limit),

@@ -25,7 +25,8 @@ impl Policy {
             let amounts = spec
                 .amounts(device.size(), &device.seen.uuid.to_string(), 0..count.max(1))
                 .ok()?;
-            let limit = amounts.limit.filter(|limit| *limit < least)?;
+            let limit = amounts.limit.into_iter().chain(amounts.process).min();
+            let limit = limit.filter(|limit| *limit < least)?;
             Some((device.seen.index, limit, least))
         };
         let found: Option<Vec<(u32, u64, u64)>> = self.devices.values().map(short).collect();

@@ -5,10 +5,12 @@
 use partage_protocol::job_ledger::Verdict;
 use partage_protocol::message::{
     MEASURE_AFTER, MEASURE_BEFORE, MEASURE_KEPT_NS, VERDICT_CARD_FULL, VERDICT_GRANTED, VERDICT_INVALID, VERDICT_LIMIT,
+    VERDICT_PROCESS_LIMIT,
 };
-use partage_protocol::units::{ClientId, DeviceUuid, JobId, SECOND_NS};
+use partage_protocol::units::{ClientId, DeviceUuid, SECOND_NS};
 
 use super::Policy;
+use super::attaching::held_by;
 use super::undecided::Asked;
 use crate::command::Action;
 use crate::device::{Device, DeviceState, Measuring, Member, Seen};
@@ -102,10 +104,11 @@ impl Policy {
             // A sibling moved all the time: the measurement afterwards decides.
             Verdict::Retry => VERDICT_GRANTED,
             Verdict::Limit => VERDICT_LIMIT,
+            Verdict::ProcessLimit => VERDICT_PROCESS_LIMIT,
             Verdict::CardFull { .. } => VERDICT_CARD_FULL,
             Verdict::Invalid => VERDICT_INVALID,
         };
-        let is_denied = matches!(code, VERDICT_LIMIT | VERDICT_CARD_FULL);
+        let is_denied = matches!(code, VERDICT_LIMIT | VERDICT_PROCESS_LIMIT | VERDICT_CARD_FULL);
         if is_denied {
             let bytes = floor.saturating_sub(base);
             let why = Reason::of_overhead(code);
@@ -153,7 +156,7 @@ impl Policy {
         let mut verdict = VERDICT_GRANTED;
         // While clients of the broker before are awaited nothing is judged: their whole grants count as used.
         if seen != Seen::Nothing && !self.is_adopting(device) {
-            verdict = self.judge_overhead(job, slot, machine, now_ns);
+            verdict = self.judge_overhead(member, machine, now_ns);
         }
         if seen == Seen::Quiet && waiting.baseline == 0 {
             let uid = self.jobs.get(&job).map_or(0, |job| job.record.uid);
@@ -171,8 +174,9 @@ impl Policy {
         self.answer_usage((client, slot, waiting.sequence), verdict, needed, machine, &reason);
     }
 
-    /// Is what the job uses now within its limit, and within what the card has room for?
-    fn judge_overhead<M: Machine>(&mut self, job: JobId, slot: usize, machine: &M, now_ns: u64) -> u32 {
+    /// Is what the process and its job use now within their limits, and within what the card has room for?
+    fn judge_overhead<M: Machine>(&mut self, member: Member, machine: &M, now_ns: u64) -> u32 {
+        let Member { job, client, slot } = member;
         let Some(ledger) = self
             .jobs
             .get(&job)
@@ -181,6 +185,10 @@ impl Policy {
         else {
             return VERDICT_GRANTED;
         };
+        let own = ledger.own_limit(client);
+        if own.is_some_and(|own| held_by(machine, client, slot) > own) {
+            return VERDICT_PROCESS_LIMIT;
+        }
         let used = ledger.used_sum(&OnSlot { machine, slot });
         if used > ledger.limit() {
             return VERDICT_LIMIT;

@@ -51,6 +51,7 @@ struct Candidate<'a> {
     device: &'a Device,
     limit: Option<u64>,
     request: u64,
+    process: Option<u64>,
     origin: Origin,
     asked: AskedMemory,
 }
@@ -61,6 +62,7 @@ impl<'a> Candidate<'a> {
             device,
             limit: amounts.limit,
             request: amounts.request,
+            process: amounts.process,
             origin: amounts.origin,
             asked: amounts.asked,
         }
@@ -120,6 +122,7 @@ impl Policy {
             let amounts = amounts.unwrap_or_else(|| Amounts {
                 limit: candidate.limit,
                 request: candidate.request,
+                process: candidate.process,
                 origin: candidate.origin.clone(),
                 asked: candidate.asked.clone(),
             });
@@ -129,6 +132,8 @@ impl Policy {
                 request: amounts.request,
                 origin: amounts.origin,
                 asked: Some(amounts.asked.settled()),
+                process: amounts.process,
+                own: Vec::new(),
             }
         };
         let chosen = free.into_iter().map(|(_, candidate)| candidate);

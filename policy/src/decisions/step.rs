@@ -119,6 +119,7 @@ impl Policy {
             } => self.notice(client, (what, slot, value), machine, now_ns),
             Event::Stopped(jobs) => self.see_stopped(&jobs),
             Event::Rules(new) => self.take_rules(*new, machine, now_ns),
+            Event::UserKnown { uid, user, groups } => self.take_user(uid, (&user, &groups), machine, now_ns),
             Event::Residence { job, mark } => self.take_mark(job, *mark, machine, now_ns),
             // What they bring is taken before.
             Event::Ask { .. }

@@ -10,7 +10,7 @@ use partage_protocol::admin::{ErrorCode, ErrorView};
 use partage_protocol::units::JobId;
 
 use super::Policy;
-use crate::caller::Caller;
+use crate::caller::{Caller, Process};
 use crate::event::TargetQuery;
 use crate::job::Job;
 use crate::request::job_number;
@@ -93,6 +93,13 @@ impl Policy {
         if let Some(path) = text.strip_prefix("cgroup:") {
             return Ok(select(&|job| job.record.cgroup.as_deref() == Some(path)));
         }
+        if text.starts_with("process:") {
+            return Err(error(
+                ErrorCode::Invalid,
+                format!("{text:?} is for partage set {text} mem=SIZE alone"),
+                "name the job: by its id, its name, or the pid alone",
+            ));
+        }
         if let Some((kind, _)) = text.split_once(':') {
             return Err(error(
                 ErrorCode::Invalid,
@@ -132,6 +139,25 @@ impl Policy {
             .or(by_client)
             .or(descends_from);
         id.and_then(|id| self.jobs.get(&id)).into_iter().collect()
+    }
+
+    /// The client that is meant by a pid, and its job, which the caller may change.
+    ///
+    /// # Errors
+    /// `NoTarget` where no such process has attached, and as [`Policy::resolve`].
+    pub(crate) fn client_of_pid(&self, pid: &str, caller: &Caller) -> Result<(JobId, Process), ErrorView> {
+        let nobody = || {
+            let hint = "partage ps lists them; a process attaches when it first uses a GPU";
+            error(ErrorCode::NoTarget, format!("no process {pid:?} has attached"), hint)
+        };
+        let number: u32 = pid.parse().map_err(|_| nobody())?;
+        let mut clients = self.clients.values().filter(|client| !client.is_nvml_only);
+        let client = clients.find(|client| client.process.pid == number).ok_or_else(nobody)?;
+        let target = TargetQuery {
+            text: client.job.to_string(),
+            descends_from: None,
+        };
+        Ok((self.resolve(&target, caller, Access::Change)?, client.process))
     }
 
     /// A holder (`j42`, `pid 77`) as `caller` may know it: `j42 (alice/train)`, `j42 (alice)`.

@@ -46,7 +46,7 @@ impl Policy {
         let awaited = match verdict {
             Verdict::Limit => Some(Awaited::OfJob(job)),
             Verdict::CardFull { .. } => self.slot_device(job, slot).map(|(device, _)| Awaited::OnDevice(device)),
-            Verdict::Granted | Verdict::Retry | Verdict::Invalid => None,
+            Verdict::Granted | Verdict::ProcessLimit | Verdict::Retry | Verdict::Invalid => None,
         };
         let (Some(awaited), true) = (awaited, now_ns < asked_ns.saturating_add(PATIENCE_NS)) else {
             return false;

@@ -3,7 +3,7 @@
 
 use partage_protocol::admin::DeniedView;
 use partage_protocol::job_ledger::Verdict;
-use partage_protocol::message::VERDICT_CARD_FULL;
+use partage_protocol::message::{VERDICT_CARD_FULL, VERDICT_PROCESS_LIMIT};
 use serde::{Deserialize, Serialize};
 
 /// Why an allocation was denied.
@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 pub enum Reason {
     /// The job's limit.
     Limit,
+    /// The limit of the process that asked.
+    ProcessLimit,
     /// The card had no room for this job, within its limit.
     CardFull,
     /// No broker answered the client; it told the next one.
@@ -27,6 +29,7 @@ impl Reason {
     pub(crate) const fn of_overhead(verdict: u32) -> Self {
         match verdict {
             VERDICT_CARD_FULL => Self::OverheadCardFull,
+            VERDICT_PROCESS_LIMIT => Self::ProcessLimit,
             _ => Self::Overhead,
         }
     }
@@ -41,6 +44,7 @@ impl Reason {
     pub const fn of(verdict: Verdict) -> Option<Self> {
         match verdict {
             Verdict::Limit => Some(Self::Limit),
+            Verdict::ProcessLimit => Some(Self::ProcessLimit),
             Verdict::CardFull { .. } => Some(Self::CardFull),
             Verdict::Granted | Verdict::Retry | Verdict::Invalid => None,
         }
@@ -51,6 +55,7 @@ impl Reason {
     pub const fn word(self) -> &'static str {
         match self {
             Self::Limit => "limit",
+            Self::ProcessLimit => "process limit",
             Self::CardFull => "card full",
             Self::NoBroker => "no broker",
             Self::Overhead | Self::OverheadCardFull => "overhead",
@@ -61,6 +66,7 @@ impl Reason {
     pub(crate) const fn because(self) -> &'static str {
         match self {
             Self::Limit => "the job's limit",
+            Self::ProcessLimit => "the process's limit",
             Self::CardFull => "the card has no room for this job",
             Self::NoBroker => "no broker answered",
             Self::Overhead => "what a context or module takes does not fit",
@@ -72,6 +78,7 @@ impl Reason {
     pub(crate) fn counter(self, denied: &mut DeniedView) -> &mut u64 {
         match self {
             Self::Limit => &mut denied.limit,
+            Self::ProcessLimit => &mut denied.process_limit,
             Self::CardFull => &mut denied.card_full,
             Self::NoBroker => &mut denied.no_broker,
             Self::Overhead | Self::OverheadCardFull => &mut denied.overhead,
@@ -86,6 +93,7 @@ pub(crate) fn both(one: &DeniedView, other: &DeniedView) -> DeniedView {
         card_full: one.card_full.saturating_add(other.card_full),
         no_broker: one.no_broker.saturating_add(other.no_broker),
         overhead: one.overhead.saturating_add(other.overhead),
+        process_limit: one.process_limit.saturating_add(other.process_limit),
     }
 }
 
@@ -98,9 +106,9 @@ pub struct Denial {
     pub pid: u32,
     /// Bytes of the allocation; 0 where the client did not say.
     pub asked: u64,
-    /// The job's limit then.
+    /// The job's limit then; the process's, where that denied.
     pub limit: u64,
-    /// The job's use then.
+    /// The job's use then; the process's, where its limit denied.
     pub used: u64,
     /// Why.
     pub reason: Reason,

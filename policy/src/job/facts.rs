@@ -12,7 +12,8 @@ use super::life::{Happening, LINGER_NS, Life, REMEMBER_NS};
 use super::queued::Queued;
 use super::record::{EndedJob, JobRecord, Placement};
 use super::slot::Slot;
-use crate::caller::Ticket;
+use crate::caller::{Process, Ticket};
+use crate::machine::{Machine, OnSlot};
 use crate::residence::Mark;
 use crate::rules::AskedTerms;
 use crate::terms::Terms;
@@ -212,6 +213,20 @@ impl Job {
         self.0.unmanaged.remove(&pid);
     }
 
+    /// A client that is of this process holds on each slot at most what its process may.
+    pub(crate) fn limit_client<M: Machine>(
+        &mut self,
+        (client, process): (ClientId, Process),
+        machine: &M,
+        now_ns: u64,
+    ) {
+        for (slot, (state, place)) in self.0.slots.iter_mut().zip(&self.0.record.devices).enumerate() {
+            let limit = place.process_limit(process);
+            let pages = OnSlot { machine, slot };
+            state.ledger_mut().set_own_limit(&pages, client, limit, now_ns);
+        }
+    }
+
     /// A client of it is there, or gone.
     pub(crate) fn set_client(&mut self, client: ClientId, is_there: bool) {
         match is_there {
@@ -240,6 +255,11 @@ impl Job {
         let is_new = self.record.name != name;
         self.0.record.set_name(name);
         is_new
+    }
+
+    /// The user database knows more of its user. Answers whether that is news.
+    pub(crate) fn learn_user(&mut self, user: &str, groups: &[String]) -> bool {
+        self.0.record.learn_user(user, groups)
     }
 
     /// Its terms of time from now on.

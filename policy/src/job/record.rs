@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::denial::Denial;
 use crate::caller::Process;
 use crate::residence::{Mark, ResidenceRecord};
-use crate::rules::{Asked, AskedMemory, AskedTerms, Facts, Memory, Said};
+use crate::rules::{Asked, AskedMemory, AskedTerms, Facts, Memory, Said, Standing};
 use crate::terms::Terms;
 
 /// One device of a job as promised; part of the job's record.
@@ -30,6 +30,25 @@ pub struct Placement {
     /// What was asked here, before the rules; none in a record of a broker that knew none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<AskedMemory>,
+    /// What each process may hold at most, in bytes; none is the job's limit alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<u64>,
+    /// Processes with a limit of their own instead.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub own: Vec<OwnLimit>,
+}
+
+/// What one process may hold of a device, which `partage set process:PID mem=…` says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OwnLimit {
+    /// Which process.
+    pub process: Process,
+    /// What was asked, before the rules; none within is the job's limit alone.
+    pub asked: Said<Option<u64>>,
+    /// What holds, in bytes.
+    pub limit: Option<u64>,
+    /// What set it.
+    pub words: String,
 }
 
 /// Which words set a job's numbers on a device, for `why`.
@@ -39,6 +58,9 @@ pub struct Origin {
     pub limit: String,
     /// Likewise; empty where the promise follows the limit, or nothing is promised.
     pub request: String,
+    /// `--process-mem 4GiB`, …; empty without a limit of each process.
+    #[serde(default)]
+    pub process: String,
 }
 
 impl Placement {
@@ -49,6 +71,7 @@ impl Placement {
                 .limit
                 .map(|limit| Said::soft(Some(limit), self.origin.limit.clone())),
             request: Some(Said::soft(self.request, self.origin.request.clone())),
+            process: None,
         };
         self.asked.clone().unwrap_or_else(granted)
     }
@@ -57,11 +80,20 @@ impl Placement {
     pub(crate) fn take(&mut self, memory: Memory, asked: AskedMemory) {
         self.limit = memory.limit;
         self.request = memory.request;
+        self.process = memory.process;
         self.origin = Origin {
             limit: memory.limit_words,
             request: memory.request_words,
+            process: memory.process_words,
         };
         self.asked = Some(asked.settled());
+    }
+
+    /// What this process may hold at most, beside the job's limit.
+    #[must_use]
+    pub fn process_limit(&self, process: Process) -> Option<u64> {
+        let own = self.own.iter().find(|own| own.process == process);
+        own.map_or(self.process, |own| own.limit)
     }
 
     /// Another limit, or none, which these words set. A promise that equals the limit follows it; where the limit is
@@ -172,8 +204,11 @@ impl JobRecord {
     pub(crate) fn forced(&self) -> Vec<String> {
         let terms = self.asked.terms.iter().flat_map(AskedTerms::forced);
         let places = self.devices.iter().filter_map(|place| place.asked.as_ref());
+        let own = self.devices.iter().flat_map(|place| &place.own);
+        let own = own.filter(|own| own.asked.standing == Standing::Forced);
         let mut words: Vec<String> = terms
             .chain(places.flat_map(AskedMemory::forced))
+            .chain(own.map(|own| own.asked.words.as_str()))
             .map(str::to_owned)
             .collect();
         words.sort();
@@ -185,6 +220,17 @@ impl JobRecord {
     pub(crate) fn begin(&mut self, places: &[Placement], unix_ns: u64) -> u64 {
         self.set_devices(places);
         std::mem::replace(&mut self.started_unix_ns, unix_ns)
+    }
+
+    /// The user database knows more of its user. Answers whether that is news.
+    pub(crate) fn learn_user(&mut self, user: &str, groups: &[String]) -> bool {
+        let mut facts = self.facts();
+        let is_news = facts.learn(user, groups);
+        if is_news {
+            self.user.clone_from(&facts.user);
+            self.asked.take_facts(facts);
+        }
+        is_news
     }
 
     /// Its name from now on.

@@ -99,10 +99,10 @@ impl Slot {
         self.0.is_lowered |= self.ledger.used_sum(pages) > self.ledger.limit();
     }
 
-    /// Of a job over its limit, takes what it has freed.
+    /// Of a job over its limit, or a process over its own, takes what it has freed.
     pub(crate) fn follow_falling_use<M: Machine>(&mut self, pages: &OnSlot<'_, M>, now_ns: u64) {
         self.0.is_lowered &= self.ledger.used_sum(pages) > self.ledger.limit();
-        if self.ledger.is_over(pages) {
+        if self.ledger.is_over(pages) || self.ledger.is_any_beyond_own(pages) {
             self.0.ledger.rebalance(pages, now_ns);
         }
     }

@@ -79,6 +79,9 @@ pub struct AskedMemory {
     pub limit: Option<Said<Option<u64>>>,
     /// Promise in bytes; without one it follows the preset, else the limit that is asked.
     pub request: Option<Said<u64>>,
+    /// Limit of each process in bytes; none within is the job's limit alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub process: Option<Said<Option<u64>>>,
 }
 
 impl AskedMemory {
@@ -92,9 +95,14 @@ impl AskedMemory {
         self.request = Some(request);
     }
 
+    /// This limit of each process is asked from now on.
+    pub(crate) fn set_process(&mut self, limit: Said<Option<u64>>) {
+        self.process = Some(limit);
+    }
+
     /// It was accepted.
     pub(crate) fn settled(mut self) -> Self {
-        if let Some(limit) = &mut self.limit {
+        for limit in [&mut self.limit, &mut self.process].into_iter().flatten() {
             limit.settle();
         }
         if let Some(request) = &mut self.request {
@@ -105,7 +113,8 @@ impl AskedMemory {
 
     /// The words of what an administrator forced.
     pub(crate) fn forced(&self) -> impl Iterator<Item = &str> {
-        let limit = self.limit.iter().map(|said| (said.standing, said.words.as_str()));
+        let limits = self.limit.iter().chain(&self.process);
+        let limit = limits.map(|said| (said.standing, said.words.as_str()));
         let request = self.request.iter().map(|said| (said.standing, said.words.as_str()));
         forced(limit.chain(request))
     }
@@ -249,6 +258,31 @@ pub struct Facts {
     pub program: String,
     /// An administrator asked for the job: `[time] max_class` does not bind it.
     pub is_admin: bool,
+}
+
+impl Asked {
+    /// The user database knows more: these facts count from now on.
+    pub(crate) fn take_facts(&mut self, facts: Facts) {
+        self.facts = Some(facts);
+    }
+}
+
+impl Facts {
+    /// The user database knows more of its user. Answers whether that is news. Nothing is taken away: a process keeps
+    /// the groups that it began with, and digits are no news of a name.
+    pub(crate) fn learn(&mut self, user: &str, groups: &[String]) -> bool {
+        let is_named = self.user != user && user != self.uid.to_string();
+        if is_named {
+            user.clone_into(&mut self.user);
+        }
+        let known = self.groups.len();
+        for group in groups {
+            if !self.groups.contains(group) {
+                self.groups.push(group.clone());
+            }
+        }
+        is_named || self.groups.len() > known
+    }
 }
 
 /// What a job's record keeps beside its numbers, for the day on which the rules change.

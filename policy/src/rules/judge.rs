@@ -4,6 +4,8 @@
 //! [`Judge::new`] takes facts and rules: the preset, and the strictest `max` of each key. [`Judge::memory`] and
 //! [`Judge::terms`] then take what is asked. Nothing here depends on a clock, on other jobs, or on what is in use.
 
+mod process;
+
 use std::cmp::Ordering;
 
 use partage_protocol::size::{Amount, format_bytes};
@@ -31,6 +33,7 @@ struct Cap<T> {
 struct Caps {
     /// Sizes and parts of a device: which is the strictest depends on the device.
     mem: Vec<Cap<Amount>>,
+    process_mem: Vec<Cap<Amount>>,
     compute_promise: Option<Cap<u32>>,
     compute_max: Option<Cap<u32>>,
     weight: Option<Cap<u32>>,
@@ -53,6 +56,10 @@ pub struct Memory {
     pub request: u64,
     /// What set it; empty where it follows the limit, or nothing is promised.
     pub request_words: String,
+    /// Limit of each process in bytes; none is the job's limit alone.
+    pub process: Option<u64>,
+    /// What set it; empty where nothing did.
+    pub process_words: String,
 }
 
 /// How much memory a device has, in bytes.
@@ -150,11 +157,13 @@ impl Judge {
             self.said(start, "mem_request", &start.mem_request, value)
         });
         let request = asked.request.clone().or(start);
+        let (process, process_words) = self.process_limit(asked.process.as_ref(), size)?;
         let mut memory = Memory {
             limit: Some(limit.value).filter(|limit| *limit != NONE),
             limit_words: limit.words,
-            request: 0,
-            request_words: String::new(),
+            process,
+            process_words,
+            ..Memory::default()
         };
         match request {
             None if is_asked => memory.request = memory.limit.unwrap_or(0),
@@ -372,6 +381,9 @@ impl Caps {
         let max = &rule.max;
         self.mem
             .extend(max.mem.as_ref().map(|written| Cap::of(rule, "max.mem", written)));
+        let process_mem = max.process_mem.as_ref();
+        self.process_mem
+            .extend(process_mem.map(|written| Cap::of(rule, "max.process_mem", written)));
         strictest(
             &mut self.compute_promise,
             rule,

@@ -51,6 +51,7 @@ fn preset_line(preset: &Preset) -> String {
     let numbers = [
         said("mem", preset.mem.as_ref()),
         said("mem_request", preset.mem_request.as_ref()),
+        said("process_mem", preset.process_mem.as_ref()),
         said("compute", preset.compute_promise.as_ref()),
         said("compute_max", preset.compute_max.as_ref()),
         said("weight", preset.weight.as_ref()),
@@ -65,6 +66,7 @@ fn rule_line(rule: &Rule) -> String {
     let max = &rule.max;
     let numbers = [
         said("mem", max.mem.as_ref()),
+        said("process_mem", max.process_mem.as_ref()),
         said("compute", max.compute_promise.as_ref()),
         said("compute_max", max.compute_max.as_ref()),
         said("weight", max.weight.as_ref()),

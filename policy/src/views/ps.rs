@@ -86,6 +86,7 @@ impl Policy {
             if !sees {
                 view.limit_from.clear();
                 view.request_from.clear();
+                view.process_limit_from.clear();
             }
             view
         });
@@ -166,6 +167,8 @@ impl Policy {
             denied: state.map(|slot| slot.denied).unwrap_or_default(),
             limit_from: origin.limit,
             request_from: origin.request,
+            process_limit_bytes: place.and_then(|place| place.process),
+            process_limit_from: origin.process,
             overhead_bytes: 0,
             managed_bytes: 0,
             time: place.and_then(|place| self.time_view(id, place.device)),

@@ -68,6 +68,7 @@ impl Policy {
             sentences.push(format!("{id} runs within its limits, and nothing was denied to it"));
         }
         sentences.extend(rules(job, &view));
+        sentences.extend(self.own_limits(job));
         sentences.extend(terms_rule(job, &view));
         sentences.extend(preemptible_rule(job));
         sentences.extend(view.devices.iter().filter_map(|device| use_text(device, &view)));

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use partage_policy::{
     Action, Adoption, Attaching, Caller, Change, Command, Config, DeviceSeen, DriverState, Event, Membership, Policy,
-    Process, Run, TargetQuery, Ticket,
+    Process, Run, TargetQuery, Ticket, UserUsage,
 };
 use partage_protocol::admin::{ErrorView, Reply, RunRequest};
 use partage_protocol::message::{MAX_DEVICES, VERDICT_GRANTED};
@@ -396,7 +396,7 @@ impl Host {
         self.ask_change(who, target, change)
     }
 
-    fn ask_change(&mut self, caller: Caller, target: &str, change: Change) -> Reply {
+    pub fn ask_change(&mut self, caller: Caller, target: &str, change: Change) -> Reply {
         let ticket = Ticket(self.fresh());
         let target = TargetQuery {
             text: target.into(),
@@ -406,7 +406,7 @@ impl Host {
             ticket,
             caller,
             target,
-            change,
+            change: Box::new(change),
         });
         self.replies[&ticket].last().cloned().expect("answered")
     }
@@ -437,8 +437,18 @@ impl Host {
             clients,
             next_job: 50,
             ended,
+            usage: self.usage(),
             drained,
         }));
+    }
+
+    /// What was written down last of what users had.
+    pub fn usage(&self) -> Vec<UserUsage> {
+        let written = self.commands.iter().rev().find_map(|command| match &command.action {
+            Action::SaveUsage(users) => Some(users.clone()),
+            _ => None,
+        });
+        written.unwrap_or_default()
     }
 
     /// What was written down of ended jobs; the newest of one job counts.

@@ -21,7 +21,7 @@ pub enum Request {
     Status,
     /// Changes a live job.
     Set {
-        /// Who (see design: TARGET).
+        /// Who (see design: TARGET); `process:PID` for the `mem` of one process alone.
         target: String,
         /// New limit, as the user wrote it; `none` for the whole card.
         mem: Option<String>,
@@ -31,6 +31,9 @@ pub enum Request {
         /// New promise, as the user wrote it; `none` or `0` for none.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         mem_request: Option<String>,
+        /// New limit of each process, as the user wrote it, or `none`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        process_mem: Option<String>,
         /// New terms of device time.
         #[serde(default, skip_serializing_if = "TermsChange::is_empty")]
         terms: TermsChange,
@@ -154,6 +157,9 @@ pub struct RunRequest {
     /// Where `mem_request` was written: `--mem-request` (the default) or `PARTAGE_MEM_REQUEST`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mem_request_from: Option<String>,
+    /// Limit of each process per device: `4GiB`, `10%`; none is the job's limit alone. `from_variables` names its twin.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub process_mem: Option<String>,
     /// Promised part of each device's time: `30%`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compute: Option<String>,

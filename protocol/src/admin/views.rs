@@ -156,6 +156,12 @@ pub struct JobDeviceView {
     /// What set the promise; empty where it follows the limit, and as above.
     #[serde(default)]
     pub request_from: String,
+    /// What each of its processes may hold at most, in bytes; none is the job's limit alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process_limit_bytes: Option<u64>,
+    /// What set that, as above.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub process_limit_from: String,
     /// Of `used_bytes`, what the driver holds beyond the clients' charges, as measured: contexts, modules, rounding.
     #[serde(default)]
     pub overhead_bytes: u64,
@@ -292,11 +298,11 @@ pub struct DenialView {
     pub pid: u32,
     /// Bytes of the allocation.
     pub asked_bytes: u64,
-    /// The job's limit then.
+    /// The job's limit then; the process's for `process limit`.
     pub limit_bytes: u64,
-    /// The job's use then.
+    /// The job's use then; the process's for `process limit`.
     pub used_bytes: u64,
-    /// `limit`, `card full`, `no broker` or `overhead`.
+    /// `limit`, `process limit`, `card full`, `no broker` or `overhead`.
     pub reason: String,
     /// Who held the device then; for `card full` only.
     pub holders: Vec<Holder>,
@@ -328,6 +334,9 @@ pub struct DeniedView {
     /// A context or module was not let in, because with it the job would exceed its limit or the card's room.
     #[serde(default)]
     pub overhead: u64,
+    /// The limit of the process that asked.
+    #[serde(default)]
+    pub process_limit: u64,
 }
 
 /// A GPU process that we see and do not control.

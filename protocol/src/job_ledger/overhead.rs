@@ -20,8 +20,8 @@ impl JobLedger {
         }
     }
 
-    /// Raises a member's overhead to `bytes` if the job has room for it, taking slack back from everybody as an ask
-    /// does.
+    /// Raises a member's overhead to `bytes` if the job has room for it and the member's own limit allows it, taking
+    /// slack back from everybody as an ask does.
     pub fn reserve_overhead<P: Pages>(&mut self, pages: &P, client: ClientId, bytes: u64, now_ns: u64) -> Verdict {
         let Some(words) = pages.words(client).filter(|_| self.members.contains_key(&client)) else {
             return Verdict::Invalid;
@@ -33,7 +33,14 @@ impl JobLedger {
         if words.owed.load() != 0 {
             return Verdict::Retry;
         }
-        let verdict = self.make_room(pages, growth, now_ns);
+        // Its own limit first, which no room of the job's cures; and last, because room of the job's may have raised L.
+        let mut verdict = self.make_own_room(pages, client, bytes, now_ns);
+        if verdict == Verdict::Granted {
+            verdict = self.make_room(pages, growth, now_ns);
+        }
+        if verdict == Verdict::Granted {
+            verdict = self.make_own_room(pages, client, bytes, now_ns);
+        }
         if verdict == Verdict::Granted {
             words.overhead.store(bytes);
         }

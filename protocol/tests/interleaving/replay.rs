@@ -218,6 +218,7 @@ pub fn code(answer: AskAnswer) -> u64 {
         AskAnswer::Denied(Denial::CardFull) => 3,
         AskAnswer::Denied(Denial::NoBroker) => 4,
         AskAnswer::Denied(Denial::Invalid) => 5,
+        AskAnswer::Denied(Denial::ProcessLimit) => 6,
     }
 }
 
@@ -228,6 +229,7 @@ fn decode(code: u64) -> AskAnswer {
         2 => AskAnswer::Denied(Denial::Limit),
         3 => AskAnswer::Denied(Denial::CardFull),
         4 => AskAnswer::Denied(Denial::NoBroker),
+        6 => AskAnswer::Denied(Denial::ProcessLimit),
         _ => AskAnswer::Denied(Denial::Invalid),
     }
 }

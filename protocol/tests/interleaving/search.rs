@@ -17,6 +17,7 @@ const STATES: usize = 8_000_000;
 pub struct Scenario {
     pub name: &'static str,
     pub limit: u64,
+    pub own_limits: [Option<u64>; CLIENTS],
     pub programs: [&'static [Op]; CLIENTS],
     pub words_of: [usize; CLIENTS],
     pub broker_kills: u8,
@@ -36,6 +37,7 @@ impl Default for Scenario {
         Self {
             name: "",
             limit: 5,
+            own_limits: [None; CLIENTS],
             programs: [&[], &[], &[]],
             words_of: [0, 1, 2],
             broker_kills: 0,
@@ -148,6 +150,7 @@ fn initial(scenario: &Scenario, programs: &Programs<'_>) -> State {
         clients: [client.clone(), client.clone(), client],
         broker: None::<Broker>,
         limit: scenario.limit,
+        own_limits: scenario.own_limits,
         now_ns: 0,
         broker_kills: scenario.broker_kills,
         client_kills: scenario.client_kills,
@@ -263,6 +266,7 @@ fn startable(state: &State, broker: &Broker, programs: &Programs<'_>) -> Vec<Job
     jobs.extend(state.overheads.first().map(|overhead| match *overhead {
         Overhead::Measured(at, bytes) => Job::SetOverhead(at, bytes),
         Overhead::Announced(at, bytes) => Job::ReserveOverhead(at, bytes),
+        Overhead::Limited(at, bytes) => Job::SetOwnLimit(at, bytes),
     }));
     jobs.extend(
         state
@@ -300,6 +304,17 @@ fn judge(before: &State, after: &State) -> Result<(), String> {
         return Err(format!(
             "an announced context was granted {beyond} beside {is} of {limit}"
         ));
+    }
+    for (at, limit) in after.own_limits.iter().enumerate() {
+        // A client of its way back has its P as L, and nothing measured.
+        let [was, ..] = before.shelf[at];
+        let [is, _, _, _, beyond, owed] = after.shelf[at];
+        let grew = is > was || beyond > before.shelf[at][OVERHEAD] && is_reserving(before);
+        if let Some(limit) = limit.filter(|limit| is + beyond > *limit && grew && owed == 0) {
+            return Err(format!(
+                "client {at} was granted {is} and {beyond} beyond its own limit {limit}"
+            ));
+        }
     }
     let held: u64 = after.clients.iter().map(|client| client.held).sum();
     if held > is {
@@ -358,7 +373,9 @@ fn everything_is_settled(state: &State, programs: &Programs<'_>) -> Result<(), S
         }
         // Over a lowered limit everybody is frozen: shown nothing, so that what is freed is not taken back.
         let held: u64 = state.shelf.iter().map(|words| words[LEDGER] + words[OVERHEAD]).sum();
-        let is_over = held > state.limit;
+        let [.., beyond, _] = state.shelf[at];
+        let is_beyond_own = state.own_limits[at].is_some_and(|limit| ledger + beyond > limit);
+        let is_over = held > state.limit || is_beyond_own;
         let shown = if is_over { 0 } else { ledger };
         if client.is_alive && client.has_row && broker.is_reachable[at] && granted != shown {
             return Err(format!("client {at} is shown {granted} and has {ledger}"));

@@ -40,6 +40,7 @@ pub enum Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Denial0 {
     Limit,
+    ProcessLimit,
     NoBroker,
     Other,
 }
@@ -82,6 +83,8 @@ pub enum Job {
     SetOverhead(usize, u64),
     /// A client announces a context of so many bytes.
     ReserveOverhead(usize, u64),
+    /// A client gets a limit of its own.
+    SetOwnLimit(usize, u64),
     Move(Move),
 }
 
@@ -103,11 +106,12 @@ impl Move {
     }
 }
 
-/// Something about overhead that the broker does at some time.
+/// Something about overhead, or about a client's own limit, that the broker does at some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Overhead {
     Measured(usize, u64),
     Announced(usize, u64),
+    Limited(usize, u64),
 }
 
 /// A job in progress: what, when it began (an event carries its time), and its log.
@@ -132,6 +136,8 @@ pub struct State {
     pub clients: [Client; CLIENTS],
     pub broker: Option<Broker>,
     pub limit: u64,
+    /// What single clients may hold at most.
+    pub own_limits: [Option<u64>; CLIENTS],
     pub now_ns: u64,
     pub broker_kills: u8,
     pub client_kills: u8,
@@ -222,6 +228,7 @@ impl State {
         let outcome = match result {
             Ok(()) => Outcome::Done,
             Err(Denial::Limit) => Outcome::Denied(Denial0::Limit),
+            Err(Denial::ProcessLimit) => Outcome::Denied(Denial0::ProcessLimit),
             Err(Denial::NoBroker) => Outcome::Denied(Denial0::NoBroker),
             Err(_) => Outcome::Denied(Denial0::Other),
         };
@@ -281,6 +288,10 @@ impl State {
                 self.new_limit = None;
             }
             Job::SetOverhead(..) | Job::ReserveOverhead(..) => self.overheads = &self.overheads[1..],
+            Job::SetOwnLimit(at, limit) => {
+                self.overheads = &self.overheads[1..];
+                self.own_limits[at] = Some(limit);
+            }
             Job::Move(step) => self.end_move(step, answer),
             Job::Reattach(_) => {}
         }
@@ -312,6 +323,8 @@ impl State {
         let run = Run::new(self.shelf, Vec::new(), 0, None);
         let is_reachable = [false; CLIENTS];
         for at in 0..CLIENTS {
+            let pages = ReplayPages::new(&run, is_reachable);
+            ledger.set_own_limit(&pages, ClientId(at as u64), self.own_limits[at], 0);
             if self.clients[at].has_row {
                 ledger.adopt(&ReplayPages::new(&run, is_reachable), ClientId(at as u64));
             }
@@ -444,6 +457,7 @@ fn work(
         Job::ReserveOverhead(at, bytes) => {
             let _verdict = ledger.reserve_overhead(&pages, id(at), bytes, now_ns);
         }
+        Job::SetOwnLimit(at, limit) => ledger.set_own_limit(&pages, id(at), Some(limit), now_ns),
         Job::Ask(at, wanted) => return answer(ledger.ask(&pages, id(at), wanted, now_ns).verdict),
         Job::Move(Move::Leave(at)) => {
             let _owed = ledger.leave(&pages, id(at), now_ns);
@@ -459,6 +473,7 @@ fn answer(verdict: Verdict) -> AskAnswer {
         Verdict::Granted => AskAnswer::Granted,
         Verdict::Retry => AskAnswer::Retry,
         Verdict::Limit => AskAnswer::Denied(Denial::Limit),
+        Verdict::ProcessLimit => AskAnswer::Denied(Denial::ProcessLimit),
         Verdict::CardFull { .. } => AskAnswer::Denied(Denial::CardFull),
         Verdict::Invalid => AskAnswer::Denied(Denial::Invalid),
     }

@@ -195,6 +195,8 @@ pub const VERDICT_CARD_FULL: u32 = 2;
 pub const VERDICT_RETRY: u32 = 3;
 /// No such slot, or a request that contradicts the ledger; counted as a defect of the client.
 pub const VERDICT_INVALID: u32 = 4;
+/// The limit of the asking process does not allow it, whatever the job's does.
+pub const VERDICT_PROCESS_LIMIT: u32 = 5;
 
 /// Client to broker: what does the whole job use on a slot?
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -209,8 +211,9 @@ pub struct Usage {
 }
 
 /// Client to broker: compare what NVML shows for me on a slot with what I charged. Answered by an [`Answer`]:
-/// `VERDICT_GRANTED` when the job is within its limit with it (or nothing can be measured), `VERDICT_LIMIT` or
-/// `VERDICT_CARD_FULL` when not; `granted` then says what it takes, in bytes, as far as that is known.
+/// `VERDICT_GRANTED` when the job is within its limit with it (or nothing can be measured), `VERDICT_LIMIT`,
+/// `VERDICT_PROCESS_LIMIT` or `VERDICT_CARD_FULL` when not; `granted` then says what it takes, in bytes, as far as that
+/// is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Measure {

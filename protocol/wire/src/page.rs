@@ -109,6 +109,9 @@ pub struct GrantLine {
     pub spoiled: AtomicU32,
     /// `DEVICE_*` bits of the slot's device.
     pub device_flags: AtomicU32,
+    /// The most that this client's process may hold, overhead included, in bytes; 0: the job's limit alone. What is
+    /// enforced is the grant; this is what the program is to see.
+    pub process_limit: AtomicU64,
     /// UUID of the slot's device, as two words in memory order. Written before the welcome, and when the job moved.
     pub uuid: [AtomicU64; 2],
     /// Its whole memory in bytes.

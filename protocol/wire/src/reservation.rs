@@ -151,6 +151,8 @@ pub enum AskAnswer {
 pub enum Denial {
     /// The job's limit.
     Limit,
+    /// The limit of this process.
+    ProcessLimit,
     /// The device has no room for this job.
     CardFull,
     /// No broker answered in time: memory is closed.

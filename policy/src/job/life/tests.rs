@@ -14,6 +14,7 @@ fn queued() -> Queued {
     let spec = RunSpec {
         mem: None,
         mem_request: None,
+        process_mem: None,
         aliases: None,
         preset: None,
         asked_terms: AskedTerms::default(),

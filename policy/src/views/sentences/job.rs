@@ -3,7 +3,7 @@
 
 use partage_protocol::admin::{DeniedView, Holder, JobDeviceView, JobView};
 use partage_protocol::message::NO_INDEX;
-use partage_protocol::size::{Amount, format_bytes, format_duration, format_request};
+use partage_protocol::size::{Amount, format_bytes, format_duration, format_request, raised_limit};
 use partage_protocol::terms::{format_part, ppm};
 use partage_protocol::units::JobId;
 
@@ -11,7 +11,7 @@ use crate::caller::Caller;
 use crate::client::Presence;
 use crate::decisions::{Advice, Policy, Survey, Unplaced};
 use crate::device::DeviceState;
-use crate::job::{Denial, Job, JobState, Reason};
+use crate::job::{Denial, Job, JobState, OwnLimit, Placement, Reason};
 use crate::machine::Machine;
 use crate::residence::Residence;
 
@@ -97,16 +97,17 @@ impl Policy {
     /// What a job in the queue waits for, and for whom.
     pub(crate) fn waiting<M: Machine>(&self, job: &Job, caller: &Caller, now_ns: u64, machine: &M) -> Option<String> {
         let queued = job.life.queued()?;
-        let position = self.queue().take_while(|id| *id != job.id()).count() + 1;
+        let before = self.queue().take_while(|id| *id != job.id()).count();
         let survey = Survey::default();
-        let claimed = self.claims(Some(job.id()), &survey, machine);
+        let claimed = self.claims(before, &survey, machine);
         let holders = match self.place(&queued.spec, &claimed, &survey, machine) {
             Err(Unplaced::NoRoom { shortages, .. }) => self.shortage_holders(&shortages, &survey, machine),
             _ => Vec::new(),
         };
         let waited = format_duration(now_ns.saturating_sub(queued.since_ns));
         let mut text = format!(
-            "it waits since {waited} (place {position} in the queue): {}",
+            "it waits since {waited} (place {} in the queue): {}",
+            before + 1,
             queued.reason
         );
         if !holders.is_empty() {
@@ -157,6 +158,13 @@ impl Policy {
                 });
                 format!("{start}: with the {used} in use it is more than the limit of {limit}{advice}")
             }
+            Reason::ProcessLimit => format!(
+                "{start}: with the {used} that this process has it is more than the {limit} that it may have; raise it \
+                 with: partage set process:{} mem={}, or for every process of the job: partage set {id} process-mem={}",
+                denial.pid,
+                Amount::Bytes(raised_limit(denial.used, denial.asked)),
+                Amount::Bytes(raised_limit(denial.used, denial.asked))
+            ),
             Reason::CardFull => format!(
                 "{start}: within the limit ({used} in use of {limit}), but the card had no room that is not promised \
                  to or used by others{}",
@@ -181,6 +189,29 @@ impl Policy {
             [] => String::new(),
             holders => format!("; held by {}", holders.iter().map(one).collect::<Vec<_>>().join(", ")),
         }
+    }
+
+    /// The processes with a limit of their own.
+    pub(crate) fn own_limits(&self, job: &Job) -> Vec<String> {
+        let is_there = |process| {
+            let mut clients = job.clients.iter().filter_map(|client| self.clients().get(client));
+            clients.any(|client| client.process == process)
+        };
+        let of_place = |place: &Placement| {
+            let gpu = self.gpu(place.device);
+            let there = place.own.iter().filter(|own| is_there(own.process));
+            let text = |own: &OwnLimit| match own.limit {
+                Some(limit) => format!(
+                    "{gpu}: pid {} at most {} by {}",
+                    own.process.pid,
+                    format_bytes(limit),
+                    own.words
+                ),
+                None => format!("{gpu}: pid {} no limit but the job's by {}", own.process.pid, own.words),
+            };
+            there.map(text).collect::<Vec<_>>()
+        };
+        job.record.devices.iter().flat_map(of_place).collect()
     }
 
     pub(crate) fn overcommit_notes<M: Machine>(&self, job: &Job, machine: &M) -> Vec<String> {
@@ -210,9 +241,11 @@ pub(crate) fn counts(view: &JobView) -> Vec<String> {
             card_full,
             no_broker,
             overhead,
+            process_limit,
         } = device.denied;
         let parts = [
             (limit, "by the limit"),
+            (process_limit, "by the process limit"),
             (card_full, "because the card was full"),
             (no_broker, "without a broker"),
             (overhead, "for overhead"),
@@ -250,7 +283,15 @@ pub(crate) fn rules(job: &Job, view: &JobView) -> Vec<String> {
             bytes if device.request_from.is_empty() => format!("all of it promised ({})", format_bytes(bytes)),
             bytes => format!("promised {}{}", format_bytes(bytes), by(&device.request_from)),
         };
-        format!("{limit}, {request}")
+        let each = match device.process_limit_bytes {
+            Some(each) => format!(
+                ", each process at most {}{}",
+                format_bytes(each),
+                by(&device.process_limit_from)
+            ),
+            None => String::new(),
+        };
+        format!("{limit}, {request}{each}")
     };
     let mut rules: Vec<(String, Vec<String>)> = Vec::new();
     for device in &view.devices {

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What each process of a job may hold beside the job's limit: the same for each (`process_mem`), or one process's own
+//! (`partage set process:PID mem=…`).
+//!
+//! The numbers stand in the job's record, by device; the ledger of each slot enforces them wherever something is
+//! granted. A process's own limit is judged by the rules' `max.process_mem`, replaces the job's for that process,
+//! outlives the broker and an exec, and ends with the process.
+
+use std::collections::BTreeSet;
+
+use partage_protocol::size::format_bytes;
+use partage_protocol::units::JobId;
+
+use super::Policy;
+use super::change::read_limit;
+use crate::caller::{Caller, Process};
+use crate::command::Action;
+use crate::event::Change;
+use crate::job::{OwnLimit, Placement};
+use crate::machine::Machine;
+use crate::refusal::{Refused, invalid, not_allowed};
+
+impl Policy {
+    /// The numbers of a job's processes are what its record says.
+    pub(crate) fn limit_processes<M: Machine>(&mut self, id: JobId, machine: &M, now_ns: u64) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        for client in job.clients.clone() {
+            if let Some(known) = self.clients.get(&client).filter(|known| !known.is_nvml_only) {
+                job.limit_client((client, known.process), machine, now_ns);
+            }
+        }
+    }
+
+    /// `partage set process:PID mem=…`: one process alone.
+    ///
+    /// # Errors
+    /// No such client, not the caller's, another key than `mem`, or above a rule.
+    pub(crate) fn change_process<M: Machine>(
+        &mut self,
+        caller: &Caller,
+        pid: &str,
+        change: &Change,
+        machine: &M,
+        now_ns: u64,
+    ) -> Result<JobId, Refused> {
+        let (id, process) = self.client_of_pid(pid, caller)?;
+        let only_mem = Change {
+            mem: change.mem.clone(),
+            is_forced: change.is_forced,
+            ..Change::default()
+        };
+        let said = read_limit(change, ("mem", change.mem.as_deref()), caller)?;
+        let (Some(said), true) = (said, *change == only_mem) else {
+            let hint = format!("partage set process:{pid} mem=4GiB; all else is the job's: partage set {id} …");
+            return Err(invalid("of one process alone only mem can be set".into(), Some(hint)));
+        };
+        let judge = self.judge_of(id);
+        let alive: BTreeSet<Process> = self.clients.values().map(|client| client.process).collect();
+        let mut places: Vec<Placement> = self
+            .jobs
+            .get(&id)
+            .map_or_else(Vec::new, |job| job.record.devices.clone());
+        for place in &mut places {
+            let Some(device) = self.devices.get(&place.device) else {
+                continue;
+            };
+            let bytes = said.value.map(|amount| amount.on(device.usable()));
+            self.check_size(device, bytes.unwrap_or(0), device.seen.total_bytes, "mem")?;
+            let mut asked = said.clone().map(|_| bytes);
+            let judged = judge.process_limit(Some(&asked), device.size());
+            let (limit, words) = judged.map_err(not_allowed)?;
+            asked.settle();
+            place
+                .own
+                .retain(|own| own.process != process && alive.contains(&own.process));
+            place.own.push(OwnLimit {
+                process,
+                asked,
+                limit,
+                words,
+            });
+        }
+        self.apply(id, &places, machine, now_ns);
+        self.show_pages(id);
+        let now = places.iter().map(|place| {
+            let limit = place.process_limit(process);
+            let limit = limit.map_or("no limit of its own".to_owned(), |limit| {
+                format!("at most {}", format_bytes(limit))
+            });
+            format!("{limit} on {}", self.gpu(place.device))
+        });
+        let text = format!(
+            "pid {} of {id} has {} now",
+            process.pid,
+            now.collect::<Vec<_>>().join(", ")
+        );
+        self.publish("limit-changed", Some(id), Some(process.pid), text);
+        if let Some(record) = self.jobs.get(&id).map(|job| job.record.clone()) {
+            self.command(
+                Action::SaveJob(Box::new(record)),
+                "what one of its processes may have changed",
+            );
+        }
+        Ok(id)
+    }
+}
