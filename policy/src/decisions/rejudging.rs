@@ -22,9 +22,15 @@ use crate::terms::Terms;
 impl Policy {
     /// The configuration was read anew.
     pub(crate) fn take_rules<M: Machine>(&mut self, new: NewRules, machine: &M, now_ns: u64) {
+        let has_totals = self.config.rules.has_totals() || new.rules.has_totals();
         self.config.take(new);
         for id in self.jobs.keys().copied().collect::<Vec<_>>() {
             self.rejudge(id, machine, now_ns);
+        }
+        if has_totals {
+            for device in self.devices.keys().copied().collect::<Vec<_>>() {
+                self.share_headroom(device, machine, now_ns);
+            }
         }
         for id in self.queue.iter().copied().collect::<Vec<_>>() {
             let Some(spec) = self
@@ -187,10 +193,7 @@ impl Policy {
             .zip(&mut places)
             .filter(|(old, new)| new.request > old.request)
         {
-            if !self
-                .account(new.device, machine)
-                .is_some_and(|account| account.is_within())
-            {
+            if !self.is_kept(id, new.device, machine) {
                 new.set_request(old.request, &old.origin.request);
                 is_changed = true;
             }

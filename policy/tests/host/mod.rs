@@ -419,6 +419,11 @@ impl Host {
 
     /// A new broker that knows what the files say: the ledger's L words, the jobs' records and the ended jobs.
     pub fn restart(&mut self, records: Vec<partage_policy::JobRecord>) {
+        self.restart_with(Config::default(), records);
+    }
+
+    /// The same under a configuration.
+    pub fn restart_with(&mut self, config: Config, records: Vec<partage_policy::JobRecord>) {
         let ended = self.ended();
         let clients = self
             .programs
@@ -429,7 +434,7 @@ impl Host {
                 process: program.process,
             })
             .collect();
-        self.policy = Policy::new(Config::default());
+        self.policy = Policy::new(config);
         self.board.lost = self.programs.keys().copied().collect();
         self.enumerate();
         self.step(Event::Adopt(Adoption {
