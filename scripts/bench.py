@@ -11,6 +11,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--bin", required=True, type=pathlib.Path)
@@ -42,12 +43,13 @@ MOST_RATIO = {
     "cuMemGetInfo": 2.0,
     "cuInit": 6.0,
     "300 cuInit at once": 10.0,
+    "200 rules against none, 300 starts": 1.3,
 }
 # Instructions of a launch; system calls of a thread that allocates: none, but what the broker's answers amount to over
 # a thousand calls; microseconds of an exec under the library above one under an empty C library; milliseconds of a
-# pause.
+# pause, and of 300 starts under 200 rules.
 MOST_ADDED = {"launch, gate open: instructions": 40, "system calls": 0.05, "exec of /bin/true, libpartage.so": 30,
-              "pause of a suspend": 50, "pause of a resume": 50}
+              "pause of a suspend": 50, "pause of a resume": 50, "300 starts under 200 rules": 1000}
 bounds = []
 rows = []
 busy_before = os.getloadavg()[0]
@@ -178,6 +180,44 @@ def pauses():
         add(row, "", f"{median:.0f} ms", f"+{median:.0f} ms", number=median)
 
 
+def host_with(rules, folder):
+    """A host's broker under so many rules, each of which is asked about each job; and the environment of its users."""
+    folder.mkdir()
+    file = folder / "partage.toml"
+    match = '{{ user = "*", program = ["{1}*", "/nowhere/{0}"] }}'
+    rule = f'[[rule]]\nname = "r{{0}}"\nmatch = {match}\nmax = {{{{ mem = "8GiB" }}}}\n'
+    # Every other one holds.
+    file.write_text("schema = 1\n" + "".join(rule.format(n, "/" if n % 2 else "/none") for n in range(rules)))
+    sockets = folder / "sockets"
+    users = machine | {"PARTAGE_SOCKET_DIR": str(sockets)}
+    command = [str(BIN / "partaged"), "--managed", "--config", str(file), "--socket-dir", str(sockets)]
+    broker = subprocess.Popen(command, env=users, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    for _ in range(100):
+        if subprocess.run([str(PARTAGE), "broker", "status"], env=users, capture_output=True).returncode == 0:
+            return broker, users
+        time.sleep(0.1)
+    broker.kill()
+    raise SystemExit(f"the broker under {rules} rules does not answer")
+
+
+def starts_under_rules(work):
+    """What 200 rules add to 300 starts without `run`, each of which they are asked about."""
+    hosts = {count: host_with(count, work / f"rules{count}") for count in (0, 200)}
+    took = {count: [] for count in hosts}
+    try:
+        for _ in range(ROUNDS):
+            for count, (_, users) in hosts.items():
+                took[count].append(run([], ["attach", "300"], users | {"LD_PRELOAD": library})[0])
+    finally:
+        for broker, _ in hosts.values():
+            broker.terminate()
+            broker.wait()
+    none, all_of_them = (statistics.median(took[count]) for count in (0, 200))
+    name = "200 rules against none, 300 starts"
+    add(name, f"{none:.1f} ms", f"{all_of_them:.1f} ms", f"{all_of_them - none:+.1f} ms", all_of_them / none)
+    add("300 starts under 200 rules", "", f"{all_of_them:.1f} ms", "", number=all_of_them)
+
+
 with tempfile.TemporaryDirectory(prefix="ptb") as work:
     base = {k: v for k, v in os.environ.items() if k in ("PATH", "HOME", "LANG")}
     sim = [str(PARTAGE), "sim", "--gpus", "1", "--memory", "16GiB", "--machine", f"bench{os.getpid()}", "--"]
@@ -201,6 +241,7 @@ with tempfile.TemporaryDirectory(prefix="ptb") as work:
         if not options.launches:
             other_rows()
             pauses()
+            starts_under_rules(pathlib.Path(work))
     finally:
         keeper.terminate()
         keeper.wait()

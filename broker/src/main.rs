@@ -6,18 +6,18 @@ use std::process::ExitCode;
 
 use clap::{ArgGroup, Parser};
 use partage_broker::clock::now;
-use partage_broker::config::{Config, SYSTEM_FILE};
+use partage_broker::config::{Config, SYSTEM_FILE, unknown_groups};
 use partage_broker::driver::state_driver::{Parts, StateDriver};
 use partage_broker::error::Error;
 use partage_broker::host::checkpoint::CheckpointHelpers;
 use partage_broker::host::nvml::{self, Nvml};
 use partage_broker::host::proc::Proc;
+use partage_broker::host::user_database::{self, UserHelper};
 use partage_broker::host::{checkpoint, inherited};
 use partage_broker::kind::Kind;
 use partage_broker::server::event_loop::Server;
 use partage_broker::server::limits::raise_descriptor_limit;
 use partage_broker::state::directory::SocketDir;
-use partage_broker::watch::groups::Groups;
 use partage_broker::watch::{log, notify};
 use partage_protocol::units::SECOND_NS;
 use tracing::{info, warn};
@@ -33,6 +33,7 @@ const IDLE_EXIT_SECONDS: u64 = 60;
     "managed",
     "nvml_helper",
     "checkpoint_helper",
+    "user_helper",
     "check",
 ])))]
 struct Arguments {
@@ -66,6 +67,9 @@ struct Arguments {
     /// Make the driver's checkpoint calls for a broker at the other end of standard input
     #[arg(long, hide = true)]
     checkpoint_helper: bool,
+    /// Ask the user database for a broker at the other end of standard input
+    #[arg(long, hide = true)]
+    user_helper: bool,
     /// With a helper: where a command found the driver's libraries
     #[arg(long, hide = true, value_name = "FILE")]
     driver_file: Option<PathBuf>,
@@ -79,6 +83,10 @@ fn main() -> ExitCode {
     }
     if arguments.checkpoint_helper {
         checkpoint::serve(arguments.driver_file.as_deref());
+        return ExitCode::SUCCESS;
+    }
+    if arguments.user_helper {
+        user_database::serve();
         return ExitCode::SUCCESS;
     }
     if let Some(files) = &arguments.check {
@@ -102,7 +110,7 @@ fn check(files: &[PathBuf], system: &Path) -> ExitCode {
     match config {
         Ok(config) => {
             let mut warnings = config.rules.warnings();
-            warnings.extend(Groups::default().warnings(&config.rules));
+            warnings.extend(unknown_groups(&config.rules));
             warnings.iter().for_each(|text| println!("warning: {text}"));
             println!("ok: {}", config.counts());
             ExitCode::SUCCESS
@@ -166,7 +174,8 @@ fn serve(arguments: &Arguments) -> Result<(), Error> {
     let driver_file = (kind == Kind::Private).then(|| directory.driver_file());
     let gpu = Nvml::new(nvml::helper_command(driver_file.as_deref()))?;
     let helpers = CheckpointHelpers::new(checkpoint::helper_command(driver_file.as_deref()))?;
-    let server = Server::new(driver, gpu, helpers, &directory)?;
+    let user_helper = UserHelper::new(user_database::helper_command())?;
+    let server = Server::new(driver, gpu, (helpers, user_helper), &directory)?;
     if let Err(error) = notify::notify(std::env::var_os("NOTIFY_SOCKET"), "READY=1") {
         warn!(%error, "the service manager was not told");
     }

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The command line's words: the only place that says which commands and options exist. `docs/cli.md` is made from it.
 
+mod config;
 mod install;
 mod on_full;
+mod quota;
 mod residence;
 
 use std::ffi::OsString;
@@ -15,9 +17,11 @@ use clap_complete::Shell;
 use crate::show::job_table::Column;
 use crate::show::terminal::ColorChoice;
 
+pub use config::{Config, ConfigAction};
 pub use install::{Install, StartNow, Uninstall};
 pub use on_full::OnFull;
-pub use residence::{Resume, Suspend};
+pub use quota::{Quota, QuotaAction};
+pub use residence::{Drain, Migrate, Resume, Suspend, Undrain};
 
 /// Share a GPU between programs: give each a limit on memory and a share of time.
 #[derive(Debug, Parser)]
@@ -72,14 +76,19 @@ pub enum Command {
     Run(Box<Run>),
     Ps(Ps),
     Status(Status),
+    Queue(Queue),
     Set(Set),
     Get(Get),
     Why(Why),
     Stop(Stop),
     Suspend(Suspend),
     Resume(Resume),
+    Migrate(Migrate),
+    Drain(Drain),
+    Undrain(Undrain),
     Broker(Broker),
     Config(Config),
+    Quota(Quota),
     Sim(Sim),
     Doctor(Doctor),
     Install(Install),
@@ -301,6 +310,10 @@ pub struct Ps {
 #[derive(Args, Debug)]
 pub struct Status {}
 
+/// Show who waits, in order: what for, and a guess of how long still
+#[derive(Args, Debug)]
+pub struct Queue {}
+
 /// Change a running job
 #[derive(Args, Debug)]
 #[command(
@@ -327,10 +340,10 @@ pub struct Set {
     pub force: bool,
 }
 
-/// Show everything about one job
+/// Show everything about one job, or about a user's limits
 #[derive(Args, Debug)]
 pub struct Get {
-    /// Job id (j3), name, or the pid of one of its processes
+    /// Job id (j3), name, or the pid of one of its processes; @alice for a user's limits and what is used of each
     pub target: String,
 }
 
@@ -389,43 +402,6 @@ pub enum BrokerAction {
     Status,
 }
 
-/// Check, show or reload the host's configuration
-#[derive(Args, Debug)]
-#[command(
-    after_help = "A managed broker reads /etc/partage/partage.toml and conf.d/*.toml beside it.
-A reload takes the new rules in one step and keeps the old ones if anything is
-wrong; running jobs are judged anew, and none is ended.
-
-Examples:
-  partage config check                       before a reload
-  partage config check new.toml
-  partage config show --for alice            the rules about a user
-  sudo partage config reload"
-)]
-pub struct Config {
-    #[command(subcommand)]
-    pub action: ConfigAction,
-}
-
-/// What to do with the configuration.
-#[derive(Clone, Debug, Subcommand)]
-pub enum ConfigAction {
-    /// Read FILEs (default: the host's) and say what is wrong with them, or that nothing is
-    Check {
-        /// Files that are read in this order as one configuration
-        #[arg(value_name = "FILE")]
-        files: Vec<PathBuf>,
-    },
-    /// Show the classes and rules that hold now
-    Show {
-        /// Only those about this user or job
-        #[arg(long = "for", value_name = "USER|JOB")]
-        target: Option<String>,
-    },
-    /// Make the broker read the configuration again (administrators)
-    Reload,
-}
-
 /// Run COMMAND on a simulated machine, without a GPU
 #[derive(Args, Debug, Default)]
 #[command(
@@ -478,6 +454,9 @@ pub struct Events {
     /// Show events of this last stretch of time only, e.g. 10m
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
     pub since: Option<String>,
+    /// Show who changed whose numbers instead, older brokers' changes too (root; on a broker of one's own, its user)
+    #[arg(long, conflicts_with = "follow")]
+    pub audit: bool,
 }
 
 /// Print a completion script for a shell

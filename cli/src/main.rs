@@ -21,7 +21,9 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches};
 
 use arguments::{Arguments, Command};
-use commands::{about, broker, config, doctor, events, get, install, ps, residence, run, set, sim, status, stop, why};
+use commands::{
+    about, broker, config, doctor, events, get, install, ps, queue, quota, residence, run, set, sim, status, stop, why,
+};
 use failure::{Failure, Kind, Outcome};
 use launch::place::{Host, Place};
 use show::report::{self, Report};
@@ -83,14 +85,19 @@ fn dispatch(command: &Command, matches: &clap::ArgMatches, place: &Place, report
         }
         Command::Ps(arguments) => ps::ps(arguments, place, report),
         Command::Status(_) => status::status(place, report),
+        Command::Queue(_) => queue::queue(place, report),
         Command::Set(arguments) => set::set(arguments, place, report),
         Command::Get(arguments) => get::get(arguments, place, report),
         Command::Why(arguments) => why::why(arguments, place, report),
         Command::Stop(arguments) => stop::stop(arguments, place, report),
+        Command::Migrate(arguments) => residence::migrate(arguments, place, report),
+        Command::Drain(arguments) => residence::drain(arguments, place, report),
+        Command::Undrain(arguments) => residence::undrain(arguments, place, report),
         Command::Suspend(arguments) => residence::suspend(arguments, place, report),
         Command::Resume(arguments) => residence::resume(arguments, place, report),
         Command::Broker(arguments) => broker::broker(arguments.action, place, report),
         Command::Config(arguments) => config::config(&arguments.action, place, report),
+        Command::Quota(arguments) => quota::quota(&arguments.action, place, report),
         Command::Sim(arguments) => {
             if matches.value_source("socket_dir") == Some(clap::parser::ValueSource::CommandLine) {
                 let failure = Failure::new(

@@ -2,6 +2,7 @@
 //! The program that uses a device in one pattern (`programs/time_client.c`), started and read.
 
 use std::io::Read;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::channel;
 
@@ -77,7 +78,7 @@ impl TimeClient {
         let one = format!("\"$0\" {device_seconds} {pattern} >&2 & echo $!; ");
         let script = format!("{}exec >&-; wait", one.repeat(count));
         let path = path().display().to_string();
-        let mut command = rig.run(options, std::path::Path::new("/bin/sh"), &["-c", &script, &path]);
+        let mut command = rig.run(options, Path::new("/bin/sh"), &["-c", &script, &path]);
         let mut shell = command
             .env("TIME_CLIENT_KERNELS", package_dir().join("kernels"))
             .stdout(Stdio::piped())
@@ -91,9 +92,48 @@ impl TimeClient {
         Several { shell, pids }
     }
 
-    fn start(mut command: Command, pattern: &str) -> Self {
+    /// Starts an endless one under `partage run` as another user, who needs to see nothing but the rig's folder.
+    ///
+    /// # Panics
+    /// When its files cannot be copied, or it cannot be started; only root can act as another user.
+    pub fn of_user(rig: &Rig, uid: u32, options: &[&str], pattern: &str) -> Self {
+        let folder = rig.dir.join("time");
+        if !folder.exists() {
+            let copied = Command::new("/bin/cp")
+                .arg("-r")
+                .arg(package_dir().join("kernels"))
+                .arg(&folder)
+                .status();
+            assert!(copied.is_ok_and(|status| status.success()), "the kernels are copied");
+            let copied = Command::new("/bin/cp").arg(path()).arg(folder.join("client")).status();
+            assert!(copied.is_ok_and(|status| status.success()), "the program is copied");
+            let opened = Command::new("/bin/chmod").args(["-R", "a+rX"]).arg(&folder).status();
+            assert!(opened.is_ok_and(|status| status.success()), "everybody may read it");
+        }
+        let mut command = rig.command("/usr/bin/setpriv");
+        // The simulated driver's processes open one another's files, whoever runs them, as a real driver's kernel part
+        // would: the capability stands for that.
+        command
+            .arg(format!("--reuid={uid}"))
+            .args(["--regid=65534", "--clear-groups"])
+            .args(["--inh-caps=+dac_override", "--ambient-caps=+dac_override"])
+            .arg(rig.installed())
+            .arg("run")
+            .args(options)
+            .arg("--")
+            .arg(folder.join("client"))
+            .arg("0")
+            .args(words(pattern));
+        Self::start_with(command, &folder, pattern)
+    }
+
+    fn start(command: Command, pattern: &str) -> Self {
+        Self::start_with(command, &package_dir().join("kernels"), pattern)
+    }
+
+    fn start_with(mut command: Command, kernels: &Path, pattern: &str) -> Self {
         let child = command
-            .env("TIME_CLIENT_KERNELS", package_dir().join("kernels"))
+            .env("TIME_CLIENT_KERNELS", kernels)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()

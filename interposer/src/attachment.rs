@@ -73,8 +73,9 @@ fn attach(state: &State, link: &mut Link, welcome: &Welcome, descriptors: [c_int
     let (broker, client) = link.keep_files(descriptors);
     let (broker_page, client_file) = mapping::map(broker, client).inspect_err(|_| link.close_files())?;
     link.set_client(welcome.client);
-    // SAFETY: the session, and with it its link, belongs to this thread; the pages are published below.
-    let job = unsafe { state.attachment.take_job(welcome) };
+    // SAFETY: the session, and with it its link, belongs to this thread; the pages are published below, and mapped as
+    // long as the process.
+    let job = unsafe { state.attachment.take_job(welcome, &*broker_page) };
     let is_late = state.phase() == Phase::Standalone;
     let held = state.tables.hold();
     number_slots(state, job);

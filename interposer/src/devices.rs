@@ -9,14 +9,19 @@
 //! An ordinal's slot: after `cuInit` the library asks the driver for the UUID of each ordinal ([`learn`]); the place of
 //! that UUID among the job's devices is the slot. The broker's welcome lists these devices, else the environment does;
 //! where neither does, the ordinal itself is the slot. A late attach numbers the slots again (`attachment.rs`).
+//!
+//! When the job moved, its broker writes the new device into the slot's line and then changes `placement`: the next
+//! call that asks for a slot learns everything again. The mask stays what it was: the driver shows the new device in
+//! the old one's place.
 
+pub mod moved;
 pub mod names;
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::Ordering;
 
 use partage_abi::types::{CuResult, CuUuid};
-use partage_protocol::message::{Devices, MAX_DEVICES};
+use partage_protocol::message::{Devices, MAX_DEVICES, PCI_BYTES};
 
 use crate::attachment::pages::FOREIGN;
 use crate::devices::names::{List, Names};
@@ -148,29 +153,37 @@ pub enum Shown {
     OthersOnly,
 }
 
-/// Learns which device each ordinal is, and tells the broker. For after the driver initialised.
+/// Learns which device each ordinal is, and tells the broker. For after the driver initialised, and after a move.
 pub fn learn(state: &State, real: &Library) -> Shown {
+    // Before anything is asked: what changes from here on is learnt by the next call.
+    let placement = moved::placement(state);
     let mut count: c_int = 0;
     if !call!(real, cuDeviceGetCount(&raw mut count)).is_success() {
         return Shown::Ours;
     }
     let count = usize::try_from(count).unwrap_or(0).min(MAX_ORDINALS);
-    let mut version: c_int = 0;
-    let _ = call!(real, cuDriverGetVersion(&raw mut version));
     let mut message = Devices {
         header: Devices::header(0),
         count: count.min(MAX_DEVICES) as u32,
-        driver_version: version.unsigned_abs(),
+        reserved: 0,
         uuids: [[0; 16]; MAX_DEVICES],
+        pci: [[0; PCI_BYTES]; MAX_DEVICES],
     };
     let mut foreign = 0;
     for ordinal in 0..count {
-        let uuid = uuid_of(state, real, ordinal);
-        if let Some(place) = message.uuids.get_mut(ordinal) {
+        let mut device: c_int = 0;
+        let is_there = call!(real, cuDeviceGet(&raw mut device, ordinal as c_int)).is_success();
+        let uuid = is_there.then(|| uuid_of(state, real, device)).flatten();
+        if let (Some(place), Some(pci)) = (message.uuids.get_mut(ordinal), message.pci.get_mut(ordinal)) {
             *place = uuid.unwrap_or_default();
+            let _ = call!(
+                real,
+                cuDeviceGetPCIBusId(pci.as_mut_ptr().cast(), PCI_BYTES as c_int, device)
+            );
         }
         foreign += usize::from(place_ordinal(state, ordinal, uuid) == FOREIGN);
     }
+    state.placement_known.store(placement, Ordering::Relaxed);
     state.ordinals_known.store(count as u32 + 1, Ordering::Release);
     if state.job().is_some() {
         session::send_devices(state, message);
@@ -212,11 +225,7 @@ fn place_ordinal(state: &State, ordinal: usize, uuid: Option<[u8; 16]>) -> i32 {
 }
 
 /// The name of a device. `None`: the driver does not tell it, or tells a card's where the job has instances.
-fn uuid_of(state: &State, real: &Library, ordinal: usize) -> Option<[u8; 16]> {
-    let mut device: c_int = 0;
-    if !call!(real, cuDeviceGet(&raw mut device, ordinal as c_int)).is_success() {
-        return None;
-    }
+fn uuid_of(state: &State, real: &Library, device: c_int) -> Option<[u8; 16]> {
     let mut uuid = CuUuid::default();
     // The later function answers a MIG instance's own name, the earlier one its card's.
     let mut result = call!(real, cuDeviceGetUuid_v2(&raw mut uuid, device));
@@ -242,7 +251,8 @@ pub fn slot_of_device(state: &State, real: &Library, device: c_int) -> Option<us
 
 /// What [`State::ordinal_slots`] says of a device. `None`: there is no such device.
 fn slot_or_why(state: &State, real: &Library, device: c_int) -> Option<i32> {
-    if state.ordinals_known.load(Ordering::Acquire) == 0 {
+    let has_moved = state.placement_known.load(Ordering::Relaxed) != moved::placement(state);
+    if has_moved || state.ordinals_known.load(Ordering::Acquire) == 0 {
         learn(state, real);
     }
     let known = state.ordinals_known.load(Ordering::Acquire) as usize;

@@ -15,7 +15,7 @@ use partage_protocol::message::NO_INDEX;
 use partage_protocol::reservation::Denial;
 use partage_protocol::units::{GIB, MIB};
 
-use crate::attachment::job::{Job, is_mig};
+use crate::attachment::job::Job;
 use crate::guest::sys;
 use crate::guest::text::push_uuid;
 use crate::note;
@@ -98,6 +98,7 @@ fn push_alone(state: &State, line: &mut note::Line, (used, limit): (u64, u64), w
 /// The job's numbers on a device, or this process's where its own limit denied, and what to do.
 fn push_job(line: &mut note::Line, job: &Job, slot: usize, bytes: u64, (used, limit): (u64, u64), why: Denial) {
     let device = job.devices().get(slot);
+    let total = device.map_or(u64::MAX, |device| device.total.load(Ordering::Relaxed));
     let (of, by, raise, number) = match why {
         Denial::ProcessLimit => (
             "process ",
@@ -115,10 +116,11 @@ fn push_job(line: &mut note::Line, job: &Job, slot: usize, bytes: u64, (used, li
     line.push(by).push_number(number);
     if let Some(device) = device {
         line.push(" (");
-        if device.index == NO_INDEX {
-            push_uuid(line, &device.uuid, is_mig(device));
+        let index = device.index.load(Ordering::Relaxed);
+        if index == NO_INDEX {
+            push_uuid(line, &device.uuid(), device.is_mig());
         } else {
-            line.push("GPU ").push_number(device.index.into());
+            line.push("GPU ").push_number(index.into());
         }
         line.push(")");
     }
@@ -128,17 +130,14 @@ fn push_job(line: &mut note::Line, job: &Job, slot: usize, bytes: u64, (used, li
                 .saturating_add(bytes)
                 .checked_next_multiple_of(STEP)
                 .unwrap_or(u64::MAX);
-            match device {
-                Some(device) if needed > device.total => {
-                    line.push("; the whole GPU has ").push_amount(device.total);
-                }
-                _ => {
-                    line.push(raise).push_number(number).push(" mem=");
-                    if needed.is_multiple_of(GIB) {
-                        line.push_number(needed / GIB).push("GiB");
-                    } else {
-                        line.push_number(needed / MIB).push("MiB");
-                    }
+            if needed > total {
+                line.push("; the whole GPU has ").push_amount(total);
+            } else {
+                line.push(raise).push_number(number).push(" mem=");
+                if needed.is_multiple_of(GIB) {
+                    line.push_number(needed / GIB).push("GiB");
+                } else {
+                    line.push_number(needed / MIB).push("MiB");
                 }
             }
         }

@@ -134,7 +134,7 @@ pub fn keep_grants(state: &State) -> bool {
     let mut shares = [Share::default(); MAX_DEVICES];
     for ((share, device), line) in shares.iter_mut().zip(job.devices()).zip(&page.devices) {
         *share = Share {
-            uuid: device.uuid,
+            uuid: device.uuid(),
             granted: line.granted.load(Ordering::SeqCst),
             limit: line.limit.load(Ordering::Relaxed),
         };

@@ -14,8 +14,9 @@ use partage_abi::values::{CU_GET_PROC_ADDRESS_LEGACY_STREAM, CU_GET_PROC_ADDRESS
 use partage_abi::{HOOKED, ROWS, Symbol, nvml};
 
 /// The driver's `pass` rows that this library calls itself.
-const CALLED: [Symbol; 35] = [
+const CALLED: [Symbol; 36] = [
     Symbol::cuDriverGetVersion,
+    Symbol::cuDeviceGetPCIBusId,
     Symbol::cuDeviceGet,
     Symbol::cuDeviceGetCount,
     Symbol::cuDeviceGetUuid,

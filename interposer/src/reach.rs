@@ -19,6 +19,7 @@ use partage_protocol::message::{
 use zerocopy::IntoBytes;
 
 use crate::attachment;
+use crate::devices::moved;
 use crate::guest::sys;
 use crate::note;
 use crate::private_broker;
@@ -135,7 +136,8 @@ fn try_connect(state: &State, session: &mut Session, flags: u32, deadline_ns: u6
     let is_back = taken.inspect_err(|_| session.link.lost())?;
     session.pause.welcomed(sys::now_ns());
     session.keeps_grants = false;
-    if let Some(devices) = &session.devices {
+    if let Some(devices) = &mut session.devices {
+        moved::follow(state, devices);
         let _ = socket::send(session.link.socket(), devices.as_bytes());
     }
     heard(state, session);

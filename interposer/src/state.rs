@@ -120,6 +120,8 @@ pub struct State {
     pub own_client_page: ClientPage,
     /// Ordinals filled in below, plus one; 0 while unknown.
     pub ordinals_known: AtomicU32,
+    /// The broker's `placement` under which they were learnt.
+    pub placement_known: AtomicU32,
     /// Slot of each ordinal as the program sees them, or [`FOREIGN`](crate::attachment::pages::FOREIGN).
     pub ordinal_slots: [AtomicI32; MAX_ORDINALS],
     /// UUID of each ordinal, as two words in memory order.

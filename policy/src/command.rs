@@ -5,12 +5,13 @@
 //! machine that [`Policy::step`](crate::Policy::step) is given, because an answer depends on what a racing client did.
 
 use partage_protocol::admin::Reply;
-use partage_protocol::message::DeviceInfo;
+use partage_protocol::page::DeviceInfo;
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 
 use crate::caller::{Process, Ticket};
 use crate::device::UnmanagedLoad;
 use crate::job::{EndedJob, JobRecord};
+use crate::time::UserUsage;
 
 /// One thing to do and why.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,7 +47,7 @@ pub enum Action {
     /// A request of a higher class needs its memory, or it is idle: begin a suspend, as for a command. One that does
     /// not begin is said by [`Event::NotLeft`](crate::Event::NotLeft).
     Leave(JobId),
-    /// The client is attached: send `Welcome` with these devices in slot order.
+    /// The client is attached: its page says these devices in slot order; then send `Welcome`.
     Welcome {
         /// Who.
         client: ClientId,
@@ -145,6 +146,8 @@ pub enum Action {
     /// Write down what is remembered of a job that ended, so that the next broker can tell of it; said again of the
     /// same job, it counts instead.
     RememberJob(Box<EndedJob>),
+    /// Write down what users had of the GPUs, all of them, for the next broker.
+    SaveUsage(Vec<UserUsage>),
     /// The client is gone: its ledger row (L is 0) and pages may be used again.
     ForgetClient(ClientId),
     /// Send a signal to every process of the job: the first one, its clients and their descendants.

@@ -4,6 +4,7 @@
 use partage_protocol::aliases::Family;
 use partage_protocol::terms::{Class, WHOLE_PPM};
 use partage_protocol::time_aliases::TimeVariable;
+use partage_protocol::units::SECOND_NS;
 
 use crate::rules::Rules;
 
@@ -26,6 +27,10 @@ pub struct Config {
     pub time_aliases_off: Vec<TimeVariable>,
     /// What is done about clients that contradict NVML, and about GPU processes of no job.
     pub audit: Audit,
+    /// How device time that is not promised is split.
+    pub split: Split,
+    /// Which waiting job is next.
+    pub queue: QueueRules,
     /// Presets and rules.
     pub rules: Rules,
 }
@@ -52,6 +57,8 @@ impl Config {
         self.aliases_off = new.aliases_off;
         self.time_aliases_off = new.time_aliases_off;
         self.audit = new.audit;
+        self.split = new.split;
+        self.queue = new.queue;
     }
 
     pub(crate) fn is_time_on(&self, variable: TimeVariable) -> bool {
@@ -74,6 +81,8 @@ impl Default for Config {
             aliases_off: Vec::new(),
             time_aliases_off: Vec::new(),
             audit: Audit::default(),
+            split: Split::Job,
+            queue: QueueRules::default(),
             rules: Rules::default(),
         }
     }
@@ -92,6 +101,77 @@ pub struct NewRules {
     pub time_aliases_off: Vec<TimeVariable>,
     /// What the auditor does.
     pub audit: Audit,
+    /// How device time that is not promised is split.
+    pub split: Split,
+    /// Which waiting job is next.
+    pub queue: QueueRules,
+}
+
+/// How the part of a device's time that is not promised is split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Split {
+    /// Among the jobs that want it, by class and weight.
+    Job,
+    /// Among the users of these jobs first, then by class and weight among each user's own.
+    User,
+}
+
+impl Split {
+    /// Both of them.
+    pub const ALL: [Self; 2] = [Self::User, Self::Job];
+
+    /// The word in the configuration.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Job => "job",
+            Self::User => "user",
+        }
+    }
+}
+
+/// In which order waiting jobs have their turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// The order in which they came.
+    Arrival,
+    /// By class, then by what their users had of the GPUs of late, then by age.
+    Fair,
+}
+
+impl Order {
+    /// Both of them.
+    pub const ALL: [Self; 2] = [Self::Arrival, Self::Fair];
+
+    /// The word in the configuration and in views.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Arrival => "arrival",
+            Self::Fair => "fair",
+        }
+    }
+}
+
+/// Which waiting job is next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueRules {
+    /// In which order.
+    pub order: Order,
+    /// Fair: after so long GPU time that a user had counts half.
+    pub half_life_ns: u64,
+    /// Fair: a job that waited for so long is before all others, by age alone.
+    pub max_wait_ns: u64,
+}
+
+impl Default for QueueRules {
+    fn default() -> Self {
+        Self {
+            order: Order::Arrival,
+            half_life_ns: 3_600 * SECOND_NS,
+            max_wait_ns: 24 * 3_600 * SECOND_NS,
+        }
+    }
 }
 
 /// What is done about what the auditor finds.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The policy's state. Each file of this folder makes one decision about it; no other code can write it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use partage_protocol::admin::Reply;
 use partage_protocol::message::NO_INDEX;
@@ -10,12 +10,12 @@ use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 use crate::caller::{Process, Ticket};
 use crate::client::{Client, Clients};
 use crate::command::{Action, Command};
-use crate::config::Config;
+use crate::config::{Config, Order};
 use crate::device::{Device, Overheads};
 use crate::event::DriverState;
 use crate::job::{Job, Jobs, Queue, Returning, Swaps};
 use crate::question::Undecided;
-use crate::time::{Measured, Times};
+use crate::time::{Measured, Times, Usage};
 
 mod admission;
 mod admitted;
@@ -29,13 +29,17 @@ mod check;
 mod claims;
 mod default_job;
 mod denials;
+mod draining;
 mod ending;
 mod evidence;
+mod expected;
+mod fairness;
 mod headroom;
 mod idling;
 mod least;
 mod measured_time;
 mod measuring;
+mod moving;
 mod overhead;
 mod placement;
 mod polls;
@@ -59,6 +63,7 @@ pub(crate) use advice::Advice;
 pub use attaching::MAX_CLIENTS_PER_JOB;
 pub use check::Violation;
 pub use measuring::MEASURE_NS;
+pub use moving::Exchange;
 pub(crate) use placement::Unplaced;
 pub use residence::Shortage;
 pub(crate) use survey::Survey;
@@ -73,6 +78,8 @@ pub struct Policy {
     config: Config,
     driver: DriverState,
     devices: BTreeMap<DeviceUuid, Device>,
+    /// Devices on which nothing is admitted.
+    drained: BTreeSet<DeviceUuid>,
     jobs: Jobs,
     queue: Queue,
     /// Jobs in the queue that are away and are to come back.
@@ -82,6 +89,7 @@ pub struct Policy {
     overheads: Overheads,
     undecided: Undecided,
     times: Times,
+    usage: Usage,
     /// Jobs of the broker before whose devices were not seen since: the rules of today are not yet about them.
     unjudged: Vec<JobId>,
     /// The time of the step that is under way, or was the last.
@@ -103,6 +111,7 @@ impl Policy {
             config,
             driver: DriverState::Missing("not looked for yet".into()),
             devices: BTreeMap::new(),
+            drained: BTreeSet::new(),
             jobs,
             queue: Queue::default(),
             returning: BTreeMap::new(),
@@ -111,6 +120,7 @@ impl Policy {
             overheads: Overheads::default(),
             undecided: Undecided::default(),
             times: Times::default(),
+            usage: Usage::default(),
             unjudged: Vec::new(),
             now_ns: 0,
             due_ns: None,
@@ -250,6 +260,11 @@ impl Policy {
     #[must_use]
     pub fn live_jobs(&self) -> usize {
         self.jobs.values().filter(|job| job.state().keeps_the_broker()).count()
+    }
+
+    /// In which order those that wait have their turn.
+    pub(crate) const fn queue_order(&self) -> Order {
+        self.config.queue.order
     }
 
     /// Jobs that wait.

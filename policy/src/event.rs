@@ -15,7 +15,7 @@ use crate::config::NewRules;
 use crate::job::{EndedJob, JobRecord};
 use crate::residence::Mark;
 use crate::rules::{Facts, Said, Standing};
-use crate::time::JobTime;
+use crate::time::{JobTime, UserUsage};
 
 /// Whether there is a driver to ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -172,6 +172,10 @@ pub struct Adoption {
     pub next_job: u64,
     /// Jobs that ended, within the last day.
     pub ended: Vec<EndedJob>,
+    /// What users had of the GPUs.
+    pub usage: Vec<UserUsage>,
+    /// Devices that take no job.
+    pub drained: BTreeSet<DeviceUuid>,
 }
 
 /// `partage run`'s request as the broker received it.
@@ -393,6 +397,15 @@ pub enum Event {
     Stopped(BTreeSet<JobId>),
     /// The configuration was read anew: every job is judged by these rules from now on.
     Rules(Box<NewRules>),
+    /// The user database answered: what it knows of a user beyond what jobs began with.
+    UserKnown {
+        /// Which user.
+        uid: u32,
+        /// Login name, or the uid in digits.
+        user: String,
+        /// Names of the user's groups, and their gids in digits.
+        groups: Vec<String>,
+    },
     /// A command wants a job back on its devices.
     Resume {
         /// Where the answer goes.
@@ -431,6 +444,15 @@ pub enum Event {
     Wanted(JobId),
     /// A command wants a job suspended until another command brings it back.
     Stays(JobId),
+    /// A device takes no job any more, or jobs again.
+    Drain {
+        /// Which.
+        device: DeviceUuid,
+        /// No job any more.
+        is_drained: bool,
+    },
+    /// A job that is to move there lacks room: jobs of which nothing runs any more give up what they hold.
+    MakeRoom(DeviceUuid),
     /// A passage of a job says where it is ([`Step::Write`](crate::Step::Write)); answered by
     /// [`Action::SaveJob`](crate::Action::SaveJob).
     Residence {

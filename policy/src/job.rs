@@ -6,11 +6,12 @@ use partage_protocol::reservation::Word;
 use partage_protocol::summary::{Summary, total};
 use partage_protocol::units::{DeviceUuid, JobId};
 
-use crate::machine::{Machine, OnSlot};
+use crate::machine::Machine;
 use crate::residence::{Residence, Target};
 
 mod denial;
 mod facts;
+mod fair;
 mod life;
 mod numbered;
 mod queued;
@@ -24,6 +25,7 @@ pub(crate) use denial::{Short, both};
 pub(crate) use facts::Facts;
 pub use facts::STRICT_NS;
 pub(crate) use facts::{End, Job};
+pub(crate) use fair::{Claimant, next_of};
 pub(crate) use life::{Happening, Life, Next, State};
 pub use life::{LINGER_NS, REMEMBER_NS};
 pub(crate) use numbered::Jobs;
@@ -108,15 +110,21 @@ impl Job {
         mark.target.filter(|_| mark.holds_target)
     }
 
-    /// Bytes that it has to get back on a slot, or holds there.
+    /// Bytes that its processes have to get back on a slot, or hold there: for each client the greater of the two, as
+    /// its words say it. So what a process that died had is nobody's any more, whatever the passage is at.
     pub(crate) fn returning_bytes<M: Machine>(&self, slot: usize, machine: &M) -> u64 {
         let words = self.clients.iter().filter_map(|client| machine.words(*client, slot));
-        let owed = words.fold(0, |sum: u64, words| sum.saturating_add(words.owed.load()));
-        // Once it has left the words say it, and follow the death of a process.
-        let recorded = self.record.residence.bytes.get(slot).copied().unwrap_or(0);
-        let bytes = if owed > 0 { owed } else { recorded };
-        let state = self.slots.get(slot);
-        bytes.max(state.map_or(0, |state| state.ledger.used_sum(&OnSlot { machine, slot })))
+        words.fold(0, |sum: u64, words| {
+            sum.saturating_add(words.owed.load().max(words.used()))
+        })
+    }
+
+    /// The same on all slots.
+    pub(crate) fn all_returning_bytes<M: Machine>(&self, machine: &M) -> u64 {
+        let slots = 0..self.slots.len();
+        slots.fold(0, |sum: u64, slot| {
+            sum.saturating_add(self.returning_bytes(slot, machine))
+        })
     }
 
     /// No process of it is left; a late child may still come.

@@ -31,6 +31,7 @@ mod event;
 mod gpu_name;
 mod job;
 mod machine;
+mod numbers;
 mod question;
 mod refusal;
 mod request;
@@ -46,9 +47,10 @@ pub use partage_scheduling::{Cause, Regime, TimeState};
 pub use caller::{Caller, Process, Ticket};
 pub use client::{Client, Presence};
 pub use command::{Action, Command, Signal};
-pub use config::{Audit, Config, NewRules, Response};
+pub use config::{Audit, Config, NewRules, Order, QueueRules, Response, Split};
 pub use decisions::{
-    ADOPTION_NS, Access, MAX_CLIENTS_PER_JOB, MEASURE_NS, PATIENCE_NS, Policy, Shortage, TIME_LIMIT_GRACE_NS, Violation,
+    ADOPTION_NS, Access, Exchange, MAX_CLIENTS_PER_JOB, MEASURE_NS, PATIENCE_NS, Policy, Shortage, TIME_LIMIT_GRACE_NS,
+    Violation,
 };
 pub use device::{CONFIRM_NS, DeviceState, UNAUDITED_NS, UnmanagedLoad};
 pub use event::{
@@ -61,6 +63,7 @@ pub use job::{
     REMEMBER_NS, Reason, STRICT_NS,
 };
 pub use machine::{Machine, Reading};
+pub use numbers::{NumberChange, changed_numbers};
 pub use request::{GpuChoice, RunSpec, check_name, job_number};
 pub use residence::{
     Answer, Books, HostRoom, Intent, JobFacts, Mark, Obstacle, Outcome, Passage, Patience, Place, Plan, ProcessFacts,
@@ -71,4 +74,4 @@ pub use rules::{
     Rules, Said, Standing, Total, Written,
 };
 pub use terms::{Terms, TermsOrigin};
-pub use time::{JobTime, TIME_CONFIRM_NS};
+pub use time::{JobTime, MOST_USERS, TIME_CONFIRM_NS, UserUsage};

@@ -172,6 +172,12 @@ impl Rules {
         self.rules.iter().filter(|rule| rule.matching.holds(facts))
     }
 
+    /// Does any rule ask for a group?
+    #[must_use]
+    pub fn match_groups(&self) -> bool {
+        self.rules.iter().any(|rule| rule.matching.group.is_some())
+    }
+
     /// Do the same rules match both? Then processes of both can share a default job.
     #[must_use]
     pub fn treat_alike(&self, one: &Facts, other: &Facts) -> bool {

@@ -106,12 +106,13 @@ impl Terms {
         parts.join(", ")
     }
 
-    /// As the scheduler knows them.
-    pub(crate) const fn on_a_device(&self, is_gang: bool) -> partage_scheduling::Terms {
+    /// As the scheduler knows them; `user` is whose other jobs it shares one part of the time with, if any.
+    pub(crate) const fn on_a_device(&self, user: Option<u32>, is_gang: bool) -> partage_scheduling::Terms {
         partage_scheduling::Terms {
             promise_ppm: self.promise_ppm,
             weight: self.weight,
             class: self.class,
+            user,
             cap_ppm: self.cap_ppm,
             is_gang,
         }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The admin protocol's documents for users: read-only, over the policy's questions.
 
+mod moving;
 mod ps;
+mod queue;
 pub(crate) mod returning;
 mod sentences;
 mod slow;

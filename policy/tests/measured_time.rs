@@ -314,7 +314,7 @@ fn a_device_that_the_broker_has_not_seen_is_named_by_its_uuid() {
         jobs: host.records(),
         clients: vec![LedgerClient { client, job, process }],
         next_job: 50,
-        ended: Vec::new(),
+        ..Adoption::default()
     };
     let before = host.commands.len();
     // The next broker has not looked at its devices yet.

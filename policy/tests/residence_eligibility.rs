@@ -4,7 +4,7 @@
 use partage_policy::{HostRoom, Intent, JobFacts, Obstacle, Process, ProcessFacts, Residence, Tie, obstacles};
 use partage_protocol::units::{GIB, JobId};
 
-fn fine() -> JobFacts {
+pub fn fine() -> JobFacts {
     JobFacts {
         job: JobId(1),
         uid: 1000,
@@ -22,6 +22,7 @@ fn fine() -> JobFacts {
             is_away: false,
             is_uncounted: false,
             ties: Vec::new(),
+            lacks_node: None,
         }],
         bytes: 8 * GIB,
         host: HostRoom {
@@ -55,7 +56,7 @@ fn nothing_is_in_the_way_of_a_plain_job() {
 type Change = fn(&mut JobFacts);
 
 /// What is changed in a plain job, the reason and the remedy.
-const REASONS: [(Change, &str, &str); 13] = [
+const REASONS: [(Change, &str, &str); 14] = [
     (
         |f| f.residence = Residence::Away,
         "j1 is suspended now",
@@ -110,6 +111,11 @@ const REASONS: [(Change, &str, &str); 13] = [
         |f| f.processes[0].is_uncounted = true,
         "pid 7 had more threads inside driver calls at a time than Partage can tell apart, so they cannot be held",
         "start it again, with fewer threads that use the GPU (384 at a time)",
+    ),
+    (
+        |f| f.processes[0].lacks_node = Some("/dev/nvidia1".into()),
+        "pid 7 does not see that GPU: its container has no /dev/nvidia1",
+        "choose a GPU of its container, or start the container with that GPU too",
     ),
     (
         |f| f.host.available = 8 * GIB,

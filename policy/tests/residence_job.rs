@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the rest of the policy makes of a job that is not on its devices: room, promises, audit, time limit, records.
 
-use partage_policy::{Action, Event, JobRecord, Mark, Place, Residence, Shortage, Stage, Target};
+use partage_policy::{Action, Event, JobRecord, Mark, Place, Process, Residence, Shortage, Stage, Target};
 use partage_protocol::admin::RunRequest;
 use partage_protocol::units::{ClientId, GIB, JobId, SECOND_NS};
 
@@ -38,12 +38,17 @@ fn promised(host: &mut Host) -> (JobId, ClientId) {
     (job, client)
 }
 
-/// What `LedgerLeave` does to the client's words, and `LedgerCome`.
-fn words(host: &Host, client: ClientId, ledger: u64) {
-    for word in [0, 1] {
-        host.board.set(client, 0, word, ledger);
-    }
-    host.board.set(client, 0, OVERHEAD, 0);
+/// `LedgerLeave`.
+fn leave(host: &mut Host, job: JobId) {
+    let processes = host.policy.processes(job);
+    host.policy.ledger_leave(job, &processes, &host.board, host.now_ns);
+}
+
+/// `LedgerCome` and `LedgerBack`.
+fn come(host: &mut Host, job: JobId) {
+    let processes = host.policy.processes(job);
+    host.policy.ledger_come(job, &processes, &host.board, host.now_ns);
+    host.policy.ledger_back(job, &host.board, host.now_ns);
 }
 
 #[test]
@@ -51,10 +56,10 @@ fn memory_and_promise_of_an_away_job_are_free_and_return_only_where_there_is_roo
     let mut host = Host::new(&[8]);
     let (job, client) = promised(&mut host);
     assert!(host.policy.ask_room(job, Place::Source, None, &host.board).is_ok());
-    let record = say(&mut host, job, mark(Residence::Leaving));
-    assert_eq!(record.residence.bytes, [4 * GIB]);
+    say(&mut host, job, mark(Residence::Leaving));
+    assert_eq!(host.policy.returning_bytes(job, &host.board), 4 * GIB);
     assert_eq!(host.state_of(job), "suspending");
-    words(&host, client, 0);
+    leave(&mut host, job);
     say(&mut host, job, mark(Residence::Away));
     assert_eq!(host.state_of(job), "suspended");
     assert!(why(&host, 1, job)[0].starts_with("it is suspended: its 4 GiB are in host memory"));
@@ -77,18 +82,38 @@ fn memory_and_promise_of_an_away_job_are_free_and_return_only_where_there_is_roo
     // From the claim on nobody else gets it.
     let (ticket, _) = host.run(2, mem("5g"));
     assert!(host.is_waiting(ticket));
-    words(&host, client, 4 * GIB);
+    come(&mut host, job);
     let record = say(&mut host, job, Mark::default());
     assert_eq!(record.residence.mark, Mark::default());
-    assert!(record.residence.bytes.is_empty());
     assert_eq!(host.state_of(job), "running");
     assert!(host.allocate(client, 0, 2 * GIB), "its promise holds again");
 }
 
 #[test]
+fn what_a_process_had_that_dies_on_its_way_is_nobodys() {
+    for (residence, has_left) in [(Residence::Leaving, false), (Residence::Coming, true)] {
+        let mut host = Host::new(&[8]);
+        let (job, first) = host.admitted(1, RunRequest::default());
+        let one = host.attach(job, first);
+        let second = Process { pid: 9_999, start: 1 };
+        let other = host.attach(job, second);
+        assert!(host.allocate(one, 0, 3 * GIB) && host.allocate(other, 0, 2 * GIB));
+        say(&mut host, job, mark(Residence::Leaving));
+        if has_left {
+            leave(&mut host, job);
+            say(&mut host, job, mark(Residence::Away));
+        }
+        say(&mut host, job, mark(residence));
+        assert_eq!(host.policy.returning_bytes(job, &host.board), 5 * GIB);
+        host.kill(other);
+        assert_eq!(host.policy.returning_bytes(job, &host.board), 3 * GIB, "{residence:?}");
+    }
+}
+
+#[test]
 fn a_time_limit_stands_still_while_the_job_is_away_and_under_the_next_broker() {
     let mut host = Host::new(&[8]);
-    let (job, client) = promised(&mut host);
+    let (job, _) = promised(&mut host);
     let ends = |host: &Host| {
         let is_signal = |action: &Action| matches!(action, Action::SignalJob { .. });
         host.commands
@@ -98,13 +123,13 @@ fn a_time_limit_stands_still_while_the_job_is_away_and_under_the_next_broker() {
     };
     host.pass(20 * SECOND_NS);
     say(&mut host, job, mark(Residence::Leaving));
-    words(&host, client, 0);
+    leave(&mut host, job);
     let record = say(&mut host, job, mark(Residence::Away));
     host.pass(1_000 * SECOND_NS);
     assert_eq!(ends(&host), 0);
     assert_eq!(record.residence.absent_ns(record.residence.since_unix_ns + 7), 7);
     say(&mut host, job, mark(Residence::Coming));
-    words(&host, client, 4 * GIB);
+    come(&mut host, job);
     let record = say(&mut host, job, Mark::default());
     assert_eq!(record.residence.paused_ns, 1_000 * SECOND_NS);
     host.pass(39 * SECOND_NS);
@@ -118,7 +143,7 @@ fn what_nvml_shows_of_an_away_job_is_held_against_nobody() {
     let mut host = Host::new(&[8]);
     let (job, client) = promised(&mut host);
     say(&mut host, job, mark(Residence::Leaving));
-    words(&host, client, 0);
+    leave(&mut host, job);
     say(&mut host, job, mark(Residence::Away));
     // Its page still says what it used, and NVML shows nothing of it any more.
     assert_eq!(host.board.value(client, 0, USED), 4 * GIB);
@@ -188,7 +213,7 @@ fn a_record_of_a_broker_before_is_a_job_that_is_here() {
                 slot: 0,
                 device: uuid(1),
             }),
-            on_target: vec![partage_policy::Process { pid: 7, start: 8 }],
+            on_target: vec![Process { pid: 7, start: 8 }],
             stage: Some(Stage::Restore),
             ..mark(Residence::Moving)
         },

@@ -3,8 +3,8 @@
 
 use crate::host::{Host, caller, mem};
 use partage_policy::{
-    Action, At, Change, Config, Event, Match, Max, Membership, NewRules, Pattern, Policy, Preset, Rule, Rules,
-    TargetQuery, Ticket, Written,
+    Action, At, Change, Config, Event, Match, Max, Membership, NewRules, Pattern, Policy, Preset, QueueRules, Rule,
+    Rules, Split, TargetQuery, Ticket, Written,
 };
 use partage_protocol::admin::{ErrorCode, ErrorView, JobView, Reply, RunRequest, TermsChange};
 use partage_protocol::size::Amount;
@@ -25,7 +25,7 @@ pub fn gib(gib: u64) -> Written<Amount> {
 }
 
 /// At most that much memory for this user, or for everybody.
-fn at_most(gib_each: u64, user: Option<&str>) -> Rules {
+pub fn at_most(gib_each: u64, user: Option<&str>) -> Rules {
     let user = user.map(|user| vec![Pattern(user.into())]);
     Rules {
         rules: vec![Rule {
@@ -71,15 +71,27 @@ pub fn host(rules: Rules) -> Host {
     host
 }
 
+/// The user database answers about a user.
+fn known(host: &mut Host, uid: u32, user: &str, groups: &[&str]) {
+    let groups = groups.iter().map(|group| (*group).to_owned()).collect();
+    let user = user.to_owned();
+    host.step(Event::UserKnown { uid, user, groups });
+}
+
 pub fn reload(host: &mut Host, rules: Rules) {
-    let new = NewRules {
+    host.step(Event::Rules(Box::new(new_rules(rules))));
+}
+
+pub fn new_rules(rules: Rules) -> NewRules {
+    NewRules {
         rules,
         max_class: Class::Realtime,
+        split: Split::Job,
+        queue: QueueRules::default(),
         aliases_off: Vec::new(),
         time_aliases_off: Vec::new(),
         audit: partage_policy::Audit::default(),
-    };
-    host.step(Event::Rules(Box::new(new)));
+    }
 }
 
 pub fn view(host: &Host, job: JobId) -> JobView {
@@ -94,7 +106,7 @@ fn promise(host: &Host, job: JobId) -> u64 {
     view(host, job).devices[0].request_bytes / GIB
 }
 
-fn set(host: &mut Host, uid: u32, job: JobId, change: Change) -> Result<JobView, ErrorView> {
+pub fn set(host: &mut Host, uid: u32, job: JobId, change: Change) -> Result<JobView, ErrorView> {
     let ticket = Ticket(host.fresh());
     let event = Event::Set {
         ticket,
@@ -116,7 +128,7 @@ fn set(host: &mut Host, uid: u32, job: JobId, change: Change) -> Result<JobView,
     }
 }
 
-fn to_mem(mem: &str, is_forced: bool) -> Change {
+pub fn to_mem(mem: &str, is_forced: bool) -> Change {
     Change {
         mem: Some(mem.into()),
         is_forced,
@@ -124,7 +136,7 @@ fn to_mem(mem: &str, is_forced: bool) -> Change {
     }
 }
 
-fn by_variable(value: &str) -> RunRequest {
+pub fn by_variable(value: &str) -> RunRequest {
     RunRequest {
         mem_from: Some("PARTAGE_MEM".into()),
         ..mem(value)
@@ -318,6 +330,40 @@ fn a_reload_lowers_and_gives_back_what_was_asked_and_ends_nothing() {
     assert_eq!((limit(&host, job), promise(&host, job)), (Some(8), 8));
     assert_eq!(view(&host, job).devices[0].limit_from, "--mem 8GiB");
     assert!(host.allocate(client, 0, GIB));
+}
+
+#[test]
+fn jobs_are_judged_anew_when_the_user_database_has_said_who_their_user_is() {
+    let mut rules = at_most(2, None);
+    rules.rules[0].matching.group = Some(vec![Pattern("students".into())]);
+    let mut host = host(rules);
+    let (job, _) = host.admitted(7, mem("8GiB"));
+    let (other, _) = host.admitted(1, mem("6GiB"));
+    let (option, _) = host.run(7, mem("4GiB"));
+    let (variable, _) = host.run(7, by_variable("4GiB"));
+    assert!(host.is_waiting(option) && host.is_waiting(variable));
+    assert_eq!(view(&host, job).user, "7", "until then the number");
+    known(&mut host, 7, "carol", &["students", "1001"]);
+    assert_eq!(view(&host, job).user, "carol");
+    assert_eq!((limit(&host, job), promise(&host, job)), (Some(2), 2));
+    assert_eq!(limit(&host, other), Some(6), "another user's");
+    assert_eq!(host.error_of(option).code, ErrorCode::NotAllowed, "as if it asked now");
+    let second = host.job_of(variable).expect("lowered, and so there is room");
+    assert_eq!(limit(&host, second), Some(2));
+    let saved = |host: &Host| {
+        let is_saved = |action: &Action| matches!(action, Action::SaveJob(record) if record.user == "carol");
+        host.commands.iter().filter(|command| is_saved(&command.action)).count()
+    };
+    let before = saved(&host);
+    assert!(before > 0, "for the next broker");
+    known(&mut host, 7, "carol", &["students"]);
+    known(&mut host, 7, "7", &[]);
+    assert_eq!(
+        (saved(&host), limit(&host, job)),
+        (before, Some(2)),
+        "no news, and nothing taken away"
+    );
+    assert_eq!(view(&host, job).user, "carol");
 }
 
 #[test]

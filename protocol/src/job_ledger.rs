@@ -28,6 +28,9 @@ mod away;
 mod overhead;
 mod process;
 mod room;
+mod words;
+
+pub use words::{Pages, Shared, Words};
 
 use std::collections::BTreeMap;
 
@@ -41,36 +44,6 @@ pub const PIN_NS: u64 = SECOND_NS;
 /// Rounds in which an ask tries to take slack back before it answers *retry*. A round fails only when a sibling used
 /// its slack between two instructions of the broker.
 const ROUNDS: u32 = 4;
-
-/// The words of one client on the job's device.
-pub struct Words<'a, W> {
-    /// **L** in the broker's file.
-    pub ledger: &'a W,
-    /// **O** in the broker's file.
-    pub overhead: &'a W,
-    /// **P** in the broker's file: 0, or what has to be had again before the client's memory comes back.
-    pub owed: &'a W,
-    /// The shared words; none when the pages are not (or no longer) reachable: such a member keeps its L as it is.
-    pub shared: Option<Shared<'a, W>>,
-}
-
-/// The words in the two pages.
-pub struct Shared<'a, W> {
-    /// **G**.
-    pub granted: &'a W,
-    /// **U**.
-    pub used: &'a W,
-    /// Granted asks that the client has used or given up.
-    pub settled: &'a W,
-}
-
-/// Where a client's words are.
-pub trait Pages {
-    /// The machine's atomic word, or a model's.
-    type Word: Word;
-    /// The words of a member; `None` only for a client that is not one.
-    fn words(&self, client: ClientId) -> Option<Words<'_, Self::Word>>;
-}
 
 /// What an ask came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -194,14 +167,10 @@ impl JobLedger {
         self.granted_sum(pages) > self.effective(pages)
     }
 
-    /// What the job uses: Σ min(U, L), or L for a member whose pages are lost, + Σ O. U beyond L is a charge that is
-    /// being undone or a client's lie; neither holds memory that the driver was allowed to give.
+    /// What the job uses: [`Words::used`] of all members.
     pub fn used_sum<P: Pages>(&self, pages: &P) -> u64 {
-        self.members.keys().fold(self.overhead_sum(pages), |sum: u64, client| {
-            sum.saturating_add(pages.words(*client).map_or(0, |words| {
-                let ledger = words.ledger.load();
-                words.shared.map_or(ledger, |shared| shared.used.load().min(ledger))
-            }))
+        self.members.keys().fold(0, |sum: u64, client| {
+            sum.saturating_add(pages.words(*client).map_or(0, |words| words.used()))
         })
     }
 

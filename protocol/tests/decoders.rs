@@ -167,8 +167,11 @@ proptest! {
     }
 
     #[test]
-    fn devices_read_back(uuids in any::<[[u8; 16]; MAX_DEVICES]>(), count in any::<u32>()) {
-        let devices = Devices { header: Devices::header(1), count, driver_version: 13_050, uuids };
+    fn devices_read_back(
+        uuids in any::<[[u8; 16]; MAX_DEVICES]>(),
+        pci in any::<[[u8; 16]; MAX_DEVICES]>(),
+        count in any::<u32>()) {
+        let devices = Devices { header: Devices::header(1), count, reserved: 0, uuids, pci };
         prop_assert_eq!(ToBroker::decode(devices.as_bytes()), Ok(ToBroker::Devices(devices)));
     }
 

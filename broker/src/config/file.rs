@@ -35,12 +35,16 @@ pub(super) struct File {
 pub(super) struct AdmissionTable {
     pub(super) overcommit: Option<Spanned<f64>>,
     pub(super) compute_overcommit: Option<Spanned<f64>>,
+    pub(super) order: Option<Spanned<String>>,
+    pub(super) half_life: Option<Spanned<String>>,
+    pub(super) max_wait: Option<Spanned<String>>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TimeTable {
     pub(super) max_class: Option<Spanned<String>>,
+    pub(super) split: Option<Spanned<String>>,
 }
 
 #[derive(Default, Deserialize)]

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use partage_policy::Response;
+use partage_policy::{Order, Response, Split};
 use partage_protocol::aliases::Family;
 use partage_protocol::size::{Amount, parse_amount, parse_duration};
 use partage_protocol::terms::parse_class;
@@ -75,6 +75,15 @@ impl Config {
         if let Some(text) = file.time.max_class {
             self.max_class = source.read("time.max_class", &text, parse_class)?;
         }
+        if let Some(text) = &file.time.split {
+            self.split = one_of(
+                source,
+                "time.split",
+                text,
+                &Split::ALL.map(|split| (split.word(), split)),
+            )?;
+        }
+        self.merge_queue(&file.admission, source)?;
         self.merge_audit(file.audit, source)?;
         self.merge_aliases(&file.aliases);
         self.merge_broker(file.broker, source)?;
@@ -120,6 +129,36 @@ impl Config {
         Ok(())
     }
 
+    fn merge_queue(&mut self, table: &AdmissionTable, source: Source<'_>) -> Result<(), ConfigError> {
+        if let Some(text) = &table.order {
+            let orders = Order::ALL.map(|order| (order.word(), order));
+            self.queue.order = one_of(source, "admission.order", text, &orders)?;
+        }
+        let (minute, day) = (60 * SECOND_NS, 86_400 * SECOND_NS);
+        for (key, text, most_ns, place) in [
+            (
+                "admission.half_life",
+                &table.half_life,
+                30 * day,
+                &mut self.queue.half_life_ns,
+            ),
+            (
+                "admission.max_wait",
+                &table.max_wait,
+                365 * day,
+                &mut self.queue.max_wait_ns,
+            ),
+        ] {
+            let Some(text) = text else { continue };
+            let ns = source.read(key, text, parse_duration)?;
+            if !(minute..=most_ns).contains(&ns) {
+                return Err(source.wrong(text.span(), key, format!("between 1m and {}d", most_ns / day)));
+            }
+            *place = ns;
+        }
+        Ok(())
+    }
+
     fn merge_audit(&mut self, table: AuditTable, source: Source<'_>) -> Result<(), ConfigError> {
         let audit = &mut self.audit;
         for (key, text, place) in [
@@ -127,13 +166,8 @@ impl Config {
             ("unmanaged", table.unmanaged, &mut audit.unmanaged),
         ] {
             let Some(text) = text else { continue };
-            let known = Response::ALL
-                .into_iter()
-                .find(|response| response.word() == text.get_ref());
-            *place = known.ok_or_else(|| {
-                let why = format!("{:?} is not one of report, deny-new, kill", text.get_ref());
-                source.wrong(text.span(), &format!("audit.{key}"), why)
-            })?;
+            let responses = Response::ALL.map(|response| (response.word(), response));
+            *place = one_of(source, &format!("audit.{key}"), &text, &responses)?;
         }
         if let Some(text) = table.tolerance {
             let key = "audit.tolerance";
@@ -194,6 +228,21 @@ impl Config {
         }
         Ok(())
     }
+}
+
+/// The value with this word.
+fn one_of<T: Copy>(
+    source: Source<'_>,
+    key: &str,
+    text: &Spanned<String>,
+    values: &[(&str, T)],
+) -> Result<T, ConfigError> {
+    let known = values.iter().find(|(word, _)| word == text.get_ref());
+    known.map(|(_, value)| *value).ok_or_else(|| {
+        let words: Vec<&str> = values.iter().map(|(word, _)| *word).collect();
+        let why = format!("{:?} is not one of {}", text.get_ref(), words.join(", "));
+        source.wrong(text.span(), key, why)
+    })
 }
 
 /// Takes what is on out of the list of what is off, or puts it there; a key that is not written changes nothing.

@@ -8,8 +8,12 @@
 //! [admission]
 //! overcommit = 1.0       # how much of a device may be promised; above 1 a promise may be denied as "card full"
 //! compute_overcommit = 1.0   # how much of a device's time may be promised
+//! order = "arrival"      # which waiting job is next: arrival or fair
+//! half_life = "1h"       # fair: GPU time that a user had counts half after so long
+//! max_wait = "24h"       # fair: who waited for so long is before all others
 //! [time]
 //! max_class = "normal"   # the highest priority that everybody may ask for
+//! split = "user"         # unpromised time: among users first, or among jobs
 //! [audit]                # clients that contradict NVML, GPU processes of no job: report, deny-new or kill
 //! drift = "report"
 //! unmanaged = "report"
@@ -48,6 +52,8 @@ mod settings;
 mod source;
 #[cfg(test)]
 mod tests;
+mod unknown_groups;
 
 pub use error::ConfigError;
 pub use settings::{Config, SYSTEM_FILE};
+pub use unknown_groups::unknown_groups;

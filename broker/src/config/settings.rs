@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use partage_policy::{Audit, Rules};
+use partage_policy::{Audit, QueueRules, Rules, Split};
 use partage_protocol::aliases::Family;
 use partage_protocol::size::Amount;
 use partage_protocol::terms::Class;
@@ -40,6 +40,10 @@ pub struct Config {
     pub time_aliases_off: Vec<TimeVariable>,
     /// What the auditor does.
     pub audit: Audit,
+    /// How device time that is not promised is split on a managed host.
+    pub split: Split,
+    /// Which waiting job is next.
+    pub queue: QueueRules,
     /// Presets and rules.
     pub rules: Rules,
 }
@@ -58,6 +62,8 @@ impl Default for Config {
             aliases_off: Vec::new(),
             time_aliases_off: Vec::new(),
             audit: Audit::default(),
+            split: Split::User,
+            queue: QueueRules::default(),
             rules: Rules::default(),
         }
     }
@@ -70,6 +76,15 @@ impl Config {
         match kind {
             Kind::Private => Class::Realtime,
             Kind::Managed => self.max_class,
+        }
+    }
+
+    /// How device time that is not promised is split: a private broker has one user.
+    #[must_use]
+    pub fn split_rule(&self, kind: Kind) -> Split {
+        match kind {
+            Kind::Private => Split::Job,
+            Kind::Managed => self.split,
         }
     }
 
@@ -108,6 +123,8 @@ impl Config {
         self.aliases_off = new.aliases_off;
         self.time_aliases_off = new.time_aliases_off;
         self.audit = new.audit;
+        self.split = new.split;
+        self.queue = new.queue;
         self.rules = new.rules;
         later
             .into_iter()

@@ -5,7 +5,7 @@ mod bad_files;
 
 use std::path::Path;
 
-use partage_policy::Response;
+use partage_policy::{Order, QueueRules, Response, Split};
 use partage_protocol::aliases::Family;
 use partage_protocol::terms::Class;
 use partage_protocol::time_aliases::TimeVariable;
@@ -119,6 +119,22 @@ fn rules_about_time_are_read_and_a_later_file_wins() {
         let config = load(&format!("schema = 1\n[aliases]\n{} = false\n", variable.key()), None);
         assert_eq!(config.expect("valid").time_aliases_off, [variable]);
     }
+}
+
+#[test]
+fn the_order_of_the_queue_and_the_split_of_time_are_read() {
+    let main = "schema = 1\n[admission]\norder = \"fair\"\nhalf_life = \"2h\"\n[time]\nsplit = \"job\"\n";
+    let config = load(main, Some("schema = 1\n[admission]\nmax_wait = \"3d\"\n")).expect("valid");
+    let hour = 3_600 * SECOND_NS;
+    let queue = QueueRules {
+        order: Order::Fair,
+        half_life_ns: 2 * hour,
+        max_wait_ns: 72 * hour,
+    };
+    assert_eq!((config.queue, config.split_rule(Kind::Managed)), (queue, Split::Job));
+    assert_eq!(Config::default().queue.order, Order::Arrival);
+    assert_eq!(Config::default().split_rule(Kind::Managed), Split::User);
+    assert_eq!(Config::default().split_rule(Kind::Private), Split::Job);
 }
 
 #[test]

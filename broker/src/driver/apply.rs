@@ -2,10 +2,11 @@
 //! Carries out the policy's commands: words, records, signals and watches directly, the others as effects for the
 //! server.
 
-use partage_policy::{Action, Command, EndedJob, Event, JobRecord, Process, Ticket};
+use partage_policy::{Action, Command, EndedJob, Event, JobRecord, Process, Ticket, UserUsage};
 use partage_protocol::admin::Reply;
 use partage_protocol::message::Answer;
-use partage_protocol::units::{ClientId, JobId};
+use partage_protocol::units::{ClientId, DeviceUuid, JobId};
+use partage_scheduling::Terms;
 use tracing::error;
 use zerocopy::IntoBytes;
 
@@ -14,6 +15,7 @@ use super::state_driver::StateDriver;
 use crate::clock::Now;
 use crate::dispatcher::message::Message;
 use crate::peer::ConnectionId;
+use crate::state::usage;
 
 impl StateDriver {
     pub(super) fn apply(&mut self, command: Command, now: Now) {
@@ -58,10 +60,8 @@ impl StateDriver {
                 self.send(client, answer.as_bytes().to_vec(), Vec::new());
             }
             Action::Watch { job: _, process } => self.watch_first(process),
-            Action::SaveJob(record) => self.save_job(*record),
-            Action::ShowTerms { job, devices, terms } => {
-                self.effects.push(Effect::Time(Message::Terms { job, devices, terms }));
-            }
+            Action::SaveJob(record) => self.save_job(*record, now),
+            Action::ShowTerms { job, devices, terms } => self.show_terms(job, devices, terms),
             Action::ShowUnmanaged { device, load } => {
                 self.effects.push(Effect::Time(Message::Unmanaged(device, load)));
             }
@@ -76,12 +76,33 @@ impl StateDriver {
             })),
             Action::ForgetJob(job) => self.forget_job(job),
             Action::RememberJob(ended) => self.remember_job(&ended),
+            Action::SaveUsage(users) => self.save_usage(&users),
             Action::ForgetClient(client) => self.forget_client(client),
             Action::SignalJob { job, signal } => self.signal_job(job, signal),
             Action::KillProcess(process) => self.kill_process(process, now),
             Action::KillUnmanaged { job, pid } => self.kill_unmanaged(job, pid),
             Action::Tell { job, text } => self.tell(job, &text),
             Action::Publish { kind, job, pid, text } => self.publish(now, kind, job, pid, text),
+        }
+    }
+
+    /// Tells the dispatcher a job's terms. One that moved is another job for it: what it knew was of the device before.
+    fn show_terms(&mut self, job: JobId, devices: Vec<DeviceUuid>, terms: Terms) {
+        let known = self.jobs.devices(job);
+        let has_moved = known.iter().any(|device| !devices.contains(device));
+        if has_moved {
+            self.effects.push(Effect::Time(Message::JobGone(job)));
+        }
+        let joined = devices.clone();
+        self.effects.push(Effect::Time(Message::Terms { job, devices, terms }));
+        if !has_moved {
+            return;
+        }
+        for id in self.clients.of_job(job) {
+            if let Some(client) = self.clients.get_mut(id) {
+                client.devices.clone_from(&joined);
+            }
+            self.join_dispatcher(id);
         }
     }
 
@@ -111,7 +132,8 @@ impl StateDriver {
         }
     }
 
-    fn save_job(&mut self, record: JobRecord) {
+    fn save_job(&mut self, record: JobRecord, now: Now) {
+        self.audit_job(&record, now);
         let id = JobId(record.id);
         self.clients.ledger.reserve_job(id);
         let result = self.store.save(&record);
@@ -139,6 +161,12 @@ impl StateDriver {
     fn remember_job(&mut self, ended: &EndedJob) {
         if let Err(error) = self.ended_jobs.add(ended) {
             error!(%error, job = ended.job.id, "an ended job cannot be written down");
+        }
+    }
+
+    fn save_usage(&self, users: &[UserUsage]) {
+        if let Err(error) = usage::write(&self.directory.usage_file(), users) {
+            error!(%error, "what users had cannot be written down");
         }
     }
 

@@ -61,6 +61,7 @@ impl StateDriver {
             Driver::Mismatch(_) | Driver::Failed(_) => Some(DriverState::Broken(driver.sentence())),
         };
         self.devices.set_driver(driver);
+        self.ways.forget_maps();
         if let Some(driver) = state {
             let found = Vec::new();
             self.step(now, Event::Devices { driver, found });

@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use partage_policy::Event;
 use partage_protocol::message::{
-    self, Ask, MAX_DEVICES, Measure, Notice, REFUSED_DEVICES, Refused, ToBroker, Usage, Welcome,
+    Ask, Devices, MAX_DEVICES, Measure, Notice, REFUSED_DEVICES, Refused, ToBroker, Usage, Welcome,
 };
-use partage_protocol::units::{ClientId, JobId};
+use partage_protocol::page::DeviceInfo;
+use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 use tracing::debug;
 use zerocopy::IntoBytes;
 
@@ -37,8 +38,10 @@ impl StateDriver {
                 let seen = devices.uuids[..count].iter().filter(|uuid| **uuid != [0; 16]);
                 let is_own = |uuid: &&[u8; 16]| client.devices.iter().any(|known| known.bytes == **uuid);
                 let (own, other): (Vec<&[u8; 16]>, Vec<&[u8; 16]>) = seen.partition(is_own);
-                if let Some(uuid) = other.first().map(|uuid| **uuid) {
-                    self.wrong_device(id, uuid, !own.is_empty(), now);
+                let (other, has_own) = (other.first().map(|uuid| **uuid), !own.is_empty());
+                self.find_stale_pci(id, &devices, now);
+                if let Some(uuid) = other {
+                    self.wrong_device(id, uuid, has_own, now);
                 }
             }
             ToBroker::Ask(Ask {
@@ -88,12 +91,38 @@ impl StateDriver {
         Ok(())
     }
 
+    /// After a move a driver may go on telling the PCI address of the device before (NVIDIA/cuda-checkpoint issue 48).
+    fn find_stale_pci(&mut self, id: ClientId, devices: &Devices, now: Now) {
+        let Some(client) = self.clients.get(id) else { return };
+        let (job, pid) = (client.job, client.process.pid);
+        let mut found = Vec::new();
+        for (uuid, pci) in devices.uuids.iter().zip(&devices.pci).take(devices.count as usize) {
+            let end = pci.iter().position(|byte| *byte == 0).unwrap_or(pci.len());
+            let told = String::from_utf8_lossy(&pci[..end]).into_owned();
+            let device = DeviceUuid {
+                bytes: *uuid,
+                is_mig: false,
+            };
+            let known = self.devices.list().get(&device);
+            if let Some(facts) = known.filter(|facts| !told.is_empty() && !facts.is_at(&told)) {
+                let (index, address) = (facts.index, &facts.pci);
+                found.push(format!(
+                    "the driver tells pid {pid} the PCI address {told} of GPU {index}, whose address is {address}: \
+                     what it looks up by that address (NCCL, NVML) is another GPU, until the process starts again"
+                ));
+            }
+        }
+        for text in found {
+            self.publish(now, "stale-pci", Some(job), Some(pid), text);
+        }
+    }
+
     /// The program sees a device that the broker did not give: another machine's driver (a simulated one and a real
     /// broker, or the other way round), or a mask that does not mask. Where it sees the job's too, the library keeps it
     /// off the others.
     fn wrong_device(&mut self, id: ClientId, uuid: [u8; 16], has_own: bool, now: Now) {
         let Some(client) = self.clients.get(id) else { return };
-        let seen = partage_protocol::units::DeviceUuid {
+        let seen = DeviceUuid {
             bytes: uuid,
             is_mig: false,
         };
@@ -126,37 +155,41 @@ impl StateDriver {
         }
     }
 
-    pub(super) fn welcome(&mut self, id: ClientId, job: JobId, flags: u32, devices: &[message::DeviceInfo]) {
+    pub(super) fn welcome(&mut self, id: ClientId, job: JobId, flags: u32, devices: &[DeviceInfo]) {
         let uuids = self.jobs.devices(job);
         let Some(client) = self.clients.get_mut(id) else { return };
         client.job = job;
         client.devices = uuids;
         let (line, gift) = (client.line, client.gift.take());
         self.show_hold(id);
-        let Some(client) = self.clients.get(id) else { return };
-        if let Some(pages) = &client.pages {
-            self.effects.push(Effect::Time(Message::Joined(Joined {
-                client: id,
-                job,
-                pid: client.process.pid,
-                devices: client.devices.clone(),
-                pages: Arc::clone(pages),
-            })));
-        }
+        self.join_dispatcher(id);
         self.clients.ledger.set_job(line, job);
-        let mut welcome = Welcome {
+        if let Some(pages) = self.clients.pages(id) {
+            pages.broker().show_devices(devices);
+        }
+        let welcome = Welcome {
             header: Welcome::header(0),
             client: id.0,
             job: job.0,
             device_count: devices.len().min(MAX_DEVICES) as u32,
             flags,
-            devices: [message::DeviceInfo::default(); MAX_DEVICES],
         };
-        for (place, device) in welcome.devices.iter_mut().zip(devices) {
-            *place = *device;
-        }
         let descriptors = gift.map(Vec::from).unwrap_or_default();
         self.send(id, welcome.as_bytes().to_vec(), descriptors);
+    }
+
+    /// The dispatcher keeps a client's time on the devices that the client has now.
+    pub(super) fn join_dispatcher(&mut self, id: ClientId) {
+        let Some(client) = self.clients.get(id) else { return };
+        if let Some(pages) = &client.pages {
+            self.effects.push(Effect::Time(Message::Joined(Joined {
+                client: id,
+                job: client.job,
+                pid: client.process.pid,
+                devices: client.devices.clone(),
+                pages: Arc::clone(pages),
+            })));
+        }
     }
 
     pub(super) fn refuse_client(&mut self, id: ClientId, code: u32, text: &str) {

@@ -15,6 +15,7 @@
 
 mod apply;
 mod attach;
+mod auditing;
 mod deaths;
 mod devices;
 pub mod effect;
@@ -28,4 +29,6 @@ mod residence;
 mod signals;
 pub mod state_driver;
 mod times;
+mod user_database;
+mod users;
 mod watches;

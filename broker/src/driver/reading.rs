@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use partage_protocol::admin::ReadingView;
 
 use crate::clock::Now;
+use crate::watch::audit_log::Author;
 
 /// Which configuration holds.
 pub(super) struct Reading {
@@ -15,6 +16,8 @@ pub(super) struct Reading {
     pub(super) read_unix_ns: u64,
     /// Why the last attempt changed nothing; none where it did.
     pub(super) error: Option<String>,
+    /// Who asked for the last attempt.
+    pub(super) by: Option<Author>,
 }
 
 impl Reading {
@@ -24,6 +27,7 @@ impl Reading {
             generation: 1,
             read_unix_ns: now.unix_ns,
             error: None,
+            by: None,
         }
     }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Reading the configuration again: judged apart, taken in one step, and the old one kept on any error.
 //!
-//! What a reload changes: classes and rules, `[time]`, `[aliases]`, `[audit]` and `clients_per_user`. Reserves,
-//! overcommit and the rest of `[broker]` count from the broker's next start: promises were made by them.
+//! What a reload changes: classes and rules, `[time]`, `[aliases]`, `[audit]`, the order of the queue and
+//! `clients_per_user`. Reserves, overcommit and the rest of `[broker]` count from the broker's next start: promises
+//! were made by them.
 
 use partage_policy::{Audit, Caller, Event, NewRules};
 use partage_protocol::admin::{ConfigView, ErrorCode, Reply, Request};
@@ -14,14 +15,16 @@ use crate::clock::Now;
 use crate::config::Config;
 use crate::kind::Kind;
 use crate::peer::ConnectionId;
+use crate::watch::audit_log::Author;
 use crate::watch::notify;
 
 impl StateDriver {
-    /// Reads the configuration again. Answers a sentence.
+    /// Reads the configuration again, as this process wants. Answers a sentence.
     ///
     /// # Errors
     /// What is wrong with it, file, line and column first: nothing has changed then.
-    pub fn reload(&mut self, now: Now) -> Result<String, String> {
+    pub fn reload(&mut self, by: Option<Author>, now: Now) -> Result<String, String> {
+        self.reading.by = by;
         let Some(file) = self.reading.file.clone() else {
             return Err("a private broker reads no configuration".to_owned());
         };
@@ -53,10 +56,14 @@ impl StateDriver {
     }
 
     fn take_config(&mut self, new: Config, now: Now) -> String {
+        let old = self.config.rules.lines(None);
         let later = self.config.take(new);
+        self.audit_rules(&old, now);
         let new = NewRules {
             rules: self.config.rules.clone(),
             max_class: self.config.class_rule(self.directory.kind()),
+            split: self.config.split_rule(self.directory.kind()),
+            queue: self.config.queue,
             aliases_off: self.config.aliases_off.clone(),
             time_aliases_off: self.config.time_aliases_off.clone(),
             audit: Audit {
@@ -79,6 +86,7 @@ impl StateDriver {
         }
         self.publish(now, "config-read", None, None, text.clone());
         self.step(now, Event::Rules(Box::new(new)));
+        self.meet_users();
         text
     }
 
@@ -86,14 +94,18 @@ impl StateDriver {
     pub(super) fn config_request(&mut self, to: ConnectionId, caller: &Caller, request: Request, now: Now) {
         match request {
             Request::ShowConfig { target } => self.show_config(to, (caller, target.as_deref())),
-            _ => self.reload_config(to, caller.is_admin, now),
+            _ => self.reload_config(to, caller, now),
         }
     }
 
     /// `config reload`.
-    fn reload_config(&mut self, to: ConnectionId, is_admin: bool, now: Now) {
-        let reply = if is_admin {
-            match self.reload(now) {
+    fn reload_config(&mut self, to: ConnectionId, caller: &Caller, now: Now) {
+        let by = Author {
+            uid: caller.uid,
+            pid: caller.process.pid,
+        };
+        let reply = if caller.is_admin {
+            match self.reload(Some(by), now) {
                 Ok(message) => Reply::Done { message },
                 Err(why) => Reply::Error(error_view(ErrorCode::Invalid, why, Some("nothing was changed"))),
             }
@@ -137,7 +149,7 @@ impl StateDriver {
         Some(partage_policy::Facts {
             uid,
             user: user.to_owned(),
-            groups: self.groups.names(user, &[]),
+            groups: self.users.groups(uid, &[]),
             ..partage_policy::Facts::default()
         })
     }

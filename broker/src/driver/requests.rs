@@ -53,11 +53,8 @@ impl StateDriver {
             Request::Run(request) => self.run(peer, *request, now),
             Request::Ps { all, after } => self.ps(to, &caller, all, after.as_deref()),
             Request::Status => self.status(to, &caller, now),
-            Request::Get { target } => {
-                let target = self.target(target);
-                let reply = self.policy.get(&caller, &target, &self.clients);
-                self.answer(to, reply.unwrap_or_else(|error| Reply::Error(*error)));
-            }
+            Request::Queue => self.queue(to, now),
+            Request::Get { target } => self.get(to, &caller, target),
             Request::Set {
                 target,
                 mem,
@@ -83,13 +80,13 @@ impl StateDriver {
                 };
                 self.step(now, event);
             }
-            Request::Why { target } => {
-                let target = self.target(target);
-                let reply = self.policy.why(&caller, &target, now.ns, &self.clients);
-                self.answer(to, reply.unwrap_or_else(|error| Reply::Error(*error)));
-            }
+            Request::Why { target } => self.why(to, &caller, target, now),
             Request::Stop { target, grace_ns } => self.stop(to, caller, (target, grace_ns), now),
-            request @ (Request::Suspend { .. } | Request::Resume { .. }) => {
+            request @ (Request::Suspend { .. }
+            | Request::Resume { .. }
+            | Request::Migrate { .. }
+            | Request::Drain { .. }
+            | Request::Undrain { .. }) => {
                 let ticket = self.ticket(to);
                 self.residence_request(ticket, caller, request, now);
             }
@@ -97,6 +94,18 @@ impl StateDriver {
             Request::StopBroker => self.stop_broker(to, &caller),
             about_config => self.config_request(to, &caller, about_config, now),
         }
+    }
+
+    fn get(&mut self, to: ConnectionId, caller: &Caller, target: String) {
+        let target = self.target(target);
+        let reply = self.policy.get(caller, &target, &self.clients);
+        self.answer(to, reply.unwrap_or_else(|error| Reply::Error(*error)));
+    }
+
+    fn why(&mut self, to: ConnectionId, caller: &Caller, target: String, now: Now) {
+        let target = self.target(target);
+        let reply = self.policy.why(caller, &target, now.ns, &self.clients);
+        self.answer(to, reply.unwrap_or_else(|error| Reply::Error(*error)));
     }
 
     fn stop(&mut self, to: ConnectionId, caller: Caller, (target, grace_ns): (String, u64), now: Now) {
@@ -167,13 +176,6 @@ impl StateDriver {
         self.step(now, Event::Run(Box::new(run)));
     }
 
-    /// Names and gids of a process's groups, and of those that its user is in.
-    pub(super) fn groups_of(&mut self, pid: u32, uid: u32) -> Vec<String> {
-        let gids = self.processes.groups(pid);
-        let user = self.users.name(uid);
-        self.groups.names(&user, &gids)
-    }
-
     fn ticket(&mut self, connection: ConnectionId) -> Ticket {
         self.tickets.insert(connection);
         Ticket(connection.0)
@@ -221,6 +223,11 @@ impl StateDriver {
         self.answer(to, Reply::Status(status));
     }
 
+    fn queue(&mut self, to: ConnectionId, now: Now) {
+        let view = self.policy.queue_view(now.ns, &self.clients);
+        self.answer(to, Reply::Queue(view));
+    }
+
     fn broker_view(&self, caller: &Caller, now: Now) -> BrokerView {
         let driver = match self.devices.driver() {
             None => "no driver: not looked for yet".to_owned(),
@@ -256,7 +263,7 @@ impl StateDriver {
                 unmanaged: self.config.audit.unmanaged.word().to_owned(),
                 tolerance_bytes: self.config.audit.tolerance,
             },
-            notes: self.notes.clone(),
+            notes: self.notes.iter().cloned().chain(self.database.note()).collect(),
             config: self.reading.view(),
             invariant_violations: invariants::count(),
         }
@@ -277,10 +284,14 @@ impl StateDriver {
         }
     }
 
-    fn stop_broker(&mut self, to: ConnectionId, caller: &Caller) {
+    /// An administrator; of a private broker, its user.
+    pub(super) fn may_administer(&self, caller: &Caller) -> bool {
         let me = nix::unistd::geteuid().as_raw();
-        let is_owner = self.directory.kind() == Kind::Private && caller.uid == me;
-        if !(caller.is_admin || is_owner) {
+        caller.is_admin || self.directory.kind() == Kind::Private && caller.uid == me
+    }
+
+    fn stop_broker(&mut self, to: ConnectionId, caller: &Caller) {
+        if !self.may_administer(caller) {
             let message = "only an administrator may stop this broker".to_owned();
             return self.answer(to, Reply::Error(error_view(ErrorCode::NotAllowed, message, None)));
         }

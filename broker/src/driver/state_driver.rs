@@ -5,13 +5,14 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use partage_policy::{Adoption, EndedJob, Event, JobRecord, LedgerClient, Policy, Process};
-use partage_protocol::units::{JobId, SECOND_NS};
+use partage_protocol::units::{DeviceUuid, JobId, SECOND_NS};
 use tracing::{info, trace, warn};
 
 use super::effect::Effect;
 use super::held::Hold;
 use super::reading::Reading;
 use super::residence::Ways;
+use super::user_database::UserDatabase;
 use super::watches::Watches;
 use crate::clock::Now;
 use crate::config::Config;
@@ -24,13 +25,15 @@ use crate::peer::ConnectionId;
 use crate::state::clients::{Client, Clients};
 use crate::state::devices::Devices;
 use crate::state::directory::SocketDir;
+use crate::state::drained;
 use crate::state::ended::EndedJobs;
 use crate::state::job_store::Store;
 use crate::state::jobs::Jobs;
 use crate::state::ledger::Ledger;
+use crate::state::usage;
+use crate::watch::audit_log::{AuditLog, Cause};
 use crate::watch::events::EventLog;
 use crate::watch::flood::Flood;
-use crate::watch::groups::Groups;
 use crate::watch::other_brokers::OtherBrokers;
 use crate::watch::users::Users;
 
@@ -68,8 +71,11 @@ pub struct StateDriver {
     pub(super) reading: Reading,
     pub(super) processes: Box<dyn Processes>,
     pub(super) users: Users,
-    pub(super) groups: Groups,
+    pub(super) database: UserDatabase,
     pub(super) other_brokers: OtherBrokers,
+    pub(super) audit: AuditLog,
+    /// What the event under way changes numbers by.
+    pub(super) cause: Cause,
     pub(super) random: fn() -> [u8; 32],
     pub(super) events: EventLog,
     pub(super) flood: Flood,
@@ -94,6 +100,26 @@ pub struct StateDriver {
     invariants: Invariants,
 }
 
+/// What the policy is told of the configuration; jobs get numbers from `first_job` on.
+fn policy_config(parts: &Parts, first_job: u64) -> partage_policy::Config {
+    partage_policy::Config {
+        is_private: parts.directory.kind() == Kind::Private,
+        first_job,
+        overcommit_millionths: parts.config.overcommit_millionths,
+        compute_overcommit_millionths: parts.config.compute_overcommit_millionths,
+        max_class: parts.config.class_rule(parts.directory.kind()),
+        aliases_off: parts.config.aliases_off.clone(),
+        time_aliases_off: parts.config.time_aliases_off.clone(),
+        audit: partage_policy::Audit {
+            uid: nix::unistd::geteuid().as_raw(),
+            ..parts.config.audit
+        },
+        split: parts.config.split_rule(parts.directory.kind()),
+        queue: parts.config.queue,
+        rules: parts.config.rules.clone(),
+    }
+}
+
 impl StateDriver {
     /// Opens the state that an earlier broker left and adopts it.
     ///
@@ -107,22 +133,11 @@ impl StateDriver {
             warn!(count = found.bad, "job records that cannot be read were set aside");
         }
         let (ended_jobs, ended) = EndedJobs::open(&parts.directory.ended_file(), now.unix_ns)?;
+        let audit_file = parts.directory.audit_file();
+        let audit = AuditLog::open(&audit_file).map_err(Error::file("open", &audit_file))?;
         let last_ended = ended.iter().map(|ended| ended.job.id).max().unwrap_or(0);
         ledger.reserve_job(JobId(found.last_job.max(last_ended)));
-        let config = partage_policy::Config {
-            is_private: parts.directory.kind() == Kind::Private,
-            first_job: ledger.next_job(),
-            overcommit_millionths: parts.config.overcommit_millionths,
-            compute_overcommit_millionths: parts.config.compute_overcommit_millionths,
-            max_class: parts.config.class_rule(parts.directory.kind()),
-            aliases_off: parts.config.aliases_off.clone(),
-            time_aliases_off: parts.config.time_aliases_off.clone(),
-            audit: partage_policy::Audit {
-                uid: nix::unistd::geteuid().as_raw(),
-                ..parts.config.audit
-            },
-            rules: parts.config.rules.clone(),
-        };
+        let config = policy_config(&parts, ledger.next_job());
         let own = (parts.directory.kind() == Kind::Private).then(|| nix::unistd::geteuid().as_raw());
         let mut driver = Self {
             policy: Policy::new(config),
@@ -136,8 +151,10 @@ impl StateDriver {
             reading: Reading::new(parts.config_file, now),
             processes: parts.processes,
             users: Users::default(),
-            groups: Groups::default(),
+            database: UserDatabase::default(),
             other_brokers: OtherBrokers::new(own),
+            audit,
+            cause: Cause::default(),
             random: parts.random,
             events: EventLog::default(),
             flood: Flood::default(),
@@ -170,6 +187,8 @@ impl StateDriver {
         let mut adoption = Adoption {
             next_job: self.clients.ledger.next_job(),
             ended,
+            usage: usage::read(&self.directory.usage_file()),
+            drained: self.read_drained(),
             ..Adoption::default()
         };
         for record in jobs.into_values() {
@@ -202,6 +221,7 @@ impl StateDriver {
             info!(jobs = adoption.jobs.len(), clients = adoption.clients.len(), "adopting");
         }
         self.step(now, Event::Adopt(adoption));
+        self.meet_users();
         for (_, entry) in lines {
             if !self.watch(entry.process) {
                 self.process_gone(entry.process, now);
@@ -210,9 +230,20 @@ impl StateDriver {
         self.recover_ways(now);
     }
 
+    /// Devices that a broker before drained.
+    fn read_drained(&mut self) -> BTreeSet<DeviceUuid> {
+        let read = drained::read(&self.directory.drained_file());
+        read.unwrap_or_else(|error| {
+            warn!(%error, "which GPUs are drained cannot be read");
+            self.note(format!("which GPUs are drained cannot be read: {error}"));
+            BTreeSet::new()
+        })
+    }
+
     /// Tells the policy and does what it says, until there is nothing more to tell.
     pub(super) fn step(&mut self, now: Now, event: Event) {
         self.policy.set_clock(now.ns, now.unix_ns);
+        self.cause = self.cause_of(&event);
         let is_fresh = now.ns < self.stopped_until_ns;
         if event.may_admit() && !is_fresh && self.policy.waiting_jobs() > 0 {
             let waiting: Vec<JobId> = self.policy.queue().collect();

@@ -48,6 +48,8 @@ impl FakeGpu {
                 model: "Fake".to_owned(),
                 total,
                 reserved: 0,
+                pci: format!("00000000:{:02X}:00.0", index + 1),
+                minor: Some(index),
             },
             used: BTreeMap::new(),
             busy: BTreeMap::new(),

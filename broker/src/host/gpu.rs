@@ -44,6 +44,25 @@ pub struct DeviceFacts {
     pub total: u64,
     /// What the driver keeps for itself, in bytes.
     pub reserved: u64,
+    /// Its PCI address, as NVML writes it (`00000000:17:00.0`); empty where it does not tell.
+    #[serde(default)]
+    pub pci: String,
+    /// The number of its node (`/dev/nvidia3`), where NVML tells.
+    #[serde(default)]
+    pub minor: Option<u32>,
+}
+
+impl DeviceFacts {
+    /// Is this its PCI address? The driver and NVML write the domain with different lengths. `true` where NVML does not
+    /// tell.
+    #[must_use]
+    pub fn is_at(&self, pci: &str) -> bool {
+        let parts = |text: &str| {
+            let (domain, rest) = text.split_once(':')?;
+            Some((u32::from_str_radix(domain, 16).ok()?, rest.to_ascii_lowercase()))
+        };
+        self.pci.is_empty() || parts(&self.pci) == parts(pci)
+    }
 }
 
 /// One process on one device.
@@ -129,4 +148,26 @@ pub trait Gpu {
     fn begin(&mut self, now_ns: u64);
     /// When [`Gpu::events`] should be called at the latest, in the clock of `now_ns`.
     fn deadline_ns(&self) -> Option<u64>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_the_same_however_long_its_domain_is_written() {
+        let at = |pci: &str| DeviceFacts {
+            uuid: "GPU-1".to_owned(),
+            index: 0,
+            model: String::new(),
+            total: 0,
+            reserved: 0,
+            pci: pci.to_owned(),
+            minor: None,
+        };
+        assert!(at("00000000:0A:00.0").is_at("0000:0a:00.0"));
+        assert!(!at("00000000:0A:00.0").is_at("0000:0b:00.0"));
+        assert!(!at("00010000:0A:00.0").is_at("0000:0a:00.0"));
+        assert!(at("").is_at("0000:0a:00.0"), "NVML does not tell");
+    }
 }

@@ -10,3 +10,4 @@ pub mod inherited;
 pub mod nvml;
 pub mod pidfd;
 pub mod proc;
+pub mod user_database;

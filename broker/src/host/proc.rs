@@ -47,6 +47,11 @@ pub trait Processes {
     fn all(&self) -> Vec<u32>;
     /// Has it a thread of this name, beside its first one?
     fn has_thread(&self, pid: u32, name: &str) -> bool;
+    /// Can it reach this file of ours, by the same path? One in another root may not; where we lack it ourselves, or
+    /// may not look, nobody can tell, and it counts as there.
+    fn has_file(&self, _pid: u32, _path: &str) -> bool {
+        true
+    }
     /// Users whose private broker listens.
     fn private_brokers(&self) -> BTreeSet<u32>;
 }
@@ -91,6 +96,12 @@ impl Processes for Proc {
 
     fn cgroup(&self, pid: u32) -> Option<String> {
         parse_cgroup(&std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?)
+    }
+
+    fn has_file(&self, pid: u32, path: &str) -> bool {
+        let its = std::fs::symlink_metadata(format!("/proc/{pid}/root{path}"));
+        let is_missing = its.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
+        !is_missing || std::fs::symlink_metadata(path).is_err()
     }
 
     fn all(&self) -> Vec<u32> {

@@ -25,14 +25,18 @@ use crate::error::Error;
 use crate::host::checkpoint::{CheckpointHelpers, Number};
 use crate::host::gpu::{Gpu, GpuEvent};
 use crate::host::nvml::Nvml;
+use crate::host::proc::{Proc, Processes};
+use crate::host::user_database::UserHelper;
 use crate::peer::ConnectionId;
 use crate::state::directory::SocketDir;
+use crate::watch::audit_log::Author;
 
 /// The loop and what it watches.
 pub struct Server {
     pub(super) driver: StateDriver,
     pub(super) gpu: Nvml,
     pub(super) helpers: CheckpointHelpers,
+    pub(super) user_helper: UserHelper,
     /// The job that each question to a helper is about.
     pub(super) questions: BTreeMap<Number, JobId>,
     pub(super) dispatcher: DispatcherThread,
@@ -62,7 +66,7 @@ impl Server {
     pub fn new(
         mut driver: StateDriver,
         gpu: Nvml,
-        helpers: CheckpointHelpers,
+        (helpers, user_helper): (CheckpointHelpers, UserHelper),
         directory: &SocketDir,
     ) -> Result<Self, Error> {
         let is_managed = directory.kind() == crate::kind::Kind::Managed;
@@ -83,9 +87,7 @@ impl Server {
         let admin_listener = socket::listen(&directory.admin_socket(), admin_mode)?;
         // Its connections have it from there: no command sends descriptors.
         socket::refuse_descriptors(admin_listener.as_fd());
-        if is_managed {
-            give_to_group(&directory.admin_socket());
-        }
+        driver.share_admin_socket();
         // Last: a starter that can connect here finds everything else ready.
         let client_listener = socket::listen(&directory.client_socket(), client_mode)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(Error::system("make an epoll set"))?;
@@ -99,6 +101,7 @@ impl Server {
         add(signals.as_fd(), Token::Signal.number())?;
         add(gpu.descriptor(), Token::Gpu.number())?;
         add(helpers.descriptor(), Token::Checkpoint.number())?;
+        add(user_helper.descriptor(), Token::Users.number())?;
         add(foreign.bell(), Token::Foreign.number())?;
         let dispatcher = DispatcherThread::start()?;
         add(dispatcher.descriptor(), Token::Dispatcher.number())?;
@@ -106,6 +109,7 @@ impl Server {
             driver,
             gpu,
             helpers,
+            user_helper,
             questions: BTreeMap::new(),
             dispatcher,
             epoll,
@@ -151,6 +155,7 @@ impl Server {
     /// What is due now, whether or not a descriptor said so.
     fn turn(&mut self, now: Now) {
         self.take_outcomes(now);
+        self.serve_users(now);
         self.driver.tick(now);
         self.serve_devices(now);
         // An event may have asked for another look (a client died): ask at once, its answer is awaited.
@@ -169,8 +174,10 @@ impl Server {
         }
         for mut event in self.gpu.events(now.ns) {
             if let GpuEvent::Sample { sample, .. } = &mut event {
-                // Nobody's job: they hold a context for as long as a proof of room takes.
-                sample.processes.retain(|process| !self.helpers.is_own(process.pid));
+                // Nobody's job: they, or a child of theirs, hold a context for as long as a proof takes.
+                let is_child = |pid| Proc.stat(pid).is_some_and(|stat| self.helpers.is_own(stat.parent));
+                let is_own = |pid| self.helpers.is_own(pid) || is_child(pid);
+                sample.processes.retain(|process| !is_own(process.pid));
             }
             self.driver.gpu(event, now);
         }
@@ -187,15 +194,27 @@ impl Server {
         }
     }
 
+    /// What the user database is to be asked, and what it answered.
+    fn serve_users(&mut self, now: Now) {
+        for ask in self.driver.take_user_asks(now) {
+            self.user_helper.ask(ask);
+        }
+        for event in self.user_helper.events(now.ns) {
+            self.driver.user_event(event, now);
+        }
+    }
+
     fn timeout(&self, now: Now) -> EpollTimeout {
         let silent = self.silent.first().and_then(|id| self.connections.get(id));
         let silent = silent.map_or(u64::MAX, |connection| connection.since_ns + HELLO_NS);
         let gpu = self.gpu.deadline_ns().unwrap_or(u64::MAX);
         let gpu = gpu.min(self.helpers.deadline_ns().unwrap_or(u64::MAX));
+        let users = self.user_helper.deadline_ns().unwrap_or(u64::MAX);
         let accept = self.accept_again_ns.unwrap_or(u64::MAX);
         let checking = self.checking.keys().filter_map(|id| self.connections.get(id));
         let checking = checking.fold(u64::MAX, |due, connection| due.min(connection.since_ns + HELLO_NS));
-        let due = self.driver.deadline_ns().min(silent).min(checking).min(gpu).min(accept);
+        let due = self.driver.deadline_ns().min(silent).min(checking).min(gpu).min(users);
+        let due = due.min(accept);
         // Rounded up: waking a millisecond early would spin until the time has come.
         let wait_ms = due.saturating_sub(now.ns).div_ceil(1_000_000).min(60_000);
         EpollTimeout::try_from(wait_ms as i32).unwrap_or(EpollTimeout::ZERO)
@@ -207,7 +226,7 @@ impl Server {
             Some(Token::Admin) => self.accept(true, now),
             Some(Token::Signal) => self.take_signals(now),
             // Its events are taken at the start of the turn.
-            Some(Token::Gpu | Token::Checkpoint) | None => {}
+            Some(Token::Gpu | Token::Checkpoint | Token::Users) | None => {}
             Some(Token::Foreign) => self.take_checked(now),
             Some(Token::Dispatcher) => self.take_reports(now),
             Some(Token::Watch(id)) => self.driver.ended(id, now),
@@ -234,7 +253,11 @@ impl Server {
         while let Ok(Some(signal)) = self.signals.read_signal() {
             if signal.ssi_signo == Signal::SIGHUP as u32 {
                 // What it says is in the log, in `status` and with the service manager.
-                let _ = self.driver.reload(now);
+                let by = Author {
+                    uid: signal.ssi_uid,
+                    pid: signal.ssi_pid,
+                };
+                let _ = self.driver.reload(Some(by), now);
             } else {
                 info!(signal = signal.ssi_signo, "leaving on a signal");
                 self.is_leaving = true;
@@ -254,14 +277,5 @@ impl Server {
             self.admin_listener,
             self.foreign,
         ));
-    }
-}
-
-/// Lets the group `partage`, where there is one, reach the administrators' socket.
-fn give_to_group(path: &std::path::Path) {
-    if let Ok(Some(group)) = nix::unistd::Group::from_name("partage")
-        && let Err(error) = nix::unistd::chown(path, None, Some(group.gid))
-    {
-        warn!(%error, "the group partage does not get the administrators' socket");
     }
 }

@@ -24,6 +24,8 @@ pub enum Token {
     Dispatcher,
     /// Checkpoint helpers.
     Checkpoint,
+    /// The helper of the user database.
+    Users,
     /// A watched process.
     Watch(WatchId),
     /// A connection.
@@ -42,6 +44,7 @@ impl Token {
             Self::Foreign => 5,
             Self::Dispatcher => 6,
             Self::Checkpoint => 7,
+            Self::Users => 8,
             Self::Watch(id) => FIRST + id.0 * 2,
             Self::Connection(id) => FIRST + id.0 * 2 + 1,
         }
@@ -58,6 +61,7 @@ impl Token {
             5 => Self::Foreign,
             6 => Self::Dispatcher,
             7 => Self::Checkpoint,
+            8 => Self::Users,
             number => {
                 let id = number.checked_sub(FIRST)?;
                 match id % 2 {
@@ -83,6 +87,7 @@ mod tests {
             Token::Foreign,
             Token::Dispatcher,
             Token::Checkpoint,
+            Token::Users,
         ];
         let counted = (0..20).flat_map(|id| [Token::Watch(WatchId(id)), Token::Connection(ConnectionId(id))]);
         let all: Vec<Token> = fixed.into_iter().chain(counted).collect();

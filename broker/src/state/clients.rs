@@ -126,6 +126,13 @@ impl Clients {
         self.map.iter().map(|(id, client)| (*id, client))
     }
 
+    /// Clients of a job.
+    #[must_use]
+    pub fn of_job(&self, job: JobId) -> Vec<ClientId> {
+        let of_job = self.map.iter().filter(|(_, client)| client.job == job);
+        of_job.map(|(id, _)| *id).collect()
+    }
+
     /// How many.
     #[must_use]
     pub fn count(&self) -> usize {

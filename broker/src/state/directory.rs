@@ -7,7 +7,7 @@
 //!     admin.sock             private 0600, managed 0660 (group `partage` where it exists)
 //!     client/client.sock     private 0600, managed 0666: judged by credentials
 //!     log/partaged.log       JSON lines
-//!     state/                 0700: ledger, jobs/
+//!     state/                 0700: ledger, jobs/, ended.jsonl, drained
 //!     driver                 private: where a command found the driver's libraries
 //!     jobs.alone             private: what jobs without a broker hold (the library's)
 //! ```
@@ -102,6 +102,24 @@ impl SocketDir {
     #[must_use]
     pub fn ended_file(&self) -> PathBuf {
         self.path.join("state/ended.jsonl")
+    }
+
+    /// What users had of the GPUs.
+    #[must_use]
+    pub fn usage_file(&self) -> PathBuf {
+        self.path.join("state/usage.json")
+    }
+
+    /// Which devices are drained.
+    #[must_use]
+    pub fn drained_file(&self) -> PathBuf {
+        self.path.join("state/drained")
+    }
+
+    /// Who changed whose numbers.
+    #[must_use]
+    pub fn audit_file(&self) -> PathBuf {
+        self.path.join("state/audit.jsonl")
     }
 
     /// Where job records lie.

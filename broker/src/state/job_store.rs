@@ -112,7 +112,7 @@ impl Store {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use partage_policy::{Origin, Placement, Process};
     use partage_protocol::units::DeviceUuid;
 

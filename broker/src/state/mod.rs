@@ -4,8 +4,10 @@
 pub mod clients;
 pub mod devices;
 pub mod directory;
+pub mod drained;
 pub mod ended;
 pub mod job_store;
 pub mod jobs;
 pub mod ledger;
 pub mod pages;
+pub mod usage;

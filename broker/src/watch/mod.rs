@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Output for people and service managers: events, the log, readiness, and users by their names.
 
+pub mod audit_log;
 pub mod events;
 pub mod flood;
-pub mod groups;
+pub mod local_accounts;
 pub mod log;
 pub mod notify;
 pub mod other_brokers;

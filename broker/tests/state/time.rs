@@ -34,6 +34,7 @@ fn the_dispatcher_hears_terms_and_what_it_measured_is_shown() {
         weight: 7,
         class: Class::High,
         cap_ppm: Some(500_000),
+        user: None,
         is_gang: true,
     };
     assert_eq!((id.to_string(), devices.len(), terms), (job.clone(), 2, expected));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The words of `suspend` and `resume`.
+//! The words of `suspend`, `resume`, `migrate`, `drain` and `undrain`.
 
 use clap::Args;
 
@@ -39,4 +39,55 @@ pub struct Resume {
     /// Give up waiting after this time, with exit status 1
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
     pub wait_timeout: Option<String>,
+}
+
+/// Move a running job to another GPU of this node
+#[derive(Args, Debug)]
+#[command(
+    after_help = "The job's threads wait at their next GPU call while its GPU memory goes to the
+other GPU by way of host memory. The program keeps its addresses, and its GPU its
+number. Needs driver 580 or later, a GPU of the same model and memory, and room
+there. If the driver refuses, the job goes on where it was: docs/checkpoint.md.
+
+Examples:
+  partage migrate train --to 1 --dry-run     say what would happen
+  partage migrate train --to 1
+  partage migrate j3 --from 0 --to GPU-8a1e  one GPU of a job with several"
+)]
+pub struct Migrate {
+    /// Job id (j3), name, or the pid of one of its processes
+    pub target: String,
+    /// The GPU that the job gets: index or UUID
+    #[arg(long, value_name = "GPU")]
+    pub to: String,
+    /// The GPU that it leaves, for a job with several
+    #[arg(long, value_name = "GPU")]
+    pub from: Option<String>,
+    /// Say what would happen, and touch nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// Admit nothing on a GPU any more, and move its jobs to other GPUs
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Each job of the GPU is moved to a GPU of the same model and memory with room, one
+after the other, as `partage migrate` would. Jobs that cannot move go on where
+they are, and are named with the reason (exit status 1). The GPU admits nothing
+until `partage undrain`, also under the next broker. For administrators.
+
+Examples:
+  partage drain 0
+  partage undrain 0"
+)]
+pub struct Drain {
+    /// The GPU: index or UUID
+    pub gpu: String,
+}
+
+/// Let jobs on a drained GPU again
+#[derive(Args, Debug)]
+pub struct Undrain {
+    /// The GPU: index or UUID
+    pub gpu: String,
 }

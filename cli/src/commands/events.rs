@@ -8,6 +8,7 @@ use partage_protocol::size::parse_duration;
 use serde_json::json;
 
 use crate::arguments::Events;
+use crate::commands::audit;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::launch::launch_broker;
 use crate::launch::place::Place;
@@ -25,6 +26,9 @@ pub fn events(arguments: &Events, place: &Place, report: &Report) -> Outcome<u8>
     let from_ns = since.map_or(0, |since| {
         u64::try_from(now.as_nanos()).unwrap_or(u64::MAX).saturating_sub(since)
     });
+    if arguments.audit {
+        return audit::audit(place, from_ns, report);
+    }
     if arguments.follow {
         // The first event may be long in coming; whether anybody will tell of it is known at once.
         ask::status(place)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `partage get`: everything about one job.
+//! `partage get`: everything about one job, or about a user's limits.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -8,6 +8,7 @@ use partage_protocol::size::{format_bytes, format_duration};
 use serde_json::json;
 
 use crate::arguments::Get;
+use crate::commands::user;
 use crate::failure::Outcome;
 use crate::launch::place::Place;
 use crate::link::ask;
@@ -21,6 +22,9 @@ type Line = (&'static str, String);
 
 /// `partage get`.
 pub fn get(arguments: &Get, place: &Place, report: &Report) -> Outcome<u8> {
+    if let Some(user) = arguments.target.strip_prefix('@') {
+        return user::get(user, place, report);
+    }
     let target = arguments.target.clone();
     let job = ask::job(place, &Request::Get { target })?;
     report.data("job", json!({ "job": job }), |style| job_text(style, &job));

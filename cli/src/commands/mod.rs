@@ -2,6 +2,7 @@
 //! The subcommands, a file each: what it asks, and what it prints.
 
 pub mod about;
+mod audit;
 pub mod broker;
 pub mod config;
 pub mod doctor;
@@ -9,10 +10,13 @@ pub mod events;
 pub mod get;
 pub mod install;
 pub mod ps;
+pub mod queue;
+pub mod quota;
 pub mod residence;
 pub mod run;
 pub mod set;
 pub mod sim;
 pub mod status;
 pub mod stop;
+mod user;
 pub mod why;

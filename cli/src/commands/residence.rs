@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `partage suspend` and `partage resume`: take a job's memory off its devices, and bring it back.
+//! `partage suspend`, `partage resume` and `partage migrate`: take a job's memory off its devices, bring it back, and
+//! bring it to another device.
 
-use partage_protocol::admin::{Reply, Request};
-use partage_protocol::size::parse_duration;
+use partage_protocol::admin::{DrainView, MoveView, Reply, Request};
+use partage_protocol::size::{format_bytes, format_duration, parse_duration};
 use serde_json::json;
 
-use crate::arguments::{OnFull, Resume, Suspend};
+use crate::arguments::{Drain, Migrate, OnFull, Resume, Suspend, Undrain};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::launch::admission::wait_text;
 use crate::launch::launch_broker;
@@ -13,6 +14,7 @@ use crate::launch::place::Place;
 use crate::link::ask::unexpected;
 use crate::link::connection::ConnectionError;
 use crate::show::report::Report;
+use crate::show::terminal::Style;
 
 /// `partage suspend`.
 pub fn suspend(arguments: &Suspend, place: &Place, report: &Report) -> Outcome<u8> {
@@ -35,6 +37,78 @@ pub fn resume(arguments: &Resume, place: &Place, report: &Report) -> Outcome<u8>
         wait_timeout_ns,
     };
     converse(&request, place, report)
+}
+
+/// `partage migrate`.
+pub fn migrate(arguments: &Migrate, place: &Place, report: &Report) -> Outcome<u8> {
+    let request = Request::Migrate {
+        target: arguments.target.clone(),
+        to: arguments.to.clone(),
+        from: arguments.from.clone(),
+        dry_run: arguments.dry_run,
+    };
+    converse(&request, place, report)
+}
+
+/// `partage drain`.
+pub fn drain(arguments: &Drain, place: &Place, report: &Report) -> Outcome<u8> {
+    let gpu = arguments.gpu.clone();
+    converse(&Request::Drain { gpu }, place, report)
+}
+
+/// `partage undrain`.
+pub fn undrain(arguments: &Undrain, place: &Place, report: &Report) -> Outcome<u8> {
+    let gpu = arguments.gpu.clone();
+    converse(&Request::Undrain { gpu }, place, report)
+}
+
+/// What became of a device's jobs, for people: a line for each.
+fn drain_lines(view: &DrainView) -> Vec<String> {
+    let gpu = gpu_name(view.gpu_index, &view.gpu);
+    let mut lines = vec![match view.staying.len() {
+        0 => format!("{gpu} is drained, and no job is on it"),
+        1 => format!("{gpu} is drained, and one job stays on it"),
+        staying => format!("{gpu} is drained, and {staying} jobs stay on it"),
+    }];
+    for moved in &view.moved {
+        lines.push(format!(
+            "  {} moved to {}",
+            moved.job,
+            gpu_name(moved.to_index, &moved.to)
+        ));
+    }
+    for staying in &view.staying {
+        let hint = staying.hint.as_ref().map_or(String::new(), |hint| format!("; {hint}"));
+        lines.push(format!("  {} stays: {}{hint}", staying.job, staying.why));
+    }
+    lines
+}
+
+fn shown(style: &Style, lines: &[String]) -> String {
+    lines.iter().map(|line| style.text(line) + "\n").collect()
+}
+
+fn gpu_name(index: Option<u32>, uuid: &str) -> String {
+    index.map_or_else(|| uuid.to_owned(), |index| format!("GPU {index}"))
+}
+
+/// What a move would do, for people: a line, and one for each step.
+fn move_lines(view: &MoveView) -> Vec<String> {
+    let from = gpu_name(view.from_index, &view.from);
+    let to = gpu_name(view.to_index, &view.to);
+    let known = match view.is_measured {
+        true => "as its last suspend took",
+        false => "by published figures; this job was not measured",
+    };
+    let bytes = format_bytes(view.bytes);
+    let pause = format_duration(view.pause_ns);
+    let mut lines = vec![format!(
+        "{} would move from {from} to {to}: {bytes} by way of host memory, a pause of about {pause} ({known})",
+        view.job
+    )];
+    let steps = (1..).zip(&view.steps);
+    lines.extend(steps.map(|(number, step)| format!("{number:>3}. {step}")));
+    lines
 }
 
 /// Asks, says what is waited for, and waits for the answer for as long as the broker lives: how long a driver takes
@@ -64,6 +138,18 @@ fn converse(request: &Request, place: &Place, report: &Report) -> Outcome<u8> {
                     style.text(&message) + "\n"
                 });
                 return Ok(0);
+            }
+            Reply::Move(view) => {
+                report.data("move", json!({ "move": view }), |style| {
+                    shown(style, &move_lines(&view))
+                });
+                return Ok(0);
+            }
+            Reply::Drained(view) => {
+                report.data("drain", json!({ "drain": view }), |style| {
+                    shown(style, &drain_lines(&view))
+                });
+                return Ok(u8::from(!view.staying.is_empty()));
             }
             Reply::Error(error) => return Err(error.into()),
             other => return Err(unexpected(place, &other)),

@@ -167,6 +167,7 @@ fn view(device: Facts, state: &str, used: u64) -> DeviceView {
         promised_bytes: 0,
         denied: DeniedView::default(),
         notes: Vec::new(),
+        is_drained: false,
         unmanaged_notes: Vec::new(),
         promised_time: 0.0,
         regime: None,

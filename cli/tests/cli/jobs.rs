@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! An idle machine, jobs that ended, jobs of choice, and several stopped together.
 
-use partage_protocol::admin::{ErrorCode, JobView, Reply, Request, UnmanagedView};
+use partage_protocol::admin::{
+    DrainView, ErrorCode, JobView, MoveView, MovedView, Reply, Request, StayingView, UnmanagedView,
+};
 
 use crate::bench::{Bench, result};
 use crate::played_broker::{job, play, refusal, unmanaged};
@@ -43,6 +45,12 @@ no broker runs; the next `partage run` starts one
     schema::judge("ps", &result(bench.partage(&["ps", "--json"])).1);
     let document = schema::judge("status", &result(bench.partage(&["status", "--json"])).1);
     assert_eq!(document["devices"][0]["used_bytes"], 536_870_912);
+    let (code, out, _) = result(bench.partage(&["queue"]));
+    assert_eq!(
+        (code, out.as_str()),
+        (0, "no broker runs; the next `partage run` starts one\n")
+    );
+    schema::judge("queue", &result(bench.partage(&["queue", "--json"])).1);
     assert!(!bench.socket_dir().exists(), "looking makes nothing");
 }
 
@@ -174,4 +182,82 @@ fn several_jobs_are_stopped_together_and_every_refusal_is_told() {
         .collect();
     assert_eq!(targets[..3], ["j1", "j2", "j3"]);
     assert_eq!(result(bench.partage(&["stop"])).0, 2);
+}
+
+#[test]
+fn a_dry_move_says_its_steps() {
+    let bench = Bench::new();
+    let view = MoveView {
+        job: "j3".to_owned(),
+        from: "GPU-00".to_owned(),
+        from_index: Some(0),
+        to: "GPU-01".to_owned(),
+        to_index: Some(1),
+        bytes: 4 << 30,
+        pause_ns: 7_000_000_000,
+        is_measured: false,
+        steps: vec!["hold the threads".to_owned(), "lock the process".to_owned()],
+    };
+    let reply = Reply::Move(view);
+    let requests = play(&bench.socket_dir(), vec![vec![reply.clone()], vec![reply]]);
+    let (code, out, _) = result(bench.partage(&["migrate", "train", "--to", "1", "--dry-run"]));
+    let text = "j3 would move from GPU 0 to GPU 1: 4 GiB by way of host memory, a pause of about 7s (by published \
+                figures; this job was not measured)\n  1. hold the threads\n  2. lock the process\n";
+    assert_eq!((code, out.as_str()), (0, text));
+    let json = result(bench.partage(&["migrate", "train", "--to", "1", "--from", "0", "--dry-run", "--json"])).1;
+    schema::judge("move", &json);
+    let asked: Vec<Request> = requests.try_iter().collect();
+    let request = |from: Option<&str>| Request::Migrate {
+        target: "train".to_owned(),
+        to: "1".to_owned(),
+        from: from.map(str::to_owned),
+        dry_run: true,
+    };
+    assert_eq!(asked, [request(None), request(Some("0"))]);
+}
+
+#[test]
+fn a_drain_names_who_moved_and_who_stays() {
+    let bench = Bench::new();
+    let view = |staying: Vec<StayingView>| DrainView {
+        gpu: "GPU-00".to_owned(),
+        gpu_index: Some(0),
+        moved: vec![MovedView {
+            job: "j3".to_owned(),
+            to: "GPU-01".to_owned(),
+            to_index: Some(1),
+        }],
+        staying,
+    };
+    let staying = StayingView {
+        job: "j4".to_owned(),
+        why: "pid 7 has managed memory".to_owned(),
+        hint: Some("end that process first".to_owned()),
+    };
+    let one = Reply::Drained(view(vec![staying]));
+    let done = Reply::Done {
+        message: "GPU 0 takes jobs again".to_owned(),
+    };
+    let replies = vec![
+        vec![one.clone()],
+        vec![one],
+        vec![Reply::Drained(view(Vec::new()))],
+        vec![done],
+    ];
+    let requests = play(&bench.socket_dir(), replies);
+    let (code, out, _) = result(bench.partage(&["drain", "0"]));
+    let text = "GPU 0 is drained, and one job stays on it\n  j3 moved to GPU 1\n  j4 stays: pid 7 has managed memory; \
+                end that process first\n";
+    assert_eq!((code, out.as_str()), (1, text));
+    let (code, out, _) = result(bench.partage(&["drain", "0", "--json"]));
+    assert_eq!(code, 1);
+    schema::judge("drain", &out);
+    let (code, out, _) = result(bench.partage(&["drain", "GPU-00"]));
+    assert_eq!(code, 0);
+    assert!(out.starts_with("GPU 0 is drained, and no job is on it\n"), "{out}");
+    assert_eq!(result(bench.partage(&["undrain", "0"])).1, "GPU 0 takes jobs again\n");
+    let asked: Vec<Request> = requests.try_iter().collect();
+    let drain = |gpu: &str| Request::Drain { gpu: gpu.to_owned() };
+    assert_eq!(asked[..3], [drain("0"), drain("0"), drain("GPU-00")]);
+    assert_eq!(asked[3], Request::Undrain { gpu: "0".to_owned() });
 }

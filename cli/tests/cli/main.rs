@@ -4,7 +4,7 @@
 //! - `bench`: a folder for one test, with the program's environment in it.
 //! - `played_broker`: a broker that answers from a script, as a thread or as the program that `run` starts.
 //! - `schema`: a small judge of documents against `docs/json/`.
-//! - `run*`, `start`, `*tables`, `sim`, `judged`, `jobs`, `install`, `silence`: the tests.
+//! - `quota`, `run*`, `start`, `*tables`, `sim`, `judged`, `jobs`, `install`, `silence`: the tests.
 
 mod bench;
 mod broker_tables;
@@ -13,6 +13,7 @@ mod install;
 mod jobs;
 mod judged;
 mod played_broker;
+mod quota;
 mod run;
 mod run_nested;
 mod run_refused;

@@ -211,6 +211,7 @@ pub fn status(socket_dir: &Path) -> StatusView {
             promised_bytes: 8 << 30,
             denied: DeniedView::default(),
             notes: vec![],
+            is_drained: false,
             unmanaged_notes: vec![],
             promised_time: 0.0,
             regime: None,

@@ -2,6 +2,8 @@
 //! A call that never returns, a device that fell off the bus, a process that cannot die: each is
 //! named, and no other process waits.
 
+mod user_database;
+
 use std::time::Duration;
 
 use super::Case;
@@ -19,6 +21,11 @@ pub fn cases() -> Vec<Case> {
         .simulated(why),
         Case::new("faults::an_nvml_call_that_never_returns_holds_up_nobody", stuck_nvml).simulated(why),
         Case::new("faults::a_lost_device_is_named_and_the_other_serves", lost_device).simulated(why),
+        Case::new(
+            "faults::a_user_database_that_never_answers_delays_no_attach",
+            user_database::stuck_user_database,
+        )
+        .simulated(why),
         Case::new("faults::a_process_that_cannot_die_keeps_its_charge", lingering).simulated(why),
     ]
 }

@@ -29,6 +29,7 @@ mod overhead;
 mod ownership;
 mod pools;
 mod proc_address;
+mod quota;
 mod quota_limits;
 mod races;
 mod random;
@@ -63,6 +64,7 @@ pub fn all() -> Vec<Case> {
         sizes::cases(),
         rules::cases(),
         quota_limits::cases(),
+        quota::cases(),
         families::cases(),
         views::cases(),
         overhead::cases(),

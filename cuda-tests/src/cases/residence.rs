@@ -14,12 +14,15 @@ use crate::client::{Client, PATIENCE};
 use crate::rig::{GIB, MIB, Rig};
 use said::{filled, kill_broker, no, ok, state, used_by};
 
+mod drained;
 mod faults;
+mod moved;
 mod preempted;
 mod said;
 
 pub fn cases() -> Vec<Case> {
     const SIZE: &str = "its numbers are those of a GPU of 16 GiB";
+    const BITS: &str = "the vendor's driver gives no promise of equal bits to tinygrad's kernels";
     let mut cases = vec![
         Case::new(
             "residence::a_suspended_job_leaves_its_room_to_others_and_comes_back",
@@ -43,10 +46,12 @@ pub fn cases() -> Vec<Case> {
         Case::new("residence::a_brokers_death_loses_no_suspended_job", broker),
         Case::new("residence::a_process_that_ends_while_suspended_is_gone", ends).simulated(SIZE),
         Case::new("residence::a_process_stopped_while_suspended_is_waited_for", stopped),
-        Case::new("residence::training_goes_on_bit_by_bit", training)
-            .simulated("the vendor's driver gives no promise of equal bits to tinygrad's kernels"),
+        Case::new("residence::training_goes_on_bit_by_bit", training).simulated(BITS),
+        Case::new("residence::training_moves_bit_by_bit", training_moves).simulated(BITS),
     ];
     cases.extend(faults::cases());
+    cases.extend(moved::cases());
+    cases.extend(drained::cases());
     cases.extend(preempted::cases());
     cases
 }
@@ -359,6 +364,29 @@ fn stopped(rig: &Rig) {
 }
 
 fn training(rig: &Rig) {
+    let suspend = |rig: &Rig, _: u64| {
+        // One that ended, or has not begun, is not suspended.
+        let is_done = rig.output(rig.partage(&["suspend", "moved"])).status.success();
+        if is_done {
+            ok(rig, &["resume", "moved"]);
+        }
+        is_done
+    };
+    trained(rig, 50 / tenth() + 3, suspend);
+}
+
+/// Between two devices.
+fn training_moves(rig: &Rig) {
+    let go = |rig: &Rig, times: u64| {
+        let to = ["1", "0"][times as usize % 2];
+        let moved = rig.output(rig.partage(&["migrate", "moved", "--to", to]));
+        moved.status.success()
+    };
+    trained(rig, 50 / tenth() + 3, go);
+}
+
+/// Trains alone and while `disturb` is called again and again with how often it did something: the losses are equal.
+fn trained(rig: &Rig, rounds: usize, disturb: impl Fn(&Rig, u64) -> bool) {
     let mut look = rig.command(python());
     look.args(["-c", "import tinygrad"]);
     if !rig.output(look).status.success() {
@@ -389,19 +417,16 @@ fn training(rig: &Rig) {
         })
     });
     let mut times = 0;
-    for _ in 0..50 / tenth() + 3 {
-        if !rig.output(rig.partage(&["suspend", "moved"])).status.success() {
-            // It ended, or has not begun.
-            continue;
+    for _ in 0..rounds {
+        if disturb(rig, times) {
+            times += 1;
+            std::thread::sleep(Duration::from_millis(60));
         }
-        times += 1;
-        ok(rig, &["resume", "moved"]);
-        std::thread::sleep(Duration::from_millis(60));
     }
     let output = moved.wait_with_output().expect("ours");
     assert!(output.status.success());
-    rig.note(format!("suspended {times} times"));
-    assert!(times >= 3, "it was suspended {times} times only");
+    rig.note(format!("disturbed {times} times"));
+    assert!(times >= 3, "it was disturbed {times} times only");
     let (alone, moved) = (
         String::from_utf8_lossy(&alone.stdout),
         String::from_utf8_lossy(&output.stdout),

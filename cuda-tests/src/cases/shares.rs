@@ -11,6 +11,7 @@ use partage_protocol::page::ClientFile;
 
 mod caps;
 mod measure;
+mod users;
 
 use caps::{caps, deep_caps, first_launches, live, processes};
 use measure::*;
@@ -33,6 +34,7 @@ pub fn cases() -> Vec<Case> {
             weights,
         ),
         simulated("shares::kernels_of_unlike_length_do_not_change_the_shares", unlike),
+        simulated("shares::users_have_half_each_however_many_jobs_they_have", users::users),
         simulated("shares::four_jobs_get_five_fifteen_thirty_and_fifty_percent", four),
         simulated("shares::a_long_graph_and_small_kernels_get_half_each", graph),
         simulated("shares::a_job_of_many_streams_gets_the_share_of_one", streams),

@@ -48,14 +48,14 @@ impl Attachment {
         usize::try_from(self.moved_slots.get(slot)?.load(Ordering::Relaxed)).ok()
     }
 
-    /// Takes over the job that a welcome names.
+    /// Takes over the job that a welcome names, with the page that came with it.
     ///
     /// # Safety
     /// The pages are not published, and the caller holds the session's lock.
-    pub unsafe fn take_job(&self, welcome: &Welcome) -> &Job {
+    pub unsafe fn take_job(&self, welcome: &Welcome, page: &'static BrokerPage) -> &Job {
         // SAFETY: nobody reads the job before the pages are published, and nobody else writes it.
         let job = unsafe { &mut *self.job.get() };
-        job.read(welcome);
+        job.read(welcome, page);
         job
     }
 

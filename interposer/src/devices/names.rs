@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 
 use partage_protocol::message::MAX_DEVICES;
 
-use crate::attachment::job::{Job, is_mig};
+use crate::attachment::job::Job;
 use crate::attachment::pages::FOREIGN;
 use crate::guest::text::{self, Text};
 use crate::note;
@@ -47,8 +47,8 @@ impl Names {
             names.count = job.devices().len();
             names.mig = 0;
             for (index, (to, device)) in names.uuids.iter_mut().zip(job.devices()).enumerate() {
-                *to = device.uuid;
-                names.mig |= u32::from(is_mig(device)) << (index & 31);
+                *to = device.uuid();
+                names.mig |= u32::from(device.is_mig()) << (index & 31);
             }
         }
         (names.count > 0).then_some(names)

@@ -9,11 +9,12 @@
 #![allow(non_snake_case, missing_docs)]
 
 use core::ffi::{c_char, c_uint};
+use core::sync::atomic::Ordering;
 
 use partage_abi::nvml::{NvmlDevice, NvmlMemory, NvmlMemoryV2, NvmlReturn, NvmlUUID};
 use partage_protocol::message::MAX_DEVICES;
 
-use crate::attachment::job::{Job, is_mig};
+use crate::attachment::job::Job;
 use crate::guest::errno;
 use crate::guest::text::{self, Text, bytes_of};
 use crate::memory::account;
@@ -60,11 +61,12 @@ fn in_pci_order(job: &Job) -> ([usize; MAX_DEVICES], usize) {
     let count = job.devices().len().min(MAX_DEVICES);
     for (slot, device) in job.devices().iter().enumerate() {
         // How many come before: fewer than `count`, each once.
+        let index = device.index.load(Ordering::Relaxed);
         let rank = job
             .devices()
             .iter()
             .enumerate()
-            .filter(|(other, candidate)| (candidate.index, *other) < (device.index, slot))
+            .filter(|(other, candidate)| (candidate.index.load(Ordering::Relaxed), *other) < (index, slot))
             .count();
         if let Some(place) = order.get_mut(rank) {
             *place = slot;
@@ -130,7 +132,7 @@ fn by_index(index: c_uint, device: *mut NvmlDevice) -> Option<NvmlReturn> {
     };
     // A MIG instance is listed through its card, as NVML does; its own handle comes from the card's.
     let mut name = Text::<64>::new();
-    text::push_uuid(&mut name, &found.uuid, is_mig(found));
+    text::push_uuid(&mut name, &found.uuid(), found.is_mig());
     Some(call_nvml!(nvmlDeviceGetHandleByUUID(name.as_c_str().as_ptr(), device)))
 }
 

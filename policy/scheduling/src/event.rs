@@ -20,6 +20,9 @@ pub struct Terms {
     pub weight: u32,
     /// Class.
     pub class: Class,
+    /// The user (uid) with whose other jobs it shares one part of the time that is not promised; `None`: it counts by
+    /// itself.
+    pub user: Option<u32>,
     /// Part of device time never exceeded, parts per million.
     pub cap_ppm: Option<u32>,
     /// The job's work on several devices waits for one another (collectives): its gates open and close together.
@@ -32,6 +35,7 @@ impl Default for Terms {
             promise_ppm: 0,
             weight: DEFAULT_WEIGHT,
             class: Class::Normal,
+            user: None,
             cap_ppm: None,
             is_gang: false,
         }

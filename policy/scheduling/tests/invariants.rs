@@ -34,11 +34,13 @@ fn terms() -> impl Strategy<Value = Terms> {
         classes,
         caps,
         any::<bool>(),
+        prop::option::of(0..2u32),
     )
-        .prop_map(|(promise_ppm, weight, class, cap_ppm, is_gang)| Terms {
+        .prop_map(|(promise_ppm, weight, class, cap_ppm, is_gang, user)| Terms {
             promise_ppm,
             weight,
             class,
+            user,
             cap_ppm,
             is_gang,
         })

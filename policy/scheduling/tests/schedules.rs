@@ -29,6 +29,7 @@ fn terms(random: &mut Random) -> Terms {
         },
         weight: [100, 100, 300, 900][random.between(0, 3) as usize],
         class: classes[random.between(0, 4) as usize],
+        user: random.one_in(2).then(|| random.between(1, 2) as u32),
         cap_ppm: random.one_in(6).then(|| random.between(10, 90) as u32 * 10_000),
         is_gang: random.one_in(2),
     }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The queue: requests are judged, wait in the order they came, and become live jobs.
+//! The queue: requests are judged, wait in their order, and become live jobs.
 //!
-//! What is short is given first come, first served: a waiting request reserves its amounts on every device that it
+//! The order is that in which they came, or a fair one (`fairness.rs`). What is short is given in that order: a waiting
+//! request reserves its amounts on every device that it
 //! could use, and later ones get what is left beside that (`claims.rs`). So small requests do not starve a large one,
 //! and a request for an idle device, or for nothing that is short, does not wait behind another.
 //!
@@ -65,7 +66,8 @@ impl Policy {
             Err(why) => return self.refuse(run.ticket, why),
         };
         if run.request.dry_run {
-            return self.dry_run(run.ticket, &spec, machine);
+            let before = self.before_new((run.caller.uid, spec.terms.class), now_ns);
+            return self.dry_run(run.ticket, &spec, before, machine);
         }
         if let Some(id) = lazy.and_then(|token| self.living_job(token, run.caller.uid)) {
             return self.join(run.ticket, id, now_ns);
@@ -171,9 +173,10 @@ impl Policy {
         })
     }
 
-    fn dry_run<M: Machine>(&mut self, ticket: Ticket, spec: &RunSpec, machine: &M) {
+    /// What would become of a request behind the first so many of the queue.
+    fn dry_run<M: Machine>(&mut self, ticket: Ticket, spec: &RunSpec, before: usize, machine: &M) {
         let survey = Survey::default();
-        let claimed = self.claims(None, &survey, machine);
+        let claimed = self.claims(before, &survey, machine);
         let message = match self.place(spec, &claimed, &survey, machine) {
             Ok(places) => format!(
                 "would start now on {}{}",
@@ -186,11 +189,10 @@ impl Policy {
         self.reply(ticket, Reply::Done { message }, "dry run");
     }
 
-    /// What those in the queue keep from later requests, up to one of them.
-    pub(crate) fn claims<M: Machine>(&self, until: Option<JobId>, survey: &Survey, machine: &M) -> Claims {
+    /// What the first so many in the queue keep from later requests.
+    pub(crate) fn claims<M: Machine>(&self, before: usize, survey: &Survey, machine: &M) -> Claims {
         let mut claimed = Claims::default();
-        let before = self.queue.iter().take_while(|id| Some(**id) != until);
-        for id in before.filter(|id| !self.is_passed(**id)) {
+        for id in self.queue.iter().take(before).filter(|id| !self.is_passed(**id)) {
             let Some(job) = self.jobs.get(id) else { continue };
             let Some(queued) = job.life.queued() else {
                 if self.is_returning(*id) {
@@ -211,6 +213,7 @@ impl Policy {
         let mut survey = Survey::default();
         let mut position = 0;
         self.swaps.begin_turn();
+        self.order_queue(now_ns);
         self.expire_coming(now_ns);
         for id in self.queue.iter().copied().collect::<Vec<_>>() {
             if self.is_returning(id) {
@@ -259,7 +262,7 @@ impl Policy {
     }
 
     /// A stopped `run` could not start its program: it keeps its place, and others pass it.
-    fn is_passed(&self, id: JobId) -> bool {
+    pub(crate) fn is_passed(&self, id: JobId) -> bool {
         let is_patient = |job: &&Job| job.life.queued().is_some_and(|queued| queued.spec.wait);
         let job = self.jobs.get(&id).filter(is_patient);
         job.is_some_and(|job| job.is_stopped)

@@ -30,7 +30,10 @@ pub const ADOPTION_NS: u64 = 10 * SECOND_NS;
 impl Policy {
     pub(crate) fn adopt<M: Machine>(&mut self, adoption: Adoption, machine: &M, now_ns: u64) {
         self.jobs.keep_numbers_below(adoption.next_job);
+        self.take_drained(adoption.drained);
         let unix_ns = self.unix_ns(now_ns);
+        self.usage
+            .adopt(adoption.usage, (unix_ns, self.config.queue.half_life_ns));
         for ended in adoption.ended {
             let age_ns = unix_ns.saturating_sub(ended.ended_unix_ns);
             self.jobs.keep_numbers_below(ended.job.id.saturating_add(1));

@@ -3,11 +3,11 @@
 
 use partage_protocol::job_ledger::{Answer, Verdict};
 use partage_protocol::message::{
-    DEVICE_IS_MIG, DeviceInfo, NO_INDEX, NOTICE_FOREIGN_NAMESPACE, NOTICE_NO_BROKER, NOTICE_OVERHEAD,
-    NOTICE_SHARING_OFF, NOTICE_UNKNOWN_ENTRY_POINT, REFUSED_CAPACITY, REFUSED_DEVICES, VERDICT_CARD_FULL,
-    VERDICT_GRANTED, VERDICT_INVALID, VERDICT_LIMIT, VERDICT_PROCESS_LIMIT, VERDICT_RETRY, WELCOME_DEFAULT_JOB,
-    WELCOME_PRIVATE_BROKER, WELCOME_STRICT,
+    NO_INDEX, NOTICE_FOREIGN_NAMESPACE, NOTICE_NO_BROKER, NOTICE_OVERHEAD, NOTICE_SHARING_OFF,
+    NOTICE_UNKNOWN_ENTRY_POINT, REFUSED_CAPACITY, REFUSED_DEVICES, VERDICT_CARD_FULL, VERDICT_GRANTED, VERDICT_INVALID,
+    VERDICT_LIMIT, VERDICT_PROCESS_LIMIT, VERDICT_RETRY, WELCOME_DEFAULT_JOB, WELCOME_PRIVATE_BROKER, WELCOME_STRICT,
 };
+use partage_protocol::page::{DEVICE_IS_MIG, DeviceInfo};
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 
 use super::Policy;
@@ -120,18 +120,7 @@ impl Policy {
         ] {
             flags |= if is_set { flag } else { 0 };
         }
-        let info = |place: &Placement| {
-            let seen = self.devices.get(&place.device).map(|device| &device.seen);
-            let total = seen.map_or(0, |seen| seen.total_bytes);
-            DeviceInfo {
-                uuid: place.device.bytes,
-                index: seen.map_or(NO_INDEX, |seen| seen.index),
-                flags: if place.device.is_mig { DEVICE_IS_MIG } else { 0 },
-                total,
-                limit: place.limit.unwrap_or(total),
-            }
-        };
-        let devices = record.devices.iter().map(info).collect();
+        let devices = self.devices_of(job);
         self.command(
             Action::Welcome {
                 client,
@@ -141,6 +130,22 @@ impl Policy {
             },
             "the client belongs to the job",
         );
+    }
+
+    /// A job's devices as its clients are told, slot 0 first.
+    #[must_use]
+    pub fn devices_of(&self, job: JobId) -> Vec<DeviceInfo> {
+        let info = |place: &Placement| {
+            let seen = self.devices.get(&place.device).map(|device| &device.seen);
+            DeviceInfo {
+                uuid: place.device.bytes,
+                index: seen.map_or(NO_INDEX, |seen| seen.index),
+                flags: if place.device.is_mig { DEVICE_IS_MIG } else { 0 },
+                total: seen.map_or(0, |seen| seen.total_bytes),
+            }
+        };
+        let places = self.jobs.get(&job).map(|job| &job.record.devices);
+        places.into_iter().flatten().map(info).collect()
     }
 
     /// Shows every client of a job how many they are and what the limits are.

@@ -171,6 +171,10 @@ impl Policy {
         if devices.is_empty() {
             return Err("the broker sees no device".into());
         }
+        devices.retain(|device| !self.is_drained(device.seen.uuid));
+        if devices.is_empty() {
+            return Err("every GPU is drained".into());
+        }
         devices.sort_by_key(|device| device.seen.index);
         let (limits, note) = self.default_limits(membership, &devices);
         let mut places = Vec::new();

@@ -18,6 +18,7 @@ impl Policy {
             let text = format!("{job} has work on {gpu} that does not end: others do not wait for it");
             self.publish("not-draining", Some(job), None, text);
         }
+        self.count_measured(now_ns);
         self.audit_times(now_ns);
     }
 }

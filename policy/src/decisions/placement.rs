@@ -186,7 +186,7 @@ impl Policy {
         };
         let mut chosen: Vec<&Device> = Vec::new();
         for name in names {
-            let device = find(name, &by_index)?;
+            let device = device_named(name, &by_index)?;
             if !visible.iter().any(|other| other.seen.uuid == device.seen.uuid) {
                 let text = spec.visible_devices.as_deref().unwrap_or_default();
                 return Err(no_device(
@@ -426,7 +426,9 @@ pub(crate) fn visible<'a>(text: &str, by_index: &[&'a Device]) -> Vec<&'a Device
     let mut visible: Vec<&Device> = Vec::new();
     for part in text.split(',') {
         let Some(name) = GpuName::parse(part.trim()) else { break };
-        let Ok(device) = find(&name, by_index) else { break };
+        let Ok(device) = device_named(&name, by_index) else {
+            break;
+        };
         if visible.iter().any(|other| other.seen.uuid == device.seen.uuid) {
             break;
         }
@@ -435,7 +437,8 @@ pub(crate) fn visible<'a>(text: &str, by_index: &[&'a Device]) -> Vec<&'a Device
     visible
 }
 
-fn find<'a>(name: &GpuName, by_index: &[&'a Device]) -> Result<&'a Device, ErrorView> {
+/// The device that a name means.
+pub(crate) fn device_named<'a>(name: &GpuName, by_index: &[&'a Device]) -> Result<&'a Device, ErrorView> {
     let mut matching = by_index.iter().filter(|device| match name {
         GpuName::Index(index) => device.seen.index == *index,
         GpuName::Uuid(prefix) => device.seen.uuid.to_string().to_ascii_lowercase().starts_with(prefix),

@@ -90,6 +90,7 @@ impl Policy {
             return;
         }
         self.note_shown_time(device);
+        self.count_unmeasured(device, now_ns);
         self.take_overheads(device, machine, now_ns);
         self.answer_unmanaged(device, now_ns);
         let jobs: Vec<JobId> = self

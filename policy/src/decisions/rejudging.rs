@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Jobs under other rules than those they began under: after a reload, and after a broker that knew others.
+//! Jobs under other rules than those they began under: after a reload, after a broker that knew others, and when the
+//! user database has said who their user is.
 //!
 //! A live job is judged anew by what was asked of it. What is too much now is lowered; what was lowered is given back
 //! as far as there is room. Nothing ends by it: a limit below use only denies growth, a time limit that would be over
 //! already is not set, and the GPUs stay the job's. A waiting job is judged as if it asked now.
+
+use std::collections::BTreeSet;
 
 use partage_protocol::units::JobId;
 
@@ -11,9 +14,9 @@ use super::Policy;
 use super::target::{Access, may_see};
 use crate::caller::Caller;
 use crate::command::Action;
-use crate::config::NewRules;
+use crate::config::{NewRules, Order};
 use crate::event::TargetQuery;
-use crate::job::{JobRecord, Placement};
+use crate::job::{Job, JobRecord, Placement};
 use crate::machine::Machine;
 use crate::refusal::{Refused, invalid};
 use crate::rules::{Facts, Judge};
@@ -23,35 +26,81 @@ impl Policy {
     /// The configuration was read anew.
     pub(crate) fn take_rules<M: Machine>(&mut self, new: NewRules, machine: &M, now_ns: u64) {
         let has_totals = self.config.rules.has_totals() || new.rules.has_totals();
+        let is_split_anew = new.split != self.config.split;
         self.config.take(new);
+        if self.config.queue.order == Order::Arrival {
+            self.order_by_arrival();
+        }
         for id in self.jobs.keys().copied().collect::<Vec<_>>() {
             self.rejudge(id, machine, now_ns);
+            let gets_time = self.jobs.get(&id).is_some_and(|job| job.state().may_get_time());
+            if is_split_anew && gets_time {
+                self.show_terms(id, "device time is split in another way");
+            }
         }
         if has_totals {
-            for device in self.devices.keys().copied().collect::<Vec<_>>() {
-                self.share_headroom(device, machine, now_ns);
-            }
+            self.share_everywhere(machine, now_ns);
         }
         for id in self.queue.iter().copied().collect::<Vec<_>>() {
-            let Some(spec) = self
-                .jobs
-                .get(&id)
-                .and_then(|job| job.life.queued())
-                .map(|queued| &queued.spec)
-            else {
+            self.rejudge_waiting(id);
+        }
+    }
+
+    /// The user database knows more of a user: the jobs are judged by it.
+    pub(crate) fn take_user<M: Machine>(
+        &mut self,
+        uid: u32,
+        (user, groups): (&str, &[String]),
+        machine: &M,
+        now_ns: u64,
+    ) {
+        let own = self.jobs.values().filter(|job| job.record.uid == uid);
+        for id in own.map(Job::id).collect::<Vec<_>>() {
+            let Some(job) = self.jobs.get_mut(&id) else { continue };
+            if let Some(queued) = job.queued_mut() {
+                queued.learn_user(user, groups);
+            }
+            if !job.learn_user(user, groups) {
                 continue;
-            };
-            match spec.rejudged(&self.config) {
-                Ok(spec) => {
-                    if let Some(job) = self.jobs.get_mut(&id) {
-                        job.set_terms(spec.terms.clone());
-                        if let Some(queued) = job.queued_mut() {
-                            queued.set_spec(spec);
-                        }
+            }
+            let record = Box::new(job.record.clone());
+            self.command(Action::SaveJob(record), "its user is known");
+            self.rejudge(id, machine, now_ns);
+            self.rejudge_waiting(id);
+        }
+        if self.config.rules.has_totals() {
+            self.share_everywhere(machine, now_ns);
+        }
+    }
+
+    /// Who shares a total with whom may have changed.
+    fn share_everywhere<M: Machine>(&mut self, machine: &M, now_ns: u64) {
+        for device in self.devices.keys().copied().collect::<Vec<_>>() {
+            self.share_headroom(device, machine, now_ns);
+        }
+    }
+
+    /// The users of all jobs that are there.
+    pub fn users(&self) -> BTreeSet<u32> {
+        self.jobs.values().map(|job| job.record.uid).collect()
+    }
+
+    /// A waiting job is judged as if it asked now.
+    fn rejudge_waiting(&mut self, id: JobId) {
+        let queued = self.jobs.get(&id).and_then(|job| job.life.queued());
+        let Some(spec) = queued.map(|queued| queued.spec.rejudged(&self.config)) else {
+            return;
+        };
+        match spec {
+            Ok(spec) => {
+                if let Some(job) = self.jobs.get_mut(&id) {
+                    job.set_terms(spec.terms.clone());
+                    if let Some(queued) = job.queued_mut() {
+                        queued.set_spec(spec);
                     }
                 }
-                Err(why) => self.leave_queue(id, why),
             }
+            Err(why) => self.leave_queue(id, why),
         }
     }
 

@@ -32,6 +32,11 @@ pub enum Shortage {
         /// The device, as users know it.
         gpu: String,
     },
+    /// An administrator drained it.
+    Drained {
+        /// A sentence with the way out.
+        text: String,
+    },
     /// Memory is short.
     Memory {
         /// The device.
@@ -61,6 +66,7 @@ impl fmt::Display for Shortage {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Closed { gpu } => write!(out, "{gpu} takes no jobs at the moment"),
+            Self::Drained { text } => out.write_str(text),
             Self::Memory { gpu, needed, left } => write!(
                 out,
                 "the job needs {} on {gpu}, which has {} left for it",
@@ -95,14 +101,8 @@ impl Policy {
         let mut devices: Vec<DeviceUuid> = job.record.devices.iter().map(|place| place.device).collect();
         devices.extend(job.record.residence.mark.target.map(|target| target.device));
         devices.extend(mark.target.map(|target| target.device));
-        let used: Vec<u64> = job
-            .slots
-            .iter()
-            .enumerate()
-            .map(|(slot, state)| state.ledger.used_sum(&OnSlot { machine, slot }))
-            .collect();
         let is_placed = mark.is_placed;
-        job.set_mark(mark, &used, unix_ns);
+        job.set_mark(mark, unix_ns);
         let is_here = job.residence() == Residence::Here;
         if is_here != was_here {
             // One that was acted on is over for good.
@@ -195,11 +195,7 @@ impl Policy {
     /// Bytes that a job holds on its devices, or has to get back: what becomes its processes' own when they leave.
     #[must_use]
     pub fn returning_bytes<M: Machine>(&self, id: JobId, machine: &M) -> u64 {
-        let Some(job) = self.jobs.get(&id) else { return 0 };
-        let slots = 0..job.slots.len();
-        slots.fold(0, |sum: u64, slot| {
-            sum.saturating_add(job.returning_bytes(slot, machine))
-        })
+        self.jobs.get(&id).map_or(0, |job| job.all_returning_bytes(machine))
     }
 
     /// Is there room for a job that wants to come back to its devices, or to have a target? The mark that claims the
@@ -243,6 +239,9 @@ impl Policy {
         let (Some(account), true) = (account, is_open && !self.is_adopting(device)) else {
             return Err(Shortage::Closed { gpu });
         };
+        if let Some(text) = self.drain_bar(device) {
+            return Err(Shortage::Drained { text });
+        }
         let request = job.record.devices.get(slot).map_or(0, |place| place.request);
         let needed = job.returning_bytes(slot, machine).max(request);
         let id = Some(job.id());

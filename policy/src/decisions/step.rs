@@ -97,6 +97,8 @@ impl Policy {
             Event::Returned { job, end } => self.returned(job, end, now_ns),
             Event::NotLeft { job, why } => self.not_left(job, &why, now_ns),
             Event::Stays(job) => self.stay_away(job),
+            Event::Drain { device, is_drained } => self.drain(device, is_drained),
+            Event::MakeRoom(device) => drop(self.end_lingering(&[device], machine, now_ns)),
             Event::Quiet { job, for_ns } => self.take_quiet(job, for_ns, machine, now_ns),
             Event::Wanted(job) => self.take_wanted(job, now_ns),
             Event::Attach(attaching) => self.attach(*attaching, machine, now_ns),
@@ -118,6 +120,7 @@ impl Policy {
             } => self.notice(client, (what, slot, value), machine, now_ns),
             Event::Stopped(jobs) => self.see_stopped(&jobs),
             Event::Rules(new) => self.take_rules(*new, machine, now_ns),
+            Event::UserKnown { uid, user, groups } => self.take_user(uid, (&user, &groups), machine, now_ns),
             Event::Residence { job, mark } => self.take_mark(job, *mark, machine, now_ns),
             // What they bring is taken before.
             Event::Ask { .. }

@@ -106,6 +106,6 @@ impl Policy {
             let text = "is being adopted after the broker's restart: a program on it has not come back yet";
             return Some(format!("GPU {} {text}", seen.index));
         }
-        self.unmanaged_bar(seen.uuid)
+        self.drain_bar(seen.uuid).or_else(|| self.unmanaged_bar(seen.uuid))
     }
 }

@@ -9,6 +9,7 @@ use super::Policy;
 use super::survey::Absent;
 use super::time_limit::time_limit_at;
 use crate::command::Action;
+use crate::config::Split;
 use crate::device::DeviceAccount;
 use crate::job::Job;
 use crate::terms::{Terms, part};
@@ -135,10 +136,11 @@ impl Policy {
         // A default job is many programs on every device, which know nothing of one another. Of one program, work on
         // several devices waits for one another more often than not.
         let is_gang = job.record.default_scope.is_none() && job.record.devices.len() > 1;
+        let user = (self.config.split == Split::User).then_some(job.record.uid);
         let action = Action::ShowTerms {
             job: id,
             devices: job.record.devices.iter().map(|place| place.device).collect(),
-            terms: job.record.terms.on_a_device(is_gang),
+            terms: job.record.terms.on_a_device(user, is_gang),
         };
         self.command(action, reason);
     }

@@ -257,6 +257,11 @@ impl Job {
         is_new
     }
 
+    /// The user database knows more of its user. Answers whether that is news.
+    pub(crate) fn learn_user(&mut self, user: &str, groups: &[String]) -> bool {
+        self.0.record.learn_user(user, groups)
+    }
+
     /// Its terms of time from now on.
     pub(crate) fn set_terms(&mut self, terms: Terms) {
         self.0.record.set_terms(terms);
@@ -273,8 +278,8 @@ impl Job {
     }
 
     /// Where its memory is from now on; `used` is what it holds, by slot.
-    pub(crate) fn set_mark(&mut self, mark: Mark, used: &[u64], unix_ns: u64) {
-        self.0.record.set_mark(mark, used, unix_ns);
+    pub(crate) fn set_mark(&mut self, mark: Mark, unix_ns: u64) {
+        self.0.record.set_mark(mark, unix_ns);
     }
 
     /// It leaves its devices for this job.

@@ -101,6 +101,12 @@ impl Returning {
         self.own.is_some() || !self.waits.is_empty()
     }
 
+    /// Since when it waits, by itself or by the first command.
+    pub(crate) fn since_ns(&self) -> Option<u64> {
+        let own = self.own.iter().map(|own| own.since_ns);
+        own.chain(self.waits.iter().map(|wait| wait.since_ns)).min()
+    }
+
     /// It waits for this.
     pub(crate) fn wait_for(&mut self, reason: &str) {
         if let Some(own) = &mut self.own {
@@ -127,6 +133,11 @@ impl Returning {
 }
 
 impl Queued {
+    /// The user database knows more of its user.
+    pub(crate) fn learn_user(&mut self, user: &str, groups: &[String]) {
+        self.spec.facts.learn(user, groups);
+    }
+
     /// Another request in the same place.
     pub(crate) fn set_spec(&mut self, spec: RunSpec) {
         self.mem_text = spec.shown();
@@ -188,6 +199,11 @@ impl Queue {
     /// It waits on, in front of all others: it had its turn.
     pub(crate) fn rejoin(&mut self, job: JobId) {
         self.0.push_front(job);
+    }
+
+    /// All that wait, in another order.
+    pub(crate) fn arrange(&mut self, jobs: impl Iterator<Item = JobId>) {
+        self.0 = jobs.collect();
     }
 
     /// It waits no more.

@@ -222,6 +222,17 @@ impl JobRecord {
         std::mem::replace(&mut self.started_unix_ns, unix_ns)
     }
 
+    /// The user database knows more of its user. Answers whether that is news.
+    pub(crate) fn learn_user(&mut self, user: &str, groups: &[String]) -> bool {
+        let mut facts = self.facts();
+        let is_news = facts.learn(user, groups);
+        if is_news {
+            self.user.clone_from(&facts.user);
+            self.asked.take_facts(facts);
+        }
+        is_news
+    }
+
     /// Its name from now on.
     pub(crate) fn set_name(&mut self, name: Option<String>) {
         self.name = name;
@@ -254,7 +265,7 @@ impl JobRecord {
     }
 
     /// Where its memory is from now on; `used` is what it holds, by slot.
-    pub(crate) fn set_mark(&mut self, mark: Mark, used: &[u64], unix_ns: u64) {
+    pub(crate) fn set_mark(&mut self, mark: Mark, unix_ns: u64) {
         let exchanged = mark.target.filter(|_| mark.is_placed);
         if let Some(target) = exchanged
             && let Some(place) = self.devices.get_mut(target.slot)
@@ -262,7 +273,7 @@ impl JobRecord {
             place.device = target.device;
         }
         let mark = if exchanged.is_some() { mark.placed() } else { mark };
-        self.residence.set_mark(mark, used, unix_ns);
+        self.residence.set_mark(mark, unix_ns);
     }
 
     /// For how long it was admitted and here, up to this instant of Unix time, in nanoseconds.

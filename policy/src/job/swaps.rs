@@ -109,11 +109,22 @@ impl Swaps {
         self.due_ns = Some(self.due_ns.map_or(at_ns, |due| due.min(at_ns)));
     }
 
+    /// Was a way of this job off its devices seen?
+    pub(crate) fn is_measured(&self, id: JobId) -> bool {
+        self.by_job.get(&id).is_some_and(|swap| swap.took_ns.is_some())
+    }
+
+    /// What a way off the device and one back take for a job with these bytes: twice its last way off.
+    pub(crate) fn cost_ns(&self, id: JobId, bytes: u64) -> u64 {
+        let guess = SWAP_NS.saturating_add((bytes >> 20).saturating_mul(SWAP_NS_PER_MIB));
+        let took = self.by_job.get(&id).and_then(|swap| swap.took_ns);
+        took.map_or(guess, |took| took.saturating_mul(2))
+    }
+
     /// From when on a job may be preempted that holds these bytes and has run for so long.
     pub(crate) fn earliest_ns(&self, id: JobId, (bytes, run_ns): (u64, u64), now_ns: u64) -> u64 {
         let swap = self.by_job.get(&id).copied().unwrap_or_default();
-        let guess = SWAP_NS.saturating_add((bytes >> 20).saturating_mul(SWAP_NS_PER_MIB));
-        let cost = swap.took_ns.map_or(guess, |took| took.saturating_mul(2));
+        let cost = self.cost_ns(id, bytes);
         let since_ns = swap.back_ns.unwrap_or_else(|| now_ns.saturating_sub(run_ns));
         let rested = since_ns.saturating_add(cost.saturating_mul(RUNS_PER_SWAP));
         rested.max(swap.not_before_ns)

@@ -101,6 +101,8 @@ pub struct ProcessFacts {
     pub is_uncounted: bool,
     /// Its ties.
     pub ties: Vec<Tie>,
+    /// The node of the device that it is to get, where the process has none (it runs in a container).
+    pub lacks_node: Option<String>,
 }
 
 /// Room in host memory, in bytes.
@@ -194,6 +196,10 @@ pub enum Obstacle {
         limit: u64,
     },
     OwnDevice,
+    Hidden {
+        pid: u32,
+        node: String,
+    },
     OtherModel {
         from: String,
         to: String,
@@ -262,6 +268,7 @@ impl fmt::Display for Obstacle {
                 format_bytes(*limit)
             ),
             Self::OwnDevice => out.write_str("the job has that GPU already"),
+            Self::Hidden { pid, node } => write!(out, "pid {pid} does not see that GPU: its container has no {node}"),
             Self::OtherModel { from, to } => write!(out, "a job on a {from} cannot go on on a {to}"),
             Self::OtherSize { from, to } => write!(
                 out,
@@ -298,6 +305,7 @@ impl Obstacle {
                 format_bytes(needed.saturating_sub(*left))
             ),
             Self::OwnDevice => "choose another GPU (partage status lists them)".into(),
+            Self::Hidden { .. } => "choose a GPU of its container, or start the container with that GPU too".into(),
             Self::OtherModel { from, .. } => format!("choose another {from}"),
             Self::OtherSize { .. } => "choose a GPU with as much memory".into(),
         }
@@ -371,6 +379,9 @@ fn of_process(facts: &ProcessFacts, owner: u32, found: &mut Vec<Obstacle>) {
     }
     if facts.is_uncounted {
         found.push(Obstacle::Uncounted(pid));
+    }
+    if let Some(node) = facts.lacks_node.clone() {
+        found.push(Obstacle::Hidden { pid, node });
     }
     if !facts.ties.is_empty() {
         let ties = facts.ties.clone();

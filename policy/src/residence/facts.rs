@@ -150,6 +150,11 @@ impl Facts {
         }
     }
 
+    /// It leaves again: from the mark that says so on nothing claims its room.
+    pub(super) fn give_up_room(&mut self) {
+        self.has_room = false;
+    }
+
     /// The processes that a call can reach.
     pub(super) fn living(&self) -> impl Iterator<Item = &Member> {
         let is_meant = |member: &&Member| matches!(member.known, Known::Nothing | Known::Is(_));

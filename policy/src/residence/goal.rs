@@ -139,7 +139,8 @@ fn towards_running(place: Place, facts: &Facts) -> Option<Step> {
     let is_elsewhere = |member: &&Member| member.on != place;
     let came: Vec<Process> = facts.living().map(|member| member.process).collect();
     if matches!(facts.books, None | Some(Books::Left)) && !came.is_empty() {
-        if !facts.has_room {
+        // What all of them have on the device already is theirs, whatever a broker before wrote last.
+        if !facts.has_room && facts.any(ProcessState::Checkpointed) {
             return Some(Step::RoomAsk(Place::Source));
         }
         return Some(Step::LedgerCome(came));

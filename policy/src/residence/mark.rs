@@ -55,8 +55,6 @@ pub struct Mark {
 pub struct ResidenceRecord {
     /// As the passage said it last.
     pub mark: Mark,
-    /// Bytes that it has to get back, by slot; empty for a job that is here.
-    pub bytes: Vec<u64>,
     /// Unix time in nanoseconds at which it was last no longer here; 0 while it is.
     pub since_unix_ns: u64,
     /// Nanoseconds for which it was not here before that: its time limit does not count them.
@@ -107,22 +105,14 @@ impl ResidenceRecord {
         self.paused_ns.saturating_add(now)
     }
 
-    /// Another mark, at this instant of Unix time; `used` is what the job holds by slot.
-    pub(crate) fn set_mark(&mut self, mark: Mark, used: &[u64], unix_ns: u64) {
+    /// Another mark, at this instant of Unix time.
+    pub(crate) fn set_mark(&mut self, mark: Mark, unix_ns: u64) {
         if mark.residence == Residence::Here {
             self.paused_ns = self.absent_ns(unix_ns);
             self.since_unix_ns = 0;
-            self.bytes.clear();
             self.forget_leaving();
-        } else {
-            if self.mark.residence == Residence::Here {
-                self.since_unix_ns = unix_ns;
-            }
-            self.bytes.resize(used.len().max(self.bytes.len()), 0);
-            // As it leaves, its words fall: the most that they were is what it has to get back.
-            for (bytes, used) in self.bytes.iter_mut().zip(used) {
-                *bytes = (*bytes).max(*used);
-            }
+        } else if self.mark.residence == Residence::Here {
+            self.since_unix_ns = unix_ns;
         }
         self.mark = mark;
     }

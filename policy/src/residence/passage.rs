@@ -470,8 +470,10 @@ impl Passage {
             Goal::Away if trouble.stage == Some(Stage::End) => self.pause(),
             Goal::Away => self.go_back(),
             Goal::Running(Place::Target) if is_about_room => self.go_back(),
-            Goal::Running(Place::Source) if is_about_room => {
+            // What all of them have on the device already, they keep.
+            Goal::Running(Place::Source) if is_about_room && self.facts.any(ProcessState::Checkpointed) => {
                 self.goal = Goal::AwayAfterAll;
+                self.facts.give_up_room();
                 self.turn(Turn::NoRoom);
             }
             Goal::AwayAfterAll => {

@@ -260,6 +260,31 @@ pub struct Facts {
     pub is_admin: bool,
 }
 
+impl Asked {
+    /// The user database knows more: these facts count from now on.
+    pub(crate) fn take_facts(&mut self, facts: Facts) {
+        self.facts = Some(facts);
+    }
+}
+
+impl Facts {
+    /// The user database knows more of its user. Answers whether that is news. Nothing is taken away: a process keeps
+    /// the groups that it began with, and digits are no news of a name.
+    pub(crate) fn learn(&mut self, user: &str, groups: &[String]) -> bool {
+        let is_named = self.user != user && user != self.uid.to_string();
+        if is_named {
+            user.clone_into(&mut self.user);
+        }
+        let known = self.groups.len();
+        for group in groups {
+            if !self.groups.contains(group) {
+                self.groups.push(group.clone());
+            }
+        }
+        is_named || self.groups.len() > known
+    }
+}
+
 /// What a job's record keeps beside its numbers, for the day on which the rules change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

@@ -39,6 +39,14 @@ pub(crate) fn no_room(message: String, holders: Vec<Holder>) -> ErrorView {
     }
 }
 
+/// It has no room where it was to go.
+pub(crate) fn no_room_there(message: String, holders: Vec<Holder>) -> ErrorView {
+    ErrorView {
+        code: ErrorCode::Failed,
+        ..no_room(message, holders)
+    }
+}
+
 /// It waits on.
 pub(crate) fn waits(position: u32, reason: String, holders: Vec<Holder>) -> Reply {
     Reply::Waiting(Waiting {

@@ -124,7 +124,7 @@ impl Run {
         let world = &mut self.world;
         world.granted = None;
         world.proved = None;
-        (world.mark, world.device, world.bytes) = world.disk.clone();
+        (world.mark, world.device) = world.disk.clone();
         if world.hold == Hold::Soft {
             world.hold = Hold::Open;
         }
@@ -160,6 +160,8 @@ impl Run {
                 world.carry_out(step, cut);
                 return Went::BrokerDied;
             }
+            // The books do not see what is stolen: what a job was granted long ago it may take even now.
+            Fault::Greedy if matches!(step, Step::Restore { .. }) && world.stolen != [0; 2] => world.is_gap = true,
             Fault::Greedy => {
                 world.is_greedy = true;
                 world.others();
@@ -273,6 +275,7 @@ fn fail(world: &mut World, step: &Step, fault: Fault) -> Answer {
     if let (Step::Write(mark), true) = (step, is_lost) {
         // The policy has it, the disk has not.
         world.write(mark.clone());
+        world.is_behind |= mark.is_placed;
     }
     match fault {
         Fault::Refuse(code) => {

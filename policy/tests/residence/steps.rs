@@ -80,17 +80,12 @@ impl World {
     }
 
     fn save(&mut self) {
-        self.disk = (self.mark.clone(), self.device, self.bytes);
+        self.disk = (self.mark.clone(), self.device);
+        self.is_behind = false;
     }
 
     /// As the policy does with a mark.
     pub fn write(&mut self, mark: Mark) {
-        let words = |target: &super::Target1| (target.used + target.overhead).min(target.ledger + target.overhead);
-        let held: u64 = self.targets.iter().map(words).sum();
-        self.bytes = match mark.residence {
-            Residence::Here => 0,
-            _ => self.bytes.max(held),
-        };
         if let Some(place) = self.granted.take() {
             let claims = match place {
                 Place::Source => matches!(mark.residence, Residence::Coming | Residence::Saving),
@@ -110,9 +105,7 @@ impl World {
 
     fn ask_room(&mut self, place: Place) -> Answer {
         let device = self.at(place);
-        let words = |target: &super::Target1| target.parked.max(target.ledger + target.overhead);
-        let needed: u64 = self.targets.iter().map(words).sum();
-        if needed + self.greedy[device] > super::DEVICE {
+        if self.returning() + self.greedy[device] > super::DEVICE {
             return Answer::NoRoom;
         }
         // What the mark claims already needs no other one.
@@ -189,7 +182,7 @@ impl World {
         let booked = if is_home {
             target.ledger + target.overhead
         } else {
-            self.bytes
+            self.returning()
         };
         assert!(booked >= BYTES, "restored without room in the books: {self:#?}");
         assert!(

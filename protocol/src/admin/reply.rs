@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::config::ConfigView;
 use super::failure::ErrorView;
-use super::status_views::StatusView;
+use super::status_views::{QueueView, StatusView};
 use super::views::{EventView, Holder, JobDeviceView, JobView, TermsView, UnmanagedView, WhyView};
 
 /// What the broker answers.
@@ -28,12 +28,18 @@ pub enum Reply {
     },
     /// Answer to `Status`.
     Status(StatusView),
+    /// Answer to `Queue`.
+    Queue(QueueView),
     /// Answer to `Get` and `Set`.
     Job(JobView),
     /// Answer to `Why`.
     Why(WhyView),
     /// Answer to `ShowConfig`.
     Config(ConfigView),
+    /// Answer to `Migrate` with `dry_run`.
+    Move(MoveView),
+    /// Answer to `Drain`.
+    Drained(DrainView),
     /// One event.
     Event(EventView),
     /// Done; nothing more to say.
@@ -54,6 +60,64 @@ pub struct Waiting {
     pub reason: String,
     /// Who holds what it waits for.
     pub holders: Vec<Holder>,
+}
+
+/// What a move would do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MoveView {
+    /// `j42`.
+    pub job: String,
+    /// The device that it leaves, `GPU-…`.
+    pub from: String,
+    /// Its index.
+    pub from_index: Option<u32>,
+    /// The device that it gets, `GPU-…`.
+    pub to: String,
+    /// Its index.
+    pub to_index: Option<u32>,
+    /// Bytes that are moved by way of host memory.
+    pub bytes: u64,
+    /// For how long its threads are expected to wait, in nanoseconds.
+    pub pause_ns: u64,
+    /// That is from this job's last way off its devices; otherwise from published figures.
+    pub is_measured: bool,
+    /// The steps in order, in words.
+    pub steps: Vec<String>,
+}
+
+/// What became of the jobs of a device that is drained.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DrainView {
+    /// The device, `GPU-…`.
+    pub gpu: String,
+    /// Its index.
+    pub gpu_index: Option<u32>,
+    /// Jobs that were moved off.
+    pub moved: Vec<MovedView>,
+    /// Jobs that stay.
+    pub staying: Vec<StayingView>,
+}
+
+/// A job that was moved.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MovedView {
+    /// `j42`.
+    pub job: String,
+    /// Where it is now, `GPU-…`.
+    pub to: String,
+    /// Its index.
+    pub to_index: Option<u32>,
+}
+
+/// A job that could not be moved.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StayingView {
+    /// `j42`.
+    pub job: String,
+    /// Why.
+    pub why: String,
+    /// What to do.
+    pub hint: Option<String>,
 }
 
 /// An admitted job.

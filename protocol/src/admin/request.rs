@@ -19,6 +19,8 @@ pub enum Request {
     },
     /// Devices, commitments, queue and broker.
     Status,
+    /// Who waits, in order.
+    Queue,
     /// Changes a live job.
     Set {
         /// Who (see design: TARGET); `process:PID` for the `mem` of one process alone.
@@ -72,6 +74,30 @@ pub enum Request {
         /// Longest wait in nanoseconds.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         wait_timeout_ns: Option<u64>,
+    },
+    /// Moves a job to another device of the node; answered once it runs there, or by the reason.
+    Migrate {
+        /// Who.
+        target: String,
+        /// The device that it gets: index or UUID.
+        to: String,
+        /// The device that it leaves, for a job with several.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        from: Option<String>,
+        /// Say what would happen, touch nothing; answered by `Move`.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        dry_run: bool,
+    },
+    /// Admits nothing on a device any more and moves its jobs off; for administrators. Answered by `Drained` once each
+    /// job was tried.
+    Drain {
+        /// Index or UUID.
+        gpu: String,
+    },
+    /// Ends that.
+    Undrain {
+        /// Index or UUID.
+        gpu: String,
     },
     /// The events so far, and with `follow` each new one.
     Events {

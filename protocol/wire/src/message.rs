@@ -14,7 +14,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// First four bytes of every binary packet (`PTGM` in memory order).
 pub const MAGIC: u32 = u32::from_le_bytes(*b"PTGM");
 /// Protocol major: both sides must agree.
-pub const MAJOR: u16 = 6;
+pub const MAJOR: u16 = 7;
 /// Protocol minor: the lower of the two sides' is spoken.
 pub const MINOR: u16 = 0;
 /// Most devices one job can hold; 16 is what the largest single-node systems carry.
@@ -42,28 +42,9 @@ pub struct Header {
     pub sequence: u32,
 }
 
-/// One device of a job as the broker gives it to a client.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct DeviceInfo {
-    /// UUID bytes as `cuDeviceGetUuid` gives them.
-    pub uuid: [u8; 16],
-    /// `nvidia-smi`'s index (PCI order) on this machine, or [`NO_INDEX`].
-    pub index: u32,
-    /// [`DEVICE_IS_MIG`].
-    pub flags: u32,
-    /// The device's whole memory in bytes.
-    pub total: u64,
-    /// The job's limit on this device in bytes; equals `total` where the job has no limit.
-    pub limit: u64,
-}
-
 /// Stands for the index of a device that the broker does not know, or not any more. Never shown: people are told its
 /// UUID, and documents hold null.
 pub const NO_INDEX: u32 = u32::MAX;
-
-/// The device is a MIG instance: its UUID is written `MIG-…`.
-pub const DEVICE_IS_MIG: u32 = 1;
 
 /// Client to broker, first packet of a connection. On a reconnect two descriptors travel with it: the client's
 /// duplicates of the broker's page and of its own page.
@@ -112,12 +93,10 @@ pub struct Welcome {
     pub client: u64,
     /// The job's number (`j42` is 42).
     pub job: u64,
-    /// Devices in use in `devices`, at most [`MAX_DEVICES`].
+    /// The job's devices, at most [`MAX_DEVICES`]; the broker's page says which.
     pub device_count: u32,
     /// `WELCOME_*` bits.
     pub flags: u32,
-    /// The job's devices in job order (slot 0 first).
-    pub devices: [DeviceInfo; MAX_DEVICES],
 }
 
 /// The process belongs to no job of `run`; it got the default class of its login scope or container.
@@ -150,7 +129,11 @@ pub const REFUSED_DEVICES: u32 = 3;
 /// Too many clients or connections.
 pub const REFUSED_CAPACITY: u32 = 4;
 
-/// Client to broker after the driver's own initialisation: the devices the program sees, in its order.
+/// Longest PCI address in a [`Devices`], its end included (`0000:17:00.0`).
+pub const PCI_BYTES: usize = 16;
+
+/// Client to broker after the driver's own initialisation, and after a move: the devices that the program sees, in its
+/// order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Devices {
@@ -158,10 +141,12 @@ pub struct Devices {
     pub header: Header,
     /// Devices in use in `uuids`.
     pub count: u32,
-    /// `cuDriverGetVersion`'s number.
-    pub driver_version: u32,
+    /// Zero.
+    pub reserved: u32,
     /// UUIDs in the program's order.
     pub uuids: [[u8; 16]; MAX_DEVICES],
+    /// The PCI addresses that the driver tells of them (`cuDeviceGetPCIBusId`, ended by a zero); zeros: not known.
+    pub pci: [[u8; PCI_BYTES]; MAX_DEVICES],
 }
 
 /// Client to broker: raise my grant on a slot so that `used` can become `wanted`.

@@ -7,10 +7,10 @@
 //! the broker reads it as hints: what it enforces it recomputes. All words are naturally aligned atomics; one 128-byte
 //! line per device (two cache lines: adjacent-line prefetch) keeps devices from contending.
 
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::gate::TimePages;
-use crate::message::MAX_DEVICES;
+use crate::message::{MAX_DEVICES, NO_INDEX};
 
 /// Size of a page, and of the broker's file, in bytes.
 pub const PAGE_BYTES: usize = 4096;
@@ -21,7 +21,7 @@ pub const BROKER_MAGIC: u32 = u32::from_le_bytes(*b"PTGB");
 /// First word of the client's page (`PTGC`).
 pub const CLIENT_MAGIC: u32 = u32::from_le_bytes(*b"PTGC");
 /// Layout version of both pages; another layout is another protocol major.
-pub const LAYOUT: u32 = 6;
+pub const LAYOUT: u32 = 7;
 
 /// The page that only the broker writes.
 #[repr(C, align(4096))]
@@ -56,6 +56,35 @@ pub struct BrokerHead {
     padding: [AtomicU64; 2],
     /// The hold word ([`hold`](crate::hold)). Whoever waits at the hold waits on it as a futex.
     pub hold: AtomicU32,
+    /// Changes when a slot has another device than before: the job moved. The slot's own words are written first.
+    pub placement: AtomicU32,
+}
+
+/// The device of a slot is a MIG instance: its UUID is written `MIG-…`.
+pub const DEVICE_IS_MIG: u32 = 1;
+
+/// One device of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// UUID bytes as `cuDeviceGetUuid` gives them.
+    pub uuid: [u8; 16],
+    /// `nvidia-smi`'s index (PCI order) on this machine, or [`NO_INDEX`].
+    pub index: u32,
+    /// [`DEVICE_IS_MIG`].
+    pub flags: u32,
+    /// The device's whole memory in bytes.
+    pub total: u64,
+}
+
+impl Default for DeviceInfo {
+    fn default() -> Self {
+        Self {
+            uuid: [0; 16],
+            index: NO_INDEX,
+            flags: 0,
+            total: 0,
+        }
+    }
 }
 
 /// What the broker says about one device.
@@ -78,9 +107,62 @@ pub struct GrantLine {
     /// Changes when somebody else came to the device before work that began with [`UNSHARED`](crate::gate::UNSHARED)
     /// was done.
     pub spoiled: AtomicU32,
+    /// `DEVICE_*` bits of the slot's device.
+    pub device_flags: AtomicU32,
     /// The most that this client's process may hold, overhead included, in bytes; 0: the job's limit alone. What is
     /// enforced is the grant; this is what the program is to see.
     pub process_limit: AtomicU64,
+    /// UUID of the slot's device, as two words in memory order. Written before the welcome, and when the job moved.
+    pub uuid: [AtomicU64; 2],
+    /// Its whole memory in bytes.
+    pub total: AtomicU64,
+    /// Its index, or [`NO_INDEX`].
+    pub index: AtomicU32,
+}
+
+impl GrantLine {
+    /// UUID of the slot's device.
+    #[must_use]
+    pub fn uuid(&self) -> [u8; 16] {
+        let mut uuid = [0; 16];
+        let (first, second) = uuid.split_at_mut(8);
+        let [low, high] = &self.uuid;
+        first.copy_from_slice(&low.load(Ordering::Relaxed).to_ne_bytes());
+        second.copy_from_slice(&high.load(Ordering::Relaxed).to_ne_bytes());
+        uuid
+    }
+
+    /// Is the slot's device a MIG instance?
+    #[must_use]
+    pub fn is_mig(&self) -> bool {
+        self.device_flags.load(Ordering::Relaxed) & DEVICE_IS_MIG != 0
+    }
+
+    /// Says which device the slot has; answers whether it had another one before.
+    pub fn show_device(&self, device: &DeviceInfo) -> bool {
+        let before = self.uuid();
+        let (first, second) = device.uuid.split_at(8);
+        for (word, bytes) in self.uuid.iter().zip([first, second]) {
+            word.store(bytes.try_into().map_or(0, u64::from_ne_bytes), Ordering::Relaxed);
+        }
+        self.total.store(device.total, Ordering::Relaxed);
+        self.index.store(device.index, Ordering::Relaxed);
+        self.device_flags.store(device.flags, Ordering::Relaxed);
+        before != device.uuid && before != [0; 16]
+    }
+}
+
+impl BrokerPage {
+    /// Says which devices the job has, slot 0 first. A client that knew others learns by `placement` that it moved.
+    pub fn show_devices(&self, devices: &[DeviceInfo]) {
+        let mut has_moved = false;
+        for (line, device) in self.devices.iter().zip(devices) {
+            has_moved |= line.show_device(device);
+        }
+        if has_moved {
+            self.head.placement.fetch_add(1, Ordering::Release);
+        }
+    }
 }
 
 /// The page that the client writes.

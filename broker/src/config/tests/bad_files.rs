@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Forty files that are wrong, each with the exact words that its author reads; and anything at all, which is answered.
+//! Fifty files that are wrong, each with the exact words that its author reads; and anything at all, which is answered.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ fn read(text: &str) -> Result<Config, String> {
 }
 
 /// What follows `schema = 1`, so that the first line of each is line 2; and what is said after `p.toml, `.
-const BAD: [(&str, &str); 46] = [
+const BAD: [(&str, &str); 52] = [
     ("[rul]", "line 2, column 2: unknown key `rul`; did you mean `rule`?"),
     (
         "[[rules]]",
@@ -198,6 +198,30 @@ const BAD: [(&str, &str); 46] = [
     (
         "[[rule]]\nname = \"a\"\nstrict = \"yes\"",
         "line 4, column 10: invalid type: string \"yes\", expected a boolean",
+    ),
+    (
+        "[time]\nsplit = \"group\"",
+        "line 3, column 9: time.split: \"group\" is not one of user, job",
+    ),
+    (
+        "[time]\nsplt = \"user\"",
+        "line 3, column 1: unknown key `splt`; did you mean `split`?",
+    ),
+    (
+        "[admission]\norder = \"fifo\"",
+        "line 3, column 9: admission.order: \"fifo\" is not one of arrival, fair",
+    ),
+    (
+        "[admission]\nhalf_life = \"1\"",
+        "line 3, column 13: admission.half_life: \"1\" has no unit: did you mean 1s?",
+    ),
+    (
+        "[admission]\nhalf_life = \"1s\"",
+        "line 3, column 13: admission.half_life: between 1m and 30d",
+    ),
+    (
+        "[admission]\nmax_wait = \"400d\"",
+        "line 3, column 12: admission.max_wait: between 1m and 365d",
     ),
 ];
 

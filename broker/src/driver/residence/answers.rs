@@ -23,7 +23,7 @@ impl StateDriver {
         self.go_on(job, &mut way, now);
         self.ways.followed.remove(&job);
         let outcome = match &way.phase {
-            Phase::Asking { .. } => None,
+            Phase::Asking { .. } | Phase::Trying { .. } => None,
             Phase::Passing { passage, .. } => passage.outcome(),
         };
         let Some(outcome) = outcome else {
@@ -43,30 +43,7 @@ impl StateDriver {
             return;
         };
         let why = reason(passage, way.why.as_deref());
-        let bytes = format_bytes(self.policy.returning_bytes(job, &self.clients));
-        let took = took(&way, now);
-        let (kind, text) = match (way.purpose, outcome) {
-            (_, Outcome::Here) if !is_left => ("", format!("{job} ended meanwhile")),
-            (_, Outcome::Poisoned) => (
-                "job-poisoned",
-                format!("{job} cannot run again: {why}; to end it: partage stop {job}"),
-            ),
-            // It is as it was: a process of it ended, or another broker found it so.
-            (Purpose::Recover(_), Outcome::Away) => ("", format!("{job} is suspended")),
-            (Purpose::Suspend, Outcome::Away) => (
-                "job-suspended",
-                format!("{job} is suspended: its {bytes} are in host memory, {took}"),
-            ),
-            (Purpose::Suspend, Outcome::Here) => ("suspend-failed", format!("{job} goes on: {why}")),
-            (Purpose::Recover(Residence::Leaving), Outcome::Here) => (
-                "suspend-failed",
-                format!("{job} goes on: the broker ended while it was being suspended"),
-            ),
-            (Purpose::Resume, Outcome::Away) => ("resume-failed", format!("{job} stays suspended: {why}")),
-            (Purpose::Resume | Purpose::Recover(_), Outcome::Here) => {
-                ("job-resumed", format!("{job} runs again, {took}"))
-            }
-        };
+        let (kind, text) = self.said_of(job, &way, (outcome, is_left), (&why, now));
         // What is tried again each second is said once.
         if !kind.is_empty() && self.ways.said.get(&job) != Some(&text) {
             self.publish(now, kind, Some(job), None, text.clone());
@@ -75,10 +52,24 @@ impl StateDriver {
             "resume-failed" => drop(self.ways.said.insert(job, text.clone())),
             _ => drop(self.ways.said.remove(&job)),
         }
+        if let Purpose::Move(exchange) = way.purpose {
+            let hint = || Some(format!("partage why {job}"));
+            let result = match kind {
+                _ if !is_left => None,
+                "job-moved" => Some(Ok(exchange.target.device)),
+                _ if outcome == Outcome::Here => Some(Err((why.clone(), hint()))),
+                _ => Some(Err((text.clone(), hint()))),
+            };
+            self.ways.note_ended_move(job, exchange, result);
+        }
         let is_over = self.policy.processes(job).is_empty();
         for ticket in way.tickets {
-            let reply = match (outcome, is_left) {
-                (Outcome::Away, _) => Reply::Done { message: text.clone() },
+            let is_done = match way.purpose {
+                Purpose::Move(_) => kind == "job-moved",
+                _ => outcome == Outcome::Away,
+            };
+            let reply = match (is_done, is_left) {
+                (true, _) => Reply::Done { message: text.clone() },
                 (_, false) => Reply::Error(error_view(ErrorCode::NoTarget, format!("{job} has ended"), None)),
                 _ => {
                     let hint = format!("partage why {job}");
@@ -97,6 +88,48 @@ impl StateDriver {
             (Outcome::Away, _) => Return::NoRoom(why),
         };
         self.step(now, Event::Returned { job, end });
+    }
+
+    /// What a way came to: the kind of the event, empty for none, and the words.
+    fn said_of(
+        &self,
+        job: JobId,
+        way: &Way,
+        (outcome, is_left): (Outcome, bool),
+        (why, now): (&str, Now),
+    ) -> (&'static str, String) {
+        let bytes = format_bytes(self.policy.returning_bytes(job, &self.clients));
+        let took = took(way, now);
+        match (way.purpose, outcome) {
+            (_, Outcome::Here) if !is_left => ("", format!("{job} ended meanwhile")),
+            (_, Outcome::Poisoned) => (
+                "job-poisoned",
+                format!("{job} cannot run again: {why}; to end it: partage stop {job}"),
+            ),
+            // It is as it was: a process of it ended, or another broker found it so.
+            (Purpose::Recover(_), Outcome::Away) => ("", format!("{job} is suspended")),
+            (Purpose::Suspend, Outcome::Away) => (
+                "job-suspended",
+                format!("{job} is suspended: its {bytes} are in host memory, {took}"),
+            ),
+            (Purpose::Suspend, Outcome::Here) => ("suspend-failed", format!("{job} goes on: {why}")),
+            (Purpose::Recover(Residence::Leaving), Outcome::Here) => (
+                "suspend-failed",
+                format!("{job} goes on: the broker ended while it was being suspended"),
+            ),
+            (Purpose::Move(exchange), Outcome::Here) if self.policy.has_moved(job, exchange) => {
+                ("job-moved", format!("{}, {took}", self.policy.moved(job, exchange)))
+            }
+            (Purpose::Move(exchange), Outcome::Here) => ("migrate-failed", self.policy.stays(job, exchange.from, why)),
+            (Purpose::Move(_), Outcome::Away) => (
+                "migrate-failed",
+                format!("{job} is suspended: {why}; to bring it back: partage resume {job}"),
+            ),
+            (Purpose::Resume, Outcome::Away) => ("resume-failed", format!("{job} stays suspended: {why}")),
+            (Purpose::Resume | Purpose::Recover(_), Outcome::Here) => {
+                ("job-resumed", format!("{job} runs again, {took}"))
+            }
+        }
     }
 
     /// A command's last answer.

@@ -2,8 +2,8 @@
 //! The commands that begin a passage, and the look before anything is touched.
 
 use partage_policy::{
-    Access, Caller, Event, Intent, Obstacle, Passage, Patience, Place, Plan, Process, Residence, Return, TargetQuery,
-    Ticket, obstacles,
+    Access, Caller, Event, Intent, Mark, Obstacle, Passage, Patience, Place, Plan, Process, Residence, Return,
+    TargetQuery, Ticket, obstacles,
 };
 use partage_protocol::admin::{ErrorCode, ErrorView, Reply, Request};
 use partage_protocol::units::{JobId, SECOND_NS};
@@ -19,7 +19,7 @@ use crate::host::checkpoint::{Answer, Call, Outcome, State};
 const STATE_NS: u64 = 10 * SECOND_NS;
 
 impl StateDriver {
-    /// A command about where a job's memory is.
+    /// A command about where jobs' memory is.
     pub(in crate::driver) fn residence_request(&mut self, ticket: Ticket, caller: Caller, request: Request, now: Now) {
         match request {
             Request::Suspend { target } => {
@@ -40,6 +40,17 @@ impl StateDriver {
                 };
                 self.step(now, resume);
             }
+            Request::Migrate {
+                target,
+                to,
+                from,
+                dry_run,
+            } => {
+                let target = self.target(target);
+                self.migrate(ticket, &caller, &target, (from.as_deref(), &to, dry_run), now);
+            }
+            Request::Drain { gpu } => self.drain(ticket, &caller, (&gpu, true), now),
+            Request::Undrain { gpu } => self.drain(ticket, &caller, (&gpu, false), now),
             _ => {}
         }
     }
@@ -60,13 +71,10 @@ impl StateDriver {
                 way.tickets.push(ticket);
                 return self.step(now, Event::Stays(job));
             }
-            let obstacle = match residence {
-                Residence::Here => Obstacle::NotHere(job, Residence::Coming),
-                other => Obstacle::NotHere(job, other),
-            };
-            return self.refuse_suspend(ticket, &[obstacle]);
+            let under_way = way.under_way(residence);
+            return self.refuse_way(ticket, &[Obstacle::NotHere(job, under_way)]);
         }
-        if self.policy.queue().any(|waiting| waiting == job) && residence == Residence::Here {
+        if self.waits_to_start(job) {
             let message = format!("{job} waits in the queue to start: there is nothing to suspend");
             return self.answer_ticket(ticket, Reply::Error(error_view(ErrorCode::Failed, message, None)));
         }
@@ -75,7 +83,12 @@ impl StateDriver {
             let message = format!("{job} is suspended already");
             return self.answer_ticket(ticket, Reply::Done { message });
         }
-        self.begin_to_leave(job, vec![ticket], now);
+        self.begin_to_leave(job, Purpose::Suspend, vec![ticket], now);
+    }
+
+    pub(super) fn waits_to_start(&self, job: JobId) -> bool {
+        let is_here = |mark: &Mark| mark.residence == Residence::Here;
+        self.policy.residence(job).is_none_or(is_here) && self.policy.queue().any(|waiting| waiting == job)
     }
 
     /// The policy sends a job off its devices, without a command.
@@ -84,23 +97,54 @@ impl StateDriver {
             let why = "its memory is on the way already".to_owned();
             return self.step(now, Event::NotLeft { job, why });
         }
-        self.begin_to_leave(job, Vec::new(), now);
+        self.begin_to_leave(job, Purpose::Suspend, Vec::new(), now);
     }
 
-    fn begin_to_leave(&mut self, job: JobId, tickets: Vec<Ticket>, now: Now) {
-        let found = obstacles(&Intent::Leave, &self.job_facts(job));
+    /// What speaks against it, as far as it is known without the driver.
+    fn found_against(&self, job: JobId, purpose: Purpose) -> Vec<Obstacle> {
+        match purpose {
+            Purpose::Move(exchange) => {
+                let facts = self.job_facts(job, Some(exchange.target.device));
+                obstacles(&self.policy.move_intent(job, exchange), &facts)
+            }
+            _ => obstacles(&Intent::Leave, &self.job_facts(job, None)),
+        }
+    }
+
+    /// Nothing speaks against it: `None`; else what is said of it.
+    pub(super) fn why_not(&self, job: JobId, purpose: Purpose) -> Option<ErrorView> {
+        let found = self.found_against(job, purpose);
         if !found.is_empty() {
-            return self.not_begun(job, &tickets, &in_the_way(&found), now);
+            return Some(in_the_way(&found));
+        }
+        match purpose {
+            Purpose::Move(_) if self.takes_map(job) == Some(false) => Some(self.map_refused(job)),
+            Purpose::Move(exchange) => self.policy.room_to_move(job, exchange, &self.clients).err(),
+            _ => None,
+        }
+    }
+
+    /// Begins to suspend a job, or to move it.
+    pub(super) fn begin_to_leave(&mut self, job: JobId, purpose: Purpose, tickets: Vec<Ticket>, now: Now) {
+        if let Purpose::Move(exchange) = purpose {
+            // Asked for the sake of what gives way to it.
+            let _ = self.ask_room(job, Place::Target, Some(exchange.target), now);
+        }
+        if let Some(why_not) = self.why_not(job, purpose) {
+            return self.not_begun(job, purpose, &tickets, &why_not, now);
         }
         let left = self.processes_with_library(job);
         let Some(first) = left.first().copied() else {
-            return self.not_begun(job, &tickets, &nothing_to_suspend(job), now);
+            return self.not_begun(job, purpose, &tickets, &nothing_there(job, purpose), now);
         };
-        let phase = Phase::Asking {
-            left,
-            found: Vec::new(),
-        };
-        let way = Way::new(phase, Purpose::Suspend, tickets, now.ns);
+        if let Purpose::Move(exchange) = purpose
+            && self.takes_map(job).is_none()
+        {
+            let way = Way::new(Phase::Trying { left }, purpose, tickets, now.ns);
+            self.ways.by_job.insert(job, way);
+            return self.try_map(job, first, exchange.target.device);
+        }
+        let way = Way::new(Phase::asking(left), purpose, tickets, now.ns);
         self.ways.by_job.insert(job, way);
         self.ask_state(job, first);
     }
@@ -110,17 +154,26 @@ impl StateDriver {
         self.call(job, process, Call::State, STATE_NS);
     }
 
-    fn refuse_suspend(&mut self, ticket: Ticket, found: &[Obstacle]) {
+    pub(super) fn refuse_way(&mut self, ticket: Ticket, found: &[Obstacle]) {
         self.answer_ticket(ticket, Reply::Error(in_the_way(found)));
     }
 
-    /// A suspend ends before anything was touched: the commands that wait hear why, and the policy, where it asked.
-    fn not_begun(&mut self, job: JobId, tickets: &[Ticket], error: &ErrorView, now: Now) {
+    /// It ends before anything was touched: the commands that wait hear why, and the policy, where it asked.
+    pub(super) fn not_begun(&mut self, job: JobId, purpose: Purpose, tickets: &[Ticket], error: &ErrorView, now: Now) {
         for ticket in tickets {
             self.answer_ticket(*ticket, Reply::Error(error.clone()));
         }
-        let why = error.message.clone();
-        self.step(now, Event::NotLeft { job, why });
+        match purpose {
+            Purpose::Suspend => {
+                let why = error.message.clone();
+                self.step(now, Event::NotLeft { job, why });
+            }
+            Purpose::Move(exchange) => {
+                let why = (error.message.clone(), error.hint.clone());
+                self.ways.note_ended_move(job, exchange, Some(Err(why)));
+            }
+            _ => {}
+        }
     }
 
     /// The driver said in which state a process is, before anything is touched.
@@ -152,7 +205,7 @@ impl StateDriver {
         };
         if let Some(message) = why {
             let error = error_view(ErrorCode::Failed, message, None);
-            return self.not_begun(job, &way.tickets, &error, now);
+            return self.not_begun(job, way.purpose, &way.tickets, &error, now);
         }
         if let Some(next) = left.first().copied() {
             self.ask_state(job, next);
@@ -164,21 +217,30 @@ impl StateDriver {
     }
 
     fn leave(&mut self, job: JobId, way: Way, processes: &[Process], now: Now) {
+        let purpose = way.purpose;
         if processes.is_empty() {
-            return self.not_begun(job, &way.tickets, &nothing_to_suspend(job), now);
+            return self.not_begun(job, purpose, &way.tickets, &nothing_there(job, purpose), now);
         }
         // Time went by.
-        let found = obstacles(&Intent::Leave, &self.job_facts(job));
+        let why_not = self.why_not(job, purpose);
+        let plan = match purpose {
+            Purpose::Move(exchange) => Plan::Move(exchange.target),
+            _ => Plan::Leave,
+        };
         let mark = self.policy.residence(job).cloned().unwrap_or_default();
         let devices = self.jobs.devices(job);
-        let passage = Passage::begin(Plan::Leave, &mark, &devices, processes, Patience::default());
-        match passage {
-            Ok(passage) if found.is_empty() => {
-                let passing = Way::passing(passage, Purpose::Suspend, processes.to_vec(), now.ns);
+        let passage = Passage::begin(plan, &mark, &devices, processes, Patience::default());
+        let why_not = why_not.or_else(|| Some(in_the_way(&[Obstacle::NotHere(job, passage.as_ref().err().copied()?)])));
+        match (passage, why_not) {
+            (Ok(passage), None) => {
+                let passing = Way::passing(passage, purpose, processes.to_vec(), now.ns);
                 let tickets = way.tickets;
                 self.follow(job, Way { tickets, ..passing }, now);
             }
-            _ => self.not_begun(job, &way.tickets, &in_the_way(&found), now),
+            (_, why_not) => {
+                let why_not = why_not.unwrap_or_else(|| nothing_there(job, purpose));
+                self.not_begun(job, purpose, &way.tickets, &why_not, now);
+            }
         }
     }
 
@@ -221,7 +283,7 @@ impl StateDriver {
     }
 }
 
-fn in_the_way(found: &[Obstacle]) -> ErrorView {
+pub(super) fn in_the_way(found: &[Obstacle]) -> ErrorView {
     let texts: Vec<String> = found.iter().map(ToString::to_string).collect();
     ErrorView {
         code: ErrorCode::Failed,
@@ -231,7 +293,11 @@ fn in_the_way(found: &[Obstacle]) -> ErrorView {
     }
 }
 
-fn nothing_to_suspend(job: JobId) -> ErrorView {
-    let message = format!("no process of {job} uses a GPU: there is nothing to suspend");
+fn nothing_there(job: JobId, purpose: Purpose) -> ErrorView {
+    let what = match purpose {
+        Purpose::Move(_) => "move",
+        _ => "suspend",
+    };
+    let message = format!("no process of {job} uses a GPU: there is nothing to {what}");
     error_view(ErrorCode::Failed, message, None)
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use partage_policy::{HostRoom, JobFacts, Process, ProcessFacts, Residence};
-use partage_protocol::units::JobId;
+use partage_protocol::units::{DeviceUuid, JobId};
 
 use super::holds::ties_of;
 use crate::driver::state_driver::StateDriver;
@@ -30,11 +30,13 @@ impl StateDriver {
         processes
     }
 
-    /// Everything that is known of a job before it leaves.
-    pub(super) fn job_facts(&self, job: JobId) -> JobFacts {
+    /// Everything that is known of a job before it leaves, or moves to a device.
+    pub(super) fn job_facts(&self, job: JobId, to: Option<DeviceUuid>) -> JobFacts {
         let mut processes: BTreeMap<Process, ProcessFacts> = BTreeMap::new();
         for process in self.processes_with_library(job) {
-            processes.insert(process, self.process_facts(process));
+            let lacks_node = to.filter(|to| !self.sees(process, *to)).and_then(|to| self.node(to));
+            let facts = self.process_facts(process);
+            processes.insert(process, ProcessFacts { lacks_node, ..facts });
         }
         for process in self.unmanaged_of(job) {
             processes.entry(process).or_insert(ProcessFacts {
@@ -46,6 +48,7 @@ impl StateDriver {
                 is_away: false,
                 is_uncounted: false,
                 ties: Vec::new(),
+                lacks_node: None,
             });
         }
         let devices = self.jobs.devices(job);
@@ -114,7 +117,35 @@ impl StateDriver {
             is_away: clients.iter().any(|client| client.connection.is_none()),
             is_uncounted,
             ties,
+            lacks_node: None,
         }
+    }
+
+    /// The file of a device, where NVML tells its number.
+    fn node(&self, device: DeviceUuid) -> Option<String> {
+        let minor = self.devices.list().get(&device)?.minor?;
+        Some(format!("/dev/nvidia{minor}"))
+    }
+
+    /// Does the kernel show a device to a process?
+    fn sees(&self, process: Process, device: DeviceUuid) -> bool {
+        self.node(device)
+            .is_none_or(|node| self.processes.has_file(process.pid, &node))
+    }
+
+    /// For a restore that exchanges two devices: every device that the kernel shows to the process, whether it masked
+    /// it or not, with the one that it becomes. A driver takes no other map.
+    pub(super) fn whole_map(&self, process: Process, (old, new): (DeviceUuid, DeviceUuid)) -> Vec<(String, String)> {
+        let all = self.devices.list().keys().copied();
+        let shown = all.filter(|device| !device.is_mig && self.sees(process, *device));
+        let becomes = |device: DeviceUuid| match device {
+            device if device == old => new,
+            device if device == new => old,
+            device => device,
+        };
+        shown
+            .map(|device| (device.to_string(), becomes(device).to_string()))
+            .collect()
     }
 
     /// Processes of the job that use its devices without the library.
@@ -128,7 +159,7 @@ impl StateDriver {
         stats.map(|stat| stat.id).filter(is_unmanaged).collect()
     }
 
-    fn has_mps(&self, device: partage_protocol::units::DeviceUuid) -> bool {
+    fn has_mps(&self, device: DeviceUuid) -> bool {
         let mut shown = self.devices.shown_on(device).into_iter();
         shown.any(|pid| self.processes.name(pid).is_some_and(|name| name == MPS_NAME))
     }

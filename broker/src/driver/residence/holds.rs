@@ -25,9 +25,7 @@ impl StateDriver {
             Some(closed) => drop(self.ways.closed.insert(job, closed)),
             None => drop(self.ways.closed.remove(&job)),
         }
-        let clients = self.clients.iter().filter(|(_, client)| client.job == job);
-        let ids: Vec<ClientId> = clients.map(|(id, _)| id).collect();
-        for id in ids {
+        for id in self.clients.of_job(job) {
             self.write_hold(id, to);
         }
     }

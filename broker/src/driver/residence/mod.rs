@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   suspend ──► facts.rs: anything in the way? ──► each process asked for its state ──► Passage::begin
+//!   migrate ──► the same, with a target
 //!   resume ──► the policy's queue ──► Action::Come ────────────────────────────────────► Passage::begin
 //!   a record of the broker before, a process of an away job that ended ────────────────► Passage::recover
 //!                                              │
@@ -19,10 +20,12 @@
 mod answers;
 mod code;
 mod commands;
+mod drains;
 mod facts;
 mod holds;
 mod idle;
 mod idle_jobs;
+mod moves;
 mod steps;
 mod waits;
 mod way;

@@ -4,7 +4,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use partage_policy::{
-    Answer, Event, Machine, Mark, Obstacle, Passage, Patience, Place, Process, ProcessState, Residence, Step,
+    Answer, Event, Machine, Mark, Obstacle, Passage, Patience, Place, Process, ProcessState, Residence, Shortage, Step,
+    Target,
 };
 use partage_protocol::job_ledger::Words;
 use partage_protocol::units::{DeviceUuid, JobId, SECOND_NS};
@@ -89,18 +90,7 @@ impl StateDriver {
         let done = Beginning::Answered(Answer::Done);
         match step {
             Step::Write(mark) => Beginning::Answered(self.write_mark(job, mark, now)),
-            Step::RoomAsk(place) => {
-                let target = self.policy.residence(job).and_then(|mark| mark.target);
-                match self.policy.ask_room(job, *place, target, &self.clients) {
-                    Ok(()) => done,
-                    // Clients of the broker before are awaited: who holds what is not known yet.
-                    Err(_) if self.policy.is_adopting_any() => Beginning::Waits(Waiting::Books { place: *place }),
-                    Err(shortage) => {
-                        way.why = Some(shortage.to_string());
-                        Beginning::Answered(Answer::NoRoom)
-                    }
-                }
-            }
+            Step::RoomAsk(place) => self.begin_to_ask(job, *place, way, now),
             Step::HoldSoft => {
                 self.set_hold(job, Some(Closed::Soft));
                 done
@@ -141,8 +131,10 @@ impl StateDriver {
             Step::Pause { ns } => Beginning::Waits(Waiting::Time {
                 until_ns: now.ns.saturating_add(*ns),
             }),
-            // The devices are those that the clients know: no passage of this broker exchanges one.
-            Step::Placement => done,
+            Step::Placement => {
+                self.show_placement(job);
+                done
+            }
             Step::Open => {
                 self.set_hold(job, None);
                 done
@@ -152,6 +144,37 @@ impl StateDriver {
                 // Of a save, which no command of this broker begins.
                 None => Beginning::Answered(Answer::Refused(code::NOT_SUPPORTED)),
             },
+        }
+    }
+
+    fn begin_to_ask(&mut self, job: JobId, place: Place, way: &mut Way, now: Now) -> Beginning {
+        let target = self.policy.residence(job).and_then(|mark| mark.target);
+        match self.ask_room(job, place, target, now) {
+            Ok(()) => Beginning::Answered(Answer::Done),
+            // Clients of the broker before are awaited: who holds what is not known yet.
+            Err(_) if self.policy.is_adopting_any() => Beginning::Waits(Waiting::Books { place }),
+            Err(shortage) => {
+                way.why = Some(shortage.to_string());
+                Beginning::Answered(Answer::NoRoom)
+            }
+        }
+    }
+
+    /// Asks the books for room; at a target, once more when what lingers there has given way.
+    pub(super) fn ask_room(
+        &mut self,
+        job: JobId,
+        place: Place,
+        target: Option<Target>,
+        now: Now,
+    ) -> Result<(), Shortage> {
+        let found = self.policy.ask_room(job, place, target, &self.clients);
+        match target.filter(|_| place == Place::Target && found.is_err()) {
+            Some(target) => {
+                self.step(now, Event::MakeRoom(target.device));
+                self.policy.ask_room(job, place, Some(target), &self.clients)
+            }
+            None => found,
         }
     }
 
@@ -178,8 +201,8 @@ impl StateDriver {
             }
             Step::Checkpoint(process) => (*process, Call::Checkpoint, self.copy_ns(job)),
             Step::Restore { process, pair, .. } => {
-                let map = pair.iter().map(|(old, new)| (old.to_string(), new.to_string()));
-                (*process, Call::Restore { map: map.collect() }, self.copy_ns(job))
+                let map = pair.map_or_else(Vec::new, |pair| self.whole_map(*process, pair));
+                (*process, Call::Restore { map }, self.copy_ns(job))
             }
             Step::Unlock(process) => (*process, Call::Unlock, SHORT_CALL_NS),
             // It waits for a call that another helper left behind.
@@ -237,7 +260,7 @@ impl StateDriver {
 
     /// What ties a job's processes to their devices by now, in words.
     pub(super) fn tied(&self, job: JobId) -> Option<String> {
-        let facts = self.job_facts(job);
+        let facts = self.job_facts(job, None);
         let found = facts.processes.into_iter().find_map(|process| {
             let pid = process.process.pid;
             let ties = Some(process.ties).filter(|ties| !ties.is_empty());
@@ -245,6 +268,20 @@ impl StateDriver {
             tied.or_else(|| process.is_uncounted.then_some(Obstacle::Uncounted(pid)))
         });
         found.map(|obstacle| obstacle.to_string())
+    }
+
+    /// Every client of a job learns which devices the job has: at its next call, where one is another.
+    fn show_placement(&mut self, job: JobId) {
+        let (shown, devices) = (self.policy.devices_of(job), self.jobs.devices(job));
+        for id in self.clients.of_job(job) {
+            let Some(client) = self.clients.get_mut(id) else {
+                continue;
+            };
+            client.devices.clone_from(&devices);
+            if let Some(pages) = &client.pages {
+                pages.broker().show_devices(&shown);
+            }
+        }
     }
 
     /// How the passage of a new mark begins: of every job whose record says that it is not here.

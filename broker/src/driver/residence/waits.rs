@@ -30,6 +30,7 @@ impl StateDriver {
         };
         match &mut way.phase {
             Phase::Asking { .. } => self.take_state(job, way, outcome, now),
+            Phase::Trying { .. } => self.take_map(job, way, &outcome, now),
             Phase::Passing { step, .. } => {
                 if let Some(mut begun) = step.take() {
                     let answer = self.answer_of(job, &mut way, &mut begun, outcome);
@@ -100,6 +101,7 @@ impl StateDriver {
         for (job, process) in std::mem::take(&mut self.ways.gone) {
             self.take_gone(job, process, now);
         }
+        self.take_ended_moves(now);
         let jobs: Vec<JobId> = self.ways.by_job.keys().copied().collect();
         for job in jobs {
             let Some(mut way) = self.ways.by_job.remove(&job) else {
@@ -117,11 +119,11 @@ impl StateDriver {
 
     /// When [`tick_ways`](Self::tick_ways) has something to do, at the latest.
     pub(in crate::driver) fn ways_due_ns(&self) -> u64 {
-        if !self.ways.gone.is_empty() {
+        if !self.ways.gone.is_empty() || !self.ways.ended_moves.is_empty() {
             return 0;
         }
         let due = |way: &Way| match &way.phase {
-            Phase::Asking { .. } => u64::MAX,
+            Phase::Asking { .. } | Phase::Trying { .. } => u64::MAX,
             Phase::Passing { step, .. } => step.as_ref().map_or(0, Begun::due_ns),
         };
         let due = self.ways.by_job.values().map(due).min();

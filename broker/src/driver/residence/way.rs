@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is under way with each job's memory.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use partage_policy::{Passage, Place, Process, Residence, Stage, Step, Ticket};
+use partage_policy::{Exchange, Passage, Place, Process, Residence, Stage, Step, Ticket};
+use partage_protocol::admin::{MovedView, StayingView};
 use partage_protocol::units::{DeviceUuid, JobId};
 
 use super::idle::Idle;
@@ -22,11 +23,39 @@ pub struct Ways {
     pub(super) to_come: BTreeSet<JobId>,
     /// What was said last of a return that is tried again and again.
     pub(super) said: BTreeMap<JobId, String>,
+    /// Whether the driver takes maps: of processes that see all devices (`false`), of others (`true`).
+    pub(super) maps: BTreeMap<bool, bool>,
+    /// Devices that are being emptied.
+    pub(super) drains: BTreeMap<DeviceUuid, Drain>,
+    /// Moves that came to something, of which the drains have not heard.
+    pub(super) ended_moves: Vec<EndedMove>,
     /// Jobs whose record could not be written last.
     pub(super) unwritten: BTreeSet<JobId>,
     /// What was seen of the jobs that leave when they are idle.
     pub(super) idle: Idle,
 }
+
+/// A device that is being emptied.
+#[derive(Debug, Default)]
+pub(super) struct Drain {
+    pub tickets: Vec<Ticket>,
+    /// Jobs that were not looked at yet.
+    pub left: VecDeque<JobId>,
+    pub under_way: Option<JobId>,
+    pub moved: Vec<MovedView>,
+    pub staying: Vec<StayingView>,
+}
+
+/// What a move came to, for whoever drains the device that it was to leave.
+#[derive(Debug)]
+pub(super) struct EndedMove {
+    pub job: JobId,
+    pub from: DeviceUuid,
+    pub result: MoveResult,
+}
+
+/// Where a job is now; or why it stays, and what to do. None: it ended.
+pub(super) type MoveResult = Option<Result<DeviceUuid, (String, Option<String>)>>;
 
 /// How a hold is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +69,7 @@ pub(super) enum Closed {
 pub(super) enum Purpose {
     Suspend,
     Resume,
+    Move(Exchange),
     /// Nobody asked: it goes on with what a job's record says.
     Recover(Residence),
 }
@@ -49,7 +79,7 @@ pub(super) enum Purpose {
 pub(super) struct Way {
     pub phase: Phase,
     pub purpose: Purpose,
-    /// Commands that wait for the end of a suspend.
+    /// Commands that wait for the end of a suspend or a move.
     pub tickets: Vec<Ticket>,
     /// The processes that it is about.
     pub processes: Vec<Process>,
@@ -65,6 +95,8 @@ pub(super) struct Way {
 /// How far.
 #[derive(Debug)]
 pub(super) enum Phase {
+    /// A helper tries whether the driver takes a map, before anything is touched; then the processes are asked.
+    Trying { left: Vec<Process> },
     /// Each process is asked for its state before anything is touched; the first is being asked.
     Asking { left: Vec<Process>, found: Vec<Process> },
     /// A passage, with the step under way.
@@ -108,7 +140,25 @@ pub(super) enum Waiting {
     Time { until_ns: u64 },
 }
 
+impl Phase {
+    /// The first of these is being asked.
+    pub(super) const fn asking(left: Vec<Process>) -> Self {
+        let found = Vec::new();
+        Self::Asking { left, found }
+    }
+}
+
 impl Way {
+    /// What it is said to be doing; before anything is touched, what it is about to.
+    pub(super) const fn under_way(&self, residence: Residence) -> Residence {
+        match (residence, self.purpose) {
+            (Residence::Here, Purpose::Suspend) => Residence::Leaving,
+            (Residence::Here, Purpose::Move(_)) => Residence::Moving,
+            (Residence::Here, _) => Residence::Coming,
+            (other, _) => other,
+        }
+    }
+
     pub(super) fn new(phase: Phase, purpose: Purpose, tickets: Vec<Ticket>, now_ns: u64) -> Self {
         Self {
             phase,
@@ -150,10 +200,24 @@ impl Ways {
         self.by_job.contains_key(&job) || self.followed.contains(&job)
     }
 
-    /// The jobs that are being suspended.
+    /// The jobs whose memory goes into host memory, for good or on its way to another device.
     pub(super) fn leaving(&self) -> impl Iterator<Item = JobId> + '_ {
-        let leaving = self.by_job.iter().filter(|(_, way)| way.purpose == Purpose::Suspend);
+        let is_leaving = |way: &Way| matches!(way.purpose, Purpose::Suspend | Purpose::Move(_));
+        let leaving = self.by_job.iter().filter(move |(_, way)| is_leaving(way));
         leaving.map(|(job, _)| *job)
+    }
+
+    /// There may be another driver from now on.
+    pub fn forget_maps(&mut self) {
+        self.maps.clear();
+    }
+
+    /// A move came to this, for whoever drains the device that it was to leave.
+    pub(super) fn note_ended_move(&mut self, job: JobId, exchange: Exchange, result: MoveResult) {
+        let from = exchange.from;
+        if self.drains.contains_key(&from) {
+            self.ended_moves.push(EndedMove { job, from, result });
+        }
     }
 
     /// A record was written, or could not be. It may say that its job leaves when it is idle.

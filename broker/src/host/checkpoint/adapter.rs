@@ -134,6 +134,11 @@ impl CheckpointHelpers {
             return self.start(user, desk, now_ns, out);
         };
         if helper.channel.request().is_none() {
+            // It died, or says what nobody asked. Its socket would be readable until its rest is over.
+            if !matches!(helper.channel.answer::<Answer>(), Ok(None)) {
+                self.end(desk);
+                return true;
+            }
             return match desk.waiting.pop_front() {
                 Some(question) => {
                     helper.channel.ask(question.ask.clone(), now_ns, question.patience_ns);

@@ -127,6 +127,13 @@ impl Driver {
         allocated.and(released)
     }
 
+    /// A context of this process, for as long as it lives.
+    pub(super) fn keep_context(&self, wanted: &str) -> Result<(), Refused> {
+        let device = self.device(wanted)?;
+        let mut context = CuContext(std::ptr::null_mut());
+        call!(self, cuDevicePrimaryCtxRetain(&raw mut context, device))
+    }
+
     fn allocate(&self, context: CuContext, bytes: u64) -> Result<(), Refused> {
         call!(self, cuCtxSetCurrent(context))?;
         let mut address = 0;

@@ -24,6 +24,21 @@ pub enum Ask {
         /// Bytes.
         bytes: u64,
     },
+    /// Make a context on a device and keep it: be a process to try something on.
+    Context {
+        /// The device, as `GPU-…`.
+        uuid: String,
+    },
+    /// Does a restore take a map of all devices, each to itself? Tried on a child. Answered by `Done`, or by that
+    /// restore's code.
+    Map {
+        /// The device that the child uses.
+        device: String,
+        /// The child sees no other.
+        is_masked: bool,
+        /// All devices that the kernel shows.
+        all: Vec<String>,
+    },
 }
 
 /// A checkpoint call.

@@ -18,6 +18,7 @@
 mod adapter;
 mod library;
 mod messages;
+mod probe;
 mod serve;
 #[cfg(test)]
 mod tests;

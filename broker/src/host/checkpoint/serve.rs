@@ -10,6 +10,7 @@ use partage_policy::Process;
 
 use super::library::{Driver, Refused};
 use super::messages::{Answer, Ask};
+use super::probe;
 use crate::helper::channel;
 use crate::host::proc::{Proc, Processes};
 
@@ -36,6 +37,8 @@ fn answer(opened: &mut Option<(Driver, i32)>, driver_file: Option<&Path>, ask: A
     let result = match ask {
         Ask::Open => return Answer::Ready(*version),
         Ask::Call { target, call } => driver.checkpoint(i32::try_from(target.pid).unwrap_or(i32::MAX), &call),
+        Ask::Context { uuid } => driver.keep_context(&uuid).map(|()| None),
+        Ask::Map { device, is_masked, all } => return probe::try_map(driver, driver_file, (&device, is_masked, &all)),
         Ask::Room { uuid, bytes } => driver.room(&uuid, bytes).map(|()| None),
     };
     match result {

@@ -146,6 +146,35 @@ fn a_helper_rests_a_while_and_is_known_as_one_of_ours() {
 }
 
 #[test]
+fn a_helper_that_dies_while_nothing_is_asked_is_let_go_at_once() {
+    let mut helpers = helpers(&script(
+        r#"*state*) echo '"done"' >&0; exit 0 ;; *) echo '"done"' >&0 ;;"#,
+    ));
+    let mut now_ns = 7;
+    let asked = helpers.ask(User::own(), ask(Call::State), PATIENCE_NS);
+    assert_eq!(
+        outcomes(&mut helpers, &mut now_ns, 1),
+        [(asked, Outcome::Answered(Answer::Done))]
+    );
+    // Its end is what makes the set readable; time stands still.
+    for _ in 0..200 {
+        if helpers.deadline_ns().is_none() {
+            break;
+        }
+        let mut polled = [PollFd::new(helpers.descriptor(), PollFlags::POLLIN)];
+        poll(&mut polled, 50u16).expect("polled");
+        assert_eq!(helpers.outcomes(now_ns), []);
+    }
+    assert_eq!(helpers.deadline_ns(), None);
+    let mut polled = [PollFd::new(helpers.descriptor(), PollFlags::POLLIN)];
+    assert_eq!(poll(&mut polled, 0u16), Ok(0), "nothing is left to be read");
+    // The next question has a new one.
+    let asked = helpers.ask(User::own(), ask(Call::Unlock), PATIENCE_NS);
+    let done = Outcome::Answered(Answer::Done);
+    assert_eq!(outcomes(&mut helpers, &mut now_ns, 1), [(asked, done)]);
+}
+
+#[test]
 fn messages_read_back_as_they_were_said() {
     let map = vec![("GPU-a".to_owned(), "GPU-b".to_owned())];
     let calls = [

@@ -104,6 +104,8 @@ fn list(nvml: &'static Nvml) -> Result<(Vec<Device<'static>>, Vec<DeviceFacts>),
                 model: part.name().unwrap_or_else(|_| "unknown".to_owned()),
                 total: memory.total,
                 reserved: memory.reserved,
+                pci: part.pci_info().map_or_else(|_| String::new(), |info| info.bus_id),
+                minor: part.minor_number().ok(),
             });
             handles.push(part);
         }

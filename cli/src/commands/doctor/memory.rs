@@ -172,6 +172,7 @@ mod tests {
                 promised_bytes: 0,
                 denied: DeniedView::default(),
                 notes: texts(notes),
+                is_drained: false,
                 unmanaged_notes: texts(unmanaged_notes),
                 promised_time: 0.0,
                 regime: None,

@@ -41,7 +41,7 @@ const CALLS: [(&str, &str); 5] = [
     ("unlock", "resume"),
 ];
 
-fn set_faults(rig: &Rig, lines: &str) {
+pub fn set_faults(rig: &Rig, lines: &str) {
     std::fs::write(rig.sim_dir().join("faults"), lines).expect("writable");
     // Read within 20 ms.
     std::thread::sleep(Duration::from_millis(60));
@@ -49,8 +49,13 @@ fn set_faults(rig: &Rig, lines: &str) {
 
 /// A command that stands in an operation of the driver.
 fn standing(rig: &Rig, (operation, command): (&str, &str)) -> Child {
+    standing_in(rig, operation, &[command, "one"])
+}
+
+/// The same with all its words.
+pub fn standing_in(rig: &Rig, operation: &str, command: &[&str]) -> Child {
     set_faults(rig, &format!("stands:{operation}"));
-    let mut started = rig.partage(&[command, "one"]);
+    let mut started = rig.partage(command);
     started
         .stdout(std::process::Stdio::null())
         .stderr(std::process::Stdio::null());
@@ -58,7 +63,7 @@ fn standing(rig: &Rig, (operation, command): (&str, &str)) -> Child {
     std::thread::sleep(Duration::from_millis(500));
     assert!(
         child.try_wait().expect("ours").is_none(),
-        "{command} does not stand in {operation}"
+        "{command:?} does not stand in {operation}"
     );
     child
 }

@@ -26,9 +26,13 @@ impl Policy {
                 {
                     texts.push(format!("GPU {} is lost: {}", device.seen.index, device.why));
                 }
+                if let Some(text) = self.drain_bar(place.device) {
+                    texts.push(text);
+                }
             }
         }
-        texts.extend(residence_text(job).filter(|_| !job.state().is_over()));
+        let bytes = self.returning_bytes(job.id(), machine);
+        texts.extend(residence_text(job, bytes).filter(|_| !job.state().is_over()));
         if job.is_stopped && !job.state().is_over() {
             let pid = job
                 .record
@@ -93,16 +97,17 @@ impl Policy {
     /// What a job in the queue waits for, and for whom.
     pub(crate) fn waiting<M: Machine>(&self, job: &Job, caller: &Caller, now_ns: u64, machine: &M) -> Option<String> {
         let queued = job.life.queued()?;
-        let position = self.queue().take_while(|id| *id != job.id()).count() + 1;
+        let before = self.queue().take_while(|id| *id != job.id()).count();
         let survey = Survey::default();
-        let claimed = self.claims(Some(job.id()), &survey, machine);
+        let claimed = self.claims(before, &survey, machine);
         let holders = match self.place(&queued.spec, &claimed, &survey, machine) {
             Err(Unplaced::NoRoom { shortages, .. }) => self.shortage_holders(&shortages, &survey, machine),
             _ => Vec::new(),
         };
         let waited = format_duration(now_ns.saturating_sub(queued.since_ns));
         let mut text = format!(
-            "it waits since {waited} (place {position} in the queue): {}",
+            "it waits since {waited} (place {} in the queue): {}",
+            before + 1,
             queued.reason
         );
         if !holders.is_empty() {
@@ -374,15 +379,10 @@ impl Advice {
     }
 }
 
-/// Where a job's memory is, if not on its devices.
-fn residence_text(job: &Job) -> Option<String> {
+/// Where a job's memory is, if not on its devices: so many bytes of it.
+fn residence_text(job: &Job, bytes: u64) -> Option<String> {
     let record = &job.record.residence;
-    let bytes = format_bytes(
-        record
-            .bytes
-            .iter()
-            .fold(0, |sum, bytes| u64::saturating_add(sum, *bytes)),
-    );
+    let bytes = format_bytes(bytes);
     let still = "its threads wait, and its time limit stands still";
     Some(match record.residence() {
         Residence::Here => return None,

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `partage events --audit`: who changed whose numbers, from the broker's audit log.
+//!
+//! The file is read and the broker is not asked: the log is there when no broker is, and only whoever may read the file
+//! sees it.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use crate::failure::{Failure, Kind, Outcome};
+use crate::launch::place::Place;
+use crate::show::report::{Report, timestamp, write_out};
+
+/// Older files that the broker keeps beside the newest.
+const OLDER: u32 = 3;
+
+/// Shows the changes since `from_ns` of Unix time, the oldest first.
+pub fn audit(place: &Place, from_ns: u64, report: &Report) -> Outcome<u8> {
+    let newest = place.dir.join("state/audit.jsonl");
+    let older = (1..=OLDER)
+        .rev()
+        .map(|number| PathBuf::from(format!("{}.{number}", newest.display())));
+    let mut count = 0;
+    for path in older.chain([newest.clone()]) {
+        for line in lines(&path)?.into_iter().filter(|line| time_ns(line) >= from_ns) {
+            count += 1;
+            if report.is_json {
+                report.document("audit", json!({ "change": line }));
+            } else {
+                write_out(&(report.style.text(&sentence(&line)) + "\n"));
+            }
+        }
+    }
+    if count == 0 {
+        report.say("no changes");
+    }
+    Ok(0)
+}
+
+/// The documents of a file; none where it is not there. Half a line, of a broker that was killed, is left out.
+fn lines(path: &Path) -> Outcome<Vec<Value>> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(text
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect()),
+        Err(why) if why.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        Err(why) if why.kind() == ErrorKind::PermissionDenied => {
+            let failure = Failure::new(Kind::NotAllowed, "only root may see who changed whose numbers");
+            Err(failure.hint("sudo partage events --audit"))
+        }
+        Err(why) => Err(Failure::new(Kind::Failed, format!("{}: {why}", path.display()))),
+    }
+}
+
+fn time_ns(line: &Value) -> u64 {
+    line["time_ns"].as_u64().unwrap_or(0)
+}
+
+fn sentence(line: &Value) -> String {
+    let word = |key: &str| line[key].as_str().unwrap_or_default();
+    let time = timestamp(UNIX_EPOCH + Duration::from_nanos(time_ns(line)));
+    let by = match (line["by"]["uid"].as_u64(), line["by"]["pid"].as_u64()) {
+        (Some(uid), Some(pid)) => format!("uid {uid} (pid {pid})"),
+        _ => "the broker".to_owned(),
+    };
+    let what = match (word("job"), line["old"].as_str(), line["new"].as_str()) {
+        ("", Some(old), _) => format!("without {old}"),
+        ("", None, new) => format!("with {}", new.unwrap_or_default()),
+        (job, old, new) => {
+            let device = match word("device") {
+                "" => String::new(),
+                device => format!(" on {device}"),
+            };
+            let (old, new) = (old.unwrap_or("none"), new.unwrap_or("none"));
+            format!("{job} ({}): {} {old} -> {new}{device}", word("user"), word("number"))
+        }
+    };
+    let from = match word("from") {
+        "" => String::new(),
+        from => format!("; {from}"),
+    };
+    format!("{time} {:<12} {by}: {what}{from}", word("what"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_who_what_old_new_and_why() {
+        let line = json!({ "time_ns": 0, "what": "set", "by": { "uid": 0, "pid": 42 }, "job": "j3", "user": "alice",
+            "device": "GPU-1", "number": "mem", "old": "8.0 GiB", "new": "2.0 GiB",
+            "from": "partage set mem=2GiB by root" });
+        let text = sentence(&line);
+        let wanted =
+            "set          uid 0 (pid 42): j3 (alice): mem 8.0 GiB -> 2.0 GiB on GPU-1; partage set mem=2GiB by root";
+        assert!(text.ends_with(wanted), "{text}");
+        let rule = json!({ "time_ns": 0, "what": "reload", "by": null, "number": "rule", "old": null,
+            "new": "rule a", "from": "" });
+        assert!(
+            sentence(&rule).ends_with("reload       the broker: with rule a"),
+            "{}",
+            sentence(&rule)
+        );
+    }
+}

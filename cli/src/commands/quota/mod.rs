@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `partage quota`: limits of users and groups, as rules in a file of the host's configuration.
+//!
+//! The file is changed whole or not at all: the new text is written beside it, read by the broker's own program
+//! together with the rest of the configuration, and takes the file's place only then. Where the broker does not take
+//! it, the old text is put back.
+
+mod edit;
+mod file;
+mod words;
+
+use std::path::PathBuf;
+
+use partage_protocol::admin::{Reply, Request};
+use serde_json::json;
+
+use crate::arguments::QuotaAction;
+use crate::failure::{Failure, Kind, Outcome};
+use crate::launch::place::Place;
+use crate::link::ask::{ask, unexpected};
+use crate::link::silence::PATIENCE;
+use crate::show::report::Report;
+use crate::show::terminal::Style;
+
+use edit::{Changed, Quota, Uneditable};
+use file::QuotaFile;
+use words::{Key, Subject};
+
+/// `partage quota`.
+pub fn quota(action: &QuotaAction, place: &Place, report: &Report) -> Outcome<u8> {
+    match action {
+        QuotaAction::List => list(place, report),
+        QuotaAction::Set { subject, settings } => {
+            let subject = read(Subject::parse(subject))?;
+            let settings = settings.iter().map(|text| read(words::setting(text)));
+            let settings = settings.collect::<Outcome<Vec<(Key, String)>>>()?;
+            let edit = |text: &str| edit::set(text, &subject, &settings);
+            change(&subject, edit, place, report)
+        }
+        QuotaAction::Unset { subject, keys } => {
+            let subject = read(Subject::parse(subject))?;
+            let keys = keys.iter().map(|text| read(Key::parse(text)));
+            let keys = keys.collect::<Outcome<Vec<Key>>>()?;
+            change(&subject, |text| edit::unset(text, &subject, &keys), place, report)
+        }
+    }
+}
+
+fn read<T>(result: Result<T, String>) -> Outcome<T> {
+    result.map_err(|why| Failure::new(Kind::Invalid, why))
+}
+
+/// The configuration that the broker reads.
+fn configuration(place: &Place) -> Outcome<PathBuf> {
+    let request = Request::ShowConfig { target: None };
+    match ask(place, &request, PATIENCE)? {
+        Reply::Config(view) => match view.reading {
+            Some(reading) => Ok(PathBuf::from(reading.file)),
+            None => {
+                let why = "quotas are for a host with one broker for everybody, and this broker is one user's own";
+                Err(Failure::new(Kind::Failed, why).hint("sudo partage install makes one"))
+            }
+        },
+        other => Err(unexpected(place, &other)),
+    }
+}
+
+fn list(place: &Place, report: &Report) -> Outcome<u8> {
+    let file = QuotaFile::beside(&configuration(place)?);
+    let text = file.text()?;
+    let quotas = edit::list(&text).map_err(|why| uneditable(&file, why))?;
+    let body = json!({ "file": file.path(), "quotas": quotas });
+    report.data("quotas", body, |style| list_text(style, &quotas));
+    Ok(0)
+}
+
+fn list_text(style: &Style, quotas: &[Quota]) -> String {
+    let one = |quota: &Quota| {
+        let values: Vec<String> = quota
+            .values
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
+        style.text(&format!("{:<20} {}", quota.subject, values.join(" "))) + "\n"
+    };
+    match quotas {
+        [] => "no quotas\n".to_owned(),
+        quotas => quotas.iter().map(one).collect(),
+    }
+}
+
+fn change(
+    subject: &Subject,
+    edit: impl Fn(&str) -> Result<(String, Vec<Changed>), Uneditable>,
+    place: &Place,
+    report: &Report,
+) -> Outcome<u8> {
+    if !nix::unistd::geteuid().is_root() {
+        let failure = Failure::new(
+            Kind::NotAllowed,
+            "only root may change quotas: they are a file of the host's",
+        );
+        return Err(failure.hint("with sudo; partage quota list shows them"));
+    }
+    let configuration = configuration(place)?;
+    let file = QuotaFile::beside(&configuration).locked()?;
+    let old = file.text()?;
+    let (new, changed) = edit(&old).map_err(|why| uneditable(&file, why))?;
+    let is_new = changed.iter().any(|changed| changed.new.is_some());
+    if is_new && !subject.is_known() {
+        let (kind, name) = subject.matching().unwrap_or_default();
+        return Err(Failure::new(
+            Kind::NoTarget,
+            format!("this host has no {kind} {name:?}"),
+        ));
+    }
+    file.replace(&new)?;
+    let message = match ask(place, &Request::ReloadConfig, PATIENCE) {
+        Ok(Reply::Done { message }) => message,
+        other => {
+            file.put_back(&old)?;
+            let failure = match other {
+                Ok(reply) => unexpected(place, &reply),
+                Err(failure) => failure,
+            };
+            return Err(failure);
+        }
+    };
+    let body = json!({ "subject": subject.to_string(), "file": file.path(), "changed": changed, "message": message });
+    report.data("quota", body, |style| {
+        let lines = changed
+            .iter()
+            .map(|changed| style.text(&changed_text(subject, changed)) + "\n");
+        lines.collect::<String>() + &style.text(&message) + "\n"
+    });
+    Ok(0)
+}
+
+fn changed_text(subject: &Subject, changed: &Changed) -> String {
+    let key = &changed.key;
+    match (&changed.old, &changed.new) {
+        (Some(old), Some(new)) => format!("{subject}: {key} {new} (was {old})"),
+        (None, Some(new)) => format!("{subject}: {key} {new}"),
+        (Some(old), None) => format!("{subject}: {key} unset (was {old})"),
+        (None, None) => format!("{subject}: {key}"),
+    }
+}
+
+fn uneditable(file: &QuotaFile, why: Uneditable) -> Failure {
+    match why {
+        Uneditable::Missing(why) => Failure::new(Kind::NoTarget, why).hint("partage quota list shows what there is"),
+        Uneditable::Form(why) => {
+            let why = why.trim_end();
+            let failure = Failure::new(Kind::Failed, format!("{}: {why}", file.path().display()));
+            failure.hint("edit it by hand; partage config check says what is wrong")
+        }
+    }
+}

@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `partage quota`: limits of users and groups as rules in a file of the host's, and the log of who changed what.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::Case;
+use crate::artefacts::built;
+use crate::rig::{GIB, MIB, Rig};
+
+const WHY: &str = "compares with the simulator's books";
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        Case::new(
+            "quota::set_holds_for_running_jobs_at_once_and_unset_gives_back",
+            set_and_unset,
+        )
+        .simulated(WHY),
+        Case::new("quota::what_is_wrong_changes_nothing_and_says_why", refused).simulated(WHY),
+        Case::new(
+            "quota::the_audit_log_says_who_changed_what_and_outlives_the_broker",
+            audit,
+        )
+        .simulated(WHY),
+    ]
+}
+
+/// Nothing is timed by it; it only turns a hang into a failure.
+const SOON: Duration = Duration::from_secs(60);
+/// By hand, beside quotas: it stays.
+const BASE: &str = "schema = 1\n\n[class.small]\nmem = \"1GiB\"\n";
+
+/// A host's broker that reads a configuration; it ends with this.
+struct Host<'a> {
+    rig: &'a Rig,
+    broker: Child,
+}
+
+impl Drop for Host<'_> {
+    fn drop(&mut self) {
+        let _ = self.broker.kill();
+        let _ = self.broker.wait();
+    }
+}
+
+impl<'a> Host<'a> {
+    /// Starts it, or says why this machine cannot.
+    fn start(rig: &'a Rig) -> Option<Self> {
+        // SAFETY: geteuid has no preconditions.
+        if unsafe { libc::geteuid() } != 0 {
+            println!("SKIPPED: only root may change quotas");
+            return None;
+        }
+        std::fs::write(rig.dir.join("partage.toml"), BASE).expect("writable");
+        Some(Self {
+            rig,
+            broker: broker(rig),
+        })
+    }
+
+    /// The next broker, after this one was killed.
+    fn restart(&mut self) {
+        let _ = self.broker.kill();
+        let _ = self.broker.wait();
+        self.broker = broker(self.rig);
+    }
+
+    /// The exit code of a command, and what it said.
+    fn say(&self, arguments: &[&str]) -> (Option<i32>, String) {
+        let output = self.rig.output(self.rig.partage(arguments));
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+    }
+
+    #[track_caller]
+    fn done(&self, arguments: &[&str]) -> String {
+        let (code, text) = self.say(arguments);
+        assert_eq!(code, Some(0), "{arguments:?}: {text}");
+        text
+    }
+
+    fn file(&self) -> PathBuf {
+        self.rig.dir.join("conf.d/90-quota.toml")
+    }
+
+    fn text(&self) -> String {
+        std::fs::read_to_string(self.file()).unwrap_or_default()
+    }
+
+    /// The changes of the audit log.
+    fn changes(&self) -> Vec<Value> {
+        let output = self.rig.output(self.rig.partage(&["events", "--audit", "--json"]));
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let documents = text
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).expect("a document"));
+        documents.map(|document| document["change"].clone()).collect()
+    }
+}
+
+fn broker(rig: &Rig) -> Child {
+    let mut command = rig.command(built("partaged"));
+    command
+        .arg("--managed")
+        .arg("--config")
+        .arg(rig.dir.join("partage.toml"));
+    command.arg("--socket-dir").arg(rig.socket_dir());
+    let broker = command.spawn().expect("the broker starts");
+    rig.eventually(SOON, "the broker answers", || {
+        rig.output(rig.partage(&["broker", "status"])).status.success()
+    });
+    broker
+}
+
+fn set_and_unset(rig: &Rig) {
+    let Some(host) = Host::start(rig) else { return };
+    assert!(host.done(&["quota", "list"]).contains("no quotas"));
+    let mut job = rig.client(&["-g", "0", "-m", "4GiB", "--name", "train"]);
+    job.ready();
+    let said = host.done(&["quota", "set", "user:root", "mem=2GiB", "gpus=1"]);
+    assert!(
+        said.contains("user:root: mem 2GiB\n") && said.contains("1 class and 1 rule"),
+        "{said}"
+    );
+    assert_eq!(job.numbers("info")[2], 2 * GIB, "it holds at once");
+    job.expect(&format!("alloc {} a", 2 * GIB), "alloc 2");
+    let (_, why) = host.say(&["why", "train"]);
+    let why = why.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(why.contains("rule quota-user-root, max.mem = 2GiB"), "{why}");
+    // A comment by hand stays, and the quota of a group is another rule.
+    let commented = host.text().replace("[[rule]]", "# until June\n[[rule]]");
+    std::fs::write(host.file(), commented).expect("writable");
+    let said = host.done(&["quota", "set", "user:root", "mem=3GiB"]);
+    assert!(said.contains("user:root: mem 3GiB (was 2GiB)"), "{said}");
+    host.done(&["quota", "set", "group:root", "class=small", "compute-max=80%"]);
+    host.done(&["quota", "set", "*", "weight=50"]);
+    assert!(host.text().contains("# until June"), "{}", host.text());
+    assert_eq!(job.numbers("info")[2], 3 * GIB);
+    let quotas = rig.json(&["quota", "list"])["quotas"].to_string();
+    for part in [
+        "user:root",
+        "[\"mem\",\"3GiB\"]",
+        "group:root",
+        "[\"class\",\"small\"]",
+        "\"*\"",
+        "[\"weight\",\"50\"]",
+    ] {
+        assert!(quotas.contains(part), "{part}: {quotas}");
+    }
+    job.expect(&format!("alloc {} a", 512 * MIB), "alloc 0");
+    rig.wait_for_overhead();
+    let user = rig.json(&["get", "@root"]);
+    let device = &user["devices"][0];
+    assert!(device["used_bytes"].as_u64() >= Some(512 * MIB), "{user}");
+    assert_eq!(
+        (&device["limit_bytes"], &device["jobs"]),
+        (&(3 * GIB).into(), &1.into()),
+        "{user}"
+    );
+    assert!(user["rules"].to_string().contains("quota-user-root"), "{user}");
+    host.done(&["quota", "unset", "user:root", "mem"]);
+    assert_eq!(job.numbers("info")[2], 4 * GIB, "what was asked is back");
+    for subject in ["user:root", "group:root", "*"] {
+        host.done(&["quota", "unset", subject]);
+    }
+    assert!(host.done(&["quota", "list"]).contains("no quotas"));
+}
+
+/// Words, the exit code, and a part of what is said.
+const WRONG: &[(&[&str], i32, &str)] = &[
+    (
+        &["set", "user:root", "meme=1GiB"],
+        2,
+        "unknown key `meme`; did you mean `mem`?",
+    ),
+    (&["set", "user:root", "mem=8GG"], 2, "mem: "),
+    (&["set", "user:root", "mem"], 2, "has no value"),
+    (
+        &["set", "user:root", "gpus=many"],
+        2,
+        "gpus: \"many\" is no whole number",
+    ),
+    (
+        &["set", "user:root", "class=smal"],
+        2,
+        "class: there is no class \"smal\"; did you mean `small`?",
+    ),
+    (
+        &["set", "user:no-such-user", "mem=1GiB"],
+        4,
+        "this host has no user \"no-such-user\"",
+    ),
+    (&["set", "root", "mem=1GiB"], 2, "write user:NAME, group:NAME or '*'"),
+    (&["unset", "user:root", "weight"], 4, "user:root has no quota of weight"),
+    (&["unset", "group:root"], 4, "group:root has no quota"),
+];
+
+fn refused(rig: &Rig) {
+    let Some(host) = Host::start(rig) else { return };
+    host.done(&["quota", "set", "user:root", "mem=2GiB"]);
+    let before = host.text();
+    for (words, code, part) in WRONG {
+        let all: Vec<&str> = std::iter::once("quota").chain(words.iter().copied()).collect();
+        let (got, text) = host.say(&all);
+        assert!(got == Some(*code) && text.contains(part), "{words:?}: {got:?}: {text}");
+        assert!(!text.contains(".90-quota.toml."), "no name of a passing file: {text}");
+    }
+    assert_eq!(host.text(), before, "nothing was changed");
+    let reading = rig.json(&["status"])["broker"]["config"].clone();
+    assert!(
+        reading["generation"] == 2 && reading["error"].is_null(),
+        "the broker was not asked: {reading}"
+    );
+    // Something else is wrong: the quota is not written beside it.
+    std::fs::write(rig.dir.join("partage.toml"), "schema = 1\nrul = 3\n").expect("writable");
+    let (code, text) = host.say(&["quota", "set", "user:root", "mem=1GiB"]);
+    assert!(
+        code == Some(2) && text.contains("partage.toml, line 2"),
+        "{code:?}: {text}"
+    );
+    assert_eq!(host.text(), before);
+    let left: Vec<_> = std::fs::read_dir(rig.dir.join("conf.d"))
+        .expect("there")
+        .flatten()
+        .collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+    others(rig);
+    drop(host);
+    private(rig);
+}
+
+/// Another user changes none, and does not see who did.
+fn others(rig: &Rig) {
+    // The rig's folder is opened up for that, but for what was closed.
+    let log = rig.socket_dir().join("state/audit.jsonl");
+    let closed = std::fs::metadata(&log).expect("there").permissions();
+    assert_eq!(closed.mode() & 0o777, 0o600);
+    rig.installed();
+    let _ = Command::new("/bin/chmod").args(["-R", "a+rX"]).arg(&rig.dir).status();
+    let other = |words: &[&str]| {
+        let mut command = rig.command("/usr/bin/setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+        command.arg(rig.installed()).args(words);
+        rig.output(command)
+    };
+    let output = other(&["quota", "set", "user:root", "mem=1GiB"]);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.code() == Some(3) && text.contains("only root may change quotas"),
+        "{text}"
+    );
+    std::fs::set_permissions(&log, closed).expect("root");
+    let output = other(&["events", "--audit"]);
+    assert_eq!(
+        output.status.code(),
+        Some(3),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// A private broker has no quotas.
+fn private(rig: &Rig) {
+    let private = rig.dir.join("private");
+    let mut command = rig.partage(&["run", "--", built("partage").to_str().expect("a path"), "quota", "list"]);
+    command
+        .env("PARTAGE_SOCKET_DIR", &private)
+        .env("PARTAGE_IDLE_EXIT", "1");
+    let output = rig.output(command);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.code() == Some(1) && text.contains("one broker for everybody"),
+        "{text}"
+    );
+}
+
+fn audit(rig: &Rig) {
+    let Some(mut host) = Host::start(rig) else { return };
+    let mut job = rig.client(&["-g", "0", "-m", "4GiB", "--name", "train"]);
+    job.ready();
+    host.done(&["set", "train", "mem=3GiB"]);
+    host.done(&["quota", "set", "user:root", "mem=2GiB"]);
+    host.done(&["set", "train", "mem=5GiB", "--force"]);
+    // Lowered at the door: by a variable, which is no option.
+    let mut lowered = rig.run(&["-g", "0", "--name", "low"], "/bin/true".as_ref(), &[]);
+    lowered.env("PARTAGE_MEM", "8GiB");
+    assert!(rig.output(lowered).status.success());
+    host.restart();
+    let changes = host.changes();
+    let find = |what: &str, job: &str, number: &str| {
+        let is_it = |change: &&Value| {
+            change["what"] == what && change["number"] == number && (job.is_empty() || change["job"] == job)
+        };
+        let found = changes.iter().find(is_it);
+        found.unwrap_or_else(|| panic!("{what} of {job}'s {number}: {changes:#?}"))
+    };
+    let set = find("set", "j1", "mem");
+    assert_eq!(
+        (&set["old"], &set["new"], &set["by"]["uid"]),
+        (&"4 GiB".into(), &"3 GiB".into(), &0.into())
+    );
+    assert!(
+        set["by"]["pid"].as_u64() > Some(0) && set["from"].to_string().contains("partage set mem=3GiB by"),
+        "{set}"
+    );
+    let ruled = find("reload", "j1", "mem");
+    assert_eq!((&ruled["old"], &ruled["new"]), (&"3 GiB".into(), &"2 GiB".into()));
+    let place = format!("rule quota-user-root, max.mem = 2GiB ({}:", host.file().display());
+    assert!(
+        ruled["from"].as_str().is_some_and(|from| from.contains(&place)),
+        "{ruled}"
+    );
+    assert!(
+        find("reload", "", "rule")["new"]
+            .to_string()
+            .contains("quota-user-root")
+    );
+    assert_eq!(find("set --force", "j1", "mem")["new"], "5 GiB");
+    let lowered = find("admitted", "j2", "mem");
+    assert_eq!((&lowered["old"], &lowered["new"]), (&"8 GiB".into(), &"2 GiB".into()));
+    let text = host.done(&["events", "--audit"]);
+    assert!(
+        text.contains("uid 0 (pid ") && text.contains("j1 (root): mem 4 GiB -> 3 GiB"),
+        "{text}"
+    );
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Devices that are being emptied: nothing is admitted there, and each job goes where there is room.
+//!
+//! The mark is the broker's, which keeps it on disk; here is what it means. A job is moved by the same steps as for
+//! `migrate`, one after the other, because each takes room from the next.
+
+use std::collections::BTreeSet;
+
+use partage_protocol::units::{DeviceUuid, JobId};
+
+use super::Policy;
+use super::moving::Exchange;
+use crate::device::{Device, DeviceState};
+use crate::job::Job;
+use crate::machine::Machine;
+use crate::refusal::Refused;
+use crate::residence::Residence;
+use crate::views::returning as said;
+
+/// Devices that are named in a sentence at most.
+const NAMED: usize = 4;
+
+impl Policy {
+    /// Is nothing admitted on this device until an administrator says so?
+    #[must_use]
+    pub fn is_drained(&self, device: DeviceUuid) -> bool {
+        self.drained.contains(&device)
+    }
+
+    /// The drained devices.
+    pub fn drained(&self) -> impl Iterator<Item = DeviceUuid> + '_ {
+        self.drained.iter().copied()
+    }
+
+    /// What a broker before drained.
+    pub(crate) fn take_drained(&mut self, devices: BTreeSet<DeviceUuid>) {
+        self.drained.extend(devices);
+    }
+
+    /// Drains a device, or ends that.
+    pub(crate) fn drain(&mut self, device: DeviceUuid, is_drained: bool) {
+        let gpu = self.gpu(device);
+        let (is_news, text) = match is_drained {
+            true => (
+                self.drained.insert(device),
+                format!("{gpu} is drained: nothing is admitted on it"),
+            ),
+            false => (self.drained.remove(&device), self.undrained_text(device, true)),
+        };
+        if is_news {
+            let kind = if is_drained { "gpu-drained" } else { "gpu-undrained" };
+            self.publish(kind, None, None, text);
+        }
+    }
+
+    /// What `undrain` says.
+    #[must_use]
+    pub fn undrained_text(&self, device: DeviceUuid, was_drained: bool) -> String {
+        let gpu = self.gpu(device);
+        match was_drained {
+            true => format!("{gpu} takes jobs again"),
+            false => format!("{gpu} is not drained"),
+        }
+    }
+
+    /// Why nothing is admitted on a drained device.
+    pub(crate) fn drain_bar(&self, device: DeviceUuid) -> Option<String> {
+        let index = self.devices.get(&device).map(|known| known.seen.index)?;
+        let text = format!("GPU {index} is drained: partage undrain {index} lets jobs on it again");
+        self.is_drained(device).then_some(text)
+    }
+
+    /// The jobs that have something to leave a device with: memory there, or a promise of it. Jobs whose memory is away
+    /// hold nothing there.
+    #[must_use]
+    pub fn jobs_to_move<M: Machine>(&self, device: DeviceUuid, machine: &M) -> Vec<JobId> {
+        let is_there = |job: &&Job| {
+            let slot = job
+                .slot_of(device)
+                .filter(|_| job.state().holds_memory() && !job.is_lingering());
+            let request = |slot: usize| job.record.devices.get(slot).map_or(0, |place| place.request);
+            let holds = |slot| job.returning_bytes(slot, machine) > 0 || request(slot) > 0;
+            slot.is_some_and(holds) && job.residence() != Residence::Away
+        };
+        self.jobs.values().filter(is_there).map(Job::id).collect()
+    }
+
+    /// Where a job on a device is to go: of the devices that are like it and have room the one with the least of its
+    /// memory committed.
+    ///
+    /// # Errors
+    /// None has: what is short where.
+    pub fn place_to_move<M: Machine>(&self, id: JobId, from: DeviceUuid, machine: &M) -> Result<Exchange, Refused> {
+        let own = self.devices.get(&from).map(|known| &known.seen);
+        let is_like = |device: &&Device| {
+            let seen = &device.seen;
+            let is_same = own.is_some_and(|own| own.model == seen.model && own.total_bytes == seen.total_bytes);
+            let is_free = seen.uuid != from && !seen.uuid.is_mig && device.state != DeviceState::Lost;
+            let is_own = self.jobs.get(&id).is_some_and(|job| job.slot_of(seen.uuid).is_some());
+            is_same && is_free && !is_own && !self.is_drained(seen.uuid)
+        };
+        let mut like: Vec<&Device> = self.devices.values().filter(is_like).collect();
+        let committed = |device: &Device| {
+            let account = self.account(device.seen.uuid, machine);
+            account.map_or(u64::MAX, |account| {
+                account.committed().saturating_add(account.unmanaged())
+            })
+        };
+        like.sort_by_key(|device| (committed(device), device.seen.index));
+        let mut why = Vec::new();
+        for device in like {
+            match self.exchange_for(id, Some(from), device.seen.uuid) {
+                Err(error) => why.push(error.message),
+                Ok(exchange) => match self.room_at_target(id, exchange.target, machine) {
+                    Ok(()) => return Ok(exchange),
+                    Err(shortage) => why.push(shortage.to_string()),
+                },
+            }
+        }
+        why.truncate(NAMED);
+        let why = match why.is_empty() {
+            true => format!("no other GPU here is like {} and takes jobs", self.gpu(from)),
+            false => why.join("; "),
+        };
+        let hint = "once there is room: partage drain again".to_owned();
+        Err(said::refused(why, hint))
+    }
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which of a job's numbers differ between two of its records, for the audit log.
+
+use partage_protocol::size::{NONE, format_bytes, format_duration};
+use partage_protocol::terms::{WHOLE_PPM, format_part};
+use partage_protocol::units::DeviceUuid;
+
+use crate::job::JobRecord;
+
+/// One number that is another one now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NumberChange {
+    /// As `partage set` calls it: `mem`, `mem-request`, `compute`, …
+    pub number: &'static str,
+    /// The device, for numbers of a device.
+    pub device: Option<DeviceUuid>,
+    /// What it was; of a job that begins, what was asked.
+    pub old: String,
+    /// What it is.
+    pub new: String,
+    /// What set it: an option, or a rule with file and line; empty where nothing did.
+    pub words: String,
+}
+
+/// A number of a record, in words.
+struct Number<'a> {
+    number: &'static str,
+    device: Option<DeviceUuid>,
+    value: String,
+    /// What was asked, where anything was.
+    asked: Option<String>,
+    words: &'a str,
+}
+
+/// The numbers that differ. Of a job that begins (without an old record): those that are not what was asked, and those
+/// that were changed while it waited.
+#[must_use]
+pub fn changed_numbers(old: Option<&JobRecord>, new: &JobRecord) -> Vec<NumberChange> {
+    let new = numbers(new);
+    let change = |number: Number<'_>, old: String| NumberChange {
+        number: number.number,
+        device: number.device,
+        old,
+        new: number.value,
+        words: number.words.to_owned(),
+    };
+    let Some(old) = old else {
+        let begun = new.into_iter().filter_map(|number| {
+            let asked = number.asked.clone()?;
+            let is_set = number.words.starts_with("partage set ");
+            (asked != number.value || is_set).then(|| change(number, asked))
+        });
+        return begun.collect();
+    };
+    // Places keep their order; a job that moved has the same numbers elsewhere.
+    let pairs = numbers(old).into_iter().zip(new);
+    let changed = pairs.filter(|(old, new)| old.number == new.number && old.value != new.value);
+    changed.map(|(old, new)| change(new, old.value)).collect()
+}
+
+fn numbers(record: &JobRecord) -> Vec<Number<'_>> {
+    let bytes = |bytes: Option<u64>| bytes.map_or_else(none, format_bytes);
+    let part = |part: u32| if part == 0 { none() } else { format_part(part) };
+    let cap = |cap: Option<u32>| cap.filter(|cap| *cap != WHOLE_PPM).map_or_else(none, format_part);
+    let time = |limit: Option<u64>| limit.map_or_else(none, format_duration);
+    let terms = &record.terms;
+    let asked = record.asked_terms();
+    let of_time = |number, value, asked, words| Number {
+        number,
+        device: None,
+        value,
+        asked,
+        words,
+    };
+    let said = &terms.origin;
+    let mut numbers = vec![
+        of_time(
+            "compute",
+            part(terms.promise_ppm),
+            asked.promise.map(|said| part(said.value)),
+            &said.promise,
+        ),
+        of_time(
+            "compute-max",
+            cap(terms.cap_ppm),
+            asked.cap.map(|said| cap(said.value)),
+            &said.cap,
+        ),
+        of_time(
+            "weight",
+            terms.weight.to_string(),
+            asked.weight.map(|said| said.value.to_string()),
+            &said.weight,
+        ),
+        of_time(
+            "priority",
+            terms.class.to_string(),
+            asked.priority.map(|said| said.value.to_string()),
+            &said.class,
+        ),
+        of_time(
+            "time-limit",
+            time(terms.time_limit_ns),
+            asked.time_limit.map(|said| time(said.value)),
+            &said.time_limit,
+        ),
+    ];
+    for place in &record.devices {
+        let asked = place.asked();
+        let on_device = |number, value, asked, words| Number {
+            number,
+            device: Some(place.device),
+            value,
+            asked,
+            words,
+        };
+        let limit = asked.limit.map(|said| bytes(said.value));
+        numbers.push(on_device("mem", bytes(place.limit), limit, &place.origin.limit));
+        let request = |bytes: u64| if bytes == 0 { none() } else { format_bytes(bytes) };
+        let asked = asked.request.map(|said| request(said.value));
+        numbers.push(on_device(
+            "mem-request",
+            request(place.request),
+            asked,
+            &place.origin.request,
+        ));
+    }
+    numbers
+}
+
+fn none() -> String {
+    NONE.to_owned()
+}

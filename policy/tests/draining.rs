@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A drained device: nothing is admitted there, and where each of its jobs may go.
+
+use std::collections::BTreeSet;
+
+use partage_policy::{Event, Place, Shortage};
+use partage_protocol::admin::RunRequest;
+use partage_protocol::units::{GIB, JobId};
+
+use crate::host::{Host, mem, uuid};
+
+fn on(gpu: &str, amount: &str) -> RunRequest {
+    RunRequest {
+        gpu: Some(gpu.into()),
+        ..mem(amount)
+    }
+}
+
+fn drain(host: &mut Host, device: u8, is_drained: bool) {
+    let device = uuid(device);
+    host.step(Event::Drain { device, is_drained });
+}
+
+/// A job with half of its memory in use.
+fn with_job(host: &mut Host, gpu: &str, gib: u64) -> JobId {
+    let (job, first) = host.admitted(1, on(gpu, &format!("{gib}g")));
+    let client = host.attach(job, first);
+    assert!(host.allocate(client, 0, gib * GIB / 2));
+    job
+}
+
+#[test]
+fn nothing_is_admitted_on_a_drained_device_until_it_takes_jobs_again() {
+    let mut host = Host::new(&[8, 8]);
+    drain(&mut host, 1, true);
+    let (ticket, _) = host.run(1, on("0", "1g"));
+    assert!(host.is_waiting(ticket));
+    let (auto, _) = host.admitted(1, mem("1g"));
+    let record = host.records().into_iter().find(|record| record.id == auto.0);
+    assert_eq!(record.expect("recorded").devices[0].device, uuid(2));
+    drain(&mut host, 1, false);
+    assert!(!host.is_waiting(ticket));
+}
+
+#[test]
+fn its_jobs_go_where_there_is_room_the_emptiest_first() {
+    let mut host = Host::new(&[16, 16, 16, 8]);
+    let (job, other) = (with_job(&mut host, "0", 6), with_job(&mut host, "1", 4));
+    drain(&mut host, 1, true);
+    assert_eq!(host.policy.jobs_to_move(uuid(1), &host.board), [job]);
+    assert_eq!(host.policy.jobs_to_move(uuid(2), &host.board), [other]);
+    let place = |host: &Host| {
+        let found = host.policy.place_to_move(job, uuid(1), &host.board);
+        found
+            .map(|exchange| exchange.target.device)
+            .map_err(|error| error.message)
+    };
+    assert_eq!(place(&host), Ok(uuid(3)));
+    with_job(&mut host, "2", 12);
+    assert_eq!(place(&host), Ok(uuid(2)));
+    with_job(&mut host, "1", 8);
+    assert_eq!(
+        place(&host),
+        Err(
+            "the job needs 6 GiB on GPU 1, which has 4 GiB left for it; the job needs 6 GiB on GPU 2, which has 4 GiB \
+             left for it"
+                .to_owned()
+        )
+    );
+    drain(&mut host, 2, true);
+    drain(&mut host, 3, true);
+    assert_eq!(
+        place(&host),
+        Err("no other GPU here is like GPU 0 and takes jobs".to_owned())
+    );
+}
+
+#[test]
+fn the_next_broker_knows_it_and_no_job_comes_back_there() {
+    let mut host = Host::new(&[8]);
+    let job = with_job(&mut host, "0", 4);
+    drain(&mut host, 1, true);
+    let text = "GPU 0 is drained: partage undrain 0 lets jobs on it again".to_owned();
+    let room = |host: &Host| host.policy.ask_room(job, Place::Source, None, &host.board);
+    assert_eq!(room(&host), Err(Shortage::Drained { text }));
+    assert_eq!(
+        host.policy.drained().collect::<BTreeSet<_>>(),
+        BTreeSet::from([uuid(1)])
+    );
+    drain(&mut host, 1, false);
+    assert_eq!(room(&host), Ok(()));
+}
