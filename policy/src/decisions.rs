@@ -54,6 +54,7 @@ mod target;
 mod time_audit;
 mod time_limit;
 mod time_promises;
+mod totals;
 mod undecided;
 mod unmanaged;
 
@@ -91,6 +92,8 @@ pub struct Policy {
     usage: Usage,
     /// Jobs of the broker before whose devices were not seen since: the rules of today are not yet about them.
     unjudged: Vec<JobId>,
+    /// The time of the step that is under way, or was the last.
+    now_ns: u64,
     /// When something is due; kept so that asks need not look at every job.
     due_ns: Option<u64>,
     /// Unix time less the monotonic time, in nanoseconds and modulo 2^64; see [`Policy::set_clock`].
@@ -119,6 +122,7 @@ impl Policy {
             times: Times::default(),
             usage: Usage::default(),
             unjudged: Vec::new(),
+            now_ns: 0,
             due_ns: None,
             unix_offset_ns: 0,
             out: Vec::new(),
@@ -128,6 +132,11 @@ impl Policy {
     /// Says what Unix time it is at `now_ns`: what is remembered for people has the date. Without it, the epoch.
     pub fn set_clock(&mut self, now_ns: u64, unix_ns: u64) {
         self.unix_offset_ns = unix_ns.wrapping_sub(now_ns);
+    }
+
+    /// A step begins at this time.
+    pub(crate) fn begin_step(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
     }
 
     /// Something is due at `due_ns`, perhaps before all else.

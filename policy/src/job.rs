@@ -19,8 +19,8 @@ mod record;
 mod slot;
 mod swaps;
 
-pub(crate) use denial::both;
 pub use denial::{Denial, Held, Reason};
+pub(crate) use denial::{Short, both};
 #[cfg(test)]
 pub(crate) use facts::Facts;
 pub use facts::STRICT_NS;

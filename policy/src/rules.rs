@@ -12,6 +12,9 @@
 //! above it is lowered to it. The function is [`Judge`]: rules, facts and the preset's name make one, and it turns what
 //! is asked into numbers with the words behind each, or a refusal.
 //!
+//! *Total*: the most that several jobs may have together ([`Total`]). No job may have more than a total that it shares,
+//! so a total is a `max` of each of its jobs, too.
+//!
 //! Invariants: nothing that is asked raises a number above a rule, but what an administrator forced; another rule never
 //! raises a number above one; the order of rules changes the preset of jobs that name none, and nothing else.
 
@@ -20,6 +23,7 @@ mod judge;
 mod lines;
 mod matching;
 mod refused;
+mod totals;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -33,6 +37,7 @@ pub use asked::{Asked, AskedMemory, AskedTerms, Facts, Said, Standing};
 pub use judge::{CardSize, Judge, Memory};
 pub use matching::{Match, Pattern};
 pub use refused::NotAllowed;
+pub(crate) use totals::Sharing;
 
 /// Where something is written.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -106,6 +111,27 @@ pub struct Max {
     pub time_limit: Option<Written<u64>>,
 }
 
+/// The most that several jobs may have together. Amounts are per GPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Total {
+    /// Memory: Σ L + Σ O of the jobs.
+    pub mem: Option<Written<Amount>>,
+    /// Promised time, in millionths.
+    pub compute_promise: Option<Written<u32>>,
+    /// How many GPUs they are on.
+    pub gpus: Option<Written<usize>>,
+    /// How many of them run.
+    pub jobs: Option<Written<usize>>,
+}
+
+impl Total {
+    /// It says nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// One rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
@@ -123,6 +149,10 @@ pub struct Rule {
     pub gpu: Option<Written<Vec<GpuName>>>,
     /// The most that a job may have.
     pub max: Max,
+    /// The most that all jobs of one user that match may have together.
+    pub each_user: Total,
+    /// The most that all jobs that match may have together.
+    pub together: Total,
     /// Processes of jobs that use a GPU without Partage are killed, as with `--strict`.
     pub is_strict: bool,
 }

@@ -43,5 +43,7 @@ mod targets;
 mod terms;
 mod time_audit;
 mod time_limit;
+mod totals;
+mod totals_every_state;
 mod undecided;
 mod unmanaged_time;

@@ -15,7 +15,7 @@ fn each(limit: &str, process: &str) -> RunRequest {
     }
 }
 
-fn child(host: &mut Host, job: JobId) -> (ClientId, Process) {
+pub fn child(host: &mut Host, job: JobId) -> (ClientId, Process) {
     let number = host.fresh();
     let process = Process {
         pid: number as u32,

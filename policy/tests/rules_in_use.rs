@@ -11,7 +11,7 @@ use partage_protocol::size::Amount;
 use partage_protocol::terms::Class;
 use partage_protocol::units::{ClientId, GIB, JobId, SECOND_NS};
 
-fn written<T>(value: T, text: &str, line: usize) -> Written<T> {
+pub fn written<T>(value: T, text: &str, line: usize) -> Written<T> {
     let file = "/etc/partage/partage.toml".to_owned();
     Written {
         value,

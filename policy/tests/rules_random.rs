@@ -2,7 +2,7 @@
 //! The one function of precedence under random rule sets.
 
 use crate::rules::{CARD, HOUR, NONE, USABLE, alice, class, said, written};
-use partage_policy::{AskedMemory, AskedTerms, At, Judge, Match, Max, Pattern, Preset, Rule, Rules, Standing};
+use partage_policy::{AskedMemory, AskedTerms, At, Judge, Match, Max, Pattern, Preset, Rule, Rules, Standing, Total};
 use partage_protocol::size::Amount;
 use partage_protocol::terms::Class;
 use partage_protocol::units::GIB;
@@ -43,6 +43,16 @@ fn a_max() -> impl Strategy<Value = Max> {
         )
 }
 
+/// What a job may have of a total, too.
+fn a_total() -> impl Strategy<Value = Total> {
+    a_max().prop_map(|max| Total {
+        mem: max.mem,
+        compute_promise: max.compute_promise,
+        gpus: max.gpus,
+        jobs: None,
+    })
+}
+
 fn a_preset(name: &'static str) -> impl Strategy<Value = Preset> {
     (a_max(), maybe(1..48u64)).prop_map(move |(max, request)| Preset {
         name: name.into(),
@@ -66,7 +76,8 @@ fn a_rule() -> impl Strategy<Value = Rule> {
         Some(("bob", "*")),
     ]);
     let preset = maybe(prop::sample::select(vec!["small", "batch"]));
-    (whom, preset, a_max(), any::<bool>()).prop_map(|(whom, preset, max, is_strict)| Rule {
+    let totals = (a_total(), a_total());
+    (whom, preset, a_max(), any::<bool>(), totals).prop_map(|(whom, preset, max, is_strict, totals)| Rule {
         name: "r".into(),
         at: At::default(),
         matching: whom.map_or_else(Match::default, |(user, group)| Match {
@@ -79,6 +90,8 @@ fn a_rule() -> impl Strategy<Value = Rule> {
         gpu: None,
         max,
         is_strict,
+        each_user: totals.0,
+        together: totals.1,
     })
 }
 
@@ -149,10 +162,24 @@ fn on_card(amount: &Amount) -> Option<u64> {
 fn mosts(rules: &Rules) -> [u64; 8] {
     let facts = alice();
     let lowest = |most: fn(&Max) -> Option<u64>| rules.matching(&facts).filter_map(|rule| most(&rule.max)).min();
-    let mem = lowest(|max| on_card(&max.mem.as_ref()?.value)).unwrap_or(NONE);
+    let totals = || {
+        rules
+            .matching(&facts)
+            .flat_map(|rule| [&rule.each_user, &rule.together])
+    };
+    let of_totals = totals().filter_map(|total| on_card(&total.mem.as_ref()?.value)).min();
+    let mem = lowest(|max| on_card(&max.mem.as_ref()?.value))
+        .into_iter()
+        .chain(of_totals)
+        .min()
+        .unwrap_or(NONE);
     let process = lowest(|max| on_card(&max.process_mem.as_ref()?.value)).unwrap_or(NONE);
     let cap = lowest(|max| Some(max.compute_max.as_ref()?.value.into())).unwrap_or(1_000_000);
-    let promise = lowest(|max| Some(max.compute_promise.as_ref()?.value.into())).unwrap_or(1_000_000);
+    let of_totals = totals()
+        .filter_map(|total| Some(total.compute_promise.as_ref()?.value.into()))
+        .min();
+    let promise = lowest(|max| Some(max.compute_promise.as_ref()?.value.into()));
+    let promise = promise.into_iter().chain(of_totals).min().unwrap_or(1_000_000);
     [
         mem,
         mem,

@@ -35,8 +35,10 @@ pub(super) struct RuleTable {
     pub(super) gpu: Option<Spanned<Many<GpuWord>>>,
     #[serde(default)]
     pub(super) max: MaxTable,
-    pub(super) each_user: Option<Spanned<IgnoredAny>>,
-    pub(super) together: Option<Spanned<IgnoredAny>>,
+    #[serde(default)]
+    pub(super) each_user: EachUserTable,
+    #[serde(default)]
+    pub(super) together: TogetherTable,
     pub(super) per: Option<Spanned<String>>,
     pub(super) strict: Option<bool>,
 }
@@ -65,6 +67,24 @@ pub(super) struct MaxTable {
     pub(super) priority: Option<Spanned<String>>,
     pub(super) gpus: Option<Spanned<i64>>,
     pub(super) time_limit: Option<Spanned<String>>,
+}
+
+/// `each_user = { … }`.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EachUserTable {
+    pub(super) mem: Option<Spanned<String>>,
+    pub(super) compute: Option<Spanned<String>>,
+    pub(super) gpus: Option<Spanned<i64>>,
+    pub(super) jobs: Option<Spanned<i64>>,
+}
+
+/// `together = { … }`.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TogetherTable {
+    pub(super) mem: Option<Spanned<String>>,
+    pub(super) compute: Option<Spanned<String>>,
 }
 
 /// One value, or a list of them.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use partage_policy::{GpuName, Match, Max, Pattern, Preset, Rule, Rules, Written};
+use partage_policy::{GpuName, Match, Max, Pattern, Preset, Rule, Rules, Total, Written};
 use partage_protocol::message::MAX_DEVICES;
 use partage_protocol::size::{Amount, parse_amount, parse_request, parse_share};
 use partage_protocol::terms::{MAX_WEIGHT, TermError, parse_class, parse_promise, parse_time_limit, parse_weight};
@@ -13,7 +13,7 @@ use toml::Spanned;
 
 use super::error::ConfigError;
 use super::nearest::suggestion;
-use super::rule_tables::{ClassTable, GpuWord, Many, MatchTable, MaxTable, RuleTable};
+use super::rule_tables::{ClassTable, EachUserTable, GpuWord, Many, MatchTable, MaxTable, RuleTable};
 use super::source::Source;
 
 /// Where names stand that can only be judged once every file is read.
@@ -160,9 +160,6 @@ pub(super) fn read_rule(
         );
         return Err(source.wrong(name.span(), "rule.name", why));
     }
-    let totals = "a total over several jobs";
-    not_built(source, &table.each_user, "rule.each_user", totals)?;
-    not_built(source, &table.together, "rule.together", totals)?;
     if let Some(per) = table.per.as_ref().filter(|per| per.get_ref() != "scope") {
         let why = match per.get_ref().as_str() {
             word @ ("user" | "process") => format!("{word:?} is not built yet; this version knows \"scope\" alone"),
@@ -194,6 +191,17 @@ pub(super) fn read_rule(
         presets,
         gpu: table.gpu.map(|list| gpus(source, list)).transpose()?,
         max: read_max(&table.max, source)?,
+        each_user: read_each_user(&table.each_user, source)?,
+        together: Total {
+            mem: number(source, "rule.together.mem", table.together.mem.as_ref(), parse_amount)?,
+            compute_promise: number(
+                source,
+                "rule.together.compute",
+                table.together.compute.as_ref(),
+                none_or_promise,
+            )?,
+            ..Total::default()
+        },
         is_strict: table.strict.unwrap_or(false),
     })
 }
@@ -225,16 +233,7 @@ fn read_match(table: MatchTable, source: Source<'_>) -> Result<Match, ConfigErro
 }
 
 fn read_max(table: &MaxTable, source: Source<'_>) -> Result<Max, ConfigError> {
-    let gpus = match &table.gpus {
-        None => None,
-        Some(count) => match usize::try_from(*count.get_ref()) {
-            Ok(value @ 1..=MAX_DEVICES) => Some(source.written(&count.span(), value)),
-            _ => {
-                let why = format!("{} is not from 1 to {MAX_DEVICES}", count.get_ref());
-                return Err(source.wrong(count.span(), "rule.max.gpus", why));
-            }
-        },
-    };
+    let gpus = count(source, "rule.max.gpus", table.gpus.as_ref(), MAX_DEVICES)?;
     Ok(Max {
         mem: number(source, "rule.max.mem", table.mem.as_ref(), parse_amount)?,
         process_mem: number(source, "rule.max.process_mem", table.process_mem.as_ref(), parse_amount)?,
@@ -250,6 +249,39 @@ fn read_max(table: &MaxTable, source: Source<'_>) -> Result<Max, ConfigError> {
             parse_time_limit,
         )?,
     })
+}
+
+fn read_each_user(table: &EachUserTable, source: Source<'_>) -> Result<Total, ConfigError> {
+    /// A user with more jobs than that has no total.
+    const MOST_JOBS: usize = 100_000;
+    Ok(Total {
+        mem: number(source, "rule.each_user.mem", table.mem.as_ref(), parse_amount)?,
+        compute_promise: number(
+            source,
+            "rule.each_user.compute",
+            table.compute.as_ref(),
+            none_or_promise,
+        )?,
+        // All GPUs of a host, which may be more than a job can have.
+        gpus: count(source, "rule.each_user.gpus", table.gpus.as_ref(), MOST_JOBS)?,
+        jobs: count(source, "rule.each_user.jobs", table.jobs.as_ref(), MOST_JOBS)?,
+    })
+}
+
+fn count(
+    source: Source<'_>,
+    key: &str,
+    number: Option<&Spanned<i64>>,
+    most: usize,
+) -> Result<Option<Written<usize>>, ConfigError> {
+    let Some(number) = number else { return Ok(None) };
+    match usize::try_from(*number.get_ref()) {
+        Ok(value) if (1..=most).contains(&value) => Ok(Some(source.written(&number.span(), value))),
+        _ => {
+            let why = format!("{} is not from 1 to {most}", number.get_ref());
+            Err(source.wrong(number.span(), key, why))
+        }
+    }
 }
 
 /// A cap: the whole caps nothing.

@@ -168,6 +168,7 @@ mod tests {
                     limit: 8,
                     used: 9,
                     reason: Reason::CardFull,
+                    rule: None,
                     holders: vec![Held {
                         who: "j1".into(),
                         bytes: 3,

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Limits beside the job's: of each process, and of one process alone.
+//! Limits beside the job's: of each process, of one process alone, and of several jobs together.
 
 use std::time::Duration;
 
 use super::races::siblings;
+use super::rules::{Host, bare, held, said};
 use super::views::figures;
 use super::{Case, Random, tenth};
 use crate::client::Client;
@@ -18,9 +19,24 @@ pub fn cases() -> Vec<Case> {
             races,
         ),
         Case::new("quota_limits::the_limit_of_one_process_touches_no_sibling", one_process),
+        Case::new(
+            "quota_limits::of_two_jobs_that_ask_for_sixty_percent_of_a_total_one_gets_it",
+            race_of_jobs,
+        ),
+        Case::new(
+            "quota_limits::no_second_job_or_environment_gets_more_than_a_total",
+            every_way,
+        )
+        .simulated(BOOKS),
+        Case::new(
+            "quota_limits::who_waits_for_a_total_is_told_rule_numbers_and_holders",
+            queue,
+        ),
+        Case::new("quota_limits::a_total_is_lowered_and_loosened_under_programs", reloaded),
     ]
 }
 
+const BOOKS: &str = "compares with the simulator's books";
 /// Nothing is timed by it; it only turns a hang into a failure.
 const SOON: Duration = Duration::from_secs(60);
 
@@ -164,4 +180,128 @@ fn one_process(rig: &Rig) {
     let view = rig.json(&["why", "two"]).to_string();
     assert!(view.contains(&format!("pid {} at most 768 MiB", two.pid())), "{view}");
     job.shell.kill();
+}
+
+fn each_user(total: &str) -> String {
+    format!("schema = 1\n[[rule]]\nname = \"students\"\neach_user = {{ {total} }}\n")
+}
+
+/// What clients of different jobs may still have of a total together, in units of what an allocation takes.
+fn room_together(clients: &mut [Client], total: u64) -> u64 {
+    let held: u64 = clients.iter_mut().map(|client| total - client.numbers("info")[1]).sum();
+    (total - held) / 512 * 512
+}
+
+fn race_of_jobs(rig: &Rig) {
+    let rounds = 1000 / tenth();
+    let _host = Host::start(rig, &each_user("mem = \"1GiB\""));
+    let mut clients = [rig.client(&["-g", "0"]), rig.client(&["-g", "0"])];
+    clients.iter_mut().for_each(Client::ready);
+    rig.wait_for_overhead();
+    let room = room_together(&mut clients, GIB);
+    let sixty = room * 6 / 10 / 512 * 512;
+    let arena = rig.dir.join("arena");
+    for client in &mut clients {
+        client.tell(&format!("prace {} 2 {rounds} {sixty}", arena.display()));
+    }
+    for client in &mut clients {
+        let answer = client.answer();
+        assert!(
+            answer.contains("odd=0") && answer.ends_with(&format!("none=0 one={rounds} two=0 other=0")),
+            "{answer}"
+        );
+    }
+    // All of it, by one or by both, and not 512 bytes more.
+    let [one, two] = &mut clients;
+    one.expect(&format!("alloc {sixty} a"), "alloc 0");
+    two.expect(&format!("alloc {} a", room - sixty), "alloc 0");
+    one.expect("alloc 512 b", "alloc 2");
+    two.expect("alloc 512 b", "alloc 2");
+    rig.note(format!("{rounds} rounds of two jobs under one total"));
+}
+
+fn every_way(rig: &Rig) {
+    let _host = Host::start(rig, &each_user("mem = \"2GiB\""));
+    let limited = [("CUDA_DEVICE_MEMORY_LIMIT", "1g")];
+    let mut clients = [
+        rig.client(&["-g", "0"]),
+        rig.client(&["-g", "0", "-m", "2GiB", "--mem-request", "none"]),
+        bare(rig, &[]),
+        bare(rig, &limited),
+        bare(rig, &[("PARTAGE_MEM_BYTES", "8589934592")]),
+    ];
+    clients.iter_mut().for_each(Client::ready);
+    let mut count = 0;
+    for part in [256 * MIB, 32 * MIB, MIB] {
+        // In turns, until nobody gets any more.
+        while clients.iter_mut().fold(false, |any, client| {
+            count += 1;
+            any | (client.say(&format!("alloc {part} a{count}")) == "alloc 0")
+        }) {
+            assert!(count < 10_000, "they get without end");
+        }
+    }
+    let all: u64 = clients.iter().map(|client| held(rig, client.pid())).sum();
+    assert!((2 * GIB - 256 * MIB..=2 * GIB).contains(&all), "{} MiB", all / MIB);
+    let (_, text) = said(rig, &["why", "j1", "--json"]);
+    let text = text.split_whitespace().collect::<String>();
+    assert!(
+        text.contains("rulestudents,each_user.mem=2GiB(") && text.contains("\"reason\":\"rulestudents\""),
+        "{text}"
+    );
+}
+
+fn queue(rig: &Rig) {
+    let _host = Host::start(rig, &each_user("mem = \"4GiB\", jobs = 2"));
+    let mut first = rig.client(&["-g", "0", "-m", "3GiB"]);
+    first.ready();
+    let fails = |options: &[&str]| {
+        let mut words = vec!["run", "-g", "0", "--on-full", "fail"];
+        words.extend(options);
+        words.extend(["--", "/bin/true"]);
+        let (code, text) = said(rig, &words);
+        assert_ne!(code, Some(0), "{text}");
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let text = fails(&["-m", "2GiB"]);
+    assert!(
+        text.contains("rule students, each_user.mem = 4GiB (")
+            && text.contains("leaves 1 GiB on GPU 0; held by j1 3 GiB"),
+        "{text}"
+    );
+    let mut second = rig.client(&["-g", "0", "-m", "1GiB"]);
+    second.ready();
+    let text = fails(&[]);
+    assert!(
+        text.contains("rule students, each_user.jobs = 2 (") && text.contains("2 run (j1, "),
+        "{text}"
+    );
+    // Whoever waits begins once there is room.
+    let mut third = rig.client(&["-g", "0", "-m", "3GiB"]);
+    rig.eventually(SOON, "the third waits", || {
+        rig.json(&["status"])["queue"]
+            .as_array()
+            .is_some_and(|queue| queue.len() == 1)
+    });
+    first.kill();
+    third.ready();
+}
+
+fn reloaded(rig: &Rig) {
+    let host = Host::start(rig, &each_user("mem = \"4GiB\""));
+    let mut clients = [rig.client(&["-g", "0"]), rig.client(&["-g", "0"])];
+    for client in &mut clients {
+        client.ready();
+        client.expect(&format!("alloc {GIB} a"), "alloc 0");
+    }
+    assert!(host.reload(&each_user("mem = \"2GiB\"")));
+    for client in &mut clients {
+        client.expect("alloc 512 b", "alloc 2");
+    }
+    let [one, two] = &mut clients;
+    one.expect("free a", "free 0");
+    two.expect(&format!("alloc {} b", 512 * MIB), "alloc 0");
+    one.expect(&format!("alloc {GIB} b"), "alloc 2");
+    assert!(host.reload(&each_user("mem = \"4GiB\"")));
+    one.expect(&format!("alloc {GIB} b"), "alloc 0");
 }

@@ -32,7 +32,7 @@ const RULE: &str = "schema = 1\n\n[[rule]]\nname = \"students\"\nmax = { mem = \
 const SOON: Duration = Duration::from_secs(60);
 
 /// A host's broker with rules; it ends with this.
-struct Host<'a> {
+pub(super) struct Host<'a> {
     rig: &'a Rig,
     broker: Child,
 }
@@ -45,14 +45,14 @@ impl Drop for Host<'_> {
 }
 
 impl<'a> Host<'a> {
-    fn start(rig: &'a Rig, text: &str) -> Self {
+    pub(super) fn start(rig: &'a Rig, text: &str) -> Self {
         std::fs::write(config(rig), text).expect("writable");
         let broker = broker(rig);
         Self { rig, broker }
     }
 
     /// Another configuration; answers whether the broker took it.
-    fn reload(&self, text: &str) -> bool {
+    pub(super) fn reload(&self, text: &str) -> bool {
         std::fs::write(config(self.rig), text).expect("writable");
         let output = self.rig.output(self.rig.partage(&["config", "reload"]));
         match output.status.code() {
@@ -79,7 +79,7 @@ fn broker(rig: &Rig) -> Child {
 }
 
 /// What the driver holds for a process on all devices.
-fn held(rig: &Rig, pid: u32) -> u64 {
+pub(super) fn held(rig: &Rig, pid: u32) -> u64 {
     let machine = partage_machine::Machine::open(&rig.sim_dir()).expect("the machine is there");
     let occupants = (0..2).flat_map(|device| machine.occupants(device));
     occupants
@@ -109,14 +109,14 @@ fn takes_no_more(rig: &Rig, client: &mut Client, how: &str) {
 }
 
 /// A program with the library and without `run`.
-fn bare(rig: &Rig, variables: &[(&str, &str)]) -> Client {
+pub(super) fn bare(rig: &Rig, variables: &[(&str, &str)]) -> Client {
     let mut command = rig.command(crate::artefacts::client());
     command.arg("dlopen").env("LD_PRELOAD", built("libpartage.so"));
     command.envs(variables.iter().copied());
     Client::start(command)
 }
 
-fn said(rig: &Rig, arguments: &[&str]) -> (Option<i32>, String) {
+pub(super) fn said(rig: &Rig, arguments: &[&str]) -> (Option<i32>, String) {
     let output = rig.output(rig.partage(arguments));
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code(), text(&output.stdout) + &text(&output.stderr))

@@ -299,10 +299,11 @@ impl Policy {
         };
         let spec = queued.spec.clone();
         let mut places = self.place(&spec, claimed, survey, machine);
-        if let Err(Unplaced::NoRoom { wishes, .. }) = &places
+        if let Err(Unplaced::NoRoom { wishes, shortages, .. }) = &places
             && survey.has_lingering(self)
         {
-            let devices: Vec<_> = wishes.iter().map(|wish| wish.device).collect();
+            let wished = wishes.iter().map(|wish| wish.device);
+            let devices: Vec<_> = wished.chain(shortages.keys().copied()).collect();
             if self.end_lingering(&devices, machine, now_ns) {
                 *survey = Survey::default();
                 places = self.place(&spec, claimed, survey, machine);
@@ -351,12 +352,7 @@ impl Policy {
         for place in &places {
             self.share_headroom(place.device, machine, now_ns);
         }
-        let is_kept = |place: &&Placement| {
-            place.request == 0
-                || self
-                    .account(place.device, machine)
-                    .is_some_and(|account| account.is_within())
-        };
+        let is_kept = |place: &&Placement| place.request == 0 || self.is_kept(id, place.device, machine);
         if let Some(short) = places.iter().find(|place| !is_kept(place)).map(|place| place.device) {
             let ppm = queued.spec.terms.promise_ppm.into();
             if let Some(job) = self.jobs.get_mut(&id) {

@@ -17,7 +17,7 @@ use crate::client::{Client, Presence};
 use crate::command::Action;
 use crate::device::DeviceState;
 use crate::event::Attaching;
-use crate::job::{Job, Placement, Reason};
+use crate::job::{Job, Placement, Reason, Short};
 use crate::machine::{Machine, OnSlot};
 use crate::question::Question;
 
@@ -194,7 +194,7 @@ impl Policy {
         else {
             return self.answer_invalid(client, slot, sequence);
         };
-        let Some(answer) = self.ask_ledger(job, (client, slot), wanted, machine, now_ns) else {
+        let Some((answer, short)) = self.ask_ledger(job, (client, slot), wanted, machine, now_ns) else {
             return self.answer_invalid(client, slot, sequence);
         };
         if answer.verdict != Verdict::Granted {
@@ -225,7 +225,7 @@ impl Policy {
             Verdict::Retry => VERDICT_RETRY,
             Verdict::Invalid => VERDICT_INVALID,
         };
-        if let Some(why) = Reason::of(answer.verdict) {
+        if let Some(why) = Reason::of(answer.verdict, short) {
             self.deny(job, slot, (client, request, 1), why, machine, now_ns);
         }
         let reason = format!(
@@ -246,7 +246,8 @@ impl Policy {
         self.command(action, &reason);
     }
 
-    /// Asks the job's ledger, and again where the device has room for a higher ceiling. `None`: no such slot.
+    /// Asks the job's ledger, and again where there is room for a higher ceiling; with what has none. `None`: no such
+    /// slot.
     fn ask_ledger<M: Machine>(
         &mut self,
         job: JobId,
@@ -254,7 +255,7 @@ impl Policy {
         wanted: u64,
         machine: &M,
         now_ns: u64,
-    ) -> Option<Answer> {
+    ) -> Option<(Answer, Short)> {
         let pages = OnSlot { machine, slot };
         let ask = |policy: &mut Self| {
             let state = policy.jobs.get_mut(&job)?.slot_mut(slot)?;
@@ -263,11 +264,14 @@ impl Policy {
         let answer = ask(self)?;
         if let Verdict::CardFull { short_by } = answer.verdict
             && let Some((device, ceiling)) = self.slot_device(job, slot)
-            && self.grow_ceiling(job, device, ceiling.saturating_add(short_by), machine, now_ns)
         {
-            return ask(self);
+            let needed = ceiling.saturating_add(short_by);
+            return match self.grow_ceiling(job, device, needed, machine, now_ns) {
+                Ok(()) => Some((ask(self)?, Short::Card)),
+                Err(short) => Some((answer, short)),
+            };
         }
-        Some(answer)
+        Some((answer, Short::Card))
     }
 
     /// Would a higher limit alone let so much more through? Or has the device no more in all, which the client sees.

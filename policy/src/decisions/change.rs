@@ -269,7 +269,7 @@ impl Policy {
             self.check_raise(id, old, new, machine)?;
         }
         self.apply(id, &new, machine, now_ns);
-        let is_kept = |place: &Placement| self.account(place.device, machine).is_some_and(|p| p.is_within());
+        let is_kept = |place: &Placement| self.is_kept(id, place.device, machine);
         let raised = |(old, new): &(&Placement, &Placement)| new.request > old.request;
         if let Some((_, short)) = old.iter().zip(&new).filter(raised).find(|(_, new)| !is_kept(new)) {
             let why = self.no_room_for(short, 0, machine, id);
@@ -376,14 +376,20 @@ impl Policy {
                 holders: Vec::new(),
             });
         }
-        let left = self
-            .account(new.device, machine)
-            .map_or(0, |account| account.promisable(Some(id)));
-        if new.request > left {
-            Err(self.no_room_for(new, left, machine, id))
-        } else {
-            Ok(())
+        let (left, total) = self.promisable_to(id, new.device, machine);
+        if new.request <= left {
+            return Ok(());
         }
+        let mut why = self.no_room_for(new, left, machine, id);
+        if let Some(words) = total {
+            why.message = format!(
+                "{} cannot be promised to {id}: the {words} leaves {} on {}",
+                format_bytes(new.request),
+                format_bytes(left),
+                self.gpu(new.device)
+            );
+        }
+        Err(why)
     }
 
     fn no_room_for<M: Machine>(&self, new: &Placement, left: u64, machine: &M, id: JobId) -> ErrorView {

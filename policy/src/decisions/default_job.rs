@@ -25,7 +25,7 @@ use crate::job::{Job, JobRecord, Life, Origin, Placement, Slot};
 use crate::machine::Machine;
 use crate::refusal::not_allowed;
 use crate::residence::ResidenceRecord;
-use crate::rules::{Asked, AskedMemory, AskedTerms, Judge, Said};
+use crate::rules::{Asked, AskedMemory, AskedTerms, Facts, Judge, Said};
 
 /// The limit where variables cannot be read: a limit of 0 would read as none.
 const NOTHING: u64 = 1;
@@ -71,7 +71,7 @@ impl Policy {
         let facts = attaching.facts();
         let judge = Judge::of_accepted(&self.config.rules, self.config.max_class, &facts, None);
         let refused = |why| not_allowed(why).message;
-        let (devices, note) = self.default_places(&attaching.membership, &judge)?;
+        let (devices, note) = self.default_places(&attaching.membership, &facts, &judge)?;
         let (asked_terms, terms_note) = self.default_terms(&attaching.membership);
         let terms = judge.terms(&asked_terms).map_err(refused)?;
         let id = self.jobs.take_number();
@@ -157,8 +157,12 @@ impl Policy {
     fn default_places(
         &self,
         membership: &Membership,
+        facts: &Facts,
         judge: &Judge,
     ) -> Result<(Vec<Placement>, Option<String>), String> {
+        if let Some(why) = self.jobs_obstacle(facts) {
+            return Err(format!("no job begins for it: the {why}"));
+        }
         let mut devices: Vec<&Device> = self
             .devices
             .values()
@@ -202,6 +206,7 @@ impl Policy {
             place.take(memory, asked);
             places.push(place);
         }
+        self.keep_within_gpu_totals(facts, &mut places)?;
         places.truncate(MAX_DEVICES.min(judge.most_gpus()));
         match refused {
             Some(why) if places.is_empty() => Err(not_allowed(why).message),

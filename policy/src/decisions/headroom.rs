@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How burstable jobs (limit above what is kept for them) share the room of a device (`device/account.rs`).
+//! How burstable jobs (limit above what is kept for them) share the room of a device (`device/account.rs`), and those
+//! that share a total what that leaves them (`totals.rs`).
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use partage_protocol::units::{DeviceUuid, JobId};
 use super::Policy;
 use super::survey::Absent;
 use crate::device::{Device, DeviceAccount, DeviceState, Hold};
-use crate::job::Job;
+use crate::job::{Job, Short};
 use crate::machine::{Machine, OnSlot};
 use crate::residence::Residence;
 
@@ -74,6 +75,7 @@ impl Policy {
                 guaranteed: promised,
                 granted: granted.max(returning),
                 used: used.max(returning),
+                floor: state.ledger.floor_sum(&pages, self.now_ns).max(used).max(returning),
                 managed: self.managed_bytes(job, slot, machine),
                 measured: measured_by_job.remove(&job.id()).unwrap_or(0),
                 is_fixed: residence != Residence::Here && !job.record.residence.mark.is_closing(),
@@ -148,9 +150,14 @@ impl Policy {
             0
         };
         let has_promises = account.has_promises();
-        let target = |hold: &Hold| match (hold.is_burstable(), has_promises) {
+        let bounds = self.bounds(&account);
+        let on_card = |hold: &Hold| match (hold.is_burstable(), has_promises) {
             (true, true) => hold.kept().saturating_add(slack).min(hold.limit),
             _ => hold.limit,
+        };
+        let target = |hold: &Hold| {
+            let bounded = bounds.iter().filter_map(|bound| bound.target(hold.job));
+            bounded.fold(on_card(hold), u64::min)
         };
         for hold in account.holds.iter().filter(|hold| !hold.is_fixed) {
             let ceiling = self.ceiling(hold).min(target(hold));
@@ -158,7 +165,7 @@ impl Policy {
         }
         let is_overcommitted = account.is_overcommitted();
         for hold in account.holds.iter().filter(|hold| !hold.is_fixed) {
-            let room = if has_promises {
+            let room = if has_promises || !bounds.is_empty() {
                 // Looked at again: another job may have used its slack before it could be lowered.
                 let Some(now) = self.account(device, machine) else {
                     return;
@@ -169,7 +176,12 @@ impl Policy {
                 } else {
                     0
                 };
-                now.room_now(Some(hold.job)).max(kept)
+                let room = match has_promises {
+                    true => now.room_now(Some(hold.job)).max(kept),
+                    false => u64::MAX,
+                };
+                let bounds = self.bounds(&now).into_iter().filter(|bound| bound.has(hold.job));
+                bounds.fold(room, |room, bound| room.min(bound.account.room_now(Some(hold.job))))
             } else {
                 u64::MAX
             };
@@ -180,8 +192,11 @@ impl Policy {
         }
     }
 
-    /// A burstable job needs `needed` bytes in all: takes unused ones back from the other burstable jobs of the device.
-    /// Answers whether its ceiling now reaches that.
+    /// A burstable job needs `needed` bytes in all: takes unused ones back from the other burstable jobs of the device,
+    /// and from those that share a total with it. Then its ceiling reaches that.
+    ///
+    /// # Errors
+    /// What has no room.
     pub(crate) fn grow_ceiling<M: Machine>(
         &mut self,
         job: JobId,
@@ -189,46 +204,57 @@ impl Policy {
         needed: u64,
         machine: &M,
         now_ns: u64,
-    ) -> bool {
+    ) -> Result<(), Short> {
         if self
             .devices
             .get(&device)
             .is_none_or(|device| device.state != DeviceState::Ok)
         {
-            return false;
+            return Err(Short::Card);
         }
-        let Some(account) = self.account(device, machine) else {
-            return false;
-        };
-        let Some(mine) = account.holds.iter().find(|hold| hold.job == job && !hold.is_fixed) else {
-            return false;
-        };
-        let Some(rest) = account.room(Some(job)).checked_sub(needed) else {
-            return false;
-        };
-        let others = account
-            .holds
-            .iter()
-            .filter(|hold| hold.job != job && hold.is_burstable());
-        let slack = rest / (others.clone().count() as u64 + 1);
-        for other in others {
-            let ceiling = self.ceiling(other).min(other.kept().saturating_add(slack));
-            self.set_ceiling(other, ceiling, machine, now_ns);
+        let account = self.account(device, machine).ok_or(Short::Card)?;
+        let mine = account.holds.iter().find(|hold| hold.job == job && !hold.is_fixed);
+        let mine = *mine.ok_or(Short::Card)?;
+        let mut slack = u64::MAX;
+        for (account, short) in self.sharers(job, account) {
+            let rest = account.room(Some(job)).checked_sub(needed).ok_or(short)?;
+            let others = account
+                .holds
+                .iter()
+                .filter(|hold| hold.job != job && hold.is_burstable());
+            let here = rest / (others.clone().count() as u64 + 1);
+            slack = slack.min(here);
+            for other in others {
+                let ceiling = self.ceiling(other).min(other.kept().saturating_add(here));
+                self.set_ceiling(other, ceiling, machine, now_ns);
+            }
         }
-        let Some(now) = self.account(device, machine) else {
-            return false;
-        };
-        let reach = now.room_now(Some(job));
-        if reach < needed {
-            return false;
+        let now = self.account(device, machine).ok_or(Short::Card)?;
+        let mut reach = u64::MAX;
+        for (account, short) in self.sharers(job, now) {
+            reach = reach.min(account.room_now(Some(job)));
+            if reach < needed {
+                return Err(short);
+            }
         }
         let ceiling = needed
             .saturating_add(slack)
             .min(reach)
             .min(mine.limit)
-            .max(self.ceiling(mine));
-        self.set_ceiling(mine, ceiling, machine, now_ns);
-        ceiling >= needed
+            .max(self.ceiling(&mine));
+        self.set_ceiling(&mine, ceiling, machine, now_ns);
+        if ceiling >= needed { Ok(()) } else { Err(Short::Card) }
+    }
+
+    /// With whom a job shares what on a device: all that is there, where anything is promised or nothing else bounds
+    /// it; and each of its totals.
+    fn sharers(&self, job: JobId, account: DeviceAccount) -> Vec<(DeviceAccount, Short)> {
+        let bounds = self.bounds(&account).into_iter().filter(|bound| bound.has(job));
+        let mut all: Vec<_> = bounds.map(|bound| (bound.account, Short::Total)).collect();
+        if account.has_promises() || all.is_empty() {
+            all.push((account, Short::Card));
+        }
+        all
     }
 
     fn ceiling(&self, hold: &Hold) -> u64 {

@@ -14,7 +14,7 @@ use super::attaching::held_by;
 use super::undecided::Asked;
 use crate::command::Action;
 use crate::device::{Device, DeviceState, Measuring, Member, Seen};
-use crate::job::Reason;
+use crate::job::{Reason, Short};
 use crate::machine::{Machine, OnSlot};
 use crate::question::Question;
 
@@ -78,12 +78,14 @@ impl Policy {
                 state.ledger_mut().reserve_overhead(&pages, client, floor, now_ns)
             })
         };
-        let mut verdict = reserve(self);
+        let (mut verdict, mut short) = (reserve(self), Short::Card);
         if let Verdict::CardFull { short_by } = verdict
             && let Some((device, ceiling)) = self.slot_device(job, slot)
-            && self.grow_ceiling(job, device, ceiling.saturating_add(short_by), machine, now_ns)
         {
-            verdict = reserve(self);
+            match self.grow_ceiling(job, device, ceiling.saturating_add(short_by), machine, now_ns) {
+                Ok(()) => verdict = reserve(self),
+                Err(why) => short = why,
+            }
         }
         let question = Question::Announcement { slot, sequence };
         let asked = Asked {
@@ -111,7 +113,7 @@ impl Policy {
         let is_denied = matches!(code, VERDICT_LIMIT | VERDICT_PROCESS_LIMIT | VERDICT_CARD_FULL);
         if is_denied {
             let bytes = floor.saturating_sub(base);
-            let why = Reason::of_overhead(code);
+            let why = Reason::of_overhead(code, short);
             self.deny(job, slot, (client, bytes, 1), why, machine, now_ns);
         }
         let reason = format!("{client} announces a context, which costs some {each} bytes here: {verdict:?}");
@@ -153,10 +155,10 @@ impl Policy {
         state.settle_announced();
         let measured = state.measured();
         self.write_overhead(member, machine, now_ns);
-        let mut verdict = VERDICT_GRANTED;
+        let (mut verdict, mut short) = (VERDICT_GRANTED, Short::Card);
         // While clients of the broker before are awaited nothing is judged: their whole grants count as used.
         if seen != Seen::Nothing && !self.is_adopting(device) {
-            verdict = self.judge_overhead(member, machine, now_ns);
+            (verdict, short) = self.judge_overhead(member, machine, now_ns);
         }
         if seen == Seen::Quiet && waiting.baseline == 0 {
             let uid = self.jobs.get(&job).map_or(0, |job| job.record.uid);
@@ -166,7 +168,7 @@ impl Policy {
         }
         let grown = measured.saturating_sub(waiting.baseline);
         if verdict != VERDICT_GRANTED {
-            let why = Reason::of_overhead(verdict);
+            let why = Reason::of_overhead(verdict, short);
             self.deny(job, slot, (client, grown, 1), why, machine, now_ns);
         }
         let reason = format!("{client} measured ({seen:?}): the driver holds {measured} bytes beyond its charges");
@@ -175,7 +177,7 @@ impl Policy {
     }
 
     /// Is what the process and its job use now within their limits, and within what the card has room for?
-    fn judge_overhead<M: Machine>(&mut self, member: Member, machine: &M, now_ns: u64) -> u32 {
+    fn judge_overhead<M: Machine>(&mut self, member: Member, machine: &M, now_ns: u64) -> (u32, Short) {
         let Member { job, client, slot } = member;
         let Some(ledger) = self
             .jobs
@@ -183,21 +185,23 @@ impl Policy {
             .and_then(|job| job.slots.get(slot))
             .map(|slot| &slot.ledger)
         else {
-            return VERDICT_GRANTED;
+            return (VERDICT_GRANTED, Short::Card);
         };
         let own = ledger.own_limit(client);
         if own.is_some_and(|own| held_by(machine, client, slot) > own) {
-            return VERDICT_PROCESS_LIMIT;
+            return (VERDICT_PROCESS_LIMIT, Short::Card);
         }
         let used = ledger.used_sum(&OnSlot { machine, slot });
         if used > ledger.limit() {
-            return VERDICT_LIMIT;
+            return (VERDICT_LIMIT, Short::Card);
         }
-        match self.slot_device(job, slot) {
-            Some((device, ceiling)) if used > ceiling && !self.grow_ceiling(job, device, used, machine, now_ns) => {
-                VERDICT_CARD_FULL
-            }
-            _ => VERDICT_GRANTED,
+        let grown = match self.slot_device(job, slot) {
+            Some((device, ceiling)) if used > ceiling => self.grow_ceiling(job, device, used, machine, now_ns),
+            _ => Ok(()),
+        };
+        match grown {
+            Ok(()) => (VERDICT_GRANTED, Short::Card),
+            Err(short) => (VERDICT_CARD_FULL, short),
         }
     }
 

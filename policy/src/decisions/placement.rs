@@ -6,6 +6,8 @@
 //! room, by the greater of the committed part of their memory and the promised part of their time; ties go to the
 //! smaller sum of both, then to the device with fewer jobs, then to the lower index.
 
+mod gpu_totals;
+
 use std::collections::BTreeMap;
 
 use partage_protocol::admin::{ErrorCode, ErrorView, Holder};
@@ -72,6 +74,8 @@ impl<'a> Candidate<'a> {
 /// What stands against a candidate at the moment.
 enum Obstacle {
     State(String),
+    /// A total that it would share, in words.
+    Total(String),
     /// What is short of memory (bytes) and of time (millionths) has that much left.
     Short {
         bytes: Option<u64>,
@@ -94,10 +98,13 @@ impl Policy {
             GpuChoice::Named(_) => (candidates.len(), false),
         };
         let possible = self.possible(spec, &candidates, count).map_err(Unplaced::Refused)?;
+        if let Some(reason) = self.jobs_obstacle(&spec.facts) {
+            return Err(Unplaced::by_total(reason, &possible));
+        }
         let mut free = Vec::new();
         let mut obstacles = Vec::new();
         for (order, candidate) in possible.iter().enumerate() {
-            match Self::obstacle(candidate, spec, claimed, &survey.site(self, candidate.device, machine)) {
+            match self.obstacle(candidate, spec, claimed, &survey.site(self, candidate.device, machine)) {
                 Some(obstacle) => obstacles.push((candidate, obstacle)),
                 None => free.push((order, candidate)),
             }
@@ -112,9 +119,9 @@ impl Policy {
                     *order,
                 )
             });
-            free.truncate(count);
-            free.sort_by_key(|(order, _)| *order);
         }
+        let mut free = self.within_gpu_totals(spec, free, count, &possible)?;
+        free.sort_by_key(|(order, _)| *order);
         let placement = |(slot, candidate): (usize, &Candidate<'_>)| {
             // Its place in the job is known now.
             let of_slot = |slot| amounts(spec, candidate.device, slot..slot + 1);
@@ -279,9 +286,12 @@ impl Policy {
         })
     }
 
-    fn obstacle(candidate: &Candidate<'_>, spec: &RunSpec, claimed: &Claims, site: &Site) -> Option<Obstacle> {
+    fn obstacle(&self, candidate: &Candidate<'_>, spec: &RunSpec, claimed: &Claims, site: &Site) -> Option<Obstacle> {
         if let Some(text) = &site.bar {
             return Some(Obstacle::State(text.clone()));
+        }
+        if let Some(text) = self.total_obstacle(spec, candidate.request, candidate.device, site) {
+            return Some(Obstacle::Total(text));
         }
         let seen = &candidate.device.seen;
         let (left, time_left) = (site.left, site.time_left);
@@ -314,7 +324,7 @@ impl Policy {
             .iter()
             .take(4)
             .map(|(candidate, obstacle)| match obstacle {
-                Obstacle::State(text) => text.clone(),
+                Obstacle::State(text) | Obstacle::Total(text) => text.clone(),
                 Obstacle::Short { bytes, ppm } => {
                     let usable = format_bytes(candidate.device.usable());
                     let memory = bytes.map(|left| format!("{} of {usable} left", format_bytes(left)));
@@ -346,6 +356,7 @@ impl Policy {
         };
         let short = |obstacle: &Obstacle| match obstacle {
             Obstacle::State(_) => (true, false),
+            Obstacle::Total(_) => (false, false),
             Obstacle::Short { bytes, ppm } => (bytes.is_some(), ppm.is_some()),
         };
         let shortages = obstacles
@@ -354,8 +365,16 @@ impl Policy {
         Unplaced::NoRoom {
             reason: format!("{need}: {}", parts.join(", ")),
             shortages: shortages.collect(),
+            // Who waits for a total is in nobody's way but the sharers'.
             wishes: possible
                 .iter()
+                .filter(|candidate| {
+                    let is_it = |other: &Candidate<'_>| other.device.seen.uuid == candidate.device.seen.uuid;
+                    let bars = |(other, obstacle): &(&Candidate<'_>, Obstacle)| {
+                        is_it(other) && matches!(obstacle, Obstacle::Total(_))
+                    };
+                    !obstacles.iter().any(bars)
+                })
                 .map(|candidate| Wish {
                     device: candidate.device.seen.uuid,
                     bytes: candidate.request,

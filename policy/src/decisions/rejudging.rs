@@ -25,6 +25,7 @@ use crate::terms::Terms;
 impl Policy {
     /// The configuration was read anew.
     pub(crate) fn take_rules<M: Machine>(&mut self, new: NewRules, machine: &M, now_ns: u64) {
+        let has_totals = self.config.rules.has_totals() || new.rules.has_totals();
         let is_split_anew = new.split != self.config.split;
         self.config.take(new);
         if self.config.queue.order == Order::Arrival {
@@ -36,6 +37,9 @@ impl Policy {
             if is_split_anew && gets_time {
                 self.show_terms(id, "device time is split in another way");
             }
+        }
+        if has_totals {
+            self.share_everywhere(machine, now_ns);
         }
         for id in self.queue.iter().copied().collect::<Vec<_>>() {
             self.rejudge_waiting(id);
@@ -63,6 +67,16 @@ impl Policy {
             self.command(Action::SaveJob(record), "its user is known");
             self.rejudge(id, machine, now_ns);
             self.rejudge_waiting(id);
+        }
+        if self.config.rules.has_totals() {
+            self.share_everywhere(machine, now_ns);
+        }
+    }
+
+    /// Who shares a total with whom may have changed.
+    fn share_everywhere<M: Machine>(&mut self, machine: &M, now_ns: u64) {
+        for device in self.devices.keys().copied().collect::<Vec<_>>() {
+            self.share_headroom(device, machine, now_ns);
         }
     }
 
@@ -228,10 +242,7 @@ impl Policy {
             .zip(&mut places)
             .filter(|(old, new)| new.request > old.request)
         {
-            if !self
-                .account(new.device, machine)
-                .is_some_and(|account| account.is_within())
-            {
+            if !self.is_kept(id, new.device, machine) {
                 new.set_request(old.request, &old.origin.request);
                 is_changed = true;
             }

@@ -245,7 +245,9 @@ impl Policy {
         let request = job.record.devices.get(slot).map_or(0, |place| place.request);
         let needed = job.returning_bytes(slot, machine).max(request);
         let id = Some(job.id());
-        let left = account.room(id).min(match request {
+        let bounds = self.bounds(&account).into_iter().filter(|bound| bound.has(job.id()));
+        let of_totals = bounds.map(|bound| bound.account.room(id)).min().unwrap_or(u64::MAX);
+        let left = of_totals.min(account.room(id)).min(match request {
             0 => u64::MAX,
             // What may be promised can be more than there is; the bytes themselves cannot.
             request => account.promisable(id).saturating_add(needed - request),
@@ -294,6 +296,7 @@ impl Policy {
                 guaranteed: request,
                 granted: bytes,
                 used: bytes,
+                floor: bytes,
                 managed: 0,
                 measured: 0,
                 is_fixed: true,

@@ -12,6 +12,7 @@ impl Policy {
     /// already written through `machine` when it returns.
     #[must_use]
     pub fn step<M: Machine>(&mut self, now_ns: u64, event: Event, machine: &M) -> Vec<Command> {
+        self.begin_step(now_ns);
         let is_due = self.due_ns.is_some_and(|due| now_ns >= due);
         if is_due {
             self.expire(machine, now_ns);

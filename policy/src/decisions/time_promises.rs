@@ -84,6 +84,15 @@ impl Policy {
             return Ok(());
         }
         for place in &job.record.devices {
+            if let Some(why) = self.time_total_bars(job, place.device, new.promise_ppm) {
+                let promise = format_part(new.promise_ppm);
+                return Err(ErrorView {
+                    code: ErrorCode::NoRoom,
+                    message: format!("{promise} cannot be promised to {id}: the {why}"),
+                    hint: Some("nothing was changed; partage ps shows who was promised what".into()),
+                    holders: Vec::new(),
+                });
+            }
             let left = self.time_left(place.device, Some(id));
             if u64::from(new.promise_ppm) > left {
                 let gpu = self.gpu(place.device);

@@ -28,6 +28,8 @@ pub(crate) struct Hold {
     pub guaranteed: u64,
     pub granted: u64,
     pub used: u64,
+    /// What must not be taken from it: `used`, and what was just granted and is about to be used.
+    pub floor: u64,
     /// The part of `used` that need not be on the device.
     pub managed: u64,
     pub measured: u64,
@@ -42,7 +44,7 @@ impl Hold {
 
     /// What others' growth must leave it.
     pub(crate) fn kept(&self) -> u64 {
-        self.guaranteed.max(self.used).max(self.measured)
+        self.guaranteed.max(self.floor).max(self.measured)
     }
 
     pub(crate) fn held(&self) -> u64 {
@@ -79,6 +81,26 @@ impl DeviceAccount {
         self.processes
             .iter()
             .fold(self.unexplained, |sum, (_, bytes)| sum.saturating_add(*bytes))
+    }
+
+    /// An account over some of its holds, as if they had a device of that size to themselves. Only what is granted
+    /// counts: NVML's figures are late, and what they show beyond the charges is granted as overhead.
+    pub(crate) fn part(&self, mut holds: Vec<Hold>, most: u64) -> Self {
+        holds.iter_mut().for_each(|hold| hold.measured = 0);
+        let guaranteed: Vec<u64> = holds.iter().map(|hold| hold.guaranteed).collect();
+        let mut part = Self {
+            index: self.index,
+            usable: most,
+            capacity: most,
+            holds,
+            processes: Vec::new(),
+            unexplained: 0,
+        };
+        part.split_guarantees();
+        for (hold, before) in part.holds.iter_mut().zip(guaranteed) {
+            hold.guaranteed = hold.guaranteed.min(before);
+        }
+        part
     }
 
     /// What can still be promised when `except` is left out of account.

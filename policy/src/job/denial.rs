@@ -6,6 +6,15 @@ use partage_protocol::job_ledger::Verdict;
 use partage_protocol::message::{VERDICT_CARD_FULL, VERDICT_PROCESS_LIMIT};
 use serde::{Deserialize, Serialize};
 
+/// Why a job cannot have more on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Short {
+    /// The device has no room for it.
+    Card,
+    /// A total that it shares has none.
+    Total,
+}
+
 /// Why an allocation was denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -22,12 +31,15 @@ pub enum Reason {
     Overhead,
     /// Likewise, within the limit: the card had no room for it.
     OverheadCardFull,
+    /// A total that the job shares with others had no room.
+    Total,
 }
 
 impl Reason {
-    /// Why a context or module had to go, by the verdict (`VERDICT_*`) on its measurement.
-    pub(crate) const fn of_overhead(verdict: u32) -> Self {
+    /// Why a context or module had to go, by the verdict (`VERDICT_*`) on its measurement, and what had no room.
+    pub(crate) const fn of_overhead(verdict: u32, short: Short) -> Self {
         match verdict {
+            VERDICT_CARD_FULL if matches!(short, Short::Total) => Self::Total,
             VERDICT_CARD_FULL => Self::OverheadCardFull,
             VERDICT_PROCESS_LIMIT => Self::ProcessLimit,
             _ => Self::Overhead,
@@ -39,12 +51,12 @@ impl Reason {
         matches!(self, Self::CardFull | Self::OverheadCardFull)
     }
 
-    /// The reason in a ledger's answer; `None` when it denies nothing.
-    #[must_use]
-    pub const fn of(verdict: Verdict) -> Option<Self> {
+    /// The reason in a ledger's answer, and what had no room; `None` when it denies nothing.
+    pub(crate) const fn of(verdict: Verdict, short: Short) -> Option<Self> {
         match verdict {
             Verdict::Limit => Some(Self::Limit),
             Verdict::ProcessLimit => Some(Self::ProcessLimit),
+            Verdict::CardFull { .. } if matches!(short, Short::Total) => Some(Self::Total),
             Verdict::CardFull { .. } => Some(Self::CardFull),
             Verdict::Granted | Verdict::Retry | Verdict::Invalid => None,
         }
@@ -59,6 +71,7 @@ impl Reason {
             Self::CardFull => "card full",
             Self::NoBroker => "no broker",
             Self::Overhead | Self::OverheadCardFull => "overhead",
+            Self::Total => "rule",
         }
     }
 
@@ -71,6 +84,7 @@ impl Reason {
             Self::NoBroker => "no broker answered",
             Self::Overhead => "what a context or module takes does not fit",
             Self::OverheadCardFull => "the card has no room for what a context or module takes",
+            Self::Total => "a total that it shares with other jobs",
         }
     }
 
@@ -82,6 +96,7 @@ impl Reason {
             Self::CardFull => &mut denied.card_full,
             Self::NoBroker => &mut denied.no_broker,
             Self::Overhead | Self::OverheadCardFull => &mut denied.overhead,
+            Self::Total => &mut denied.total,
         }
     }
 }
@@ -94,6 +109,7 @@ pub(crate) fn both(one: &DeniedView, other: &DeniedView) -> DeniedView {
         no_broker: one.no_broker.saturating_add(other.no_broker),
         overhead: one.overhead.saturating_add(other.overhead),
         process_limit: one.process_limit.saturating_add(other.process_limit),
+        total: one.total.saturating_add(other.total),
     }
 }
 
@@ -112,8 +128,20 @@ pub struct Denial {
     pub used: u64,
     /// Why.
     pub reason: Reason,
-    /// Who held the device, the greatest first; only where it was the card and not the limit.
+    /// Who held the device, the greatest first; only where it was the card or a total and not the limit.
     pub holders: Vec<Held>,
+    /// `rule students, each_user.mem = 24GiB (…)`, where a total denied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+}
+
+impl Denial {
+    /// `limit`, `rule students`, …
+    #[must_use]
+    pub fn word(&self) -> &str {
+        let name = self.rule.as_deref().and_then(|rule| rule.split(',').next());
+        name.unwrap_or(self.reason.word())
+    }
 }
 
 /// Who held how much.

@@ -5,6 +5,7 @@
 //! [`Judge::terms`] then take what is asked. Nothing here depends on a clock, on other jobs, or on what is in use.
 
 mod process;
+mod total;
 
 use std::cmp::Ordering;
 
@@ -395,6 +396,7 @@ impl Caps {
         strictest(&mut self.priority, rule, "max.priority", max.priority.as_ref());
         strictest(&mut self.gpus, rule, "max.gpus", max.gpus.as_ref());
         strictest(&mut self.time_limit, rule, "max.time_limit", max.time_limit.as_ref());
+        self.add_totals(rule);
         self.gpu
             .extend(rule.gpu.as_ref().map(|written| Cap::of(rule, "gpu", written)));
     }

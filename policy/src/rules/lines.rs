@@ -27,7 +27,8 @@ impl Rules {
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         for rule in &self.rules {
-            let is_limit = rule.max != Max::default() || rule.gpu.is_some();
+            let has_totals = !(rule.each_user.is_empty() && rule.together.is_empty());
+            let is_limit = rule.max != Max::default() || rule.gpu.is_some() || has_totals;
             if is_limit && rule.matching.is_by_program_alone() {
                 warnings.push(format!(
                     "rule {} ({}) hangs on the program's name alone, and anybody can rename a program: match a user, \
@@ -38,7 +39,7 @@ impl Rules {
             let does_nothing = !is_limit && rule.preset.is_none() && rule.presets.is_none() && !rule.is_strict;
             if does_nothing {
                 warnings.push(format!(
-                    "rule {} ({}) says nothing: no class, gpu, max or strict",
+                    "rule {} ({}) says nothing: no class, gpu, max, total or strict",
                     rule.name, rule.at
                 ));
             }
@@ -81,6 +82,18 @@ fn rule_line(rule: &Rule) -> String {
     parts.extend(rule.gpu.as_ref().map(|list| format!("gpu {}", list.text)));
     if !numbers.is_empty() {
         parts.push(format!("at most {}", numbers.join(", ")));
+    }
+    for (whose, total) in [("each user", &rule.each_user), ("together", &rule.together)] {
+        let numbers = [
+            said("mem", total.mem.as_ref()),
+            said("compute", total.compute_promise.as_ref()),
+            said("gpus", total.gpus.as_ref()),
+            said("jobs", total.jobs.as_ref()),
+        ];
+        let numbers: Vec<String> = numbers.into_iter().flatten().collect();
+        if !numbers.is_empty() {
+            parts.push(format!("{whose} at most {}", numbers.join(", ")));
+        }
     }
     if rule.is_strict {
         parts.push("strict".to_owned());

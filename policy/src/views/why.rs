@@ -69,6 +69,7 @@ impl Policy {
         }
         sentences.extend(rules(job, &view));
         sentences.extend(self.own_limits(job));
+        sentences.extend(self.totals_text(job, machine));
         sentences.extend(terms_rule(job, &view));
         sentences.extend(preemptible_rule(job));
         sentences.extend(view.devices.iter().filter_map(|device| use_text(device, &view)));
@@ -99,7 +100,7 @@ impl Policy {
             asked_bytes: denial.asked,
             limit_bytes: denial.limit,
             used_bytes: denial.used,
-            reason: denial.reason.word().into(),
+            reason: denial.word().into(),
             holders: denial.holders.iter().map(holder).collect(),
         }
     }

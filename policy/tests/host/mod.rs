@@ -8,8 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use partage_policy::{
-    Action, Adoption, Attaching, Caller, Change, Command, Config, DeviceSeen, DriverState, Event, Membership, Policy,
-    Process, Run, TargetQuery, Ticket, UserUsage,
+    Action, Attaching, Caller, Change, Command, Config, DeviceSeen, DriverState, Event, Membership, Policy, Process,
+    Run, TargetQuery, Ticket, UserUsage,
 };
 use partage_protocol::admin::{ErrorView, Reply, RunRequest};
 use partage_protocol::message::{MAX_DEVICES, VERDICT_GRANTED};
@@ -19,6 +19,7 @@ use partage_protocol::units::{ClientId, DeviceUuid, GIB, JobId, SECOND_NS};
 mod board;
 mod invariants;
 mod looks;
+mod restart;
 
 pub use board::{Board, FINISHED, MANAGED, OVERHEAD, STARTED, USED};
 pub use looks::verdict_of;
@@ -415,31 +416,6 @@ impl Host {
         self.policy
             .job_view(job, &caller(0), &self.board)
             .map_or("unknown".into(), |view| view.state)
-    }
-
-    /// A new broker that knows what the files say: the ledger's L words, the jobs' records and the ended jobs.
-    pub fn restart(&mut self, records: Vec<partage_policy::JobRecord>) {
-        let (ended, drained) = (self.ended(), self.policy.drained().collect());
-        let clients = self
-            .programs
-            .values()
-            .map(|program| partage_policy::LedgerClient {
-                client: program.client,
-                job: program.job,
-                process: program.process,
-            })
-            .collect();
-        self.policy = Policy::new(Config::default());
-        self.board.lost = self.programs.keys().copied().collect();
-        self.enumerate();
-        self.step(Event::Adopt(Adoption {
-            jobs: records,
-            clients,
-            next_job: 50,
-            ended,
-            usage: self.usage(),
-            drained,
-        }));
     }
 
     /// What was written down last of what users had.

@@ -302,9 +302,9 @@ pub struct DenialView {
     pub limit_bytes: u64,
     /// The job's use then; the process's for `process limit`.
     pub used_bytes: u64,
-    /// `limit`, `process limit`, `card full`, `no broker` or `overhead`.
+    /// `limit`, `process limit`, `card full`, `no broker`, `overhead`, or `rule NAME` for a total of several jobs.
     pub reason: String,
-    /// Who held the device then; for `card full` only.
+    /// Who held the device, or the total, then; for `card full` and totals only.
     pub holders: Vec<Holder>,
 }
 
@@ -337,6 +337,9 @@ pub struct DeniedView {
     /// The limit of the process that asked.
     #[serde(default)]
     pub process_limit: u64,
+    /// A total that several jobs share.
+    #[serde(default)]
+    pub total: u64,
 }
 
 /// A GPU process that we see and do not control.

@@ -4,6 +4,14 @@
 use super::{JobLedger, Pages, Verdict};
 
 impl JobLedger {
+    /// What must not be taken from the job now: what its members use or were just granted, and the overhead.
+    pub fn floor_sum<P: Pages>(&self, pages: &P, now_ns: u64) -> u64 {
+        let members = self.look(pages, now_ns, None);
+        members.iter().fold(self.overhead_sum(pages), |sum: u64, member| {
+            sum.saturating_add(member.floor)
+        })
+    }
+
     /// Could the job hold `more` bytes beside what its members use and the overhead, if every member whose pages are
     /// not here used nothing of its grant?
     pub fn may_fit<P: Pages>(&self, pages: &P, more: u64, now_ns: u64) -> bool {

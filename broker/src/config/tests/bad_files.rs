@@ -15,7 +15,7 @@ fn read(text: &str) -> Result<Config, String> {
 }
 
 /// What follows `schema = 1`, so that the first line of each is line 2; and what is said after `p.toml, `.
-const BAD: [(&str, &str); 50] = [
+const BAD: [(&str, &str); 52] = [
     ("[rul]", "line 2, column 2: unknown key `rul`; did you mean `rule`?"),
     (
         "[[rules]]",
@@ -176,9 +176,16 @@ const BAD: [(&str, &str); 50] = [
         "line 4, column 7: rule.gpu: \"x\" is neither an index nor a UUID (`GPU-…`, `MIG-…`)",
     ),
     (
-        "[[rule]]\nname = \"a\"\neach_user = { mem = \"1GiB\" }",
-        "line 4, column 13: rule.each_user: not built yet: this version cannot enforce a total over several jobs; \
-         leave it out",
+        "[[rule]]\nname = \"a\"\neach_user = { mem = \"1 GiB\" }",
+        "line 4, column 21: rule.each_user.mem: \"1 GiB\" contains a blank: write 1GiB",
+    ),
+    (
+        "[[rule]]\nname = \"a\"\neach_user = { jobs = 0 }",
+        "line 4, column 22: rule.each_user.jobs: 0 is not from 1 to 100000",
+    ),
+    (
+        "[[rule]]\nname = \"a\"\ntogether = { compute = \"130%\" }",
+        "line 4, column 24: rule.together.compute: \"130%\" is more than the whole: at most 100%",
     ),
     (
         "[[rule]]\nname = \"a\"\nper = \"user\"",

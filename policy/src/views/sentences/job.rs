@@ -170,6 +170,11 @@ impl Policy {
                  to or used by others{}",
                 self.held_text(denial, device.index, caller)
             ),
+            Reason::Total => format!(
+                "{start}: the {} had no room for it{}",
+                denial.rule.as_deref().unwrap_or("total that the job shares"),
+                self.held_text(denial, device.index, caller)
+            ),
             Reason::NoBroker => format!("{start}: no broker answered, and what was granted before was used up"),
             Reason::OverheadCardFull => format!(
                 "{start}: a context, module or heap of that size was within the limit ({used} in use of {limit}), but \
@@ -242,21 +247,23 @@ pub(crate) fn counts(view: &JobView) -> Vec<String> {
             no_broker,
             overhead,
             process_limit,
+            total,
         } = device.denied;
         let parts = [
             (limit, "by the limit"),
             (process_limit, "by the process limit"),
+            (total, "by a total of several jobs"),
             (card_full, "because the card was full"),
             (no_broker, "without a broker"),
             (overhead, "for overhead"),
         ];
-        let total = parts.iter().fold(0, |sum: u64, (count, _)| sum.saturating_add(*count));
+        let all = parts.iter().fold(0, |sum: u64, (count, _)| sum.saturating_add(*count));
         let said: Vec<String> = parts
             .iter()
             .filter(|(count, _)| *count > 0)
             .map(|(count, why)| format!("{count} {why}"))
             .collect();
-        (total > 1).then(|| format!("denied on {} so far: {}", device.gpu(), said.join(", ")))
+        (all > 1).then(|| format!("denied on {} so far: {}", device.gpu(), said.join(", ")))
     };
     view.devices.iter().filter_map(text).collect()
 }
