@@ -78,6 +78,7 @@ pub enum Command {
     Run(Box<Run>),
     Ps(Ps),
     Status(Status),
+    Queue(Queue),
     Set(Set),
     Get(Get),
     Why(Why),
@@ -313,6 +314,10 @@ pub struct Ps {
 #[derive(Args, Debug)]
 pub struct Status {}
 
+/// Show who waits, in order: what for, and a guess of how long still
+#[derive(Args, Debug)]
+pub struct Queue {}
+
 /// Change a running job
 #[derive(Args, Debug)]
 #[command(
@@ -339,7 +344,7 @@ pub struct Set {
     pub force: bool,
 }
 
-/// Show everything about one job
+/// Show everything about one job, or about a user's limits
 #[derive(Args, Debug)]
 pub struct Get {
     /// Job id (j3), name, or the pid of one of its processes; @alice for a user's limits and what is used of each

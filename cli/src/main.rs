@@ -22,8 +22,8 @@ use clap::{CommandFactory, FromArgMatches};
 
 use arguments::{Arguments, Command};
 use commands::{
-    about, broker, config, doctor, events, get, install, ps, quota, residence, run, set, sim, snapshot, status, stop,
-    why,
+    about, broker, config, doctor, events, get, install, ps, queue, quota, residence, run, set, sim, snapshot, status,
+    stop, why,
 };
 use failure::{Failure, Kind, Outcome};
 use launch::place::{Host, Place};
@@ -86,6 +86,7 @@ fn dispatch(command: &Command, matches: &clap::ArgMatches, place: &Place, report
         }
         Command::Ps(arguments) => ps::ps(arguments, place, report),
         Command::Status(_) => status::status(place, report),
+        Command::Queue(_) => queue::queue(place, report),
         Command::Set(arguments) => set::set(arguments, place, report),
         Command::Get(arguments) => get::get(arguments, place, report),
         Command::Why(arguments) => why::why(arguments, place, report),

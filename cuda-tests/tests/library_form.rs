@@ -24,8 +24,9 @@ const MOST_RELOCATIONS: usize = 150;
 /// 9 KB are for the exports of both drivers and of NVML, each of which compares its caller's stack pointer before it
 /// jumps to its body (`interposer/src/entry/stub.rs`): after a jump out of a call the next one is charged.
 /// Half a KB is for the limit of each process, which the program sees as its card (`docs/memory.md`).
-/// 20 KB are for the hold that every call passes (`docs/decisions/0013-the-hold.md`).
-const TODAY: u64 = 342 * 1024;
+/// 20 KB are for the hold that every call passes (`docs/decisions/0013-the-hold.md`), 1 KB for a job that moves: its
+/// devices are learnt anew (`interposer/src/devices/moved.rs`).
+const TODAY: u64 = 343 * 1024;
 /// How far below [`TODAY`] a file may be.
 const SLACK: u64 = 8 * 1024;
 /// The newest libc that may be needed.

@@ -10,7 +10,7 @@ use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 use crate::caller::{Process, Ticket};
 use crate::client::{Client, Clients};
 use crate::command::{Action, Command};
-use crate::config::Config;
+use crate::config::{Config, Order};
 use crate::device::{Device, Overheads};
 use crate::event::DriverState;
 use crate::job::{Job, Jobs, Queue, Returning, Swaps};
@@ -32,6 +32,7 @@ mod denials;
 mod draining;
 mod ending;
 mod evidence;
+mod expected;
 mod fairness;
 mod headroom;
 mod idling;
@@ -250,6 +251,11 @@ impl Policy {
     #[must_use]
     pub fn live_jobs(&self) -> usize {
         self.jobs.values().filter(|job| job.state().keeps_the_broker()).count()
+    }
+
+    /// In which order those that wait have their turn.
+    pub(crate) const fn queue_order(&self) -> Order {
+        self.config.queue.order
     }
 
     /// Jobs that wait.

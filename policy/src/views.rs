@@ -3,6 +3,7 @@
 
 mod moving;
 mod ps;
+mod queue;
 pub(crate) mod returning;
 mod sentences;
 mod slow;

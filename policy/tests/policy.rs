@@ -27,6 +27,7 @@ mod preemption;
 mod process_limits;
 mod promises_every_state;
 mod queue_cost;
+mod queue_view;
 mod random_hosts;
 mod residence;
 mod residence_eligibility;

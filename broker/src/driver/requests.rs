@@ -53,6 +53,7 @@ impl StateDriver {
             Request::Run(request) => self.run(peer, *request, now),
             Request::Ps { all, after } => self.ps(to, &caller, all, after.as_deref()),
             Request::Status => self.status(to, &caller, now),
+            Request::Queue => self.queue(to, now),
             Request::Get { target } => self.get(to, &caller, target),
             Request::Set {
                 target,
@@ -79,11 +80,7 @@ impl StateDriver {
                 };
                 self.step(now, event);
             }
-            Request::Why { target } => {
-                let target = self.target(target);
-                let reply = self.policy.why(&caller, &target, now.ns, &self.clients);
-                self.answer(to, reply.unwrap_or_else(|error| Reply::Error(*error)));
-            }
+            Request::Why { target } => self.why(to, &caller, target, now),
             Request::Stop { target, grace_ns } => self.stop(to, caller, (target, grace_ns), now),
             request @ (Request::Suspend { .. }
             | Request::Resume { .. }
@@ -104,6 +101,12 @@ impl StateDriver {
     fn get(&mut self, to: ConnectionId, caller: &Caller, target: String) {
         let target = self.target(target);
         let reply = self.policy.get(caller, &target, &self.clients);
+        self.answer(to, reply.unwrap_or_else(|error| Reply::Error(*error)));
+    }
+
+    fn why(&mut self, to: ConnectionId, caller: &Caller, target: String, now: Now) {
+        let target = self.target(target);
+        let reply = self.policy.why(caller, &target, now.ns, &self.clients);
         self.answer(to, reply.unwrap_or_else(|error| Reply::Error(*error)));
     }
 
@@ -220,6 +223,11 @@ impl StateDriver {
         let broker = self.broker_view(caller, now);
         let status = self.policy.status(broker, now.ns, &self.clients);
         self.answer(to, Reply::Status(status));
+    }
+
+    fn queue(&mut self, to: ConnectionId, now: Now) {
+        let view = self.policy.queue_view(now.ns, &self.clients);
+        self.answer(to, Reply::Queue(view));
     }
 
     fn broker_view(&self, caller: &Caller, now: Now) -> BrokerView {

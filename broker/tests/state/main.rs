@@ -5,4 +5,5 @@
 mod bench;
 mod clients;
 mod devices;
+mod queue;
 mod time;

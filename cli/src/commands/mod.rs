@@ -10,6 +10,7 @@ pub mod events;
 pub mod get;
 pub mod install;
 pub mod ps;
+pub mod queue;
 pub mod quota;
 pub mod residence;
 pub mod run;

@@ -12,7 +12,7 @@ use crate::link::other_brokers::{self, OtherBroker};
 use crate::link::{ask, idle};
 use crate::show::job_table::in_one_unit;
 use crate::show::report::Report;
-use crate::show::tables::{count, table, wrapped};
+use crate::show::tables::{asks, count, table, wrapped};
 use crate::show::terminal::{Style, model};
 use crate::show::time;
 
@@ -136,17 +136,6 @@ fn devices(style: &Style, devices: &[DeviceView]) -> String {
     )
 }
 
-/// `25%`, `25% 30% time`, `30% time`, `-`.
-fn asks(job: &QueuedView) -> String {
-    let time = job.compute.as_ref().map(|part| format!("{part} time"));
-    let parts: Vec<String> = job.mem.iter().cloned().chain(time).collect();
-    if parts.is_empty() {
-        "-".to_owned()
-    } else {
-        parts.join(" ")
-    }
-}
-
 fn queue(style: &Style, queue: &[QueuedView]) -> String {
     let rows: Vec<Vec<String>> = queue
         .iter()
@@ -154,13 +143,18 @@ fn queue(style: &Style, queue: &[QueuedView]) -> String {
             vec![
                 job.job.clone(),
                 style.text(&job.user),
-                asks(job),
+                asks(job.mem.as_deref(), job.compute.as_deref()),
                 format_duration(job.waited_ns),
                 job.reason.clone(),
             ]
         })
         .collect();
-    table(style, &["QUEUED", "USER", "ASKS", "WAITED", "FOR"], &rows)
+    let waits = match queue.len() {
+        1 => "1 job waits".to_owned(),
+        many => format!("{many} jobs wait"),
+    };
+    let length = format!("{waits}; partage queue has a guess of how long still");
+    table(style, &["QUEUED", "USER", "ASKS", "WAITED", "FOR"], &rows) + &wrapped(&length, style.width, 0)
 }
 
 /// The broker in a few lines.

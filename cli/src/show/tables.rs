@@ -3,6 +3,17 @@
 
 use crate::show::terminal::Style;
 
+/// What a waiting job asks: `25%`, `25% 30% time`, `30% time`, `-`.
+pub fn asks(mem: Option<&str>, compute: Option<&str>) -> String {
+    let time = compute.map(|part| format!("{part} time"));
+    let parts: Vec<String> = mem.map(str::to_owned).into_iter().chain(time).collect();
+    if parts.is_empty() {
+        "-".to_owned()
+    } else {
+        parts.join(" ")
+    }
+}
+
 /// Rows under headings, columns as wide as their widest cell, two blanks between. Columns of numbers stand to the
 /// right; on a terminal the last column is cut to the width.
 pub fn table(style: &Style, headings: &[&str], rows: &[Vec<String>]) -> String {

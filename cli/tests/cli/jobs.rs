@@ -45,6 +45,12 @@ no broker runs; the next `partage run` starts one
     schema::judge("ps", &result(bench.partage(&["ps", "--json"])).1);
     let document = schema::judge("status", &result(bench.partage(&["status", "--json"])).1);
     assert_eq!(document["devices"][0]["used_bytes"], 536_870_912);
+    let (code, out, _) = result(bench.partage(&["queue"]));
+    assert_eq!(
+        (code, out.as_str()),
+        (0, "no broker runs; the next `partage run` starts one\n")
+    );
+    schema::judge("queue", &result(bench.partage(&["queue", "--json"])).1);
     assert!(!bench.socket_dir().exists(), "looking makes nothing");
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What `ps`, `status`, `get`, `set`, `stop`, `events`, `broker`, `doctor`, `version` and `completions` write.
+//! What `ps`, `status`, `queue`, `get`, `set`, `stop`, `events`, `broker`, `doctor`, `version` and `completions` write.
 
-use partage_protocol::admin::{QueuedView, Reply, Request, TermsChange};
+use partage_protocol::admin::{PlaceView, QueueView, QueuedView, Reply, Request, TermsChange};
 
 use crate::bench::{Bench, result};
 use crate::played_broker::{job, play, status, unmanaged};
@@ -95,6 +95,7 @@ GPU  MODEL  STATE   USABLE  COMMITTED   USED  UNMANAGED  JOBS
 
 QUEUED  USER  ASKS  WAITED  FOR
 j44     bob    25%     61s  35 GiB asked, 2 GiB free of 140 GiB on GPU 3, held by others
+1 job waits; partage queue has a guess of how long still
 
 broker 4100 (private), 1 job, 2 clients, up 90s
 at {}, version 0.1.0 (0123456789ab)
@@ -211,4 +212,54 @@ fn an_overcommitted_device_and_denials_are_said() {
         "{out}"
     );
     schema::judge("status", &result(bench.partage(&["status", "--json"])).1);
+}
+
+#[test]
+fn queue_shows_places_and_says_that_its_guesses_are_some() {
+    let bench = Bench::new();
+    let first = PlaceView {
+        place: 1,
+        job: "j44".to_owned(),
+        user: "bob".to_owned(),
+        priority: "normal".to_owned(),
+        mem: Some("25%".to_owned()),
+        compute: Some("30%".to_owned()),
+        comes_back: false,
+        waited_ns: 61_000_000_000,
+        reason: "needs 35 GiB there: GPU 3 has 2 GiB of 140 GiB left".to_owned(),
+        expected_wait_ns: Some(1_500_000_000_000),
+        user_gpu_ns: Some(7),
+    };
+    let second = PlaceView {
+        place: 2,
+        job: "j40".to_owned(),
+        mem: None,
+        compute: None,
+        comes_back: true,
+        expected_wait_ns: None,
+        user_gpu_ns: None,
+        ..first.clone()
+    };
+    let view = |jobs: Vec<PlaceView>| {
+        let order = "fair".to_owned();
+        vec![Reply::Queue(QueueView { order, jobs })]
+    };
+    let both = vec![first, second];
+    let requests = play(&bench.socket_dir(), vec![view(both.clone()), view(both), view(vec![])]);
+    let (code, out, _) = result(bench.partage(&["queue"]));
+    assert_eq!(code, 0);
+    let expected = "\
+PLACE  JOB  USER  PRIORITY          ASKS  WAITED  EXPECTED   FOR
+    1  j44  bob   normal    25% 30% time     61s  about 25m  needs 35 GiB there: GPU 3 has 2 GiB of 140 GiB left
+    2  j40  bob   normal               -     61s  unknown    to come back: needs 35 GiB there: GPU 3 has 2 GiB of 140 \
+                    GiB left
+
+order: fair (priority, then the user's GPU time of late, then age)
+";
+    assert!(out.starts_with(expected), "{out}");
+    assert!(out.contains("EXPECTED is a guess"), "{out}");
+    schema::judge("queue", &result(bench.partage(&["queue", "--json"])).1);
+    assert_eq!(result(bench.partage(&["queue"])).1, "nothing waits\n");
+    let asked: Vec<Request> = requests.iter().take(3).collect();
+    assert_eq!(asked, [Request::Queue, Request::Queue, Request::Queue]);
 }

@@ -211,6 +211,11 @@ fn refused(rig: &Rig) {
         assert!(!text.contains(".90-quota.toml."), "no name of a passing file: {text}");
     }
     assert_eq!(host.text(), before, "nothing was changed");
+    let reading = rig.json(&["status"])["broker"]["config"].clone();
+    assert!(
+        reading["generation"] == 2 && reading["error"].is_null(),
+        "the broker was not asked: {reading}"
+    );
     // Something else is wrong: the quota is not written beside it.
     std::fs::write(rig.dir.join("partage.toml"), "schema = 1\nrul = 3\n").expect("writable");
     let (code, text) = host.say(&["quota", "set", "user:root", "mem=1GiB"]);

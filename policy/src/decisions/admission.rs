@@ -279,7 +279,7 @@ impl Policy {
     }
 
     /// A stopped `run` could not start its program: it keeps its place, and others pass it.
-    fn is_passed(&self, id: JobId) -> bool {
+    pub(crate) fn is_passed(&self, id: JobId) -> bool {
         let is_patient = |job: &&Job| job.life.queued().is_some_and(|queued| queued.spec.wait);
         let job = self.jobs.get(&id).filter(is_patient);
         job.is_some_and(|job| job.is_stopped)

@@ -300,7 +300,17 @@ impl Policy {
         true
     }
 
-    /// What a job that is to come back waits for.
+    /// What a job that is to come back was last found to wait for; empty where it was not looked for room.
+    pub(crate) fn returning_reason(&self, id: JobId) -> String {
+        let Some(returning) = self.returning.get(&id) else {
+            return String::new();
+        };
+        let own = returning.own.iter().map(|own| &own.reason);
+        let mut reasons = own.chain(returning.waits.iter().map(|wait| &wait.reason));
+        reasons.find(|reason| !reason.is_empty()).cloned().unwrap_or_default()
+    }
+
+    /// What a job that is to come back waits for, as a sentence.
     pub(crate) fn returning_text(&self, job: &Job, now_ns: u64) -> Option<String> {
         let returning = self.returning.get(&job.id())?;
         let own = returning.own.iter().map(|own| (own.since_ns, &own.reason));

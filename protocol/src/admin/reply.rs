@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::config::ConfigView;
 use super::failure::ErrorView;
-use super::status_views::StatusView;
+use super::status_views::{QueueView, StatusView};
 use super::views::{EventView, Holder, JobDeviceView, JobView, TermsView, UnmanagedView, WhyView};
 
 /// What the broker answers.
@@ -28,6 +28,8 @@ pub enum Reply {
     },
     /// Answer to `Status`.
     Status(StatusView),
+    /// Answer to `Queue`.
+    Queue(QueueView),
     /// Answer to `Get` and `Set`.
     Job(JobView),
     /// Answer to `Why`.

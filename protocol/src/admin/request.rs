@@ -21,6 +21,8 @@ pub enum Request {
     },
     /// Devices, commitments, queue and broker.
     Status,
+    /// Who waits, in order.
+    Queue,
     /// Changes a live job.
     Set {
         /// Who (see design: TARGET); `process:PID` for the `mem` of one process alone.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The answer to `status`: the broker, the devices and the queue.
+//! The answers to `status` and `queue`: the broker, the devices, and who waits.
 
 use serde::{Deserialize, Serialize};
 
@@ -140,4 +140,40 @@ pub struct QueuedView {
     pub waited_ns: u64,
     /// What it waits for.
     pub reason: String,
+}
+
+/// Answer to `queue`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueView {
+    /// Who is next: `arrival` or `fair`.
+    pub order: String,
+    /// All that wait, next first.
+    pub jobs: Vec<PlaceView>,
+}
+
+/// One job that waits to start, or to come back to its devices.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlaceView {
+    /// 1 is next.
+    pub place: u32,
+    /// `j43`.
+    pub job: String,
+    /// Owner.
+    pub user: String,
+    /// `low`, `normal`, `high`, `realtime`.
+    pub priority: String,
+    /// What it asks, as written.
+    pub mem: Option<String>,
+    /// The part of a device's time that it asks to be promised, as written.
+    pub compute: Option<String>,
+    /// It was suspended and waits to come back.
+    pub comes_back: bool,
+    /// Nanoseconds since it began to wait.
+    pub waited_ns: u64,
+    /// What it waits for; empty where it was not judged yet.
+    pub reason: String,
+    /// How long it may still wait, a guess; none where nothing says.
+    pub expected_wait_ns: Option<u64>,
+    /// GPU time that its user had of late, as much of it as counts; none where the order does not go by it.
+    pub user_gpu_ns: Option<u64>,
 }

@@ -8,16 +8,16 @@ use crate::client::PATIENCE;
 use crate::rig::{MIB, Rig, Spec};
 
 pub fn cases() -> Vec<Case> {
-    let three = "needs several devices";
+    let two = "needs two devices";
     vec![
         Case {
             spec: Spec {
                 gpus: 3,
                 ..Spec::DEFAULT
             },
-            ..Case::new("residence::a_drained_gpu_is_empty_but_for_what_cannot_move", drained).simulated(three)
+            ..Case::new("residence::a_drained_gpu_is_empty_but_for_what_cannot_move", drained).simulated(two)
         },
-        Case::new("residence::a_drained_gpu_outlives_the_broker", outlives).simulated(three),
+        Case::new("residence::a_drained_gpu_outlives_the_broker", outlives).simulated(two),
     ]
 }
 
