@@ -79,14 +79,28 @@ pub fn undumpable(pid: u32) -> Option<&'static str> {
         ("/dev/fuse", "a file system of its own (/dev/fuse)"),
         ("/dev/gdrdrv", "GPU memory mapped by gdrcopy (/dev/gdrdrv)"),
     ];
-    let links = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
-    let mut links = links
+    let entries = ["fd", "map_files"].map(|folder| std::fs::read_dir(format!("/proc/{pid}/{folder}")));
+    let mut entries = entries
+        .into_iter()
         .flatten()
-        .filter_map(|entry| std::fs::read_link(entry.path()).ok());
-    links.find_map(|link| {
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path());
+    entries.find_map(|entry| {
+        let link = std::fs::read_link(&entry).ok()?;
         let link = link.to_string_lossy();
-        REFUSED.iter().find(|(name, _)| *name == link).map(|(_, what)| *what)
+        let listed = REFUSED.iter().find(|(name, _)| *name == link).map(|(_, what)| *what);
+        listed.or_else(|| has_lost_its_name(&entry, &link).then_some(LOST_ITS_NAME))
     })
+}
+
+/// CRIU saves the name that such a file still has by a link beside it, which it removes when the processes go on.
+const LOST_ITS_NAME: &str = "a file under a name that was removed while it has another one (a semaphore of Python's \
+                             multiprocessing, say)";
+
+fn has_lost_its_name(entry: &std::path::Path, link: &str) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    link.ends_with(" (deleted)") && std::fs::metadata(entry).is_ok_and(|facts| facts.is_file() && facts.nlink() > 0)
 }
 
 /// The machine's /proc.

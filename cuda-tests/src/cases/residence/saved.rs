@@ -8,12 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use super::super::matrix::python;
-use super::super::{Case, tenth};
+use super::super::Case;
 use super::said::{filled_with, kill_broker, no, ok, state, used_by};
-use crate::artefacts::package_dir;
 use crate::client::{Client, PATIENCE};
-use crate::rig::{MIB, Rig};
+use crate::rig::Rig;
 
 pub fn cases() -> Vec<Case> {
     const WHY: &str = "a real GPU's cycle with CRIU is the acceptance script's";
@@ -27,8 +25,6 @@ pub fn cases() -> Vec<Case> {
         )
         .simulated(WHY),
         Case::new("residence::a_criu_that_is_killed_takes_no_snapshot_with_it", criu_dies).simulated(WHY),
-        Case::new("residence::a_training_that_is_restored_has_the_same_losses", trains)
-            .simulated("the vendor's driver gives no promise of equal bits to tinygrad's kernels"),
         Case::new("residence::a_detached_restore_returns_once_the_job_runs", detached).simulated(WHY),
         Case::new("residence::what_cannot_be_saved_is_refused_and_goes_on", refused).simulated(WHY),
         Case::new(
@@ -266,55 +262,6 @@ fn criu_dies(rig: &Rig) {
     let mut again = restore(rig, &criu, &[]);
     again.expect("check a 165", "check 0 0");
     assert_eq!(again.finish().code(), Some(0));
-}
-
-/// Saved once in the middle, killed, and restored from there again and again.
-fn trains(rig: &Rig) {
-    let Some(criu) = criu(rig) else { return };
-    let mut look = rig.command(python());
-    look.args(["-c", "import tinygrad"]);
-    if !rig.output(look).status.success() {
-        println!("SKIPPED: tinygrad is not installed");
-        return;
-    }
-    let script = package_dir().join("programs/train.py").display().to_string();
-    let steps = (400 / tenth() * 2).to_string();
-    let train = |name: &str| {
-        let options = ["-m", "2GiB", "-g", "0", "--name", name];
-        let mut command = rig.run(&options, &python(), &[&script, &steps]);
-        command.envs([("DEV", "CUDA"), ("CUDA", "1"), ("PTX", "1")]);
-        command.env("HOME", &rig.dir).stdout(Stdio::piped());
-        command
-    };
-    let alone = rig.output(train("alone"));
-    assert!(alone.status.success(), "{}", String::from_utf8_lossy(&alone.stderr));
-    let mut first = train("one").spawn().expect("it starts");
-    rig.eventually(PATIENCE, "it uses the GPU", || {
-        let jobs = rig.jobs();
-        let job = jobs.iter().find(|job| job["name"] == "one");
-        job.is_some_and(|job| job["devices"][0]["used_bytes"].as_u64().unwrap_or(0) > 64 * MIB)
-    });
-    save(rig, &criu, &[]).expect("saved");
-    let folder = folder(rig);
-    let again = || {
-        let mut command = with_criu(rig, &criu, &["restore", &folder]);
-        let again = command.stdout(Stdio::piped()).spawn().expect("it starts");
-        rig.eventually(PATIENCE, "it runs again", || state(rig, "one") == "running");
-        again
-    };
-    for _ in 0..10 / tenth() + 1 {
-        first.kill().expect("ours");
-        first.wait().expect("ours");
-        rig.eventually(PATIENCE, "nothing is left", || rig.ledger_used() == 0);
-        first = again();
-    }
-    let last = first.wait_with_output().expect("ours");
-    assert_eq!(last.status.code(), Some(0));
-    let (alone, last) = (
-        String::from_utf8_lossy(&alone.stdout),
-        String::from_utf8_lossy(&last.stdout),
-    );
-    assert!(alone == last, "the losses differ: {alone} and {last}");
 }
 
 fn detached(rig: &Rig) {
