@@ -45,9 +45,10 @@ pub struct Resume {
 #[derive(Args, Debug)]
 #[command(
     after_help = "The job's threads wait at their next GPU call while its GPU memory goes to the
-other GPU by way of host memory. The program keeps its addresses, and its GPU its
-number. Needs driver 580 or later, a GPU of the same model and memory, and room
-there. If the driver refuses, the job goes on where it was: docs/checkpoint.md.
+other GPU by way of host memory. The program keeps its addresses, and its GPU
+keeps its number. Needs driver 580 or later, a GPU of the same model and memory,
+and room there. If the driver refuses, the job goes on where it was:
+docs/checkpoint.md.
 
 Examples:
   partage migrate train --to 1 --dry-run     say what would happen
@@ -71,10 +72,11 @@ pub struct Migrate {
 /// Admit nothing on a GPU any more, and move its jobs to other GPUs
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Each job of the GPU is moved to a GPU of the same model and memory with room, one
-after the other, as `partage migrate` would. Jobs that cannot move go on where
-they are, and are named with the reason (exit status 1). The GPU admits nothing
-until `partage undrain`, also under the next broker. For administrators.
+    after_help = "Each job of the GPU is moved to a GPU of the same model and memory with room,
+one after the other, as `partage migrate` would. Jobs that cannot move go on
+where they are, and are named with the reason (exit status 1). The GPU admits
+nothing until `partage undrain`, also under the next broker.
+For administrators.
 
 Examples:
   partage drain 0
