@@ -5,13 +5,13 @@ use partage_protocol::size::{NONE, format_bytes, format_duration};
 use partage_protocol::terms::{WHOLE_PPM, format_part};
 use partage_protocol::units::DeviceUuid;
 
-use crate::job::JobRecord;
+use crate::job::{JobRecord, OwnLimit, Placement};
 
 /// One number that is another one now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NumberChange {
-    /// As `partage set` calls it: `mem`, `mem-request`, `compute`, …
-    pub number: &'static str,
+    /// As `partage set` calls it: `mem`, `mem-request`, `compute`, …; `process:PID mem` for one process alone.
+    pub number: String,
     /// The device, for numbers of a device.
     pub device: Option<DeviceUuid>,
     /// What it was; of a job that begins, what was asked.
@@ -36,15 +36,15 @@ struct Number<'a> {
 /// that were changed while it waited.
 #[must_use]
 pub fn changed_numbers(old: Option<&JobRecord>, new: &JobRecord) -> Vec<NumberChange> {
-    let new = numbers(new);
+    let (record, new) = (new, numbers(new));
     let change = |number: Number<'_>, old: String| NumberChange {
-        number: number.number,
+        number: number.number.to_owned(),
         device: number.device,
         old,
         new: number.value,
         words: number.words.to_owned(),
     };
-    let Some(old) = old else {
+    let Some(before) = old else {
         let begun = new.into_iter().filter_map(|number| {
             let asked = number.asked.clone()?;
             let is_set = number.words.starts_with("partage set ");
@@ -53,13 +53,32 @@ pub fn changed_numbers(old: Option<&JobRecord>, new: &JobRecord) -> Vec<NumberCh
         return begun.collect();
     };
     // Places keep their order; a job that moved has the same numbers elsewhere.
-    let pairs = numbers(old).into_iter().zip(new);
+    let pairs = numbers(before).into_iter().zip(new);
     let changed = pairs.filter(|(old, new)| old.number == new.number && old.value != new.value);
-    changed.map(|(old, new)| change(new, old.value)).collect()
+    let mut changed: Vec<_> = changed.map(|(old, new)| change(new, old.value)).collect();
+    let places = before.devices.iter().zip(&record.devices);
+    changed.extend(places.flat_map(|(old, new)| own_limits(old, new)));
+    changed
+}
+
+/// What single processes may hold, where that is another number now.
+fn own_limits(old: &Placement, new: &Placement) -> Vec<NumberChange> {
+    let before = |own: &OwnLimit| old.own.iter().find(|old| old.process == own.process);
+    let changed = new
+        .own
+        .iter()
+        .filter(|own| before(own).map(|old| old.limit) != Some(own.limit));
+    let change = |own: &OwnLimit| NumberChange {
+        number: format!("process:{} mem", own.process.pid),
+        device: Some(new.device),
+        old: bytes(before(own).map_or(old.process, |old| old.limit)),
+        new: bytes(own.limit),
+        words: own.asked.words.clone(),
+    };
+    changed.map(change).collect()
 }
 
 fn numbers(record: &JobRecord) -> Vec<Number<'_>> {
-    let bytes = |bytes: Option<u64>| bytes.map_or_else(none, format_bytes);
     let part = |part: u32| if part == 0 { none() } else { format_part(part) };
     let cap = |cap: Option<u32>| cap.filter(|cap| *cap != WHOLE_PPM).map_or_else(none, format_part);
     let time = |limit: Option<u64>| limit.map_or_else(none, format_duration);
@@ -116,6 +135,9 @@ fn numbers(record: &JobRecord) -> Vec<Number<'_>> {
         };
         let limit = asked.limit.map(|said| bytes(said.value));
         numbers.push(on_device("mem", bytes(place.limit), limit, &place.origin.limit));
+        let process = asked.process.as_ref().map(|said| bytes(said.value));
+        let words = &place.origin.process;
+        numbers.push(on_device("process-mem", bytes(place.process), process, words));
         let request = |bytes: u64| if bytes == 0 { none() } else { format_bytes(bytes) };
         let asked = asked.request.map(|said| request(said.value));
         numbers.push(on_device(
@@ -126,6 +148,10 @@ fn numbers(record: &JobRecord) -> Vec<Number<'_>> {
         ));
     }
     numbers
+}
+
+fn bytes(bytes: Option<u64>) -> String {
+    bytes.map_or_else(none, format_bytes)
 }
 
 fn none() -> String {

@@ -2,13 +2,14 @@
 //! Which of a job's numbers a set, a reload or a rule at its beginning changes: what the audit log is made of.
 
 use crate::host::{Host, mem};
+use crate::process_limits::set_one;
 use crate::rules_in_use::{at_most, by_variable, host, reload, set, to_mem};
 use partage_policy::{Action, Change, JobRecord, Rules};
 use partage_protocol::admin::TermsChange;
 use partage_protocol::units::JobId;
 
 /// Number, old and new of each change between two records.
-fn differ(old: Option<&JobRecord>, new: &JobRecord) -> Vec<(&'static str, String, String)> {
+fn differ(old: Option<&JobRecord>, new: &JobRecord) -> Vec<(String, String, String)> {
     let changes = partage_policy::changed_numbers(old, new).into_iter();
     changes.map(|change| (change.number, change.old, change.new)).collect()
 }
@@ -39,7 +40,7 @@ fn each_number_that_a_set_or_a_reload_changes_is_told_with_what_set_it() {
     };
     set(&mut host, 1, job, change).expect("set");
     let second = records(&host, job).pop().expect("saved");
-    let said = |number, old: &str, new: &str| (number, old.to_owned(), new.to_owned());
+    let said = |number: &str, old: &str, new: &str| (number.to_owned(), old.to_owned(), new.to_owned());
     let expected = [
         said("compute", "none", "30 %"),
         said("weight", "100", "200"),
@@ -69,4 +70,27 @@ fn each_number_that_a_set_or_a_reload_changes_is_told_with_what_set_it() {
         [said("mem", "8 GiB", "2 GiB")],
         "lowered at the door"
     );
+}
+
+#[test]
+fn limits_of_processes_are_told_too() {
+    let mut host = host(Rules::default());
+    let (job, first) = host.admitted(1, mem("8GiB"));
+    host.attach(job, first);
+    let before = records(&host, job).pop().expect("saved");
+    let change = Change {
+        process_mem: Some("4GiB".into()),
+        ..Change::default()
+    };
+    set(&mut host, 1, job, change).expect("set");
+    let second = records(&host, job).pop().expect("saved");
+    let said = |number: &str, old: &str, new: &str| (number.to_owned(), old.to_owned(), new.to_owned());
+    assert_eq!(differ(Some(&before), &second), [said("process-mem", "none", "4 GiB")]);
+    set_one(&mut host, 1, first, "2GiB").expect("set");
+    let third = records(&host, job).pop().expect("saved");
+    let number = format!("process:{} mem", first.pid);
+    assert_eq!(differ(Some(&second), &third), [said(&number, "4 GiB", "2 GiB")]);
+    let words = partage_policy::changed_numbers(Some(&second), &third);
+    assert!(words[0].words.contains("mem=2GiB"), "{words:?}");
+    assert_eq!(differ(Some(&third), &third), []);
 }

@@ -25,7 +25,7 @@ pub fn child(host: &mut Host, job: JobId) -> (ClientId, Process) {
 }
 
 /// `partage set process:PID mem=…`
-fn set_one(host: &mut Host, uid: u32, process: Process, mem: &str) -> Result<(), ErrorView> {
+pub fn set_one(host: &mut Host, uid: u32, process: Process, mem: &str) -> Result<(), ErrorView> {
     let change = Change {
         mem: Some(mem.into()),
         ..Change::default()

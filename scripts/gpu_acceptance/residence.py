@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts of scripts/gpu-acceptance in which a job is suspended and comes back."""
 import json
+import os
+import shutil
 import subprocess
 import sys
 import time
@@ -57,6 +59,40 @@ def sizes(work):
             job.wait()
 
 
+def saved(work):
+    """A job is saved by a CRIU that was carried here, killed, and restored: every byte compared."""
+    name = "checkpoint and restore with CRIU, 1 GiB"
+    criu = os.environ.get("PARTAGE_CRIU") or shutil.which("criu")
+    if not criu or os.geteuid():
+        return skip(name, "needs root, and CRIU 4.2 or later in PATH or PARTAGE_CRIU")
+    env = environment(work) | {"PARTAGE_CRIU": criu}
+    folder = str(work / "snapshot")
+    command = [sys.executable, str(ROOT / "cuda-tests/programs/gpu_suspend.py"), str(GIB)]
+    pipes = {"env": env, "stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    job = subprocess.Popen([PARTAGE, "run", "-q", "--name", "saved", "--", *command], **pipes)
+    again = None
+    try:
+        job.stdout.readline()
+        began = time.monotonic()
+        done = shell([PARTAGE, "checkpoint", "saved", "--out", folder], limit=240, env=env)
+        seconds = {"checkpoint": time.monotonic() - began}
+        if done.returncode:
+            return check(name, False, done.stderr.strip())
+        job.kill()
+        job.wait()
+        began = time.monotonic()
+        again = subprocess.Popen([PARTAGE, "restore", folder], **pipes)
+        answer, _ = again.communicate(b"\n", timeout=240)
+        seconds["restore"] = time.monotonic() - began
+        measured[name] = seconds
+        check(name, answer == b"same\n" and again.returncode == 0, answer.decode().strip() or f"exit {again.returncode}")
+    finally:
+        for process in (job, again):
+            if process:
+                process.kill()
+                process.wait()
+
+
 def torch(work):
     """PyTorch's training over ten cycles, with each allocator: the same loss to the last bit."""
     if shell([sys.executable, "-c", "import torch"]).returncode:
@@ -93,4 +129,5 @@ print(l.item().hex(), int(kept.sum().item()), flush=True)
 
 def checkpoint(work):
     sizes(work)
+    saved(work)
     torch(work)

@@ -88,7 +88,7 @@ impl AuditLog {
                 job: Some(JobId(new.id).to_string()),
                 user: Some(&new.user),
                 device: change.device.map(|device| device.to_string()),
-                number: change.number,
+                number: &change.number,
                 old: Some(&change.old),
                 new: Some(&change.new),
                 from: &change.words,

@@ -10,9 +10,11 @@ use clap::{Args, Subcommand};
 checked before it is written, and holds at once: running jobs are judged anew,
 and none is ended. partage events --audit shows who changed what.
 
-Keys, the most that each job may have: mem, compute, compute-max, weight,
-priority, gpus, time-limit; and class, for jobs that name none. Memory and time
-are per GPU. docs/configuration.md says what each means.
+Keys, the most that each job may have: mem, process-mem, compute, compute-max,
+weight, priority, gpus, time-limit; what all jobs of a user may have together:
+each-user.mem, each-user.compute, each-user.gpus, each-user.jobs; and class, for
+jobs that name none. Memory and time are per GPU. docs/configuration.md says
+what each means.
 
 Examples:
   sudo partage quota set user:alice mem=24GiB compute=50%

@@ -139,12 +139,20 @@ fn set_and_unset(rig: &Rig) {
     assert!(said.contains("user:root: mem 3GiB (was 2GiB)"), "{said}");
     host.done(&["quota", "set", "group:root", "class=small", "compute-max=80%"]);
     host.done(&["quota", "set", "*", "weight=50"]);
+    host.done(&["quota", "set", "user:root", "process-mem=1GiB", "each-user.jobs=1"]);
+    let (code, text) = host.say(&["run", "--on-full", "fail", "--", "/bin/true"]);
+    assert!(
+        code == Some(124) && text.contains("quota-user-root"),
+        "{code:?}: {text}"
+    );
     assert!(host.text().contains("# until June"), "{}", host.text());
-    assert_eq!(job.numbers("info")[2], 3 * GIB);
+    assert_eq!(job.numbers("info")[2], GIB, "what each process may have is its card");
     let quotas = rig.json(&["quota", "list"])["quotas"].to_string();
     for part in [
         "user:root",
         "[\"mem\",\"3GiB\"]",
+        "[\"process-mem\",\"1GiB\"]",
+        "[\"each-user.jobs\",\"1\"]",
         "group:root",
         "[\"class\",\"small\"]",
         "\"*\"",
