@@ -124,30 +124,30 @@ fn numbers(record: &JobRecord) -> Vec<Number<'_>> {
             &said.time_limit,
         ),
     ];
-    for place in &record.devices {
-        let asked = place.asked();
-        let on_device = |number, value, asked, words| Number {
-            number,
-            device: Some(place.device),
-            value,
-            asked,
-            words,
-        };
-        let limit = asked.limit.map(|said| bytes(said.value));
-        numbers.push(on_device("mem", bytes(place.limit), limit, &place.origin.limit));
-        let process = asked.process.as_ref().map(|said| bytes(said.value));
-        let words = &place.origin.process;
-        numbers.push(on_device("process-mem", bytes(place.process), process, words));
-        let request = |bytes: u64| if bytes == 0 { none() } else { format_bytes(bytes) };
-        let asked = asked.request.map(|said| request(said.value));
-        numbers.push(on_device(
-            "mem-request",
-            request(place.request),
-            asked,
-            &place.origin.request,
-        ));
-    }
+    numbers.extend(record.devices.iter().flat_map(on_place));
     numbers
+}
+
+/// The numbers of one device, always as many.
+fn on_place(place: &Placement) -> [Number<'_>; 3] {
+    let asked = place.asked();
+    let on_device = |number, value, asked, words| Number {
+        number,
+        device: Some(place.device),
+        value,
+        asked,
+        words,
+    };
+    let origin = &place.origin;
+    let request = |bytes: u64| if bytes == 0 { none() } else { format_bytes(bytes) };
+    let limit = asked.limit.map(|said| bytes(said.value));
+    let process = asked.process.map(|said| bytes(said.value));
+    let promised = asked.request.map(|said| request(said.value));
+    [
+        on_device("mem", bytes(place.limit), limit, &origin.limit),
+        on_device("process-mem", bytes(place.process), process, &origin.process),
+        on_device("mem-request", request(place.request), promised, &origin.request),
+    ]
 }
 
 fn bytes(bytes: Option<u64>) -> String {

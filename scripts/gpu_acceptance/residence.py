@@ -85,7 +85,8 @@ def saved(work):
         answer, _ = again.communicate(b"\n", timeout=240)
         seconds["restore"] = time.monotonic() - began
         measured[name] = seconds
-        check(name, answer == b"same\n" and again.returncode == 0, answer.decode().strip() or f"exit {again.returncode}")
+        is_same = answer == b"same\n" and again.returncode == 0
+        check(name, is_same, answer.decode().strip() or f"exit {again.returncode}")
     finally:
         for process in (job, again):
             if process:

@@ -70,6 +70,17 @@ pub fn namespace(pid: u32) -> Option<std::path::PathBuf> {
     std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok()
 }
 
+/// Does a process see the files, processes and users that this one sees? A name that it says means the same here only
+/// then.
+#[must_use]
+pub fn shares_namespaces(pid: u32) -> bool {
+    ["mnt", "pid", "user"].iter().all(|kind| {
+        let of = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/{kind}")).ok();
+        let own = of("self");
+        own.is_some() && own == of(&pid.to_string())
+    })
+}
+
 /// What a process has open that CRIU is known to refuse, in words.
 #[must_use]
 pub fn undumpable(pid: u32) -> Option<&'static str> {

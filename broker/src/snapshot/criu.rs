@@ -9,6 +9,8 @@ use std::process::{Command, Stdio};
 pub const VARIABLE: &str = "PARTAGE_CRIU";
 /// 4.1.1 silently loses `MADV_WIPEONFORK`, by which the library tells a forked child from its parent.
 const LEAST: (u32, u32) = (4, 2);
+/// The bits of CAP_SYS_ADMIN and CAP_CHECKPOINT_RESTORE.
+const CAPABILITIES: u64 = 1 << 21 | 1 << 40;
 /// Unlinked files that are saved with the processes, at most, in bytes.
 const GHOST_BYTES: u64 = 1 << 30;
 /// Above what CRIU opens for itself.
@@ -30,6 +32,15 @@ pub fn find() -> Result<PathBuf, String> {
     found
         .next()
         .ok_or_else(|| format!("CRIU is not installed: install 4.2 or later, or name its program in {VARIABLE}"))
+}
+
+/// May this process run CRIU? It has CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE.
+#[must_use]
+pub fn may_run() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let effective = line.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok());
+    effective.unwrap_or(0) & CAPABILITIES != 0
 }
 
 /// A program's version, if it is a CRIU that can be used.

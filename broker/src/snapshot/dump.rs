@@ -77,8 +77,9 @@ impl Desk {
     pub fn standing(&self) -> Standing {
         // First the lock: it is free only once the outcome is written.
         match self.try_lock() {
-            Ok(None) => Standing::Runs,
-            _ => match std::fs::read(&self.outcome)
+            // A lock that cannot be asked for now (no descriptor is left) says nothing.
+            Ok(None) | Err(_) => Standing::Runs,
+            Ok(Some(_)) => match std::fs::read(&self.outcome)
                 .ok()
                 .map(|text| serde_json::from_slice(&text))
             {

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use partage_policy::{Books, Caller, Event, Mark, Process, Residence, TargetQuery, Ticket};
 use partage_protocol::admin::{ErrorCode, Reply, Waiting};
 use partage_protocol::message::{HELLO_PARKED, Hello};
-use partage_protocol::snapshot::{RestoreRequest, SavedClient, SavedDevice, Unfit};
+use partage_protocol::snapshot::{RestoreRequest, SavedClient, Unfit};
 use partage_protocol::units::{ClientId, JobId};
 
 use super::way::{Closed, Expecting};
@@ -28,6 +28,13 @@ use crate::state::ledger::LineIndex;
 impl StateDriver {
     /// The caller's job, admitted just now, is about to be restored.
     pub(super) fn restore(&mut self, ticket: Ticket, caller: Caller, request: &RestoreRequest, now: Now) {
+        let me = nix::unistd::geteuid().as_raw();
+        if caller.uid != me {
+            // As with a checkpoint. What it says that the processes had is believed.
+            let message = format!("jobs are restored by a broker of their own user alone (uid {me} here)");
+            let error = error_view(ErrorCode::NotAllowed, message, None);
+            return self.answer_ticket(ticket, Reply::Error(error));
+        }
         let Some(job) = self.jobs.of_first(caller.process) else {
             let message = format!("{} was restored by another command meanwhile", request.saved_job);
             let hint = "one of them can live at a time: partage ps";
@@ -40,7 +47,7 @@ impl StateDriver {
             .map_or(Residence::Here, |mark| mark.residence);
         let is_fresh = residence == Residence::Here && self.processes_with_library(job).is_empty();
         let checked = match is_fresh && !self.ways.has(job) {
-            true => self.has_devices(job, &request.devices),
+            true => self.has_devices(job, request),
             false => Err(Unfit::new("job", format!("{job} has processes already"))),
         };
         if let Err(unfit) = checked {
@@ -76,13 +83,14 @@ impl StateDriver {
     }
 
     /// Are these the job's devices, slot by slot?
-    fn has_devices(&self, job: JobId, saved: &[SavedDevice]) -> Result<(), Unfit> {
+    fn has_devices(&self, job: JobId, request: &RestoreRequest) -> Result<(), Unfit> {
+        let saved = &request.devices;
         let own = self.jobs.devices(job);
         if own.len() != saved.len() {
             let why = format!("{} were saved, and the job has {}", saved.len(), own.len());
             return Err(Unfit::new("devices", why));
         }
-        for (own, saved) in own.iter().zip(saved) {
+        for (slot, (own, saved)) in own.iter().zip(saved).enumerate() {
             let facts = self.devices.list().get(own);
             let is_it = facts.is_some_and(|facts| {
                 own.to_string() == saved.uuid && facts.model == saved.name && facts.total == saved.total_bytes
@@ -90,6 +98,12 @@ impl StateDriver {
             if !is_it {
                 let why = format!("{} ({}) was saved, and {own} is there", saved.uuid, saved.name);
                 return Err(Unfit::new("devices", why));
+            }
+            let owed = request.clients.iter().filter_map(|client| client.owed.get(slot));
+            let owed = owed.fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
+            if owed > saved.total_bytes {
+                let why = format!("{owed} bytes were on {own}, which has {} in all", saved.total_bytes);
+                return Err(Unfit::new("clients", why));
             }
         }
         Ok(())

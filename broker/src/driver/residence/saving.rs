@@ -20,6 +20,7 @@ use crate::clock::Now;
 use crate::driver::requests::error_view;
 use crate::driver::state_driver::StateDriver;
 use crate::host::proc::{self, with_descendants};
+use crate::kind::Kind;
 use crate::snapshot::dump::{Desk, Standing};
 use crate::snapshot::order::{DumpOrder, DumpOutcome};
 use crate::snapshot::{criu, store};
@@ -44,12 +45,29 @@ impl StateDriver {
                 format!("{job} can be saved by its owner alone, and by a broker of that user (uid {me} here)");
             return self.answer_ticket(ticket, refuse(ErrorCode::NotAllowed, message));
         }
+        // What it names is opened, and its CRIU run, by a process of this broker's.
+        let is_managed = self.directory.kind() == Kind::Managed;
+        if !proc::shares_namespaces(caller.process.pid) || is_managed && !caller.is_admin {
+            let message = format!(
+                "{job} is saved by a command beside its broker alone: pid {} is in another mount, pid or user namespace \
+                 (a container), or is no administrator of this host",
+                caller.process.pid
+            );
+            return self.answer_ticket(ticket, refuse(ErrorCode::NotAllowed, message));
+        }
+        if !criu::may_run() {
+            let message = "the broker of this user has no right to run CRIU: it needs CAP_SYS_ADMIN or \
+                           CAP_CHECKPOINT_RESTORE, which it has from the command that started it (partage broker stop, \
+                           then partage broker start with that right)";
+            return self.answer_ticket(ticket, refuse(ErrorCode::NotAllowed, message.to_owned()));
+        }
         if self.ways.has(job) {
             let busy = Obstacle::NotHere(job, Residence::Coming).to_string();
             return self.answer_ticket(ticket, refuse(ErrorCode::Failed, busy));
         }
         let to = SaveTo {
-            criu: to.criu.clone().or_else(|| criu::find().ok()),
+            // A host's broker runs what the host has.
+            criu: to.criu.clone().filter(|_| !is_managed).or_else(|| criu::find().ok()),
             ..to
         };
         let checked = store::own_folder(&to.folder, false).and_then(|()| self.tree_of(job).map(drop));
@@ -244,9 +262,12 @@ impl StateDriver {
         if matches!(standing, Standing::Runs) {
             return None;
         }
-        if let Some(mut child) = way.dumping.take() {
-            // It ended, and is not to stay as a dead one.
-            let _ = child.wait();
+        if let Some(child) = &mut way.dumping {
+            // It let go of its lock as it ended, and is not to stay as a dead one.
+            match child.try_wait() {
+                Ok(None) => return None,
+                Ok(Some(_)) | Err(_) => way.dumping = None,
+            }
         }
         desk.clear();
         match standing {

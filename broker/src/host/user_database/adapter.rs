@@ -107,6 +107,11 @@ impl UserHelper {
             return self.begin(now_ns, out);
         };
         if helper.channel.request().is_none() {
+            // It died, or says what nobody asked. Its socket would be readable until its rest is over.
+            if !matches!(helper.channel.answer::<Answer>(), Ok(None)) {
+                self.end();
+                return true;
+            }
             return match self.waiting.front() {
                 Some(ask) => {
                     helper.channel.ask(ask.clone(), now_ns, ANSWER_NS);

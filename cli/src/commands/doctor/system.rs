@@ -38,7 +38,7 @@ pub fn checks(place: &Place, status: &Outcome<StatusView>) -> Vec<Check> {
 fn saving() -> Check {
     let found = criu::find().and_then(|path| {
         let version = criu::version(&path)?;
-        criu::may_run().map(|()| format!("CRIU {version} ({}): jobs can be saved", path.display()))
+        criu::may_restore().map(|()| format!("CRIU {version} ({}): jobs can be saved", path.display()))
     });
     Check::ok(
         "checkpoint",

@@ -119,11 +119,16 @@ fn change(
         Ok(Reply::Done { message }) => message,
         other => {
             file.put_back(&old)?;
+            // A broker that was late may have read the new text.
+            let is_back = matches!(ask(place, &Request::ReloadConfig, PATIENCE), Ok(Reply::Done { .. }));
             let failure = match other {
                 Ok(reply) => unexpected(place, &reply),
                 Err(failure) => failure,
             };
-            return Err(failure);
+            return Err(match is_back {
+                true => failure,
+                false => failure.hint("the file is as it was; partage status says which rules hold"),
+            });
         }
     };
     let body = json!({ "subject": subject.to_string(), "file": file.path(), "changed": changed, "message": message });

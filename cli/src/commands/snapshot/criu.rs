@@ -5,14 +5,12 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use nix::unistd::Uid;
-
 use crate::failure::{Failure, Kind, Outcome};
 
 /// The variable that names another CRIU than the one in `PATH`.
 const VARIABLE: &str = "PARTAGE_CRIU";
-/// Numbers of CAP_SYS_ADMIN and CAP_CHECKPOINT_RESTORE.
-const CAPABILITIES: u64 = 1 << 21 | 1 << 40;
+/// The bit of CAP_SYS_ADMIN.
+const SYS_ADMIN: u64 = 1 << 21;
 
 /// CRIU's program.
 ///
@@ -47,19 +45,20 @@ pub fn version(criu: &Path) -> Outcome<String> {
     version.ok_or_else(|| Failure::new(Kind::Failed, format!("{} is no CRIU that starts here", criu.display())))
 }
 
-/// May this process run CRIU?
+/// May this process restore processes? It makes namespaces and mounts for them.
 ///
 /// # Errors
 /// It may not.
-pub fn may_run() -> Outcome<()> {
+pub fn may_restore() -> Outcome<()> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let effective = line
         .and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok())
         .unwrap_or(0);
-    if Uid::effective().is_root() || effective & CAPABILITIES != 0 {
+    if effective & SYS_ADMIN != 0 {
         return Ok(());
     }
-    let message = "no right to run CRIU: it needs root, CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE";
-    Err(Failure::new(Kind::NotAllowed, message).hint("run this command as root"))
+    let message = "no right to restore processes: it needs root or CAP_SYS_ADMIN";
+    let hint = "root restores root's jobs; for another user give this command that capability";
+    Err(Failure::new(Kind::NotAllowed, message).hint(hint))
 }

@@ -27,10 +27,10 @@ impl Work {
     /// # Errors
     /// The system's.
     pub fn new() -> Outcome<Self> {
-        let path = std::env::temp_dir().join(format!("partage-restore-{}", std::process::id()));
-        let made = std::os::unix::fs::DirBuilderExt::mode(&mut std::fs::DirBuilder::new(), 0o700).create(&path);
-        made.map_err(|error| Failure::new(Kind::Failed, format!("cannot make {}: {error}", path.display())))?;
-        Ok(Self(path))
+        let template = std::env::temp_dir().join("partage-restore-XXXXXX");
+        let made = nix::unistd::mkdtemp(&template);
+        let cannot = |error: nix::Error| format!("cannot make {}: {}", template.display(), error.desc().to_lowercase());
+        Ok(Self(made.map_err(|error| Failure::new(Kind::Failed, cannot(error)))?))
     }
 }
 

@@ -5,6 +5,8 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use nix::unistd::{ForkResult, Pid, fork};
 use partage_protocol::admin::{Admitted, Reply, Request, RunRequest};
@@ -26,7 +28,7 @@ const NO_RIGHT: u8 = 3;
 
 /// `partage restore`.
 pub fn restore(arguments: &Restore, place: &Place, report: &Report) -> Outcome<u8> {
-    if let Err(failure) = criu::may_run() {
+    if let Err(failure) = criu::may_restore() {
         report.failure(&failure);
         return Ok(NO_RIGHT);
     }
@@ -49,12 +51,18 @@ pub fn restore(arguments: &Restore, place: &Place, report: &Report) -> Outcome<u
         Ok(ForkResult::Child) => {
             drop(hears);
             let _ = nix::unistd::setsid();
-            run(arguments, &criu, (&generation, &manifest), place, report, Some(says))
+            let mut told = says.try_clone().map(std::fs::File::from);
+            let done = run(arguments, &criu, (&generation, &manifest), place, report, Some(says));
+            if let (Err(failure), Ok(told)) = (&done, &mut told) {
+                // Nobody may be there to hear it.
+                let _ = told.write_all(&[failure.exit_code(true)]);
+            }
+            done
         }
         Ok(ForkResult::Parent { .. }) => {
             drop(says);
             let mut code = [1];
-            // Without a word it ended by a failure that it has said itself.
+            // Without a word it was killed.
             let is_said = std::fs::File::from(hears).read_exact(&mut code).is_ok();
             Ok(if is_said { code[0] } else { 125 })
         }
@@ -118,6 +126,7 @@ fn run(
         library: &manifest.library,
     };
     let first = processes::begin(&order, &work)?;
+    let failed = Arc::new(AtomicU8::new(0));
     let listener = Listener {
         connection,
         place: place.clone(),
@@ -125,9 +134,14 @@ fn run(
         admitted,
         first,
         says,
+        failed: Arc::clone(&failed),
     };
     std::thread::spawn(move || listener.listen());
-    supervise::wait(first, &signals).map_err(|error| Failure::new(Kind::Failed, error.desc()))
+    let ended = supervise::wait(first, &signals).map_err(|error| Failure::new(Kind::Failed, error.desc()))?;
+    Ok(match failed.load(Ordering::Acquire) {
+        0 => ended,
+        code => code,
+    })
 }
 
 /// The request of a `run` with the snapshot's limits, on its devices.
@@ -179,6 +193,8 @@ struct Listener {
     admitted: Box<Admitted>,
     first: Pid,
     says: Option<OwnedFd>,
+    /// The exit code, where it was ended because it could not come back.
+    failed: Arc<AtomicU8>,
 }
 
 impl Listener {
@@ -192,10 +208,13 @@ impl Listener {
                     break 0;
                 }
                 Ok(Reply::Error(error)) => {
-                    self.report.failure(&error.into());
+                    let failure = Failure::from(error);
+                    self.report.failure(&failure);
+                    let code = failure.exit_code(true);
+                    self.failed.store(code, Ordering::Release);
                     // It waits, suspended: nobody could say when to bring it back.
                     let _ = nix::sys::signal::kill(self.first, nix::sys::signal::Signal::SIGKILL);
-                    break 125;
+                    break code;
                 }
                 Ok(_) => {}
                 // Another broker goes on with it.
