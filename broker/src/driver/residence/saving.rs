@@ -49,7 +49,7 @@ impl StateDriver {
         let is_managed = self.directory.kind() == Kind::Managed;
         if !proc::shares_namespaces(caller.process.pid) || is_managed && !caller.is_admin {
             let message = format!(
-                "{job} is saved by a command beside its broker alone: pid {} is in another mount, pid or user namespace \
+                "{job} is saved by a command beside its broker alone: pid {} has another mount, pid or user namespace \
                  (a container), or is no administrator of this host",
                 caller.process.pid
             );
