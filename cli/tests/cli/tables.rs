@@ -177,7 +177,7 @@ fn set_takes_limit_and_promise() {
     );
     for (bad, part) in [
         ("mem-request=8", "mem-request: "),
-        ("memory=8GiB", "mem-request=SIZE|PCT|none, compute=PCT|none"),
+        ("memory=8GiB", "mem-request=SIZE|PCT|none, process-mem=SIZE|PCT|none"),
         ("compute=30", "compute: \"30\" has no unit: did you mean 30%?"),
         ("compute-max=0.5", "compute-max: \"0.5\" has no unit: did you mean 50%?"),
         ("weight=0", "weight: bad weight \"0\""),

@@ -129,10 +129,30 @@ impl Listener {
             let result = libc::getsockname(self.socket.as_raw_fd(), (&raw mut found).cast(), &mut length);
             (result == 0).then_some(found)
         };
+        // What it accepted has its name, too, and may have got its number.
+        if !listens(&self.socket) {
+            return None;
+        }
         found
             .is_some_and(|found| found.sun_family == own.sun_family && found.sun_path == own.sun_path)
             .then_some(&self.socket)
     }
+}
+
+fn listens(socket: &OwnedFd) -> bool {
+    let mut answer: c_int = 0;
+    let mut length = size_of::<c_int>() as libc::socklen_t;
+    // SAFETY: room for the answer, as long as it says.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ACCEPTCONN,
+            (&raw mut answer).cast(),
+            &mut length,
+        )
+    };
+    result == 0 && answer == 1
 }
 
 impl Drop for Listener {
