@@ -45,5 +45,6 @@ mod time_audit;
 mod time_limit;
 mod totals;
 mod totals_every_state;
+mod totals_residence;
 mod undecided;
 mod unmanaged_time;

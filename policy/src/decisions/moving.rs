@@ -136,7 +136,7 @@ impl Policy {
         let lingers_there = |job: &Job| job.is_lingering() && job.slot_of(target.device).is_some();
         let gives_way = self.jobs.values().any(lingers_there);
         match found {
-            Err(Shortage::Memory { .. } | Shortage::Time { .. }) if gives_way => Ok(()),
+            Err(Shortage::Memory { .. } | Shortage::Time { .. } | Shortage::Total { .. }) if gives_way => Ok(()),
             other => other,
         }
     }

@@ -46,6 +46,11 @@ pub enum Shortage {
         /// Bytes that are left for it.
         left: u64,
     },
+    /// A total of several jobs has no room for it.
+    Total {
+        /// Which, its numbers, and who holds them.
+        text: String,
+    },
     /// A command that waits since before asks for it first.
     Behind {
         /// The device.
@@ -73,6 +78,7 @@ impl fmt::Display for Shortage {
                 format_bytes(*needed),
                 format_bytes(*left)
             ),
+            Self::Total { text } => write!(out, "the {text}"),
             Self::Behind { gpu, first } => write!(out, "{gpu} goes to {first} first, which asked earlier"),
             Self::Time { gpu, promised_ppm } => write!(
                 out,
@@ -213,6 +219,9 @@ impl Policy {
         let gone = || Shortage::Closed { gpu: id.to_string() };
         let job = self.jobs.get(&id).ok_or_else(gone)?;
         let exchanged = target.filter(|_| place == Place::Target);
+        if let Some(text) = exchanged.and_then(|target| self.gpu_total_bars(job, target)) {
+            return Err(Shortage::Total { text });
+        }
         for (slot, own) in job.record.devices.iter().enumerate() {
             let device = match exchanged {
                 None => own.device,
@@ -245,13 +254,11 @@ impl Policy {
         let request = job.record.devices.get(slot).map_or(0, |place| place.request);
         let needed = job.returning_bytes(slot, machine).max(request);
         let id = Some(job.id());
-        let bounds = self.bounds(&account).into_iter().filter(|bound| bound.has(job.id()));
-        let of_totals = bounds.map(|bound| bound.account.room(id)).min().unwrap_or(u64::MAX);
-        let left = of_totals.min(account.room(id)).min(match request {
-            0 => u64::MAX,
-            // What may be promised can be more than there is; the bytes themselves cannot.
-            request => account.promisable(id).saturating_add(needed - request),
-        });
+        // Before the card: what waits for a total is in nobody else's way.
+        if let Some(text) = self.total_bars(job, device, (needed, request), &account) {
+            return Err(Shortage::Total { text });
+        }
+        let left = account.left_for(id, (needed, request));
         if needed > left {
             return Err(Shortage::Memory { gpu, needed, left });
         }

@@ -184,8 +184,10 @@ impl Policy {
         for (slot, place) in job.record.devices.iter().enumerate() {
             if let Err(shortage) = self.room_on(job, (slot, place.device), claimed, machine) {
                 let is_time = matches!(shortage, Shortage::Time { .. });
-                shortages.insert(place.device, (!is_time, is_time));
-                first.get_or_insert(shortage);
+                let is_total = matches!(shortage, Shortage::Total { .. });
+                shortages.insert(place.device, (!is_time && !is_total, is_time));
+                // A total comes first: what waits for one claims nothing of a device.
+                first = first.filter(|_| !is_total).or(Some(shortage));
             }
         }
         Some((first?, shortages))
@@ -228,8 +230,11 @@ impl Policy {
                 shortage = job.and_then(|job| self.shortage(job, claimed, machine));
             }
         }
-        // Later ones get what is left beside it, whether it comes or waits.
-        claimed.add(id, wishes);
+        // Later ones get what is left beside it, whether it comes or waits. While it waits for a total it is in nobody's
+        // way.
+        if !matches!(shortage, Some((Shortage::Total { .. }, _))) {
+            claimed.add(id, wishes);
+        }
         let Some(returning) = self.returning.get_mut(&id) else {
             return false;
         };

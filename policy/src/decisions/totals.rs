@@ -4,8 +4,8 @@
 //! A total of memory on a device is an account over the holds of its sharers, as if it were a device of that size
 //! ([`DeviceAccount::part`]). So Σ L + Σ O of the sharers stays within it for the reason for which all grants stay
 //! within the device (`headroom.rs`), whether anything is promised there or not. Promises of time, GPUs and jobs are
-//! counted when a job is admitted, and a promise when it is raised. A total that is lowered below what is used ends
-//! nothing: no sharer grows until it holds again.
+//! counted when a job is admitted, and a promise when it is raised. A job that comes back or moves has to have room in
+//! its totals again. A total that is lowered below what is used ends nothing: no sharer grows until it holds again.
 //!
 //! A request that waits for a total claims nothing of a device: only the sharers are in each other's way.
 
@@ -20,6 +20,7 @@ use crate::device::{Device, DeviceAccount, Hold};
 use crate::job::{Job, Placement, State};
 use crate::machine::Machine;
 use crate::request::RunSpec;
+use crate::residence::Target;
 use crate::rules::{Facts, Sharing, Written};
 use crate::terms::part;
 
@@ -61,15 +62,19 @@ impl Bound {
 pub(crate) struct GpuTotal {
     held: BTreeSet<DeviceUuid>,
     most: usize,
+    /// A sharer moves: it is going to be on one of two that are held.
+    is_moving: bool,
     words: String,
 }
 
 impl GpuTotal {
-    /// May a request that has chosen these take this device too? One on which sharers are already costs nothing.
+    /// May a request that has chosen these take this device too? One on which sharers are already costs nothing, unless
+    /// it is one too many that a move may yet leave.
     pub(crate) fn allows(&self, device: DeviceUuid, chosen: &[DeviceUuid]) -> bool {
         let mut all = self.held.clone();
         all.extend(chosen);
-        all.contains(&device) || all.len() < self.most
+        let is_open = self.is_moving && all.len() > self.most;
+        all.contains(&device) && !is_open || all.len() < self.most
     }
 
     /// `rule students, each_user.gpus = 2 (…): its jobs are on GPU 0, GPU 1`.
@@ -195,17 +200,48 @@ impl Policy {
     /// Why a live job cannot be promised so much of a device's time, if a total is why.
     pub(crate) fn time_total_bars(&self, job: &Job, device: DeviceUuid, ppm: u32) -> Option<String> {
         let facts = job.record.facts();
+        let mut sharings = self.config.rules.sharings(&facts);
+        sharings.find_map(|sharing| self.time_of_total_bars(&sharing, job, device, ppm))
+    }
+
+    fn time_of_total_bars(&self, sharing: &Sharing<'_>, job: &Job, device: DeviceUuid, ppm: u32) -> Option<String> {
+        let (left, words) = self.time_of_total(sharing, device, Some(job.id()))?;
+        let (is_more, gpu) = (u64::from(ppm) > left, self.gpu(device));
+        is_more.then(|| format!("{words} leaves {} of the time of {gpu} for it", part(left)))
+    }
+
+    /// Why a job has no room on a device to which it comes, if a total of memory or time is why. One that has more than
+    /// a total, which was lowered meanwhile, has room while nobody else uses any of it: else it could never come back.
+    pub(crate) fn total_bars(
+        &self,
+        job: &Job,
+        device: DeviceUuid,
+        (needed, request): (u64, u64),
+        account: &DeviceAccount,
+    ) -> Option<String> {
+        let (facts, gpu) = (job.record.facts(), self.gpu(device));
         self.config.rules.sharings(&facts).find_map(|sharing| {
-            let (left, words) = self.time_of_total(&sharing, device, Some(job.id()))?;
-            let is_more = u64::from(ppm) > left;
-            is_more.then(|| {
-                format!(
-                    "{words} leaves {} of the time of {} for it",
-                    part(left),
-                    self.gpu(device)
-                )
-            })
+            if let Some(mut bound) = self.bound(&sharing, account.usable, account) {
+                bound.account.holds.retain(|hold| hold.job != job.id());
+                let left = bound.account.left_for(None, (needed, request));
+                if needed.min(bound.account.usable) > left {
+                    let (left, held) = (format_bytes(left), held_text(&bound.account));
+                    return Some(format!("{} leaves {left} on {gpu} for it{held}", bound.words));
+                }
+            }
+            let most = sharing.total.compute_promise.as_ref()?.value;
+            let ppm = job.record.terms.promise_ppm.min(most);
+            self.time_of_total_bars(&sharing, job, device, ppm)
         })
+    }
+
+    /// Why a job cannot exchange a device for another one, if a total of GPUs is why. One that no sharer is on any more
+    /// makes room for the other.
+    pub(crate) fn gpu_total_bars(&self, job: &Job, target: Target) -> Option<String> {
+        let from = job.record.devices.get(target.slot)?.device;
+        let totals = self.gpu_totals(&job.record.facts(), Some((job.id(), target.slot)));
+        let is_full = |total: &&GpuTotal| total.held.contains(&from) && !total.allows(target.device, &[]);
+        totals.iter().find(is_full).map(|total| total.text(self))
     }
 
     fn running<'a>(&'a self, sharing: &'a Sharing<'_>) -> impl Iterator<Item = &'a Job> {
@@ -230,15 +266,24 @@ impl Policy {
         })
     }
 
-    /// The totals of GPUs that jobs with these facts share.
-    pub(crate) fn gpu_totals(&self, facts: &Facts) -> Vec<GpuTotal> {
+    /// The totals of GPUs that jobs with these facts share, without the slot that is to have another one.
+    pub(crate) fn gpu_totals(&self, facts: &Facts, moving: Option<(JobId, usize)>) -> Vec<GpuTotal> {
+        let claimed = |job: &Job| {
+            let target = job.claimed_target()?;
+            (moving != Some((job.id(), target.slot))).then_some(target.device)
+        };
+        let devices = |job: &Job| -> Vec<DeviceUuid> {
+            let places = job.record.devices.iter().enumerate();
+            let staying = places.filter(|(slot, _)| moving != Some((job.id(), *slot)));
+            staying.map(|(_, place)| place.device).chain(claimed(job)).collect()
+        };
         let sharings = self.config.rules.sharings(facts);
         let total = |sharing: Sharing<'_>| {
             let most = sharing.total.gpus.as_ref()?;
-            let places = self.running(&sharing).flat_map(|job| &job.record.devices);
             Some(GpuTotal {
-                held: places.map(|place| place.device).collect(),
+                held: self.running(&sharing).flat_map(devices).collect(),
                 most: most.value,
+                is_moving: self.running(&sharing).any(|job| claimed(job).is_some()),
                 words: sharing.words("gpus", most),
             })
         };
@@ -250,7 +295,7 @@ impl Policy {
     /// # Errors
     /// There is none: which total, in words.
     pub(crate) fn keep_within_gpu_totals(&self, facts: &Facts, places: &mut Vec<Placement>) -> Result<(), String> {
-        let totals = self.gpu_totals(facts);
+        let totals = self.gpu_totals(facts, None);
         let (mut chosen, mut full) = (Vec::new(), None);
         places.retain(|place| {
             let bars = totals.iter().find(|total| !total.allows(place.device, &chosen));

@@ -113,6 +113,15 @@ impl DeviceAccount {
         self.rest(self.usable, except, Hold::kept)
     }
 
+    /// What is left for a job that is to have `needed` bytes here, of which it is promised `request`.
+    pub(crate) fn left_for(&self, job: Option<JobId>, (needed, request): (u64, u64)) -> u64 {
+        self.room(job).min(match request {
+            0 => u64::MAX,
+            // What may be promised can be more than there is; the bytes themselves cannot.
+            request => self.promisable(job).saturating_add(needed.saturating_sub(request)),
+        })
+    }
+
     /// What is left when everybody but `except` takes all that is granted to it.
     pub(crate) fn room_now(&self, except: Option<JobId>) -> u64 {
         self.rest(self.usable, except, Hold::held)
