@@ -189,8 +189,8 @@ fn a_job_moves_only_where_its_totals_of_memory_have_room() {
     let (moving, _) = job(&mut host, 1, on("0", mem("")), 4 * GIB);
     let (_, sibling) = job(&mut host, 1, on("1", mem("")), 2 * GIB);
     let (_, other) = job(&mut host, 2, on("1", mem("")), 3 * GIB);
-    let words = "j1 stays on GPU 0: the rule students, each_user.mem = 5GiB (/etc/partage/partage.toml:12) leaves 3 GiB \
-                 on GPU 1 for it; held by j2 2 GiB";
+    let words = "j1 stays on GPU 0: the rule students, each_user.mem = 5GiB (/etc/partage/partage.toml:12) leaves 3 \
+                 GiB on GPU 1 for it; held by j2 2 GiB";
     assert_eq!(why_not_there(&host, moving, 2).as_deref(), Some(words));
     host.free(sibling, 0, GIB);
     host.pass(SECOND_NS);
@@ -239,8 +239,8 @@ fn a_move_does_not_bring_jobs_onto_more_gpus_than_their_total() {
     let (moving, _) = job(&mut host, 1, on("0", mem("")), GIB);
     assert_eq!(why_not_there(&host, moving, 2), None, "it leaves one for another");
     let (sibling, _) = job(&mut host, 1, on("0", mem("")), GIB);
-    let words = "j1 stays on GPU 0: the rule students, each_user.gpus = 1 (/etc/partage/partage.toml:7): its jobs are on \
-                 GPU 0";
+    let words = "j1 stays on GPU 0: the rule students, each_user.gpus = 1 (/etc/partage/partage.toml:7): its jobs are \
+                 on GPU 0";
     assert_eq!(why_not_there(&host, moving, 2).as_deref(), Some(words));
 
     reload(&mut host, each_user(gpus(2)));

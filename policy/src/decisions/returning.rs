@@ -230,8 +230,7 @@ impl Policy {
                 shortage = job.and_then(|job| self.shortage(job, claimed, machine));
             }
         }
-        // Later ones get what is left beside it, whether it comes or waits. While it waits for a total it is in nobody's
-        // way.
+        // Later ones get what is left beside it, whether it comes or waits. What waits for a total is in nobody's way.
         if !matches!(shortage, Some((Shortage::Total { .. }, _))) {
             claimed.add(id, wishes);
         }
