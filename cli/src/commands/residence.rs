@@ -10,7 +10,7 @@ use crate::arguments::{Drain, Migrate, OnFull, Resume, Suspend, Undrain};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::launch::admission::wait_text;
 use crate::launch::launch_broker;
-use crate::launch::place::Place;
+use crate::launch::place::{Place, Rule};
 use crate::link::ask::unexpected;
 use crate::link::connection::ConnectionError;
 use crate::show::report::Report;
@@ -66,6 +66,7 @@ pub fn undrain(arguments: &Undrain, place: &Place, report: &Report) -> Outcome<u
 fn drain_lines(view: &DrainView) -> Vec<String> {
     let gpu = gpu_name(view.gpu_index, &view.gpu);
     let mut lines = vec![match view.staying.len() {
+        _ if !view.is_drained => format!("{gpu} takes jobs again: partage undrain came before it was empty"),
         0 => format!("{gpu} is drained, and no job is on it"),
         1 => format!("{gpu} is drained, and one job stays on it"),
         staying => format!("{gpu} is drained, and {staying} jobs stay on it"),
@@ -111,6 +112,26 @@ fn move_lines(view: &MoveView) -> Vec<String> {
     lines
 }
 
+/// The broker died or was stopped meanwhile. A job may stand until the next one goes on with it, and nobody else may
+/// start a private one: it is started here.
+fn broker_ended(place: &Place) -> Failure {
+    let ended = "the broker ended before it answered";
+    let next = match place.rule {
+        Rule::Managed => Ok("the next one goes on with what was begun"),
+        Rule::Private => {
+            launch_broker::reach(place).map(|_| "another one was started, and goes on with what was begun")
+        }
+    };
+    match next {
+        Ok(next) => Failure::new(Kind::NoBroker, format!("{ended}; {next}")).hint("see: partage ps"),
+        Err(why) => {
+            let why = why.message;
+            let message = format!("{ended}, and none was started, so what was begun may stand still: {why}");
+            Failure::new(Kind::NoBroker, message).hint("once that is mended: partage broker start")
+        }
+    }
+}
+
 /// Asks, says what is waited for, and waits for the answer for as long as the broker lives: how long a driver takes
 /// depends on the bytes, and the broker gives up by itself.
 pub(super) fn converse(request: &Request, place: &Place, report: &Report) -> Outcome<u8> {
@@ -120,10 +141,7 @@ pub(super) fn converse(request: &Request, place: &Place, report: &Report) -> Out
         .map_err(|error| error.into_failure(&place.dir))?;
     loop {
         let heard = connection.hear(None).map_err(|error| match error {
-            ConnectionError::Ended => {
-                let message = "the broker ended before it answered; the next one goes on with what was begun";
-                Failure::new(Kind::NoBroker, message).hint("see: partage ps")
-            }
+            ConnectionError::Ended => broker_ended(place),
             other => other.into_failure(&place.dir),
         });
         match heard? {
@@ -149,7 +167,7 @@ pub(super) fn converse(request: &Request, place: &Place, report: &Report) -> Out
                 report.data("drain", json!({ "drain": view }), |style| {
                     shown(style, &drain_lines(&view))
                 });
-                return Ok(u8::from(!view.staying.is_empty()));
+                return Ok(u8::from(!view.is_drained || !view.staying.is_empty()));
             }
             Reply::Error(error) => return Err(error.into()),
             other => return Err(unexpected(place, &other)),
