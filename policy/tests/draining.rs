@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use partage_policy::{Event, Place, Shortage};
+use partage_policy::{Emptying, Event, Mark, Next, Place, Residence, Shortage, Target};
 use partage_protocol::admin::RunRequest;
 use partage_protocol::units::{GIB, JobId};
 
@@ -89,4 +89,126 @@ fn the_next_broker_knows_it_and_no_job_comes_back_there() {
     );
     drain(&mut host, 1, false);
     assert_eq!(room(&host), Ok(()));
+}
+
+#[test]
+fn a_job_that_has_room_there_for_its_arrival_is_to_leave_again() {
+    let mut host = Host::new(&[8, 8]);
+    let job = with_job(&mut host, "0", 4);
+    let mut mark = Mark {
+        residence: Residence::Moving,
+        target: Some(Target {
+            slot: 0,
+            device: uuid(2),
+        }),
+        ..Mark::default()
+    };
+    for holds_target in [false, true] {
+        mark.holds_target = holds_target;
+        let mark = Box::new(mark.clone());
+        host.step(Event::Residence { job, mark });
+        let to_move = host.policy.jobs_to_move(uuid(2), &host.board);
+        assert_eq!(to_move.contains(&job), holds_target);
+    }
+}
+
+const A: JobId = JobId(1);
+const B: JobId = JobId(2);
+const C: JobId = JobId(3);
+
+/// Three jobs, of which the first is on its way.
+fn emptying() -> Emptying {
+    let mut emptying = Emptying::default();
+    emptying.begin(&[A, B, C]);
+    assert_eq!(emptying.next(), Next::Look(A));
+    emptying.goes(A);
+    assert_eq!(emptying.next(), Next::Wait);
+    emptying
+}
+
+fn arrives(emptying: &mut Emptying, job: JobId) {
+    assert!(emptying.is_over(job));
+    emptying.moved(job, uuid(2));
+}
+
+fn result(emptying: Emptying) -> (Vec<JobId>, Vec<(JobId, String)>) {
+    let (moved, staying) = emptying.into_result();
+    let moved = moved.into_iter().map(|(job, _)| job);
+    let staying = staying.into_iter().map(|stay| (stay.job, stay.why));
+    (moved.collect(), staying.collect())
+}
+
+#[test]
+fn jobs_leave_one_after_the_other() {
+    let mut emptying = emptying();
+    assert!(!emptying.is_over(B));
+    assert_eq!(emptying.next(), Next::Wait);
+    arrives(&mut emptying, A);
+    assert_eq!(emptying.next(), Next::Look(B));
+    emptying.stays(B, "tied".to_owned(), None);
+    assert_eq!(emptying.next(), Next::Look(C));
+    emptying.goes(C);
+    arrives(&mut emptying, C);
+    assert_eq!(emptying.next(), Next::Over);
+    assert_eq!(result(emptying), (vec![A, C], vec![(B, "tied".to_owned())]));
+}
+
+#[test]
+fn of_a_drain_that_is_called_off_every_job_left_is_named() {
+    let mut emptying = emptying();
+    emptying.call_off();
+    assert_eq!(emptying.next(), Next::Wait);
+    arrives(&mut emptying, A);
+    assert_eq!(emptying.next(), Next::Over);
+    let why = "partage undrain came before its turn".to_owned();
+    assert_eq!(result(emptying), (vec![A], vec![(B, why.clone()), (C, why)]));
+}
+
+#[test]
+fn a_drain_after_an_undrain_tries_every_job_but_the_one_on_its_way() {
+    let mut emptying = emptying();
+    emptying.call_off();
+    emptying.begin(&[A, B, C]);
+    assert_eq!(emptying.next(), Next::Wait);
+    arrives(&mut emptying, A);
+    for job in [B, C] {
+        assert_eq!(emptying.next(), Next::Look(job));
+        emptying.goes(job);
+        arrives(&mut emptying, job);
+    }
+    assert_eq!(emptying.next(), Next::Over);
+    assert_eq!(result(emptying), (vec![A, B, C], vec![]));
+}
+
+#[test]
+fn a_job_that_came_back_is_named_by_what_became_of_it_last() {
+    let mut emptying = emptying();
+    arrives(&mut emptying, A);
+    emptying.begin(&[A]);
+    assert_eq!(emptying.next(), Next::Look(A));
+    emptying.stays(A, "tied".to_owned(), None);
+    assert_eq!(emptying.next(), Next::Over);
+    assert_eq!(result(emptying), (vec![], vec![(A, "tied".to_owned())]));
+}
+
+#[test]
+fn a_job_on_its_way_there_leaves_once_it_has_arrived() {
+    for is_there in [true, false] {
+        let mut emptying = Emptying::default();
+        emptying.begin(&[A]);
+        assert_eq!(emptying.next(), Next::Look(A));
+        emptying.awaits(A);
+        emptying.begin(&[A]);
+        assert_eq!(emptying.next(), Next::Wait);
+        assert!(!emptying.arrived(B, true));
+        assert!(emptying.arrived(A, is_there));
+        let next = if is_there { Next::Look(A) } else { Next::Over };
+        assert_eq!(emptying.next(), next);
+    }
+    let mut emptying = Emptying::default();
+    emptying.awaits(A);
+    emptying.call_off();
+    assert_eq!(emptying.next(), Next::Over);
+    assert!(!emptying.arrived(A, true));
+    assert_eq!(result(emptying).1.len(), 1);
 }

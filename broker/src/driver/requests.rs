@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The JSON requests of `partage`: who calls, which event the policy gets, and the answer.
 
-use partage_policy::{Caller, Change, Event, Process, Run, TargetQuery, Ticket, job_number};
+use partage_policy::{Caller, Change, Event, Process, Residence, Run, TargetQuery, Ticket, job_number};
 use partage_protocol::admin::{
     AuditView, BrokerView, ErrorCode, ErrorView, JobView, Reply, Request, RunRequest, UnmanagedView,
 };
@@ -296,6 +296,17 @@ impl StateDriver {
         if !self.may_administer(caller) {
             let message = "only an administrator may stop this broker".to_owned();
             return self.answer(to, Reply::Error(error_view(ErrorCode::NotAllowed, message, None)));
+        }
+        // Its processes park: nothing but a broker brings them back.
+        let is_saved = |job: &JobId| {
+            let mark = self.policy.residence(*job);
+            mark.is_some_and(|mark| mark.residence == Residence::Saving)
+        };
+        let saved = self.policy.live().find(is_saved);
+        if let Some(job) = saved {
+            let message = format!("{job} is being saved, and would stand still until another broker comes");
+            let hint = format!("wait until that is over (partage ps {job})");
+            return self.answer(to, Reply::Error(error_view(ErrorCode::Failed, message, Some(&hint))));
         }
         info!(uid = caller.uid, "stopped on request");
         let message = match self.policy.live_jobs() {

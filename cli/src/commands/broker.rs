@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `partage broker`: start, stop and look at the broker by hand. Nothing needs it: `run` starts what it needs.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use partage_protocol::admin::{Reply, Request, StatusView};
 use serde_json::json;
@@ -42,19 +42,24 @@ fn start(place: &Place, report: &Report) -> Outcome<u8> {
         let message = format!("this host's broker at {} is its administrator's", place.dir.display());
         return Err(Failure::new(Kind::NotAllowed, message).hint("they start it: systemctl start partaged"));
     }
+    show(&bring_up(place)?, report);
+    Ok(0)
+}
+
+/// Starts a private broker, unless one is there, and hears from it.
+///
+/// # Errors
+/// None comes up, or it does not answer.
+pub(super) fn bring_up(place: &Place) -> Outcome<StatusView> {
     // A broker that was just killed may have taken the connection and be gone before it answers.
     for _ in 0..MEETINGS {
         drop(launch_broker::reach(place)?);
         match ask::status(place) {
             Err(failure) if failure.kind == Kind::NoBroker => {}
-            status => {
-                show(&status?, report);
-                return Ok(0);
-            }
+            status => return status,
         }
     }
-    show(&ask::status(place)?, report);
-    Ok(0)
+    ask::status(place)
 }
 
 fn show(status: &StatusView, report: &Report) {
@@ -101,11 +106,8 @@ pub fn stop(place: &Place) -> Outcome<bool> {
     }
     // Its descriptors close one after the other: a caller that comes before the last is heard by nobody.
     let pid = connection.peer();
-    while pid.is_some() && silence::broker_of(&place.dir) == pid {
-        if Instant::now() >= deadline {
-            return Err(silence::failure(&place.dir, pid));
-        }
-        std::thread::sleep(Duration::from_millis(1));
+    match silence::has_left(&place.dir, pid, deadline) {
+        true => Ok(true),
+        false => Err(silence::failure(&place.dir, pid)),
     }
-    Ok(true)
 }

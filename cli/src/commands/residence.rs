@@ -2,19 +2,26 @@
 //! `partage suspend`, `partage resume` and `partage migrate`: take a job's memory off its devices, bring it back, and
 //! bring it to another device.
 
+use std::time::{Duration, Instant};
+
 use partage_protocol::admin::{DrainView, MoveView, Reply, Request};
 use partage_protocol::size::{format_bytes, format_duration, parse_duration};
 use serde_json::json;
 
 use crate::arguments::{Drain, Migrate, OnFull, Resume, Suspend, Undrain};
+use crate::commands::broker;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::launch::admission::wait_text;
 use crate::launch::launch_broker;
-use crate::launch::place::Place;
+use crate::launch::place::{Place, Rule};
 use crate::link::ask::unexpected;
-use crate::link::connection::ConnectionError;
+use crate::link::connection::{Connection, ConnectionError};
+use crate::link::silence;
 use crate::show::report::Report;
 use crate::show::terminal::Style;
+
+/// A broker that ends closes its connections, and within this time its lock.
+const LEAVING: Duration = Duration::from_secs(1);
 
 /// `partage suspend`.
 pub fn suspend(arguments: &Suspend, place: &Place, report: &Report) -> Outcome<u8> {
@@ -66,6 +73,7 @@ pub fn undrain(arguments: &Undrain, place: &Place, report: &Report) -> Outcome<u
 fn drain_lines(view: &DrainView) -> Vec<String> {
     let gpu = gpu_name(view.gpu_index, &view.gpu);
     let mut lines = vec![match view.staying.len() {
+        _ if !view.is_drained => format!("{gpu} takes jobs again: partage undrain came before it was empty"),
         0 => format!("{gpu} is drained, and no job is on it"),
         1 => format!("{gpu} is drained, and one job stays on it"),
         staying => format!("{gpu} is drained, and {staying} jobs stay on it"),
@@ -111,6 +119,27 @@ fn move_lines(view: &MoveView) -> Vec<String> {
     lines
 }
 
+/// The broker died or was stopped meanwhile. A job may stand until the next one goes on with it, and perhaps nobody else
+/// starts a private one: it is started here.
+fn broker_ended(connection: &Connection, place: &Place) -> Failure {
+    if !silence::has_left(&place.dir, connection.peer(), Instant::now() + LEAVING) {
+        return silence::hung_up(&place.dir);
+    }
+    let ended = "the broker ended before it answered";
+    let next = match place.rule {
+        Rule::Managed => Ok("the next one goes on with what was begun"),
+        Rule::Private => broker::bring_up(place).map(|_| "another one is there, and goes on with what was begun"),
+    };
+    match next {
+        Ok(next) => Failure::new(Kind::NoBroker, format!("{ended}; {next}")).hint("see: partage ps"),
+        Err(why) => {
+            let why = why.message;
+            let message = format!("{ended}, and no other came, so what was begun may stand still: {why}");
+            Failure::new(Kind::NoBroker, message).hint("once that is mended: partage broker start")
+        }
+    }
+}
+
 /// Asks, says what is waited for, and waits for the answer for as long as the broker lives: how long a driver takes
 /// depends on the bytes, and the broker gives up by itself.
 pub(super) fn converse(request: &Request, place: &Place, report: &Report) -> Outcome<u8> {
@@ -119,14 +148,11 @@ pub(super) fn converse(request: &Request, place: &Place, report: &Report) -> Out
         .say(request)
         .map_err(|error| error.into_failure(&place.dir))?;
     loop {
-        let heard = connection.hear(None).map_err(|error| match error {
-            ConnectionError::Ended => {
-                let message = "the broker ended before it answered; the next one goes on with what was begun";
-                Failure::new(Kind::NoBroker, message).hint("see: partage ps")
-            }
-            other => other.into_failure(&place.dir),
-        });
-        match heard? {
+        let heard = match connection.hear(None) {
+            Err(ConnectionError::Ended) => return Err(broker_ended(&connection, place)),
+            other => other.map_err(|error| error.into_failure(&place.dir))?,
+        };
+        match heard {
             Reply::Waiting(waiting) => {
                 if report.is_json {
                     report.document("waiting", json!({ "waiting": waiting }));
@@ -149,7 +175,7 @@ pub(super) fn converse(request: &Request, place: &Place, report: &Report) -> Out
                 report.data("drain", json!({ "drain": view }), |style| {
                     shown(style, &drain_lines(&view))
                 });
-                return Ok(u8::from(!view.staying.is_empty()));
+                return Ok(u8::from(!view.is_drained || !view.staying.is_empty()));
             }
             Reply::Error(error) => return Err(error.into()),
             other => return Err(unexpected(place, &other)),

@@ -69,6 +69,17 @@ pub fn hung_up(dir: &Path) -> Failure {
 /// The lock that a broker holds on its directory.
 pub const BROKER_LOCK: &str = "broker.lock";
 
+/// Waits until this process has let go of the broker's lock; `false`: not before the deadline.
+pub fn has_left(dir: &Path, pid: Option<u32>, deadline: Instant) -> bool {
+    while pid.is_some() && broker_of(dir) == pid {
+        if Instant::now() >= deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    true
+}
+
 /// The process whose lock says that it is the broker of `dir`.
 pub fn broker_of(dir: &Path) -> Option<u32> {
     holder(&dir.join(BROKER_LOCK))

@@ -219,9 +219,10 @@ fn a_dry_move_says_its_steps() {
 #[test]
 fn a_drain_names_who_moved_and_who_stays() {
     let bench = Bench::new();
-    let view = |staying: Vec<StayingView>| DrainView {
+    let view = |is_drained: bool, staying: Vec<StayingView>| DrainView {
         gpu: "GPU-00".to_owned(),
         gpu_index: Some(0),
+        is_drained,
         moved: vec![MovedView {
             job: "j3".to_owned(),
             to: "GPU-01".to_owned(),
@@ -234,14 +235,16 @@ fn a_drain_names_who_moved_and_who_stays() {
         why: "pid 7 has managed memory".to_owned(),
         hint: Some("end that process first".to_owned()),
     };
-    let one = Reply::Drained(view(vec![staying]));
+    let one = Reply::Drained(view(true, vec![staying.clone()]));
     let done = Reply::Done {
         message: "GPU 0 takes jobs again".to_owned(),
     };
     let replies = vec![
         vec![one.clone()],
         vec![one],
-        vec![Reply::Drained(view(Vec::new()))],
+        vec![Reply::Drained(view(true, Vec::new()))],
+        vec![Reply::Drained(view(false, Vec::new()))],
+        vec![Reply::Drained(view(false, vec![staying]))],
         vec![done],
     ];
     let requests = play(&bench.socket_dir(), replies);
@@ -255,9 +258,15 @@ fn a_drain_names_who_moved_and_who_stays() {
     let (code, out, _) = result(bench.partage(&["drain", "GPU-00"]));
     assert_eq!(code, 0);
     assert!(out.starts_with("GPU 0 is drained, and no job is on it\n"), "{out}");
+    for staying in ["", "  j4 stays: pid 7 has managed memory; end that process first\n"] {
+        let (code, out, _) = result(bench.partage(&["drain", "0"]));
+        let text = "GPU 0 takes jobs again: partage undrain came before it was empty\n  j3 moved to GPU 1\n";
+        assert_eq!((code, out), (1, format!("{text}{staying}")));
+    }
     assert_eq!(result(bench.partage(&["undrain", "0"])).1, "GPU 0 takes jobs again\n");
     let asked: Vec<Request> = requests.try_iter().collect();
     let drain = |gpu: &str| Request::Drain { gpu: gpu.to_owned() };
     assert_eq!(asked[..3], [drain("0"), drain("0"), drain("GPU-00")]);
-    assert_eq!(asked[3], Request::Undrain { gpu: "0".to_owned() });
+    assert_eq!(asked[3..5], [drain("0"), drain("0")]);
+    assert_eq!(asked[5], Request::Undrain { gpu: "0".to_owned() });
 }

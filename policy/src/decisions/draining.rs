@@ -70,8 +70,8 @@ impl Policy {
         self.is_drained(device).then_some(text)
     }
 
-    /// The jobs that have something to leave a device with: memory there, or a promise of it. Jobs whose memory is away
-    /// hold nothing there.
+    /// The jobs that have something to leave a device with: memory there, or a promise of it, or room there for their
+    /// arrival. Jobs whose memory is away hold nothing there.
     #[must_use]
     pub fn jobs_to_move<M: Machine>(&self, device: DeviceUuid, machine: &M) -> Vec<JobId> {
         let is_there = |job: &&Job| {
@@ -80,7 +80,8 @@ impl Policy {
                 .filter(|_| job.state().holds_memory() && !job.is_lingering());
             let request = |slot: usize| job.record.devices.get(slot).map_or(0, |place| place.request);
             let holds = |slot| job.returning_bytes(slot, machine) > 0 || request(slot) > 0;
-            slot.is_some_and(holds) && job.residence() != Residence::Away
+            let is_coming = job.claimed_target().is_some_and(|target| target.device == device);
+            slot.is_some_and(holds) && job.residence() != Residence::Away || is_coming
         };
         self.jobs.values().filter(is_there).map(Job::id).collect()
     }

@@ -92,6 +92,8 @@ pub struct DrainView {
     pub gpu: String,
     /// Its index.
     pub gpu_index: Option<u32>,
+    /// It takes no jobs; not so where it was undrained before it was empty.
+    pub is_drained: bool,
     /// Jobs that were moved off.
     pub moved: Vec<MovedView>,
     /// Jobs that stay.

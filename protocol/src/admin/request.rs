@@ -121,7 +121,7 @@ pub enum Request {
         /// Keep the connection open.
         follow: bool,
     },
-    /// Ends the broker; its jobs go on and the next broker adopts them.
+    /// Ends the broker; its jobs go on and the next broker adopts them. Refused while a job is being saved.
     StopBroker,
     /// Reads the configuration again; for administrators.
     ReloadConfig,

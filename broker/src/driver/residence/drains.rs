@@ -7,16 +7,17 @@
 //!                                              └───────────────────────────────────────────────────────────┘
 //!                                              none left: answered with who moved and who stays
 //! ```
-//! A broker's death ends the command and not the mark; the next `drain` goes on with the jobs that are left.
+//! A job that is on its way to the device is moved off once it is there. `undrain` sends nobody else: who did not go yet
+//! is named as staying. A broker's death ends the command and not the mark; the next `drain` goes on with the jobs that are left.
 
 use std::collections::BTreeSet;
 
-use partage_policy::{Caller, Event, Obstacle, Residence, Ticket};
+use partage_policy::{Caller, Emptying, Event, Next, Obstacle, Residence, Stay, Ticket};
 use partage_protocol::admin::{DrainView, ErrorCode, ErrorView, MovedView, Reply, StayingView};
 use partage_protocol::units::{DeviceUuid, JobId};
 
 use super::commands::in_the_way;
-use super::way::{Drain, MoveResult, Purpose};
+use super::way::{EndedMove, Purpose};
 use crate::clock::Now;
 use crate::driver::requests::error_view;
 use crate::driver::state_driver::StateDriver;
@@ -42,19 +43,17 @@ impl StateDriver {
         }
         if is_drained {
             let jobs = self.policy.jobs_to_move(device, &self.clients);
-            let drain = self.ways.drains.entry(device).or_insert_with(|| Drain {
-                left: jobs.into(),
-                ..Drain::default()
-            });
+            let drain = self.ways.drains.entry(device).or_default();
+            drain.jobs.begin(&jobs);
             drain.tickets.push(ticket);
             return self.drain_on(device, now);
         }
-        // What is on its way arrives; nobody else is sent.
-        if let Some(drain) = self.ways.drains.get_mut(&device) {
-            drain.left.clear();
-        }
         let message = self.policy.undrained_text(device, was);
         self.answer_ticket(ticket, Reply::Done { message });
+        if let Some(drain) = self.ways.drains.get_mut(&device) {
+            drain.jobs.call_off();
+            self.drain_on(device, now);
+        }
     }
 
     fn mark_drained(&mut self, device: DeviceUuid, is_drained: bool, now: Now) -> std::io::Result<()> {
@@ -74,24 +73,35 @@ impl StateDriver {
             let Some(drain) = self.ways.drains.get_mut(&device) else {
                 return;
             };
-            if drain.under_way.is_some() {
-                return;
-            }
-            let Some(job) = drain.left.pop_front() else {
-                return self.drained(device);
+            let job = match drain.jobs.next() {
+                Next::Look(job) => job,
+                Next::Wait => return,
+                Next::Over => return self.drained(device),
             };
-            let purpose = match self.way_off(job, device) {
-                Ok(purpose) => purpose,
-                Err(why) => {
-                    self.note_move(device, job, Some(Err((why.message, why.hint))));
-                    continue;
+            if self.is_arriving(job, device) {
+                self.of_drain(device, |jobs| jobs.awaits(job));
+                continue;
+            }
+            match self.way_off(job, device) {
+                Ok(purpose) => {
+                    self.of_drain(device, |jobs| jobs.goes(job));
+                    return self.begin_to_leave(job, purpose, Vec::new(), now);
                 }
-            };
-            if let Some(drain) = self.ways.drains.get_mut(&device) {
-                drain.under_way = Some(job);
+                Err(why) => self.of_drain(device, |jobs| jobs.stays(job, why.message, why.hint)),
             }
-            return self.begin_to_leave(job, purpose, Vec::new(), now);
         }
+    }
+
+    fn of_drain(&mut self, device: DeviceUuid, note: impl FnOnce(&mut Emptying)) {
+        if let Some(drain) = self.ways.drains.get_mut(&device) {
+            note(&mut drain.jobs);
+        }
+    }
+
+    /// Is a job on its way to a device by a move whose end this broker hears of?
+    fn is_arriving(&self, job: JobId, device: DeviceUuid) -> bool {
+        let purpose = self.ways.by_job.get(&job).map(|way| way.purpose);
+        matches!(purpose, Some(Purpose::Move(exchange)) if exchange.target.device == device)
     }
 
     /// How a job can leave a device: first whatever keeps it there, then the room elsewhere.
@@ -110,31 +120,25 @@ impl StateDriver {
         Ok(Purpose::Move(exchange))
     }
 
-    fn note_move(&mut self, device: DeviceUuid, job: JobId, result: MoveResult) {
-        let indices = self.devices.list();
-        let Some(drain) = self.ways.drains.get_mut(&device) else {
-            return;
-        };
-        let job = job.to_string();
-        match result {
-            None => {}
-            Some(Ok(to)) => drain.moved.push(MovedView {
-                job,
-                to: to.to_string(),
-                to_index: indices.get(&to).map(|facts| facts.index),
-            }),
-            Some(Err((why, hint))) => drain.staying.push(StayingView { job, why, hint }),
-        }
-    }
-
-    /// Moves ended: drains of the devices that they left, or not, go on.
+    /// Moves ended: the drains of their devices go on.
     pub(super) fn take_ended_moves(&mut self, now: Now) {
-        for ended in std::mem::take(&mut self.ways.ended_moves) {
-            let is_its = |drain: &&mut Drain| drain.under_way == Some(ended.job);
-            if let Some(drain) = self.ways.drains.get_mut(&ended.from).filter(is_its) {
-                drain.under_way = None;
-                self.note_move(ended.from, ended.job, ended.result);
-                self.drain_on(ended.from, now);
+        for EndedMove { job, exchange, result } in std::mem::take(&mut self.ways.ended_moves) {
+            let to = exchange.target.device;
+            let is_there = matches!(&result, Some(Ok(device)) if *device == to);
+            if let Some(drain) = self.ways.drains.get_mut(&exchange.from)
+                && drain.jobs.is_over(job)
+            {
+                match result {
+                    None => {}
+                    Some(Ok(device)) => drain.jobs.moved(job, device),
+                    Some(Err((why, hint))) => drain.jobs.stays(job, why, hint),
+                }
+                self.drain_on(exchange.from, now);
+            }
+            if let Some(drain) = self.ways.drains.get_mut(&to)
+                && drain.jobs.arrived(job, is_there)
+            {
+                self.drain_on(to, now);
             }
         }
     }
@@ -143,11 +147,25 @@ impl StateDriver {
         let Some(drain) = self.ways.drains.remove(&device) else {
             return;
         };
+        let indices = self.devices.list();
+        let index = |device: DeviceUuid| indices.get(&device).map(|facts| facts.index);
+        let (moved, staying) = drain.jobs.into_result();
+        let moved = moved.into_iter().map(|(job, to)| MovedView {
+            job: job.to_string(),
+            to: to.to_string(),
+            to_index: index(to),
+        });
+        let staying = staying.into_iter().map(|Stay { job, why, hint }| StayingView {
+            job: job.to_string(),
+            why,
+            hint,
+        });
         let view = DrainView {
             gpu: device.to_string(),
-            gpu_index: self.devices.list().get(&device).map(|facts| facts.index),
-            moved: drain.moved,
-            staying: drain.staying,
+            gpu_index: index(device),
+            is_drained: self.policy.is_drained(device),
+            moved: moved.collect(),
+            staying: staying.collect(),
         };
         for ticket in drain.tickets {
             self.answer_ticket(ticket, Reply::Drained(view.clone()));

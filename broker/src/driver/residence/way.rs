@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is under way with each job's memory.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::Child;
 
-use partage_policy::{Answer, Caller, Exchange, Passage, Place, Process, Residence, Stage, Step, Ticket};
-use partage_protocol::admin::{MovedView, StayingView};
+use partage_policy::{Answer, Caller, Emptying, Exchange, Passage, Place, Process, Residence, Stage, Step, Ticket};
 use partage_protocol::units::{DeviceUuid, JobId};
 
 use super::idle::Idle;
@@ -43,18 +42,14 @@ pub struct Ways {
 #[derive(Debug, Default)]
 pub(super) struct Drain {
     pub tickets: Vec<Ticket>,
-    /// Jobs that were not looked at yet.
-    pub left: VecDeque<JobId>,
-    pub under_way: Option<JobId>,
-    pub moved: Vec<MovedView>,
-    pub staying: Vec<StayingView>,
+    pub jobs: Emptying,
 }
 
-/// What a move came to, for whoever drains the device that it was to leave.
+/// What a move came to, for whoever drains one of its devices.
 #[derive(Debug)]
 pub(super) struct EndedMove {
     pub job: JobId,
-    pub from: DeviceUuid,
+    pub exchange: Exchange,
     pub result: MoveResult,
 }
 
@@ -257,11 +252,11 @@ impl Ways {
         self.maps.clear();
     }
 
-    /// A move came to this, for whoever drains the device that it was to leave.
+    /// A move came to this, for whoever drains one of its devices.
     pub(super) fn note_ended_move(&mut self, job: JobId, exchange: Exchange, result: MoveResult) {
-        let from = exchange.from;
-        if self.drains.contains_key(&from) {
-            self.ended_moves.push(EndedMove { job, from, result });
+        let devices = [exchange.from, exchange.target.device];
+        if devices.iter().any(|device| self.drains.contains_key(device)) {
+            self.ended_moves.push(EndedMove { job, exchange, result });
         }
     }
 

@@ -9,7 +9,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use super::super::Case;
-use super::said::{filled_with, kill_broker, no, ok, state, used_by};
+use super::said::{filled_with, no, ok, state, used_by};
 use crate::client::{Client, PATIENCE};
 use crate::rig::Rig;
 
@@ -198,15 +198,34 @@ fn broker_dies(rig: &Rig) {
     let Some(criu) = criu(rig) else { return };
     let mut client = one(rig);
     let folder = folder(rig);
+    // CRIU dumps once it is let.
+    let (slow, go) = (rig.dir.join("slow-criu"), rig.dir.join("go"));
+    let script = format!(
+        "#!/bin/sh\ncase \" $* \" in *' dump '*) until [ -e '{}' ]; do sleep 0.05; done ;; esac\nexec '{}' \"$@\"\n",
+        go.display(),
+        criu.display()
+    );
+    std::fs::write(&slow, script).expect("ours");
+    std::fs::set_permissions(&slow, std::fs::Permissions::from_mode(0o755)).expect("ours");
     let snapshots = rig.socket_dir().join("state/snapshots");
-    let mut command = with_criu(rig, &criu, &["checkpoint", "one", "--out", &folder]);
-    let mut command = command.spawn().expect("it starts");
+    let mut command = with_criu(rig, &slow, &["checkpoint", "one", "--out", &folder]);
+    let command = command.stderr(Stdio::piped()).spawn().expect("it starts");
     rig.eventually(PATIENCE, "the dump is under way", || {
         snapshots.join("j1.order").exists()
     });
-    kill_broker(rig);
-    let code = command.wait().expect("ours").code();
-    rig.note(format!("the command ended with {code:?}"));
+    let (code, said) = no(rig, &["broker", "stop"]);
+    assert!(code == Some(1) && said.contains("j1 is being saved"), "{code:?} {said}");
+    let old = rig.broker_pid_quick().expect("a broker");
+    // SAFETY: the process is this rig's own broker.
+    unsafe { libc::kill(old as libc::pid_t, libc::SIGKILL) };
+    // The command starts the next one: nobody else does.
+    let output = command.wait_with_output().expect("ours");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        !output.status.success() && said.contains("another one is there"),
+        "{said}"
+    );
+    std::fs::write(&go, b"").expect("ours");
     client.expect("check a 165", "check 0 0");
     rig.eventually(PATIENCE, "it runs", || state(rig, "one") == "running");
     // The dump went on without the broker.
