@@ -120,9 +120,9 @@ const C: JobId = JobId(3);
 fn emptying() -> Emptying {
     let mut emptying = Emptying::default();
     emptying.begin(&[A, B, C]);
-    assert_eq!(emptying.next(), Next::Look(A));
+    assert_eq!(emptying.next_thing(), Next::Look(A));
     emptying.goes(A);
-    assert_eq!(emptying.next(), Next::Wait);
+    assert_eq!(emptying.next_thing(), Next::Wait);
     emptying
 }
 
@@ -142,14 +142,14 @@ fn result(emptying: Emptying) -> (Vec<JobId>, Vec<(JobId, String)>) {
 fn jobs_leave_one_after_the_other() {
     let mut emptying = emptying();
     assert!(!emptying.is_over(B));
-    assert_eq!(emptying.next(), Next::Wait);
+    assert_eq!(emptying.next_thing(), Next::Wait);
     arrives(&mut emptying, A);
-    assert_eq!(emptying.next(), Next::Look(B));
+    assert_eq!(emptying.next_thing(), Next::Look(B));
     emptying.stays(B, "tied".to_owned(), None);
-    assert_eq!(emptying.next(), Next::Look(C));
+    assert_eq!(emptying.next_thing(), Next::Look(C));
     emptying.goes(C);
     arrives(&mut emptying, C);
-    assert_eq!(emptying.next(), Next::Over);
+    assert_eq!(emptying.next_thing(), Next::Over);
     assert_eq!(result(emptying), (vec![A, C], vec![(B, "tied".to_owned())]));
 }
 
@@ -157,9 +157,9 @@ fn jobs_leave_one_after_the_other() {
 fn of_a_drain_that_is_called_off_every_job_left_is_named() {
     let mut emptying = emptying();
     emptying.call_off();
-    assert_eq!(emptying.next(), Next::Wait);
+    assert_eq!(emptying.next_thing(), Next::Wait);
     arrives(&mut emptying, A);
-    assert_eq!(emptying.next(), Next::Over);
+    assert_eq!(emptying.next_thing(), Next::Over);
     let why = "partage undrain came before its turn".to_owned();
     assert_eq!(result(emptying), (vec![A], vec![(B, why.clone()), (C, why)]));
 }
@@ -169,14 +169,14 @@ fn a_drain_after_an_undrain_tries_every_job_but_the_one_on_its_way() {
     let mut emptying = emptying();
     emptying.call_off();
     emptying.begin(&[A, B, C]);
-    assert_eq!(emptying.next(), Next::Wait);
+    assert_eq!(emptying.next_thing(), Next::Wait);
     arrives(&mut emptying, A);
     for job in [B, C] {
-        assert_eq!(emptying.next(), Next::Look(job));
+        assert_eq!(emptying.next_thing(), Next::Look(job));
         emptying.goes(job);
         arrives(&mut emptying, job);
     }
-    assert_eq!(emptying.next(), Next::Over);
+    assert_eq!(emptying.next_thing(), Next::Over);
     assert_eq!(result(emptying), (vec![A, B, C], vec![]));
 }
 
@@ -185,9 +185,9 @@ fn a_job_that_came_back_is_named_by_what_became_of_it_last() {
     let mut emptying = emptying();
     arrives(&mut emptying, A);
     emptying.begin(&[A]);
-    assert_eq!(emptying.next(), Next::Look(A));
+    assert_eq!(emptying.next_thing(), Next::Look(A));
     emptying.stays(A, "tied".to_owned(), None);
-    assert_eq!(emptying.next(), Next::Over);
+    assert_eq!(emptying.next_thing(), Next::Over);
     assert_eq!(result(emptying), (vec![], vec![(A, "tied".to_owned())]));
 }
 
@@ -196,19 +196,19 @@ fn a_job_on_its_way_there_leaves_once_it_has_arrived() {
     for is_there in [true, false] {
         let mut emptying = Emptying::default();
         emptying.begin(&[A]);
-        assert_eq!(emptying.next(), Next::Look(A));
+        assert_eq!(emptying.next_thing(), Next::Look(A));
         emptying.awaits(A);
         emptying.begin(&[A]);
-        assert_eq!(emptying.next(), Next::Wait);
+        assert_eq!(emptying.next_thing(), Next::Wait);
         assert!(!emptying.arrived(B, true));
         assert!(emptying.arrived(A, is_there));
         let next = if is_there { Next::Look(A) } else { Next::Over };
-        assert_eq!(emptying.next(), next);
+        assert_eq!(emptying.next_thing(), next);
     }
     let mut emptying = Emptying::default();
     emptying.awaits(A);
     emptying.call_off();
-    assert_eq!(emptying.next(), Next::Over);
+    assert_eq!(emptying.next_thing(), Next::Over);
     assert!(!emptying.arrived(A, true));
     assert_eq!(result(emptying).1.len(), 1);
 }

@@ -116,12 +116,11 @@ impl Policy {
                     self.reply(ticket, Reply::Job(view), "it is changed");
                 }
             }
-            Err(mut why) => {
-                if caller.is_admin && why.code == ErrorCode::NotAllowed {
-                    why.hint = Some("an administrator goes beyond a rule with --force".into());
-                }
-                self.refuse(ticket, why);
+            Err(why) if caller.is_admin && why.code == ErrorCode::NotAllowed => {
+                let hint = Some("an administrator goes beyond a rule with --force".into());
+                self.refuse(ticket, ErrorView { hint, ..why });
             }
+            Err(why) => self.refuse(ticket, why),
         }
     }
 

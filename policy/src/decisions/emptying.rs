@@ -63,7 +63,7 @@ impl Emptying {
     }
 
     /// What is to be done now.
-    pub fn next(&mut self) -> Next {
+    pub fn next_thing(&mut self) -> Next {
         if self.under_way.is_some() {
             return Next::Wait;
         }

@@ -7,8 +7,9 @@
 //!                                              └───────────────────────────────────────────────────────────┘
 //!                                              none left: answered with who moved and who stays
 //! ```
-//! A job that is on its way to the device is moved off once it is there. `undrain` sends nobody else: who did not go yet
-//! is named as staying. A broker's death ends the command and not the mark; the next `drain` goes on with the jobs that are left.
+//! A job that is on its way to the device is moved off once it is there. `undrain` sends no other job: those that did
+//! not go yet are named as staying. A broker's death ends the command and not the mark; the next `drain` goes on with
+//! the jobs that are left.
 
 use std::collections::BTreeSet;
 
@@ -73,7 +74,7 @@ impl StateDriver {
             let Some(drain) = self.ways.drains.get_mut(&device) else {
                 return;
             };
-            let job = match drain.jobs.next() {
+            let job = match drain.jobs.next_thing() {
                 Next::Look(job) => job,
                 Next::Wait => return,
                 Next::Over => return self.drained(device),
