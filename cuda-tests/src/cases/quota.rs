@@ -171,6 +171,8 @@ fn set_and_unset(rig: &Rig) {
         "{user}"
     );
     assert!(user["rules"].to_string().contains("quota-user-root"), "{user}");
+    host.done(&["quota", "unset", "user:root", "process-mem", "each-user.jobs"]);
+    assert_eq!(job.numbers("info")[2], 3 * GIB);
     host.done(&["quota", "unset", "user:root", "mem"]);
     assert_eq!(job.numbers("info")[2], 4 * GIB, "what was asked is back");
     for subject in ["user:root", "group:root", "*"] {
