@@ -119,8 +119,8 @@ fn move_lines(view: &MoveView) -> Vec<String> {
     lines
 }
 
-/// The broker died or was stopped meanwhile. A job may stand until the next one goes on with it, and perhaps nobody else
-/// starts a private one: it is started here.
+/// The broker died or was stopped meanwhile. A job may stand until the next one goes on with it, and perhaps nobody
+/// else starts a private one: it is started here.
 fn broker_ended(connection: &Connection, place: &Place) -> Failure {
     if !silence::has_left(&place.dir, connection.peer(), Instant::now() + LEAVING) {
         return silence::hung_up(&place.dir);
