@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A device is drained: it takes no job any more, and those on it go where there is room.
 
-use std::process::Stdio;
-
 use super::super::Case;
-use super::faults::{set_faults, standing_in};
 use super::moved::{index_of, uuids};
 use super::said::{filled, filled_with, kill_broker, no, ok, state};
 use crate::client::PATIENCE;
@@ -21,7 +18,6 @@ pub fn cases() -> Vec<Case> {
             ..Case::new("residence::a_drained_gpu_is_empty_but_for_what_cannot_move", drained).simulated(two)
         },
         Case::new("residence::a_drained_gpu_outlives_the_broker", outlives).simulated(two),
-        Case::new("residence::a_drain_that_is_called_off_names_who_did_not_go", called_off).simulated(two),
     ]
 }
 
@@ -110,56 +106,4 @@ fn outlives(rig: &Rig) {
     ok(rig, &["undrain", "0"]);
     assert!(resume.wait().expect("ours").success());
     client.expect("check a 165", "check 0 0");
-}
-
-/// What a drain says in whose first move the driver stood meanwhile.
-fn drain_that_stands(rig: &Rig, meanwhile: impl FnOnce()) -> (Option<i32>, String) {
-    set_faults(rig, "stands:checkpoint");
-    let mut command = rig.partage(&["drain", "0"]);
-    let drain = command.stdout(Stdio::piped()).spawn().expect("it starts");
-    rig.eventually(PATIENCE, "a job moves", || {
-        ["a", "b"].iter().any(|name| state(rig, name) == "moving")
-    });
-    meanwhile();
-    set_faults(rig, "");
-    let output = drain.wait_with_output().expect("ours");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    (output.status.code(), said)
-}
-
-fn called_off(rig: &Rig) {
-    let mut jobs = ["a", "b"].map(|name| filled_with(rig, name, "2GiB", 64, &[]));
-    let (code, said) = drain_that_stands(rig, || {
-        assert_eq!(ok(rig, &["undrain", "0"]), "GPU 0 takes jobs again");
-    });
-    let text = "GPU 0 takes jobs again: partage undrain came before it was empty\n  j1 moved to GPU 1\n  \
-                j2 stays: partage undrain came before its turn\n";
-    assert_eq!((code, said.as_str()), (Some(1), text));
-    // A drain after that finds the other job, also while the first is on its way still.
-    ok(rig, &["migrate", "a", "--to", "0"]);
-    let mut again = None;
-    let (code, said) = drain_that_stands(rig, || {
-        ok(rig, &["undrain", "0"]);
-        again = Some(rig.partage(&["drain", "0"]).spawn().expect("it starts"));
-        rig.eventually(PATIENCE, "it is drained", || {
-            rig.json(&["status"])["devices"][0]["is_drained"] == true
-        });
-    });
-    let text = "GPU 0 is drained, and no job is on it\n  j1 moved to GPU 1\n  j2 moved to GPU 1\n";
-    assert_eq!((code, said.as_str()), (Some(0), text));
-    assert!(again.is_some_and(|mut drain| drain.wait().expect("ours").success()));
-    // One that was on its way there leaves again.
-    ok(rig, &["undrain", "0"]);
-    let mut migrate = standing_in(rig, "checkpoint", &["migrate", "a", "--to", "0"]);
-    let mut drain = rig.partage(&["drain", "0"]).spawn().expect("it starts");
-    rig.eventually(PATIENCE, "it is drained", || {
-        rig.json(&["status"])["devices"][0]["is_drained"] == true
-    });
-    set_faults(rig, "");
-    assert!(migrate.wait().expect("ours").success());
-    assert!(drain.wait().expect("ours").success());
-    for (name, client) in ["a", "b"].into_iter().zip(&mut jobs) {
-        assert_eq!(index_of(rig, name), 1, "{name}");
-        client.expect("check a 165", "check 0 0");
-    }
 }
