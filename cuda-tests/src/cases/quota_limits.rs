@@ -18,7 +18,7 @@ pub fn cases() -> Vec<Case> {
             "quota_limits::a_process_limit_holds_in_races_and_without_the_broker",
             races,
         ),
-        Case::new("quota_limits::the_limit_of_one_process_touches_no_sibling", one_process),
+        Case::new("quota_limits::the_limit_of_one_process_touches_no_sibling", one_process).simulated(NUMBERS),
         Case::new(
             "quota_limits::of_two_jobs_that_ask_for_sixty_percent_of_a_total_one_gets_it",
             race_of_jobs,
@@ -32,11 +32,12 @@ pub fn cases() -> Vec<Case> {
             "quota_limits::who_waits_for_a_total_is_told_rule_numbers_and_holders",
             queue,
         ),
-        Case::new("quota_limits::a_total_is_lowered_and_loosened_under_programs", reloaded),
+        Case::new("quota_limits::a_total_is_lowered_and_loosened_under_programs", reloaded).simulated(NUMBERS),
     ]
 }
 
 const BOOKS: &str = "compares with the simulator's books";
+const NUMBERS: &str = "its numbers are those of a GPU of 16 GiB";
 /// Nothing is timed by it; it only turns a hang into a failure.
 const SOON: Duration = Duration::from_secs(60);
 
