@@ -104,14 +104,7 @@ impl Desk {
 
     /// The lock, until the last descriptor of its open file is closed. `None`: somebody has it.
     fn try_lock(&self) -> std::io::Result<Option<File>> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(&self.lock)?;
+        let file = open_lock(&self.lock)?;
         match file.try_lock() {
             Ok(()) => Ok(Some(file)),
             Err(TryLockError::WouldBlock) => Ok(None),
@@ -203,17 +196,21 @@ fn fill(order: &DumpOrder, begun: &Path, criu_version: String) -> Result<Manifes
     })
 }
 
-fn lock_folder(folder: &Path) -> Result<Flock<File>, String> {
-    let path = folder.join(LOCK);
-    let file = OpenOptions::new()
+/// A file that is there to be locked; never through somebody's link.
+fn open_lock(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new()
         .read(true)
         .write(true)
         .create(true)
         .truncate(false)
         .mode(0o600)
         .custom_flags(libc::O_NOFOLLOW)
-        .open(&path)
-        .map_err(|error| format!("cannot open {}: {error}", path.display()))?;
+        .open(path)
+}
+
+fn lock_folder(folder: &Path) -> Result<Flock<File>, String> {
+    let path = folder.join(LOCK);
+    let file = open_lock(&path).map_err(|error| format!("cannot open {}: {error}", path.display()))?;
     Flock::lock(file, FlockArg::LockExclusiveNonblock)
         .map_err(|_| format!("another checkpoint writes to {} at the moment", folder.display()))
 }
