@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs the cases as a test program: each in a process group of its own, which is killed when the case does not end.
+//! Runs the cases as a test program: each in a session of its own, whose group is killed when the case does not end.
 //!
 //! ```text
 //!  the runner (libtest's arguments) ── starts itself again with CASE=name ──► one case: its rig, clients, broker
@@ -27,8 +27,11 @@ const DEFAULT_LIMIT: Duration = Duration::from_secs(300);
 
 /// Runs the cases as a test program (the arguments are libtest's).
 pub fn main() -> ExitCode {
-    // A case and all that it starts begin as from a terminal, whatever `nohup` or `&` left us.
+    // A case and all that it starts begin as from a terminal, whatever `nohup` or `&` left us, and with no descriptor
+    // that our caller left open: CRIU refuses one of another mount namespace.
     partage_machine::signals::pass_none_on();
+    // SAFETY: changes flags of descriptors alone; a kernel without the call (before 5.11) leaves them as they are.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
     if let Some(name) = std::env::var_os(CASE) {
         return judge(name.to_str().expect("names are ASCII"));
     }
@@ -119,14 +122,21 @@ fn run(case: &Case) -> Result<(), Failed> {
     let program = std::env::current_exe().expect("the kernel knows this program's path");
     // A file and no pipe: what the case leaves behind may hold its end of a pipe for ever.
     let mut words = nameless_file();
-    let mut child = Command::new(program)
+    let mut command = Command::new(program);
+    command
         .env(CASE, case.name)
         .env_remove(PARTS)
         .env_remove(LIMIT)
-        .stderr(words.try_clone().expect("one more descriptor"))
-        .process_group(0)
-        .spawn()
-        .expect("this program starts again");
+        .stderr(words.try_clone().expect("one more descriptor"));
+    // A session is a group as well; where ours began outside this pid namespace, no process of it could be saved.
+    // SAFETY: setsid is async-signal-safe, and touches the child alone.
+    unsafe {
+        command.pre_exec(|| match libc::setsid() {
+            -1 => Err(std::io::Error::last_os_error()),
+            _ => Ok(()),
+        })
+    };
+    let mut child = command.spawn().expect("this program starts again");
     let limit = limit();
     let start = Instant::now();
     let ended = wait(&mut child, limit);

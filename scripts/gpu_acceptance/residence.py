@@ -69,7 +69,8 @@ def saved(work):
     folder = str(work / "snapshot")
     command = [sys.executable, str(ROOT / "cuda-tests/programs/gpu_suspend.py"), str(GIB)]
     pipes = {"env": env, "stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    job = subprocess.Popen([PARTAGE, "run", "-q", "--name", "saved", "--", *command], **pipes)
+    # CRIU saves nothing of a session that began outside this pid namespace, as a container's entry leaves one.
+    job = subprocess.Popen([PARTAGE, "run", "-q", "--name", "saved", "--", *command], start_new_session=True, **pipes)
     again = None
     try:
         job.stdout.readline()

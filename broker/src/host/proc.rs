@@ -81,6 +81,19 @@ pub fn shares_namespaces(pid: u32) -> bool {
     })
 }
 
+/// Does a process belong to a session whose leader this pid namespace does not show? CRIU saves no such process
+/// (`item->sid == 0` in its `cr-dump.c`): it could not say at a restore whose session that was.
+#[must_use]
+pub fn session_began_outside(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    stat.is_ok_and(|text| session_of(&text) == Some(0))
+}
+
+/// The session in a line of `/proc/PID/stat` (its field 6, after a name that may hold anything).
+fn session_of(stat: &str) -> Option<u32> {
+    stat.rsplit_once(')')?.1.split_whitespace().nth(3)?.parse().ok()
+}
+
 /// What a process has open that CRIU is known to refuse, in words.
 #[must_use]
 pub fn undumpable(pid: u32) -> Option<&'static str> {
@@ -316,6 +329,16 @@ fn parse_cgroup(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_session_is_read_behind_any_name() {
+        assert_eq!(session_of("7 (a) R 9 (b)) S 1 7 0 34816 -1"), Some(0));
+        assert_eq!(session_of("7 (sh) S 1 7 5 0 -1"), Some(5));
+        assert_eq!(session_of("7 (sh"), None);
+        // SAFETY: getsid only asks.
+        let own = unsafe { libc::getsid(0) };
+        assert_eq!(session_began_outside(std::process::id()), own == 0);
+    }
 
     #[test]
     fn own_process_and_its_parents_are_seen() {

@@ -103,6 +103,12 @@ impl StateDriver {
             }
         }
         for pid in tree {
+            if proc::session_began_outside(pid) {
+                return Err(format!(
+                    "pid {pid} of {job} is in a session that began outside this pid namespace, which CRIU cannot save: \
+                     start the job with setsid partage run"
+                ));
+            }
             if let Some(what) = proc::undumpable(pid) {
                 return Err(format!("pid {pid} of {job} has {what} open, which CRIU cannot save"));
             }
