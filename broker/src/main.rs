@@ -18,7 +18,7 @@ use partage_broker::kind::Kind;
 use partage_broker::server::event_loop::Server;
 use partage_broker::server::limits::raise_descriptor_limit;
 use partage_broker::snapshot::files::Disk;
-use partage_broker::snapshot::{dump, restore, store};
+use partage_broker::snapshot::{dump, fit, restore, shared, store};
 use partage_broker::state::directory::SocketDir;
 use partage_broker::watch::{log, notify};
 use partage_protocol::snapshot::Unfit;
@@ -94,6 +94,13 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
+    // CRIU gives no arguments to what it calls.
+    if let Some(call) = shared::Call::from_criu() {
+        return match call.serve() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        };
+    }
     let arguments = Arguments::parse();
     if arguments.nvml_helper {
         nvml::serve(arguments.driver_file.as_deref());
@@ -133,7 +140,14 @@ fn main() -> ExitCode {
 fn open_snapshot(folder: &Path, generation: Option<u64>) -> ExitCode {
     let opened = store::own_folder(folder, false)
         .map_err(|why| Unfit::new("folder", why))
-        .and_then(|()| store::Store::new(folder, Disk).open(generation));
+        .and_then(|()| store::Store::new(folder, Disk).open(generation))
+        .and_then(|(path, manifest)| {
+            let here = fit::Here {
+                uid: nix::unistd::geteuid().as_raw(),
+                processor: dump::processor(),
+            };
+            fit::check(&manifest, &path, &here).map(|()| (path, manifest))
+        });
     match opened {
         Ok((path, manifest)) => {
             println!("{}", path.display());

@@ -123,9 +123,23 @@ impl Rig {
             device.context_bytes = Some(CONTEXT_BYTES);
             device.keeps_pace = self.spec.keeps_pace;
         }
-        partage_machine::Machine::create(&self.sim_dir(), &spec).expect("a simulated machine");
+        self.make_machine_of(&spec);
+    }
+
+    fn make_machine_of(&self, spec: &partage_machine::Spec) {
+        partage_machine::Machine::create(&self.sim_dir(), spec).expect("a simulated machine");
         let (driver, nvml) = (built("libpartage_sim_cuda.so"), built("libpartage_sim_nvml.so"));
         partage_machine::Machine::link_libraries(&self.sim_dir(), &driver, &nvml).expect("writable");
+    }
+
+    /// Makes the simulated machine anew with the same devices, as a reboot does. Precondition: nothing runs on it.
+    ///
+    /// # Panics
+    /// When it cannot be made.
+    pub fn remake_machine(&self) {
+        let machine = partage_machine::Machine::open(&self.sim_dir()).expect("the machine is there");
+        std::fs::remove_dir_all(self.sim_dir()).expect("ours");
+        self.make_machine_of(machine.spec());
     }
 
     /// The simulated machine's folder.

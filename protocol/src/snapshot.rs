@@ -9,8 +9,9 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::message::MAX_DEVICES;
 
-/// The format that this program writes. A reader that knows less refuses it.
-pub const FORMAT: u32 = 1;
+/// The format that this program writes. A reader that knows less refuses it; this one reads all before it. 2: the
+/// driver's version, the library's protocol, what a job has of `/dev/shm`.
+pub const FORMAT: u32 = 2;
 /// The manifest's name in a generation's folder.
 pub const MANIFEST: &str = "manifest.json";
 /// The folder of CRIU's images in it.
@@ -56,6 +57,15 @@ pub struct Manifest {
     pub clients: Vec<SavedClient>,
     /// Our library as the processes have it mapped.
     pub library: String,
+    /// The driver's version, as NVML says it; empty where it did not.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub driver: String,
+    /// The protocol that the library speaks ([`MAJOR`](crate::message::MAJOR)); none in format 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<u16>,
+    /// What they have of `/dev/shm`.
+    #[serde(default, skip_serializing_if = "Shared::is_empty")]
+    pub shared: Shared,
     /// Every file but the manifest, by its path in the generation's folder.
     pub files: Vec<SavedFile>,
 }
@@ -124,6 +134,70 @@ pub struct SavedFile {
     pub sum: u64,
 }
 
+/// What a job has of `/dev/shm`: a restored one gets its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shared {
+    /// Folders, each after the one that it lies in.
+    pub folders: Vec<SavedFolder>,
+    /// Files.
+    pub files: Vec<SavedShared>,
+}
+
+impl Shared {
+    /// Nothing at all?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.folders.is_empty() && self.files.is_empty()
+    }
+
+    fn check(&self, files: &[&str]) -> Result<(), Unfit> {
+        let unfit = |why: String| Err(Unfit::new("shared", why));
+        let folders = self.folders.iter().map(|folder| &folder.name);
+        let names: Vec<&String> = self.files.iter().flat_map(|file| &file.names).chain(folders).collect();
+        if let Some(name) = names.iter().find(|name| !is_inside(name)) {
+            return unfit(format!("{name:?} is no name in /dev/shm"));
+        }
+        if let Some(file) = self.files.iter().find(|file| !files.contains(&file.file.as_str())) {
+            return unfit(format!("{:?} is no file of the snapshot", file.file));
+        }
+        match self.files.iter().all(|file| !file.names.is_empty()) {
+            true => Ok(()),
+            false => unfit("a file has no name".to_owned()),
+        }
+    }
+}
+
+/// A folder of `/dev/shm`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SavedFolder {
+    /// Its path there.
+    pub name: String,
+    /// Its permissions.
+    pub mode: u32,
+    /// Its owner.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+}
+
+/// A file of `/dev/shm`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SavedShared {
+    /// Its content: one of [`Manifest::files`].
+    pub file: String,
+    /// All its names there, one at least.
+    pub names: Vec<String>,
+    /// Its permissions.
+    pub mode: u32,
+    /// Its owner.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+}
+
 /// Why a manifest or a snapshot is none that can be restored: the field, and what is wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unfit {
@@ -160,8 +234,11 @@ impl Manifest {
         let unreadable = |error: serde_json::Error| Unfit::new("manifest", format!("cannot be read: {error}"));
         // First: what follows may be of a shape that nobody here knows.
         let head: Head = serde_json::from_slice(text).map_err(unreadable)?;
-        if head.format != FORMAT {
-            let why = format!("{}, and this version of Partage reads format {FORMAT}", head.format);
+        if !(1..=FORMAT).contains(&head.format) {
+            let why = format!(
+                "{}, and this version of Partage reads formats 1 to {FORMAT}",
+                head.format
+            );
             return Err(Unfit::new("format", why));
         }
         let manifest: Self = serde_json::from_slice(text).map_err(unreadable)?;
@@ -203,7 +280,7 @@ impl Manifest {
         if paths.windows(2).any(|pair| pair[0] == pair[1]) {
             return Err(Unfit::new("files", "one is named twice"));
         }
-        Ok(())
+        self.shared.check(&paths)
     }
 
     /// As it is written, with its sum.
@@ -264,6 +341,16 @@ pub fn generation_name(generation: u64) -> String {
 pub fn generation_of(name: &str) -> Option<u64> {
     let number = name.strip_prefix("gen-")?.parse().ok()?;
     (generation_name(number) == name).then_some(number)
+}
+
+/// What a snapshot needs of the machine that it is restored on, as far as the broker knows that.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Needs {
+    /// [`Manifest::devices`].
+    pub devices: Vec<SavedDevice>,
+    /// [`Manifest::driver`].
+    pub driver: String,
 }
 
 /// What a caller that restores a snapshot asks of the broker, once its job is admitted.

@@ -2,7 +2,7 @@
 //! Manifests are read back as they were written, and nothing that was changed is believed.
 
 use partage_protocol::snapshot::{
-    FORMAT, Manifest, SavedClient, SavedDevice, SavedFile, generation_name, generation_of,
+    FORMAT, Manifest, SavedClient, SavedDevice, SavedFile, SavedShared, Shared, generation_name, generation_of,
 };
 use proptest::prelude::*;
 
@@ -106,7 +106,34 @@ fn wrong() -> Vec<(&'static str, Manifest)> {
     });
     many.devices = vec![SavedDevice::default(); 17];
     wrong.extend([("clients", owing), ("devices", many)]);
+    for (file, names) in [("a", vec!["../x"]), ("a", vec!["/x"]), ("b", vec!["x"]), ("a", vec![])] {
+        let names = names.into_iter().map(str::to_owned).collect();
+        let shared = SavedShared {
+            file: file.to_owned(),
+            names,
+            ..SavedShared::default()
+        };
+        let shared = Shared {
+            files: vec![shared],
+            ..Shared::default()
+        };
+        wrong.push((
+            "shared",
+            Manifest {
+                shared,
+                ..with_files(&["a"])
+            },
+        ));
+    }
     wrong
+}
+
+/// One of the format before has none of the newer fields, and the sum of what it has.
+#[test]
+fn a_manifest_of_the_format_before_is_read() {
+    let older = Manifest { format: 1, ..good() };
+    let text = String::from_utf8(older.text()).expect("text");
+    assert!(!text.contains("shared") && Manifest::parse(text.as_bytes()).is_ok());
 }
 
 #[test]

@@ -166,6 +166,12 @@ impl StateDriver {
             return self.effects.push(Effect::Close(peer.connection));
         };
         shorten(&mut request.command);
+        if let Some(Err(unfit)) = request.restored.as_deref().map(|needs| self.has_needs(needs)) {
+            let message = format!("the snapshot cannot be restored here: {unfit}");
+            let error = error_view(ErrorCode::Failed, message, None);
+            self.tickets.remove(&peer.connection);
+            return self.answer(peer.connection, Reply::Error(error));
+        }
         let run = Run {
             ticket: Ticket(peer.connection.0),
             caller: self.caller(&peer, process),

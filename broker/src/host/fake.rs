@@ -49,6 +49,7 @@ impl FakeGpu {
                 total,
                 reserved: 0,
                 pci: format!("00000000:{:02X}:00.0", index + 1),
+                driver: String::new(),
                 minor: Some(index),
             },
             used: BTreeMap::new(),

@@ -47,6 +47,9 @@ pub struct DeviceFacts {
     /// Its PCI address, as NVML writes it (`00000000:17:00.0`); empty where it does not tell.
     #[serde(default)]
     pub pci: String,
+    /// The version of its driver, where NVML tells.
+    #[serde(default)]
+    pub driver: String,
     /// The number of its node (`/dev/nvidia3`), where NVML tells.
     #[serde(default)]
     pub minor: Option<u32>,
@@ -163,6 +166,7 @@ mod tests {
             total: 0,
             reserved: 0,
             pci: pci.to_owned(),
+            driver: String::new(),
             minor: None,
         };
         assert!(at("00000000:0A:00.0").is_at("0000:0a:00.0"));

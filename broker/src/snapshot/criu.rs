@@ -5,6 +5,10 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use partage_protocol::snapshot::IMAGES;
+
+use super::shared;
+
 /// The variable that names another CRIU than the one in `PATH`.
 pub const VARIABLE: &str = "PARTAGE_CRIU";
 /// 4.1.1 silently loses `MADV_WIPEONFORK`, by which the library tells a forked child from its parent.
@@ -85,12 +89,14 @@ fn bare(criu: &Path) -> Command {
     command
 }
 
-/// Dumps a tree. `none` is an empty folder: an installed plugin would drive the devices itself.
+/// Dumps a tree. `none` is an empty folder: an installed plugin would drive the devices itself. Once all is dumped, and
+/// before a process goes on, CRIU runs this program (`ACT_POST_DUMP` in its `cr-dump.c`) for [`shared::Call`].
 ///
 /// # Errors
 /// CRIU's own words. The processes go on, unless CRIU was killed.
-pub fn dump(criu: &Path, tree: u32, images: &Path, none: &Path, is_to_stop: bool) -> Result<(), String> {
+pub fn dump(criu: &Path, tree: u32, into: &Path, none: &Path, is_to_stop: bool) -> Result<(), String> {
     let mut command = bare(criu);
+    let images = &into.join(IMAGES);
     command
         .args(["dump", "--tree"])
         .arg(tree.to_string())
@@ -101,6 +107,11 @@ pub fn dump(criu: &Path, tree: u32, images: &Path, none: &Path, is_to_stop: bool
         .args(["--log-file", "dump.log", "--link-remap", "--file-locks", "--shell-job"])
         .arg(format!("--ghost-limit={GHOST_BYTES}"))
         .arg(format!("--timeout={COLLECT_SECONDS}"))
+        .arg("--action-script")
+        // Of this process, which waits for it: whatever became of the file meanwhile.
+        .arg(format!("/proc/{}/exe", std::process::id()))
+        .env(shared::TREE, tree.to_string())
+        .env(shared::INTO, into)
         .arg(if is_to_stop {
             "--leave-stopped"
         } else {

@@ -13,10 +13,10 @@ use std::process::{Child, Command, Stdio};
 use nix::fcntl::{Flock, FlockArg};
 use partage_protocol::snapshot::{FILES, IMAGES, LOCK, Manifest};
 
-use super::criu;
 use super::files::Disk;
 use super::order::{DumpOrder, DumpOutcome};
 use super::store::{Store, own_folder};
+use super::{criu, shared};
 
 /// Where an order, its lock and its outcome lie.
 #[derive(Clone, Debug)]
@@ -170,7 +170,8 @@ fn fill(order: &DumpOrder, begun: &Path, criu_version: String) -> Result<Manifes
         made.map_err(|error| format!("cannot make {}: {error}", path.display()))
             .map(|()| path)
     };
-    let (images, files, none) = (folder(IMAGES)?, folder(FILES)?, folder("none")?);
+    folder(IMAGES)?;
+    let (files, none) = (folder(FILES)?, folder("none")?);
     let library = mapped_library(order.tree).ok_or_else(|| {
         format!(
             "pid {} has no copy of the library mapped that a restore could find",
@@ -182,7 +183,20 @@ fn fill(order: &DumpOrder, begun: &Path, criu_version: String) -> Result<Manifes
     let streams = (0..3).map(|fd| std::fs::read_link(format!("/proc/{}/fd/{fd}", order.tree)));
     let streams = streams.map(|link| link.map_or_else(|_| String::new(), |link| link.to_string_lossy().into_owned()));
     let streams = streams.collect();
-    criu::dump(&order.criu, order.tree, &images, &none, order.is_to_stop)?;
+    let dumped = criu::dump(&order.criu, order.tree, begun, &none, order.is_to_stop);
+    let held = match (dumped, shared::take_outcome(begun)) {
+        (_, Some(Err(why))) | (Err(why), _) => return Err(why),
+        (Ok(()), None) => return Err("CRIU did not have the files of /dev/shm saved".to_owned()),
+        (Ok(()), Some(Ok(held))) => held,
+    };
+    if order.is_to_stop {
+        shared::remove_links(&held.shared);
+    }
+    // The others alone are not what was to be saved, and a restore would wait for it.
+    let clients = &order.manifest.clients;
+    if let Some(gone) = clients.iter().find(|client| !held.alive.contains(&client.pid)) {
+        return Err(format!("pid {} ended while its job was saved", gone.pid));
+    }
     std::fs::remove_dir(&none).map_err(|error| format!("cannot remove {}: {error}", none.display()))?;
     Ok(Manifest {
         partage: env!("PARTAGE_VERSION").to_owned(),
@@ -192,6 +206,7 @@ fn fill(order: &DumpOrder, begun: &Path, criu_version: String) -> Result<Manifes
         streams,
         made_unix_ns: crate::clock::now().unix_ns,
         library: library.display().to_string(),
+        shared: held.shared,
         ..order.manifest.clone()
     })
 }

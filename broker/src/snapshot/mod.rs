@@ -8,16 +8,19 @@
 //!     gen-0001/               never changed once it has this name
 //!       manifest.json         written last; names every other file with its length and sum
 //!       criu/                 CRIU's images
-//!       files/                our library
+//!       files/                our library, and what the job has of /dev/shm
 //!     LATEST                  the name of the newest generation
 //! ```
 //! [`store`] makes and finds generations, through [`files`], so that a test can have every write fail or be the last.
 //! [`dump`] is the process that has CRIU dump a job: it outlives the broker, and nobody kills it. [`restore`] is the
-//! first process of a restored job's namespaces.
+//! first process of a restored job's namespaces. [`shared`] saves and makes anew what they have of `/dev/shm`. [`fit`] says
+//! whether a snapshot can be restored on this machine at all.
 
 pub mod criu;
 pub mod dump;
 pub mod files;
+pub mod fit;
 pub mod order;
 pub mod restore;
+pub mod shared;
 pub mod store;

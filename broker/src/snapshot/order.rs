@@ -46,14 +46,10 @@ pub enum DumpOutcome {
 pub struct RestoreOrder {
     /// CRIU's program.
     pub criu: PathBuf,
-    /// The generation's folder.
+    /// The generation's folder, verified just now.
     pub generation: PathBuf,
     /// A folder for what CRIU writes.
     pub work: PathBuf,
-    /// The manifest's.
-    pub streams: Vec<String>,
-    /// The manifest's.
-    pub library: String,
     /// A descriptor on which `restored` is said, or why not.
     pub report: i32,
 }

@@ -14,10 +14,10 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-use partage_protocol::snapshot::{FILES, IMAGES};
+use partage_protocol::snapshot::{FILES, IMAGES, MANIFEST, Manifest, Shared};
 
-use super::criu;
 use super::order::{RESTORED, RestoreOrder};
+use super::{criu, shared};
 
 /// Passed on to the tree's first process.
 const FORWARDED: &[Signal] = &[
@@ -67,6 +67,9 @@ fn begin(order: &RestoreOrder, waited: &SigSet) -> Result<i32, String> {
     if std::process::id() != 1 {
         return Err("this process is not the first of a pid namespace".to_owned());
     }
+    let path = order.generation.join(MANIFEST);
+    let text = std::fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let manifest = Manifest::parse(&text).map_err(|unfit| unfit.to_string())?;
     // Its parent is the job's first process: without it nobody would hear of the job's end.
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).map_err(system("follow its parent"))?;
     waited.thread_block().map_err(system("block signals"))?;
@@ -75,8 +78,21 @@ fn begin(order: &RestoreOrder, waited: &SigSet) -> Result<i32, String> {
     mount(None::<&str>, "/", None::<&str>, private, None::<&str>).map_err(system("keep mounts private"))?;
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     mount(Some("proc"), "/proc", Some("proc"), flags, None::<&str>).map_err(system("mount /proc"))?;
-    put_back(Path::new(&order.library), &order.generation.join(FILES))?;
-    criu::restore(&order.criu, &order.generation.join(IMAGES), &order.work, &order.streams)
+    put_back(Path::new(&manifest.library), &order.generation.join(FILES))?;
+    own_shared(&manifest.shared, &order.generation)?;
+    let images = order.generation.join(IMAGES);
+    criu::restore(&order.criu, &images, &order.work, &manifest.streams)
+}
+
+/// What the job had of `/dev/shm`, in one that nobody else sees.
+fn own_shared(saved: &Shared, generation: &Path) -> Result<(), String> {
+    if saved.is_empty() {
+        return Ok(());
+    }
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+    mount(Some("shm"), shared::PLACE, Some("tmpfs"), flags, Some("mode=1777"))
+        .map_err(|errno| format!("cannot mount a {} of the job's own: {}", shared::PLACE, errno.desc()))?;
+    shared::make(saved, generation, Path::new(shared::PLACE))
 }
 
 /// The library lies where the processes have it mapped from: a reboot empties such folders.

@@ -18,8 +18,10 @@ mod drained;
 mod faults;
 mod moved;
 mod preempted;
+mod restored;
 mod said;
 mod saved;
+mod saved_trees;
 
 pub fn cases() -> Vec<Case> {
     const SIZE: &str = "its numbers are those of a GPU of 16 GiB";
@@ -55,6 +57,8 @@ pub fn cases() -> Vec<Case> {
     cases.extend(drained::cases());
     cases.extend(preempted::cases());
     cases.extend(saved::cases());
+    cases.extend(saved_trees::cases());
+    cases.extend(restored::cases());
     cases
 }
 
@@ -387,37 +391,50 @@ fn training_moves(rig: &Rig) {
     trained(rig, 50 / tenth() + 3, go);
 }
 
-/// Trains alone and while `disturb` is called again and again with how often it did something: the losses are equal.
-fn trained(rig: &Rig, rounds: usize, disturb: impl Fn(&Rig, u64) -> bool) {
+/// A training run of so many steps, if tinygrad is installed.
+fn train(rig: &Rig, name: &str, steps: usize) -> Option<std::process::Command> {
     let mut look = rig.command(python());
     look.args(["-c", "import tinygrad"]);
     if !rig.output(look).status.success() {
         println!("SKIPPED: tinygrad is not installed");
-        return;
+        return None;
     }
     let script = package_dir().join("programs/train.py").display().to_string();
-    let steps = (400 / tenth() * 2).to_string();
-    let train = |name: &str| {
-        let mut command = rig.run(
-            &["-m", "2GiB", "-g", "0", "--name", name],
-            &python(),
-            &[&script, &steps],
-        );
-        command.envs([("DEV", "CUDA"), ("CUDA", "1"), ("PTX", "1")]);
-        command.env("HOME", &rig.dir).stdout(std::process::Stdio::piped());
-        command
-    };
-    let alone = rig.output(train("alone"));
-    assert!(alone.status.success(), "{}", String::from_utf8_lossy(&alone.stderr));
-    let moved = train("moved").spawn().expect("it starts");
+    let mut command = rig.run(
+        &["-m", "2GiB", "-g", "0", "--name", name],
+        &python(),
+        &[&script, &steps.to_string()],
+    );
+    command.envs([("DEV", "CUDA"), ("CUDA", "1"), ("PTX", "1")]);
+    command.env("HOME", &rig.dir).stdout(std::process::Stdio::piped());
+    Some(command)
+}
+
+/// Waits until a job that trains has memory on its GPU.
+fn trains(rig: &Rig, name: &str) {
     rig.eventually(PATIENCE, "it uses the GPU", || {
         rig.jobs().iter().any(|job: &Value| {
-            job["name"] == "moved"
+            job["name"] == name
                 && job["devices"][0]["used_bytes"]
                     .as_u64()
                     .is_some_and(|used| used > 64 * MIB)
         })
     });
+}
+
+/// Trains alone and while `disturb` is called again and again with how often it did something: the losses are equal.
+fn trained(rig: &Rig, rounds: usize, disturb: impl Fn(&Rig, u64) -> bool) {
+    let steps = 400 / tenth() * 2;
+    let Some(alone) = train(rig, "alone", steps) else {
+        return;
+    };
+    let alone = rig.output(alone);
+    assert!(alone.status.success(), "{}", String::from_utf8_lossy(&alone.stderr));
+    let Some(mut moved) = train(rig, "moved", steps) else {
+        return;
+    };
+    let moved = moved.spawn().expect("it starts");
+    trains(rig, "moved");
     let mut times = 0;
     for _ in 0..rounds {
         if disturb(rig, times) {

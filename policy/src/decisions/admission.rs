@@ -80,7 +80,7 @@ impl Policy {
             return self.dry_run(run.ticket, &spec, before, machine);
         }
         if let Some(id) = lazy.and_then(|token| self.living_job(token, run.caller.uid)) {
-            if !run.request.restored {
+            if run.request.restored.is_none() {
                 return self.join(run.ticket, id, now_ns);
             }
             if !self.jobs.get(&id).is_some_and(Job::is_lingering) {

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::snapshot::RestoreRequest;
+use crate::snapshot::{Needs, RestoreRequest};
 
 /// What a caller asks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -234,9 +234,9 @@ pub struct RunRequest {
     /// asks at its first use of a GPU. All requests of a user with one token are one job.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
-    /// A `restore`: no living job may have the token.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub restored: bool,
+    /// A `restore`, and what it needs: no living job may have the token.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restored: Option<Box<Needs>>,
     /// The command, shown only to the job's owner and administrators.
     pub command: Vec<String>,
 }

@@ -195,12 +195,17 @@ fn saved(
 ) -> (&'static str, String) {
     let is_saved = matches!(&way.phase, Phase::Passing { passage, .. } if passage.is_saved());
     let saved = way.saved.zip(way.save_to.as_ref());
-    match saved.filter(|_| is_saved && outcome == Outcome::Here) {
+    match saved.filter(|_| outcome == Outcome::Here) {
         Some(((generation, bytes), to)) => {
             let (folder, bytes) = (to.folder.display(), format_bytes(bytes));
-            let end = if is_left { "" } else { "; it has ended" };
-            let text = format!("{job} is saved in {folder}, generation {generation}: {bytes}, {took}{end}");
-            ("job-saved", text)
+            let text = format!("{job} is saved in {folder}, generation {generation}: {bytes}, {took}");
+            match (is_saved, to.is_to_stop) {
+                (true, _) if is_left => ("job-saved", text),
+                (true, _) => ("job-saved", format!("{text}; it has ended")),
+                // Something happened when the snapshot was whole, and before the broker knew that it is.
+                (false, false) => ("job-saved", format!("{text}; {why}")),
+                (false, true) => ("save-failed", format!("{text}; it goes on: {why}")),
+            }
         }
         None if outcome == Outcome::Here => ("save-failed", format!("{job} goes on, and is not saved: {why}")),
         None => (

@@ -13,7 +13,8 @@ use std::sync::atomic::Ordering;
 use partage_policy::{Books, Caller, Event, Mark, Process, Residence, TargetQuery, Ticket};
 use partage_protocol::admin::{ErrorCode, Reply, Waiting};
 use partage_protocol::message::{HELLO_PARKED, Hello};
-use partage_protocol::snapshot::{RestoreRequest, SavedClient, Unfit};
+use partage_protocol::size::format_bytes;
+use partage_protocol::snapshot::{Needs, RestoreRequest, SavedClient, Unfit};
 use partage_protocol::units::{ClientId, JobId};
 
 use super::way::{Closed, Expecting};
@@ -82,6 +83,39 @@ impl StateDriver {
         });
     }
 
+    /// Has this machine what a snapshot needs? Asked before its job is admitted. Precondition: the devices are known.
+    ///
+    /// # Errors
+    /// [`Unfit`], with what was saved and what is here.
+    pub(in crate::driver) fn has_needs(&self, needs: &Needs) -> Result<(), Unfit> {
+        let unfit = |why: String| Err(Unfit::new("devices", why));
+        for saved in &needs.devices {
+            let (list, uuid) = (self.devices.list(), &saved.uuid);
+            let Some((_, facts)) = list.iter().find(|(device, _)| device.to_string() == *uuid) else {
+                return unfit(format!(
+                    "{uuid} ({}) was saved, and is none of the {} here",
+                    saved.name,
+                    list.len()
+                ));
+            };
+            if facts.model != saved.name {
+                return unfit(format!(
+                    "{uuid} was saved as {}, and is {} here",
+                    saved.name, facts.model
+                ));
+            }
+            if facts.total != saved.total_bytes {
+                let (was, is) = (format_bytes(saved.total_bytes), format_bytes(facts.total));
+                return unfit(format!("{uuid} had {was} of memory as it was saved, and has {is} here"));
+            }
+            if !needs.driver.is_empty() && facts.driver != needs.driver {
+                let why = format!("{} was saved, and {:?} is here", needs.driver, facts.driver);
+                return Err(Unfit::new("driver", why));
+            }
+        }
+        Ok(())
+    }
+
     /// Are these the job's devices, slot by slot?
     fn has_devices(&self, job: JobId, request: &RestoreRequest) -> Result<(), Unfit> {
         let saved = &request.devices;
@@ -91,12 +125,8 @@ impl StateDriver {
             return Err(Unfit::new("devices", why));
         }
         for (slot, (own, saved)) in own.iter().zip(saved).enumerate() {
-            let facts = self.devices.list().get(own);
-            let is_it = facts.is_some_and(|facts| {
-                own.to_string() == saved.uuid && facts.model == saved.name && facts.total == saved.total_bytes
-            });
-            if !is_it {
-                let why = format!("{} ({}) was saved, and {own} is there", saved.uuid, saved.name);
+            if own.to_string() != saved.uuid {
+                let why = format!("{} ({}) was saved, and the job has {own}", saved.uuid, saved.name);
                 return Err(Unfit::new("devices", why));
             }
             let owed = request.clients.iter().filter_map(|client| client.owed.get(slot));

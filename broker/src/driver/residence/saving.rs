@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use partage_policy::{Access, Answer, Caller, Obstacle, Process, Residence, Step, TargetQuery, Ticket};
 use partage_protocol::admin::{ErrorCode, Reply};
-use partage_protocol::message::{PARKING_NAME, Park};
+use partage_protocol::message::{MAJOR, PARKING_NAME, Park};
 use partage_protocol::snapshot::{Manifest, SavedClient, SavedDevice, SavedJob};
 use partage_protocol::units::{JobId, SECOND_NS};
 use zerocopy::IntoBytes;
@@ -321,6 +321,10 @@ impl StateDriver {
             keep: to.keep,
             manifest: Manifest {
                 format: partage_protocol::snapshot::FORMAT,
+                driver: place
+                    .and_then(|place| self.devices.list().get(&place.device))
+                    .map_or_else(String::new, |facts| facts.driver.clone()),
+                protocol: Some(MAJOR),
                 root: proc::inner_number(first.pid).unwrap_or(first.pid),
                 devices: devices.collect(),
                 clients: clients.collect(),

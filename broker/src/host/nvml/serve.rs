@@ -74,6 +74,7 @@ fn judge(error: &NvmlError) -> Driver {
 }
 
 fn list(nvml: &'static Nvml) -> Result<(Vec<Device<'static>>, Vec<DeviceFacts>), NvmlError> {
+    let driver = nvml.sys_driver_version().unwrap_or_default();
     let mut handles = Vec::new();
     let mut facts = Vec::new();
     for number in 0..nvml.device_count()? {
@@ -105,6 +106,7 @@ fn list(nvml: &'static Nvml) -> Result<(Vec<Device<'static>>, Vec<DeviceFacts>),
                 total: memory.total,
                 reserved: memory.reserved,
                 pci: part.pci_info().map_or_else(|_| String::new(), |info| info.bus_id),
+                driver: driver.clone(),
                 minor: part.minor_number().ok(),
             });
             handles.push(part);

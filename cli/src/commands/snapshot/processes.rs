@@ -47,10 +47,6 @@ pub struct Order<'a> {
     pub criu: &'a Path,
     /// The generation's folder.
     pub generation: &'a Path,
-    /// As the manifest has them.
-    pub streams: &'a [String],
-    /// As the manifest has it.
-    pub library: &'a str,
 }
 
 /// Starts the first process of new namespaces, and waits until it says that the others run.
@@ -67,8 +63,6 @@ pub fn begin(order: &Order<'_>, work: &Work) -> Outcome<Pid> {
         "criu": order.criu,
         "generation": order.generation,
         "work": work.0,
-        "streams": order.streams,
-        "library": order.library,
         "report": says.as_raw_fd(),
     });
     let mut command = Command::new(program);

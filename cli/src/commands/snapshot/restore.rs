@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use nix::unistd::{ForkResult, Pid, fork};
 use partage_protocol::admin::{Admitted, Reply, Request, RunRequest};
 use partage_protocol::size::parse_duration;
-use partage_protocol::snapshot::{Manifest, RestoreRequest, Unfit};
+use partage_protocol::snapshot::{Manifest, Needs, RestoreRequest, Unfit};
 
 use super::criu;
 use super::processes::{self, Order, Work};
@@ -119,12 +119,7 @@ fn run(
     expect(&mut connection, manifest, place)?;
     let signals = supervise::block().map_err(|error| Failure::new(Kind::Failed, error.desc()))?;
     let work = Work::new()?;
-    let order = Order {
-        criu,
-        generation,
-        streams: &manifest.streams,
-        library: &manifest.library,
-    };
+    let order = Order { criu, generation };
     let first = processes::begin(&order, &work)?;
     let failed = Arc::new(AtomicU8::new(0));
     let listener = Listener {
@@ -163,7 +158,10 @@ fn as_run(arguments: &Restore, manifest: &Manifest) -> Outcome<RunRequest> {
         wait: arguments.on_full.unwrap_or_default() == OnFull::Wait,
         wait_timeout_ns,
         token: Some(job.token.clone()),
-        restored: true,
+        restored: Some(Box::new(Needs {
+            devices: manifest.devices.clone(),
+            driver: manifest.driver.clone(),
+        })),
         command: job.command.clone(),
         ..RunRequest::default()
     })

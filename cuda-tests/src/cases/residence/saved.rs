@@ -36,7 +36,7 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// The CRIU to use. `None`, with a note: the case is skipped.
-fn criu(rig: &Rig) -> Option<PathBuf> {
+pub(super) fn criu(rig: &Rig) -> Option<PathBuf> {
     let named = std::env::var_os("PARTAGE_CRIU").map(PathBuf::from);
     let built = crate::artefacts::bin_dir()
         .parent()
@@ -62,19 +62,19 @@ fn criu(rig: &Rig) -> Option<PathBuf> {
     found
 }
 
-fn folder(rig: &Rig) -> String {
+pub(super) fn folder(rig: &Rig) -> String {
     rig.dir.join("snapshot").to_string_lossy().into_owned()
 }
 
 /// `partage` with that CRIU.
-fn with_criu(rig: &Rig, criu: &Path, arguments: &[&str]) -> std::process::Command {
+pub(super) fn with_criu(rig: &Rig, criu: &Path, arguments: &[&str]) -> std::process::Command {
     let mut command = rig.partage(arguments);
     command.env("PARTAGE_CRIU", criu);
     command
 }
 
 /// `partage checkpoint`: what it says, or its code and why not.
-fn save(rig: &Rig, criu: &Path, more: &[&str]) -> Result<String, (Option<i32>, String)> {
+pub(super) fn save(rig: &Rig, criu: &Path, more: &[&str]) -> Result<String, (Option<i32>, String)> {
     let folder = folder(rig);
     let mut arguments = vec!["checkpoint", "one", "--out", &folder];
     arguments.extend(more);
@@ -87,7 +87,7 @@ fn save(rig: &Rig, criu: &Path, more: &[&str]) -> Result<String, (Option<i32>, S
 }
 
 /// `partage restore`, as the job that it becomes.
-fn restore(rig: &Rig, criu: &Path, more: &[&str]) -> Client {
+pub(super) fn restore(rig: &Rig, criu: &Path, more: &[&str]) -> Client {
     let folder = folder(rig);
     let mut arguments = vec!["restore", &folder];
     arguments.extend(more);
@@ -95,7 +95,7 @@ fn restore(rig: &Rig, criu: &Path, more: &[&str]) -> Client {
 }
 
 /// `partage restore` that is refused: code and words.
-fn not_restored(rig: &Rig, criu: &Path, more: &[&str]) -> (Option<i32>, String) {
+pub(super) fn not_restored(rig: &Rig, criu: &Path, more: &[&str]) -> (Option<i32>, String) {
     let folder = folder(rig);
     let mut arguments = vec!["restore", &folder];
     arguments.extend(more);
@@ -194,19 +194,24 @@ fn stops(rig: &Rig) {
     assert_eq!(again.finish().code(), Some(0));
 }
 
-fn broker_dies(rig: &Rig) {
-    let Some(criu) = criu(rig) else { return };
-    let mut client = one(rig);
-    let folder = folder(rig);
-    // CRIU dumps once it is let.
+/// A CRIU that does `what` once a file is there.
+pub(super) fn slow_criu(rig: &Rig, criu: &Path, what: &str) -> (PathBuf, PathBuf) {
     let (slow, go) = (rig.dir.join("slow-criu"), rig.dir.join("go"));
     let script = format!(
-        "#!/bin/sh\ncase \" $* \" in *' dump '*) until [ -e '{}' ]; do sleep 0.05; done ;; esac\nexec '{}' \"$@\"\n",
+        "#!/bin/sh\ncase \" $* \" in *' {what} '*) until [ -e '{}' ]; do sleep 0.05; done ;; esac\nexec '{}' \"$@\"\n",
         go.display(),
         criu.display()
     );
     std::fs::write(&slow, script).expect("ours");
     std::fs::set_permissions(&slow, std::fs::Permissions::from_mode(0o755)).expect("ours");
+    (slow, go)
+}
+
+fn broker_dies(rig: &Rig) {
+    let Some(criu) = criu(rig) else { return };
+    let mut client = one(rig);
+    let folder = folder(rig);
+    let (slow, go) = slow_criu(rig, &criu, "dump");
     let snapshots = rig.socket_dir().join("state/snapshots");
     let mut command = with_criu(rig, &slow, &["checkpoint", "one", "--out", &folder]);
     let command = command.stderr(Stdio::piped()).spawn().expect("it starts");
