@@ -261,6 +261,18 @@ pub struct Run {
         allow_hyphen_values = true
     )]
     pub idle_release: Option<String>,
+    /// Save the job this often, in the folder of --checkpoint-out; counted from the end of the save before
+    #[arg(
+        long,
+        value_name = "DUR",
+        env = "PARTAGE_CHECKPOINT_EVERY",
+        hide_env = true,
+        allow_hyphen_values = true
+    )]
+    pub checkpoint_every: Option<String>,
+    /// The folder for --checkpoint-every, yours alone; made where it is missing
+    #[arg(long, value_name = "DIR", env = "PARTAGE_CHECKPOINT_OUT", hide_env = true)]
+    pub checkpoint_out: Option<PathBuf>,
     /// Say what would happen, and run nothing
     #[arg(long)]
     pub dry_run: bool,

@@ -172,6 +172,15 @@ impl StateDriver {
             self.tickets.remove(&peer.connection);
             return self.answer(peer.connection, Reply::Error(error));
         }
+        // Better now than at each save.
+        if let Some(saved) = request.saved.as_ref().filter(|_| !request.dry_run) {
+            let caller = self.caller(&peer, process);
+            if let Err((code, message)) = self.may_save(&caller, None, std::path::Path::new(&saved.out)) {
+                let message = format!("--checkpoint-every: {message}");
+                self.tickets.remove(&peer.connection);
+                return self.answer(peer.connection, Reply::Error(error_view(code, message, None)));
+            }
+        }
         let run = Run {
             ticket: Ticket(peer.connection.0),
             caller: self.caller(&peer, process),

@@ -311,6 +311,7 @@ impl StateDriver {
         self.tick_devices(now);
         self.tick_ways(now);
         self.tick_idle(now);
+        self.tick_periodic(now);
         self.say_unsaid(now);
         // Not in `step`: an answer that waits to be sent does not wait for this.
         let (policy, clients) = (&self.policy, &self.clients);
@@ -339,7 +340,7 @@ impl StateDriver {
         };
         let policy = self.policy.next_deadline().unwrap_or(u64::MAX);
         let unsaid = self.flood.due_ns().unwrap_or(u64::MAX);
-        let ways = self.ways_due_ns().min(self.idle_due_ns());
+        let ways = self.ways_due_ns().min(self.idle_due_ns()).min(self.periodic_due_ns());
         policy.min(self.devices.next_look_ns()).min(idle).min(unsaid).min(ways)
     }
 }

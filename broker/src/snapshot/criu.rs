@@ -182,7 +182,13 @@ fn finish(mut command: Command, log: &Path) -> Result<(), String> {
         ) {
             (_, Some(signal)) => format!("CRIU was killed by signal {signal}"),
             (Some(line), None) => format!("CRIU: {line}"),
-            (None, None) => format!("CRIU failed ({status}) and wrote no reason to {}", log.display()),
+            (None, None) => match std::fs::write(log.with_extension("tried"), log.as_os_str().as_encoded_bytes()) {
+                Ok(()) => format!("CRIU failed ({status}) and wrote no reason to {}", log.display()),
+                Err(error) => format!(
+                    "CRIU failed ({status}), and {} cannot be written: {error}",
+                    log.display()
+                ),
+            },
         },
     )
 }

@@ -321,6 +321,7 @@ fn dress(path: &Path, uid: u32, gid: u32, mode: u32) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read;
     use std::process::{Child, Command, Stdio};
 
     /// A folder on the file system of the build, gone with this value.
@@ -358,7 +359,7 @@ mod tests {
             .expect("a shell");
         let mut said = [0; 5];
         let mut output = child.stdout.take().expect("piped");
-        std::io::Read::read_exact(&mut output, &mut said).expect("it says so");
+        output.read_exact(&mut said).expect("it says so");
         child
     }
 

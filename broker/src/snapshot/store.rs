@@ -233,6 +233,16 @@ impl<F: Files> Store<F> {
     }
 }
 
+/// Can files be made in a snapshot's folder?
+///
+/// # Errors
+/// A sentence: not, and why.
+pub fn is_writable(path: &Path) -> Result<(), String> {
+    let flags = nix::unistd::AccessFlags::W_OK | nix::unistd::AccessFlags::X_OK;
+    let may = nix::unistd::access(path, flags);
+    may.map_err(|errno| format!("cannot write to {}: {}", path.display(), errno.desc().to_lowercase()))
+}
+
 /// Opens a snapshot's folder for its owner alone, and makes it where it is missing.
 ///
 /// # Errors

@@ -36,6 +36,11 @@ impl Jobs {
         })
     }
 
+    /// All of them.
+    pub fn ids(&self) -> impl Iterator<Item = JobId> + '_ {
+        self.records.keys().copied()
+    }
+
     /// A job's record.
     #[must_use]
     pub fn get(&self, job: JobId) -> Option<&JobRecord> {

@@ -76,7 +76,8 @@ mod tests {
 `PARTAGE_PRIORITY`, `PARTAGE_TIME_LIMIT`, `PARTAGE_CLASS`, `PARTAGE_GPU`, `PARTAGE_ON_FULL`, \
 `PARTAGE_WAIT_TIMEOUT`, `PARTAGE_NAME`, `PARTAGE_LABEL`, `PARTAGE_STRICT`, `PARTAGE_SUMMARY`, \
 `PARTAGE_LAZY`, `PARTAGE_PREEMPTIBLE`, \
-`PARTAGE_IDLE_RELEASE`, `PARTAGE_QUIET` | options of `run`. The option wins. COMMAND does not get them |
+`PARTAGE_IDLE_RELEASE`, `PARTAGE_CHECKPOINT_EVERY`, `PARTAGE_CHECKPOINT_OUT`, \
+`PARTAGE_QUIET` | options of `run`. The option wins. COMMAND does not get them |
 | `CUDA_VISIBLE_DEVICES` | limits the GPUs that `run` may choose from. COMMAND does not get it. If it hides every GPU \
 (empty, or `-1`), COMMAND keeps it and runs without a job |
 | `PARTAGE_SOCKET_DIR` | `--socket-dir`; else `/run/partage` on a managed host, `/tmp/partage-UID` elsewhere |

@@ -12,6 +12,7 @@ use partage_protocol::size::format_duration;
 use serde_json::{Value, json};
 
 use crate::arguments::Run;
+use crate::commands::snapshot;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::launch::admission::{Admission, Answer};
 use crate::launch::command::Command;
@@ -52,6 +53,9 @@ pub fn run(arguments: &Run, sources: &clap::ArgMatches, place: &Place, report: &
     // What is lazy keeps the variable, and is no job while it is so.
     if is_hidden && (arguments.dry_run || !arguments.lazy) {
         return run_without_gpu(command, arguments, place, report);
+    }
+    if let Some(saved) = request.saved.take() {
+        request.saved = Some(snapshot::prepare(saved, arguments.dry_run)?);
     }
     request.visible_devices = visible.filter(|_| !is_hidden).map(lossy);
     request.command = command.shown.clone();

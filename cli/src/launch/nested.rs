@@ -152,6 +152,7 @@ fn terms_asked(arguments: &Run) -> Vec<String> {
         ("--time-limit", &arguments.time_limit),
         ("--class", &arguments.class),
         ("--idle-release", &arguments.idle_release),
+        ("--checkpoint-every", &arguments.checkpoint_every),
     ];
     let said = |(option, value): (&str, &Option<String>)| Some(format!("{option} {}", value.as_ref()?));
     let preemptible = arguments.preemptible.map(|_| "--preemptible".to_owned());

@@ -2,7 +2,7 @@
 //! The options of `run`, checked: each error names the option or variable, the value, and the spelling meant.
 
 use clap::parser::ValueSource;
-use partage_protocol::admin::RunRequest;
+use partage_protocol::admin::{RunRequest, SavedEvery};
 use partage_protocol::aliases::Variable;
 use partage_protocol::labels;
 use partage_protocol::size::{Amount, NONE, SizeError, parse_amount, parse_duration, parse_request};
@@ -51,6 +51,7 @@ pub fn read_settings(arguments: &Run, sources: &clap::ArgMatches) -> Outcome<Run
         .map(|t| parse_duration(t).map_err(|e| bad("wait_timeout", e.to_string())))
         .transpose()?;
     let idle_release_ns = read_idle_release(arguments, &bad)?;
+    let saved = read_saved(arguments, &bad)?;
     let terms = read_terms(arguments, &bad)?;
     let labels = read_labels(arguments).map_err(|why| bad("label", why))?;
     Ok(RunRequest {
@@ -75,6 +76,7 @@ pub fn read_settings(arguments: &Run, sources: &clap::ArgMatches) -> Outcome<Run
         strict: arguments.strict,
         preemptible: arguments.preemptible,
         idle_release_ns,
+        saved,
         dry_run: arguments.dry_run,
         ..RunRequest::default()
     })
@@ -127,6 +129,36 @@ fn read_idle_release(arguments: &Run, bad: &dyn Fn(&str, String) -> Failure) -> 
         return Err(bad("idle_release", format!("{text:?} is less than 1s")));
     }
     Ok(Some(ns))
+}
+
+/// `--checkpoint-every` and `--checkpoint-out`. The folder is made, and CRIU looked for, by
+/// [`snapshot::prepare`](crate::commands::snapshot::prepare).
+fn read_saved(arguments: &Run, bad: &dyn Fn(&str, String) -> Failure) -> Outcome<Option<SavedEvery>> {
+    let (text, out) = match (&arguments.checkpoint_every, &arguments.checkpoint_out) {
+        (None, None) => return Ok(None),
+        (Some(text), Some(out)) => (text, out),
+        (Some(_), None) => {
+            return Err(bad(
+                "checkpoint_every",
+                "where to? Say --checkpoint-out DIR too".to_owned(),
+            ));
+        }
+        (None, Some(_)) => {
+            return Err(bad(
+                "checkpoint_out",
+                "how often? Say --checkpoint-every DUR too".to_owned(),
+            ));
+        }
+    };
+    let every_ns = parse_duration(text).map_err(|why| bad("checkpoint_every", why.to_string()))?;
+    if every_ns < SECOND_NS {
+        return Err(bad("checkpoint_every", format!("{text:?} is less than 1s")));
+    }
+    Ok(Some(SavedEvery {
+        every_ns,
+        out: out.to_string_lossy().into_owned(),
+        ..SavedEvery::default()
+    }))
 }
 
 /// Checks the terms of time; answers the time limit in nanoseconds.

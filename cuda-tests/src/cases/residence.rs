@@ -17,6 +17,7 @@ use said::{filled, kill_broker, no, ok, state, used_by};
 mod drained;
 mod faults;
 mod moved;
+mod periodic;
 mod preempted;
 mod restored;
 mod said;
@@ -59,6 +60,7 @@ pub fn cases() -> Vec<Case> {
     cases.extend(saved::cases());
     cases.extend(saved_trees::cases());
     cases.extend(restored::cases());
+    cases.extend(periodic::cases());
     cases
 }
 

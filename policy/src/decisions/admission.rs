@@ -113,6 +113,7 @@ impl Policy {
                 facts: Some(spec.facts.clone()),
                 preemptible: request.preemptible,
                 idle_release_ns: request.idle_release_ns,
+                saved: request.saved,
             },
             started_unix_ns: run.unix_ns,
             residence: ResidenceRecord::default(),

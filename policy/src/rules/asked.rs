@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is asked of a job, before any rule: kept in its record, so that a loosened rule gives it back.
 
+use partage_protocol::admin::SavedEvery;
 use partage_protocol::terms::{Class, DEFAULT_WEIGHT, cap_of};
 use partage_protocol::time_aliases::TimeAsked;
 use serde::{Deserialize, Serialize};
@@ -299,4 +300,6 @@ pub struct Asked {
     pub preemptible: Option<bool>,
     /// It leaves its devices when it did nothing with them for so long, in nanoseconds.
     pub idle_release_ns: Option<u64>,
+    /// It is saved again and again.
+    pub saved: Option<SavedEvery>,
 }

@@ -162,6 +162,20 @@ impl TermsChange {
     }
 }
 
+/// A job that is saved again and again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SavedEvery {
+    /// From the end of one save to the next, in nanoseconds.
+    pub every_ns: u64,
+    /// The snapshot's folder: an absolute path.
+    pub out: String,
+    /// Generations to keep.
+    pub keep: u64,
+    /// CRIU's program, as the caller found it.
+    pub criu: Option<String>,
+}
+
 /// What `partage run` asks. Amounts travel as the user wrote them, checked by the command line and again by the broker.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -225,6 +239,9 @@ pub struct RunRequest {
     /// It leaves its devices when it did nothing with them for so long, in nanoseconds, until its next call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idle_release_ns: Option<u64>,
+    /// It is saved again and again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub saved: Option<SavedEvery>,
     /// Say what would happen, admit nothing.
     pub dry_run: bool,
     /// Nothing is to be said on the job's terminal when it ends.

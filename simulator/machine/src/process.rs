@@ -38,6 +38,11 @@ pub fn machine_time(own_ns: u64) -> u64 {
     own_ns.wrapping_sub(AHEAD.load(Ordering::Relaxed) as u64)
 }
 
+/// A time of the machine's by this process's monotonic clock.
+pub fn own_time(machine_ns: u64) -> u64 {
+    machine_ns.wrapping_add(AHEAD.load(Ordering::Relaxed) as u64)
+}
+
 /// The number by which others know the calling process.
 pub fn own_number() -> u32 {
     match OUTSIDE.load(Ordering::Relaxed) {

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::process::{ProcessId, machine_time};
+use crate::process::{ProcessId, machine_time, own_time};
 use crate::shared::{Shared, SharedGuard, SharedLayout};
 
 pub use arbiter::{Ask, Departed, DeviceTruth, ENGINES, Engine, FULL, Owner, SeatTruth, Settings, Span};
@@ -154,6 +154,8 @@ impl Timeline {
 
     /// Sleeps until somebody has news or until the wall clock reads `until`.
     fn sleep(&self, device: usize, seen: u32, until: u64) {
+        // A restored process's clock stood still while it was away: the kernel sleeps by that.
+        let until = own_time(until);
         let time = libc::timespec {
             tv_sec: (until / 1_000_000_000) as libc::time_t,
             tv_nsec: (until % 1_000_000_000) as libc::c_long,

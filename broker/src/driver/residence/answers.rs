@@ -55,6 +55,9 @@ impl StateDriver {
         if way.purpose == Purpose::Resume && outcome == Outcome::Here {
             self.forget_expecting(job);
         }
+        if way.save_to.as_ref().is_some_and(|to| to.is_periodic) {
+            self.note_save_end(job, now);
+        }
         if let Purpose::Move(exchange) = way.purpose {
             let hint = || Some(format!("partage why {job}"));
             let result = match kind {

@@ -52,6 +52,7 @@ impl StateDriver {
                     is_to_stop: stop,
                     keep,
                     criu: criu.map(Into::into),
+                    is_periodic: false,
                 };
                 let target = self.target(target);
                 self.save(ticket, &caller, &target, to, now);
@@ -185,6 +186,7 @@ impl StateDriver {
                 let why = error.message.clone();
                 self.step(now, Event::NotLeft { job, why });
             }
+            Purpose::Save if tickets.is_empty() => self.not_saved(job, &error.message, now),
             Purpose::Move(exchange) => {
                 let why = (error.message.clone(), error.hint.clone());
                 self.ways.note_ended_move(job, exchange, Some(Err(why)));

@@ -26,6 +26,7 @@ mod holds;
 mod idle;
 mod idle_jobs;
 mod moves;
+mod periodic;
 mod restoring;
 mod saving;
 mod steps;

@@ -5,7 +5,7 @@
 //! removed when they are to come back. The dump is a process of its own ([`dump`](crate::snapshot::dump)), which the
 //! next broker finds again.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use partage_policy::{Access, Answer, Caller, Obstacle, Process, Residence, Step, TargetQuery, Ticket};
 use partage_protocol::admin::{ErrorCode, Reply};
@@ -37,49 +37,77 @@ impl StateDriver {
             Ok(job) => job,
             Err(why) => return self.answer_ticket(ticket, Reply::Error(why)),
         };
-        let refuse = |code, message| Reply::Error(error_view(code, message, None));
+        let begun = self
+            .may_save(caller, Some(job), &to.folder)
+            .and_then(|()| self.begin_to_save(job, to, vec![ticket], now));
+        if let Err((code, message)) = begun {
+            self.answer_ticket(ticket, Reply::Error(error_view(code, message, None)));
+        }
+    }
+
+    /// May the caller have a job (one that is to begin: none) saved in this folder?
+    ///
+    /// # Errors
+    /// The code, and a sentence.
+    pub(in crate::driver) fn may_save(
+        &self,
+        caller: &Caller,
+        job: Option<JobId>,
+        folder: &Path,
+    ) -> Result<(), (ErrorCode, String)> {
+        let name = job.map_or_else(|| "a job".to_owned(), |job| job.to_string());
         let me = nix::unistd::geteuid().as_raw();
-        if caller.uid != me || self.policy.owner(job) != Some(me) {
+        if caller.uid != me || job.is_some_and(|job| self.policy.owner(job) != Some(me)) {
             // The files of a snapshot hold the job's memory, and its writer follows names in the caller's folder.
             let message =
-                format!("{job} can be saved by its owner alone, and by a broker of that user (uid {me} here)");
-            return self.answer_ticket(ticket, refuse(ErrorCode::NotAllowed, message));
+                format!("{name} can be saved by its owner alone, and by a broker of that user (uid {me} here)");
+            return Err((ErrorCode::NotAllowed, message));
         }
         // What it names is opened, and its CRIU run, by a process of this broker's.
         let is_managed = self.directory.kind() == Kind::Managed;
         if !proc::shares_namespaces(caller.process.pid) || is_managed && !caller.is_admin {
             let message = format!(
-                "{job} is saved by a command beside its broker alone: pid {} has another mount, pid or user namespace \
-                 (a container), or is no administrator of this host",
+                "{name} is saved by a command beside its broker alone: pid {} has another mount, pid or user \
+                 namespace (a container), or is no administrator of this host",
                 caller.process.pid
             );
-            return self.answer_ticket(ticket, refuse(ErrorCode::NotAllowed, message));
+            return Err((ErrorCode::NotAllowed, message));
         }
         if !criu::may_run() {
             let message = "the broker of this user has no right to run CRIU: it needs CAP_SYS_ADMIN or \
                            CAP_CHECKPOINT_RESTORE, which it has from the command that started it (partage broker stop, \
                            then partage broker start with that right)";
-            return self.answer_ticket(ticket, refuse(ErrorCode::NotAllowed, message.to_owned()));
+            return Err((ErrorCode::NotAllowed, message.to_owned()));
         }
+        store::own_folder(folder, false)
+            .and_then(|()| store::is_writable(folder))
+            .map_err(|message| (ErrorCode::Failed, message))
+    }
+
+    /// Begins to save a job, unless something else is under way with it or CRIU would refuse it.
+    pub(super) fn begin_to_save(
+        &mut self,
+        job: JobId,
+        to: SaveTo,
+        tickets: Vec<Ticket>,
+        now: Now,
+    ) -> Result<(), (ErrorCode, String)> {
         if self.ways.has(job) {
             let busy = Obstacle::NotHere(job, Residence::Coming).to_string();
-            return self.answer_ticket(ticket, refuse(ErrorCode::Failed, busy));
+            return Err((ErrorCode::Failed, busy));
         }
+        self.tree_of(job).map_err(|message| (ErrorCode::Failed, message))?;
+        let is_managed = self.directory.kind() == Kind::Managed;
         let to = SaveTo {
             // A host's broker runs what the host has.
             criu: to.criu.clone().filter(|_| !is_managed).or_else(|| criu::find().ok()),
             ..to
         };
-        let checked = store::own_folder(&to.folder, false).and_then(|()| self.tree_of(job).map(drop));
-        match checked {
-            Ok(()) => {
-                self.begin_to_leave(job, Purpose::Save, vec![ticket], now);
-                if let Some(way) = self.ways.by_job.get_mut(&job) {
-                    way.save_to = Some(to);
-                }
-            }
-            Err(message) => self.answer_ticket(ticket, refuse(ErrorCode::Failed, message)),
+        self.begin_to_leave(job, Purpose::Save, tickets, now);
+        if let Some(way) = self.ways.by_job.get_mut(&job) {
+            way.save_to = Some(to);
         }
+        Ok(())
     }
 
     /// The first process of the tree that CRIU is to dump, with what can be told in advance of what it would refuse.

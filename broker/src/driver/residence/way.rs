@@ -9,6 +9,7 @@ use partage_policy::{Answer, Caller, Emptying, Exchange, Passage, Place, Process
 use partage_protocol::units::{DeviceUuid, JobId};
 
 use super::idle::Idle;
+use super::periodic::Periodic;
 
 /// Everything that is under way.
 #[derive(Debug, Default)]
@@ -36,6 +37,8 @@ pub struct Ways {
     pub(super) idle: Idle,
     /// Commands that wait until all processes of a job that is restored said hello.
     pub(super) expecting: BTreeMap<JobId, Expecting>,
+    /// When each job is to be saved next that is saved again and again.
+    pub(super) periodic: Periodic,
 }
 
 /// A device that is being emptied.
@@ -81,6 +84,8 @@ pub(super) struct SaveTo {
     pub is_to_stop: bool,
     pub keep: u64,
     pub criu: Option<PathBuf>,
+    /// Nobody asked for this one: the job is saved again and again.
+    pub is_periodic: bool,
 }
 
 /// A command that waits for a restored job.
@@ -263,6 +268,7 @@ impl Ways {
     /// A record was written, or could not be. It may say that its job leaves when it is idle.
     pub fn note_written(&mut self, job: JobId, is_written: bool) {
         self.idle.hurry();
+        self.periodic.hurry();
         if is_written {
             self.unwritten.remove(&job);
         } else {

@@ -2,8 +2,9 @@
 //! `partage checkpoint`.
 
 use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
 
-use partage_protocol::admin::Request;
+use partage_protocol::admin::{Request, SavedEvery};
 
 use super::criu;
 use crate::arguments::Checkpoint;
@@ -18,7 +19,39 @@ const KEEP: u64 = 2;
 /// `partage checkpoint`.
 pub fn checkpoint(arguments: &Checkpoint, place: &Place, report: &Report) -> Outcome<u8> {
     let criu = criu::find()?;
-    let out = &arguments.out;
+    let out = folder(&arguments.out)?;
+    let request = Request::Checkpoint {
+        target: arguments.target.clone(),
+        out: out.to_string_lossy().into_owned(),
+        stop: arguments.stop,
+        keep: arguments.keep.unwrap_or(KEEP),
+        criu: Some(criu.to_string_lossy().into_owned()),
+    };
+    converse(&request, place, report)
+}
+
+/// What a job that is saved again and again needs, before it is asked for: CRIU, and the folder, which is made where it
+/// is missing and this is no dry run.
+///
+/// # Errors
+/// There is no CRIU, or no such folder.
+pub fn prepare(saved: SavedEvery, is_dry: bool) -> Outcome<SavedEvery> {
+    let criu = criu::find()?;
+    let out = Path::new(&saved.out);
+    let out = match is_dry && !out.exists() {
+        true => std::path::absolute(out).unwrap_or_else(|_| out.to_owned()),
+        false => folder(out)?,
+    };
+    Ok(SavedEvery {
+        out: out.to_string_lossy().into_owned(),
+        keep: KEEP,
+        criu: Some(criu.to_string_lossy().into_owned()),
+        ..saved
+    })
+}
+
+/// A snapshot's folder by its whole path; made where it is missing.
+fn folder(out: &Path) -> Outcome<PathBuf> {
     let fail = |what: &str, error: &std::io::Error| {
         Failure::new(
             Kind::Failed,
@@ -29,13 +62,5 @@ pub fn checkpoint(arguments: &Checkpoint, place: &Place, report: &Report) -> Out
         let made = std::fs::DirBuilder::new().mode(0o700).create(out);
         made.map_err(|error| fail("make", &error))?;
     }
-    let out = out.canonicalize().map_err(|error| fail("find", &error))?;
-    let request = Request::Checkpoint {
-        target: arguments.target.clone(),
-        out: out.to_string_lossy().into_owned(),
-        stop: arguments.stop,
-        keep: arguments.keep.unwrap_or(KEEP),
-        criu: Some(criu.to_string_lossy().into_owned()),
-    };
-    converse(&request, place, report)
+    out.canonicalize().map_err(|error| fail("find", &error))
 }

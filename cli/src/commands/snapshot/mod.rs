@@ -6,5 +6,5 @@ pub mod criu;
 mod processes;
 mod restore;
 
-pub use checkpoint::checkpoint;
+pub use checkpoint::{checkpoint, prepare};
 pub use restore::restore;

@@ -423,3 +423,13 @@ pub(crate) fn preemptible_rule(job: &Job) -> Option<String> {
     let is_so = job.record.is_preemptible() && !job.state().is_over();
     is_so.then(|| format!("a waiting run of a higher priority may have it suspended for its memory ({by})"))
 }
+
+/// Is it saved again and again?
+pub(crate) fn saved_rule(job: &Job) -> Option<String> {
+    let saved = job.record.asked.saved.as_ref().filter(|_| !job.state().is_over())?;
+    let every = format_duration(saved.every_ns);
+    Some(format!(
+        "it is saved in {} every {every} (--checkpoint-every)",
+        saved.out
+    ))
+}
