@@ -2,6 +2,8 @@
 //! An administrator's rule: no user gets more by any way, as the driver itself counts; and a reload while programs
 //! allocate.
 
+mod under_load;
+
 use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::Duration;
@@ -22,6 +24,11 @@ pub fn cases() -> Vec<Case> {
         Case::new("rules::without_run_a_rule_holds_whatever_the_environment", without_run).simulated(WHY),
         Case::new("rules::a_rule_outlives_the_broker", broker_killed).simulated(WHY),
         Case::new("rules::a_reload_is_followed_while_programs_allocate", reloads).simulated(WHY),
+        Case::new(
+            "rules::reloads_under_load_end_nobody_and_grant_nothing_above_them",
+            under_load::reloads,
+        )
+        .simulated(WHY),
     ]
 }
 
