@@ -393,35 +393,6 @@ fn a_waiting_job_is_judged_as_if_it_asked_now() {
 }
 
 #[test]
-fn a_waiting_job_is_as_strict_as_the_rules_at_its_admission() {
-    for (asked, first, then, expected) in [
-        (false, false, true, true),
-        (false, true, false, false),
-        (true, true, false, true),
-        (true, false, false, true),
-    ] {
-        let rules = |is_strict: bool| {
-            let mut rules = at_most(8, None);
-            rules.rules[0].is_strict = is_strict;
-            rules
-        };
-        let mut host = host(rules(first));
-        let (holder, process) = host.admitted(2, mem("8GiB"));
-        host.admitted(2, mem("8GiB"));
-        let request = RunRequest {
-            strict: asked,
-            ..mem("8GiB")
-        };
-        let (ticket, _) = host.run(1, request);
-        assert!(host.is_waiting(ticket));
-        reload(&mut host, rules(then));
-        host.finish(holder, process);
-        let job = host.job_of(ticket).expect("admitted");
-        assert_eq!(view(&host, job).is_strict, expected, "{asked} {first} {then}");
-    }
-}
-
-#[test]
 fn a_time_limit_that_would_be_over_ends_no_job() {
     let mut host = host(Rules::default());
     let (job, _) = host.admitted(1, mem("1GiB"));

@@ -147,15 +147,17 @@ impl AuditLog {
     /// # Errors
     /// The system's; the change is not written then.
     pub fn rules(&mut self, (old, new): (&[String], &[String]), by: Option<Author>, time_ns: u64) -> io::Result<()> {
+        // Without any the words say so, which is no rule.
+        let is_one = |line: &&String| line.starts_with("class ") || line.starts_with("rule ");
         let is_in =
             |lines: &[String], line: &str| lines.iter().any(|other| without_place(other) == without_place(line));
         let gone = old
             .iter()
-            .filter(|line| !is_in(new, line))
+            .filter(|line| is_one(line) && !is_in(new, line))
             .map(|line| (Some(line), None));
         let come = new
             .iter()
-            .filter(|line| !is_in(old, line))
+            .filter(|line| is_one(line) && !is_in(old, line))
             .map(|line| (None, Some(line)));
         for (old, new) in gone.chain(come) {
             self.file.write_all(&text(&Line {
@@ -226,6 +228,9 @@ mod tests {
         let before = rules(&["rule a (p.toml:3): at most mem = 1GiB", "rule b (p.toml:9): strict"]);
         let after = rules(&["rule a (p.toml:4): at most mem = 2GiB", "rule b (p.toml:10): strict"]);
         log.rules((&before, &after), None, 9).expect("written");
+        let none = rules(&["no class and no rule: nothing is limited but by what is asked"]);
+        log.rules((&none, &none), None, 9).expect("nothing to write");
+        log.rules((&after[..0], &none), None, 9).expect("nothing to write");
         let lines = lines(&path);
         assert_eq!(lines.len(), 3, "{lines:?}");
         let first = &lines[0];

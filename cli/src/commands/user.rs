@@ -70,7 +70,7 @@ fn total_json(total: &TotalView) -> Value {
     json!({
         "rule": total.rule, "file": total.file, "line": total.line, "key": total.key, "text": total.text,
         "uuid": total.device, "gpu": total.index.map(|index| index.to_string()), "unit": unit,
-        "limit": number(total.limit), "used": number(total.used)
+        "limit": number(total.limit), "used": number(total.used), "held": number(total.held)
     })
 }
 
@@ -81,8 +81,8 @@ fn totals_text(style: &Style, totals: &[TotalView]) -> String {
     for (number, total) in totals.iter().enumerate() {
         let others = || totals.iter().filter(|other| is_same(other, total));
         let is_first = !totals[..number].iter().any(|other| is_same(other, total));
-        let is_unused = others().all(|other| other.used == 0);
-        if total.used == 0 && !(is_first && is_unused) {
+        let is_unused = others().all(|other| other.held == 0);
+        if total.held == 0 && !(is_first && is_unused) {
             continue;
         }
         let amount = |value: u64| match total.unit {
@@ -97,7 +97,10 @@ fn totals_text(style: &Style, totals: &[TotalView]) -> String {
         let TotalView {
             rule, file, line, key, ..
         } = total;
-        let (used, limit) = (amount(total.used), amount(total.limit));
+        let (mut used, limit) = (amount(total.used), amount(total.limit));
+        if total.held > total.used {
+            used = format!("{used} used, {} held,", amount(total.held));
+        }
         let said = format!(
             "{gpu}{used} of {limit}, by rule {rule}, {key} = {} ({file}:{line})",
             total.text

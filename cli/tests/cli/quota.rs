@@ -19,6 +19,7 @@ fn total(index: u32, used: u64) -> TotalView {
         unit: TotalUnit::Bytes,
         limit: 8 * GIB,
         used,
+        held: 2 * used,
     }
 }
 
@@ -84,8 +85,10 @@ fn a_user_is_shown_with_rules_and_with_what_is_used_of_them() {
         "{out}"
     );
     // The GPU of which nothing is used is not shown beside one that is.
-    let said = "total      GPU 0: 1 GiB of 8 GiB, by rule quota-user-alice, each_user.mem = 8GiB (90-quota.toml:7)\n";
-    assert!(out.contains(said) && out.matches("\ntotal ").count() == 1, "{out}");
+    let said = "total GPU 0: 1 GiB used, 2 GiB held, of 8 GiB, by rule quota-user-alice, each_user.mem = 8GiB \
+                (90-quota.toml:7)";
+    let in_a_row = out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(in_a_row.contains(said) && out.matches("\ntotal ").count() == 1, "{out}");
     let document = schema::judge("user", &result(bench.partage(&["get", &user, "--json"])).1);
     let each = job("train").devices[0].used_bytes;
     assert_eq!(document["devices"][0]["used_bytes"], 2 * each);

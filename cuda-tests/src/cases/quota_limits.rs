@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::races::siblings;
-use super::rules::{Host, bare, held, said};
+use super::ruled_host::{Host, bare, held, said};
 use super::views::figures;
 use super::{Case, Random, tenth};
 use crate::client::Client;

@@ -48,9 +48,12 @@ impl Policy {
             if let Some((mem, account)) = total.mem.as_ref().zip(self.account(uuid, machine)) {
                 let bound = self.bound(sharing, account.usable, &account);
                 let holds = bound.iter().flat_map(|bound| &bound.account.holds);
-                let used = holds.fold(0, |sum: u64, hold| sum.saturating_add(hold.used));
-                let numbers = (TotalUnit::Bytes, mem.value.on(account.usable), used);
-                views.push(view(sharing, ("mem", mem), numbers, Some(device)));
+                let (used, held) = holds.fold((0_u64, 0_u64), |(used, held), hold| {
+                    (used.saturating_add(hold.used), held.saturating_add(hold.committed()))
+                });
+                let limit = mem.value.on(account.usable);
+                let total = view(sharing, ("mem", mem), (TotalUnit::Bytes, limit, used), Some(device));
+                views.push(TotalView { held, ..total });
             }
             if let Some(compute) = &total.compute_promise {
                 let numbers = (
@@ -103,5 +106,6 @@ fn view<T>(
         unit,
         limit,
         used,
+        held: used,
     }
 }

@@ -54,6 +54,8 @@ pub struct TotalView {
     pub limit: u64,
     /// So much is used: memory in use, time promised, GPUs held, jobs that run.
     pub used: u64,
+    /// So much counts when another job asks: of memory, what is promised where that is more than is used.
+    pub held: u64,
 }
 
 /// What a total counts.

@@ -3,27 +3,33 @@
 //! configuration is put in place, and its commands are typed by the users that the page names.
 //!
 //! A recipe is a `###` section below `## Recipes`. Its `toml` block is the host's partage.toml. In its `text` blocks
-//! `root# …` and `alice$ …` are typed, a line of a crontab is run as cron would, and what stands below a command is what
-//! it has to print, where `…` stands for anything. A command with nothing below it has to succeed. One that ends with
-//! `&` goes on; it is a job before the next is typed. `<!-- recipe: cgroup PATH -->` has alice type in that cgroup.
+//! `root# …` and `alice$ …` are typed, a line of a crontab is run as cron would, and what stands below a command is
+//! what it has to print, where `…` stands for anything. A command with nothing below it has to succeed. One that ends
+//! with `&` goes on; it is a job before the next is typed. `<!-- recipe: cgroup PATH -->` has alice type in that
+//! cgroup.
 
+use std::io::Write;
 use std::path::PathBuf;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::host::{Host, code_and_text};
-use super::{Rig, SOON};
+use crate::rig::Rig;
+
+/// Nothing is timed by it; it only turns a hang into a failure.
+const SOON: Duration = Duration::from_secs(30);
 
 /// Users, and the groups in which the page has them.
 const USERS: &str = "echo 'carol:x:60003:60003::/tmp:/bin/sh' >>/etc/passwd
-printf '%s\\n' students:x:60010:alice,bob guests:x:60011:bob staff2:x:60012:carol >>/etc/group";
+printf '%s\\n' students:x:60010:alice,bob guests:x:60011:bob >>/etc/group";
 /// What the recipes' users start: a long program, a short one, and one without `partage run`.
 const PROGRAMS: [(&str, &str); 3] = [
     ("train", "exec sleep 600"),
     ("eval", "exec true"),
     (
         "notebook",
-        "(echo init 0; echo ctx 0; sleep 600) | LD_PRELOAD=/usr/local/lib/partage/libpartage.so exec \"$CLIENT\" dlopen",
+        "exec env LD_PRELOAD=/usr/local/lib/partage/libpartage.so LD_LIBRARY_PATH=$SIM/lib PARTAGE_SIM_DIR=$SIM \
+         PARTAGE_SOCKET_DIR=/run/partage $CLIENT dlopen",
     ),
 ];
 
@@ -186,7 +192,8 @@ impl Trial<'_> {
             other => panic!("the host has no user {other}"),
         };
         let client = self.host.rig.dir.join("client").display().to_string();
-        let mut line = format!("cd /tmp && CLIENT={client} && export CLIENT && {typed}");
+        let sim = self.host.rig.sim_dir().display().to_string();
+        let mut line = format!("cd /tmp && export CLIENT={client} SIM={sim} && {typed}");
         let mut as_user = uid;
         if let Some(path) = &step.cgroup {
             if self.cgroup.as_ref().is_none_or(|(made, _)| made != path) {
@@ -201,7 +208,7 @@ impl Trial<'_> {
             line = format!("{enter} && {user} '{line}'");
             as_user = "0";
         }
-        Some(self.host.command(as_user, true, &["sh", "-c", &line]))
+        Some(self.host.command(as_user, false, &["sh", "-c", &line]))
     }
 
     fn step(&mut self, title: &str, step: &Step) {
@@ -210,7 +217,12 @@ impl Trial<'_> {
             let Some(mut command) = self.command(step, typed) else {
                 return;
             };
-            self.running.push(command.spawn().expect("it starts"));
+            command.stdin(Stdio::piped()).stdout(Stdio::null());
+            let mut child = command.spawn().expect("it starts");
+            // The notebook's client does as it is told; others do not read.
+            let input = child.stdin.as_mut().expect("piped");
+            let _ = input.write_all(b"init 0\nctx 0\n");
+            self.running.push(child);
             self.host
                 .rig
                 .eventually(SOON, &format!("{title}: {typed} is a job"), || {
@@ -257,8 +269,9 @@ impl Trial<'_> {
         let file = self.host.rig.dir.join("recipe.toml");
         std::fs::write(&file, text).expect("writable");
         let place = format!(
-            "rm -rf /etc/partage/conf.d && cp {} /etc/partage/partage.toml && partage config check && partage config reload",
-            file.display()
+            "rm -rf /etc/partage/conf.d && cp {} /etc/partage/partage.toml && {program} check && {program} reload",
+            file.display(),
+            program = "partage config"
         );
         let (code, said) = self.host.say("0", &["sh", "-c", &place]);
         assert_eq!(code, Some(0), "{}: {said}", recipe.title);
@@ -270,8 +283,11 @@ impl Trial<'_> {
             self.host.say("0", &["partage", "stop", &job, "--grace", "0s"]);
         }
         for child in &mut self.running {
-            let _ = child.kill();
-            let _ = child.wait();
+            // Nothing of it may be left behind on the host, so it is not killed from outside: what it waits for is over.
+            drop(child.stdin.take());
+            self.host.rig.eventually(SOON, "a program ends with its job", || {
+                child.try_wait().expect("our own child").is_some()
+            });
         }
         self.running.clear();
         self.host

@@ -10,9 +10,11 @@ use std::thread::JoinHandle;
 use partage_machine::Machine;
 use serde_json::Value;
 
-use super::super::quota_limits::room_together;
-use super::{GIB, Host, MIB, Rig, SOON, broker, tenth};
+use crate::cases::quota_limits::room_together;
+use crate::cases::ruled_host::{Host, SOON, broker};
+use crate::cases::tenth;
 use crate::client::Client;
+use crate::rig::{GIB, MIB, Rig};
 
 /// What a configuration allows, in bytes: of each job, and of all jobs of a user on a GPU.
 #[derive(Clone, Copy, Debug)]
@@ -34,10 +36,8 @@ const BROKEN: &str = "schema = 1\n[[rule]]\nname = \"students\"\nmaxx = {}\n";
 
 fn text(allowed: Allowed) -> String {
     let [job, total] = [allowed.job, allowed.total].map(|bytes| bytes / MIB);
-    format!(
-        "schema = 1\n[[rule]]\nname = \"students\"\nmax = {{ mem = \"{job}MiB\" }}\neach_user = {{ mem = \"{total}MiB\" \
-         }}\n"
-    )
+    let rule = "schema = 1\n[[rule]]\nname = \"students\"\n";
+    format!("{rule}max = {{ mem = \"{job}MiB\" }}\neach_user = {{ mem = \"{total}MiB\" }}\n")
 }
 
 /// The largest that one job has, and that all have on one GPU.
