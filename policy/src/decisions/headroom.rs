@@ -82,6 +82,7 @@ impl Policy {
             });
         }
         holds.extend(self.claims_on(device, machine));
+        holds.sort_by_key(|hold| hold.job);
         let listed = processes
             .iter()
             .fold(0, |sum: u64, (_, bytes)| sum.saturating_add(*bytes));
@@ -180,7 +181,7 @@ impl Policy {
                     true => now.room_now(Some(hold.job)).max(kept),
                     false => u64::MAX,
                 };
-                let bounds = self.bounds(&now).into_iter().filter(|bound| bound.has(hold.job));
+                let bounds = self.bounds_of(hold.job, &now);
                 bounds.fold(room, |room, bound| room.min(bound.account.room_now(Some(hold.job))))
             } else {
                 u64::MAX
@@ -249,7 +250,7 @@ impl Policy {
     /// With whom a job shares what on a device: all that is there, where anything is promised or nothing else bounds
     /// it; and each of its totals.
     fn sharers(&self, job: JobId, account: DeviceAccount) -> Vec<(DeviceAccount, Short)> {
-        let bounds = self.bounds(&account).into_iter().filter(|bound| bound.has(job));
+        let bounds = self.bounds_of(job, &account);
         let mut all: Vec<_> = bounds.map(|bound| (bound.account, Short::Total)).collect();
         if account.has_promises() || all.is_empty() {
             all.push((account, Short::Card));

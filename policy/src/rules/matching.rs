@@ -127,6 +127,7 @@ mod tests {
             cgroup: "/user.slice/user-1000.slice/session-4.scope".into(),
             program: "python3.11".into(),
             is_admin: false,
+            scope: None,
         };
         let list = |texts: &[&str]| Some(texts.iter().map(|text| Pattern((*text).to_owned())).collect::<Vec<_>>());
         let mut matching = Match::default();

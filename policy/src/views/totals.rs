@@ -9,7 +9,7 @@ use partage_protocol::units::DeviceUuid;
 use crate::decisions::Policy;
 use crate::device::Device;
 use crate::machine::Machine;
-use crate::rules::{Facts, Sharing, Written};
+use crate::rules::{Facts, Sharing, TotalId, Written};
 
 impl Policy {
     /// The totals that a user with these facts shares, and those of the user's live jobs, in the order of the file; of
@@ -17,36 +17,21 @@ impl Policy {
     #[must_use]
     pub fn totals_view<M: Machine>(&self, facts: &Facts, machine: &M) -> Vec<TotalView> {
         let rules = self.rules();
-        let jobs = self.jobs().values().map(|job| job.record.facts());
-        let all: Vec<Facts> = std::iter::once(facts.clone())
-            .chain(jobs.filter(|job| job.uid == facts.uid))
-            .collect();
-        let mut totals: Vec<(usize, TotalView)> = Vec::new();
-        for sharing in all.iter().flat_map(|facts| rules.sharings(facts)) {
-            let (name, _) = sharing.origin();
-            let place = rules
-                .rules
-                .iter()
-                .position(|rule| rule.name == name)
-                .unwrap_or(usize::MAX);
-            for total in self.totals_of(&sharing, machine) {
-                if !totals.iter().any(|(_, other)| *other == total) {
-                    totals.push((place, total));
-                }
-            }
-        }
-        // Another job's facts may bring a rule that stands before one that is there already.
-        totals.sort_by_key(|(place, _)| *place);
-        totals.into_iter().map(|(_, total)| total).collect()
+        let mut ids: BTreeSet<TotalId> = rules.totals_of(facts).into_iter().collect();
+        let own = self.jobs().values().filter(|job| job.record.facts().uid == facts.uid);
+        ids.extend(own.flat_map(|job| job.totals.iter().cloned()));
+        let shared = ids.iter().filter_map(|id| Some((id, rules.sharing(id)?)));
+        shared
+            .flat_map(|(id, sharing)| self.views_of(id, &sharing, machine))
+            .collect()
     }
 
-    fn totals_of<M: Machine>(&self, sharing: &Sharing<'_>, machine: &M) -> Vec<TotalView> {
-        let total = sharing.total;
+    fn views_of<M: Machine>(&self, id: &TotalId, sharing: &Sharing<'_>, machine: &M) -> Vec<TotalView> {
         let mut views = Vec::new();
         for device in self.devices().values() {
             let uuid = device.seen.uuid;
-            if let Some((mem, account)) = total.mem.as_ref().zip(self.account(uuid, machine)) {
-                let bound = self.bound(sharing, account.usable, &account);
+            if let Some((mem, account)) = sharing.mem.zip(self.account(uuid, machine)) {
+                let bound = self.bound(id, sharing, &account);
                 let holds = bound.iter().flat_map(|bound| &bound.account.holds);
                 let (used, held) = holds.fold((0_u64, 0_u64), |(used, held), hold| {
                     (used.saturating_add(hold.used), held.saturating_add(hold.committed()))
@@ -55,36 +40,28 @@ impl Policy {
                 let total = view(sharing, ("mem", mem), (TotalUnit::Bytes, limit, used), Some(device));
                 views.push(TotalView { held, ..total });
             }
-            if let Some(compute) = &total.compute_promise {
-                let numbers = (
-                    TotalUnit::Millionths,
-                    u64::from(compute.value),
-                    self.promised(sharing, uuid),
-                );
+            if let Some(compute) = sharing.compute_promise {
+                let numbers = (TotalUnit::Millionths, u64::from(compute.value), self.promised(id, uuid));
                 views.push(view(sharing, ("compute", compute), numbers, Some(device)));
             }
         }
-        if let Some(gpus) = &total.gpus {
-            let places = self.running(sharing).flat_map(|job| &job.record.devices);
+        if let Some(gpus) = sharing.gpus {
+            let places = self.running(id).flat_map(|job| &job.record.devices);
             let held: BTreeSet<DeviceUuid> = places.map(|place| place.device).collect();
             let numbers = (TotalUnit::Count, gpus.value as u64, held.len() as u64);
             views.push(view(sharing, ("gpus", gpus), numbers, None));
         }
-        if let Some(jobs) = &total.jobs {
-            let numbers = (
-                TotalUnit::Count,
-                jobs.value as u64,
-                self.running(sharing).count() as u64,
-            );
+        if let Some(jobs) = sharing.jobs {
+            let numbers = (TotalUnit::Count, jobs.value as u64, self.running(id).count() as u64);
             views.push(view(sharing, ("jobs", jobs), numbers, None));
         }
         views
     }
 
     /// Millionths of a device's time that are promised to sharers.
-    fn promised(&self, sharing: &Sharing<'_>, device: DeviceUuid) -> u64 {
-        let of_sharers = self.time_promises(device).filter(|(job, _)| self.shares(job, sharing));
-        of_sharers.map(|(_, ppm)| u64::from(ppm)).sum()
+    fn promised(&self, id: &TotalId, device: DeviceUuid) -> u64 {
+        let jobs = self.jobs.sharers(id).filter_map(|job| self.jobs.get(&job));
+        jobs.filter_map(|job| job.time_promise(device)).map(u64::from).sum()
     }
 }
 
