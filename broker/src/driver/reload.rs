@@ -139,7 +139,17 @@ impl StateDriver {
                 }
             }
         };
-        self.answer(to, Reply::Config(ConfigView { reading, lines }));
+        let is_whole = target.is_none() && !is_private;
+        let classes = is_whole.then(|| self.config.rules.presets.keys().cloned().collect());
+        let classes = classes.unwrap_or_default();
+        self.answer(
+            to,
+            Reply::Config(ConfigView {
+                reading,
+                lines,
+                classes,
+            }),
+        );
     }
 
     /// A user's facts without a process: what a rule asks of a process beside, holds for none.

@@ -15,6 +15,7 @@ fn configuration(file: String) -> Reply {
             error: None,
         }),
         lines: vec!["rule quota-user-alice (90-quota.toml:5): user alice; at most mem = 24GiB".to_owned()],
+        classes: Vec::new(),
     })
 }
 

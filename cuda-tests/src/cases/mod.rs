@@ -33,6 +33,7 @@ mod quota;
 mod quota_limits;
 mod races;
 mod random;
+mod registration;
 mod residence;
 mod rules;
 mod sanitizers;
@@ -63,6 +64,7 @@ pub fn all() -> Vec<Case> {
         attachment::cases(),
         sizes::cases(),
         rules::cases(),
+        registration::cases(),
         quota_limits::cases(),
         quota::cases(),
         families::cases(),

@@ -51,6 +51,14 @@ impl<'a> Host<'a> {
         Self { rig, broker }
     }
 
+    /// The broker is killed, and another one takes its place.
+    pub(super) fn again(mut self) -> Self {
+        let _ = self.broker.kill();
+        let _ = self.broker.wait();
+        self.broker = broker(self.rig);
+        self
+    }
+
     /// Another configuration; answers whether the broker took it.
     pub(super) fn reload(&self, text: &str) -> bool {
         std::fs::write(config(self.rig), text).expect("writable");

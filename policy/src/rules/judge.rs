@@ -4,6 +4,7 @@
 //! [`Judge::new`] takes facts and rules: the preset, and the strictest `max` of each key. [`Judge::memory`] and
 //! [`Judge::terms`] then take what is asked. Nothing here depends on a clock, on other jobs, or on what is in use.
 
+mod lowering;
 mod process;
 mod total;
 
@@ -112,6 +113,7 @@ impl Judge {
             judge.caps.add(rule);
             judge.is_strict |= rule.is_strict;
         }
+        judge.caps.lower(&facts.lowered, rules);
         Ok(judge)
     }
 

@@ -24,6 +24,9 @@ pub struct ConfigView {
     pub reading: Option<ReadingView>,
     /// Classes and rules in words, in the order in which they count.
     pub lines: Vec<String>,
+    /// Names of the classes, sorted; empty where the question was about a job or user.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<String>,
 }
 
 /// What the broker does about clients that contradict NVML and about GPU processes of no job.
