@@ -2,6 +2,7 @@
 //! The command line's words: the only place that says which commands and options exist. `docs/cli.md` is made from it.
 
 mod config;
+mod container;
 mod install;
 mod on_full;
 mod quota;
@@ -19,6 +20,7 @@ use crate::show::job_table::Column;
 use crate::show::terminal::ColorChoice;
 
 pub use config::{Config, ConfigAction};
+pub use container::{Cdi, CdiAction, CdiGenerate, CreateRuntime, Hook, HookAction, Numbers, Register};
 pub use install::{Install, StartNow, Uninstall};
 pub use on_full::OnFull;
 pub use quota::{Quota, QuotaAction};
@@ -93,6 +95,9 @@ pub enum Command {
     Broker(Broker),
     Config(Config),
     Quota(Quota),
+    Register(Box<Register>),
+    Hook(Box<Hook>),
+    Cdi(Cdi),
     Sim(Sim),
     Doctor(Doctor),
     Install(Install),
@@ -293,7 +298,7 @@ pub struct Run {
     visible_alias = "ls",
     after_help = "The second table shows GPU time, once jobs compete for it or asked for some.
 Columns for -o: job, name, user, state, pid, gpu, used, peak, limit, promised,
-clients, denied, exit, started, duration, labels, command.
+clients, denied, exit, started, duration, labels, container, command.
 
 Examples:
   partage ps

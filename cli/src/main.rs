@@ -20,7 +20,8 @@ use std::path::PathBuf;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches};
 
-use arguments::{Arguments, Command};
+use arguments::{Arguments, CdiAction, Command, HookAction};
+use commands::container::{cdi, hook, register};
 use commands::{
     about, broker, config, doctor, events, get, install, ps, queue, quota, residence, run, set, sim, snapshot, status,
     stop, why,
@@ -101,6 +102,22 @@ fn dispatch(command: &Command, matches: &clap::ArgMatches, place: &Place, report
         Command::Broker(arguments) => broker::broker(arguments.action, place, report),
         Command::Config(arguments) => config::config(&arguments.action, place, report),
         Command::Quota(arguments) => quota::quota(&arguments.action, place, report),
+        Command::Register(arguments) => {
+            let sources = matches.subcommand_matches("register").expect("clap parsed `register`");
+            register::register(arguments, sources, place, report)
+        }
+        Command::Hook(arguments) => {
+            let HookAction::CreateRuntime(create) = &arguments.action;
+            let sources = matches
+                .subcommand_matches("hook")
+                .and_then(|hook| hook.subcommand_matches("create-runtime"));
+            let sources = sources.expect("clap parsed `hook create-runtime`");
+            Ok(hook::create_runtime(create, sources, place, report))
+        }
+        Command::Cdi(arguments) => {
+            let CdiAction::Generate(generate) = &arguments.action;
+            cdi::generate(generate, place, report)
+        }
         Command::Sim(arguments) => {
             if matches.value_source("socket_dir") == Some(clap::parser::ValueSource::CommandLine) {
                 let failure = Failure::new(

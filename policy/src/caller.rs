@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Who asks: processes, callers of the command line, and where their replies go.
 
+use partage_protocol::units::JobId;
 use serde::{Deserialize, Serialize};
 
 /// A process, told apart from later ones of the same pid by its start time.
@@ -27,4 +28,6 @@ pub struct Caller {
     pub is_admin: bool,
     /// The peer's process.
     pub process: Process,
+    /// The peer is in the control group that this job owns (a container): it looks, and changes nothing.
+    pub inside: Option<JobId>,
 }

@@ -13,6 +13,7 @@ use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 use crate::caller::{Caller, Process, Ticket};
 use crate::config::NewRules;
 use crate::job::{EndedJob, JobRecord};
+use crate::registration::{Lowered, Registration};
 use crate::residence::Mark;
 use crate::rules::{Facts, Said, Standing};
 use crate::time::{JobTime, UserUsage};
@@ -145,8 +146,8 @@ impl Attaching {
             groups: self.membership.groups.clone(),
             cgroup: self.membership.cgroup.clone(),
             program: self.membership.program.clone(),
-            is_admin: false,
             scope: Some(self.membership.scope.clone()),
+            ..Facts::default()
         }
     }
 }
@@ -196,6 +197,9 @@ pub struct Run {
     pub groups: Vec<String>,
     /// Unix time in nanoseconds.
     pub unix_ns: u64,
+    /// The caller asked for another process than its own: whose, and what only lowers. Then `caller` has that process
+    /// and its user.
+    pub registered: Option<(Registration, Lowered)>,
 }
 
 impl Run {
@@ -203,6 +207,10 @@ impl Run {
     /// than that.
     pub(crate) fn facts(&self) -> Facts {
         let command = self.request.command.first().map_or("", String::as_str);
+        // What a user registered is a label that a user gives.
+        let registration = self.registered.as_ref().map(|(registration, _)| registration);
+        let by_root = registration.filter(|registration| registration.is_by_root);
+        let labels = by_root.map_or(&[][..], |_| &self.request.labels);
         Facts {
             uid: self.caller.uid,
             user: self.caller.user.clone(),
@@ -210,7 +218,11 @@ impl Run {
             cgroup: self.cgroup.clone().unwrap_or_default(),
             program: command.rsplit('/').next().unwrap_or_default().to_owned(),
             is_admin: self.caller.is_admin,
-            scope: None,
+            labels: labels.to_vec(),
+            container: by_root.map_or_else(String::new, |known| known.container.clone()),
+            container_name: by_root.map_or_else(String::new, |known| known.name.clone()),
+            // Judged apart (`RunSpec::lowered`).
+            lowered: Lowered::default(),
         }
     }
 }

@@ -34,6 +34,7 @@ mod machine;
 mod numbers;
 mod question;
 mod refusal;
+mod registration;
 mod request;
 mod residence;
 mod rules;
@@ -64,6 +65,7 @@ pub use job::{
 };
 pub use machine::{Machine, Reading};
 pub use numbers::{NumberChange, changed_numbers};
+pub use registration::{Cgroup, Lowered, Registration};
 pub use request::{GpuChoice, RunSpec, check_name, job_number};
 pub use residence::{
     Answer, Books, HostRoom, Intent, JobFacts, Mark, Obstacle, Outcome, Passage, Patience, Place, Plan, ProcessFacts,

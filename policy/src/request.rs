@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::gpu_name::GpuName;
 use crate::job::Origin;
 use crate::refusal::{invalid, not_allowed, unusable_alias};
+use crate::registration::Lowered;
 use crate::rules::{AskedMemory, AskedTerms, CardSize, Facts, Judge, Said, TotalId};
 use crate::terms::Terms;
 
@@ -133,6 +134,41 @@ impl RunSpec {
     /// Is the job to be strict, as asked or by a rule?
     pub(crate) const fn is_strict(&self) -> bool {
         self.strict || self.judge.is_strict()
+    }
+
+    /// A registration of a container beside which somebody wrote what only lowers: what was asked is lowered to that,
+    /// and not refused.
+    ///
+    /// # Errors
+    /// What is wrong with what is written, code `Invalid`.
+    pub(crate) fn lowered(mut self, lowered: &Lowered, config: &Config) -> Result<Self, ErrorView> {
+        let of = |key: &str| format!("annotation partage.dev/{key}: ");
+        if let Some(text) = &lowered.mem {
+            parse_amount(text).map_err(|why| invalid(of("mem") + &why.to_string(), None))?;
+        }
+        if let Some(text) = &lowered.compute {
+            parse_cap(text).map_err(|why| invalid(of("compute") + &why.to_string(), None))?;
+        }
+        if let Some(name) = &lowered.class
+            && !config.rules.presets.contains_key(name)
+        {
+            let known: Vec<&str> = config.rules.presets.keys().map(String::as_str).collect();
+            let hint = match known.as_slice() {
+                [] => "none is configured: leave the annotation out".to_owned(),
+                known => format!("choose one of: {}", known.join(", ")),
+            };
+            return Err(invalid(
+                format!("{}no class is called {name:?}", of("class")),
+                Some(hint),
+            ));
+        }
+        for said in [&mut self.mem, &mut self.process_mem].into_iter().flatten() {
+            said.settle();
+        }
+        self.mem_request.iter_mut().for_each(Said::settle);
+        self.asked_terms = self.asked_terms.settled();
+        self.facts.lowered = lowered.clone();
+        self.rejudged(config)
     }
 
     /// The same request under other rules. It was accepted, but an option above a new rule is refused as any other.

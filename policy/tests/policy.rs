@@ -30,6 +30,7 @@ mod promises_every_state;
 mod queue_cost;
 mod queue_view;
 mod random_hosts;
+mod registration;
 mod residence;
 mod residence_eligibility;
 mod residence_every_interleaving;

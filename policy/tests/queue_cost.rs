@@ -54,6 +54,7 @@ fn queue(waiting: u64) -> (Host, ClientId) {
             cgroup: None,
             groups: Vec::new(),
             unix_ns: 0,
+            registered: None,
         };
         let _ = host.policy.step(host.now_ns, Event::Run(Box::new(run)), &host.board);
     }

@@ -89,10 +89,19 @@ fn ids_pids_and_names() {
 #[test]
 fn nothing_and_several() {
     let (host, _) = people();
-    for text in ["j9", "jobs", "999999", "alice/other", "@nobody", "cgroup:/x", "j"] {
+    for text in [
+        "j9",
+        "jobs",
+        "999999",
+        "alice/other",
+        "@nobody",
+        "cgroup:/x",
+        "container:abc",
+        "j",
+    ] {
         assert_eq!(resolve(&host, 1, text), Err(ErrorCode::NoTarget), "{text}");
     }
-    for text in ["42x", "container:abc", "99999999999"] {
+    for text in ["42x", "slurm:12", "99999999999"] {
         assert_eq!(resolve(&host, 1, text), Err(ErrorCode::Invalid), "{text}");
     }
     let several = host

@@ -15,9 +15,9 @@ mod views;
 pub use config::{AuditView, ConfigView, ReadingView, TotalUnit, TotalView};
 pub use failure::{ErrorCode, ErrorView};
 pub use reply::{Admitted, DrainView, MoveView, MovedView, Reply, StayingView, Waiting};
-pub use request::{Request, RunRequest, SavedEvery, TermsChange};
+pub use request::{RegisterRequest, Request, RunRequest, SavedEvery, TermsChange};
 pub use status_views::{BrokerView, DeviceView, PlaceView, QueueView, QueuedView, StatusView};
 pub use views::{
-    CauseView, ClientView, DenialView, DeniedView, EventView, Holder, JobDeviceView, JobView, SCHEMA, STATES,
-    TermsView, TimeView, UnmanagedView, WhyView,
+    CauseView, ClientView, ContainerView, DenialView, DeniedView, EventView, Holder, JobDeviceView, JobView, SCHEMA,
+    STATES, TermsView, TimeView, UnmanagedView, WhyView,
 };

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Classes and rules as written. Keys that are known and not built yet are taken here, to be refused with a sentence.
+//! Classes and rules as written.
 
 use std::fmt;
 use std::marker::PhantomData;
 
+use serde::Deserialize;
 use serde::de::value::{I64Deserializer, SeqAccessDeserializer, StrDeserializer};
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
-use serde::{Deserialize, de::IgnoredAny};
 use toml::Spanned;
 
 /// `[class.NAME]`.
@@ -51,8 +51,8 @@ pub(super) struct MatchTable {
     pub(super) group: Option<Spanned<Many<String>>>,
     pub(super) cgroup: Option<Spanned<Many<String>>>,
     pub(super) program: Option<Spanned<Many<String>>>,
-    pub(super) container: Option<Spanned<IgnoredAny>>,
-    pub(super) label: Option<Spanned<IgnoredAny>>,
+    pub(super) container: Option<Spanned<Many<String>>>,
+    pub(super) label: Option<Spanned<Many<String>>>,
 }
 
 /// `max = { … }`.

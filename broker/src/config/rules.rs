@@ -218,9 +218,7 @@ fn read_per(per: Option<&Spanned<String>>, has_class: bool, source: Source<'_>) 
 }
 
 fn read_match(table: MatchTable, source: Source<'_>) -> Result<Match, ConfigError> {
-    let registered = "what only an administrator's registration could tell";
-    not_built(source, &table.container, "rule.match.container", registered)?;
-    not_built(source, &table.label, "rule.match.label", registered)?;
+    let span = table.label.as_ref().map(Spanned::span);
     let patterns = |key: &str, list: Option<Spanned<Many<String>>>| match list {
         None => Ok(None),
         Some(list) => {
@@ -240,6 +238,8 @@ fn read_match(table: MatchTable, source: Source<'_>) -> Result<Match, ConfigErro
         group: patterns("rule.match.group", table.group)?,
         cgroup: patterns("rule.match.cgroup", table.cgroup)?,
         program: patterns("rule.match.program", table.program)?,
+        container: patterns("rule.match.container", table.container)?,
+        label: labels(source, patterns("rule.match.label", table.label)?, span)?,
     })
 }
 
@@ -352,14 +352,18 @@ fn filled<T>(source: Source<'_>, key: &str, list: Spanned<Many<T>>) -> Result<(R
     }
 }
 
-fn not_built<T>(source: Source<'_>, value: &Option<Spanned<T>>, key: &str, what: &str) -> Result<(), ConfigError> {
-    match value {
-        None => Ok(()),
-        Some(value) => {
-            let why = format!("not built yet: this version cannot enforce {what}; leave it out");
-            Err(source.wrong(value.span(), key, why))
-        }
+/// Patterns of labels, each of which names a key.
+fn labels(
+    source: Source<'_>,
+    patterns: Option<Vec<Pattern>>,
+    span: Option<Range<usize>>,
+) -> Result<Option<Vec<Pattern>>, ConfigError> {
+    let has_no_key = |pattern: &Pattern| pattern.0.starts_with('=');
+    if let Some(pattern) = patterns.iter().flatten().find(|pattern| has_no_key(pattern)) {
+        let why = format!("{:?} names no key; write key=value, or a key alone", pattern.0);
+        return Err(source.wrong(span.unwrap_or_default(), "rule.match.label", why));
     }
+    Ok(patterns)
 }
 
 /// Names are words that need no quoting.

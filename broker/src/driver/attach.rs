@@ -240,7 +240,7 @@ impl StateDriver {
             .program(process.pid)
             .or_else(|| self.processes.name(process.pid));
         Membership {
-            by_kernel: self.job_by_ancestry(process),
+            by_kernel: self.job_by_kernel(process),
             token: hello.token.iter().any(|byte| *byte != 0).then_some(hello.token),
             scope: login_scope(&cgroup).to_owned(),
             groups: self.groups_of(process.pid, uid),
@@ -258,8 +258,33 @@ impl StateDriver {
         }
     }
 
+    /// The job of a process: the one that owns the nearest control group that it is in, else the one by its parents.
+    pub(super) fn job_by_kernel(&self, process: Process) -> Option<JobId> {
+        self.job_by_cgroup(process).or_else(|| self.job_by_ancestry(process))
+    }
+
+    /// The job that owns the nearest control group that a process is in. A group that a user registered holds that
+    /// user's processes alone, and those of the user's namespaces.
+    pub(super) fn job_by_cgroup(&self, process: Process) -> Option<JobId> {
+        if !self.jobs.own_cgroups() {
+            return None;
+        }
+        let pid = process.pid;
+        let jobs = self.jobs.of_cgroups(&self.processes.cgroups(pid));
+        let is_held = |job: &JobId| {
+            let record = self.jobs.get(*job)?;
+            let is_by_root = record.registration.as_ref()?.is_by_root;
+            let is_users =
+                || self.processes.uid(pid) == Some(record.uid) || self.processes.is_in_namespace_of(pid, record.uid);
+            (is_by_root || is_users()).then_some(())
+        };
+        let job = jobs.into_iter().find(|job| is_held(job).is_some())?;
+        // The number was not reused while its group was read.
+        self.processes.stat(pid).filter(|stat| stat.id == process).map(|_| job)
+    }
+
     /// The job of the process itself, or of the nearest of its parents that has one.
-    pub(super) fn job_by_ancestry(&self, process: Process) -> Option<JobId> {
+    fn job_by_ancestry(&self, process: Process) -> Option<JobId> {
         let job_of = |process: &Process| {
             let of_first = self.jobs.of_first(*process);
             of_first.or_else(|| self.clients.job_of(*process))

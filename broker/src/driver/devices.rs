@@ -124,7 +124,7 @@ impl StateDriver {
                 uid,
                 other_broker: other.map(|(uid, _)| self.users.name(uid)),
                 bytes: process.used,
-                descends_from: stat.and_then(|stat| self.job_by_ancestry(stat.id)),
+                descends_from: stat.and_then(|stat| self.job_by_kernel(stat.id)),
                 start: stat.map(|stat| stat.id.start),
                 is_graphics_only: process.is_graphics_only,
                 busy_ppm: process.busy_percent.map(|percent| percent.min(100) * (WHOLE_PPM / 100)),

@@ -45,7 +45,12 @@ pub enum Effect {
         packets: Vec<Packet>,
     },
     /// Send every new event there from now on.
-    Follow(ConnectionId),
+    Follow {
+        /// Where.
+        to: ConnectionId,
+        /// The user whose events are told in full; none for a caller who is no user outside its container.
+        viewer: Option<u32>,
+    },
     /// Close when everything is sent.
     Close(ConnectionId),
     /// Say when the process behind [`StateDriver::watched`] ends.

@@ -4,6 +4,7 @@
 use partage_protocol::admin::RunRequest;
 use partage_protocol::message::Hello;
 
+use super::registering::Registering;
 use crate::peer::{ConnectionId, Peer};
 
 /// Something that waits until the devices are known.
@@ -31,4 +32,6 @@ pub struct HeldRun {
     pub(super) request: RunRequest,
     /// Looks at the devices that were asked for earlier do not count.
     pub(super) seen_since_ns: u64,
+    /// Another process than the peer's is the job's first.
+    pub(super) registering: Option<Box<Registering>>,
 }

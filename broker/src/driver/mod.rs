@@ -10,7 +10,8 @@
 //!                                   └── facts found while a command was carried out
 //! ```
 //! Nothing here waits. `state_driver.rs` has the state and its one step; each other file has one part of it: clients
-//! that attach (`attach.rs`), speak (`messages.rs`) and end (`deaths.rs`), commands (`requests.rs`), devices, signals
+//! that attach (`attach.rs`), speak (`messages.rs`) and end (`deaths.rs`), commands (`requests.rs`), containers that
+//! become jobs (`registering.rs`), devices, signals
 //! to jobs, measured time and events.
 
 mod apply;
@@ -23,6 +24,7 @@ mod held;
 mod messages;
 mod publish;
 mod reading;
+mod registering;
 mod reload;
 mod requests;
 mod residence;

@@ -139,6 +139,9 @@ impl StateDriver {
                 view.totals = self.policy.totals_view(&facts, &self.clients);
             }
         }
+        if target.is_none() && !is_private {
+            view.classes = self.config.rules.presets.keys().cloned().collect();
+        }
         self.answer(to, Reply::Config(view));
     }
 

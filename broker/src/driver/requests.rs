@@ -12,6 +12,7 @@ use tracing::{debug, info};
 use super::effect::Effect;
 use super::held::HeldRun;
 use super::held::Hold;
+use super::registering::Registering;
 use super::state_driver::StateDriver;
 use crate::clock::Now;
 use crate::host::gpu::Driver;
@@ -50,7 +51,8 @@ impl StateDriver {
             self.find_stopped_jobs(now);
         }
         match request {
-            Request::Run(request) => self.run(peer, *request, now),
+            Request::Run(request) => self.run(peer, *request, None, now),
+            Request::Register(request) => self.register(peer, caller, *request, now),
             Request::Ps { all, after } => self.ps(to, &caller, all, after.as_deref()),
             Request::Status => self.status(to, &caller, now),
             Request::Queue => self.queue(to, now),
@@ -121,13 +123,14 @@ impl StateDriver {
     }
 
     /// A `run`. It is judged by a look at the devices that begins after it came: a hundred at once share one.
-    fn run(&mut self, peer: Peer, request: RunRequest, now: Now) {
+    pub(super) fn run(&mut self, peer: Peer, request: RunRequest, registering: Option<Box<Registering>>, now: Now) {
         self.tickets.insert(peer.connection);
         let seen_since_ns = now.ns;
         let run = HeldRun {
             peer,
             request,
             seen_since_ns,
+            registering,
         };
         if self.devices.is_seen_since(seen_since_ns) {
             self.admit(run, now);
@@ -160,7 +163,15 @@ impl StateDriver {
 
     /// Hands a `run` to the policy; its process becomes the job's first.
     pub(super) fn admit(&mut self, run: HeldRun, now: Now) {
-        let HeldRun { peer, mut request, .. } = run;
+        let HeldRun {
+            peer,
+            mut request,
+            registering,
+            ..
+        } = run;
+        if let Some(registering) = registering {
+            return self.admit_registered(&peer, request, *registering, now);
+        }
         let Some(process) = self.process_of(&peer) else {
             self.tickets.remove(&peer.connection);
             return self.effects.push(Effect::Close(peer.connection));
@@ -189,6 +200,7 @@ impl StateDriver {
             cgroup: self.processes.cgroup(process.pid),
             groups: self.groups_of(process.pid, peer.uid),
             unix_ns: now.unix_ns,
+            registered: None,
         };
         self.step(now, Event::Run(Box::new(run)));
     }
@@ -199,19 +211,21 @@ impl StateDriver {
     }
 
     fn caller(&mut self, peer: &Peer, process: Process) -> Caller {
+        let inside = self.job_by_cgroup(process);
         Caller {
             uid: peer.uid,
             user: self.users.name(peer.uid),
-            is_admin: peer.is_admin,
+            is_admin: peer.is_admin && inside.is_none(),
             process,
+            inside,
         }
     }
 
-    /// For a pid, the job that it belongs to by its parents.
+    /// For a pid, the job that it belongs to by its control group or its parents.
     pub(super) fn target(&self, text: String) -> TargetQuery {
         let stat = text.parse::<u32>().ok().and_then(|pid| self.processes.stat(pid));
         TargetQuery {
-            descends_from: stat.and_then(|stat| self.job_by_ancestry(stat.id)),
+            descends_from: stat.and_then(|stat| self.job_by_kernel(stat.id)),
             text,
         }
     }
@@ -228,7 +242,7 @@ impl StateDriver {
     fn name_unmanaged(&mut self, unmanaged: &mut [UnmanagedView], caller: &Caller) {
         for view in unmanaged {
             view.user = view.uid.map(|uid| self.users.name(uid));
-            if caller.is_admin || view.uid == Some(caller.uid) {
+            if caller.is_admin || view.uid == Some(caller.uid) && caller.inside.is_none() {
                 view.command = self.processes.name(view.pid);
             }
         }
@@ -288,13 +302,15 @@ impl StateDriver {
 
     fn send_events(&mut self, to: ConnectionId, caller: &Caller, follow: bool) {
         let events = self.events.iter();
+        // Whoever is in a container has no user's eyes outside it.
+        let own = caller.inside.map_or(Some(caller.uid), |_| None);
         let packets = events
-            .flat_map(|event| event.packets(caller.uid, caller.is_admin))
+            .flat_map(|event| event.packets(own, caller.is_admin))
             .cloned()
             .collect();
         self.effects.push(Effect::Packets { to, packets });
         if follow {
-            self.effects.push(Effect::Follow(to));
+            self.effects.push(Effect::Follow { to, viewer: own });
         } else {
             let message = "no more events".to_owned();
             self.answer(to, Reply::Done { message });
@@ -304,7 +320,7 @@ impl StateDriver {
     /// An administrator; of a private broker, its user.
     pub(super) fn may_administer(&self, caller: &Caller) -> bool {
         let me = nix::unistd::geteuid().as_raw();
-        caller.is_admin || self.directory.kind() == Kind::Private && caller.uid == me
+        caller.is_admin || self.directory.kind() == Kind::Private && caller.uid == me && caller.inside.is_none()
     }
 
     fn stop_broker(&mut self, to: ConnectionId, caller: &Caller) {
@@ -344,7 +360,7 @@ pub(super) fn error_view(code: ErrorCode, message: String, hint: Option<&str>) -
 }
 
 /// Cuts a command to what is kept of it.
-fn shorten(command: &mut Vec<String>) {
+pub(super) fn shorten(command: &mut Vec<String>) {
     let mut left = SHOWN_COMMAND;
     let mut kept = 0;
     for argument in command.iter_mut() {

@@ -6,7 +6,7 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 
-use partage_policy::{Process, Signal};
+use partage_policy::{JobRecord, Process, Signal};
 use partage_protocol::shown::shown;
 use partage_protocol::units::JobId;
 use tracing::{info, warn};
@@ -17,7 +17,7 @@ use crate::host::pidfd::PidFd;
 use crate::host::proc::with_descendants;
 
 impl StateDriver {
-    /// Signals the job's first process, its clients and all their descendants.
+    /// Signals the job's first process, its clients, what is in a control group of its own, and all their descendants.
     pub(super) fn signal_job(&mut self, job: JobId, signal: Signal) {
         self.signal_all(
             job,
@@ -26,6 +26,23 @@ impl StateDriver {
                 Signal::Kill => libc::SIGKILL,
             },
         );
+    }
+
+    /// The processes in the control group that a job owns, and in no nearer one of another job.
+    fn in_own_cgroup(&self, job: JobId) -> BTreeSet<u32> {
+        let owns = |job| {
+            let record: Option<&JobRecord> = self.jobs.get(job);
+            let registration = record.and_then(|record| record.registration.as_ref());
+            registration.is_some_and(|registration| registration.cgroup.is_some())
+        };
+        if !owns(job) {
+            return BTreeSet::new();
+        }
+        let is_its = |pid: &u32| {
+            let stat = self.processes.stat(*pid);
+            stat.is_some_and(|stat| self.job_by_cgroup(stat.id) == Some(job))
+        };
+        self.processes.all().into_iter().filter(is_its).collect()
     }
 
     /// The same with any signal.
@@ -37,9 +54,10 @@ impl StateDriver {
             .iter()
             .filter(|process| self.is_alive(**process))
             .map(|process| process.pid);
+        let alive: BTreeSet<u32> = alive.chain(self.in_own_cgroup(job)).collect();
         let me = std::process::id();
         let mut sent = 0;
-        for pid in with_descendants(&*self.processes, &alive.collect()) {
+        for pid in with_descendants(&*self.processes, &alive) {
             if pid > 1 && pid != me && self.signal_one(pid, number) {
                 sent += 1;
             }
@@ -57,7 +75,7 @@ impl StateDriver {
         let is_of_job = self
             .processes
             .stat(pid)
-            .is_some_and(|stat| self.job_by_ancestry(stat.id) == Some(job));
+            .is_some_and(|stat| self.job_by_kernel(stat.id) == Some(job));
         if is_of_job && pid != std::process::id() {
             let was_there = held.signal(libc::SIGKILL);
             info!(%job, pid, was_there, "killed a process that used a device without being managed");

@@ -4,9 +4,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use partage_policy::Process;
+use partage_policy::{Cgroup, Process};
 use partage_protocol::private_broker;
 
+use super::{cgroups, user_namespaces};
 use crate::snapshot::shared;
 
 /// `PF_EXITING` in the kernel's task flags: the process is on its way out and cannot come back.
@@ -45,6 +46,18 @@ pub trait Processes {
     fn groups(&self, pid: u32) -> Vec<u32>;
     /// Path of its cgroup in the unified hierarchy (or systemd's own), `None` where the kernel shows none.
     fn cgroup(&self, pid: u32) -> Option<String>;
+    /// Its control group in each hierarchy.
+    fn cgroups(&self, pid: u32) -> Vec<Cgroup> {
+        let unified = |path| Cgroup {
+            hierarchy: String::new(),
+            path,
+        };
+        self.cgroup(pid).map(unified).into_iter().collect()
+    }
+    /// Is it in a user namespace that this user owns?
+    fn is_in_namespace_of(&self, _pid: u32, _uid: u32) -> bool {
+        false
+    }
     /// Numbers of all processes.
     fn all(&self) -> Vec<u32>;
     /// Has it a thread of this name, beside its first one?
@@ -170,6 +183,15 @@ impl Processes for Proc {
 
     fn cgroup(&self, pid: u32) -> Option<String> {
         parse_cgroup(&std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?)
+    }
+
+    fn cgroups(&self, pid: u32) -> Vec<Cgroup> {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup"));
+        text.map_or_else(|_| Vec::new(), |text| cgroups::parse(&text))
+    }
+
+    fn is_in_namespace_of(&self, pid: u32, uid: u32) -> bool {
+        user_namespaces::is_in_one_of(pid, uid)
     }
 
     fn has_file(&self, pid: u32, path: &str) -> bool {

@@ -51,6 +51,8 @@ pub struct Connection {
     pub uid: u32,
     /// It came over `admin.sock`.
     pub is_admin: bool,
+    /// The user whose events it is told in full.
+    pub viewer: Option<u32>,
     /// What it is.
     pub role: Role,
     /// When it was accepted, or its check began: what is awaited of it is to come soon after.
@@ -83,6 +85,7 @@ impl Connection {
             pid,
             uid,
             is_admin,
+            viewer: Some(uid),
             role: Role::Silent,
             since_ns: now_ns,
             counted_unread: 0,

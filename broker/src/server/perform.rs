@@ -45,9 +45,10 @@ impl Server {
                 }
             }
             Effect::Document { to, reply, is_last } => self.send_document(to, &reply, is_last, now),
-            Effect::Follow(to) => {
+            Effect::Follow { to, viewer } => {
                 self.set_role(to, Role::Follower);
-                if self.connections.contains_key(&to) {
+                if let Some(connection) = self.connections.get_mut(&to) {
+                    connection.viewer = viewer;
                     self.followers.insert(to);
                 }
             }
@@ -66,7 +67,7 @@ impl Server {
             Effect::Publish(event) => {
                 for to in self.followers.clone() {
                     if let Some(connection) = self.connections.get_mut(&to) {
-                        let packets = event.packets(connection.uid, connection.is_admin);
+                        let packets = event.packets(connection.viewer, connection.is_admin);
                         let flow = connection.send_packets(packets.iter().cloned());
                         self.follow_flow(to, flow, now);
                     }

@@ -148,6 +148,7 @@ mod tests {
                 asked: partage_policy::Asked::default(),
                 started_unix_ns: 9,
                 residence: partage_policy::ResidenceRecord::default(),
+                registration: None,
             },
             ended_unix_ns: unix_ns,
             reason: "its last process is gone".into(),

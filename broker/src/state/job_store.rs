@@ -151,6 +151,7 @@ pub(crate) mod tests {
             asked: partage_policy::Asked::default(),
             started_unix_ns: 9,
             residence: partage_policy::ResidenceRecord::default(),
+            registration: None,
         }
     }
 

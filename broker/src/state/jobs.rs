@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use partage_policy::{JobRecord, Process};
+use partage_policy::{Cgroup, JobRecord, Process};
 use partage_protocol::units::{DeviceUuid, JobId};
 
 /// The live jobs.
@@ -14,6 +14,8 @@ pub struct Jobs {
     by_first: BTreeMap<Process, JobId>,
     /// The terminals that jobs were started on: a job's end is told there when nothing of it is left to ask.
     terminals: BTreeMap<JobId, u64>,
+    /// The control groups that jobs own.
+    owned: BTreeMap<JobId, Cgroup>,
 }
 
 impl Jobs {
@@ -23,12 +25,16 @@ impl Jobs {
         if let Some(first) = record.first {
             self.by_first.insert(first, id);
         }
+        if let Some(group) = record.registration.as_ref().and_then(|known| known.cgroup.clone()) {
+            self.owned.insert(id, group);
+        }
         self.records.insert(id, record);
     }
 
     /// Forgets a job that ended. Answers its first process, if that is no newer job's.
     pub fn forget(&mut self, job: JobId) -> Option<Process> {
         self.terminals.remove(&job);
+        self.owned.remove(&job);
         let first = self.records.remove(&job)?.first?;
         (self.by_first.get(&first) == Some(&job)).then(|| {
             self.by_first.remove(&first);
@@ -59,6 +65,28 @@ impl Jobs {
         self.by_first.get(&process).copied()
     }
 
+    /// Does any job own a control group?
+    #[must_use]
+    pub fn own_cgroups(&self) -> bool {
+        !self.owned.is_empty()
+    }
+
+    /// The jobs that own a control group which a process in these is at or below, the nearest group first. Of one group
+    /// that several own (a container that was started anew while the last process of its earlier run is dying) the
+    /// newest is the first.
+    #[must_use]
+    pub fn of_cgroups(&self, cgroups: &[Cgroup]) -> Vec<JobId> {
+        let holds = |(_, group): &(&JobId, &Cgroup)| cgroups.iter().any(|other| group.holds(other));
+        let mut found: Vec<(usize, JobId)> = self
+            .owned
+            .iter()
+            .filter(holds)
+            .map(|(job, group)| (group.path.len(), *job))
+            .collect();
+        found.sort_unstable_by(|one, other| other.cmp(one));
+        found.into_iter().map(|(_, job)| job).collect()
+    }
+
     /// A job's devices in slot order.
     #[must_use]
     pub fn devices(&self, job: JobId) -> Vec<DeviceUuid> {
@@ -82,6 +110,36 @@ impl Jobs {
 mod tests {
     use super::*;
     use crate::state::job_store::tests::record;
+
+    #[test]
+    fn the_nearest_owned_group_is_found_and_of_one_the_newest_owner() {
+        let group = |path: &str| Cgroup {
+            hierarchy: "pids".into(),
+            path: path.into(),
+        };
+        let mut jobs = Jobs::default();
+        for (id, path) in [(1, "/a"), (2, "/a/b"), (3, "/a/b"), (4, "/c")] {
+            let mut record = record(id);
+            record.first = Some(Process {
+                pid: id as u32,
+                start: 1,
+            });
+            record.registration = Some(partage_policy::Registration {
+                cgroup: Some(group(path)),
+                ..partage_policy::Registration::default()
+            });
+            jobs.save(record);
+        }
+        let of = |jobs: &Jobs, path: &str| -> Vec<u64> {
+            let found = jobs.of_cgroups(&[group("/"), group(path)]);
+            found.into_iter().map(|job| job.0).collect()
+        };
+        assert_eq!(of(&jobs, "/a/b/deeper"), [3, 2, 1]);
+        assert_eq!(of(&jobs, "/a/bc"), [1]);
+        assert_eq!(of(&jobs, "/d"), [0; 0]);
+        jobs.forget(JobId(3));
+        assert_eq!(of(&jobs, "/a/b"), [2, 1]);
+    }
 
     #[test]
     fn of_nested_jobs_in_one_process_the_newest_is_found_and_its_end_gives_the_process_up_once() {

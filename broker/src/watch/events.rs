@@ -91,10 +91,11 @@ impl Recorded {
         &self.view
     }
 
-    /// The event as `viewer` may see it: others' sentences may name their commands, so that only the kind is left.
+    /// The event as `viewer` may see it, or somebody who is no user here: others' sentences may name their commands, so
+    /// that only the kind is left.
     #[must_use]
-    pub fn packets(&self, viewer: u32, is_admin: bool) -> &[Packet] {
-        let is_hidden = self.uid.is_some_and(|owner| owner != viewer) && !is_admin;
+    pub fn packets(&self, viewer: Option<u32>, is_admin: bool) -> &[Packet] {
+        let is_hidden = self.uid.is_some_and(|owner| Some(owner) != viewer) && !is_admin;
         if is_hidden { &self.hidden } else { &self.whole }
     }
 }
@@ -116,7 +117,7 @@ mod tests {
 
     fn text(event: &Recorded, viewer: u32, is_admin: bool) -> String {
         let mut assembler = frame::Assembler::default();
-        let packets = event.packets(viewer, is_admin).iter();
+        let packets = event.packets(Some(viewer), is_admin).iter();
         let document = packets
             .filter_map(|packet| assembler.push(packet).expect("a packet of ours"))
             .next();

@@ -188,6 +188,7 @@ fn longest(id: u64, unix_ns: u64) -> EndedJob {
             asked: partage_policy::Asked::default(),
             started_unix_ns: 1,
             residence: partage_policy::ResidenceRecord::default(),
+            registration: None,
         },
         ended_unix_ns: unix_ns,
         reason: "its last process is gone".into(),

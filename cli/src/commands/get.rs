@@ -48,6 +48,16 @@ fn job_text(style: &Style, job: &JobView) -> String {
             style.text(&job.labels.iter().map(one).collect::<Vec<_>>().join(" ")),
         ));
     }
+    if let Some(container) = &job.container {
+        let mut text = container.id.clone();
+        if let Some(name) = &container.name {
+            text = format!("{text} ({name})");
+        }
+        if let Some(cgroup) = &container.cgroup {
+            text = format!("{text}, control group {cgroup}");
+        }
+        lines.push(("container", style.text(text.trim_start_matches([',', ' ']))));
+    }
     lines.extend(time::terms_lines(style, &job.terms));
     for device in &job.devices {
         lines.extend(device_lines(style, device));

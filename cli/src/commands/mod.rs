@@ -5,6 +5,7 @@ pub mod about;
 mod audit;
 pub mod broker;
 pub mod config;
+pub mod container;
 pub mod doctor;
 pub mod events;
 pub mod get;

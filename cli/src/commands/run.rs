@@ -71,6 +71,7 @@ pub fn run(arguments: &Run, sources: &clap::ArgMatches, place: &Place, report: &
     };
     let (answer, waited) = admission.ask(&request)?;
     match answer {
+        Answer::Inside(job) => nested::run(arguments, &job, command, place, report),
         Answer::Said(message) => {
             let message = if arguments.lazy { lazy::later(&message) } else { message };
             say_dry(&message, json!({ "message": message }), report);

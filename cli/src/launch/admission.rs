@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use partage_protocol::admin::{Admitted, Reply, Request, RunRequest, Waiting};
+use partage_protocol::admin::{Admitted, JobView, Reply, Request, RunRequest, Waiting};
 use partage_protocol::size::format_duration;
 use serde_json::json;
 
@@ -35,6 +35,8 @@ pub enum Answer {
     Admitted(Box<Admitted>),
     /// What a dry run is answered.
     Said(String),
+    /// This is inside a container that is this job: COMMAND is of it.
+    Inside(Box<JobView>),
 }
 
 /// The conversation that makes this process a job.
@@ -105,6 +107,7 @@ impl Admission<'_> {
                     self.say_waiting(&waiting, said);
                 }
                 Ok(Reply::Admitted(admitted)) => return Ok(Ok(Answer::Admitted(Box::new(admitted)))),
+                Ok(Reply::Inside(job)) => return Ok(Ok(Answer::Inside(job))),
                 Ok(Reply::Done { message }) if request.dry_run => return Ok(Ok(Answer::Said(message))),
                 Ok(Reply::Error(error)) => return Err(error.into()),
                 Ok(other) => return Err(fail(ConnectionError::Unreadable(format!("{other:?}")))),

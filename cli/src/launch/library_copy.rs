@@ -25,13 +25,7 @@ use crate::launch::place::{self, reason};
 /// The library is missing, or no directory can take a copy that ld.so would load.
 pub fn provide(socket_dir: &Path) -> Outcome<PathBuf> {
     let installed = installed::find(installed::LIBRARY)?;
-    let content = fs::read(&installed).map_err(|e| {
-        Failure::new(
-            Kind::Failed,
-            format!("cannot read {}: {}", installed.display(), reason(&e)),
-        )
-    })?;
-    let name = format!("libpartage-{}-{:016x}.so", env!("PARTAGE_VERSION"), hash(&content));
+    let (name, content) = versioned()?;
     let mut refused = Vec::new();
     for dir in candidates(socket_dir) {
         match copy(&content, &dir, &name) {
@@ -45,6 +39,22 @@ pub fn provide(socket_dir: &Path) -> Outcome<PathBuf> {
         refused.join("; ")
     );
     Err(Failure::new(Kind::Failed, message).hint("choose a directory for it: --socket-dir DIR"))
+}
+
+/// The name of a copy of the installed library, by its version and content, and that content.
+///
+/// # Errors
+/// The library is missing, or cannot be read.
+pub fn versioned() -> Outcome<(String, Vec<u8>)> {
+    let installed = installed::find(installed::LIBRARY)?;
+    let content = fs::read(&installed).map_err(|e| {
+        Failure::new(
+            Kind::Failed,
+            format!("cannot read {}: {}", installed.display(), reason(&e)),
+        )
+    })?;
+    let name = format!("libpartage-{}-{:016x}.so", env!("PARTAGE_VERSION"), hash(&content));
+    Ok((name, content))
 }
 
 /// Is this `LD_PRELOAD` entry a copy of ours, or the installed library?

@@ -7,7 +7,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use clap::ValueEnum;
-use partage_protocol::admin::{JobDeviceView, JobView, STATES};
+use partage_protocol::admin::{ContainerView, JobDeviceView, JobView, STATES};
 use partage_protocol::size::{format_bytes, format_duration};
 use partage_protocol::summary;
 
@@ -52,6 +52,8 @@ pub enum Column {
     Duration,
     /// Its labels.
     Labels,
+    /// Its container's name, or the beginning of the id.
+    Container,
     /// Its command.
     Command,
 }
@@ -101,6 +103,7 @@ impl Column {
             Self::Started => "STARTED",
             Self::Duration => "DURATION",
             Self::Labels => "LABELS",
+            Self::Container => "CONTAINER",
             Self::Command => "COMMAND",
         }
     }
@@ -149,10 +152,18 @@ impl Column {
                     labels.join(",")
                 })
             }
+            Self::Container => style.text(&job.container.as_ref().map_or("-".to_owned(), container)),
             Self::Command => style.text(&command_line(&job.command)),
             Self::Gpu | Self::Used | Self::Peak | Self::Limit | Self::Promised => "-".to_owned(),
         }
     }
+}
+
+/// The name, else the digits of the id by which engines show a container.
+fn container(container: &ContainerView) -> String {
+    let short = || container.id.chars().take(12).collect::<String>();
+    let text = container.name.clone().unwrap_or_else(short);
+    if text.is_empty() { "-".to_owned() } else { text }
 }
 
 /// `2026-11-20 22:26:00Z`.

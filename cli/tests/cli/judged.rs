@@ -14,7 +14,7 @@ fn a_hand_off_is_named_and_runs_and_strict_refuses_it() {
     let docker = bench.script("docker", "echo \"$@\"; exit 5");
     let docker = docker.to_str().expect("utf-8");
     let line = "partage: the limit will not follow docker: the work runs in a container of another process tree; \
-                start partage run inside the container\n";
+                give it --device partage.dev/share=CLASS (partage cdi generate), or start partage run inside it\n";
     let ran = result(bench.partage(&["run", docker, "run", "--gpus", "all"]));
     assert_eq!(ran, (5, "run --gpus all\n".to_owned(), line.to_owned()));
     // Quiet is about admission; what is not enforced is never silent.

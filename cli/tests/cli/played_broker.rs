@@ -153,6 +153,7 @@ pub fn job(name: &str) -> JobView {
         end_reason: None,
         exit_code: None,
         unlimited: 0,
+        container: None,
     }
 }
 

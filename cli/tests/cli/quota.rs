@@ -33,6 +33,7 @@ fn configuration(file: String) -> Reply {
         }),
         lines: vec!["rule quota-user-alice (90-quota.toml:5): user alice; at most mem = 24GiB".to_owned()],
         totals: vec![total(0, GIB), total(1, 0)],
+        classes: Vec::new(),
     })
 }
 

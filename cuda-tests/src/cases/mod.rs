@@ -33,6 +33,7 @@ mod quota;
 mod quota_limits;
 mod races;
 mod random;
+mod registration;
 mod residence;
 mod ruled_host;
 mod rules;
@@ -64,6 +65,7 @@ pub fn all() -> Vec<Case> {
         attachment::cases(),
         sizes::cases(),
         rules::cases(),
+        registration::cases(),
         quota_limits::cases(),
         quota::cases(),
         families::cases(),

@@ -20,7 +20,7 @@ use super::admitted::terms_after;
 use super::claims::{Claims, Wish};
 use super::placement::{Shortages, Unplaced};
 use super::survey::Survey;
-use crate::caller::Ticket;
+use crate::caller::{Process, Ticket};
 use crate::event::Run;
 use crate::job::{Happening, Job, JobRecord, Life, Placement, Queued, Slot, Wait};
 use crate::machine::Machine;
@@ -56,6 +56,10 @@ fn lives_already(job: JobId) -> ErrorView {
 
 impl Policy {
     pub(crate) fn run<M: Machine>(&mut self, run: Run, machine: &M, now_ns: u64) {
+        let inside = run.caller.inside.filter(|id| self.takes_processes(*id));
+        if let Some(id) = inside {
+            return self.inside(&run, id, machine, now_ns);
+        }
         let lazy = run.request.token.as_deref().map(token_of);
         if lazy == Some(None) {
             let why = invalid("a token has 64 hexadecimal digits".to_owned(), None);
@@ -65,7 +69,18 @@ impl Policy {
         // The name is its own job's.
         let has_job = lazy.is_some_and(|token| self.has_token(token, run.caller.uid));
         let facts = run.facts();
+        let registered = run.registered;
+        if registered.is_some()
+            && let Some(id) = self.job_begun_with(run.caller.process)
+        {
+            // Asked again by a caller that lost the broker before.
+            return self.join(run.ticket, id, now_ns);
+        }
         let spec = match RunSpec::from_request(&run.request, facts, &self.config).and_then(|spec| {
+            let spec = match &registered {
+                Some((_, lowered)) if !lowered.is_empty() => spec.lowered(lowered, &self.config)?,
+                _ => spec,
+            };
             if let Some(name) = run.request.name.as_ref().filter(|_| !has_job) {
                 self.check_name_is_free(run.caller.uid, name, None, machine, now_ns)?;
             }
@@ -117,6 +132,7 @@ impl Policy {
             },
             started_unix_ns: run.unix_ns,
             residence: ResidenceRecord::default(),
+            registration: registered.map(|(registration, _)| registration),
         };
         let queued = Queued {
             wait: Wait::new(run.ticket, now_ns, request.wait_timeout_ns),
@@ -125,6 +141,10 @@ impl Policy {
         };
         self.add_job(Job::new(record, Life::waiting(queued)));
         self.queue.join(id);
+    }
+
+    fn takes_processes(&self, id: JobId) -> bool {
+        self.jobs.get(&id).is_some_and(|job| job.state().takes_processes())
     }
 
     /// Does a job with this token wait or live?
@@ -137,6 +157,38 @@ impl Policy {
     fn living_job(&self, token: [u8; TOKEN_BYTES], uid: u32) -> Option<JobId> {
         let is_it = |job: &&Job| job.state().takes_processes() && job.is_meant_by(token, uid);
         self.jobs.values().find(is_it).map(Job::id)
+    }
+
+    /// The living job that this process was registered for.
+    fn job_begun_with(&self, process: Process) -> Option<JobId> {
+        let is_it = |job: &&Job| {
+            let is_registered = job.record.registration.is_some() && job.record.first == Some(process);
+            is_registered && job.is_first_alive && job.state().takes_processes()
+        };
+        self.jobs.values().find(is_it).map(Job::id)
+    }
+
+    /// A process that is in a container's control group asks for a job: it has one.
+    pub(crate) fn inside<M: Machine>(&mut self, run: &Run, id: JobId, machine: &M, now_ns: u64) {
+        if run.request.restored {
+            let why = invalid(
+                format!("this is inside {id}, a container's job, which a restored job cannot join"),
+                Some("restore it outside the container".to_owned()),
+            );
+            return self.refuse(run.ticket, why);
+        }
+        // A lazy job's process only waits for a job to belong to.
+        if run.request.token.is_some() {
+            return self.join(run.ticket, id, now_ns);
+        }
+        let Some(view) = self.job_view(id, &run.caller, machine) else {
+            return;
+        };
+        self.reply(
+            run.ticket,
+            Reply::Inside(Box::new(view)),
+            "its control group is that job's",
+        );
     }
 
     /// A process of a lazy job asks, and another one's request began that job: it lives as if it had just begun, so
@@ -396,7 +448,11 @@ impl Policy {
         holders: Vec<partage_protocol::admin::Holder>,
         now_ns: u64,
     ) -> bool {
-        let Some(queued) = self.jobs.get_mut(&id).and_then(Job::queued_mut) else {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return false;
+        };
+        let is_registered = job.record.registration.is_some();
+        let Some(queued) = job.queued_mut() else {
             return false;
         };
         if !queued.spec.wait || queued.ran_out(now_ns) {
@@ -407,7 +463,7 @@ impl Policy {
                 reason
             };
             let hint = Some("partage status shows who holds what; without --on-full fail it would wait".to_owned());
-            let hint = if queued.spec.wait {
+            let hint = if queued.spec.wait || is_registered {
                 Some("partage status shows who holds what".into())
             } else {
                 hint

@@ -110,6 +110,7 @@ impl Policy {
             },
             started_unix_ns: attaching.unix_ns,
             residence: ResidenceRecord::default(),
+            registration: None,
         };
         let mut job = Job::new(record.clone(), Life::running());
         let slot = |place: &Placement| Slot::new(JobLedger::new(self.limit_of(place.device, place.limit), 0));

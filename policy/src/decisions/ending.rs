@@ -165,6 +165,10 @@ impl Policy {
         if let Some(stopping) = &job.stopping {
             let reason = stopping.reason.clone();
             self.end(id, (Happening::EmptiedStopping, &reason), machine, now_ns);
+        } else if job.record.registration.is_some() {
+            // A container whose first process is gone is over: nobody is still to come.
+            let why = "its container is gone";
+            self.end(id, (Happening::EmptiedStopping, why), machine, now_ns);
         } else if job.linger(now_ns) {
             self.announce_end(id, "its last process is gone", now_ns);
             self.remember(id);

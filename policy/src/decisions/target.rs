@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which job a TARGET means, and whether the caller may change it.
 //!
-//! `1234` (a pid stands for its whole job), `j42`, a name of one's own, `alice/train`, `@alice`, `cgroup:/…`. More than
+//! `1234` (a pid stands for its whole job), `j42`, a name of one's own, `alice/train`, `@alice`, `container:ID`
+//! (or the beginning of one), `cgroup:/…`. More than
 //! one match is an error that lists them. Current jobs hide ended ones: an ended job is meant only by its id, or by a
 //! name that no current job has. Everybody may read; names are shown to their owner and to administrators only; only
 //! the owner or an administrator may change a job.
@@ -60,7 +61,14 @@ impl Policy {
                 return Err(error(ErrorCode::Ambiguous, message, "name one by its id"));
             }
         };
-        if access == Access::Change && !may_see(job, caller) {
+        if access == Access::Change && (caller.inside.is_some() || !may_see(job, caller)) {
+            if let Some(inside) = caller.inside {
+                return Err(error(
+                    ErrorCode::NotAllowed,
+                    format!("this is inside {inside}, a container's job: from there nothing is changed"),
+                    "ask outside the container",
+                ));
+            }
             let message = format!("{} belongs to {}", job.id(), job.record.user);
             return Err(error(
                 ErrorCode::NotAllowed,
@@ -90,6 +98,14 @@ impl Policy {
         if let Some(user) = text.strip_prefix('@') {
             return Ok(select(&|job| is_user(job, user) && !job.state().is_over()));
         }
+        if let Some(called) = text.strip_prefix("container:") {
+            let of = |job: &Job| job.record.registration.clone().unwrap_or_default();
+            let is_named = |job: &Job| !called.is_empty() && may_see(job, caller) && of(job).name == called;
+            let begins = |job: &Job| !called.is_empty() && of(job).container.starts_with(called);
+            // One that is named whole is meant, whatever other ids begin so.
+            let exact = select(&|job| is_named(job) || begins(job) && of(job).container.len() == called.len());
+            return Ok(if exact.is_empty() { select(&begins) } else { exact });
+        }
         if let Some(path) = text.strip_prefix("cgroup:") {
             return Ok(select(&|job| job.record.cgroup.as_deref() == Some(path)));
         }
@@ -104,7 +120,7 @@ impl Policy {
             return Err(error(
                 ErrorCode::Invalid,
                 format!("this broker knows no {kind:?} targets"),
-                "a target is a pid, j42, a name, alice/train, @alice or cgroup:PATH",
+                "a target is a pid, j42, a name, alice/train, @alice, container:ID or cgroup:PATH",
             ));
         }
         let (user, name) = match text.split_once('/') {
@@ -178,9 +194,13 @@ fn is_user(job: &Job, user: &str) -> bool {
     job.record.user == user || user.parse() == Ok(job.record.uid)
 }
 
-/// May the caller see the job's name and command, and change it?
+/// May the caller see the job's name and command, and change it? Whoever is in a container sees that container's job,
+/// whatever its uid is: root in one is not root of the host.
 pub(crate) fn may_see(job: &Job, caller: &Caller) -> bool {
-    caller.is_admin || caller.uid == job.record.uid
+    match caller.inside {
+        Some(inside) => inside == job.id(),
+        None => caller.is_admin || caller.uid == job.record.uid,
+    }
 }
 
 fn no_job(text: &str) -> ErrorView {

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::denial::Denial;
 use crate::caller::Process;
+use crate::registration::Registration;
 use crate::residence::{Mark, ResidenceRecord};
 use crate::rules::{Asked, AskedMemory, AskedTerms, Facts, Memory, Said, Standing};
 use crate::terms::Terms;
@@ -175,6 +176,9 @@ pub struct JobRecord {
     /// Whether its memory is on its devices; here, for a job of a broker that knew nothing else.
     #[serde(default)]
     pub residence: ResidenceRecord,
+    /// What was registered, where another process than the caller of `run` is its first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registration: Option<Registration>,
 }
 
 impl JobRecord {

@@ -6,6 +6,7 @@ use partage_protocol::terms::{Class, DEFAULT_WEIGHT, cap_of};
 use partage_protocol::time_aliases::TimeAsked;
 use serde::{Deserialize, Serialize};
 
+use crate::registration::Lowered;
 use crate::terms::Terms;
 
 /// What becomes of a number above what is allowed.
@@ -243,7 +244,8 @@ fn forced<'a>(said: impl Iterator<Item = (Standing, &'a str)>) -> impl Iterator<
         .map(|(_, words)| words)
 }
 
-/// What the kernel says of the process that a job began with. No environment and no label is among it.
+/// What the kernel says of the process that a job began with, and what root registered. No environment is among it,
+/// and no label that a user gave.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Facts {
@@ -263,6 +265,18 @@ pub struct Facts {
     /// as `default_scope`.
     #[serde(skip)]
     pub scope: Option<String>,
+    /// Labels that root registered.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<(String, String)>,
+    /// The id of its container, as root registered it; empty without one.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub container: String,
+    /// The container's name, likewise.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub container_name: String,
+    /// The most that whoever started the container wrote beside it.
+    #[serde(skip_serializing_if = "Lowered::is_empty")]
+    pub lowered: Lowered,
 }
 
 impl Asked {

@@ -4,6 +4,7 @@
 //! [`Judge::new`] takes facts and rules: the preset, and the strictest `max` of each key. [`Judge::memory`] and
 //! [`Judge::terms`] then take what is asked. Nothing here depends on a clock, on other jobs, or on what is in use.
 
+mod lowering;
 mod process;
 mod total;
 
@@ -118,6 +119,7 @@ impl Judge {
         {
             judge.caps.add_preset(rule, preset);
         }
+        judge.caps.lower(&facts.lowered, rules);
         Ok(judge)
     }
 

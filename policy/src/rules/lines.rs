@@ -115,6 +115,8 @@ fn whom(matching: &Match) -> String {
         list("group", &matching.group),
         list("cgroup", &matching.cgroup),
         list("program", &matching.program),
+        list("container", &matching.container),
+        list("label", &matching.label),
     ];
     let keys: Vec<String> = keys.into_iter().flatten().collect();
     if keys.is_empty() {

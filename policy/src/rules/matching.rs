@@ -51,6 +51,10 @@ pub struct Match {
     pub cgroup: Option<Vec<Pattern>>,
     /// Names of program files.
     pub program: Option<Vec<Pattern>>,
+    /// Containers that root registered: names, ids, or the beginning of an id (twelve digits or more).
+    pub container: Option<Vec<Pattern>>,
+    /// Labels that root registered: `key=value`, or a key alone.
+    pub label: Option<Vec<Pattern>>,
 }
 
 impl Match {
@@ -67,12 +71,35 @@ impl Match {
             facts.groups.iter().any(|group| pattern.matches(group))
         }) && has(&self.cgroup, &|pattern| is_below(pattern, &facts.cgroup))
             && has(&self.program, &|pattern| pattern.matches(&facts.program))
+            && has(&self.container, &|pattern| is_container(pattern, facts))
+            && has(&self.label, &|pattern| {
+                facts.labels.iter().any(|label| is_label(pattern, label))
+            })
     }
 
     /// Does it hang on the program's name alone? Anybody can rename a program.
     #[must_use]
     pub fn is_by_program_alone(&self) -> bool {
-        self.program.is_some() && self.user.is_none() && self.group.is_none() && self.cgroup.is_none()
+        let others = [&self.user, &self.group, &self.cgroup, &self.container, &self.label];
+        self.program.is_some() && others.into_iter().all(Option::is_none)
+    }
+}
+
+/// Digits of a container's id that name it, as its runtime shows it.
+const SHORT_ID: usize = 12;
+
+/// Is a container with these facts what the pattern stands for? A job in none is not, whatever the pattern.
+fn is_container(pattern: &Pattern, facts: &Facts) -> bool {
+    let (id, name) = (&facts.container, &facts.container_name);
+    let is_beginning = pattern.0.len() >= SHORT_ID && id.starts_with(&pattern.0);
+    (!id.is_empty() && (is_beginning || pattern.matches(id))) || (!name.is_empty() && pattern.matches(name))
+}
+
+/// `key=value`, or a pattern without `=` for a key with any value.
+fn is_label(pattern: &Pattern, (key, value): &(String, String)) -> bool {
+    match pattern.0.contains('=') {
+        true => pattern.matches(&format!("{key}={value}")),
+        false => pattern.matches(key),
     }
 }
 
@@ -126,8 +153,10 @@ mod tests {
             groups: vec!["students".into(), "100".into()],
             cgroup: "/user.slice/user-1000.slice/session-4.scope".into(),
             program: "python3.11".into(),
-            is_admin: false,
-            scope: None,
+            labels: vec![("team".into(), "vision".into())],
+            container: "0123456789abcdef".into(),
+            container_name: "train-1".into(),
+            ..Facts::default()
         };
         let list = |texts: &[&str]| Some(texts.iter().map(|text| Pattern((*text).to_owned())).collect::<Vec<_>>());
         let mut matching = Match::default();
@@ -136,6 +165,8 @@ mod tests {
         matching.group = list(&["100"]);
         matching.cgroup = list(&["/user.slice/user-*.slice"]);
         matching.program = list(&["python?.*"]);
+        matching.container = list(&["0123456789ab"]);
+        matching.label = list(&["team=vis*"]);
         assert!(matching.holds(&facts));
         for change in [
             (|m: &mut Match| m.user = Some(vec![Pattern("bob".into())])) as fn(&mut Match),
@@ -143,6 +174,10 @@ mod tests {
             |m| m.cgroup = Some(vec![Pattern("/user.slice/user-100".into())]),
             |m| m.program = Some(vec![Pattern("python".into())]),
             |m| m.user = Some(Vec::new()),
+            |m| m.container = Some(vec![Pattern("0123456789".into())]),
+            |m| m.container = Some(vec![Pattern("train".into())]),
+            |m| m.label = Some(vec![Pattern("team=".into())]),
+            |m| m.label = Some(vec![Pattern("vision".into())]),
         ] {
             let mut other = matching.clone();
             change(&mut other);
@@ -150,5 +185,20 @@ mod tests {
         }
         matching.user = list(&["1000"]);
         assert!(matching.holds(&facts), "a uid in digits");
+        for (container, label) in [("train-*", "team"), ("0123*", "t*=vision"), ("0123456789abcdef", "*")] {
+            (matching.container, matching.label) = (list(&[container]), list(&[label]));
+            assert!(matching.holds(&facts), "{container}, {label}");
+        }
+        let bare = Facts {
+            container: String::new(),
+            container_name: String::new(),
+            ..facts.clone()
+        };
+        assert!(!matching.holds(&bare), "no pattern stands for no container");
+        let unlabelled = Facts {
+            labels: Vec::new(),
+            ..facts
+        };
+        assert!(!matching.holds(&unlabelled), "no pattern stands for no label");
     }
 }

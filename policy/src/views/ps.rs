@@ -5,7 +5,9 @@
 
 use std::ops::Bound;
 
-use partage_protocol::admin::{ClientView, ErrorView, JobDeviceView, JobView, Reply, TimeView, UnmanagedView};
+use partage_protocol::admin::{
+    ClientView, ContainerView, ErrorView, JobDeviceView, JobView, Reply, TimeView, UnmanagedView,
+};
 use partage_protocol::message::NO_INDEX;
 use partage_protocol::reservation::Word;
 use partage_protocol::terms::ratio;
@@ -20,6 +22,7 @@ use crate::event::TargetQuery;
 use crate::job::{Job, State};
 use crate::machine::{Machine, OnSlot, overhead_of};
 use crate::refusal::invalid;
+use crate::registration::Registration;
 use crate::residence::Residence;
 use crate::time::Measured;
 
@@ -138,6 +141,7 @@ impl Policy {
             end_reason: job.end.as_ref().map(|end| end.reason.clone()),
             exit_code: job.exit_code.filter(|_| job.end.is_some()),
             unlimited: job.strangers_seen,
+            container: record.registration.as_ref().filter(|_| sees).map(container_view),
         }
     }
 
@@ -245,4 +249,14 @@ fn counted_from(job: &Job) -> Option<u64> {
         .started_unix_ns
         .saturating_add(job.record.residence.paused_ns);
     is_counted.then_some(from)
+}
+
+/// What was registered.
+fn container_view(registration: &Registration) -> ContainerView {
+    let cgroup = registration.cgroup.as_ref();
+    ContainerView {
+        id: registration.container.clone(),
+        name: Some(registration.name.clone()).filter(|name| !name.is_empty()),
+        cgroup: cgroup.map(|cgroup| cgroup.path.clone()),
+    }
 }

@@ -98,6 +98,7 @@ pub fn caller(uid: u32) -> Caller {
         user,
         is_admin: uid == 0,
         process: Process { pid: 0, start: 0 },
+        inside: None,
     }
 }
 
@@ -207,6 +208,7 @@ impl Host {
             cgroup: None,
             groups: Vec::new(),
             unix_ns: 7,
+            registered: None,
         };
         self.step(Event::Run(Box::new(run)));
         (ticket, process)

@@ -27,6 +27,9 @@ pub struct ConfigView {
     /// With a target: the totals that hold for it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub totals: Vec<TotalView>,
+    /// Names of the classes, sorted; empty where the question was about a job or user.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub classes: Vec<String>,
 }
 
 /// A total of a rule, and what those who share it have of it.

@@ -30,6 +30,8 @@ pub enum Reply {
     Status(StatusView),
     /// Answer to `Queue`.
     Queue(QueueView),
+    /// Answer to `Run` and `Register` inside a container that is a job: what starts there is of that job.
+    Inside(Box<JobView>),
     /// Answer to `Get` and `Set`.
     Job(JobView),
     /// Answer to `Why`.

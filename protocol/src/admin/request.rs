@@ -11,6 +11,9 @@ use crate::snapshot::{Needs, RestoreRequest};
 pub enum Request {
     /// Admit a job whose first process is the caller; answered by `Waiting`* then `Admitted` or `Error`.
     Run(Box<RunRequest>),
+    /// Admits a job whose first process is another one than the caller's, such as a container's; answered by `Admitted`
+    /// or `Error`, never by `Waiting`.
+    Register(Box<RegisterRequest>),
     /// The jobs the caller may see.
     Ps {
         /// Ended jobs of the last 24 hours too.
@@ -174,6 +177,40 @@ pub struct SavedEvery {
     pub keep: u64,
     /// CRIU's program, as the caller found it.
     pub criu: Option<String>,
+}
+
+/// A process that begins a job without asking for it itself: the first one of a container, before a program of its user
+/// runs. Root may register any; others a process of their own uid, or of a user namespace that they own.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RegisterRequest {
+    /// The process, as the broker's pid namespace numbers it.
+    pub pid: u32,
+    /// The control group that the job owns; the process must be in it. Without one the process's own is taken, where
+    /// it is another than the caller's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<String>,
+    /// The container's id; without one it is read from the control group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+    /// The container's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container_name: Option<String>,
+    /// The GPUs that the container has, by the numbers of their nodes (`/dev/nvidia3`); with these, `run.gpu` is not
+    /// asked. Without, `run.gpu` may be `all`, too.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<u32>,
+    /// The most memory on each GPU, of whoever started the container: `1GiB`. It only lowers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lower_mem: Option<String>,
+    /// Likewise the part of each GPU's time that is never exceeded: `30%`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lower_compute: Option<String>,
+    /// Likewise a class, whose numbers are the most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lower_class: Option<String>,
+    /// What is asked, as for `Run`. It does not wait.
+    pub run: RunRequest,
 }
 
 /// What `partage run` asks. Amounts travel as the user wrote them, checked by the command line and again by the broker.

@@ -257,6 +257,20 @@ pub struct JobView {
     /// How many processes of it used a GPU without Partage, as far as a look at NVML found them there.
     #[serde(default)]
     pub unlimited: u64,
+    /// The container whose first process it began with; none for other jobs, and for callers who may not see it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<ContainerView>,
+}
+
+/// A container that was registered.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainerView {
+    /// Its id, as its runtime has it; empty for a process that was registered and is in none.
+    pub id: String,
+    /// Its name, where the runtime told one.
+    pub name: Option<String>,
+    /// The control group whose processes are of the job; none where it has none of its own.
+    pub cgroup: Option<String>,
 }
 
 /// One job, explained.

@@ -146,14 +146,12 @@ const BAD: [(&str, &str); 52] = [
         "line 4, column 18: rule.match.user: an empty text matches nothing; leave the key out for everybody",
     ),
     (
-        "[[rule]]\nname = \"a\"\nmatch = { container = \"b\" }",
-        "line 4, column 23: rule.match.container: not built yet: this version cannot enforce what only an \
-         administrator's registration could tell; leave it out",
+        "[[rule]]\nname = \"a\"\nmatch = { container = \"\" }",
+        "line 4, column 23: rule.match.container: an empty text matches nothing; leave the key out for everybody",
     ),
     (
-        "[[rule]]\nname = \"a\"\nmatch = { label = \"b\" }",
-        "line 4, column 19: rule.match.label: not built yet: this version cannot enforce what only an \
-         administrator's registration could tell; leave it out",
+        "[[rule]]\nname = \"a\"\nmatch = { label = [\"team=a\", \"=b\"] }",
+        "line 4, column 19: rule.match.label: \"=b\" names no key; write key=value, or a key alone",
     ),
     (
         "[class.small]\nmem = \"1GiB\"\n[[rule]]\nname = \"a\"\nclass = \"smal\"",

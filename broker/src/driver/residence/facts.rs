@@ -154,7 +154,7 @@ impl StateDriver {
         let shown = devices.iter().flat_map(|device| self.devices.shown_on(*device));
         let stats = shown.filter_map(|pid| self.processes.stat(pid));
         let is_unmanaged = |process: &Process| {
-            self.clients.of_process(*process).is_empty() && self.job_by_ancestry(*process) == Some(job)
+            self.clients.of_process(*process).is_empty() && self.job_by_kernel(*process) == Some(job)
         };
         stats.map(|stat| stat.id).filter(is_unmanaged).collect()
     }

@@ -142,7 +142,7 @@ impl StateDriver {
     /// What a restored process has to get back, by its number and client id in the snapshot; none where nobody expects
     /// it.
     fn expected(&self, process: Process, client: u64) -> Option<Vec<u64>> {
-        let job = self.job_by_ancestry(process)?;
+        let job = self.job_by_kernel(process)?;
         let number = proc::inner_number(process.pid)?;
         let mut saved = self.expected_of(job).into_iter();
         let saved = saved.find(|saved| saved.pid == number && saved.client == client)?;

@@ -276,7 +276,7 @@ impl StateDriver {
             let mut strangers = Vec::new();
             for shown in &sample.processes {
                 let stat = self.processes.stat(shown.pid);
-                let of = stat.and_then(|stat| self.job_by_ancestry(stat.id));
+                let of = stat.and_then(|stat| self.job_by_kernel(stat.id));
                 if of.is_none() {
                     strangers.push(shown.pid);
                 }

@@ -114,6 +114,10 @@ fn run(
     let admitted = match admission.ask(&request)?.0 {
         Answer::Admitted(admitted) => admitted,
         Answer::Said(said) => return Err(Failure::new(Kind::Failed, said)),
+        Answer::Inside(job) => {
+            let message = format!("this is inside {}, a container's job", job.job);
+            return Err(Failure::new(Kind::NotAllowed, message).hint("restore it outside the container"));
+        }
     };
     let mut connection = launch_broker::reach(place)?;
     expect(&mut connection, manifest, place)?;

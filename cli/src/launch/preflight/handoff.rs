@@ -17,6 +17,7 @@ pub struct HandOff {
 
 const CONTAINER: &str = "the work runs in a container of another process tree";
 const INSIDE: &str = "start partage run inside the container";
+const DEVICE: &str = "give it --device partage.dev/share=CLASS (partage cdi generate), or start partage run inside it";
 const IDENTITY: &str = "it changes the user and drops the preloaded library";
 const REMOTE: &str = "the work runs on another machine";
 const QUEUE: &str = "the work runs later, under a scheduler";
@@ -49,7 +50,7 @@ pub const HAND_OFFS: &[HandOff] = &[
     row("crontab", QUEUE, "write partage run into the scheduled command"),
     row("ctr", CONTAINER, INSIDE),
     row("doas", IDENTITY, "put it first: doas partage run ..."),
-    row("docker", CONTAINER, INSIDE),
+    row("docker", CONTAINER, DEVICE),
     row("docker-compose", CONTAINER, INSIDE),
     row("enroot", CONTAINER, INSIDE),
     row("flatpak", CONTAINER, INSIDE),
@@ -60,14 +61,14 @@ pub const HAND_OFFS: &[HandOff] = &[
     row("lxc-start", CONTAINER, INSIDE),
     row("machinectl", CONTAINER, INSIDE),
     row("mosh", REMOTE, "put it first: mosh HOST partage run ..."),
-    row("nerdctl", CONTAINER, INSIDE),
+    row("nerdctl", CONTAINER, DEVICE),
     row(
         "nsenter",
         "the work runs in another process's namespaces",
         "start partage run inside",
     ),
     row("pkexec", IDENTITY, "put it first: pkexec partage run ..."),
-    row("podman", CONTAINER, INSIDE),
+    row("podman", CONTAINER, DEVICE),
     row("podman-compose", CONTAINER, INSIDE),
     row("qsub", QUEUE, "write partage run into the submitted script"),
     row("rsh", REMOTE, "put it first: rsh HOST partage run ..."),

@@ -355,7 +355,7 @@ mod tests {
             let found = verdict(&line, GUEST).expect("handed on");
             assert_eq!(found.what, "docker");
             assert!(
-                found.sentence().contains("inside the container"),
+                found.sentence().contains("--device partage.dev/share=CLASS"),
                 "{}",
                 found.sentence()
             );

@@ -63,6 +63,7 @@ fn host() -> (Policy, OneClient) {
         user: "alice".into(),
         is_admin: false,
         process,
+        inside: None,
     };
     let seen = DeviceSeen {
         uuid: DEVICE,
@@ -86,6 +87,7 @@ fn host() -> (Policy, OneClient) {
         cgroup: None,
         groups: Vec::new(),
         unix_ns: 1,
+        registered: None,
     };
     let attaching = Attaching {
         client: CLIENT,

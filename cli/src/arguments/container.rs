@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The words about containers: `register`, `hook`, `cdi`.
+
+use clap::{Args, Subcommand};
+
+use super::Run;
+
+/// Numbers of a job that somebody else's process begins. No variable stands for any of them.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Numbers {
+    /// Start from the numbers of a class of the host's configuration
+    #[arg(long, value_name = "CLASS")]
+    pub class: Option<String>,
+    /// Memory limit per GPU for the whole job, promised to it
+    #[arg(short, long, value_name = "SIZE|PCT", allow_hyphen_values = true)]
+    pub mem: Option<String>,
+    /// Memory promised per GPU, if less than the limit, or none
+    #[arg(long, value_name = "SIZE|PCT", allow_hyphen_values = true)]
+    pub mem_request: Option<String>,
+    /// Memory limit per GPU for each of its processes
+    #[arg(long, value_name = "SIZE|PCT", allow_hyphen_values = true)]
+    pub process_mem: Option<String>,
+    /// Promised share of each GPU's time for the whole job
+    #[arg(short, long, value_name = "PCT", allow_hyphen_values = true)]
+    pub compute: Option<String>,
+    /// Cap on each GPU's time, even if the GPU is idle
+    #[arg(long, value_name = "PCT", allow_hyphen_values = true)]
+    pub compute_max: Option<String>,
+    /// Weight among jobs without -c, 1 to 10000 (default 100)
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub weight: Option<String>,
+    /// Priority: low, normal (default), high or realtime
+    #[arg(long, value_name = "PRIORITY")]
+    pub priority: Option<String>,
+    /// End the job after this time: SIGTERM, and SIGKILL 10 s later
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
+    pub time_limit: Option<String>,
+    /// all, auto (one GPU), auto:N, nvidia-smi's index, or a UUID; several with commas
+    #[arg(short, long, value_name = "GPU")]
+    pub gpu: Option<String>,
+    /// Label; can be repeated. Rules match labels that root gives here
+    #[arg(long, value_name = "K=V", value_delimiter = ',')]
+    pub label: Vec<String>,
+    /// Kill processes of the job that use a GPU without the limit
+    #[arg(long)]
+    pub strict: bool,
+}
+
+impl Numbers {
+    /// The same as options of `run`, with what is said of the GPU left to the broker.
+    pub fn as_run(&self) -> Run {
+        Run {
+            class: self.class.clone(),
+            mem: self.mem.clone(),
+            mem_request: self.mem_request.clone(),
+            process_mem: self.process_mem.clone(),
+            compute: self.compute.clone(),
+            compute_max: self.compute_max.clone(),
+            weight: self.weight.clone(),
+            priority: self.priority.clone(),
+            time_limit: self.time_limit.clone(),
+            gpu: self.gpu.clone().filter(|gpu| gpu != "all"),
+            label: self.label.clone(),
+            strict: self.strict,
+            ..Run::default()
+        }
+    }
+}
+
+/// Make a process that is about to start the first of a job, with its control group
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Whatever is in the control group is then of the job, whoever starts it and with
+whatever environment. The job ends with the process. It does not wait for room.
+Root registers any process; others one of their own, or of a user namespace of
+theirs. Container engines call `partage hook` instead.
+
+Example: partage register --pid 4711 --container web -m 8GiB -g 0"
+)]
+pub struct Register {
+    /// The process; it has not used a GPU yet
+    #[arg(long, value_name = "N")]
+    pub pid: u32,
+    /// Control group that the job owns (default: the process's own)
+    #[arg(long, value_name = "PATH")]
+    pub cgroup: Option<String>,
+    /// Id of its container (default: as the control group tells)
+    #[arg(long, value_name = "ID")]
+    pub container: Option<String>,
+    /// Name of its container
+    #[arg(long, value_name = "NAME")]
+    pub container_name: Option<String>,
+    #[command(flatten)]
+    pub numbers: Numbers,
+}
+
+/// For container runtimes: make a container a job before it starts
+#[derive(Args, Debug)]
+pub struct Hook {
+    #[command(subcommand)]
+    pub action: HookAction,
+}
+
+/// Which hook.
+#[derive(Debug, Subcommand)]
+pub enum HookAction {
+    /// The OCI hook createRuntime: exit status 1 and one sentence keep the container from starting
+    #[command(
+        after_help = "Reads the container's state on standard input and config.json in its bundle. The
+GPUs are those whose nodes the container gets, else those that
+NVIDIA_VISIBLE_DEVICES names in it. Annotations become labels. The annotations
+partage.dev/mem, partage.dev/compute and partage.dev/class only lower the
+numbers above; partage.dev/name names the container.
+
+`partage cdi generate` writes the file from which engines call this."
+    )]
+    CreateRuntime(CreateRuntime),
+}
+
+/// `hook create-runtime`.
+#[derive(Args, Debug)]
+pub struct CreateRuntime {
+    #[command(flatten)]
+    pub numbers: Numbers,
+    /// Start the container without a limit when no broker answers
+    #[arg(long)]
+    pub open: bool,
+    /// Give up after this time
+    #[arg(long, value_name = "DUR", default_value = "4s", allow_hyphen_values = true)]
+    pub timeout: String,
+}
+
+/// Describe Partage to container engines (Container Device Interface)
+#[derive(Args, Debug)]
+pub struct Cdi {
+    #[command(subcommand)]
+    pub action: CdiAction,
+}
+
+/// What to do about it.
+#[derive(Debug, Subcommand)]
+pub enum CdiAction {
+    /// Write the file from which engines give containers the library, the broker's folder and the hook
+    #[command(
+        after_help = "One device for each class of the host's configuration, and `default`, whose limits
+are those of the rules: podman run --device partage.dev/share=small ... The
+limits stand in the hook's arguments, never in the container's environment. GPUs
+are not listed: name them as before (--device nvidia.com/gpu=0). Write it again
+when classes or the library change; containers that run keep what they have.
+
+Examples:
+  sudo partage cdi generate
+  partage cdi generate --output -            look at it"
+    )]
+    Generate(CdiGenerate),
+}
+
+/// `cdi generate`.
+#[derive(Args, Debug)]
+pub struct CdiGenerate {
+    /// The file; `-` writes it to standard output and nothing else anywhere
+    #[arg(long, value_name = "FILE", default_value = "/etc/cdi/partage.json")]
+    pub output: String,
+    /// Folder of the library that containers get, in versioned copies
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/partage/containers")]
+    pub files: std::path::PathBuf,
+    /// Containers start without a limit while no broker answers
+    #[arg(long)]
+    pub open: bool,
+}
