@@ -71,7 +71,7 @@ pub use residence::{
 };
 pub use rules::{
     Asked, AskedMemory, AskedTerms, At, CardSize, Facts, Judge, Match, Max, Memory, NotAllowed, Pattern, Preset, Rule,
-    Rules, Said, Standing, Total, Written,
+    Rules, Said, Standing, Total, WithoutBroker, Written,
 };
 pub use terms::{Terms, TermsOrigin};
 pub use time::{JobTime, MOST_USERS, TIME_CONFIRM_NS, UserUsage};

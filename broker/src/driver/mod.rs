@@ -32,3 +32,4 @@ mod times;
 mod user_database;
 mod users;
 mod watches;
+mod word_left;

@@ -10,4 +10,5 @@ pub mod inherited;
 pub mod nvml;
 pub mod pidfd;
 pub mod proc;
+pub mod terminal;
 pub mod user_database;

@@ -25,6 +25,7 @@ mod limits;
 mod marks;
 mod matrix;
 mod messages;
+mod namespaces;
 mod overhead;
 mod ownership;
 mod pools;
@@ -89,6 +90,7 @@ pub fn all() -> Vec<Case> {
         time::cases(),
         time_bare::cases(),
         messages::cases(),
+        namespaces::cases(),
         install::cases(),
         harness::cases(),
     ]
