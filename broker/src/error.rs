@@ -29,6 +29,12 @@ pub enum Error {
     /// The configuration does not hold.
     #[error("{0}")]
     Config(#[from] ConfigError),
+    /// A managed broker that cannot see every process.
+    #[error(
+        "a managed broker serves the whole machine, and from inside this pid namespace it cannot see the processes \
+         outside: start it on the host (a container with --pid host), or say --pid-namespace any"
+    )]
+    PidNamespace,
     /// The kernel refused something the event loop stands on.
     #[error("cannot {what}: {source}")]
     System {

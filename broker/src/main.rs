@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! partaged: the per-node broker. Arguments, wiring, exit codes.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -55,6 +56,14 @@ struct Arguments {
     /// Leave after so many seconds without a job [default: 60 when private, else never]
     #[arg(long, value_name = "SECONDS", env = "PARTAGE_IDLE_EXIT")]
     idle_exit: Option<u64>,
+    /// Serve from inside a pid namespace, too: processes outside it cannot be told apart, and are refused
+    #[arg(
+        long,
+        value_name = "first|any",
+        env = "PARTAGE_PID_NAMESPACE",
+        default_value = "first"
+    )]
+    pid_namespace: PidNamespace,
     /// Write the log to stderr too
     #[arg(long)]
     foreground: bool,
@@ -188,6 +197,9 @@ fn serve(arguments: &Arguments) -> Result<(), Error> {
     } else {
         Kind::Private
     };
+    if kind == Kind::Managed && arguments.pid_namespace == PidNamespace::First && !is_in_first_pid_namespace() {
+        return Err(Error::PidNamespace);
+    }
     // What a user's broker makes is for that user; modes that others need are set one by one.
     nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
     let config = match kind {
@@ -242,6 +254,22 @@ fn serve(arguments: &Arguments) -> Result<(), Error> {
     let result = server.run();
     info!("left");
     result
+}
+
+/// In which pid namespace a managed broker serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum PidNamespace {
+    /// The machine's first one alone: every process can be seen from there.
+    First,
+    /// Whichever it is started in.
+    Any,
+}
+
+/// Can every process of the machine be seen from here? Where the kernel does not say, it counts as so.
+fn is_in_first_pid_namespace() -> bool {
+    /// `PID_NS_INIT_INO` of <linux/nsfs.h>: the number of the first pid namespace on every kernel.
+    const FIRST: u64 = 0xEFFF_FFFC;
+    std::fs::metadata("/proc/self/ns/pid").map_or(true, |namespace| namespace.ino() == FIRST)
 }
 
 fn default_directory(kind: Kind) -> PathBuf {

@@ -457,6 +457,19 @@ pub struct Sim {
     /// Hand out PTX to programs that ask NVRTC for machine code
     #[arg(long)]
     pub nvrtc_ptx: bool,
+    /// Let other users' processes in, too: those of a container, for example
+    #[arg(long)]
+    pub shared: bool,
+    /// Print what `podman run` needs to give a container the running machine, with these GPUs alone where it says which
+    #[arg(
+        long,
+        value_name = "N,N",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "",
+        conflicts_with_all = ["command", "shared", "gpus", "memory", "profile", "machine_code", "nvrtc_ptx"]
+    )]
+    pub mounts: Option<String>,
     /// The program and its arguments; without it, a shell
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,

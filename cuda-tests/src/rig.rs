@@ -169,6 +169,8 @@ impl Rig {
             }
         }
         command.env("PARTAGE_SOCKET_DIR", self.socket_dir());
+        // The cases may run inside one, and all that they start with them.
+        command.env("PARTAGE_PID_NAMESPACE", "any");
         command.env("PARTAGE_IDLE_EXIT", self.spec.idle_exit.to_string());
         match self.driver {
             Driver::Simulated => {

@@ -16,6 +16,7 @@
 
 pub mod moved;
 pub mod names;
+pub mod nodes;
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::Ordering;

@@ -26,6 +26,7 @@ mod guest;
 mod hooks;
 mod job_word;
 mod lazy;
+mod managed;
 mod marks;
 mod memory;
 mod names;

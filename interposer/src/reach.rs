@@ -14,18 +14,18 @@ use core::sync::atomic::Ordering;
 
 use partage_protocol::message::{
     ENVIRONMENT_BYTES, HELLO_ENVIRONMENT_CUT, HELLO_PAGES_LOST, HELLO_PARKED, Hello, NOTICE_NO_BROKER, Notice,
-    REFUSED_CAPACITY, REFUSED_DEVICES, Refused, ToClient,
+    REFUSED_CAPACITY, REFUSED_DEVICES, REFUSED_OWN, Refused, ToClient,
 };
 use zerocopy::IntoBytes;
 
 use crate::attachment;
-use crate::devices::moved;
+use crate::devices::{moved, nodes};
 use crate::guest::sys;
 use crate::note;
 use crate::private_broker;
 use crate::session::connection::Session;
 use crate::socket::{self, Refusal};
-use crate::state::{Found, State};
+use crate::state::{Found, Phase, State};
 
 /// What a broker that was just started may take until it listens.
 const START_WAIT_NS: u64 = 2_000_000_000;
@@ -177,7 +177,7 @@ fn greet(state: &State, session: &mut Session, flags: u32, deadline_ns: u64) -> 
         pid: sys::pid(),
         flags,
         environment_length: packed.len() as u32,
-        reserved: 0,
+        nodes: nodes::openable(),
         environment,
     };
     session.link.connect(fd, |socket| {
@@ -192,6 +192,11 @@ pub fn refused(state: &State, session: &mut Session, refused: &Refused) -> Refus
     match refused.code {
         // Others leave.
         REFUSED_CAPACITY => Refusal::Busy,
+        REFUSED_OWN => {
+            session.is_final = true;
+            state.set_phase(Phase::Off);
+            Refusal::Final
+        }
         REFUSED_DEVICES => {
             // What the driver shows does not change in the life of a process.
             session.is_final = true;
@@ -213,7 +218,7 @@ pub fn refused(state: &State, session: &mut Session, refused: &Refused) -> Refus
 pub fn say_unreached(state: &State, refusal: Refusal) {
     let text = match Found::by(refusal) {
         Found::Nobody => "no broker is there; the job's processes share its limit by themselves",
-        Found::Unserving => "a broker is there and does not answer; memory stays closed until it does",
+        Found::Unserving => "the broker does not answer; memory stays closed until it does",
         Found::Unable => "this process has no descriptor or no memory left to attach; memory stays closed until it has",
         Found::Refusal => "the broker refuses this process; memory stays closed",
         Found::Barred => "no permission to enter the broker's folder; the environment's limit holds",

@@ -24,6 +24,7 @@ use crate::guest::lock::Guard;
 use crate::guest::sys;
 use crate::job_word;
 use crate::lazy;
+use crate::managed;
 use crate::note;
 use crate::own_pages;
 use crate::reach;
@@ -33,6 +34,8 @@ use crate::state::{Phase, State};
 
 /// Longest wait for a broker at the first attach, in nanoseconds.
 const ATTACH_WAIT_NS: u64 = 3_000_000_000;
+/// The same for the broker of a managed host, which its administrator may be restarting.
+const MANAGED_WAIT_NS: u64 = 10_000_000_000;
 /// Longest wait for one answer, reconnecting included.
 const ASK_WAIT_NS: u64 = 3_000_000_000;
 
@@ -64,16 +67,23 @@ pub fn ensure_held(state: &'static State, is_nvml: bool) {
     }
     let mut session = state.session.hold();
     crate::guest::inherited::close_all();
-    let wait = if state.settings().expects_broker() {
-        ATTACH_WAIT_NS
-    } else {
-        0
+    let is_managed = managed::is_closed(state.settings());
+    let wait = match (is_managed, is_nvml) {
+        // Looking needs no memory, and so no broker.
+        (true, true) => 0,
+        (true, false) => MANAGED_WAIT_NS,
+        (false, _) if state.settings().expects_broker() => ATTACH_WAIT_NS,
+        (false, _) => 0,
     };
     let flags = if is_nvml { HELLO_NVML_ONLY } else { 0 };
     let deadline = sys::now_ns().saturating_add(wait);
     let Err(refusal) = reach::connect(state, &mut session, flags, deadline) else {
         return;
     };
+    // One of the broker's own, or one that may need memory later: the wait is for then.
+    if state.phase() == Phase::Off || is_managed && is_nvml && refusal == Refusal::Busy {
+        return;
+    }
     state.set_silent(true);
     reach::say_unreached(state, refusal);
     // The job's memory is given out as it is asked for; none while a broker is there that does not answer.

@@ -12,6 +12,9 @@ use crate::guest::text::{self, Text};
 /// Longest path taken from the environment, with its zero.
 pub const PATH_BYTES: usize = 1024;
 
+/// The folder of a managed host's broker.
+const SYSTEM_DIR: &CStr = c"/run/partage";
+
 /// The environment as read. All-zero memory is "nothing set".
 pub struct Settings {
     /// `PARTAGE_TOKEN`: proves that this process belongs to a job; zeros without one.
@@ -22,6 +25,8 @@ pub struct Settings {
     pub socket_dir: Text<PATH_BYTES>,
     /// The folder was named, not guessed: whoever listens there is meant.
     pub is_socket_dir_named: bool,
+    /// It is a managed host's own folder, which only root makes.
+    pub is_system_dir: bool,
     /// The limit while no broker has answered: `PARTAGE_MEM_BYTES`, or for a process that was put into no job the
     /// lowest that other tools' variables give; `None` is no limit.
     pub memory_limit: Option<u64>,
@@ -55,6 +60,7 @@ impl Settings {
             has_token: false,
             socket_dir: Text::new(),
             is_socket_dir_named: false,
+            is_system_dir: false,
             memory_limit: text::parse_number(variable(c"PARTAGE_MEM_BYTES")),
             environment: Text::new(),
             devices: [[0; 16]; MAX_DEVICES],
@@ -149,17 +155,18 @@ impl Settings {
         let named = variable(c"PARTAGE_SOCKET_DIR");
         if !named.is_empty() && self.socket_dir.push(named).is_complete() {
             self.is_socket_dir_named = true;
+            self.is_system_dir = named == SYSTEM_DIR.to_bytes();
             return;
         }
         self.socket_dir.clear();
-        let managed = sys::open(c"/run/partage", libc::O_PATH | libc::O_DIRECTORY, 0);
+        let managed = sys::open(SYSTEM_DIR, libc::O_PATH | libc::O_DIRECTORY, 0);
         if let Ok(fd) = i32::try_from(managed)
             && fd >= 0
         {
             sys::close(fd);
-            self.socket_dir.push("/run/partage");
+            self.socket_dir.push(SYSTEM_DIR.to_bytes());
             // Only root makes folders in /run.
-            self.is_socket_dir_named = true;
+            (self.is_socket_dir_named, self.is_system_dir) = (true, true);
         } else {
             self.socket_dir
                 .push("/tmp/partage-")

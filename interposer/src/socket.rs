@@ -8,6 +8,7 @@ use partage_protocol::message::{ToClient, Welcome};
 use crate::guest::descriptor::Kept;
 use crate::guest::sys;
 use crate::guest::text::Text;
+use crate::managed;
 use crate::settings::{PATH_BYTES, Settings};
 
 /// Why a conversation did not happen.
@@ -45,7 +46,14 @@ pub fn connect(settings: &Settings, deadline_ns: u64) -> Result<c_int, Refusal> 
     let refusal = match -result {
         0 if is_trusted(fd, settings) => return Ok(fd),
         0 => Refusal::Final,
-        error if error == libc::ENOENT as isize || error == libc::ECONNREFUSED as isize => Refusal::Absent,
+        error if error == libc::ENOENT as isize || error == libc::ECONNREFUSED as isize => {
+            // A managed host's broker is away and will be back: as one that is there and does not serve.
+            if managed::is_closed(settings) {
+                Refusal::Busy
+            } else {
+                Refusal::Absent
+            }
+        }
         error if LATER.contains(&(error as c_int)) => Refusal::Busy,
         error if UNABLE.contains(&(error as c_int)) => Refusal::Unable,
         error if error == libc::EACCES as isize || error == libc::EPERM as isize => Refusal::Barred,

@@ -19,6 +19,8 @@ pub struct Client {
     pub presence: Presence,
     /// It has no share of the limit.
     pub is_nvml_only: bool,
+    /// The GPUs that it may open: bit N for the node `/dev/nvidiaN`. 0: not known.
+    pub nodes: u32,
 }
 
 /// Where a client is.
@@ -76,6 +78,7 @@ impl Clients {
             process,
             presence: Presence::Away,
             is_nvml_only: false,
+            nodes: 0,
         };
         self.by_id.insert(id, client);
         self.awaited.insert(id);

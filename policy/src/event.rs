@@ -42,6 +42,17 @@ pub struct DeviceSeen {
     pub total_bytes: u64,
     /// Configured reserve plus what the driver keeps for itself; `usable` is total minus this.
     pub reserve_bytes: u64,
+    /// The number of its node (`/dev/nvidia3`), where the driver tells.
+    pub minor: Option<u32>,
+}
+
+impl DeviceSeen {
+    /// Can a process open it that may open these `nodes`: bit N for `/dev/nvidiaN`, or 0 where that is not known?
+    #[must_use]
+    pub fn is_among(&self, nodes: u32) -> bool {
+        let bit = |minor: u32| nodes.checked_shr(minor).is_none_or(|rest| rest & 1 != 0);
+        nodes == 0 || self.minor.is_none_or(bit)
+    }
 }
 
 /// One process in a measurement.
@@ -114,6 +125,8 @@ pub struct Membership {
     pub cgroup: String,
     /// The name of its program's file.
     pub program: String,
+    /// The GPUs that it may open: bit N for the node `/dev/nvidiaN`. 0: not known.
+    pub nodes: u32,
 }
 
 /// An attaching client.

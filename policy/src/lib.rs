@@ -73,7 +73,7 @@ pub use residence::{
 };
 pub use rules::{
     Asked, AskedMemory, AskedTerms, At, CardSize, Facts, Judge, Match, Max, Memory, NotAllowed, Pattern, Per, Preset,
-    Rule, Rules, Said, Standing, Total, Written,
+    Rule, Rules, Said, Standing, Total, WithoutBroker, Written,
 };
 pub use terms::{Terms, TermsOrigin};
 pub use time::{JobTime, MOST_USERS, TIME_CONFIRM_NS, UserUsage};

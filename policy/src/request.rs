@@ -42,6 +42,8 @@ pub struct RunSpec {
     pub gpu: GpuChoice,
     /// `CUDA_VISIBLE_DEVICES` of the caller.
     pub visible_devices: Option<String>,
+    /// The GPUs that the caller may open: bit N for the node `/dev/nvidiaN`. 0: each.
+    pub nodes: u32,
     /// Wait when there is no room.
     pub wait: bool,
     /// `--strict` is asked; rules may want it as well.
@@ -126,6 +128,7 @@ impl RunSpec {
             judge,
             gpu,
             visible_devices: request.visible_devices.clone(),
+            nodes: request.nodes,
             wait: request.wait,
             strict: request.strict,
         })

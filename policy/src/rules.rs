@@ -185,6 +185,28 @@ pub struct Rule {
     pub together: Total,
     /// Processes of jobs that use a GPU without Partage are killed, as with `--strict`.
     pub is_strict: bool,
+    /// May processes have memory while no broker answers? Said of users or groups, or of everybody.
+    pub without_broker: Option<WithoutBroker>,
+}
+
+/// What processes may do while no broker answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WithoutBroker {
+    /// They have memory, without a limit.
+    Open,
+    /// They wait.
+    Closed,
+}
+
+impl WithoutBroker {
+    /// As it is written.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Closed => "closed",
+        }
+    }
 }
 
 /// All presets and rules, the rules in the order of the file.

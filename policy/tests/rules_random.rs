@@ -94,6 +94,7 @@ fn a_rule() -> impl Strategy<Value = Rule> {
         gpu: None,
         max,
         is_strict,
+        without_broker: None,
         each_user: totals.0,
         together: totals.1,
     })

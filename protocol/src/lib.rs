@@ -6,7 +6,7 @@
 //! ([`admin`], cut into packets by [`frame`]). Beside the socket, each client shares two pages with the broker
 //! ([`page`]), on which the reservation protocol ([`reservation`]) runs without a message in the common case.
 
-pub use partage_wire::{gate, hold, message, page, pool, reservation, threads, units};
+pub use partage_wire::{gate, hold, message, page, pool, reservation, threads, units, without_broker};
 
 pub mod admin;
 pub mod aliases;

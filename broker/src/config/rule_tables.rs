@@ -41,6 +41,7 @@ pub(super) struct RuleTable {
     pub(super) together: TogetherTable,
     pub(super) per: Option<Spanned<String>>,
     pub(super) strict: Option<bool>,
+    pub(super) without_broker: Option<Spanned<String>>,
 }
 
 /// `match = { … }`.

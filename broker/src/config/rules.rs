@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use partage_policy::{GpuName, Match, Max, Pattern, Per, Preset, Rule, Rules, Total, Written};
+use partage_policy::{GpuName, Match, Max, Pattern, Per, Preset, Rule, Rules, Total, WithoutBroker, Written};
 use partage_protocol::message::MAX_DEVICES;
 use partage_protocol::size::{Amount, parse_amount, parse_request, parse_share};
 use partage_protocol::terms::{MAX_WEIGHT, TermError, parse_class, parse_promise, parse_time_limit, parse_weight};
@@ -177,6 +177,10 @@ pub(super) fn read_rule(
             Some(source.written(&span, list))
         }
     };
+    let without_broker = match &table.without_broker {
+        None => None,
+        Some(word) => Some(read_without_broker(word, &table.matching, source)?),
+    };
     Ok(Rule {
         name: name.get_ref().clone(),
         at,
@@ -198,6 +202,7 @@ pub(super) fn read_rule(
             ..Total::default()
         },
         is_strict: table.strict.unwrap_or(false),
+        without_broker,
     })
 }
 
@@ -215,6 +220,33 @@ fn read_per(per: Option<&Spanned<String>>, has_class: bool, source: Source<'_>) 
         ));
     }
     Ok(found)
+}
+
+/// Nobody but the process itself can tell whom a rule is about while the broker is away: it knows its numbers alone.
+fn read_without_broker(
+    word: &Spanned<String>,
+    matching: &MatchTable,
+    source: Source<'_>,
+) -> Result<WithoutBroker, ConfigError> {
+    const KEY: &str = "rule.without_broker";
+    let wrong = |why: String| Err(source.wrong(word.span(), KEY, why));
+    let has_pattern = [&matching.user, &matching.group]
+        .into_iter()
+        .flatten()
+        .any(|list| list.get_ref().0.iter().any(|name| name.contains(['*', '?'])));
+    let others = [&matching.cgroup, &matching.program, &matching.container, &matching.label];
+    if others.into_iter().any(Option::is_some) || (matching.user.is_some() && matching.group.is_some())
+    {
+        return wrong("goes with a match by user or by group alone, or without a match".to_owned());
+    }
+    if has_pattern {
+        return wrong("goes with whole names or numbers, without * and ?".to_owned());
+    }
+    match word.get_ref().as_str() {
+        "open" => Ok(WithoutBroker::Open),
+        "closed" => Ok(WithoutBroker::Closed),
+        word => wrong(format!("{word:?} is not one of open, closed")),
+    }
 }
 
 fn read_match(table: MatchTable, source: Source<'_>) -> Result<Match, ConfigError> {

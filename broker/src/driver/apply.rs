@@ -14,6 +14,7 @@ use super::effect::Effect;
 use super::state_driver::StateDriver;
 use crate::clock::Now;
 use crate::dispatcher::message::Message;
+use crate::host::terminal;
 use crate::peer::ConnectionId;
 use crate::state::usage;
 
@@ -144,7 +145,9 @@ impl StateDriver {
         }
         if let Some(first) = record.first {
             let stat = self.processes.stat(first.pid).filter(|stat| stat.id == first);
-            if let Some(stat) = stat.filter(|stat| stat.terminal != 0) {
+            // Another's terminal may have the number of one here.
+            let is_ours = |terminal: u64| terminal != 0 && terminal::is_shared(first.pid);
+            if let Some(stat) = stat.filter(|stat| is_ours(stat.terminal)) {
                 self.jobs.set_terminal(id, stat.terminal);
             }
         }

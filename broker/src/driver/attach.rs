@@ -9,7 +9,7 @@ use partage_policy::{Attaching, Event, Membership, Process};
 use partage_protocol::aliases::unpacked;
 use partage_protocol::message::{
     HELLO_ENVIRONMENT_CUT, HELLO_PAGES_LOST, HELLO_PARKED, Hello, MAJOR, REFUSED_CAPACITY, REFUSED_IDENTITY,
-    REFUSED_VERSION,
+    REFUSED_OWN, REFUSED_VERSION,
 };
 use partage_protocol::units::{ClientId, JobId};
 use tracing::{debug, warn};
@@ -19,7 +19,7 @@ use super::held::Hold;
 use super::state_driver::StateDriver;
 use crate::clock::Now;
 use crate::dispatcher::message::Message;
-use crate::host::proc::{ancestors, login_scope};
+use crate::host::proc::{ancestors, is_of_namespace_of, is_own_helper, login_scope};
 use crate::kind::Kind;
 use crate::peer::ConnectionId;
 use crate::peer::Peer;
@@ -37,8 +37,13 @@ impl StateDriver {
     /// A connection's first binary packet, and the pages that came with it.
     pub fn hello(&mut self, peer: Peer, hello: Hello, pages: Option<HandedBack>, now: Now) {
         let me = nix::unistd::geteuid().as_raw();
-        if self.directory.kind() == Kind::Private && peer.uid != me && peer.uid != 0 {
+        let is_guest = peer.uid != me && peer.uid != 0;
+        if self.directory.kind() == Kind::Private && is_guest && !is_of_namespace_of(peer.pid, me) {
             return self.refuse(peer.connection, REFUSED_IDENTITY, "this broker serves another user");
+        }
+        // Before anything that waits for a helper.
+        if is_own_helper(peer.pid) {
+            return self.refuse(peer.connection, REFUSED_OWN, "this is the broker's own helper");
         }
         let Some(process) = self.process_of(&peer) else {
             let text = "the broker cannot see this process: its pid namespace is not below the broker's";
@@ -255,6 +260,7 @@ impl StateDriver {
             is_environment_cut: hello.flags & HELLO_ENVIRONMENT_CUT != 0
                 || hello.environment_length as usize > hello.environment.len(),
             cgroup,
+            nodes: hello.nodes,
         }
     }
 

@@ -90,6 +90,7 @@ impl StateDriver {
             index: facts.index,
             model: facts.model.clone(),
             total_bytes: facts.total,
+            minor: facts.minor,
             reserve_bytes: self
                 .config
                 .reserve(facts.index, &facts.uuid, facts.total, facts.reserved),

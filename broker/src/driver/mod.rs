@@ -34,3 +34,4 @@ mod times;
 mod user_database;
 mod users;
 mod watches;
+mod word_left;

@@ -86,6 +86,7 @@ impl StateDriver {
         }
         self.publish(now, "config-read", None, None, text.clone());
         self.step(now, Event::Rules(Box::new(new)));
+        self.leave_word();
         self.meet_users();
         text
     }

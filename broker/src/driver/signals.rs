@@ -2,9 +2,8 @@
 //! Signals to the processes of a job, and a line on its terminal.
 
 use std::collections::BTreeSet;
-use std::fs::OpenOptions;
 use std::io::Write;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 
 use partage_policy::{JobRecord, Process, Signal};
 use partage_protocol::shown::shown;
@@ -15,6 +14,7 @@ use super::state_driver::StateDriver;
 use crate::clock::Now;
 use crate::host::pidfd::PidFd;
 use crate::host::proc::with_descendants;
+use crate::host::terminal;
 
 impl StateDriver {
     /// Signals the job's first process, its clients, what is in a control group of its own, and all their descendants.
@@ -116,21 +116,16 @@ impl StateDriver {
         let alive = record
             .first
             .and_then(|first| self.processes.stat(first.pid).filter(|stat| stat.id == first));
+        let own = alive.filter(|stat| stat.terminal != 0);
         // One that has ended has no terminal any more; the one that it was started on may still be its owner's.
-        let remembered = || self.jobs.terminal(job);
-        let Some(number) = alive
-            .map(|stat| stat.terminal)
-            .filter(|number| *number != 0)
-            .or_else(remembered)
-        else {
-            return;
+        let (found, number) = match own {
+            Some(stat) => (terminal::of(stat.id.pid, stat.terminal), stat.terminal),
+            None => {
+                let Some(number) = self.jobs.terminal(job) else { return };
+                (terminal::here(number), number)
+            }
         };
-        let Some(path) = terminal_path(number) else {
-            return;
-        };
-        let flags = libc::O_NOCTTY | libc::O_NONBLOCK | libc::O_CLOEXEC | libc::O_NOFOLLOW;
-        let opened = OpenOptions::new().write(true).custom_flags(flags).open(&path);
-        let Ok(mut terminal) = opened else { return };
+        let Some(mut terminal) = found else { return };
         let is_theirs = terminal.metadata().is_ok_and(|facts| {
             facts.file_type().is_char_device() && facts.rdev() == number && facts.uid() == record.uid
         });
@@ -142,27 +137,5 @@ impl StateDriver {
         if let Err(error) = terminal.write_all(format!("\rpartage: {text}\r\n").as_bytes()) {
             warn!(%job, %error, "a line could not be said on the job's terminal");
         }
-    }
-}
-
-/// Device file of a pseudo-terminal by its number; none for what is no pseudo-terminal.
-fn terminal_path(number: u64) -> Option<String> {
-    // Unix98 pseudo-terminals have majors 136 to 143 (Documentation/admin-guide/devices.txt).
-    let (major, minor) = (libc::major(number), libc::minor(number));
-    (136..=143)
-        .contains(&major)
-        .then(|| format!("/dev/pts/{}", u64::from(major - 136) * 256 + u64::from(minor)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_pseudo_terminals_have_a_path() {
-        assert_eq!(terminal_path(libc::makedev(136, 7)).as_deref(), Some("/dev/pts/7"));
-        assert_eq!(terminal_path(libc::makedev(137, 1)).as_deref(), Some("/dev/pts/257"));
-        assert_eq!(terminal_path(libc::makedev(4, 1)), None);
-        assert_eq!(terminal_path(0), None);
     }
 }

@@ -174,6 +174,7 @@ impl StateDriver {
             invariants: Invariants::default(),
         };
         driver.adopt(found.jobs, ended, &lines, now);
+        driver.leave_word();
         Ok(driver)
     }
 

@@ -11,5 +11,6 @@ pub mod inherited;
 pub mod nvml;
 pub mod pidfd;
 pub mod proc;
+pub mod terminal;
 pub mod user_database;
 pub mod user_namespaces;

@@ -3,6 +3,9 @@
 //! read: a process stuck in the driver must not stop the broker.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::MetadataExt;
 
 use partage_policy::{Cgroup, Process};
 use partage_protocol::private_broker;
@@ -96,6 +99,56 @@ pub fn shares_namespaces(pid: u32) -> bool {
     })
 }
 
+/// Is a process one of this broker's helpers: its child, of this very program?
+#[must_use]
+pub fn is_own_helper(pid: u32) -> bool {
+    let parent = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok();
+    let parent = parent.and_then(|text| Some(parse_stat(pid, &text)?.parent));
+    let program = |process: &str| {
+        let facts = std::fs::metadata(format!("/proc/{process}/exe")).ok()?;
+        Some((facts.dev(), facts.ino()))
+    };
+    parent == Some(std::process::id()) && program("self").is_some_and(|own| program(&pid.to_string()) == Some(own))
+}
+
+/// Is a process in a user namespace that this user made, or in one below such a one? Its users are this user's
+/// subordinate ones.
+#[must_use]
+pub fn is_of_namespace_of(pid: u32, uid: u32) -> bool {
+    // <linux/nsfs.h>
+    const NS_GET_PARENT: libc::Ioctl = 0xb702;
+    const NS_GET_OWNER_UID: libc::Ioctl = 0xb704;
+    /// Deeper than the kernel lets user namespaces be nested.
+    const DEEPEST: usize = 33;
+    let (Ok(own), Ok(mut namespace)) = (
+        std::fs::metadata("/proc/self/ns/user"),
+        File::open(format!("/proc/{pid}/ns/user")),
+    ) else {
+        return false;
+    };
+    for _ in 0..DEEPEST {
+        if namespace
+            .metadata()
+            .is_ok_and(|facts| (facts.dev(), facts.ino()) == (own.dev(), own.ino()))
+        {
+            return false;
+        }
+        let mut owner: libc::uid_t = u32::MAX;
+        // SAFETY: the kernel writes one uid.
+        if unsafe { libc::ioctl(namespace.as_raw_fd(), NS_GET_OWNER_UID, &raw mut owner) } == 0 && owner == uid {
+            return true;
+        }
+        // SAFETY: takes no argument; what it answers is a descriptor of ours alone.
+        let parent = unsafe { libc::ioctl(namespace.as_raw_fd(), NS_GET_PARENT) };
+        if parent < 0 {
+            return false;
+        }
+        // SAFETY: as above.
+        namespace = unsafe { File::from_raw_fd(parent) };
+    }
+    false
+}
+
 /// Does a process belong to a session whose leader this pid namespace does not show? CRIU saves no such process
 /// (`item->sid == 0` in its `cr-dump.c`): it could not say at a restore whose session that was.
 #[must_use]
@@ -138,7 +191,6 @@ pub fn undumpable(pid: u32) -> Option<&'static str> {
 const LOST_ITS_NAME: &str = "a file under a name that was removed while it has another one (outside /dev/shm)";
 
 fn has_lost_its_name(entry: &std::path::Path, link: &str) -> bool {
-    use std::os::unix::fs::MetadataExt;
     let is_lost = |facts: std::fs::Metadata| facts.is_file() && facts.nlink() > 0 && !shared::is_shared(&facts);
     link.ends_with(" (deleted)") && std::fs::metadata(entry).is_ok_and(is_lost)
 }
@@ -222,7 +274,6 @@ impl Processes for Proc {
     }
 
     fn private_brokers(&self) -> BTreeSet<u32> {
-        use std::os::unix::fs::MetadataExt;
         // Any user may bind a name that is no text.
         let table = std::fs::read(private_broker::SOCKETS).unwrap_or_default();
         let mut found = private_broker::listening(&String::from_utf8_lossy(&table));

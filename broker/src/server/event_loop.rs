@@ -70,7 +70,9 @@ impl Server {
         directory: &SocketDir,
     ) -> Result<Self, Error> {
         let is_managed = directory.kind() == crate::kind::Kind::Managed;
-        let (client_mode, admin_mode) = if is_managed { (0o666, 0o660) } else { (0o600, 0o600) };
+        // A private broker's folder is shut to other users. Where its user mounts `client/` into a container, the
+        // container's users come through, and the kernel says whose they are.
+        let (client_mode, admin_mode) = if is_managed { (0o666, 0o660) } else { (0o666, 0o600) };
         let mut mask = SigSet::empty();
         for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
             mask.add(signal);

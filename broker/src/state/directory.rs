@@ -5,7 +5,8 @@
 //!   <socket_dir>/            private 0700, managed 0755
 //!     broker.lock            flock: one broker
 //!     admin.sock             private 0600, managed 0660 (group `partage` where it exists)
-//!     client/client.sock     private 0600, managed 0666: judged by credentials
+//!     client/client.sock     0666: judged by credentials
+//!     client/without-broker  managed: what programs may do while no broker is there
 //!     client/parked-jN       while the clients of a job are to stay parked
 //!     log/partaged.log       JSON lines
 //!     state/                 0700: ledger, jobs/, snapshots/, ended.jsonl, drained, audit*.jsonl
@@ -49,7 +50,8 @@ impl SocketDir {
     pub fn prepare(path: &Path, kind: Kind) -> Result<Self, Error> {
         let mode = if kind == Kind::Private { 0o700 } else { 0o755 };
         own(path, mode)?;
-        own(&path.join("client"), mode)?;
+        // Behind a private folder, for the containers of its user.
+        own(&path.join("client"), 0o755)?;
         own(&path.join("log"), 0o700)?;
         own(&path.join("state"), 0o700)?;
         own(&path.join("state/jobs"), 0o700)?;
@@ -74,6 +76,12 @@ impl SocketDir {
     #[must_use]
     pub fn client_socket(&self) -> PathBuf {
         self.path.join("client/client.sock")
+    }
+
+    /// The folder that everyone may look into.
+    #[must_use]
+    pub fn client_folder(&self) -> PathBuf {
+        self.path.join("client")
     }
 
     /// The administrators' socket.

@@ -85,7 +85,7 @@ impl Client {
             pid: std::process::id(),
             flags: 0,
             environment_length: 0,
-            reserved: 0,
+            nodes: 0,
             environment: [0; ENVIRONMENT_BYTES],
         };
         let pages = self.pages.as_ref();

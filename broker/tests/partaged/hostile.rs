@@ -22,7 +22,7 @@ pub fn hello() -> Hello {
         pid: 0,
         flags: 0,
         environment_length: 0,
-        reserved: 0,
+        nodes: 0,
         environment: [0; ENVIRONMENT_BYTES],
     }
 }

@@ -140,6 +140,8 @@ impl Rig {
         command.args(["--log-level", "debug", "--socket-dir"]);
         command.arg(self.socket_dir());
         command.env("PARTAGE_SIM_DIR", self.machine_folder());
+        // The tests may run inside one.
+        command.env("PARTAGE_PID_NAMESPACE", "any");
         command.stdin(Stdio::null()).stdout(Stdio::null());
         command
     }

@@ -257,7 +257,7 @@ impl Bench {
             pid,
             flags: 0,
             environment_length: 0,
-            reserved: 0,
+            nodes: 0,
             environment: [0; ENVIRONMENT_BYTES],
         };
         self.driver.hello(peer, hello, None, self.now);

@@ -16,6 +16,7 @@ use crate::commands::snapshot;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::launch::admission::{Admission, Answer};
 use crate::launch::command::Command;
+use crate::launch::container;
 use crate::launch::environment::{preload, remove_twins};
 use crate::launch::execute::become_command;
 use crate::launch::place::Place;
@@ -58,6 +59,10 @@ pub fn run(arguments: &Run, sources: &clap::ArgMatches, place: &Place, report: &
         request.saved = Some(snapshot::prepare(saved, arguments.dry_run)?);
     }
     request.visible_devices = visible.filter(|_| !is_hidden).map(lossy);
+    if container::here().is_some() {
+        // It may have been given some of the machine's GPUs only.
+        request.nodes = container::openable_nodes();
+    }
     request.command = command.shown.clone();
     request.quiet = arguments.quiet || arguments.summary;
     if arguments.lazy && !arguments.dry_run {

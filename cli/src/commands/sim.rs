@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
 use nix::unistd::Uid;
+use partage_machine::machine::{NODES, node};
 use partage_machine::{Machine, MachineCode, Spec, id_of};
 use partage_protocol::size::{Amount, SizeError, format_bytes, parse_amount};
 
@@ -27,11 +28,14 @@ use crate::launch::place::{self, Host, Place, Rule, reason};
 use crate::launch::preflight::find::find;
 use crate::launch::supervise;
 use crate::link::silence;
-use crate::show::report::Report;
+use crate::show::report::{self, Report};
 
 /// `partage sim`: gives COMMAND's code.
 pub fn sim(arguments: &Sim, report: &Report) -> Outcome<u8> {
     check_name(&arguments.machine)?;
+    if let Some(gpus) = &arguments.mounts {
+        return mounts(&arguments.machine, gpus);
+    }
     let memory = memory(arguments)?;
     let shell = std::env::var_os("SHELL").filter(|shell| !shell.is_empty());
     let shell = vec![shell.unwrap_or_else(|| "/bin/sh".into())];
@@ -145,11 +149,66 @@ fn make(dir: &Path, arguments: &Sim, memory: Option<u64>, driver: &Path, nvml: &
     // The same UUIDs whenever a machine of this name is made.
     spec.id = id_of(&arguments.machine);
     spec.machine_code = asked_machine_code(arguments).unwrap_or_default();
-    let made = Machine::create(dir, &spec).and_then(|_| Machine::link_libraries(dir, driver, nvml));
-    made.map(drop).map_err(|error| {
+    let made = Machine::create(dir, &spec).and_then(|machine| {
+        Machine::link_libraries(dir, driver, nvml)?;
+        if arguments.shared {
+            machine.open_to_all()
+        } else {
+            Ok(())
+        }
+    });
+    made.map_err(|error| {
         let _ = fs::remove_dir_all(dir);
         Failure::new(Kind::Failed, format!("cannot make the simulated machine: {error}"))
     })
+}
+
+/// Prints the options of `podman run` that give a container the running machine.
+fn mounts(name: &str, gpus: &str) -> Outcome<u8> {
+    let dir = PathBuf::from(format!("/tmp/partage-sim-{}", Uid::effective())).join(name);
+    let machine = Machine::open(&dir).map_err(|error| {
+        Failure::new(
+            Kind::NoTarget,
+            format!("no simulated machine {name} is running: {error}"),
+        )
+        .hint(format!("start it first: partage sim --machine {name}"))
+    })?;
+    let count = machine.devices().len();
+    let chosen = gpus.split(',').filter(|word| !word.is_empty()).map(|word| {
+        let number = word.trim().parse::<usize>().ok().filter(|number| *number < count);
+        number.ok_or_else(|| {
+            let message = format!(
+                "--mounts: {word:?} is no GPU of the machine {name}, which has 0 to {}",
+                count - 1
+            );
+            Failure::new(Kind::Invalid, message)
+        })
+    });
+    let chosen: Vec<usize> = chosen.collect::<Outcome<_>>()?;
+    let mut lines = vec![format!("--volume={0}:{0}", dir.display())];
+    // The libraries are links to files elsewhere.
+    let mut files: Vec<PathBuf> = Vec::new();
+    for link in fs::read_dir(dir.join("lib")).into_iter().flatten().flatten() {
+        if let Ok(file) = link.path().canonicalize()
+            && !file.starts_with(&dir)
+            && !files.contains(&file)
+        {
+            files.push(file);
+        }
+    }
+    files.sort();
+    lines.extend(files.iter().map(|file| format!("--volume={0}:{0}:ro", file.display())));
+    if !chosen.is_empty() {
+        lines.push(format!("--tmpfs={}", dir.join(NODES).display()));
+        lines.extend(chosen.into_iter().map(|device| {
+            let node = node(&dir, device);
+            format!("--volume={0}:{0}", node.display())
+        }));
+    }
+    lines.push(format!("--env=PARTAGE_SIM_DIR={}", dir.display()));
+    lines.push(format!("--env=LD_LIBRARY_PATH={}", dir.join("lib").display()));
+    report::write_out(&(lines.join("\n") + "\n"));
+    Ok(0)
 }
 
 fn asked_machine_code(arguments: &Sim) -> Option<MachineCode> {

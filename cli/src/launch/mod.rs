@@ -4,7 +4,7 @@
 //! - What is asked: `run_settings` from the options, `variables` that stand for options, `command` that is to run.
 //! - Whether a limit can follow COMMAND: `preflight`.
 //! - Where broker and files are: `place`, the directory in which a caller and its broker meet; `installed`,
-//!   `library_copy`.
+//!   `library_copy`; `container`, what the caller is shut into.
 //! - Who admits it: `launch_broker` reaches a broker and starts one where there is none; `admission` asks and waits.
 //! - Instead of a new job: `nested`, inside another one; `lazy`, once COMMAND uses a GPU.
 //! - COMMAND itself: `environment`, what it gets and loses; `start`, as the first process of a job; `execute` in this
@@ -12,6 +12,7 @@
 
 pub mod admission;
 pub mod command;
+pub mod container;
 pub mod environment;
 pub mod execute;
 pub mod installed;

@@ -107,9 +107,34 @@ impl Place {
     pub fn check(&self) -> Outcome<()> {
         match self.dir.symlink_metadata() {
             Err(_) => Ok(()),
-            Ok(data) => judge_dir(&self.dir, &data, &[Uid::effective().as_raw(), 0]),
+            Ok(data) => {
+                let mut owners = vec![Uid::effective().as_raw(), 0];
+                // Root of the host, as a user namespace shows it: only root makes that folder.
+                if self.dir == Path::new(SYSTEM_DIR) {
+                    owners.extend(foreign_root());
+                }
+                judge_dir(&self.dir, &data, &owners)
+            }
         }
     }
+}
+
+/// The number by which this user namespace shows users that it has none for, where root of the host is one of them.
+/// `None`: root is root here.
+pub fn foreign_root() -> Option<u32> {
+    let map = std::fs::read_to_string("/proc/self/uid_map").ok()?;
+    let overflow = std::fs::read_to_string("/proc/sys/kernel/overflowuid").ok()?;
+    foreign_root_of(&map, &overflow)
+}
+
+fn foreign_root_of(map: &str, overflow: &str) -> Option<u32> {
+    // Inner number, outer number, how many, in each line. The outer one is of the parent namespace; only what is
+    // mapped from its 0 on can be root.
+    let shows_root = map.lines().any(|line| {
+        let mut words = line.split_ascii_whitespace();
+        words.nth(1).is_some_and(|outer| outer == "0")
+    });
+    if shows_root { None } else { overflow.trim().parse().ok() }
 }
 
 /// `/tmp/partage-UID`.
@@ -230,6 +255,15 @@ mod tests {
         };
         let place = Place::choose(Some(Path::new("/tmp/machine/broker")), host);
         assert_eq!(place.rule, Rule::Private);
+    }
+
+    #[test]
+    fn root_of_the_host_has_another_number_in_a_user_namespace_that_lacks_it() {
+        let everybody = "         0          0 4294967295\n";
+        assert_eq!(foreign_root_of(everybody, "65534\n"), None);
+        assert_eq!(foreign_root_of("0 100000 65536\n", "65534\n"), Some(65534));
+        assert_eq!(foreign_root_of("1000 1000 1\n", "65534\n"), Some(65534));
+        assert_eq!(foreign_root_of("0 1000 1\n1 0 1\n", "65534\n"), None);
     }
 
     #[test]

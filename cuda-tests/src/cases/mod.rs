@@ -25,6 +25,7 @@ mod limits;
 mod marks;
 mod matrix;
 mod messages;
+mod namespaces;
 mod overhead;
 mod ownership;
 mod pools;
@@ -92,6 +93,7 @@ pub fn all() -> Vec<Case> {
         time::cases(),
         time_bare::cases(),
         messages::cases(),
+        namespaces::cases(),
         install::cases(),
         harness::cases(),
     ]

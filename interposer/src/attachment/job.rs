@@ -3,7 +3,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use partage_protocol::message::{WELCOME_DEFAULT_JOB, WELCOME_STRICT, Welcome};
+use partage_protocol::message::{WELCOME_DEFAULT_JOB, WELCOME_OPEN_SHIFT, WELCOME_STRICT, Welcome};
 use partage_protocol::page::{BrokerPage, GrantLine};
 
 /// The job, written once before the phase becomes `Attached`. Which devices it has, the broker's page says alone: a
@@ -19,6 +19,8 @@ pub struct Job {
     pub is_default: bool,
     /// The job was started with `--strict`.
     pub is_strict: bool,
+    /// Which of its devices this process may open, bit N for slot N; 0: each.
+    open: u32,
 }
 
 impl Job {
@@ -38,11 +40,17 @@ impl Job {
         self.devices().iter().position(|device| device.uuid() == *uuid)
     }
 
+    /// May this process open the device of a slot?
+    pub fn is_open(&self, slot: usize) -> bool {
+        self.open == 0 || self.open >> (slot & 31) & 1 != 0
+    }
+
     /// Takes over what a welcome says, and the page that came with it.
     pub fn read(&mut self, welcome: &Welcome, page: &'static BrokerPage) {
         self.number.store(welcome.job, Ordering::Relaxed);
         self.is_default = welcome.flags & WELCOME_DEFAULT_JOB != 0;
         self.is_strict = welcome.flags & WELCOME_STRICT != 0;
+        self.open = welcome.flags >> WELCOME_OPEN_SHIFT;
         self.count = (welcome.device_count as usize).min(page.devices.len());
         self.page = Some(page);
     }

@@ -14,7 +14,7 @@ use crate::state::State;
 /// Room for the names of sixteen devices.
 pub type List = Text<2048>;
 
-/// The job's devices as far as masking needs them: UUID and kind, in job order.
+/// The job's devices that this process may open, as far as masking needs them: UUID and kind, in job order.
 pub struct Names {
     uuids: [[u8; 16]; MAX_DEVICES],
     mig: u32,
@@ -44,11 +44,15 @@ impl Names {
         // still bounds it, because the environment may only lower.
         let outlived = |job: &Job| job.is_default && settings.device_count > 0;
         if let Some(job) = state.job().filter(|job| !outlived(job)) {
-            names.count = job.devices().len();
-            names.mig = 0;
-            for (index, (to, device)) in names.uuids.iter_mut().zip(job.devices()).enumerate() {
+            (names.count, names.mig) = (0, 0);
+            for (slot, device) in job.devices().iter().enumerate() {
+                // The driver ends a list at a device that it cannot open.
+                let Some(to) = names.uuids.get_mut(names.count).filter(|_| job.is_open(slot)) else {
+                    continue;
+                };
                 *to = device.uuid();
-                names.mig |= u32::from(device.is_mig()) << (index & 31);
+                names.mig |= u32::from(device.is_mig()) << (names.count & 31);
+                names.count += 1;
             }
         }
         (names.count > 0).then_some(names)

@@ -55,17 +55,20 @@ pub(super) fn shared() -> Option<(&'static State, &'static Job)> {
     Some((state, state.job()?))
 }
 
-/// The job's slots in the order NVML lists them.
+/// The job's slots in the order NVML lists them: those whose device this process may open.
 fn in_pci_order(job: &Job) -> ([usize; MAX_DEVICES], usize) {
     let mut order = [0; MAX_DEVICES];
-    let count = job.devices().len().min(MAX_DEVICES);
-    for (slot, device) in job.devices().iter().enumerate() {
+    let mut count = 0;
+    let open = |(slot, _): &(usize, &_)| job.is_open(*slot);
+    for (slot, device) in job.devices().iter().enumerate().take(MAX_DEVICES).filter(open) {
+        count += 1;
         // How many come before: fewer than `count`, each once.
         let index = device.index.load(Ordering::Relaxed);
         let rank = job
             .devices()
             .iter()
             .enumerate()
+            .filter(|(other, _)| job.is_open(*other))
             .filter(|(other, candidate)| (candidate.index.load(Ordering::Relaxed), *other) < (index, slot))
             .count();
         if let Some(place) = order.get_mut(rank) {
@@ -100,7 +103,7 @@ fn counted(result: NvmlReturn, count: *mut c_uint) -> NvmlReturn {
         && let Some((_, job)) = shared()
     {
         // SAFETY: NVML succeeded with this pointer.
-        unsafe { count.write(job.devices().len() as c_uint) };
+        unsafe { count.write(in_pci_order(job).1 as c_uint) };
     }
     result
 }

@@ -3,9 +3,10 @@
 
 use partage_protocol::job_ledger::{Answer, Verdict};
 use partage_protocol::message::{
-    NO_INDEX, NOTICE_FOREIGN_NAMESPACE, NOTICE_NO_BROKER, NOTICE_OVERHEAD, NOTICE_SHARING_OFF,
+    MAX_DEVICES, NO_INDEX, NOTICE_FOREIGN_NAMESPACE, NOTICE_NO_BROKER, NOTICE_OVERHEAD, NOTICE_SHARING_OFF,
     NOTICE_UNKNOWN_ENTRY_POINT, REFUSED_CAPACITY, REFUSED_DEVICES, VERDICT_CARD_FULL, VERDICT_GRANTED, VERDICT_INVALID,
-    VERDICT_LIMIT, VERDICT_PROCESS_LIMIT, VERDICT_RETRY, WELCOME_DEFAULT_JOB, WELCOME_PRIVATE_BROKER, WELCOME_STRICT,
+    VERDICT_LIMIT, VERDICT_PROCESS_LIMIT, VERDICT_RETRY, WELCOME_DEFAULT_JOB, WELCOME_OPEN_SHIFT,
+    WELCOME_PRIVATE_BROKER, WELCOME_STRICT,
 };
 use partage_protocol::page::{DEVICE_IS_MIG, DeviceInfo};
 use partage_protocol::units::{ClientId, DeviceUuid, JobId};
@@ -60,6 +61,7 @@ impl Policy {
                 process,
                 presence: Presence::Attached,
                 is_nvml_only,
+                nodes: attaching.membership.nodes,
             },
         );
         self.welcome(id, job);
@@ -119,6 +121,11 @@ impl Policy {
             (record.is_strict, WELCOME_STRICT),
         ] {
             flags |= if is_set { flag } else { 0 };
+        }
+        let nodes = self.clients.get(&client).map_or(0, |client| client.nodes);
+        for (slot, place) in record.devices.iter().enumerate().take(MAX_DEVICES) {
+            let seen = self.devices.get(&place.device).map(|device| &device.seen);
+            flags |= u32::from(seen.is_none_or(|seen| seen.is_among(nodes))) << (WELCOME_OPEN_SHIFT + slot as u32);
         }
         let devices = self.devices_of(job);
         self.command(

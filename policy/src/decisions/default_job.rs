@@ -2,7 +2,7 @@
 //! Default jobs: for processes that loaded the library outside `partage run`.
 //!
 //! Processes of one user, one login scope or container and one *environment* (what their variables ask for) share a
-//! default job: every device, nothing promised, the limits that the environment gives. An environment can only lower
+//! default job: every device that they can open, nothing promised, the limits that the environment gives. An environment can only lower
 //! limits, and only for its own processes: another environment gets another default job. A rule may give its preset to
 //! a user instead of a scope: then scopes do not matter; or to each process: then each that no client is a parent of has
 //! a job of its own. What the preset allows, all jobs of the scope or user have together. Variables that cannot be
@@ -51,7 +51,7 @@ impl Policy {
     /// The live default job that a process shares.
     pub(crate) fn default_job_of(&self, attaching: &Attaching) -> Option<JobId> {
         let scope = &attaching.membership.scope;
-        let key = key(&attaching.membership);
+        let key = self.key_of(&attaching.membership);
         let facts = attaching.facts();
         let per = self.config.rules.per(&facts);
         let is_in_scope = |record: &JobRecord| record.default_scope.as_ref() == Some(scope);
@@ -72,7 +72,21 @@ impl Policy {
         own.min_by_key(|job| !is_in_scope(&job.record)).map(Job::id)
     }
 
-    /// A process that belongs to no job gets the default class: every device, no promise.
+    /// What a default job of this process is known by: what its variables ask for, and the GPUs that it cannot open.
+    fn key_of(&self, membership: &Membership) -> String {
+        let mut key = key(membership);
+        let away = self
+            .devices
+            .values()
+            .filter(|device| !device.seen.is_among(membership.nodes));
+        for device in away {
+            key.push_str(" -");
+            key.push_str(&device.seen.uuid.to_string());
+        }
+        key
+    }
+
+    /// A process that belongs to no job gets the default class: every device that it can open, no promise.
     pub(crate) fn begin_default_job<M: Machine>(
         &mut self,
         attaching: &Attaching,
@@ -98,7 +112,7 @@ impl Policy {
             token: attaching.fresh_token,
             cgroup: None,
             default_scope: Some(attaching.membership.scope.clone()),
-            environment: key(&attaching.membership),
+            environment: self.key_of(&attaching.membership),
             is_strict: judge.is_strict(),
             is_quiet: true,
             devices: devices.clone(),
@@ -183,6 +197,10 @@ impl Policy {
             .collect();
         if devices.is_empty() {
             return Err("the broker sees no device".into());
+        }
+        devices.retain(|device| device.seen.is_among(membership.nodes));
+        if devices.is_empty() {
+            return Err("it can open no GPU that the broker sees".into());
         }
         devices.retain(|device| !self.is_drained(device.seen.uuid));
         if devices.is_empty() {

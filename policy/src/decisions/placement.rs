@@ -154,6 +154,14 @@ impl Policy {
         if by_index.is_empty() {
             return Err(self.no_devices());
         }
+        let all = list(&by_index);
+        by_index.retain(|device| device.seen.is_among(spec.nodes));
+        if by_index.is_empty() {
+            return Err(no_device(
+                format!("none of {all} can be opened where this command runs"),
+                "give the container a GPU, e.g. --device nvidia.com/gpu=0",
+            ));
+        }
         let visible = match &spec.visible_devices {
             None => by_index.clone(),
             Some(text) => {

@@ -36,10 +36,14 @@ impl Rules {
                     rule.name, rule.at
                 ));
             }
-            let does_nothing = !is_limit && rule.preset.is_none() && rule.presets.is_none() && !rule.is_strict;
+            let does_nothing = !is_limit
+                && rule.preset.is_none()
+                && rule.presets.is_none()
+                && !rule.is_strict
+                && rule.without_broker.is_none();
             if does_nothing {
                 warnings.push(format!(
-                    "rule {} ({}) says nothing: no class, gpu, max, total or strict",
+                    "rule {} ({}) says nothing: no class, gpu, max, total, strict or without_broker",
                     rule.name, rule.at
                 ));
             }
@@ -100,6 +104,9 @@ fn rule_line(rule: &Rule) -> String {
     }
     if rule.is_strict {
         parts.push("strict".to_owned());
+    }
+    if let Some(said) = rule.without_broker {
+        parts.push(format!("without a broker {}", said.word()));
     }
     format!("rule {} ({}): {}", rule.name, rule.at, parts.join("; "))
 }

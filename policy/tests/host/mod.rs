@@ -139,6 +139,7 @@ impl Host {
                 index: index as u32,
                 model: "H200".into(),
                 total_bytes: gib * GIB,
+                minor: Some(index as u32),
                 reserve_bytes: 0,
             });
         }

@@ -260,6 +260,9 @@ pub struct RunRequest {
     pub gpu: Option<String>,
     /// `CUDA_VISIBLE_DEVICES` of the caller: narrows the candidates.
     pub visible_devices: Option<String>,
+    /// The GPUs that the caller may open, in a container: bit N for the node `/dev/nvidiaN`. 0: each.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub nodes: u32,
     /// The job's name.
     pub name: Option<String>,
     /// Labels `key=value`.
@@ -293,4 +296,9 @@ pub struct RunRequest {
     pub restored: Option<Box<Needs>>,
     /// The command, shown only to the job's owner and administrators.
     pub command: Vec<String>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde's signature
+fn is_zero(nodes: &u32) -> bool {
+    *nodes == 0
 }

@@ -15,3 +15,4 @@ pub mod pool;
 pub mod reservation;
 pub mod threads;
 pub mod units;
+pub mod without_broker;

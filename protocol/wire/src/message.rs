@@ -65,8 +65,8 @@ pub struct Hello {
     pub flags: u32,
     /// Bytes used in `environment`.
     pub environment_length: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// The GPUs that the process may open: bit N for the node `/dev/nvidiaN`. 0: it cannot tell.
+    pub nodes: u32,
     /// For a process that was put into no job: the variables of other tools that limit it and `CUDA_VISIBLE_DEVICES`,
     /// packed as [`aliases::entries`](crate::aliases::entries) reads them. `environment_limit` is the lowest of them.
     pub environment: [u8; ENVIRONMENT_BYTES],
@@ -108,6 +108,8 @@ pub const WELCOME_DEFAULT_JOB: u32 = 1;
 pub const WELCOME_PRIVATE_BROKER: u32 = 2;
 /// The job was started with `--strict`.
 pub const WELCOME_STRICT: u32 = 4;
+/// From this bit of the flags on: which of the job's devices the process may open, bit N for slot N. All zero: each.
+pub const WELCOME_OPEN_SHIFT: u32 = 16;
 
 /// Broker to client: not attached, or a request that cannot be served; the reason is text for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -131,6 +133,8 @@ pub const REFUSED_IDENTITY: u32 = 2;
 pub const REFUSED_DEVICES: u32 = 3;
 /// Too many clients or connections.
 pub const REFUSED_CAPACITY: u32 = 4;
+/// The process is one of the broker's own: no client, and under no limit.
+pub const REFUSED_OWN: u32 = 5;
 
 /// Longest PCI address in a [`Devices`], its end included (`0000:17:00.0`).
 pub const PCI_BYTES: usize = 16;

@@ -7,9 +7,10 @@
 
 use partage_machine::Device;
 
-/// Machine indices in the order that indices count in: `PCI_BUS_ID`, or by default the fastest first.
-pub fn order(devices: &[Device], wanted: Option<&str>) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..devices.len()).collect();
+/// Machine indices of the devices that the process can open, in the order that indices count in: `PCI_BUS_ID`, or by
+/// default the fastest first.
+pub fn order(devices: &[Device], reachable: &[usize], wanted: Option<&str>) -> Vec<usize> {
+    let mut order = reachable.to_vec();
     if wanted != Some("PCI_BUS_ID") {
         // Multiprocessors times clock; equal devices stay in PCI order.
         let speed = |&index: &usize| {
@@ -22,7 +23,7 @@ pub fn order(devices: &[Device], wanted: Option<&str>) -> Vec<usize> {
 }
 
 /// The machine indices that a value of `CUDA_VISIBLE_DEVICES` leaves visible. `uuids` are the texts `GPU-…` by
-/// machine index.
+/// machine index. Only devices of `order` are found.
 pub fn select(order: &[usize], uuids: &[String], value: Option<&str>) -> Vec<usize> {
     let Some(value) = value else {
         return order.to_vec();
@@ -31,7 +32,7 @@ pub fn select(order: &[usize], uuids: &[String], value: Option<&str>) -> Vec<usi
     let mut selected = Vec::new();
     for entry in value.split(',').map(str::trim) {
         let found = if is_uuids {
-            by_uuid(entry, uuids)
+            by_uuid(entry, uuids, order)
         } else {
             by_index(entry, order)
         };
@@ -44,10 +45,10 @@ pub fn select(order: &[usize], uuids: &[String], value: Option<&str>) -> Vec<usi
     selected
 }
 
-fn by_uuid(entry: &str, uuids: &[String]) -> Option<usize> {
+fn by_uuid(entry: &str, uuids: &[String], order: &[usize]) -> Option<usize> {
     let prefix = entry.strip_prefix("GPU-")?.to_ascii_lowercase();
     let is_match = |uuid: &String| uuid["GPU-".len()..].starts_with(&prefix);
-    let mut matches = (0..uuids.len()).filter(|&index| is_match(&uuids[index]));
+    let mut matches = order.iter().copied().filter(|&index| is_match(&uuids[index]));
     match (matches.next(), matches.next()) {
         (Some(only), None) => Some(only),
         _ => None,
@@ -94,5 +95,19 @@ mod tests {
         for (value, expected) in cases {
             assert_eq!(select(*value), *expected, "{value:?}");
         }
+    }
+
+    #[test]
+    fn a_device_that_cannot_be_opened_is_not_there() {
+        let uuids: Vec<String> = ["GPU-aa11-x", "GPU-aa22-y", "GPU-bb33-z"].map(str::to_owned).to_vec();
+        let select = |value| select(&[1, 2], &uuids, value);
+        assert_eq!(select(None), [1, 2]);
+        assert_eq!(select(Some("0")), [1], "indices count what is there");
+        assert_eq!(select(Some("GPU-aa")), [1], "and a beginning is of what is there");
+        assert_eq!(
+            select(Some("GPU-aa11,GPU-bb33")),
+            [0; 0],
+            "the list ends at what is not there"
+        );
     }
 }

@@ -11,6 +11,7 @@ pub mod backing;
 pub mod entry_counts;
 pub mod faults;
 pub mod machine;
+pub mod presence;
 pub mod process;
 pub mod profile;
 pub mod ranges;

@@ -5,11 +5,13 @@ use std::fs::{DirBuilder, File};
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::entry_counts::{EntryCounts, Table};
 use crate::faults::{CheckpointFault, Faults};
+use crate::presence::{self, Presence};
+use crate::process::{self, ProcessId};
 use crate::ranges::{MAX_SEATS, RangeId};
 use crate::seats::{self, Dead, Full, Occupant, Seats};
 use crate::shared::Shared;
@@ -49,6 +51,14 @@ const LATE_MS: u64 = 1000;
 /// Room that any machine needs: its tables, and something to work with.
 const LEAST_ROOM: u64 = 256 << 20;
 
+/// The folder of the devices' nodes, in the machine's folder.
+pub const NODES: &str = "dev";
+
+/// The node of a device, as `/dev/nvidiaN` is on a real machine: who can open it has the device.
+pub fn node(folder: &Path, device: usize) -> PathBuf {
+    folder.join(NODES).join(format!("nvidia{device}"))
+}
+
 /// Why device memory could not be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shortage {
@@ -71,6 +81,8 @@ pub struct Machine {
     seats: Shared<Seats>,
     entry_counts: Shared<EntryCounts>,
     faults: Arc<Faults>,
+    /// That the calling process takes part, once it does.
+    presence: Mutex<Option<Presence>>,
 }
 
 impl Machine {
@@ -102,10 +114,14 @@ impl Machine {
                 needed,
             });
         }
-        for inner in ["memory", "broker", "lib"] {
+        for inner in ["memory", "broker", "lib", NODES, presence::FOLDER] {
             builder
                 .create(folder.join(inner))
                 .map_err(Error::file("creating", folder))?;
+        }
+        for device in 0..spec.devices.len() {
+            let node = node(folder, device);
+            File::create(&node).map_err(Error::file("creating", &node))?;
         }
         let text = toml::to_string(&spec).map_err(|error| Error::MachineFile {
             path: path.clone(),
@@ -116,6 +132,29 @@ impl Machine {
         std::fs::write(&draft, text).map_err(Error::file("writing", &draft))?;
         std::fs::rename(&draft, &path).map_err(Error::file("writing", &path))?;
         Self::open(folder)
+    }
+
+    /// Lets processes of every user take part: those of a container with other users, for example.
+    pub fn open_to_all(&self) -> Result<(), Error> {
+        use std::os::unix::fs::PermissionsExt;
+        // Whoever came first would make them for himself alone.
+        self.timeline()?;
+        let own = |path: &Path| path.ends_with("broker");
+        let mut left = vec![self.folder.clone()];
+        while let Some(path) = left.pop() {
+            let facts = std::fs::symlink_metadata(&path).map_err(Error::file("looking at", &path))?;
+            if facts.is_symlink() || own(&path) {
+                continue;
+            }
+            let mode = if facts.is_dir() { 0o777 } else { 0o666 };
+            let open = std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode));
+            open.map_err(Error::file("opening up", &path))?;
+            if facts.is_dir() {
+                let entries = std::fs::read_dir(&path).map_err(Error::file("looking into", &path))?;
+                left.extend(entries.flatten().map(|entry| entry.path()));
+            }
+        }
+        Ok(())
     }
 
     /// Opens the machine in `folder`.
@@ -140,6 +179,7 @@ impl Machine {
             seats,
             entry_counts,
             faults,
+            presence: Mutex::new(None),
         })
     }
 
@@ -158,6 +198,8 @@ impl Machine {
         } else {
             seats::leave(&self.seats, seat);
         }
+        // A lock and its file are nothing that a saved process may have.
+        *self.presence.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.seats.lay_bare()?;
         self.entry_counts.lay_bare()
     }
@@ -216,15 +258,41 @@ impl Machine {
         self.spec.driver_version().unwrap_or((13_000, "580.105.08"))
     }
 
+    /// The calling process, as the machine's tables know it.
+    pub fn own_id(&self) -> ProcessId {
+        let presence = self.presence.lock().unwrap_or_else(PoisonError::into_inner);
+        presence.as_ref().map_or_else(ProcessId::current, Presence::id)
+    }
+
+    /// The devices whose node the calling process can open, by their places in PCI order: in a container, those that it
+    /// was given.
+    pub fn reachable(&self) -> Vec<usize> {
+        let can_open = |device: &usize| {
+            let node = node(&self.folder, *device);
+            File::options().read(true).write(true).open(node).is_ok()
+        };
+        (0..self.devices.len()).filter(can_open).collect()
+    }
+
     /// Opens the timelines of the devices, with the slices that their profiles say.
     pub fn timeline(&self) -> Result<Timeline, Error> {
         let settings: Vec<Settings> = self.devices.iter().map(device::settings).collect();
-        Timeline::open(&self.folder, &settings).map_err(Error::file("opening the timelines in", &self.folder))
+        Timeline::open(&self.folder, &settings, self.own_id())
+            .map_err(Error::file("opening the timelines in", &self.folder))
     }
 
     /// Makes the calling process a user of the machine. Its seat is freed by itself when the process ends.
     pub fn take_seat(&self) -> Result<usize, Error> {
-        seats::take(&self.seats, self.dead()).ok_or(Error::TooManyProcesses { limit: MAX_SEATS })
+        process::read_clock();
+        let id = {
+            let mut presence = self.presence.lock().unwrap_or_else(PoisonError::into_inner);
+            if presence.is_none() {
+                let folder = self.folder.join(presence::FOLDER);
+                *presence = Some(Presence::take(&self.folder).map_err(Error::file("making a file in", &folder))?);
+            }
+            presence.as_ref().map_or_else(ProcessId::current, Presence::id)
+        };
+        seats::take(&self.seats, id, self.dead()).ok_or(Error::TooManyProcesses { limit: MAX_SEATS })
     }
 
     /// Gives a seat back, with everything it holds.
@@ -375,7 +443,7 @@ impl Machine {
             return Ok(());
         }
         // Slower and exact: what is written already is no longer needed.
-        let needed = promised.saturating_sub(self.seats.resident());
+        let needed = promised.saturating_sub(seats::resident(&self.seats));
         if needed <= available {
             return Ok(());
         }

@@ -1,26 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which process is which, and whether it still runs: pid, start time and, because an `exec` keeps both but drops
-//! all device memory, the place of the stack.
+//! Which process is which, and whether it still runs, for processes of all PID namespaces that meet in one machine.
 //!
-//! A machine's processes are known by their numbers in the PID namespace in which it was made. One that was restored in
-//! a namespace of its own is a *guest*: whoever restored it [says](become_guest) which number it has outside. A guest
-//! cannot look at the others: it takes them to be alive, and leaves it to them to notice a death. It may be in a time
-//! namespace of its own as well, in which clocks and start times are others.
+//! A process that takes part holds a record lock on a file of its own in the machine's folder, its *ticket*
+//! ([`presence`](crate::presence)). The kernel gives the lock up when the process ends or executes another program, and
+//! names its holder to whoever asks by the number that the holder has in the asker's namespace, or 0 where it has none.
+//! Two containers whose processes are both number 1 are told apart by that, and each learns of the other's death.
+//!
+//! Where no lock is held, because the program closed every descriptor or the process only looks, the kernel's `/proc`
+//! decides, which works within one PID namespace: pid, start time and, because an `exec` keeps both but drops all
+//! device memory, the place of the stack.
+//!
+//! A process may be in a time namespace of its own, in which clocks are others; [`read_clock`] finds out.
 
 use std::fs;
-use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicI64, Ordering};
 
-/// The number of a guest outside; 0 for any other process.
-static OUTSIDE: AtomicU32 = AtomicU32::new(0);
+use crate::presence;
 
-/// By how much a guest's monotonic clock is ahead of the machine's, in nanoseconds.
+/// By how much this process's monotonic clock is ahead of the machine's, in nanoseconds.
 static AHEAD: AtomicI64 = AtomicI64::new(0);
 
-/// From now on this process, which is in another PID namespace than its machine, has this number there.
-pub fn become_guest(number: u32) {
+/// Finds out how this process's clock differs from the host's. Again after it was restored.
+pub fn read_clock() {
     let offsets = fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
     AHEAD.store(monotonic_offset(&offsets), Ordering::Relaxed);
-    OUTSIDE.store(number, Ordering::Relaxed);
 }
 
 /// The offset of the monotonic clock, in nanoseconds; 0 where there is none.
@@ -43,53 +48,62 @@ pub fn own_time(machine_ns: u64) -> u64 {
     machine_ns.wrapping_add(AHEAD.load(Ordering::Relaxed) as u64)
 }
 
-/// The number by which others know the calling process.
-pub fn own_number() -> u32 {
-    match OUTSIDE.load(Ordering::Relaxed) {
-        0 => std::process::id(),
-        number => number,
-    }
-}
-
-fn is_guest() -> bool {
-    OUTSIDE.load(Ordering::Relaxed) != 0
-}
-
 /// One run of one program in one process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessId {
-    /// The kernel's process id.
+    /// The kernel's process id, in the process's own PID namespace.
     pub pid: u32,
-    /// Start time in clock ticks since boot (field 22 of `/proc/PID/stat`). 0 when it is not known: a guest's own.
+    /// Start time in clock ticks since boot (field 22 of `/proc/PID/stat`). 0 when it is not known.
     pub start: u64,
     /// Where the stack starts (field 28): differs after `exec`. 0 when the kernel does not say.
     pub stack: u64,
+    /// The PID namespace: the inode of `/proc/PID/ns/pid`. 0 when it is not known.
+    pub namespace: u64,
+    /// Names the file on which the process holds a lock. 0 for a process that holds none.
+    pub ticket: u64,
 }
 
 impl ProcessId {
-    /// The calling process.
+    /// The calling process, which holds no lock.
     pub fn current() -> Self {
-        let pid = own_number();
-        read(std::process::id()).map_or(
-            Self {
-                pid,
-                start: 0,
-                stack: 0,
-            },
-            |(id, _)| Self {
-                pid,
-                start: if is_guest() { 0 } else { id.start },
-                ..id
-            },
-        )
+        let stat = fs::read("/proc/self/stat").ok();
+        let (id, _) = stat
+            .and_then(|stat| parse(std::process::id(), &stat))
+            .unwrap_or_default();
+        Self {
+            pid: std::process::id(),
+            namespace: own_namespace(),
+            ..id
+        }
     }
 
-    /// Whether this run still exists. A zombie has given everything back and does not; a zombie leader whose other
-    /// threads run on does.
-    pub fn is_alive(&self) -> bool {
-        if is_guest() {
-            return true;
+    /// Whether both are the same run of the same program, whatever locks it holds: two copies of the driver in one
+    /// process hold two.
+    pub fn is_same_run(&self, other: &Self) -> bool {
+        (self.pid, self.namespace, self.start, self.stack) == (other.pid, other.namespace, other.start, other.stack)
+    }
+
+    /// Whether both are the same process, which may have executed another program in between.
+    pub fn is_same_process(&self, other: &Self) -> bool {
+        (self.pid, self.namespace) == (other.pid, other.namespace)
+    }
+
+    /// The number that this run has in the PID namespace of the calling process, `here`; 0 when it runs and cannot be
+    /// seen from there. `None`: it is over. `folder` is the machine's.
+    pub fn number(&self, folder: &Path, here: &Self) -> Option<u32> {
+        // Its own lock nobody may ask about: to close the file again would give the lock up.
+        if self.is_same_run(here) {
+            return Some(here.pid);
         }
+        if let Some(number) = presence::holder(folder, self.ticket) {
+            return Some(number);
+        }
+        (self.namespace == here.namespace && self.is_alive()).then_some(self.pid)
+    }
+
+    /// Whether this run still exists, as `/proc` says. A zombie has given everything back and does not; a zombie leader
+    /// whose other threads run on does. Precondition: it is of the calling process's PID namespace.
+    fn is_alive(&self) -> bool {
         let Some((now, state)) = read(self.pid) else {
             return false;
         };
@@ -104,9 +118,37 @@ impl ProcessId {
     }
 }
 
-/// Whether a process was stopped by a signal (and not by a debugger).
+/// The PID namespace of the calling process: the inode of `/proc/self/ns/pid`; 0 where the kernel does not say.
+pub fn own_namespace() -> u64 {
+    fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
+}
+
+/// Whether a process of the own PID namespace was stopped by a signal (and not by a debugger).
 pub fn is_stopped(pid: u32) -> bool {
-    !is_guest() && read(pid).is_some_and(|(_, state)| state == 'T')
+    read(pid).is_some_and(|(_, state)| state == 'T')
+}
+
+/// The number that a thread has in the PID namespace of the calling process, which knows it by the number in a
+/// namespace of its own. `None`: it is not below this one, or gone.
+pub fn number_of_thread(namespace: u64, number: u32) -> Option<u32> {
+    let processes = fs::read_dir("/proc").ok()?.flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    for pid in pids {
+        if fs::metadata(format!("/proc/{pid}/ns/pid")).map_or(0, |found| found.ino()) != namespace {
+            continue;
+        }
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
+        for task in tasks {
+            let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
+            // From this namespace down to the thread's own.
+            let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+            let innermost = numbers.and_then(|numbers| numbers.split_ascii_whitespace().next_back());
+            if innermost.is_some_and(|innermost| innermost.parse() == Ok(number)) {
+                return task.file_name().to_str()?.parse().ok();
+            }
+        }
+    }
+    None
 }
 
 fn read(pid: u32) -> Option<(ProcessId, char)> {
@@ -121,7 +163,13 @@ fn parse(pid: u32, stat: &[u8]) -> Option<(ProcessId, char)> {
     let state = fields.next()?.chars().next()?; // field 3
     let start = fields.nth(18)?.parse().ok()?; // field 22
     let stack = fields.nth(5)?.parse().ok()?; // field 28
-    Some((ProcessId { pid, start, stack }, state))
+    let id = ProcessId {
+        pid,
+        start,
+        stack,
+        ..ProcessId::default()
+    };
+    Some((id, state))
 }
 
 fn has_other_threads(pid: u32) -> bool {

@@ -6,9 +6,11 @@
 //! process may be killed between any two stores without leaving anything wrong. Invariant, under the lock: over all
 //! living seats and ranges, the bytes held of a device are at most its capacity.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::process::{ProcessId, own_number};
+use crate::presence;
+use crate::process::ProcessId;
 use crate::ranges::{MAX_SEATS, Ranges};
 use crate::shared::{Shared, SharedGuard, SharedLayout};
 
@@ -22,6 +24,8 @@ pub struct Seat {
     pid: AtomicU64,
     start: AtomicU64,
     stack: AtomicU64,
+    namespace: AtomicU64,
+    ticket: AtomicU64,
     /// Bytes held, per device.
     used: [AtomicU64; MAX_DEVICES],
     /// Live contexts, per device.
@@ -45,13 +49,13 @@ pub struct Seats {
 
 // SAFETY: atomics and arrays of them, all `repr(C)`; zero is an empty table.
 unsafe impl SharedLayout for Seats {
-    const MAGIC: u64 = 0x5345_4154_0000_0003;
+    const MAGIC: u64 = 0x5345_4154_0000_0004;
 }
 
 /// A process that uses a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Occupant {
-    /// Its pid.
+    /// Its pid in the namespace of who asks; 0 when it cannot be seen from there.
     pub pid: u32,
     /// Bytes of device memory it holds, contexts included.
     pub used: u64,
@@ -103,40 +107,6 @@ impl Seats {
         (0..MAX_DEVICES).map(|device| self.used(device)).sum()
     }
 
-    /// The processes that hold something of a device.
-    pub fn occupants(&self, device: usize) -> Vec<Occupant> {
-        let mut all: Vec<Occupant> = Vec::new();
-        let mut paid = vec![0; MAX_SEATS];
-        self.paid(device).for_each(|(seat, bytes)| paid[seat] += bytes);
-        for (place, seat) in self.taken() {
-            let used = seat.used[device].load(Ordering::Relaxed) + paid[place];
-            let contexts = seat.contexts[device].load(Ordering::Relaxed);
-            if used == 0 && contexts == 0 {
-                continue;
-            }
-            let pid = seat.pid.load(Ordering::Relaxed) as u32;
-            // A process in which two copies of the driver are loaded has two seats.
-            match all.iter_mut().find(|occupant| occupant.pid == pid) {
-                Some(occupant) => {
-                    occupant.used += used;
-                    occupant.contexts += contexts;
-                }
-                None => all.push(Occupant { pid, used, contexts }),
-            }
-        }
-        all
-    }
-
-    /// Bytes of a device that are free, after a sweep if fewer than `wanted` seem to be.
-    pub(crate) fn free(&self, device: usize, wanted: u64, capacity: u64, dead: Dead) -> u64 {
-        let mut free = capacity.saturating_sub(self.used(device));
-        if wanted > free {
-            self.sweep(dead);
-            free = capacity.saturating_sub(self.used(device));
-        }
-        free
-    }
-
     /// Takes `bytes` of a device off a seat.
     pub(crate) fn release(&self, seat: usize, device: usize, bytes: u64) {
         let used = &self.seats[seat].used[device];
@@ -157,42 +127,6 @@ impl Seats {
         seat.shown_until.store(0, Ordering::Relaxed);
         self.ranges.let_go_of_all(place, |seat| self.is_taken(seat));
     }
-
-    fn sweep(&self, dead: Dead) {
-        if dead == Dead::Linger {
-            return;
-        }
-        let here = own_number();
-        for (place, seat) in self.taken() {
-            let occupant = seat.occupant();
-            let is_dead = occupant.pid != here && !occupant.is_alive();
-            if is_dead || seat.has_left() && seat.shown_until.load(Ordering::Relaxed) <= now_ms() {
-                self.clear(place);
-            }
-        }
-    }
-
-    /// Bytes of all devices that the file system already gave to the living processes' backing files.
-    pub fn resident(&self) -> u64 {
-        let of = |seat: &Seat, device: usize| {
-            let fd = seat.backing_fd[device].load(Ordering::Acquire);
-            let pid = seat.pid.load(Ordering::Relaxed);
-            if fd == 0 {
-                return 0;
-            }
-            // The program may have closed the descriptor and reused its number: then the inode differs.
-            let inode = seat.backing_inode[device].load(Ordering::Relaxed);
-            match std::fs::metadata(format!("/proc/{pid}/fd/{}", fd - 1)) {
-                Ok(file) if std::os::unix::fs::MetadataExt::ino(&file) == inode => {
-                    std::os::unix::fs::MetadataExt::blocks(&file) * 512
-                }
-                _ => 0,
-            }
-        };
-        self.taken()
-            .map(|(_, seat)| (0..MAX_DEVICES).map(|device| of(seat, device)).sum::<u64>())
-            .sum()
-    }
 }
 
 impl Seat {
@@ -206,6 +140,8 @@ impl Seat {
             pid: self.pid.load(Ordering::Relaxed) as u32,
             start: self.start.load(Ordering::Relaxed),
             stack: self.stack.load(Ordering::Relaxed),
+            namespace: self.namespace.load(Ordering::Relaxed),
+            ticket: self.ticket.load(Ordering::Relaxed),
         }
     }
 }
@@ -221,7 +157,55 @@ pub enum Dead {
 
 /// Frees the seats of processes that are gone, unless the dead linger.
 pub fn sweep(seats: &SharedGuard<'_, Seats>, dead: Dead) {
-    seats.sweep(dead);
+    if dead == Dead::Linger {
+        return;
+    }
+    let (folder, here) = (seats.folder(), ProcessId::current());
+    for (place, seat) in seats.taken() {
+        let occupant = seat.occupant();
+        let is_dead = occupant.number(folder, &here).is_none();
+        if is_dead {
+            presence::tidy(folder, occupant.ticket);
+        }
+        if is_dead || seat.has_left() && seat.shown_until.load(Ordering::Relaxed) <= now_ms() {
+            seats.clear(place);
+        }
+    }
+}
+
+/// Bytes of a device that are free, after a sweep if fewer than `wanted` seem to be.
+pub(crate) fn free(seats: &SharedGuard<'_, Seats>, device: usize, wanted: u64, capacity: u64, dead: Dead) -> u64 {
+    let mut free = capacity.saturating_sub(seats.used(device));
+    if wanted > free {
+        sweep(seats, dead);
+        free = capacity.saturating_sub(seats.used(device));
+    }
+    free
+}
+
+/// Bytes of all devices that the file system already gave to the living processes' backing files, of those that this
+/// process can see.
+pub fn resident(shared: &Shared<Seats>) -> u64 {
+    let here = ProcessId::current();
+    let of = |seat: &Seat, device: usize, pid: u32| {
+        let fd = seat.backing_fd[device].load(Ordering::Acquire);
+        if fd == 0 || pid == 0 {
+            return 0;
+        }
+        // The program may have closed the descriptor and reused its number: then the inode differs.
+        let inode = seat.backing_inode[device].load(Ordering::Relaxed);
+        match std::fs::metadata(format!("/proc/{pid}/fd/{}", fd - 1)) {
+            Ok(file) if std::os::unix::fs::MetadataExt::ino(&file) == inode => {
+                std::os::unix::fs::MetadataExt::blocks(&file) * 512
+            }
+            _ => 0,
+        }
+    };
+    let of_all = shared.taken().map(|(_, seat)| {
+        let pid = seat.occupant().number(shared.folder(), &here).unwrap_or(0);
+        (0..MAX_DEVICES).map(|device| of(seat, device, pid)).sum::<u64>()
+    });
+    of_all.sum()
 }
 
 /// Bytes of a device that living processes hold, exactly.
@@ -231,21 +215,53 @@ pub fn used(shared: &Shared<Seats>, device: usize, dead: Dead) -> u64 {
     seats.used(device)
 }
 
-/// The living processes that use a device.
+/// The living processes that use a device, by their numbers in the PID namespace of this process.
 pub fn occupants(shared: &Shared<Seats>, device: usize, dead: Dead) -> Vec<Occupant> {
     let seats = shared.lock();
     sweep(&seats, dead);
-    seats.occupants(device)
+    let (folder, here) = (seats.folder(), ProcessId::current());
+    let mut all: Vec<(ProcessId, Occupant)> = Vec::new();
+    let mut paid = vec![0; MAX_SEATS];
+    seats.paid(device).for_each(|(seat, bytes)| paid[seat] += bytes);
+    for (place, seat) in seats.taken() {
+        let used = seat.used[device].load(Ordering::Relaxed) + paid[place];
+        let contexts = seat.contexts[device].load(Ordering::Relaxed);
+        if used == 0 && contexts == 0 {
+            continue;
+        }
+        let id = seat.occupant();
+        // A process in which two copies of the driver are loaded has two seats.
+        match all.iter_mut().find(|(other, _)| other.is_same_process(&id)) {
+            Some((_, occupant)) => {
+                occupant.used += used;
+                occupant.contexts += contexts;
+            }
+            None => all.push((
+                id,
+                Occupant {
+                    pid: shown_number(&id, folder, &here),
+                    used,
+                    contexts,
+                },
+            )),
+        }
+    }
+    all.into_iter().map(|(_, occupant)| occupant).collect()
 }
 
-/// Takes a free seat for the calling process. `None` when all are taken by living processes.
-pub fn take(shared: &Shared<Seats>, dead: Dead) -> Option<usize> {
+/// The number by which a seat's process is shown, dead ones that linger included.
+fn shown_number(id: &ProcessId, folder: &Path, here: &ProcessId) -> u32 {
+    let is_near = id.namespace == here.namespace;
+    id.number(folder, here).unwrap_or(if is_near { id.pid } else { 0 })
+}
+
+/// Takes a free seat for the calling process, `id`. `None` when all are taken by living processes.
+pub fn take(shared: &Shared<Seats>, id: ProcessId, dead: Dead) -> Option<usize> {
     let seats = shared.lock();
-    let id = ProcessId::current();
     // An earlier program in this same process, before `exec`, holds nothing any more, nor does this one before it left.
     for (place, seat) in seats.taken() {
         let occupant = seat.occupant();
-        if occupant.pid == id.pid && (occupant != id || seat.has_left()) {
+        if occupant.is_same_process(&id) && (!occupant.is_same_run(&id) || seat.has_left()) {
             seats.clear(place);
         }
     }
@@ -263,6 +279,8 @@ pub fn take(shared: &Shared<Seats>, dead: Dead) -> Option<usize> {
     let seat = &seats.seats[index];
     seat.start.store(id.start, Ordering::Relaxed);
     seat.stack.store(id.stack, Ordering::Relaxed);
+    seat.namespace.store(id.namespace, Ordering::Relaxed);
+    seat.ticket.store(id.ticket, Ordering::Relaxed);
     seat.pid.store(u64::from(id.pid), Ordering::Release);
     seats.high_water.fetch_max(index as u64 + 1, Ordering::Release);
     Some(index)
@@ -296,7 +314,7 @@ pub fn reserve(
     dead: Dead,
 ) -> Result<(), Full> {
     let seats = shared.lock();
-    let free = seats.free(device, bytes, capacity, dead);
+    let free = free(&seats, device, bytes, capacity, dead);
     if bytes > free {
         return Err(Full { free });
     }

@@ -13,7 +13,7 @@ use std::io;
 use std::mem::size_of;
 use std::ops::Deref;
 use std::os::fd::AsRawFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -36,6 +36,8 @@ struct Header {
     size: AtomicU64,
     /// 1 once the lock and the layout are initialised.
     is_ready: AtomicU32,
+    /// The PID namespace of the lock's latest holder: the thread id in the lock is one of that namespace.
+    namespace: AtomicU64,
     lock: std::cell::UnsafeCell<libc::pthread_mutex_t>,
 }
 
@@ -44,6 +46,8 @@ const HEADER_BYTES: usize = 4096;
 /// A mapped shared file. What must outlive the destructors of static objects, because runtimes call the driver after
 /// them, is kept in what is never dropped.
 pub struct Shared<T: SharedLayout> {
+    /// Of the file.
+    folder: PathBuf,
     header: NonNull<Header>,
     layout: NonNull<T>,
 }
@@ -76,7 +80,7 @@ impl<T: SharedLayout> Shared<T> {
             .open(path)?;
         // Made long ago, in most cases: then nobody waits for a process that was stopped while it made or opened it.
         if file.metadata()?.len() >= Self::BYTES as u64 {
-            let shared = Self::map(&file, Self::BYTES)?;
+            let shared = Self::map(&file, path, Self::BYTES)?;
             if shared.header().is_ready.load(Ordering::Acquire) == 1 {
                 return shared.checked(path);
             }
@@ -96,7 +100,7 @@ impl<T: SharedLayout> Shared<T> {
         if file.metadata()?.len() < bytes as u64 {
             file.set_len(bytes as u64)?;
         }
-        let shared = Self::map(file, bytes)?;
+        let shared = Self::map(file, path, bytes)?;
         let header = shared.header();
         if header.is_ready.load(Ordering::Acquire) == 0 {
             initialise_lock(header.lock.get())?;
@@ -121,7 +125,7 @@ impl<T: SharedLayout> Shared<T> {
         Ok(self)
     }
 
-    fn map(file: &File, bytes: usize) -> io::Result<Self> {
+    fn map(file: &File, path: &Path, bytes: usize) -> io::Result<Self> {
         // SAFETY: a fresh shared mapping of a file that is at least `bytes` long.
         let at = unsafe {
             libc::mmap(
@@ -139,6 +143,7 @@ impl<T: SharedLayout> Shared<T> {
         // SAFETY: mmap does not return null, and the layout starts inside the mapping.
         unsafe {
             Ok(Self {
+                folder: path.parent().unwrap_or(Path::new("")).to_owned(),
                 header: NonNull::new_unchecked(at.cast()),
                 layout: NonNull::new_unchecked(at.cast::<u8>().add(HEADER_BYTES).cast()),
             })
@@ -160,6 +165,11 @@ impl<T: SharedLayout> Shared<T> {
         initialise_lock(self.header().lock.get())
     }
 
+    /// The folder that the file is in: the machine's.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     fn header(&self) -> &Header {
         // SAFETY: mapped as long as this lives; its fields are atomics and a mutex.
         unsafe { self.header.as_ref() }
@@ -174,7 +184,8 @@ impl<T: SharedLayout> Shared<T> {
             if result != libc::ETIMEDOUT {
                 break result;
             }
-            let holder = holder(mutex);
+            // Of a namespace that is not below this one nobody here can continue anything: wait on.
+            let Some(holder) = self.holder() else { continue };
             if process::is_stopped(holder) {
                 // SAFETY: a signal to a process of this machine that stands in its critical section.
                 unsafe { libc::kill(holder as libc::pid_t, libc::SIGCONT) };
@@ -185,11 +196,23 @@ impl<T: SharedLayout> Shared<T> {
             // SAFETY: we hold it. What it protects is right after every store (module comment).
             unsafe { libc::pthread_mutex_consistent(mutex) };
         }
+        self.header().namespace.store(own_namespace(), Ordering::Relaxed);
         if let Some(holder) = continued {
             // SAFETY: as above; whoever stopped it finds it stopped.
             unsafe { libc::kill(holder as libc::pid_t, libc::SIGSTOP) };
         }
         SharedGuard { shared: self }
+    }
+
+    /// The thread that holds the lock, by its number here.
+    fn holder(&self) -> Option<u32> {
+        let header = self.header();
+        let namespace = header.namespace.load(Ordering::Relaxed);
+        let number = holder(header.lock.get());
+        if namespace == 0 || namespace == own_namespace() {
+            return Some(number);
+        }
+        process::number_of_thread(namespace, number)
     }
 }
 
@@ -204,6 +227,13 @@ impl<T: SharedLayout> Deref for Shared<T> {
 /// Holds the lock of a shared file.
 pub struct SharedGuard<'a, T: SharedLayout> {
     shared: &'a Shared<T>,
+}
+
+impl<T: SharedLayout> SharedGuard<'_, T> {
+    /// The folder that the file is in.
+    pub fn folder(&self) -> &Path {
+        self.shared.folder()
+    }
 }
 
 impl<T: SharedLayout> Deref for SharedGuard<'_, T> {
@@ -241,7 +271,19 @@ fn lock_within(mutex: *mut libc::pthread_mutex_t, patience: std::time::Duration)
     unsafe { libc::pthread_mutex_timedlock(mutex, &raw const until) }
 }
 
-/// The thread that holds a robust mutex, 0 for none. Its first word is the one that the kernel knows it by (robust
+/// [`process::own_namespace`], asked once: a process's own never changes, and a forked child's may.
+fn own_namespace() -> u64 {
+    static KNOWN: AtomicU64 = AtomicU64::new(0);
+    static OF: AtomicU32 = AtomicU32::new(0);
+    let here = std::process::id();
+    if OF.load(Ordering::Acquire) != here {
+        KNOWN.store(process::own_namespace(), Ordering::Relaxed);
+        OF.store(here, Ordering::Release);
+    }
+    KNOWN.load(Ordering::Relaxed)
+}
+
+/// The thread that holds a robust mutex, 0 for none, by its number in its own PID namespace. Its first word is the one that the kernel knows it by (robust
 /// futexes): the owner's thread id and two flags, changed in one step with the ownership. A signal to a thread id is
 /// one to its process.
 fn holder(mutex: *mut libc::pthread_mutex_t) -> u32 {

@@ -2,7 +2,7 @@
 //! How processes share device memory: what a [range](crate::ranges) and the [seats](crate::seats) say together.
 
 use crate::ranges::{MAX_SEATS, Range, RangeId};
-use crate::seats::{Dead, Full, Seats, sweep};
+use crate::seats::{self, Dead, Full, Seats, sweep};
 use crate::shared::SharedGuard;
 
 impl Seats {
@@ -38,7 +38,7 @@ pub fn adopt(
     capacity: u64,
     dead: Dead,
 ) -> Result<RangeId, Full> {
-    let free = seats.free(device, bytes, capacity, dead);
+    let free = seats::free(seats, device, bytes, capacity, dead);
     if bytes > free {
         return Err(Full { free });
     }

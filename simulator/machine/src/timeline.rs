@@ -14,7 +14,7 @@ pub mod arbiter;
 
 use std::cell::UnsafeCell;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -51,11 +51,13 @@ unsafe impl Sync for Layout {}
 // SAFETY: `repr(C)`, integers only, no pointers; zero bytes are a device that nobody may use before `reset`, which
 // `Shared::open` runs first. What the lock protects is repaired when `is_torn` is found set.
 unsafe impl SharedLayout for Layout {
-    const MAGIC: u64 = u64::from_le_bytes(*b"timelin5");
+    const MAGIC: u64 = u64::from_le_bytes(*b"timelin6");
 }
 
 /// The timelines of a machine's devices.
 pub struct Timeline {
+    /// The machine's.
+    folder: PathBuf,
     devices: Vec<Shared<Layout>>,
     owner: Owner,
     /// What this process's device time is ahead of the file's, by device: where a process comes to that had a time
@@ -64,34 +66,41 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// Opens the timelines in a machine's folder, one for each of `settings`; makes them if this is the first
-    /// process. Settings hold for the life of the files.
+    /// Opens the timelines in a machine's folder for the calling process, `id`, one for each of `settings`; makes them
+    /// if this is the first process. Settings hold for the life of the files.
     ///
     /// Fails with the operating system's error.
-    pub fn open(folder: &Path, settings: &[Settings]) -> io::Result<Self> {
+    pub fn open(folder: &Path, settings: &[Settings], id: ProcessId) -> io::Result<Self> {
         let devices = settings
             .iter()
             .enumerate()
             .map(|(index, settings)| open(folder, index, *settings));
-        Ok(Self::of(devices.collect::<io::Result<_>>()?))
+        Ok(Self::of(folder, devices.collect::<io::Result<_>>()?, id))
     }
 
     /// Opens the timeline of one device only, which is number 0 of it.
     ///
     /// Fails with the operating system's error.
     pub fn open_only(folder: &Path, device: usize, settings: Settings) -> io::Result<Self> {
-        Ok(Self::of(vec![open(folder, device, settings)?]))
+        let device = open(folder, device, settings)?;
+        Ok(Self::of(folder, vec![device], ProcessId::current()))
     }
 
-    fn of(devices: Vec<Shared<Layout>>) -> Self {
-        let id = ProcessId::current();
+    fn of(folder: &Path, devices: Vec<Shared<Layout>>, id: ProcessId) -> Self {
         let owner = Owner {
             pid: u64::from(id.pid),
             start: id.start,
             stack: id.stack,
+            namespace: id.namespace,
+            ticket: id.ticket,
         };
         let ahead = devices.iter().map(|_| AtomicU64::new(0)).collect();
-        Self { devices, owner, ahead }
+        Self {
+            folder: folder.to_owned(),
+            devices,
+            owner,
+            ahead,
+        }
     }
 
     /// Gives a context of this process its place on a device. `context` is reported in [`SeatTruth`].
@@ -102,7 +111,7 @@ impl Timeline {
         let joined = view
             .device()
             .join(self.owner, context)
-            .or_else(|full| match view.device().reap(is_gone) {
+            .or_else(|full| match self.reap(&mut view) {
                 0 => Err(full),
                 _ => view.device().join(self.owner, context),
             });
@@ -130,13 +139,28 @@ impl Timeline {
         self.ahead[device].store(time.wrapping_sub(now), Ordering::Relaxed);
     }
 
-    /// What every process used of a device, after dropping those that are gone.
+    /// What every process used of a device, after dropping those that are gone. Each has the number that the PID
+    /// namespace of this process gives it, 0 when it cannot be seen from there; who departed has its own.
     pub fn truth(&self, device: usize) -> DeviceTruth {
         let mut view = self.view(device);
-        if view.device().reap(is_gone) > 0 {
+        if self.reap(&mut view) > 0 {
             view.wake_waiters();
         }
-        view.device().truth()
+        let mut truth = view.device().truth();
+        drop(view);
+        let here = ProcessId::current();
+        for seat in &mut truth.seats {
+            let number = id_of(seat.owner).number(&self.folder, &here);
+            seat.owner.pid = number.unwrap_or(0).into();
+        }
+        truth
+    }
+
+    /// Drops the contexts of processes that are gone; gives how many.
+    fn reap(&self, view: &mut View<'_>) -> usize {
+        let here = ProcessId::current();
+        view.device()
+            .reap(|owner| id_of(owner).number(&self.folder, &here).is_none())
     }
 
     fn view(&self, device: usize) -> View<'_> {
@@ -145,7 +169,7 @@ impl Timeline {
         let mut view = View { guard };
         if was_torn {
             view.device().repair();
-            view.device().reap(is_gone);
+            self.reap(&mut view);
             view.wake_waiters();
         }
         view.device().advance(wall());
@@ -404,11 +428,12 @@ pub fn wall() -> u64 {
     machine_time(Duration::new(time.tv_sec as u64, time.tv_nsec as u32).as_nanos() as u64)
 }
 
-fn is_gone(owner: Owner) -> bool {
-    !ProcessId {
+fn id_of(owner: Owner) -> ProcessId {
+    ProcessId {
         pid: owner.pid as u32,
         start: owner.start,
         stack: owner.stack,
+        namespace: owner.namespace,
+        ticket: owner.ticket,
     }
-    .is_alive()
 }

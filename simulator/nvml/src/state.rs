@@ -18,7 +18,7 @@ pub type Answer<T = ()> = Result<T, NvmlReturn>;
 pub struct Nvml {
     /// Tables of the simulated machine.
     pub books: Books,
-    /// Its devices, in PCI order.
+    /// Those of its devices that this process can open, in PCI order.
     pub devices: Vec<Device>,
     /// The version that `cuDriverGetVersion` answers, and the driver's own version text.
     pub driver_version: (i32, &'static str),
@@ -44,7 +44,11 @@ pub fn initialise() -> Answer {
         };
         let nvml = Nvml {
             books: machine.books(),
-            devices: machine.devices().to_vec(),
+            devices: machine
+                .reachable()
+                .into_iter()
+                .filter_map(|place| machine.devices().get(place).cloned())
+                .collect(),
             driver_version: machine.driver_version(),
         };
         NVML.store(Box::into_raw(Box::new(nvml)), Ordering::Release);
@@ -75,6 +79,12 @@ pub fn fault_at(symbol: &str) -> Option<NvmlReturn> {
 }
 
 impl Nvml {
+    /// The number that this process counts a device by.
+    pub fn place_of(&self, device: &Device) -> usize {
+        let place = self.devices.iter().position(|other| other.index == device.index);
+        place.unwrap_or(device.index)
+    }
+
     /// The handle of a device.
     pub fn handle(&self, index: usize) -> NvmlDevice {
         NvmlDevice((FIRST_HANDLE + index * HANDLE_STEP) as *mut c_void)

@@ -70,6 +70,7 @@ fn host() -> (Policy, OneClient) {
         index: 0,
         model: "H200".into(),
         total_bytes: 16 * GIB,
+        minor: None,
         reserve_bytes: 0,
     };
     let request = RunRequest {

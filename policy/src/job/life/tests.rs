@@ -22,6 +22,7 @@ fn queued() -> Queued {
         judge: Judge::default(),
         gpu: GpuChoice::Auto(1),
         visible_devices: None,
+        nodes: 0,
         wait: true,
         strict: false,
         terms: Terms::default(),

@@ -91,8 +91,7 @@ pub fn cuCheckpointProcessRestore(pid: c_int, args: *mut CuCheckpointRestoreArgs
             }
             pairs = read_pairs(args.gpuPairs, args.gpuPairsCount);
         }
-        let number = pid.unsigned_abs();
-        ask(pid, &Operation::Restore { number, pairs }).map(drop)
+        ask(pid, &Operation::Restore { pairs }).map(drop)
     }))
 }
 

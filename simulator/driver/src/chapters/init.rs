@@ -55,7 +55,11 @@ fn initialise(flags: c_uint) -> Answer {
         }
         Some(Ok(machine)) => machine,
     };
-    let order = visible::order(machine.devices(), std::env::var("CUDA_DEVICE_ORDER").ok().as_deref());
+    let order = visible::order(
+        machine.devices(),
+        &machine.reachable(),
+        std::env::var("CUDA_DEVICE_ORDER").ok().as_deref(),
+    );
     let shown = match machine.faults().shown() {
         Some(devices) => devices.map(Into::into),
         None => std::env::var_os("CUDA_VISIBLE_DEVICES"),

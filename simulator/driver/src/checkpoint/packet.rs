@@ -2,7 +2,7 @@
 //! What a caller and the thread of a target say to each other: one packet each.
 //!
 //! A question is two numbers, which operation and its argument; to restore, the argument is how many pairs of devices
-//! follow, and the caller's number for the target comes before them. An answer is two numbers, the code and the state.
+//! follow. An answer is two numbers, the code and the state.
 
 use super::map::{Pair, UUID_BYTES};
 
@@ -18,11 +18,7 @@ pub enum Operation {
     /// To leave the devices; `is_custom`: into storage of the caller's.
     Checkpoint { is_custom: bool },
     /// To come back to the devices. `None`: arguments that no machine would take.
-    Restore {
-        /// The number by which the caller knows the target.
-        number: u32,
-        pairs: Option<Vec<Pair>>,
-    },
+    Restore { pairs: Option<Vec<Pair>> },
 }
 
 /// Bytes of an answer, and of a question before its pairs.
@@ -30,7 +26,7 @@ pub const BYTES: usize = 8;
 /// Pairs that a question holds at most: more than any machine has devices.
 pub const MOST_PAIRS: usize = 64;
 /// Bytes of a question at most.
-pub const MOST_BYTES: usize = 2 * BYTES + MOST_PAIRS * PAIR_BYTES;
+pub const MOST_BYTES: usize = BYTES + MOST_PAIRS * PAIR_BYTES;
 const PAIR_BYTES: usize = 2 * UUID_BYTES;
 /// The argument that says that no pairs follow because they make no sense.
 const NONSENSE: u32 = u32::MAX;
@@ -46,18 +42,15 @@ impl Operation {
             Self::Lock { timeout_ms } => join(2, *timeout_ms).to_vec(),
             Self::Unlock => join(3, 0).to_vec(),
             Self::Checkpoint { is_custom } => join(4, u32::from(*is_custom)).to_vec(),
-            Self::Restore {
-                number,
-                pairs: Some(pairs),
-            } if pairs.len() <= MOST_PAIRS => {
-                let mut packet = [join(5, pairs.len() as u32), join(*number, 0)].concat();
+            Self::Restore { pairs: Some(pairs) } if pairs.len() <= MOST_PAIRS => {
+                let mut packet = join(5, pairs.len() as u32).to_vec();
                 for (old, new) in pairs {
                     packet.extend(old);
                     packet.extend(new);
                 }
                 packet
             }
-            Self::Restore { number, .. } => [join(5, NONSENSE), join(*number, 0)].concat(),
+            Self::Restore { .. } => join(5, NONSENSE).to_vec(),
         }
     }
 
@@ -66,10 +59,8 @@ impl Operation {
         let (numbers, pairs) = packet.split_first_chunk::<BYTES>()?;
         let (number, argument) = split(numbers);
         if number == 5 {
-            let (named, pairs) = pairs.split_first_chunk::<BYTES>()?;
-            let (number, 0) = split(named) else { return None };
             let pairs = read_pairs(argument, pairs)?;
-            return Some(Self::Restore { number, pairs });
+            return Some(Self::Restore { pairs });
         }
         match (number, argument) {
             _ if !pairs.is_empty() => None,
@@ -127,13 +118,9 @@ mod tests {
             Operation::Unlock,
             Operation::Checkpoint { is_custom: false },
             Operation::Checkpoint { is_custom: true },
-            Operation::Restore { number: 7, pairs: None },
+            Operation::Restore { pairs: None },
+            Operation::Restore { pairs: Some(vec![]) },
             Operation::Restore {
-                number: 8,
-                pairs: Some(vec![]),
-            },
-            Operation::Restore {
-                number: u32::MAX,
                 pairs: Some((0..MOST_PAIRS as u8).map(pair).collect()),
             },
         ] {
@@ -142,12 +129,11 @@ mod tests {
             assert_eq!(Operation::read(&packet), Some(operation));
         }
         let too_many = Operation::Restore {
-            number: 9,
             pairs: Some(vec![pair(1); MOST_PAIRS + 1]),
         };
         assert_eq!(
             Operation::read(&too_many.packet()),
-            Some(Operation::Restore { number: 9, pairs: None })
+            Some(Operation::Restore { pairs: None })
         );
         for (first, second) in [(0, 0), (1, 1), (3, 1), (4, 2), (5, 1), (6, 0), (u32::MAX, u32::MAX)] {
             assert_eq!(Operation::read(&join(first, second)), None);
@@ -165,7 +151,7 @@ mod tests {
         #[test]
         fn pairs_are_read_back(count in 0_usize..=MOST_PAIRS, seed: [u8; UUID_BYTES]) {
             let pairs = (0..count).map(|number| (seed, [number as u8; UUID_BYTES])).collect();
-            let operation = Operation::Restore { number: 3, pairs: Some(pairs) };
+            let operation = Operation::Restore { pairs: Some(pairs) };
             prop_assert_eq!(Operation::read(&operation.packet()), Some(operation));
         }
     }

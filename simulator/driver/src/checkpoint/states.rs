@@ -87,8 +87,8 @@ impl Process {
             (Operation::Checkpoint { is_custom: true }, LOCKED) => Err(CuResult::NOT_SUPPORTED),
             (Operation::Checkpoint { is_custom: false }, LOCKED) => self.checkpoint(),
             (Operation::Restore { .. }, CHECKPOINTED) if self.is_poisoned => Err(CuResult::OPERATING_SYSTEM),
-            (Operation::Restore { pairs: None, .. }, CHECKPOINTED) => Err(CuResult::INVALID_VALUE),
-            (Operation::Restore { pairs: Some(pairs), .. }, CHECKPOINTED) => self.restore(pairs),
+            (Operation::Restore { pairs: None }, CHECKPOINTED) => Err(CuResult::INVALID_VALUE),
+            (Operation::Restore { pairs: Some(pairs) }, CHECKPOINTED) => self.restore(pairs),
             _ => Err(CuResult::ILLEGAL_STATE),
         };
         crate::state::code(done)

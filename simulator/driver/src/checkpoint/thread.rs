@@ -15,7 +15,6 @@ use std::time::Duration;
 
 use partage_abi::types::{CuResult, c_int};
 use partage_machine::backing::{Kept, out_of_the_way};
-use partage_machine::process::become_guest;
 
 use super::packet::{BYTES, MOST_BYTES, Operation, join};
 use super::states::Process;
@@ -184,12 +183,7 @@ fn serve(listener: &Listener, mut process: Process) {
             break;
         }
         let code = match caller.get().and_then(asked) {
-            Some(operation) => {
-                if let (Operation::Restore { number, .. }, true) = (&operation, is_from_outside(&caller)) {
-                    become_guest(*number);
-                }
-                process.carry_out(&operation)
-            }
+            Some(operation) => process.carry_out(&operation),
             None => CuResult::OPERATING_SYSTEM,
         };
         let answer = join(code.0 as u32, process.state());
@@ -230,11 +224,6 @@ fn asked(caller: &OwnedFd) -> Option<Operation> {
         )
     };
     Operation::read(packet.get(..usize::try_from(length).ok()?)?)
-}
-
-/// Is the caller in a PID namespace in which this process has another number? Ours cannot name such a caller.
-fn is_from_outside(caller: &Kept<OwnedFd>) -> bool {
-    caller.get().and_then(peer).is_some_and(|peer| peer.pid == 0)
 }
 
 /// The process at the other end of a connection.

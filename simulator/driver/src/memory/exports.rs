@@ -5,7 +5,6 @@ use std::fs::File;
 use std::sync::{Arc, PoisonError};
 
 use partage_abi::types::CuResult;
-use partage_machine::process::own_number;
 use partage_machine::ranges::RangeId;
 
 use super::allocation::{Allocation, AllocationKind};
@@ -49,7 +48,7 @@ impl Memory {
         if export.machine != driver.machine().spec().id as u32 {
             return Err(CuResult::INVALID_HANDLE);
         }
-        if export.origin.pid == own_number() {
+        if export.origin.is_here(driver) {
             return Err(CuResult::INVALID_CONTEXT);
         }
         let device = driver.number_of(export.device.into());
@@ -62,7 +61,7 @@ impl Memory {
         }
         let hold = shared().join(driver, export.id, export.origin.seat());
         let hold = hold.ok_or(CuResult::MAP_FAILED)?;
-        let file = export.origin.open().ok_or(CuResult::MAP_FAILED)?;
+        let file = export.origin.open(driver).ok_or(CuResult::MAP_FAILED)?;
         let foreign = Foreign::map(self.windows, &file, export.offset, export.bytes, vec![hold]);
         let (address, foreign) = foreign.map_err(|_| CuResult::MAP_FAILED)?;
         let kind = AllocationKind::Opened(foreign);

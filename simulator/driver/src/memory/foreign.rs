@@ -11,7 +11,6 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex};
 
 use partage_abi::types::{CuDevice, CuResult};
-use partage_machine::process::ProcessId;
 use partage_machine::ranges::RangeId;
 
 use super::shared::Hold;
@@ -92,8 +91,8 @@ pub enum Sharing {
 /// The file behind the memory of a process on one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
-    pub(super) pid: u32,
-    start: u64,
+    /// By which the machine knows the process.
+    ticket: u64,
     seat: u16,
     fd: u32,
     inode: u64,
@@ -105,11 +104,10 @@ impl Origin {
         let file = windows()?.open_device(driver, device)?;
         let file = file.get().ok_or(CuResult::OPERATING_SYSTEM)?;
         let about = file.metadata().map_err(|_| CuResult::OPERATING_SYSTEM)?;
-        let process = ProcessId::current();
+        let machine = driver.machine();
         Ok(Self {
-            pid: process.pid,
-            start: process.start,
-            seat: driver.machine().own_place() as u16,
+            ticket: machine.own_ticket(),
+            seat: machine.own_place() as u16,
             fd: file.as_raw_fd() as u32,
             inode: about.ino(),
         })
@@ -120,40 +118,42 @@ impl Origin {
         usize::from(self.seat)
     }
 
-    /// As five words.
-    pub fn words(&self) -> [u64; 5] {
+    /// Whether it is this process's own.
+    pub fn is_here(&self, driver: &Driver) -> bool {
+        self.ticket == driver.machine().own_ticket()
+    }
+
+    /// As four words.
+    pub fn words(&self) -> [u64; 4] {
         let Self {
-            pid,
-            start,
+            ticket,
             seat,
             fd,
             inode,
         } = *self;
-        [pid.into(), start, seat.into(), fd.into(), inode]
+        [ticket, seat.into(), fd.into(), inode]
     }
 
-    /// From the five words.
-    pub fn of_words([pid, start, seat, fd, inode]: [u64; 5]) -> Self {
+    /// From the four words.
+    pub fn of_words([ticket, seat, fd, inode]: [u64; 4]) -> Self {
         Self {
-            pid: pid as u32,
-            start,
+            ticket,
             seat: seat as u16,
             fd: fd as u32,
             inode,
         }
     }
 
-    /// The file, if its process still lives.
-    pub fn open(&self) -> Option<File> {
-        let process = ProcessId {
-            pid: self.pid,
-            start: self.start,
-            stack: 0,
+    /// The file, if its process still lives and this one can see it.
+    pub fn open(&self, driver: &Driver) -> Option<File> {
+        // Nobody asks about the own ticket: that would give it up.
+        let pid = match self.is_here(driver) {
+            true => std::process::id(),
+            false => driver.machine().holder(self.ticket)?,
         };
-        let path = format!("/proc/{}/fd/{}", self.pid, self.fd);
+        let path = format!("/proc/{pid}/fd/{}", self.fd);
         let file = File::options().read(true).write(true).open(path).ok()?;
-        let is_it = file.metadata().ok()?.ino() == self.inode && process.is_alive();
-        is_it.then_some(file)
+        (file.metadata().ok()?.ino() == self.inode).then_some(file)
     }
 }
 
@@ -176,13 +176,13 @@ impl Export {
     /// As the program carries it around.
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let mut raw = Vec::with_capacity(Self::BYTES);
-        for word in [Self::MAGIC, self.machine, self.origin.pid, self.origin.fd] {
+        for word in [Self::MAGIC, self.machine, 0, self.origin.fd] {
             raw.extend(word.to_ne_bytes());
         }
         raw.extend([self.origin.seat.to_ne_bytes(), self.device.to_ne_bytes()].concat());
         raw.extend((self.id.place as u32).to_ne_bytes());
         for word in [
-            self.origin.start,
+            self.origin.ticket,
             self.origin.inode,
             self.offset,
             self.bytes,
@@ -205,10 +205,9 @@ impl Export {
             machine: small(4)?,
             device: half(18)?,
             origin: Origin {
-                pid: small(8)?,
                 fd: small(12)?,
                 seat: half(16)?,
-                start: long(24)?,
+                ticket: long(24)?,
                 inode: long(32)?,
             },
             offset: long(40)?,
@@ -237,8 +236,7 @@ mod tests {
             machine: 0x1234_5678,
             device: 15,
             origin: Origin {
-                pid: 4_194_303,
-                start: u64::MAX - 1,
+                ticket: u64::MAX - 1,
                 seat: 1023,
                 fd: 700,
                 inode: 1 << 40,

@@ -78,7 +78,10 @@ impl Memory {
         }
         let end = offset.checked_add(bytes).ok_or(CuResult::INVALID_VALUE)?;
         let holds_all = |file: &File| file.metadata().is_ok_and(|about| about.len() >= end);
-        let file = log.origin.open().filter(|file| !holds.is_empty() && holds_all(file));
+        let file = log
+            .origin
+            .open(driver)
+            .filter(|file| !holds.is_empty() && holds_all(file));
         let file = file.ok_or(CuResult::INVALID_VALUE)?;
         let (address, foreign) = Foreign::map(self.windows, &file, offset, bytes, holds)?;
         let kind = AllocationKind::Imported(foreign, Arc::clone(pool));

@@ -63,7 +63,7 @@ pub struct Record {
 
 const MAGIC: u64 = 0x5041_5254_504f_4f4c;
 /// Words of the first page that are used: magic, machine, device, and the origin.
-const HEADER_WORDS: usize = 8;
+const HEADER_WORDS: usize = 7;
 const HEADER_BYTES: u64 = 4096;
 /// Words of a record before its ranges: offset, bytes, number of ranges.
 pub(super) const RECORD_WORDS: usize = 3;
@@ -116,13 +116,12 @@ impl Log {
     fn create(driver: &Driver, device: usize) -> Answer<Self> {
         let origin = Origin::here(driver, device)?;
         let file = host_file(HEADER_BYTES).ok_or(CuResult::OPERATING_SYSTEM)?;
-        let [pid, start, seat, fd, inode] = origin.words();
+        let [ticket, seat, fd, inode] = origin.words();
         let words = [
             MAGIC,
             driver.machine().spec().id,
             driver.place_of(device) as u64,
-            pid,
-            start,
+            ticket,
             seat,
             fd,
             inode,

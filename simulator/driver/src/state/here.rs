@@ -12,6 +12,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use partage_machine::entry_counts::Table;
 use partage_machine::machine::Shortage;
+use partage_machine::presence;
 use partage_machine::ranges::RangeId;
 use partage_machine::timeline::Timeline;
 use partage_machine::{Device, Error, Machine, Spec};
@@ -66,6 +67,17 @@ impl Here<'_> {
     /// Which seat of the machine's table is this process's.
     pub fn own_place(&self) -> usize {
         self.place.seat
+    }
+
+    /// By which the machine's tables know this process.
+    pub fn own_ticket(&self) -> u64 {
+        self.place.machine.own_id().ticket
+    }
+
+    /// The number of the process that has a ticket of the machine; `None` when it has ended, or cannot be seen.
+    /// Precondition: it is not this process's.
+    pub fn holder(&self, ticket: u64) -> Option<u32> {
+        presence::holder(self.place.machine.folder(), ticket).filter(|pid| *pid != 0)
     }
 
     /// The version that `cuDriverGetVersion` answers.

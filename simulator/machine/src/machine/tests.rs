@@ -163,3 +163,138 @@ fn what_cannot_be_is_refused_with_the_reason() {
     assert!(refused(&Spec::new(1, "h900", None)).contains("h200"));
     assert!(Machine::open(&folder.0).is_err());
 }
+
+/// A process that is number 1 of a PID namespace of its own, and takes part in a machine there.
+struct Contained {
+    outer: libc::pid_t,
+    say: File,
+    hear: File,
+}
+
+impl Contained {
+    /// Starts it; `None` where the kernel does not let this user make namespaces. It answers each byte that it is sent
+    /// with what `act` makes of it.
+    fn start(folder: &Path, act: fn(&Machine, usize, u8) -> u8) -> Option<Self> {
+        use std::io::{Read, Write};
+        let (mut from_parent, say) = pipe();
+        let (hear, mut to_parent) = pipe();
+        // SAFETY: the child makes a namespace, forks again into it and ends; the grandchild serves bytes, then ends.
+        let outer = unsafe { libc::fork() };
+        if outer != 0 {
+            drop((from_parent, to_parent));
+            let mut made = Self { outer, say, hear };
+            return made.hear.read_exact(&mut [0]).is_ok().then_some(made);
+        }
+        drop((say, hear));
+        // SAFETY: as above.
+        unsafe {
+            let is_made =
+                libc::unshare(libc::CLONE_NEWPID) == 0 || libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWPID) == 0;
+            if !is_made {
+                libc::_exit(1);
+            }
+            let inner = libc::fork();
+            if inner != 0 {
+                drop((from_parent, to_parent));
+                libc::waitpid(inner, std::ptr::null_mut(), 0);
+                libc::_exit(0);
+            }
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        }
+        let Ok(machine) = Machine::open(folder) else { ended() };
+        let Ok(seat) = machine.take_seat() else { ended() };
+        let mut byte = [b'!'];
+        while to_parent.write_all(&byte).is_ok() && from_parent.read_exact(&mut byte).is_ok() {
+            byte = [act(&machine, seat, byte[0])];
+        }
+        ended()
+    }
+
+    fn ask(&mut self, byte: u8) -> u8 {
+        use std::io::{Read, Write};
+        let mut answer = [0];
+        self.say.write_all(&[byte]).expect("it listens");
+        self.hear.read_exact(&mut answer).expect("it answers");
+        answer[0]
+    }
+}
+
+impl Drop for Contained {
+    fn drop(&mut self) {
+        // SAFETY: our own child; its child ends with it.
+        unsafe {
+            libc::kill(self.outer, libc::SIGKILL);
+            libc::waitpid(self.outer, std::ptr::null_mut(), 0);
+        }
+    }
+}
+
+fn pipe() -> (File, File) {
+    use std::os::fd::FromRawFd;
+    let mut ends = [0; 2];
+    // SAFETY: room for two descriptors, which are ours alone.
+    unsafe {
+        assert_eq!(libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC), 0);
+        (File::from_raw_fd(ends[0]), File::from_raw_fd(ends[1]))
+    }
+}
+
+fn ended() -> ! {
+    // SAFETY: ends this process without running what belongs to its parent.
+    unsafe { libc::_exit(0) }
+}
+
+/// Reserves so many MiB (1: it fits), or says whom it sees: for 0 how many occupants without a number, for 255 its own.
+fn act(machine: &Machine, seat: usize, asked: u8) -> u8 {
+    let occupants = machine.occupants(0);
+    match asked {
+        0 => occupants.iter().filter(|occupant| occupant.pid == 0).count() as u8,
+        255 => occupants.iter().map(|occupant| occupant.pid as u8).max().unwrap_or(0),
+        mib => u8::from(machine.reserve(seat, 0, u64::from(mib) << 20).is_ok()),
+    }
+}
+
+#[test]
+fn two_processes_that_are_number_1_of_their_namespaces_share_a_device() {
+    let folder = Folder::new("namespaces");
+    let machine = Machine::create(&folder.0, &Spec::new(1, "l4", Some(256 << 20))).expect("made");
+    let Some(mut first) = Contained::start(&folder.0, act) else {
+        println!("skipped: this kernel lets this user make no PID namespace");
+        return;
+    };
+    let mut second = Contained::start(&folder.0, act).expect("as the first");
+    assert_eq!(first.ask(200), 1, "there is room");
+    assert_eq!(second.ask(100), 0, "and the other sees that it is taken");
+    assert_eq!(second.ask(50), 1);
+    assert_eq!(
+        (first.ask(255), second.ask(255)),
+        (1, 1),
+        "each sees itself by its own number"
+    );
+    assert_eq!(
+        (first.ask(0), second.ask(0)),
+        (1, 1),
+        "and that there is another, which has none here"
+    );
+    let seen = machine.occupants(0);
+    assert_eq!(seen.iter().map(|occupant| occupant.used >> 20).sum::<u64>(), 250);
+    assert!(
+        seen.len() == 2 && seen[0].pid > 1 && seen[1].pid > 1 && seen[0].pid != seen[1].pid,
+        "{seen:?}"
+    );
+    // It dies without a word: only the kernel knows.
+    drop(first);
+    while second.ask(200) == 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(machine.occupants(0).len(), 1);
+}
+
+#[test]
+fn devices_whose_node_is_not_there_cannot_be_reached() {
+    let folder = Folder::new("nodes");
+    let machine = Machine::create(&folder.0, &Spec::new(3, "l4", Some(256 << 20))).expect("made");
+    assert_eq!(machine.reachable(), [0, 1, 2]);
+    std::fs::remove_file(node(&folder.0, 1)).expect("it was there");
+    assert_eq!(machine.reachable(), [0, 2]);
+}

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use proptest::prelude::*;
 
 use super::*;
+use crate::process::ProcessId;
 use crate::seats::{self, pretend};
 use crate::shared::Shared;
 
@@ -146,7 +147,7 @@ fn run(steps: &[Step]) {
     let shared = Shared::<Seats>::open(&file.0, |_| ()).expect("made");
     let mut model = Model::default();
     let mut places: Vec<usize> = (0..SEATS)
-        .map(|_| seats::take(&shared, Dead::Leave).expect("a seat"))
+        .map(|_| seats::take(&shared, ProcessId::current(), Dead::Leave).expect("a seat"))
         .collect();
     for step in steps {
         apply(&shared, &mut model, &mut places, step);
@@ -229,7 +230,7 @@ fn apply(shared: &Shared<Seats>, model: &mut Model, places: &mut [usize], step: 
             model.ranges.iter_mut().for_each(|range| range.leave(seat, places));
             // Another process comes, and may get the same seat; nothing of the old one is in it.
             sweep(&shared.lock(), Dead::Leave);
-            places[seat] = seats::take(shared, Dead::Leave).expect("a seat");
+            places[seat] = seats::take(shared, ProcessId::current(), Dead::Leave).expect("a seat");
         }
     }
 }
@@ -248,7 +249,7 @@ fn a_payer_that_took_over_stays_the_payer() {
     let file = File(std::env::temp_dir().join(format!("partage-payer-{}", std::process::id())));
     let shared = Shared::<Seats>::open(&file.0, |_| ()).expect("made");
     let places: Vec<usize> = (0..4)
-        .map(|_| seats::take(&shared, Dead::Leave).expect("a seat"))
+        .map(|_| seats::take(&shared, ProcessId::current(), Dead::Leave).expect("a seat"))
         .collect();
     seats::reserve(&shared, places[3], 0, 10, CAPACITY, Dead::Leave).expect("room");
     let id = share(&shared.lock(), places[3], 0, 10, Dead::Leave).expect("room");

@@ -23,8 +23,9 @@ pub fn nvmlDeviceGetHandleByIndex(index: c_uint, to: *mut NvmlDevice) -> NvmlRet
 }
 
 pub fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, to: *mut NvmlDevice) -> NvmlReturn {
-    code(hand_out(to, NvmlReturn::INVALID_ARGUMENT, |device| {
-        device.index == index as usize
+    code(nvml().and_then(|nvml| {
+        let wanted = nvml.devices.get(index as usize).map(|device| device.index);
+        hand_out(to, NvmlReturn::INVALID_ARGUMENT, |device| Some(device.index) == wanted)
     }))
 }
 
@@ -126,11 +127,11 @@ pub fn nvmlDeviceGetSerial(of: NvmlDevice, to: *mut c_char, length: c_uint) -> N
 }
 
 pub fn nvmlDeviceGetIndex(of: NvmlDevice, index: *mut c_uint) -> NvmlReturn {
-    code(device(of).and_then(|device| store(index, device.index as c_uint)))
+    code(device(of).and_then(|device| store(index, nvml()?.place_of(device) as c_uint)))
 }
 
 pub fn nvmlDeviceGetMinorNumber(of: NvmlDevice, minor_number: *mut c_uint) -> NvmlReturn {
-    nvmlDeviceGetIndex(of, minor_number)
+    code(device(of).and_then(|device| store(minor_number, device.index as c_uint)))
 }
 
 pub fn nvmlDeviceGetModuleId(of: NvmlDevice, module_id: *mut c_uint) -> NvmlReturn {

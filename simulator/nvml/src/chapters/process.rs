@@ -103,10 +103,12 @@ pub fn nvmlDeviceGetMPSComputeRunningProcesses_v3(
     code(device(of).and_then(|_| store(info_count, 0)))
 }
 
-/// Processes that hold memory of a device, with a context or (`cuMemCreate`) without.
+/// Processes that hold memory of a device, with a context or (`cuMemCreate`) without, of those that this process can
+/// see: what others hold is memory in use without an owner.
 fn compute(of: NvmlDevice) -> Answer<Vec<Occupant>> {
     let device = device(of)?;
-    nvml()?.books.occupants(device.index).map_err(gone)
+    let occupants = nvml()?.books.occupants(device.index).map_err(gone)?;
+    Ok(occupants.into_iter().filter(|occupant| occupant.pid != 0).collect())
 }
 
 /// The protocol of all lists: `count` says how much room there is and is told how many there are; INSUFFICIENT_SIZE
@@ -263,7 +265,7 @@ fn samples(of: NvmlDevice, last_seen: u64) -> Answer<Vec<NvmlProcessUtilizationS
     for seat in truth
         .seats
         .iter()
-        .filter(|seat| seat.compute_permille > 0 && timeStamp > last_seen)
+        .filter(|seat| seat.owner.pid != 0 && seat.compute_permille > 0 && timeStamp > last_seen)
     {
         let (pid, smUtil) = (seat.owner.pid as c_uint, seat.compute_permille.div_ceil(10).min(100));
         match samples.iter_mut().find(|sample| sample.pid == pid) {

@@ -34,7 +34,8 @@ pub fn nvmlDeviceGetTopologyNearestGpus(
         if !LEVELS.contains(&level) {
             return Err(NvmlReturn::INVALID_ARGUMENT);
         }
-        let is_near = |other: usize| other != own.index && level == HOST_BRIDGE;
+        let place = nvml()?.place_of(own);
+        let is_near = |other: usize| other != place && level == HOST_BRIDGE;
         list(is_near, count, device_array)
     }))
 }

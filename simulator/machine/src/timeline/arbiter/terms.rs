@@ -61,7 +61,8 @@ impl Default for Settings {
     }
 }
 
-/// A run of a program in a process, named so that neither a reused pid nor an `exec` is taken for it.
+/// A run of a program in a process, named so that neither a reused pid nor an `exec` is taken for it, nor a process of
+/// another PID namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct Owner {
@@ -71,6 +72,10 @@ pub struct Owner {
     pub start: u64,
     /// Where its stack starts.
     pub stack: u64,
+    /// Its PID namespace.
+    pub namespace: u64,
+    /// Its ticket in the machine, see [`ProcessId`](crate::process::ProcessId).
+    pub ticket: u64,
 }
 
 /// What a request asks for.

@@ -26,6 +26,7 @@ fn owner(pid: u64) -> Owner {
         pid,
         start: 1,
         stack: 1,
+        ..Owner::default()
     }
 }
 
