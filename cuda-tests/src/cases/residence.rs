@@ -20,6 +20,7 @@ mod moved;
 mod preempted;
 mod said;
 mod saved;
+mod stuck;
 
 pub fn cases() -> Vec<Case> {
     const SIZE: &str = "its numbers are those of a GPU of 16 GiB";
@@ -55,6 +56,7 @@ pub fn cases() -> Vec<Case> {
     cases.extend(drained::cases());
     cases.extend(preempted::cases());
     cases.extend(saved::cases());
+    cases.extend(stuck::cases());
     cases
 }
 

@@ -7,7 +7,7 @@
 
 use std::path::PathBuf;
 
-use partage_policy::{Access, Answer, Caller, Obstacle, Process, Residence, Step, TargetQuery, Ticket};
+use partage_policy::{Access, Answer, Caller, Obstacle, Patience, Process, Residence, Step, TargetQuery, Ticket};
 use partage_protocol::admin::{ErrorCode, Reply};
 use partage_protocol::message::{PARKING_NAME, Park};
 use partage_protocol::snapshot::{Manifest, SavedClient, SavedDevice, SavedJob};
@@ -15,7 +15,7 @@ use partage_protocol::units::{JobId, SECOND_NS};
 use zerocopy::IntoBytes;
 
 use super::code;
-use super::way::{Beginning, Purpose, SaveTo, Waiting, Way};
+use super::way::{Beginning, Leaving, Purpose, SaveTo, Waiting, Way};
 use crate::clock::Now;
 use crate::driver::requests::error_view;
 use crate::driver::state_driver::StateDriver;
@@ -32,7 +32,14 @@ const END_NS: u64 = 30 * SECOND_NS;
 
 impl StateDriver {
     /// `partage checkpoint`.
-    pub(super) fn save(&mut self, ticket: Ticket, caller: &Caller, target: &TargetQuery, to: SaveTo, now: Now) {
+    pub(super) fn save(
+        &mut self,
+        (ticket, patience): (Ticket, Patience),
+        caller: &Caller,
+        target: &TargetQuery,
+        to: SaveTo,
+        now: Now,
+    ) {
         let job = match self.policy.resolve(target, caller, Access::Change) {
             Ok(job) => job,
             Err(why) => return self.answer_ticket(ticket, Reply::Error(why)),
@@ -73,7 +80,7 @@ impl StateDriver {
         let checked = store::own_folder(&to.folder, false).and_then(|()| self.tree_of(job).map(drop));
         match checked {
             Ok(()) => {
-                self.begin_to_leave(job, Purpose::Save, vec![ticket], now);
+                self.begin_to_leave(job, Leaving::asked(Purpose::Save, (ticket, patience)), now);
                 if let Some(way) = self.ways.by_job.get_mut(&job) {
                     way.save_to = Some(to);
                 }
