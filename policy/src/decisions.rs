@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The policy's state. Each file of this folder makes one decision about it; no other code can write it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use partage_protocol::admin::Reply;
 use partage_protocol::message::NO_INDEX;
@@ -64,11 +64,13 @@ pub use adoption::ADOPTION_NS;
 pub(crate) use advice::Advice;
 pub use attaching::MAX_CLIENTS_PER_JOB;
 pub use check::Violation;
+pub use draining::DrainMark;
 pub use emptying::{Emptying, Next, Stay};
 pub use measuring::MEASURE_NS;
 pub use moving::Exchange;
 pub(crate) use placement::Unplaced;
 pub use residence::Shortage;
+pub use returning::stands;
 pub(crate) use survey::Survey;
 pub use target::Access;
 pub(crate) use target::may_see;
@@ -82,7 +84,7 @@ pub struct Policy {
     driver: DriverState,
     devices: BTreeMap<DeviceUuid, Device>,
     /// Devices on which nothing is admitted.
-    drained: BTreeSet<DeviceUuid>,
+    drained: BTreeMap<DeviceUuid, DrainMark>,
     jobs: Jobs,
     queue: Queue,
     /// Jobs in the queue that are away and are to come back.
@@ -114,7 +116,7 @@ impl Policy {
             config,
             driver: DriverState::Missing("not looked for yet".into()),
             devices: BTreeMap::new(),
-            drained: BTreeSet::new(),
+            drained: BTreeMap::new(),
             jobs,
             queue: Queue::default(),
             returning: BTreeMap::new(),

@@ -4,7 +4,7 @@
 //! Every event is a fact or a request and carries all that its decision needs; the policy makes no call of its own.
 //! Bytes are `u64`, times nanoseconds of the broker's monotonic clock unless a field says Unix time.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use partage_protocol::admin::{RunRequest, TermsChange};
 use partage_protocol::message::TOKEN_BYTES;
@@ -12,6 +12,7 @@ use partage_protocol::units::{ClientId, DeviceUuid, JobId};
 
 use crate::caller::{Caller, Process, Ticket};
 use crate::config::NewRules;
+use crate::decisions::DrainMark;
 use crate::job::{EndedJob, JobRecord};
 use crate::registration::{Lowered, Registration};
 use crate::residence::Mark;
@@ -190,7 +191,7 @@ pub struct Adoption {
     /// What users had of the GPUs.
     pub usage: Vec<UserUsage>,
     /// Devices that take no job.
-    pub drained: BTreeSet<DeviceUuid>,
+    pub drained: BTreeMap<DeviceUuid, DrainMark>,
 }
 
 /// `partage run`'s request as the broker received it.
@@ -453,6 +454,14 @@ pub enum Event {
         /// What it came to.
         end: Return,
     },
+    /// A job's memory stands on its way, and is tried again without end: the driver does not answer, or a process is
+    /// stopped.
+    Stuck {
+        /// Which job.
+        job: JobId,
+        /// On what.
+        why: String,
+    },
     /// A job that was told to leave ([`Action::Leave`](crate::Action::Leave)) does not begin to.
     NotLeft {
         /// Which job.
@@ -475,8 +484,8 @@ pub enum Event {
     Drain {
         /// Which.
         device: DeviceUuid,
-        /// No job any more.
-        is_drained: bool,
+        /// No job any more, and by whose word; none: jobs again.
+        mark: Option<DrainMark>,
     },
     /// A job that is to move there lacks room: jobs of which nothing runs any more give up what they hold.
     MakeRoom(DeviceUuid),

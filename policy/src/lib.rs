@@ -50,8 +50,8 @@ pub use client::{Client, Presence};
 pub use command::{Action, Command, Signal};
 pub use config::{Audit, Config, NewRules, Order, QueueRules, Response, Split};
 pub use decisions::{
-    ADOPTION_NS, Access, Emptying, Exchange, MAX_CLIENTS_PER_JOB, MEASURE_NS, Next, PATIENCE_NS, Policy, Shortage,
-    Stay, TIME_LIMIT_GRACE_NS, Violation,
+    ADOPTION_NS, Access, DrainMark, Emptying, Exchange, MAX_CLIENTS_PER_JOB, MEASURE_NS, Next, PATIENCE_NS, Policy,
+    Shortage, Stay, TIME_LIMIT_GRACE_NS, Violation, stands,
 };
 pub use device::{CONFIRM_NS, DeviceState, UNAUDITED_NS, UnmanagedLoad};
 pub use event::{

@@ -21,3 +21,4 @@ pub mod snapshot;
 pub mod summary;
 pub mod terms;
 pub mod time_aliases;
+pub mod utc;

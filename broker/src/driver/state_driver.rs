@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use partage_policy::{Adoption, EndedJob, Event, JobRecord, LedgerClient, Policy, Process};
+use partage_policy::{Adoption, DrainMark, EndedJob, Event, JobRecord, LedgerClient, Policy, Process};
 use partage_protocol::units::{DeviceUuid, JobId, SECOND_NS};
 use tracing::{info, trace, warn};
 
@@ -233,12 +233,12 @@ impl StateDriver {
     }
 
     /// Devices that a broker before drained.
-    fn read_drained(&mut self) -> BTreeSet<DeviceUuid> {
+    fn read_drained(&mut self) -> BTreeMap<DeviceUuid, DrainMark> {
         let read = drained::read(&self.directory.drained_file());
         read.unwrap_or_else(|error| {
             warn!(%error, "which GPUs are drained cannot be read");
             self.note(format!("which GPUs are drained cannot be read: {error}"));
-            BTreeSet::new()
+            BTreeMap::new()
         })
     }
 

@@ -79,7 +79,7 @@ impl Server {
                 ask,
                 patience_ns,
             } => {
-                let number = self.helpers.ask(user, ask, patience_ns);
+                let number = self.helpers.ask(user, job, ask, patience_ns);
                 self.questions.insert(number, job);
             }
             Effect::Time(message) => self.dispatcher.tell(message),

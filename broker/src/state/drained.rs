@@ -1,26 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which devices are drained, on disk: a JSON list of UUIDs, for the next broker.
+//! Which devices are drained, on disk, for the next broker: a JSON list with the UUID of each, when it was drained and
+//! by whom. Brokers before wrote the UUIDs alone.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use partage_policy::DrainMark;
 use partage_protocol::units::DeviceUuid;
+use serde::{Deserialize, Serialize};
+
+/// One device.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Entry {
+    Uuid(String),
+    Marked {
+        gpu: String,
+        since_unix_ns: Option<u64>,
+        uid: Option<u32>,
+    },
+}
 
 /// Reads the list; a file that is not there is an empty one.
 ///
 /// # Errors
 /// The system's, or a file that holds something else.
-pub fn read(path: &Path) -> std::io::Result<BTreeSet<DeviceUuid>> {
+pub fn read(path: &Path) -> std::io::Result<BTreeMap<DeviceUuid, DrainMark>> {
     let bytes = match std::fs::read(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
         other => other?,
     };
-    let names: Vec<String> = serde_json::from_slice(&bytes)?;
-    let parsed = names.iter().map(|name| {
+    let entries: Vec<Entry> = serde_json::from_slice(&bytes)?;
+    let parsed = entries.into_iter().map(|entry| {
+        let (name, mark) = match entry {
+            Entry::Uuid(gpu) => (gpu, DrainMark::default()),
+            Entry::Marked {
+                gpu,
+                since_unix_ns,
+                uid,
+            } => (gpu, DrainMark { since_unix_ns, uid }),
+        };
         let no_uuid = || std::io::Error::new(std::io::ErrorKind::InvalidData, format!("{name:?} is no UUID"));
-        DeviceUuid::parse(name).ok_or_else(no_uuid)
+        Ok((DeviceUuid::parse(&name).ok_or_else(no_uuid)?, mark))
     });
     parsed.collect()
 }
@@ -29,16 +52,21 @@ pub fn read(path: &Path) -> std::io::Result<BTreeSet<DeviceUuid>> {
 ///
 /// # Errors
 /// The system's.
-pub fn write(path: &Path, devices: &BTreeSet<DeviceUuid>) -> std::io::Result<()> {
+pub fn write(path: &Path, devices: &BTreeMap<DeviceUuid, DrainMark>) -> std::io::Result<()> {
     let beside = path.with_extension("new");
-    let names: Vec<String> = devices.iter().map(ToString::to_string).collect();
+    let entries = devices.iter().map(|(device, mark)| Entry::Marked {
+        gpu: device.to_string(),
+        since_unix_ns: mark.since_unix_ns,
+        uid: mark.uid,
+    });
+    let entries: Vec<Entry> = entries.collect();
     let mut file = std::fs::OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(true)
         .mode(0o600)
         .open(&beside)?;
-    file.write_all(&serde_json::to_vec(&names)?)?;
+    file.write_all(&serde_json::to_vec(&entries)?)?;
     drop(file);
     std::fs::rename(&beside, path)
 }
@@ -54,11 +82,18 @@ mod tests {
         let path = folder.path().join("drained");
         assert!(read(&path).expect("an empty list").is_empty());
         let uuid = DeviceUuid::parse("GPU-00000000-0000-0000-0000-000000000007").expect("a UUID");
-        let all = BTreeSet::from([uuid]);
+        let mark = DrainMark {
+            since_unix_ns: Some(1_795_213_560_000_000_000),
+            uid: Some(1000),
+        };
+        let all = BTreeMap::from([(uuid, mark)]);
         write(&path, &all).expect("written");
         assert_eq!(read(&path).expect("read"), all);
-        write(&path, &BTreeSet::new()).expect("written");
+        write(&path, &BTreeMap::new()).expect("written");
         assert!(read(&path).expect("read").is_empty());
+        std::fs::write(&path, format!("[\"{uuid}\"]")).expect("writable");
+        let unmarked = BTreeMap::from([(uuid, DrainMark::default())]);
+        assert_eq!(read(&path).expect("of a broker before"), unmarked);
         std::fs::write(&path, "[\"GPU-\"]").expect("writable");
         assert!(read(&path).is_err());
     }

@@ -15,11 +15,15 @@ suspended is refused before anything is touched: docs/checkpoint.md.
 
 Examples:
   partage suspend train
+  partage suspend train --drain-timeout 1m
   partage resume train"
 )]
 pub struct Suspend {
     /// Job id (j3), name, or the pid of one of its processes
     pub target: String,
+    /// How long work in flight may take to end, else the job goes on [default: 10s]
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
+    pub drain_timeout: Option<String>,
 }
 
 /// Bring a suspended job back onto its GPUs
@@ -64,6 +68,9 @@ pub struct Migrate {
     /// The GPU that it leaves, for a job with several
     #[arg(long, value_name = "GPU")]
     pub from: Option<String>,
+    /// How long work in flight may take to end, else the job goes on [default: 10s]
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
+    pub drain_timeout: Option<String>,
     /// Say what would happen, and touch nothing
     #[arg(long)]
     pub dry_run: bool,
@@ -85,6 +92,9 @@ Examples:
 pub struct Drain {
     /// The GPU: index or UUID
     pub gpu: String,
+    /// How long work in flight of each job may take to end, else it stays [default: 10s]
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
+    pub drain_timeout: Option<String>,
 }
 
 /// Let jobs on a drained GPU again

@@ -26,6 +26,9 @@ pub struct Checkpoint {
     /// The snapshot's folder, yours alone; made where it is missing
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
+    /// How long work in flight may take to end, else the job goes on [default: 10s]
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
+    pub drain_timeout: Option<String>,
     /// End the job once it is saved
     #[arg(long)]
     pub stop: bool,

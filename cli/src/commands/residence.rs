@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use partage_protocol::admin::{DrainView, MoveView, Reply, Request};
+use partage_protocol::admin::{DRAIN_TIMEOUT_NS, DrainView, MoveView, Reply, Request};
 use partage_protocol::size::{format_bytes, format_duration, parse_duration};
 use serde_json::json;
 
@@ -25,8 +25,25 @@ const LEAVING: Duration = Duration::from_secs(1);
 
 /// `partage suspend`.
 pub fn suspend(arguments: &Suspend, place: &Place, report: &Report) -> Outcome<u8> {
-    let target = arguments.target.clone();
-    converse(&Request::Suspend { target }, place, report)
+    let request = Request::Suspend {
+        target: arguments.target.clone(),
+        drain_timeout_ns: drain_timeout(arguments.drain_timeout.as_deref())?,
+    };
+    converse(&request, place, report)
+}
+
+/// `--drain-timeout` in nanoseconds.
+pub(super) fn drain_timeout(text: Option<&str>) -> Outcome<Option<u64>> {
+    let Some(text) = text else { return Ok(None) };
+    let bad = |why: String| Failure::new(Kind::Invalid, format!("--drain-timeout: {why}"));
+    let ns = parse_duration(text).map_err(|why| bad(why.to_string()))?;
+    let (least, most) = (*DRAIN_TIMEOUT_NS.start(), *DRAIN_TIMEOUT_NS.end());
+    match ns {
+        ns if ns < least => Err(bad(format!("{text:?} is less than {}", format_duration(least)))),
+        ns if ns > most => Err(bad(format!("{text:?} is more than {}", format_duration(most)))
+            .hint("the job's other threads wait as long as that")),
+        ns => Ok(Some(ns)),
+    }
 }
 
 /// `partage resume`.
@@ -53,14 +70,18 @@ pub fn migrate(arguments: &Migrate, place: &Place, report: &Report) -> Outcome<u
         to: arguments.to.clone(),
         from: arguments.from.clone(),
         dry_run: arguments.dry_run,
+        drain_timeout_ns: drain_timeout(arguments.drain_timeout.as_deref())?,
     };
     converse(&request, place, report)
 }
 
 /// `partage drain`.
 pub fn drain(arguments: &Drain, place: &Place, report: &Report) -> Outcome<u8> {
-    let gpu = arguments.gpu.clone();
-    converse(&Request::Drain { gpu }, place, report)
+    let request = Request::Drain {
+        gpu: arguments.gpu.clone(),
+        drain_timeout_ns: drain_timeout(arguments.drain_timeout.as_deref())?,
+    };
+    converse(&request, place, report)
 }
 
 /// `partage undrain`.

@@ -168,6 +168,7 @@ fn view(device: Facts, state: &str, used: u64) -> DeviceView {
         denied: DeniedView::default(),
         notes: Vec::new(),
         is_drained: false,
+        drained: None,
         unmanaged_notes: Vec::new(),
         promised_time: 0.0,
         regime: None,

@@ -8,6 +8,7 @@ use std::io::{ErrorKind, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use partage_protocol::admin::SCHEMA;
+use partage_protocol::utc::civil;
 use serde_json::{Map, Value, json};
 
 use crate::failure::Failure;
@@ -116,24 +117,6 @@ pub fn timestamp(time: SystemTime) -> String {
         "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z",
         since.subsec_millis()
     )
-}
-
-/// Year, month, day of a number of days since 1970-01-01 (Howard Hinnant, "chrono-compatible low-level date
-/// algorithms").
-fn civil(days: i64) -> (i64, i64, i64) {
-    let z = days + 719_468;
-    let era = z.div_euclid(146_097);
-    let day_of_era = z.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 {
-        shifted_month + 3
-    } else {
-        shifted_month - 9
-    };
-    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
 }
 
 /// A command line as one could type it.

@@ -204,7 +204,8 @@ fn a_dry_move_says_its_steps() {
     let text = "j3 would move from GPU 0 to GPU 1: 4 GiB by way of host memory, a pause of about 7s (by published \
                 figures; this job was not measured)\n  1. hold the threads\n  2. lock the process\n";
     assert_eq!((code, out.as_str()), (0, text));
-    let json = result(bench.partage(&["migrate", "train", "--to", "1", "--from", "0", "--dry-run", "--json"])).1;
+    let more = ["--from", "0", "--drain-timeout", "1m30s", "--dry-run", "--json"];
+    let json = result(bench.partage(&[&["migrate", "train", "--to", "1"], &more[..]].concat())).1;
     schema::judge("move", &json);
     let asked: Vec<Request> = requests.try_iter().collect();
     let request = |from: Option<&str>| Request::Migrate {
@@ -212,6 +213,7 @@ fn a_dry_move_says_its_steps() {
         to: "1".to_owned(),
         from: from.map(str::to_owned),
         dry_run: true,
+        drain_timeout_ns: from.map(|_| 90_000_000_000),
     };
     assert_eq!(asked, [request(None), request(Some("0"))]);
 }
@@ -255,7 +257,7 @@ fn a_drain_names_who_moved_and_who_stays() {
     let (code, out, _) = result(bench.partage(&["drain", "0", "--json"]));
     assert_eq!(code, 1);
     schema::judge("drain", &out);
-    let (code, out, _) = result(bench.partage(&["drain", "GPU-00"]));
+    let (code, out, _) = result(bench.partage(&["drain", "GPU-00", "--drain-timeout", "1m"]));
     assert_eq!(code, 0);
     assert!(out.starts_with("GPU 0 is drained, and no job is on it\n"), "{out}");
     for staying in ["", "  j4 stays: pid 7 has managed memory; end that process first\n"] {
@@ -265,8 +267,15 @@ fn a_drain_names_who_moved_and_who_stays() {
     }
     assert_eq!(result(bench.partage(&["undrain", "0"])).1, "GPU 0 takes jobs again\n");
     let asked: Vec<Request> = requests.try_iter().collect();
-    let drain = |gpu: &str| Request::Drain { gpu: gpu.to_owned() };
-    assert_eq!(asked[..3], [drain("0"), drain("0"), drain("GPU-00")]);
-    assert_eq!(asked[3..5], [drain("0"), drain("0")]);
+    let drain = |gpu: &str, drain_timeout_ns| Request::Drain {
+        gpu: gpu.to_owned(),
+        drain_timeout_ns,
+    };
+    let minute = Some(60_000_000_000);
+    assert_eq!(
+        asked[..3],
+        [drain("0", None), drain("0", None), drain("GPU-00", minute)]
+    );
+    assert_eq!(asked[3..5], [drain("0", None), drain("0", None)]);
     assert_eq!(asked[5], Request::Undrain { gpu: "0".to_owned() });
 }

@@ -213,6 +213,7 @@ pub fn status(socket_dir: &Path) -> StatusView {
             denied: DeniedView::default(),
             notes: vec![],
             is_drained: false,
+            drained: None,
             unmanaged_notes: vec![],
             promised_time: 0.0,
             regime: None,

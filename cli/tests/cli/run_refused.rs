@@ -57,6 +57,26 @@ const REFUSED: &[(&[&str], i32, &str)] = &[
         "no-such-program-here: no such command in PATH",
     ),
     (&["run", "--", "./no/such/file"], 127, "./no/such/file: no such file"),
+    (
+        &["suspend", "j1", "--drain-timeout", "5"],
+        2,
+        "partage: --drain-timeout: \"5\" has no unit: did you mean 5s?",
+    ),
+    (
+        &["migrate", "j1", "--to", "1", "--drain-timeout", "0s"],
+        2,
+        "partage: --drain-timeout: \"0s\" is less than 1ms",
+    ),
+    (
+        &["drain", "0", "--drain-timeout", "2h"],
+        2,
+        "partage: --drain-timeout: \"2h\" is more than 1h",
+    ),
+    (
+        &["checkpoint", "j1", "--out", "/", "--drain-timeout", "-1s"],
+        2,
+        "partage: --drain-timeout: \"-1s\" is negative",
+    ),
     (&["set", "j1", "mem=8"], 2, "partage: mem: \"8\" has no unit"),
     (
         &["set", "j1", "cpu=8"],

@@ -23,6 +23,7 @@ mod restored;
 mod said;
 mod saved;
 mod saved_trees;
+mod stuck;
 
 pub fn cases() -> Vec<Case> {
     const SIZE: &str = "its numbers are those of a GPU of 16 GiB";
@@ -61,6 +62,7 @@ pub fn cases() -> Vec<Case> {
     cases.extend(saved_trees::cases());
     cases.extend(restored::cases());
     cases.extend(periodic::cases());
+    cases.extend(stuck::cases());
     cases
 }
 

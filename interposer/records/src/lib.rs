@@ -10,6 +10,7 @@
 
 pub mod array;
 pub mod attachment;
+pub mod exchange;
 pub mod graph;
 pub mod physical;
 pub mod raise;

@@ -7,10 +7,14 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use partage_protocol::page::{
     BROKER_MAGIC, BrokerPage, CLIENT_BYTES, CLIENT_MAGIC, ClientFile, ClientPage, LAYOUT, PAGE_BYTES,
 };
+use partage_records::exchange::{Exchanged, Filled, Kernel, exchange};
 
 use crate::guest::descriptor::Kept;
 use crate::guest::sys;
 use crate::socket::Refusal;
+
+/// Between two attempts to get memory that the kernel did not have, in nanoseconds.
+const SHORT_NS: u64 = 1_000_000;
 
 /// Maps both pages, for the life of the process.
 ///
@@ -67,10 +71,57 @@ pub fn copy_words<T>(from: &T, to: &T) {
     }
 }
 
-/// Puts pages in the place of others of the same kind, for whoever looks there. `false`: all is as it was.
-pub fn move_over<T>(pages: *mut c_void, to: &T) -> bool {
-    // SAFETY: both are pages of atomics, used by address; whoever reads there reads the new ones from now on.
-    unsafe { sys::move_over(pages, size_of::<T>(), core::ptr::from_ref(to).cast_mut().cast()) }
+/// Puts pages in the place of others of the same kind, for whoever looks there.
+pub fn move_over<T>(pages: *mut c_void, to: &T) -> Exchanged {
+    exchange(&mut Exchange { pages, to })
+}
+
+/// Pages of one kind, and their place.
+struct Exchange<'a, T> {
+    pages: *mut c_void,
+    to: &'a T,
+}
+
+impl<T> Exchange<'_, T> {
+    const fn place(&self) -> *mut c_void {
+        core::ptr::from_ref(self.to).cast_mut().cast()
+    }
+}
+
+impl<T> Kernel for Exchange<'_, T> {
+    fn has_room(&mut self) -> bool {
+        let proof = sys::map_private(size_of::<T>());
+        proof.is_some_and(|proof| {
+            discard::<T>(proof);
+            true
+        })
+    }
+
+    fn remap(&mut self) -> bool {
+        // SAFETY: both are pages of atomics, used by address; whoever reads there reads the new ones from now on.
+        unsafe { sys::move_over(self.pages, size_of::<T>(), self.place()) }
+    }
+
+    fn is_whole(&mut self) -> bool {
+        sys::is_mapped(self.place(), size_of::<T>())
+    }
+
+    fn fill(&mut self) -> Filled {
+        match sys::map_private_at(self.place(), size_of::<T>()) {
+            None => Filled::Taken,
+            Some(false) => Filled::Short,
+            Some(true) => {
+                sys::advise(self.place(), size_of::<T>(), libc::MADV_DONTFORK);
+                // SAFETY: pages of atomics like those that they are copied to, mapped until they are discarded.
+                copy_words(unsafe { &*self.pages.cast::<T>() }, self.to);
+                Filled::Done
+            }
+        }
+    }
+
+    fn rest(&mut self) {
+        sys::sleep_ns(SHORT_NS);
+    }
 }
 
 /// Gives up pages that nobody has seen.

@@ -11,6 +11,7 @@ use core::sync::atomic::Ordering;
 
 use partage_protocol::message::{NOTICE_PARKED, Notice, Welcome};
 use partage_protocol::page::{BrokerPage, ClientFile};
+use partage_records::exchange::Exchanged;
 use zerocopy::IntoBytes;
 
 use super::link::Link;
@@ -37,14 +38,22 @@ pub fn park(state: &State, link: &mut Link) -> bool {
         slot: 0,
         value: 0,
     };
-    if socket::send(link.socket(), notice.as_bytes()).is_err() || !mapping::move_over(client_copy, client) {
-        mapping::discard::<BrokerPage>(broker_copy);
+    let is_said = socket::send(link.socket(), notice.as_bytes()).is_ok();
+    let exchanged = if is_said {
+        mapping::move_over(client_copy, client)
+    } else {
+        Exchanged::Not
+    };
+    if exchanged != Exchanged::Moved {
         mapping::discard::<ClientFile>(client_copy);
+    }
+    if exchanged == Exchanged::Not {
+        mapping::discard::<BrokerPage>(broker_copy);
         return false;
     }
     // With the client's page private a mapping of the broker's is all that is left of it: harmless, and seen in the
     // dump.
-    if !mapping::move_over(broker_copy, broker) {
+    if mapping::move_over(broker_copy, broker) != Exchanged::Moved {
         mapping::discard::<BrokerPage>(broker_copy);
     }
     recount(client);
@@ -72,11 +81,11 @@ pub fn take_again(state: &State, link: &mut Link, welcome: &Welcome, descriptors
     mapping::copy_words(client, pages);
     let early = client.page.head.early.load(Ordering::Relaxed);
     pages.page.head.early.store(early, Ordering::Relaxed);
-    let is_moved = mapping::move_over(client_pages.cast(), client);
+    let is_moved = mapping::move_over(client_pages.cast(), client) == Exchanged::Moved;
     if !is_moved {
         mapping::discard::<ClientFile>(client_pages.cast());
     }
-    if !is_moved || !mapping::move_over(broker_pages.cast(), broker) {
+    if !is_moved || mapping::move_over(broker_pages.cast(), broker) != Exchanged::Moved {
         // The kernel has no memory for its own tables. The next attempt begins with what lies there now.
         mapping::discard::<BrokerPage>(broker_pages.cast());
         link.close_files();

@@ -52,7 +52,13 @@ pub(super) fn shared() -> Option<(&'static State, &'static Job)> {
     let state = state::get()?;
     errno::preserving(|| session::ensure(state, true));
     super::init::be_reachable();
-    Some((state, state.job()?))
+    let job = state.job()?;
+    if !state.has_thread.load(Ordering::Relaxed) {
+        // It may never come to its `cuInit`, and what it shares with its broker keeps its job from being saved: only
+        // our thread lets go of that.
+        errno::preserving(|| crate::thread::start(state));
+    }
+    Some((state, job))
 }
 
 /// The job's slots in the order NVML lists them: those whose device this process may open.

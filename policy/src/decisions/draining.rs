@@ -4,9 +4,11 @@
 //! The mark is the broker's, which keeps it on disk; here is what it means. A job is moved by the same steps as for
 //! `migrate`, one after the other, because each takes room from the next.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
+use partage_protocol::admin::DrainedView;
 use partage_protocol::units::{DeviceUuid, JobId};
+use partage_protocol::utc;
 
 use super::Policy;
 use super::moving::Exchange;
@@ -20,35 +22,50 @@ use crate::views::returning as said;
 /// Devices that are named in a sentence at most.
 const NAMED: usize = 4;
 
+/// Who drained a device, and when; a broker before may not have said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DrainMark {
+    /// In nanoseconds since 1970.
+    pub since_unix_ns: Option<u64>,
+    /// The user who asked.
+    pub uid: Option<u32>,
+}
+
 impl Policy {
     /// Is nothing admitted on this device until an administrator says so?
     #[must_use]
     pub fn is_drained(&self, device: DeviceUuid) -> bool {
-        self.drained.contains(&device)
+        self.drained.contains_key(&device)
     }
 
-    /// The drained devices.
-    pub fn drained(&self) -> impl Iterator<Item = DeviceUuid> + '_ {
-        self.drained.iter().copied()
+    /// The drained devices, with who drained each and when.
+    #[must_use]
+    pub const fn drained(&self) -> &BTreeMap<DeviceUuid, DrainMark> {
+        &self.drained
     }
 
     /// What a broker before drained.
-    pub(crate) fn take_drained(&mut self, devices: BTreeSet<DeviceUuid>) {
+    pub(crate) fn take_drained(&mut self, devices: BTreeMap<DeviceUuid, DrainMark>) {
         self.drained.extend(devices);
     }
 
-    /// Drains a device, or ends that.
-    pub(crate) fn drain(&mut self, device: DeviceUuid, is_drained: bool) {
+    /// Drains a device, or ends that. Of one that is drained already the first mark stays.
+    pub(crate) fn drain(&mut self, device: DeviceUuid, mark: Option<DrainMark>) {
         let gpu = self.gpu(device);
-        let (is_news, text) = match is_drained {
-            true => (
-                self.drained.insert(device),
-                format!("{gpu} is drained: nothing is admitted on it"),
+        let (is_news, text) = match mark {
+            Some(mark) => {
+                let is_news = !self.is_drained(device);
+                let by = mark.uid.map_or_else(String::new, |uid| format!(" by uid {uid}"));
+                self.drained.entry(device).or_insert(mark);
+                (is_news, format!("{gpu} is drained{by}: nothing is admitted on it"))
+            }
+            None => (
+                self.drained.remove(&device).is_some(),
+                self.undrained_text(device, true),
             ),
-            false => (self.drained.remove(&device), self.undrained_text(device, true)),
         };
         if is_news {
-            let kind = if is_drained { "gpu-drained" } else { "gpu-undrained" };
+            let kind = if mark.is_some() { "gpu-drained" } else { "gpu-undrained" };
             self.publish(kind, None, None, text);
         }
     }
@@ -68,6 +85,27 @@ impl Policy {
         let index = self.devices.get(&device).map(|known| known.seen.index)?;
         let text = format!("GPU {index} is drained: partage undrain {index} lets jobs on it again");
         self.is_drained(device).then_some(text)
+    }
+
+    /// The same with who drained it and when, for views.
+    pub(crate) fn drain_note(&self, device: DeviceUuid) -> Option<String> {
+        let mark = self.drained.get(&device)?;
+        let index = self.devices.get(&device).map(|known| known.seen.index)?;
+        let since = mark.since_unix_ns.map(|ns| format!(" since {}", utc::minute(ns)));
+        let by = mark.uid.map(|uid| format!(", by uid {uid}"));
+        let (since, by) = (since.unwrap_or_default(), by.unwrap_or_default());
+        Some(format!(
+            "GPU {index} is drained{since}{by}: partage undrain {index} lets jobs on it again"
+        ))
+    }
+
+    /// The mark of a drained device, as a document has it.
+    pub(crate) fn drained_view(&self, device: DeviceUuid) -> Option<DrainedView> {
+        let mark = self.drained.get(&device)?;
+        Some(DrainedView {
+            since_unix_ns: mark.since_unix_ns,
+            uid: mark.uid,
+        })
     }
 
     /// The jobs that have something to leave a device with: memory there, or a promise of it, or room there for their

@@ -81,8 +81,26 @@ impl Policy {
         }
     }
 
+    /// A job's memory stands on its way: whoever waits for its return hears, and it comes without them.
+    pub(crate) fn stand(&mut self, id: JobId, why: &str) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        if job.stuck.as_deref() == Some(why) {
+            return;
+        }
+        job.set_stuck(Some(why.to_owned()));
+        self.publish("job-stuck", Some(id), None, stands(id, why));
+        let returning = self.returning.get_mut(&id).filter(|returning| returning.is_coming);
+        let waits = returning.map(|returning| std::mem::take(&mut returning.waits));
+        for wait in waits.into_iter().flatten() {
+            self.refuse(wait.ticket, said::refused(stands(id, why), format!("partage why {id}")));
+        }
+    }
+
     /// A way of a job's memory ended: whoever waits for its return hears, or waits on.
     pub(crate) fn returned(&mut self, id: JobId, end: Return, now_ns: u64) {
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.set_stuck(None);
+        }
         // One that waits in the queue was not told to come: there was nothing for which it had no room.
         if matches!(end, Return::NoRoom(_)) && self.is_returning(id) {
             return;
@@ -323,4 +341,10 @@ impl Policy {
         let waited = format_duration(now_ns.saturating_sub(since_ns));
         Some(format!("it waits since {waited} to come back: {reason}")).filter(|_| !reason.is_empty())
     }
+}
+
+/// What is said of a job whose memory stands on its way.
+#[must_use]
+pub fn stands(id: JobId, why: &str) -> String {
+    format!("{id} stands on its way: {why}; it goes on by itself once that is over")
 }

@@ -58,6 +58,8 @@ pub(crate) struct Facts {
     pub is_adopted: bool,
     /// All its known processes are stopped by a signal.
     pub is_stopped: bool,
+    /// What its memory stands at on its way; none while it does not stand.
+    pub stuck: Option<String>,
     /// Exit code of its first process, as a shell has it.
     pub exit_code: Option<u32>,
     pub stopping: Option<Stopping>,
@@ -94,6 +96,7 @@ impl Job {
             is_first_alive,
             is_adopted: false,
             is_stopped: false,
+            stuck: None,
             exit_code: None,
             stopping: None,
             time_limit_at_ns: None,
@@ -292,6 +295,10 @@ impl Job {
     }
 
     /// Where its memory is from now on; `used` is what it holds, by slot.
+    pub(crate) fn set_stuck(&mut self, why: Option<String>) {
+        self.0.stuck = why;
+    }
+
     pub(crate) fn set_mark(&mut self, mark: Mark, unix_ns: u64) {
         self.0.record.set_mark(mark, unix_ns);
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The next step: the first thing that a goal still lacks.
 
+use partage_protocol::admin::DRAIN_TIMEOUT_NS;
 use partage_protocol::units::SECOND_NS;
 
 use super::facts::{Facts, Hold, Known, Member};
@@ -32,6 +33,21 @@ pub struct Patience {
     pub lock_ns: u64,
     /// Before what failed is tried again; doubled each time, up to 64 times this.
     pub pause_ns: u64,
+}
+
+impl Patience {
+    /// With so long for work in flight, in nanoseconds: that of threads inside driver calls, and then that of the
+    /// device. Within the bounds of [`DRAIN_TIMEOUT_NS`]; none: as the default has it.
+    #[must_use]
+    pub fn draining(ns: Option<u64>) -> Self {
+        let patience = Self::default();
+        let bounded = |ns: u64| ns.clamp(*DRAIN_TIMEOUT_NS.start(), *DRAIN_TIMEOUT_NS.end());
+        Self {
+            inside_ns: ns.map_or(patience.inside_ns, bounded),
+            lock_ns: ns.map_or(patience.lock_ns, bounded),
+            ..patience
+        }
+    }
 }
 
 impl Default for Patience {

@@ -53,7 +53,7 @@ pub struct Passage {
     trouble: Option<Trouble>,
     /// Pauses so far.
     pauses: u32,
-    is_pausing: bool,
+    pausing: Option<Trouble>,
     written: Mark,
     /// The disk may not have it, and must before anything follows.
     is_unwritten: bool,
@@ -132,7 +132,7 @@ impl Passage {
             target: None,
             trouble: None,
             pauses: 0,
-            is_pausing: false,
+            pausing: None,
             written: mark.clone(),
             is_unwritten: false,
             asked: None,
@@ -170,16 +170,16 @@ impl Passage {
         self.facts.is_committed
     }
 
-    /// It waits before it tries something again: the state `stuck` of a view.
+    /// What it waits to try again, without another way out: the driver does not answer, or a process is stopped.
     #[must_use]
-    pub const fn is_stuck(&self) -> bool {
-        self.is_pausing
+    pub const fn stuck(&self) -> Option<&Trouble> {
+        self.pausing.as_ref()
     }
 
     /// The step to carry out now; none while one is under way, and once it is over.
     pub fn next_step(&mut self) -> Option<Step> {
         while self.asked.is_none() && self.outcome.is_none() {
-            if self.is_pausing {
+            if self.pausing.is_some() {
                 let ns = self.patience.pause_ns << self.pauses.min(6);
                 self.pauses = self.pauses.saturating_add(1);
                 return self.ask(Step::Pause { ns });
@@ -314,11 +314,11 @@ impl Passage {
         }
         match &step {
             Step::Write(mark) => self.written(&step, mark.clone(), answer),
-            Step::Pause { .. } => self.is_pausing = false,
+            Step::Pause { .. } => self.pausing = None,
             Step::State(process) => self.take_state(&step, *process, answer),
             Step::Locate(process) => match answer {
                 Answer::At(place) => self.facts.locate(*process, place),
-                _ => self.pause(),
+                _ => self.pause(Trouble::of(&step, answer)),
             },
             _ if answer == Answer::Done => self.carry_out(&step),
             Step::Lock { process, .. } => self.lock_failed(&step, *process, answer),
@@ -378,9 +378,9 @@ impl Passage {
             // Nobody can tell: on the way out that is a reason to turn round.
             _ if self.goal == Goal::Away => {
                 self.fail(Trouble::of(step, answer));
-                self.pause();
+                self.pause(Trouble::of(step, answer));
             }
-            _ => self.pause(),
+            _ => self.pause(Trouble::of(step, answer)),
         }
     }
 
@@ -446,7 +446,7 @@ impl Passage {
             self.facts.forget_tries();
             self.fail(Trouble::of(step, answer));
         } else if answer == Answer::Stopped {
-            self.pause();
+            self.pause(Trouble::of(step, answer));
         }
     }
 
@@ -454,8 +454,8 @@ impl Passage {
         self.trouble.get_or_insert(trouble);
     }
 
-    fn pause(&mut self) {
-        self.is_pausing = true;
+    fn pause(&mut self, trouble: Trouble) {
+        self.pausing = Some(trouble);
     }
 
     /// A step failed for good: another goal, or a pause where there is none.
@@ -467,7 +467,7 @@ impl Passage {
         );
         match self.goal {
             // The snapshot is there: the job is to end.
-            Goal::Away if trouble.stage == Some(Stage::End) => self.pause(),
+            Goal::Away if trouble.stage == Some(Stage::End) => self.pause(trouble),
             Goal::Away => self.go_back(),
             Goal::Running(Place::Target) if is_about_room => self.go_back(),
             // What all of them have on the device already, they keep.
@@ -477,12 +477,12 @@ impl Passage {
                 self.turn(Turn::NoRoom);
             }
             Goal::AwayAfterAll => {
-                self.pause();
+                self.pause(trouble);
                 if !self.facts.is_poisoned() {
                     self.go_back();
                 }
             }
-            Goal::Undecided | Goal::Running(_) => self.pause(),
+            Goal::Undecided | Goal::Running(_) => self.pause(trouble),
         }
     }
 }

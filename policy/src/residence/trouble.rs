@@ -46,6 +46,16 @@ impl Trouble {
         }
     }
 
+    /// Work in flight did not end in time: that of a thread inside a driver call, or that of the device.
+    #[must_use]
+    pub const fn is_work_in_flight(&self) -> bool {
+        match self.answer {
+            Answer::TimedOut => matches!(self.stage, Some(Stage::NobodyInside | Stage::HoldHard)),
+            Answer::Refused(code::NOT_READY) => matches!(self.stage, Some(Stage::Lock)),
+            _ => false,
+        }
+    }
+
     /// A process ended before anything had left.
     pub(super) const fn gone(process: Process) -> Self {
         Self {

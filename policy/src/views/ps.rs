@@ -115,6 +115,8 @@ impl Policy {
         notes.extend(job.unmanaged_note());
         notes.extend(self.drift_notes(job));
         notes.extend(self.overhead_notes(job));
+        let places = record.devices.iter().filter(|_| job.state().holds_memory());
+        notes.extend(places.filter_map(|place| self.drain_note(place.device)));
         let forced = record.forced();
         notes.extend(
             forced

@@ -80,9 +80,10 @@ impl Policy {
                 .overcommit_note()
                 .into_iter()
                 .chain(self.time_note(device))
-                .chain(self.drain_bar(device))
+                .chain(self.drain_note(device))
                 .collect(),
             is_drained: self.is_drained(device),
+            drained: self.drained_view(device),
             unmanaged_notes: self.unmanaged_note(device).into_iter().collect(),
             // As a ratio, which 53 bits hold exactly enough.
             promised_time: promised_time as f64 / f64::from(WHOLE_PPM),

@@ -13,7 +13,7 @@ impl Host {
 
     /// The same under a configuration.
     pub fn restart_with(&mut self, config: Config, records: Vec<partage_policy::JobRecord>) {
-        let (ended, drained) = (self.ended(), self.policy.drained().collect());
+        let (ended, drained) = (self.ended(), self.policy.drained().clone());
         let clients = self
             .programs
             .values()

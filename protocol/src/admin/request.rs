@@ -69,6 +69,9 @@ pub enum Request {
     Suspend {
         /// Who.
         target: String,
+        /// How long work in flight may take to end, in nanoseconds ([`DRAIN_TIMEOUT_NS`](super::DRAIN_TIMEOUT_NS)).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        drain_timeout_ns: Option<u64>,
     },
     /// Brings a suspended job's memory back; answered by `Waiting`* and, once it runs, `Done`.
     Resume {
@@ -92,6 +95,9 @@ pub enum Request {
         keep: u64,
         /// The caller's CRIU; counts where the caller is the broker's own user.
         criu: Option<String>,
+        /// How long work in flight may take to end, in nanoseconds ([`DRAIN_TIMEOUT_NS`](super::DRAIN_TIMEOUT_NS)).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        drain_timeout_ns: Option<u64>,
     },
     /// The caller's job, which was admitted just now, is about to be restored; answered by `Done` before it may be.
     Restore(Box<RestoreRequest>),
@@ -107,12 +113,18 @@ pub enum Request {
         /// Say what would happen, touch nothing; answered by `Move`.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         dry_run: bool,
+        /// How long work in flight may take to end, in nanoseconds ([`DRAIN_TIMEOUT_NS`](super::DRAIN_TIMEOUT_NS)).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        drain_timeout_ns: Option<u64>,
     },
     /// Admits nothing on a device any more and moves its jobs off; for administrators. Answered by `Drained` once each
     /// job was tried.
     Drain {
         /// Index or UUID.
         gpu: String,
+        /// How long work in flight may take to end, in nanoseconds ([`DRAIN_TIMEOUT_NS`](super::DRAIN_TIMEOUT_NS)).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        drain_timeout_ns: Option<u64>,
     },
     /// Ends that.
     Undrain {

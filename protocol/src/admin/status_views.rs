@@ -107,6 +107,9 @@ pub struct DeviceView {
     /// Nothing is admitted there: `drain`.
     #[serde(default)]
     pub is_drained: bool,
+    /// By whom and since when; none where it takes jobs.
+    #[serde(default)]
+    pub drained: Option<DrainedView>,
     /// Sentences worth attention about what is promised, and why nothing is admitted.
     #[serde(default)]
     pub notes: Vec<String>,
@@ -176,4 +179,13 @@ pub struct PlaceView {
     pub expected_wait_ns: Option<u64>,
     /// GPU time that its user had of late, as much of it as counts; none where the order does not go by it.
     pub user_gpu_ns: Option<u64>,
+}
+
+/// The mark of a drained device. A broker of an earlier version did not write by whom and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainedView {
+    /// When it was drained, in nanoseconds since 1970.
+    pub since_unix_ns: Option<u64>,
+    /// The user who drained it.
+    pub uid: Option<u32>,
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Follows a way to its end, and says what it came to: to the commands that wait, and as an event.
 
-use partage_policy::{Event, Outcome, Passage, Process, Residence, Return, Stage, Ticket, Trouble};
+use partage_policy::{Event, Outcome, Passage, Patience, Process, Residence, Return, Stage, Ticket, Trouble, stands};
 use partage_protocol::admin::{ErrorCode, Reply};
 use partage_protocol::size::{format_bytes, format_duration};
 use partage_protocol::units::JobId;
@@ -27,6 +27,7 @@ impl StateDriver {
             Phase::Passing { passage, .. } => passage.outcome(),
         };
         let Some(outcome) = outcome else {
+            self.say_stuck(job, &mut way, now);
             self.ways.by_job.insert(job, way);
             return;
         };
@@ -35,6 +36,21 @@ impl StateDriver {
         if self.ways.to_come.remove(&job) {
             self.come(job, now);
         }
+    }
+
+    /// A way that only tries again and again keeps no command waiting.
+    fn say_stuck(&mut self, job: JobId, way: &mut Way, now: Now) {
+        let Phase::Passing { passage, .. } = &way.phase else {
+            return;
+        };
+        let Some(trouble) = passage.stuck() else { return };
+        let why = trouble.to_string();
+        for ticket in std::mem::take(&mut way.tickets) {
+            let hint = format!("partage why {job}");
+            let error = error_view(ErrorCode::Failed, stands(job, &why), Some(&hint));
+            self.answer_ticket(ticket, Reply::Error(error));
+        }
+        self.step(now, Event::Stuck { job, why });
     }
 
     /// Says what a way came to; `is_left`: a process of the job lives.
@@ -79,7 +95,10 @@ impl StateDriver {
                 (true, _) => Reply::Done { message: text.clone() },
                 (_, false) => Reply::Error(error_view(ErrorCode::NoTarget, format!("{job} has ended"), None)),
                 _ => {
-                    let hint = format!("partage why {job}");
+                    let hint = match passage.trouble().filter(|_| outcome == Outcome::Here) {
+                        Some(trouble) if trouble.is_work_in_flight() => give_it_longer(way.patience),
+                        _ => format!("partage why {job}"),
+                    };
                     Reply::Error(error_view(ErrorCode::Failed, text.clone(), Some(&hint)))
                 }
             };
@@ -176,6 +195,12 @@ impl StateDriver {
             None => self.recover_way(job, now),
         }
     }
+}
+
+/// What to do about work in flight that did not end within this.
+fn give_it_longer(patience: Patience) -> String {
+    let waited = format_duration(patience.lock_ns);
+    format!("it was waited for {waited}: --drain-timeout gives it longer")
 }
 
 /// Why a passage did not come to what it was begun for.

@@ -9,7 +9,7 @@ use partage_protocol::admin::{ErrorCode, ErrorView, Reply, Request};
 use partage_protocol::units::{JobId, SECOND_NS};
 
 use super::code;
-use super::way::{Phase, Purpose, SaveTo, Way};
+use super::way::{Leaving, Phase, Purpose, SaveTo, Way};
 use crate::clock::Now;
 use crate::driver::requests::error_view;
 use crate::driver::state_driver::StateDriver;
@@ -22,9 +22,13 @@ impl StateDriver {
     /// A command about where jobs' memory is.
     pub(in crate::driver) fn residence_request(&mut self, ticket: Ticket, caller: Caller, request: Request, now: Now) {
         match request {
-            Request::Suspend { target } => {
+            Request::Suspend {
+                target,
+                drain_timeout_ns,
+            } => {
                 let target = self.target(target);
-                self.suspend(ticket, &caller, &target, now);
+                let patience = Patience::draining(drain_timeout_ns);
+                self.suspend((ticket, patience), &caller, &target, now);
             }
             Request::Resume {
                 target,
@@ -46,7 +50,9 @@ impl StateDriver {
                 stop,
                 keep,
                 criu,
+                drain_timeout_ns,
             } => {
+                let patience = Patience::draining(drain_timeout_ns);
                 let to = SaveTo {
                     folder: out.into(),
                     is_to_stop: stop,
@@ -55,7 +61,7 @@ impl StateDriver {
                     is_periodic: false,
                 };
                 let target = self.target(target);
-                self.save(ticket, &caller, &target, to, now);
+                self.save((ticket, patience), &caller, &target, to, now);
             }
             Request::Restore(request) => self.restore(ticket, caller, &request, now),
             Request::Migrate {
@@ -63,18 +69,23 @@ impl StateDriver {
                 to,
                 from,
                 dry_run,
+                drain_timeout_ns,
             } => {
                 let target = self.target(target);
-                self.migrate(ticket, &caller, &target, (from.as_deref(), &to, dry_run), now);
+                let asked = (ticket, Patience::draining(drain_timeout_ns));
+                self.migrate(asked, &caller, &target, (from.as_deref(), &to, dry_run), now);
             }
-            Request::Drain { gpu } => self.drain(ticket, &caller, (&gpu, true), now),
-            Request::Undrain { gpu } => self.drain(ticket, &caller, (&gpu, false), now),
+            Request::Drain { gpu, drain_timeout_ns } => {
+                let patience = Patience::draining(drain_timeout_ns);
+                self.drain(ticket, &caller, (&gpu, Some(patience)), now);
+            }
+            Request::Undrain { gpu } => self.drain(ticket, &caller, (&gpu, None), now),
             _ => {}
         }
     }
 
     /// `partage suspend`.
-    fn suspend(&mut self, ticket: Ticket, caller: &Caller, target: &TargetQuery, now: Now) {
+    fn suspend(&mut self, (ticket, patience): (Ticket, Patience), caller: &Caller, target: &TargetQuery, now: Now) {
         let job = match self.policy.resolve(target, caller, Access::Change) {
             Ok(job) => job,
             Err(why) => return self.answer_ticket(ticket, Reply::Error(why)),
@@ -101,7 +112,7 @@ impl StateDriver {
             let message = format!("{job} is suspended already");
             return self.answer_ticket(ticket, Reply::Done { message });
         }
-        self.begin_to_leave(job, Purpose::Suspend, vec![ticket], now);
+        self.begin_to_leave(job, Leaving::asked(Purpose::Suspend, (ticket, patience)), now);
     }
 
     pub(super) fn waits_to_start(&self, job: JobId) -> bool {
@@ -115,7 +126,7 @@ impl StateDriver {
             let why = "its memory is on the way already".to_owned();
             return self.step(now, Event::NotLeft { job, why });
         }
-        self.begin_to_leave(job, Purpose::Suspend, Vec::new(), now);
+        self.begin_to_leave(job, Leaving::unasked(Purpose::Suspend), now);
     }
 
     /// What speaks against it, as far as it is known without the driver.
@@ -143,26 +154,27 @@ impl StateDriver {
     }
 
     /// Begins to suspend a job, or to move it.
-    pub(super) fn begin_to_leave(&mut self, job: JobId, purpose: Purpose, tickets: Vec<Ticket>, now: Now) {
+    pub(super) fn begin_to_leave(&mut self, job: JobId, leaving: Leaving, now: Now) {
+        let purpose = leaving.purpose;
         if let Purpose::Move(exchange) = purpose {
             // Asked for the sake of what gives way to it.
             let _ = self.ask_room(job, Place::Target, Some(exchange.target), now);
         }
         if let Some(why_not) = self.why_not(job, purpose) {
-            return self.not_begun(job, purpose, &tickets, &why_not, now);
+            return self.not_begun(job, purpose, &leaving.tickets, &why_not, now);
         }
         let left = self.processes_with_library(job);
         let Some(first) = left.first().copied() else {
-            return self.not_begun(job, purpose, &tickets, &nothing_there(job, purpose), now);
+            return self.not_begun(job, purpose, &leaving.tickets, &nothing_there(job, purpose), now);
         };
         if let Purpose::Move(exchange) = purpose
             && self.takes_map(job).is_none()
         {
-            let way = Way::new(Phase::Trying { left }, purpose, tickets, now.ns);
+            let way = Way::new(Phase::Trying { left }, leaving, now.ns);
             self.ways.by_job.insert(job, way);
             return self.try_map(job, first, exchange.target.device);
         }
-        let way = Way::new(Phase::asking(left), purpose, tickets, now.ns);
+        let way = Way::new(Phase::asking(left), leaving, now.ns);
         self.ways.by_job.insert(job, way);
         self.ask_state(job, first);
     }
@@ -251,14 +263,20 @@ impl StateDriver {
         };
         let mark = self.policy.residence(job).cloned().unwrap_or_default();
         let devices = self.jobs.devices(job);
-        let passage = Passage::begin(plan, &mark, &devices, processes, Patience::default());
+        let passage = Passage::begin(plan, &mark, &devices, processes, way.patience);
         let why_not = why_not.or_else(|| Some(in_the_way(&[Obstacle::NotHere(job, passage.as_ref().err().copied()?)])));
         match (passage, why_not) {
             (Ok(passage), None) => {
                 let passing = Way::passing(passage, purpose, processes.to_vec(), now.ns);
-                let (tickets, save_to) = (way.tickets, way.save_to);
+                let Way {
+                    tickets,
+                    patience,
+                    save_to,
+                    ..
+                } = way;
                 let way = Way {
                     tickets,
+                    patience,
                     save_to,
                     ..passing
                 };

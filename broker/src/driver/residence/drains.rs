@@ -11,22 +11,27 @@
 //! not go yet are named as staying. A broker's death ends the command and not the mark; the next `drain` goes on with
 //! the jobs that are left.
 
-use std::collections::BTreeSet;
-
-use partage_policy::{Caller, Emptying, Event, Next, Obstacle, Residence, Stay, Ticket};
+use partage_policy::{Caller, DrainMark, Emptying, Event, Next, Obstacle, Patience, Residence, Stay, Ticket};
 use partage_protocol::admin::{DrainView, ErrorCode, ErrorView, MovedView, Reply, StayingView};
 use partage_protocol::units::{DeviceUuid, JobId};
 
 use super::commands::in_the_way;
-use super::way::{EndedMove, Purpose};
+use super::way::{EndedMove, Leaving, Purpose};
 use crate::clock::Now;
 use crate::driver::requests::error_view;
 use crate::driver::state_driver::StateDriver;
 use crate::state::drained;
 
 impl StateDriver {
-    /// A command about a device that is to take no jobs, or jobs again.
-    pub(super) fn drain(&mut self, ticket: Ticket, caller: &Caller, (gpu, is_drained): (&str, bool), now: Now) {
+    /// A command about a device that is to take no jobs (with the patience for their moves), or jobs again.
+    pub(super) fn drain(
+        &mut self,
+        ticket: Ticket,
+        caller: &Caller,
+        (gpu, patience): (&str, Option<Patience>),
+        now: Now,
+    ) {
+        let is_drained = patience.is_some();
         if !self.may_administer(caller) {
             let message = "only an administrator may drain a GPU of this broker".to_owned();
             return self.answer_ticket(ticket, Reply::Error(error_view(ErrorCode::NotAllowed, message, None)));
@@ -36,16 +41,21 @@ impl StateDriver {
             Err(why) => return self.answer_ticket(ticket, Reply::Error(why)),
         };
         let was = self.policy.is_drained(device);
+        let mark = is_drained.then_some(DrainMark {
+            since_unix_ns: Some(now.unix_ns),
+            uid: Some(caller.uid),
+        });
         if was != is_drained
-            && let Err(error) = self.mark_drained(device, is_drained, now)
+            && let Err(error) = self.mark_drained(device, mark, now)
         {
             let message = format!("the mark cannot be written to the state folder: {error}");
             return self.answer_ticket(ticket, Reply::Error(error_view(ErrorCode::Failed, message, None)));
         }
-        if is_drained {
+        if let Some(patience) = patience {
             let jobs = self.policy.jobs_to_move(device, &self.clients);
             let drain = self.ways.drains.entry(device).or_default();
             drain.jobs.begin(&jobs);
+            drain.patience = patience;
             drain.tickets.push(ticket);
             return self.drain_on(device, now);
         }
@@ -57,14 +67,14 @@ impl StateDriver {
         }
     }
 
-    fn mark_drained(&mut self, device: DeviceUuid, is_drained: bool, now: Now) -> std::io::Result<()> {
-        let mut all: BTreeSet<DeviceUuid> = self.policy.drained().collect();
-        match is_drained {
-            true => all.insert(device),
-            false => all.remove(&device),
+    fn mark_drained(&mut self, device: DeviceUuid, mark: Option<DrainMark>, now: Now) -> std::io::Result<()> {
+        let mut all = self.policy.drained().clone();
+        match mark {
+            Some(mark) => all.insert(device, mark),
+            None => all.remove(&device),
         };
         drained::write(&self.directory.drained_file(), &all)?;
-        self.step(now, Event::Drain { device, is_drained });
+        self.step(now, Event::Drain { device, mark });
         Ok(())
     }
 
@@ -74,6 +84,7 @@ impl StateDriver {
             let Some(drain) = self.ways.drains.get_mut(&device) else {
                 return;
             };
+            let patience = drain.patience;
             let job = match drain.jobs.next_thing() {
                 Next::Look(job) => job,
                 Next::Wait => return,
@@ -86,7 +97,11 @@ impl StateDriver {
             match self.way_off(job, device) {
                 Ok(purpose) => {
                     self.of_drain(device, |jobs| jobs.goes(job));
-                    return self.begin_to_leave(job, purpose, Vec::new(), now);
+                    let leaving = Leaving {
+                        patience,
+                        ..Leaving::unasked(purpose)
+                    };
+                    return self.begin_to_leave(job, leaving, now);
                 }
                 Err(why) => self.of_drain(device, |jobs| jobs.stays(job, why.message, why.hint)),
             }

@@ -4,12 +4,12 @@
 //! Whether this driver takes a map of a process like the job's is tried once, on a process of our own, before the first
 //! job is touched: a driver that refuses it is known before.
 
-use partage_policy::{Access, Caller, Obstacle, Process, Residence, TargetQuery, Ticket};
+use partage_policy::{Access, Caller, Obstacle, Patience, Process, Residence, TargetQuery, Ticket};
 use partage_protocol::admin::{ErrorCode, ErrorView, Reply};
 use partage_protocol::units::{DeviceUuid, JobId, SECOND_NS};
 
 use super::code;
-use super::way::{Phase, Purpose, Way};
+use super::way::{Leaving, Phase, Purpose, Way};
 use crate::clock::Now;
 use crate::driver::effect::Effect;
 use crate::driver::requests::error_view;
@@ -23,7 +23,7 @@ impl StateDriver {
     /// `partage migrate TARGET --to GPU`.
     pub(super) fn migrate(
         &mut self,
-        ticket: Ticket,
+        (ticket, patience): (Ticket, Patience),
         caller: &Caller,
         target: &TargetQuery,
         (from, to, is_dry): (Option<&str>, &str, bool),
@@ -49,7 +49,7 @@ impl StateDriver {
         }
         let purpose = Purpose::Move(exchange);
         if !is_dry {
-            return self.begin_to_leave(job, purpose, vec![ticket], now);
+            return self.begin_to_leave(job, Leaving::asked(purpose, (ticket, patience)), now);
         }
         let reply = match self.why_not(job, purpose) {
             Some(why_not) => Reply::Error(why_not),

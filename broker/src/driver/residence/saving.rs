@@ -7,7 +7,7 @@
 
 use std::path::{Path, PathBuf};
 
-use partage_policy::{Access, Answer, Caller, Obstacle, Process, Residence, Step, TargetQuery, Ticket};
+use partage_policy::{Access, Answer, Caller, Obstacle, Patience, Process, Residence, Step, TargetQuery, Ticket};
 use partage_protocol::admin::{ErrorCode, Reply};
 use partage_protocol::message::{MAJOR, PARKING_NAME, Park};
 use partage_protocol::snapshot::{Manifest, SavedClient, SavedDevice, SavedJob};
@@ -15,7 +15,7 @@ use partage_protocol::units::{JobId, SECOND_NS};
 use zerocopy::IntoBytes;
 
 use super::code;
-use super::way::{Beginning, Purpose, SaveTo, Waiting, Way};
+use super::way::{Beginning, Leaving, Purpose, SaveTo, Waiting, Way};
 use crate::clock::Now;
 use crate::driver::requests::error_view;
 use crate::driver::state_driver::StateDriver;
@@ -32,14 +32,21 @@ const END_NS: u64 = 30 * SECOND_NS;
 
 impl StateDriver {
     /// `partage checkpoint`.
-    pub(super) fn save(&mut self, ticket: Ticket, caller: &Caller, target: &TargetQuery, to: SaveTo, now: Now) {
+    pub(super) fn save(
+        &mut self,
+        (ticket, patience): (Ticket, Patience),
+        caller: &Caller,
+        target: &TargetQuery,
+        to: SaveTo,
+        now: Now,
+    ) {
         let job = match self.policy.resolve(target, caller, Access::Change) {
             Ok(job) => job,
             Err(why) => return self.answer_ticket(ticket, Reply::Error(why)),
         };
         let begun = self
             .may_save(caller, Some(job), &to.folder)
-            .and_then(|()| self.begin_to_save(job, to, vec![ticket], now));
+            .and_then(|()| self.begin_to_save(job, to, Leaving::asked(Purpose::Save, (ticket, patience)), now));
         if let Err((code, message)) = begun {
             self.answer_ticket(ticket, Reply::Error(error_view(code, message, None)));
         }
@@ -89,7 +96,7 @@ impl StateDriver {
         &mut self,
         job: JobId,
         to: SaveTo,
-        tickets: Vec<Ticket>,
+        leaving: Leaving,
         now: Now,
     ) -> Result<(), (ErrorCode, String)> {
         if self.ways.has(job) {
@@ -103,7 +110,7 @@ impl StateDriver {
             criu: to.criu.clone().filter(|_| !is_managed).or_else(|| criu::find().ok()),
             ..to
         };
-        self.begin_to_leave(job, Purpose::Save, tickets, now);
+        self.begin_to_leave(job, leaving, now);
         if let Some(way) = self.ways.by_job.get_mut(&job) {
             way.save_to = Some(to);
         }

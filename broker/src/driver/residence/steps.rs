@@ -26,8 +26,6 @@ const COPY_NS_PER_BYTE: u64 = 2;
 const CLEAR_NS: u64 = 10 * SECOND_NS;
 /// A sample of a device takes milliseconds; one that is lost or slow is not waited for.
 const SHOWN_NS: u64 = 5 * SECOND_NS;
-/// Of the hold: as [`Patience`](partage_policy::Patience) has it for the first look.
-const INSIDE_NS: u64 = 10 * SECOND_NS;
 
 impl StateDriver {
     /// Carries a way's steps out as far as it goes without waiting.
@@ -181,7 +179,7 @@ impl StateDriver {
             return Beginning::Answered(Answer::Refused(code::OPERATING_SYSTEM));
         }
         Beginning::Waits(Waiting::Inside {
-            until_ns: now.ns.saturating_add(INSIDE_NS),
+            until_ns: now.ns.saturating_add(way.patience.inside_ns),
         })
     }
 

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::Child;
 
-use partage_policy::{Answer, Caller, Emptying, Exchange, Passage, Place, Process, Residence, Stage, Step, Ticket};
+use partage_policy::{
+    Answer, Caller, Emptying, Exchange, Passage, Patience, Place, Process, Residence, Stage, Step, Ticket,
+};
 use partage_protocol::units::{DeviceUuid, JobId};
 
 use super::idle::Idle;
@@ -45,6 +47,8 @@ pub struct Ways {
 #[derive(Debug, Default)]
 pub(super) struct Drain {
     pub tickets: Vec<Ticket>,
+    /// Of the moves that begin from now on, as the last command said.
+    pub patience: Patience,
     pub jobs: Emptying,
 }
 
@@ -95,6 +99,36 @@ pub(super) struct Expecting {
     pub caller: Caller,
 }
 
+/// How a way off the devices is to be gone.
+#[derive(Debug)]
+pub(super) struct Leaving {
+    pub purpose: Purpose,
+    /// Commands that wait for its end.
+    pub tickets: Vec<Ticket>,
+    pub patience: Patience,
+}
+
+impl Leaving {
+    /// Nobody waits for its end.
+    pub(super) fn unasked(purpose: Purpose) -> Self {
+        Self {
+            purpose,
+            tickets: Vec::new(),
+            patience: Patience::default(),
+        }
+    }
+
+    /// A command waits for its end.
+    pub(super) fn asked(purpose: Purpose, (ticket, patience): (Ticket, Patience)) -> Self {
+        let tickets = vec![ticket];
+        Self {
+            purpose,
+            tickets,
+            patience,
+        }
+    }
+}
+
 /// One job's.
 #[derive(Debug)]
 pub(super) struct Way {
@@ -102,6 +136,8 @@ pub(super) struct Way {
     pub purpose: Purpose,
     /// Commands that wait for the end of a suspend or a move.
     pub tickets: Vec<Ticket>,
+    /// How long it waits for what it waits for.
+    pub patience: Patience,
     /// The processes that it is about.
     pub processes: Vec<Process>,
     pub began_ns: u64,
@@ -201,11 +237,12 @@ impl Way {
         }
     }
 
-    pub(super) fn new(phase: Phase, purpose: Purpose, tickets: Vec<Ticket>, now_ns: u64) -> Self {
+    pub(super) fn new(phase: Phase, leaving: Leaving, now_ns: u64) -> Self {
         Self {
             phase,
-            purpose,
-            tickets,
+            purpose: leaving.purpose,
+            tickets: leaving.tickets,
+            patience: leaving.patience,
             processes: Vec::new(),
             began_ns: now_ns,
             has_left: false,
@@ -225,7 +262,7 @@ impl Way {
         };
         Self {
             processes,
-            ..Self::new(phase, purpose, Vec::new(), now_ns)
+            ..Self::new(phase, Leaving::unasked(purpose), now_ns)
         }
     }
 

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
-use partage_protocol::units::SECOND_NS;
+use partage_protocol::units::{JobId, SECOND_NS};
 
 use super::messages::{Answer, Ask};
 use crate::error::Error;
@@ -47,9 +47,11 @@ struct Question {
     patience_ns: u64,
 }
 
-/// The helper of one user, with what it is asked and will be.
+/// A helper of one user, with what it is asked and will be.
 #[derive(Debug, Default)]
 struct Desk {
+    /// The job that it was asked about last.
+    job: Option<JobId>,
     helper: Option<Helper<Ask>>,
     waiting: VecDeque<Question>,
     under_way: Option<Question>,
@@ -62,7 +64,8 @@ struct Desk {
 pub struct CheckpointHelpers {
     command: HelperCommand,
     epoll: Epoll,
-    desks: BTreeMap<User, Desk>,
+    /// Of each user as many as jobs of it are asked about at a time.
+    desks: BTreeMap<(User, usize), Desk>,
     killed: Killed,
     next: u64,
 }
@@ -89,17 +92,30 @@ impl CheckpointHelpers {
         self.epoll.0.as_fd()
     }
 
-    /// A question that a helper of `user` answers after those that wait already. `patience_ns` begins with its turn.
-    pub fn ask(&mut self, user: User, ask: Ask, patience_ns: u64) -> Number {
+    /// A question that a helper of `user` answers after those about the same job that wait already. Other jobs do not
+    /// wait for it: a call may hang. `patience_ns` begins with its turn.
+    pub fn ask(&mut self, user: User, job: JobId, ask: Ask, patience_ns: u64) -> Number {
         let number = Number(self.next);
         self.next += 1;
-        let desk = self.desks.entry(user).or_default();
+        let place = self.place(user, job);
+        let desk = self.desks.entry((user, place)).or_default();
+        desk.job = Some(job);
         desk.waiting.push_back(Question {
             number,
             ask,
             patience_ns,
         });
         number
+    }
+
+    /// The desk that asks about this job, else one with nothing to do, else a new one.
+    fn place(&self, user: User, job: JobId) -> usize {
+        let desk = |place: &usize| self.desks.get(&(user, *place));
+        let is_for = |place: &usize| desk(place).is_some_and(|desk| !desk.is_idle() && desk.job == Some(job));
+        let is_free = |place: &usize| desk(place).is_none_or(Desk::is_idle);
+        let places = 0..=self.desks.len();
+        let found = places.clone().find(is_for).or_else(|| { places }.find(is_free));
+        found.unwrap_or(0)
     }
 
     /// Is a process one of these helpers? It has the driver open, and is nobody's job.
@@ -114,7 +130,7 @@ impl CheckpointHelpers {
         self.killed.reap();
         let mut out = Vec::new();
         let mut desks = std::mem::take(&mut self.desks);
-        for (user, desk) in &mut desks {
+        for ((user, _), desk) in &mut desks {
             while self.drive(*user, desk, now_ns, &mut out) {}
         }
         desks.retain(|_, desk| desk.helper.is_some() || !desk.waiting.is_empty());
@@ -208,6 +224,10 @@ impl CheckpointHelpers {
 }
 
 impl Desk {
+    fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.under_way.is_none()
+    }
+
     fn deadline_ns(&self) -> Option<u64> {
         match self.helper.as_ref().map(|helper| helper.channel.request()) {
             Some(Some(request)) => Some(request.deadline_ns),

@@ -2,8 +2,9 @@
 //! The driver's checkpoint calls, through killable helper processes that run as the target's user.
 //!
 //! A call can hang for as long as its target is stopped, and a driver may end the process that calls. So the broker
-//! calls none: a helper (`serve.rs`) does, one for each user, one call at a time, each with a deadline. The target
-//! completes what has begun even when its helper is killed; the next question is for its state.
+//! calls none: a helper (`serve.rs`) does, one for each user and job that is asked about at the moment, one call at a
+//! time, each with a deadline: a call that hangs keeps no other job waiting. The target completes what has begun even
+//! when its helper is killed; the next question is for its state.
 //!
 //! A helper is its user's process, so that user can make it say anything: an answer is about that user's job only, and
 //! what others rely on (that memory is free) has to be seen by NVML.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use nix::poll::{PollFd, PollFlags, poll};
 use partage_policy::Process;
+use partage_protocol::units::JobId;
 
 use super::adapter::{CheckpointHelpers, INIT_DEADLINE_NS, Number, Outcome, REST_NS};
 use super::messages::{Answer, Ask, Call, State};
@@ -13,6 +14,7 @@ use crate::helper::process::{HelperCommand, User};
 use crate::host::proc::{Processes, Stat};
 
 const TARGET: Process = Process { pid: 7, start: 70 };
+const JOB: JobId = JobId(1);
 const PATIENCE_NS: u64 = 1_000;
 
 fn helpers(script: &str) -> CheckpointHelpers {
@@ -58,7 +60,7 @@ fn questions_of_a_user_are_answered_in_their_order_by_one_helper() {
     let mut helpers = helpers(&script(each));
     let mut now_ns = 5;
     let asked = [Call::Lock { timeout_ms: 9 }, Call::State, Call::Checkpoint]
-        .map(|call| helpers.ask(User::own(), ask(call), PATIENCE_NS));
+        .map(|call| helpers.ask(User::own(), JOB, ask(call), PATIENCE_NS));
     let seen = outcomes(&mut helpers, &mut now_ns, 3);
     let expected = [Answer::Done, Answer::State(State::Locked), Answer::Code(401)];
     let expected = expected.map(Outcome::Answered);
@@ -71,8 +73,8 @@ fn a_deadline_ends_the_helper_and_the_next_question_has_a_new_one() {
     let each = r#"*checkpoint*) exec sleep 1000 ;; *) echo '{"state":"checkpointed"}' >&0 ;;"#;
     let mut helpers = helpers(&script(each));
     let mut now_ns = 0;
-    let late = helpers.ask(User::own(), ask(Call::Checkpoint), PATIENCE_NS);
-    let next = helpers.ask(User::own(), ask(Call::State), PATIENCE_NS);
+    let late = helpers.ask(User::own(), JOB, ask(Call::Checkpoint), PATIENCE_NS);
+    let next = helpers.ask(User::own(), JOB, ask(Call::State), PATIENCE_NS);
     let seen = outcomes(&mut helpers, &mut now_ns, 2);
     assert_eq!(now_ns, PATIENCE_NS);
     let state = Outcome::Answered(Answer::State(State::Checkpointed));
@@ -80,10 +82,34 @@ fn a_deadline_ends_the_helper_and_the_next_question_has_a_new_one() {
 }
 
 #[test]
+fn a_call_that_hangs_keeps_no_other_job_waiting() {
+    let each = r#"*checkpoint*) exec sleep 1000 ;; *) echo "{\"code\":$$}" >&0 ;;"#;
+    let mut helpers = helpers(&script(each));
+    let mut now_ns = 0;
+    let late = helpers.ask(User::own(), JOB, ask(Call::Checkpoint), PATIENCE_NS);
+    let others = [2, 3].map(|job| helpers.ask(User::own(), JobId(job), ask(Call::State), PATIENCE_NS));
+    let seen = outcomes(&mut helpers, &mut now_ns, 2);
+    assert_eq!(now_ns, 0, "they waited for it");
+    let pid = |number: Number| {
+        seen.iter().find_map(|(other, outcome)| match outcome {
+            Outcome::Answered(Answer::Code(pid)) if *other == number => Some(*pid),
+            _ => None,
+        })
+    };
+    let [one, two] = others.map(pid);
+    assert!(one.is_some() && two.is_some() && one != two, "{seen:?}");
+    // A helper with nothing to do takes the next one.
+    let next = helpers.ask(User::own(), JobId(4), ask(Call::State), PATIENCE_NS);
+    let again = outcomes(&mut helpers, &mut now_ns, 1);
+    assert_eq!(again, [(next, Outcome::Answered(Answer::Code(one.unwrap_or(0))))]);
+    assert_eq!(outcomes(&mut helpers, &mut now_ns, 1), [(late, Outcome::Late)]);
+}
+
+#[test]
 fn a_driver_that_hangs_at_its_start_costs_one_question_its_deadline() {
     let mut helpers = helpers("exec sleep 1000");
     let mut now_ns = 0;
-    let asked = helpers.ask(User::own(), ask(Call::State), PATIENCE_NS);
+    let asked = helpers.ask(User::own(), JOB, ask(Call::State), PATIENCE_NS);
     assert_eq!(outcomes(&mut helpers, &mut now_ns, 1), [(asked, Outcome::Late)]);
     assert_eq!(now_ns, INIT_DEADLINE_NS);
     assert_eq!(helpers.deadline_ns(), None, "no helper is started for nobody");
@@ -93,7 +119,7 @@ fn a_driver_that_hangs_at_its_start_costs_one_question_its_deadline() {
 fn a_helper_that_dies_or_has_no_driver_says_so_to_each_question() {
     let mut now_ns = 0;
     let mut dying = helpers(&script("*) exit 1 ;;"));
-    let asked = [0, 1].map(|_| dying.ask(User::own(), ask(Call::Unlock), PATIENCE_NS));
+    let asked = [0, 1].map(|_| dying.ask(User::own(), JOB, ask(Call::Unlock), PATIENCE_NS));
     let seen = outcomes(&mut dying, &mut now_ns, 2);
     assert_eq!(seen.iter().map(|(number, _)| *number).collect::<Vec<_>>(), asked);
     assert!(
@@ -101,7 +127,7 @@ fn a_helper_that_dies_or_has_no_driver_says_so_to_each_question() {
         "{seen:?}"
     );
     let mut without = helpers(r#"while read ask; do echo '{"no-driver":"none here"}' >&0; done"#);
-    let asked = without.ask(User::own(), ask(Call::Unlock), PATIENCE_NS);
+    let asked = without.ask(User::own(), JOB, ask(Call::Unlock), PATIENCE_NS);
     let why = Outcome::Answered(Answer::NoDriver("none here".to_owned()));
     assert_eq!(outcomes(&mut without, &mut now_ns, 1), [(asked, why)]);
     let mut absent = CheckpointHelpers::new(HelperCommand {
@@ -110,7 +136,7 @@ fn a_helper_that_dies_or_has_no_driver_says_so_to_each_question() {
         user: None,
     })
     .expect("an epoll set");
-    let asked = absent.ask(User::own(), ask(Call::State), PATIENCE_NS);
+    let asked = absent.ask(User::own(), JOB, ask(Call::State), PATIENCE_NS);
     let seen = outcomes(&mut absent, &mut now_ns, 1);
     assert!(
         matches!(&seen[..], [(number, Outcome::Failed(_))] if *number == asked),
@@ -122,7 +148,7 @@ fn a_helper_that_dies_or_has_no_driver_says_so_to_each_question() {
 fn a_helper_rests_a_while_and_is_known_as_one_of_ours() {
     let mut helpers = helpers(&script(r#"*) echo "{\"code\":$$}" >&0 ;;"#));
     let mut now_ns = 7;
-    helpers.ask(User::own(), ask(Call::State), PATIENCE_NS);
+    helpers.ask(User::own(), JOB, ask(Call::State), PATIENCE_NS);
     let seen = outcomes(&mut helpers, &mut now_ns, 1);
     let [(_, Outcome::Answered(Answer::Code(pid)))] = seen[..] else {
         panic!("{seen:?}");
@@ -151,7 +177,7 @@ fn a_helper_that_dies_while_nothing_is_asked_is_let_go_at_once() {
         r#"*state*) echo '"done"' >&0; exit 0 ;; *) echo '"done"' >&0 ;;"#,
     ));
     let mut now_ns = 7;
-    let asked = helpers.ask(User::own(), ask(Call::State), PATIENCE_NS);
+    let asked = helpers.ask(User::own(), JOB, ask(Call::State), PATIENCE_NS);
     assert_eq!(
         outcomes(&mut helpers, &mut now_ns, 1),
         [(asked, Outcome::Answered(Answer::Done))]
@@ -169,7 +195,7 @@ fn a_helper_that_dies_while_nothing_is_asked_is_let_go_at_once() {
     let mut polled = [PollFd::new(helpers.descriptor(), PollFlags::POLLIN)];
     assert_eq!(poll(&mut polled, 0u16), Ok(0), "nothing is left to be read");
     // The next question has a new one.
-    let asked = helpers.ask(User::own(), ask(Call::Unlock), PATIENCE_NS);
+    let asked = helpers.ask(User::own(), JOB, ask(Call::Unlock), PATIENCE_NS);
     let done = Outcome::Answered(Answer::Done);
     assert_eq!(outcomes(&mut helpers, &mut now_ns, 1), [(asked, done)]);
 }

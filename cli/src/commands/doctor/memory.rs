@@ -173,6 +173,7 @@ mod tests {
                 denied: DeniedView::default(),
                 notes: texts(notes),
                 is_drained: false,
+                drained: None,
                 unmanaged_notes: texts(unmanaged_notes),
                 promised_time: 0.0,
                 regime: None,

@@ -8,7 +8,7 @@ use partage_protocol::admin::{Request, SavedEvery};
 
 use super::criu;
 use crate::arguments::Checkpoint;
-use crate::commands::residence::converse;
+use crate::commands::residence::{converse, drain_timeout};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::launch::place::{Place, reason};
 use crate::show::report::Report;
@@ -18,6 +18,7 @@ const KEEP: u64 = 2;
 
 /// `partage checkpoint`.
 pub fn checkpoint(arguments: &Checkpoint, place: &Place, report: &Report) -> Outcome<u8> {
+    let drain_timeout_ns = drain_timeout(arguments.drain_timeout.as_deref())?;
     let criu = criu::find()?;
     let out = folder(&arguments.out)?;
     let request = Request::Checkpoint {
@@ -26,6 +27,7 @@ pub fn checkpoint(arguments: &Checkpoint, place: &Place, report: &Report) -> Out
         stop: arguments.stop,
         keep: arguments.keep.unwrap_or(KEEP),
         criu: Some(criu.to_string_lossy().into_owned()),
+        drain_timeout_ns,
     };
     converse(&request, place, report)
 }

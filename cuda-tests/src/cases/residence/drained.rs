@@ -2,6 +2,9 @@
 //! A device is drained: it takes no job any more, and those on it go where there is room.
 
 use super::super::Case;
+use partage_protocol::utc::minute;
+
+use super::faults::set_faults;
 use super::moved::{index_of, uuids};
 use super::said::{filled, filled_with, kill_broker, no, ok, state};
 use crate::client::PATIENCE;
@@ -18,6 +21,11 @@ pub fn cases() -> Vec<Case> {
             ..Case::new("residence::a_drained_gpu_is_empty_but_for_what_cannot_move", drained).simulated(two)
         },
         Case::new("residence::a_drained_gpu_outlives_the_broker", outlives).simulated(two),
+        Case::new(
+            "residence::a_drain_that_is_called_off_midway_lets_the_move_arrive",
+            called_off,
+        )
+        .simulated(two),
     ]
 }
 
@@ -67,12 +75,7 @@ fn drained(rig: &Rig) {
     assert!(code == Some(1) && said.contains(bar), "{said}");
     let status = rig.json(&["status"]);
     assert_eq!(status["devices"][0]["is_drained"], true);
-    assert!(ok(rig, &["status"]).replace('\n', " ").contains("GPU 0 is drained"));
-    assert!(
-        ok(rig, &["why", "tied"])
-            .replace('\n', " ")
-            .contains("GPU 0 is drained")
-    );
+    is_marked(rig, "tied");
     let mut auto = rig.client(&["-m", "1GiB", "--mem-request", "none", "--name", "auto"]);
     auto.expect("init 0", "init 0");
     assert_ne!(index_of(rig, "auto"), 0);
@@ -89,12 +92,35 @@ fn drained(rig: &Rig) {
     assert_eq!(no(rig, &["drain", "9"]).0, Some(4));
 }
 
+/// `status`, `why` and `ps` say who drained GPU 0 and since when; so do their documents.
+fn is_marked(rig: &Rig, job: &str) {
+    let words = |arguments: &[&str]| ok(rig, arguments).split_whitespace().collect::<Vec<_>>().join(" ");
+    // SAFETY: geteuid has no preconditions.
+    let me = unsafe { libc::geteuid() };
+    let mark = rig.json(&["status"])["devices"][0]["drained"].clone();
+    assert_eq!(mark["uid"], me, "{mark}");
+    let since = minute(mark["since_unix_ns"].as_u64().expect("a time"));
+    let text = format!("GPU 0 is drained since {since}, by uid {me}: partage undrain 0 lets jobs on it again");
+    for command in [&["status"][..], &["why", job], &["ps"]] {
+        let said = words(command);
+        assert!(said.contains(&text), "{command:?}: {said}");
+    }
+    let notes = rig.json(&["ps"])["jobs"][0]["notes"].clone();
+    assert!(
+        notes
+            .as_array()
+            .is_some_and(|notes| notes.iter().any(|note| note == &text)),
+        "{notes}"
+    );
+}
+
 /// The mark; and a job that is away does not come back there.
 fn outlives(rig: &Rig) {
     let mut client = filled(rig, "one", "4GiB");
     ok(rig, &["suspend", "one"]);
     assert_eq!(ok(rig, &["drain", "0"]), "GPU 0 is drained, and no job is on it");
     kill_broker(rig);
+    is_marked(rig, "one");
     let bar = "GPU 0 is drained: partage undrain 0 lets jobs on it again";
     let (code, said) = no(rig, &["run", "-m", "1GiB", "-g", "0", "--on-full", "fail", "true"]);
     assert!(code == Some(124) && said.contains(bar), "{code:?} {said}");
@@ -106,4 +132,46 @@ fn outlives(rig: &Rig) {
     ok(rig, &["undrain", "0"]);
     assert!(resume.wait().expect("ours").success());
     client.expect("check a 165", "check 0 0");
+}
+
+/// One job is on its way when `undrain` comes: it arrives, and the other one is not sent.
+fn called_off(rig: &Rig) {
+    let mut clients = ["one", "two"].map(|name| filled_with(rig, name, "3GiB", 64, &[]));
+    // The broker's first move tries a map on a process of its own; the next one stands in the job.
+    ok(rig, &["migrate", "one", "--to", "1"]);
+    ok(rig, &["migrate", "one", "--to", "0"]);
+    set_faults(rig, "stands:checkpoint");
+    let mut drain = rig.partage(&["drain", "0"]);
+    drain.stdout(std::process::Stdio::piped());
+    let drain = drain.spawn().expect("it starts");
+    rig.eventually(PATIENCE, "one is on its way", || {
+        ["one", "two"].iter().any(|name| state(rig, name) == "moving")
+    });
+    assert_eq!(ok(rig, &["undrain", "0"]), "GPU 0 takes jobs again");
+    assert_eq!(rig.json(&["status"])["devices"][0]["is_drained"], false);
+    set_faults(rig, "");
+    let output = drain.wait_with_output().expect("ours");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.len(), 3, "{said}");
+    assert_eq!(
+        lines[0],
+        "GPU 0 takes jobs again: partage undrain came before it was empty"
+    );
+    assert!(
+        lines[1].ends_with(" moved to GPU 1") && lines[2].contains(" stays: "),
+        "{said}"
+    );
+    let mut gpus = ["one", "two"].map(|name| index_of(rig, name));
+    gpus.sort_unstable();
+    assert_eq!(gpus, [0, 1], "{said}");
+    for client in &mut clients {
+        client.expect("check a 165", "check 0 0");
+        client.expect(&format!("alloc {MIB} b"), "alloc 0");
+    }
+    // The next one tries who is left.
+    let view = rig.json(&["drain", "0"]);
+    assert_eq!(view["drain"]["moved"].as_array().map(Vec::len), Some(1), "{view}");
+    rig.eventually(PATIENCE, "the books agree", || rig.books_agree());
 }

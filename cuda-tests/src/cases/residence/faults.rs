@@ -221,7 +221,7 @@ fn endless(rig: &Rig) {
     client.tell(&format!("alloc {MIB} b"));
     std::thread::sleep(Duration::from_millis(200));
     set_faults(rig, "");
-    let (exit, said) = no(rig, &["suspend", "one"]);
+    let (exit, said) = no(rig, &["suspend", "one", "--drain-timeout", "1s"]);
     assert_eq!(exit, Some(1), "{said}");
     assert!(
         said.contains("a thread stayed inside a driver call for too long"),

@@ -26,13 +26,15 @@ impl Policy {
                 {
                     texts.push(format!("GPU {} is lost: {}", device.seen.index, device.why));
                 }
-                if let Some(text) = self.drain_bar(place.device) {
-                    texts.push(text);
-                }
             }
         }
         let bytes = self.returning_bytes(job.id(), machine);
         texts.extend(residence_text(job, bytes).filter(|_| !job.state().is_over()));
+        if let Some(why) = job.stuck.as_ref().filter(|_| !job.state().is_over()) {
+            texts.push(format!(
+                "it stands there: {why}; it goes on by itself once that is over"
+            ));
+        }
         if job.is_stopped && !job.state().is_over() {
             let pid = job
                 .record
