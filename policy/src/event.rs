@@ -235,6 +235,7 @@ impl Run {
             labels: labels.to_vec(),
             container: by_root.map_or_else(String::new, |known| known.container.clone()),
             container_name: by_root.map_or_else(String::new, |known| known.name.clone()),
+            scope: None,
             // Judged apart (`RunSpec::lowered`).
             lowered: Lowered::default(),
         }

@@ -63,7 +63,10 @@ fn rules(count: usize, with_totals: usize) -> Rules {
         ..Rule::default()
     };
     Rules {
-        rules: (0..count - with_totals).map(rule).chain((0..with_totals).map(total)).collect(),
+        rules: (0..count - with_totals)
+            .map(rule)
+            .chain((0..with_totals).map(total))
+            .collect(),
         ..Rules::default()
     }
 }
@@ -105,10 +108,13 @@ impl Crowd {
         };
         for number in 0..jobs {
             let uid = 1 + number as u32 % USERS;
-            let job = crowd.run(uid, &RunRequest {
-                gpu: Some(format!("{}", number % u64::from(gpus))),
-                ..mem("")
-            });
+            let job = crowd.run(
+                uid,
+                &RunRequest {
+                    gpu: Some(format!("{}", number % u64::from(gpus))),
+                    ..mem("")
+                },
+            );
             let client = crowd.attach(uid, Some(job));
             crowd.clients.push(client);
         }
@@ -227,7 +233,12 @@ impl Machine for Counted<'_> {
 #[test]
 #[ignore = "prints times of this machine"]
 fn what_events_cost_with_a_thousand_jobs() {
-    for (gpus, jobs, count, totals) in [(8, 1_000, 0, 0), (8, 1_000, 200, 5), (1, 1_000, 200, 5), (8, 100, 200, 5)] {
+    for (gpus, jobs, count, totals) in [
+        (8, 1_000, 0, 0),
+        (8, 1_000, 200, 5),
+        (1, 1_000, 200, 5),
+        (8, 100, 200, 5),
+    ] {
         let rules = |shift: usize| match count {
             0 => Rules::default(),
             count => {
@@ -242,7 +253,10 @@ fn what_events_cost_with_a_thousand_jobs() {
         let say = |what: &str, (median, most): (f64, f64)| println!("  {what}: {median:.0} us, at most {most:.0} us");
         say(
             "an ask beyond the ceiling",
-            crowd.time(|crowd, n| crowd.ask(clients[n * 7 % clients.len()], (64 + n as u64) << 20), 200),
+            crowd.time(
+                |crowd, n| crowd.ask(clients[n * 7 % clients.len()], (64 + n as u64) << 20),
+                200,
+            ),
         );
         say(
             "an ask that is denied",
@@ -276,20 +290,35 @@ fn what_events_cost_with_a_thousand_jobs() {
             "the first process of a scope without run",
             crowd.time(|crowd, n| drop(crowd.attach(1_000 + n as u32, None)), 20),
         );
-        say("a reload", crowd.time(|crowd, n| {
-            let new = new_rules(rules(n % 3));
-            crowd.step(Event::Rules(Box::new(new)));
-        }, 10));
+        say(
+            "a reload",
+            crowd.time(
+                |crowd, n| {
+                    let new = new_rules(rules(n % 3));
+                    crowd.step(Event::Rules(Box::new(new)));
+                },
+                10,
+            ),
+        );
         for n in 0..100 {
-            crowd.run(1 + n % USERS, &RunRequest {
-                gpu: Some("auto:1".into()),
-                ..mem("75GiB")
-            });
+            crowd.run(
+                1 + n % USERS,
+                &RunRequest {
+                    gpu: Some("auto:1".into()),
+                    ..mem("75GiB")
+                },
+            );
         }
         println!("  {} jobs wait", crowd.host.policy.queue().count());
-        say("queue", crowd.time(|crowd, _| {
-            drop(crowd.host.policy.queue_view(crowd.host.now_ns, &crowd.host.board));
-        }, 10));
+        say(
+            "queue",
+            crowd.time(
+                |crowd, _| {
+                    drop(crowd.host.policy.queue_view(crowd.host.now_ns, &crowd.host.board));
+                },
+                10,
+            ),
+        );
         say("a tick", crowd.time(|crowd, _| crowd.step(Event::Tick), 10));
     }
 }
@@ -303,7 +332,10 @@ fn an_ask_looks_at_its_devices_jobs_however_many_rules_there_are() {
             board: &crowd.host.board,
             looks: Cell::new(0),
         };
-        let _ = crowd.host.policy.step(crowd.host.now_ns, ask(client, 2 * GIB), &counted);
+        let _ = crowd
+            .host
+            .policy
+            .step(crowd.host.now_ns, ask(client, 2 * GIB), &counted);
         counted.looks.get()
     };
     let (few, many) = (looks(rules(2, 1)), looks(rules(200, 5)));

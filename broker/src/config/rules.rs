@@ -234,9 +234,13 @@ fn read_without_broker(
         .into_iter()
         .flatten()
         .any(|list| list.get_ref().0.iter().any(|name| name.contains(['*', '?'])));
-    let others = [&matching.cgroup, &matching.program, &matching.container, &matching.label];
-    if others.into_iter().any(Option::is_some) || (matching.user.is_some() && matching.group.is_some())
-    {
+    let others = [
+        &matching.cgroup,
+        &matching.program,
+        &matching.container,
+        &matching.label,
+    ];
+    if others.into_iter().any(Option::is_some) || (matching.user.is_some() && matching.group.is_some()) {
         return wrong("goes with a match by user or by group alone, or without a match".to_owned());
     }
     if has_pattern {

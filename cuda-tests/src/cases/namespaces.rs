@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::Case;
-use super::rules::{bare, held};
+use super::ruled_host::{bare, held};
 use crate::artefacts::built;
 use crate::client::Client;
 use crate::rig::{CONTEXT_BYTES, GIB, MIB, Rig};

@@ -34,6 +34,14 @@ impl<'a> Host<'a> {
         Self { rig, broker }
     }
 
+    /// The broker is killed, and another one takes its place.
+    pub fn again(mut self) -> Self {
+        let _ = self.broker.kill();
+        let _ = self.broker.wait();
+        self.broker = broker(self.rig);
+        self
+    }
+
     /// Another configuration; answers whether the broker took it.
     pub fn reload(&self, text: &str) -> bool {
         std::fs::write(config(self.rig), text).expect("writable");

@@ -4,7 +4,9 @@
 
 mod under_load;
 
+use std::path::PathBuf;
 use std::process::{Child, Command};
+use std::time::Duration;
 
 use super::ruled_host::{Host, SOON, bare, broker, config, held, said};
 use super::{Case, tenth};

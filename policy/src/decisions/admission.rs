@@ -170,7 +170,7 @@ impl Policy {
 
     /// A process that is in a container's control group asks for a job: it has one.
     pub(crate) fn inside<M: Machine>(&mut self, run: &Run, id: JobId, machine: &M, now_ns: u64) {
-        if run.request.restored {
+        if run.request.restored.is_some() {
             let why = invalid(
                 format!("this is inside {id}, a container's job, which a restored job cannot join"),
                 Some("restore it outside the container".to_owned()),

@@ -200,6 +200,13 @@ impl Policy {
         })
     }
 
+    /// Millionths of a device's time that are promised to those who share a total, but for one of them.
+    pub(crate) fn promised(&self, id: &TotalId, device: DeviceUuid, except: Option<JobId>) -> u64 {
+        let others = self.jobs.sharers(id).filter(|job| Some(*job) != except);
+        let jobs = others.filter_map(|job| self.jobs.get(&job));
+        jobs.filter_map(|job| job.time_promise(device)).map(u64::from).sum()
+    }
+
     /// What a total leaves of a device's time beside the promises of its sharers, and its words.
     fn time_of_total(
         &self,
@@ -209,11 +216,8 @@ impl Policy {
         except: Option<JobId>,
     ) -> Option<(u64, String)> {
         let most: &Written<u32> = sharing.compute_promise?;
-        let others = self.jobs.sharers(id).filter(|job| Some(*job) != except);
-        let jobs = others.filter_map(|job| self.jobs.get(&job));
-        let promised: u64 = jobs.filter_map(|job| job.time_promise(device)).map(u64::from).sum();
         Some((
-            u64::from(most.value).saturating_sub(promised),
+            u64::from(most.value).saturating_sub(self.promised(id, device, except)),
             sharing.words("compute", most),
         ))
     }

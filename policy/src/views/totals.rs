@@ -41,7 +41,11 @@ impl Policy {
                 views.push(TotalView { held, ..total });
             }
             if let Some(compute) = sharing.compute_promise {
-                let numbers = (TotalUnit::Millionths, u64::from(compute.value), self.promised(id, uuid));
+                let numbers = (
+                    TotalUnit::Millionths,
+                    u64::from(compute.value),
+                    self.promised(id, uuid, None),
+                );
                 views.push(view(sharing, ("compute", compute), numbers, Some(device)));
             }
         }
@@ -56,12 +60,6 @@ impl Policy {
             views.push(view(sharing, ("jobs", jobs), numbers, None));
         }
         views
-    }
-
-    /// Millionths of a device's time that are promised to sharers.
-    fn promised(&self, id: &TotalId, device: DeviceUuid) -> u64 {
-        let jobs = self.jobs.sharers(id).filter_map(|job| self.jobs.get(&job));
-        jobs.filter_map(|job| job.time_promise(device)).map(u64::from).sum()
     }
 }
 

@@ -12,7 +12,7 @@ use partage_policy::Residence;
 use partage_protocol::admin::SavedEvery;
 use partage_protocol::units::{JobId, SECOND_NS};
 
-use super::way::SaveTo;
+use super::way::{Leaving, Purpose, SaveTo};
 use crate::clock::Now;
 use crate::driver::state_driver::StateDriver;
 use crate::snapshot::store;
@@ -98,7 +98,10 @@ impl StateDriver {
             is_periodic: true,
         };
         let checked = store::own_folder(&to.folder, false).and_then(|()| store::is_writable(&to.folder));
-        let begun = checked.and_then(|()| self.begin_to_save(job, to, Vec::new(), now).map_err(|(_, why)| why));
+        let begun = checked.and_then(|()| {
+            self.begin_to_save(job, to, Leaving::unasked(Purpose::Save), now)
+                .map_err(|(_, why)| why)
+        });
         if let Err(why) = begun {
             self.not_saved(job, &why, now);
         }
