@@ -283,7 +283,7 @@ impl Trial<'_> {
             self.host.say("0", &["partage", "stop", &job, "--grace", "0s"]);
         }
         for child in &mut self.running {
-            // Nothing of it may be left behind on the host, so it is not killed from outside: what it waits for is over.
+            // Not killed from outside, which would leave something of it on the host: what it waits for is over.
             drop(child.stdin.take());
             self.host.rig.eventually(SOON, "a program ends with its job", || {
                 child.try_wait().expect("our own child").is_some()
