@@ -12,20 +12,21 @@ use crate::watch::audit_log::{Author, Cause};
 impl StateDriver {
     /// What numbers that change with this event change by.
     pub(super) fn cause_of(&self, event: &Event) -> Cause {
-        let (what, by) = match event {
+        let (what, by, is_admins) = match event {
             Event::Set { caller, change, .. } => {
                 let by = Author {
                     uid: caller.uid,
                     pid: caller.process.pid,
                 };
-                (if change.is_forced { "set --force" } else { "set" }, Some(by))
+                let what = if change.is_forced { "set --force" } else { "set" };
+                (what, Some(by), caller.is_admin)
             }
-            Event::Rules(_) => ("reload", self.reading.by),
-            Event::UserKnown { .. } => ("user-known", None),
-            Event::Adopt(_) | Event::Devices { .. } => ("adopted", None),
-            _ => ("broker", None),
+            Event::Rules(_) => ("reload", self.reading.by, true),
+            Event::UserKnown { .. } => ("user-known", None, false),
+            Event::Adopt(_) | Event::Devices { .. } => ("adopted", None, false),
+            _ => ("broker", None, false),
         };
-        Cause { what, by }
+        Cause { what, by, is_admins }
     }
 
     /// A job's record is about to be another one.
@@ -38,9 +39,10 @@ impl StateDriver {
                 uid: new.uid,
                 pid: first.pid,
             }),
+            is_admins: false,
         };
         let cause = if old.is_some() { self.cause.clone() } else { begun() };
-        if let Err(error) = self.audit.job(old, new, &cause, now.unix_ns) {
+        if let Err(error) = self.audit.job(old, new, &cause, now) {
             error!(%error, job = new.id, "a change of its numbers is not in the audit log");
         }
     }

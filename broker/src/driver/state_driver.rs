@@ -133,8 +133,8 @@ impl StateDriver {
             warn!(count = found.bad, "job records that cannot be read were set aside");
         }
         let (ended_jobs, ended) = EndedJobs::open(&parts.directory.ended_file(), now.unix_ns)?;
-        let audit_file = parts.directory.audit_file();
-        let audit = AuditLog::open(&audit_file).map_err(Error::file("open", &audit_file))?;
+        let [audit_file, users_file] = parts.directory.audit_files();
+        let audit = AuditLog::open(&audit_file, &users_file).map_err(Error::file("open", &audit_file))?;
         let last_ended = ended.iter().map(|ended| ended.job.id).max().unwrap_or(0);
         ledger.reserve_job(JobId(found.last_job.max(last_ended)));
         let config = policy_config(&parts, ledger.next_job());

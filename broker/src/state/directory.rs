@@ -8,7 +8,7 @@
 //!     client/client.sock     private 0600, managed 0666: judged by credentials
 //!     client/parked-jN       while the clients of a job are to stay parked
 //!     log/partaged.log       JSON lines
-//!     state/                 0700: ledger, jobs/, snapshots/, ended.jsonl, drained
+//!     state/                 0700: ledger, jobs/, snapshots/, ended.jsonl, drained, audit*.jsonl
 //!     driver                 private: where a command found the driver's libraries
 //!     jobs.alone             private: what jobs without a broker hold (the library's)
 //! ```
@@ -124,10 +124,10 @@ impl SocketDir {
         self.path.join("state/drained")
     }
 
-    /// Who changed whose numbers.
+    /// Who changed whose numbers: what administrators did, and what users did.
     #[must_use]
-    pub fn audit_file(&self) -> PathBuf {
-        self.path.join("state/audit.jsonl")
+    pub fn audit_files(&self) -> [PathBuf; 2] {
+        ["state/audit.jsonl", "state/audit-users.jsonl"].map(|name| self.path.join(name))
     }
 
     /// Where job records lie.

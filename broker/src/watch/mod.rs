@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Output for people and service managers: events, the log, readiness, and users by their names.
 
+pub mod audit_budget;
 pub mod audit_log;
 pub mod events;
 pub mod flood;

@@ -12,7 +12,7 @@ use zerocopy::IntoBytes;
 
 use crate::client::ClientProcess;
 use crate::hostile::hello;
-use crate::rig::{Rig, Wire};
+use crate::rig::{Rig, Wire, ask};
 
 /// The events that a reader of this connection gets, and whether it gets the end of them.
 fn read_events(wire: &Wire) -> (usize, bool) {
@@ -98,6 +98,45 @@ fn a_flood_of_notices_leaves_the_events_and_the_log_to_others() {
     assert_eq!(notices.len(), 256 + 6, "the first, then each doubling up to 16384");
     let last = notices.last().expect("some");
     assert!(last.ends_with("(number 16384 of this kind within a minute)"), "{last}");
+}
+
+#[test]
+fn a_user_who_changes_numbers_without_end_leaves_the_audit_log_to_others() {
+    if !nix::unistd::geteuid().is_root() {
+        println!("SKIPPED: only root can become another user");
+        return;
+    }
+    let rig = Rig::managed(1, 16 * GIB);
+    let mut client = ClientProcess::start_as(&rig, Some(65534));
+    let job = client.run_and_attach(r#"{"verb":"run","mem":"4GiB"}"#);
+    let set = |mem: &str| format!(r#"{{"verb":"set","target":"{job}","mem":"{mem}"}}"#);
+    // An administrator's first.
+    let admin = rig.socket_dir().join("admin.sock");
+    let by_root = serde_json::from_str(&set("3GiB")).expect("a request");
+    assert!(matches!(ask(&admin, &by_root), Reply::Job(_)));
+    for number in 0..3_000 {
+        let reply = client.run(&set(["2GiB", "1GiB"][number % 2]));
+        assert!(matches!(reply, Reply::Job(_)), "{reply:?}");
+    }
+    let lines = |name: &str| -> Vec<serde_json::Value> {
+        let text = std::fs::read_to_string(rig.socket_dir().join("state").join(name)).expect("readable");
+        assert!(text.len() <= 272 << 10, "{name}: {} bytes", text.len());
+        text.lines()
+            .map(|line| serde_json::from_str(line).expect("a document"))
+            .collect()
+    };
+    let admins = lines("audit.jsonl");
+    assert!(
+        admins.iter().all(|line| line["by"]["uid"] == 0) && !admins.is_empty(),
+        "{admins:?}"
+    );
+    let users = lines("audit-users.jsonl");
+    assert!(users.iter().any(|line| line["by"]["uid"] == 65534), "{users:?}");
+    let last = users.last().expect("some");
+    assert_eq!(
+        (&last["what"], &last["number"]),
+        (&"left-out".into(), &"changes".into())
+    );
 }
 
 #[test]

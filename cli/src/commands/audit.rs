@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `partage events --audit`: who changed whose numbers, from the broker's audit log.
 //!
-//! The file is read and the broker is not asked: the log is there when no broker is, and only whoever may read the file
-//! sees it.
+//! The files are read and the broker is not asked: the log is there when no broker is, and only whoever may read the
+//! files sees it.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -19,25 +19,54 @@ const OLDER: u32 = 3;
 
 /// Shows the changes since `from_ns` of Unix time, the oldest first.
 pub fn audit(place: &Place, from_ns: u64, report: &Report) -> Outcome<u8> {
-    let newest = place.dir.join("state/audit.jsonl");
-    let older = (1..=OLDER)
-        .rev()
-        .map(|number| PathBuf::from(format!("{}.{number}", newest.display())));
+    // What administrators changed, and what users did of their own; each in the order of time.
+    let mut logs =
+        ["state/audit.jsonl", "state/audit-users.jsonl"].map(|name| changes(place.dir.join(name)).peekable());
     let mut count = 0;
-    for path in older.chain([newest.clone()]) {
-        for line in lines(&path)?.into_iter().filter(|line| time_ns(line) >= from_ns) {
-            count += 1;
-            if report.is_json {
-                report.document("audit", json!({ "change": line }));
-            } else {
-                write_out(&(report.style.text(&sentence(&line)) + "\n"));
-            }
+    loop {
+        let mut earliest: Option<(u64, usize)> = None;
+        for (number, log) in logs.iter_mut().enumerate() {
+            let time = match log.peek() {
+                Some(Ok(line)) => time_ns(line),
+                // It is the next one, so that it is told.
+                Some(Err(_)) => 0,
+                None => continue,
+            };
+            earliest = earliest.into_iter().chain([(time, number)]).min();
+        }
+        let Some(line) = earliest.and_then(|(_, number)| logs[number].next()).transpose()? else {
+            break;
+        };
+        if time_ns(&line) < from_ns {
+            continue;
+        }
+        count += 1;
+        if report.is_json {
+            report.document("audit", json!({ "change": line }));
+        } else {
+            write_out(&(report.style.text(&sentence(&line)) + "\n"));
         }
     }
     if count == 0 {
         report.say("no changes");
     }
     Ok(0)
+}
+
+/// The documents of a log, of its oldest file first; one file is held at a time.
+fn changes(newest: PathBuf) -> impl Iterator<Item = Outcome<Value>> {
+    let older = (1..=OLDER).rev().map(Some).chain([None]);
+    older.flat_map(move |number| {
+        let path = number.map_or_else(
+            || newest.clone(),
+            |number| PathBuf::from(format!("{}.{number}", newest.display())),
+        );
+        let (lines, failure) = match lines(&path) {
+            Ok(lines) => (lines, None),
+            Err(failure) => (Vec::new(), Some(Err(failure))),
+        };
+        lines.into_iter().map(Ok).chain(failure)
+    })
 }
 
 /// The documents of a file; none where it is not there. Half a line, of a broker that was killed, is left out.
@@ -68,6 +97,9 @@ fn sentence(line: &Value) -> String {
         _ => "the broker".to_owned(),
     };
     let what = match (word("job"), line["old"].as_str(), line["new"].as_str()) {
+        ("", None, Some(count)) if word("what") == "left-out" => {
+            format!("{count} changes by {} are left out", word("user"))
+        }
         ("", Some(old), _) => format!("without {old}"),
         ("", None, new) => format!("with {}", new.unwrap_or_default()),
         (job, old, new) => {
@@ -99,6 +131,10 @@ mod tests {
         let wanted =
             "set          uid 0 (pid 42): j3 (alice): mem 8.0 GiB -> 2.0 GiB on GPU-1; partage set mem=2GiB by root";
         assert!(text.ends_with(wanted), "{text}");
+        let left_out = json!({ "time_ns": 0, "what": "left-out", "by": null, "user": "alice", "number": "changes",
+            "old": null, "new": "4096", "from": "more than 1 MiB a day" });
+        let wanted = "left-out     the broker: 4096 changes by alice are left out; more than 1 MiB a day";
+        assert!(sentence(&left_out).ends_with(wanted), "{}", sentence(&left_out));
         let rule = json!({ "time_ns": 0, "what": "reload", "by": null, "number": "rule", "old": null,
             "new": "rule a", "from": "" });
         assert!(
