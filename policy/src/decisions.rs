@@ -15,6 +15,7 @@ use crate::device::{Device, Overheads};
 use crate::event::DriverState;
 use crate::job::{Job, Jobs, Queue, Returning, Swaps};
 use crate::question::Undecided;
+use crate::rules::Rules;
 use crate::time::{Measured, Times, Usage};
 
 mod admission;
@@ -235,6 +236,11 @@ impl Policy {
     /// Every job that is known, by its number.
     pub(crate) fn jobs(&self) -> &BTreeMap<JobId, Job> {
         &self.jobs
+    }
+
+    /// Classes and rules.
+    pub(crate) const fn rules(&self) -> &Rules {
+        &self.config.rules
     }
 
     /// Every device that was ever enumerated.

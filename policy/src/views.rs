@@ -8,5 +8,6 @@ pub(crate) mod returning;
 mod sentences;
 mod slow;
 mod status;
+mod totals;
 mod why;
 mod words;

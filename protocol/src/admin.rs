@@ -12,7 +12,7 @@ mod request;
 mod status_views;
 mod views;
 
-pub use config::{AuditView, ConfigView, ReadingView};
+pub use config::{AuditView, ConfigView, ReadingView, TotalUnit, TotalView};
 pub use failure::{ErrorCode, ErrorView};
 pub use reply::{Admitted, DrainView, MoveView, MovedView, Reply, StayingView, Waiting};
 pub use request::{Request, RunRequest, TermsChange};

@@ -120,26 +120,26 @@ impl StateDriver {
     fn show_config(&mut self, to: ConnectionId, (caller, target): (&Caller, Option<&str>)) {
         let reading = self.reading.view();
         let is_private = self.directory.kind() == Kind::Private;
-        let rules = &self.config.rules;
-        let lines = match target {
-            _ if is_private => vec!["a private broker reads no configuration: no rule holds".to_owned()],
-            None => rules.lines(None),
+        let mut view = ConfigView {
+            reading,
+            ..ConfigView::default()
+        };
+        match target {
+            _ if is_private => view.lines = vec!["a private broker reads no configuration: no rule holds".to_owned()],
+            None => view.lines = self.config.rules.lines(None),
             Some(target) => {
                 let target = self.target(target.to_owned());
-                match self.policy.facts_of(&target, caller) {
-                    Ok(facts) => self.config.rules.lines(Some(&facts)),
-                    Err(_) => match self.facts_of_user(&target.text) {
-                        Some(facts) => self.config.rules.lines(Some(&facts)),
-                        None => {
-                            let message = format!("neither a job nor a user is called {:?}", target.text);
-                            let hint = Some("partage ps lists the jobs");
-                            return self.answer(to, Reply::Error(error_view(ErrorCode::NoTarget, message, hint)));
-                        }
-                    },
-                }
+                let of_job = self.policy.facts_of(&target, caller).ok();
+                let Some(facts) = of_job.or_else(|| self.facts_of_user(&target.text)) else {
+                    let message = format!("neither a job nor a user is called {:?}", target.text);
+                    let hint = Some("partage ps lists the jobs");
+                    return self.answer(to, Reply::Error(error_view(ErrorCode::NoTarget, message, hint)));
+                };
+                view.lines = self.config.rules.lines(Some(&facts));
+                view.totals = self.policy.totals_view(&facts, &self.clients);
             }
-        };
-        self.answer(to, Reply::Config(ConfigView { reading, lines }));
+        }
+        self.answer(to, Reply::Config(view));
     }
 
     /// A user's facts without a process: what a rule asks of a process beside, holds for none.

@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use partage_protocol::admin::{JobDeviceView, JobView, Reply, Request};
+use partage_protocol::admin::{JobDeviceView, JobView, Reply, Request, TotalUnit, TotalView};
 use partage_protocol::size::format_bytes;
+use partage_protocol::terms::{WHOLE_PPM, format_part};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::failure::Outcome;
 use crate::launch::place::Place;
@@ -38,14 +39,76 @@ pub fn get(user: &str, place: &Place, report: &Report) -> Outcome<u8> {
     let request = Request::ShowConfig {
         target: Some(format!("@{user}")),
     };
-    let rules = match ask(place, &request, PATIENCE)? {
-        Reply::Config(view) => view.lines,
+    let view = match ask(place, &request, PATIENCE)? {
+        Reply::Config(view) => view,
         other => return Err(unexpected(place, &other)),
     };
     let together = together(&jobs);
-    let body = json!({ "user": user, "rules": rules, "devices": together, "jobs": jobs });
-    report.data("user", body, |style| text(style, user, &rules, (&together, &jobs)));
+    let totals: Vec<Value> = view.totals.iter().map(total_json).collect();
+    let body = json!({
+        "user": user, "rules": view.lines, "totals": totals, "devices": together, "jobs": jobs
+    });
+    report.data("user", body, |style| {
+        let mut said = text(style, user, &view.lines);
+        said.push_str(&totals_text(style, &view.totals));
+        said + &jobs_text(style, &together, &jobs)
+    });
     Ok(0)
+}
+
+/// Parts of a GPU's time are numbers from 0 to 1 there, as everywhere.
+fn total_json(total: &TotalView) -> Value {
+    let number = |value: u64| match total.unit {
+        TotalUnit::Millionths => json!(value as f64 / f64::from(WHOLE_PPM)),
+        TotalUnit::Bytes | TotalUnit::Count => json!(value),
+    };
+    let unit = match total.unit {
+        TotalUnit::Millionths => "part",
+        TotalUnit::Bytes => "bytes",
+        TotalUnit::Count => "count",
+    };
+    json!({
+        "rule": total.rule, "file": total.file, "line": total.line, "key": total.key, "text": total.text,
+        "uuid": total.device, "gpu": total.index.map(|index| index.to_string()), "unit": unit,
+        "limit": number(total.limit), "used": number(total.used), "held": number(total.held)
+    })
+}
+
+/// A line for each total and GPU; GPUs of which nothing is used are one.
+fn totals_text(style: &Style, totals: &[TotalView]) -> String {
+    let is_same = |a: &TotalView, b: &TotalView| (&a.rule, &a.key) == (&b.rule, &b.key);
+    let mut text = String::new();
+    for (number, total) in totals.iter().enumerate() {
+        let others = || totals.iter().filter(|other| is_same(other, total));
+        let is_first = !totals[..number].iter().any(|other| is_same(other, total));
+        let is_unused = others().all(|other| other.held == 0);
+        if total.held == 0 && !(is_first && is_unused) {
+            continue;
+        }
+        let amount = |value: u64| match total.unit {
+            TotalUnit::Bytes => format_bytes(value),
+            TotalUnit::Millionths => format_part(u32::try_from(value).unwrap_or(WHOLE_PPM)),
+            TotalUnit::Count => value.to_string(),
+        };
+        let gpu = match total.index {
+            Some(index) if !is_unused => format!("GPU {index}: "),
+            _ => String::new(),
+        };
+        let TotalView {
+            rule, file, line, key, ..
+        } = total;
+        let (mut used, limit) = (amount(total.used), amount(total.limit));
+        if total.held > total.used {
+            used = format!("{used} used, {} held,", amount(total.held));
+        }
+        let said = format!(
+            "{gpu}{used} of {limit}, by rule {rule}, {key} = {} ({file}:{line})",
+            total.text
+        );
+        text.push_str("total      ");
+        text.push_str(&wrapped(&style.text(&said), style.width, 11));
+    }
+    text
 }
 
 fn together(jobs: &[JobView]) -> Vec<Together> {
@@ -67,12 +130,17 @@ fn together(jobs: &[JobView]) -> Vec<Together> {
     devices
 }
 
-fn text(style: &Style, user: &str, rules: &[String], (together, jobs): (&[Together], &[JobView])) -> String {
+fn text(style: &Style, user: &str, rules: &[String]) -> String {
     let mut text = style.text(&format!("user       {user}")) + "\n";
     for rule in rules {
         text.push_str("rule       ");
         text.push_str(&wrapped(&style.text(rule), style.width, 11));
     }
+    text
+}
+
+fn jobs_text(style: &Style, together: &[Together], jobs: &[JobView]) -> String {
+    let mut text = String::new();
     for sum in together {
         let limit = sum.limit_bytes.map_or_else(|| "whole card".to_owned(), format_bytes);
         let count = if sum.jobs == 1 {

@@ -21,6 +21,7 @@ fn what_holds_is_shown_in_words_and_for_whom() {
     let view = ConfigView {
         reading: Some(reading(None)),
         lines: vec!["rule students (p.toml:3): group students; at most mem = 16GiB".to_owned()],
+        totals: Vec::new(),
     };
     let requests = play(
         &bench.socket_dir(),

@@ -4,7 +4,24 @@
 use crate::bench::{Bench, result};
 use crate::played_broker::{job, play};
 use crate::schema;
-use partage_protocol::admin::{ConfigView, ReadingView, Reply, Request};
+use partage_protocol::admin::{ConfigView, ReadingView, Reply, Request, TotalUnit, TotalView};
+use partage_protocol::units::GIB;
+
+fn total(index: u32, used: u64) -> TotalView {
+    TotalView {
+        rule: "quota-user-alice".to_owned(),
+        file: "90-quota.toml".to_owned(),
+        line: 7,
+        key: "each_user.mem".to_owned(),
+        text: "8GiB".to_owned(),
+        device: Some(format!("GPU-{index}")),
+        index: Some(index),
+        unit: TotalUnit::Bytes,
+        limit: 8 * GIB,
+        used,
+        held: 2 * used,
+    }
+}
 
 fn configuration(file: String) -> Reply {
     Reply::Config(ConfigView {
@@ -15,6 +32,7 @@ fn configuration(file: String) -> Reply {
             error: None,
         }),
         lines: vec!["rule quota-user-alice (90-quota.toml:5): user alice; at most mem = 24GiB".to_owned()],
+        totals: vec![total(0, GIB), total(1, 0)],
     })
 }
 
@@ -66,6 +84,11 @@ fn a_user_is_shown_with_rules_and_with_what_is_used_of_them() {
         out.contains("rule       rule quota-user-alice") && out.contains("2 jobs"),
         "{out}"
     );
+    // The GPU of which nothing is used is not shown beside one that is.
+    let said = "total GPU 0: 1 GiB used, 2 GiB held, of 8 GiB, by rule quota-user-alice, each_user.mem = 8GiB \
+                (90-quota.toml:7)";
+    let in_a_row = out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(in_a_row.contains(said) && out.matches("\ntotal ").count() == 1, "{out}");
     let document = schema::judge("user", &result(bench.partage(&["get", &user, "--json"])).1);
     let each = job("train").devices[0].used_bytes;
     assert_eq!(document["devices"][0]["used_bytes"], 2 * each);
@@ -80,17 +103,21 @@ fn the_audit_log_is_read_from_its_files_oldest_first_without_a_broker() {
     std::fs::create_dir_all(&state).expect("writable");
     let (code, out, _) = result(bench.partage(&["events", "--audit"]));
     assert_eq!((code, out.as_str()), (0, ""));
-    let line = |old: &str, new: &str| {
+    let line = |time: u64, old: &str, new: &str| {
         format!(
-            "{{\"time_ns\":5,\"what\":\"set\",\"by\":{{\"uid\":0,\"pid\":42}},\"job\":\"j3\",\"user\":\"alice\",\
+            "{{\"time_ns\":{time},\"what\":\"set\",\"by\":{{\"uid\":0,\"pid\":42}},\"job\":\"j3\",\"user\":\"alice\",\
              \"device\":\"GPU-1\",\"number\":\"mem\",\"old\":\"{old}\",\"new\":\"{new}\",\"from\":\"\"}}\n"
         )
     };
-    std::fs::write(state.join("audit.jsonl.1"), line("8 GiB", "4 GiB")).expect("writable");
-    std::fs::write(state.join("audit.jsonl"), line("4 GiB", "2 GiB") + "{\"half").expect("writable");
+    std::fs::write(state.join("audit.jsonl.1"), line(5, "8 GiB", "4 GiB")).expect("writable");
+    std::fs::write(state.join("audit.jsonl"), line(7, "4 GiB", "2 GiB") + "{\"half").expect("writable");
+    // What users did themselves is in files of its own, and comes in between.
+    let users = line(4, "9 GiB", "8 GiB") + &line(6, "4 GiB", "5 GiB") + &line(8, "2 GiB", "1 GiB");
+    std::fs::write(state.join("audit-users.jsonl"), users).expect("writable");
     let (_, out, _) = result(bench.partage(&["events", "--audit"]));
-    let places = ["mem 8 GiB -> 4 GiB", "mem 4 GiB -> 2 GiB"].map(|part| out.find(part).expect("shown"));
-    assert!(places[0] < places[1] && out.lines().count() == 2, "{out}");
+    let new = ["-> 8 GiB", "-> 4 GiB", "-> 5 GiB", "-> 2 GiB", "-> 1 GiB"];
+    let places = new.map(|part| out.find(part).expect("shown"));
+    assert!(places.is_sorted() && out.lines().count() == 5, "{out}");
     let (_, out, _) = result(bench.partage(&["events", "--audit", "--json"]));
     out.lines().for_each(|line| drop(schema::judge("audit", line)));
     let (_, out, _) = result(bench.partage(&["events", "--audit", "--since", "1h"]));

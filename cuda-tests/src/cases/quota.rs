@@ -139,7 +139,8 @@ fn set_and_unset(rig: &Rig) {
     assert!(said.contains("user:root: mem 3GiB (was 2GiB)"), "{said}");
     host.done(&["quota", "set", "group:root", "class=small", "compute-max=80%"]);
     host.done(&["quota", "set", "*", "weight=50"]);
-    host.done(&["quota", "set", "user:root", "process-mem=1GiB", "each-user.jobs=1"]);
+    let together = ["each-user.jobs=1", "each-user.mem=6GiB", "each-user.compute=50%"];
+    host.done(&[&["quota", "set", "user:root", "process-mem=1GiB"][..], &together].concat());
     let (code, text) = host.say(&["run", "--on-full", "fail", "--", "/bin/true"]);
     assert!(
         code == Some(124) && text.contains("quota-user-root"),
@@ -171,7 +172,9 @@ fn set_and_unset(rig: &Rig) {
         "{user}"
     );
     assert!(user["rules"].to_string().contains("quota-user-root"), "{user}");
-    host.done(&["quota", "unset", "user:root", "process-mem", "each-user.jobs"]);
+    totals(&host, &user);
+    let together = ["each-user.jobs", "each-user.mem", "each-user.compute"];
+    host.done(&[&["quota", "unset", "user:root", "process-mem"][..], &together].concat());
     assert_eq!(job.numbers("info")[2], 3 * GIB);
     host.done(&["quota", "unset", "user:root", "mem"]);
     assert_eq!(job.numbers("info")[2], 4 * GIB, "what was asked is back");
@@ -179,6 +182,49 @@ fn set_and_unset(rig: &Rig) {
         host.done(&["quota", "unset", subject]);
     }
     assert!(host.done(&["quota", "list"]).contains("no quotas"));
+}
+
+/// `get @root` shows each total with what is used of it, and where it is written.
+fn totals(host: &Host<'_>, user: &Value) {
+    let all = user["totals"].as_array().cloned().unwrap_or_default();
+    let total = |key: &str, gpu: Value| {
+        let found = all.iter().find(|total| total["key"] == key && total["gpu"] == gpu);
+        found.unwrap_or_else(|| panic!("{key} of {gpu}: {all:#?}")).clone()
+    };
+    assert_eq!(all.len(), 5, "memory and time of two GPUs, and jobs: {all:#?}");
+    let mem = total("each_user.mem", "0".into());
+    assert_eq!(
+        (&mem["limit"], &mem["used"]),
+        (&(6 * GIB).into(), &user["devices"][0]["used_bytes"])
+    );
+    assert_eq!(total("each_user.mem", "1".into())["used"], 0);
+    assert_eq!(total("each_user.compute", "0".into())["limit"], 0.5);
+    let jobs = total("each_user.jobs", Value::Null);
+    assert_eq!(
+        (&jobs["limit"], &jobs["used"], &jobs["rule"]),
+        (&1.into(), &1.into(), &"quota-user-root".into())
+    );
+    let line = jobs["line"].as_u64().expect("a number") as usize;
+    let text = host.text();
+    let written = text.lines().nth(line - 1).expect("a line of it");
+    assert!(
+        written.contains("jobs = 1") && jobs["file"] == host.file().display().to_string(),
+        "{written}"
+    );
+    let said = host
+        .done(&["get", "@root"])
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
+    let part = format!(
+        "total 1 of 1, by rule quota-user-root, each_user.jobs = 1 ({}:{line})",
+        host.file().display()
+    );
+    assert!(said.contains(&part), "{said}");
+    assert!(
+        said.contains(" of 6 GiB, by rule quota-user-root, each_user.mem = 6GiB ("),
+        "{said}"
+    );
 }
 
 /// Words, the exit code, and a part of what is said.

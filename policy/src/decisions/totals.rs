@@ -85,14 +85,14 @@ impl GpuTotal {
 }
 
 impl Policy {
-    fn shares(&self, job: &Job, sharing: &Sharing<'_>) -> bool {
+    pub(crate) fn shares(&self, job: &Job, sharing: &Sharing<'_>) -> bool {
         match &job.record.asked.facts {
             Some(facts) => sharing.counts(facts),
             None => sharing.counts(&job.record.facts()),
         }
     }
 
-    fn bound(&self, sharing: &Sharing<'_>, usable: u64, account: &DeviceAccount) -> Option<Bound> {
+    pub(crate) fn bound(&self, sharing: &Sharing<'_>, usable: u64, account: &DeviceAccount) -> Option<Bound> {
         let mem = sharing.total.mem.as_ref()?;
         let is_of_sharer = |hold: &&Hold| {
             let job = self.jobs.get(&hold.job);
@@ -244,7 +244,7 @@ impl Policy {
         totals.iter().find(is_full).map(|total| total.text(self))
     }
 
-    fn running<'a>(&'a self, sharing: &'a Sharing<'_>) -> impl Iterator<Item = &'a Job> {
+    pub(crate) fn running<'a>(&'a self, sharing: &'a Sharing<'_>) -> impl Iterator<Item = &'a Job> {
         let running = self.jobs.values().filter(|job| job.state() == State::Running);
         running.filter(|job| self.shares(job, sharing))
     }

@@ -21,6 +21,11 @@ impl Sharing<'_> {
         self.uid.is_none_or(|uid| uid == facts.uid) && self.rule.matching.holds(facts)
     }
 
+    /// The rule's name, and `each_user` or `together`.
+    pub(crate) fn origin(&self) -> (&str, &'static str) {
+        (&self.rule.name, self.key)
+    }
+
     /// `rule students, each_user.mem = 24GiB (/etc/partage/partage.toml:12)`.
     pub(crate) fn words<T>(&self, key: &str, written: &Written<T>) -> String {
         let Self { rule, key: of, .. } = self;
