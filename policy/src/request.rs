@@ -41,6 +41,8 @@ pub struct RunSpec {
     pub visible_devices: Option<String>,
     /// Wait when there is no room.
     pub wait: bool,
+    /// `--strict` is asked; rules may want it as well.
+    pub strict: bool,
     /// What it may have of the devices' time: `asked_terms` after the rules.
     pub terms: Terms,
 }
@@ -121,7 +123,13 @@ impl RunSpec {
             gpu,
             visible_devices: request.visible_devices.clone(),
             wait: request.wait,
+            strict: request.strict,
         })
+    }
+
+    /// Is the job to be strict, as asked or by a rule?
+    pub(crate) const fn is_strict(&self) -> bool {
+        self.strict || self.judge.is_strict()
     }
 
     /// The same request under other rules. It was accepted, but an option above a new rule is refused as any other.

@@ -3,6 +3,7 @@
 
 use crate::admission::fail;
 use crate::host::{Host, broker_view, caller, mem, uuid};
+use crate::rules_in_use::{at_most, host, reload, view};
 use partage_policy::{Action, Event, Process, TargetQuery, Ticket};
 use partage_protocol::admin::{ErrorCode, Reply, RunRequest};
 use partage_protocol::units::{GIB, SECOND_NS};
@@ -176,5 +177,34 @@ fn a_strict_jobs_stranger_is_killed_within_two_seconds() {
             count(|action| matches!(action, Action::KillUnmanaged { pid: 4711, .. })),
             kills
         );
+    }
+}
+
+#[test]
+fn a_waiting_job_is_as_strict_as_the_rules_at_its_admission() {
+    for (asked, first, then, expected) in [
+        (false, false, true, true),
+        (false, true, false, false),
+        (true, true, false, true),
+        (true, false, false, true),
+    ] {
+        let rules = |is_strict: bool| {
+            let mut rules = at_most(8, None);
+            rules.rules[0].is_strict = is_strict;
+            rules
+        };
+        let mut host = host(rules(first));
+        let (holder, process) = host.admitted(2, mem("8GiB"));
+        host.admitted(2, mem("8GiB"));
+        let request = RunRequest {
+            strict: asked,
+            ..mem("8GiB")
+        };
+        let (ticket, _) = host.run(1, request);
+        assert!(host.is_waiting(ticket));
+        reload(&mut host, rules(then));
+        host.finish(holder, process);
+        let job = host.job_of(ticket).expect("admitted");
+        assert_eq!(view(&host, job).is_strict, expected, "{asked} {first} {then}");
     }
 }

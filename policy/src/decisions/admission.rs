@@ -103,7 +103,7 @@ impl Policy {
             cgroup: run.cgroup,
             default_scope: None,
             environment: String::new(),
-            is_strict: request.strict || spec.judge.is_strict(),
+            is_strict: spec.is_strict(),
             is_quiet: request.quiet,
             devices: Vec::new(),
             terms: spec.terms.clone(),

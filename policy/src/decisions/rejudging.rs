@@ -95,6 +95,7 @@ impl Policy {
             Ok(spec) => {
                 if let Some(job) = self.jobs.get_mut(&id) {
                     job.set_terms(spec.terms.clone());
+                    job.set_strict(spec.is_strict());
                     if let Some(queued) = job.queued_mut() {
                         queued.set_spec(spec);
                     }

@@ -267,6 +267,11 @@ impl Job {
         self.0.record.set_terms(terms);
     }
 
+    /// Strict from now on, or not: it is not admitted yet.
+    pub(crate) fn set_strict(&mut self, is_strict: bool) {
+        self.0.record.set_strict(is_strict);
+    }
+
     /// What is asked of devices' time from now on.
     pub(crate) fn set_asked_terms(&mut self, asked: AskedTerms) {
         self.0.record.set_asked_terms(asked);

@@ -238,6 +238,11 @@ impl JobRecord {
         self.name = name;
     }
 
+    /// Strict from now on, or not.
+    pub(crate) fn set_strict(&mut self, is_strict: bool) {
+        self.is_strict = is_strict;
+    }
+
     /// Its terms of time from now on.
     pub(crate) fn set_terms(&mut self, terms: Terms) {
         self.terms = terms;

@@ -23,6 +23,7 @@ fn queued() -> Queued {
         gpu: GpuChoice::Auto(1),
         visible_devices: None,
         wait: true,
+        strict: false,
         terms: Terms::default(),
     };
     Queued {
