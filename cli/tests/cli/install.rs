@@ -72,6 +72,39 @@ fn an_installation_below_a_folder_comes_and_goes() {
     assert!(code == 0 && out.starts_with("nothing to remove"), "{out}");
 }
 
+#[test]
+fn a_record_that_names_other_files_removes_none_of_them() {
+    let bench = Bench::new();
+    let stage = bench.dir.join("stage");
+    let below = stage.display().to_string();
+    let (code, out, _) = result(bench.partage(&["install", "--root", &below]));
+    assert_eq!(code, 0, "{out}");
+    // By its name, by the way up, and by a link that leads out.
+    let others = ["stage/etc/passwd", "outside", "linked/partage/secret"].map(|name| bench.dir.join(name));
+    for other in &others {
+        std::fs::create_dir_all(other.parent().expect("a folder")).expect("writable");
+        std::fs::write(other, "mine").expect("writable");
+    }
+    let record = stage.join("usr/local/lib/partage/installed");
+    let written = std::fs::read_to_string(&record).expect("readable");
+    let more = "/etc/passwd\n/usr/local/lib/partage/../../../../../outside\n/usr/local/share/doc/partage/secret\n";
+    std::fs::write(&record, written + more).expect("writable");
+    let docs = stage.join("usr/local/share/doc");
+    let _ = std::fs::remove_dir_all(&docs);
+    std::fs::create_dir_all(stage.join("usr/local/share")).expect("writable");
+    std::os::unix::fs::symlink(bench.dir.join("linked"), &docs).expect("linked");
+    let (code, _, err) = result(bench.partage(&["uninstall", "--root", &below]));
+    assert_eq!(code, 1, "{err}");
+    assert_eq!(err.matches("which the record names").count(), 3, "{err}");
+    for other in &others {
+        assert!(other.is_file(), "{}", other.display());
+    }
+    assert!(
+        !stage.join("usr/local/bin/partage").exists() && !record.exists(),
+        "all else is gone"
+    );
+}
+
 /// When each file was last written.
 fn changed(dir: &Path) -> Vec<std::time::SystemTime> {
     let written = |file: &PathBuf| file.metadata().and_then(|data| data.modified()).expect("there");

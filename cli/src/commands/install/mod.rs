@@ -250,7 +250,14 @@ fn living_jobs(place: &Place) -> Option<String> {
 /// The files of the record and the folders that are empty then.
 fn remove(tree: &Tree, record: &BTreeSet<String>, changes: &mut Changes, left: &mut Vec<String>) {
     let files = record.iter().filter(|line| line.starts_with('/')).map(PathBuf::from);
-    for path in files.chain([tree.record()]).map(|path| tree.at(&path)) {
+    let (own, others): (Vec<_>, Vec<_>) = files.partition(|path| tree.is_own(path));
+    for path in others {
+        left.push(format!(
+            "{}, which the record names and no installation puts there",
+            tree.at(&path).display()
+        ));
+    }
+    for path in own.into_iter().chain([tree.record()]).map(|path| tree.at(&path)) {
         match fs::remove_file(&path) {
             Ok(()) => changes.say("removed", path.display().to_string()),
             Err(error) if error.kind() == ErrorKind::NotFound => {}

@@ -11,7 +11,7 @@
 //! A program that a package manager put into `/usr/bin` stays there: then only what lies below `/etc` is made.
 
 use std::env;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use crate::failure::{Failure, Kind, Outcome};
 use crate::launch::installed;
@@ -149,6 +149,32 @@ impl Tree {
             is_configuration: true,
         });
         Ok(files)
+    }
+
+    /// May an installation have put this file here? A record can be anybody's by the time it is read: one below a
+    /// folder that others write, or one that was edited.
+    pub fn is_own(&self, path: &Path) -> bool {
+        let is_plain = path
+            .components()
+            .all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
+        let is_program = ["partage", installed::BROKER]
+            .iter()
+            .any(|name| path == self.program(name));
+        let folders = self.own_folders();
+        let is_below = folders.iter().any(|folder| path.starts_with(folder) && path != folder);
+        is_plain && (is_program || is_below || path == self.unit()) && self.stays_below(path)
+    }
+
+    /// Does no link on the way lead out of the root?
+    fn stays_below(&self, path: &Path) -> bool {
+        let place = self.at(path);
+        let folder = place.parent().map(Path::canonicalize);
+        match (self.root.canonicalize(), folder) {
+            (Ok(root), Some(Ok(folder))) => folder.starts_with(root),
+            // It is not there: nothing to remove.
+            (_, Some(Err(error))) => error.kind() == std::io::ErrorKind::NotFound,
+            _ => false,
+        }
     }
 
     /// The unit file.
