@@ -34,6 +34,7 @@ mod quota_limits;
 mod races;
 mod random;
 mod residence;
+mod ruled_host;
 mod rules;
 mod sanitizers;
 mod shares;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::races::siblings;
-use super::rules::{Host, bare, held, said};
+use super::ruled_host::{Host, bare, held, said};
 use super::views::figures;
 use super::{Case, Random, tenth};
 use crate::client::Client;
@@ -188,7 +188,7 @@ fn each_user(total: &str) -> String {
 }
 
 /// What clients of different jobs may still have of a total together, in units of what an allocation takes.
-fn room_together(clients: &mut [Client], total: u64) -> u64 {
+pub(super) fn room_together(clients: &mut [Client], total: u64) -> u64 {
     let held: u64 = clients.iter_mut().map(|client| total - client.numbers("info")[1]).sum();
     (total - held) / 512 * 512
 }

@@ -2,10 +2,11 @@
 //! An administrator's rule: no user gets more by any way, as the driver itself counts; and a reload while programs
 //! allocate.
 
-use std::path::PathBuf;
-use std::process::{Child, Command};
-use std::time::Duration;
+mod under_load;
 
+use std::process::{Child, Command};
+
+use super::ruled_host::{Host, SOON, bare, broker, config, held, said};
 use super::{Case, tenth};
 use crate::artefacts::built;
 use crate::client::Client;
@@ -22,72 +23,17 @@ pub fn cases() -> Vec<Case> {
         Case::new("rules::without_run_a_rule_holds_whatever_the_environment", without_run).simulated(WHY),
         Case::new("rules::a_rule_outlives_the_broker", broker_killed).simulated(WHY),
         Case::new("rules::a_reload_is_followed_while_programs_allocate", reloads).simulated(WHY),
+        Case::new(
+            "rules::reloads_under_load_end_nobody_and_grant_nothing_above_them",
+            under_load::reloads,
+        )
+        .simulated(WHY),
     ]
 }
 
 /// What the rule allows.
 const MOST: u64 = 2 * GIB;
 const RULE: &str = "schema = 1\n\n[[rule]]\nname = \"students\"\nmax = { mem = \"2GiB\" }\n";
-/// Nothing is timed by it; it only turns a hang into a failure.
-const SOON: Duration = Duration::from_secs(60);
-
-/// A host's broker with rules; it ends with this.
-pub(super) struct Host<'a> {
-    rig: &'a Rig,
-    broker: Child,
-}
-
-impl Drop for Host<'_> {
-    fn drop(&mut self) {
-        let _ = self.broker.kill();
-        let _ = self.broker.wait();
-    }
-}
-
-impl<'a> Host<'a> {
-    pub(super) fn start(rig: &'a Rig, text: &str) -> Self {
-        std::fs::write(config(rig), text).expect("writable");
-        let broker = broker(rig);
-        Self { rig, broker }
-    }
-
-    /// Another configuration; answers whether the broker took it.
-    pub(super) fn reload(&self, text: &str) -> bool {
-        std::fs::write(config(self.rig), text).expect("writable");
-        let output = self.rig.output(self.rig.partage(&["config", "reload"]));
-        match output.status.code() {
-            Some(0) => true,
-            Some(2) => false,
-            other => panic!("{other:?}: {}", String::from_utf8_lossy(&output.stderr)),
-        }
-    }
-}
-
-fn config(rig: &Rig) -> PathBuf {
-    rig.dir.join("partage.toml")
-}
-
-fn broker(rig: &Rig) -> Child {
-    let mut command = rig.command(built("partaged"));
-    command.arg("--managed").arg("--config").arg(config(rig));
-    command.arg("--socket-dir").arg(rig.socket_dir());
-    let broker = command.spawn().expect("the broker starts");
-    rig.eventually(SOON, "the broker answers", || {
-        rig.output(rig.partage(&["broker", "status"])).status.success()
-    });
-    broker
-}
-
-/// What the driver holds for a process on all devices.
-pub(super) fn held(rig: &Rig, pid: u32) -> u64 {
-    let machine = partage_machine::Machine::open(&rig.sim_dir()).expect("the machine is there");
-    let occupants = (0..2).flat_map(|device| machine.occupants(device));
-    occupants
-        .filter(|occupant| occupant.pid == pid)
-        .map(|occupant| occupant.used)
-        .sum()
-}
-
 /// Takes all that it gets, and is found to hold what the rule allows, and hardly less.
 #[track_caller]
 fn takes_no_more(rig: &Rig, client: &mut Client, how: &str) {
@@ -106,20 +52,6 @@ fn takes_no_more(rig: &Rig, client: &mut Client, how: &str) {
         "{how}: only {} MiB: something else denied it",
         bytes / MIB
     );
-}
-
-/// A program with the library and without `run`.
-pub(super) fn bare(rig: &Rig, variables: &[(&str, &str)]) -> Client {
-    let mut command = rig.command(crate::artefacts::client());
-    command.arg("dlopen").env("LD_PRELOAD", built("libpartage.so"));
-    command.envs(variables.iter().copied());
-    Client::start(command)
-}
-
-pub(super) fn said(rig: &Rig, arguments: &[&str]) -> (Option<i32>, String) {
-    let output = rig.output(rig.partage(arguments));
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.code(), text(&output.stdout) + &text(&output.stderr))
 }
 
 fn refused(rig: &Rig) {
@@ -314,7 +246,7 @@ fn reloads(rig: &Rig) {
     assert_eq!(rig.jobs().len(), 8, "nobody died");
     // The service manager's way.
     let generation = config()["generation"].as_u64();
-    std::fs::write(self::config(rig), limit(1)).expect("writable");
+    std::fs::write(super::ruled_host::config(rig), limit(1)).expect("writable");
     hang_up(&host.broker);
     rig.eventually(SOON, "the broker read the file again", || {
         config()["generation"].as_u64() > generation

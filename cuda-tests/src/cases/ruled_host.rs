@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A host's broker with rules, for the cases about them.
+
+use std::path::PathBuf;
+use std::process::Child;
+use std::time::Duration;
+
+use crate::artefacts::built;
+use crate::client::Client;
+use crate::rig::Rig;
+
+/// Nothing is timed by it; it only turns a hang into a failure.
+pub const SOON: Duration = Duration::from_secs(60);
+
+/// A host's broker with rules; it ends with this.
+pub struct Host<'a> {
+    rig: &'a Rig,
+    /// Its process.
+    pub broker: Child,
+}
+
+impl Drop for Host<'_> {
+    fn drop(&mut self) {
+        let _ = self.broker.kill();
+        let _ = self.broker.wait();
+    }
+}
+
+impl<'a> Host<'a> {
+    /// Starts it with this configuration.
+    pub fn start(rig: &'a Rig, text: &str) -> Self {
+        std::fs::write(config(rig), text).expect("writable");
+        let broker = broker(rig);
+        Self { rig, broker }
+    }
+
+    /// Another configuration; answers whether the broker took it.
+    pub fn reload(&self, text: &str) -> bool {
+        std::fs::write(config(self.rig), text).expect("writable");
+        let output = self.rig.output(self.rig.partage(&["config", "reload"]));
+        match output.status.code() {
+            Some(0) => true,
+            Some(2) => false,
+            other => panic!("{other:?}: {}", String::from_utf8_lossy(&output.stderr)),
+        }
+    }
+}
+
+/// Its file.
+pub fn config(rig: &Rig) -> PathBuf {
+    rig.dir.join("partage.toml")
+}
+
+/// The broker, or the next one.
+pub fn broker(rig: &Rig) -> Child {
+    let mut command = rig.command(built("partaged"));
+    command.arg("--managed").arg("--config").arg(config(rig));
+    command.arg("--socket-dir").arg(rig.socket_dir());
+    let broker = command.spawn().expect("the broker starts");
+    rig.eventually(SOON, "the broker answers", || {
+        rig.output(rig.partage(&["broker", "status"])).status.success()
+    });
+    broker
+}
+
+/// What the driver holds for a process on all devices.
+pub fn held(rig: &Rig, pid: u32) -> u64 {
+    let machine = partage_machine::Machine::open(&rig.sim_dir()).expect("the machine is there");
+    let occupants = (0..2).flat_map(|device| machine.occupants(device));
+    occupants
+        .filter(|occupant| occupant.pid == pid)
+        .map(|occupant| occupant.used)
+        .sum()
+}
+
+/// A program with the library and without `run`.
+pub fn bare(rig: &Rig, variables: &[(&str, &str)]) -> Client {
+    let mut command = rig.command(crate::artefacts::client());
+    command.arg("dlopen").env("LD_PRELOAD", built("libpartage.so"));
+    command.envs(variables.iter().copied());
+    Client::start(command)
+}
+
+/// The exit code of a command, and what it said.
+pub fn said(rig: &Rig, arguments: &[&str]) -> (Option<i32>, String) {
+    let output = rig.output(rig.partage(arguments));
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+}
