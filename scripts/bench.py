@@ -19,7 +19,11 @@ parser.add_argument("--write", action="store_true", help="write docs/results/<da
 parser.add_argument("--check", action="store_true", help="fewer rounds; exit code 1 when a figure passes its bound")
 LAUNCHES = "only what a launch costs; --write then writes docs/results/<date>-launch-sim.md"
 parser.add_argument("--launches", action="store_true", help=LAUNCHES)
+RULES = "only what 200 rules cost; --write then writes docs/results/<date>-rules-sim.md"
+parser.add_argument("--rules", action="store_true", help=RULES)
 options = parser.parse_args()
+# Which rows, when not all.
+only = "launch" if options.launches else "rules" if options.rules else None
 
 BIN = options.bin
 PARTAGE, BENCH = BIN / "partage", BIN / "programs/bench"
@@ -232,22 +236,23 @@ with tempfile.TemporaryDirectory(prefix="ptb") as work:
         inner = subprocess.run(job + ["env", "-0"], env=machine, capture_output=True, text=True, check=True).stdout
         library = dict(line.split("=", 1) for line in inner.split("\0") if "=" in line)["LD_PRELOAD"]
 
-        if platform.machine() == "x86_64":
+        if platform.machine() == "x86_64" and only != "rules":
             straight, forwarded, found = (int(count) for count in run(job, ["steps", "1"], machine))
             what, more = f"launch, gate open: instructions (straight: {straight})", found - forwarded
             add(what, str(forwarded), str(found), f"+{more}", number=more)
-        for threads in (1, 8):
+        for threads in () if only == "rules" else (1, 8):
             gate_rows(threads)
-        if not options.launches:
+        if only is None:
             other_rows()
             pauses()
+        if only != "launch":
             starts_under_rules(pathlib.Path(work))
     finally:
         keeper.terminate()
         keeper.wait()
 
 # Hand-overs, shares and the broker's processor time: machines of its own, one after another. Shares in virtual time.
-for program in () if options.launches or options.check else ("time_bench", "fairness"):
+for program in () if only or options.check else ("time_bench", "fairness"):
     done = subprocess.run([str(BIN / "examples" / program)], env=base, stdout=subprocess.PIPE, text=True, timeout=900)
     rows += [tuple(line.split("\t")) for line in done.stdout.splitlines() if line.count("\t") == 4]
     if done.returncode:
@@ -263,7 +268,7 @@ if options.write:
     date = datetime.date.today().isoformat()
     models = (line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name"))
     cpu = next(models, "unknown")
-    path = pathlib.Path("docs/results") / f"{date}-{'launch' if options.launches else 'bench'}-sim.md"
+    path = pathlib.Path("docs/results") / f"{date}-{only or 'bench'}-sim.md"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(
         f"# Costs on the simulated driver, {date}\n\n"
@@ -278,7 +283,7 @@ if options.write:
     print(f"written to {path}")
 if options.check:
     seen = {begin for begin in [*MOST_RATIO, *MOST_ADDED] if any(name.startswith(begin) for name, *_ in bounds)}
-    missing = ({*MOST_RATIO, *MOST_ADDED} - seen) if platform.machine() == "x86_64" and not options.launches else set()
+    missing = ({*MOST_RATIO, *MOST_ADDED} - seen) if platform.machine() == "x86_64" and not only else set()
     bad = [f"FAILED: {name}: {of} {value:.3f}, at most {bound}" for name, of, value, bound in bounds if value > bound]
     bad += [f"FAILED: {begin}: was not measured" for begin in sorted(missing)]
     print("\n".join(bad))

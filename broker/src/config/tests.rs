@@ -151,6 +151,55 @@ fn the_page_about_the_configuration_shows_every_default() {
     assert_eq!(config, Config::default());
 }
 
+/// The keys that the reader knows in a table, from what it says about one that it does not.
+fn keys(before: &str, after: &str) -> Vec<String> {
+    let unknown = "xxxxxxxxxxxxxxxxxxxxxxxx";
+    let said = load(&format!("schema = 1\n{before}{unknown} = 1{after}\n"), None);
+    let said = said.expect_err("unknown").to_string();
+    let known = said
+        .split("; known: ")
+        .nth(1)
+        .unwrap_or_else(|| panic!("{before}: {said}"));
+    known.trim_end().split(", ").map(str::to_owned).collect()
+}
+
+#[test]
+fn the_page_about_the_configuration_shows_every_key() {
+    let page = include_str!("../../../docs/configuration.md");
+    let examples: Vec<&str> = page.split("```").skip(1).step_by(2).collect();
+    let examples = examples.concat();
+    let mut count = 0;
+    let mut check = |keys: Vec<String>, is_shown: &dyn Fn(&str) -> bool| {
+        count += keys.len();
+        let missing: Vec<&String> = keys.iter().filter(|key| !is_shown(key)).collect();
+        assert!(missing.is_empty(), "not on the page: {missing:?}");
+    };
+    let is_table = |key: &str| {
+        examples.contains(&format!("[{key}"))
+            || examples.contains(&format!("[[{key}]]"))
+            || examples.contains(&format!("\n{key} ="))
+    };
+    check(keys("", ""), &is_table);
+    for table in ["gpu.0", "admission", "time", "audit", "aliases", "broker", "class.a"] {
+        let is_line = |key: &str| examples.contains(&format!("\n{key} ="));
+        check(keys(&format!("[{table}]\n"), ""), &is_line);
+    }
+    let rule = "[[rule]]\nname = \"a\"\n";
+    check(keys(rule, ""), &|key| examples.contains(&format!("\n{key} =")));
+    for table in ["max", "each_user", "together"] {
+        let line = examples.lines().find(|line| line.starts_with(&format!("{table} = {{")));
+        let line = line.unwrap_or_else(|| panic!("no {table} on the page"));
+        check(keys(&format!("{rule}{table} = {{ "), " }"), &|key| {
+            line.contains(&format!(" {key} = "))
+        });
+    }
+    // One of them is in the example, and the text says what each means.
+    check(keys(&format!("{rule}match = {{ "), " }"), &|key| {
+        page.contains(&format!("`{key}`"))
+    });
+    assert!(count > 60, "{count} keys");
+}
+
 #[test]
 fn the_auditor_is_told_what_to_do() {
     let main = "schema = 1\n[audit]\ndrift = \"deny-new\"\ntolerance = \"1MiB\"\n";
