@@ -3,6 +3,7 @@
 //! a /usr/local of its own, and two users, alice and bob.
 
 mod host;
+mod recipes;
 
 use std::time::Duration;
 
@@ -26,6 +27,11 @@ pub fn cases() -> Vec<Case> {
         Case::new("install::without_a_driver_it_says_what_was_not_shown", without_driver).simulated(SIM),
         Case::new("install::the_service_of_systemd_takes_over", service).simulated(SIM),
         Case::new("install::without_it_other_users_brokers_are_named", named).simulated(SIM),
+        Case::new(
+            "install::the_recipes_of_the_page_hold_as_they_are_written",
+            recipes::as_written,
+        )
+        .simulated(SIM),
     ]
 }
 
