@@ -39,6 +39,7 @@ mod residence_return;
 mod rules;
 mod rules_in_use;
 mod rules_random;
+mod rules_table;
 mod scale;
 mod settings;
 mod slowness;

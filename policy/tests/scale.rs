@@ -187,19 +187,6 @@ impl Crowd {
     fn ask(&mut self, client: ClientId, wanted: u64) {
         self.step(ask(client, wanted));
     }
-
-    /// The median time of an event in microseconds, and the longest one's.
-    fn time(&mut self, mut events: impl FnMut(&mut Self, usize), count: usize) -> (f64, f64) {
-        let mut times: Vec<f64> = (0..count)
-            .map(|number| {
-                let start = Instant::now();
-                events(self, number);
-                start.elapsed().as_secs_f64() * 1e6
-            })
-            .collect();
-        times.sort_by(f64::total_cmp);
-        (times[count / 2], times[count - 1])
-    }
 }
 
 fn ask(client: ClientId, wanted: u64) -> Event {
@@ -230,6 +217,22 @@ impl Machine for Counted<'_> {
     }
 }
 
+/// Prints the median time of an event in microseconds, and the longest one's.
+fn say(crowd: &mut Crowd, what: &str, count: usize, mut event: impl FnMut(&mut Crowd, usize)) {
+    let time = |number| {
+        let start = Instant::now();
+        event(crowd, number);
+        start.elapsed().as_secs_f64() * 1e6
+    };
+    let mut times: Vec<f64> = (0..count).map(time).collect();
+    times.sort_by(f64::total_cmp);
+    println!(
+        "  {what}: {:.0} us, at most {:.0} us",
+        times[count / 2],
+        times[count - 1]
+    );
+}
+
 #[test]
 #[ignore = "prints times of this machine"]
 fn what_events_cost_with_a_thousand_jobs() {
@@ -239,88 +242,57 @@ fn what_events_cost_with_a_thousand_jobs() {
         (1, 1_000, 200, 5),
         (8, 100, 200, 5),
     ] {
-        let rules = |shift: usize| match count {
-            0 => Rules::default(),
-            count => {
-                let mut rules = rules(count, totals);
-                rules.rules.rotate_left(shift);
-                rules
-            }
+        let rules = |shift: usize| {
+            let mut rules = rules(count, totals);
+            let count = rules.rules.len().max(1);
+            rules.rules.rotate_left(shift % count);
+            rules
         };
         let mut crowd = Crowd::new(gpus, jobs, rules(0));
         println!("{jobs} jobs of {USERS} users on {gpus} GPUs, {count} rules, {totals} with each_user");
-        let clients = crowd.clients.clone();
-        let say = |what: &str, (median, most): (f64, f64)| println!("  {what}: {median:.0} us, at most {most:.0} us");
-        say(
-            "an ask beyond the ceiling",
-            crowd.time(
-                |crowd, n| crowd.ask(clients[n * 7 % clients.len()], (64 + n as u64) << 20),
-                200,
-            ),
-        );
-        say(
-            "an ask that is denied",
-            crowd.time(|crowd, n| crowd.ask(clients[n * 7 % clients.len()], 200 * GIB), 200),
-        );
-        say(
-            "a measurement of a GPU",
-            crowd.time(
-                |crowd, n| {
-                    let device = uuid(1 + n as u8 % gpus);
-                    let (used_bytes, free_bytes) = (10 * GIB, 70 * GIB);
-                    let processes = Vec::new();
-                    crowd.step(Event::Measured(Measurement {
-                        device,
-                        used_bytes,
-                        free_bytes,
-                        processes,
-                    }));
-                },
-                20,
-            ),
-        );
-        say("an attach to a job", {
-            let jobs: Vec<JobId> = crowd.host.policy.live().collect();
-            crowd.time(
-                |crowd, n| drop(crowd.attach(1 + n as u32 % USERS, Some(jobs[n % jobs.len()]))),
-                50,
-            )
-        });
-        say(
-            "the first process of a scope without run",
-            crowd.time(|crowd, n| drop(crowd.attach(1_000 + n as u32, None)), 20),
-        );
-        say(
-            "a reload",
-            crowd.time(
-                |crowd, n| {
-                    let new = new_rules(rules(n % 3));
-                    crowd.step(Event::Rules(Box::new(new)));
-                },
-                10,
-            ),
-        );
-        for n in 0..100 {
-            crowd.run(
-                1 + n % USERS,
-                &RunRequest {
-                    gpu: Some("auto:1".into()),
-                    ..mem("75GiB")
-                },
-            );
-        }
-        println!("  {} jobs wait", crowd.host.policy.queue().count());
-        say(
-            "queue",
-            crowd.time(
-                |crowd, _| {
-                    drop(crowd.host.policy.queue_view(crowd.host.now_ns, &crowd.host.board));
-                },
-                10,
-            ),
-        );
-        say("a tick", crowd.time(|crowd, _| crowd.step(Event::Tick), 10));
+        measure(&mut crowd, gpus, rules);
     }
+}
+
+fn measure(crowd: &mut Crowd, gpus: u8, rules: impl Fn(usize) -> Rules) {
+    let clients = crowd.clients.clone();
+    let nth = |n: usize| clients[n * 7 % clients.len()];
+    say(crowd, "an ask beyond the ceiling", 200, |crowd, n| {
+        crowd.ask(nth(n), (64 + n as u64) << 20);
+    });
+    say(crowd, "an ask that is denied", 200, |crowd, n| {
+        crowd.ask(nth(n), 200 * GIB)
+    });
+    say(crowd, "a measurement of a GPU", 20, |crowd, n| {
+        crowd.step(Event::Measured(Measurement {
+            device: uuid(1 + n as u8 % gpus),
+            used_bytes: 10 * GIB,
+            free_bytes: 70 * GIB,
+            processes: Vec::new(),
+        }));
+    });
+    let jobs: Vec<JobId> = crowd.host.policy.live().collect();
+    say(crowd, "an attach to a job", 50, |crowd, n| {
+        crowd.attach(1 + n as u32 % USERS, Some(jobs[n % jobs.len()]));
+    });
+    say(crowd, "the first process of a scope without run", 20, |crowd, n| {
+        crowd.attach(1_000 + n as u32, None);
+    });
+    say(crowd, "a reload", 10, |crowd, n| {
+        crowd.step(Event::Rules(Box::new(new_rules(rules(1 + n)))));
+    });
+    let request = RunRequest {
+        gpu: Some("auto:1".into()),
+        ..mem("75GiB")
+    };
+    say(crowd, "a request that waits", 100, |crowd, n| {
+        crowd.run(1 + n as u32 % USERS, &request);
+    });
+    println!("  {} jobs wait", crowd.host.policy.queue().count());
+    say(crowd, "queue", 10, |crowd, _| {
+        drop(crowd.host.policy.queue_view(crowd.host.now_ns, &crowd.host.board));
+    });
+    say(crowd, "a tick", 10, |crowd, _| crowd.step(Event::Tick));
 }
 
 #[test]

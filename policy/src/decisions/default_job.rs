@@ -4,10 +4,11 @@
 //! Processes of one user, one login scope or container and one *environment* (what their variables ask for) share a
 //! default job: every device that they can open, nothing promised, the limits that the environment gives. An environment can only lower
 //! limits, and only for its own processes: another environment gets another default job. A rule may give its preset to
-//! a user instead of a scope: then scopes do not matter; or to each process: then each that no client is a parent of has
-//! a job of its own. What the preset allows, all jobs of the scope or user have together. Variables that cannot be
-//! followed never mean "no limit": of a list that names an unknown device the lowest entry holds everywhere, and what
-//! cannot be read at all leaves no memory; a note says so.
+//! a user instead of a scope, and then scopes do not matter; or to each process, and then each whose parents are no
+//! clients has a job of its own. What the preset allows, all jobs of the scope or user have together.
+//!
+//! Variables that cannot be followed never mean "no limit": of a list that names an unknown device the lowest entry
+//! holds everywhere, and what cannot be read at all leaves no memory; a note says so.
 
 use partage_protocol::aliases::{Asked as Aliases, Variable, asked};
 use partage_protocol::job_ledger::JobLedger;

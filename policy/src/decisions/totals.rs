@@ -7,12 +7,12 @@
 //! counted when a job is admitted, and a promise when it is raised. A job that comes back or moves has to have room in
 //! its totals again. A total that is lowered below what is used ends nothing: no sharer grows until it holds again.
 //!
-//! Who shares a total is kept with the jobs ([`Policy::add_job`], [`Policy::note_totals`]), so that what is decided about
-//! a job costs its own totals and their sharers, however many rules and jobs there are.
+//! Who shares a total is kept with the jobs ([`Policy::add_job`], [`Policy::note_totals`]), so that what is decided
+//! about a job costs its own totals and their sharers, however many rules and jobs there are.
 //!
 //! A request that waits for a total claims nothing of a device: only the sharers are in each other's way.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use partage_protocol::size::format_bytes;
 use partage_protocol::units::{DeviceUuid, JobId};
@@ -34,11 +34,19 @@ pub(crate) struct Bound {
     pub(crate) account: DeviceAccount,
     /// `rule students, each_user.mem = 24GiB (…)`.
     pub(crate) words: String,
+    /// What each sharer may have while nobody asks, beside what is kept for it: an even part of the rest.
+    slack: u64,
 }
 
 impl Bound {
+    fn new(account: DeviceAccount, words: String) -> Self {
+        let sharers = account.holds.iter().filter(|hold| hold.is_burstable()).count() as u64;
+        let slack = account.room(None) / sharers.max(1);
+        Self { account, words, slack }
+    }
+
     fn hold(&self, job: JobId) -> Option<&Hold> {
-        self.account.holds.iter().find(|hold| hold.job == job)
+        self.account.holds_of(job).first()
     }
 
     /// Does this job share it?
@@ -49,10 +57,8 @@ impl Bound {
     /// How far a sharer's ceiling may reach while nobody asks: what is kept for it, and an even part of the rest.
     pub(crate) fn target(&self, job: JobId) -> Option<u64> {
         let hold = self.hold(job)?;
-        let sharers = self.account.holds.iter().filter(|hold| hold.is_burstable()).count() as u64;
-        let slack = self.account.room(None) / sharers.max(1);
         Some(if hold.is_burstable() {
-            hold.kept().saturating_add(slack).min(hold.limit)
+            hold.kept().saturating_add(self.slack).min(hold.limit)
         } else {
             hold.limit
         })
@@ -118,7 +124,8 @@ impl Policy {
         totals.iter().filter_map(|id| Some((id, rules.sharing(id)?)))
     }
 
-    fn totals_of(&self, job: JobId) -> &[TotalId] {
+    /// The totals that a job shares.
+    pub(crate) fn totals_of(&self, job: JobId) -> &[TotalId] {
         self.jobs.get(&job).map_or(&[], |job| &job.totals)
     }
 
@@ -126,17 +133,27 @@ impl Policy {
     pub(crate) fn bound(&self, id: &TotalId, sharing: &Sharing<'_>, account: &DeviceAccount) -> Option<Bound> {
         let mem = sharing.mem?;
         let holds = self.jobs.sharers(id).flat_map(|job| account.holds_of(job));
-        Some(Bound {
-            account: account.part(holds.copied().collect(), mem.value.on(account.usable)),
-            words: sharing.words("mem", mem),
-        })
+        let part = account.part(holds.copied().collect(), mem.value.on(account.usable));
+        Some(Bound::new(part, sharing.words("mem", mem)))
     }
 
-    /// The totals of memory that jobs on a device share, each once.
-    pub(crate) fn bounds(&self, account: &DeviceAccount) -> Vec<Bound> {
+    /// The totals of memory that jobs on a device share.
+    pub(crate) fn bounds(&self, account: &DeviceAccount) -> BTreeMap<TotalId, Bound> {
         let ids: BTreeSet<&TotalId> = account.holds.iter().flat_map(|hold| self.totals_of(hold.job)).collect();
-        let bound = |id: &TotalId| self.bound(id, &self.config.rules.sharing(id)?, account);
+        let bound = |id: &TotalId| Some((id.clone(), self.bound(id, &self.config.rules.sharing(id)?, account)?));
         ids.into_iter().filter_map(bound).collect()
+    }
+
+    /// How far each hold's ceiling may reach while nobody asks: as the card allows it, and within its totals.
+    pub(crate) fn within_bounds(&self, account: &DeviceAccount, on_card: impl Fn(&Hold) -> u64) -> Vec<u64> {
+        let bounds = self.bounds(account);
+        let target = |hold: &Hold| {
+            let shared = self.totals_of(hold.job).iter().filter_map(|id| bounds.get(id));
+            shared
+                .filter_map(|bound| bound.target(hold.job))
+                .fold(on_card(hold), u64::min)
+        };
+        account.holds.iter().map(target).collect()
     }
 
     /// Of those the ones that a job shares, in the order of the file.

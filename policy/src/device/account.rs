@@ -91,6 +91,16 @@ impl DeviceAccount {
         &self.holds[from..to]
     }
 
+    /// A job was granted so much, and nothing else changed.
+    pub(crate) fn set_granted(&mut self, job: JobId, granted: u64) {
+        let from = self.holds.partition_point(|hold| hold.job < job);
+        for hold in self.holds[from..].iter_mut().take_while(|hold| hold.job == job) {
+            if !hold.is_fixed {
+                hold.granted = granted;
+            }
+        }
+    }
+
     /// An account over some of its holds, as if they had a device of that size to themselves. Only what is granted
     /// counts: NVML's figures are late, and what they show beyond the charges is granted as overhead.
     pub(crate) fn part(&self, mut holds: Vec<Hold>, most: u64) -> Self {

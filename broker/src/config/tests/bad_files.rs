@@ -295,8 +295,9 @@ fn what_the_order_gives_is_read_and_later_files_add_rules_and_replace_numbers() 
     let lines = rules.lines(None);
     assert_eq!(
         lines[2],
-        "rule students (p.toml:7): user *, group students or guest*; class small per user; classes [\"small\", \"batch\"]; gpu \
-         [0, \"GPU-1a2b\"]; at most mem = 16GiB, compute_max = 80%, weight = 200, priority = normal, gpus = 1; strict"
+        "rule students (p.toml:7): user *, group students or guest*; class small per user; classes \
+         [\"small\", \"batch\"]; gpu [0, \"GPU-1a2b\"]; at most mem = 16GiB, compute_max = 80%, weight = 200, \
+         priority = normal, gpus = 1; strict"
     );
 }
 
