@@ -47,6 +47,7 @@ mod placement;
 mod polls;
 mod preempting;
 mod process_limits;
+mod registered;
 mod rejudging;
 mod residence;
 mod returning;

@@ -48,13 +48,13 @@ pub struct Registration {
 pub struct Lowered {
     /// The most memory on each device: `1GiB`, `25%`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub mem: Option<String>,
+    pub most_mem: Option<String>,
     /// The most of each device's time: `30%`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub compute: Option<String>,
+    pub most_compute: Option<String>,
     /// A class whose numbers are the most.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub class: Option<String>,
+    pub most_class: Option<String>,
 }
 
 impl Lowered {

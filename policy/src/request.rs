@@ -146,13 +146,13 @@ impl RunSpec {
     /// What is wrong with what is written, code `Invalid`.
     pub(crate) fn lowered(mut self, lowered: &Lowered, config: &Config) -> Result<Self, ErrorView> {
         let of = |key: &str| format!("annotation partage.dev/{key}: ");
-        if let Some(text) = &lowered.mem {
+        if let Some(text) = &lowered.most_mem {
             parse_amount(text).map_err(|why| invalid(of("mem") + &why.to_string(), None))?;
         }
-        if let Some(text) = &lowered.compute {
+        if let Some(text) = &lowered.most_compute {
             parse_cap(text).map_err(|why| invalid(of("compute") + &why.to_string(), None))?;
         }
-        if let Some(name) = &lowered.class
+        if let Some(name) = &lowered.most_class
             && !config.rules.presets.contains_key(name)
         {
             let known: Vec<&str> = config.rules.presets.keys().map(String::as_str).collect();
@@ -170,7 +170,7 @@ impl RunSpec {
         }
         self.mem_request.iter_mut().for_each(Said::settle);
         self.asked_terms = self.asked_terms.settled();
-        self.facts.lowered = lowered.clone();
+        self.facts = self.facts.with_lowered(lowered.clone());
         self.rejudged(config)
     }
 

@@ -159,9 +159,9 @@ fn what_is_written_beside_a_container_only_lowers() {
     let lowered = |mem: &str, compute: &str, class: &str| {
         let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
         Lowered {
-            mem: some(mem),
-            compute: some(compute),
-            class: some(class),
+            most_mem: some(mem),
+            most_compute: some(compute),
+            most_class: some(class),
         }
     };
     let asked = RunRequest {
@@ -214,7 +214,7 @@ fn what_is_written_beside_a_container_only_lowers() {
 fn what_lowers_holds_under_later_rules_and_against_set() {
     let mut host = Host::new(&[16]);
     let lowered = Lowered {
-        mem: Some("1GiB".into()),
+        most_mem: Some("1GiB".into()),
         ..Lowered::default()
     };
     let (ticket, _) = register(&mut host, 0, mem("4GiB"), (registration("abc"), lowered));
@@ -247,45 +247,19 @@ fn what_lowers_holds_under_later_rules_and_against_set() {
 
 #[test]
 fn rules_match_containers_and_labels_that_root_registered_alone() {
-    let list = |text: &str| Some(vec![Pattern(text.into())]);
-    for (matching, is_met) in [
-        (
-            Match {
-                container: list("web"),
-                ..Match::default()
-            },
-            true,
-        ),
-        (
-            Match {
-                container: list("0123456789ab"),
-                ..Match::default()
-            },
-            true,
-        ),
-        (
-            Match {
-                label: list("team=vision"),
-                ..Match::default()
-            },
-            true,
-        ),
-        (
-            Match {
-                label: list("team=other"),
-                ..Match::default()
-            },
-            false,
-        ),
-        (
-            Match {
-                container: list("*"),
-                label: list("owner"),
-                ..Match::default()
-            },
-            false,
-        ),
+    let list = |text: &str| Some(vec![Pattern(text.into())]).filter(|_| !text.is_empty());
+    for (container, label, is_met) in [
+        ("web", "", true),
+        ("0123456789ab", "", true),
+        ("", "team=vision", true),
+        ("", "team=other", false),
+        ("*", "owner", false),
     ] {
+        let matching = Match {
+            container: list(container),
+            label: list(label),
+            ..Match::default()
+        };
         let mut host = Host::new(&[16]);
         let max = Max {
             mem: Some(written(parse_amount("1GiB").expect("a size"), "1GiB")),

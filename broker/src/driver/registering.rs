@@ -6,11 +6,12 @@
 //! from inside a container: root there is not root of the host, whatever its number. The job owns the control group of
 //! the container, so that whatever is in it is of the job (`attach.rs`, `job_by_cgroup`).
 
-use partage_policy::{Caller, Cgroup, Event, Lowered, Process, Registration, Run, Ticket};
+use partage_policy::{Caller, Cgroup, Event, Lowered, Registration, Run, Ticket};
 use partage_protocol::admin::{ErrorCode, RegisterRequest, Reply, RunRequest};
 use partage_protocol::units::DeviceUuid;
 
 use super::effect::Effect;
+use super::held::Registering;
 use super::requests::{error_view, shorten};
 use super::state_driver::StateDriver;
 use crate::clock::Now;
@@ -19,19 +20,6 @@ use crate::peer::Peer;
 
 /// Longest id and name of a container, in bytes.
 const LONGEST_NAME: usize = 256;
-
-/// A registration that waits until the devices are known.
-#[derive(Debug)]
-pub struct Registering {
-    process: Process,
-    /// The job's user.
-    uid: u32,
-    /// The caller may do what administrators may.
-    is_admin: bool,
-    registration: Registration,
-    lowered: Lowered,
-    nodes: Vec<u32>,
-}
 
 /// Why a registration is refused.
 type Refusal = (ErrorCode, String, &'static str);
@@ -125,9 +113,9 @@ impl StateDriver {
                 is_by_root: is_root,
             },
             lowered: Lowered {
-                mem: request.lower_mem.clone(),
-                compute: request.lower_compute.clone(),
-                class: request.lower_class.clone(),
+                most_mem: request.lower_mem.clone(),
+                most_compute: request.lower_compute.clone(),
+                most_class: request.lower_class.clone(),
             },
             nodes: request.nodes.clone(),
         })

@@ -12,7 +12,7 @@ use tracing::{debug, info};
 use super::effect::Effect;
 use super::held::HeldRun;
 use super::held::Hold;
-use super::registering::Registering;
+use super::held::Registering;
 use super::state_driver::StateDriver;
 use crate::clock::Now;
 use crate::host::gpu::Driver;

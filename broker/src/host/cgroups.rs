@@ -13,9 +13,9 @@
 //! | nerdctl | `/default/ID` | `/system.slice/nerdctl-ID.scope` |
 //! | CRI-O | `/kubepods/…/crio-ID` | `/kubepods.slice/…/crio-ID.scope[/container]` |
 //!
-//! A containerd that is told a systemd path without the systemd driver makes `…/kubepods-podUID.slice:cri-containerd:ID`.
-//! An id has 64 hexadecimal digits. The monitors of podman and CRI-O (`libpod-conmon-ID.scope`, `crio-conmon-ID.scope`)
-//! are no containers.
+//! A containerd that is told a systemd path without the systemd driver makes
+//! `…/kubepods-podUID.slice:cri-containerd:ID` of it. An id has 64 hexadecimal digits. The monitors of podman and CRI-O
+//! (`libpod-conmon-ID.scope`, `crio-conmon-ID.scope`) are no containers.
 
 use partage_policy::Cgroup;
 
@@ -144,105 +144,50 @@ mod tests {
         }
     }
 
-    /// What a file tells: the id, and hierarchy and path of the container's group.
-    fn found(text: &str) -> Option<(String, String, String)> {
-        let text = text.replace("ID", ID).replace("OTHER", OTHER);
-        let found = container(&parse(&text))?;
-        let short = |path: &str| path.replace(ID, "ID").replace(OTHER, "OTHER");
-        Some((short(&found.id), found.cgroup.hierarchy, short(&found.cgroup.path)))
+    /// Files as processes in containers have them; `|` stands behind the container's own group.
+    const FILES: [&str; 17] = [
+        // podman, v2: root and rootless, runc and crun (which adds a group below), in a pod.
+        "0::/machine.slice/libpod-ID.scope|",
+        "0::/machine.slice/libpod-ID.scope|/container/x",
+        "0::/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-ID.scope|/container",
+        "0::/libpod_parent/libpod-ID|",
+        "0::/machine.slice/machine-libpod_pod_OTHER.slice/libpod-ID.scope|",
+        // docker: v1 with either driver, v2, hybrid.
+        "12:memory:/docker/ID\n11:cpu,cpuacct:/docker/ID\n1:name=systemd:/docker/ID|",
+        "5:devices:/system.slice/docker-ID.scope|\n",
+        "0::/system.slice/docker-ID.scope|",
+        "2:pids:/docker/ID|\n0::/",
+        // containerd under Kubernetes, and what it makes of a systemd path without the systemd driver.
+        "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podUID.slice/cri-containerd-ID.scope|",
+        "4:freezer:/kubepods/burstable/pod2f1e0c33-0b0e-4a2b-9d4f-7c0d3a2b1c00/ID|",
+        "4:cpu:/system.slice/containerd.service/kubepods-burstable-podUID.slice:cri-containerd:ID|",
+        "0::/default/ID|",
+        "0::/system.slice/nerdctl-ID.scope|",
+        // CRI-O.
+        "0::/kubepods.slice/kubepods-podUID.slice/crio-ID.scope|/container",
+        "8:memory:/kubepods/besteffort/pod2f1e0c33-0b0e-4a2b-9d4f-7c0d3a2b1c00/crio-ID|",
+        // A container in a container: the inner one.
+        "0::/system.slice/docker-OTHER.scope/docker/ID|/init.scope",
+    ];
+
+    /// The text with ids in place of their words.
+    fn with_ids(text: &str) -> String {
+        let uid = "2f1e0c33_0b0e_4a2b_9d4f_7c0d3a2b1c00";
+        let text = text.replace("podUID", &format!("pod{uid}"));
+        text.replace("OTHER", OTHER).replace("ID", ID)
     }
 
     #[test]
     fn containers_of_every_runtime_driver_and_hierarchy_are_found() {
-        let pod = "pod2f1e0c33-0b0e-4a2b-9d4f-7c0d3a2b1c00";
-        let slice = "kubepods-burstable-pod2f1e0c33_0b0e_4a2b_9d4f_7c0d3a2b1c00.slice";
-        let rows = [
-            // podman, v2: root and rootless, runc and crun (which adds a group below), in a pod.
-            (
-                "0::/machine.slice/libpod-ID.scope".to_owned(),
-                "",
-                "/machine.slice/libpod-ID.scope".to_owned(),
-            ),
-            (
-                "0::/machine.slice/libpod-ID.scope/container/x".to_owned(),
-                "",
-                "/machine.slice/libpod-ID.scope".to_owned(),
-            ),
-            (
-                "0::/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-ID.scope/container".to_owned(),
-                "",
-                "/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-ID.scope".to_owned(),
-            ),
-            (
-                "0::/libpod_parent/libpod-ID".to_owned(),
-                "",
-                "/libpod_parent/libpod-ID".to_owned(),
-            ),
-            (
-                "0::/machine.slice/machine-libpod_pod_OTHER.slice/libpod-ID.scope".to_owned(),
-                "",
-                "/machine.slice/machine-libpod_pod_OTHER.slice/libpod-ID.scope".to_owned(),
-            ),
-            // docker: v1 with either driver, v2, hybrid.
-            (
-                "12:memory:/docker/ID\n11:cpu,cpuacct:/docker/ID\n1:name=systemd:/docker/ID".to_owned(),
-                "name=systemd",
-                "/docker/ID".to_owned(),
-            ),
-            (
-                "5:devices:/system.slice/docker-ID.scope\n".to_owned(),
-                "devices",
-                "/system.slice/docker-ID.scope".to_owned(),
-            ),
-            (
-                "0::/system.slice/docker-ID.scope".to_owned(),
-                "",
-                "/system.slice/docker-ID.scope".to_owned(),
-            ),
-            ("2:pids:/docker/ID\n0::/".to_owned(), "pids", "/docker/ID".to_owned()),
-            // containerd under Kubernetes, and what it makes of a systemd path without the systemd driver.
-            (
-                format!("0::/kubepods.slice/kubepods-burstable.slice/{slice}/cri-containerd-ID.scope"),
-                "",
-                format!("/kubepods.slice/kubepods-burstable.slice/{slice}/cri-containerd-ID.scope"),
-            ),
-            (
-                format!("4:freezer:/kubepods/burstable/{pod}/ID"),
-                "freezer",
-                format!("/kubepods/burstable/{pod}/ID"),
-            ),
-            (
-                format!("4:cpu:/system.slice/containerd.service/{slice}:cri-containerd:ID"),
-                "cpu",
-                format!("/system.slice/containerd.service/{slice}:cri-containerd:ID"),
-            ),
-            ("0::/default/ID".to_owned(), "", "/default/ID".to_owned()),
-            (
-                "0::/system.slice/nerdctl-ID.scope".to_owned(),
-                "",
-                "/system.slice/nerdctl-ID.scope".to_owned(),
-            ),
-            // CRI-O.
-            (
-                format!("0::/kubepods.slice/{slice}/crio-ID.scope/container"),
-                "",
-                format!("/kubepods.slice/{slice}/crio-ID.scope"),
-            ),
-            (
-                format!("8:memory:/kubepods/{pod}/crio-ID"),
-                "memory",
-                format!("/kubepods/{pod}/crio-ID"),
-            ),
-            // A container in a container: the inner one.
-            (
-                "0::/system.slice/docker-OTHER.scope/docker/ID/init.scope".to_owned(),
-                "",
-                "/system.slice/docker-OTHER.scope/docker/ID".to_owned(),
-            ),
-        ];
-        for (text, hierarchy, path) in rows {
-            let wanted = Some(("ID".to_owned(), hierarchy.to_owned(), path));
-            assert_eq!(found(&text), wanted, "{text}");
+        for file in FILES {
+            let file = with_ids(file);
+            let (line, _) = file.split_once('|').expect("a group is marked");
+            let line = line.rsplit('\n').next().expect("a line");
+            let wanted = Container {
+                id: ID.to_owned(),
+                cgroup: parse(line).remove(0),
+            };
+            assert_eq!(container(&parse(&file.replace('|', ""))), Some(wanted), "{file}");
         }
     }
 
@@ -263,7 +208,7 @@ mod tests {
             "0:/docker/ID",
             "4:freezer:/slurm_node/uid_1000/job_7/step_0",
         ] {
-            assert_eq!(found(text), None, "{text}");
+            assert_eq!(container(&parse(&with_ids(text))), None, "{text}");
         }
     }
 

@@ -3,8 +3,6 @@
 
 use clap::{Args, Subcommand};
 
-use super::Run;
-
 /// Numbers of a job that somebody else's process begins. No variable stands for any of them.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Numbers {
@@ -44,27 +42,6 @@ pub struct Numbers {
     /// Kill processes of the job that use a GPU without the limit
     #[arg(long)]
     pub strict: bool,
-}
-
-impl Numbers {
-    /// The same as options of `run`, with what is said of the GPU left to the broker.
-    pub fn as_run(&self) -> Run {
-        Run {
-            class: self.class.clone(),
-            mem: self.mem.clone(),
-            mem_request: self.mem_request.clone(),
-            process_mem: self.process_mem.clone(),
-            compute: self.compute.clone(),
-            compute_max: self.compute_max.clone(),
-            weight: self.weight.clone(),
-            priority: self.priority.clone(),
-            time_limit: self.time_limit.clone(),
-            gpu: self.gpu.clone().filter(|gpu| gpu != "all"),
-            label: self.label.clone(),
-            strict: self.strict,
-            ..Run::default()
-        }
-    }
 }
 
 /// Make a process that is about to start the first of a job, with its control group

@@ -340,9 +340,13 @@ fn hook(rig: &Rig) {
     assert_eq!(call(rig, &[], "{").0, Some(1));
     assert_eq!(rig.jobs().len(), 1);
     drop(host);
-    let (code, said) = call(rig, &["--timeout", "300ms"], &state);
+    without_a_broker(rig, &state);
+}
+
+fn without_a_broker(rig: &Rig, state: &str) {
+    let (code, said) = call(rig, &["--timeout", "300ms"], state);
     assert!(code == Some(1) && said.contains("no broker answers"), "{said}");
-    let (code, said) = call(rig, &["--timeout", "300ms", "--open"], &state);
+    let (code, said) = call(rig, &["--timeout", "300ms", "--open"], state);
     assert!(
         code == Some(0) && said.contains("starts without a limit (--open)"),
         "{said}"

@@ -20,7 +20,7 @@ use super::admitted::terms_after;
 use super::claims::{Claims, Wish};
 use super::placement::{Shortages, Unplaced};
 use super::survey::Survey;
-use crate::caller::{Process, Ticket};
+use crate::caller::Ticket;
 use crate::event::Run;
 use crate::job::{Happening, Job, JobRecord, Life, Placement, Queued, Slot, Wait};
 use crate::machine::Machine;
@@ -54,11 +54,43 @@ fn lives_already(job: JobId) -> ErrorView {
     }
 }
 
+/// The record of a job that waits.
+fn record_of(id: JobId, run: Run, token: Option<[u8; TOKEN_BYTES]>, spec: &RunSpec) -> JobRecord {
+    let request = run.request;
+    JobRecord {
+        id: id.0,
+        uid: run.caller.uid,
+        user: run.caller.user,
+        name: request.name,
+        labels: request.labels,
+        command: request.command,
+        first: Some(run.caller.process),
+        token: token.unwrap_or(run.token),
+        cgroup: run.cgroup,
+        default_scope: None,
+        environment: String::new(),
+        is_strict: spec.is_strict(),
+        is_quiet: request.quiet,
+        devices: Vec::new(),
+        terms: spec.terms.clone(),
+        asked: Asked {
+            preset: spec.preset.clone(),
+            terms: Some(spec.asked_terms.clone().settled()),
+            facts: Some(spec.facts.clone()),
+            preemptible: request.preemptible,
+            idle_release_ns: request.idle_release_ns,
+            saved: request.saved,
+        },
+        started_unix_ns: run.unix_ns,
+        residence: ResidenceRecord::default(),
+        registration: run.registered.map(|(registration, _)| registration),
+    }
+}
+
 impl Policy {
     pub(crate) fn run<M: Machine>(&mut self, run: Run, machine: &M, now_ns: u64) {
-        let inside = run.caller.inside.filter(|id| self.takes_processes(*id));
-        if let Some(id) = inside {
-            return self.inside(&run, id, machine, now_ns);
+        if self.is_answered(&run, machine, now_ns) {
+            return;
         }
         let lazy = run.request.token.as_deref().map(token_of);
         if lazy == Some(None) {
@@ -68,25 +100,7 @@ impl Policy {
         let lazy = lazy.flatten();
         // The name is its own job's.
         let has_job = lazy.is_some_and(|token| self.has_token(token, run.caller.uid));
-        let facts = run.facts();
-        let registered = run.registered;
-        if registered.is_some()
-            && let Some(id) = self.job_begun_with(run.caller.process)
-        {
-            // Asked again by a caller that lost the broker before.
-            return self.join(run.ticket, id, now_ns);
-        }
-        let spec = match RunSpec::from_request(&run.request, facts, &self.config).and_then(|spec| {
-            let spec = match &registered {
-                Some((_, lowered)) if !lowered.is_empty() => spec.lowered(lowered, &self.config)?,
-                _ => spec,
-            };
-            if let Some(name) = run.request.name.as_ref().filter(|_| !has_job) {
-                self.check_name_is_free(run.caller.uid, name, None, machine, now_ns)?;
-            }
-            self.check_holds_a_context(&spec, run.caller.uid)?;
-            Ok(spec)
-        }) {
+        let spec = match self.judged(&run, has_job, machine, now_ns) {
             Ok(spec) => spec,
             Err(why) => return self.refuse(run.ticket, why),
         };
@@ -105,46 +119,27 @@ impl Policy {
             self.end(id, (Happening::PlaceWanted, why), machine, now_ns);
         }
         let id = self.jobs.take_number();
-        let request = run.request;
-        let record = JobRecord {
-            id: id.0,
-            uid: run.caller.uid,
-            user: run.caller.user,
-            name: request.name,
-            labels: request.labels,
-            command: request.command,
-            first: Some(run.caller.process),
-            token: lazy.unwrap_or(run.token),
-            cgroup: run.cgroup,
-            default_scope: None,
-            environment: String::new(),
-            is_strict: spec.is_strict(),
-            is_quiet: request.quiet,
-            devices: Vec::new(),
-            terms: spec.terms.clone(),
-            asked: Asked {
-                preset: spec.preset.clone(),
-                terms: Some(spec.asked_terms.clone().settled()),
-                facts: Some(spec.facts.clone()),
-                preemptible: request.preemptible,
-                idle_release_ns: request.idle_release_ns,
-                saved: request.saved,
-            },
-            started_unix_ns: run.unix_ns,
-            residence: ResidenceRecord::default(),
-            registration: registered.map(|(registration, _)| registration),
-        };
         let queued = Queued {
-            wait: Wait::new(run.ticket, now_ns, request.wait_timeout_ns),
-            mem_text: request.mem.or_else(|| spec.shown()),
+            wait: Wait::new(run.ticket, now_ns, run.request.wait_timeout_ns),
+            mem_text: run.request.mem.clone().or_else(|| spec.shown()),
             spec,
         };
+        let record = record_of(id, run, lazy, &queued.spec);
         self.add_job(Job::new(record, Life::waiting(queued)));
         self.queue.join(id);
     }
 
-    fn takes_processes(&self, id: JobId) -> bool {
-        self.jobs.get(&id).is_some_and(|job| job.state().takes_processes())
+    /// What a request asks, judged by the rules.
+    fn judged<M: Machine>(&mut self, run: &Run, has_job: bool, machine: &M, now_ns: u64) -> Result<RunSpec, ErrorView> {
+        let mut spec = RunSpec::from_request(&run.request, run.facts(), &self.config)?;
+        if let Some((_, lowered)) = run.registered.as_ref().filter(|(_, lowered)| !lowered.is_empty()) {
+            spec = spec.lowered(lowered, &self.config)?;
+        }
+        if let Some(name) = run.request.name.as_ref().filter(|_| !has_job) {
+            self.check_name_is_free(run.caller.uid, name, None, machine, now_ns)?;
+        }
+        self.check_holds_a_context(&spec, run.caller.uid)?;
+        Ok(spec)
     }
 
     /// Does a job with this token wait or live?
@@ -159,41 +154,9 @@ impl Policy {
         self.jobs.values().find(is_it).map(Job::id)
     }
 
-    /// The living job that this process was registered for.
-    fn job_begun_with(&self, process: Process) -> Option<JobId> {
-        let is_it = |job: &&Job| {
-            let is_registered = job.record.registration.is_some() && job.record.first == Some(process);
-            is_registered && job.is_first_alive && job.state().takes_processes()
-        };
-        self.jobs.values().find(is_it).map(Job::id)
-    }
-
-    /// A process that is in a container's control group asks for a job: it has one.
-    pub(crate) fn inside<M: Machine>(&mut self, run: &Run, id: JobId, machine: &M, now_ns: u64) {
-        if run.request.restored.is_some() {
-            let why = invalid(
-                format!("this is inside {id}, a container's job, which a restored job cannot join"),
-                Some("restore it outside the container".to_owned()),
-            );
-            return self.refuse(run.ticket, why);
-        }
-        // A lazy job's process only waits for a job to belong to.
-        if run.request.token.is_some() {
-            return self.join(run.ticket, id, now_ns);
-        }
-        let Some(view) = self.job_view(id, &run.caller, machine) else {
-            return;
-        };
-        self.reply(
-            run.ticket,
-            Reply::Inside(Box::new(view)),
-            "its control group is that job's",
-        );
-    }
-
     /// A process of a lazy job asks, and another one's request began that job: it lives as if it had just begun, so
     /// that this process finds it.
-    fn join(&mut self, ticket: Ticket, id: JobId, now_ns: u64) {
+    pub(super) fn join(&mut self, ticket: Ticket, id: JobId, now_ns: u64) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         job.linger_on(now_ns);
         let record = job.record.clone();

@@ -287,6 +287,11 @@ impl Asked {
 }
 
 impl Facts {
+    /// Somebody wrote this beside the job.
+    pub(crate) fn with_lowered(self, lowered: Lowered) -> Self {
+        Self { lowered, ..self }
+    }
+
     /// The user database knows more of its user. Answers whether that is news. Nothing is taken away: a process keeps
     /// the groups that it began with, and digits are no news of a name.
     pub(crate) fn learn(&mut self, user: &str, groups: &[String]) -> bool {

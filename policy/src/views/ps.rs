@@ -74,6 +74,12 @@ impl Policy {
         self.jobs().get(&id).map(|job| self.view(job, caller, machine))
     }
 
+    /// What a caller inside a container that is a job hears who asks for one.
+    pub(crate) fn inside_reply<M: Machine>(&self, id: JobId, caller: &Caller, machine: &M) -> Option<Reply> {
+        let view = self.job_view(id, caller, machine)?;
+        Some(Reply::Inside(Box::new(view)))
+    }
+
     pub(crate) fn view<M: Machine>(&self, job: &Job, caller: &Caller, machine: &M) -> JobView {
         let record = &job.record;
         let sees = may_see(job, caller);

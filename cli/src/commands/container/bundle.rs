@@ -118,9 +118,8 @@ pub fn complete(request: &mut RegisterRequest, state: &State, config: &Config) -
     let names = process.env.iter().flatten().rev();
     let names = names.filter_map(|entry| entry.strip_prefix("NVIDIA_VISIBLE_DEVICES="));
     request.run.gpu = names.take(1).next().map(str::to_owned);
-    match request.run.gpu.as_deref() {
-        Some("" | "void" | "none") => request.run.gpu = None,
-        _ => {}
+    if let Some("" | "void" | "none") = request.run.gpu.as_deref() {
+        request.run.gpu = None;
     }
     if request.nodes.is_empty() && request.run.gpu.is_none() {
         return Err(
@@ -302,10 +301,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_state_and_no_configuration_stops_the_reader(state in any_json(), config in any_json(), text in any::<String>()) {
+        fn no_state_and_no_configuration_stops_the_reader(
+            (state, config) in (any_json(), any_json()),
+            text in any::<String>(),
+        ) {
             let _ = serde_json::from_str::<State>(&text);
-            let (Ok(state), Ok(config)) = (serde_json::from_value::<State>(state), serde_json::from_value::<Config>(config))
-            else {
+            let state = serde_json::from_value::<State>(state);
+            let (Ok(state), Ok(config)) = (state, serde_json::from_value::<Config>(config)) else {
                 return Ok(());
             };
             let mut request = RegisterRequest::default();

@@ -31,6 +31,9 @@ const LIBRARY: &str = "/usr/lib/partage/libpartage.so";
 /// Seconds after which an engine ends the hook, which gives up before.
 const HOOK_SECONDS: u32 = 10;
 
+/// How the broker's folder is mounted: what runs inside connects to its socket.
+const FOLDER: [&str; 5] = ["rw", "nosuid", "nodev", "noexec", "rbind"];
+
 /// What the description depends on.
 struct Parts<'a> {
     /// The library's versioned copy.
@@ -128,7 +131,7 @@ fn device(class: &str, parts: &Parts<'_>) -> Value {
             "mounts": [
                 mount(parts.library, LIBRARY, &only_read),
                 mount(parts.preload, "/etc/ld.so.preload", &only_read),
-                mount(&parts.broker.join("client"), "/run/partage/client", &["rw", "nosuid", "nodev", "noexec", "rbind"]),
+                mount(&parts.broker.join("client"), "/run/partage/client", &FOLDER),
             ],
             "hooks": [{
                 "hookName": "createRuntime",
@@ -194,108 +197,108 @@ mod tests {
         describe(&classes, &parts(false, Path::new(SYSTEM_DIR))).expect("names of devices")
     }
 
-    /// What the published schema and specification say of a version, as far as a file of ours could differ from them.
-    fn problems(spec: &Value, version: (u32, u32)) -> Vec<String> {
-        let mut found = Vec::new();
-        let mut check = |is_fine: bool, what: &str| {
-            if !is_fine {
-                found.push(what.to_owned());
-            }
-        };
-        let keys = |value: &Value| -> Vec<String> {
-            value
-                .as_object()
-                .map_or_else(Vec::new, |map| map.keys().cloned().collect())
-        };
-        let only = |value: &Value, known: &[&str]| keys(value).iter().all(|key| known.contains(&key.as_str()));
-        check(
-            only(spec, &["cdiVersion", "kind", "annotations", "devices"]),
-            "an unknown key",
-        );
-        check(
-            spec.get("annotations").is_none() || version >= (0, 6),
-            "annotations before 0.6.0",
-        );
-        let (vendor, class) = spec["kind"]
-            .as_str()
-            .unwrap_or_default()
-            .split_once('/')
-            .unwrap_or_default();
-        let is_vendor = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
-        check(!vendor.is_empty() && vendor.chars().all(is_vendor), "the vendor's name");
-        check(
-            !class.contains('.') || version >= (0, 6),
-            "a dot in the class before 0.6.0",
-        );
-        let devices = spec["devices"].as_array().cloned().unwrap_or_default();
-        check(!devices.is_empty(), "no device");
-        let mut names = std::collections::BTreeSet::new();
-        for device in &devices {
-            check(
-                only(device, &["name", "annotations", "containerEdits"]),
-                "an unknown key of a device",
+    /// What a file of ours does that a version's published schema and specification do not allow.
+    #[derive(Default)]
+    struct Problems(Vec<&'static str>);
+
+    impl Problems {
+        fn of(spec: &Value, version: (u32, u32)) -> Self {
+            let mut found = Self::default();
+            found.only(spec, &["cdiVersion", "kind", "annotations", "devices"]);
+            found.check(
+                spec.get("annotations").is_none() || version >= (0, 6),
+                "annotations before 0.6.0",
             );
+            let kind = spec["kind"].as_str().unwrap_or_default();
+            let (vendor, class) = kind.split_once('/').unwrap_or_default();
+            let is_vendor = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+            found.check(!vendor.is_empty() && vendor.chars().all(is_vendor), "the vendor's name");
+            found.check(
+                !class.contains('.') || version >= (0, 6),
+                "a dot in the class before 0.6.0",
+            );
+            let devices = list(&spec["devices"]);
+            found.check(!devices.is_empty(), "no device");
+            let names: std::collections::BTreeSet<String> = devices.iter().map(|it| it["name"].to_string()).collect();
+            found.check(names.len() == devices.len(), "a name twice");
+            for device in &devices {
+                found.device(device, version);
+            }
+            found
+        }
+
+        fn check(&mut self, is_fine: bool, what: &'static str) {
+            if !is_fine {
+                self.0.push(what);
+            }
+        }
+
+        fn only(&mut self, value: &Value, known: &[&str]) {
+            let keys = value
+                .as_object()
+                .map(|map| map.keys().map(String::as_str).collect::<Vec<_>>());
+            let are_known = keys.is_some_and(|keys| !keys.is_empty() && keys.iter().all(|key| known.contains(key)));
+            self.check(are_known, "an unknown key, or none");
+        }
+
+        fn device(&mut self, device: &Value, version: (u32, u32)) {
+            self.only(device, &["name", "annotations", "containerEdits"]);
             let name = device["name"].as_str().unwrap_or_default();
-            check(names.insert(name.to_owned()), "a name twice");
             let is_name = |c: char| c.is_ascii_alphanumeric() || "_-.:".contains(c);
             let starts = |c: char| c.is_ascii_alphabetic() || c.is_ascii_digit() && version >= (0, 5);
             let ends = |c: char| c.is_ascii_alphanumeric();
-            check(
-                name.chars().all(is_name) && name.starts_with(starts) && name.ends_with(ends),
-                "a device's name",
-            );
+            let is_fine = name.chars().all(is_name) && name.starts_with(starts) && name.ends_with(ends);
+            self.check(is_fine, "a device's name");
             let edits = &device["containerEdits"];
             let mut known = vec!["env", "deviceNodes", "mounts", "hooks"];
-            if version >= (0, 7) {
-                known.extend(["intelRdt", "additionalGids"]);
-            }
-            if version >= (1, 1) {
-                known.push("netDevices");
-            }
-            check(only(edits, &known) && !keys(edits).is_empty(), "edits");
-            for mount in edits["mounts"].as_array().into_iter().flatten() {
-                check(
-                    only(mount, &["hostPath", "containerPath", "options", "type"]),
-                    "a mount's key",
-                );
-                check(
+            known.extend(["intelRdt", "additionalGids"].iter().filter(|_| version >= (0, 7)));
+            known.extend(["netDevices"].iter().filter(|_| version >= (1, 1)));
+            self.only(edits, &known);
+            for mount in list(&edits["mounts"]) {
+                self.only(&mount, &["hostPath", "containerPath", "options", "type"]);
+                self.check(
                     mount.get("type").is_none() || version >= (0, 4),
                     "a mount's type before 0.4.0",
                 );
-                check(
+                self.check(
                     mount["hostPath"].is_string() && mount["containerPath"].is_string(),
                     "a mount's paths",
                 );
-                let options = mount["options"].as_array().cloned().unwrap_or_default();
-                check(options.iter().all(Value::is_string), "a mount's options");
+                self.check(
+                    list(&mount["options"]).iter().all(Value::is_string),
+                    "a mount's options",
+                );
             }
-            for hook in edits["hooks"].as_array().into_iter().flatten() {
-                check(
-                    only(hook, &["hookName", "path", "args", "env", "timeout"]),
-                    "a hook's key",
-                );
-                let hooks = [
-                    "prestart",
-                    "createRuntime",
-                    "createContainer",
-                    "startContainer",
-                    "poststart",
-                    "poststop",
-                ];
-                check(
-                    hooks.contains(&hook["hookName"].as_str().unwrap_or_default()),
-                    "a hook's name",
-                );
-                check(
-                    hook["path"].as_str().is_some_and(|path| path.starts_with('/')),
-                    "a hook's path",
-                );
-                let arguments = hook["args"].as_array().cloned().unwrap_or_default();
-                check(arguments.iter().all(Value::is_string), "a hook's arguments");
-                check(hook["timeout"].is_u64(), "a hook's timeout");
+            for hook in list(&edits["hooks"]) {
+                self.hook(&hook);
             }
         }
-        found
+
+        fn hook(&mut self, hook: &Value) {
+            const NAMES: [&str; 6] = [
+                "prestart",
+                "createRuntime",
+                "createContainer",
+                "startContainer",
+                "poststart",
+                "poststop",
+            ];
+            self.only(hook, &["hookName", "path", "args", "env", "timeout"]);
+            self.check(
+                NAMES.contains(&hook["hookName"].as_str().unwrap_or_default()),
+                "a hook's name",
+            );
+            self.check(
+                hook["path"].as_str().is_some_and(|path| path.starts_with('/')),
+                "a hook's path",
+            );
+            self.check(list(&hook["args"]).iter().all(Value::is_string), "a hook's arguments");
+            self.check(hook["timeout"].is_u64(), "a hook's timeout");
+        }
+    }
+
+    fn list(value: &Value) -> Vec<Value> {
+        value.as_array().cloned().unwrap_or_default()
     }
 
     const VERSIONS: [(u32, u32); 8] = [(0, 3), (0, 4), (0, 5), (0, 6), (0, 7), (0, 8), (1, 0), (1, 1)];
@@ -321,13 +324,8 @@ mod tests {
             let spec = described(classes);
             assert_eq!(spec["cdiVersion"], format!("{}.{}.0", lowest.0, lowest.1));
             for version in VERSIONS {
-                let is_fine = problems(&spec, version).is_empty();
-                assert_eq!(
-                    is_fine,
-                    version >= lowest,
-                    "{version:?}: {:?}",
-                    problems(&spec, version)
-                );
+                let problems = Problems::of(&spec, version).0;
+                assert_eq!(problems.is_empty(), version >= lowest, "{version:?}: {problems:?}");
             }
         }
     }

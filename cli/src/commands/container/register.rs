@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use partage_protocol::admin::{Admitted, JobView, RegisterRequest, Reply, Request, RunRequest};
 use serde_json::json;
 
-use crate::arguments::{Numbers, Register};
+use crate::arguments::{Numbers, Register, Run};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::launch::launch_broker;
 use crate::launch::place::Place;
@@ -64,8 +64,27 @@ pub fn settings(numbers: &Numbers, sources: &clap::ArgMatches) -> Outcome<RunReq
         aliases: Vec::new(),
         wait: false,
         quiet: true,
-        ..read_settings(&numbers.as_run(), sources)?
+        ..read_settings(&as_run(numbers), sources)?
     })
+}
+
+/// The same as options of `run`; `all` GPUs is a word of a registration's.
+fn as_run(numbers: &Numbers) -> Run {
+    Run {
+        class: numbers.class.clone(),
+        mem: numbers.mem.clone(),
+        mem_request: numbers.mem_request.clone(),
+        process_mem: numbers.process_mem.clone(),
+        compute: numbers.compute.clone(),
+        compute_max: numbers.compute_max.clone(),
+        weight: numbers.weight.clone(),
+        priority: numbers.priority.clone(),
+        time_limit: numbers.time_limit.clone(),
+        gpu: numbers.gpu.clone().filter(|gpu| gpu != "all"),
+        label: numbers.label.clone(),
+        strict: numbers.strict,
+        ..Run::default()
+    }
 }
 
 /// Asks until there is an answer or the time is over. A broker that went away is asked again when it is back: it may

@@ -11,16 +11,16 @@ use crate::rules::{Rules, Written};
 impl Caps {
     /// What is written beside the job allows at most, where that is stricter.
     pub(super) fn lower(&mut self, lowered: &Lowered, rules: &Rules) {
-        let mem = lowered.mem.as_deref();
+        let mem = lowered.most_mem.as_deref();
         let amount = mem.and_then(|text| Some((text, parse_amount(text).ok()?)));
         self.mem.extend(amount.map(|(text, value)| written("mem", text, value)));
-        let compute = lowered.compute.as_deref();
+        let compute = lowered.most_compute.as_deref();
         let part = compute.and_then(|text| Some((text, parse_cap(text).ok()??)));
         strictest(
             &mut self.compute_max,
             part.map(|(text, value)| written("compute", text, value)),
         );
-        let Some(class) = lowered.class.as_ref().and_then(|name| rules.presets.get(name)) else {
+        let Some(class) = lowered.most_class.as_ref().and_then(|name| rules.presets.get(name)) else {
             return;
         };
         let name = class.name.as_str();
