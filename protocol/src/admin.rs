@@ -15,7 +15,7 @@ mod views;
 pub use config::{AuditView, ConfigView, ReadingView};
 pub use failure::{ErrorCode, ErrorView};
 pub use reply::{Admitted, DrainView, MoveView, MovedView, Reply, StayingView, Waiting};
-pub use request::{Request, RunRequest, SavedEvery, TermsChange};
+pub use request::{Request, RunRequest, TermsChange};
 pub use status_views::{BrokerView, DeviceView, PlaceView, QueueView, QueuedView, StatusView};
 pub use views::{
     CauseView, ClientView, DenialView, DeniedView, EventView, Holder, JobDeviceView, JobView, SCHEMA, STATES,

@@ -54,6 +54,18 @@ fn lives_already(job: JobId) -> ErrorView {
     }
 }
 
+/// What a job's record keeps of what was asked.
+fn asked(spec: &RunSpec, run: &Run) -> Asked {
+    Asked {
+        preset: spec.preset.clone(),
+        terms: Some(spec.asked_terms.clone().settled()),
+        facts: Some(spec.facts.clone()),
+        preemptible: run.request.preemptible,
+        idle_release_ns: run.request.idle_release_ns,
+        saved: run.request.saved.clone(),
+    }
+}
+
 impl Policy {
     pub(crate) fn run<M: Machine>(&mut self, run: Run, machine: &M, now_ns: u64) {
         let lazy = run.request.token.as_deref().map(token_of);
@@ -90,6 +102,7 @@ impl Policy {
             self.end(id, (Happening::PlaceWanted, why), machine, now_ns);
         }
         let id = self.jobs.take_number();
+        let asked = asked(&spec, &run);
         let request = run.request;
         let record = JobRecord {
             id: id.0,
@@ -107,14 +120,7 @@ impl Policy {
             is_quiet: request.quiet,
             devices: Vec::new(),
             terms: spec.terms.clone(),
-            asked: Asked {
-                preset: spec.preset.clone(),
-                terms: Some(spec.asked_terms.clone().settled()),
-                facts: Some(spec.facts.clone()),
-                preemptible: request.preemptible,
-                idle_release_ns: request.idle_release_ns,
-                saved: request.saved,
-            },
+            asked,
             started_unix_ns: run.unix_ns,
             residence: ResidenceRecord::default(),
         };
